@@ -127,7 +127,7 @@ def replan_options(request: ReplanRequest) -> ReplanOptions:
     from placement.migrate.replan import ReplanOptions
 
     return ReplanOptions(
-        lost=request.lost,
+        lost=tuple(request.lost),
         max_moves=request.max_moves,
         max_bytes=request.max_bytes,
         horizon_s=request.horizon_s,
@@ -324,10 +324,9 @@ def size(request: SizeRequest) -> Size:
 
     where = inputs.clusters_of([request.cluster], request.settings)[0]
     priced = inputs.deployment_of(request, request.model, where)
+    lengths = None if request.pair is None else Lengths.of(*request.pair)
     if request.lengths is not None:
         lengths = read_lengths(request.lengths)
-    else:
-        lengths = None if request.pair is None else Lengths.of(*request.pair)
     tpot_s, ttft_s = request.limits_s
     demand = Demand(
         tok_s=float(request.tok_s),

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import wraps
 from importlib import import_module
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from rackplan.render.text import flag_of
 from topology.base.errors import InputError, RackplanError, printable
 from topology.base.files import PLACED
 from topology.base.interrupts import CAME, EndedError, ending_by_signal, signal_behind
+
+if TYPE_CHECKING:
+    from rackplan.requests import Request
 
 BAD_INPUT = 2
 SIGNALLED = 128
@@ -103,6 +106,12 @@ def function_of(name: str) -> Callable[..., None]:
     return run
 
 
+def request_of(name: str) -> type[Request]:
+    """Return what a command is asked."""
+    found: type[Request] = function_of(name).request  # type: ignore[attr-defined]
+    return found
+
+
 def make_app(names: Iterable[str] = COMMANDS, begun: list[str] | None = None) -> typer.Typer:
     """Return the command line with some commands; those that begin to run add their names to ``begun``."""
     from rackplan.commands.help import HELP_ALL, Command, Commands
@@ -119,9 +128,8 @@ def make_app(names: Iterable[str] = COMMANDS, begun: list[str] | None = None) ->
     )
     begun = [] if begun is None else begun
     for name in names:
-        run: Any = function_of(name)
-        more = [HELP_ALL] if run.request.FIRST else []
-        app.command(name=name, cls=Command)(_guarded(typed(run, *more), begun))
+        more = [HELP_ALL] if request_of(name).FIRST else []
+        app.command(name=name, cls=Command)(_guarded(typed(function_of(name), *more), begun))
     return app
 
 

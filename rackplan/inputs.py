@@ -13,6 +13,7 @@ from rackplan.requests import (
     CONTEXT,
     DEFAULT_LOADS,
     ClusterLike,
+    Lines,
     Loads,
     ModelLike,
     Money,
@@ -91,7 +92,7 @@ def cluster_of(cluster: ClusterLike) -> Cluster:
     )
 
 
-def clusters_of(clusters: Sequence[ClusterLike], settings: Sequence[str] = ()) -> list[Cluster]:
+def clusters_of(clusters: Sequence[ClusterLike], settings: Lines = ()) -> list[Cluster]:
     """Return several clusters, each with those figures of ``settings`` whose part it has.
 
     Raises
@@ -105,9 +106,7 @@ def clusters_of(clusters: Sequence[ClusterLike], settings: Sequence[str] = ()) -
     return overrides(found, settings) if settings else found
 
 
-def equal_clusters(
-    clusters: Sequence[ClusterLike], gpus: int | None, settings: Sequence[str] = ()
-) -> list[Cluster]:
+def equal_clusters(clusters: Sequence[ClusterLike], gpus: int | None, settings: Lines = ()) -> list[Cluster]:
     """Return clusters to compare, those named without ``@GPUS`` at the common count (``gpus``, else the largest).
 
     Raises
@@ -144,7 +143,7 @@ def equal_clusters(
     return equal
 
 
-def plan_of(plan: PlanLike, settings: Sequence[str] = ()) -> Plan:
+def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:
     """Return a plan, read where it is a file, scored with the figures of ``settings`` on its cluster.
 
     Raises

@@ -9,11 +9,10 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable
+from dataclasses import MISSING, fields
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_type_hints
-
-from pydantic.dataclasses import rebuild_dataclass
 
 from rackplan import answers, inputs
 from rackplan.requests import (
@@ -61,11 +60,17 @@ def door(request: Callable[P, Asked], answer: Callable[[Asked], R]) -> Callable[
 
     summary, _, rest = inspect.cleandoc(answer.__doc__ or "").partition("\n\nRaises\n")
     called.__doc__ = f"{summary}\n\nParameters\n----------\n{_documented(of)}\n\nRaises\n{rest}"
-    rebuild_dataclass(of)
-    own, kinds = inspect.signature(of), get_type_hints(of)
-    named = [one.replace(annotation=kinds[one.name]) for one in own.parameters.values()]
-    returned = inspect.signature(answer).return_annotation
-    called.__signature__ = own.replace(parameters=named, return_annotation=returned)  # type: ignore[attr-defined]
+    kinds, returned = get_type_hints(of), inspect.signature(answer).return_annotation
+    named = [
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY if one.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if one.default is MISSING else one.default,
+            annotation=kinds[one.name],
+        )
+        for one in sorted(fields(of), key=lambda one: (one.kw_only, one.default is not MISSING))
+    ]
+    called.__signature__ = inspect.Signature(named, return_annotation=returned)  # type: ignore[attr-defined]
     del called.__wrapped__  # its parameter is the request
     called.__module__ = __name__
     return called
@@ -106,6 +111,9 @@ def _study(request: StudyRequest) -> StudyResult:
     from rackplan.studies.begin import begin, opened
 
     return begin(request, *opened(request))
+
+
+study = door(StudyRequest, _study)
 
 
 def make_cluster(

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from cost.experts.dispatch import DispatchPolicy
     from cost.experts.loads import ExpertLoads
-    from cost.inputs.workload import Phase
     from cost.model import Model
     from placement.budget import Cancel
     from placement.options import Goal, Objective, Spread
@@ -59,10 +58,13 @@ if TYPE_CHECKING:
     """Files and generators, or tokens ``[layers, experts]`` or ``[scenarios, layers, experts]``."""
     Clusters = Sequence[ClusterLike]
     Models = ModelLike | Mapping[str, float] | Sequence[str]
+    Lines = Sequence[str] | Mapping[str, str | float]
+    """``PART.FIGURE=VALUE``; when it is read, a tuple of them."""
     Hear = Callable[[Progress], object]
 else:  # heavy packages are imported by what reads these, and words are checked there
     ModelLike = ClusterLike = PlanLike = Loads = Clusters = Models = Hear = Cancel = Any
-    DispatchPolicy = Phase = Goal = Objective = Spread = str
+    Lines = Sequence[str]
+    DispatchPolicy = Goal = Objective = Spread = str
 
 CONTEXT = 4096
 """Tokens in each sequence by default."""
@@ -111,9 +113,11 @@ class Option:
         )
 
 
-def opt(default: Any, help: str, *spelled: str, kw_only: bool = True, **more: Any) -> Any:  # noqa: A002 - as in Option
-    """Return a field with an :class:`Option` and a default, None of a mapping that is empty."""
-    return field(default=default, kw_only=kw_only, metadata={"option": Option(help, *spelled, **more)})
+def opt(
+    default: Any, says: str, /, metavar: str = "", flags: str = "", *, kw_only: bool = True, **more: Any
+) -> Any:
+    """Return a field with a default and an :class:`Option` whose help ``says`` what it is."""
+    return field(default=default, kw_only=kw_only, metadata={"option": Option(says, metavar, flags, **more)})
 
 
 class Spelled(BeforeValidator):
@@ -150,6 +154,11 @@ def _text(value: Any) -> Any:
 
 def _word(value: Any) -> Any:
     return value.strip().lower() if isinstance(value, str) else _text(value)
+
+
+def _pattern(value: Any) -> Any:
+    """Read a word, or the name of a file as it is."""
+    return value if "." in _text(value) else _word(value)
 
 
 def _flag(value: Any) -> Any:
@@ -217,7 +226,7 @@ def _copies(value: Any) -> Any:
     try:
         return _whole(value)
     except PydanticCustomError:
-        raise _wrong("expected a whole number of copies above one of each expert, or auto") from None
+        raise _wrong("expected 0 or more copies above one of each expert, or auto") from None
 
 
 _THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
@@ -285,7 +294,7 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 Tokens = Annotated[int, Spelled(_tokens)]
 Milliseconds = Annotated[float | Literal["none"], Spelled(_limit)]
 Word = BeforeValidator(_word)
-Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
+Texts = Annotated[Sequence[str], BeforeValidator(_texts)]
 ByGpu = Annotated[Mapping[str, str | float], BeforeValidator(_by_gpu)]
 TokensPerSecond = Annotated[float | str, Spelled(_tokens_per_s)]
 
@@ -360,7 +369,7 @@ def split_share(text: str) -> tuple[str, float | None]:
 
 def as_typed(value: object) -> str:
     """Return a value as people type it."""
-    first = value[0] if isinstance(value, tuple) and value else value
+    first = value[0] if isinstance(value, tuple | list) and value else value
     return f"{first:g}" if isinstance(first, float) else str(first)
 
 
@@ -423,7 +432,7 @@ class Watched(Request):
 class Served(Request):
     """What is served: the phase and its size."""
 
-    phase: Annotated[Phase, Word] = opt("decode", "decode or prefill.")
+    phase: Annotated[str, Word] = opt("decode", "decode or prefill.")
     context: Tokens = opt(
         CONTEXT, "Tokens already in each sequence; prefill: of each prompt. 8k is 8,192.", "N"
     )
@@ -567,7 +576,7 @@ class Money(Request):
 class Set(Request):
     """Figures of your own."""
 
-    settings: Annotated[tuple[str, ...], BeforeValidator(_lines)] = opt(
+    settings: Annotated[Lines, BeforeValidator(_lines)] = opt(
         (),
         "A figure of your own: gb200.hbm_bytes_per_s=2x, nvlink5.link_bytes_per_s=100 GB/s, gpu.hbm_bytes=+10%; "
         "repeatable.",
@@ -854,7 +863,6 @@ class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
     goal: Annotated[str, Word] | None = opt(
         None, "throughput, gpus, usd or power. [gpus with --tok-s, else throughput]", "GOAL"
     )
-    loads: Loads | None = opt(None, "Tokens per expert, as of a plan; repeatable.", "FILE", repeatable=True)
     time_limit_s: Number | None = opt(
         None, "Seconds of search. [until the gap is 0.01 %, about 25 at most]", "S", "--time-limit"
     )
@@ -996,7 +1004,7 @@ class DrawRequest(Set):
         "-o --output",
     )
     plan: Path | None = opt(None, "Show stages, experts and load of a plan.", "PLAN")
-    traffic: Text | None = opt(
+    traffic: Annotated[str, BeforeValidator(_pattern)] | None = opt(
         None, "Show how busy links are under a pattern (see rackplan traffic) or FILE.npy.", "PATTERN"
     )
     level: Annotated[str, Word] = opt("auto", "auto, fabric, domain, gpu, or one domain, like d3.")
@@ -1015,7 +1023,7 @@ class TrafficRequest(Set):
     cluster: Annotated[
         Text, Option("Catalog name, in any spelling, name@GPUS or a YAML file.", "C", argument=True)
     ]
-    pattern: Text = opt(
+    pattern: Annotated[str, BeforeValidator(_pattern)] = opt(
         "all-to-all", "all-to-all, ring, incast, permutation, or a .npy of [gpus, gpus] bytes.", "PATTERN"
     )
     bytes_per_gpu: Text | None = opt(None, f'Bytes each GPU sends in all, or "64 MB". [{DEFAULT_BYTES}]', "N")
@@ -1170,7 +1178,6 @@ class ServeRequest(Request):
 R = TypeVar("R", bound=Request)
 
 
-@cache
 def options_of(request: type[Request]) -> dict[str, tuple[Option, Any]]:
     """Return the options of a request by the field, each with the type of its values, in the order of the fields."""
     found: dict[str, tuple[Option, Any]] = {}

@@ -24,6 +24,10 @@ def fleet(
             "Folder for page, fleet.json and a plan of each kind; or the page. [below out/]", "DIR|FILE.html"
         ),
     ] = None,
+    loads: Annotated[
+        list[str] | None,
+        typer.Option(help="Tokens per expert for the plans that are written; repeatable.", metavar="FILE"),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Choose replicas of different shapes for a whole cluster. Pools, totals, what stays idle and why."""
@@ -38,16 +42,16 @@ def fleet(
     target = require_output(output or default_output(f"fleet-on-{where.name}"), ours=FLEET_RESULTS)
     with progress() as reporter:
         traffic = answers.traffic_of(request, where)
-        loads = {
-            number: inputs.loads_of(decode.model, request.loads, seed=request.seed)
+        tokens = {
+            number: inputs.loads_of(decode.model, loads, seed=request.seed)
             for number, (decode, _) in enumerate(traffic.deployments)
         }
         made = answers.fleet(replace(request, on_progress=reporter.hear))
         fast = PlanOptions(time_limit_s=0.0, seed=request.seed)
-        plans, cut = plan_pools(made, loads, fast, on_stage=reporter.stage)
+        plans, cut = plan_pools(made, tokens, fast, on_stage=reporter.stage)
         made = replace(made, interrupted=made.interrupted or cut)
         reporter.stage("writing")
-        files = write_fleet(made, plans, target, digests(request.sources))
+        files = write_fleet(made, plans, target, digests([*request.sources, *(loads or [])]))
     show(fleet_view(made, plans, files), json=json, notes=inputs.notes_of(request))
     if made.interrupted:
         print_error("interrupted; the best fleet so far is shown.")

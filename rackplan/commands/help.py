@@ -122,7 +122,7 @@ class Command(TyperCommand):
     @property
     def request(self) -> type[Request]:
         """What the command is asked."""
-        found: type[Request] = unwrap(self.callback).request  # type: ignore[arg-type, attr-defined]
+        found: type[Request] = unwrap(self.callback).request  # type: ignore[arg-type]
         return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -83,7 +83,7 @@ def _parameter(of: type[Request], name: str, option: Option, hint: Any) -> Param
     """Return a field as a parameter of typer."""
     kinds = list(parts_of(hint))
     spelled = str in kinds or any(isinstance(one, Spelled) for one in kinds)
-    several = option.repeatable or (not spelled and not {tuple, Mapping}.isdisjoint(kinds))
+    several = option.repeatable or (not spelled and not {tuple, Mapping, Sequence}.isdisjoint(kinds))
     if several:
         kind: Any = list[str]
     elif spelled:
@@ -106,7 +106,7 @@ def _parameter(of: type[Request], name: str, option: Option, hint: Any) -> Param
         made: Any = typer.Argument(**look)
     else:
         made = typer.Option(*(option.flags or option.flag(name)).split(), **look)
-    annotation = Annotated[kind if required or default is not None else kind | None, made]
+    annotation: Any = Annotated[kind if required or default is not None else kind | None, made]
     return Parameter(
         name, Parameter.KEYWORD_ONLY, default=Parameter.empty if required else default, annotation=annotation
     )

@@ -31,9 +31,16 @@ def plan(request: PlanRequest, *, output: OutputFolder = None, json: JsonFlag = 
     named = output or default_output(f"{priced.model.name}-on-{priced.cluster.name}")
     target = require_output(named, ours=RESULTS)
     notes = inputs.notes_of(request)
-    known = {"model": priced.model, "weights": None, "cluster": priced.cluster, "settings": ()}
     with progress() as reporter:
-        made = answers.plan(replace(request, **known, on_progress=reporter.hear))
+        found = replace(
+            request,
+            model=priced.model,
+            weights=None,
+            cluster=priced.cluster,
+            settings=(),
+            on_progress=reporter.hear,
+        )
+        made = answers.plan(found)
         reporter.stage("writing")
         files = write_plan(made, target, digests(request.sources))
     show(plan_view(made, files), json=json, notes=notes)

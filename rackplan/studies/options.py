@@ -73,7 +73,11 @@ def require_value(kind: Kind, name: str, value: object, where: str) -> Value:
     if name.startswith(FIGURE):
         if name.count(".") < 2 or not all(name.split(".")):
             raise InputError(f"{where}: expected {FIGURE}PART.FIGURE, like {FIGURE}gpu.hbm_bytes_per_s.")
-        return _checked(TypeAdapter(str | Number), value, where)
+        if isinstance(value, str):
+            return value
+        return _checked(
+            TypeAdapter(Number), value, f"{where}: expected a quantity, a factor like 2x, or a number"
+        )
     mapping, _, gpu = name.partition(".")
     if mapping in OF_GPU and gpu:
         return _checked(TypeAdapter(Number), value, where)

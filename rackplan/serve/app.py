@@ -153,7 +153,7 @@ class Page:
             self.plans[name] = shown.plan
             while len(self.plans) > MOST_JOBS:
                 self.plans.popitem(last=False)
-        return {"done": shown.data}
+        return {"result": shown.data}
 
     def _call(self, order: Order) -> Call:
         if isinstance(order, PlaceOrder):

@@ -123,7 +123,7 @@ def test_a_cancelled_search_hands_over_what_it_has(server):
         with asked(port, f"/api/jobs/{searching(answer)}/cancel", {}) as cancelled:
             assert cancelled.status == 200
         last = [json.loads(line) for line in answer][-1]
-    assert last["done"]["interrupted"]
+    assert last["result"]["interrupted"]
 
 
 def test_a_process_that_dies_is_said_and_replaced(server):

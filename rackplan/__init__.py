@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from rackplan.library import what_if as what_if
     from rackplan.library import write_report as write_report
     from rackplan.replaying import ReplayOptions as ReplayOptions
-    from rackplan.results import Comparison as Comparison
     from rackplan.studies.begin import study as study
+    from rackplan.views.compare import Comparison as Comparison
     from topology import Cluster as Cluster
     from topology import InfeasibleError as InfeasibleError
     from topology import InputError as InputError
@@ -95,7 +95,7 @@ _HOMES = {
         "sweep validate what_if write_report"
     ),
     "rackplan.replaying": "ReplayOptions",
-    "rackplan.results": "Comparison",
+    "rackplan.views.compare": "Comparison",
     "rackplan.studies.begin": "study",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
     "topology.draw": "draw_cluster",

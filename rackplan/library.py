@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from placement.plan import Plan
     from placement.progress import Progress
     from rackplan.replaying import ReplayOptions
-    from rackplan.results import Comparison
+    from rackplan.views.compare import Comparison
+    from rackplan.views.pools import Pools
     from rackplan.views.replay import Replayed
-    from rackplan.views.sweep import Pools
     from rackplan.views.validate import Validation
     from topology.cluster import Cluster
 

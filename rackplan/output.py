@@ -83,7 +83,7 @@ def print_schema(name: str) -> None:
     InputError
         If nothing of that name has one.
     """
-    from rackplan.schemas.make import json_schema
+    from rackplan.schemas import json_schema
 
     text = json.dumps(json_schema(name), indent=2)
     hide()
@@ -291,16 +291,16 @@ def write_plan(
     from placement.plans.writing import plan_to_dict, plan_to_json
     from rackplan.render.html import page
     from rackplan.results import svg
-    from rackplan.views.plan_page import plan_page
-    from rackplan.views.replan import moves_data, replan_line, replan_section
+    from rackplan.views.plan import plan_blocks
+    from rackplan.views.replan import moves_data, replan_section
 
     command, drawing = command_line(), svg(plan) or ""
 
     def report(sha256: Mapping[str, str]) -> bytes:
         given: dict[str, Any] = {"command": command, "sha256": sha256}
         if moved is not None:
-            given |= {"first": replan_section(moved), "line": replan_line(moved)}
-        return page(plan_page(plan, drawing, **given)).encode()
+            given["first"] = replan_section(moved)
+        return page(plan_blocks(plan, drawing=drawing, **given)).encode()
 
     if is_page(path):
         write_whole(path, report(sha256))
@@ -324,10 +324,10 @@ def fleet_text(fleet: Fleet, plans: Sequence[PoolPlan], sha256: Mapping[str, str
     """Return the page of a fleet, with its pools on the drawing of the cluster."""
     from rackplan.render.html import page
     from rackplan.results import drawing
-    from rackplan.views.fleet_page import fleet_overlay, fleet_page
+    from rackplan.views.fleet import fleet_blocks, fleet_overlay
 
     svg = drawing(fleet.cluster, fleet_overlay(fleet))
-    return page(fleet_page(fleet, plans, command=command_line(), sha256=sha256, drawing=svg))
+    return page(fleet_blocks(fleet, plans, command=command_line(), sha256=sha256, drawing=svg))
 
 
 def write_fleet(

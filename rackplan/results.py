@@ -3,56 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cost.money.bill import Totals
 from topology.base.errors import InputError
-from topology.base.shown import Shown
 
 if TYPE_CHECKING:
-    from cost.experts.loads import ExpertLoads
     from cost.inputs.deployment import Deployment
     from placement.analysis.compare import CompareRow
     from placement.analysis.levers import Levers
     from placement.plan import Plan
     from rackplan.views.blocks import Block, View
+    from rackplan.views.compare import Comparison
     from rackplan.views.validate import Validation
     from topology.cluster import Cluster
     from topology.draw import Overlay
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Shown):
-    """Clusters compared for one model: a row for each at each speed.
-
-    Attributes
-    ----------
-    usual:
-        Whether nobody gave a speed, so that the rows stand at the usual one.
-    """
-
-    rows: tuple[CompareRow, ...]
-    deployments: tuple[Deployment, ...]
-    loads: ExpertLoads | None
-    usual: bool = False
-
-    def totals(self, row: CompareRow) -> Totals:
-        """Return what the whole cluster of a row gives, costs and draws; no token where nobody reaches the speed."""
-        deployment = next(one for one in self.deployments if one.cluster.name == row.cluster)
-        work, bill = deployment.workload, deployment.bill
-        return bill.totals((row.tok_s_per_gpu or 0.0) * bill.gpus, work.token_word, phase=work.phase)
-
-    def brief(self) -> str:
-        """Return the model, and what each cluster reaches."""
-        word = self.deployments[0].workload.token_word
-        said = (
-            f"{row.cluster} "
-            + ("nothing" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f} {word} tok/s/GPU")
-            for row in self.rows
-        )
-        return f"of {self.deployments[0].model.name}: {', '.join(said)}"
 
 
 def html(result: object) -> str | None:
@@ -148,21 +114,22 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
-    from rackplan.views.compare import compare_view
+    from rackplan.views.compare import Comparison, compare_view
     from rackplan.views.fleet import fleet_view
     from rackplan.views.levers import levers_view
     from rackplan.views.plan import plan_view
+    from rackplan.views.pools import Pools
     from rackplan.views.replan import replan_view
     from rackplan.views.replay import Replayed, replay_view
     from rackplan.views.size import size_view
     from rackplan.views.study import study_view
-    from rackplan.views.sweep import Pools, sweep_view
+    from rackplan.views.sweep import sweep_view
     from rackplan.views.validate import Validation, validate_view
 
     return {
         Plan: lambda plan: plan_view(plan, {}),
         Replanned: lambda found: replan_view(found, ReplanOptions(), {}),
-        Comparison: lambda one: compare_view(one.rows, one.deployments, one.loads, usual=one.usual),
+        Comparison: compare_view,
         Sweep: lambda sweep: sweep_view([sweep], None, ()),
         Replayed: replay_view,
         Pools: lambda pools: sweep_view([pools.decode, pools.prefill], pools, ()),
@@ -183,6 +150,7 @@ def rows_of(result: object) -> Any:
     from placement.analysis.levers import Levers
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
+    from rackplan.views.compare import Comparison
     from rackplan.views.validate import Validation
 
     if isinstance(result, Sweep):
@@ -210,16 +178,20 @@ def _row(compared: Comparison, row: CompareRow) -> dict[str, Any]:
 
 def _listed(result: Validation | Levers) -> list[dict[str, Any]]:
     """Return points beside their predictions, or levers with what each brings as the layout is kept."""
-    from rackplan.views.levers import lever_data
-    from rackplan.views.validate import Validation, points_data
+    from rackplan.views.data import json_data
+    from rackplan.views.validate import Validation
 
     if isinstance(result, Validation):
-        return [dict(point) for point in points_data(result)]
-    shown = ((lever_data(row), row.gain) for row in result.rows)
+        return [json_data(row) for row in result.rows]
     return [
-        {name: one.get(name) for name in ("lever", "kind", "change", "to")}
-        | {"gain": gain if gain > -1 else None}
-        for one, gain in shown
+        {
+            "lever": row.name,
+            "kind": row.kind,
+            "change": row.change,
+            "to": row.to,
+            "gain": row.gain if row.gain > -1 else None,
+        }
+        for row in result.rows
     ]
 
 
@@ -283,47 +255,40 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
-    from rackplan.views.compare_page import compare_page
-    from rackplan.views.fleet_page import fleet_overlay, fleet_page
-    from rackplan.views.plan_page import plan_page
-    from rackplan.views.replan import replan_line, replan_section
-    from rackplan.views.replay import Replayed
-    from rackplan.views.replay_page import replay_page
-    from rackplan.views.study import study_page
-    from rackplan.views.sweep import TARGETS, Pools
-    from rackplan.views.sweep_page import sweep_page
+    from rackplan.views.compare import Comparison, compare_blocks
+    from rackplan.views.fleet import fleet_blocks, fleet_overlay
+    from rackplan.views.plan import plan_blocks
+    from rackplan.views.pools import Pools
+    from rackplan.views.replan import replan_section
+    from rackplan.views.replay import Replayed, replay_blocks
+    from rackplan.views.study import study_blocks
+    from rackplan.views.sweep import TARGETS, sweep_blocks
 
     def of_plan(plan: Plan, command: str, **more: Any) -> Sequence[Block]:
-        return plan_page(plan, svg(plan) or "", command=command, sha256={}, **more)
+        return plan_blocks(plan, drawing=svg(plan) or "", command=command, **more)
 
     def of_sweep(sweep: Sweep, command: str) -> Sequence[Block]:
         targets = TARGETS if sweep.deployment.workload.decodes else ()
-        return sweep_page([sweep], None, targets, command=command, drawings=_drawn([sweep.deployment]))
+        return sweep_blocks([sweep], None, targets, command=command, drawings=_drawn([sweep.deployment]))
 
     def of_pools(pools: Pools, command: str) -> Sequence[Block]:
         sides = [pools.decode, pools.prefill]
         drawings = _drawn(side.deployment for side in sides)
-        return sweep_page(sides, pools, TARGETS, command=command, drawings=drawings)
+        return sweep_blocks(sides, pools, TARGETS, command=command, drawings=drawings)
 
     return {
-        Comparison: lambda one, command: compare_page(
-            one.rows,
-            one.deployments,
-            one.loads,
-            command=command,
-            drawings=_drawn(one.deployments),
+        Comparison: lambda one, command: compare_blocks(
+            one, command=command, drawings=_drawn(one.deployments)
         ),
         Sweep: of_sweep,
         Pools: of_pools,
-        Fleet: lambda fleet, command: fleet_page(
-            fleet, [], command=command, drawing=drawing(fleet.cluster, fleet_overlay(fleet))
+        Fleet: lambda fleet, command: fleet_blocks(
+            fleet, command=command, drawing=drawing(fleet.cluster, fleet_overlay(fleet))
         ),
-        Replanned: lambda found, command: of_plan(
-            found.plan, command, first=replan_section(found), line=replan_line(found)
-        ),
+        Replanned: lambda found, command: of_plan(found.plan, command, first=replan_section(found)),
         Plan: of_plan,
-        Replayed: replay_page,
-        StudyResult: study_page,
+        Replayed: replay_blocks,
+        StudyResult: study_blocks,
     }
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cost.serving.limits import LimitError
     from cost.serving.sizing import Demand, Size
     from placement.options import PlanOptions
-    from rackplan.results import Comparison
-    from rackplan.views.sweep import Pools
+    from rackplan.views.compare import Comparison
+    from rackplan.views.pools import Pools
     from topology.cluster import Cluster
 
 
@@ -83,7 +83,7 @@ def matched(deployment: Deployment, prefills: Cluster, asked: BothPhases) -> Poo
     """
     from cost.serving.lengths import serving_workloads
     from cost.serving.pools import match_rates
-    from rackplan.views.sweep import Pools
+    from rackplan.views.pools import Pools
 
     base = deployment.workload
     decoding, prefilling = serving_workloads(base, asked.isl, asked.osl, prefix_hit=asked.prefix_hit)
@@ -112,7 +112,7 @@ def compared(
         As of :func:`placement.analysis.compare.compare_clusters`.
     """
     from placement.analysis.compare import compare_clusters
-    from rackplan.results import Comparison
+    from rackplan.views.compare import Comparison
 
     first, turn = deployments[0], count(1)
     rows = compare_clusters(

@@ -172,7 +172,7 @@ class Calibration:
         chip = self.nearest(gpu)
         stand_in_for = "" if chip == gpu.name else gpu.name
         kind = Evidence.ASSUMED if stand_in_for else Evidence.DERIVED
-        note = f"{chip} stands in for {stand_in_for}, which nobody measured; " if stand_in_for else ""
+        note = f"{chip} stands in for {stand_in_for}, which is not measured; " if stand_in_for else ""
         values = self.tables.of(gpu, engine)
         if stand_in_for and derate(gpu.name):
             # fractions of the neighbour at its own peaks, so that rates keep the order of what kernels reach

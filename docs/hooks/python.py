@@ -29,7 +29,7 @@ SECTIONS = {
         "rackplan.library.Moves rackplan.work.BothPhases"
     ),
     "Results": (
-        "Plan Score Comparison cost.layouts.result.Sweep rackplan.views.sweep.Pools "
+        "Plan Score Comparison cost.layouts.result.Sweep rackplan.views.pools.Pools "
         "cost.serving.sizing.Size rackplan.studies.result.StudyResult placement.fleet.fleet.Fleet "
         "placement.migrate.replan.Replanned rackplan.views.replay.Replayed placement.engines.export.Exported"
     ),

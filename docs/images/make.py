@@ -112,8 +112,8 @@ def drawn(cluster: object) -> str:
 
 def step_of_tutorial() -> str:
     """Return the step of the tutorial's plan, part after part, with the same at peaks beneath."""
-    from rackplan.views.charts import by_term
     from rackplan.views.explain import at_peaks
+    from rackplan.views.plotting import by_term
 
     plan = planned(TUTORIAL)
     terms, peaks = plan.score.terms_s, at_peaks(plan).terms_s

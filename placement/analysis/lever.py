@@ -57,7 +57,17 @@ def rate_of(plan: Plan) -> str:
 
 @dataclass(frozen=True)
 class Reached:
-    """What is reached under a change; ``gain`` is over the plan's rate (:func:`rate_of`), as a fraction."""
+    """What is reached under a change.
+
+    Attributes
+    ----------
+    tok_s_per_gpu, tok_s_per_gpu_used, tok_s_per_user:
+        Over all GPUs, over those in use, of one user.
+    step_s, batch, layout:
+        The step, the sequences per GPU, and the layout.
+    gain:
+        Over the plan's rate (:func:`rate_of`), as a fraction.
+    """
 
     tok_s_per_gpu: float
     tok_s_per_gpu_used: float

@@ -51,8 +51,8 @@ class Sglang(Engine):
         negative=Outcome("wrong", "SGLang counts from the end: -1 is its last expert"),
         absent=Outcome(
             "wrong",
-            "nobody checks; static dispatch divides by zero at the start, dynamic sends its tokens to a slot of "
-            "another",
+            "SGLang does not check; static dispatch divides by zero at the start, dynamic sends its tokens to a "
+            "slot of another",
         ),
         divisible=Outcome("refused", "SGLang asserts that slots divide by --ep-size"),
         fewer=Outcome("refused", "--ep-num-redundant-experts would be negative"),

@@ -195,7 +195,7 @@ def _layers(rows: dict[object, object], facts: ModelFacts) -> list[Finding]:
     found = []
     if strange:
         more = and_more(len(strange))
-        text = f"{facts.name} has no such MoE layer{more}; nobody reads it: a plan of another model?"
+        text = f"{facts.name} has no such MoE layer{more}; the engine ignores it: a plan of another model?"
         if type(strange[0]) is not int and whole_of(strange[0]) in facts.moe_layers:
             text = f"not a whole number{more}, and is read as {whole_of(strange[0])}"
         found.append(Finding(f"layer {str(strange[0])[:24]}", text, "wrong"))

@@ -39,7 +39,9 @@ class VllmAscend(ServedByVllm):
         high=Outcome("refused", "IndexError when the layer is built"),
         negative=Outcome("wrong", "vllm-ascend counts from the end: -1 is its last expert"),
         absent=Outcome("refused", "RuntimeError: the table from experts to slots is too short"),
-        absent_last=Outcome("wrong", "nobody checks, and the table from experts to slots ends before it"),
+        absent_last=Outcome(
+            "wrong", "vllm-ascend does not check, and the table from experts to slots ends before it"
+        ),
         divisible=Outcome("refused", "devices would have unequal lengths"),
         fewer=Outcome("refused", "the number of redundant experts would be negative"),
         twice=Outcome(
@@ -141,7 +143,7 @@ def _require_count(count: object, layers: int, facts: ModelFacts) -> None:
     if count < wanted:
         raise NoRowsError(place, f"{text}: ValueError (Invalid EPLB Table)")
     if count > wanted:
-        raise NoRowsError(place, f"{text}: nobody reads the others; a plan of another model?", "wrong")
+        raise NoRowsError(place, f"{text}: the engine ignores the others; a plan of another model?", "wrong")
 
 
 def _positions(entry: object, index: int, layer: int) -> list[Finding]:

@@ -53,6 +53,7 @@ def draw(
     """Draw a cluster: tiers, domains, GPUs and their links."""
     from rackplan.output import show, show_text
     from rackplan.views.blocks import View, labelled
+    from rackplan.views.clusters import DrawResult
     from rackplan.views.settings import set_data
     from topology.draw import cluster_svg, draw_cluster
     from topology.exporters import GRAPH_SUFFIXES, topology_text, write_topology
@@ -68,7 +69,9 @@ def draw(
         target, overlay = _planned(plan, cluster, target)
     busy = None if traffic is None else _traffic_overlay(traffic, target)
     gpus = len(target.gpus)
-    data = {"cluster": target.name, "gpus": gpus, "file": output and str(output), **set_data(target)}
+    data = DrawResult(
+        cluster=target.name, gpus=gpus, file=None if output is None else str(output), **set_data(target)
+    )
     if output is None:
         svg = None if form else cluster_svg(target, overlay, level=level, traffic=busy)
         show_text(svg or topology_text(target, str(form)), View([], data), json=json)

@@ -53,8 +53,7 @@ def replay(
     from rackplan.progress import progress
     from rackplan.render.html import page
     from rackplan.replaying import Replay, ReplayOptions, deployment_of, stored
-    from rackplan.views.replay import replay_csv, replay_view
-    from rackplan.views.replay_page import replay_page
+    from rackplan.views.replay import replay_blocks, replay_csv, replay_view
 
     finish = written(output, "replay", "replay.csv", json=json, html="report.html")
     asked = ReplayOptions(policies=tuple(policy or ()), seed=seed)
@@ -69,7 +68,7 @@ def replay(
     finish(
         replay_view(found),
         {
-            "report.html": lambda: page(replay_page(found, command_line())),
+            "report.html": lambda: page(replay_blocks(found, command_line())),
             "replay.csv": lambda: replay_csv(found),
         },
     )

@@ -9,7 +9,7 @@ from rackplan.options import arg
 
 
 def _names(incomplete: str) -> list[str]:
-    from rackplan.schemas.make import NAMES
+    from rackplan.schemas import NAMES
 
     return [name for name in NAMES if name.startswith(incomplete.lower())]
 

@@ -86,8 +86,7 @@ def sweep(
     from rackplan.output import command_line, written
     from rackplan.render.html import page
     from rackplan.results import svg
-    from rackplan.views.sweep import sweep_csv, sweep_view
-    from rackplan.views.sweep_page import sweep_page
+    from rackplan.views.sweep import sweep_blocks, sweep_csv, sweep_view
     from rackplan.work import matched, swept
 
     finish = written(output, "sweep", "sweep.csv", json=json, html="report.html")
@@ -108,7 +107,7 @@ def sweep(
 
     def report() -> str:
         drawings = {one.name: svg(one) or "" for one in clusters}
-        return page(sweep_page(sweeps, pools, targets, command=command_line(), drawings=drawings))
+        return page(sweep_blocks(sweeps, pools, targets, command=command_line(), drawings=drawings))
 
     finish(view, {"sweep.csv": lambda: sweep_csv(sweeps), "report.html": report})
 
@@ -142,8 +141,7 @@ def compare(
     from rackplan.progress import progress
     from rackplan.render.html import page
     from rackplan.results import svg
-    from rackplan.views.compare import compare_view
-    from rackplan.views.compare_page import compare_page
+    from rackplan.views.compare import compare_blocks, compare_view
     from rackplan.work import compared
 
     finish = written(output, "compare", json=json, html="report.html")
@@ -157,15 +155,12 @@ def compare(
     asked = PlanOptions(time_limit_s=0.0, seed=seed, tpot_s="none" if free else None)
     with progress() as reporter:
         found = compared(deployments, expert_loads, asked, targets, say=reporter.stage)
-        view = compare_view(found.rows, deployments, expert_loads, usual=found.usual)
+        view = compare_view(found)
 
         def report() -> str:
             reporter.stage("drawing")
             drawings = {side.name: svg(side) or "" for side in sides}
-            blocks = compare_page(
-                found.rows, deployments, expert_loads, command=command_line(), drawings=drawings
-            )
-            return page(blocks)
+            return page(compare_blocks(found, command=command_line(), drawings=drawings))
 
         finish(view, {"report.html": report})
     if all(row.tok_s_per_gpu is None for row in found.rows):

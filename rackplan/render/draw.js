@@ -19,24 +19,16 @@
   }
 
   // colours of text and rules for a light or a dark page; a printed page is light
-  function paint(layout, isDark) {
+  function template(isDark) {
     const ink = isDark ? "#e6edf3" : "#1b1f24", rule = isDark ? "#3a424c" : "#d0d7de";
-    const changes = { "font.color": ink, "legend.bgcolor": "rgba(0,0,0,0)" };
-    Object.keys(layout).filter(function (key) { return /^[xy]axis/.test(key); }).forEach(function (axis) {
-      changes[axis + ".gridcolor"] = rule;
-      changes[axis + ".linecolor"] = rule;
-      changes[axis + ".zerolinecolor"] = rule;
-    });
-    if (layout.meta === "parallel") {  // labels stand on lines
-      const behind = isDark ? "rgba(18,22,27,0.7)" : "rgba(255,255,255,0.7)";
-      layout.annotations.forEach(function (_, index) { changes["annotations[" + index + "].bgcolor"] = behind; });
-    }
-    (layout.shapes || []).forEach(function (shape, index) { changes["shapes[" + index + "].line.color"] = ink; });
-    return changes;
+    const axis = { gridcolor: rule, linecolor: rule, zerolinecolor: rule };
+    const behind = isDark ? "rgba(18,22,27,0.7)" : "rgba(255,255,255,0.7)";  // labels may be on lines
+    return { layout: { font: { color: ink }, legend: { bgcolor: "rgba(0,0,0,0)" }, xaxis: axis, yaxis: axis,
+      shapedefaults: { line: { color: ink } }, annotationdefaults: { bgcolor: behind } } };
   }
 
   function repaint(isDark) {
-    plots.forEach(function (plot) { Plotly.relayout(plot, paint(plot.layout, isDark)); });
+    plots.forEach(function (plot) { Plotly.relayout(plot, { template: template(isDark) }); });
   }
 
   // a phone has the legend beneath the chart, in two columns where names are short, in room of its own, and narrow margins
@@ -82,13 +74,6 @@
     });
   }
 
-  // set(layout, "xaxis.gridcolor", "#fff"), as Plotly.relayout would after a first drawing
-  function set(object, path, value) {
-    const keys = path.replace(/\[(\d+)\]/g, ".$1").split("."), last = keys.pop();
-    const holder = keys.reduce(function (one, key) { return one[key] = one[key] || {}; }, object);
-    holder[last] = value;
-  }
-
   function draw(figure) {
     const wanted = JSON.parse(figure.querySelector("script").textContent);
     const plot = figure.querySelector(".plot");
@@ -98,8 +83,7 @@
       responsive: true, displaylogo: false, displayModeBar: narrow ? false : undefined,
       toImageButtonOptions: { format: "svg" }, modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
     };
-    const changes = paint(layout, dark.matches);
-    Object.keys(changes).forEach(function (path) { set(layout, path, changes[path]); });
+    layout.template = template(dark.matches);
     plots.push(plot);
     Plotly.newPlot(plot, wanted.data, layout, options);
   }
@@ -140,7 +124,7 @@
   }
 
   // a phone's page ends after a few screens: the sections that would come after that are folded
-  const LONGEST = 5000, SHORT = 320;
+  const LONGEST = 4800, SHORT = 320;
   function shorten() {
     let used = document.querySelector("main > header").offsetHeight;
     document.querySelectorAll("section").forEach(function (section) {

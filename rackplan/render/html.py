@@ -10,6 +10,7 @@ from functools import cache
 from gzip import compress
 from html import escape
 from importlib.resources import files
+from itertools import groupby
 from types import UnionType
 
 from rackplan.render import pictures
@@ -17,12 +18,13 @@ from rackplan.render.text import with_flags
 from rackplan.views.blocks import (
     Block,
     Chart,
+    Diagram,
     Drawing,
+    ExpertMap,
     Heading,
     Items,
     Lines,
     Page,
-    Picture,
     Table,
     Text,
     Tiles,
@@ -48,14 +50,14 @@ def element(name: str, /, *children: str | None, **attributes: str) -> Markup:
 
     Text is escaped unless it is :class:`Markup` already; an empty attribute is left out.
     """
-    said = "".join(
+    given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for key, value in attributes.items()
         if value
     )
     if name in _VOID:
-        return Markup(f"<{name}{said}>")
-    return Markup(f"<{name}{said}>{join(children)}</{name}>")
+        return Markup(f"<{name}{given}>")
+    return Markup(f"<{name}{given}>{join(children)}</{name}>")
 
 
 def join(children: Iterable[str | None]) -> Markup:
@@ -70,38 +72,35 @@ def page(blocks: Iterable[Block]) -> str:
 
     Each heading of level 2 begins a section, which the list of contents at the top leads to.
     """
-    shown = list(blocks)
+    shown = list(_made(blocks))
     title = next(block.text for block in shown if isinstance(block, Heading))
-    assets = files("rackplan.render")
-
-    def asset(name: str) -> Markup:
-        return Markup(assets.joinpath(name).read_text(encoding="utf-8"))
-
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=POLICY),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("title", f"{title} - rackplan"),
-        element("style", asset("style.css"), Markup(pictures.style())),
+        element("style", _asset("style.css"), Markup(pictures.style())),
     )
     first, sections = _sections(shown)
-    top = element("header", *map(_block, first), _contents([title for title, _ in sections]))
+    top = element("header", *_elements(first), _contents([title for title, _ in sections]))
+    drawn = element("script", Markup(pictures.script())) if _has(shown, ExpertMap | Drawing) else None
+    packed = element("script", _packed_plotly(), id="plotly", type="application/gzip")
     content = join(
         [
             element("main", top, *(_section(number, *one) for number, one in enumerate(sections))),
-            element(
-                "noscript", element("p", "Charts need JavaScript; every figure stands in the tables too.")
-            ),
+            element("noscript", element("p", "Charts need JavaScript; every figure is in the tables too.")),
             # at the end, so that text and tables are there before the library is read
-            element("script", Markup(pictures.script())) if any(_of(shown, Picture | Drawing)) else None,
-            element("script", _packed_plotly(), id="plotly", type="application/gzip")
-            if any(_of(shown, Chart))
-            else None,
-            element("script", asset("draw.js")),
+            drawn,
+            packed if _has(shown, Chart) else None,
+            element("script", _asset("draw.js")),
         ]
     )
     return f"<!DOCTYPE html>\n{element('html', head, element('body', content), lang='en')}\n"
+
+
+def _asset(name: str) -> Markup:
+    return Markup(files("rackplan.render").joinpath(name).read_text(encoding="utf-8"))
 
 
 _LONG = 24
@@ -120,13 +119,21 @@ def _packed_plotly() -> Markup:
     return Markup(b64encode(packed).decode())
 
 
-def _of(blocks: Iterable[Block], kinds: type[Block] | UnionType) -> Iterator[Block]:
-    """Yield the blocks of some kinds, folded ones too."""
+def _made(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Yield the blocks with those that only a page shows among them, folded ones as a list."""
     for one in blocks:
-        if isinstance(one, Page):
-            yield from _of(one.blocks, kinds)
-        elif isinstance(one, kinds):
+        if not isinstance(one, Page):
             yield one
+        elif one.fold:
+            yield Page(list(_made(one.blocks)), one.fold)
+        else:
+            yield from _made(one.blocks)
+
+
+def _has(blocks: Iterable[Block], kinds: type[Block] | UnionType) -> bool:
+    return any(
+        isinstance(one, kinds) or (isinstance(one, Page) and _has(one.blocks, kinds)) for one in blocks
+    )
 
 
 def _sections(blocks: Iterable[Block]) -> tuple[list[Block], list[tuple[str, list[Block]]]]:
@@ -143,7 +150,7 @@ def _sections(blocks: Iterable[Block]) -> tuple[list[Block], list[tuple[str, lis
 
 def _section(number: int, title: str, blocks: Iterable[Block]) -> Markup:
     heading = element("summary", element("h2", title, id=f"s{number}-title"))
-    body = element("details", heading, *map(_block, blocks), open="open", class_="section")
+    body = element("details", heading, *_elements(blocks), open="open", class_="section")
     return element("section", body, id=f"s{number}", aria_labelledby=f"s{number}-title")
 
 
@@ -163,30 +170,23 @@ _NOTEBOOK = """
 
 
 def fragment(blocks: Iterable[Block], drawing: str = "") -> str:
-    """Return blocks as a piece of HTML for a notebook: tables and text, without charts.
+    """Return what a terminal shows of blocks as a piece of HTML for a notebook.
 
-    What stands below the second heading is folded away, and so is a drawing.
+    What is below the second heading is folded away, and so is a drawing.
     """
-    shown = list(_still(blocks))
+    shown = [
+        replace(one, level=min(one.level + 3, 6)) if isinstance(one, Heading) else one
+        for one in blocks
+        if isinstance(one, Heading | Text | Items | Table)
+    ]
     heads = [place for place, one in enumerate(shown) if isinstance(one, Heading)]
     cut = heads[1] if len(heads) > 1 else len(shown)
-    parts = [_block(one) for one in shown[:cut]]
+    parts = list(_elements(shown[:cut]))
     if drawing:
         parts.append(element("details", element("summary", "Drawing"), _block(Drawing(drawing))))
     if shown[cut:]:
-        parts.append(element("details", element("summary", "More"), *(_block(one) for one in shown[cut:])))
+        parts.append(element("details", element("summary", "More"), *_elements(shown[cut:])))
     return element("div", element("style", Markup(_NOTEBOOK)), *parts, class_="rackplan")
-
-
-def _still(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Yield blocks that need no script, headings below those of a notebook."""
-    for one in blocks:
-        if isinstance(one, Page):
-            yield Page(list(_still(one.blocks)), one.fold)
-        elif isinstance(one, Heading):
-            yield replace(one, level=min(one.level + 3, 6))
-        elif not isinstance(one, Chart | Drawing | Lines | Picture):
-            yield one
 
 
 def table(block: Table) -> Markup:
@@ -207,23 +207,50 @@ def table(block: Table) -> Markup:
     return element("div", drawn, class_="wide")
 
 
+def _elements(blocks: Iterable[Block]) -> Iterator[Markup | None]:
+    """Yield the blocks as elements, labelled paragraphs in a row as one table of labels and values."""
+    shown = (one for one in blocks if not isinstance(one, Lines))
+    for labelled, group in groupby(shown, lambda one: isinstance(one, Text) and one.label is not None):
+        if labelled:
+            yield _facts([one for one in group if isinstance(one, Text)])
+        else:
+            yield from map(_block, group)
+
+
+def _facts(texts: Sequence[Text]) -> Markup:
+    rows: list[tuple[str, list[str]]] = []
+    for one in texts:
+        if one.label or not rows:
+            rows.append((one.label or "", []))
+        rows[-1][1].append(one.text)
+    cells = ((label, (element("div", value) for value in values)) for label, values in rows)
+    drawn = (element("tr", element("th", label), element("td", *values)) for label, values in cells)
+    styles = " ".join(dict.fromkeys(["facts", *(one.style for one in texts if one.style)]))
+    return element("div", element("table", element("tbody", *drawn), class_=styles), class_="wide")
+
+
 def _block(block: Block) -> Markup | None:
     """Return a block; None for what only a terminal shows."""
     match block:
         case Heading(text, level):
             shown = element(f"h{level}", text)
-        case Text(text, None, "command"):
+        case Text(text, _, "command"):
             shown = element("pre", element("code", text), tabindex="0", aria_label="Command")
-        case Text(text, label, style):
-            shown = element("p", f"{label}: {text.rstrip('.')}." if label else text, class_=style)
+        case Text(text, _, style):
+            shown = element("p", text, class_=style)
         case Items(texts) if texts:
             shown = element("ul", *(element("li", text) for text in texts))
         case Table():
             shown = _folded(block.fold, [table(block)])
         case Chart():
             shown = _chart(block)
-        case Picture():
-            shown = _picture(block)
+        case ExpertMap(name, data, says):
+            script = element("script", _json(data), type="application/json")
+            shown = element("figure", script, class_="picture", id=f"picture-{name}", aria_label=says)
+        case Diagram(name, svg, says):
+            shown = element(
+                "figure", Markup(svg), class_="diagram", id=f"picture-{name}", role="figure", aria_label=says
+            )
         case Tiles(tiles):
             figures = ((element("b", value), element("span", words)) for value, words in tiles)
             each = (element("div", *figure, class_="tile") for figure in figures)
@@ -231,8 +258,8 @@ def _block(block: Block) -> Markup | None:
         case Drawing(svg):
             # inline, without the prologue that only a file of its own may have
             shown = element("div", Markup(svg[svg.index("<svg") :]), class_="drawing")
-        case Page(blocks, fold):
-            shown = _folded(fold, [_block(one) for one in blocks])
+        case Page():
+            shown = _folded(block.fold, _elements(block.blocks))
         case _:
             return None
     return shown
@@ -241,12 +268,6 @@ def _block(block: Block) -> Markup | None:
 def _folded(fold: str, inner: Iterable[Markup | None]) -> Markup:
     """Return what is within, hidden behind the words of ``fold`` where there are any."""
     return element("details", element("summary", fold), *inner) if fold else join(inner)
-
-
-def _picture(block: Picture) -> Markup:
-    data = element("script", _json(block.data), type="application/json")
-    said = {"class_": "picture", "id": f"picture-{block.name}", "data_kind": block.kind}
-    return element("figure", data, **said, aria_label=block.says)
 
 
 def _json(data: object) -> Markup:
@@ -258,7 +279,7 @@ def _chart(block: Chart) -> Markup:
     return element(
         "figure",
         element("div", class_="plot", style=f"height:{block.height}px"),
-        element("script", _json(block.figure), type="application/json"),
+        element("script", _json(block.figure.to_plotly_json()), type="application/json"),
         class_="chart",
         id=f"chart-{block.name}",
         role="figure",

@@ -22,15 +22,15 @@ from rackplan.serve.point import Row, figure_list, picture_data, speed_rows, ste
 from rackplan.serve.pool import Line
 from rackplan.serve.pricing import deployed, explored, limits_s
 from rackplan.serve.question import PlaceOrder, Question
-from rackplan.views.blocks import Block, Page, Text
-from rackplan.views.compare_page import compare_page
+from rackplan.views.blocks import Diagram, ExpertMap, Text
+from rackplan.views.compare import compare_blocks
 from rackplan.views.explain import explain_plan, verdict
 from rackplan.views.pictures.experts import expert_map
 from rackplan.views.pictures.memory import memory_picture
 from rackplan.views.pictures.step import step_picture
-from rackplan.views.plan_page import plan_page
+from rackplan.views.plan import plan_blocks
 from rackplan.views.replan import replan_section
-from rackplan.views.sweep_page import sweep_page
+from rackplan.views.sweep import sweep_blocks
 from rackplan.views.words import baseline_name, limit_words, sentence
 from rackplan.work import compared
 from topology.base.errors import InfeasibleError
@@ -103,7 +103,7 @@ def plan_report(made: PlanText, line: Line) -> Shown:
     line.send({"stage": "writing the report"})
     plan = made.read()
     model, cluster = plan.deployment.model.name, plan.deployment.cluster.name
-    text = page(plan_page(plan, svg(plan) or "", command=made.command, sha256={}))
+    text = page(plan_blocks(plan, drawing=svg(plan) or "", command=made.command))
     return Shown({"name": f"{model}-{cluster}-plan.html", "page": text})
 
 
@@ -128,13 +128,13 @@ def report(question: Question, line: Line) -> Shown:
         if side.reason:
             raise InfeasibleError(side.reason)
         sweeps = [side.decoding] if side.pools is None else [side.pools.decode, side.pools.prefill]
-        text = page(sweep_page(sweeps, side.pools, speeds, **more))
+        text = page(sweep_blocks(sweeps, side.pools, speeds, **more))
         return Shown({"name": f"{model.name}-{side.deployment.cluster.name}-sweep.html", "page": text})
     usual = question.tpot_ms is None
     loads = library.make_loads(model, None)
     options = PlanOptions(time_limit_s=0.0, tpot_s=None if usual or speeds else "none")
     found = compared(sides, loads, options, [] if usual else speeds)
-    text = page(compare_page(found.rows, sides, loads, **more))
+    text = page(compare_blocks(found, **more))
     return Shown({"name": f"{model.name}-compared.html", "page": text})
 
 
@@ -162,7 +162,7 @@ def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
     """Return what the page shows of a plan: line to forward, figures, pictures and drawing."""
     deployment = plan.deployment
     experts = expert_map(plan)
-    others = [step_picture(explain_plan(plan)), memory_picture(plan)]
+    pictures: list[Diagram | ExpertMap] = [step_picture(explain_plan(plan)), memory_picture(plan)]
     return {
         "title": f"{deployment.model.name} on {deployment.cluster.name}",
         "verdict": " ".join(filter(None, [sentence(limit_words(plan)), verdict(plan)])),
@@ -176,7 +176,7 @@ def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
             }
             for name, entry in plan.baselines.items()
         ],
-        "pictures": [picture_data(one) for one in ([] if experts is None else [experts]) + others],
+        "pictures": [picture_data(one) for one in ([] if experts is None else [experts]) + pictures],
         "svg": svg(plan) or "",
         "command": command,
         "interrupted": plan.interrupted,
@@ -187,7 +187,7 @@ def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
 
 def _loss(found: Replanned, before: Plan, lost: tuple[str, ...]) -> dict[str, Any]:
     """Return what is gone, what it takes, and the plan before."""
-    texts = [one.text for one in _flat(replan_section(found)) if isinstance(one, Text)]
+    texts = [one.text for one in replan_section(found) if isinstance(one, Text)]
     return {
         "lost": list(dict.fromkeys(lost)),
         "lost_gpus": found.lost_gpus,
@@ -198,14 +198,6 @@ def _loss(found: Replanned, before: Plan, lost: tuple[str, ...]) -> dict[str, An
         "said": texts,
         "before": _figures(before),
     }
-
-
-def _flat(blocks: list[Block]) -> list[Block]:
-    """Return blocks, those that only a page shows too."""
-    found: list[Block] = []
-    for one in blocks:
-        found += _flat(list(one.blocks)) if isinstance(one, Page) else [one]
-    return found
 
 
 def _figures(plan: Plan) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from placement.layouts.shapes import TP_WIDTHS
 from rackplan.serve.commands import plan_command
 from rackplan.serve.pricing import Side, explored
 from rackplan.serve.question import AskedPoint, FieldError, PlanOrder, Point
-from rackplan.views.blocks import Picture
+from rackplan.views.blocks import Diagram, ExpertMap
 from rackplan.views.money import dollars, rate_words
 from rackplan.views.overlay import layout_overlay
 from rackplan.views.pictures.memory import memory_of
@@ -172,7 +172,7 @@ def _fitted(sweep: Sweep, at: int) -> Fitted | None:
     return next((fit for fit in offered if fit.layout.tp == tp), None)
 
 
-def _terms(sweep: Sweep, at: int) -> Picture:
+def _terms(sweep: Sweep, at: int) -> Diagram:
     """Return the waterfall of a configuration of a sweep, of which the parts are known and not what binds each."""
     parts = {(name, ""): float(seconds[at]) for name, seconds in sweep.terms_s.items()}
     score = Score(
@@ -189,13 +189,11 @@ def _terms(sweep: Sweep, at: int) -> Picture:
         evidence=Evidence.ASSUMED,
         tokens_per_step=sweep.deployment.workload.tokens_per_step,
     )
-    picture = waterfall(score)
-    terms = [{**term, "limits": []} for term in picture.data["terms"]]
-    return Picture(
-        picture.kind, picture.name, {**picture.data, "terms": terms, "resources": {}}, picture.says
-    )
+    return waterfall(score)
 
 
-def picture_data(picture: Picture) -> dict[str, Any]:
-    """Return a picture as the page draws it."""
-    return {"kind": picture.kind, "name": picture.name, "data": picture.data, "says": picture.says}
+def picture_data(picture: Diagram | ExpertMap) -> dict[str, Any]:
+    """Return a picture as the page shows it: an SVG, or the data that a script draws."""
+    if isinstance(picture, Diagram):
+        return {"name": picture.name, "svg": picture.svg, "says": picture.says}
+    return {"name": picture.name, "data": picture.data, "says": picture.says}

@@ -22,7 +22,7 @@ from cost.serving.pools import TTFT_LIMIT
 from placement.options import USUAL_TPOT
 from rackplan import library
 from rackplan.serve.question import MOST_GPUS, SLIDERS, FieldError, Question, Source
-from rackplan.views.sweep import Pools
+from rackplan.views.pools import Pools
 from rackplan.work import BothPhases, matched, swept
 from topology import cluster_from_dict
 from topology.base.errors import InputError, RackplanError

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from topology.base.errors import printable
-from topology.base.figures import Figure
 
 if TYPE_CHECKING:
-    from rackplan.schemas.figures import FigureData
+    from plotly import graph_objects
 
 T = TypeVar("T")
 SCHEMA_VERSION = 1
@@ -33,7 +33,7 @@ class Heading(Block):
 
 @dataclass(frozen=True)
 class Text(Block):
-    """A paragraph; ``label`` stands before it (an empty one: it continues the one above), ``style`` is a page's."""
+    """A paragraph; ``label`` is before it (an empty one: it continues the one above), ``style`` is a page's."""
 
     text: str
     label: str | None = None
@@ -102,7 +102,7 @@ class Table(Block):
     def parts(self, width: int) -> list[Table]:
         """Return the table as tables of at most ``width`` columns each, as far as cells allow.
 
-        The first column stands in all of them; the title in the first alone.
+        The first column is in all of them; the title in the first alone.
         """
         widths = [
             len(max(map(printable, column), key=len)) for column in zip(self.columns, *self.rows, strict=True)
@@ -136,10 +136,10 @@ class Table(Block):
 
 @dataclass(frozen=True)
 class Chart(Block):
-    """A chart as the plain data that Plotly draws; ``says`` stands for it where it cannot be seen. Pages alone."""
+    """A chart of Plotly; ``says`` is what it shows in words. Pages alone."""
 
     name: str
-    figure: Mapping[str, Any]
+    figure: graph_objects.Figure
     says: str
     height: int
 
@@ -153,28 +153,24 @@ class Tiles(Block):
 
 @dataclass(frozen=True)
 class Drawing(Block):
-    """An SVG file. Pages alone."""
+    """The SVG file of a cluster. Pages alone."""
 
     svg: str
 
 
 @dataclass(frozen=True)
-class Picture(Block):
-    """A picture that a script of ours draws (:mod:`rackplan.render.pictures`). Pages alone.
+class Diagram(Block):
+    """A diagram as static SVG, which needs no script and prints; ``says`` is what it shows in words. Pages alone."""
 
-    Attributes
-    ----------
-    kind:
-        Which picture: ``waterfall``, ``memory``, ``experts``, ``links``, ``failures``.
-    name:
-        Of this one on its page.
-    data:
-        What it is drawn from: plain values that JSON holds.
-    says:
-        What it shows, in words, for who cannot see it.
-    """
+    name: str
+    svg: str
+    says: str
 
-    kind: str
+
+@dataclass(frozen=True)
+class ExpertMap(Block):
+    """A map of experts, which a script draws from ``data``, plain values that JSON holds. Pages alone."""
+
     name: str
     data: Mapping[str, Any]
     says: str
@@ -182,10 +178,15 @@ class Picture(Block):
 
 @dataclass(frozen=True)
 class Page(Block):
-    """Blocks that only a page shows; with a ``fold`` they are hidden behind these words."""
+    """Blocks that only a page shows, or the function that makes them; with a ``fold`` they are hidden behind it."""
 
-    blocks: Sequence[Block]
+    content: Sequence[Block] | Callable[[], Sequence[Block]]
     fold: str = ""
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        """The blocks, made now where a function makes them."""
+        return self.content() if callable(self.content) else self.content
 
 
 GAP = Lines([""])
@@ -194,41 +195,47 @@ GAP = Lines([""])
 
 @dataclass(frozen=True)
 class View:
-    """What is said of a result: blocks in the order they are read, and the object of ``--json``."""
+    """A result as it is shown: blocks in the order they are read, and what ``--json`` prints."""
 
     blocks: Sequence[Block]
-    data: Mapping[str, Any] = field(default_factory=dict)
+    result: object = field(default_factory=dict)
+
+    @cached_property
+    def data(self) -> Mapping[str, Any]:
+        """The object of ``--json``."""
+        from rackplan.views.data import json_data  # loads pydantic
+
+        return json_data(self.result)
 
 
 def sections(*parts: Sequence[Block]) -> list[Block]:
-    """Return blocks with an empty line between those of different ``parts``; empty parts are left out."""
+    """Return blocks with an empty line between those of different ``parts`` that a terminal shows."""
     found: list[Block] = []
+    begun = False
     for part in parts:
-        if part:
-            found += [GAP, *part] if found else part
+        shown = any(_on_terminal(block) for block in part)
+        found += [GAP, *part] if begun and shown else part
+        begun = begun or shown
     return found
 
 
-def picked(of: object, names: str) -> Any:
-    """Return some attributes as data under their own names."""
-    return {name: getattr(of, name) for name in names.split()}
+def _on_terminal(block: Block) -> bool:
+    if isinstance(block, Heading):
+        return block.level == 1
+    if isinstance(block, Items):
+        return bool(block.texts)
+    return isinstance(block, Text | Lines | Table)
+
+
+def section(title: str) -> list[Block]:
+    """Return the title of a section, underlined on a terminal."""
+    return [Heading(title, 2), Lines([title, "-" * len(title)])]
 
 
 def thinned(items: Sequence[T], most: int) -> list[T]:
     """Return at most ``most`` of ``items`` (2 or more), evenly, the first and the last included."""
     last = len(items) - 1
     return list(items) if last < most else [items[round(i * last / (most - 1))] for i in range(most)]
-
-
-def figure_data(figure: Figure) -> FigureData:
-    """Return a figure as data; its value is null where nobody published it."""
-    return {
-        "value": figure.value if figure.published else None,
-        "unit": figure.unit,
-        "text": figure.text,
-        "source": figure.source,
-        "kind": figure.kind.label,
-    }
 
 
 def labelled(label: str, *texts: str) -> list[Block]:

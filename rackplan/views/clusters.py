@@ -6,8 +6,10 @@ import math
 from collections import Counter
 from pathlib import Path
 
-from rackplan.schemas.clusters import ImportPrinted, LinkData, TrafficPrinted
+from pydantic.dataclasses import dataclass
+
 from rackplan.views.blocks import Block, Heading, Items, Lines, Table, Text, View, labelled, sections
+from rackplan.views.data import LEFT_OUT, Maybe, SetData, taken
 from rackplan.views.settings import set_blocks, set_data
 from topology.base.units import format_quantity, plural
 from topology.cluster import Cluster, ClusterSpec
@@ -23,64 +25,214 @@ _MOST_SHOWN = 40
 """Parts unlike their siblings that are listed."""
 
 
-def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None) -> View:
-    """Return what ``rackplan traffic`` says; in the data bytes, seconds, bytes/s per direction.
+@dataclass(frozen=True, kw_only=True)
+class DrawResult(SetData):
+    """What ``rackplan draw`` prints: what was drawn, and where it is.
 
-    ``time`` is None where Ctrl-C came before it was known.
+    Attributes
+    ----------
+    cluster, gpus, file:
+        The name, the GPUs, and what was written; null: nothing, without ``-o``.
+    text:
+        Without ``-o``: the file.
     """
-    hot, groups, ties = loads.bottleneck, loads.hottest(HOTTEST), len(loads.busiest) - 1
-    time_s = loads.bound_s if time is None else time.completion_s
+
+    cluster: str
+    gpus: int
+    file: str | None
+    text: Maybe[str] = LEFT_OUT
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkData:
+    """A link under traffic.
+
+    Attributes
+    ----------
+    link, tier:
+        Its ends, and the tier of the network that it is of.
+    bytes, bytes_per_s, seconds:
+        What it carries, its rate per direction, and how long that takes.
+    """
+
+    link: str
+    bytes: float
+    tier: str
+    bytes_per_s: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class HotLinkData(LinkData):
+    """A load of links.
+
+    Attributes
+    ----------
+    links:
+        How many links have it.
+    """
+
+    links: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TierData:
+    """A tier of the network under traffic.
+
+    Attributes
+    ----------
+    bytes, seconds:
+        What its links carry, once each, and the time of the busiest.
+    """
+
+    bytes: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatioData:
+    """Scale-up over scale-out.
+
+    Attributes
+    ----------
+    bytes, bytes_per_s:
+        Of what is carried (null: none leaves a domain), and of a GPU's rates (null: there is one domain).
+    """
+
+    bytes: float | None
+    bytes_per_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrafficResult(SetData):
+    """What ``rackplan traffic`` prints: traffic over the links of a cluster.
+
+    Attributes
+    ----------
+    cluster, gpus, pattern, bytes, senders:
+        The cluster, what was sent, in all, and by how many GPUs.
+    completion_s, completion:
+        When all has arrived: with links shared fairly (``fair``), or the ``bound``.
+    bound_s, transfer_s, latency_s:
+        The time of the busiest link, with latency; without; the latency alone.
+    classes:
+        Distinct kinds of flows; null where fair sharing was not computed.
+    bytes_per_s_per_gpu:
+        Rate of a sender.
+    bottleneck, bottlenecks:
+        The busiest link, and all that tie.
+    tiers, hottest:
+        By tier, and the largest loads of links.
+    scale_up_over_scale_out:
+        Of bytes and rates.
+    notes:
+        What a reader should know.
+    """
+
+    cluster: str
+    gpus: int
+    pattern: str
+    bytes: float
+    completion_s: float
+    completion: str
+    bound_s: float
+    transfer_s: float
+    latency_s: float
+    senders: int
+    classes: int | None
+    bytes_per_s_per_gpu: float
+    bottleneck: LinkData
+    bottlenecks: list[LinkData]
+    tiers: dict[str, TierData]
+    hottest: list[HotLinkData]
+    scale_up_over_scale_out: RatioData
+    notes: tuple[str, ...]
+
+
+def traffic_result(
+    cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None
+) -> TrafficResult:
+    """Return the traffic as data; ``time`` is None where Ctrl-C came before it was known."""
+    completion_s = loads.bound_s if time is None else time.completion_s
+
+    def link(one: Link) -> LinkData:
+        return taken(LinkData, one, link=_ends(one), bytes=one.load_bytes)
+
+    return taken(
+        TrafficResult,
+        loads,
+        cluster=cluster.name,
+        gpus=len(cluster.gpus),
+        **set_data(cluster),
+        pattern=traffic.name,
+        bytes=loads.total_bytes,
+        completion_s=completion_s,
+        completion="fair" if time is not None and time.fair else "bound",
+        classes=None if time is None else time.classes,
+        bytes_per_s_per_gpu=loads.total_bytes / loads.senders / completion_s,
+        bottleneck=link(loads.bottleneck),
+        bottlenecks=[link(one) for one in loads.links(loads.busiest)],
+        tiers={name: taken(TierData, tier) for name, tier in loads.tiers.items()},
+        hottest=[HotLinkData(**vars(link(one.link)), links=one.count) for one in loads.hottest(HOTTEST)],
+        scale_up_over_scale_out=RatioData(bytes=_byte_ratio(loads), bytes_per_s=_rate_ratio(cluster)),
+    )
+
+
+def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None) -> View:
+    """Return the blocks and the data of ``rackplan traffic``."""
+    found = traffic_result(cluster, traffic, loads, time)
+    ties, hot = len(found.bottlenecks) - 1, found.bottleneck
     bound = (
-        f"{_duration(loads.bound_s)}: {_duration(loads.transfer_s)} on the busiest link, "
-        f"{_duration(loads.latency_s)} latency; no schedule on these routes is faster"
+        f"{_duration(found.bound_s)}: {_duration(found.transfer_s)} on the busiest link, "
+        f"{_duration(found.latency_s)} latency; no schedule on these routes is faster"
     )
     sent = (
-        f"{format_quantity(loads.total_bytes, 'byte')} from {plural(loads.senders, 'GPU')}, "
-        f"{format_quantity(loads.total_bytes / loads.senders, 'byte')} each"
+        f"{format_quantity(found.bytes, 'byte')} from {plural(found.senders, 'GPU')}, "
+        f"{format_quantity(found.bytes / found.senders, 'byte')} each"
     )
-    rate = format_quantity(loads.total_bytes / loads.senders / time_s, "byte/s")
+    rate = format_quantity(found.bytes_per_s_per_gpu, "byte/s")
     tiers = Table.of(
-        loads.tiers.items(),
+        found.tiers.items(),
         ("tier", lambda tier: tier[0]),
         ("bytes", lambda tier: format_quantity(tier[1].bytes, "byte")),
         ("busiest link", lambda tier: _duration(tier[1].seconds)),
-        ("of completion", lambda tier: f"{tier[1].seconds / time_s:.1%}"),
+        ("of completion", lambda tier: f"{tier[1].seconds / found.completion_s:.1%}"),
     )
     hottest = Table.of(
-        groups,
-        ("hottest links", lambda group: _ends(group.link)),
-        ("how many", lambda group: f"{group.count:,}"),
-        ("rate", lambda group: format_quantity(group.link.bytes_per_s, "byte/s")),
-        ("bytes", lambda group: format_quantity(group.link.load_bytes, "byte")),
-        ("time", lambda group: _duration(group.link.seconds)),
+        found.hottest,
+        ("hottest links", lambda one: one.link),
+        ("how many", lambda one: f"{one.links:,}"),
+        ("rate", lambda one: format_quantity(one.bytes_per_s, "byte/s")),
+        ("bytes", lambda one: format_quantity(one.bytes, "byte")),
+        ("time", lambda one: _duration(one.seconds)),
     )
     blocks = sections(
         [
-            Heading(f"{traffic.name} on {cluster.name}, {plural(len(cluster.gpus), 'GPU')}"),
+            Heading(f"{found.pattern} on {found.cluster}, {plural(found.gpus, 'GPU')}"),
             *set_blocks("Set", cluster),
             Text(_completion(loads, time), "Completion"),
             Text(bound, "Bound"),
             Text(sent, "Bytes"),
-            Text(f"{rate} effective, in the mean over senders", "Per GPU"),
+            Text(f"{rate} effective, mean over senders", "Per GPU"),
             Text(
-                f"{_ends(hot)} ({hot.tier}, {format_quantity(hot.bytes_per_s, 'byte/s')})"
-                + (f", and {ties:,} links more that are as busy" if ties else ""),
+                f"{hot.link} ({hot.tier}, {format_quantity(hot.bytes_per_s, 'byte/s')})"
+                + (f", and {plural(ties, 'link')} more that are as busy" if ties else ""),
                 "Bottleneck",
             ),
-            *labelled("Up : out", _ratios(cluster, loads)),
+            *labelled("Up : out", _ratios(found.scale_up_over_scale_out)),
         ],
         [tiers],
         [hottest],
         [
             Text("Rates per direction. Bytes count once per tier, however many of its links they take."),
-            *(Text(note, "Note") for note in loads.notes),
+            *(Text(note, "Note") for note in found.notes),
         ],
     )
-    return View(blocks, _traffic_data(cluster, traffic, loads, time))
+    return View(blocks, found)
 
 
 def _completion(loads: LinkLoads, time: FairTime | None) -> str:
-    """Say when the last byte arrives."""
+    """Return when the last byte arrives."""
     if time is None or not time.fair:
         why = "interrupted" if time is None else f"not computed, {time.classes:,} classes of flows"
         return f"at least {_duration(loads.bound_s)}, the bound (time under fair sharing: {why})"
@@ -89,50 +241,12 @@ def _completion(loads: LinkLoads, time: FairTime | None) -> str:
     return f"{_duration(time.completion_s)} if all flows start at once and share links fairly, {beside}"
 
 
-def _traffic_data(
-    cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None
-) -> TrafficPrinted:
-    time_s = loads.bound_s if time is None else time.completion_s
-
-    def link_data(link: Link) -> LinkData:
-        return {
-            "link": _ends(link),
-            "bytes": link.load_bytes,
-            "tier": link.tier,
-            "bytes_per_s": link.bytes_per_s,
-            "seconds": link.seconds,
-        }
-
-    return {
-        "cluster": cluster.name,
-        "gpus": len(cluster.gpus),
-        **set_data(cluster),
-        "pattern": traffic.name,
-        "bytes": loads.total_bytes,
-        "completion_s": time_s,
-        "completion": "fair" if time is not None and time.fair else "bound",
-        "bound_s": loads.bound_s,
-        "transfer_s": loads.transfer_s,
-        "latency_s": loads.latency_s,
-        "senders": loads.senders,
-        "classes": None if time is None else time.classes,
-        "bytes_per_s_per_gpu": loads.total_bytes / loads.senders / time_s,
-        "bottleneck": link_data(loads.bottleneck),
-        "bottlenecks": [link_data(link) for link in loads.links(loads.busiest)],
-        "tiers": {name: {"bytes": tier.bytes, "seconds": tier.seconds} for name, tier in loads.tiers.items()},
-        "hottest": [{**link_data(one.link), "links": one.count} for one in loads.hottest(HOTTEST)],
-        "scale_up_over_scale_out": {"bytes": _byte_ratio(loads), "bytes_per_s": _rate_ratio(cluster)},
-        "notes": list(loads.notes),
-    }
-
-
-def _ratios(cluster: Cluster, loads: LinkLoads) -> str:
-    """Say how bytes and rates inside domains compare with those between them."""
-    rate, amount = _rate_ratio(cluster), _byte_ratio(loads)
-    if rate is None:
+def _ratios(found: RatioData) -> str:
+    """Return how bytes and rates inside domains compare with those between them."""
+    if found.bytes_per_s is None:
         return ""
-    words = "no bytes leave a domain" if amount is None else f"{amount:.3g} : 1 in bytes"
-    return f"scale-up to scale-out, {rate:.3g} : 1 in bytes/s of a GPU; {words}"
+    amount = "no bytes leave a domain" if found.bytes is None else f"{found.bytes:.3g} : 1 in bytes"
+    return f"scale-up to scale-out, {found.bytes_per_s:.3g} : 1 in bytes/s of a GPU; {amount}"
 
 
 def _byte_ratio(loads: LinkLoads) -> float | None:
@@ -159,8 +273,51 @@ def _duration(value: float) -> str:
     return format_quantity(value, "s") if value else "0 s"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReadFileData:
+    """A file that was imported.
+
+    Attributes
+    ----------
+    name, kind:
+        What it is called, and what it is.
+    """
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportResult:
+    """What ``rackplan import`` prints: the cluster made of files.
+
+    Attributes
+    ----------
+    file, form:
+        What was written (null: nothing, without ``-o``): ``regular`` (domains and a fabric) or ``raw`` (every link).
+    gpus, domains, hosts:
+        How many.
+    read:
+        The files.
+    taken, anomalies:
+        What was taken as given, and what is odd, in sentences.
+    text:
+        Without ``-o``: the file.
+    """
+
+    file: str | None
+    text: Maybe[str] = LEFT_OUT
+    form: str
+    gpus: int
+    domains: int
+    hosts: int
+    read: list[ReadFileData]
+    taken: tuple[str, ...]
+    anomalies: tuple[str, ...]
+
+
 def import_view(imported: Imported, output: Path | None) -> View:
-    """Return what ``rackplan import`` says."""
+    """Return the blocks and the data of ``rackplan import``."""
     files = [f"{file.place} ({file.kind})" for file in imported.files]
     count = len(imported.anomalies)
     taken: list[Block] = [
@@ -179,7 +336,17 @@ def import_view(imported: Imported, output: Path | None) -> View:
         odd,
         [Lines([f"Written  {output} ({form}); look at it: rackplan draw {output} -o cluster.svg"])],
     )
-    return View(blocks, _import_data(imported, output))
+    found = ImportResult(
+        file=None if output is None else str(output),
+        form="raw" if imported.spec.raw is not None else "regular",
+        gpus=imported.spec.gpus,
+        domains=len(imported.spec.domains),
+        hosts=sum(map(len, imported.domains.values())),
+        read=[ReadFileData(name=file.place, kind=file.kind) for file in imported.files],
+        taken=imported.assumptions,
+        anomalies=imported.anomalies,
+    )
+    return View(blocks, found)
 
 
 def import_comments(imported: Imported, version: str) -> list[str]:
@@ -191,19 +358,6 @@ def import_comments(imported: Imported, version: str) -> list[str]:
     if imported.hosts:
         lines.append(f"Hosts in order (d0.n0, d0.n1, ...): {compress_hosts(imported.hosts)}")
     return lines
-
-
-def _import_data(imported: Imported, output: Path | None) -> ImportPrinted:
-    return {
-        "file": None if output is None else str(output),
-        "form": "raw" if imported.spec.raw is not None else "regular",
-        "gpus": imported.spec.gpus,
-        "domains": len(imported.spec.domains),
-        "hosts": sum(len(hosts) for hosts in imported.domains.values()),
-        "read": [{"name": file.place, "kind": file.kind} for file in imported.files],
-        "taken": list(imported.assumptions),
-        "anomalies": list(imported.anomalies),
-    }
 
 
 def _found(imported: Imported) -> str:

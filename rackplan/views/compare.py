@@ -1,27 +1,41 @@
-"""Clusters compared for one model: what each reaches at a speed per user, and on the page their frontiers."""
+"""Clusters compared for one model: what each reaches at a speed per user, what it costs, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass as plain_dataclass
+from functools import partial
 
-from cost.calibration.errors import ErrorOf, error_to_dict
+from pydantic.dataclasses import dataclass
+
+from cost.calibration.errors import CalibrationData, error_to_dict, widest
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
-from cost.inputs.workload import Workload
-from cost.money.bill import Bill, Totals
+from cost.money.bill import Totals
+from cost.step.score import Score
 from placement.analysis.compare import CompareRow
 from placement.options import USUAL_TPOT
-from rackplan.schemas.clusters import ComparePrinted, CompareResultData
 from rackplan.views.blocks import (
     Block,
+    Chart,
+    Drawing,
     Heading,
+    Page,
     Table,
     Text,
     View,
     labelled,
     sections,
 )
-from rackplan.views.money import bill_blocks, dollars, money_columns, money_legend, watts
+from rackplan.views.charts import frontier_chart, memories_chart, speed_chart, steps_chart
+from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
+from rackplan.views.evidence import deployment_figures
+from rackplan.views.forward import bound_words, machine_words, price, summary, summary_blocks
+from rackplan.views.measured import measured_points
+from rackplan.views.money import bill_blocks, dollars, money_columns, money_legend, rate_words, watts
+from rackplan.views.pareto import HEIGHT, measured_fold
+from rackplan.views.points import ReportPoint, frontier, report_points
+from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
     doubts,
@@ -31,194 +45,244 @@ from rackplan.views.words import (
     range_words,
     serving_words,
 )
+from topology.base.figures import EvidenceLabel
+from topology.base.shown import Shown
 from topology.base.units import plural
 
+BAR, AROUND = 46, 130
+"""Pixels of a bar of one cluster, and of what is around the bars."""
 LEGEND = "batch: sequences per GPU in use; layout: EP and TP width, PP stages, x replicas."
 
 
-def compare_view(
-    rows: Sequence[CompareRow],
-    deployments: Sequence[Deployment],
-    loads: ExpertLoads | None,
-    *,
-    usual: bool = False,
-) -> View:
-    """Return a table of the rows, with ratios to the first cluster at the same speed per user.
+@plain_dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Shown):
+    """Clusters compared for one model: a row for each at each speed.
 
-    ``deployments`` has each cluster; model, workload and engine are those of all. ``usual``: nobody gave a speed.
+    Attributes
+    ----------
+    usual:
+        Whether the rows are at the usual speed, since none was given.
     """
-    deployment, clusters = deployments[0], [one.cluster for one in deployments]
-    workload, model = deployment.workload, deployment.model
-    bills = {one.cluster.name: one.bill for one in deployments}
+
+    rows: tuple[CompareRow, ...]
+    deployments: tuple[Deployment, ...]
+    loads: ExpertLoads | None
+    usual: bool = False
+
+    def totals(self, row: CompareRow) -> Totals:
+        """Return what the whole cluster of a row gives, costs and draws; no token where the speed is out of reach."""
+        deployment = next(one for one in self.deployments if one.cluster.name == row.cluster)
+        work, bill = deployment.workload, deployment.bill
+        return bill.totals((row.tok_s_per_gpu or 0.0) * bill.gpus, work.token_word, phase=work.phase)
+
+    def brief(self) -> str:
+        """Return the model, and what each cluster reaches."""
+        word = self.deployments[0].workload.token_word
+        rates = (
+            f"{row.cluster} "
+            + ("nothing" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f} {word} tok/s/GPU")
+            for row in self.rows
+        )
+        return f"of {self.deployments[0].model.name}: {', '.join(rates)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareRowData:
+    """A cluster at a speed per user, and what it costs.
+
+    Attributes
+    ----------
+    cluster, model, gpus, status:
+        Names, the GPUs, and whether the system is sold.
+    tok_s_per_user, reached_tok_s_per_user:
+        The speed compared at (or reached, where none was given), and the one reached; null: it runs nothing.
+    tokens, tok_s_per_gpu:
+        Which tokens are counted, and throughput over all GPUs; null: the speed is out of reach.
+    step_s, batch, bound_by, layout:
+        Of the best layout; null: there is none.
+    evidence, calibration:
+        The weakest kind of figure behind it, and how far off it may be.
+    reason:
+        Why there is none; else empty.
+    totals:
+        Of the cluster.
+    """
+
+    cluster: str
+    model: str
+    gpus: int
+    tok_s_per_user: float | None
+    reached_tok_s_per_user: float | None
+    tokens: str
+    tok_s_per_gpu: float | None
+    step_s: float | None
+    batch: float | None
+    bound_by: str | None
+    layout: str | None
+    evidence: EvidenceLabel | None
+    status: str
+    reason: str
+    calibration: CalibrationData | None
+    totals: Totals
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareResult:
+    """What ``rackplan compare`` prints, and writes to ``compare.json``: clusters for one model.
+
+    Attributes
+    ----------
+    rows:
+        A row for each cluster at each speed.
+    set:
+        What the user set, by cluster; absent where nothing was.
+    what_if:
+        What was assumed that no engine does, in words; absent where nothing was.
+    """
+
+    rows: list[CompareRowData]
+    what_if: Maybe[str] = LEFT_OUT
+    set: Maybe[dict[str, list[SetFigureData]]] = LEFT_OUT
+
+
+def compare_view(found: Comparison) -> View:
+    """Return the blocks and the data of ``rackplan compare``."""
+    first, workload = found.deployments[0], found.deployments[0].workload
+    set_by = {one.cluster.name: set_data(one.cluster).get("set") for one in found.deployments}
+    data = CompareResult(
+        rows=[
+            taken(
+                CompareRowData,
+                row,
+                model=first.model.name,
+                tok_s_per_user=row.target_tok_s_per_user or row.tok_s_per_user,
+                reached_tok_s_per_user=row.tok_s_per_user,
+                tokens=workload.token_word,
+                calibration=error_to_dict(row.errors),
+                totals=found.totals(row),
+            )
+            for row in found.rows
+        ],
+        what_if=workload.what_if or LEFT_OUT,
+        set={name: figures for name, figures in set_by.items() if figures} or LEFT_OUT,
+    )
+    return View(compare_blocks(found), data)
+
+
+def compare_blocks(
+    found: Comparison, *, command: str = "", drawings: Mapping[str, str] | None = None
+) -> list[Block]:
+    """Return what a terminal and the page show of a comparison: rows, costs, evidence; charts on a page alone.
+
+    Of a page alone are ``command``, and ``drawings``: the SVG file of each cluster by its name.
+    """
+    rows, first = found.rows, found.deployments[0]
+    workload, clusters = first.workload, [one.cluster for one in found.deployments]
+    bills = {one.cluster.name: one.bill for one in found.deployments}
+    sizes = {len(cluster.gpus) for cluster in clusters}
+    of = f", {plural(sizes.pop(), 'GPU')} each" if len(sizes) == 1 else ""
+    reasons = {row.cluster: row.reason for row in rows if row.tok_s_per_gpu is None}
+    notes = {row.cluster: doubt for row in rows if (doubt := doubts(row.status))}
     weakest = {row.cluster: f"{row.cluster} {row.evidence}" for row in rows if row.evidence}
-    notes = {row.cluster: f"{row.cluster} is {doubt}" for row in rows if (doubt := doubts(row.status))}
-    legend = [
-        Text(f"tok/s are {workload.token_word} tokens; tok/s/GPU over all GPUs of the cluster;"),
-        Text(LEGEND),
-        *(Text(row.reason, row.cluster) for row in rows if row.tok_s_per_gpu is None),
-        *money_legend(bills.values()),
-        *bill_blocks(bills),
-        *labelled("Evidence", f"weakest figure: {', '.join(weakest.values())}" if weakest else ""),
-        *(Text(note, "Note") for note in notes.values()),
-    ]
-    data: ComparePrinted = {
-        "rows": [
-            {
-                **_row_data(row, model.name, workload.token_word),
-                "totals": row_totals(row, bills, workload).to_dict(),
-            }
-            for row in rows
-        ]
-    }
-    if workload.what_if:
-        data["what_if"] = workload.what_if
-    if found := {one.name: said["set"] for one in clusters if (said := set_data(one))}:
-        data["set"] = found
-    return View(
-        sections(
-            [
-                Heading(f"{model.name}, {phase_words(workload)}, {plural(rows[0].gpus, 'GPU')} each"),
-                *labelled("Serving", "; ".join(serving_words(workload, deployment.engine))),
-                *labelled("Speed", _usual_words(rows) if usual else ""),
-                *set_blocks("Set", *clusters),
-                *load_blocks(loads),
-            ],
-            [row_table(rows)],
-            [money_table(rows, bills, workload)],
-            legend,
-            error_rows(rows),
-        ),
-        data,
+    errors = list(dict.fromkeys((row.cluster, error) for row in rows for error in row.errors))
+    return sections(
+        [Heading(f"{first.model.name} on {plural(len(clusters), 'cluster')}{of}, {phase_words(workload)}")],
+        [Page(partial(_summary, found))],
+        [
+            *labelled("Serving", "; ".join(serving_words(workload, first.engine))),
+            *labelled("Speed", _usual_words(rows) if found.usual else ""),
+            *set_blocks("Set", *clusters),
+            *load_blocks(found.loads),
+        ],
+        [Page(lambda: [*_frontiers(found), *_steps(rows), *_speeds(found)])],
+        [Heading("Every row", 2), row_table(rows)],
+        [
+            Text(
+                f"tok/s are {workload.token_word} tokens; tok/s/GPU over all GPUs of the cluster; ratio to "
+                f"{rows[0].cluster}; {LEGEND}"
+            ),
+            *(Text(reason, name) for name, reason in reasons.items()),
+        ],
+        [Heading("What it costs", 2), money_table(found)],
+        [*money_legend(bills.values()), *bill_blocks(bills)],
+        [Page(_drawings(drawings or {}))],
+        [
+            Heading("How far off each cluster may be", 2),
+            *labelled("Evidence", f"weakest figure: {', '.join(weakest.values())}" if weakest else ""),
+            *(Text(f"{name} is {doubt}", "Note") for name, doubt in notes.items()),
+        ],
+        error_blocks(errors) if errors else [],
+        [Page(partial(_grounds, found, command))],
     )
 
 
 def _usual_words(rows: Sequence[CompareRow]) -> str:
-    """Say at which speed clusters are compared where nobody said."""
+    """Return at which speed clusters are compared where none was given."""
     at = f"{USUAL_TPOT.text}, {USUAL_TPOT.value * 1e3:g} ms a token"
     if rows[0].target_tok_s_per_user is None:
         return f"each at the largest batch that fits, since none reaches {at} (default; --tok-s-user)"
     return f"{at} (default; --tok-s-user; --tok-s-user none for the largest batch that fits)"
 
 
-def _row_data(row: CompareRow, model: str, tokens: str) -> CompareResultData:
-    speed = row.tok_s_per_user if row.target_tok_s_per_user is None else row.target_tok_s_per_user
-    return {
-        "cluster": row.cluster,
-        "model": model,
-        "gpus": row.gpus,
-        "tok_s_per_user": speed,
-        "reached_tok_s_per_user": row.tok_s_per_user,
-        "tokens": tokens,
-        "tok_s_per_gpu": row.tok_s_per_gpu,
-        "step_s": row.step_s,
-        "batch": row.batch,
-        "bound_by": row.bound_by,
-        "layout": row.layout,
-        "evidence": row.evidence,
-        "status": row.status,
-        "reason": row.reason,
-        "calibration": error_to_dict(row.errors),
-    }
-
-
-def error_rows(rows: Sequence[CompareRow]) -> list[Block]:
-    """Return how far off throughput may be, with a row for each cluster and each of its chips."""
-    errors: dict[tuple[str, ErrorOf], None] = dict.fromkeys(
-        (row.cluster, error) for row in rows for error in row.errors
-    )
-    return error_blocks(list(errors)) if errors else []
+def _ordered(rows: Sequence[CompareRow]) -> list[CompareRow]:
+    return sorted(rows, key=lambda row: row.target_tok_s_per_user or 0.0)
 
 
 def row_table(rows: Sequence[CompareRow]) -> Table:
-    """Return the table of the rows; what nobody reaches is ``unreachable``."""
-    found = []
-    base = {
-        row.target_tok_s_per_user: row.tok_s_per_gpu
-        for row in reversed(rows)
-        if row.cluster == rows[0].cluster
-    }
-    for row in sorted(rows, key=lambda row: row.target_tok_s_per_user or 0.0):
-        wanted = row.target_tok_s_per_user
-        if row.tok_s_per_gpu is None or row.step_s is None:
-            found.append((row.cluster, f"{wanted:g}" if wanted else "-", "unreachable", *"-----"))
-            continue
-        first = base.get(wanted)
-        found.append(
-            (
-                row.cluster,
-                f"{wanted:g}" if wanted else f"{row.tok_s_per_user:.1f}",
-                f"{row.tok_s_per_gpu:,.0f}",
-                f"{row.tok_s_per_gpu / first:.2f}x" if first else "-",
-                f"{row.step_s * 1e3:.2f}",
-                f"{row.batch:g}",
-                row.layout or "",
-                row.bound_by or "",
-            )
-        )
-    columns = ("cluster", "tok/s/user", "tok/s/GPU", "ratio", "step ms", "batch", "layout", "bound by")
-    return Table(columns, found, words=(0, 6, 7))
+    """Return the table of the rows; a speed out of reach is ``unreachable``."""
+    first = rows[0].cluster
+    base = {row.target_tok_s_per_user: row.tok_s_per_gpu for row in reversed(rows) if row.cluster == first}
 
-
-def row_totals(row: CompareRow, bills: Mapping[str, Bill], workload: Workload) -> Totals:
-    """Return what the whole cluster of a row gives, costs and draws; no token where nobody reaches the speed."""
-    bill = bills[row.cluster]
-    return bill.totals((row.tok_s_per_gpu or 0.0) * bill.gpus, workload.token_word, phase=workload.phase)
-
-
-def money_table(rows: Sequence[CompareRow], bills: Mapping[str, Bill], workload: Workload) -> Table:
-    """Return what each row comes to over the whole cluster: tokens, dollars and megawatts."""
-
-    def totals(row: CompareRow) -> Totals:
-        return row_totals(row, bills, workload)
-
-    def speed(row: CompareRow) -> str:
-        wanted = row.target_tok_s_per_user
-        return f"{row.tok_s_per_user or 0.0:.1f}" if wanted is None else f"{wanted:g}"
-
-    def rate(row: CompareRow) -> str:
-        return "-" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu * row.gpus:,.0f}"
-
-    def per_hour(row: CompareRow) -> str:
-        usd = bills[row.cluster].usd_per_hour
-        return "-" if usd is None else dollars(usd)
-
-    def power(row: CompareRow) -> str:
-        found = bills[row.cluster].power_w
-        return "-" if found is None else watts(found)
+    def ratio(row: CompareRow) -> str:
+        ours = base.get(row.target_tok_s_per_user)
+        return f"{row.tok_s_per_gpu / ours:.2f}x" if row.tok_s_per_gpu and ours else "-"
 
     return Table.of(
-        sorted(rows, key=lambda row: row.target_tok_s_per_user or 0.0),
+        _ordered(rows),
         ("cluster", lambda row: row.cluster),
-        ("tok/s/user", speed),
-        ("tok/s in all", rate),
-        *money_columns(totals, bills.values()),
-        ("USD/h", per_hour),
-        ("power", power),
+        ("tok/s/user", _speed),
+        (
+            "tok/s/GPU",
+            lambda row: "unreachable" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f}",
+        ),
+        ("ratio", ratio),
+        ("step ms", lambda row: "-" if row.step_s is None else f"{row.step_s * 1e3:.2f}"),
+        ("batch", lambda row: "-" if row.batch is None else f"{row.batch:g}"),
+        ("layout", lambda row: row.layout or "-"),
+        ("bound by", lambda row: row.bound_by or "-"),
+        words=(0, 6, 7),
     )
 
 
-def compare_verdict(rows: Sequence[CompareRow], tokens: str) -> str:
-    """Return the comparison in a few sentences: who cannot run it first, then the best at a speed, then limits.
+def _speed(row: CompareRow) -> str:
+    if row.target_tok_s_per_user:
+        return f"{row.target_tok_s_per_user:g}"
+    return "-" if row.tok_s_per_user is None else f"{row.tok_s_per_user:.1f}"
 
-    The speed is the highest that the first cluster reaches and another too; where there is none, the highest that
-    any two reach, or one. ``tokens`` is the word for those counted.
-    """
-    clusters = list(dict.fromkeys(row.cluster for row in rows))
-    said = [_cannot(cluster, rows) for cluster in clusters]
-    reached = reached_by_speed(rows)
-    if not reached:
-        return " ".join([*filter(None, said), "No cluster reaches a speed that was asked for."])
-    speed = speed_to_compare(rows)
-    said.append(_best(reached[speed], clusters[0], speed, tokens))
-    highest = max(reached)
-    if highest > speed:
-        said.append(f"Only {', '.join(row.cluster for row in reached[highest])} reach {highest:g}.")
-    said += [f"{row.cluster} is {doubts(row.status)}." for row in reached[speed] if doubts(row.status)]
-    return " ".join(filter(None, said))
+
+def money_table(found: Comparison) -> Table:
+    """Return what the whole cluster of each row gives, costs and draws."""
+    bills = [one.bill for one in found.deployments]
+
+    def cell(shown: Callable[[Totals], str | None]) -> Callable[[CompareRow], str]:
+        return lambda row: shown(found.totals(row)) or "-"
+
+    def reached(row: CompareRow) -> Totals | None:
+        return None if row.tok_s_per_gpu is None else found.totals(row)
+
+    return Table.of(
+        _ordered(found.rows),
+        ("cluster", lambda row: row.cluster),
+        ("tok/s/user", _speed),
+        ("tok/s in all", cell(lambda one: f"{one.tok_s:,.0f}" if one.tok_s else None)),
+        *money_columns(reached, bills),
+        ("USD/h", cell(lambda one: None if one.usd_per_hour is None else dollars(one.usd_per_hour))),
+        ("power", cell(lambda one: None if one.power_w is None else watts(one.power_w))),
+    )
 
 
 def reached_by_speed(rows: Sequence[CompareRow]) -> dict[float, list[CompareRow]]:
-    """Return the rows that reach each speed asked for; 0 stands for as much throughput as fits."""
+    """Return the rows that reach each speed; 0 stands for as much throughput as fits."""
     reached: dict[float, list[CompareRow]] = {}
     for row in rows:
         if row.tok_s_per_gpu is not None:
@@ -226,30 +290,180 @@ def reached_by_speed(rows: Sequence[CompareRow]) -> dict[float, list[CompareRow]
     return reached
 
 
-def speed_to_compare(rows: Sequence[CompareRow]) -> float:
-    """Return the highest speed that the first cluster and another reach; else that any two reach, or one."""
+def compared_at(rows: Sequence[CompareRow]) -> list[CompareRow]:
+    """Return the rows of the highest speed that the first cluster and another reach; else of any two, or one."""
     reached = reached_by_speed(rows)
-    several = {speed: found for speed, found in reached.items() if len(found) > 1} or reached
-    common = {
-        s: found for s, found in several.items() if any(row.cluster == rows[0].cluster for row in found)
-    }
-    return max(common or several)
+    several = {speed: some for speed, some in reached.items() if len(some) > 1} or reached
+    common = {s: some for s, some in several.items() if any(row.cluster == rows[0].cluster for row in some)}
+    return reached[max(common or several)] if reached else []
 
 
-def _cannot(cluster: str, rows: Sequence[CompareRow]) -> str:
-    mine = [row for row in rows if row.cluster == cluster]
-    if any(row.tok_s_per_gpu is not None for row in mine):
+def _summary(found: Comparison) -> list[Block]:
+    """Return which cluster is cheapest, why, how near the next one is, and the order of all."""
+    rows = compared_at(found.rows)
+    reached = {row.cluster for row in found.rows if row.tok_s_per_gpu is not None}
+    cannot = {row.cluster: row.reason for row in found.rows if row.cluster not in reached}
+    refused = [("Cannot", f"{name}: {reason}") for name, reason in cannot.items()]
+    if not rows:
+        return summary_blocks([("Reached", "no cluster reaches a required speed"), *refused])
+    totals = {row.cluster: found.totals(row) for row in rows}
+    priced = all(one.usd_per_million_tokens is not None for one in totals.values())
+
+    def rank(row: CompareRow) -> tuple[float, str]:
+        usd = totals[row.cluster].usd_per_million_tokens
+        return (usd if priced and usd is not None else -(row.tok_s_per_gpu or 0.0)), row.cluster
+
+    ranked = sorted(rows, key=rank)
+    best = ranked[0]
+    cluster = next(one.cluster for one in found.deployments if one.cluster.name == best.cluster)
+    speed = best.target_tok_s_per_user
+    at = f" at {speed:g} tok/s/user" if speed else ""
+    which = "Most tokens" if totals[best.cluster].usd_per_million_tokens is None else "Cheapest"
+    bound = best.bound_by or "" if best.score is None else bound_words(best.score)
+    lines = [
+        (which, f"{best.cluster}{at}"),
+        *summary(machine_words(cluster), totals[best.cluster], best.errors, bound),
+        ("Next", _second(ranked, totals)),
+        ("Fastest", _fastest(rows, found.deployments[0].workload.token_word)),
+        *refused,
+    ]
+
+    def factor(row: CompareRow) -> str:
+        worst = widest(row.errors)
+        return "unknown" if worst is None else f"{worst.band:.2f}"
+
+    def usd(row: CompareRow) -> str:
+        each = totals[row.cluster].usd_per_million_tokens
+        return "-" if each is None else dollars(each)
+
+    def per_mw(row: CompareRow) -> str:
+        each = totals[row.cluster].tok_s_per_mw
+        return "-" if each is None else rate_words(each)
+
+    order = Table.of(
+        ranked,
+        ("cluster", lambda row: row.cluster),
+        ("$/Mtok", usd),
+        ("tok/s/GPU", lambda row: f"{row.tok_s_per_gpu or 0.0:,.0f}"),
+        ("tok/s/MW", per_mw),
+        ("factor", factor),
+    )
+    return [*summary_blocks(lines), order]
+
+
+def _second(ranked: Sequence[CompareRow], totals: Mapping[str, Totals]) -> str:
+    """Return the next one, and whether it is nearer to the first than both are known."""
+    if len(ranked) < 2:
         return ""
-    return f"{cluster} cannot: {mine[0].reason}"
+    first, second = ranked[:2]
+    ours, theirs = (totals[row.cluster].usd_per_million_tokens for row in (first, second))
+    if ours is None or theirs is None:
+        ratio = (first.tok_s_per_gpu or 0.0) / (second.tok_s_per_gpu or 1.0)
+        text = f"{second.cluster} with {second.tok_s_per_gpu or 0.0:,.0f} tok/s/GPU"
+    else:
+        ratio = theirs / ours
+        text = f"{second.cluster}: {price(totals[second.cluster])}"
+    band = max((one.band for one in map(widest, (first.errors, second.errors)) if one), default=None)
+    if band is None:
+        return f"{text}, a ratio of {ratio:.2f}"
+    verdict = "closer than the factor: not decided" if ratio < band else "further than the factor"
+    return f"{text}, a ratio of {ratio:.2f}: {verdict}"
 
 
-def _best(rows: Sequence[CompareRow], base: str, speed: float, tokens: str) -> str:
+def _fastest(rows: Sequence[CompareRow], tokens: str) -> str:
+    """Return the cluster of most tokens/s/GPU at the speed compared at."""
     best = max(rows, key=lambda row: row.tok_s_per_gpu or 0.0)
-    first = next((row.tok_s_per_gpu for row in rows if row.cluster == base), None)
-    where = f"At {speed:g} {tokens} tok/s/user" if speed else "With as much throughput as fits"
-    text = f"{where} {best.cluster} gives most: {best.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU"
-    if best.errors:
-        text += f" ({range_words(best.tok_s_per_gpu or 0.0, best.errors)})"
-    if first and best.cluster != base:
-        text += f", {(best.tok_s_per_gpu or 0.0) / first:.2f} times {base}"
-    return f"{text}; {best.bound_by} binds."
+    rate = best.tok_s_per_gpu or 0.0
+    band = f" ({range_words(rate, best.errors)})" if best.errors else ""
+    return f"{best.cluster}: {rate:,.0f} {tokens} tok/s/GPU{band}; {best.bound_by} binds"
+
+
+def _speeds(found: Comparison) -> list[Block]:
+    tokens = found.deployments[0].workload.token_word
+    says = f"{tokens} tok/s/GPU of each cluster by speed per user"
+    return [
+        Heading("At the same speed for the user", 2),
+        Chart("speeds", speed_chart(found.rows, tokens), says, 400),
+    ]
+
+
+def _frontiers(found: Comparison) -> list[Block]:
+    tokens = found.deployments[0].workload.token_word
+    points = {one.cluster.name: report_points(one, None) for one in found.deployments}
+    measured = {
+        one.cluster.name: measured_points(one) if one.workload.decodes else [] for one in found.deployments
+    }
+    best = {name: frontier(mine) for name, mine in points.items()}
+    cells = [(name, *point.cells) for name, mine in best.items() for point in mine]
+    runs = list({run.id: run for mine in measured.values() for run in mine}.values())
+    note = (
+        "The best of all layouts and batches of each cluster down to its fastest point, experts taken as perfectly "
+        "balanced; stars: the rows, experts as placed."
+        + " Ringed dots: measured runs of this model on such chips, at lengths of their own."
+        * bool(runs)
+    )
+    ends = (
+        f"{name} {mine[0].tok_s_per_gpu:,.0f} to {mine[-1].tok_s_per_gpu:,.0f} tok/s/GPU up to "
+        f"{mine[-1].tok_s_per_user:,.0f} tok/s/user"
+        for name, mine in best.items()
+        if mine
+    )
+    chart = frontier_chart(points, found.rows, tokens, measured)
+    return [
+        Heading("Throughput against speed per user", 2),
+        Chart("frontiers", chart, f"Frontier of each cluster: {'; '.join(ends) or 'no layout fits'}", HEIGHT),
+        Page([Text(note, style="note")]),
+        Page(
+            [Table(("cluster", *ReportPoint.COLUMNS), cells, words=(0, 1, 6))],
+            fold="The frontiers as a table",
+        ),
+        *measured_fold(runs),
+    ]
+
+
+def _steps(rows: Sequence[CompareRow]) -> list[Block]:
+    """Return where the step of each cluster goes, and what is in its HBM."""
+    scored: list[tuple[str, Score]] = [
+        (row.cluster, row.score) for row in compared_at(rows) if row.score is not None
+    ]
+    if not scored:
+        return []
+    height = BAR * len(scored) + AROUND
+    says = "; ".join(f"{name} {score.step_s * 1e3:,.1f} ms, {score.bound_by} binds" for name, score in scored)
+    steps = steps_chart([(name, score.terms_s) for name, score in scored])
+    memories = memories_chart([(name, score.hbm_bytes) for name, score in scored])
+    table = Table.of(
+        dict.fromkeys(term for _, score in scored for term in score.terms_s),
+        ("part of the step, ms", lambda term: term.replace("_", " ")),
+        *(
+            (name, lambda term, score=score: f"{score.terms_s.get(term, 0.0) * 1e3:,.2f}")
+            for name, score in scored
+        ),
+    )
+    return [
+        Heading("Where a step goes, and what fills HBM", 2),
+        Chart("steps", steps, f"Step of each cluster by part: {says}", height),
+        Chart("memories", memories, "HBM of the fullest GPU of each cluster by use", height),
+        Page([table], fold="The steps as a table"),
+    ]
+
+
+def _drawings(drawings: Mapping[str, str]) -> list[Block]:
+    pictures = [Page([Drawing(svg)], fold=name) for name, svg in drawings.items()]
+    return [Heading("The clusters", 2), *pictures] if pictures else []
+
+
+def _grounds(found: Comparison, command: str) -> list[Block]:
+    """Return the command and every input, and every figure with its source."""
+    speeds = dict.fromkeys(row.target_tok_s_per_user for row in found.rows)
+    inputs = [
+        *(row for row in deployment_rows(found.deployments[0], found.loads) if row[0] != "cluster"),
+        *(
+            ("cluster", f"{one.cluster.name}: {plural(len(one.cluster.gpus), 'GPU')}")
+            for one in found.deployments
+        ),
+        ("tok/s/user", ", ".join("as much as fits" if one is None else f"{one:g}" for one in speeds)),
+    ]
+    figures = [used for one in found.deployments for used in deployment_figures(one)]
+    bills = [one.bill for one in found.deployments]
+    return [*inputs_section(command, inputs), *figures_section(figures, bills, [], [])]

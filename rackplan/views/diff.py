@@ -2,89 +2,276 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from itertools import groupby
+from json import dumps
+from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from placement.analysis.failures import TOP
 from placement.migrate.moved import Moved, moved, why_not_counted
 from placement.plan import Plan
 from placement.plans.writing import plan_to_dict
-from rackplan.schemas.plans import MovedData
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, sections
-from rackplan.views.diff_rows import (
-    Row,
-    cost_rows,
-    input_rows,
-    layout_rows,
-    memory_rows,
-    prediction_rows,
-    row_data,
-    term_rows,
-)
-from rackplan.views.explain import assumptions
+from rackplan.views.data import LEFT_OUT, Maybe, SetData, taken
+from rackplan.views.explain import HBM_USES, assumptions
+from rackplan.views.money import dollars, rate_words, watts
 from rackplan.views.replan import links_words
 from rackplan.views.settings import set_data, set_words
 from rackplan.views.words import UNITS
-from topology.base.units import plural
+from topology.base.units import format_quantity, plural
+from topology.changes.overrides import figures_of, quantity_text
+from topology.spec import Fault
 
+_ROUNDING = 1e-9
+"""Relative difference of numbers that differ by rounding alone."""
+_MANY = 9.0
+"""The change that is written as a factor."""
+_SHOWN = 1e-3
+"""The least change that is written as a number."""
+_SEARCH = ("seed", "time_limit_s", "alike")
+"""Options of the search: they are inputs, and change nothing of what is served."""
+_WORDS = ("name", "title", "source", "text", "status")
+"""Keys of a cluster that no cost depends on."""
 _MOST_LAYERS = 9
 """Layers that a terminal lists, those with most moves."""
 
+Facts = dict[str, Any]
+Write = Callable[[Any], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedData:
+    """A figure of both plans.
+
+    Attributes
+    ----------
+    first, second, same:
+        Of each plan (null: it has none), and whether they are the same.
+    """
+
+    first: Any
+    second: Any
+    same: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedPlanData(SetData):
+    """One of the plans compared.
+
+    Attributes
+    ----------
+    file, model, cluster:
+        The path as given, and names.
+    """
+
+    file: str
+    model: str
+    cluster: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovedData:
+    """What moves from one plan to the other.
+
+    Attributes
+    ----------
+    moves, bytes, copies, left:
+        Copies that a GPU must fetch, their weights, all copies, and copies of the first plan no longer needed.
+    seconds, bottleneck, bytes_from:
+        Of the transfer (null: a link's rate is not published), its busiest link, and bytes by how far they come.
+    by_layer:
+        Moves by id of the layer.
+    """
+
+    moves: int
+    bytes: float
+    copies: int
+    left: int
+    seconds: float | None
+    bottleneck: str
+    bytes_from: dict[str, float]
+    by_layer: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingsData:
+    """What is found of one plan alone.
+
+    Attributes
+    ----------
+    first, second:
+        In sentences.
+    """
+
+    first: list[str]
+    second: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionsData:
+    """Predictions of both plans.
+
+    Attributes
+    ----------
+    tokens, tok_s_per_gpu, tok_s_per_gpu_used, tok_s_per_user, tok_s:
+        Which tokens are counted; over all GPUs, over those in use, of one user, and of the whole cluster.
+    step_s, lower_step_s, bound_by:
+        The expected step, the pure roofline, and what takes most of it.
+    balancedness_mean, gap:
+        Of the experts.
+    terms_s:
+        By part of the step.
+    """
+
+    tokens: ComparedData
+    tok_s_per_gpu: ComparedData
+    tok_s_per_gpu_used: ComparedData
+    tok_s_per_user: ComparedData
+    tok_s: ComparedData
+    step_s: ComparedData
+    lower_step_s: ComparedData
+    bound_by: ComparedData
+    balancedness_mean: Maybe[ComparedData] = LEFT_OUT
+    gap: Maybe[ComparedData] = LEFT_OUT
+    terms_s: dict[str, ComparedData]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffResult:
+    """What ``rackplan diff`` prints: two plans side by side.
+
+    Attributes
+    ----------
+    plans, same:
+        Both, and whether they are the same in all that is compared.
+    inputs:
+        Inputs that differ, by name.
+    layout, predictions, hbm_bytes, cost:
+        By figure: the layout, what is predicted, memory of the fullest GPU by use, money and power of the cluster.
+    moves, moves_missing:
+        What moves from the first to the second; null where that means nothing, and why.
+    findings:
+        Of each alone.
+    """
+
+    plans: list[ComparedPlanData]
+    same: bool
+    inputs: dict[str, ComparedData]
+    layout: dict[str, ComparedData]
+    predictions: PredictionsData
+    hbm_bytes: dict[str, ComparedData]
+    cost: dict[str, ComparedData]
+    moves: MovedData | None
+    moves_missing: str | None
+    findings: FindingsData
+
+
+def compare_facts(first: Facts, second: Facts) -> dict[str, ComparedData]:
+    """Return what two mappings have under each key of either; null where one lacks it."""
+    return {
+        key: ComparedData(first=ours, second=theirs, same=_same(ours, theirs))
+        for key in dict.fromkeys([*first, *second])
+        for ours, theirs in [(first.get(key), second.get(key))]
+    }
+
+
+def _same(first: Any, second: Any) -> bool:
+    numbers = all(isinstance(value, int | float) for value in (first, second))
+    return bool(first == second) or (numbers and math.isclose(first, second, rel_tol=_ROUNDING))
+
 
 def diff_view(first: Plan, second: Plan, names: Sequence[str]) -> View:
-    """Return what ``rackplan diff`` says of two plans; ``names`` are those of their files."""
-    data = [plan_to_dict(plan) for plan in (first, second)]
-    inputs = input_rows(first, second, *data)
-    layout, predictions, terms = layout_rows(first, second, *data), prediction_rows(*data), term_rows(*data)
-    memory, costs = memory_rows(*data), cost_rows(*data)
+    """Return the blocks and the data of ``rackplan diff``; ``names`` are those of the plans' files."""
+    plans = (first, second)
+    data = [plan_to_dict(plan) for plan in plans]
+    scores = [one["score"] for one in data]
+    inputs = _unlike_inputs(plans, data)
+    layout, predictions, memory, costs = (
+        compare_facts(*map(facts, plans, data)) for facts in (_layout, _predictions, _memory, _costs)
+    )
+    if layout["layers"].same:
+        del layout["layers"]
+    if predictions["balancedness_mean"].first is predictions["balancedness_mean"].second is None:
+        del predictions["balancedness_mean"], predictions["gap"]
+    if list(costs) == ["price_basis"]:
+        del costs["price_basis"]
+    steps = [
+        dict.fromkeys({**scores[0]["terms_s"], **scores[1]["terms_s"]}, 0.0) | one["terms_s"]
+        for one in scores
+    ]
+    largest = sorted(steps[0], key=lambda name: -max(step[name] for step in steps))
+    terms = compare_facts(*({name: step[name] for name in largest} for step in steps))
+    findings = [_findings(plan) for plan in plans]
+    alone = FindingsData(
+        first=[text for text in findings[0] if text not in findings[1]],
+        second=[text for text in findings[1] if text not in findings[0]],
+    )
     why = why_not_counted(first, second)
     moves = None if why else moved(first, second)
-    findings = _findings(first), _findings(second)
-    alone = tuple(
-        [text for text in ours if text not in theirs] for ours, theirs in (findings, findings[::-1])
+    placed = all(data[0][key] == data[1][key] for key in ("experts", "stages"))
+    compared = all(one.same for part in (layout, predictions, terms, memory, costs) for one in part.values())
+    same = placed and compared and not (inputs or alone.first or alone.second)
+    found = DiffResult(
+        plans=[
+            ComparedPlanData(
+                file=str(name),
+                model=plan.deployment.model.name,
+                cluster=plan.deployment.cluster.name,
+                **set_data(plan.deployment.cluster),
+            )
+            for name, plan in zip(names, plans, strict=True)
+        ],
+        same=same,
+        inputs=inputs,
+        layout=layout,
+        predictions=PredictionsData(**predictions, terms_s=terms),
+        hbm_bytes=memory,
+        cost=costs,
+        moves=None if moves is None else _moves_data(moves),
+        moves_missing=why or None,
+        findings=alone,
     )
-    unlike = [row for row in inputs if not row.same]
-    compared = [*layout, *predictions, *terms, *memory, *costs]
-    placed = data[0]["experts"] == data[1]["experts"] and data[0]["stages"] == data[1]["stages"]
-    same = placed and not unlike and not any(alone) and all(row.same for row in compared)
-    title = f"{_title(first)}, against {_title(second)}" if _title(first) != _title(second) else _title(first)
+    titles = dict.fromkeys(f"{one.model} on {one.cluster}" for one in found.plans)
+    differs = [
+        (bool(inputs), f"{plural(len(inputs), 'input')} differ{'s' * (len(inputs) == 1)}"),
+        (not placed, "GPUs hold other layers or experts"),
+        (not compared, "layout or predictions differ"),
+    ]
+    verdict = "the plans are the same: inputs, layout, placement and every prediction"
+    if not same:
+        verdict = "; ".join(text for so, text in differs if so) or "only the findings differ"
     head = [
-        Heading(f"Two plans: {title}"),
-        *labelled("First", str(names[0]), _set(first)),
-        *labelled("Second", str(names[1]), _set(second)),
-        Text(_verdict(unlike, compared, placed=placed, same=same), "Verdict"),
+        Heading(f"Two plans: {', against '.join(titles)}"),
+        *(
+            block
+            for label, one, plan in zip(("First", "Second"), found.plans, plans, strict=True)
+            for block in labelled(label, one.file, _set(plan))
+        ),
+        Text(verdict, "Verdict"),
     ]
+    rates = scores[0]["tokens"] == scores[1]["tokens"]
+    money = rates and costs.get("price_basis", ComparedData(first=None, second=None, same=True)).same
     tables = [
-        _table("Inputs that differ", unlike, changes=False),
-        _table("Layout", layout),
-        _table("Predictions", predictions),
-        _table("Parts of the step, ms", terms),
-        _table("HBM of the fullest GPU", memory),
-        _table("Cost and power of the cluster", costs),
+        _table("Inputs that differ", inputs, _input_words, changes=False),
+        _table("Layout", layout, _words),
+        _table("Predictions", predictions, _words, sized=rates),
+        _table(
+            "Parts of the step, ms", terms, lambda key: (key.replace("_", " "), _milliseconds), sized=rates
+        ),
+        _table("HBM of the fullest GPU", memory, _memory_words),
+        _table("Cost and power of the cluster", costs, _words, sized=money),
     ]
-    shown = [] if same else [*tables, _moves(moves, why, first, second), *_alone(alone)]
-    return View(
-        sections(head, *shown),
-        {
-            "plans": [
-                {
-                    "file": str(name),
-                    "model": plan.deployment.model.name,
-                    "cluster": plan.deployment.cluster.name,
-                    **set_data(plan.deployment.cluster),
-                }
-                for name, plan in zip(names, (first, second), strict=True)
-            ],
-            "same": same,
-            "inputs": row_data(unlike),
-            "layout": row_data(layout),
-            "predictions": {**row_data(predictions), "terms_s": row_data(terms)},
-            "hbm_bytes": row_data(memory),
-            "cost": row_data(costs),
-            "moves": None if moves is None else _moves_data(moves),
-            "moves_missing": why or None,
-            "findings": {"first": list(alone[0]), "second": list(alone[1])},
-        },
-    )
+    only = [
+        [Text(f"Only of the {which}:"), Items(texts[:TOP], hanging=True)]
+        for which, texts in vars(alone).items()
+        if texts
+    ]
+    shown = [] if same else [*tables, _moves(moves, why, first, second), *only]
+    return View(sections(head, *shown), found)
 
 
 def _set(plan: Plan) -> str:
@@ -92,80 +279,267 @@ def _set(plan: Plan) -> str:
     return f"set: {words}" if words else ""
 
 
-def _title(plan: Plan) -> str:
-    return f"{plan.deployment.model.name} on {plan.deployment.cluster.name}"
+def _table(
+    title: str,
+    compared: Mapping[str, ComparedData],
+    words: Callable[[str], tuple[str, Write]],
+    *,
+    changes: bool = True,
+    sized: bool = True,
+) -> list[Block]:
+    """Return a table of both plans; nothing without rows.
 
-
-def _verdict(unlike: Sequence[Row], compared: Sequence[Row], *, placed: bool, same: bool) -> str:
-    """Return in a sentence whether, and in what, the plans differ."""
-    if same:
-        return "the plans are the same: inputs, layout, placement and every prediction"
-    parts = [f"{plural(len(unlike), 'input')} differ{'s' * (len(unlike) == 1)}"] if unlike else []
-    parts += [] if placed else ["other GPUs hold other layers or experts"]
-    parts += [] if all(row.same for row in compared) else ["layout or predictions differ"]
-    return "; ".join(parts or ["only what is found about them differs"])
-
-
-def _table(title: str, rows: Sequence[Row], *, changes: bool = True) -> list[Block]:
-    """Return a table of both plans; nothing without rows."""
-    if not rows:
+    ``words``: the name of a key, and how its values are written.
+    ``sized``: whether the second of two numbers is so much more or less than the first.
+    """
+    if not compared:
         return []
-    columns = ("", "first", "second", "change")[: 4 if changes else 3]
-    return [
-        Table(
-            columns, [row.cells[: len(columns)] for row in rows], f"{title}:", words=(0,), ruled=not changes
-        )
+    rows = []
+    for key, one in compared.items():
+        name, write = words(key)
+        values = ["-" if value is None else write(value) for value in (one.first, one.second)]
+        rows.append([name, *values, *[_change(one, sized=sized and key != "gap")] * changes])
+    columns = ["", "first", "second", *["change"] * changes]
+    return [Table(columns, rows, f"{title}:", words=(0,), ruled=not changes)]
+
+
+def _change(one: ComparedData, *, sized: bool) -> str:
+    if one.same:
+        return "="
+    numbers = all(isinstance(value, int | float) for value in (one.first, one.second))
+    if not (numbers and sized and one.first) or isinstance(one.first, bool):
+        return ""
+    change = one.second / one.first - 1
+    if change >= _MANY:
+        return f"x{one.second / one.first:,.0f}"
+    return f"{change:+.1%}" if abs(change) >= _SHOWN / 2 else f"<{_SHOWN:.1%}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:,.3f}"
+
+
+def _gigabytes(value: float) -> str:
+    return f"{value / 1e9:,.1f}" if value >= 1e10 else f"{value / 1e9:.3g}"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+_NAMED: Mapping[str, tuple[str, Write]] = {
+    "stages": ("pipeline stages", str),
+    "ep": ("EP group (GPUs)", str),
+    "tp": ("TP width", str),
+    "attention_dp": ("attention DP", str),
+    "batch_per_gpu": ("batch per GPU", str),
+    "gpus_used": ("GPUs in use", str),
+    "layers": ("layers of stages", str),
+    "redundant": ("redundant copies per layer", str),
+    "tokens": ("tokens counted", str),
+    "tok_s_per_gpu": ("tok/s/GPU", _rate),
+    "tok_s_per_gpu_used": ("tok/s/GPU in use", _rate),
+    "tok_s_per_user": ("tok/s/user", _rate),
+    "tok_s": ("tok/s of the cluster", _rate),
+    "step_s": ("step ms", _milliseconds),
+    "lower_step_s": ("lower bound ms", _milliseconds),
+    "balancedness_mean": ("balancedness", lambda value: f"{value:.4f}"),
+    "gap": ("proven gap", lambda value: f"{value:.2%}"),
+    "usd_per_million_tokens": ("USD per million tokens", dollars),
+    "usd_per_hour": ("USD per hour", dollars),
+    "power_w": ("power", watts),
+    "tok_s_per_mw": ("tok/s per MW", rate_words),
+    "requests_per_s": ("requests/s", rate_words),
+    "max_batch_per_gpu": ("sequences per GPU that fit", str),
+}
+"""How keys are called in tables, and how their values are written."""
+
+
+def _words(key: str) -> tuple[str, Write]:
+    return _NAMED.get(key, (key.replace("_", " "), str))
+
+
+def _memory_words(key: str) -> tuple[str, Write]:
+    return _NAMED.get(key, (f"{HBM_USES.get(key, key)} GB", _gigabytes))
+
+
+def _input_words(key: str) -> tuple[str, Write]:
+    if "." in key:
+        return key, _plain
+    bare = key.removesuffix("_s").replace("_", " ")
+    return f"{bare} (s)" if key.endswith("_s") else bare, _plain
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(item)}" for key, item in value.items()) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value) or "none"
+
+
+def _layout(plan: Plan, data: Facts) -> Facts:
+    """Return how a model is split."""
+    keys = ("replicas", "stages", "ep", "tp", "attention_dp", "batch_per_gpu", "gpus_used")
+    copies = max((part.slots - part.experts for part in plan.experts if part is not None), default=None)
+    return {
+        **{key: data["layout"][key] for key in keys},
+        "layers": ", ".join(f"{one.layers.start}-{one.layers.stop - 1}" for one in plan.layout.replicas[0]),
+        **({} if copies is None else {"redundant": copies}),
+    }
+
+
+def _predictions(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001 - as the others
+    score = data["score"]
+    keys = ("tokens", "tok_s_per_gpu", "tok_s_per_gpu_used", "tok_s_per_user")
+    return {
+        **{key: score[key] for key in keys},
+        "tok_s": score["totals"]["tok_s"],
+        **{key: score[key] for key in ("step_s", "lower_step_s", "bound_by", "balancedness_mean")},
+        "gap": data["proof"]["gap"],
+    }
+
+
+def _memory(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001
+    """Return what fills the HBM, and how many sequences fit."""
+    score = data["score"]
+    return {**score["hbm_bytes"], "max_batch_per_gpu": score["max_batch_per_gpu"]}
+
+
+def _costs(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001
+    """Return dollars and watts that have a figure."""
+    totals = data["score"]["totals"]
+    keys = ("usd_per_million_tokens", "usd_per_hour", "power_w", "tok_s_per_mw", "requests_per_s")
+    known = {key: totals[key] for key in keys if totals[key] is not None}
+    return known | {"price_basis": totals["price_basis"]}
+
+
+def _unlike_inputs(plans: Sequence[Plan], data: Sequence[Facts]) -> dict[str, ComparedData]:
+    """Return the inputs that differ; a digest stands for what is too long to show, where nothing shown differs."""
+    figures = [list(figures_of(plan.deployment.cluster.spec)) for plan in plans]
+    common = {part for part, *_ in figures[0]} & {part for part, *_ in figures[1]}
+    machines = [
+        _hardware(plan)
+        | {
+            f"{part}.{name}": quantity_text(figure.value, figure.unit)
+            for part, name, figure in mine
+            if part in common and figure.published
+        }
+        for plan, mine in zip(plans, figures, strict=True)
     ]
+    hardware = compare_facts(*machines)
+    served = compare_facts(*map(_served, plans, data))
+    found = hardware | served
+    if served["model"].same:
+        found |= compare_facts(*map(_config, plans))
+    if all(one.same for key, one in hardware.items() if key != "cluster"):
+        bare = [_digest(_bare(one["inputs"]["cluster"])) for one in data]
+        found |= compare_facts(*({"cluster_digest": one} for one in bare))
+    if served["loads"].same:
+        tokens = (None if plan.loads is None else _hash(plan.loads.tokens.tobytes()) for plan in plans)
+        found |= compare_facts(*({"loads_digest": one} for one in tokens))
+    return {key: one for key, one in found.items() if not one.same}
+
+
+def _hardware(plan: Plan) -> Facts:
+    spec = plan.deployment.cluster.spec
+    runs = groupby(f"{one.gpus} {one.gpu.name}" for one in spec.domains)
+    up = [format_quantity(one.scale_up_bytes_per_s, "byte/s") for one in spec.domains if spec.raw is None]
+    out = spec.scale_out
+    return {
+        "cluster": plan.deployment.cluster.name,
+        "domains": ", ".join(f"{len(list(run))} x {name}" for name, run in runs),
+        "gpus": len(plan.deployment.cluster.gpus),
+        "scale_up": ", ".join(dict.fromkeys(up)) or None,
+        "scale_out": None
+        if out is None
+        else f"{out.kind}, {format_quantity(out.scale_out_bytes_per_s, 'byte/s')}, "
+        f"oversubscription {out.total_oversubscription:g}" + f", {out.planes} planes" * (out.planes > 1),
+        "broken": ", ".join(map(_broken, spec.faults)) or None,
+    }
+
+
+def _broken(fault: Fault) -> str:
+    name = fault.gpu or " to ".join(fault.link or ())
+    if fault.cabled_to is not None:
+        return f"{name}, cabled to {fault.cabled_to}"
+    return f"{name} at {fault.factor:g}" if fault.factor else name
+
+
+def _served(plan: Plan, data: Facts) -> Facts:
+    inputs, loads, model = data["inputs"], plan.loads, plan.deployment.model
+    return {
+        "model": model.name,
+        "weights": ", ".join(dict.fromkeys(model.precision.values())),
+        **{key: value for key, value in inputs["workload"].items() if key != "batch"},
+        "loads": None if loads is None else ", ".join(loads.names),
+        **{key: value for key, value in data["request"].items() if key not in _SEARCH},
+        **{key if key != "basis" else "price_basis": value for key, value in inputs["prices"].items()},
+    }
+
+
+def _config(plan: Plan) -> Facts:
+    """Return the keys of the model's config, of lists and tables a digest."""
+    return {
+        f"config.{key}": _digest(value) if isinstance(value, Mapping | list | tuple) else value
+        for key, value in plan.deployment.model.config.items()
+        if key != "rackplan"
+    }
+
+
+def _bare(value: Any) -> Any:
+    """Return data of a cluster without its words: names, titles and sources."""
+    if isinstance(value, Mapping):
+        return {key: _bare(item) for key, item in value.items() if key not in _WORDS}
+    return [_bare(item) for item in value] if isinstance(value, list) else value
+
+
+def _digest(value: Any) -> str:
+    return _hash(dumps(value, sort_keys=True, default=str).encode())
+
+
+def _hash(content: bytes) -> str:
+    return sha256(content).hexdigest()[:12]
 
 
 def _moves(found: Moved | None, why: str, first: Plan, second: Plan) -> list[Block]:
-    """Return what must be fetched to go from the first plan to the second, or why nobody can say."""
+    """Return what must be fetched to go from the first plan to the second, or why that is unknown."""
     if found is None:
         return labelled("Moves", f"not counted: {why}")
     if not found.moves:
         left = f"; {plural(found.left, 'copy')} no longer needed" if found.left else ""
         return labelled("Moves", f"nothing: every GPU has its experts already{left}")
     text = (
-        f"{found.moves:,} of {plural(found.copies, 'copy')} ({found.moves / found.copies:.1%}) "
-        f"to go from the first to the "
-        f"second, {found.bytes / 1e9:,.1f} GB; {plural(found.left, 'copy')} of the first no longer needed"
+        f"{found.moves:,} of {plural(found.copies, 'copy')} ({found.moves / found.copies:.1%}) to go from the first "
+        f"to the second, {found.bytes / 1e9:,.1f} GB; {plural(found.left, 'copy')} of the first no longer needed"
     )
-    near = (
-        "GPUs are the same where their ids are; `rackplan replan` finds a placement that lies near the first"
-    )
-    rest = "attention, shared and dense weights of GPUs that change stage or TP group are not in it"
-    ours, theirs = (
-        (plan.layout.tp, [[stage.layers for stage in replica] for replica in plan.layout.replicas[:1]])
-        for plan in (first, second)
-    )
-    most = sorted(found.of_layer.items(), key=lambda item: (-item[1], item[0]))
-    shown = [item for item in most if item[1]][:_MOST_LAYERS]
+    near = "GPUs are matched by id; `rackplan replan` finds a placement that is near the first"
+    rest = "attention, shared and dense weights of GPUs that change stage or TP group are not counted"
+    stages = [
+        (plan.layout.tp, [stage.layers for stage in plan.layout.replicas[0]]) for plan in (first, second)
+    ]
+    layers = sorted(found.of_layer.items(), key=lambda item: (-item[1], item[0]))
+    some = [item for item in layers if item[1]]
     table = Table.of(
-        shown,
+        some[:_MOST_LAYERS],
         ("layer", lambda item: str(item[0])),
         ("copies", lambda item: f"{item[1]:,}"),
         ("GB", lambda item: f"{item[1] * found.expert_bytes[item[0]] / 1e9:,.2f}"),
-        title=f"Layers with most moves ({sum(moves > 0 for _, moves in most)} of {len(most)} have some):",
+        title=f"Layers with most moves ({len(some)} of {len(layers)} have some):",
     )
-    return [
-        *labelled(
-            "Moves", text, links_words(found.transfer, found.moves), near, rest if ours != theirs else ""
-        ),
-        table,
-    ]
+    links = links_words(found.transfer, found.moves)
+    return [*labelled("Moves", text, links, near, rest if stages[0] != stages[1] else ""), table]
 
 
 def _moves_data(found: Moved) -> MovedData:
-    return {
-        "moves": found.moves,
-        "bytes": found.bytes,
-        "copies": found.copies,
-        "left": found.left,
-        "seconds": found.transfer.seconds,
-        "bottleneck": found.transfer.bottleneck,
-        "bytes_from": dict(found.transfer.bytes_by_distance),
-        "by_layer": {str(layer): moves for layer, moves in found.of_layer.items()},
-    }
+    return taken(
+        MovedData,
+        found,
+        seconds=found.transfer.seconds,
+        bottleneck=found.transfer.bottleneck,
+        bytes_from=found.transfer.bytes_by_distance,
+        by_layer={str(layer): moves for layer, moves in found.of_layer.items()},
+    )
 
 
 def _findings(plan: Plan) -> list[str]:
@@ -177,17 +551,6 @@ def _findings(plan: Plan) -> list[str]:
     if failures is not None and failures.experts_at_risk:
         found.append(
             f"One {UNITS[failures.spread]} that fails takes all copies of "
-            f"{plural(failures.experts_at_risk, 'expert')}, with "
-            f"{failures.share_at_risk:.1%} of the tokens."
+            f"{plural(failures.experts_at_risk, 'expert')}, with {failures.share_at_risk:.1%} of the tokens."
         )
-    found += [f"Missing: {text}" for text in plan.totals.missing]
-    return found
-
-
-def _alone(alone: Sequence[Sequence[str]]) -> list[list[Block]]:
-    """Return the findings of one plan alone."""
-    return [
-        [Text(f"Only of the {which}:"), Items(texts[:TOP], hanging=True)]
-        for which, texts in zip(("first", "second"), alone, strict=True)
-        if texts
-    ]
+    return [*found, *(f"Missing: {text}" for text in plan.totals.missing)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+from pydantic.dataclasses import dataclass
+
 from placement.engines.engine import Engine
 from placement.engines.export import engine_balancedness
 from placement.engines.manifests.pools import Pool
@@ -12,14 +14,187 @@ from placement.engines.manifests.write import Deployed
 from placement.engines.mapping import Place
 from placement.engines.registry import Checked
 from placement.plan import Plan
-from rackplan.schemas.engines import CheckPrinted, ExportPrinted
-from rackplan.views.blocks import Block, Heading, Lines, Text, View, labelled, picked, sections
+from rackplan.views.blocks import Block, Heading, Lines, Text, View, labelled, sections
+from rackplan.views.data import LEFT_OUT, Maybe, taken
 from rackplan.views.plan import plan_view
 from topology.base.units import plural
 
 _FINDINGS = {"refused": "NOT LOADED", "wrong": "WRONG", "note": "note"}
 MOST_NODES = 8
 """Nodes whose GPUs are listed; ``--json`` has all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitData:
+    """How tokens of an expert are split over its copies.
+
+    Attributes
+    ----------
+    engine, plan, how:
+        Ways of the engine, the way that the plan expects, and the engine's in words.
+    """
+
+    engine: list[str]
+    plan: str
+    how: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportBalanceData:
+    """Balancedness under the plan's loads.
+
+    Attributes
+    ----------
+    engine, plan:
+        As the engine splits tokens, and as the plan expects.
+    """
+
+    engine: float
+    plan: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchData:
+    """The file that starts the engine.
+
+    Attributes
+    ----------
+    kind, file, start:
+        What it is for, where it is, and what starts it.
+    notes:
+        What to do first.
+    """
+
+    kind: str
+    file: str
+    start: str
+    notes: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupData:
+    """The hosts of an expert group.
+
+    Attributes
+    ----------
+    pool, role, replica, stage:
+        Which group it is.
+    layers, ranks:
+        First and last, both included.
+    hosts:
+        A host list.
+    """
+
+    pool: str
+    role: str
+    replica: int
+    stage: int
+    layers: list[int]
+    ranks: list[int]
+    hosts: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankData:
+    """The GPU of a rank of the engine.
+
+    Attributes
+    ----------
+    replica, stage, rank, gpu:
+        Which rank, and the id of its GPU.
+    """
+
+    replica: int
+    stage: int
+    rank: int
+    gpu: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportResult:
+    """What ``rackplan export`` prints: a plan in the form of an engine.
+
+    Attributes
+    ----------
+    engine, version, released:
+        The engine, what the form was checked with, and whether a release loads it.
+    file, model:
+        What was written, and what the engine loads: a Hugging Face id or a path.
+    split, balancedness:
+        Of tokens over copies.
+    tp, ep:
+        Tensor-parallel width of attention, and ranks of an expert group.
+    experts, slots, redundant, slots_per_gpu, moe_layers:
+        Of each layer: experts, places, copies above one of each, places of a GPU; and layers with experts.
+    flags, warnings:
+        What the engine is started with, and what to know first.
+    launch:
+        The file that starts it; null: the flags alone.
+    expert_groups, ranks:
+        Which hosts and GPUs are which.
+    text:
+        Without ``-o``: the file.
+    """
+
+    engine: str
+    file: str
+    version: str
+    released: bool
+    split: SplitData
+    tp: int
+    model: str
+    balancedness: ExportBalanceData
+    experts: int
+    slots: int
+    redundant: int
+    slots_per_gpu: int
+    moe_layers: int
+    ep: int
+    flags: list[str]
+    warnings: list[str]
+    launch: LaunchData | None
+    expert_groups: list[GroupData]
+    ranks: list[RankData]
+    text: Maybe[str] = LEFT_OUT
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingData:
+    """Something found in a plan file.
+
+    Attributes
+    ----------
+    where, what, kind:
+        The place, what is so, and whether it is a ``note``, ``wrong`` or ``refused``.
+    """
+
+    where: str
+    what: str
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckResult:
+    """What ``rackplan check`` prints: whether a plan file would load and be right.
+
+    Attributes
+    ----------
+    engine, version:
+        The engine, and what it was checked with.
+    loads, right:
+        Whether the engine takes the file, and whether it then does what it says.
+    balancedness:
+        Under the loads given; null: none were.
+    findings:
+        In order.
+    """
+
+    engine: str
+    loads: bool
+    right: bool
+    version: str
+    balancedness: float | None
+    findings: list[FindingData]
 
 
 def export_view(deployed: Deployed) -> View:
@@ -56,7 +231,7 @@ def export_view(deployed: Deployed) -> View:
             *(Text(warning, "Warning") for one in deployed.exported for warning in one.warnings),
         ],
     )
-    return View(blocks, _export_data(deployed))
+    return View(blocks, _export_result(deployed))
 
 
 def _start(deployed: Deployed) -> list[str]:
@@ -98,15 +273,14 @@ def check_view(checked: Checked) -> View:
         ],
         [Text(f"{finding.where}: {finding.what}", _FINDINGS[finding.kind]) for finding in checked.findings],
     )
-    data: CheckPrinted = {
-        "engine": checked.engine.name,
-        "loads": checked.loads,
-        "right": checked.right,
-        "version": checked.engine.version,
-        "balancedness": checked.balancedness,
-        "findings": [picked(finding, "where what kind") for finding in checked.findings],
-    }
-    return View(blocks, data)
+    found = taken(
+        CheckResult,
+        checked,
+        engine=checked.engine.name,
+        version=checked.engine.version,
+        findings=[taken(FindingData, finding) for finding in checked.findings],
+    )
+    return View(blocks, found)
 
 
 def _shell(flags: tuple[str, ...]) -> list[str]:
@@ -131,46 +305,39 @@ def _order(places: tuple[Place, ...]) -> list[Block]:
     return labelled("GPU order", *lines)
 
 
-def _export_data(deployed: Deployed) -> ExportPrinted:
+def _export_result(deployed: Deployed) -> ExportResult:
     exported, manifest = deployed.exported[0], deployed.manifest
     engine, mapping, launch = exported.engine, exported.mapping, exported.launch
-    return {
-        "engine": engine.name,
-        "file": launch.file,
-        "version": engine.version,
-        "released": engine.released,
-        "split": {"engine": list(engine.splits), "plan": launch.split, "how": engine.split_words},
-        "tp": launch.tp,
-        "model": launch.model,
-        "balancedness": {"engine": exported.balancedness, "plan": exported.planned},
-        "experts": mapping.experts,
-        "slots": mapping.slots,
-        "redundant": mapping.redundant,
-        "slots_per_gpu": mapping.slots_per_rank,
-        "moe_layers": len(mapping.layer_ids),
-        "ep": mapping.ranks,
-        "flags": list(exported.flags),
-        "warnings": [warning for one in deployed.exported for warning in one.warnings],
-        "launch": None
-        if manifest is None
-        else {
-            "kind": manifest.kind,
-            "file": str(list(deployed.files)[-1]),
-            "start": manifest.start,
-            "notes": list(manifest.notes),
-        },
-        "expert_groups": [
-            {
-                "pool": pool.name,
-                "role": pool.role,
-                "replica": group.replica,
-                "stage": group.stage,
-                "layers": [group.layers.start, group.layers.stop - 1],
-                "ranks": [group.ranks.start, group.ranks.stop - 1],
-                "hosts": group.hostlist,
-            }
+    return ExportResult(
+        engine=engine.name,
+        file=launch.file,
+        version=engine.version,
+        released=engine.released,
+        split=SplitData(engine=list(engine.splits), plan=launch.split, how=engine.split_words),
+        tp=launch.tp,
+        model=launch.model,
+        balancedness=ExportBalanceData(engine=exported.balancedness, plan=exported.planned),
+        experts=mapping.experts,
+        slots=mapping.slots,
+        redundant=mapping.redundant,
+        slots_per_gpu=mapping.slots_per_rank,
+        moe_layers=len(mapping.layer_ids),
+        ep=mapping.ranks,
+        flags=list(exported.flags),
+        warnings=[warning for one in deployed.exported for warning in one.warnings],
+        launch=None if manifest is None else taken(LaunchData, manifest, file=str(list(deployed.files)[-1])),
+        expert_groups=[
+            taken(
+                GroupData,
+                group,
+                pool=pool.name,
+                role=pool.role,
+                layers=[group.layers.start, group.layers.stop - 1],
+                ranks=[group.ranks.start, group.ranks.stop - 1],
+                hosts=group.hostlist,
+            )
             for pool in deployed.pools
             for group in pool.groups
         ],
-        "ranks": [picked(place, "replica stage rank gpu") for place in exported.places],
-    }
+        ranks=[taken(RankData, place) for place in exported.places],
+    )

@@ -51,7 +51,7 @@ def coefficients(plan: Plan) -> list[UsedFigure]:
 
 
 def kernel_notes(plan: Plan) -> list[str]:
-    """Return which all-to-all kernels stand in for those of fabrics on which nobody measured them."""
+    """Return which all-to-all kernels stand in for those of fabrics that have no measured kernel."""
     notes = []
     for stage, machine, kernel in _machines(plan):
         if kernel is not None:
@@ -61,17 +61,14 @@ def kernel_notes(plan: Plan) -> list[str]:
 
 
 def _machines(plan: Plan) -> Iterator[tuple[StageSpec, Machine, Kernel | None]]:
-    """Yield stages with machine and all-to-all kernel.
-
-    Each runs on another machine, or in one domain rather than several, than those before it.
-    """
-    seen = set()
+    """Yield stages with machine and all-to-all kernel: the first on each machine, in one domain and in several."""
+    seen: list[tuple[Machine, bool]] = []
     for stages in plan.layout.replicas:
         for stage in stages:
             machine = plan.deployment.machine(stage)
-            key = id(machine), len(plan.deployment.domain_set(stage)) > 1
+            key = machine, len(plan.deployment.domain_set(stage)) > 1
             if key not in seen:
-                seen.add(key)
+                seen.append(key)
                 yield stage, machine, plan.deployment.kernel(stage, tp=plan.layout.tp)
 
 
@@ -126,10 +123,10 @@ def used_figures(plan: Plan) -> list[UsedFigure]:
     """Return all of them; synthetic loads and what is supposed count as figures without a value, assumed."""
     figures = [*machine_figures(plan), *coefficients(plan)]
     if plan.loads is not None and plan.loads.synthetic:
-        assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic: nobody measured them")
+        assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic; pass measured loads with --loads")
         figures.append(UsedFigure("loads", "", load_names(plan.loads.names), assumed))
     if plan.score.what_if:
-        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if: nobody trained or measured it")
+        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if: not trained or measured")
         figures.append(UsedFigure("what-if", "", plan.score.what_if, supposed))
     return figures
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from placement.analysis.failures import TOP
 from placement.plans.findings import ALIKE_COPIES, Failures, RedundancyCurve, ScenarioReport
 from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labelled
-from rackplan.views.charts import redundancy_chart
-from rackplan.views.pictures.failures import failure_strips
 from rackplan.views.words import UNITS
 from topology.base.units import plural
 
@@ -47,14 +47,10 @@ def scenario_blocks(report: ScenarioReport | None) -> list[Block]:
     ]
 
 
-def failure_blocks(failures: Failures | None, tok_s_per_gpu: float) -> list[Block]:
-    """Return what losing any one GPU, node or rack would do, and the experts that one failure would kill.
-
-    ``tok_s_per_gpu``: of the plan with everything at work.
-    """
+def failure_blocks(failures: Failures | None) -> list[Block]:
+    """Return what losing any one GPU, node or rack would do, and the experts that one failure would kill."""
     if failures is None:
         return []
-    strips = failure_strips(failures, tok_s_per_gpu)
     lost = Table.of(
         failures.what_if,
         ("lost", lambda row: UNITS[row.unit]),
@@ -67,7 +63,6 @@ def failure_blocks(failures: Failures | None, tok_s_per_gpu: float) -> list[Bloc
         ("worst to lose", lambda row: row.worst),
         title="After losing any one (mean, and worst; experts keep the copies that are left):",
         words=(0, 7),
-        fold="After a failure as a table" if strips is not None else "",
     )
     dropped = (
         "Tokens of experts without a copy left are dropped. Throughput is over all GPUs given, lost ones too."
@@ -77,13 +72,13 @@ def failure_blocks(failures: Failures | None, tok_s_per_gpu: float) -> list[Bloc
         for row in failures.what_if
         if row.tried < row.choices
     ]
-    tried = f"Tried: {', '.join(some)}, evenly spaced." if some else ""
+    tried = f"{', '.join(some)}, evenly spaced" if some else ""
     return [
         Heading("After a failure", 2),
-        Page([] if strips is None else [strips]),
         lost,
         Page([Text(dropped, style="note")]),
-        *labelled("At risk", at_risk_words(failures), tried),
+        *labelled("Tried", tried),
+        *_at_risk(failures),
         Page(_risk_tables(failures)),
     ]
 
@@ -109,13 +104,19 @@ def redundancy_blocks(curve: RedundancyCurve | None) -> list[Block]:
         ("", lambda point: marks.get(point.redundant, "")),
         words=(7,),
     )
-    says = "Throughput against copies per layer, the choice and the knee marked"
     return [
         Heading("How many copies", 2),
-        Chart("redundancy", redundancy_chart(curve), says, 360),
+        Page(partial(_curve, curve)),
         Text(text, "Copies"),
         points,
     ]
+
+
+def _curve(curve: RedundancyCurve) -> list[Block]:
+    from rackplan.views.charts import redundancy_chart
+
+    says = "Throughput against copies per layer, the choice and the knee marked"
+    return [Chart("redundancy", redundancy_chart(curve), says, 360)]
 
 
 def _risk_tables(failures: Failures) -> list[Block]:
@@ -147,18 +148,21 @@ def _risk_tables(failures: Failures) -> list[Block]:
     ]
 
 
-def at_risk_words(failures: Failures) -> str:
-    """Say how many experts one failure would kill, and the heaviest of them."""
+def _at_risk(failures: Failures) -> list[Block]:
+    """Return how many experts one failure would kill, the heaviest of them, and the worst domain to lose."""
     unit, layers = UNITS[failures.spread], len(failures.layers)
     if not failures.experts_at_risk:
-        return f"none: every expert of the {plural(layers, 'layer')} has copies in two {unit}s or more"
-    first = failures.experts[0]
-    copies = f"{first.copies} copies" if first.copies > 1 else "1 copy"
-    worst = max(failures.layers, key=lambda row: row.worst_share)
-    experts = "1 expert" if worst.worst_experts == 1 else f"{worst.worst_experts} experts"
-    return (
-        f"{failures.experts_at_risk / layers:,.1f} experts a layer have all their copies in one {unit}, with "
-        f"{failures.share_at_risk:.1%} of the tokens; the heaviest is expert {first.expert} of layer {first.layer} "
-        f"({first.share:.2%} of its tokens, {copies}, {first.domain}); the worst {unit} to lose in a layer is "
-        f"{worst.worst} in layer {worst.layer} ({experts}, {worst.worst_share:.2%})"
-    )
+        every = f"none: every expert of the {plural(layers, 'layer')} has copies in two {unit}s or more"
+        return labelled("At risk", every)
+    first, worst = failures.experts[0], max(failures.layers, key=lambda row: row.worst_share)
+    count, share = failures.experts_at_risk / layers, failures.share_at_risk
+    heaviest = f"{first.share:.2%} of its tokens, {plural(first.copies, 'copy')}, {first.domain}"
+    lost = f"{plural(worst.worst_experts, 'expert')}, {worst.worst_share:.2%} of its tokens"
+    return [
+        *labelled(
+            "At risk",
+            f"{count:,.1f} experts a layer with all copies in one {unit}, {share:.1%} of the tokens",
+        ),
+        *labelled("Heaviest", f"expert {first.expert} of layer {first.layer}: {heaviest}"),
+        *labelled(f"Worst {unit}", f"{worst.worst} in layer {worst.layer}: {lost}"),
+    ]

@@ -3,27 +3,280 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.money.bill import Bill, Totals
 from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE
+from cost.serving.supply import ProofData
+from cost.step.score import Score
 from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.options import PREFILL
 from placement.fleet.plans import PoolPlan
 from placement.plan import Plan
-from rackplan.schemas.clusters import FleetPoolData, FleetPrinted, PlacedData
-from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
+from rackplan.views.blocks import Block, Chart, Drawing, Heading, Page, Table, Text, View, labelled, sections
+from rackplan.views.data import SetFigureData
+from rackplan.views.evidence import deployment_figures
+from rackplan.views.forward import machine_words, summary, summary_blocks
 from rackplan.views.money import rate_words, totals_blocks
-from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import band_words, cluster_doubts, limit_blocks, what_if_blocks
+from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section
+from rackplan.views.settings import set_blocks, set_data, set_words
+from rackplan.views.words import (
+    band_words,
+    chip_words,
+    cluster_doubts,
+    factor_words,
+    limit_blocks,
+    sentence,
+    what_if_blocks,
+)
 from topology.base.units import plural
 from topology.cluster import Cluster
+from topology.draw import Overlay
 
+BAR, AROUND = 46, 130
+"""Pixels of a bar, and of a chart of bars around them."""
+MOST_KEY = 12
+"""Pools that the drawing names."""
 MOST_RUNS = 4
 """Runs of domains that are named in a row of the table."""
 MUCH_LESS = 0.9
-"""Part of the tokens per second that a replica is priced at below which its plan is said to give less."""
+"""Part of the tokens per second that a replica is priced at below which it is noted that its plan gives less."""
+
+
+class ShareData(TypedDict):
+    """A model of a fleet.
+
+    Attributes
+    ----------
+    model, share:
+        Its name, and its part of the requests.
+    """
+
+    model: str
+    share: float
+
+
+class FleetInputsData(TypedDict):
+    """What was asked of a fleet.
+
+    Attributes
+    ----------
+    models:
+        With their shares.
+    isl, osl, context:
+        Tokens of a prompt and of an answer, or in each sequence where decode alone is served.
+    tok_s, utilization, spares:
+        Output tokens a second (null: as many as there are), mean over peak, and domains kept for failures.
+    tpot_s, ttft_s:
+        Longest time per token and to the first one; null: no limit.
+    price_basis:
+        Whose price of a GPU-hour.
+    """
+
+    models: list[ShareData]
+    isl: int | None
+    osl: int | None
+    context: int | None
+    tok_s: float | None
+    utilization: float
+    spares: int
+    tpot_s: float | None
+    ttft_s: float | None
+    price_basis: str
+
+
+class PlacedData(TypedDict):
+    """A replica with its experts placed under loads.
+
+    Attributes
+    ----------
+    batch, tok_s, step_s, limit_s, over_limit:
+        Of its plan (the last two as in the ``score`` of a plan).
+    """
+
+    batch: int
+    tok_s: float
+    step_s: float
+    limit_s: float | None
+    over_limit: float | None
+
+
+class ReplicaData(TypedDict):
+    """A replica.
+
+    Attributes
+    ----------
+    gpus, stages:
+        Ids of its GPUs, and those of each pipeline stage.
+    """
+
+    gpus: list[str]
+    stages: list[list[str]]
+
+
+class FleetPoolData(TypedDict):
+    """Replicas of a shape.
+
+    Attributes
+    ----------
+    role, model:
+        ``decode``, ``prefill`` or ``both``, and of which model.
+    plan, no_plan:
+        File of the plan of one (null: none was written), and why there is none.
+    layout, gpus_per_replica, gpu:
+        Of each replica.
+    batch, step_s, tok_s, tok_s_per_replica, requests_per_s, share:
+        Sequences per GPU in use, the step, tokens of all and of one, requests (null: decode alone), part of a phase.
+    placed:
+        With experts placed under loads; null: no plan was made.
+    replicas:
+        Where each lies.
+    """
+
+    role: str
+    model: str
+    plan: str | None
+    no_plan: str | None
+    layout: str
+    gpus_per_replica: int
+    gpu: str
+    batch: float
+    step_s: float
+    tok_s: float
+    tok_s_per_replica: float
+    requests_per_s: float | None
+    share: float
+    placed: PlacedData | None
+    replicas: list[ReplicaData]
+
+
+class FleetTotalsData(TypedDict):
+    """What a fleet gives, costs and draws.
+
+    Attributes
+    ----------
+    gpus, gpus_used, gpus_idle, gpus_broken, gpus_paid:
+        That work, in use, idle, out of service, and paid for.
+    tok_s, tok_s_per_gpu, tok_s_per_gpu_used:
+        Output tokens of all, over GPUs that work, over those in use.
+    input_tok_s, requests_per_s:
+        Null where decode alone is served.
+    usd_per_hour, usd_per_million_tokens, power_w, tok_s_per_mw:
+        Null where there is no figure.
+    """
+
+    gpus: int
+    gpus_used: int
+    gpus_idle: int
+    gpus_broken: int
+    tok_s: float
+    tok_s_per_gpu: float
+    tok_s_per_gpu_used: float
+    input_tok_s: float | None
+    requests_per_s: float | None
+    gpus_paid: int
+    usd_per_hour: float | None
+    usd_per_million_tokens: float | None
+    power_w: float | None
+    tok_s_per_mw: float | None
+
+
+class FleetProofData(ProofData):
+    """What is proven of a fleet.
+
+    Attributes
+    ----------
+    of, search:
+        What objective and bound are of, and what ran.
+    interrupted:
+        Whether Ctrl-C ended the search: it is the best so far.
+    """
+
+    of: str
+    search: str
+    interrupted: bool
+
+
+class IdleData(TypedDict):
+    """GPUs without work.
+
+    Attributes
+    ----------
+    gpus, reason:
+        Their ids, and why.
+    """
+
+    gpus: list[str]
+    reason: str
+
+
+class UniformData(TypedDict):
+    """The best fleet of one layout.
+
+    Attributes
+    ----------
+    tok_s, gpus_used, layout:
+        What it gives, on how many, in which layout.
+    """
+
+    tok_s: float
+    gpus_used: int
+    layout: str
+
+
+class FleetPrinted(TypedDict):
+    """What ``rackplan fleet`` prints: replicas of different shapes at once.
+
+    Attributes
+    ----------
+    cluster, goal, inputs:
+        Where, what is best, and what was asked.
+    pools, totals:
+        Replicas by shape, and what they come to.
+    missing:
+        What has no figure, and how to give it.
+    proof:
+        What is proven.
+    idle, broken:
+        GPUs without work, and ids of those out of service.
+    uniform:
+        The best of one layout; null: not compared.
+    notes:
+        What a reader should know.
+    set:
+        The figures that were set by the user; absent where none was.
+    """
+
+    cluster: str
+    goal: str
+    inputs: FleetInputsData
+    pools: list[FleetPoolData]
+    totals: FleetTotalsData
+    missing: list[str]
+    proof: FleetProofData
+    idle: list[IdleData]
+    broken: list[str]
+    uniform: UniformData | None
+    notes: list[str]
+    set: NotRequired[list[SetFigureData]]
+
+
+class FleetFileData(FleetPrinted):
+    """``fleet.json``: what ``rackplan fleet`` printed, and what it was made from.
+
+    Attributes
+    ----------
+    command, sha256:
+        The command line, and digests of the files that were read, by name.
+    """
+
+    command: str
+    sha256: dict[str, str]
 
 
 def ground_blocks(fleet: Fleet) -> list[Block]:
@@ -41,29 +294,158 @@ def fleet_title(fleet: Fleet) -> str:
 
 def fleet_view(fleet: Fleet, plans: Sequence[PoolPlan], files: Mapping[str, str]) -> View:
     """Return what ``rackplan fleet`` says; ``plans``: of each pool, none where no folder is written."""
+    written = labelled("Written", ", ".join(files.values()))
+    return View([*fleet_blocks(fleet, plans), *written], fleet_data(fleet, plans))
+
+
+def fleet_blocks(
+    fleet: Fleet,
+    plans: Sequence[PoolPlan] = (),
+    *,
+    drawing: str = "",
+    command: str = "",
+    sha256: Mapping[str, str] | None = None,
+) -> list[Block]:
+    """Return what a terminal and the page show of a fleet; ``plans``: of each pool, none where none were made.
+
+    Of a page alone are ``drawing``, the SVG file of the cluster with the pools on it, and ``command`` and the digests
+    ``sha256`` of its inputs.
+    """
     first = fleet.traffic.deployments[0][0]
-    return View(
-        sections(
-            pool_limit_blocks(plans),
-            [Heading(fleet_title(fleet))],
-            [pool_table(fleet, plans)],
-            [*_together(fleet), *totals_blocks(fleet_totals(fleet)), *_idle(fleet)],
-            [*_compared(fleet), *_proof(fleet)],
-            [
-                *_limits(fleet),
-                *labelled("Note", *fleet.notes),
-                *what_if_blocks(first),
-                *set_blocks("Set", fleet.cluster),
-                *labelled("Doubts", cluster_doubts(fleet.cluster)),
-                *labelled("Plans", *_plan_words(fleet, plans)),
-                *labelled("Written", ", ".join(files.values())),
-            ],
-        ),
-        fleet_data(fleet, plans),
+    return sections(
+        _pool_limits(plans),
+        [Heading(fleet_title(fleet)), Page(lambda: _summary(fleet, plans)), Heading("Pools", 2)],
+        [pool_table(fleet, plans)],
+        [*_together(fleet), *totals_blocks(fleet_totals(fleet)), *_idle(fleet)],
+        [*_compared(fleet), *_proof(fleet)],
+        [
+            *_limits(fleet),
+            *labelled("Note", *fleet.notes),
+            *what_if_blocks(first),
+            *set_blocks("Set", fleet.cluster),
+            *labelled("Doubts", cluster_doubts(fleet.cluster)),
+            *labelled("Plans", *_plan_words(fleet, plans)),
+            Page(lambda: _pictures(fleet, plans, drawing)),
+            Page(lambda: inputs_section(command, _inputs(fleet), sha256)),
+            Page(lambda: _figures(fleet)),
+        ],
     )
 
 
-def pool_limit_blocks(plans: Sequence[PoolPlan]) -> list[Block]:
+def _summary(fleet: Fleet, plans: Sequence[PoolPlan]) -> list[Block]:
+    """Return what is sent on: of the GPUs in use and the spares where that many tokens/s are required."""
+    totals = fleet_totals(fleet)
+    used = None if totals.gpus == len(fleet.cluster.gpus) else fleet.used()
+    binding: dict[str, dict[str, None]] = {}
+    for pool, one in zip(fleet.pools, plans, strict=False):
+        if one.plan is not None:
+            binding.setdefault(pool.role, {})[one.plan.score.bound_by] = None
+    bound = ", ".join(f"{' and '.join(names)} ({role})" for role, names in binding.items())
+    machine = machine_words(fleet.cluster, used)
+    rows = summary(machine, totals, fleet_errors(fleet), bound)
+    return summary_blocks([*rows, ("Status", cluster_doubts(fleet.cluster))])
+
+
+def _pictures(fleet: Fleet, plans: Sequence[PoolPlan], drawing: str) -> list[Block]:
+    """Return the GPUs by pool, and the step and HBM of each kind of replica with its experts placed."""
+    from rackplan.views.charts import gpus_chart, memories_chart, steps_chart
+
+    idle = len(fleet.cluster.gpus) - fleet.gpus_used
+    names = [f"P{number} {pool.role}" for number, pool in enumerate(fleet.pools)]
+    counts = [(name, pool.gpus) for name, pool in zip(names, fleet.pools, strict=True)]
+    counts += [("idle", idle)] if idle else []
+    spoken = ", ".join(f"{name} {count:,}" for name, count in counts)
+    blocks: list[Block] = [
+        Heading("Which GPUs do what", 2),
+        Chart("gpus", gpus_chart(counts), f"GPUs by pool: {spoken}", BAR + AROUND),
+        *([Drawing(drawing)] if drawing else []),
+    ]
+    made = [
+        (pool.role, name, one.plan.score)
+        for name, pool, one in zip(names, fleet.pools, plans, strict=False)
+        if one.plan is not None
+    ]
+    if not made:
+        return blocks
+    blocks.append(Heading("The step and HBM of each kind of replica", 2))
+    for role in dict.fromkeys(role for role, *_ in made):  # a prompt takes far longer than a token
+        mine = [(name, score) for each, name, score in made if each == role]
+        spoken = "; ".join(f"{name} {score.step_s * 1e3:,.1f} ms" for name, score in mine)
+        steps = steps_chart([(name, score.terms_s) for name, score in mine])
+        high = BAR * len(mine) + AROUND
+        blocks.append(Chart(f"steps-{role}", steps, f"Steps of {role} by part: {spoken}", high))
+    held = memories_chart([(name, score.hbm_bytes) for _, name, score in made])
+    says = "HBM of the fullest GPU of each kind of replica by use"
+    parts = dict.fromkeys(term for *_, score in made for term in score.terms_s)
+    table = Table.of(
+        parts,
+        ("part of the step, ms", lambda part: part.replace("_", " ")),
+        *((name, partial(_part_ms, score)) for _, name, score in made),
+    )
+    return [
+        *blocks,
+        Chart("memories", held, says, BAR * len(made) + AROUND),
+        Page([table], fold="The steps as a table"),
+    ]
+
+
+def _part_ms(score: Score, part: str) -> str:
+    return f"{score.terms_s.get(part, 0.0) * 1e3:,.2f}"
+
+
+def _inputs(fleet: Fleet) -> list[Row]:
+    traffic, options = fleet.traffic, fleet.options
+    rows: list[Row] = []
+    for (decode, _), share in models_of(fleet):
+        known = deployment_rows(decode, None)
+        rows += [row for row in known if row[0] in ("model", "config.json", "precision")]
+        rows.append(("share of the requests", f"{share:.1%}"))
+    lengths = f"{traffic.isl:,} + {traffic.osl:,}" if traffic.isl else "decode alone"
+    limits = [
+        f"{limit * 1e3:g} ms {word}"
+        for limit, word in ((traffic.tpot_s, "a token"), (traffic.ttft_s, "to the first token"))
+        if limit is not None
+    ]
+    changed = set_words(fleet.cluster)
+    return [
+        *rows,
+        ("cluster", f"{fleet.cluster.name}: {plural(len(fleet.cluster.gpus), 'GPU')}"),
+        *([("set", changed)] if changed else []),
+        ("tokens of prompt and answer", lengths),
+        ("limits", "; ".join(limits) or "none"),
+        ("goal", options.wanted),
+        ("required tok/s", "as many as there are" if options.tok_s is None else f"{options.tok_s:,.0f}"),
+        ("utilization", f"{options.utilization:g}"),
+        ("spares", f"{options.spares}"),
+        ("seed", f"{options.seed}"),
+        ("price basis", fleet_totals(fleet).price_basis),
+    ]
+
+
+def _figures(fleet: Fleet) -> list[Block]:
+    deployments = [one for pair, _ in models_of(fleet) for one in pair if one is not None]
+    used = [figure for one in deployments for figure in deployment_figures(one)]
+    errors = fleet_errors(fleet)
+    near = [sentence(text) for text in (*map(chip_words, errors), factor_words(errors)) if text]
+    return figures_section(used, [fleet_totals(fleet)], near, list(fleet.notes))
+
+
+def fleet_overlay(fleet: Fleet) -> Overlay:
+    """Return the pool of each GPU, for the drawing of the cluster."""
+    count = len(fleet.cluster.gpus)
+    tags, labels = [""] * count, [""] * count
+    key = []
+    for number, pool in enumerate(fleet.pools):
+        for place, replica in enumerate(pool.replicas):
+            for gpu in replica.gpus:
+                tags[gpu], labels[gpu] = f"P{number}", f"r{place}" if place < 1000 else ""
+        each = f"{pool_layout(fleet, pool)} of {plural(pool.column.shape.gpus, 'GPU')}"
+        key.append(f"P{number}: {pool.role}, {len(pool.replicas)} x {each}")
+    more = ["..."] if len(key) > MOST_KEY else []
+    return Overlay(values=None, labels=labels, legend="", tags=tags, key=key[:MOST_KEY] + more)
+
+
+def _pool_limits(plans: Sequence[PoolPlan]) -> list[Block]:
     """Return the limits that plans of pools exceed."""
     made = [(number, one.plan) for number, one in enumerate(plans) if one.plan is not None]
     return [block for number, plan in made for block in limit_blocks(plan, f"Plan {number}")]
@@ -76,7 +458,7 @@ def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> FleetPrinted:
     healthy, broken = len(cluster.gpus), _broken(cluster)
     return {
         "cluster": cluster.name,
-        **set_data(cluster),
+        **set_data(cluster),  # type: ignore[typeddict-item]
         "goal": fleet.options.wanted,
         "inputs": {
             "models": [
@@ -230,12 +612,12 @@ def pool_table(fleet: Fleet, plans: Sequence[PoolPlan]) -> Table:
         ("step ms", lambda pool: f"{pool.column.step_s * 1e3:,.1f}"),
         ("in", lambda pool: _where(fleet.cluster, pool)),
     ]
+    table = Table.of(fleet.pools, *columns)
     if any(one.plan is not None for one in plans):
-        numbers = {id(pool): number for number, pool in enumerate(fleet.pools)}
-        columns.append(
-            ("plan", lambda pool: str(numbers[id(pool)]) if plans[numbers[id(pool)]].plan else "-")
-        )
-    return Table.of(fleet.pools, *columns).narrowed()
+        names = [str(number) if one.plan else "-" for number, one in enumerate(plans)]
+        rows = [(*row, name) for row, name in zip(table.rows, names, strict=True)]
+        table = replace(table, columns=[*table.columns, "plan"], rows=rows)
+    return table.narrowed()
 
 
 def _where(cluster: Cluster, pool: Pool) -> str:
@@ -279,11 +661,11 @@ def _together(fleet: Fleet) -> list[Block]:
     )
     if used < healthy:
         text += f", {fleet.tok_s / used:,.0f} over the {used:,} in use"
-    asked = fleet.options
-    if asked.tok_s is not None:
-        text += f"; asked for: {asked.tok_s:,.0f} output tok/s"
-        if asked.utilization < 1:
-            text += f" on average, {asked.peak_tok_s:,.0f} at peak (utilization {asked.utilization:g})"
+    options = fleet.options
+    if options.tok_s is not None:
+        text += f"; required: {options.tok_s:,.0f} output tok/s"
+        if options.utilization < 1:
+            text += f" on average, {options.peak_tok_s:,.0f} at peak (utilization {options.utilization:g})"
     if fleet.traffic.isl:
         text += f"; {rate_words(fleet.requests_per_s * fleet.traffic.isl)} input tok/s"
     return labelled("Together", text)

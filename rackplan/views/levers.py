@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from placement.analysis.lever import Lever, Reached, rate_of
 from placement.analysis.levers import Levers
+from placement.plans.schema import LayoutPart
 from placement.plans.writing import layout_part
-from rackplan.schemas.plans import LeverData, ReachedData, WhatIfPrinted
-from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, picked, sections
+from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, sections
+from rackplan.views.data import LEFT_OUT, Maybe, SetData, taken
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import limit_blocks, phase_words, sentence
 from topology.base.units import plural
@@ -23,8 +27,101 @@ _RATES = {
 _WAYS = {"batch_kept": "same batch", "layout_kept": "same layout", "layout_free": "any layout"}
 
 
+@dataclass(frozen=True, kw_only=True)
+class LeverData:
+    """A lever: a figure or choice changed by itself.
+
+    Attributes
+    ----------
+    lever, kind, change, to:
+        What is changed, of which kind (hardware, precision, workload, layout), by how much, and to what; absent where
+        nothing is changed.
+    batch_kept, layout_kept, layout_free:
+        What is reached with batch and layout kept, with the layout kept, with the best layout; null where it cannot
+        be, absent where it was not tried.
+    reasons:
+        Why it cannot be, by which of the three.
+    note:
+        What is odd about it.
+    """
+
+    lever: Maybe[str] = LEFT_OUT
+    kind: Maybe[str] = LEFT_OUT
+    change: Maybe[str] = LEFT_OUT
+    to: Maybe[str] = LEFT_OUT
+    batch_kept: Maybe[Reached | None] = LEFT_OUT
+    layout_kept: Maybe[Reached | None] = LEFT_OUT
+    layout_free: Maybe[Reached | None] = LEFT_OUT
+    reasons: dict[str, str]
+    note: Maybe[str] = LEFT_OUT
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanRateData:
+    """What the plan reaches as it is.
+
+    Attributes
+    ----------
+    tok_s_per_gpu, tok_s_per_user, step_s, batch:
+        Over all GPUs, of one user, its step, and its sequences per GPU in use.
+    """
+
+    tok_s_per_gpu: float
+    tok_s_per_user: float
+    step_s: float
+    batch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldData:
+    """What is held while levers are pulled.
+
+    Attributes
+    ----------
+    tpot_s, asked, words:
+        The longest time per token, whether it was given, and in words; null: none.
+    """
+
+    tpot_s: float | None
+    asked: bool
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeversResult(SetData):
+    """What ``rackplan what-if`` prints: what each lever would bring.
+
+    Attributes
+    ----------
+    model, cluster, gpus:
+        Names, and the GPUs of the cluster.
+    phase, tokens:
+        Which phase, and which tokens are counted.
+    layout, plan:
+        Of the plan, and what it reaches.
+    gain_of:
+        The rate that gains are of.
+    held:
+        The time per token that levers keep.
+    unchanged, levers:
+        Nothing pulled, and each lever.
+    """
+
+    model: str
+    cluster: str
+    gpus: int
+    phase: str
+    tokens: str
+    layout: LayoutPart
+    plan: PlanRateData
+    gain_of: str
+    held: HeldData
+    unchanged: LeverData
+    levers: list[LeverData]
+
+
 def levers_view(found: Levers) -> View:
-    """Return what ``rackplan what-if`` says; in the data seconds, tokens per second, fractions."""
+    """Return the blocks and the data of ``rackplan what-if``."""
     plan = found.plan
     deployment, score = plan.deployment, plan.score
     moe = deployment.model.moe is not None
@@ -53,7 +150,20 @@ def levers_view(found: Levers) -> View:
     )
     return View(
         sections(head, [_table(usable)], [legend], _refusals(found.rows)),
-        _data(found),
+        LeversResult(
+            model=deployment.model.name,
+            cluster=cluster.name,
+            gpus=len(cluster.gpus),
+            **set_data(cluster),
+            phase=deployment.workload.phase,
+            tokens=score.tokens,
+            layout=layout_part(plan),
+            plan=taken(PlanRateData, score),
+            gain_of=rate_of(plan),
+            held=HeldData(tpot_s=found.level.tpot_s, asked=found.level.asked, words=level_words(found)),
+            unchanged=lever_data(found.unchanged),
+            levers=[lever_data(row) for row in found.rows],
+        ),
     )
 
 
@@ -93,29 +203,21 @@ def largest_words(found: Levers) -> str:
 def lever_data(row: Lever) -> LeverData:
     """Return one lever as data; null where it cannot be, with the reason."""
     ways = _ways(row)
-    data: LeverData = {"reasons": {way: found for way, found in ways.items() if isinstance(found, str)}}
+    given: dict[str, Any] = {
+        way: found if isinstance(found, Reached) else None for way, found in ways.items()
+    }
     if row.change:
-        data = {"lever": row.name, "kind": row.kind, "change": row.change, "to": row.to, **data}
-    for way in _WAYS:
-        if way in ways:
-            data[way] = _reached_data(ways[way])  # type: ignore[literal-required]
-    if row.note:
-        data["note"] = row.note
-    return data
+        given |= {"lever": row.name, "kind": row.kind, "change": row.change, "to": row.to}
+    return LeverData(
+        **given,
+        reasons={way: found for way, found in ways.items() if isinstance(found, str)},
+        note=row.note or LEFT_OUT,
+    )
 
 
 def _ways(row: Lever) -> dict[str, Reached | str]:
     found = {way: getattr(row, way) for way in _WAYS}
     return {way: one for way, one in found.items() if one is not None}
-
-
-def _reached_data(found: Reached | str) -> ReachedData | None:
-    if isinstance(found, str):
-        return None
-    data: ReachedData = picked(
-        found, "tok_s_per_gpu tok_s_per_gpu_used tok_s_per_user step_s batch layout gain"
-    )
-    return data
 
 
 def _name(row: Lever) -> str:
@@ -201,21 +303,3 @@ def _refusals(rows: Sequence[Lever]) -> list[Block]:
             changes.setdefault((row.name, where, reason), []).append(_first(row))
     said = [f"{' and '.join(names)}{where}: {reason}" for (_, where, reason), names in changes.items()]
     return [Text("What cannot be, and why:"), Items(said, hanging=True)] if said else []
-
-
-def _data(found: Levers) -> WhatIfPrinted:
-    plan, level = found.plan, found.level
-    return {
-        "model": plan.deployment.model.name,
-        "cluster": plan.deployment.cluster.name,
-        "gpus": len(plan.deployment.cluster.gpus),
-        **set_data(plan.deployment.cluster),
-        "phase": plan.deployment.workload.phase,
-        "tokens": plan.score.tokens,
-        "layout": layout_part(plan),
-        "plan": picked(plan.score, "tok_s_per_gpu tok_s_per_user step_s batch"),
-        "gain_of": rate_of(plan),
-        "held": {"tpot_s": level.tpot_s, "asked": level.asked, "words": level_words(found)},
-        "unchanged": lever_data(found.unchanged),
-        "levers": [lever_data(row) for row in found.rows],
-    }

@@ -1,25 +1,236 @@
-"""Recordings of expert loads: layers, windows, skew, drift between windows; what is in traces of tokens besides."""
+"""Recordings of expert loads and routing traces: windows, skew, drift, and how far experts are used together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass
 
 from cost.experts.loads import is_generator
 from cost.experts.traces.counts import TokenCounts
-from cost.experts.traces.open import is_routing, open_counts
-from cost.experts.traces.statistics import Drift, LoadStatistics, load_statistics
+from cost.experts.traces.open import is_routing, open_counts, open_routing
+from cost.experts.traces.routing import RoutingTrace, collect_routing
+from cost.experts.traces.statistics import (
+    CoActivation,
+    Drift,
+    LoadStatistics,
+    coactivation,
+    load_statistics,
+)
 from cost.experts.traces.windows import MOST_WINDOWS, Windows, collect_windows
-from rackplan.schemas.records import DriftData, MeanAndWorstData, RecordingData, TraceData
-from rackplan.views.blocks import Block, Heading, Table, Text, View, picked, sections
-from rackplan.views.routing import TraceDescription, describe_trace, trace_blocks, trace_data
+from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
+from rackplan.views.data import LEFT_OUT, Maybe, taken
 from topology.base.errors import InputError
+from topology.base.units import plural
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
+class WindowsData:
+    """Windows of a recording.
+
+    Attributes
+    ----------
+    total, empty, kept, scenarios:
+        Recorded, without tokens, kept, and the scenarios that they became.
+    """
+
+    total: int
+    empty: int
+    kept: int
+    scenarios: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanAndWorstData:
+    """A measure over layers.
+
+    Attributes
+    ----------
+    mean, worst, worst_layer:
+        The mean, the largest, and the id of the layer that has it.
+    """
+
+    mean: float
+    worst: float
+    worst_layer: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSkewData:
+    """Skew of a layer.
+
+    Attributes
+    ----------
+    max_over_mean, coefficient_of_variation:
+        Of tokens per expert.
+    """
+
+    max_over_mean: float
+    coefficient_of_variation: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkewData:
+    """Skew of tokens over experts.
+
+    Attributes
+    ----------
+    max_over_mean, coefficient_of_variation:
+        Over layers.
+    layers:
+        By id of the layer, where they are told apart.
+    """
+
+    max_over_mean: MeanAndWorstData
+    coefficient_of_variation: MeanAndWorstData
+    layers: Maybe[dict[str, LayerSkewData]] = LEFT_OUT
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriftsData:
+    """Drift of loads.
+
+    Attributes
+    ----------
+    consecutive, first_to_last:
+        From window to window, and over all; null: there is one window.
+    """
+
+    consecutive: Drift | None
+    first_to_last: Drift | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DependenceData:
+    """How far choices of experts depend on each other.
+
+    Attributes
+    ----------
+    distance, by_chance, beyond_chance:
+        From independent choices, what chance alone would give, and what is beyond it.
+    worst, worst_layer:
+        The largest, and the layer that has it.
+    """
+
+    distance: float
+    by_chance: float
+    beyond_chance: float
+    worst: float
+    worst_layer: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContiguousData:
+    """Experts in equal contiguous parts.
+
+    Attributes
+    ----------
+    domains_per_token, if_independent:
+        Parts that a token needs, and what independent choices would need.
+    """
+
+    domains_per_token: float
+    if_independent: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceData:
+    """A routing trace.
+
+    Attributes
+    ----------
+    kind:
+        What it is.
+    tokens, tokens_kept, tokens_counted:
+        In it, kept, and counted in pairs.
+    layers, experts, choices:
+        How many, and experts that a token chooses.
+    one_layer_for_all:
+        Whether a single layer stands for all.
+    skew:
+        Of tokens over experts.
+    coactivation:
+        Choices in a layer; null: a token has one.
+    contiguous:
+        What equal parts of the experts need, by how many.
+    notes:
+        What a reader should know.
+    """
+
+    kind: str
+    tokens: int
+    tokens_kept: int
+    layers: int
+    experts: int
+    choices: int
+    one_layer_for_all: bool
+    skew: SkewData
+    coactivation: DependenceData | None
+    contiguous: dict[str, ContiguousData]
+    tokens_counted: int
+    notes: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingData:
+    """A recording of expert loads.
+
+    Attributes
+    ----------
+    kind:
+        What it is.
+    layers, layers_without_tokens, experts:
+        How many; rows that are dense layers.
+    windows, tokens:
+        Windows, and tokens over all layers, once for each expert chosen; null: beyond the range of floats.
+    skew, drift:
+        Over experts, and over windows.
+    routing:
+        The routing trace that it has too.
+    notes:
+        What a reader should know.
+    """
+
+    kind: str
+    layers: int
+    layers_without_tokens: int | list[int]
+    experts: int
+    windows: WindowsData
+    tokens: float | None
+    skew: SkewData
+    drift: DriftsData
+    routing: Maybe[TraceData] = LEFT_OUT
+    notes: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadsResult:
+    """What ``rackplan loads`` prints: recordings and traces.
+
+    Attributes
+    ----------
+    files:
+        By name.
+    """
+
+    files: dict[str, RecordingData | TraceData]
+
+
+@plain_dataclass(frozen=True, eq=False)
+class TraceDescription:
+    """A routing trace, and what is found in it."""
+
+    kind: str
+    trace: RoutingTrace
+    found: CoActivation
+    statistics: LoadStatistics
+
+
+@plain_dataclass(frozen=True, eq=False)
 class Description:
     """A recording, its windows and their statistics.
 
@@ -59,93 +270,90 @@ def describe(text: str, on_progress: Callable[[str, float], None] | None) -> Des
     if is_generator(text):
         raise InputError(f"{text}: a generator of loads, not a recording; name a file.")
     if is_routing(text):
-        return describe_trace(text, on_progress)
+        return _describe_trace(text, on_progress)
     recording = open_counts(text)
     found = collect_windows(recording, MOST_WINDOWS, on_progress)
-    trace = describe_trace(text, on_progress) if recording.per_token else None
+    trace = _describe_trace(text, on_progress) if recording.per_token else None
     notes = (*recording.notes, *found.notes)
     return Description(recording, found, load_statistics(found.tokens), notes, trace)
 
 
-def _file_data(found: Description) -> RecordingData:
-    statistics = found.statistics
-    skew = zip(found.layers, statistics.max_over_mean, statistics.variation, strict=True)
-    return {
-        "kind": found.recording.kind,
-        "layers": len(found.layers),
-        "layers_without_tokens": found.dense,
-        "experts": found.recording.experts,
-        "windows": {
-            "total": found.windows.total,
-            "empty": found.windows.empty,
-            "kept": found.windows.kept,
-            "scenarios": len(found.windows.names),
-        },
-        "tokens": _tokens(found),
-        "skew": {
-            "max_over_mean": _mean_and_worst(statistics.max_over_mean, found.layers),
-            "coefficient_of_variation": _mean_and_worst(statistics.variation, found.layers),
-            "layers": {
-                str(layer): {"max_over_mean": float(most), "coefficient_of_variation": float(variation)}
-                for layer, most, variation in skew
-            },
-        },
-        "drift": {
-            "consecutive": _drift_json(statistics.consecutive),
-            "first_to_last": _drift_json(statistics.first_to_last),
-        },
-        "notes": list(found.notes),
-    }
-
-
-def _mean_and_worst(values: NDArray[np.float64], layers: list[int]) -> MeanAndWorstData:
-    worst = int(values.argmax())
-    return {"mean": float(values.mean()), "worst": float(values[worst]), "worst_layer": layers[worst]}
-
-
-def _drift_json(drift: Drift | None) -> DriftData | None:
-    return None if drift is None else picked(drift, "distance by_chance correlation")
-
-
-def _tokens(found: Description) -> float | None:
-    """Tokens of all layers, each counted once for every expert that it goes to; None beyond the range of floats."""
-    with np.errstate(over="ignore"):
-        total = float(found.windows.tokens.sum())
-    return total if np.isfinite(total) else None
+def _describe_trace(text: str, on_progress: Callable[[str, float], None] | None) -> TraceDescription:
+    source = open_routing(text, None)
+    trace = collect_routing(source, None, on_progress)
+    statistics = load_statistics(trace.counts[None].astype(np.float64))
+    return TraceDescription(source.kind, trace, coactivation(trace), statistics)
 
 
 def loads_view(found: Mapping[str, Description | TraceDescription]) -> View:
-    """Return what ``rackplan loads`` says of each file; drift distances are shares of the tokens, 0 to 1."""
+    """Return the blocks and the data of ``rackplan loads``, of each file."""
     blocks: list[list[Block]] = []
-    data: dict[str, RecordingData | TraceData] = {}
+    files: dict[str, RecordingData | TraceData] = {}
     for name, one in found.items():
-        if isinstance(one, TraceDescription):
-            blocks.append(trace_blocks(name, one))
-            data[name] = trace_data(one)
-            continue
-        blocks.append(_file_blocks(name, one))
-        recorded = data[name] = _file_data(one)
-        if one.trace is not None:
-            blocks.append(trace_blocks(name, one.trace))
-            recorded["routing"] = trace_data(one.trace)
-    return View(sections(*blocks), {"files": data})
+        trace = one.trace if isinstance(one, Description) else one
+        traced = None if trace is None else _trace_data(trace)
+        if isinstance(one, Description):
+            recorded = replace(_recording_data(one), routing=traced or LEFT_OUT)
+            files[name] = recorded
+            blocks.append(_recording_blocks(name, one, recorded))
+        elif traced is not None:
+            files[name] = traced
+        if trace is not None and traced is not None:
+            blocks.append(_trace_blocks(name, trace, traced))
+    return View(sections(*blocks), LoadsResult(files=files))
 
 
-def _file_blocks(name: str, found: Description) -> list[Block]:
-    windows, tokens, merged = found.windows, _tokens(found), len(found.windows.names)
+def _mean_and_worst(values: NDArray[np.float64], layers: Sequence[int]) -> MeanAndWorstData:
+    worst = int(values.argmax())
+    return MeanAndWorstData(mean=float(values.mean()), worst=float(values[worst]), worst_layer=layers[worst])
+
+
+def _skew(statistics: LoadStatistics, layers: Sequence[int], *, by_layer: bool) -> SkewData:
+    each = zip(layers, statistics.max_over_mean.tolist(), statistics.variation.tolist(), strict=True)
+    skews = {
+        str(layer): LayerSkewData(max_over_mean=most, coefficient_of_variation=variation)
+        for layer, most, variation in each
+    }
+    return SkewData(
+        max_over_mean=_mean_and_worst(statistics.max_over_mean, layers),
+        coefficient_of_variation=_mean_and_worst(statistics.variation, layers),
+        layers=skews if by_layer else LEFT_OUT,
+    )
+
+
+def _recording_data(found: Description) -> RecordingData:
+    statistics, windows = found.statistics, found.windows
+    with np.errstate(over="ignore"):
+        tokens = float(windows.tokens.sum())
+    return RecordingData(
+        kind=found.recording.kind,
+        layers=len(found.layers),
+        layers_without_tokens=found.dense,
+        experts=found.recording.experts,
+        windows=taken(WindowsData, windows, scenarios=len(windows.names)),
+        tokens=tokens if np.isfinite(tokens) else None,
+        skew=_skew(statistics, found.layers, by_layer=True),
+        drift=DriftsData(consecutive=statistics.consecutive, first_to_last=statistics.first_to_last),
+        notes=list(found.notes),
+    )
+
+
+def _recording_blocks(name: str, found: Description, data: RecordingData) -> list[Block]:
+    windows = data.windows
     kept = f"{windows.total:,}, {windows.kept:,} of them with tokens"
-    counted = "beyond counting" if tokens is None else f"{tokens:,.0f}"
+    merged = f", merged into {windows.scenarios}" if windows.scenarios < windows.kept else ""
+    counted = "beyond the range of numbers" if data.tokens is None else f"{data.tokens:,.0f}"
     return sections(
         [
-            Heading(f"{name}: {found.recording.kind}"),
+            Heading(f"{name}: {data.kind}"),
             Text(_layer_words(found), "layers"),
-            Text(f"{found.recording.experts}", "experts"),
-            Text(kept + (f", merged into {merged}" if merged < windows.kept else ""), "windows"),
-            Text(f"{counted}, over all layers, once for each expert that one goes to", "tokens"),
-            *(Text(note, "note") for note in found.notes),
+            Text(f"{data.experts}", "experts"),
+            Text(kept + merged, "windows"),
+            Text(f"{counted}, over all layers, once for each expert that a token chooses", "tokens"),
+            *(Text(note, "note") for note in data.notes),
         ],
-        [_skew_table(found)],
-        [_drift(found)],
+        [_skew_table(found.statistics, data.skew)],
+        [_drift_table(data.drift)],
     )
 
 
@@ -159,27 +367,88 @@ def _layer_words(found: Description) -> str:
     return f"{words} ({ids})"
 
 
-def _skew_table(found: Description) -> Table:
-    rows = []
-    for what, values in (
-        ("max / mean", found.statistics.max_over_mean),
-        ("coefficient of variation", found.statistics.variation),
-    ):
-        worst = _mean_and_worst(values, found.layers)
-        figures = [float(values.mean()), float(np.median(values)), worst["worst"]]
-        rows.append((what, *(f"{figure:.3f}" for figure in figures), str(worst["worst_layer"])))
-    return Table(("skew over experts, all windows", "mean", "median", "worst", "worst layer"), rows)
+def _skew_table(statistics: LoadStatistics, skew: SkewData) -> Table:
+    rows = (
+        ("max / mean", statistics.max_over_mean, skew.max_over_mean),
+        ("coefficient of variation", statistics.variation, skew.coefficient_of_variation),
+    )
+    return Table.of(
+        rows,
+        ("skew over experts, all windows", lambda row: row[0]),
+        ("mean", lambda row: f"{row[2].mean:.3f}"),
+        ("median", lambda row: f"{float(np.median(row[1])):.3f}"),
+        ("worst", lambda row: f"{row[2].worst:.3f}"),
+        ("worst layer", lambda row: str(row[2].worst_layer)),
+    )
 
 
-def _drift(found: Description) -> Block:
-    rows = []
-    for what, drift in (
-        ("window to next window", found.statistics.consecutive),
-        ("first to last window", found.statistics.first_to_last),
-    ):
-        if drift is not None:
-            correlation = "-" if drift.correlation is None else f"{drift.correlation:.3f}"
-            rows.append((what, f"{drift.distance:.1%}", f"{drift.by_chance:.1%}", correlation))
+def _drift_table(drift: DriftsData) -> Block:
+    given = (("window to next window", drift.consecutive), ("first to last window", drift.first_to_last))
+    rows = [(what, one) for what, one in given if one is not None]
     if not rows:
         return Text("one window: nothing to compare with", "drift")
-    return Table(("drift, mean over layers", "tokens elsewhere", "by chance", "correlation"), rows)
+    return Table.of(
+        rows,
+        ("drift, mean over layers", lambda row: row[0]),
+        ("tokens elsewhere", lambda row: f"{row[1].distance:.1%}"),
+        ("by chance", lambda row: f"{row[1].by_chance:.1%}"),
+        ("correlation", lambda row: "-" if row[1].correlation is None else f"{row[1].correlation:.3f}"),
+    )
+
+
+def _trace_data(described: TraceDescription) -> TraceData:
+    trace, found = described.trace, described.found
+    return taken(
+        TraceData,
+        trace,
+        kind=described.kind,
+        tokens_kept=trace.kept,
+        choices=trace.k,
+        one_layer_for_all=trace.repeated,
+        skew=_skew(described.statistics, described.statistics.rows, by_layer=False),
+        coactivation=None if found.within is None else taken(DependenceData, found.within),
+        contiguous={
+            str(parts): ContiguousData(domains_per_token=traced, if_independent=alone)
+            for parts, (traced, alone) in found.domains.items()
+        },
+        tokens_counted=found.tokens,
+        notes=list(trace.notes),
+    )
+
+
+def _trace_blocks(name: str, described: TraceDescription, data: TraceData) -> list[Block]:
+    most = described.statistics.max_over_mean
+    one = data.coactivation
+    pairs = [] if one is None else [one.distance, one.by_chance, one.beyond_chance, one.worst]
+    dependence = Table(
+        (
+            f"pairs of choices ({plural(data.tokens_counted, 'token')})",
+            "not independent",
+            "by chance",
+            "beyond",
+            "worst layer",
+        ),
+        [("two experts of a token in a layer", *([f"{figure:.1%}" for figure in pairs] or ["-"] * 4))],
+    )
+    contiguous = Table.of(
+        data.contiguous.items(),
+        ("domains per token in a layer", lambda row: f"{plural(int(row[0]), 'domain')}, experts in order"),
+        ("as traced", lambda row: f"{row[1].domains_per_token:.3f}"),
+        ("if independent", lambda row: f"{row[1].if_independent:.3f}"),
+        ("", lambda row: f"{row[1].domains_per_token / row[1].if_independent - 1:+.1%}"),
+    )
+    return sections(
+        [
+            Heading(f"{name}: {data.kind}"),
+            *labelled("tokens", f"{data.tokens:,}"),
+            *labelled("layers", f"{data.layers} (MoE layers in order, rows from 0)"),
+            *labelled("choices", f"{data.choices} of {data.experts} experts a token"),
+            *labelled(
+                "load",
+                f"max / mean {most.mean():.3f}, worst {most.max():.3f} in layer row {int(most.argmax())}",
+            ),
+            *(Text(note, "note") for note in data.notes),
+        ],
+        [dependence],
+        [contiguous],
+    )

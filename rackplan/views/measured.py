@@ -109,7 +109,7 @@ def _shipped() -> tuple[MeasuredPoint, ...]:
 
 
 def _run(run: dict[str, Point]) -> MeasuredPoint | None:
-    """Return a run; None where nobody said how fast it was for a user, or which tokens it counts."""
+    """Return a run; None where its speed for a user, or which tokens it counts, is not published."""
     from topology.files.resolve import resolve_cluster
 
     rate = run[RATE]

@@ -80,7 +80,7 @@ def _tags(layout: Layout, count: int) -> list[str]:
 
 
 def _range(values: NDArray[np.float64]) -> str:
-    """Say how far apart the loads are: one colour everywhere is then read as balance, not as nothing."""
+    """Return the range of the loads, so that one colour everywhere is read as balance."""
     used = values[values > 0]
     if not len(used):
         return ""

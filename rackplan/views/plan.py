@@ -1,9 +1,11 @@
-"""A plan as a terminal shows it: its layout, speed, memory, balance and proof."""
+"""A plan as a terminal and its page show it: layout, speed, step, memory, balance, proof and sources."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any, NotRequired
 
 from cost.calibration.errors import errors_in
 from cost.model import DenseFfn, MoeFfn
@@ -11,30 +13,42 @@ from cost.step.fair_sharing import sharing_words
 from cost.step.score import Score
 from cost.terms.alltoall_kernel import vector_bytes
 from placement.plan import Plan
+from placement.plans.findings import LEFT_OUT
+from placement.plans.schema import PlanPart, PlanScoreData
 from placement.plans.writing import plan_score_to_dict, plan_to_dict
 from rackplan.views.blocks import (
     Block,
-    Chart,
+    Drawing,
     Heading,
     Items,
+    Page,
     Table,
     Text,
+    Tiles,
     View,
     labelled,
     sections,
 )
-from rackplan.views.charts import balance_chart
+from rackplan.views.data import SetFigureData
 from rackplan.views.explain import (
     HBM_USES,
+    DetailsData,
     Explanation,
+    cache_note,
     details_blocks,
-    details_data,
+    explain_plan,
     largest_first,
+    limit_table,
+    memory_table,
+    parts_note,
+    term_table,
+    weakest_note,
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
-from rackplan.views.money import totals_blocks
+from rackplan.views.forward import plan_summary
+from rackplan.views.money import money_tiles, totals_blocks
 from rackplan.views.pipeline import pipeline_blocks
-from rackplan.views.provenance import by_dtype
+from rackplan.views.provenance import by_dtype, deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.token_traffic import token_traffic_blocks, traffic_choice_blocks
 from rackplan.views.words import (
@@ -46,6 +60,7 @@ from rackplan.views.words import (
     load_blocks,
     phase_words,
     placement_words,
+    range_words,
     serving_words,
     what_if_blocks,
     worst_words,
@@ -53,14 +68,86 @@ from rackplan.views.words import (
 from topology.base.units import added, mean_of, plural
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlanPrinted(PlanPart):
+    """What ``rackplan plan`` prints: the plan without experts and inputs.
+
+    Attributes
+    ----------
+    set:
+        The figures that were set; absent where none was.
+    files:
+        What was written, by what it is.
+    """
+
+    set: list[SetFigureData] = LEFT_OUT
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedPlanPrinted(PlanPrinted):
+    """What ``rackplan import-plan`` prints: the plan that was read.
+
+    Attributes
+    ----------
+    engine_balancedness:
+        Balancedness as the engine of the file splits tokens; null where nothing says how.
+    """
+
+    engine_balancedness: float | None
+
+
+class ScorePrinted(PlanScoreData):
+    """What ``rackplan score`` prints: the score of a plan, from its assignment alone.
+
+    Attributes
+    ----------
+    details:
+        With ``--details``: what explains the score.
+    set:
+        The figures that were set by the user; absent where none was.
+    """
+
+    details: NotRequired[DetailsData]
+    set: NotRequired[list[SetFigureData]]
+
+
 def plan_view(plan: Plan, files: Mapping[str, str]) -> View:
     """Return what ``rackplan plan`` says; in the data all but what is bulky."""
     of_file = ("schema_version", "experts", "inputs")
     data = {name: value for name, value in plan_to_dict(plan).items() if name not in of_file}
-    written = [*evidence_blocks(plan), Text(", ".join(files.values()), "Written")]
+    written = labelled("Written", ", ".join(files.values()))
     return View(
-        sections(*_costs(plan), balance_blocks(plan), *finding_blocks(plan), written),
+        [*plan_blocks(plan), *written],
         data | set_data(plan.deployment.cluster) | {"files": dict(files)},
+    )
+
+
+def plan_blocks(
+    plan: Plan,
+    *,
+    drawing: str = "",
+    command: str = "",
+    sha256: Mapping[str, str] | None = None,
+    first: Sequence[Block] = (),
+) -> list[Block]:
+    """Return what a terminal and the page show of a plan.
+
+    Of a page alone are ``drawing``, the SVG file of the cluster with the plan on it; ``command`` and the digests
+    ``sha256`` of its inputs; ``first``, a section before all others: what was done to get the plan.
+    """
+    explained = cache(partial(explain_plan, plan))
+    return sections(
+        *_costs(plan, explained, first),
+        [Page(partial(_cluster, plan, drawing))],
+        balance_blocks(plan),
+        *finding_blocks(plan),
+        [
+            Heading("Evidence", 2),
+            *evidence_blocks(plan),
+            Page(lambda: inputs_section(command, _input_rows(plan), sha256)),
+            Page(lambda: _figures(explained())),
+        ],
     )
 
 
@@ -74,11 +161,12 @@ def score_view(plan: Plan, found: Explanation | None = None) -> View:
             f"{mean_of(plan.balancedness.values()):.4f} mean over {len(plan.balancedness)} MoE "
             f"layers; worst {plan.balancedness[worst]:.4f} in layer {worst}",
         )
-    data = {**plan_score_to_dict(plan), **set_data(plan.deployment.cluster)}
+    data: dict[str, Any] = {**plan_score_to_dict(plan), **set_data(plan.deployment.cluster)}
     if found is not None:
-        data["details"] = details_data(found)
+        data["details"] = found.data
     last = [evidence_blocks(plan)] if found is None else details_blocks(found)
-    return View(sections(*_costs(plan), balance, token_traffic_blocks(plan), *last), data)
+    costs = _costs(plan, cache(partial(explain_plan, plan)))
+    return View(sections(*costs, balance, token_traffic_blocks(plan), *last), data)
 
 
 def balance_blocks(plan: Plan) -> list[Block]:
@@ -101,10 +189,8 @@ def balance_blocks(plan: Plan) -> list[Block]:
     )
     title = "Balancedness (mean GPU load / max GPU load, mean over MoE layers), same loads, layout and batch:"
     columns = ("placement", "balancedness", "worst layer", "step ms", f"{plan.score.tokens} tok/s/GPU")
-    says = "Balancedness of each layer: this plan and its rivals"
     return [
         Heading("Balance of the experts", 2),
-        Chart("balance", balance_chart(plan), says, 360),
         Table(columns, rows, title),
         Items(absent),
         Text(proven + ("; INTERRUPTED, the best so far" if plan.interrupted else ""), "Proof"),
@@ -121,8 +207,8 @@ def evidence_blocks(plan: Plan) -> list[Block]:
         why.append("the loads are synthetic")
     if deployment.workload.what_if:
         why.append("attention is a what-if")
-    why = [*filter(None, [cluster_doubts(deployment.cluster)]), *why]
-    return labelled("Evidence", f"the weakest figure used is {plan.score.evidence.label}: {'; '.join(why)}.")
+    weakest = f"{plan.score.evidence.label} (the weakest figure used)"
+    return labelled("Evidence", weakest, cluster_doubts(deployment.cluster), *why)
 
 
 def _balance_row(name: str, balancedness: Mapping[int, float], score: Score) -> tuple[str, ...]:
@@ -137,18 +223,22 @@ def finding_blocks(plan: Plan) -> list[list[Block]]:
         traffic_choice_blocks(plan.by_traffic),
         token_traffic_blocks(plan) if plan.traffic is not None else [],
         scenario_blocks(plan.scenarios),
-        failure_blocks(plan.failures, plan.score.tok_s_per_gpu),
+        failure_blocks(plan.failures),
         redundancy_blocks(plan.redundancy),
     ]
 
 
-def _costs(plan: Plan) -> list[list[Block]]:
+def _costs(
+    plan: Plan, explained: Callable[[], Explanation], first: Sequence[Block] = ()
+) -> list[list[Block]]:
     """Return what plans and scores have in common: the deployment, the layout, speed, parts, memory."""
     deployment, score = plan.deployment, plan.score
     model = deployment.model
     title = f"{model.name} on {deployment.cluster.name} ({plural(len(deployment.cluster.gpus), 'GPU')})"
     head = [
         Heading(f"{title}, {phase_words(deployment.workload)}"),
+        Page(lambda: [*plan_summary(plan), _key_figures(plan), *first, *_pareto(plan)]),
+        Heading("The plan", 2),
         Text(
             f"{model.total_params / 1e9:.1f} B parameters, {model.active_params / 1e9:.1f} B active per token "
             "(with the head, without the input embedding)",
@@ -156,22 +246,108 @@ def _costs(plan: Plan) -> list[list[Block]]:
         ),
         *set_blocks("Set", deployment.cluster),
     ]
-    parts = Table.of(
-        largest_first(score.terms_s),
-        ("part of the step", lambda part: part[0].replace("_", " ")),
-        ("ms", lambda part: f"{part[1] * 1e3:.2f}"),
-        ("share", lambda part: f"{part[1] / score.step_s:.1%}"),
-    )
-    uses = ", ".join(f"{HBM_USES[name]} {amount / 1e9:.1f}" for name, amount in score.hbm_bytes.items())
-    total = added(score.hbm_bytes.values()) / 1e9
-    memory = labelled("HBM per GPU", f"{uses}; {total:.1f} GB in all (the fullest GPU)")
     return [
         limit_blocks(plan),
         [*head, *_layout(plan)],
         _speed(plan),
         totals_blocks(plan.totals),
-        [parts],
-        memory,
+        step_blocks(score, explained),
+        memory_blocks(plan, explained),
+    ]
+
+
+def _pareto(plan: Plan) -> list[Block]:
+    from rackplan.views.pareto import plan_pareto
+
+    return plan_pareto(plan)
+
+
+def _key_figures(plan: Plan) -> Tiles:
+    score, tokens = plan.score, plan.deployment.workload.token_word
+    errors = errors_in(plan.deployment, plan.layout)
+    band = f" ({range_words(score.tok_s_per_gpu, errors)})" if errors else ""
+    shown = [
+        (f"{score.tok_s_per_gpu:,.0f}", f"{tokens} tok/s/GPU, all GPUs counted{band}"),
+        (f"{score.tok_s_per_user:,.1f}", f"{tokens} tok/s/user"),
+        (_ms(score.step_s), "expected step"),
+        (_ms(score.lower_step_s), "lower bound, pure roofline"),
+        (f"{score.batch:,}", f"sequences per GPU; {score.max_batch:,} fit"),
+        (f"{score.hbm_bytes['free'] / 1e9:,.1f} GB", "usable HBM left, fullest GPU"),
+        *money_tiles(plan.totals),
+    ]
+    if plan.balancedness:
+        balanced = f"{mean_of(plan.balancedness.values()):.4f}"
+        shown.append((balanced, f"balancedness, proven gap {plan.proof.gap:.2%}"))
+    return Tiles([*shown, (score.evidence.label, "weakest evidence used")])
+
+
+def step_blocks(score: Score, explained: Callable[[], Explanation]) -> list[Block]:
+    """Return the step: on a page as a waterfall, with its parts and what binds them as tables."""
+
+    def waterfall() -> list[Block]:
+        from rackplan.views.pictures.step import step_picture
+
+        return [step_picture(explained())]
+
+    def details() -> list[Block]:
+        found = explained()
+        return [term_table(found), Text(parts_note(found), style="note"), limit_table(found)]
+
+    parts = Table.of(
+        largest_first(score.terms_s),
+        ("part of the step", lambda part: part[0].replace("_", " ")),
+        ("ms", lambda part: f"{part[1] * 1e3:.2f}"),
+        ("share", lambda part: f"{part[1] / score.step_s:.1%}"),
+        fold="The step as a table",
+    )
+    return [Heading("The step", 2), Page(waterfall), parts, Page(details, fold="What binds each part")]
+
+
+def memory_blocks(plan: Plan, explained: Callable[[], Explanation]) -> list[Block]:
+    """Return HBM of the fullest GPU: on a page as a bar, with its uses as a table."""
+    score = plan.score
+
+    def bar() -> list[Block]:
+        from rackplan.views.pictures.memory import memory_picture
+
+        left = (
+            f"{explained().left_bytes / 1e9:,.2f} GB left; the largest batch that fits is {score.max_batch:,} "
+            "sequences per GPU"
+        )
+        table = Page([memory_table(score)], fold="HBM as a table")
+        return [memory_picture(plan), *labelled("Free", left), *labelled("Stages", cache_note(plan)), table]
+
+    uses = ", ".join(
+        f"{HBM_USES.get(name, name)} {amount / 1e9:.1f}" for name, amount in score.hbm_bytes.items()
+    )
+    total = added(score.hbm_bytes.values()) / 1e9
+    return [
+        Heading("HBM", 2),
+        *labelled("HBM per GPU", f"{uses}; {total:.1f} GB in all (the fullest GPU)"),
+        Page(bar),
+    ]
+
+
+def _cluster(plan: Plan, drawing: str) -> list[Block]:
+    from rackplan.views.pictures.experts import expert_map_blocks
+
+    drawn = [Heading("The cluster with the plan on it", 2), Drawing(drawing)] if drawing else []
+    return [*drawn, *expert_map_blocks(plan)]
+
+
+def _figures(found: Explanation) -> list[Block]:
+    return figures_section(found.figures, [found.plan.totals], [weakest_note(found)], found.assumptions)
+
+
+def _input_rows(plan: Plan) -> list[tuple[str, str]]:
+    given = ", ".join(f"{name} {value}" for name, value in vars(plan.request).items() if value is not None)
+    layout = plan.layout.describe(moe=plan.deployment.model.moe is not None)
+    return [
+        *deployment_rows(plan.deployment, plan.loads),
+        ("batch", f"{plan.deployment.workload.batch:,} sequences per GPU in use"),
+        *([("goal", plan.service_level)] if plan.service_level else []),
+        ("layout", f"{layout}; {plural(plan.layout.gpus_used, 'GPU')} in use"),
+        ("options", given),
     ]
 
 

@@ -1,20 +1,32 @@
-"""What all charts share: colours, the figure of Plotly, its axes, and names as it shows them."""
+"""What all charts share: colours that colour-blind people tell apart, and figures of Plotly that fit any page.
+
+Plotly is imported where a figure is made, so that what prints text does not wait for it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from cost.terms.registry import TERMS
+from cost.terms.work import RESOURCES
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Bar, Figure, Scatter
 
 # Okabe and Ito, "Color Universal Design" (2008), without black and yellow: they vanish on dark and on white
 BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 ORANGE, SKY = "#e69f00", "#56b4e9"
 NEUTRAL = "#8c959f"
 """Grey that reads on white and on black."""
+SAND = "#ddcc77"
+"""Of a part of a step that no term declares."""
+INK = "#1b1f24"
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
-
-Figure = dict[str, Any]
+_FABRICS = ("#bbcc33", "#b39ddb", "#80cbc4")
 
 
 def series(count: int) -> list[str]:
@@ -23,33 +35,67 @@ def series(count: int) -> list[str]:
     return [colours[index % len(colours)] for index in range(count)]
 
 
+def by_resource(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each resource, none of which a part of a step has."""
+    rest = [name for name in dict.fromkeys(names) if name not in RESOURCES]
+    return RESOURCES | {name: _FABRICS[index % len(_FABRICS)] for index, name in enumerate(rest)}
+
+
+def by_term(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each part of a step: the same in every report."""
+    return {name: TERMS[name].colour if name in TERMS else SAND for name in names}
+
+
 def plotly_text(text: str) -> str:
     """Return a name so that Plotly shows it as it is: its labels know tags and entities."""
     return escape(text, quote=False)
 
 
-def chart_of(data: Sequence[Figure], **layout: Any) -> Figure:
-    """Return a chart with what all of them share; the page sets colours of text and rules."""
-    base = {
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, Segoe UI, Roboto, DejaVu Sans, sans-serif", "size": 13},
-        "margin": {"l": 70, "r": 20, "t": 50, "b": 60},
-        "hoverlabel": {"align": "left"},
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": NEUTRAL, "activecolor": NEUTRAL},
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-    }
-    return {"data": data, "layout": base | layout}
+def line_of(colour: str, width: float = 2, dash: str = "") -> dict[str, Any]:
+    """Return the look of a line, or of an outline."""
+    return {"color": colour, "width": width} | ({"dash": dash} if dash else {})
 
 
-def axis_of(title: str, **more: Any) -> Figure:
+def scatter_of(name: str, mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> Scatter:
+    """Return points or a line under a name."""
+    from plotly.graph_objects import Scatter
+
+    return Scatter(name=name, mode=mode, x=x, y=y, **more)
+
+
+def bar_of(name: str, **more: Any) -> Bar:
+    """Return bars under a name."""
+    from plotly.graph_objects import Bar
+
+    return Bar(name=name, **more)
+
+
+def axis_of(title: str, **more: Any) -> dict[str, Any]:
     """Return an axis with its title."""
     words = {"text": title, "standoff": 12}
     shared = {"automargin": True, "showline": True, "ticks": "outside", "zeroline": False}
     return {"title": words} | shared | more
 
 
-def speed_axes(speeds: Sequence[float], tokens: str) -> Figure:
+def chart_of(data: Sequence[Scatter | Bar], **layout: Any) -> Figure:
+    """Return a chart with what all of them share; the page sets colours of text and rules."""
+    from plotly.graph_objects import Figure
+
+    clear = "rgba(0,0,0,0)"
+    shared: Mapping[str, Any] = {
+        "template": None,
+        "paper_bgcolor": clear,
+        "plot_bgcolor": clear,
+        "font": {"family": "system-ui, Segoe UI, Roboto, DejaVu Sans, sans-serif", "size": 13},
+        "margin": {"l": 70, "r": 20, "t": 50, "b": 60},
+        "hoverlabel": {"align": "left"},
+        "modebar": {"bgcolor": clear, "color": NEUTRAL, "activecolor": NEUTRAL},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+    }
+    return Figure(data).update_layout({**shared, **layout})
+
+
+def speed_axes(speeds: Sequence[float], tokens: str) -> dict[str, Any]:
     """Return the axes of throughput against speed per user: round numbers on a logarithmic one."""
     least, most = (min(speeds), max(speeds)) if speeds else (1.0, 100.0)
     powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
@@ -62,8 +108,3 @@ def speed_axes(speeds: Sequence[float], tokens: str) -> Figure:
         range=[math.log10(least) - 0.05, math.log10(most) + 0.05],
     )
     return {"xaxis": across, "yaxis": axis_of(f"{tokens} tok/s/GPU", rangemode="tozero", tickformat=",~r")}
-
-
-def scatter_of(name: str, mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> Figure:
-    """Return points or a line under a name."""
-    return {"type": "scatter", "mode": mode, "name": name, "x": x, "y": y} | more

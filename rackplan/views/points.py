@@ -63,16 +63,16 @@ def report_points(deployment: Deployment, redundant: int | None) -> list[ReportP
     shown |= whole & np.isin(layout, layout[edge])
     near = np.isin(layout, _nearest(found, layout, whole, edge))
     shown |= whole & near & (np.log2(np.maximum(found.batch, 1.0)) % 1 == 0)
-    told = found.rows(np.flatnonzero(shown))
-    return [_point(told, index) for index in range(len(told))]
+    drawn = found.rows(np.flatnonzero(shown))
+    return [_point(drawn, index) for index in range(len(drawn))]
 
 
 def sweep_points(found: Sweep) -> list[ReportPoint]:
     """Return the frontier of a sweep down to its fastest point, and some of its other configurations."""
     edge = found.frontier().tolist() if len(found) else []
     chosen = sorted({*edge, *thinned(range(len(found)), MOST_POINTS)})
-    told = found.rows(chosen)
-    return [_point(told, index) for index in range(len(chosen))]
+    rows = found.rows(chosen)
+    return [_point(rows, index) for index in range(len(chosen))]
 
 
 def frontier(points: Iterable[ReportPoint]) -> list[ReportPoint]:

@@ -72,7 +72,7 @@ def by_dtype(precision: Mapping[str, str]) -> dict[str, list[str]]:
 def figures_section(
     figures: Sequence[UsedFigure], bills: Sequence[Bill], notes: Sequence[str], assumptions: Sequence[str]
 ) -> list[Block]:
-    """Return every figure with its value and kind, and the number of its source; each source stands once."""
+    """Return every figure with its value and kind, and the number of its source; each source is listed once."""
     priced = [row for bill in bills for row in bill_figures(bill)]
     rows: list[tuple[str, str, str, str, str]] = [
         (used.of or used.group, used.name, figure_text(used), used.figure.kind.label, used.figure.source)

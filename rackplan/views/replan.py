@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import errors_in
 from placement.migrate.migration import KNEE
 from placement.migrate.replan import Replanned, ReplanOptions
 from placement.migrate.steps import NEAR, Step, Transfers
+from placement.plans.schema import PlanScoreData
 from placement.plans.writing import plan_score_to_dict
-from rackplan.schemas.plans import MoveData, MovesFileData, MovesTotalsData
 from rackplan.views.blocks import (
     SCHEMA_VERSION,
     Block,
     Chart,
     Heading,
+    Page,
     Table,
     Text,
     View,
     labelled,
-    picked,
     sections,
     thinned,
 )
-from rackplan.views.charts import front_chart
+from rackplan.views.data import SetData, json_data, taken
 from rackplan.views.findings import failure_blocks
-from rackplan.views.forward import plan_forward
 from rackplan.views.money import totals_blocks
-from rackplan.views.pictures.moves import moves_pictures
 from rackplan.views.plan import balance_blocks, evidence_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import band_words, limit_blocks, load_names, what_if_blocks, worst_words
@@ -43,6 +45,175 @@ _PLACES = {
     "across": "across",
     "storage": "from storage (no copy is left)",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class BalancednessData:
+    """Balancedness through a re-plan.
+
+    Attributes
+    ----------
+    before, restored, after, fresh:
+        Of the old plan (null where an expert has no copy left), with lost experts restored alone, of the new one, and
+        of a plan made afresh.
+    """
+
+    before: float | None
+    restored: float
+    after: float
+    fresh: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovesPointData:
+    """A re-plan with another number of moves.
+
+    Attributes
+    ----------
+    moves, bytes:
+        Copies to move, and their weights.
+    balancedness, max_over_mean:
+        Mean over max GPU load, and the objective of the search.
+    """
+
+    moves: int
+    bytes: float
+    balancedness: float
+    max_over_mean: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovesTotalsData:
+    """What a re-plan moves.
+
+    Attributes
+    ----------
+    moves, bytes, moved:
+        Copies that a GPU must hold and did not, their weights, and their part of all copies.
+    copies, fresh_moves, lost_copies, needed_moves:
+        All copies; moves to a plan made afresh; copies that are lost; moves that restore every expert.
+    seconds, bottleneck:
+        Of the transfer over the cluster's links (null: they are not known), and the busiest of them.
+    bytes_from:
+        By how far the copy comes from: ``node``, ``domain``, ``rack``, ``across``, ``storage``.
+    buffers:
+        Moves that need a slot free on the way.
+    balancedness:
+        Through the re-plan.
+    front:
+        Balance against moves.
+    """
+
+    moves: int
+    bytes: float
+    copies: int
+    fresh_moves: int
+    lost_copies: int
+    seconds: float | None
+    bottleneck: str
+    bytes_from: dict[str, float]
+    moved: float
+    needed_moves: int
+    buffers: int
+    balancedness: BalancednessData
+    front: list[MovesPointData]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplanProofData:
+    """What is proven of a re-plan's placement.
+
+    Attributes
+    ----------
+    status:
+        ``OPTIMAL``, ``FEASIBLE``, ``INFEASIBLE`` or ``UNKNOWN``.
+    objective, bound, gap:
+        What was reached, what nothing can be better than, and the fraction between the two.
+    interrupted:
+        Whether Ctrl-C ended the search: it is the best so far.
+    """
+
+    status: str
+    objective: float
+    bound: float
+    gap: float
+    interrupted: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplanResult(SetData, MovesTotalsData):
+    """What ``rackplan replan`` prints: what moves, and the score of the new plan.
+
+    Attributes
+    ----------
+    lost, lost_gpus, faulty_links:
+        What ``--lost`` names, the GPUs that went with it, and links that fail or are slow.
+    score, proof:
+        Of the new plan.
+    notes:
+        What a reader should know.
+    files:
+        What was written, by what it is.
+    """
+
+    lost: list[str]
+    lost_gpus: int
+    faulty_links: int
+    score: PlanScoreData
+    proof: ReplanProofData
+    notes: list[str]
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveData:
+    """A copy that a GPU must fetch.
+
+    Attributes
+    ----------
+    layer, slot, expert:
+        The layer of the model, the slot of the placement, and the expert that comes there.
+    replaces:
+        The expert that was there; null: the slot was empty.
+    buffer:
+        Whether the move needs a slot free on the way.
+    gpu, from:
+        Where it goes, and the GPU that has it; null: storage.
+    bytes:
+        Its weights.
+    """
+
+    layer: int
+    slot: int
+    expert: int
+    replaces: int | None
+    buffer: bool
+    gpu: str
+    from_: Annotated[str | None, Field(alias="from")]
+    bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovesFile:
+    """``moves.json``: the moves of a re-plan in an order that a runtime can follow.
+
+    Attributes
+    ----------
+    schema_version:
+        Of this form.
+    model, cluster:
+        Their names.
+    totals:
+        What they come to.
+    moves:
+        In order.
+    """
+
+    schema_version: int
+    model: str
+    cluster: str
+    totals: MovesTotalsData
+    moves: list[MoveData]
 
 
 def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, str]) -> View:
@@ -73,59 +244,60 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
             head,
             [_front(found)] if len(found.front) > 1 else [],
             balance_blocks(plan),
-            failure_blocks(plan.failures, plan.score.tok_s_per_gpu),
+            failure_blocks(plan.failures),
             [*evidence_blocks(plan), Text(", ".join(files.values()), "Written")],
         ),
-        {
+        ReplanResult(
             **_totals(found),
             **set_data(deployment.cluster),
-            "lost": list(options.lost),
-            "lost_gpus": found.lost_gpus,
-            "faulty_links": len(found.faults),
-            "score": plan_score_to_dict(plan),
-            "proof": {
-                **picked(plan.proof, "status objective bound gap"),
-                "interrupted": plan.interrupted,
-            },
-            "notes": list(plan.notes),
-            "files": dict(files),
-        },
-    )
-
-
-def replan_line(found: Replanned) -> str:
-    """Return the line that is sent on: what moves and how long that takes, then the line of the plan."""
-    seconds = found.transfer.seconds
-    took = f" in {seconds * 1e3:,.0f} ms" if seconds and found.moves else ""
-    before = found.restored if found.before is None else found.before
-    plan = plan_forward(found.plan, errors_in(found.plan.deployment, found.plan.layout))
-    return (
-        f"{found.moves:,} of {found.copies:,} expert copies move, {found.bytes / 1e9:,.1f} GB{took}: balancedness "
-        f"{before:.2f} to {found.after:.2f}. {plan}"
+            lost=list(options.lost),
+            lost_gpus=found.lost_gpus,
+            faulty_links=len(found.faults),
+            score=plan_score_to_dict(plan),
+            proof=taken(ReplanProofData, plan.proof, interrupted=plan.interrupted),
+            notes=list(plan.notes),
+            files=dict(files),
+        ),
     )
 
 
 def replan_section(found: Replanned) -> list[Block]:
     """Return the section of the page: what moves, from where, and what more or fewer moves would give."""
-    chart = Chart("front", front_chart(found), "Balancedness against moves", 360)
     front = replace(_front(found), fold="Moves and balance as a table")
-    return [Heading("The re-plan", 2), *_moves(found), *moves_pictures(found), chart, front]
+    return [Heading("The re-plan", 2), *_moves(found), Page(lambda: _pictures(found)), front]
 
 
-def moves_data(found: Replanned) -> MovesFileData:
+def _pictures(found: Replanned) -> list[Block]:
+    from rackplan.views.charts import front_chart
+    from rackplan.views.pictures.moves import moves_pictures
+
+    chart = Chart("front", front_chart(found), "Balancedness against moves", 360)
+    return [*moves_pictures(found), chart]
+
+
+def moves_data(found: Replanned) -> dict[str, Any]:
     """Return ``moves.json``: totals, and the moves in an order that a runtime can follow."""
     deployment = found.plan.deployment
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "model": deployment.model.name,
-        "cluster": deployment.cluster.name,
-        "totals": _totals(found),
-        "moves": [_step(found, step) for step in found.steps],
-    }
+    gpus = deployment.cluster.gpus
+
+    def move(step: Step) -> MoveData:
+        source = None if step.source is None else gpus[step.source].id
+        size = found.expert_bytes[step.layer]
+        return taken(MoveData, step, gpu=gpus[step.gpu].id, bytes=size, **{"from": source})
+
+    return json_data(
+        MovesFile(
+            schema_version=SCHEMA_VERSION,
+            model=deployment.model.name,
+            cluster=deployment.cluster.name,
+            totals=MovesTotalsData(**_totals(found)),
+            moves=[move(step) for step in found.steps],
+        )
+    )
 
 
-def _totals(found: Replanned) -> MovesTotalsData:
-    """Return everything but the moves themselves as JSON-able data."""
+def _totals(found: Replanned) -> dict[str, Any]:
+    """Return the fields of :class:`MovesTotalsData`."""
     return {
         "moves": found.moves,
         "bytes": found.bytes,
@@ -134,34 +306,20 @@ def _totals(found: Replanned) -> MovesTotalsData:
         "lost_copies": found.lost_copies,
         "seconds": found.transfer.seconds,
         "bottleneck": found.transfer.bottleneck,
-        "bytes_from": dict(found.transfer.bytes_by_distance),
+        "bytes_from": found.transfer.bytes_by_distance,
         "moved": found.moves / found.copies,
         "needed_moves": found.needed,
         "buffers": sum(step.buffer for step in found.steps),
-        "balancedness": picked(found, "before restored after fresh"),
+        "balancedness": taken(BalancednessData, found),
         "front": [
-            {
-                "moves": point.moves,
-                "bytes": point.moves * found.bytes_per_move,
-                "balancedness": point.balancedness,
-                "max_over_mean": point.objective,
-            }
+            MovesPointData(
+                moves=point.moves,
+                bytes=point.moves * found.bytes_per_move,
+                balancedness=point.balancedness,
+                max_over_mean=point.objective,
+            )
             for point in found.front
         ],
-    }
-
-
-def _step(found: Replanned, step: Step) -> MoveData:
-    gpus = found.plan.deployment.cluster.gpus
-    return {
-        "layer": step.layer,
-        "slot": step.slot,
-        "expert": step.expert,
-        "replaces": step.replaces,
-        "buffer": step.buffer,
-        "gpu": gpus[step.gpu].id,
-        "from": None if step.source is None else gpus[step.source].id,
-        "bytes": found.expert_bytes[step.layer],
     }
 
 

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, partial
+from typing import NotRequired
 
+from typing_extensions import TypedDict
+
+from cost.calibration.errors import errors_in
 from cost.experts.loads import ExpertLoads
 from placement.online.policies import OURS_LINEAR
 from placement.online.recommend import EQUAL, Recommendation, recommend
 from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plan import Plan
-from rackplan.schemas.records import PolicyData, ReplayPrinted
 from rackplan.views.blocks import (
     Block,
+    Chart,
     Heading,
+    Page,
     Table,
     Text,
     View,
     labelled,
     sections,
 )
+from rackplan.views.data import SetFigureData
+from rackplan.views.explain import Explanation, explain_plan, weakest_note
+from rackplan.views.forward import bound_words, machine_words, summary, summary_blocks
+from rackplan.views.pictures.experts import expert_map_blocks
+from rackplan.views.plan import memory_blocks, step_blocks
+from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.table_csv import csv_text
-from rackplan.views.words import load_names, phase_words
+from rackplan.views.words import cluster_doubts, load_names, phase_words
 from topology.base.shown import Shown
 from topology.base.units import plural
 
@@ -60,9 +72,9 @@ class Replayed(Shown):
     def brief(self) -> str:
         """Return the deployment, the windows, and what each policy keeps in balance."""
         names = zip(run_names(self.result.runs), self.result.runs, strict=True)
-        said = (f"{name} {run.mean:.3f}" for name, run in names)
+        means = (f"{name} {run.mean:.3f}" for name, run in names)
         windows = plural(self.result.windows, "window")
-        return f"{self.plan.deployment.brief()}, {windows}: balancedness {', '.join(said)}"
+        return f"{self.plan.deployment.brief()}, {windows}: balancedness {', '.join(means)}"
 
     @property
     def baseline(self) -> Run:
@@ -72,7 +84,7 @@ class Replayed(Shown):
 
     @property
     def steps(self) -> int:
-        """Steps that a window stands for."""
+        """Steps of a window."""
         return self.baseline.setting.steps_per_window
 
     @property
@@ -85,9 +97,210 @@ class Replayed(Shown):
         return "linear" if run.entry.linear else self.given or "static plan"
 
 
+class ReplanRunData(TypedDict):
+    """A re-plan of a replay.
+
+    Attributes
+    ----------
+    after_window, copies, bytes, seconds, lost_s:
+        When, how many copies moved with how many bytes, how long that took (null: links are not known), and the time
+        of serving that it cost.
+    """
+
+    after_window: int
+    copies: int
+    bytes: float
+    seconds: float | None
+    lost_s: float
+
+
+class PolicyData(TypedDict):
+    """A policy of a replay.
+
+    Attributes
+    ----------
+    name, interval, budget, start:
+        Which, windows between re-plans (0: never), the most copies that one moves as a part of all (null: no limit),
+        and the placement that it began with.
+    balancedness, worst:
+        Mean over scored windows and layers, and of the worst window.
+    copies_moved, bytes_moved:
+        Part of all copies that a re-plan moves, and bytes of all re-plans.
+    imbalance_s, moves_s:
+        Time of serving that imbalance and moves cost.
+    tokens_gained, tok_s, tok_s_per_gpu:
+        Over the baseline, and throughput of all and over GPUs.
+    by_window, step_s, replans:
+        Balancedness and step by window, and each re-plan.
+    """
+
+    name: str
+    interval: int
+    budget: float | None
+    start: str
+    balancedness: float
+    worst: float
+    copies_moved: float
+    bytes_moved: float
+    imbalance_s: float
+    moves_s: float
+    tokens_gained: float
+    tok_s: float
+    tok_s_per_gpu: float
+    by_window: list[float]
+    step_s: list[float]
+    replans: list[ReplanRunData]
+
+
+class BestPolicyData(TypedDict):
+    """Which policy to take.
+
+    Attributes
+    ----------
+    policy, interval, interval_steps, budget, why:
+        Which, windows and steps between re-plans (null: never), the most copies (null: no limit), and why.
+    """
+
+    policy: str
+    interval: int | None
+    interval_steps: int | None
+    budget: float | None
+    why: str
+
+
+class MeasuredData(TypedDict):
+    """What the machine of the replay took.
+
+    Attributes
+    ----------
+    planning_cpu_s, note:
+        Processor time by policy, and what it is.
+    """
+
+    planning_cpu_s: list[float]
+    note: str
+
+
+class ReplayPrinted(TypedDict):
+    """What ``rackplan replay`` prints, and writes to ``replay.json``: recorded windows through online balancers.
+
+    Attributes
+    ----------
+    model, cluster:
+        Their names.
+    windows, scored, names, interrupted:
+        Windows, those that are scored, their names, and whether Ctrl-C ended it.
+    steps_per_window, tokens, tokens_per_step, step_s_balanced:
+        Steps that a window stands for, which tokens are counted, those of a step, and the step with experts balanced.
+    baseline, static:
+        What tokens gained are over, and the plan that runs first.
+    policies, best:
+        Each, and which to take.
+    measured:
+        What the machine here took: another time other figures.
+    notes:
+        What a reader should know.
+    set:
+        The figures that were set by the user; absent where none was.
+    """
+
+    model: str
+    cluster: str
+    windows: int
+    scored: int
+    interrupted: bool
+    names: list[str]
+    steps_per_window: int
+    tokens: str
+    tokens_per_step: float
+    step_s_balanced: float
+    baseline: str
+    static: str
+    policies: list[PolicyData]
+    best: BestPolicyData
+    measured: MeasuredData
+    notes: list[str]
+    set: NotRequired[list[SetFigureData]]
+
+
 def replay_view(found: Replayed) -> View:
     """Return what ``rackplan replay`` says."""
-    return View(sections(head_blocks(found), [policy_table(found)], legend_blocks(found)), _data(found))
+    return View(replay_blocks(found), _data(found))
+
+
+def replay_blocks(found: Replayed, command: str = "") -> list[Block]:
+    """Return what a terminal and the page show of a replay; ``command`` makes the page again."""
+    explained = cache(partial(explain_plan, found.plan))
+    title, *rest = head_blocks(found)
+    return sections(
+        [title, Page(lambda: [*_summary(found), *_charts(found)]), Heading("What was replayed", 2), *rest],
+        [Heading("Policies", 2), policy_table(found)],
+        [
+            *legend_blocks(found),
+            Page(
+                lambda: [
+                    *step_blocks(found.plan.score, explained),
+                    *memory_blocks(found.plan, explained),
+                    *expert_map_blocks(found.plan),
+                    *inputs_section(command, _inputs(found)),
+                    *_figures(found, explained()),
+                ]
+            ),
+        ],
+    )
+
+
+def _summary(found: Replayed) -> list[Block]:
+    """Return what is sent on: the policy to take, and what the cluster comes to with it."""
+    plan, best = found.plan, found.recommendation.best
+    cluster, totals, bill = plan.deployment.cluster, plan.totals, plan.deployment.bill
+    if totals.tok_s:
+        totals = bill.totals(best.tok_s, totals.tokens, phase=totals.phase)
+    gain = f"{best.tok_s / found.baseline.tok_s - 1:+.2%} against {found.baseline.entry.name}"
+    errors = errors_in(plan.deployment, plan.layout)
+    return summary_blocks(
+        [
+            ("Policy", run_words(found, best)),
+            ("Tokens", "" if best is found.baseline else gain),
+            ("Busiest GPU", f"{1 / best.mean:.2f} times the mean load"),
+            *summary(machine_words(cluster), totals, errors, bound_words(plan.score)),
+            ("Status", cluster_doubts(cluster)),
+        ]
+    )
+
+
+def _charts(found: Replayed) -> list[Block]:
+    from rackplan.views.charts import replay_chart, replay_moves_chart
+
+    runs = [(run_words(found, run), run) for run in found.result.runs]
+    means = "; ".join(f"{name} {run.mean:.3f}" for name, run in runs)
+    balance = f"Balancedness by window and policy, mean: {means}"
+    blocks: list[Block] = [
+        Heading("Balance from window to window", 2),
+        Chart("balance", replay_chart(found.result), balance, 500),
+    ]
+    moved = "; ".join(f"{name} {run.copies_moved:.1%}" for name, run in runs if run.bytes_moved)
+    if moved:
+        moves = f"Part of the copies that each re-plan moves: {moved}"
+        blocks.append(Heading("What they move", 2))
+        blocks.append(Chart("moves", replay_moves_chart(found.result), moves, 420))
+    return blocks
+
+
+def _inputs(found: Replayed) -> list[tuple[str, str]]:
+    return [
+        *deployment_rows(found.plan.deployment, found.loads),
+        ("windows", plural(found.result.windows, "window")),
+        ("steps a window", f"{found.steps:,}"),
+        ("plan", found.start_words(found.recommendation.best)),
+        ("policies", ", ".join(run_words(found, run) for run in found.result.runs)),
+    ]
+
+
+def _figures(found: Replayed, explained: Explanation) -> list[Block]:
+    return figures_section(
+        explained.figures, [found.plan.totals], [weakest_note(explained)], explained.assumptions
+    )
 
 
 def replay_csv(found: Replayed) -> str:
@@ -163,7 +376,7 @@ def head_blocks(found: Replayed) -> list[Block]:
     windows = f"{plural(result.windows, 'window')} of {found.steps:,} steps"
     if result.interrupted:
         windows += f" of the {result.given} given: interrupted"
-    synthetic = ": nobody measured them" * found.loads.synthetic
+    synthetic = " (synthetic; pass measured loads with --loads)" * found.loads.synthetic
     layout = plan.layout.describe(moe=True)
     known = "" if found.scenarios is None else load_names(found.scenarios.names)
     linear = [run.entry.name for run in result.runs if run.entry.linear]
@@ -250,7 +463,7 @@ def _data(found: Replayed) -> ReplayPrinted:
     return {
         "model": deployment.model.name,
         "cluster": deployment.cluster.name,
-        **set_data(deployment.cluster),
+        **set_data(deployment.cluster),  # type: ignore[typeddict-item]
         "windows": result.windows,
         "scored": result.windows - 1,
         "interrupted": result.interrupted,

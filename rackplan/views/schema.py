@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
-from rackplan.schemas.make import COMMANDS, NAMES, about
-from rackplan.schemas.records import SchemaPrinted
+from pydantic.dataclasses import dataclass
+
+from rackplan.schemas import COMMANDS, NAMES, about
 from rackplan.views.blocks import SCHEMA_VERSION, Lines, Table, View, sections
 
 
+@dataclass(frozen=True)
+class SchemaRowData:
+    """A schema.
+
+    Attributes
+    ----------
+    name, kind, of:
+        What ``rackplan schema`` calls it, ``command`` or ``file``, and what it is of in a sentence.
+    """
+
+    name: str
+    kind: str
+    of: str
+
+
+@dataclass(frozen=True)
+class SchemasResult:
+    """What ``rackplan schema --json`` prints without a name.
+
+    Attributes
+    ----------
+    rows:
+        A row for each schema.
+    """
+
+    rows: list[SchemaRowData]
+
+
 def schemas_view() -> View:
-    """Return what ``rackplan schema`` says without a name."""
-    data: SchemaPrinted = {
-        "rows": [
-            {"name": name, "kind": "command" if name in COMMANDS else "file", "of": about(name)}
-            for name in NAMES
-        ]
-    }
+    """Return what ``rackplan schema`` prints without a name."""
+    rows = [SchemaRowData(name, "command" if name in COMMANDS else "file", about(name)) for name in NAMES]
     table = Table.of(
-        data["rows"],
-        ("schema", lambda one: one["name"]),
-        ("of", lambda one: one["of"].partition(": ")[2] or one["of"]),
+        rows,
+        ("schema", lambda row: row.name),
+        ("of", lambda row: row.of.partition(": ")[2] or row.of),
         words=(0, 1),
         ruled=True,
     )
     note = f"`rackplan schema NAME` prints one: JSON Schema of draft 2020-12, version {SCHEMA_VERSION}."
-    return View(sections([table], [Lines([note])]), data)
+    return View(sections([table], [Lines([note])]), SchemasResult(rows))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from rackplan.schemas.figures import SetData, SetFigureData
-from rackplan.views.blocks import Block, figure_data, labelled
+from typing import Any
+
+from rackplan.views.blocks import Block, labelled
+from rackplan.views.data import figure_data
 from topology.base.figures import Figure
 from topology.base.units import format_quantity
 from topology.changes.overrides import SET_BY_USER, figures_set
@@ -43,10 +45,7 @@ def set_blocks(label: str, *clusters: Cluster) -> list[Block]:
     return labelled(label, set_words(*clusters))
 
 
-def set_data(cluster: Cluster) -> SetData:
-    """Return what was set as data under the key ``set``; nothing where nothing was."""
-    found: list[SetFigureData] = [
-        {"part": part, "figure": name, **figure_data(figure)}
-        for part, name, figure in figures_set(cluster.spec)
-    ]
+def set_data(cluster: Cluster) -> Any:
+    """Return what was set under the key ``set``, as :class:`rackplan.views.data.SetData` has it; else nothing."""
+    found = [figure_data(figure, part=part, figure=name) for part, name, figure in figures_set(cluster.spec)]
     return {"set": found} if found else {}

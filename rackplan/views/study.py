@@ -1,4 +1,4 @@
-"""A study: how its points fared, the best of each group, what none beats, and why points failed."""
+"""A study: how its points fared, the best of each group, the Pareto-optimal points, and why points failed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from pydantic.dataclasses import dataclass
+
 from cost.layouts.front import pareto
-from rackplan.schemas.studies import StudyPrinted
 from rackplan.studies.columns import cell_of, column_of, columns_of, rows_digest
 from rackplan.views.blocks import (
     Block,
@@ -25,6 +26,7 @@ from rackplan.views.blocks import (
     sections,
     thinned,
 )
+from rackplan.views.data import LEFT_OUT, Maybe
 from rackplan.views.money import dollars
 from rackplan.views.study_charts import (
     MOST_GROUPS,
@@ -48,89 +50,200 @@ _DIGITS = re.compile(r"[0-9][0-9.,]*")
 _NOUNS = {"score": "layouts", "sweep": "sweeps", "plan": "plans", "fleet": "fleets"}
 
 
+RowData = dict[str, Any]
+"""A row of the dataset, without what is null: the columns follow from the study's options."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReasonData:
+    """Points that have no figure for one reason.
+
+    Attributes
+    ----------
+    reason:
+        Status and words; of reasons that differ in numbers alone one is shown.
+    points:
+        How many.
+    """
+
+    reason: str
+    points: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveData:
+    """The best that a tuner found at one value of the option that it went along.
+
+    Attributes
+    ----------
+    value:
+        Of that option; null where there is one optimum.
+    best:
+        The row.
+    """
+
+    value: Any
+    best: RowData
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResultData:
+    """What ``rackplan study`` prints: how points fared, and the best of them.
+
+    Attributes
+    ----------
+    kind:
+        What a point is: score, sweep, plan or fleet.
+    rows:
+        Points on disk.
+    statuses:
+        How many of them have each status.
+    varied:
+        Options that differ between points.
+    best:
+        The cheapest row where all have a price, else that of most tokens per second and GPU; null without one.
+    groups:
+        By varied option of few values, the best row at each.
+    pareto:
+        Pareto-optimal rows in both speeds, slowest for the user first.
+    reasons:
+        Why points have no figure, most first.
+    results:
+        The folder of the Parquet dataset.
+    rows_sha256:
+        SHA-256 of the rows without times and hosts: the same on every machine.
+    files:
+        What was written besides, by what it is.
+    points, priced:
+        Points of the study, and those that this run priced; absent where nothing was left to price.
+    replaced_workers:
+        Workers and machines that died and were replaced.
+    interrupted:
+        Whether Ctrl-C ended the run.
+    curve:
+        The optimum at each value of the tuner's curve; of studies with ``optimize``.
+    """
+
+    kind: str
+    rows: int
+    statuses: dict[str, int]
+    varied: list[str]
+    best: RowData | None
+    groups: dict[str, list[RowData]]
+    pareto: list[RowData]
+    reasons: list[ReasonData]
+    results: str
+    rows_sha256: str
+    files: dict[str, str]
+    points: Maybe[int] = LEFT_OUT
+    priced: Maybe[int] = LEFT_OUT
+    replaced_workers: Maybe[int] = LEFT_OUT
+    interrupted: Maybe[bool] = LEFT_OUT
+    curve: Maybe[list[CurveData]] = LEFT_OUT
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFile:
+    """``study.json``: what the study of a folder is, enough to go on with it.
+
+    Attributes
+    ----------
+    rackplan:
+        The version that began it.
+    base:
+        The folder from which names of files are read first.
+    study:
+        The content of the ``STUDY.yaml``.
+    """
+
+    rackplan: str
+    base: str
+    study: dict[str, Any]
+
+
 def study_view(found: StudyResult, files: Mapping[str, str]) -> View:
-    """Return what ``rackplan study`` says; ``files`` are those written, by what they are."""
+    """Return the blocks and the data of ``rackplan study``; ``files`` are those written, by what they are."""
     rows, study = found.rows, found.study
     good = [row for row in rows if row["status"] == "ok"]
-    data: StudyPrinted = {
-        "kind": study.kind,
-        "rows": len(rows),
-        "statuses": dict(Counter(row["status"] for row in rows)),
-        "varied": study.varied,
-        "best": None if (best := _best(good)) is None else _plainly(best),
-        "groups": {name: [_plainly(row) for row in some] for name, some in _groups(found, good).items()},
-        "pareto": [_plainly(row) for row in _front(good)],
-        "reasons": [{"reason": reason, "points": count} for reason, count in _reasons(rows)],
-        "results": str(found.folder / "results"),
-        "rows_sha256": rows_digest(rows),
-        "files": dict(files),
-    }
-    if found.progress is not None:
-        data["points"], data["priced"] = found.progress.total, found.progress.here
-        data["replaced_workers"], data["interrupted"] = found.progress.replaced, found.interrupted
+    best, progress = _best(good), found.progress
+    run: dict[str, Any] = {}
+    if progress is not None:
+        run = {
+            "points": progress.total,
+            "priced": progress.here,
+            "replaced_workers": progress.replaced,
+            "interrupted": found.interrupted,
+        }
     if study.search is not None:
-        data["curve"] = [{"value": value, "best": _plainly(row)} for value, row in _curve(found, good)]
-    return View(
-        sections(
-            [Heading(_title(found)), *_state(found)],
-            _search_blocks(found, good),
-            *([table] for table in _group_tables(found, good)),
-            [_front_table(found, good)] if len(good) > 1 else [],
-            _failures(rows),
-            labelled("Rows", f"{found.folder / 'results'} (Parquet: pandas, DuckDB and polars read it)"),
-            labelled("SHA-256", f"{rows_digest(rows)} (of the rows but for times)"),
-            labelled("Written", ", ".join(files.values())),
-        ),
-        data,
+        run["curve"] = [CurveData(value=value, best=_plainly(row)) for value, row in _curve(found, good)]
+    data = StudyResultData(
+        kind=study.kind,
+        rows=len(rows),
+        statuses=dict(Counter(row["status"] for row in rows)),
+        varied=study.varied,
+        best=None if best is None else _plainly(best),
+        groups={name: [_plainly(row) for row in some] for name, some in _groups(found, good).items()},
+        pareto=[_plainly(row) for row in _front(good)],
+        reasons=[ReasonData(reason=reason, points=count) for reason, count in _reasons(rows)],
+        results=str(found.folder / "results"),
+        rows_sha256=rows_digest(rows),
+        files=dict(files),
+        **run,
+    )
+    written = labelled("Written", ", ".join(files.values()))
+    return View([*study_blocks(found), *written], data)
+
+
+def study_blocks(found: StudyResult, command: str = "") -> list[Block]:
+    """Return what a terminal and the page show of a study; tiles, charts and ``command`` are of a page alone."""
+    rows = found.rows
+    good = [row for row in rows if row["status"] == "ok"]
+    failures = _failures(rows)
+    title = f"A study of {len(rows):,} {_NOUNS[found.study.kind]}"
+    return sections(
+        [Heading(title), Page(lambda: _tiles(found, _best(good))), *_state(found)],
+        [*_search_blocks(found, good), Page(lambda: _curve_chart(found, good))],
+        [Page(lambda: _charts(found, good))],
+        [_front_table(found, good)] if len(good) > 1 else [],
+        [Heading("Best of each group", 2)],
+        *([table] for table in _group_tables(found, good)),
+        [Heading("Points without a figure", 2), *failures] if failures else [],
+        [
+            Heading("Where the rows are", 2),
+            *labelled("Rows", f"{found.folder / 'results'} (Parquet: pandas, DuckDB and polars read it)"),
+            *labelled(
+                "SHA-256", f"{rows_digest(rows)} (of the rows but for times: the same on every machine)"
+            ),
+            Page([Text(command, "Made by")] if command else []),
+        ],
     )
 
 
-def study_page(found: StudyResult, command: str) -> list[Block]:
-    """Return the page of a study."""
-    rows = found.rows
-    good = [row for row in rows if row["status"] == "ok"]
-    best = _best(good)
-    blocks: list[Block] = [Heading(_title(found)), *_tiles(found, best)]
-    if found.study.search is not None:
-        blocks += [Heading("The optimum", 2), *_search_blocks(found, good)]
-        curve = _curve(found, good)
-        if len(curve) > 1 and found.study.search.curve is not None:
-            option, goal = found.study.search.curve[0], found.study.search.goal
-            figure = curve_chart([value for value, _ in curve], [row[goal] for _, row in curve], option, goal)
-            blocks.append(
-                Chart("curve", figure, f"best {goal} found at each {option}; the table has its figures", 380)
-            )
+def _curve_chart(found: StudyResult, good: Sequence[Row]) -> list[Block]:
+    """Return the optimum along the option that the tuner goes along; nothing without such an option."""
+    search, curve = found.study.search, _curve(found, good)
+    if search is None or search.curve is None or len(curve) < 2:
+        return []
+    option, goal = search.curve[0], search.goal
+    figure = curve_chart([value for value, _ in curve], [row[goal] for _, row in curve], option, goal)
+    return [Chart("curve", figure, f"best {goal} found at each {option}; the table has its figures", 380)]
+
+
+def _charts(found: StudyResult, good: Sequence[Row]) -> list[Block]:
+    """Return every point across its options, and by both speeds."""
+    if len(good) < 2:
+        return []
     axes = _axes(found, good)
-    if len(good) > 1:
-        colour = COST if all(row.get(COST) is not None for row in good) else RATE
-        says = f"{len(good):,} points across {', '.join(axes)}; the tables have their figures"
-        blocks += [
-            Heading("Every point", 2),
-            Text(f"A line is a point, its colour its fifth in {colour}."),
-            Chart("parallel", parallel_chart(good, axes, colour), says, 460),
-            Heading("Speed against throughput", 2),
-            Chart(
-                "speeds",
-                speeds_chart(_by_group(found, good), _front(good), _tokens(found)),
-                "tok/s/GPU against tok/s/user of every point; the table has those that none beats",
-                420,
-            ),
-            _front_table(found, good),
-        ]
+    colour = COST if all(row.get(COST) is not None for row in good) else RATE
+    says = f"{len(good):,} points across {', '.join(axes)}; the tables have their figures"
+    speeds = "tok/s/GPU against tok/s/user of every point; the table has the Pareto-optimal ones"
     return [
-        *blocks,
-        Heading("Best of each group", 2),
-        *_group_tables(found, good),
-        *([Heading("Points without a figure", 2), *_failures(rows)] if len(good) < len(rows) else []),
-        Heading("Where the rows are", 2),
-        Text(f"{found.folder / 'results'}: Parquet, a row a point, for pandas, polars and DuckDB."),
-        Text(f"{rows_digest(rows)}: the same on every machine where these points were priced.", "SHA-256"),
-        Page([Text(command, "Made by")]),
+        Heading("Every point", 2),
+        Text(f"A line is a point, its colour its fifth in {colour}."),
+        Chart("parallel", parallel_chart(good, axes, colour), says, 460),
+        Heading("Speed against throughput", 2),
+        Chart("speeds", speeds_chart(_by_group(found, good), _front(good), _tokens(found)), speeds, 420),
     ]
-
-
-def _title(found: StudyResult) -> str:
-    return f"A study of {len(found.rows):,} {_NOUNS[found.study.kind]}"
 
 
 def _state(found: StudyResult) -> list[Block]:
@@ -275,7 +388,7 @@ def _group_tables(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
 def _front_table(found: StudyResult, rows: Sequence[Row]) -> Table:
     front = thinned(_front(rows), MOST_FRONT)
     names = _apart(found, rows)[:4]
-    return _table(front, [_cell(name) for name in names or ["point"]], "Not beaten in both speeds:")
+    return _table(front, [_cell(name) for name in names or ["point"]], "Pareto-optimal in both speeds:")
 
 
 def _reasons(rows: Sequence[Row]) -> list[tuple[str, int]]:
@@ -329,7 +442,7 @@ def _search_blocks(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
     curve = _curve(found, rows)
     free = [name for name in search.ranges if name not in search.worth and name.startswith("set.")]
     said = (
-        f"{', '.join(free)}: nobody said what more of it costs (`usd_per_h`), so more is free here"
+        f"{', '.join(free)}: no cost is given (`usd_per_h`), so more is free here"
         if free and search.goal == COST
         else ""
     )
@@ -337,6 +450,7 @@ def _search_blocks(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
     first = [_cell(name) for name in names]
     goal = f"{'least' if search.least else 'most'} {search.goal}"
     return [
+        Heading("The optimum", 2),
         _table([row for _, row in curve], first, f"Optimum, {goal}:"),
         *labelled("Free", said),
     ]

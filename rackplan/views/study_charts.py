@@ -6,7 +6,8 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from rackplan.views.blocks import thinned
 from rackplan.views.plotting import (
@@ -16,15 +17,18 @@ from rackplan.views.plotting import (
     ORANGE,
     SYMBOLS,
     VERMILION,
-    Figure,
     axis_of,
     chart_of,
+    line_of,
     plotly_text,
     scatter_of,
     series,
     speed_axes,
 )
 from topology.base.units import read_number
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 Row = Mapping[str, Any]
 VIOLET = "#8f6bff"
@@ -48,46 +52,30 @@ def parallel_chart(rows: Sequence[Row], axes: Sequence[str], colour: str) -> Fig
 
     Lines of SVG and not WebGL, whose shaders are compiled by code that a strict page does not run.
     """
-    shown = thinned(rows, MOST_LINES)
-    places = [_places(shown, axis) for axis in axes]
-    order = sorted(range(len(shown)), key=lambda number: (shown[number][colour], number))
+    some = thinned(rows, MOST_LINES)
+    scales = [_scale([row.get(axis) for row in some]) for axis in axes]
+    order = sorted(range(len(some)), key=lambda number: (some[number][colour], number))
+    across = range(len(axes))
     traces = []
     for band, (ink, name) in enumerate(_BANDS):
         mine = order[band * len(order) // len(_BANDS) : (band + 1) * len(order) // len(_BANDS)]
-        x: list[float | None] = []
-        y: list[float | None] = []
-        for number in mine:
-            x += [*range(len(axes)), None]
-            y += [*(place.at[number] for place in places), None]
+        x = [place for _ in mine for place in (*across, None)]
+        y = [height for number in mine for height in (*(scale.heights[number] for scale in scales), None)]
         if mine:
-            line = {"color": ink, "width": 1.5}
+            line = line_of(ink, 1.5)
             traces.append(scatter_of(name, "lines", x, y, line=line, opacity=0.7, hoverinfo="skip"))
     notes = [
-        {
-            "x": number,
-            "y": height,
-            "text": plotly_text(_short(text)),
-            "showarrow": False,
-            **_beside(height),
-            **({"xanchor": "left", "xshift": -24} if not number and height in (0.0, 1.0) else {}),
-            "font": {"size": 11},
-        }
-        for number, place in enumerate(places)
-        for height, text in ((1.0, place.most), (0.0, place.least), *place.between)
+        {"x": number, "y": height, "text": plotly_text(_short(text)), **_beside(number, height)}
+        for number, scale in enumerate(scales)
+        for height, text in scale.labels
     ]
-    ticks = {
-        "tickvals": list(range(len(axes))),
-        "ticktext": [plotly_text(axis) for axis in axes],
-        "side": "top",
-    }
-    rule = [
-        {"type": "line", "x0": number, "x1": number, "y0": 0, "y1": 1, "line": {"color": NEUTRAL, "width": 1}}
-        for number in range(len(axes))
-    ]
+    rules = [{"type": "line", "x0": at, "x1": at, "y0": 0, "y1": 1, "line": {"width": 1}} for at in across]
     return chart_of(
         traces,
         xaxis={
-            **ticks,
+            "tickvals": list(across),
+            "ticktext": [plotly_text(axis) for axis in axes],
+            "side": "top",
             "showgrid": False,
             "zeroline": False,
             "automargin": True,
@@ -95,53 +83,47 @@ def parallel_chart(rows: Sequence[Row], axes: Sequence[str], colour: str) -> Fig
         },
         yaxis={"visible": False, "range": [-0.12, 1.12]},
         annotations=notes,
-        shapes=rule,
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "y": -0.02,
-            "yanchor": "top",
-        },
+        shapes=rules,
+        legend={"orientation": "h", "x": 0, "y": -0.02, "yanchor": "top"},
         meta="parallel",  # a phone turns it
         margin={"l": 40, "r": 40, "t": 60, "b": 60},
     )
 
 
-def _beside(height: float) -> dict[str, Any]:
-    """Return how a label stands to the end of its axis, or to a place between its ends."""
-    if height in (0.0, 1.0):
-        return {"yanchor": "bottom", "yshift": 4} if height else {"yanchor": "top", "yshift": -4}
-    return {"yanchor": "middle", "xanchor": "left", "xshift": 4}
+def _beside(axis: int, height: float) -> dict[str, Any]:
+    """Return how a label is placed at the end of its axis, or at a place between its ends."""
+    look: dict[str, Any] = {"showarrow": False, "font": {"size": 11}}
+    if height not in (0.0, 1.0):
+        return look | {"yanchor": "middle", "xanchor": "left", "xshift": 4}
+    look |= {"yanchor": "bottom", "yshift": 4} if height else {"yanchor": "top", "yshift": -4}
+    return look if axis else look | {"xanchor": "left", "xshift": -24}
 
 
-class _places:  # noqa: N801 - a value of this module alone
-    """Where the rows are on one axis, from 0 to 1, what stands at its ends, and at places between them."""
+@dataclass(frozen=True)
+class _Scale:
+    """Where rows are on an axis, from 0 to 1, and the labels at its ends and between them with their heights."""
 
-    between: Sequence[tuple[float, str]] = ()
+    heights: Sequence[float]
+    labels: Sequence[tuple[float, str]]
 
-    def __init__(self, rows: Sequence[Row], axis: str) -> None:
-        values = [row.get(axis) for row in rows]
-        numbers = [found for value in values if (found := _number_and_unit(value)) is not None]
-        if len(numbers) == len(values) and len({unit for _, unit in numbers}) == 1:
-            known = [number for number, _ in numbers]
-            low, high = min(known), max(known)
-            span = (high - low) or 1.0
-            log = low > 0 and high / low > 50
-            self.at = [
-                math.log(one / low) / math.log(high / low) if log else (one - low) / span for one in known
-            ]
-            at_least, at_most = known.index(low), known.index(high)
-            self.least, self.most = shown(values[at_least]), shown(values[at_most]) + " (log)" * log
-        else:
-            words = list(dict.fromkeys(shown(value) for value in values))
-            self.at = [words.index(shown(value)) / max(1, len(words) - 1) for value in values]
-            self.least, self.most = words[0], words[-1] if len(words) > 1 else ""
-            if len(words) <= MOST_WORDS:
-                self.between = [
-                    (number / (len(words) - 1), word)
-                    for number, word in enumerate(words)
-                    if 0 < number < len(words) - 1
-                ]
+
+def _scale(values: Sequence[object]) -> _Scale:
+    """Return the scale of values: linear, logarithmic over more than a factor 50, or their order where words."""
+    numbers = [found for value in values if (found := _number_and_unit(value)) is not None]
+    if len(numbers) == len(values) and len({unit for _, unit in numbers}) == 1:
+        known = [number for number, _ in numbers]
+        low, high = min(known), max(known)
+        span = (high - low) or 1.0
+        log = low > 0 and high / low > 50
+        heights = [math.log(one / low) / math.log(high / low) if log else (one - low) / span for one in known]
+        most = shown(values[known.index(high)]) + " (log)" * log
+        return _Scale(heights, [(1.0, most), (0.0, shown(values[known.index(low)]))])
+    words = list(dict.fromkeys(shown(value) for value in values))
+    last = max(1, len(words) - 1)
+    labels = [(number / last, word) for number, word in enumerate(words)]
+    if len(words) > MOST_WORDS:
+        labels = [labels[0], labels[-1]]
+    return _Scale([words.index(shown(value)) / last for value in values], labels)
 
 
 def _short(text: str) -> str:
@@ -181,7 +163,7 @@ def shown(value: object) -> str:
 
 
 def speeds_chart(groups: Mapping[str, Sequence[Row]], front: Sequence[Row], tokens: str) -> Figure:
-    """Return the two speeds of all rows, a colour for each group, and the line of those that none beats."""
+    """Return the two speeds of all rows, a colour for each group, and the line of the Pareto-optimal ones."""
     every = [row["tok_s_per_user"] for rows in groups.values() for row in rows]
     traces = []
     for (name, rows), ink, symbol in zip(
@@ -192,17 +174,8 @@ def speeds_chart(groups: Mapping[str, Sequence[Row]], front: Sequence[Row], toke
         marker = {"color": ink, "symbol": symbol, "size": 7, "opacity": 0.7}
         across, up = [row["tok_s_per_user"] for row in some], [row["tok_s_per_gpu"] for row in some]
         traces.append(scatter_of(name, "markers", across, up, marker=marker, hovertext=hover))
-    line = {"color": NEUTRAL, "width": 2}
-    traces.append(
-        scatter_of(
-            "not beaten",
-            "lines",
-            [row["tok_s_per_user"] for row in front],
-            [row["tok_s_per_gpu"] for row in front],
-            line=line,
-            hoverinfo="skip",
-        )
-    )
+    across, up = [row["tok_s_per_user"] for row in front], [row["tok_s_per_gpu"] for row in front]
+    traces.append(scatter_of("Pareto-optimal", "lines", across, up, line=line_of(NEUTRAL), hoverinfo="skip"))
     return chart_of(traces, **speed_axes(every, tokens))
 
 
@@ -210,6 +183,6 @@ def curve_chart(values: Sequence[Any], best: Sequence[float], option: str, goal:
     """Return the best that was found at each value of an option."""
     numbers = [number_of(value) for value in values]
     labels = [shown(value) for value in values]
-    trace = scatter_of("best found", "lines+markers", numbers, best, line={"color": BLUE, "width": 2})
+    trace = scatter_of("best found", "lines+markers", numbers, best, line=line_of(BLUE))
     across = axis_of(f"{option} (log scale)", type="log", tickvals=numbers, ticktext=labels)
     return chart_of([trace], xaxis=across, yaxis=axis_of(goal, rangemode="tozero"))

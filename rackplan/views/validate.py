@@ -3,32 +3,121 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+
+from pydantic.dataclasses import dataclass
 
 from cost.validation.predict import Prediction, predict
 from cost.validation.read import Point
 from cost.validation.statistics import Errors, errors_of, inside, signed_error
-from rackplan.schemas.records import PointData, ValidationData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
+from rackplan.views.data import taken
 from topology.base.shown import Shown
 from topology.base.units import plural
 
-_SHORT_FILE = 200
-_WORST = 20
+_SHORT_FILE, _WORST, _MOST_REASONS = 200, 20, 10
+"""Rows of a file that is printed whole; rows and reasons that are printed of a longer one."""
 _LONGEST_ID = 46
-_MOST_REASONS = 10
-"""Points whose row says whether tokens were drafted (or whose model cannot), and points where nobody recorded it."""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
+class ErrorsData:
+    """Errors of the predicted rows of one quantity, as fractions of the measured values.
+
+    Attributes
+    ----------
+    rows, predicted, coverage:
+        Measured rows, those of them with a prediction, and their share.
+    median_abs_error, mean_abs_error:
+        Of ``|predicted - measured| / measured``; null where nothing was predicted, like all that follow.
+    bias:
+        Median of ``(predicted - measured) / measured``: below 0, predictions are too small.
+    within_20_percent:
+        Share of the predicted rows within 20 percent.
+    intervals, inside_interval:
+        Rows with an interval, and the share of them whose measured value it holds.
+    """
+
+    rows: int
+    predicted: int
+    median_abs_error: float | None
+    mean_abs_error: float | None
+    bias: float | None
+    within_20_percent: float | None
+    intervals: int
+    inside_interval: float | None
+    coverage: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointData:
+    """A measured point.
+
+    Attributes
+    ----------
+    id, quantity, measured:
+        Which, what of it, and the figure in the unit of the quantity's name.
+    predicted, error, reason:
+        The prediction and its signed error; null where there is none, and why.
+    low, high, inside:
+        The interval where one is given, and whether it holds the measured figure.
+    chosen:
+        What was chosen where the point does not say it.
+    """
+
+    id: str
+    quantity: str
+    measured: float
+    predicted: float | None
+    error: float | None
+    reason: str
+    low: float | None
+    high: float | None
+    inside: bool | None
+    chosen: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationData:
+    """A file of measured points.
+
+    Attributes
+    ----------
+    rows, residual:
+        Its rows, and whether the learned correction was used.
+    quantities:
+        Errors by quantity.
+    points:
+        Each.
+    """
+
+    rows: int
+    residual: bool
+    quantities: dict[str, ErrorsData]
+    points: list[PointData]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidateResult:
+    """What ``rackplan validate`` prints: predictions of measured points.
+
+    Attributes
+    ----------
+    files:
+        By name.
+    """
+
+    files: dict[str, ValidationData]
+
+
+@plain_dataclass(frozen=True, repr=False)
 class Validation(Shown):
     """Points of one file, a row each, and predictions in the same order.
 
-    ``residual`` says whether predictions have the correction that was learned from measured runs.
+    ``residual``: whether predictions have the correction that was learned from measured runs.
     """
 
     name: str
@@ -38,17 +127,34 @@ class Validation(Shown):
 
     def brief(self) -> str:
         """Return the file, its rows, and how far off predictions are."""
-        told = (
+        texts = (
             f"{quantity} median error {one.median_abs_error:.1%} ({one.predicted} of {one.rows} predicted)"
             for quantity, one in self.errors.items()
             if one.median_abs_error is not None
         )
-        return f"{self.name}: {plural(len(self.points), 'row')}; {', '.join(told) or 'none predicted'}"
+        return f"{self.name}: {plural(len(self.points), 'row')}; {', '.join(texts) or 'none predicted'}"
 
     @cached_property
     def errors(self) -> dict[str, Errors]:
         """Errors by quantity."""
         return errors_of(self.points, self.predictions)
+
+    @cached_property
+    def rows(self) -> list[PointData]:
+        """The points beside their predictions."""
+        return [
+            taken(
+                PointData,
+                prediction,
+                id=point.id,
+                quantity=point.quantity,
+                measured=point.measured,
+                predicted=prediction.value,
+                error=signed_error(point, prediction),
+                inside=inside(point, prediction),
+            )
+            for point, prediction in zip(self.points, self.predictions, strict=True)
+        ]
 
 
 def validation(name: str, points: Sequence[Point], *, residual: bool = True) -> Validation:
@@ -69,151 +175,84 @@ def file_names(paths: Sequence[Path]) -> list[str]:
 
 
 def validate_view(validations: Sequence[Validation], *, show_all: bool = False) -> View:
-    """Return what ``rackplan validate`` says of each file: rows and errors by quantity.
-
-    In the data errors are fractions of the measured values, bias is the median signed one.
-    """
-    blocks = sections(*(_file_blocks(one, show_all=show_all) for one in validations))
-    return View(blocks, {"files": {one.name: _file_data(one) for one in validations}})
-
-
-def _file_data(validation: Validation) -> ValidationData:
-    return {
-        "rows": len(validation.points),
-        "residual": validation.residual,
-        "quantities": {name: _errors_data(one) for name, one in validation.errors.items()},
-        "points": points_data(validation),
-    }
-
-
-def _errors_data(errors: Errors) -> Any:
-    return {**asdict(errors), "coverage": errors.coverage}
-
-
-def points_data(validation: Validation) -> list[PointData]:
-    """Return the points beside their predictions, a mapping each."""
-    found = zip(validation.points, validation.predictions, strict=True)
-    return [
-        {
-            "id": point.id,
-            "quantity": point.quantity,
-            "measured": point.measured,
-            "predicted": prediction.value,
-            "error": signed_error(point, prediction),
-            "reason": prediction.reason,
-            "low": prediction.low,
-            "high": prediction.high,
-            "inside": inside(point, prediction),
-            "chosen": prediction.chosen,
-        }
-        for point, prediction in found
-    ]
-
-
-def _file_blocks(validation: Validation, *, show_all: bool) -> list[Block]:
-    title = f"{validation.name}: {len(validation.points):,} rows"
-    said = "Errors are |predicted - measured| / measured; bias is the median signed error (< 0: too small)."
-    return sections(
-        [Heading(title)],
-        *([_rows(validation, quantity, show_all=show_all)] for quantity in validation.errors),
-        [Text(said), _error_table("quantity", validation.errors)],
-        labelled("Residual", "off: the physics alone (--physics)") if not validation.residual else [],
-        _intervals(validation),
-        _chosen(validation),
-        _refused(validation),
-    )
-
-
-def _intervals(validation: Validation) -> list[Block]:
-    """How many rows with an interval are inside it."""
-    return [
-        Text(
-            f"{quantity}: {_share(errors.inside_interval)} inside; {errors.intervals:,} of {errors.rows:,} rows have "
-            "an interval",
-            "Intervals",
+    """Return the blocks and the data of ``rackplan validate``: rows and errors by quantity of each file."""
+    files = {
+        one.name: ValidationData(
+            rows=len(one.points),
+            residual=one.residual,
+            quantities={name: taken(ErrorsData, errors) for name, errors in one.errors.items()},
+            points=one.rows,
         )
-        for quantity, errors in validation.errors.items()
-        if errors.intervals
-    ]
-
-
-def _chosen(validation: Validation) -> list[Block]:
-    """What the model chose for rows that leave their layout or batch to it."""
-    texts = {
-        point.id: prediction.chosen
-        for point, prediction in zip(validation.points, validation.predictions, strict=True)
-        if prediction.chosen
+        for one in validations
     }
-    said = [f"{_cut(name)}: {text}" for name, text in list(texts.items())[:_WORST]]
-    return [Text(text, "Chosen") for text in _shortened(said, len(texts), "rows", "for ")]
+    blocks = sections(*(_file_blocks(one, show_all=show_all) for one in validations))
+    return View(blocks, ValidateResult(files=files))
 
 
-def _shortened(said: list[str], count: int, what: str, before: str = "") -> list[str]:
-    """Return ``said``, and how many there are besides."""
-    rest = count - len(said)
-    return [*said, f"{before}{rest} more {what}, see --json"] if rest > 0 else said
-
-
-def _rows(validation: Validation, quantity: str, *, show_all: bool) -> Table:
-    """The rows of one quantity: all of a short file, else the ones that are furthest off."""
-    chosen = [i for i, point in enumerate(validation.points) if point.quantity == quantity]
-    title = f"{quantity}, row by row"
-    if len(chosen) > _SHORT_FILE and not show_all:
-        chosen = _furthest(validation, chosen)
-        title = f"{quantity}, the {len(chosen)} rows that are furthest off (--details prints every row)"
-    ranged = any(validation.predictions[i].low is not None for i in chosen)
-    rows = []
-    for i in chosen:
-        point, prediction = validation.points[i], validation.predictions[i]
-        value = "-" if prediction.value is None else f"{prediction.value:.4g}"
-        cells = (_cut(point.id), f"{point.measured:.4g}", value, _signed(signed_error(point, prediction)))
-        rows.append((*cells, *([_range(prediction)] if ranged else [])))
-    return Table(("row", "measured", "predicted", "error", *(["interval"] if ranged else [])), rows, title)
-
-
-def _range(prediction: Prediction) -> str:
-    if prediction.low is None or prediction.high is None:
-        return "-"
-    return f"{prediction.low:.3g} to {prediction.high:.3g}"
-
-
-def _furthest(validation: Validation, chosen: Iterable[int]) -> list[int]:
-    errors = {i: signed_error(validation.points[i], validation.predictions[i]) for i in chosen}
-    known = {i: abs(error) for i, error in errors.items() if error is not None}
-    return sorted(known, key=lambda i: (-known[i], i))[:_WORST]
-
-
-def _cut(name: str) -> str:
-    if len(name) <= _LONGEST_ID:
-        return name
-    half = (_LONGEST_ID - 3) // 2
-    return f"{name[:half]}...{name[-half:]}"
-
-
-def _error_table(title: str, errors: Mapping[str, Errors]) -> Table:
-    return Table.of(
-        errors.items(),
-        (title, lambda one: one[0]),
+def _file_blocks(found: Validation, *, show_all: bool) -> list[Block]:
+    ranged = any(errors.intervals for errors in found.errors.values())
+    errors = Table.of(
+        found.errors.items(),
+        ("quantity", lambda one: one[0]),
         ("rows", lambda one: f"{one[1].rows:,}"),
         ("predicted", lambda one: f"{one[1].predicted:,}"),
         ("coverage", lambda one: _share(one[1].coverage)),
         ("median", lambda one: _share(one[1].median_abs_error)),
         ("mean", lambda one: _share(one[1].mean_abs_error)),
-        ("bias", lambda one: _signed(one[1].bias)),
+        ("bias", lambda one: _share(one[1].bias, "+")),
         ("within 20 %", lambda one: _share(one[1].within_20_percent)),
+        *[("in interval", lambda one: _share(one[1].inside_interval))] * ranged,
+    )
+    legend = "Errors are |predicted - measured| / measured; bias is the median signed error (< 0: too small)"
+    legend += "; in interval: share of the rows with an interval whose measured value is in it" * ranged
+    chosen = {_short(row.id): row.chosen for row in found.rows if row.chosen}
+    reasons = Counter(row.reason for row in found.rows if row.predicted is None)
+    return sections(
+        [Heading(f"{found.name}: {plural(len(found.points), 'row')}")],
+        *([_rows(found, quantity, show_all=show_all)] for quantity in found.errors),
+        [Text(f"{legend}."), errors],
+        [] if found.residual else labelled("Residual", "off: the physics alone (--physics)"),
+        _first([f"{name}: {text}" for name, text in chosen.items()], _WORST, "Chosen"),
+        _first(
+            [f"{n:,}: {why or 'no reason'}" for why, n in reasons.most_common()], _MOST_REASONS, "Left out"
+        ),
     )
 
 
-def _refused(validation: Validation) -> list[Block]:
-    """Why rows have no prediction, the most frequent reason first."""
-    reasons = Counter(one.reason for one in validation.predictions if one.value is None)
-    said = [f"{count:,}: {why or 'no reason given'}" for why, count in reasons.most_common(_MOST_REASONS)]
-    return [Text(text, "Left out") for text in _shortened(said, len(reasons), "reasons")]
+def _first(texts: Sequence[str], most: int, label: str) -> list[Block]:
+    """Return the first texts under a label, and how many more there are."""
+    rest = len(texts) - most
+    return [
+        *(Text(text, label) for text in texts[:most]),
+        *[Text(f"{rest} more, see --json", label)] * (rest > 0),
+    ]
 
 
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+def _rows(found: Validation, quantity: str, *, show_all: bool) -> Table:
+    """Return the rows of one quantity: all of a short file, else the ones that are furthest off."""
+    rows = [row for row in found.rows if row.quantity == quantity]
+    title = f"{quantity}, row by row"
+    if len(rows) > _SHORT_FILE and not show_all:
+        rows = sorted((row for row in rows if row.error is not None), key=lambda row: -abs(row.error or 0.0))
+        rows = rows[:_WORST]
+        title = f"{quantity}, the {len(rows)} rows that are furthest off (--details prints every row)"
+    columns = [
+        ("row", lambda row: _short(row.id)),
+        ("measured", lambda row: f"{row.measured:.4g}"),
+        ("predicted", lambda row: "-" if row.predicted is None else f"{row.predicted:.4g}"),
+        ("error", lambda row: _share(row.error, "+")),
+    ]
+    if any(row.low is not None for row in rows):
+        columns.append(
+            ("interval", lambda row: "-" if row.low is None else f"{row.low:.3g} to {row.high:.3g}")
+        )
+    return Table.of(rows, *columns, title=title)
 
 
-def _signed(value: float | None) -> str:
-    return "-" if value is None else f"{value:+.1%}"
+def _short(name: str) -> str:
+    half = (_LONGEST_ID - 3) // 2
+    return name if len(name) <= _LONGEST_ID else f"{name[:half]}...{name[-half:]}"
+
+
+def _share(value: float | None, sign: str = "") -> str:
+    return "-" if value is None else f"{value:{sign}.1%}"

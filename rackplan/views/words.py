@@ -85,18 +85,14 @@ def next_token(workload: Workload) -> str:
 
 def serving_words(workload: Workload, engine: str) -> list[str]:
     """Return what was asked of the serving besides phase and batch: drafts, overlap, the engine."""
-    found = []
-    if workload.draft_tokens:
-        drafts = plural(workload.draft_tokens, "draft token")
-        text = f"{drafts} a step, which yields {workload.accept_length:.3g} tokens"
-        found.append(text)
-    if workload.overlap:
-        found.append("two half batches take turns at computing and sending")
-    if workload.sparse_attention:
-        found.append(_sparse_words(workload))
-    if engine:
-        found.append(f"fixed delays of {engine}")
-    return found
+    drafts = plural(workload.draft_tokens, "draft token")
+    found = {
+        f"{drafts} a step, which yields {workload.accept_length:.3g} tokens": workload.draft_tokens,
+        "two half batches take turns at computing and sending": workload.overlap,
+        _sparse_words(workload) if workload.sparse_attention else "": workload.sparse_attention,
+        f"fixed delays of {engine}": engine,
+    }
+    return [text for text, given in found.items() if given]
 
 
 def _sparse_words(workload: Workload) -> str:
@@ -105,7 +101,7 @@ def _sparse_words(workload: Workload) -> str:
     read, fewer = (math.sqrt(context), 2) if most is None else (min(context, most), most + 1)
     rule = "the square root of the context" if most is None else f"at most {most:,}"
     return (
-        f"attention as if sparse (what-if, nobody measured it): a query reads {read:,.0f} of {context:,} cached "
+        f"attention as if sparse (what-if, not measured): a query reads {read:,.0f} of {context:,} cached "
         f"tokens ({rule}), fewer than dense attention from {fewer:,} tokens on; all stay cached"
     )
 
@@ -135,17 +131,18 @@ def what_if_blocks(deployment: Deployment) -> list[Block]:
 
 
 def load_blocks(loads: ExpertLoads | None) -> list[Block]:
-    """Return which loads were taken, with a warning where nobody measured them."""
+    """Return which loads were used, and how to pass measured ones where they are synthetic."""
     if loads is None:
         return []
-    warning = ": nobody measured them; give yours with --loads" if loads.synthetic else ""
-    return labelled("Loads", load_names(loads.names) + warning)
+    names = load_names(loads.names)
+    kind = "" if "synthetic" in names else "synthetic; "
+    return labelled("Loads", names + f"; {kind}pass measured loads with --loads" * loads.synthetic)
 
 
 def doubts(status: str) -> str:
     """Return why figures of a machine of this ``status`` are not those of one that runs; empty if they are."""
     if "hypothetical" in status:
-        return "hypothetical: nobody has announced such a machine"
+        return "hypothetical: no such machine is announced"
     return "announced, not shipping" if "announced" in status else ""
 
 
@@ -213,10 +210,10 @@ def error_words(error: ErrorOf) -> str:
 
 
 def chip_words(error: ErrorOf) -> str:
-    """Return what the coefficients of a chip rest on, and whose they are where nobody measured it."""
+    """Return what the coefficients of a chip rest on, and whose they are where it is not measured."""
     text = f"what kernels reach is {error_words(error)}"
     if error.stand_in_for:
-        text = f"nobody measured {error.stand_in_for}, its neighbour stands in: {text}"
+        text = f"{error.stand_in_for} is not measured, its neighbour stands in: {text}"
     return text
 
 

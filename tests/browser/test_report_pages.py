@@ -94,10 +94,10 @@ def test_a_page_is_whole_in_every_look(name: str, pages: Path, open_page: OpenPa
             undrawn, "all => all.filter(one => !one.closest('details:not([open])')).length"
         )
         assert hidden == 0
-        line = opened.page.locator(".forward").inner_text()
-        assert "because" in line
-        assert "within" in line
-        assert opened.page.locator(".forward").bounding_box()["y"] < 400, "on the first screen"
+        line = opened.page.locator(".facts.forward").inner_text()
+        assert "Price" in line
+        assert "within a factor" in line
+        assert opened.page.locator(".facts.forward").bounding_box()["y"] < 400, "on the first screen"
         opened.page.context.close()
 
 

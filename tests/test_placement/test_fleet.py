@@ -119,7 +119,7 @@ def test_a_limit_that_nobody_asked_for_is_left_out_where_nothing_holds_it() -> N
     served = replace(traffic(where, "mixtral-8x7b", tpot_s=1e-6), usual=frozenset({"tpot_s"}))
     found = make_fleet(where, served, FleetOptions())
     assert found.traffic.tpot_s is None
-    assert "no limit was kept" in found.notes[0]
+    assert "default limit is left out" in found.notes[0]
 
 
 @pytest.mark.wide

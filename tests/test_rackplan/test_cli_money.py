@@ -35,7 +35,7 @@ def test_a_plan_keeps_prices(run: Run, prepared: Run, tmp_path: Path) -> None:
     other = run("score", "plan/plan.json", "--price", "h100=5", "--json").data["totals"]
     assert (other["usd_per_hour"], other["power_w"], other["price_basis"]) == (80, 24000, "owner")
     page = (tmp_path / "plan/report.html").read_text()
-    assert "What it costs" in page
+    assert "40.00 USD/h for 16 GPUs" in page
     assert "USD per million output tokens, basis owner" in page
 
 

@@ -54,7 +54,7 @@ def test_a_default_that_nothing_keeps_gives_way_and_a_limit_asked_for_does_not(r
     slow = ("size", "--model", "llama-3.1-405b", "--cluster", "hgx-h100", "--tok-s", "1k")
     slow += ("--set", "h100-sxm.hbm_bytes_per_s=0.1x")
     out = " ".join(run(*slow).out.split())
-    assert "no limit was kept where nobody asked for one: --tpot-ms 50 is out of reach" in out
+    assert "a default limit is left out: --tpot-ms 50 is out of reach" in out
     refused = run(*slow, "--tpot-ms", "50")
     assert refused.code == 3
     assert "--tpot-ms 50 is out of reach" in refused.error_line

@@ -24,8 +24,7 @@ from rackplan.render.html import page
 from rackplan.render.text import text_lines
 from rackplan.views.blocks import Lines
 from rackplan.views.explain import explain_plan
-from rackplan.views.plan import plan_view, score_view
-from rackplan.views.plan_page import plan_page
+from rackplan.views.plan import plan_blocks, plan_view, score_view
 from topology import build_cluster, resolve_cluster
 
 Run = Callable[..., Any]
@@ -76,7 +75,7 @@ def test_names_do_not_steer_the_terminal() -> None:
     deployment = Deployment(cluster, resolve_model("mixtral-8x7b"), Workload(batch=4))
     plan = make_plan(deployment, model_loads(deployment.model, [], 0), PlanOptions(time_limit_s=0.0))
     explained = score_view(plan, explain_plan(plan))
-    drawn = page(plan_page(plan, "<svg></svg>", command="rackplan", sha256={name: name}))
+    drawn = page(plan_blocks(plan, drawing="<svg></svg>", command="rackplan", sha256={name: name}))
     for text in (*("\n".join(text_lines(view.blocks)) for view in (plan_view(plan, {}), explained)), drawn):
         assert "\x1b" not in text
         assert "evil\\x1b]0;title\\x07\\x1b[31m[bold]" in text

@@ -13,7 +13,7 @@ from cost.inputs.workload import Workload
 from cost.layouts import sweep
 from cost.resolve import resolve_model
 from rackplan.render.html import page
-from rackplan.views.sweep_page import sweep_page
+from rackplan.views.sweep import sweep_blocks
 from topology import resolve_cluster
 
 Run = Callable[..., Any]
@@ -35,16 +35,14 @@ def test_a_folder_has_the_page_the_data_and_every_row(run: Run, tmp_path: Path) 
     data = json.loads((tmp_path / "out/sweep.json").read_text())
     best = data["rate_matching"]["best"]
     assert charts["pools"]["data"][-1]["y"] == [best["output_tok_s_per_gpu"]]
-    line = re.search(r'class="forward">(.*?)</p>', text)
-    assert line is not None
     usd = data["rate_matching"]["best"]["totals"]["usd_per_million_tokens"]
-    assert f"${usd:#.3g} per million output tokens, within a factor " in line[1]
+    assert f"<th>Price</th><td><div>${usd:#.3g} per million output tokens" in text
     assert "rackplan sweep --model mixtral-8x7b --cluster hgx-h100 --isl 2000 --osl 400 -o out" in text
 
 
 def test_nothing_fits_and_the_page_says_so() -> None:
     found = sweep(Deployment(resolve_cluster("hgx-h100"), resolve_model("deepseek-v3"), Workload()))
     assert len(found) == 0
-    text = page(sweep_page([found], None, (25.0,), command="rackplan sweep"))
-    assert ">No layout fits.</p>" in text
+    text = page(sweep_blocks([found], None, (25.0,), command="rackplan sweep"))
+    assert "<th>Layout</th><td><div>none fits" in text
     assert "HBM capacity binds" in text

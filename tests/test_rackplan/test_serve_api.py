@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -217,10 +218,14 @@ def test_a_point_has_its_step_and_memory(client):
     edge = side["frontier"]
     asked = {"cluster": 0, "layout": side["layouts"][edge["layout"][0]], "batch": edge["batch"][0]}
     data = client.post("/api/point", json={"asked": SMALL, "point": asked}).json()
-    step, memory = (picture["data"] for picture in data["pictures"])
-    assert sum(term["seconds"] for term in step["terms"]) == pytest.approx(step["step_s"])
-    assert step["step_s"] * 1e3 == pytest.approx(edge["step"][0], rel=1e-4)
-    assert sum(use["bytes"] for use in memory["uses"]) == pytest.approx(memory["total"])
+    assert [picture["name"] for picture in data["pictures"]] == ["step", "memory"]
+    step, memory = (picture["svg"] for picture in data["pictures"])
+    bars = re.findall(r'<rect x="[\d.]+%" width="([\d.]+)%"[^>]* class="term"', step)
+    assert sum(map(float, bars)) == pytest.approx(100, abs=0.01)
+    whole = re.search(r">step: ([\d.]+) ms</text>", step)
+    assert whole is not None
+    assert float(whole[1]) == pytest.approx(edge["step"][0], abs=0.01)
+    assert ">KV cache: " in memory
     assert data["order"]["batch"] == edge["batch"][0]
     assert data["command"].startswith("rackplan plan --model mixtral-8x7b --cluster hgx-h100")
 
@@ -337,7 +342,11 @@ def placed(client):
 
 def test_a_plan_is_handed_over_with_figures_pictures_and_file(placed, client):
     data = placed["result"]
-    assert {one["kind"] for one in data["pictures"]} == {"experts", "waterfall", "memory"}
+    assert {one["name"]: "svg" in one for one in data["pictures"]} == {
+        "experts": False,
+        "step": True,
+        "memory": True,
+    }
     assert "<svg" in data["svg"]
     assert data["command"].startswith(
         "rackplan plan --model mixtral-8x7b --cluster hgx-h100 --context 4608 --tpot-ms 30"

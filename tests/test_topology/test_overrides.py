@@ -100,7 +100,7 @@ def test_a_system_and_what_nobody_published_can_be_given() -> None:
         ("gb200.hbm=2x", "did you mean hbm_bytes"),
         ("gb200.flop_per_s=5e15", "takes a factor"),
         ("h100.hbm_bytes=2x", "known: gb200, "),
-        ("gb200-nvl72.node_power_w=2x", "nobody published node_power_w"),
+        ("gb200-nvl72.node_power_w=2x", "node_power_w of gb200-nvl72 is not published"),
         ("gb200.usd_per_h=2x", "give yours with `prices` gb200=2.50"),
         ("gb200-nvl72.copper_cables_per_link=many", "expected a number"),
     ],

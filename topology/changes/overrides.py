@@ -265,7 +265,7 @@ def _changed(setting: _Setting, part: _Part, key: str, old: Figure | None) -> Fi
     if setting.factor is not None:
         if old is None or not known:
             like = "a number" if unit == "1" else "a number with its unit"
-            setting.refuse(f"nobody published {key} of {name}, so there is nothing to multiply; give {like}.")
+            setting.refuse(f"{key} of {name} is not published, so there is nothing to multiply; give {like}.")
         if key in _BILLED and old.kind is not Evidence.USER:
             setting.refuse(_BILLED[key].format(name))
         value, source = old.value * setting.factor, f"{SET_BY_USER}: {setting.value} of {_text(old)}"

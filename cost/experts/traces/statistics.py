@@ -18,7 +18,15 @@ _FAR_BELOW = 1e-200
 
 @dataclass(frozen=True)
 class Drift:
-    """Mean over layers of the distance between two windows, of what chance alone gives, and of the correlation."""
+    """How far loads move from one window to another, mean over layers, as shares of the tokens: 0 to 1.
+
+    Attributes
+    ----------
+    distance, by_chance:
+        Between windows, and what chance alone would give.
+    correlation:
+        Of the loads; None: they are all equal.
+    """
 
     distance: float
     by_chance: float

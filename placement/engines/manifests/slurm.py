@@ -69,8 +69,8 @@ def _visible(pool: Pool, groups: Sequence[ExpertGroup]) -> str:
         return ""
     if pool.gpu_vendor not in VISIBLE:
         raise InputError(
-            f"replicas have a part of the GPUs of a host, and nobody says how a process is "
-            f"shown some of those of {pool.gpu_vendor}.",
+            f"replicas have a part of the GPUs of a host, and how a process is shown some of those of "
+            f"{pool.gpu_vendor} is not known.",
             field="launch",
             value="slurm",
         )

@@ -10,10 +10,6 @@ from importlib.resources import files
 
 SCRIPTS = (
     "base.js",
-    "rows.js",
-    "waterfall.js",
-    "stack.js",
-    "strips.js",
     "experts_data.js",
     "experts_paint.js",
     "experts.js",

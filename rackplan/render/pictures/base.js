@@ -1,24 +1,15 @@
-// What all pictures share. One global:
-//   rackplanPictures.start(root)               draws every figure.picture under root, and makes drawings answer
-//   rackplanPictures.draw(element, kind, data)  -> { update(data), destroy() }
-//   rackplanPictures.topology(element)          -> { mark(ids, state) }   (topology.js)
+// What the map of experts and the drawing share. One global:
+//   rackplanPictures.start(root)          draws every figure.picture under root, and makes drawings answer
+//   rackplanPictures.draw(element, data)  draws a map of experts
+//   rackplanPictures.topology(element)    -> { mark(ids, state) }   (topology.js)
 // Picks bubble as CustomEvent "rackplan:pick" with detail { kind, id, ... }.
 window.rackplanPictures = (function () {
   "use strict";
-  const kinds = {};
-  const svgSpace = "http://www.w3.org/2000/svg";
 
   // an element with text and attributes; never markup from data
   function make(name, options, ...children) {
     const element = document.createElement(name);
     fill(element, options, children);
-    return element;
-  }
-
-  function makeSvg(name, attributes, ...children) {
-    const element = document.createElementNS(svgSpace, name);
-    for (const [key, value] of Object.entries(attributes || {})) { element.setAttribute(key, value); }
-    element.append(...children);
     return element;
   }
 
@@ -51,43 +42,17 @@ window.rackplanPictures = (function () {
   document.addEventListener("keydown", function (event) { if (event.key === "Escape") { hideTip(); } });
   window.addEventListener("scroll", hideTip, { passive: true, capture: true });
 
-  // shows what lines() says while the pointer or the focus is on an element
-  function tips(element, lines) {
-    element.addEventListener("pointermove", function (event) {
-      if (event.pointerType !== "touch") { showTip(lines(), event.clientX, event.clientY); }
-    });
-    element.addEventListener("pointerleave", hideTip);
-    element.addEventListener("focus", function () {
-      if (!element.matches(":focus-visible")) { return; }
-      const box = element.getBoundingClientRect();
-      showTip(lines(), box.left + Math.min(box.width / 2, 120), box.bottom - 8);
-    });
-    element.addEventListener("blur", hideTip);
-  }
-
-  const digits = { 3: new Intl.NumberFormat("en-US", { maximumSignificantDigits: 3 }) };
-  function number(value, places) {
-    if (places === undefined) { return digits[3].format(value); }
-    return value.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
-  }
-  function ms(seconds) {
-    const value = seconds * 1e3;
-    return number(value, value >= 100 ? 1 : value >= 1 ? 2 : 3) + " ms";
-  }
-  function bytes(value) {
-    const steps = [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]];
-    const [size, unit] = steps.find(function (step) { return value >= step[0]; }) || [1, "B"];
-    const shown = value / size;
-    return number(shown, shown >= 100 ? 0 : shown >= 10 ? 1 : 2) + " " + unit;
-  }
-  function percent(share) { return number(100 * share, share < 0.0995 ? 1 : 0) + "%"; }
   function count(value) { return value.toLocaleString("en-US"); }
 
-  // whether letters on a colour are dark
-  function inkOn(colour) {
-    const [red, green, blue] = [1, 3, 5].map(function (at) { return parseInt(colour.slice(at, at + 2), 16) / 255; })
-      .map(function (part) { return part <= 0.04045 ? part / 12.92 : Math.pow((part + 0.055) / 1.055, 2.4); });
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.3 ? "#11161b" : "#ffffff";
+  // what colours mean: [[name, colour]]
+  function key(words, entries) {
+    const made = make("div", { class: "rp-key" }, make("span", { class: "rp-key-words", text: words }));
+    entries.forEach(function (entry) {
+      const swatch = make("span", { class: "rp-swatch", "aria-hidden": "true" });
+      if (entry[1]) { swatch.style.backgroundColor = entry[1]; }
+      made.append(make("span", { class: "rp-key-entry" }, swatch, make("span", { text: entry[0] })));
+    });
+    return made;
   }
 
   // base64 of a little-endian array
@@ -101,37 +66,22 @@ window.rackplanPictures = (function () {
     element.dispatchEvent(new CustomEvent("rackplan:pick", { bubbles: true, detail: detail }));
   }
 
-  function draw(element, kind, data) {
-    const made = kinds[kind];
-    if (!made) { throw new Error("no picture of kind " + kind); }
-    element.classList.add("picture", "rp-" + kind);
-    let shown = made(element, data);
-    return {
-      update: function (next) {
-        if (shown && shown.destroy) { shown.destroy(); }
-        element.replaceChildren();
-        shown = made(element, next);
-      },
-      destroy: function () {
-        if (shown && shown.destroy) { shown.destroy(); }
-        element.replaceChildren();
-        hideTip();
-      }
-    };
+  function draw(element, data) {
+    element.classList.add("picture");
+    return rackplanPictures.experts(element, data);
   }
 
   function start(root) {
-    root.querySelectorAll("figure.picture[data-kind]").forEach(function (figure) {
+    root.querySelectorAll("figure.picture").forEach(function (figure) {
       const script = figure.querySelector("script");
       if (!script || figure.dataset.drawn) { return; }
       figure.dataset.drawn = "1";
-      const data = JSON.parse(script.textContent);
       const box = make("div", { class: "rp-box" });
       figure.append(box);
-      draw(box, figure.dataset.kind, data);
+      draw(box, JSON.parse(script.textContent));
     });
     root.querySelectorAll(".drawing").forEach(function (box) { rackplanPictures.topology(box); });
   }
 
-  return { kinds, make, makeSvg, showTip, hideTip, tips, number, ms, bytes, percent, count, inkOn, array, pick, draw, start };
+  return { make, showTip, hideTip, count, key, array, pick, draw, start };
 })();

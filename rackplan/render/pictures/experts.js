@@ -1,11 +1,11 @@
 // The map of experts: a canvas of layers x GPUs with its controls; mouse, touch and keyboard do the same things.
 (function () {
   "use strict";
-  const { kinds, make, percent, number, count, showTip, hideTip, pick } = rackplanPictures;
+  const { make, count, showTip, hideTip, pick } = rackplanPictures;
   const GUTTER = 46, HEADER = 36, MOST_WIDE = 150, MOST_HIGH = 30, LEAST = 120, TALLEST = 460;
   let made = 0;
 
-  kinds.experts = function (box, data) {
+  rackplanPictures.experts = function (box, data) {
     const map = rackplanPictures.expertData(data), dark = window.matchMedia("(prefers-color-scheme: dark)");
     const state = { mode: map.arrived ? "moves" : "load", zoom: 1, x: 0, y: 0, row: -1, column: -1, found: null, expert: -1 };
     let painted = null, size = { width: 0, height: 0, ratio: 1 }, asked = 0;
@@ -14,10 +14,9 @@
 
     const modes = make("select", { id: names.mode, class: "rp-input" },
       ...[...(map.arrived ? [["moves", "copies that arrive"]] : []), ["load", "load / mean"], ["expert", "first expert"], ["copies", "most copies"]]
-        .filter(function (mode) { return !map.folded || mode[0] === "load"; })
         .map(function (mode) { return make("option", { value: mode[0], text: mode[1] }); }));
     const find = make("input", { id: names.find, class: "rp-input", type: "search", size: "12", autocomplete: "off",
-      placeholder: map.folded ? "d0.n0.g0" : "17 or d0.n0.g0" });
+      placeholder: "17 or d0.n0.g0" });
     const buttons = [["+", "zoom in", 1.6], ["\u2212", "zoom out", 1 / 1.6], ["fit", "show the whole map", 0]].map(function (entry) {
       const button = make("button", { type: "button", class: "rp-button", text: entry[0], "aria-label": entry[1] });
       button.addEventListener("click", function () { entry[2] ? zoomAt(entry[2]) : reset(); });
@@ -35,7 +34,7 @@
     box.append(
       make("div", { class: "rp-controls" },
         make("label", { for: names.mode, text: "colour by" }), modes,
-        make("label", { for: names.find, text: map.folded ? "find GPU" : "find expert or GPU" }), find, ...buttons),
+        make("label", { for: names.find, text: "find expert or GPU" }), find, ...buttons),
       canvas, help, legend, foundWords, at, picks);
     const draw2d = canvas.getContext("2d");
 
@@ -71,7 +70,7 @@
     function recolour() {
       painted = rackplanPictures.expertColours(map, state.mode, dark.matches, state.found);
       const entries = rackplanPictures.expertKey(painted, state.mode, dark.matches);
-      const words = { load: (map.folded ? "largest load in a block" : "load of a GPU") + " over its layer's mean:",
+      const words = { load: "load of a GPU over its layer's mean:",
         copies: "copies of the most copied expert on a GPU:", moves: "copies that arrive:", expert: "colours tell neighbouring numbers apart" }[state.mode];
       legend.replaceChildren(rackplanPictures.key(words, entries));
       ask();
@@ -80,13 +79,8 @@
     function paint() {
       if (!painted || !size.width) { return; }
       const ratio = size.ratio, cell = cells(), left = gutter(), look = painted.look;
-      const wide = Math.max(1, Math.round((size.width - left) * ratio)), high = Math.max(1, Math.round((size.height - HEADER) * ratio));
-      const image = draw2d.createImageData(wide, high);
-      rackplanPictures.paintCells(image, map, painted,
-        { x: state.x * ratio, y: state.y * ratio, cellX: cell.x * ratio, cellY: cell.y * ratio });
       draw2d.setTransform(1, 0, 0, 1, 0, 0);
       draw2d.clearRect(0, 0, canvas.width, canvas.height);
-      draw2d.putImageData(image, Math.round(left * ratio), Math.round(HEADER * ratio));
       draw2d.setTransform(ratio, 0, 0, ratio, 0, 0);
       draw2d.font = "11px system-ui, sans-serif";
       draw2d.textBaseline = "middle";
@@ -96,7 +90,9 @@
       draw2d.beginPath();
       draw2d.rect(left, HEADER, size.width - left, size.height - HEADER);
       draw2d.clip();
-      if (!map.folded && cell.x >= 7 && cell.y >= 6) { inside(cell, left, shown, look); }
+      rackplanPictures.paintCells(draw2d, map, painted, { x: state.x, y: state.y, cellX: cell.x, cellY: cell.y,
+        left: left, top: HEADER, width: size.width - left, height: size.height - HEADER });
+      if (cell.x >= 7 && cell.y >= 6) { inside(cell, left, shown, look); }
       outline(cell, left, look);
       draw2d.restore();
       layersDown(cell, left, shown, look);
@@ -159,7 +155,7 @@
       const every = Math.max(1, Math.ceil(13 / cell.y));
       for (let row = Math.ceil(shown.top / every) * every; row < shown.bottom; row += every) {
         const y = HEADER + (row + 0.5) * cell.y - state.y;
-        if (y > HEADER && y < size.height) { draw2d.fillText(String(map.layers[row * map.high]), left - 6, y); }
+        if (y > HEADER && y < size.height) { draw2d.fillText(String(map.layers[row]), left - 6, y); }
       }
       draw2d.textAlign = "left";
       draw2d.fillText("layer", 2, HEADER - 9);
@@ -169,13 +165,13 @@
     function placesAcross(cell, left, shown, look) {
       const upper = map.racks.names.length > 1 ? map.racks : map.domains;
       names2(upper, 10, cell, left, shown, look);
-      const last = map.gpuName(Math.max(0, shown.right - 1));
+      const last = map.gpus[Math.max(0, shown.right - 1)];
       if (cell.x >= 40 && draw2d.measureText(last).width + 6 <= cell.x) {
         draw2d.textAlign = "left";
         draw2d.fillStyle = look.soft;
         for (let column = shown.left; column < shown.right; column += 1) {
           const x = left + column * cell.x - state.x;
-          if (x >= left - 1) { draw2d.fillText(map.gpuName(column), x + 2, 27); }
+          if (x >= left - 1) { draw2d.fillText(map.gpus[column], x + 2, 27); }
         }
       } else { names2(map.nodes, 27, cell, left, shown, look); }
     }
@@ -207,10 +203,7 @@
 
     function lines(row, column) {
       const place = row * map.columns + column, held = map.held(row, column);
-      const where = map.gpuName(column), said = [(map.high > 1 ? "layers " : "layer ") + map.layerName(row) + ", " + where];
-      if (map.folded) {
-        return [...said, "largest load " + map.load[place].toFixed(2) + " of its layer's mean"];
-      }
+      const where = map.gpus[column], said = ["layer " + map.layers[row] + ", " + where];
       said.push("node " + map.nodes.names[map.nodes.of[column]] + ", rack " + map.racks.names[map.racks.of[column]]);
       if (!held.length) { return [...said, "no experts of this layer"]; }
       said.push("load " + map.load[place].toFixed(4) + " of the layer's mean");
@@ -235,18 +228,18 @@
       state.y = Math.min(y, Math.max(state.y, y + cell.y - (size.height - HEADER)));
       clamp();
       at.textContent = lines(state.row, state.column).join("; ");
-      if (box.dataset.pick && !map.folded) { offer(); }
+      if (box.dataset.pick) { offer(); }
       ask();
     }
 
     function chosen() {
       const held = map.held(state.row, state.column);
-      return { layer: map.layers[state.row * map.high], experts: held.map(function (one) { return one.expert; }) };
+      return { layer: map.layers[state.row], experts: held.map(function (one) { return one.expert; }) };
     }
     // buttons that choose the GPU, its node or its rack of the selected cell
     function offer() {
       const column = state.column;
-      const entries = [["gpu", map.gpuName(column)], ["node", map.nodes.names[map.nodes.of[column]]], ["rack", map.racks.names[map.racks.of[column]]]];
+      const entries = [["gpu", map.gpus[column]], ["node", map.nodes.names[map.nodes.of[column]]], ["rack", map.racks.names[map.racks.of[column]]]];
       picks.replaceChildren(...entries.map(function (entry) {
         const button = make("button", { type: "button", class: "rp-button", text: (box.dataset.pick === "1" ? "choose " : box.dataset.pick + " ") + entry[0] + " " + entry[1] });
         button.addEventListener("click", function () { pick(box, { kind: entry[0], id: entry[1], ...chosen() }); });
@@ -273,23 +266,23 @@
       if (text) {
         const wanted = /^e?(\d+)$/.exec(text), column = data.gpus.findIndex(function (id) { return id.toLowerCase() === text; });
         const near = column < 0 ? data.gpus.findIndex(function (id) { return id.toLowerCase().startsWith(text + "."); }) : column;
-        if (wanted && !map.folded && Number(wanted[1]) < map.experts) {
+        if (wanted && Number(wanted[1]) < map.experts) {
           const expert = Number(wanted[1]), result = map.find(expert);
           state.found = result.mask;
           state.expert = expert;
           const row = state.row < 0 ? 0 : state.row, on = [];
           for (let place = 0; place < map.columns; place += 1) {
-            if (result.mask[row * map.columns + place]) { on.push(map.gpuName(place)); }
+            if (result.mask[row * map.columns + place]) { on.push(map.gpus[place]); }
           }
           foundWords.textContent = "expert " + expert + ": " + count(result.total) + (result.total === 1 ? " copy" : " copies") + " in " + map.rows
-            + " layers; in layer " + map.layerName(row) + " on " + (on.join(", ") || "no GPU");
+            + " layers; in layer " + map.layers[row] + " on " + (on.join(", ") || "no GPU");
         } else if (near >= 0) {
           if (state.zoom < 4) { zoomAt(Math.min(mostZoom(), 6) / state.zoom, 0, 0); }
-          select(Math.max(0, state.row), Math.floor(near / map.wide));
+          select(Math.max(0, state.row), near);
           foundWords.textContent = "GPU " + data.gpus[near];
         } else {
-          foundWords.textContent = wanted && !map.folded ? "there is no expert " + wanted[1] + ": they are 0 to " + (map.experts - 1)
-            : wanted ? "blocks of layers and GPUs are shown: single experts stand in plan.json" : "no GPU of the map is called " + find.value.trim() + (map.replicas > 1 ? ": it shows the first replica, the others hold the same" : "");
+          foundWords.textContent = wanted ? "there is no expert " + wanted[1] + ": they are 0 to " + (map.experts - 1)
+            : "no GPU of the map is called " + find.value.trim() + (map.replicas > 1 ? ": it shows the first replica, the others hold the same" : "");
         }
       }
       recolour();
@@ -360,7 +353,7 @@
       else if (event.key === "+" || event.key === "=") { zoomKey(1.6); }
       else if (event.key === "-") { zoomKey(1 / 1.6); }
       else if (event.key === "0") { reset(); }
-      else if (event.key === "Enter" && state.row >= 0 && !map.folded) { pick(box, { kind: "gpu", id: map.gpuName(state.column), ...chosen() }); }
+      else if (event.key === "Enter" && state.row >= 0) { pick(box, { kind: "gpu", id: map.gpus[state.column], ...chosen() }); }
       else { return; }
       event.preventDefault();
     });
@@ -375,18 +368,11 @@
     modes.addEventListener("change", function () { state.mode = modes.value; recolour(); });
     find.addEventListener("input", search);
 
-    const watch = new ResizeObserver(measure);
-    watch.observe(box);
+    new ResizeObserver(measure).observe(box);
     dark.addEventListener("change", recolour);
     // a printer takes the page as it lies: light
     window.addEventListener("beforeprint", recolour);
-    if (map.folded) {
-      foundWords.textContent = "Blocks of " + map.high + " layers x " + map.wide + " GPUs: the largest load in each. Every expert stands in plan.json.";
-    }
     measure();
     recolour();
-    return {
-      destroy: function () { watch.disconnect(); dark.removeEventListener("change", recolour); window.removeEventListener("beforeprint", recolour); }
-    };
   };
 })();

@@ -1,34 +1,26 @@
-// The data of the map of experts, decoded: rows are layers, columns GPUs of the first replica (or blocks of them).
+// The data of the map of experts, decoded: rows are layers, columns GPUs of the first replica.
 (function () {
   "use strict";
   const { array } = rackplanPictures;
 
   // runs [[name, count]] as { names, of: the index of the name of each column, starts }
-  function runs(given, wide, columns) {
-    const of = new Uint32Array(columns), names = [], starts = [];
+  function runs(given, columns) {
+    const of = new Uint32Array(columns), starts = [];
     let at = 0;
-    given.forEach(function (run) {
-      const first = Math.floor(at / wide);
-      names.push(run[0]);
-      starts.push(first);
-      const last = Math.ceil((at + run[1]) / wide);
-      for (let column = first; column < Math.min(last, columns); column += 1) { of[column] = names.length - 1; }
+    given.forEach(function (run, index) {
+      starts.push(at);
+      of.fill(index, at, at + run[1]);
       at += run[1];
     });
-    return { names: names, of: of, starts: starts };
+    return { names: given.map(function (run) { return run[0]; }), of: of, starts: starts };
   }
 
   rackplanPictures.expertData = function (data) {
-    const high = data.block[0], wide = data.block[1], folded = high > 1 || wide > 1 || !data.groups.length;
-    const layers = array(data.layers, Int32Array);
-    const rows = Math.ceil(data.rows / high), columns = Math.ceil(data.gpus.length / wide);
+    const layers = array(data.layers, Int32Array), rows = data.rows, columns = data.gpus.length;
     const load = new Float32Array(rows * columns);
     const copies = new Uint16Array(rows * columns), first = new Int32Array(rows * columns).fill(-1);
     const groups = [];
     let top = 0, left = 0;
-    if (folded) {
-      array(data.load, Uint8Array).forEach(function (value, cell) { load[cell] = value * data.load_step; });
-    }
     data.groups.forEach(function (group) {
       const slots = array(group.slots, Uint16Array), experts = array(group.experts, Uint16Array);
       const rowOf = group.row_of ? array(group.row_of, Uint16Array) : null;
@@ -103,17 +95,9 @@
 
     return {
       arrived: data.arrived ? array(data.arrived, Uint8Array) : null,
-      rows, columns, layers, load, copies, first, held, find, folded,
-      high, wide, gpus: data.gpus, experts: data.experts, replicas: data.replicas,
-      nodes: runs(data.nodes, wide, columns), racks: runs(data.racks, wide, columns), domains: runs(data.domains, wide, columns),
-      layerName: function (row) {
-        const from = layers[row * high], to = layers[Math.min((row + 1) * high, data.rows) - 1];
-        return from === to ? String(from) : from + "-" + to;
-      },
-      gpuName: function (column) {
-        const from = data.gpus[column * wide], to = data.gpus[Math.min((column + 1) * wide, data.gpus.length) - 1];
-        return from === to ? from : from + " to " + to;
-      }
+      rows, columns, layers, load, copies, first, held, find,
+      gpus: data.gpus, experts: data.experts, replicas: data.replicas,
+      nodes: runs(data.nodes, columns), racks: runs(data.racks, columns), domains: runs(data.domains, columns)
     };
   };
 })();

@@ -1,4 +1,4 @@
-// Paints the map of experts: every pixel of the screen is set, so that it is crisp at any density and zoom.
+// Paints the map of experts: a pixel for each cell, scaled without smoothing, so that it is crisp at any zoom.
 (function () {
   "use strict";
 
@@ -31,7 +31,7 @@
 
   rackplanPictures.expertColours = function (map, mode, isDark, found) {
     const look = looks[isDark ? "dark" : "light"], cells = map.rows * map.columns;
-    const colours = new Uint32Array(cells), weight = new Float32Array(cells);
+    const colours = new Uint32Array(cells);
     const counts = mode === "moves" ? map.arrived : map.copies;
     let away = 0.02, most = 1;
     for (let cell = 0; cell < cells; cell += 1) {
@@ -41,8 +41,7 @@
     away = Math.min(away, 1);
     const paper = rgb(look.paper), none = word(rgb(look.none)), known = new Map();
     for (let cell = 0; cell < cells; cell += 1) {
-      const empty = map.folded ? !map.load[cell] : map.first[cell] < 0;
-      if (empty) { colours[cell] = none; weight[cell] = -1; continue; }
+      if (map.first[cell] < 0) { colours[cell] = none; continue; }
       const dim = found && !found[cell];
       let key;
       if (mode === "load") { key = Math.round((map.load[cell] - 1) / away * 100); }
@@ -60,9 +59,8 @@
         known.set(name, colour);
       }
       colours[cell] = colour;
-      weight[cell] = (mode === "copies" || mode === "moves" ? counts[cell] : map.load[cell]) + (found && found[cell] ? 100 : 0);
     }
-    return { colours, weight, away, most, look };
+    return { colours, away, most, look };
   };
 
   // what the colours mean: [[words, css colour]]
@@ -87,50 +85,22 @@
     return [];
   };
 
-  // the cells that lie on each of `pixels` pixels: first and last, and where a gap after a cell is
-  function spans(pixels, offset, size, count) {
-    const from = new Int32Array(pixels).fill(-1), to = new Int32Array(pixels), gap = new Uint8Array(pixels);
-    for (let pixel = 0; pixel < pixels; pixel += 1) {
-      const first = Math.floor((pixel + offset) / size), last = Math.ceil((pixel + 1 + offset) / size) - 1;
-      if (first >= count) { continue; }
-      from[pixel] = Math.max(0, first);
-      to[pixel] = Math.min(count - 1, Math.max(first, size < 1 ? last : first));
-      gap[pixel] = size >= 5 && Math.floor((pixel + 1 + offset) / size) > first ? 1 : 0;
+  // view: { x, y } of the top left in pixels of the screen, { cellX, cellY } sizes, { left, top, width, height } of the map
+  rackplanPictures.paintCells = function (draw2d, map, painted, view) {
+    const cells = document.createElement("canvas");
+    cells.width = map.columns;
+    cells.height = map.rows;
+    const image = new ImageData(new Uint8ClampedArray(painted.colours.buffer), map.columns, map.rows);
+    cells.getContext("2d").putImageData(image, 0, 0);
+    const wide = view.cellX * map.columns, high = view.cellY * map.rows;
+    draw2d.imageSmoothingEnabled = false;
+    draw2d.drawImage(cells, view.left - view.x, view.top - view.y, wide, high);
+    draw2d.fillStyle = painted.look.paper;
+    for (let column = 1; view.cellX >= 5 && column < map.columns; column += 1) {
+      draw2d.fillRect(Math.round(view.left - view.x + column * view.cellX) - 1, view.top, 1, view.height);
     }
-    return { from, to, gap };
-  }
-
-  // view: { x, y } of the top left in pixels of the screen, { cellX, cellY } sizes; target an ImageData
-  rackplanPictures.paintCells = function (image, map, painted, view) {
-    const width = image.width, height = image.height, out = new Uint32Array(image.data.buffer);
-    const across = spans(width, view.x, view.cellX, map.columns), down = spans(height, view.y, view.cellY, map.rows);
-    const paper = word(rgb(painted.look.paper));
-    let before = -1;
-    for (let y = 0; y < height; y += 1) {
-      const line = y * width;
-      if (down.from[y] < 0 || down.gap[y]) { out.fill(paper, line, line + width); before = -1; continue; }
-      if (before >= 0 && down.from[y] === down.from[before] && down.to[y] === down.to[before]) {
-        out.copyWithin(line, before * width, before * width + width);
-        continue;
-      }
-      before = y;
-      for (let x = 0; x < width; x += 1) {
-        if (across.from[x] < 0 || across.gap[x]) { out[line + x] = paper; continue; }
-        if (x && !across.gap[x - 1] && across.from[x] === across.from[x - 1] && across.to[x] === across.to[x - 1]) {
-          out[line + x] = out[line + x - 1];
-          continue;
-        }
-        let best = down.from[y] * map.columns + across.from[x];
-        if (down.to[y] > down.from[y] || across.to[x] > across.from[x]) {
-          for (let row = down.from[y]; row <= down.to[y]; row += 1) {
-            for (let column = across.from[x]; column <= across.to[x]; column += 1) {
-              const cell = row * map.columns + column;
-              if (painted.weight[cell] > painted.weight[best]) { best = cell; }
-            }
-          }
-        }
-        out[line + x] = painted.colours[best];
-      }
+    for (let row = 1; view.cellY >= 5 && row < map.rows; row += 1) {
+      draw2d.fillRect(view.left, Math.round(view.top - view.y + row * view.cellY) - 1, view.width, 1);
     }
   };
 })();

@@ -110,7 +110,7 @@ function show(one) {
     `Without ${found.lost.join(", ")} (${count(found.lost_gpus)} GPUs, ${count(found.lost_copies)} copies of experts): ${found.said.join(". ")}.`) : "";
   const columns = found.before ? [{ name: "before", figures: found.before }, { name: "after", figures: found.figures }]
     : [{ name: "plan", figures: found.figures }];
-  const map = found.pictures.find(({ kind }) => kind === "experts"), picked = drawing(base.found.svg), held = map && picture(map);
+  const map = found.pictures.find(({ svg }) => !svg), picked = drawing(base.found.svg), held = map && picture(map);
   for (const pickable of [picked, held]) { if (pickable) { pickable.dataset.pick = "1"; } }
   byId("plan").replaceChildren(
     element("p", { class: "verdict", text: found.verdict + (found.interrupted ? " The search was cut short: the best so far." : "") }),

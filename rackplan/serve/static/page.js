@@ -53,20 +53,20 @@ export function download(text, name, type) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// a picture of rackplan.render.pictures in an element of its own
+// a diagram of the server, or the map of experts, in an element of its own
 export function picture(found) {
-  const held = element("figure", { class: "picture", "aria-label": found.says });
+  const held = element("figure", { class: found.svg ? "diagram" : "picture", "aria-label": found.says }, ...parsed(found.svg));
   // it is measured when it is drawn, so it must be in the page by then
-  requestAnimationFrame(() => window.rackplanPictures.draw(held, found.kind, found.data));
+  if (!found.svg) { requestAnimationFrame(() => window.rackplanPictures.draw(held, found.data)); }
   return held;
 }
 
+export const drawing = (text) => element("div", { class: "drawing" }, ...parsed(text));
+
 // an SVG of the server, parsed as a document of its own: no markup of this page is made from it
-export function drawing(text) {
-  const parsed = new DOMParser().parseFromString(text, "image/svg+xml");
-  const held = element("div", { class: "drawing" });
-  if (!parsed.querySelector("parsererror")) { held.append(document.importNode(parsed.documentElement, true)); }
-  return held;
+function parsed(text) {
+  const made = text && new DOMParser().parseFromString(text, "image/svg+xml");
+  return !made || made.querySelector("parsererror") ? [] : [document.importNode(made.documentElement, true)];
 }
 
 // what a request was refused for: a sentence by field

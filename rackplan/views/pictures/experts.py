@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 from typing import Any
 
 import numpy as np
@@ -13,26 +12,23 @@ from cost.experts.assignment import Assignment
 from cost.inputs.layout import StageSpec
 from placement.plan import Plan
 from placement.scoring import split_use, stage_loads, stage_speed
-from rackplan.views.blocks import Block, Heading, Page, Picture, Table, Text, thinned
+from rackplan.views.blocks import Block, ExpertMap, Heading, Page, Table, Text, thinned
 from topology.base.units import plural
 
 MOST_BYTES = 900_000
-"""Of the map's data, written as base64; a larger map is sent in blocks of layers x GPUs."""
+"""Of the map's data, written as base64: there is no larger map."""
 MOST_ROWS = 64
 """Layers of the table that says the map in words; of more, so many evenly spaced ones."""
 LOAD_STEP = 1 / 8192
 """Loads are sent as whole numbers of this part of their layer's mean: the largest is eight times it."""
-BLOCK_STEP = 1 / 64
-"""The same in a byte, where blocks are sent."""
 
 
-def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> Picture | None:
-    """Return the map of a plan's experts; None without any.
+def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> ExpertMap | None:
+    """Return the map of a plan's experts; None without any, and of one larger than :data:`MOST_BYTES`.
 
     Columns are the GPUs of the first replica (the others hold the same), rows the layers with experts. The data are
     little-endian arrays in base64: the expert of each slot, a row for each different layer, the load of each GPU over
-    its layer's mean, and the load of each expert. Above :data:`MOST_BYTES` they are blocks of layers x GPUs with the
-    largest load in each, which the data say.
+    its layer's mean, and the load of each expert, which larger maps leave out.
 
     ``arrived``: copies that a re-plan moves to each GPU, ``[layers, GPUs]``.
     """
@@ -46,6 +42,12 @@ def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> Picture 
     gpus = [gpu for stage, _ in parts for gpu in stage.gpus]
     moe = plan.deployment.model.moe_layers
     layers = [layer for stage, _ in parts for layer in moe if layer in stage.layers]
+    groups = [_group(plan, *part) for part in parts]
+    if _size(groups) > MOST_BYTES:
+        for group in groups:
+            del group["expert_load"]
+    if _size(groups) > MOST_BYTES:
+        return None
     data: dict[str, Any] = {
         "layers": _packed(np.array(layers), np.int32),
         "rows": len(layers),
@@ -53,37 +55,27 @@ def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> Picture 
         "experts": parts[0][1].experts,
         "replicas": len(plan.layout.replicas),
         "loads": ", ".join(plan.loads.names[:4]) + (", ..." if len(plan.loads.names) > 4 else ""),
-        "block": [1, 1],
+        "groups": groups,
+        "load_step": LOAD_STEP,
     }
-    loads = sum(entry.layers * entry.gpus for _, entry in parts)
-    whole = [_group(plan, *part) for part in parts] if loads * 8 / 3 < MOST_BYTES else []
-    if _size(whole) > MOST_BYTES:
-        for group in whole:
-            del group["expert_load"]
-    if not whole or _size(whole) > MOST_BYTES:
-        data |= _blocks(plan, parts, len(layers), len(gpus))
-    else:
-        data |= {"groups": whole, "load_step": LOAD_STEP}
-        if arrived is not None:
-            data["arrived"] = _packed(np.minimum(arrived, 255), np.uint8)
-    return Picture("experts", "experts", data, _says(plan, len(layers), len(gpus)))
+    if arrived is not None:
+        data["arrived"] = _packed(np.minimum(arrived, 255), np.uint8)
+    return ExpertMap("experts", data, _says(plan, len(layers), len(gpus)))
 
 
 def expert_map_blocks(plan: Plan) -> list[Block]:
     """Return the section of a page: the map, how to use it, and the same in words behind a fold."""
-    picture = expert_map(plan)
-    if picture is None:
+    if plan.loads is None or all(entry is None for entry in plan.experts):
         return []
+    picture = expert_map(plan)
+    table = map_table(plan)
     note = (
         "A row is a layer, a column a GPU; a dot marks a GPU with an expert that has further copies. Find an expert "
         "by its number to see all its copies, or a GPU by its name. Zoom with the buttons, two fingers, + and -, "
         "or the wheel once the map has the focus; arrows go from cell to cell."
     )
-    table = map_table(plan)
-    return [
-        Heading("Map of the experts", 2),
-        Page([Text(note, style="note"), picture, Page([table], fold="The map in words, by layer")]),
-    ]
+    drawn: list[Block] = [] if picture is None else [Text(note, style="note"), picture]
+    return [Heading("Map of the experts", 2), *drawn, Page([table], fold="The map in words, by layer")]
 
 
 def map_table(plan: Plan) -> Table:
@@ -138,38 +130,15 @@ def _group(plan: Plan, stage: StageSpec, entry: Assignment) -> dict[str, Any]:
     mean = stage_loads(plan.deployment, plan.loads, stage.layers).mean if plan.loads is not None else None
     assert mean is not None  # noqa: S101 - checked by expert_map
     share = mean / np.maximum(mean.mean(axis=1, keepdims=True), 1e-300)
-    alike = len(kinds) == entry.layers
+    distinct = len(kinds) == entry.layers
     return {
         "rows": entry.layers,
         "columns": entry.gpus,
         "slots": _packed(entry.slots_per_gpu, np.uint16),
-        "experts": _packed(entry.slot_expert if alike else kinds, np.uint16),
-        "row_of": "" if alike else _packed(row_of.reshape(-1), np.uint16),
+        "experts": _packed(entry.slot_expert if distinct else kinds, np.uint16),
+        "row_of": "" if distinct else _packed(row_of.reshape(-1), np.uint16),
         "load": _packed(_steps(gpu_load(plan, stage, entry), LOAD_STEP, np.uint16), np.uint16),
         "expert_load": _packed(_steps(share, LOAD_STEP, np.uint16), np.uint16),
-    }
-
-
-def _blocks(plan: Plan, parts: list[tuple[StageSpec, Assignment]], rows: int, columns: int) -> dict[str, Any]:
-    """Return the largest load in each block of layers x GPUs, as many blocks as there is room for."""
-    room = MOST_BYTES * 3 // 4
-    side = max(1, math.ceil(math.sqrt(rows * columns / room)))
-    high = min(side, rows)
-    wide = max(1, math.ceil(math.ceil(rows / high) * columns / room))
-    most = np.zeros((math.ceil(rows / high), math.ceil(columns / wide)))
-    top = left = 0
-    for stage, entry in parts:
-        load = gpu_load(plan, stage, entry)
-        down, first = np.unique((top + np.arange(entry.layers)) // high, return_index=True)
-        across, begin = np.unique((left + np.arange(entry.gpus)) // wide, return_index=True)
-        block = np.maximum.reduceat(np.maximum.reduceat(load, begin, axis=1), first, axis=0)
-        most[np.ix_(down, across)] = np.maximum(most[np.ix_(down, across)], block)
-        top, left = top + entry.layers, left + entry.gpus
-    return {
-        "groups": [],
-        "block": [high, wide],
-        "load": _packed(_steps(most, BLOCK_STEP, np.uint8), np.uint8),
-        "load_step": BLOCK_STEP,
     }
 
 
@@ -214,7 +183,7 @@ def _says(plan: Plan, layers: int, gpus: int) -> str:
     """Return the map in one sentence."""
     entry = next(one for one in plan.experts if one is not None)
     replicas = len(plan.layout.replicas)
-    more = f", alike in {plural(replicas, 'replica')}" if replicas > 1 else ""
+    more = f", the same in {plural(replicas, 'replica')}" if replicas > 1 else ""
     copies = entry.slots - entry.experts
     return (
         f"Map of {plural(layers, 'layer')} x {plural(gpus, 'GPU')}{more}: "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,8 @@ from cost.inputs.layout import Layout
 from cost.step.memory import expert_bytes, replica_memory
 from cost.step.score import Score
 from placement.plan import Plan
-from rackplan.views.blocks import Picture
+from rackplan.views.blocks import Diagram
+from rackplan.views.pictures.svg import Part, bytes_bar
 from topology.base.units import added
 
 _USES = {
@@ -26,13 +26,17 @@ _USES = {
         "sequences x (activations + all-to-all buffers), and logits of the last stage",
     ),
     "free": ("free", "#e4e8ec", "usable HBM that nothing is in: room for a larger batch"),
-    "reserved": ("reserved", "#8c959f", ""),
+    "reserved": (
+        "reserved",
+        "#8c959f",
+        f"{1 - USABLE_HBM:.0%} of what the driver reports: an engine may fill {USABLE_HBM:.0%}",
+    ),
 }
 """Words, colour and formula of each use; colours are neither those of parts of the step nor those of resources."""
 _ALIKE = 1e-9  # of bytes
 
 
-def memory_picture(plan: Plan) -> Picture:
+def memory_picture(plan: Plan) -> Diagram:
     """Return HBM of the plan's fullest GPU by use; the uses add up to what its driver reports."""
     slots = [np.zeros(0, np.int64) if one is None else one.slots_per_gpu for one in plan.experts]
     return memory_of(plan.deployment, plan.layout, slots, plan.score)
@@ -40,37 +44,32 @@ def memory_picture(plan: Plan) -> Picture:
 
 def memory_of(
     deployment: Deployment, layout: Layout, slots: Sequence[NDArray[np.int64]], score: Score
-) -> Picture:
+) -> Diagram:
     """Return the same of a layout whose GPUs have so many expert slots, by stage, ``[gpus]`` each."""
     held = dict(score.hbm_bytes)
     experts = routed_bytes(deployment, layout, slots, held["weights"])
     if experts:
         held = {"experts": experts, **held, "weights": held["weights"] - experts}
-    total = added(held.values())
     gpu = deployment.cluster.gpus[layout.replicas[0][0].gpus[0]].domain
     figure = deployment.cluster.spec.domains[gpu].gpu.figures["hbm_bytes"]
-    uses: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "words": _USES[name][0],
-            "bytes": amount,
-            "colour": _USES[name][1],
-            "formula": _USES[name][2]
-            or f"{1 - USABLE_HBM:.0%} of what the driver reports: an engine may fill {USABLE_HBM:.0%}",
-            "hatched": name == "reserved",
-            "origin": f"{figure.kind.label}: {figure.source}" if name in ("free", "reserved") else "",
-        }
+    origin = f"{figure.kind.label}: {figure.source}"
+    parts = [
+        Part(
+            _USES[name][0],
+            amount,
+            _USES[name][1],
+            _USES[name][2],
+            origin if name in ("free", "reserved") else "",
+            hatched=name == "reserved",
+            empty=name == "free",
+        )
         for name, amount in held.items()
         if amount > 0
     ]
-    origin = f"as its driver reports it; {figure.kind.label}: {figure.source}"
-    parts = ", ".join(f"{use['words']} {use['bytes'] / 1e9:,.1f}" for use in uses)
-    return Picture(
-        "memory",
-        "memory",
-        {"total": total, "uses": uses, "origin": origin},
-        f"HBM of the fullest GPU by use, in GB: {parts}; in all {total / 1e9:,.1f}",
-    )
+    words = ", ".join(f"{part.words} {part.bytes / 1e9:,.1f}" for part in parts)
+    says = f"HBM of the fullest GPU by use, in GB: {words}; in all {added(held.values()) / 1e9:,.1f}"
+    svg = bytes_bar("memory", parts, "the GPU", f"as its driver reports it; {origin}")
+    return Diagram("memory", svg, says)
 
 
 def routed_bytes(

@@ -10,8 +10,9 @@ import numpy as np
 from placement.migrate.replan import Replanned
 from placement.migrate.steps import NEAR
 from placement.plan import Plan
-from rackplan.views.blocks import Block, Picture
+from rackplan.views.blocks import Block, Diagram, ExpertMap
 from rackplan.views.pictures.experts import expert_map
+from rackplan.views.pictures.svg import Part, bytes_bar
 from topology.base.units import added, plural
 
 _COLOURS = ("#1b7837", "#5aae61", "#e08214", "#b2182b", "#762a83")
@@ -23,32 +24,23 @@ def moves_pictures(found: Replanned) -> list[Block]:
     return [picture for picture in (sources_bar(found), moves_map(found)) if picture is not None]
 
 
-def sources_bar(found: Replanned) -> Picture | None:
+def sources_bar(found: Replanned) -> Diagram | None:
     """Return one bar of the bytes that are fetched, by how near they come from; None where nothing is."""
     amounts = {near: found.transfer.bytes_by_distance.get(near, 0.0) for near in NEAR}
-    total = added(amounts.values())
-    if total <= 0:
+    if added(amounts.values()) <= 0:
         return None
     words = {"across": "over the scale-out fabric", "storage": "from storage"}
-    uses = [
-        {
-            "name": near,
-            "words": words.get(near, f"in the {near}"),
-            "bytes": amount,
-            "colour": colour,
-            "formula": "copies fetched x bytes of an expert",
-            "hatched": near == "storage",
-            "origin": "",
-        }
+    formula = "copies fetched x bytes of an expert"
+    parts = [
+        Part(words.get(near, f"in the {near}"), amount, colour, formula, hatched=near == "storage")
         for (near, amount), colour in zip(amounts.items(), _COLOURS, strict=True)
         if amount > 0
     ]
     seconds = found.transfer.seconds
     long = "" if seconds is None else f"; {seconds * 1e3:,.1f} ms over the links"
-    origin = f"{plural(found.moves, 'move')}{long}"
-    parts = ", ".join(f"{use['words']} {amounts[str(use['name'])] / 1e9:,.1f} GB" for use in uses)
-    data = {"total": total, "uses": uses, "origin": origin, "of": "of the bytes"}
-    return Picture("memory", "sources", data, f"Where the copies come from: {parts}{long}")
+    spoken = ", ".join(f"{part.words} {part.bytes / 1e9:,.1f} GB" for part in parts)
+    svg = bytes_bar("sources", parts, "the bytes", f"{plural(found.moves, 'move')}{long}")
+    return Diagram("sources", svg, f"Where the copies come from: {spoken}{long}")
 
 
 def _most_moved(found: Replanned) -> Plan:
@@ -65,7 +57,7 @@ def _most_moved(found: Replanned) -> Plan:
     return replace(plan, layout=replace(plan.layout, replicas=tuple(rows[at])), experts=held, unlike={})
 
 
-def moves_map(found: Replanned) -> Picture | None:
+def moves_map(found: Replanned) -> ExpertMap | None:
     """Return the map of the experts after the re-plan, coloured by the copies that arrive; None where none does.
 
     Columns are the GPUs of the replica where most arrive; copies that arrive in those that hold the same count with
@@ -93,4 +85,4 @@ def moves_map(found: Replanned) -> Picture | None:
         return None
     many = int((arrived.sum(axis=0) > 0).sum())
     says = f"Map of the moves: {plural(found.moves, 'move')} to {plural(many, 'GPU')} of a replica"
-    return Picture("experts", "moves", picture.data, says)
+    return replace(picture, name="moves", says=says)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from xml.etree.ElementTree import Element
 
 from cost.step.score import Score
 from cost.terms.pipeline import BUBBLE, HOPS
 from cost.terms.registry import TERMS
 from placement.plan import Plan
-from rackplan.views.blocks import Picture
-from rackplan.views.charts import by_resource, by_term
+from rackplan.views.blocks import Diagram
 from rackplan.views.evidence import coefficients
 from rackplan.views.explain import Explanation, figure_text
+from rackplan.views.pictures.svg import LINE, Look, Svg, percent, share_text
+from rackplan.views.plotting import NEUTRAL, by_resource, by_term
 from topology.base.figures import weakest
 from topology.base.units import added
 
@@ -26,9 +27,13 @@ HALVES = (
 )
 """How the cost model composes a step (:func:`cost.step.step.overlapped`)."""
 _MOST_ORIGINS = 4
+_HIDDEN = "hidden behind computing, in no sum"
+_OUTLINE: Look = {"fill": "none", "stroke": "currentColor", "stroke_width": 1.5}
+_ROW, _BAR, _HIGH = 44, 21, 12
+"""Pixels: from row to row, from the top of a row to its bar, of a bar."""
 
 
-def step_picture(found: Explanation) -> Picture:
+def step_picture(found: Explanation) -> Diagram:
     """Return the waterfall of an explained plan, with the coefficients behind each part."""
     plan = found.plan
     overlap = plan.deployment.workload.overlap
@@ -43,7 +48,7 @@ def waterfall(
     origin: Mapping[str, Sequence[str]] | None = None,
     *,
     hidden: float | None = None,
-) -> Picture:
+) -> Diagram:
     """Return the step of a score as a waterfall, in the order in which the cost model composes it.
 
     Parameters
@@ -51,31 +56,123 @@ def waterfall(
     peaks:
         The same placement at data-sheet peaks; None leaves the outlines out.
     origin:
-        What stands behind each part, in lines.
+        The coefficients behind each part, in lines.
     hidden:
         In two half batches: the part of the shorter of computing and sending that stays hidden; None: one batch.
     """
     order = {name: place for place, name in enumerate(TERMS)}
     names = sorted(score.terms_s, key=lambda name: order.get(name, len(order)))
-    colours, peak = by_term(names), {} if peaks is None else peaks.terms_s
-    terms = [
-        _term(score, name, colours[name], peak.get(name, 0.0), origin or {})
-        for name in names
-        if score.terms_s[name] > 0
+    names = [name for name in names if score.terms_s[name] > 0]
+    colours, resources = by_term(names), by_resource(score.limits_s)
+    covered = hidden_s(score, hidden or 0.0)
+    legend = _legend(score, resources, peaks=peaks is not None, hidden=bool(covered))
+    drawn = Svg((len(names) + 1) * _ROW + len(legend) * LINE, "step")
+    step, start = score.step_s, 0.0
+    for row, name in enumerate(names):
+        seconds, y = score.terms_s[name], row * _ROW + _BAR
+        share = seconds / step
+        limits = _limits(score, name)
+        peak_s = 0.0 if peaks is None else peaks.terms_s.get(name, 0.0)
+        words = name.replace("_", " ")
+        value = f"{words}: {_ms(seconds)}, {share_text(share)}"
+        group = drawn.group(
+            [f"{value} of the step", *_term_lines(name, limits, peak_s, covered, origin or {})]
+        )
+        drawn.text(group, value, y - 6)
+        if name in covered:  # under the parts before it
+            size = min(covered[name] / step, start)
+            look = {"fill": colours[name], "fill_opacity": 0.5, "class": "hidden"}
+            drawn.bar(group, (start - size, size), y, _HIGH, look, hatched=True)
+        drawn.bar(group, (start, share), y, _HIGH, {"fill": colours[name], "class": "term"})
+        at = start
+        for limit, bound_s in limits:
+            strip = {"fill": resources[limit], "class": "limit"}
+            drawn.bar(group, (at, bound_s / step), y + _HIGH, 4, strip)
+            at += bound_s / step
+        if peak_s > 0:
+            drawn.bar(group, (start, peak_s / step), y, _HIGH, {**_OUTLINE, "class": "peak"})
+        _lower(drawn, group, score, y)
+        start += share
+    _total(drawn, score, names, colours, hidden)
+    for line, (words, square) in enumerate(legend):
+        y = (len(names) + 1) * _ROW + 12 + line * LINE
+        drawn.swatch(drawn.root, words, y, square, hatched=words == _HIDDEN)
+    parts = ", ".join(f"{name.replace('_', ' ')} {score.terms_s[name] * 1e3:,.2f}" for name in names)
+    says = f"The step by part, in ms: {parts}; in all {step * 1e3:,.2f}"
+    return Diagram("step", str(drawn), says)
+
+
+def _total(
+    drawn: Svg, score: Score, names: Sequence[str], colours: Mapping[str, str], hidden: float | None
+) -> None:
+    """Add the row of the whole step."""
+    y, start = len(names) * _ROW + _BAR, 0.0
+    token = (
+        f"{_ms(score.step_s / score.tokens_per_step)} per output token" if score.tokens_per_step > 1 else ""
+    )
+    lower = _ms(score.lower_step_s)
+    group = drawn.group(
+        [
+            f"step: {_ms(score.step_s)}, the sum of its parts",
+            token,
+            f"no schedule of this layout is faster than {lower} (every resource at its peak, all at once)",
+            COMPOSED + ("" if hidden is None else f" {HALVES.format(share=hidden)}"),
+        ]
+    )
+    drawn.text(group, f"step: {_ms(score.step_s)}", y - 6, {"font_weight": 600})
+    for name in names:
+        share = score.terms_s[name] / score.step_s
+        drawn.bar(group, (start, share), y, _HIGH, {"fill": colours[name]})
+        start += share
+    _lower(drawn, group, score, y)
+
+
+def _lower(drawn: Svg, group: Element, score: Score, y: float) -> None:
+    """Add the lower bound to a row, dotted."""
+    x = percent(score.lower_step_s / score.step_s)
+    place = {"x1": x, "x2": x, "y1": y - 3, "y2": y + _HIGH + 5}
+    drawn.add(group, "line", {**_OUTLINE, "stroke_dasharray": "2 2", **place})
+
+
+def _legend(
+    score: Score, resources: Mapping[str, str], *, peaks: bool, hidden: bool
+) -> list[tuple[str, Look]]:
+    """Return the lines of the legend: words, and how the square before them looks."""
+    lines: list[tuple[str, Look]] = [(_HIDDEN, {"fill": NEUTRAL})] if hidden else []
+    lines += [("at data-sheet peaks", _OUTLINE)] if peaks else []
+    lines.append((f"lower bound {_ms(score.lower_step_s)}", {**_OUTLINE, "stroke_dasharray": "2 2"}))
+    bound = [name for name in resources if score.limits_s.get(name, 0.0) > 0 and name]
+    return lines + [(f"strip below a bar: bound by {name}", {"fill": resources[name]}) for name in bound]
+
+
+def _term_lines(
+    name: str,
+    limits: Sequence[tuple[str, float]],
+    peak_s: float,
+    covered: Mapping[str, float],
+    origin: Mapping[str, Sequence[str]],
+) -> list[str]:
+    """Return what is known of a part: what it is, its formula, what binds it, where its coefficients come from."""
+    term = TERMS.get(name)
+    return [
+        term.meaning if term else "",
+        f"= {term.formula}" if term and term.formula else "",
+        f"{_ms(covered[name])} more are hidden behind computing" if name in covered else "",
+        f"bound by {', '.join(f'{limit} {_ms(seconds)}' for limit, seconds in limits)}" if limits else "",
+        f"at data-sheet peaks {_ms(peak_s)}" if peak_s > 0 else "",
+        *origin.get(name, ()),
     ]
-    for term, seconds in hidden_s(score, hidden or 0.0).items():
-        next(one for one in terms if one["name"] == term)["hidden_s"] = seconds
-    data = {
-        "step_s": score.step_s,
-        "lower_step_s": score.lower_step_s,
-        "tokens_per_step": score.tokens_per_step,
-        "terms": terms,
-        "resources": by_resource(score.limits_s),
-        "composed": COMPOSED + ("" if hidden is None else f" {HALVES.format(share=hidden)}"),
-    }
-    parts = ", ".join(f"{term['words']} {term['seconds'] * 1e3:,.2f}" for term in terms)
-    says = f"The step by part, in ms: {parts}; in all {score.step_s * 1e3:,.2f}"
-    return Picture("waterfall", "step", data, says)
+
+
+def _limits(score: Score, name: str) -> list[tuple[str, float]]:
+    """Return the resources that bind a part, where that is known, the one that binds most of it first."""
+    found = [(limit, s) for (part, limit), s in score.parts_s.items() if part == name and limit and s > 0]
+    return sorted(found, key=lambda limit: -limit[1])
+
+
+def _ms(seconds: float) -> str:
+    value = seconds * 1e3
+    return f"{value:,.{1 if value >= 100 else 2 if value >= 1 else 3}f} ms"
 
 
 def hidden_s(score: Score, share: float) -> dict[str, float]:
@@ -94,26 +191,6 @@ def hidden_s(score: Score, share: float) -> dict[str, float]:
     if sending > computing:
         sending = seen + share * computing
     return {name: seconds * (sending - seen) / seen for name, seconds in sends.items()}
-
-
-def _term(
-    score: Score, name: str, colour: str, peak_s: float, origin: Mapping[str, Sequence[str]]
-) -> dict[str, Any]:
-    term = TERMS.get(name)
-    limits = [
-        (limit, seconds) for (part, limit), seconds in score.parts_s.items() if part == name and seconds > 0
-    ]
-    return {
-        "name": name,
-        "words": name.replace("_", " "),
-        "seconds": score.terms_s[name],
-        "colour": colour,
-        "peak_s": peak_s,
-        "meaning": term.meaning if term else "",
-        "formula": term.formula if term else "",
-        "limits": sorted(limits, key=lambda limit: -limit[1]),
-        "origin": list(origin.get(name, ())),
-    }
 
 
 def origins(plan: Plan) -> dict[str, list[str]]:

@@ -1,7 +1,7 @@
 """JSON Schemas of what commands print with ``--json``, and of the files that they write.
 
-The data are typed dictionaries: views and writers return them, mypy holds the code to them, and the schemas are made
-of them here. What a field means stands under Attributes of its dictionary; its unit follows from its name.
+Each result is a dataclass beside the blocks that show it. What a field means is under Attributes of its docstring;
+its unit follows from its name.
 """
 
 from __future__ import annotations
@@ -16,40 +16,41 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from rackplan.views.blocks import SCHEMA_VERSION
+from rackplan.views.data import LEFT_OUT
 from topology.base.errors import InputError
 from topology.base.reading import nearest
 
 COMMANDS: Mapping[str, str] = {
-    "plan": "rackplan.schemas.plans.PlanPrinted",
-    "replan": "rackplan.schemas.plans.ReplanPrinted",
-    "score": "rackplan.schemas.plans.ScorePrinted",
-    "what-if": "rackplan.schemas.plans.WhatIfPrinted",
-    "diff": "rackplan.schemas.plans.DiffPrinted",
-    "draw": "rackplan.schemas.clusters.DrawPrinted",
-    "traffic": "rackplan.schemas.clusters.TrafficPrinted",
-    "sweep": "rackplan.schemas.clusters.SweepPrinted",
-    "size": "rackplan.schemas.clusters.SizePrinted",
-    "compare": "rackplan.schemas.clusters.ComparePrinted",
-    "fleet": "rackplan.schemas.clusters.FleetPrinted",
-    "replay": "rackplan.schemas.records.ReplayPrinted",
-    "study": "rackplan.schemas.studies.StudyPrinted",
-    "export": "rackplan.schemas.engines.ExportPrinted",
-    "import-plan": "rackplan.schemas.plans.ImportedPlanPrinted",
-    "check": "rackplan.schemas.engines.CheckPrinted",
-    "import": "rackplan.schemas.clusters.ImportPrinted",
-    "loads": "rackplan.schemas.records.LoadsPrinted",
-    "catalog": "rackplan.schemas.records.CatalogPrinted",
-    "validate": "rackplan.schemas.records.ValidatePrinted",
-    "schema": "rackplan.schemas.records.SchemaPrinted",
+    "plan": "plan.PlanPrinted",
+    "replan": "replan.ReplanResult",
+    "score": "plan.ScorePrinted",
+    "what-if": "levers.LeversResult",
+    "diff": "diff.DiffResult",
+    "draw": "clusters.DrawResult",
+    "traffic": "clusters.TrafficResult",
+    "sweep": "sweep.SweepResult",
+    "size": "size.SizeResult",
+    "compare": "compare.CompareResult",
+    "fleet": "fleet.FleetPrinted",
+    "replay": "replay.ReplayPrinted",
+    "study": "study.StudyResultData",
+    "export": "engines.ExportResult",
+    "import-plan": "plan.ImportedPlanPrinted",
+    "check": "engines.CheckResult",
+    "import": "clusters.ImportResult",
+    "loads": "loads.LoadsResult",
+    "catalog": "catalog.CatalogResult",
+    "validate": "validate.ValidateResult",
+    "schema": "schema.SchemasResult",
 }
-"""What each command prints."""
+"""What each command prints: a module of :mod:`rackplan.views` and a type in it."""
 _WRITTEN = ("compare", "sweep", "size", "replay", "score", "what-if", "diff", "traffic")
 """Commands whose file is what they print."""
 FILES: Mapping[str, str] = {
     "plan.json": "placement.plans.schema.PlanFile",
-    "moves.json": "rackplan.schemas.plans.MovesFileData",
-    "fleet.json": "rackplan.schemas.clusters.FleetFileData",
-    "study.json": "rackplan.schemas.studies.StudyFileData",
+    "moves.json": "replan.MovesFile",
+    "fleet.json": "fleet.FleetFileData",
+    "study.json": "study.StudyFile",
     **{f"{name}.json": COMMANDS[name] for name in _WRITTEN},
 }
 """What each file holds."""
@@ -106,7 +107,7 @@ def data_type(name: str) -> Any:
     if where is None:
         raise InputError(f'no schema is called "{name}"; {nearest(name, NAMES)}')
     module, _, kind = where.rpartition(".")
-    return getattr(import_module(module), kind)
+    return getattr(import_module(module if "." in module else f"rackplan.views.{module}"), kind)
 
 
 def title_of(name: str) -> str:
@@ -162,6 +163,12 @@ class _Described(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
         """Leave out titles that only repeat the names."""
         return False
+
+    def default_schema(self, schema: Any) -> JsonSchemaValue:
+        """Return the schema of a field with a default; one that may be left out has none to show."""
+        if schema.get("default") is LEFT_OUT:
+            return self.generate_inner(schema["schema"])
+        return super().default_schema(schema)
 
     def typed_dict_schema(self, schema: Any) -> JsonSchemaValue:
         """Return the schema of a typed dictionary."""

@@ -7,7 +7,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from importlib.resources import files
 from itertools import count
@@ -71,9 +71,7 @@ class Page:
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
-            asked = read(Question, self.opened.start["asked"])
-            # imports and the first answer, before it is asked
-            first = asyncio.gather(self.pool.run(Call(plot, asked)), return_exceptions=True)
+            first = asyncio.create_task(self._first())
             yield
             first.cancel()
             self.pool.close()
@@ -99,6 +97,11 @@ class Page:
             },
             lifespan=lifespan,
         )
+
+    async def _first(self) -> None:
+        """Compute the first answer before it is asked for: imports too take their time."""
+        with suppress(FieldError):
+            await self.pool.run(Call(plot, read(Question, self.opened.start["asked"])))
 
     def _answering(self, kind: type[Asked], function: Callable[..., Any]) -> Any:
         """Return what answers a request with what a process makes of it, as long as the client is there."""
@@ -150,7 +153,7 @@ class Page:
             self.plans[name] = shown.plan
             while len(self.plans) > MOST_JOBS:
                 self.plans.popitem(last=False)
-        return {"done": shown.data}
+        return {"result": shown.data}
 
     def _call(self, order: Order) -> Call:
         if isinstance(order, PlaceOrder):

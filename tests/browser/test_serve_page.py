@@ -74,8 +74,15 @@ def test_what_is_wrong_stands_beside_its_field(page):
     where.fill("#model", "mixtral-8x7b")
     where.press("#model", "Enter")
     where.wait_for_selector("#model-error:empty", state="attached")
+    where.fill("#tpot_ms", "abc")
+    where.press("#tpot_ms", "Enter")
+    where.wait_for_selector("#tpot_ms-error:not(:empty)")
+    assert "must be a number" in where.text_content("#tpot_ms-error")
+    where.fill("#tpot_ms", "")
+    where.press("#tpot_ms", "Enter")
     where.fill("#prices", "h100")
     where.press("#prices", "Enter")
+    where.wait_for_selector("#prices-error:not(:empty)")
     assert "gb200=3.10" in where.text_content("#prices-error")
 
 

@@ -320,7 +320,7 @@ def test_the_page_opens_with_the_plan_that_was_given(tmp_path, client, model, gi
     order = {"ep": made.layout.ep, "tp": made.layout.tp, "stages": made.layout.stages, "seconds": 0,
              "batch": made.deployment.workload.batch}  # fmt: skip
     *_, last = job(client, kind="place", asked=asked, order=order)
-    step = next(row["value"] for row in last["done"]["figures"] if row["what"] == "step, ms")
+    step = next(row["value"] for row in last["result"]["figures"] if row["what"] == "step, ms")
     assert step == made.score.step_s * 1e3
 
 
@@ -341,8 +341,12 @@ def placed(client):
 
 
 def test_a_plan_is_handed_over_with_figures_pictures_and_file(placed, client):
-    data = placed["done"]
-    assert {one["name"] for one in data["pictures"]} == {"experts", "step", "memory"}
+    data = placed["result"]
+    assert {one["name"]: "svg" in one for one in data["pictures"]} == {
+        "experts": False,
+        "step": True,
+        "memory": True,
+    }
     assert "<svg" in data["svg"]
     assert data["command"].startswith(
         "rackplan plan --model mixtral-8x7b --cluster hgx-h100 --context 4608 --tpot-ms 30"
@@ -355,16 +359,16 @@ def test_a_plan_is_handed_over_with_figures_pictures_and_file(placed, client):
 
 @pytest.mark.wide
 def test_a_loss_is_beside_the_plan_before(placed, client):
-    found = job(client, kind="lose", of=placed["id"], lost=["d0.n0.g1"])[-1]["done"]
+    found = job(client, kind="lose", of=placed["id"], lost=["d0.n0.g1"])[-1]["result"]
     assert (found["lost"], found["lost_gpus"], found["gpus"]) == (["d0.n0.g1"], 1, 7)
     assert found["moves"] > 0
-    assert found["before"] == placed["done"]["figures"]
+    assert found["before"] == placed["result"]["figures"]
     assert found["command"] == "rackplan replan PLAN --lost d0.n0.g1"
     assert found["verdict"].startswith("Misses its limit: ")
-    assert "limit:" not in placed["done"]["verdict"]
+    assert "limit:" not in placed["result"]["verdict"]
 
 
 def test_work_that_cannot_be_done_says_why_and_the_next_is_done(placed, client):
     assert job(client, kind="lose", of=placed["id"], lost=["d0"])[-1]["errors"]["request"]
     assert client.post("/api/jobs", json={"kind": "open"}).json()["errors"]["plan"]
-    assert "name" in job(client, kind="report", of=placed["id"])[-1]["done"]
+    assert "name" in job(client, kind="report", of=placed["id"])[-1]["result"]

@@ -43,9 +43,9 @@ async function work(order, show, into = byId("job")) {
     running = own;
   }
   try {
-    const [id, { done, errors }] = await watch(order, own, into);
-    into.replaceChildren(...(done ? [] : [error(Object.values(errors).join("; "))]));
-    return done ? show(done, id) : null;
+    const [id, { result, errors }] = await watch(order, own, into);
+    into.replaceChildren(...(result ? [] : [error(Object.values(errors).join("; "))]));
+    return result ? show(result, id) : null;
   } catch (failed) {
     if (running === own || failed.name !== "AbortError") { into.replaceChildren(error(own.signal.aborted ? "ended." : failed.message)); }
     return null;
@@ -63,7 +63,7 @@ async function watch(order, own, into) {
   });
   into.replaceChildren(element("div", { class: "row" }, stop, words), chart);
   for await (const told of lines("/api/jobs", order, own.signal)) {
-    if (told.done || told.errors) { return [id, told]; }
+    if (told.result || told.errors) { return [id, told]; }
     ({ id } = told);
     words.textContent = progress(told, order.kind === "lose");
     if (told.objective && told.elapsed_s !== trail.at(-1)?.elapsed_s) {
@@ -110,7 +110,7 @@ function show(one) {
     `Without ${found.lost.join(", ")} (${count(found.lost_gpus)} GPUs, ${count(found.lost_copies)} copies of experts): ${found.said.join(". ")}.`) : "";
   const columns = found.before ? [{ name: "before", figures: found.before }, { name: "after", figures: found.figures }]
     : [{ name: "plan", figures: found.figures }];
-  const map = found.pictures.find((one) => !one.svg), picked = drawing(base.found.svg), held = map && picture(map);
+  const map = found.pictures.find(({ svg }) => !svg), picked = drawing(base.found.svg), held = map && picture(map);
   for (const pickable of [picked, held]) { if (pickable) { pickable.dataset.pick = "1"; } }
   byId("plan").replaceChildren(
     element("p", { class: "verdict", text: found.verdict + (found.interrupted ? " The search was cut short: the best so far." : "") }),

@@ -1,7 +1,7 @@
 // The page: what is asked goes to the server, and what comes back is shown.
 import { makeForm, showErrors, showForm } from "./form.js";
 import { makeJobs, open, report, toggle } from "./jobs.js";
-import { byId, copy, get, latest, post } from "./page.js";
+import { byId, copy, error, get, latest, post } from "./page.js";
 import { draw, makePlot, placeOf } from "./plot.js";
 import { showPoint } from "./point.js";
 import { asked, fromAddress, startState, state, toAddress } from "./state.js";
@@ -9,7 +9,8 @@ import { asked, fromAddress, startState, state, toAddress } from "./state.js";
 let found = null, address = "", timer = 0;
 
 const wantPlot = latest((question) => post("/api/plot", question), shown, refused);
-const wantPoint = latest((question) => post("/api/point", question), pointShown, refused);
+const wantPoint = latest((question) => post("/api/point", question), pointShown,
+  (failed) => byId("point").replaceChildren(error(failed.message)));
 
 function refused(failed) {
   byId("answers").classList.add("stale");
@@ -39,7 +40,6 @@ function firstPoint({ clusters }) {
 }
 
 function pointShown(answer, { point }) {
-  showErrors({}, found.notes);
   const figure = (what) => answer.figures.find((row) => row.what === what).value;
   found.at = answer.gone ? null : placeOf(found.clusters[point.cluster], figure("tok/s per user"), figure("tok/s per GPU"));
   showPoint(answer, point, pin);

@@ -55,19 +55,18 @@ export function download(text, name, type) {
 
 // a diagram of the server, or the map of experts, in an element of its own
 export function picture(found) {
-  const held = element("figure", { class: found.svg ? "diagram" : "picture", "aria-label": found.says });
-  if (found.svg) { held.append(...parsed(found.svg)); return held; }
-  // it is measured when it is drawn, so it must stand in the page by then
-  requestAnimationFrame(() => window.rackplanPictures.draw(held, found.data));
+  const held = element("figure", { class: found.svg ? "diagram" : "picture", "aria-label": found.says }, ...parsed(found.svg));
+  // it is measured when it is drawn, so it must be in the page by then
+  if (!found.svg) { requestAnimationFrame(() => window.rackplanPictures.draw(held, found.data)); }
   return held;
 }
 
-export function drawing(text) { return element("div", { class: "drawing" }, ...parsed(text)); }
+export const drawing = (text) => element("div", { class: "drawing" }, ...parsed(text));
 
 // an SVG of the server, parsed as a document of its own: no markup of this page is made from it
 function parsed(text) {
-  const made = new DOMParser().parseFromString(text, "image/svg+xml");
-  return made.querySelector("parsererror") ? [] : [document.importNode(made.documentElement, true)];
+  const made = text && new DOMParser().parseFromString(text, "image/svg+xml");
+  return !made || made.querySelector("parsererror") ? [] : [document.importNode(made.documentElement, true)];
 }
 
 // what a request was refused for: a sentence by field

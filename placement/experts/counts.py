@@ -186,8 +186,9 @@ def fold_counts(
     """Return better counts than ``copies`` ``[layers, experts]`` for GPUs of two slots (:func:`folds`).
 
     A search by exchanges of one copy, which ends where ``spent``, asked once a step, says 1; without it after a fixed
-    number of steps, and in a layer once its :func:`folded_peak` is at most ``enough`` ``[layers]``. Draws are the same in every layer, over experts by falling load: deterministic, layer by layer,
-    and independent of the experts' names.
+    number of steps, and in a layer once its :func:`folded_peak` is at most ``enough`` ``[layers]``. Draws are the
+    same in every layer, over experts by falling load: deterministic, layer by layer, and independent of the experts'
+    names.
     """
     order = np.argsort(-problem.mean, axis=1, kind="stable")
     ranked = replace(problem, loads=np.take_along_axis(problem.mean, order, axis=1))

@@ -189,7 +189,9 @@ class _Search:
             self.log.append(
                 "the fast placement reaches the bound in every layer: nothing is left to a solver"
             )
-            self.why = "none, since the fast path reaches the bound in every layer" if budget.usual else ""
+            self.why = (
+                "none, since the fast path reaches the bound in every layer" if budget.seconds is None else ""
+            )
         else:
             until = self._budget(ranked, slot_expert, budget, bound)
             if until.goes_on():
@@ -220,7 +222,7 @@ class _Search:
         groups = problem.groups
         heard = f"{problem.scenarios} scenarios in {groups} group{'s' * (groups != 1)} of alike ones, one vote each"
         self.log.append(f"{heard}: copies by each expert's highest load, annealing over swaps")
-        if budget.fast:
+        if budget.seconds == 0:
             return slot_expert
         bound = lower_bound(problem)
         until = self._budget(problem, slot_expert, budget, bound)
@@ -231,7 +233,7 @@ class _Search:
     def _budget(self, problem: Problem, slot_expert: Experts, budget: Budget, bound: Floats) -> Budget:
         """Return the budget of the search, and note why it is so long."""
         worth_s, why = worth_searching(problem.evaluate(slot_expert), bound)
-        self.why = why if budget.usual else ""
+        self.why = why if budget.seconds is None else ""
         return budget.search(worth_s)
 
 

@@ -66,7 +66,8 @@ class _Packing:
         self.on = np.zeros((layers, gpus), dtype=bool)
         self.copies = copies.copy()
         self.most = problem.most_in_domain(copies)
-        self.evenly = bool((self.most > 1).any())  # more copies of an expert than domains
+        # more copies of an expert than domains, or domains with more slots than experts
+        self.evenly = not problem.can_be_apart or bool((self.most > 1).any())
         self.room = np.bincount(self.domain, weights=problem.slots_per_gpu)
         self.weight = np.zeros(self.there.shape)  # load of each domain for each of its slots
         self.of = np.arange(int(self.domain.max()) + 1)[:, None] == self.domain

@@ -212,7 +212,7 @@ def _tell(placed: Placed, budget: Budget) -> None:
         proof = _proof(placed.results)
         done = sum(int(proven(result.max_load, result.bound).sum()) for result in placed.results)
         total = sum(len(result.max_load) for result in placed.results)
-        budget.on_progress(done, total, proof.objective, proof.bound, budget.elapsed())
+        budget.tell(lambda: (done, total, proof.objective, proof.bound), at_once=True)
 
 
 def _proof(results: Sequence[ExpertResult]) -> Proof:

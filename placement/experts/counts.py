@@ -92,15 +92,19 @@ def divided(problem: Problem, loads: Floats, rounding: Floats, *, least: int = 1
         copies = np.clip(np.ceil(loads / high - rounding), least, most).astype(np.int64)
     left = problem.slots - copies.sum(axis=1)
     score = np.where(copies < most, loads / (copies + rounding), -1.0)
-    rows = np.flatnonzero(left > 0)
-    while rows.size:
-        best = (score if rows.size == len(score) else score[rows]).argmax(axis=1)
-        count = copies[rows, best] + 1
-        copies[rows, best] = count
-        score[rows, best] = np.where(count < most, loads[rows, best] / (count + rounding[rows, 0]), -1.0)
-        left[rows] -= 1
-        if left.max() == 0 or left.min() == 0:
-            rows = rows[left[rows] > 0]
+    first = np.arange(len(loads)) * problem.experts
+    rows, rounding = np.flatnonzero(left), rounding[:, 0]
+    while rows.size:  # the layers with a copy left
+        some = slice(None) if rows.size == len(loads) else rows
+        turns = int(left[rows].min())
+        for _ in range(turns):
+            best = score[some].argmax(axis=1) + first[some]
+            count = copies.ravel()[best] + 1
+            copies.ravel()[best] = count
+            share = loads.ravel()[best] / (count + rounding[some])
+            score.ravel()[best] = np.where(count < most, share, -1.0)
+        left -= turns
+        rows = np.flatnonzero(left > 0)
     return copies
 
 
@@ -172,13 +176,19 @@ def folded_peak(problem: Problem, copies: Ints) -> Floats:
 
 
 def fold_counts(
-    problem: Problem, copies: Ints, *, spent: Callable[[], float] | None = None, seed: int = 0
+    problem: Problem,
+    copies: Ints,
+    *,
+    enough: Floats | None = None,
+    spent: Callable[[], float] | None = None,
+    seed: int = 0,
 ) -> Ints:
     """Return better counts than ``copies`` ``[layers, experts]`` for GPUs of two slots (:func:`folds`).
 
     A search by exchanges of one copy, which ends where ``spent``, asked once a step, says 1; without it after a fixed
-    number of steps. Draws are the same in every layer, over experts by falling load: deterministic, layer by layer,
-    and independent of the experts' names.
+    number of steps, and in a layer once its :func:`folded_peak` is at most ``enough`` ``[layers]``. Draws are the
+    same in every layer, over experts by falling load: deterministic, layer by layer, and independent of the experts'
+    names.
     """
     order = np.argsort(-problem.mean, axis=1, kind="stable")
     ranked = replace(problem, loads=np.take_along_axis(problem.mean, order, axis=1))
@@ -186,7 +196,7 @@ def fold_counts(
     steps = _STEPS + problem.slots // _SLOTS_A_STEP
     if even_domains(problem):
         start = _best_divided(ranked, start, _FOLD_ROUNDINGS, folded_peak)
-    search = _FoldSearch(ranked, start, seed)
+    search = _FoldSearch(ranked, start, seed, enough)
     count = 0
     while search.rows.size:
         done = count / steps if spent is None else spent()
@@ -207,18 +217,21 @@ class _FoldSearch:
     rises to 1.
     """
 
-    def __init__(self, problem: Problem, start: Ints, seed: int) -> None:
+    def __init__(self, problem: Problem, start: Ints, seed: int, enough: Floats | None) -> None:
         self.problem, self.loads, self.rng = problem, problem.mean, np.random.default_rng(seed)
         self.mask = (1 << problem.experts.bit_length()) - 1
         self.most = problem.most_copies
         self.all_fit = even_domains(problem)
         self.now, self.best = start.copy(), start.copy()
-        self.rows = np.arange(len(start))
+        self.enough = np.zeros(len(start))
+        if enough is not None:
+            self.enough = enough * problem.mean.sum(axis=1) * problem.speed.max() / problem.gpus
         keys = self._key(self.loads / start, np.arange(problem.experts))
         self.keys = np.repeat(keys.ravel(), start.ravel()).reshape(len(start), -1)
         self.keys.sort(axis=1)
         self.value, self.least = self._values(self.keys)
         self.gained, self.steps = np.zeros(len(start), dtype=np.int64), 0
+        self.rows = np.flatnonzero(self.least > self.enough)
 
     def _key(self, load: Floats, expert: Index) -> Ints:
         key: Ints = (load.view(np.int64) & ~self.mask) | expert
@@ -246,7 +259,9 @@ class _FoldSearch:
             won = mine[better]
             self.best[won], self.least[won], self.gained[won] = self.now[won], peaks[pick[better]], self.steps
         if patience is not None:
-            self.rows = rows[self.steps - self.gained[rows] < patience]
+            self.rows = rows[
+                (self.steps - self.gained[rows] < patience) & (self.least[rows] > self.enough[rows])
+            ]
 
     def _drawn(self, rows: Index, draws: Floats) -> tuple[Index, Index, Index]:
         """Draw legal exchanges: the layer, the expert that gets a copy and the one that loses one, by layer."""

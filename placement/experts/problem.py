@@ -211,6 +211,8 @@ class Problem:
 
     def in_order(self) -> Problem:
         """Return the same with the scenarios in an order that does not depend on the one they came in."""
+        if self.scenarios == 1:
+            return self
         order = sorted(range(self.scenarios), key=lambda i: self.loads[i].tobytes())
         return replace(self, loads=self.loads[order], votes=None if self.votes is None else self.votes[order])
 

@@ -77,7 +77,7 @@ def solve(
     """
     budget = budget or Budget()
     ordered = problem.in_order()
-    if ordered.equal_loads:
+    if ordered.scenarios > 1 and ordered.equal_loads:
         ordered = replace(ordered, loads=ordered.loads[0])
     judge = ordered.by_votes
     small = exact and is_small(judge)
@@ -92,7 +92,8 @@ def solve(
     if fitted is None:  # interrupted
         return result(found, log=tuple(search.log), interrupted=True)
     least = 1.0 + NEAR if search.bound is None else np.maximum(1.0 + NEAR, search.bound * (1 + EQUAL))
-    _not_behind(ordered, fitted, least, rivals, search.log, nodes)
+    if not (search.done and problem.split == "even"):
+        _not_behind(ordered, fitted, least, rivals, search.log, nodes)
     if problem.spread is not None:
         had, has = (second_copies_first(problem.assignment(rows).copies) for rows in (found, fitted))
         fitted[had & ~has] = found[had & ~has]
@@ -171,6 +172,7 @@ class _Search:
         self.log: list[str] = []
         self.why = ""
         self.bound: Floats | None = None  # for one load, under an even split
+        self.done = False  # whether nothing can be better under an even split
 
     def one_load(self, problem: Problem, budget: Budget) -> Experts:
         """Place for one load.
@@ -179,14 +181,17 @@ class _Search:
         """
         order = falling(problem.mean)
         ranked = replace(problem, loads=np.take_along_axis(problem.mean, order, axis=1))
-        slot_expert, bound, ran = fast_placement(ranked)
+        slot_expert, load, bound, ran = fast_placement(ranked)
         self.bound = bound if problem.each_alone else None
         self.log += ran
-        if proven(ranked.evaluate(slot_expert), bound).all():
+        if proven(load, bound).all():
+            self.done = problem.each_alone
             self.log.append(
                 "the fast placement reaches the bound in every layer: nothing is left to a solver"
             )
-            self.why = "none, since the fast path reaches the bound in every layer" if budget.usual else ""
+            self.why = (
+                "none, since the fast path reaches the bound in every layer" if budget.seconds is None else ""
+            )
         else:
             until = self._budget(ranked, slot_expert, budget, bound)
             if until.goes_on():
@@ -217,7 +222,7 @@ class _Search:
         groups = problem.groups
         heard = f"{problem.scenarios} scenarios in {groups} group{'s' * (groups != 1)} of alike ones, one vote each"
         self.log.append(f"{heard}: copies by each expert's highest load, annealing over swaps")
-        if budget.fast:
+        if budget.seconds == 0:
             return slot_expert
         bound = lower_bound(problem)
         until = self._budget(problem, slot_expert, budget, bound)
@@ -228,7 +233,7 @@ class _Search:
     def _budget(self, problem: Problem, slot_expert: Experts, budget: Budget, bound: Floats) -> Budget:
         """Return the budget of the search, and note why it is so long."""
         worth_s, why = worth_searching(problem.evaluate(slot_expert), bound)
-        self.why = why if budget.usual else ""
+        self.why = why if budget.seconds is None else ""
         return budget.search(worth_s)
 
 

@@ -336,7 +336,9 @@ def _by_traces(
     if not loads.routing:
         return
     moe = placed.candidate.deployment.model.moe
-    hurried = budget.fast or loads.held_out is not None  # what is only judged is searched anew by all tokens
+    hurried = (
+        budget.seconds == 0 or loads.held_out is not None
+    )  # what is only judged is searched anew by all tokens
     total = sum(len(part.slot_expert) for part in placed.experts if part is not None)
     done = 0
     names = _BY_TRACE if options.split == "source" else (TRAFFIC,)

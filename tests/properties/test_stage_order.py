@@ -209,7 +209,7 @@ def test_an_order_that_is_known_is_never_made_worse():
 
 def test_after_ctrl_c_the_best_so_far_stands():
     budget = Budget(10.0)
-    budget.interrupts.came = True
+    budget.came = True
     problem = random_problem(4, 6, 4, 4)
     assert check(problem, solve_order(problem, budget)) <= most_seconds(problem)
 

@@ -66,8 +66,7 @@ class _Packing:
         self.on = np.zeros((layers, gpus), dtype=bool)
         self.copies = copies.copy()
         self.most = problem.most_in_domain(copies)
-        # more copies of an expert than domains, or domains with more slots than experts
-        self.evenly = not problem.can_be_apart or bool((self.most > 1).any())
+        self.evenly = bool((self.most > 1).any())  # more copies of an expert than domains
         self.room = np.bincount(self.domain, weights=problem.slots_per_gpu)
         self.weight = np.zeros(self.there.shape)  # load of each domain for each of its slots
         self.of = np.arange(int(self.domain.max()) + 1)[:, None] == self.domain

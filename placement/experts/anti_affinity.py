@@ -1,19 +1,17 @@
 """Anti-affinity over few failure domains: in different ones where that is good enough, else evenly over all.
 
-With as many domains as an expert wants copies, all lie in different ones, and the placement made so stays.
-Over fewer a hot expert needs more copies than there are domains. Packing then keeps to what a domain may hold
-of each expert, pair exchanges that keep the rule follow, and layer by layer that is taken where it is better.
-No expert has a third copy before all have two, so that as many as the slots allow outlive a failure, whatever
-that costs balance.
+With as many domains as an expert wants copies, all lie in different ones, and the placement made so stays. Over
+fewer a hot expert needs more copies than there are domains. The placement made without domains is then repaired
+(:func:`spread_evenly`), pair exchanges that keep the rule follow, and layer by layer that is taken where it is
+better. No expert has a third copy before all have two, so that as many as the slots allow outlive a failure,
+whatever that costs balance.
 
-Where copies cannot be packed so (domains of unlike size), and for placements of others,
-:func:`spread_evenly`: first whole GPUs that are alike change places, which leaves all loads as they are, as
-long as fewer copies are above their cap then. A copy that still is changes places with a copy of another
-expert in a domain that may take it: of all such swaps the one after which the larger of the two GPU loads is
-smallest. Where none is left (domains of different size, or counts that cannot be spread), an expert gets one
-copy more, which raises its cap, or one fewer. Where not even that ends in a legal placement, one with counts
-that can be spread is the start instead (:mod:`placement.experts.failure_domains`): whether there is any is
-decided before.
+The repair: first whole GPUs that are alike change places, which leaves all loads as they are, as long as fewer
+copies are above their cap then. A copy that still is changes places with a copy of another expert in a domain that
+may take it: of all such swaps the one after which the larger of the two GPU loads is smallest. Where none is left
+(domains of different size, or counts that cannot be spread), an expert gets one copy more, which raises its cap, or
+one fewer. Where not even that ends in a legal placement, one with counts that can be spread is the start instead
+(:mod:`placement.experts.failure_domains`): whether there is any is decided before.
 """
 
 from __future__ import annotations
@@ -56,10 +54,7 @@ def place_spread(problem: Problem, place: Place, budget: Budget, log: list[str])
         return place(problem, budget)
     require_apart(average.experts, average.slots_per_gpu, average.failure_domain)
     if not average.each_alone and not average.can_be_apart:
-        log.append(
-            f"copies spread evenly over {problem.domains_used} failure domains in {problem.layers} layers"
-        )
-        return _evenly(problem)
+        return _all_evenly(problem, place, budget, log)
     apart = place(problem, budget)
     rows = np.flatnonzero(~second_copies_first(problem.assignment(apart).copies))
     if rows.size:
@@ -91,6 +86,18 @@ def _with_second_copies(problem: Problem) -> Experts:
     return _swapped(problem, pack(problem.average, copies))
 
 
+def _all_evenly(problem: Problem, place: Place, budget: Budget, log: list[str]) -> Experts:
+    """Place without failure domains, and spread the copies evenly."""
+    free, twice = problem.without_spread(), problem.slots >= 2 * problem.experts
+    slot_expert, fine = _spread(problem, _with_second_copies(free) if twice else place(free, budget))
+    left = np.flatnonzero(~fine)
+    if left.size:
+        part = problem.rows(left)
+        slot_expert[left] = _swapped(part, any_spread(part.highest))
+    log.append(f"copies spread evenly over {problem.domains_used} failure domains in {problem.layers} layers")
+    return slot_expert
+
+
 def _evenly_where_better(problem: Problem, apart: Experts, log: list[str]) -> None:
     """Take layers with more copies of some expert than domains, two of each at least, where better, in place."""
     free = problem.without_spread()
@@ -100,30 +107,13 @@ def _evenly_where_better(problem: Problem, apart: Experts, log: list[str]) -> No
     if not rows.size:
         return
     part = problem.rows(rows)
-    slot_expert = _evenly(part)
-    better = second_copies_first(part.assignment(slot_expert).copies)
-    better &= part.evaluate(slot_expert) < load[rows] * (1 - LEAST_GAIN)
+    slot_expert, fine = _spread(part, _with_second_copies(part.without_spread()))
+    fine &= second_copies_first(part.assignment(slot_expert).copies)
+    better = fine & (part.evaluate(slot_expert) < load[rows] * (1 - LEAST_GAIN))
     apart[rows[better]] = slot_expert[better]
     if better.any():
         words = f"{problem.domains_used} failure domains in {int(better.sum())} layers"
         log.append(f"copies spread evenly over {words}")
-
-
-def _evenly(problem: Problem) -> Experts:
-    """Place with the copies of each expert spread evenly, two of each at least where there is room."""
-    twice = problem.slots >= 2 * problem.experts
-    counts = replicate(problem.without_spread().highest, least=2 if twice else 1)
-    slot_expert = pack(problem.average, counts)
-    left = np.flatnonzero(problem.over_cap(slot_expert) > 0)
-    if left.size:  # domains of unlike size, where these counts do not fit
-        part = problem.rows(left)
-        slot_expert[left], fine = spread_evenly(
-            part.average, pack(part.without_spread().average, counts[left])
-        )
-        fine &= second_copies_first(part.assignment(slot_expert[left]).copies) | (not twice)
-        if not fine.all():
-            slot_expert[left[~fine]] = any_spread(part.rows(~fine).highest)
-    return _swapped(problem, slot_expert)
 
 
 def any_spread(problem: Problem) -> Experts:
@@ -137,6 +127,15 @@ def _swapped(problem: Problem, slot_expert: Experts) -> Experts:
     return (
         swap_down(problem, slot_expert) if problem.scenarios == 1 else descend(problem.searched, slot_expert)
     )
+
+
+def _spread(problem: Problem, slot_expert: Experts) -> tuple[Experts, Bools]:
+    """Spread copies evenly, then swap while it helps; return ``[layers, slots]`` and where that is legal."""
+    spread, fine = spread_evenly(problem.average, slot_expert)
+    rows = np.flatnonzero(fine)
+    if rows.size:
+        spread[rows] = _swapped(problem.rows(rows), spread[rows])
+    return spread, fine
 
 
 _HALF = 0.5  # a change of counts, in float32, is at least 1

@@ -1,10 +1,10 @@
-"""Copies to slots: largest first onto the least loaded GPU, copies of an expert spread over failure domains."""
+"""Copies to slots: largest first onto the least loaded GPU, never two copies of an expert in one failure domain."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from placement.arrays import Bools, Experts, Index, Ints, falling
+from placement.arrays import Bools, Experts, Floats, Index, Ints, falling
 from placement.experts.problem import Problem
 
 EMPTY = -1  # a slot that holds nothing yet
@@ -15,9 +15,7 @@ def pack(problem: Problem, copies: Ints) -> Experts:
 
     All layers at once; copies go by falling load per copy, the copies of one expert together, each to the GPU
     that would be done first. Where every GPU with a free slot is in a failure domain that holds the expert,
-    :func:`make_room` moves others. With more copies of an expert than domains each holds an even part of them, the
-    domain with least load goes first, and counts change by a copy where they do not fit; where even that fails a row
-    is above :meth:`Problem.over_cap`. Ties: the lowest id.
+    :func:`make_room` moves others. Ties: the lowest id.
 
     Raises
     ------
@@ -25,7 +23,7 @@ def pack(problem: Problem, copies: Ints) -> Experts:
         If the counts cannot be placed (:meth:`Problem.counts_fit` is false).
     """
     order = in_order(problem, copies)
-    packing = _Packing(problem, copies, order)
+    packing = _Packing(problem, problem.mean / copies, order)
     for turn in range(packing.first_round(), problem.slots):
         packing.put(turn)
     return packing.slot_expert
@@ -41,10 +39,10 @@ def in_order(problem: Problem, copies: Ints) -> Ints:
 class _Packing:
     """What has been placed so far, in all layers; tables of GPUs are flat, ``[layers * GPUs]``, layer by layer."""
 
-    def __init__(self, problem: Problem, copies: Ints, order: Ints) -> None:
+    def __init__(self, problem: Problem, share: Floats, order: Ints) -> None:
         layers, gpus = problem.layers, problem.gpus
         self.problem = problem
-        self.share = share = problem.mean / copies
+        self.share = share
         self.rows = np.arange(layers)
         self.first = self.rows * gpus
         self.order = np.ascontiguousarray(order.T)  # [slots, layers]: the expert of each turn
@@ -61,15 +59,8 @@ class _Packing:
         self.alike = problem.equal_speeds
         # The load of a GPU that can still take a copy; infinite where it is full.
         self.key = np.where(self.free > 0, 0.0, np.inf)
-        # Copies of the expert whose turn it is in each domain, and its GPUs; kept where it comes again.
-        self.there = np.zeros((layers, int(self.domain.max()) + 1), dtype=np.int64)
-        self.on = np.zeros((layers, gpus), dtype=bool)
-        self.copies = copies.copy()
-        self.most = problem.most_in_domain(copies)
-        self.evenly = bool((self.most > 1).any())  # more copies of an expert than domains
-        self.room = np.bincount(self.domain, weights=problem.slots_per_gpu)
-        self.weight = np.zeros(self.there.shape)  # load of each domain for each of its slots
-        self.of = np.arange(int(self.domain.max()) + 1)[:, None] == self.domain
+        # The domains that hold the expert whose turn it is; kept where it comes again.
+        self.held = np.zeros((layers, int(self.domain.max()) + 1), dtype=bool)
 
     def first_round(self) -> int:
         """Put the largest copies one on each GPU where all are as fast; return how many.
@@ -88,83 +79,32 @@ class _Packing:
         self.slot[at] += 1
         self.free[at] -= 1
         self.key[at] = np.where(self.free[at] == 0, np.inf, self.size[:placed].T.reshape(-1))
-        self.there[:, gpus] = first == first[:, -1:]
+        self.held[:, gpus] = first == first[:, -1:]
         return placed
 
     def put(self, turn: int) -> None:
         """Place the next copy of each layer."""
-        problem, expert, size = self.problem, self.order[turn].copy(), self.size[turn]
+        problem, expert, size = self.problem, self.order[turn], self.size[turn]
         key = self.key.reshape(self.rows.size, -1)
         if not self.alike:
             key = (key + size[:, None]) / problem.speed
         if self.crowded[turn]:
-            new = ~self.again[turn]
-            self.there[new] = 0
-            full = self.there >= (self.most[self.rows, expert][:, None] if self.evenly else 1)
-            full = full if self.alone else full[:, self.domain]
-            if self.evenly:
-                self.on[new] = False
-                full |= self.on
-            key = np.where(full, np.inf, key)
-        if self.evenly:
-            open_there = (np.isfinite(key)[:, None] & self.of).any(axis=2)
-            least = np.where(open_there, self.weight, np.inf).argmin(axis=1)
-            key = np.where(self.domain == least[:, None], key, np.inf)
+            self.held[~self.again[turn]] = False
+            key = np.where(self.held if self.alone else self.held[:, self.domain], np.inf, key)
         gpu = key.argmin(axis=1)
         if self.crowded[turn]:
             for row in self.rows[np.isinf(key[self.rows, gpu])]:
-                gpu[row], expert[row] = self._room(int(row), int(expert[row]))
+                gpu[row] = make_room(problem, self.slot_expert[row], int(expert[row]))
                 self._count(int(row))
         if self.crowded[turn + 1]:
             if not self.crowded[turn]:
-                self.there[:], self.on[:] = 0, False
-            self.there[self.rows, self.domain[gpu]] += 1
-            self.on[self.rows, gpu] = True
-        if self.evenly:
-            self.weight[self.rows, self.domain[gpu]] += size / self.room[self.domain[gpu]]
+                self.held[:] = False
+            self.held[self.rows, self.domain[gpu]] = True
         gpu += self.first
         slot, free = self.slot[gpu], self.free[gpu] - 1
         self.slot_expert.reshape(-1)[slot] = expert
         self.slot[gpu], self.free[gpu] = slot + 1, free
         self.key[gpu] = np.where(free == 0, np.inf, self.key[gpu] + size)
-
-    def _room(self, row: int, expert: int) -> tuple[int, int]:
-        """Free a slot where ``expert`` may be and return its GPU; where there is none, another one and its expert."""
-        problem, held = self.problem, self.slot_expert[row]
-        if not self.evenly:
-            return make_room(problem, held, expert), expert
-        domain, most = problem.failure_domain, self.most[row]
-        filled = np.flatnonzero(held != EMPTY)
-        on = problem.on_gpus(held[None])[0]
-        there = problem.in_domains(np.where(held == EMPTY, expert, held)[None])[0]
-        there[:, expert] = self.there[row]
-        free = np.flatnonzero(self.free.reshape(-1, problem.gpus)[row] > 0)
-        here, moved = problem.slot_gpu[filled], held[filled]
-        fine = ((there[:, expert] < most[expert])[domain] & ~on[:, expert])[here]
-        fits = ~on[free][:, moved] & (
-            (there < most)[domain[free]][:, moved] | (domain[free][:, None] == domain[here])
-        )
-        fits &= fine
-        if not fits.any():
-            more = problem.most_in_domain(self.copies[row] + 1)
-            other = (there < more)[domain[free]] & ~on[free]
-            other[:, expert] = False
-            gain = np.where(other, problem.mean[row] / (self.copies[row] + 1), -1.0)
-            to, most_loaded = divmod(int(gain.argmax()), problem.experts)
-            self.copies[row, expert] -= 1
-            self.copies[row, most_loaded] += 1
-            self.most[row] = problem.most_in_domain(self.copies[row])
-            return int(free[to]), most_loaded
-        cost = np.where(fits, np.abs(self.share[row, moved] - self.share[row, expert]), np.inf)
-        to, which = divmod(int(cost.argmin()), filled.size)
-        at, gpu = filled[which], int(free[to])
-        slot = int(problem.first_slot[gpu] + problem.slots_per_gpu[gpu] - self.free[row * problem.gpus + gpu])
-        held[slot] = held[at]
-        gpu = int(here[which])
-        mine = held[problem.first_slot[gpu] : problem.first_slot[gpu + 1]]
-        last = int(problem.first_slot[gpu] + (mine != EMPTY).sum()) - 1
-        held[at], held[last] = held[last], EMPTY
-        return gpu, expert
 
     def _count(self, row: int) -> None:
         """Count the copies on each GPU of one layer, and sum its load, again."""

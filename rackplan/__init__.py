@@ -100,7 +100,7 @@ _HOMES = {
 }
 """The public names, by the module that each lives in."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
-Shown.renderer = "rackplan.results"
+Shown.renderer = "rackplan.views.results"
 __all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - of one table
 
 

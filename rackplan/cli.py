@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rackplan import __version__
-from rackplan.output import print_error, steady_streams, told_interrupted
+from rackplan.commands.output import print_error, steady_streams, told_interrupted
 from rackplan.progress import working
 from rackplan.render.text import flag_of
 from topology.base.errors import InputError, RackplanError, printable

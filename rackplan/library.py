@@ -186,7 +186,7 @@ def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") 
         If it cannot be drawn or written.
     """
     from placement.plan import Plan
-    from rackplan.results import draw_on
+    from rackplan.views.results import draw_on
 
     draw_on(cluster if isinstance(cluster, Plan) else make_cluster(cluster), _path(path), level)
     return _path(path)
@@ -219,7 +219,7 @@ def write_report(result: object, path: str | Path) -> Path:
     InputError
         If there is no page of such a result, or it cannot be written.
     """
-    from rackplan.results import page_of
+    from rackplan.views.results import page_of
     from topology.base.files import write_whole
 
     write_whole(_path(path), page_of(result).encode())

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from rackplan.schemas import data_type
+from rackplan.views.schemas import data_type
 
 
 @cache

@@ -51,14 +51,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def names() -> tuple[str, ...]:
     """Return the names of all schemas: commands, then files."""
-    from rackplan.schemas import COMMANDS, FILES
+    from rackplan.views.schemas import COMMANDS, FILES
 
     return (*COMMANDS, *FILES)
 
 
 def schemas() -> Mapping[str, Mapping[str, Any]]:
     """Return every schema by its name."""
-    from rackplan.schemas import json_schema
+    from rackplan.views.schemas import json_schema
 
     return {name: json_schema(name) for name in names()}
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def draw(request: DrawRequest, *, json: JsonFlag = False) -> None:
     """Draw a cluster: tiers, domains, GPUs and their links."""
     from rackplan import inputs
-    from rackplan.output import show, show_text
+    from rackplan.commands.output import show, show_text
     from rackplan.views.blocks import View, labelled
     from rackplan.views.clusters import DrawResult
     from rackplan.views.settings import set_data
@@ -68,7 +68,7 @@ def traffic(request: TrafficRequest, *, output: Written = None, json: JsonFlag =
     """Route traffic between GPUs over the links. Times, bottlenecks, tiers and the hottest links."""
     from placement.budget import Budget
     from rackplan import inputs
-    from rackplan.output import print_error, written
+    from rackplan.commands.output import print_error, written
     from rackplan.progress import progress
     from rackplan.views.clusters import traffic_view
     from topology.changes.drained import drained_note
@@ -105,7 +105,7 @@ def import_(
     Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, amd-smi, or a CSV of links (a,b,count,rate).
     """
     from rackplan import __version__
-    from rackplan.output import show, show_text
+    from rackplan.commands.output import show, show_text
     from rackplan.render.text import with_flags
     from rackplan.views.clusters import import_comments, import_view
     from topology.base.files import write_whole

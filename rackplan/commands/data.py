@@ -12,7 +12,7 @@ from rackplan.requests import CatalogRequest, LoadsRequest, ValidateRequest
 def catalog(request: CatalogRequest, *, json: JsonFlag = False) -> None:
     """Show GPUs, clusters and models, each figure with its source."""
     from rackplan import inputs
-    from rackplan.output import show
+    from rackplan.commands.output import show
     from rackplan.views.catalog import LISTS, catalog_view
 
     what, settings = request.what, request.settings
@@ -25,8 +25,8 @@ def catalog(request: CatalogRequest, *, json: JsonFlag = False) -> None:
 @command(LoadsRequest)
 def loads(request: LoadsRequest, *, json: JsonFlag = False) -> None:
     """Describe recordings of expert loads and routing traces. Skew per layer, drift; which experts go together."""
+    from rackplan.commands.output import show
     from rackplan.inputs import reading_progress
-    from rackplan.output import show
     from rackplan.views.loads import describe, loads_view
     from rackplan.views.validate import file_names
 
@@ -40,7 +40,7 @@ def loads(request: LoadsRequest, *, json: JsonFlag = False) -> None:
 def validate(request: ValidateRequest, *, json: JsonFlag = False) -> None:
     """Predict measured points and print how far off. Median, mean, bias, within 20 %, coverage."""
     from cost.validation.read import read_measurements, shipped_files
-    from rackplan.output import show
+    from rackplan.commands.output import show
     from rackplan.progress import progress
     from rackplan.views.validate import file_names, validate_view, validation
 

@@ -22,7 +22,7 @@ def export(request: ExportRequest, *, json: JsonFlag = False) -> None:
     from placement.engines.manifests.write import deploy
     from placement.engines.registry import require_engine
     from rackplan import inputs
-    from rackplan.output import print_error, show, show_text
+    from rackplan.commands.output import print_error, show, show_text
     from rackplan.render.text import with_flags
     from rackplan.views.engines import export_view
     from topology.base.files import write_new
@@ -53,7 +53,7 @@ def import_plan(request: ImportPlanRequest, *, output: OutputFolder = None, json
     from placement.engines.registry import ENGINES, read_mapping
     from placement.options import PlanOptions
     from rackplan import answers, inputs
-    from rackplan.output import RESULTS, default_output, require_output, show, write_plan
+    from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.views.engines import import_view
 
     asked = PlanOptions(None, None, 0.0, request.seed, request.ep, request.tp, request.stages)
@@ -76,7 +76,7 @@ def check(request: CheckRequest, *, json: JsonFlag = False) -> None:
     from placement.engines.mapping import model_facts
     from placement.engines.registry import check_file, require_engine
     from rackplan import inputs
-    from rackplan.output import print_error, show
+    from rackplan.commands.output import print_error, show
     from rackplan.views.engines import check_view
 
     engine, model = require_engine(request.engine, "for"), inputs.model_of(request.model)

@@ -34,7 +34,14 @@ def fleet(
     from placement.fleet.plans import plan_pools
     from placement.options import PlanOptions
     from rackplan import answers, inputs
-    from rackplan.output import FLEET_RESULTS, default_output, print_error, require_output, show, write_fleet
+    from rackplan.commands.output import (
+        FLEET_RESULTS,
+        default_output,
+        print_error,
+        require_output,
+        show,
+        write_fleet,
+    )
     from rackplan.progress import progress
     from rackplan.views.fleet import fleet_view
 

@@ -27,7 +27,7 @@ def replay(
 ) -> None:
     """Replay recorded loads through online balancers. Balance on what comes next, moves, seconds lost, tokens."""
     from rackplan import answers, inputs
-    from rackplan.output import command_line, written
+    from rackplan.commands.output import command_line, written
     from rackplan.progress import progress
     from rackplan.render.html import page
     from rackplan.views.replay import replay_blocks, replay_csv, replay_view

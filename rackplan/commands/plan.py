@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def plan(request: PlanRequest, *, output: OutputFolder = None, json: JsonFlag = False) -> None:
     """Plan what goes where, and what a step costs. Writes plan.json, report.html and topology.svg."""
     from rackplan import answers, inputs
-    from rackplan.output import RESULTS, default_output, require_output, show, write_plan
+    from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.plan import plan_view
 
@@ -51,7 +51,7 @@ def plan(request: PlanRequest, *, output: OutputFolder = None, json: JsonFlag = 
 def replan(request: ReplanRequest, *, output: OutputFolder = None, json: JsonFlag = False) -> None:
     """Re-plan for other loads or lost parts, few moves. Writes plan.json, moves.json, report.html, topology.svg."""
     from rackplan import answers, inputs
-    from rackplan.output import RESULTS, default_output, require_output, show, write_plan
+    from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.progress import progress
     from rackplan.views.replan import replan_view
 
@@ -79,7 +79,7 @@ def score(request: ScoreRequest, *, output: Written = None, json: JsonFlag = Fal
     From its assignment alone: the solver's own figures are not used.
     """
     from rackplan import answers, inputs
-    from rackplan.output import written
+    from rackplan.commands.output import written
     from rackplan.views.explain import explain_plan
     from rackplan.views.plan import score_view
 
@@ -94,7 +94,7 @@ def score(request: ScoreRequest, *, output: Written = None, json: JsonFlag = Fal
 def what_if(request: WhatIfRequest, *, output: Written = None, json: JsonFlag = False) -> None:
     """Say what each lever of a plan would bring. Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
     from rackplan import answers, inputs
-    from rackplan.output import written
+    from rackplan.commands.output import written
     from rackplan.progress import progress
     from rackplan.views.levers import levers_view
 
@@ -109,7 +109,7 @@ def what_if(request: WhatIfRequest, *, output: Written = None, json: JsonFlag = 
 def diff(request: DiffRequest, *, output: Written = None, json: JsonFlag = False) -> None:
     """Show two plans side by side. Inputs, layout, predictions, memory, copies moved, costs."""
     from rackplan import inputs
-    from rackplan.output import written
+    from rackplan.commands.output import written
     from rackplan.views.diff import diff_view
 
     finish = written(output, "diff", json=json)
@@ -120,7 +120,7 @@ def diff(request: DiffRequest, *, output: Written = None, json: JsonFlag = False
 
 
 def _say_interrupted(plan: Plan, what: str) -> None:
-    from rackplan.output import print_error
+    from rackplan.commands.output import print_error
 
     if plan.interrupted:
         print_error(f"interrupted; the best {what} so far was written.")

@@ -9,7 +9,7 @@ from rackplan.requests import SchemaRequest
 @command(SchemaRequest)
 def schema(request: SchemaRequest, *, json: JsonFlag = False) -> None:
     """Print the JSON Schema of what a command prints with --json, or of a file. Without a name the list of them."""
-    from rackplan.output import print_schema, show
+    from rackplan.commands.output import print_schema, show
     from rackplan.views.schema import schemas_view
 
     if request.name is None:

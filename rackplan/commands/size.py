@@ -12,7 +12,7 @@ from rackplan.requests import SizeRequest
 def size(request: SizeRequest, *, output: Written = None, json: JsonFlag = False) -> None:
     """Size a fleet for so many tokens a second. GPUs, racks, MW, dollars, and the next smaller level."""
     from rackplan import answers, inputs
-    from rackplan.output import written
+    from rackplan.commands.output import written
     from rackplan.progress import progress
     from rackplan.views.size import size_view
 

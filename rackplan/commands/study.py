@@ -15,10 +15,10 @@ LOG_S = 30.0
 @command(StudyRequest)
 def study(request: StudyRequest, *, json: JsonFlag = False) -> None:
     """Price a grid or a sample of points, on all cores or a cluster. It can be stopped and goes on where it was."""
-    from rackplan.output import command_line, show
+    from rackplan.commands.output import command_line, show
     from rackplan.progress import progress
-    from rackplan.results import page_of
     from rackplan.studies.begin import begin, opened
+    from rackplan.views.results import page_of
     from rackplan.views.study import study_view
     from topology.base.files import write_whole
 

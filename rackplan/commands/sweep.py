@@ -26,9 +26,9 @@ def sweep(
 ) -> None:
     """Price every parallel layout at every batch. The frontier, the best at each speed, matched pools."""
     from rackplan import answers, inputs
-    from rackplan.output import command_line, written
+    from rackplan.commands.output import command_line, written
     from rackplan.render.html import page
-    from rackplan.results import svg
+    from rackplan.views.results import svg
     from rackplan.views.sweep import TARGETS, sweep_blocks, sweep_csv, sweep_view
 
     finish = written(output, "sweep", "sweep.csv", json=json, html="report.html")
@@ -58,11 +58,11 @@ def compare(
 ) -> None:
     """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and what binds."""
     from rackplan import answers, inputs
-    from rackplan.output import command_line, written
+    from rackplan.commands.output import command_line, written
     from rackplan.progress import progress
     from rackplan.render.html import page
-    from rackplan.results import svg
     from rackplan.views.compare import compare_blocks, compare_view
+    from rackplan.views.results import svg
 
     finish = written(output, "compare", json=json, html="report.html")
     with progress() as reporter:

@@ -16,7 +16,6 @@ from placement.progress import Progress
 from rackplan import answers, library
 from rackplan.render.html import page
 from rackplan.requests import NO_LIMIT, CompareRequest, make
-from rackplan.results import svg
 from rackplan.serve.commands import explore_command, plan_command
 from rackplan.serve.point import Row, figure_list, picture_data, speed_rows, step_rows
 from rackplan.serve.pool import Line
@@ -30,6 +29,7 @@ from rackplan.views.pictures.memory import memory_picture
 from rackplan.views.pictures.step import step_picture
 from rackplan.views.plan import plan_blocks
 from rackplan.views.replan import replan_section
+from rackplan.views.results import svg
 from rackplan.views.sweep import sweep_blocks
 from rackplan.views.words import baseline_name, limit_words, sentence
 from topology.base.errors import InfeasibleError

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rackplan.output import default_output
+from rackplan.commands.output import default_output
 from rackplan.studies.columns import FAILED, TIMEOUT, Row, complete
 from rackplan.studies.engines import Engine, open_engine, require_engine
 from rackplan.studies.result import Progress, StudyResult

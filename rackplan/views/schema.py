@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic.dataclasses import dataclass
 
-from rackplan.schemas import COMMANDS, NAMES, about
 from rackplan.views.blocks import SCHEMA_VERSION, Lines, Table, View, sections
+from rackplan.views.schemas import COMMANDS, NAMES, about
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from helpers import Result
-from rackplan.output import default_output
+from rackplan.commands.output import default_output
 
 MODEL, CLUSTER = "mixtral-8x7b", "hgx-h100"
 PLAN = ("plan", "--model", MODEL, "--cluster", CLUSTER, "--time-limit", 0)

@@ -12,7 +12,7 @@ import pytest
 
 from rackplan.cli import COMMANDS as TYPED
 from rackplan.cli import function_of
-from rackplan.schemas import COMMANDS, FILES, NAMES, json_schema, unit_of
+from rackplan.views.schemas import COMMANDS, FILES, NAMES, json_schema, unit_of
 from schema_check import require_schema
 
 Run = Callable[..., Any]

@@ -69,7 +69,7 @@ def print_schema(name: str) -> None:
     InputError
         If nothing of that name has one.
     """
-    from rackplan.schemas import json_schema
+    from rackplan.views.schemas import json_schema
 
     text = json.dumps(json_schema(name), indent=2)
     hide()
@@ -278,9 +278,9 @@ def write_plan(
     """
     from placement.plans.writing import plan_to_dict, plan_to_json
     from rackplan.render.html import page
-    from rackplan.results import svg
     from rackplan.views.plan import plan_blocks
     from rackplan.views.replan import moves_data, replan_section
+    from rackplan.views.results import svg
 
     command, drawing = command_line(), svg(plan) or ""
 
@@ -311,8 +311,8 @@ def write_plan(
 def fleet_text(fleet: Fleet, plans: Sequence[PoolPlan], sha256: Mapping[str, str]) -> str:
     """Return the page of a fleet, with its pools on the drawing of the cluster."""
     from rackplan.render.html import page
-    from rackplan.results import drawing
     from rackplan.views.fleet import fleet_blocks, fleet_overlay
+    from rackplan.views.results import drawing
 
     svg = drawing(fleet.cluster, fleet_overlay(fleet))
     return page(fleet_blocks(fleet, plans, command=command_line(), sha256=sha256, drawing=svg))

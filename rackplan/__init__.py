@@ -51,12 +51,11 @@ if TYPE_CHECKING:
     from rackplan.library import replay as replay
     from rackplan.library import score as score
     from rackplan.library import size as size
+    from rackplan.library import study as study
     from rackplan.library import sweep as sweep
     from rackplan.library import validate as validate
     from rackplan.library import what_if as what_if
     from rackplan.library import write_report as write_report
-    from rackplan.replaying import ReplayOptions as ReplayOptions
-    from rackplan.studies.begin import study as study
     from rackplan.views.compare import Comparison as Comparison
     from topology import Cluster as Cluster
     from topology import InfeasibleError as InfeasibleError
@@ -92,11 +91,9 @@ _HOMES = {
     "placement.verify": "verify_plan",
     "rackplan.library": (
         "compare draw export fleet make_cluster make_deployment make_loads plan pools replan replay score size "
-        "sweep validate what_if write_report"
+        "study sweep validate what_if write_report"
     ),
-    "rackplan.replaying": "ReplayOptions",
     "rackplan.views.compare": "Comparison",
-    "rackplan.studies.begin": "study",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
     "topology.draw": "draw_cluster",
     "topology.changes.overrides": "overrides",

@@ -5,31 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import wraps
-from inspect import signature
+from importlib import import_module
 from itertools import pairwise
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rackplan import __version__
-from rackplan.commands import (
-    clusters,
-    data,
-    engines,
-    fleet,
-    online,
-    plan,
-    schema,
-    serve,
-    size,
-    study,
-    sweep,
-)
-from rackplan.help import COMMON, HELP_ALL, Command, Commands
-from rackplan.options import flat
 from rackplan.output import print_error, steady_streams, told_interrupted
 from rackplan.progress import working
 from rackplan.render.text import flag_of
@@ -37,24 +22,40 @@ from topology.base.errors import InputError, RackplanError, printable
 from topology.base.files import PLACED
 from topology.base.interrupts import CAME, EndedError, ending_by_signal, signal_behind
 
+if TYPE_CHECKING:
+    from rackplan.requests import Request
+
 BAD_INPUT = 2
 SIGNALLED = 128
 """What shells add to the number of a signal in an exit code."""
 # typer carries its own click; the base of its public exception is the one for every mistake on a command line
 _UsageError: type[BaseException] = typer.BadParameter.__base__ or typer.BadParameter
 
-app = typer.Typer(
-    name="rackplan",
-    cls=Commands,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
-_BEGUN: list[str] = []
-"""The command that runs; empty while options are read."""
+COMMANDS = {
+    "plan": "plan",
+    "replan": "plan",
+    "score": "plan",
+    "what-if": "plan",
+    "diff": "plan",
+    "draw": "clusters",
+    "traffic": "clusters",
+    "sweep": "sweep",
+    "size": "size",
+    "compare": "sweep",
+    "fleet": "fleet",
+    "replay": "online",
+    "study": "study",
+    "export": "engines",
+    "import-plan": "engines",
+    "check": "engines",
+    "import": "clusters",
+    "loads": "data",
+    "catalog": "data",
+    "validate": "data",
+    "schema": "schema",
+    "serve": "serve",
+}
+"""The module of :mod:`rackplan.commands` that each command is in; only that of the one that runs is imported."""
 
 
 class _InterruptedError(RackplanError):
@@ -70,15 +71,16 @@ def _unless_interrupted(came: object) -> None:
         raise KeyboardInterrupt
 
 
-def _saying_interrupted(run: Callable[..., None]) -> Callable[..., None]:
-    """Typer ends an interrupted command without a word; this one says so."""
+def _guarded(run: Callable[..., None], begun: list[str]) -> Callable[..., None]:
+    """Return a command that says so where it is interrupted (typer ends it without a word), and that it works."""
 
     @wraps(run)
-    def wrapped(*args: object, **kwargs: object) -> None:
+    def wrapped(**given: object) -> None:
         since = len(PLACED)
-        _BEGUN.append(run.__name__)
+        begun.append(run.__name__)
         try:
-            run(*args, **kwargs)
+            with working(run.__name__.rstrip("_").replace("_", "-")):
+                run(**given)
             sys.stdout.flush()
             _unless_interrupted(CAME)
         except BrokenPipeError:
@@ -96,61 +98,49 @@ def _saying_interrupted(run: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def _applying(run: Callable[..., None]) -> Callable[..., None]:
-    """Let words of options be read in any case and checked against each other first (:mod:`rackplan.applies`)."""
-
-    @wraps(run)
-    def wrapped(**given: object) -> None:
-        from rackplan.applies import check_options, in_lower_case
-        from rackplan.output import note_all
-
-        given = in_lower_case(given)
-        note_all(check_options(list(signature(run).parameters.values()), given))
-        with working(run.__name__.rstrip("_").replace("_", "-")):
-            run(**given)
-
-    return wrapped
+def function_of(name: str) -> Callable[..., None]:
+    """Return the function of a command."""
+    module = import_module(f"rackplan.commands.{COMMANDS[name]}")
+    found = name.replace("-", "_")
+    run: Callable[..., None] = getattr(module, found if hasattr(module, found) else f"{found}_")
+    return run
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
-    "plan": plan.plan,
-    "replan": plan.replan,
-    "score": plan.score,
-    "what-if": plan.what_if,
-    "diff": plan.diff,
-    "draw": clusters.draw,
-    "traffic": clusters.traffic,
-    "sweep": sweep.sweep,
-    "size": size.size,
-    "compare": sweep.compare,
-    "fleet": fleet.fleet,
-    "replay": online.replay,
-    "study": study.study,
-    "export": engines.export,
-    "import-plan": engines.import_plan,
-    "check": engines.check,
-    "import": clusters.import_,
-    "loads": data.loads,
-    "catalog": data.catalog,
-    "validate": data.validate,
-    "schema": schema.schema,
-    "serve": serve.serve,
-}
-for name, command in COMMANDS.items():
-    app.command(name=name, cls=Command)(
-        _saying_interrupted(_applying(flat(command, *([HELP_ALL] if name in COMMON else []))))
+def request_of(name: str) -> type[Request]:
+    """Return what a command is asked."""
+    found: type[Request] = function_of(name).request  # type: ignore[attr-defined]
+    return found
+
+
+def make_app(names: Iterable[str] = COMMANDS, begun: list[str] | None = None) -> typer.Typer:
+    """Return the command line with some commands; those that begin to run add their names to ``begun``."""
+    from rackplan.commands.help import HELP_ALL, Command, Commands
+    from rackplan.commands.options import typed
+
+    app = typer.Typer(
+        name="rackplan",
+        cls=Commands,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        callback=_root,
     )
+    begun = [] if begun is None else begun
+    for name in names:
+        more = [HELP_ALL] if request_of(name).FIRST else []
+        app.command(name=name, cls=Command)(_guarded(typed(function_of(name), *more), begun))
+    return app
 
 
 def _version(show: bool) -> None:
     if show:
-        from rackplan.installed import version_text
+        from rackplan.commands.installed import version_text
 
         typer.echo(version_text(__version__))
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool,
@@ -199,9 +189,11 @@ def main() -> None:
     try:
         with ending_by_signal():
             _refuse_empty(sys.argv)
-            code = app(prog_name="rackplan", standalone_mode=False) or 0
+            named = [word for word in sys.argv[1:2] if word in COMMANDS]
+            begun: list[str] = []
+            code = make_app(named or COMMANDS, begun)(prog_name="rackplan", standalone_mode=False) or 0
             # while options are read typer ends without a word
-            _unless_interrupted(code == SIGNALLED + signal.SIGINT and not _BEGUN)
+            _unless_interrupted(code == SIGNALLED + signal.SIGINT and not begun)
             raise SystemExit(code)
     except _UsageError as error:
         # with no arguments at all the message is the help

@@ -35,20 +35,6 @@ RESULTS = ("plan.json", "report.html", "topology.svg", "moves.json")
 FLEET_RESULTS = ("fleet.json", "report.html")
 """Files of a fleet, beside those of its plans."""
 
-_NOTES: list[str] = []
-"""What was noted of the options of the command that runs."""
-
-
-def note_all(notes: Sequence[str]) -> None:
-    """Keep notes on the options of a command until it shows a result; those of a command before are forgotten."""
-    _NOTES[:] = notes
-
-
-def note(text: str) -> None:
-    """Keep one note more; an empty one is none."""
-    if text:
-        _NOTES.append(text)
-
 
 def steady_streams() -> None:
     """Let no stream fail over what is said: not one that the caller closed, not one that lacks a letter."""
@@ -60,16 +46,16 @@ def steady_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def show(view: View, *, json: bool) -> None:
+def show(view: View, *, json: bool, notes: Sequence[str] = ()) -> None:
     """Print a view on standard output: its data as one object, or its blocks as text.
 
-    What was noted of the options goes to standard error, and into the object.
+    ``notes`` on what was asked go to standard error, and into the object.
     """
     hide()
-    for text in _NOTES:
+    for text in notes:
         print_error(with_flags(f"note: {text}."))
     if json:
-        noted = {"notes": [*view.data.get("notes", []), *_NOTES]} if _NOTES else {}
+        noted = {"notes": [*view.data.get("notes", []), *notes]} if notes else {}
         sys.stdout.writelines(_json_parts({**view.data, **noted}))
         return
     sys.stdout.write("\n".join(text_lines(view.blocks)).rstrip("\n") + "\n")
@@ -257,22 +243,24 @@ def written(path: Path | None, name: str, *more: str, json: bool, html: str = ""
         made = Heading("How it was made", 2), Text(command_line(), style="command")
         return page([*title, *view.blocks, *made])
 
-    def finish(view: View, forms: Forms | None = None) -> None:
+    def finish(view: View, forms: Forms | None = None, notes: Sequence[str] = ()) -> None:
         blocks = view.blocks
         if write is not None:
             usual = {data: lambda: json_text(view.data), html: lambda: of_view(view)}
             blocks = [*blocks, *labelled("Written", ", ".join(write({**usual, **(forms or {})})))]
-        show(View(blocks, view.data), json=json)
+        show(View(blocks, view.data), json=json, notes=notes)
 
     return finish
 
 
-def show_text(text: str, view: View, *, json: bool) -> None:
+def show_text(text: str, view: View, *, json: bool, notes: Sequence[str] = ()) -> None:
     """Print what would be a file on standard output; with ``json`` the data of ``view``, and the text among them."""
     if json:
-        show(View([], {**view.data, "text": text}), json=True)
+        show(View([], {**view.data, "text": text}), json=True, notes=notes)
         return
     hide()
+    for one in notes:
+        print_error(with_flags(f"note: {one}."))
     sys.stdout.write(text)
 
 

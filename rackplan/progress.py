@@ -14,7 +14,7 @@ from topology.base.errors import printable
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from placement.migrate.migration import State
+    from placement.progress import Progress as PlanProgress
 
 SILENT_S = 1.0
 """Seconds after which a command that says nothing says that it works."""
@@ -26,11 +26,9 @@ class Reporter:
     def stage(self, name: str) -> None:
         """Report the stage of the work."""
 
-    def layers(self, done: int, total: int, objective: float, bound: float, elapsed_s: float) -> None:
-        """Report the experts' placement: layers done, incumbent, bound and seconds."""
-
-    def replan(self, state: State, elapsed_s: float) -> None:
-        """Report a re-plan: the pass, what runs in it, and what would be answered now."""
+    def hear(self, progress: PlanProgress) -> None:
+        """Report how far a plan or a re-plan is."""
+        self.stage(progress.stage)
 
     def arrived(self, part: float) -> None:
         """Report flows that share fairly: which part of the bytes has arrived."""
@@ -154,18 +152,14 @@ class _Live(Reporter):
     def stage(self, name: str) -> None:
         self._line.say(f"{printable(name)} ...")
 
-    def layers(self, done: int, total: int, objective: float, bound: float, elapsed_s: float) -> None:
-        gap = 1 - bound / objective if objective > 0 else 0.0
+    def hear(self, progress: PlanProgress) -> None:
+        if not progress.total:
+            self.stage(progress.stage)
+            return
         self._line.say(
-            f"placing experts: {done} of {total} layers at their bound, {elapsed_s:.0f} s, "
-            f"max/mean {objective:.4f}, bound {bound:.4f}, gap {gap:.2%} (Ctrl-C keeps the best)"
-        )
-
-    def replan(self, state: State, elapsed_s: float) -> None:
-        self._line.say(
-            f"re-planning: pass {state.search_pass}, {state.phase}; {state.layers_near} of {state.layers} layers "
-            f"near a fresh plan, {elapsed_s:.0f} s, balancedness {state.balancedness:.4f} with "
-            f"{state.moves:,} moves, target {state.target:.4f} (Ctrl-C keeps the best)"
+            f"{printable(progress.stage)}: {progress.done} of {progress.total} layers at their bound, "
+            f"{progress.elapsed_s:.0f} s, max/mean {progress.objective:.4f}, bound {progress.bound:.4f}, "
+            f"gap {progress.gap:.2%} (Ctrl-C keeps the best)"
         )
 
     def arrived(self, part: float) -> None:

@@ -1,23 +1,23 @@
-"""Recorded loads replayed through balancers: what a command and :func:`rackplan.replay` do alike."""
+"""Recorded loads replayed through balancers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from rackplan import inputs
+from rackplan.requests import DeploymentRequest, ReplayRequest, make
 from topology.base.errors import InputError, input_name
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from cost.experts.loads import ExpertLoads
     from cost.inputs.deployment import Deployment
     from cost.model import Model
-    from placement.budget import Cancel
     from placement.plan import Plan
+    from placement.progress import ProgressReporter
     from rackplan.views.replay import Replayed
 
 STEPS = 3000
@@ -26,141 +26,116 @@ _ALL = 1 << 30
 """Windows that a recording may have: none is merged."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplayOptions:
-    """What is asked of a replay.
+def replayed(request: ReplayRequest) -> Replayed:
+    """Return the windows replayed; Ctrl-C and ``cancel`` keep the windows before.
 
-    Attributes
-    ----------
-    policies:
-        ``static``, ``vllm``, ``sglang``, or ``rackplan`` and ``rackplan-linear`` with a
-        budget after a colon (``rackplan:5%``, ``rackplan:0``, ``rackplan:none``); none: all that apply.
-    seed:
-        Of the plan that is made where none is given.
+    Raises
+    ------
+    InputError
+        If a policy cannot be used, or there are fewer than two windows.
+    InfeasibleError
+        If no plan fits.
+    CancelledError
+        If ``cancel`` says so before a window was scored.
     """
+    from placement.budget import Budget
+    from placement.online.policies import DEFAULT, entries, require_names, that_apply
+    from placement.online.setting import plan_setting
+    from placement.online.simulate import replay
+    from placement.progress import ProgressReporter
+    from rackplan.views.replay import Replayed
 
-    policies: tuple[str, ...] = ()
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        from placement.online.policies import DEFAULT, require_names
-
-        require_names(self.policies or DEFAULT)
-
-    def windows_of(self, model: Model, texts: Sequence[str | NDArray[Any]]) -> ExpertLoads:
-        """Read the windows in order.
-
-        Raises
-        ------
-        InputError
-            If they do not fit the model, or there are fewer than two.
-        """
-        from cost.experts.loads import is_generator
-        from cost.experts.traces.open import open_counts
-        from cost.experts.traces.windows import MOST_WINDOWS
-        from rackplan.options import model_loads
-
-        files = [text for text in texts if isinstance(text, str) and not is_generator(text)]
-        stepwise = [text for text in files if open_counts(text).of_steps]
-        found = model_loads(model, texts, self.seed, windows=MOST_WINDOWS if stepwise else _ALL)
-        if found is not None and stepwise:
-            names = ", ".join(Path(text).name for text in stepwise)
-            note = f"{names}: single steps were recorded; each window stands for {STEPS:,} steps here"
-            found = replace(found, notes=(*found.notes, note))
-        if found is None or len(found.tokens) < 2:
-            named = [text if isinstance(text, str) else "an array" for text in texts]
-            raise InputError(
-                "one window with tokens; a replay plans on one and scores on the "
-                "next: give a recording of two or more, or several files in order.",
-                field="loads",
-                value=", ".join(named),
-            )
-        return found
+    require_names(request.policies or DEFAULT)
+    given = None if request.plan is None else inputs.plan_of(request.plan, request.settings)
+    deployment = _deployment(request, given)
+    loads = _windows(request, deployment.model)
+    known = None
+    if request.scenarios is not None:
+        known = inputs.loads_of(deployment.model, request.scenarios, seed=request.seed)
+    elif given is not None and given.loads is not None and not given.loads.synthetic:
+        known = given.loads
+    told, count = ProgressReporter(request.on_progress), len(loads.tokens)
+    taking_part = entries(
+        request.policies or DEFAULT, steps_per_window=STEPS, windows=count, planned=given is not None
+    )
+    path = str(request.plan) if isinstance(request.plan, str | Path) else ""
+    if given is not None:
+        plan, words = given, f"the plan of {path}" if path else "the plan that was given"
+    else:
+        plan, words = _planned(request, deployment, loads, known, told)
+    setting = plan_setting(plan, STEPS, known)
+    notes = list(_passed_over(plan))
+    if not request.policies:
+        taking_part, left_out = that_apply(taking_part, setting.groups)
+        notes += left_out
+    turns = cycle(range(1, len(taking_part) + 1))
+    result = replay(
+        loads.tokens,
+        taking_part,
+        setting,
+        budget=Budget(cancel=request.cancel),
+        on_progress=lambda at, of, name: told.stage(
+            f"replaying window {at} of {of}: {name}, policy {next(turns)} of {len(taking_part)} "
+            "(Ctrl-C keeps the windows before)"
+        ),
+    )
+    return Replayed(result, plan, loads, known, words, path, tuple(notes))
 
 
-@dataclass(frozen=True, eq=False)
-class Replay:
-    """A replay that is ready to run.
+def _windows(request: ReplayRequest, model: Model) -> ExpertLoads:
+    """Return the windows in order.
 
-    Attributes
-    ----------
-    given, path:
-        The plan that runs first, and where it was read; None and empty: one is made of ``deployment``.
-    loads, scenarios:
-        The windows, and stored loads that are known beforehand.
+    Raises
+    ------
+    InputError
+        If they do not fit the model, or there are fewer than two.
     """
+    from cost.experts.loads import is_generator
+    from cost.experts.traces.open import open_counts
+    from cost.experts.traces.windows import MOST_WINDOWS
 
-    given: Plan | None
-    path: str
-    deployment: Deployment
-    loads: ExpertLoads
-    scenarios: ExpertLoads | None
-    asked: ReplayOptions
-
-    def run(self, say: Callable[[str], None], cancel: Cancel | None = None) -> Replayed:
-        """Replay the windows; ``say`` is told what is done, Ctrl-C and ``cancel`` keep the windows before.
-
-        Raises
-        ------
-        InputError
-            If a policy cannot be used.
-        InfeasibleError
-            If no plan fits.
-        CancelledError
-            If ``cancel`` says so before a window was scored.
-        """
-        from placement.budget import Budget
-        from placement.online.policies import DEFAULT, entries, that_apply
-        from placement.online.setting import plan_setting
-        from placement.online.simulate import replay
-        from rackplan.views.replay import Replayed
-
-        budget, asked = Budget(cancel=cancel), self.asked
-        count = len(self.loads.tokens)
-        taking_part = entries(
-            asked.policies or DEFAULT,
-            steps_per_window=STEPS,
-            windows=count,
-            planned=self.given is not None,
+    texts = inputs.several(request.loads)
+    files = [text for text in texts if isinstance(text, str) and not is_generator(text)]
+    stepwise = [text for text in files if open_counts(text).of_steps]
+    most = MOST_WINDOWS if stepwise else _ALL
+    found = inputs.loads_of(model, texts, seed=request.seed, windows=most)
+    if found is not None and stepwise:
+        names = ", ".join(Path(text).name for text in stepwise)
+        note = f"{names}: single steps were recorded; each window stands for {STEPS:,} steps here"
+        found = replace(found, notes=(*found.notes, note))
+    if found is None or len(found.tokens) < 2:
+        named = [text if isinstance(text, str) else "an array" for text in texts]
+        raise InputError(
+            "one window with tokens; a replay plans on one and scores on the "
+            "next: give a recording of two or more, or several files in order.",
+            field="loads",
+            value=", ".join(named),
         )
-        plan, words = self._plan(say, cancel)
-        setting = plan_setting(plan, STEPS, self.scenarios)
-        notes = list(_passed_over(plan))
-        if not asked.policies:
-            taking_part, left_out = that_apply(taking_part, setting.groups)
-            notes += left_out
-        turns = cycle(range(1, len(taking_part) + 1))
-        result = replay(
-            self.loads.tokens,
-            taking_part,
-            setting,
-            budget=budget,
-            on_progress=lambda at, of, name: say(
-                f"replaying window {at} of {of}: {name}, policy {next(turns)} of "
-                f"{len(taking_part)} (Ctrl-C keeps the windows before)"
-            ),
-        )
-        return Replayed(result, plan, self.loads, self.scenarios, words, self.path, tuple(notes))
+    return found
 
-    def _plan(self, say: Callable[[str], None], cancel: Cancel | None) -> tuple[Plan, str]:
-        """Return the plan that runs first, and what it was made for."""
-        from placement.budget import Budget
-        from placement.options import PlanOptions
-        from placement.planner import make_plan
 
-        if self.given is not None:
-            return self.given, f"the plan of {self.path}" if self.path else "the plan that was given"
-        known, words = self.scenarios, "planned here for the stored loads"
-        if known is None:
-            first = self.loads
-            known = replace(first, tokens=first.tokens[:1], names=first.names[:1], notes=())
-            words = "planned here for the first window; give a PLAN for a robust one"
-        wanted = PlanOptions(time_limit_s=0.0, seed=self.asked.seed)
-        plan = make_plan(self.deployment, known, wanted, on_stage=say, cancel=cancel)
-        if plan.interrupted:
-            Budget(cancel=cancel).unless_cancelled()
-            raise KeyboardInterrupt
-        return plan, words
+def _planned(
+    request: ReplayRequest,
+    deployment: Deployment,
+    loads: ExpertLoads,
+    known: ExpertLoads | None,
+    told: ProgressReporter,
+) -> tuple[Plan, str]:
+    """Return a plan that is made to run first, and what it was made for."""
+    from placement.budget import Budget
+    from placement.options import PlanOptions
+    from placement.planner import make_plan
+
+    words = "planned here for the stored loads"
+    if known is None:
+        known = replace(loads, tokens=loads.tokens[:1], names=loads.names[:1], notes=())
+        words = "planned here for the first window; give a PLAN for a robust one"
+    wanted = PlanOptions(time_limit_s=0.0, seed=request.seed)
+    plan = make_plan(deployment, known, wanted, on_stage=told.stage, cancel=request.cancel)
+    if plan.interrupted:
+        Budget(cancel=request.cancel).unless_cancelled()
+        raise KeyboardInterrupt
+    return plan, words
 
 
 def _passed_over(plan: Plan) -> Iterator[str]:
@@ -171,43 +146,33 @@ def _passed_over(plan: Plan) -> Iterator[str]:
         yield f"re-plans are made for an even split, and scored under the plan's ({plan.split})"
 
 
-def deployment_of(
-    plan: Plan | None, model: Any, cluster: Any, make: Callable[[Any, Any], Deployment]
-) -> Deployment:
-    """Return what a plan is for, else what ``make`` makes of ``model`` and ``cluster``.
+def _deployment(request: ReplayRequest, plan: Plan | None) -> Deployment:
+    """Return what a plan is for, else that of the model and the cluster.
 
     Raises
     ------
     InputError
         If there is neither, or a name beside a plan is not the plan's.
     """
-    from cost.model import Model
-    from cost.resolve import resolve_model
-    from topology.cluster import Cluster
-    from topology.files.resolve import resolve_cluster
-
     if plan is None:
-        if model is None or cluster is None:
-            lacks = input_name("model") if model is None else input_name("cluster")
+        if request.model is None or request.cluster is None:
+            lacks = input_name("model") if request.model is None else input_name("cluster")
             raise InputError(
                 f"{lacks} is missing: give a PLAN, or {input_name('model')} and {input_name('cluster')} "
                 f"to make one for."
             )
-        return make(model, cluster)
+        where = inputs.clusters_of([request.cluster], request.settings)[0]
+        of = make(DeploymentRequest, request.model, where, weights=request.weights)
+        return inputs.deployment_of(of, request.model, where)
     planned = plan.deployment
-    for given, kind, name, word, resolve in (
-        (model, Model, planned.model.name, "of", resolve_model),
-        (cluster, Cluster, planned.cluster.name, "for", resolve_cluster),
-    ):
-        what = kind.__name__.lower()
-        found: Any = given if given is None or isinstance(given, kind) else resolve(str(given))
-        if found is not None and found.name != name:
-            raise InputError(f"the plan is {word} {name}; leave it out.", field=what, value=found.name)
+    if request.model is not None:
+        name = inputs.model_of(request.model).name
+        if name != planned.model.name:
+            raise InputError(f"the plan is of {planned.model.name}; leave it out.", field="model", value=name)
+    if request.cluster is not None:
+        name = inputs.cluster_of(request.cluster).name
+        if name != planned.cluster.name:
+            raise InputError(
+                f"the plan is for {planned.cluster.name}; leave it out.", field="cluster", value=name
+            )
     return planned
-
-
-def stored(plan: Plan | None, scenarios: ExpertLoads | None) -> ExpertLoads | None:
-    """Return the loads that are known beforehand: those given, else those that a plan was made for."""
-    if scenarios is None and plan is not None and plan.loads is not None and not plan.loads.synthetic:
-        return plan.loads
-    return scenarios

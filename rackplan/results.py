@@ -229,19 +229,20 @@ def _slots(plan: Any) -> dict[str, Any]:
 def page_of(result: object, command: str = "") -> str:
     """Return the self-contained page of a result; of one that has none of its own, the page of its view.
 
-    ``command`` makes it again; empty: the call that made it.
+    ``command`` made it; empty: it was made from Python.
 
     Raises
     ------
     InputError
         If nothing is said of such a result.
     """
-    from rackplan.calls import call_of
     from rackplan.render.html import page
+
+    command = command or f"rackplan.write_report(<{type(result).__name__}>, 'report.html')"
 
     for kind, make in _pages().items():
         if isinstance(result, kind):
-            return page(make(result, command or call_of(result)))
+            return page(make(result, command))
     view = view_of(result)
     if view is None:
         raise InputError(f"{type(result).__name__}: there is no report of it.")

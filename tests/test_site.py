@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from helpers import script
-from rackplan.cli import COMMANDS
-from rackplan.help import EXAMPLES
+from rackplan.cli import COMMANDS, request_of
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -40,7 +39,7 @@ def test_the_reference_has_every_command_with_all_its_options() -> None:
     text = script("docs/hooks/commands.py").commands_page()
     assert set(re.findall(r"^### (\S+)$", text, re.MULTILINE)) == set(COMMANDS)
     assert "| <code>--goal GOAL</code> |" in text
-    assert all(example in text for examples in EXAMPLES.values() for example in examples)
+    assert all(example in text for name in COMMANDS for example in request_of(name).EXAMPLES)
     foot = script("docs/hooks/commands.py").FOOT
     assert set(foot) <= set(COMMANDS)
     assert [

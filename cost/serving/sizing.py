@@ -134,6 +134,8 @@ class Size(Shown):
         The most output tokens per second of 1, 2, 4... units joined, by their number.
     unjoined:
         Why units are not joined; empty where they are.
+    usual, left_out:
+        The limits that are usual ones (``tpot_s``, ``ttft_s``), and those of them that nothing keeps.
     """
 
     deployment: Deployment
@@ -143,6 +145,8 @@ class Size(Shown):
     fewer: tuple[Level, ...]
     joined: Mapping[int, float]
     unjoined: str = ""
+    usual: frozenset[str] = frozenset()
+    left_out: tuple[LimitError, ...] = ()
     _bills: dict[int, Bill] = field(default_factory=dict, compare=False, repr=False)
 
     def brief(self) -> str:

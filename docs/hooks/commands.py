@@ -49,9 +49,9 @@ def commands_page() -> str:
     """Return a section for each command: what it does, how it is called, its options, two examples."""
     import typer
 
-    from rackplan.cli import app
+    from rackplan.cli import make_app
 
-    group: Any = typer.main.get_command(app)
+    group: Any = typer.main.get_command(make_app())
     lines = [
         "# Commands",
         "",
@@ -68,15 +68,12 @@ def commands_page() -> str:
 
 
 def _section(name: str, command: Any, root: Any) -> list[str]:
-    from rackplan.help import EXAMPLES
-
     context = type(root)(command, info_name=name, parent=root)
     usage = " ".join(["rackplan", name, *command.collect_usage_pieces(context)])
     lines = [f"### {name}", "", _paragraphs(command.help or ""), "", "```text", usage, "```", ""]
     for title, records in command.sections(context).items():
         lines += [f"| {title} | |", "|---|---|", *(_row(*record) for record in records), ""]
-    if name in EXAMPLES:
-        lines += ["```console", *(f"$ {example}" for example in EXAMPLES[name]), "```", ""]
+    lines += ["```console", *(f"$ {example}" for example in command.request.EXAMPLES), "```", ""]
     pages = FOOT.get(name, "").split()
     if pages:
         lines += ["More: " + ", ".join(f"[{page}](../{page}.md)" for page in pages) + ".", ""]

@@ -24,9 +24,9 @@ SECTIONS = {
         "make_cluster make_deployment make_loads"
     ),
     "Keywords": (
-        "rackplan.library.Served rackplan.library.Asked rackplan.library.Watched "
-        "rackplan.library.Limited rackplan.library.Requests rackplan.library.Wished "
-        "rackplan.library.Moves rackplan.work.BothPhases"
+        "rackplan.requests.PlanRequest rackplan.requests.ReplanRequest rackplan.requests.SweepRequest "
+        "rackplan.requests.SizeRequest rackplan.requests.CompareRequest rackplan.requests.FleetRequest "
+        "rackplan.requests.ReplayRequest"
     ),
     "Results": (
         "Plan Score Comparison cost.layouts.result.Sweep rackplan.views.pools.Pools "
@@ -34,7 +34,7 @@ SECTIONS = {
         "placement.migrate.replan.Replanned rackplan.views.replay.Replayed placement.engines.export.Exported"
     ),
     "Options": (
-        "PlanOptions placement.migrate.replan.ReplanOptions ReplayOptions placement.fleet.options.FleetOptions "
+        "PlanOptions placement.migrate.replan.ReplanOptions placement.fleet.options.FleetOptions "
         "PriceBook Workload"
     ),
     "Models, clusters, loads": (

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rackplan import options
-from rackplan.options import Group, arg, opt
+from rackplan.commands.options import INTERRUPTED, JsonFlag, Written, command
+from rackplan.commands.options import output as output_option
+from rackplan.requests import DEFAULT_BYTES, DrawRequest, ImportRequest, TrafficRequest
 from topology.base.errors import InputError
 from topology.base.units import plural
 
@@ -19,38 +20,11 @@ if TYPE_CHECKING:
     from topology.draw import Overlay, TrafficOverlay
     from topology.routes import Traffic
 
-DEFAULT_BYTES = "1 GB"
 
-
-def draw(
-    cluster: options.Target,
-    output: Annotated[
-        Path | None,
-        opt(
-            "-o --output",
-            ".svg, .png or .pdf; the graph as .graphml or .json. [SVG on standard output]",
-            "FILE",
-            show_default=False,
-        ),
-    ] = None,
-    plan: Annotated[Path | None, opt("--plan", "Show stages, experts and load of a plan.", "PLAN")] = None,
-    traffic: Annotated[
-        str | None,
-        opt(
-            "--traffic",
-            "Show how busy links are under a pattern (see rackplan traffic) or FILE.npy.",
-            "PATTERN",
-        ),
-    ] = None,
-    level: Annotated[str, opt("--level", "auto, fabric, domain, gpu, or one domain, like d3.")] = "auto",
-    form: Annotated[
-        str | None,
-        opt("--format", "Write the topology for slurm or topograph.", "FORMAT"),
-    ] = None,
-    settings: options.Settings = None,
-    json: options.JsonFlag = False,
-) -> None:
+@command(DrawRequest)
+def draw(request: DrawRequest, *, json: JsonFlag = False) -> None:
     """Draw a cluster: tiers, domains, GPUs and their links."""
+    from rackplan import inputs
     from rackplan.output import show, show_text
     from rackplan.views.blocks import View, labelled
     from rackplan.views.clusters import DrawResult
@@ -58,15 +32,17 @@ def draw(
     from topology.draw import cluster_svg, draw_cluster
     from topology.exporters import GRAPH_SUFFIXES, topology_text, write_topology
 
+    plan, traffic, level, form = request.plan, request.traffic, request.level, request.form
+    output, notes = request.output, inputs.notes_of(request)
     if plan is not None and traffic is not None:
         raise InputError("--plan and --traffic: colour can mean one of them in a picture; draw two pictures.")
-    target = options.given_clusters([cluster], settings)[0]
+    target = inputs.clusters_of([request.cluster], request.settings)[0]
     graph = form is not None or (output is not None and output.suffix.lower() in GRAPH_SUFFIXES)
     if graph and (plan is not None or traffic is not None or level != "auto"):
         raise InputError("a graph file holds the links alone; leave --plan, --traffic and --level out.")
     overlay = None
     if plan is not None:
-        target, overlay = _planned(plan, cluster, target)
+        target, overlay = _planned(plan, request.cluster, target)
     busy = None if traffic is None else _traffic_overlay(traffic, target)
     gpus = len(target.gpus)
     data = DrawResult(
@@ -74,39 +50,24 @@ def draw(
     )
     if output is None:
         svg = None if form else cluster_svg(target, overlay, level=level, traffic=busy)
-        show_text(svg or topology_text(target, str(form)), View([], data), json=json)
+        show_text(svg or topology_text(target, str(form)), View([], data), json=json, notes=notes)
         return
     if graph:
         write_topology(target, output, form)
     else:
         draw_cluster(target, output, level=level, overlay=overlay, traffic=busy)
-    show(View(labelled("Written", f"{output} ({target.name}, {plural(gpus, 'GPU')})"), data), json=json)
+    show(
+        View(labelled("Written", f"{output} ({target.name}, {plural(gpus, 'GPU')})"), data),
+        json=json,
+        notes=notes,
+    )
 
 
-def traffic(
-    cluster: options.Target,
-    pattern: Annotated[
-        str,
-        opt(
-            "--pattern",
-            "all-to-all, ring, incast, permutation, or a .npy of [gpus, gpus] bytes.",
-            "PATTERN",
-        ),
-    ] = "all-to-all",
-    bytes_per_gpu: Annotated[
-        str | None,
-        opt("--bytes-per-gpu", f'Bytes each GPU sends in all, or "64 MB". [{DEFAULT_BYTES}]', "N"),
-    ] = None,
-    gpus: Annotated[str | None, opt("--gpus", "Only GPUs A to B, counted from 0. [all]", "A-B")] = None,
-    no_fair: Annotated[
-        bool, opt("--no-fair", "Leave out the time under max-min fair sharing, beside the bound.")
-    ] = False,
-    settings: options.Settings = None,
-    output: options.Written = None,
-    json: options.JsonFlag = False,
-) -> None:
+@command(TrafficRequest)
+def traffic(request: TrafficRequest, *, output: Written = None, json: JsonFlag = False) -> None:
     """Route traffic between GPUs over the links. Times, bottlenecks, tiers and the hottest links."""
     from placement.budget import Budget
+    from rackplan import inputs
     from rackplan.output import print_error, written
     from rackplan.progress import progress
     from rackplan.views.clusters import traffic_view
@@ -114,73 +75,30 @@ def traffic(
     from topology.routes import FEW_CLASSES, Router, fair_s
 
     finish = written(output, "traffic", json=json)
-    target = options.given_clusters([cluster], settings)[0]
-    sent = traffic_from_options(pattern, bytes_per_gpu, gpus, len(target.gpus))
+    target = inputs.clusters_of([request.cluster], request.settings)[0]
+    sent = traffic_from_options(request.pattern, request.bytes_per_gpu, request.gpus, len(target.gpus))
     router = Router(target)
     loads = router.loads(sent)
     note = drained_note(target, sent, loads)
     loads = replace(loads, notes=(*loads.notes, *[note] * bool(note)))
-    most = 0 if no_fair else FEW_CLASSES
+    most = 0 if request.no_fair else FEW_CLASSES
     time, budget = None, Budget()
     with progress() as told, budget:
         time = fair_s(router, sent, loads, most_classes=most, progress=told.arrived)
-    finish(traffic_view(target, sent, loads, time))
+    finish(traffic_view(target, sent, loads, time), notes=inputs.notes_of(request))
     if budget.interrupted:
         print_error("interrupted; the bound is known, the fair time is not.")
-        raise typer.Exit(options.INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Told(Group):
-    """What files of a cluster do not say."""
-
-    kind: Annotated[str | None, opt("--from", "Kind of the files, if not told by content.", "KIND")] = None
-    gpu: Annotated[str | None, opt("--gpu", "GPU or system of the catalog.", "NAME")] = None
-    gpus_per_node: Annotated[
-        int | None, opt("--gpus-per-node", "GPUs under one host.", "N", min=1, max=1024)
-    ] = None
-    fabric: Annotated[
-        list[str] | None,
-        opt("--fabric", "Fabric of the catalog for scale-up links or NICs; repeatable.", "NAME"),
-    ] = None
-    nic: Annotated[str | None, opt("--nic", "One NIC, like '400 Gb/s'.", "RATE")] = None
-    oversubscription: Annotated[
-        float | None,
-        opt("--oversubscription", "Downlink over uplink rate of a leaf, where not counted.", "R"),
-    ] = None
-    join_leaves: Annotated[
-        str | None,
-        opt("--join-leaves", "Uplink of each switch to one over all, where a file joins them not.", "RATE"),
-    ] = None
-    pcie: Annotated[str | None, opt("--pcie", "PCIe of a GPU, where NVLink does not join all.", "RATE")] = (
-        None
-    )
-    socket_link: Annotated[
-        str | None, opt("--socket-link", "Link between the sockets of a host.", "RATE")
-    ] = None
-    hbm: Annotated[str | None, opt("--hbm", "Memory of a GPU that the catalog does not have.", "BYTES")] = (
-        None
-    )
-    domains: Annotated[
-        str | None, opt("--domains", "leaf or node: which hosts share a scale-up domain.", "HOW")
-    ] = None
-    hosts: Annotated[str | None, opt("--hosts", "Hosts with GPUs, like n[1-64], if not all are.", "LIST")] = (
-        None
-    )
-
-
+@command(ImportRequest)
 def import_(
+    request: ImportRequest,
     *,
-    files: Annotated[
-        list[str],
-        arg("FILE...", "Files of one cluster; HOSTS=FILE for a node's dump that is of certain hosts."),
-    ],
     output: Annotated[
-        Path | None,
-        opt("-o --output", "The cluster YAML to write. [standard output]", "FILE", show_default=False),
+        Path | None, output_option("The cluster YAML to write. [standard output]", "FILE")
     ] = None,
-    told: Told,
-    json: options.JsonFlag = False,
+    json: JsonFlag = False,
 ) -> None:
     """Make a cluster file from what other tools print.
 
@@ -196,8 +114,8 @@ def import_(
 
     if output is not None and output.suffix.lower() not in (".yaml", ".yml"):
         raise InputError(f"-o {output}: the cluster file must end in .yaml.")
-    known = dict(vars(told))
-    imported = import_files(files, ImportOptions(fabrics=tuple(known.pop("fabric") or ()), **known))
+    known = {one.name: getattr(request, one.name) for one in fields(ImportOptions)}
+    imported = import_files(request.files, ImportOptions(**known))
     text = cluster_to_yaml(
         imported.spec,
         [with_flags(line) for line in import_comments(imported, __version__)],
@@ -220,6 +138,7 @@ def traffic_from_options(pattern: str, bytes_per_gpu: str | None, gpus: str | No
     InputError
         If they cannot be used.
     """
+    from rackplan.inputs import amount as parse_amount
     from topology.routes import pattern_traffic, read_traffic
     from topology.routes.traffic import LEAST_BYTES, MOST_BYTES
 
@@ -231,7 +150,7 @@ def traffic_from_options(pattern: str, bytes_per_gpu: str | None, gpus: str | No
             )
         return read_traffic(Path(pattern), count, members)
     text = DEFAULT_BYTES if bytes_per_gpu is None else bytes_per_gpu
-    amount = options.amount(text, "--bytes-per-gpu")
+    amount = parse_amount(text, "--bytes-per-gpu")
     if not LEAST_BYTES <= amount <= MOST_BYTES:
         raise InputError(f"--bytes-per-gpu {text}: must be greater than zero, at most {MOST_BYTES:g}.")
     return pattern_traffic(pattern, count, amount, members)

@@ -31,24 +31,14 @@ utilization weights output kind form
 
 Parameters of imports have names that files have too: they are called ``option `fabric```.
 """
-_FLAGS = {
-    "prices": "--price",
-    "powers": "--power",
-    "settings": "--set",
-    "time_limit_s": "--time-limit",
-    "horizon_s": "--horizon",
-    "path": "-o",
-    "output": "-o",
-    "kind": "--from",
-    "form": "--format",
-}
-"""The flags that are not called as their input is in Python."""
 _NAMED = re.compile(rf"(?<!key )`({'|'.join(_PARAMETERS.split())})`|option `([a-z_]+)`")
 
 
 def flag_of(name: str) -> str:
     """Return the flag of an input that Python calls ``name``."""
-    return _FLAGS.get(name) or f"--{name.replace('_', '-')}"
+    from rackplan.requests import flags
+
+    return flags().get(name) or f"--{name.replace('_', '-')}"
 
 
 def with_flags(text: str) -> str:

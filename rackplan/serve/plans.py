@@ -9,13 +9,13 @@ from typing import Any
 
 from cost.calibration.errors import errors_in
 from placement.migrate.replan import Replanned
-from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.plans.reading import plan_of_text
 from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.progress import Progress
-from rackplan import library
+from rackplan import answers, library
 from rackplan.render.html import page
+from rackplan.requests import NO_LIMIT, CompareRequest, make
 from rackplan.results import svg
 from rackplan.serve.commands import explore_command, plan_command
 from rackplan.serve.point import Row, figure_list, picture_data, speed_rows, step_rows
@@ -32,7 +32,6 @@ from rackplan.views.plan import plan_blocks
 from rackplan.views.replan import replan_section
 from rackplan.views.sweep import sweep_blocks
 from rackplan.views.words import baseline_name, limit_words, sentence
-from rackplan.work import compared
 from topology.base.errors import InfeasibleError
 from topology.base.units import mean_of
 
@@ -131,10 +130,10 @@ def report(question: Question, line: Line) -> Shown:
         text = page(sweep_blocks(sweeps, side.pools, speeds, **more))
         return Shown({"name": f"{model.name}-{side.deployment.cluster.name}-sweep.html", "page": text})
     usual = question.tpot_ms is None
-    loads = library.make_loads(model, None)
-    options = PlanOptions(time_limit_s=0.0, tpot_s=None if usual or speeds else "none")
-    found = compared(sides, loads, options, [] if usual else speeds)
-    text = page(compare_blocks(found, **more))
+    wanted = None if usual else speeds or NO_LIMIT
+    clusters = [side.cluster for side in sides]
+    asked = make(CompareRequest, clusters, model, tok_s_user=wanted)
+    text = page(compare_blocks(answers.compared(sides[0], clusters, asked), **more))
     return Shown({"name": f"{model.name}-compared.html", "page": text})
 
 
@@ -162,7 +161,7 @@ def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
     """Return what the page shows of a plan: line to forward, figures, pictures and drawing."""
     deployment = plan.deployment
     experts = expert_map(plan)
-    pictures: list[Diagram | ExpertMap] = [step_picture(explain_plan(plan)), memory_picture(plan)]
+    others: list[Diagram | ExpertMap] = [step_picture(explain_plan(plan)), memory_picture(plan)]
     return {
         "title": f"{deployment.model.name} on {deployment.cluster.name}",
         "verdict": " ".join(filter(None, [sentence(limit_words(plan)), verdict(plan)])),
@@ -176,7 +175,7 @@ def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
             }
             for name, entry in plan.baselines.items()
         ],
-        "pictures": [picture_data(one) for one in ([] if experts is None else [experts]) + pictures],
+        "pictures": [picture_data(one) for one in ([] if experts is None else [experts]) + others],
         "svg": svg(plan) or "",
         "command": command,
         "interrupted": plan.interrupted,

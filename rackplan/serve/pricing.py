@@ -21,9 +21,10 @@ from cost.resolve import model_called, resolve_model
 from cost.serving.pools import TTFT_LIMIT
 from placement.options import USUAL_TPOT
 from rackplan import library
+from rackplan.answers import matched, swept
+from rackplan.requests import NO_LIMIT, SweepRequest, make
 from rackplan.serve.question import MOST_GPUS, SLIDERS, FieldError, Question, Source
 from rackplan.views.pools import Pools
-from rackplan.work import BothPhases, matched, swept
 from topology import cluster_from_dict
 from topology.base.errors import InputError, RackplanError
 from topology.base.reading import parse_json, parse_yaml
@@ -283,14 +284,13 @@ def _side(question: Question, deployment: Deployment) -> Side:
         if not question.pools:
             # as the command does: each layout at its exact batch where somebody gave a limit
             return Side(deployment, swept(deployment, speeds=[] if given_s is None else [1 / given_s]))
-        both = BothPhases(
-            isl=question.isl,
-            osl=question.osl,
-            ttft_s=ttft_s,
-            tpot_s=given_s,
-            ttft_usual=question.ttft_ms is None,
-        )
-        pools = matched(deployment, deployment.cluster, both)
+        asked = {
+            name: NO_LIMIT if limit == math.inf else limit
+            for name, limit in (("tpot_ms", question.tpot_ms), ("ttft_ms", question.ttft_ms))
+        }
+        lengths = {"isl": question.isl, "osl": question.osl}
+        request = make(SweepRequest, deployment.model, deployment.cluster, **lengths, **asked)
+        pools = matched(deployment, deployment.cluster, request)
     except RackplanError as error:
         return Side(deployment, reason=str(error))
     if len(pools.matches):

@@ -1,53 +1,49 @@
-"""A study in one line of Python."""
+"""A study from its request, as command and library begin it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rackplan.asked import asked
-from rackplan.calls import recorded
-from rackplan.studies.folder import open_study, run_study
+from rackplan.requests import StudyRequest, plain
 from rackplan.studies.result import StudyResult
-from rackplan.studies.spec import study_of
-from rackplan.studies.tune import tune_study
+from rackplan.studies.run import open_study, run_study
+from rackplan.studies.spec import Study, study_of
 from topology.base.errors import InputError
 
 
-@recorded
-@asked
-def study(
-    study: str | Path | Mapping[str, object],
-    folder: str | Path | None = None,
-    *,
-    optimize: bool = False,
-    engine: str = "local",
-    address: str | None = None,
-    workers: int | None = None,
-) -> StudyResult:
-    """Price the points of a study that are not in its folder yet, and return all of them.
-
-    Parameters
-    ----------
-    study:
-        A ``STUDY.yaml``, its content, or the folder of a study to go on with.
-    folder:
-        For the results; of a study's folder it is that.
-    optimize:
-        Search the ranges under ``optimize``.
-    engine, address, workers:
-        ``local`` or ``ray``, the address of a Ray cluster, and points priced at once (None: all cores).
+def opened(request: StudyRequest) -> tuple[Study, Path]:
+    """Return the study that is asked for, and the folder of its results.
 
     Raises
     ------
     InputError
-        If the study says what cannot be, its folder holds another, or what is needed is not installed.
+        If the study says what cannot be, or its folder holds another.
     """
+    study, folder = request.study, request.folder
     if isinstance(study, Mapping):
         if folder is None:
-            raise InputError("`folder`: a study that is no file needs one for its results.")
-        wanted, where = study_of(dict(study), "study", Path.cwd()), Path(folder)
-    else:
-        wanted, where = open_study(Path(study), None if folder is None else Path(folder))
-    run = tune_study if optimize else run_study
-    return run(wanted, where, engine=engine, address=address, workers=workers)
+            raise InputError("a study that is no file needs one for its results.", field="folder")
+        return study_of(plain(dict(study)), "study", Path.cwd()), folder
+    return open_study(Path(study), folder)
+
+
+def begin(
+    request: StudyRequest, wanted: Study, folder: Path, say: Callable[[str], None] = lambda _: None
+) -> StudyResult:
+    """Price the points of a study that are not in its folder yet, and return all of them.
+
+    Raises
+    ------
+    InputError
+        If what is needed is not installed.
+    """
+    return run_study(
+        wanted,
+        folder,
+        optimize=request.optimize,
+        engine=request.engine,
+        address=request.address,
+        workers=request.workers,
+        say=say,
+    )

@@ -6,11 +6,24 @@ What points of a process share (models, clusters, what a deployment found of bot
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from rackplan.studies.options import FIGURE, NAMED_FILES, OF_GPU, Kind, Value
+from rackplan import answers, inputs
+from rackplan.requests import (
+    DeploymentRequest,
+    FleetRequest,
+    LayoutRequest,
+    Money,
+    PlanRequest,
+    SweepRequest,
+    make,
+    options_of,
+    seconds,
+)
+from rackplan.studies.options import FIGURE, KINDS, NAMED_FILES, OF_GPU, Kind, Value, fields_of
 from topology.base.errors import InfeasibleError, InputError, input_name
 
 if TYPE_CHECKING:
@@ -24,42 +37,8 @@ if TYPE_CHECKING:
     from placement.layouts.fitting import Fitted
     from topology.cluster import Cluster
 
-T = TypeVar("T")
 Row = dict[str, Any]
-NO_LIMIT = "none"
-_MOST_KEPT = 64
-_SERVED = [
-    "phase",
-    "context",
-    "kv_dtype",
-    "draft_tokens",
-    "accept_length",
-    "overlap",
-    "sparse_attention",
-    "engine",
-    "price_basis",
-]
-
-
-class _Kept:
-    """The last things that were made, by what they are made of."""
-
-    def __init__(self) -> None:
-        self._found: OrderedDict[str, Any] = OrderedDict()
-
-    def once(self, make: Callable[[], T], *key: object) -> T:
-        """Return what ``make`` made the last time that it was asked for under ``key``."""
-        name = json.dumps(key, sort_keys=True)
-        if name not in self._found:
-            self._found[name] = make()
-            if len(self._found) > _MOST_KEPT:
-                self._found.popitem(last=False)
-        self._found.move_to_end(name)
-        found: T = self._found[name]
-        return found
-
-
-_KEPT = _Kept()
+_KEPT = 64
 
 
 def price(kind: Kind, options: Mapping[str, Value], path_of: Callable[[str], str]) -> Row:
@@ -77,15 +56,13 @@ def price(kind: Kind, options: Mapping[str, Value], path_of: Callable[[str], str
     InfeasibleError
         If nothing fits, or nothing keeps the limits.
     """
-    asked: dict[str, Any] = {
-        name: _located(value, path_of) if name in NAMED_FILES else value for name, value in options.items()
+    given: dict[str, Any] = {
+        name: _located(value, path_of) if name in NAMED_FILES else value
+        for name, value in options.items()
+        if value is not None
     }
-    for name in OF_GPU:
-        each = {one.partition(".")[2]: asked.pop(one) for one in list(asked) if one.startswith(f"{name}.")}
-        if each:
-            asked[name] = {**(asked.get(name) or {}), **each}
-    row = {"score": _score, "sweep": _sweep, "plan": _plan, "fleet": _fleet}[kind](asked)
-    if (size := asked.get("domain_gpus")) is not None:
+    row = {"score": _score, "sweep": _sweep, "plan": _plan, "fleet": _fleet}[kind](given)
+    if (size := given.get("domain_gpus")) is not None:
         said = f"scale-up domains of {size} GPUs as asked (`domain_gpus`), the links of each GPU as they are"
         row["notes"] = "; ".join(filter(None, (said, row["notes"])))
     return row
@@ -99,134 +76,91 @@ def _located(value: Value, path_of: Callable[[str], str]) -> Any:
     return {path_of(name): share for name, share in value.items()} if isinstance(value, dict) else value
 
 
-def _cluster(asked: Mapping[str, Any]) -> Cluster:
-    """Return the cluster of a point, with domains of the size and figures as asked for."""
-    from topology.changes.domain_size import with_domain_gpus
-    from topology.changes.overrides import overrides
-    from topology.files.resolve import resolve_cluster
-
-    name, size = asked["cluster"], asked.get("domain_gpus")
-    texts = asked.get("set") or []
-    settings = [texts] if isinstance(texts, str) else list(texts)
-    settings += [f"{key[len(FIGURE) :]}={value}" for key, value in asked.items() if key.startswith(FIGURE)]
-
-    def sized() -> Cluster:
-        found = resolve_cluster(name)
-        return found if size is None else with_domain_gpus(found, size)
-
-    whole = _KEPT.once(sized, "cluster", name, size)
-    if not settings:
-        return whole
-    return _KEPT.once(
-        lambda: overrides([whole], settings)[0],
-        "cluster",
-        name,
-        size,
-        settings,
-    )
+def _request(kind: Kind, given: Mapping[str, Any], **own: Any) -> Any:
+    """Return what is asked of a point, its cluster made, at its prices; ``own`` are fields as they are."""
+    cluster, known = _cluster(given), fields_of(kind)
+    asked = {known[name]: value for name, value in given.items() if name in known}
+    money = {name: _of_here(given, name, cluster) for name in OF_GPU}
+    asked |= {"cluster": cluster, "settings": (), "prices": money["price"], "powers": money["power"]} | own
+    if kind != "fleet":
+        asked["model"] = _model(given["model"], given.get("weights"))
+        asked.pop("weights", None)
+    if (more := given.get("price_more")) is not None:
+        book = inputs.book_of(
+            make(Money, price_basis=given.get("price_basis"), prices=money["price"]), cluster
+        )
+        gpus = {domain.gpu.name: domain.gpu for domain in cluster.spec.domains}
+        asked["prices"] = {
+            **book.prices,
+            **{name: book.price(gpu).value + more for name, gpu in gpus.items()},
+        }
+    return make(KINDS[kind], **asked)
 
 
-def _model(name: str, weights: str | None) -> Model:
-    from cost.resolve import resolve_model
-
-    return _KEPT.once(lambda: resolve_model(name, weights=weights), "model", name, weights)
-
-
-def _of_here(figures: Mapping[str, float], cluster: Cluster) -> dict[str, float]:
-    """Return figures by GPU without those of GPUs that other clusters of the study have."""
+def _of_here(given: Mapping[str, Any], name: str, cluster: Cluster) -> dict[str, float]:
+    """Return figures by GPU (``price``, ``price.GPU``) but for GPUs that only other clusters of the study have."""
     from cost.money.prices import gpu_named
     from topology.catalog.spelled import find_gpu
 
-    found = dict(figures)
-    for name in figures:
+    each = {one.partition(".")[2]: value for one, value in given.items() if one.startswith(f"{name}.")}
+    found = {**(given.get(name) or {}), **each}
+    for gpu in list(found):
         try:
-            gpu_named(name, [cluster])
+            gpu_named(gpu, [cluster])
         except InputError:
-            if find_gpu(name) is not None:
-                del found[name]
+            if find_gpu(gpu) is not None:
+                del found[gpu]
     return found
 
 
-def _money(asked: Mapping[str, Any], cluster: Cluster) -> dict[str, Any]:
-    """Return prices and powers as the library takes them; ``price_more`` comes on top of what a GPU costs."""
-    found = {name: _of_here(asked.get(name[:-1]) or {}, cluster) for name in ("prices", "powers")}
-    more = asked.get("price_more")
-    if more is not None:
-        from rackplan.options import Money
-
-        book = Money(
-            price_basis=asked.get("price_basis"),
-            price=[f"{gpu}={usd!r}" for gpu, usd in found["prices"].items()] or None,
-        ).book(cluster)
-        found["prices"] = dict(book.prices)
-        for gpu in {domain.gpu.name: domain.gpu for domain in cluster.spec.domains}.values():
-            found["prices"][gpu.name] = book.price(gpu).value + more
-    return found
+def _cluster(given: Mapping[str, Any], name: str = "cluster") -> Cluster:
+    """Return the cluster of a point, with domains of the size and figures as asked for."""
+    texts = given.get("set") or []
+    settings = [texts] if isinstance(texts, str) else list(texts)
+    settings += [f"{key[len(FIGURE) :]}={value}" for key, value in given.items() if key.startswith(FIGURE)]
+    return _built(given[name], given.get("domain_gpus"), tuple(settings))
 
 
-def _deployment(asked: Mapping[str, Any]) -> Deployment:
-    """Return what is priced, at no batch."""
-    from rackplan.library import make_deployment
+@lru_cache(_KEPT)
+def _built(name: str, size: int | None, settings: tuple[str, ...]) -> Cluster:
+    from topology.changes.domain_size import with_domain_gpus
 
-    served = {name: asked[name] for name in _SERVED if name in asked}
-    key = {name: value for name, value in asked.items() if name not in _NOT_DEPLOYED}
-
-    def made() -> Deployment:
-        where = _cluster(asked)
-        return make_deployment(
-            _model(asked["model"], asked.get("weights")), where, **served, **_money(asked, where)
-        )
-
-    return _KEPT.once(made, "deployment", key)
+    if settings:
+        return inputs.clusters_of([_built(name, size, ())], settings)[0]
+    found = inputs.cluster_of(name)
+    return found if size is None else with_domain_gpus(found, size)
 
 
-_NOT_DEPLOYED = frozenset(
-    [
-        "batch",
-        "tpot_ms",
-        "ttft_ms",
-        "ep",
-        "tp",
-        "stages",
-        "redundant",
-        "prefix_hit",
-        "loads",
-        "routing",
-        "goal",
-        "spread",
-        "objective",
-        "split",
-        "tolerance",
-        "seed",
-        "time_limit_s",
-    ]
-)
+@lru_cache(_KEPT)
+def _model(name: str, weights: str | None) -> Model:
+    return inputs.model_of(name, weights)
 
 
-def _limit_s(asked: Mapping[str, Any], name: str) -> float | None:
-    """Return a limit in seconds; None where there is none."""
-    from rackplan.options import seconds
-
-    limit = asked.get(name)
-    return None if limit in (None, NO_LIMIT) else seconds(float(limit), input_name(name))
-
-
-def _score(asked: Mapping[str, Any]) -> Row:
-    """One layout with its experts balanced, at a batch, or at the largest that keeps the limit."""
-    deployment = _deployment(asked)
-    batch = asked.get("batch") or 0
-    stages = asked.get("stages") or 1
-    split_at = batch if stages > 1 else 0  # one stage has all layers at any batch
-    shape = [asked.get(name) for name in ("ep", "tp", "redundant")]
-    fit = _KEPT.once(
-        lambda: _fitted(deployment.with_batch(split_at), stages, *shape),
-        "fitted",
-        {name: value for name, value in asked.items() if name not in _NOT_DEPLOYED},
-        split_at,
-        stages,
-        shape,
+def _key(given: Mapping[str, Any]) -> str:
+    """Return the options that say what is deployed, the batch apart, as text."""
+    own = {name for name, field in fields_of("score").items() if field in options_of(DeploymentRequest)} - {
+        "batch"
+    }
+    beside = ("domain_gpus", "price_more", FIGURE, *(f"{name}." for name in OF_GPU))
+    return json.dumps(
+        {name: one for name, one in given.items() if name in own or name.startswith(beside)}, sort_keys=True
     )
-    limit_s = _limit_s(asked, "tpot_ms")
+
+
+@lru_cache(_KEPT)
+def _deployed(key: str) -> Deployment:
+    """Return what is priced, at no batch: what it finds of model and cluster is found once."""
+    return answers.deployment(_request("score", json.loads(key)))
+
+
+def _score(given: Mapping[str, Any]) -> Row:
+    """One layout with its experts balanced, at a batch, or at the largest that keeps the limit."""
+    request: LayoutRequest = _request("score", given)
+    batch, stages = request.batch, request.stages or 1
+    split_at = batch if stages > 1 else 0  # one stage has all layers at any batch
+    deployment = _deployed(_key(given))
+    fit = _fit(_key(given), split_at, stages, request.ep, request.tp, request.redundant)
+    limit_s = request.tpot_s if isinstance(request.tpot_s, float) else None
     if batch:
         found = fit.scorer.at(batch)
         if limit_s is not None and found.tpot_s > limit_s:
@@ -238,6 +172,11 @@ def _score(asked: Mapping[str, Any]) -> Row:
     else:
         found = fit.scorer.at(_largest(fit, limit_s))
     return _scored(deployment, fit.layout, found)
+
+
+@lru_cache(_KEPT)
+def _fit(key: str, batch: int, *shape: Any) -> Fitted:
+    return _fitted(_deployed(key).with_batch(batch), *shape)
 
 
 def _largest(fit: Fitted, limit_s: float | None) -> int:
@@ -307,58 +246,47 @@ def _fitted(
     return found
 
 
-def _sweep(asked: Mapping[str, Any]) -> Row:
+def _sweep(given: dict[str, Any]) -> Row:
     """The layout of most tok/s/GPU among all that keep the limit."""
-    from dataclasses import replace
-
-    from rackplan.work import swept
-
-    if asked.get("isl") is not None or asked.get("osl") is not None:
-        return _matched(asked)
-    if asked.get("prefill_cluster") is not None:
+    if given.get("isl") is not None or given.get("osl") is not None:
+        return _matched(given)
+    if given.get("prefill_cluster") is not None:
         raise InputError(
             f"`prefill_cluster`: it is of two pools; give {input_name('isl')} and {input_name('osl')} too."
         )
-    deployment = _deployment(asked)
-    limit_s, usual, notes = _sweep_limit(asked, deployment)
-    each = deployment.workload.tokens_per_step
-    speeds = [each / limit_s] if limit_s is not None and deployment.workload.decodes else []
-    if asked.get("prefix_hit") is not None:
-        deployment = replace(
-            deployment, workload=replace(deployment.workload, prefix_hit=asked["prefix_hit"])
+    from placement.options import USUAL_TPOT
+
+    named = "tpot_ms" if given.get("phase", "decode") == "decode" else "ttft_ms"
+    other = {"tpot_ms": "ttft_ms", "ttft_ms": "tpot_ms"}[named]
+    if other in given:
+        raise InputError(
+            f"a sweep of {given.get('phase', 'decode')} is limited by {input_name(named)}.", field=other
         )
-    found = swept(deployment, speeds=speeds)
+    asked = {name: value for name, value in given.items() if name != named}
+    request: SweepRequest = _request("sweep", asked)
+    deployment = _deployed(_key(given))
+    decodes = deployment.workload.decodes
+    usual = decodes and named not in given
+    limit_s = USUAL_TPOT.value if usual else seconds(given.get(named))
+    limit_s = None if isinstance(limit_s, str) else limit_s
+    each = deployment.workload.tokens_per_step
+    speeds = [each / limit_s] if limit_s is not None and decodes else []
+    priced = replace(deployment, workload=replace(deployment.workload, prefix_hit=request.prefix_hit))
+    found, notes = answers.swept(priced, speeds=speeds), []
     best = _best(found, limit_s)
     if best is None:
         fastest = float(found.step_s.min()) / max(1.0, each) * 1e3
         said = f"{(limit_s or 0.0) * 1e3:g} ms: no layout is as fast; the fastest takes {fastest:.4g} ms"
         if not usual:
-            raise InfeasibleError(f"{input_name(_limit_name(deployment))} {said}.")
+            raise InfeasibleError(f"{input_name(named)} {said}.")
         best, notes = _best(found, None), [f"no limit is kept: {said}"]
     return _swept(found, best or 0, notes)
 
 
-def _matched(asked: Mapping[str, Any]) -> Row:
+def _matched(given: Mapping[str, Any]) -> Row:
     """The pair of pools of most tok/s/GPU, one that prefills and one that decodes."""
-    from rackplan.library import pools
-
-    if asked.get("isl") is None or asked.get("osl") is None or "context" in asked or "phase" in asked:
-        raise InputError(
-            f"{input_name('isl')}, {input_name('osl')}: give both, and neither {input_name('context')} nor "
-            f"{input_name('phase')}: these follow from them."
-        )
-    cluster = _cluster(asked)
-    served = {name: asked[name] for name in (*_SERVED, "isl", "osl", "tpot_ms", "ttft_ms") if name in asked}
-    options = {"prefix_hit": asked.get("prefix_hit") or 0.0}
-    prefills = asked.get("prefill_cluster")
-    found = pools(
-        _model(asked["model"], asked.get("weights")),
-        cluster,
-        prefill_cluster=None if prefills is None else _cluster({**asked, "cluster": prefills}),
-        options=options,
-        **served,
-        **_money(asked, cluster),
-    )
+    prefills = None if given.get("prefill_cluster") is None else _cluster(given, "prefill_cluster")
+    found = answers.pools(_request("sweep", given, prefill_cluster=prefills))
     best = found.matches.best()
     if best is None:
         raise InfeasibleError(
@@ -377,26 +305,6 @@ def _matched(asked: Mapping[str, Any]) -> Row:
         "configurations": len(found.decode) + len(found.prefill),
     }
     return row | _billed(found.totals(best), found.decode.deployment.notes)
-
-
-def _limit_name(deployment: Deployment) -> str:
-    return "tpot_ms" if deployment.workload.decodes else "ttft_ms"
-
-
-def _sweep_limit(asked: Mapping[str, Any], deployment: Deployment) -> tuple[float | None, bool, list[str]]:
-    """Return the limit on a sweep's step or token in seconds, whether nobody asked for it, and what is said of it."""
-    from placement.options import USUAL_TPOT
-
-    decodes = deployment.workload.decodes
-    other = "ttft_ms" if decodes else "tpot_ms"
-    if asked.get(other) is not None:
-        raise InputError(
-            f"a sweep of {deployment.workload.phase} is limited by {input_name(_limit_name(deployment))}.",
-            field=other,
-        )
-    if asked.get(_limit_name(deployment)) is not None or not decodes:
-        return _limit_s(asked, _limit_name(deployment)), False, []
-    return USUAL_TPOT.value, True, []
 
 
 def _best(found: Sweep, limit_s: float | None) -> int | None:
@@ -467,28 +375,10 @@ def _billed(totals: Totals, notes: Sequence[str]) -> Row:
     }
 
 
-def _plan(asked: Mapping[str, Any]) -> Row:
+def _plan(given: Mapping[str, Any]) -> Row:
     """A plan, made the fast and reproducible way where no time is given."""
-    from dataclasses import fields, replace
-
-    from placement.options import PlanOptions
-    from placement.planner import make_plan
-    from rackplan.library import make_loads
-
-    names = {one.name for one in fields(PlanOptions)}
-    given = {name: value for name, value in asked.items() if name in names}
-    for name in ("tpot", "ttft"):
-        limit = asked.get(f"{name}_ms")
-        if limit is not None:
-            given[f"{name}_s"] = limit if limit == NO_LIMIT else _limit_s(asked, f"{name}_ms")
-    if given.get("ttft_s") == NO_LIMIT:
-        given["ttft_s"] = None
-    options = PlanOptions(**{"time_limit_s": 0.0, **given})
-    deployment = _deployment(asked).with_batch(asked.get("batch") or 0)
-    loads = make_loads(
-        deployment.model, asked.get("loads"), routing=asked.get("routing") or (), seed=options.seed
-    )
-    found = make_plan(replace(deployment), loads, options)
+    request: PlanRequest = _request("plan", {"time_limit_s": 0.0, **given})
+    found = answers.plan(request)
     row = _scored(found.deployment, found.layout, found.score)
     balance = list(found.balancedness.values())
     row["balancedness"] = sum(balance) / len(balance) if balance else None
@@ -497,30 +387,14 @@ def _plan(asked: Mapping[str, Any]) -> Row:
     return row
 
 
-def _fleet(asked: Mapping[str, Any]) -> Row:
+def _fleet(given: Mapping[str, Any]) -> Row:
     """A fleet: pools of replicas of different shapes."""
-    from placement.fleet.options import PREFILL, FleetOptions
-    from rackplan.library import fleet
-    from rackplan.options import name_and_share
+    from placement.fleet.options import PREFILL
     from rackplan.views.fleet import fleet_data
 
-    cluster = _cluster(asked)
-    served = {name: asked[name] for name in _SERVED if name in asked}
-    for name in ("isl", "osl", "tpot_ms", "ttft_ms", "weights"):
-        if asked.get(name) is not None:
-            served[name] = asked[name]
-    if "isl" in served and "context" in served:
-        raise InputError(
-            f"the lengths are {input_name('isl')} and {input_name('osl')} already; leave one out.",
-            field="context",
-        )
-    own = ["goal", "tok_s", "utilization", "spares", "time_limit_s", "seed"]
-    options = FleetOptions(**{name: asked[name] for name in own if asked.get(name) is not None})
-    models = asked["model"]
-    if isinstance(models, str):
-        name, share = name_and_share(models)
-        models = {name: 1.0 if share is None else share}
-    found = fleet(models, cluster, options=options, **served, **_money(asked, cluster))
+    request: FleetRequest = _request("fleet", given)
+    cluster: Any = request.cluster
+    found = answers.fleet(request)
     data = fleet_data(found, [])
     decoding = max((pool for pool in found.pools if pool.role != PREFILL), key=lambda pool: pool.gpus)
     kinds = [pool.column.label(moe=_moe(found, pool.model)) for pool in found.pools]

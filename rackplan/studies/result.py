@@ -1,23 +1,64 @@
-"""What a study has come to."""
+"""The result of a study, and how far a run of it is."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from rackplan.studies.progress import Progress
+from rackplan.studies.columns import FAILED, STATUSES, TIMEOUT, Row
 from rackplan.studies.spec import Study
-from rackplan.studies.statuses import STATUSES
 from topology.base.shown import Shown
 
-Row = dict[str, Any]
+
+@dataclass
+class Progress:
+    """How far a study is.
+
+    Attributes
+    ----------
+    total, done:
+        Points of the study, and those on disk, of earlier runs too.
+    here, failed:
+        Points priced in this run, and how many of them failed or took too long.
+    replaced:
+        Workers that died and were replaced.
+    """
+
+    total: int
+    done: int
+    here: int = 0
+    failed: int = 0
+    replaced: int = 0
+    _began: float = field(default_factory=time.monotonic)
+
+    def count(self, row: Row) -> None:
+        """Count a new row."""
+        self.done += 1
+        self.here += 1
+        self.failed += row["status"] in (FAILED, TIMEOUT)
+
+    def words(self) -> str:
+        """Return how far the study is, and how much time is left, in words."""
+        parts = [f"{self.done:,} of {self.total:,} points"]
+        parts += [f"{self.failed:,} failed"] * bool(self.failed)
+        parts += [f"{self.replaced} workers replaced"] * bool(self.replaced)
+        if self.here:
+            per_s = self.here / max(time.monotonic() - self._began, 1e-9)
+            parts += [f"{per_s:,.3g} points/s", f"{_duration((self.total - self.done) / per_s)} left"]
+        return f"{', '.join(parts)} (Ctrl-C keeps what is done)"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StudyResult(Shown):
-    """What a study has come to.
+    """The rows of a study.
 
     Attributes
     ----------
@@ -38,5 +79,5 @@ class StudyResult(Shown):
     def brief(self) -> str:
         """Return the kind of the points, how they fared, and where they are."""
         counts = Counter(row["status"] for row in self.rows)
-        said = ", ".join(f"{counts[status]:,} {status}" for status in STATUSES if counts[status])
-        return f"of kind {self.study.kind} in {self.folder}: {said or 'no points yet'}"
+        fared = ", ".join(f"{counts[status]:,} {status}" for status in STATUSES if counts[status])
+        return f"of kind {self.study.kind} in {self.folder}: {fared or 'no points yet'}"

@@ -40,14 +40,12 @@ class Point:
 
     Attributes
     ----------
-    number:
-        Its place in the study.
-    options:
-        What it asks for.
+    number, options:
+        Its place in the study, and what is priced.
     digest:
-        SHA-256 of that and of the files that it names.
+        SHA-256 of the options and of the files that they name.
     files:
-        SHA-256 of each of those, by the name typed.
+        SHA-256 of each of those files, by the name typed.
     """
 
     number: int
@@ -71,7 +69,7 @@ class Search:
     curve:
         The option along which the best of the others is found, and its values; None: one optimum.
     worth:
-        USD that a GPU-hour costs more where a figure is twice what it is today, by option; what is not there is free.
+        USD that a GPU-hour costs more where a figure is twice what it is today, by option; others are free.
     """
 
     goal: str
@@ -85,18 +83,18 @@ class Search:
 
 @dataclass(frozen=True)
 class Study:
-    """A study as it was asked for.
+    """A study.
 
     Attributes
     ----------
     fixed, grid, sample:
         Options of all points; values by option of which every combination is a point; ranges to draw from.
     draws, seed:
-        Points of the sample, and where it begins; 0 draws where there is none.
+        Points of the sample, 0 without one, and its seed.
     limit_s:
         Seconds that a point may take.
     search:
-        What ``--optimize`` looks for; None where nothing is said of it.
+        What ``--optimize`` looks for; None without it.
     base:
         Folder from which names of files are read first.
     content:
@@ -117,37 +115,46 @@ class Study:
     @property
     def varied(self) -> list[str]:
         """Options that differ between points."""
-        chosen = [] if self.search is None else [*self.search.ranges]
-        curve = [self.search.curve[0]] if self.search is not None and self.search.curve else []
-        return list(dict.fromkeys([*self.grid, *self.sample, *curve, *chosen]))
+        names = [*self.grid, *self.sample]
+        if self.search is not None:
+            names += [*self.curve[0], *self.search.ranges]
+        return list(dict.fromkeys(names))
 
     @property
     def columns(self) -> list[str]:
         """Every option of the points, in the order that rows have them."""
         return list(dict.fromkeys([*self.varied, *self.fixed]))
 
+    @property
+    def curve(self) -> list[dict[str, Value]]:
+        """The options at which the tuner searches, one mapping a search; an empty one where there is no curve."""
+        if self.search is None or self.search.curve is None:
+            return [{}]
+        name, values = self.search.curve
+        return [{name: value} for value in values]
+
+    @property
+    def trials(self) -> int:
+        """Points of ``--optimize``."""
+        return 0 if self.search is None else len(self.curve) * self.search.trials
+
     def values(self, name: str) -> list[Value]:
         """Return values that an option has somewhere: all of a grid, the ends of a range."""
         found = [*self.grid.get(name, ()), *([self.fixed[name]] if name in self.fixed else [])]
-        ranges = [self.sample.get(name), self.search.ranges.get(name) if self.search else None]
-        for one in ranges:
-            found += [] if one is None else one.ends
-        if self.search is not None and self.search.curve is not None and self.search.curve[0] == name:
-            found += self.search.curve[1]
-        return found
+        for ranges in (self.sample, self.search.ranges if self.search else {}):
+            found += ranges[name].ends if name in ranges else []
+        return found + [options[name] for options in self.curve if name in options]
 
     def points(self, files: Files) -> Iterator[Point]:
         """Yield the points, each digest once: a combination that a sample draws twice is one point."""
         seen: set[str] = set()
-        combinations = product(*self.grid.values())
-        for chosen in combinations:
-            for draw in range(max(1, self.draws)):
-                drawn = {name: one.draw(self.seed, name, draw) for name, one in self.sample.items()}
-                options = {**self.fixed, **dict(zip(self.grid, chosen, strict=True)), **drawn}
-                point = self.point(len(seen), options, files)
-                if point.digest not in seen:
-                    seen.add(point.digest)
-                    yield point
+        for chosen, draw in product(product(*self.grid.values()), range(max(1, self.draws))):
+            drawn = {name: one.draw(self.seed, name, draw) for name, one in self.sample.items()}
+            options = {**self.fixed, **dict(zip(self.grid, chosen, strict=True)), **drawn}
+            point = self.point(len(seen), options, files)
+            if point.digest not in seen:
+                seen.add(point.digest)
+                yield point
 
     def point(self, number: int, options: Mapping[str, Value], files: Files) -> Point:
         """Return the point of some options."""

@@ -1,8 +1,7 @@
-"""Where rows are kept: a Parquet dataset, to which each second's rows are added as a file of their own.
+"""The folder of a study: what was asked for (``study.json``), and its rows as a Parquet dataset.
 
-Every file is written whole (:mod:`topology.base.files`), so that no reader ever sees half of one; a kill
-loses the rows of the last second. Many small files become one in the order of the points; a row that is in
-two files after a kill in between is taken once.
+Rows are appended as files of their own, each written whole: a kill loses at most a second of short points. A finished
+study is one file in the order of its points; a row that a kill then leaves in two files is read once.
 """
 
 from __future__ import annotations
@@ -10,267 +9,198 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rackplan.digests import code_digest
-from rackplan.studies.columns import NUMBER, TEXT, WHOLE, Row, checked_row, option_cells, row_digest
-from rackplan.studies.spec import Point
+from rackplan.studies.columns import FLAG, NUMBER, TEXT, TIME, WHOLE, Row, columns_of
+from rackplan.studies.spec import Study, study_of
 from topology.base.errors import InputError, one_line
-from topology.base.files import require_unlinked, write_folder
+from topology.base.files import TEMPORARY, require_unlinked, write_folder
+from topology.base.reading import parse_json, read_text, require_version
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-RESULTS = "results"
-PART = "part-00000.parquet"
-PART_S, MOST_PARTS = 1.0, 32
-"""Seconds of rows in a file, and how many files there are before they become one."""
+RECORD, RESULTS, WHOLE_TABLE = "study.json", "results", "part-00000.parquet"
+SCHEMA_VERSION = 1
+PART_S, LONG_S, MOST_PARTS = 1.0, 10.0, 256
+"""Seconds of rows in a file, the length of a point whose row is written at once, and files before they become one."""
 
 
-def require_pyarrow() -> None:
-    """Refuse a study where Parquet cannot be written.
+@cache
+def version() -> str:
+    """Return the version of rackplan and the digest of its code and figures."""
+    return f"{import_module('rackplan').__version__}+{code_digest()[:16]}"
+
+
+def recorded(folder: Path) -> tuple[Study, str]:
+    """Return the study of a folder, and the version of rackplan that began it.
 
     Raises
     ------
     InputError
-        If pyarrow is not installed.
+        If the folder holds none, or one of another schema.
     """
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ImportError:
-        raise InputError('studies write Parquet with pyarrow: pip install "rackplan[study]".') from None
+    path = folder / RECORD
+    if not path.is_file():
+        raise InputError(f"{folder}: it holds no {RECORD}, so no study was begun there; give a STUDY.yaml.")
+    record = parse_json(read_text(path, str(path)), str(path))
+    schema = record.get("schema_version") if isinstance(record, dict) else None
+    require_version(schema, str(path), SCHEMA_VERSION)
+    if schema != SCHEMA_VERSION:
+        raise InputError(
+            f"{path}: schema {str(schema)[:20]} is not {SCHEMA_VERSION}, which this rackplan reads."
+        )
+    study = study_of(record.get("study"), str(path), Path(str(record.get("base", "."))))
+    return study, str(record.get("rackplan"))
+
+
+def _record(study: Study, folder: Path) -> None:
+    """Write what the study is; refuse a folder with another study, or of another version of rackplan."""
+    if (folder / RECORD).is_file():
+        before, began = recorded(folder)
+        if began != version():
+            raise InputError(
+                f"{folder}: its rows are of rackplan {began[:40]}, and this is {version()}: code or catalog differ, "
+                "and one study cannot mix them. Run its STUDY.yaml with a new folder, -o DIR."
+            )
+        same = before.kind == study.kind and before.search == study.search
+        if not same or columns_of(before) != columns_of(study):
+            raise InputError(f"-o {folder}: it holds another study; choose another -o.")
+    elif folder.is_dir() and not all(path.name.startswith(TEMPORARY) for path in folder.iterdir()):
+        raise InputError(f"-o {folder}: it holds files and no study; choose a new or an empty folder.")
+    record = {
+        "schema_version": SCHEMA_VERSION,
+        "rackplan": version(),
+        "base": str(study.base),
+        "study": study.content,
+    }
+    write_folder(folder, {RECORD: (json.dumps(record, indent=2) + "\n").encode()})
 
 
 class Store:
-    """The rows of a study on disk.
+    """The rows of a study by the digest of their point, in memory and on disk; see :func:`opened`."""
 
-    Parameters
-    ----------
-    folder:
-        That of the study; one process at a time writes there.
-    columns:
-        As :func:`columns_of` gives them.
-    keep:
-        Whether all rows stay in memory too, by digest (``kept``).
-    """
-
-    def __init__(self, folder: Path, columns: Mapping[str, str], *, keep: bool = False) -> None:
-        require_unlinked(folder, f"{RESULTS}/{PART}")
-        self.kept: dict[str, Row] = {row["digest"]: row for row in read_rows(folder)} if keep else {}
-        self._keep = keep
-        self._folder, self._columns = folder, columns
-        (folder / RESULTS).mkdir(exist_ok=True)
-        self.digests = {row["digest"] for part in parts(folder) for row in _columns(part)}
+    def __init__(self, folder: Path, columns: Mapping[str, str]) -> None:
+        require_unlinked(folder, f"{RESULTS}/{WHOLE_TABLE}")
+        self.columns = columns
+        self.rows = {row["digest"]: row for row in read_rows(folder, columns)}
+        self._folder = folder
         self._new: list[Row] = []
         self._written = time.monotonic()
 
-    def add(self, rows: Sequence[Row]) -> None:
-        """Take rows of points that have none yet; they are on disk after :meth:`sync`."""
-        for row in rows:
-            if row["digest"] not in self.digests:
-                self.digests.add(row["digest"])
-                self._new.append(row)
-                if self._keep:
-                    self.kept[row["digest"]] = row
+    def add(self, row: Row) -> None:
+        """Take a row, and write the new ones if it is time to."""
+        self.rows[row["digest"]] = row
+        self._new.append(row)
+        if time.monotonic() - self._written >= PART_S or row["seconds"] >= LONG_S:
+            self.flush()
 
-    def sync(self, *, now: bool = False) -> None:
-        """Write what was added, once a second or ``now``.
-
-        Raises
-        ------
-        InputError
-            If it cannot be written.
-        """
-        if not self._new or not (now or time.monotonic() - self._written >= PART_S):
+    def flush(self) -> None:
+        """Write the new rows as a file of their own."""
+        if not self._new:
             return
-        there = {part.name for part in parts(self._folder)}
-        name = next(name for name in (f"part-{n:05}.parquet" for n in count()) if name not in there)
-        self._write(name, self._table(self._new))
-        self._new, self._written = [], time.monotonic()
-        if len(there) >= MOST_PARTS:
+        names = [path.name for path in _parts(self._folder)]
+        if len(names) >= MOST_PARTS:
             self.compact()
+            return
+        last = int(names[-1].split(".")[0].removeprefix("part-")) if names else -1
+        self._write(f"part-{last + 1:05}.parquet", self._new)
 
-    def compact(self) -> None:
-        """Make all rows one file, in the order of the points.
-
-        Raises
-        ------
-        InputError
-            If it cannot be written.
-        """
-        self.sync(now=True)
-        there = parts(self._folder)
-        if len(there) > 1:
-            import pyarrow as pa
-
-            table = pa.concat_tables(map(_table, there))
-            first = {digest: at for at, digest in reversed(list(enumerate(table["digest"].to_pylist())))}
-            self._write(PART, table.take(sorted(first.values())))
-            for part in there:
-                if part.name != PART:
-                    part.unlink()
-
-    def order(self, numbers: Mapping[str, int] | None = None) -> None:
-        """Put all rows in the order of the points, where they are not.
+    def compact(self, numbers: Mapping[str, int] | None = None) -> None:
+        """Write all rows as one file in the order of the points.
 
         Parameters
         ----------
         numbers:
-            The number of each point by digest: of a study that was enlarged some are others than before.
-
-        Raises
-        ------
-        InputError
-            If it cannot be written; the rows then stay as they were.
+            The number of each point by digest: in a study that was enlarged some have changed.
         """
-        self.compact()
-        there = [(row["point"], row["digest"]) for part in parts(self._folder) for row in _columns(part)]
-        wanted = sorted(there if numbers is None else [(numbers[digest], digest) for _, digest in there])
-        if there != wanted:
-            named = {digest: number for number, digest in wanted}
-            self._write(
-                PART, pa.concat_tables(_numbered(_table(part), named) for part in parts(self._folder))
-            )
+        rows = [{**row, "point": numbers[row["digest"]]} if numbers else row for row in self.rows.values()]
+        there = _parts(self._folder)
+        self._write(WHOLE_TABLE, rows)
+        for path in there:
+            if path.name != WHOLE_TABLE:
+                path.unlink()
 
-    def close(self) -> None:
-        """Make all rows one file, and end."""
-        self.compact()
-
-    def _table(self, rows: Sequence[Row]) -> pa.Table:
-        import pyarrow as pa
-
-        return pa.Table.from_pylist(
-            [_typed(row, self._columns) for row in rows], schema=schema(self._columns)
-        )
-
-    def _write(self, name: str, table: pa.Table) -> None:
-        """Write a file of rows, in the order of their points."""
+    def _write(self, name: str, rows: list[Row]) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         made = pa.BufferOutputStream()
-        try:
-            ordered = table.sort_by([("point", "ascending"), ("digest", "ascending")])
-            pq.write_table(ordered, made, compression="zstd")
-            write_folder(self._folder, {f"{RESULTS}/{name}": made.getvalue()})
-        except (OSError, InputError) as error:
-            cause = error if isinstance(error, OSError) else error.__context__
-            if not isinstance(cause, OSError):
-                raise
-            raise InputError(
-                f"{self._folder / RESULTS}: cannot write there ({cause.strerror or cause}); every row before is "
-                "kept, and the same command goes on from there."
-            ) from None
+        ordered = sorted(rows, key=lambda row: (row["point"], row["digest"]))
+        pq.write_table(pa.Table.from_pylist(ordered, _schema(self.columns)), made, compression="zstd")
+        write_folder(self._folder, {f"{RESULTS}/{name}": made.getvalue()})
+        self._new, self._written = [], time.monotonic()
 
 
-def schema(columns: Mapping[str, str]) -> pa.Schema:
-    """Return the columns as Parquet has them."""
-    import pyarrow as pa
+@contextmanager
+def opened(study: Study, folder: Path) -> Iterator[Store]:
+    """Yield the rows of a study in its folder, where no other run may write meanwhile.
 
-    kinds = {
-        TEXT: pa.string(),
-        WHOLE: pa.int64(),
-        NUMBER: pa.float64(),
-        "bool": pa.bool_(),
-        "timestamp": pa.timestamp("ms", tz="UTC"),
-    }
-    return pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+    Raises
+    ------
+    InputError
+        If pyarrow is missing, another run is at work there, or the folder holds something else.
+    """
+    try:
+        import fcntl
 
-
-def version() -> str:
-    """Return the version of rackplan and, since a version has many commits, the digest of its code and figures."""
-    return f"{import_module('rackplan').__version__}+{code_digest()[:16]}"
-
-
-def complete(row: Row, point: Point, kind: str, columns: Mapping[str, str]) -> Row:
-    """Return a worker's row with its options and digests, without columns that are not the study's."""
-    found = {
-        **option_cells(point.options, columns),
-        **{name: value for name, value in row.items() if name in columns},
-        "kind": kind,
-        "files": json.dumps(point.files, sort_keys=True) if point.files else None,
-        "rackplan": version(),
-    }
-    return {**found, "row_digest": row_digest(found)}
+        import pyarrow.parquet  # noqa: F401
+    except ImportError:
+        raise InputError('studies write Parquet with pyarrow: pip install "rackplan[study]".') from None
+    _record(study, folder)
+    lock = os.open(require_unlinked(folder), os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield Store(folder, columns_of(study))
+    except BlockingIOError:
+        raise InputError(
+            f"{folder}: another rackplan is writing there; wait, or choose another -o."
+        ) from None
+    finally:
+        os.close(lock)
 
 
-def read_rows(folder: Path) -> list[Row]:
-    """Return all rows of a study in the order of its points.
+def read_rows(folder: Path, columns: Mapping[str, str]) -> list[Row]:
+    """Return all rows of a study with these columns in the order of its points.
 
     Raises
     ------
     InputError
         If a file of the dataset cannot be read.
     """
-    found: dict[str, Row] = {}
-    for part in parts(folder):
-        try:
-            for row in map(checked_row, _table(part).to_pylist()):
-                found.setdefault(row["digest"], row)
-        except (ValueError, OverflowError) as error:
-            raise _no_results(part, error) from None
-    return sorted(found.values(), key=lambda row: (row["point"], row["digest"]))
-
-
-def parts(folder: Path) -> list[Path]:
-    """Return the files of a study's dataset."""
-    return sorted((folder / RESULTS).glob("part-*.parquet"))
-
-
-def _typed(row: Row, columns: Mapping[str, str]) -> Row:
-    """Return a row of a worker as Parquet takes it: times are text there."""
-    from datetime import datetime
-
-    found: Row = {name: row.get(name) for name in columns}
-    if isinstance(found.get("finished"), str):
-        found["finished"] = datetime.fromisoformat(found["finished"])
-    for name, kind in columns.items():
-        if kind == NUMBER and found[name] is not None:
-            found[name] = float(found[name])
-    return found
-
-
-def _numbered(table: pa.Table, numbers: Mapping[str, int]) -> pa.Table:
-    """Return rows each under its number."""
-    import pyarrow as pa
-
-    named = [numbers[digest] for digest in table.column("digest").to_pylist()]
-    place = table.schema.get_field_index("point")
-    return table.set_column(place, table.schema.field(place), pa.array(named, pa.int64()))
-
-
-def _table(part: Path, columns: list[str] | None = None) -> pa.Table:
-    """Return the rows of a file of the dataset.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read.
-    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        # `read_table` takes a name for an address (`con:`), and `~` for a home; its threads hold what they read after
-        # it returned, and a file of Python that they let go of when Python ends aborts the process
-        with pa.OSFile(os.fsencode(part)) as file:
-            return pq.ParquetFile(file).read(columns, use_threads=False)
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise _no_results(part, error) from None
+    found: dict[str, Row] = {}
+    for path in _parts(folder):
+        try:
+            # `read_table` takes a name for an address (`con:`), and its threads hold what they read after it returned
+            with pa.OSFile(os.fsencode(path)) as file:
+                table = pq.ParquetFile(file).read(use_threads=False)
+            if not table.schema.equals(_schema(columns)):
+                raise ValueError("other columns than the study's")  # noqa: TRY301
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+            raise InputError(f"{path}: no file of results ({one_line(error)}); move it away.") from None
+        for row in table.to_pylist():
+            found.setdefault(row["digest"], row)
+    return sorted(found.values(), key=lambda row: (row["point"], row["digest"]))
 
 
-def _columns(part: Path) -> list[Row]:
-    """Return number and digest of the rows of a file."""
-    table = _table(part, ["point", "digest"])
-    if table.num_columns != 2:
-        raise _no_results(part, ValueError("no column `point` or `digest`"))
-    found: list[Row] = table.to_pylist()
-    return found
+def _parts(folder: Path) -> list[Path]:
+    return sorted((folder / RESULTS).glob("part-[0-9][0-9][0-9][0-9][0-9].parquet"))
 
 
-def _no_results(part: Path, error: Exception) -> InputError:
-    return InputError(f"{part}: no file of results ({one_line(error)}); move it away.")
+def _schema(columns: Mapping[str, str]) -> Any:
+    import pyarrow as pa
+
+    kinds = {
+        TEXT: pa.string(),
+        WHOLE: pa.int64(),
+        NUMBER: pa.float64(),
+        FLAG: pa.bool_(),
+        TIME: pa.timestamp("ms", tz="UTC"),
+    }
+    return pa.schema([(name, kinds[kind]) for name, kind in columns.items()])

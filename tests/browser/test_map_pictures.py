@@ -16,7 +16,7 @@ from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
-from rackplan.options import model_loads
+from rackplan.inputs import loads_of
 from rackplan.results import page_of
 from topology import resolve_cluster
 
@@ -28,9 +28,7 @@ MAP = "#picture-experts"
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     deployment = Deployment(resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload())
-    return make_plan(
-        deployment, model_loads(deployment.model, ["lognormal:1"], 0), PlanOptions(time_limit_s=0.0)
-    )
+    return make_plan(deployment, loads_of(deployment.model, ["lognormal:1"]), PlanOptions(time_limit_s=0.0))
 
 
 @pytest.fixture(scope="module")

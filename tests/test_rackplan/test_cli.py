@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 import rackplan
-from rackplan.cli import app
+from rackplan.cli import COMMANDS
 from topology.base.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError
 
 Run = Callable[..., Any]
 
 ROOT = Path(rackplan.__file__).parent.parent
-COMMANDS = sorted(command.name for command in app.registered_commands if command.name)
 PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0", "-o", "plan")
 
 
@@ -113,7 +112,7 @@ for args in {runs}:
         main()
     except SystemExit as ended:
         assert not ended.code, args
-heavy = {{"numpy", "scipy", "networkx", "ortools", "pygraphviz", "yaml", "pydantic"}}
+heavy = {{"numpy", "scipy", "networkx", "ortools", "pygraphviz", "yaml"}}
 sys.stderr.write(" ".join(sorted(heavy & set(sys.modules))))
 """
 

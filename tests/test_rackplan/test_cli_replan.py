@@ -82,12 +82,14 @@ def test_refusals_write_nothing(
 
 
 def test_ctrl_c_writes_the_best_so_far(run: Run, planned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from placement.progress import Progress
     from rackplan.progress import Reporter
 
-    def stop(self: Reporter, state: object, elapsed_s: float) -> None:
-        raise KeyboardInterrupt
+    def stop(self: Reporter, progress: Progress) -> None:
+        if progress.total:
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(Reporter, "replan", stop)
+    monkeypatch.setattr(Reporter, "hear", stop)
     command = ("replan", "old/plan.json", "--loads", "new.npy", "--time-limit", "600")
     result = run(*command, "-o", "next")
     assert result.code == 130

@@ -101,8 +101,8 @@ def test_a_folder_of_something_else_is_left_alone(
         (("--address", "10.0.0.1:1"), "only with --engine ray"),
         (("--optimize",), "has no `optimize`"),
         *(
-            (("--engine", "ray", "--address", address), "expected HOST:PORT with a port from 1 to 65535")
-            for address in ("127.0.0.1:-1", "h:65536", ":6379", "ray://h")
+            (("--engine", "ray", "--address", address), "expected HOST:PORT of the head of a Ray cluster")
+            for address in ("127.0.0.1:-1", "127.0.0.1:65536", "127.0.0.1:1", "ray://h")
         ),
     ],
 )

@@ -10,12 +10,11 @@ import pytest
 
 import rackplan
 from cost.resolve import resolve_model
-from placement.migrate.migration import State
+from placement.progress import Progress
 from rackplan.digests import digests
-from rackplan.options import DEFAULT_LOADS, model_loads
+from rackplan.inputs import loads_of
 from rackplan.progress import progress
-
-STATE = State(2, "price of excess 40", 58, 31, 0.97123, 1234, 0.98809)
+from rackplan.requests import DEFAULT_LOADS
 
 
 @pytest.mark.parametrize("name", rackplan.__all__)
@@ -31,7 +30,7 @@ def test_digests_are_of_files_alone(tmp_path: Path) -> None:
 
 def test_default_loads_are_synthetic_and_seeded() -> None:
     model = resolve_model("mixtral-8x7b")
-    first, again, other = (model_loads(model, [], seed) for seed in (0, 0, 1))
+    first, again, other = (loads_of(model, seed=seed) for seed in (0, 0, 1))
     assert first is not None
     assert again is not None
     assert other is not None
@@ -44,8 +43,7 @@ def test_default_loads_are_synthetic_and_seeded() -> None:
 def test_progress_is_silent_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     with progress() as reporter:
         reporter.stage("working")
-        reporter.layers(1, 2, 1.5, 1.2, 3.0)
-        reporter.replan(STATE, 7.2)
+        reporter.hear(Progress("placing experts", 1, 2, 1.5, 1.2, 3.0))
     assert capsys.readouterr() == ("", "")
 
 
@@ -55,5 +53,5 @@ def test_progress_on_a_terminal_goes_to_standard_error(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with progress() as reporter:
         reporter.stage("working")
-        reporter.layers(1, 2, 1.5, 1.2, 3.0)
+        reporter.hear(Progress("placing experts", 1, 2, 1.5, 1.2, 3.0))
     assert capsys.readouterr().out == ""

@@ -10,16 +10,18 @@ import pytest
 import typer
 
 from helpers import Result
-from rackplan.cli import COMMANDS, app
-from rackplan.help import COMMON, EXAMPLES, Commands
+from rackplan.cli import COMMANDS, make_app, request_of
+from rackplan.commands.help import Commands
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_has_two_examples_that_parse(name: str) -> None:
-    for example in EXAMPLES[name]:
+    examples = request_of(name).EXAMPLES
+    assert len(examples) == 2
+    for example in examples:
         program, command, *words = shlex.split(example)
         assert (program, command) == ("rackplan", name)
-        group = typer.main.get_command(app)
+        group = typer.main.get_command(make_app([name]))
         assert isinstance(group, Commands)
         found = group.get_command(None, name)  # type: ignore[arg-type]
         assert found is not None
@@ -57,7 +59,7 @@ def test_help_shows_twelve_options_at_most_and_help_all_the_rest(
 
     short = options(run(name, "--help").out)
     assert len(short) <= 12
-    if name in COMMON:
+    if request_of(name).FIRST:
         whole = run(name, "--help-all")
         assert (whole.code, whole.err) == (0, "")
         assert short < options(whole.out)

@@ -19,7 +19,7 @@ from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from rackplan.options import model_loads
+from rackplan.inputs import loads_of
 from rackplan.render.html import page
 from rackplan.render.text import text_lines
 from rackplan.views.blocks import Lines
@@ -73,7 +73,7 @@ def test_names_do_not_steer_the_terminal() -> None:
     name = "evil\x1b]0;title\x07\x1b[31m[bold]"
     cluster = build_cluster(replace(resolve_cluster("hgx-h100").spec, name=name))
     deployment = Deployment(cluster, resolve_model("mixtral-8x7b"), Workload(batch=4))
-    plan = make_plan(deployment, model_loads(deployment.model, [], 0), PlanOptions(time_limit_s=0.0))
+    plan = make_plan(deployment, loads_of(deployment.model), PlanOptions(time_limit_s=0.0))
     explained = score_view(plan, explain_plan(plan))
     drawn = page(plan_blocks(plan, drawing="<svg></svg>", command="rackplan", sha256={name: name}))
     for text in (*("\n".join(text_lines(view.blocks)) for view in (plan_view(plan, {}), explained)), drawn):

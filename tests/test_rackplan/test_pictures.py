@@ -16,7 +16,7 @@ from cost.resolve import resolve_model
 from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
-from rackplan.options import model_loads
+from rackplan.inputs import loads_of
 from rackplan.render import pictures
 from rackplan.views.pictures.experts import expert_map, gpu_load, map_table
 from topology import resolve_cluster
@@ -26,7 +26,7 @@ from topology import resolve_cluster
 def made(model: str, cluster: str, stages: int = 1) -> Plan:
     deployment = Deployment(resolve_cluster(cluster), resolve_model(model), Workload())
     options = PlanOptions(time_limit_s=0.0, stages=stages)
-    loads = model_loads(deployment.model, ["lognormal:1"] if deployment.model.moe else [], 0)
+    loads = loads_of(deployment.model, ["lognormal:1"] if deployment.model.moe else [])
     return make_plan(deployment, loads, options)
 
 

@@ -19,7 +19,7 @@ from cost.terms.registry import TERMS
 from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
-from rackplan.options import model_loads
+from rackplan.inputs import loads_of
 from rackplan.render.html import Markup, element, page, table
 from rackplan.views.blocks import Table
 from rackplan.views.plan import plan_blocks
@@ -103,7 +103,7 @@ def check_safe(page: Page, text: str) -> None:
 @cache
 def made(model: str, cluster: str, phase: str = "decode") -> Plan:
     deployment = Deployment(resolve_cluster(cluster), resolve_model(model), Workload(phase=phase))
-    return make_plan(deployment, model_loads(deployment.model, [], 0), PlanOptions(time_limit_s=0.0))
+    return make_plan(deployment, loads_of(deployment.model), PlanOptions(time_limit_s=0.0))
 
 
 @cache
@@ -161,7 +161,7 @@ def test_names_cannot_smuggle_anything_in() -> None:
     cluster = build_cluster(replace(spec, name=EVIL))
     config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 2}
     deployment = Deployment(cluster, model_from_config(config, name=EVIL), Workload(batch=4))
-    plan = make_plan(deployment, model_loads(deployment.model, [], 0), PlanOptions(time_limit_s=0.0))
+    plan = make_plan(deployment, loads_of(deployment.model), PlanOptions(time_limit_s=0.0))
     text = page(plan_blocks(plan, drawing=DRAWING, command=f"rackplan {EVIL}", sha256={EVIL: EVIL}))
     found = Page(text)
     check_safe(found, text)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import rackplan
+from rackplan.studies.columns import FAILED, INFEASIBLE, TIMEOUT
 from rackplan.studies.price import price
-from rackplan.studies.statuses import FAILED, INFEASIBLE, TIMEOUT
 from rackplan.studies.work import pack, run_point, unpack
 
 BASE: dict[str, Any] = {"model": "qwen3-235b-a22b", "cluster": "hgx-h200@16"}
@@ -20,7 +20,7 @@ BASE: dict[str, Any] = {"model": "qwen3-235b-a22b", "cluster": "hgx-h200@16"}
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process of a point that does not react in time is ended: here that is pytest's own."""
-    monkeypatch.setattr("rackplan.studies.work._CUSHION_S", 300.0)
+    monkeypatch.setattr("rackplan.studies.work._HARD_S", 300.0)
 
 
 def same(text: str) -> str:
@@ -120,25 +120,21 @@ def test_code_that_holds_the_interpreter_ends_with_its_process() -> None:
     code = (
         "from rackplan.studies import work\n"
         "work.price = lambda *_: sum(range(10**13))\n"
-        "work._CUSHION_S = 0.2\n"
+        "work._HARD_S = 0.0\n"
         "work.run_point('score', {}, 0.2, str)"
     )
     ended = subprocess.run([sys.executable, "-c", code], timeout=30, check=False, capture_output=True)
     assert ended.returncode == 1
 
 
-def test_files_that_were_cleaned_away_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    unpacked: dict[str, str] = {}
-    monkeypatch.setattr("rackplan.studies.work._UNPACKED", unpacked)
-    (tmp_path / "temporary").mkdir()
+def test_shipped_files_keep_their_names_and_come_again_where_they_were_cleaned_away(tmp_path: Path) -> None:
     for name in ("config.json", "hf_quant_config.json"):
         (tmp_path / name).write_text("{}", encoding="utf-8")
-    texts = {"config.json": str(tmp_path / "config.json"), "model": str(tmp_path)}
+    shipped = pack({"config.json": str(tmp_path / "config.json"), "model": str(tmp_path)})
     for _ in range(2):
-        found = unpack(pack(texts), texts)
+        found = unpack(shipped)
         assert Path(found["config.json"]).read_text(encoding="utf-8") == "{}"
+        assert Path(found["config.json"]).parts[-2:] == (tmp_path.name, "config.json")
         assert (Path(found["model"]) / "config.json").is_file()
         Path(found["config.json"]).unlink()
         (Path(found["model"]) / "config.json").unlink()
-        unpacked.clear()  # as a new worker has it

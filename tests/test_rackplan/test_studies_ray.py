@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rackplan.studies.columns import WHEN
-from rackplan.studies.folder import run_study
+from rackplan.studies.run import run_study
 from rackplan.studies.spec import study_of
 from topology.base.errors import InputError
 
@@ -42,9 +42,9 @@ def needed() -> None:
 
 def test_a_node_with_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own.yaml").write_text(CLUSTER, encoding="utf-8")
-    monkeypatch.setattr("rackplan.studies.engines.version", lambda: "0.1.0+0123456789abcdef")
+    monkeypatch.setattr("rackplan.studies.run.version", lambda: "0.1.0+0123456789abcdef")
     with pytest.raises(
-        InputError, match=r"a node of the cluster .* has rackplan .* and the study runs 0.1.0.01234"
+        InputError, match=r"a node of the cluster .* has rackplan .* and the study runs 0\.1\.0.01234"
     ):
         run_study(study_of(CONTENT, "study.yaml", tmp_path), tmp_path / "ray", engine="ray", workers=1)
 
@@ -80,7 +80,7 @@ def test_rows_are_those_of_the_local_run_though_a_node_dies(tmp_path: Path) -> N
                 killer.join()
             cluster.shutdown()
     assert killers
-    assert handlers == {"rackplan.studies.folder"}  # Ray's own would end it with a trace
+    assert handlers == {"rackplan.studies.run"}  # Ray's own would end it with a trace
     assert len(found.rows) == 900
     tables = [pq.read_table(one.folder / "results").drop_columns(WHEN) for one in (found, local)]
     assert tables[0].equals(tables[1])

@@ -41,27 +41,29 @@ def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.wide
-def test_trials_are_the_same_stopped_or_not(tmp_path: Path) -> None:
-    from rackplan.studies.tune import JOURNAL, tune_study
+def test_trials_are_the_same_stopped_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rackplan.studies.run import run_study
+    from rackplan.studies.tune import JOURNAL
 
-    whole = tune_study(made(), tmp_path / "whole", workers=1)
+    whole = run_study(made(), tmp_path / "whole", optimize=True, workers=1)
     assert len(whole.rows) == 24
+    monkeypatch.setattr("rackplan.studies.run.SAY_S", 0.0)
     calls = 0
 
     def stop(_: str) -> None:
         nonlocal calls
         calls += 1
-        if calls == 3:
+        if calls == 12:
             raise KeyboardInterrupt
 
-    first = tune_study(made(), tmp_path / "stopped", workers=1, say=stop)
+    first = run_study(made(), tmp_path / "stopped", optimize=True, workers=1, say=stop)
     assert first.interrupted
     journal = tmp_path / "stopped" / JOURNAL
     journal.write_bytes(journal.read_bytes()[:-7])  # as a kill leaves it
     (tmp_path / "stopped" / f"{JOURNAL}.lock").touch()
-    second = tune_study(made(), tmp_path / "stopped", workers=2)
+    second = run_study(made(), tmp_path / "stopped", optimize=True, workers=2)
     assert plain(second.rows) == plain(whole.rows)
-    assert tune_study(made(), tmp_path / "stopped").progress.here == 0  # type: ignore[union-attr]
+    assert run_study(made(), tmp_path / "stopped", optimize=True).progress.here == 0  # type: ignore[union-attr]
 
 
 def test_a_full_disk_is_said_in_one_line(

@@ -1,0 +1,174 @@
+"""The help of a command: the first options in three sections, all by ``--help-all``, and two examples that run."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from inspect import Parameter, unwrap
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from rackplan.commands.options import section
+from rackplan.requests import Request
+from topology.base.errors import InputError
+
+_HELP = {"help", "help_all"}
+FIRST = ("Inputs", "Options")
+LAST = "Run and output"
+
+
+_ALL = "rackplan.help_all"
+
+
+def _show_all(ctx: typer.Context, given: bool) -> None:
+    if given and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        sys.stdout.write(f"{ctx.get_help()}\n")
+        raise typer.Exit
+
+
+HELP_ALL = Parameter(
+    "help_all",
+    Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool,
+        typer.Option(
+            "--help-all",
+            callback=_show_all,
+            is_eager=True,
+            expose_value=False,
+            help="Show every option and exit.",
+        ),
+    ],
+)
+"""A parameter of the commands that have more options than ``--help`` shows."""
+
+
+class _Word(str):
+    """A word of a command line, told from an equal one by its identity."""
+
+    __slots__ = ()
+
+
+class Command(TyperCommand):
+    """A command whose help has sections and examples."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words of a command line; those without an option say which options they may have meant."""
+        if not ctx.resilient_parsing:
+            self._refuse_bare_words(ctx, [_Word(word) for word in args])
+        return super().parse_args(ctx, args)
+
+    def _refuse_bare_words(self, ctx: Any, words: Sequence[str]) -> None:
+        """Refuse words that fill no argument where required options are missing: they are what to type.
+
+        Raises
+        ------
+        InputError
+            If there are any, with the whole command line.
+        """
+        given, bare, _ = self.make_parser(ctx).parse_args(args=list(words))
+        missing = [
+            one
+            for one in self.get_params(ctx)
+            if one.required and one.param_type_name == "option" and one.name not in given
+        ]
+        if "help" in given or not 0 < len(bare) <= len(missing):
+            return
+        values = [*bare, *(one.metavar or one.name.upper() for one in missing[len(bare) :])]
+        options = [text for one, value in zip(missing, values, strict=True) for text in (one.opts[0], value)]
+        kept = [word for word in words if not any(word is one for one in bare)]
+        typed = shlex.join(["rackplan", ctx.info_name, *kept, *options])
+        raise InputError(f"{' '.join(bare)}: options need their names; type: {typed}")
+
+    def sections(self, ctx: Any, shown: AbstractSet[str] | None = None) -> dict[str, list[tuple[str, str]]]:
+        """Return the options in sections, none empty: inputs, one for each group, those of the run.
+
+        Of the parameters ``shown`` alone the groups are one section.
+        """
+        run = unwrap(self.callback) if self.callback else None
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in FIRST}
+        for parameter in self.get_params(ctx):
+            record, name = parameter.get_help_record(ctx), parameter.name or ""
+            argument = parameter.param_type_name == "argument"
+            if record is None or (shown is not None and not argument and name not in shown):
+                continue
+            title = FIRST[0] if argument else section(run, name)
+            if shown is not None and title not in (FIRST[0], LAST):
+                title = FIRST[1]
+            sections.setdefault(title, []).append(record)
+        last = sections.pop(LAST, [])
+        return {title: records for title, records in {**sections, LAST: last}.items() if records}
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options in their sections: those that are common, or all."""
+        first = "" if ctx.meta.get(_ALL) else self.request.FIRST
+        shown = {*first.split(), *_HELP} if first else None
+        for title, records in self.sections(ctx, shown).items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
+        """Write the examples, each on lines of its own."""
+        with formatter.section("Examples"):
+            for example in self.request.EXAMPLES:
+                formatter.write(_folded(example, formatter.width, " " * formatter.current_indent))
+
+    @property
+    def request(self) -> type[Request]:
+        """What the command is asked."""
+        found: type[Request] = unwrap(self.callback).request  # type: ignore[arg-type]
+        return found
+
+
+class Commands(TyperGroup):
+    """All commands, in sections by what a user comes for."""
+
+    SECTIONS: Mapping[str, str] = {
+        "Plans": "plan replan score what-if diff replay",
+        "Clusters and money": "compare sweep size fleet study draw traffic serve",
+        "Engines": "export import-plan check",
+        "Data": "import loads catalog validate schema",
+    }
+
+    def commands_in_sections(self, ctx: Any) -> dict[str, list[str]]:
+        """Return the names of the commands in their sections, none empty; those of none come last."""
+        names = self.list_commands(ctx)
+        sections = {
+            title: [name for name in wanted.split() if name in names]
+            for title, wanted in self.SECTIONS.items()
+        }
+        known = {name for some in sections.values() for name in some}
+        sections["Others"] = [name for name in names if name not in known]
+        return {title: some for title, some in sections.items() if some}
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands in their sections."""
+        for title, some in self.commands_in_sections(ctx).items():
+            records = []
+            for name in some:
+                command = self.get_command(ctx, name)
+                if command is not None and not command.hidden:
+                    records.append((name, command.get_short_help_str(limit=len(command.help or ""))))
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def _folded(example: str, width: int, indent: str) -> str:
+    """Return an example on lines that a shell joins again, options with their values."""
+    lines, line = [], ""
+    for word in example.replace(" -", "\n-").split("\n"):
+        if line and len(indent) + len(line) + len(word) + 3 > width:
+            lines.append(line)
+            line = "    "
+        line += ("" if not line.strip() else " ") + word
+    return "".join(
+        f"{indent}{text}{' ' + chr(92) if number < len(lines) else ''}\n"
+        for number, text in enumerate([*lines, line])
+    )

@@ -1,0 +1,137 @@
+"""Requests as typer reads them, and the options that belong to the command line alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from rackplan.requests import Option, Request, Spelled, default_of, make, options_of, parts_of, section_of
+from topology.base.errors import InputError
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+_RUN = {"output", "time_limit_s", "seed", "json", "help", "help_all"}
+_INPUTS = {"plan", "study", "loads", "routing", "to", "kind", "model", "models", "cluster", "clusters"}
+_PLAIN = {bool: bool, int: int, float: float, Path: Path}
+
+C = TypeVar("C", bound=Callable[..., None])
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+
+
+def output(help: str, metavar: str = "FILE|DIR") -> Any:  # noqa: A002 - typer's word
+    """Return the option for where a result is written."""
+    return typer.Option("-o", "--output", help=help, metavar=metavar, show_default=False)
+
+
+Written = Annotated[Path | None, output("Write the result as .json or .html, or both into a folder.")]
+OutputFolder = Annotated[
+    Path | None, output("Folder for the results, or the page alone. [below out/]", "DIR|FILE.html")
+]
+
+
+def command(request: type[Request]) -> Callable[[C], C]:
+    """Mark a function as the command whose first parameter is a request."""
+
+    def marked(run: C) -> C:
+        run.request = request  # type: ignore[attr-defined]
+        return run
+
+    return marked
+
+
+def typed(run: Any, *more: Parameter) -> Callable[..., None]:
+    """Return a command as typer reads it: with the options of its request, its own, and ``more`` that do nothing."""
+    of: type[Request] = run.request
+    hints = get_type_hints(run, include_extras=True)
+    asked = [
+        _parameter(of, name, option, hint)
+        for name, (option, hint) in options_of(of).items()
+        if not option.python
+    ]
+    own = [
+        one.replace(annotation=hints[one.name], kind=Parameter.KEYWORD_ONLY)
+        for one in list(signature(run).parameters.values())[1:]
+    ]
+    options = [*asked, *own, *more]
+
+    @wraps(run)
+    def called(**given: Any) -> None:
+        if str(given.get("output")) == "-":
+            raise InputError(
+                "results are files, and no file of that name is meant; name one, or leave it out: --json prints on "
+                "standard output.",
+                field="output",
+                value="-",
+            )
+        fields = {one.name: given.pop(one.name, None) for one in asked}
+        for one in more:
+            given.pop(one.name, None)
+        run(make(of, **{name: value for name, value in fields.items() if value is not None}), **given)
+
+    called.__annotations__ = {one.name: one.annotation for one in options}
+    called.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    return called
+
+
+def _parameter(of: type[Request], name: str, option: Option, hint: Any) -> Parameter:
+    """Return a field as a parameter of typer."""
+    kinds = list(parts_of(hint))
+    spelled = str in kinds or any(isinstance(one, Spelled) for one in kinds)
+    several = option.repeatable or (not spelled and not {tuple, Mapping, Sequence}.isdisjoint(kinds))
+    if several:
+        kind: Any = list[str]
+    elif spelled:
+        kind = str
+    else:
+        kind = next((_PLAIN[one] for one in kinds if one in _PLAIN), str)
+    default = default_of(of, name)
+    required = default is ...
+    if several or not isinstance(default, str | int | float):
+        default = None
+    said = f"{option.help} [{option.default}]" if option.default else option.help
+    look: dict[str, Any] = {"help": said, "metavar": option.metavar or None}
+    if complete := _COMPLETED.get(name):
+        look["autocompletion"] = complete
+    if option.default:
+        default = None
+    if default in (None, ""):
+        look["show_default"] = False
+    if option.argument:
+        made: Any = typer.Argument(**look)
+    else:
+        made = typer.Option(*(option.flags or option.flag(name)).split(), **look)
+    annotation: Any = Annotated[kind if required or default is not None else kind | None, made]
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=Parameter.empty if required else default, annotation=annotation
+    )
+
+
+def _models(incomplete: str) -> list[str]:
+    from cost.resolve import model_names
+
+    return [name for name in model_names() if name.startswith(incomplete.lower())]
+
+
+def _clusters(incomplete: str) -> list[str]:
+    from topology.catalog import cluster_names
+
+    return [name for name in cluster_names() if name.startswith(incomplete.lower())]
+
+
+_COMPLETED = {"model": _models, "cluster": _clusters}
+
+
+def section(run: Any, name: str) -> str:
+    """Return the section of the help that an option of a command stands in."""
+    if name in _RUN:
+        return "Run and output"
+    if name in _INPUTS:
+        return "Inputs"
+    request: type[Request] | None = getattr(run, "request", None)
+    return section_of(request, name) if request is not None and name in options_of(request) else "Options"

@@ -1,0 +1,466 @@
+"""What requests name, made real: models, clusters, loads, prices, plans and what is priced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rackplan.requests import (
+    CONTEXT,
+    DEFAULT_LOADS,
+    ClusterLike,
+    Lines,
+    Loads,
+    ModelLike,
+    Money,
+    PlanLike,
+    Pricing,
+    Request,
+    plain,
+    split_share,
+)
+from topology.base.errors import InputError, input_name
+from topology.base.reading import shown
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cost.experts.loads import ExpertLoads
+    from cost.inputs.deployment import Deployment
+    from cost.model import Model
+    from cost.money.prices import PriceBook
+    from placement.plan import Plan
+    from topology.cluster import Cluster
+
+_LONG_BYTES = 2**24
+LEAST_GPU_W, MOST_GPU_W = 20.0, 50e3
+"""All-in powers of one GPU beyond which a given one is in another unit, or of a whole rack."""
+OF_EXPERTS = ("ep", "redundant", "loads", "routing", "spread", "split", "objective")
+"""Fields that say nothing of a model without routed experts."""
+
+
+def model_of(model: ModelLike, weights: str | None = None) -> Model:
+    """Return a model by name or file, from the content of a ``config.json``, or as it is.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or weights have no such format.
+    """
+    from cost.config.build import model_from_config
+    from cost.model import Model
+    from cost.resolve import resolve_model
+
+    if isinstance(model, Model):
+        return model if weights is None else model_from_config(model.config, name=model.name, weights=weights)
+    if isinstance(model, Mapping):
+        return model_from_config(model, name=str(model.get("_name_or_path") or "model"), weights=weights)
+    if not isinstance(model, str | Path):
+        raise InputError(
+            "expected a name, a config.json, what such a file holds, or a Model.",
+            field="model",
+            value=shown(model),
+        )
+    return resolve_model(str(model), weights=weights)
+
+
+def cluster_of(cluster: ClusterLike) -> Cluster:
+    """Return a cluster by name or file, from the content of a cluster YAML, or as it is.
+
+    Raises
+    ------
+    InputError
+        If it cannot be built.
+    """
+    from topology.cluster import Cluster
+    from topology.files.resolve import cluster_from, resolve_cluster
+
+    if isinstance(cluster, Cluster):
+        return cluster
+    if isinstance(cluster, Mapping):
+        return cluster_from(plain(dict(cluster)))
+    if isinstance(cluster, str | Path):
+        return resolve_cluster(str(cluster))
+    raise InputError(
+        "expected a name, a YAML file, what such a file holds, or a Cluster.",
+        field="cluster",
+        value=shown(cluster),
+    )
+
+
+def clusters_of(clusters: Sequence[ClusterLike], settings: Lines = ()) -> list[Cluster]:
+    """Return several clusters, each with those figures of ``settings`` whose part it has.
+
+    Raises
+    ------
+    InputError
+        If one cannot be built, a setting cannot be read or used, or none has the part that it is of.
+    """
+    from topology.changes.overrides import overrides
+
+    found = [cluster_of(one) for one in clusters]
+    return overrides(found, settings) if settings else found
+
+
+def equal_clusters(clusters: Sequence[ClusterLike], gpus: int | None, settings: Lines = ()) -> list[Cluster]:
+    """Return clusters to compare, those named without ``@GPUS`` at the common count (``gpus``, else the largest).
+
+    Raises
+    ------
+    InputError
+        As :func:`clusters_of`, or if one has another number of GPUs than asked for.
+    """
+    from topology.catalog import cluster_names
+    from topology.files.resolve import cluster_called
+
+    if isinstance(clusters, str | Path | Mapping) or not isinstance(clusters, Sequence):
+        raise InputError(
+            f"`clusters` {shown(clusters)}: expected a list, like ['hgx-h200', 'gb200-nvl72']; the model is second."
+        )
+    if not clusters:
+        raise InputError("`clusters`: none given; name at least one.")
+    if not all(isinstance(one, str | Path) for one in clusters):
+        return clusters_of(clusters, settings)
+    names = [cluster_called(str(one)) for one in clusters]
+    sides = clusters_of(names)
+    count = gpus if gpus is not None else max(len(side.gpus) for side in sides)
+    sized = [
+        f"{name}@{count}" if name in cluster_names() and len(side.gpus) != count else name
+        for name, side in zip(names, sides, strict=True)
+    ]
+    equal = clusters_of(sized, settings)
+    for name, side in zip(names, equal, strict=True):
+        if gpus is not None and len(side.gpus) != gpus:
+            raise InputError(
+                f"{name} has {len(side.gpus)} GPUs; leave {input_name('gpus')} or its @GPUS out.",
+                field="gpus",
+                value=gpus,
+            )
+    return equal
+
+
+def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:
+    """Return a plan, read where it is a file, scored with the figures of ``settings`` on its cluster.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or a setting cannot be read or used.
+    InfeasibleError
+        If the plan's batch no longer fits in HBM.
+    """
+    from placement.plan import Plan
+    from placement.plans.reading import read_plan
+
+    if not isinstance(plan, Plan | str | Path):
+        raise InputError(f"`plan` {shown(plan)}: expected a plan, its plan.json, or the folder of one.")
+    found = plan if isinstance(plan, Plan) else read_plan(Path(plan))
+    if not settings:
+        return found
+    from placement.scoring import on_cluster
+    from topology.changes.overrides import overrides
+
+    return on_cluster(found, overrides([found.deployment.cluster], settings)[0])
+
+
+def book_of(money: Money, *clusters: Cluster, kept: PriceBook | None = None) -> PriceBook:
+    """Return the prices and powers to count with; those given are of GPUs of ``clusters``.
+
+    ``kept`` is what a plan keeps: it stands where nothing is given.
+
+    Raises
+    ------
+    InputError
+        If one is of no GPU of theirs, is a duplicate, or is no number above 0.
+    """
+    from cost.money.network import NETWORK
+    from cost.money.prices import PriceBook, gpu_named
+
+    def read(
+        given: Mapping[str, str | float] | None, field: str, unit: str, example: str
+    ) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for name, figure in (given or {}).items():
+            text = f"{name}={figure}"
+            try:
+                gpu = name if name in NETWORK else gpu_named(name, clusters)
+            except InputError as error:
+                raise InputError(str(error), field=field, value=text) from None
+            if gpu in found:
+                raise InputError(f"duplicate {gpu}; leave one out.", field=field, value=text)
+            found[gpu] = amount(str(figure), f"{input_name(field)} {text}", unit)
+            if not math.isfinite(found[gpu]) or found[gpu] <= 0:
+                raise InputError(f"expected a number above 0, like {example}.", field=field, value=text)
+        return found
+
+    prices = read(money.prices, "prices", "USD/h", "gb200=3.10")
+    powers = read(money.powers, "powers", "W", "gb200=1900")
+    for gpu, watts in powers.items():
+        if gpu not in NETWORK and not LEAST_GPU_W <= watts <= MOST_GPU_W:
+            raise InputError(
+                f"no GPU draws {watts:g} W, its share of host and cooling included; give the watts of one GPU, "
+                "like 1900 or 1.9kW.",
+                field="powers",
+                value=f"{gpu}={watts:g}",
+            )
+    kept = kept or PriceBook()
+    basis = kept.basis if money.price_basis is None else money.price_basis
+    book = PriceBook(basis, {**kept.prices, **prices}, {**kept.powers, **powers})
+    for cluster in clusters:
+        book.check(cluster)
+    return book
+
+
+def priced(money: Money, plan: Plan, *others: Cluster) -> Plan:
+    """Return a plan at the prices and powers given (of its GPUs, or of ``others``), else at its own.
+
+    Raises
+    ------
+    InputError
+        As :func:`book_of`.
+    """
+    deployment = plan.deployment
+    prices = book_of(money, deployment.cluster, *others, kept=deployment.prices)
+    return replace(plan, deployment=replace(deployment, prices=prices))
+
+
+def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others: Cluster) -> Deployment:
+    """Return what is priced; what a step yields is as given, else as measured for so many drafts.
+
+    Prices and powers may be of GPUs of ``others`` too.
+
+    Raises
+    ------
+    InputError
+        If what is asked cannot be used together, or nothing was measured of so many drafts.
+    """
+    from cost.calibration.serving import accept_length
+    from cost.inputs.deployment import Deployment
+    from cost.inputs.workload import Workload
+
+    drafts, given = request.draft_tokens, request.accept_length
+    context = getattr(request, "context", None)
+    work = Workload(
+        context=CONTEXT if context is None else context,
+        batch=getattr(request, "batch", 0),
+        kv_dtype=request.kv_dtype,
+        phase=getattr(request, "phase", "decode"),
+        draft_tokens=drafts,
+        accept_length=accept_length(drafts) if given is None else given,
+        overlap=request.overlap,
+        sparse_attention=str(request.sparse_attention),
+    )
+    found = model_of(model, request.weights)
+    if found.moe is None:
+        for name in filter(request.given, OF_EXPERTS):
+            raise request.refuse(name, f"{found.name} is dense, it has no routed experts")
+    return Deployment(cluster, found, work, engine=request.engine, prices=book_of(request, cluster, *others))
+
+
+def loads_of(
+    model: Model,
+    loads: Loads | None = None,
+    routing: Sequence[str] = (),
+    *,
+    seed: int = 0,
+    windows: int | None = None,
+) -> ExpertLoads | None:
+    """Return the loads for ``model``: those given, or the default synthetic ones; None without experts.
+
+    Traces of ``routing`` say which experts are chosen together, and imply the loads where none are given.
+    ``windows`` is the largest number of scenarios that one recording becomes, None for the usual one.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be used, or loads are given for a model without experts.
+    """
+    from cost.experts.loads import ExpertLoads, read_loads, routed_loads
+    from cost.experts.traces.counts import Wanted
+    from cost.experts.traces.windows import MOST_WINDOWS
+
+    if isinstance(loads, ExpertLoads):
+        wanted = (len(model.moe_layers), model.moe.experts if model.moe else 0)
+        if loads.tokens.shape[1:] != wanted:
+            raise InputError(
+                f"they are of {loads.tokens.shape[1]} layers of {loads.tokens.shape[2]} experts; {model.name} "
+                f"has {wanted[0]} of {wanted[1]}.",
+                field="loads",
+            )
+        return loads
+    texts, moe = several(loads), model.moe
+    if moe is None:
+        for field, given in (("loads", texts), ("routing", routing)):
+            if given:
+                first = given[0] if isinstance(given[0], str) else "an array"
+                raise InputError(
+                    f"{model.name} has no routed experts; leave it out.", field=field, value=first
+                )
+        return None
+    found = None
+    if texts or not routing:
+        with reading_progress(text for text in texts if isinstance(text, str)) as on_progress:
+            found = read_loads(
+                texts or [DEFAULT_LOADS],
+                moe_layers=model.moe_layers,
+                layers=len(model.layers),
+                experts=moe.experts,
+                seed=seed,
+                windows=MOST_WINDOWS if windows is None else windows,
+                on_progress=on_progress,
+            )
+    if not routing:
+        return found
+    from cost.experts.traces.open import read_routing
+
+    wanted_tokens = Wanted(tuple(model.moe_layers), len(model.layers), moe.experts, moe.top_k)
+    with reading_progress(routing) as on_progress:
+        return routed_loads(read_routing(routing, wanted_tokens, on_progress=on_progress), found)
+
+
+def several(loads: Any) -> list[str | NDArray[Any]]:
+    """Return loads as :func:`cost.experts.loads.read_loads` takes them; nested lists of numbers are one array.
+
+    Raises
+    ------
+    InputError
+        If rows have different lengths.
+    """
+    import numpy as np
+
+    if loads is None:
+        return []
+    each = loads if isinstance(loads, list | tuple) else [loads]
+    if each and not any(isinstance(one, str | Path) or hasattr(one, "shape") for one in each):
+        each = [loads]
+    try:
+        return [str(one) if isinstance(one, str | Path) else np.asarray(one) for one in each]
+    except ValueError:
+        raise InputError(
+            "its rows have different lengths; give tokens of [layers, experts].", field="loads"
+        ) from None
+
+
+@contextmanager
+def reading_progress(texts: Iterable[str]) -> Iterator[Callable[[str, float], None] | None]:
+    """Yield what draws how much of a file was read, on a terminal; None where all of ``texts`` are short."""
+    from rackplan.progress import progress
+
+    if not any(_bytes_below(Path(text)) > _LONG_BYTES for text in texts):
+        yield None
+        return
+    with progress() as reporter:
+        reporter.stage("opening recordings")
+        yield lambda path, fraction: reporter.stage(f"reading {Path(path).name}, {fraction:.0%}")
+
+
+def _bytes_below(path: Path) -> int:
+    """Return the size of a file, or of the files in a folder; 0 where there is none."""
+    try:
+        files = list(path.iterdir()) if path.is_dir() else [path]
+        return sum(file.stat().st_size for file in files if file.is_file())
+    except (OSError, ValueError):
+        return 0
+
+
+_SUM = 0.005
+"""Shares that add up to 1 but for so much were rounded."""
+
+
+def shares_of(models: Any) -> tuple[list[tuple[Any, float]], list[str]]:
+    """Return models with shares of the requests that add up to 1, and what was done to them.
+
+    ``models`` is a model, a mapping of names to shares, or texts such as ``NAME:0.7``.
+
+    Raises
+    ------
+    InputError
+        If a share is no number above 0, one model has none beside others that have, or one is given twice.
+    """
+    if isinstance(models, Mapping) and all(isinstance(one, int | float) for one in models.values()):
+        found: list[tuple[Any, float | None]] = list(plain(dict(models)).items())
+    elif isinstance(models, list | tuple):
+        found = [split_share(one) for one in models]
+    else:
+        found = [split_share(models) if isinstance(models, str) else (models, None)]
+    if not found:
+        raise InputError(
+            "expected models with shares of the requests above 0, like {'kimi-k2': 0.3}.", field="models"
+        )
+    for name, share in found:
+        if share is not None and not (math.isfinite(share) and share > 0):
+            raise InputError(
+                "expected a share of the requests above 0, like 0.7.",
+                field="models",
+                value=f"{name}:{share:g}",
+            )
+    given = [share for _, share in found if share is not None]
+    if not given:
+        even = f"no shares were given: each of the {len(found)} models has as many requests"
+        return [(name, 1 / len(found)) for name, _ in found], [even] if len(found) > 1 else []
+    if len(given) < len(found):
+        without = next(name for name, share in found if share is None)
+        raise InputError(
+            f"give each model its share of the requests, like {without}:0.3.", field="models", value=without
+        )
+    total = math.fsum(given)
+    notes = [f"the shares add up to {total:g} and were divided by it"] if abs(total - 1) > _SUM else []
+    return [(name, (share or 0.0) / total) for name, share in found], notes
+
+
+def amount(text: str, where: str, unit: str = "byte") -> float:
+    """Parse a quantity in the SI unit ``unit``, the unit written or not: bytes are ``2e11`` or ``200 GB``.
+
+    Raises
+    ------
+    InputError
+        If it is neither a number nor such a quantity.
+    """
+    from topology.base.units import parse_quantity
+
+    try:
+        return float(text)
+    except ValueError:
+        return parse_quantity(text, unit, where)
+
+
+def notes_of(request: Request) -> list[str]:
+    """Return what is odd about what is asked: a cluster by another name, sequences beyond the model's limit."""
+    return [*_taken_as(request), *_too_long(request)]
+
+
+def plan_notes(plan: Plan) -> list[str]:
+    """Return what is odd about a plan that was read: sequences that its model was not made for."""
+    return list(filter(None, [plan.deployment.model.beyond(plan.deployment.workload.context)]))
+
+
+def _taken_as(request: Request) -> Iterator[str]:
+    """Yield what each cluster was taken as that was called by another name than its own."""
+    from topology.files.resolve import cluster_remark
+
+    for name in ("cluster", "prefill_cluster", "clusters"):
+        given = getattr(request, name, None)
+        for one in given if isinstance(given, list | tuple) else [given]:
+            if isinstance(one, str) and (remark := cluster_remark(one)):
+                yield remark
+
+
+def _too_long(request: Request) -> Iterator[str]:
+    """Yield a note for each model whose own limit the longest sequences are beyond."""
+    isl, osl, tokens, mix = (getattr(request, name, None) for name in ("isl", "osl", "context", "lengths"))
+    if mix is not None:
+        from cost.serving.lengths import read_lengths
+
+        requests = read_lengths(mix)
+        tokens = max(map(sum, zip(requests.isl, requests.osl, strict=True)))
+    elif isl is not None and osl is not None:
+        tokens = isl + osl
+    if tokens is None:
+        return
+    named = getattr(request, "model", None) or getattr(request, "models", None)
+    for one in [] if named is None else [name for name, _ in shares_of(named)[0]]:
+        yield from filter(None, [model_of(one, getattr(request, "weights", None)).beyond(tokens)])

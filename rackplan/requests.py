@@ -1,0 +1,1283 @@
+"""What may be asked: every option once, with its type, unit, default, bounds and help.
+
+A request is what one function of :mod:`rackplan.answers` is asked. Command line, Python's functions, study files, the
+page and schemas derive from these classes: an option is a field with an :class:`Option`, and the first line of the
+docstring of the class that has it names its section of the help.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, field, fields
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from placement.engines import NAMES
+from topology.base.errors import InputError, input_name
+from topology.base.reading import nearest, shown
+from topology.base.units import parse_length, parse_quantity, plain_number
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cost.experts.dispatch import DispatchPolicy
+    from cost.experts.loads import ExpertLoads
+    from cost.model import Model
+    from placement.budget import Cancel
+    from placement.options import Goal, Objective, Spread
+    from placement.plan import Plan
+    from placement.progress import Progress
+    from topology.cluster import Cluster
+
+    ModelLike = str | Path | Model | Mapping[str, object]
+    """A name or ``config.json``, a model, or the content of such a file."""
+    ClusterLike = str | Path | Cluster | Mapping[str, object]
+    """A name or YAML file, a cluster, or the content of such a file."""
+    PlanLike = Plan | str | Path
+    """A plan, its ``plan.json``, or the folder of one."""
+    Loads = str | Path | NDArray[Any] | ExpertLoads | Sequence[str | Path | NDArray[Any]]
+    """Files and generators, or tokens ``[layers, experts]`` or ``[scenarios, layers, experts]``."""
+    Clusters = Sequence[ClusterLike]
+    Models = ModelLike | Mapping[str, float] | Sequence[str]
+    Lines = Sequence[str] | Mapping[str, str | float]
+    """``PART.FIGURE=VALUE``; when it is read, a tuple of them."""
+    Hear = Callable[[Progress], object]
+else:  # heavy packages are imported by what reads these, and words are checked there
+    ModelLike = ClusterLike = PlanLike = Loads = Clusters = Models = Hear = Cancel = Any
+    Lines = Sequence[str]
+    DispatchPolicy = Goal = Objective = Spread = str
+
+CONTEXT = 4096
+"""Tokens in each sequence by default."""
+DEFAULT_LOADS = "lognormal:0.63"
+"""The default synthetic loads: the spread of eight real DeepSeek-V3 workloads."""
+NO_LIMIT: Literal["none"] = "none"
+DEFAULT_BYTES = "1 GB"
+"""What each GPU sends by default."""
+ENGINES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
+
+
+@dataclass(frozen=True)
+class Option:
+    """How people give a field.
+
+    Attributes
+    ----------
+    help:
+        What it is, for the help of a command and the documentation of a function.
+    metavar:
+        What stands for a value in the help; empty: the field's name.
+    flags:
+        Of the command line, where it is not the field's name.
+    default:
+        How the help shows the default; empty: as it is.
+    argument:
+        Whether the command line takes it without a flag.
+    repeatable:
+        Whether the command line takes it several times, as it does what is a list or a mapping.
+    python:
+        Whether it is Python's alone.
+    """
+
+    help: str
+    metavar: str = ""
+    flags: str = ""
+    default: str = ""
+    argument: bool = False
+    repeatable: bool = False
+    python: bool = False
+
+    def flag(self, name: str) -> str:
+        """Return the long flag of the field ``name``."""
+        return next(
+            (one for one in self.flags.split() if one.startswith("--")), f"--{name.replace('_', '-')}"
+        )
+
+
+def opt(
+    default: Any, says: str, /, metavar: str = "", flags: str = "", *, kw_only: bool = True, **more: Any
+) -> Any:
+    """Return a field with a default and an :class:`Option` whose help ``says`` what it is."""
+    return field(default=default, kw_only=kw_only, metadata={"option": Option(says, metavar, flags, **more)})
+
+
+class Spelled(BeforeValidator):
+    """What reads a value that people may spell as a text."""
+
+
+def _wrong(expected: str) -> PydanticCustomError:
+    return PydanticCustomError("expected", "{expected}", {"expected": expected})
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _wrong("expected a whole number")
+    if abs(value) >= 2**63:
+        raise _wrong("a whole number must fit in 64 bits")
+    return value
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong("expected a number")
+    if not abs(value) <= sys.float_info.max:  # NaN too, and whole numbers have no end
+        raise _wrong("expected a finite number")
+    return float(value)
+
+
+def _text(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise _wrong("expected a text")
+    return value
+
+
+def _word(value: Any) -> Any:
+    return value.strip().lower() if isinstance(value, str) else _text(value)
+
+
+def _pattern(value: Any) -> Any:
+    """Read a word, or the name of a file as it is."""
+    return value if "." in _text(value) else _word(value)
+
+
+def _flag(value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise _wrong("expected true or false")
+    return value
+
+
+def _tokens(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            return parse_length(value, "")
+        except InputError:
+            raise _wrong("expected a whole number of tokens, like 8192 or 8k (8,192)") from None
+    return _whole(value)
+
+
+def _above_0(value: Any, more: str = "") -> float:
+    number = plain_number(value.strip()) if isinstance(value, str) else value
+    if (
+        isinstance(number, bool)
+        or not isinstance(number, int | float)
+        or not 0 < number <= sys.float_info.max
+    ):
+        raise _wrong(f"expected a number above 0{more}")
+    return float(number)
+
+
+def _limit(value: Any) -> Any:
+    if isinstance(value, str) and value.strip().lower() == NO_LIMIT:
+        return NO_LIMIT
+    return _above_0(value, ", or none")
+
+
+def _speeds(value: Any) -> Any:
+    """Read ``25,50,100``, a number, numbers, or none."""
+    if isinstance(value, str):
+        if value.strip().lower() == NO_LIMIT:
+            return NO_LIMIT
+        value = value.split(",")
+    several = value if isinstance(value, Sequence) or hasattr(value, "tolist") else [value]
+    try:
+        return tuple(_above_0(one) for one in several)
+    except PydanticCustomError:
+        raise _wrong("expected numbers above 0 with commas, like 25,50,100, or none") from None
+
+
+def _share(value: Any) -> Any:
+    """Read a percentage as a fraction; a number is one."""
+    if isinstance(value, str):
+        percent = plain_number(value.strip().removesuffix("%").strip())
+        value = math.nan if percent is None else percent / 100
+        if not 0 <= value < 1:
+            raise _wrong("expected percent, 0 or more and below 100, like 2%")
+    if not 0 <= _number(value) < 1:
+        raise _wrong("expected a fraction, 0 or more and below 1")
+    return float(value)
+
+
+def _copies(value: Any) -> Any:
+    if isinstance(value, str):
+        if value.strip().lower() == "auto":
+            return "auto"
+        value = plain_number(value.strip())
+    try:
+        return _whole(value)
+    except PydanticCustomError:
+        raise _wrong("expected 0 or more copies above one of each expert, or auto") from None
+
+
+_THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
+
+
+def _tokens_per_s(value: Any) -> Any:
+    """Read tokens per second: ``200e6``, ``200M``, ``128k``, ``1.5B``."""
+    if isinstance(value, str):
+        number = value.strip().lower().removesuffix("tok/s").strip().replace("_", "")
+        suffix = number[-1:] if number[-1:] in _THOUSANDS else ""
+        value = (plain_number(number.removesuffix(suffix)) or math.nan) * _THOUSANDS[suffix]
+    try:
+        return _above_0(value)
+    except PydanticCustomError:
+        raise _wrong("expected output tokens per second above 0, like 200e6, 200M or 128k") from None
+
+
+def _bytes(value: Any) -> Any:
+    if isinstance(value, str) and plain_number(value.strip()) is None:
+        try:
+            return parse_quantity(value, "byte", "")
+        except InputError as error:
+            raise _wrong(str(error).removeprefix(": ").rstrip(".")) from None
+    return _number(plain_number(value.strip()) if isinstance(value, str) else value)
+
+
+def _texts(value: Any) -> Any:
+    several = [value] if isinstance(value, str | Path) else value
+    if not isinstance(several, Sequence) or not all(isinstance(one, str | Path) for one in several):
+        raise _wrong("expected a text, or several")
+    return tuple(map(str, several))
+
+
+def _lines(value: Any) -> Any:
+    """Read settings: ``PART.FIGURE=VALUE``, several of them, or a mapping."""
+    return _texts([f"{part}={one}" for part, one in value.items()] if isinstance(value, Mapping) else value)
+
+
+def _by_gpu(value: Any) -> Any:
+    """Read figures by GPU: ``GPU=FIGURE``, several of them, or a mapping."""
+    if isinstance(value, Mapping):
+        return {str(gpu): str(one) for gpu, one in value.items()}
+    found: dict[str, str] = {}
+    for text in _texts(value):
+        gpu, _, figure = (part.strip() for part in text.partition("="))
+        if not (gpu and figure):
+            raise _wrong("expected a mapping of GPUs to figures, or GPU=FIGURE, like gb200=3.10")
+        if gpu in found:
+            raise _wrong(f"duplicate {gpu}; leave one out")
+        found[gpu] = figure
+    return found
+
+
+def _named(value: Any) -> Any:
+    """Read a model or a cluster: a path is its text."""
+    if value is None:
+        raise _wrong("expected a name, a file, the content of one, or the object itself")
+    return str(value) if isinstance(value, Path) else value
+
+
+Count = Annotated[int, BeforeValidator(_whole)]
+Number = Annotated[float, BeforeValidator(_number)]
+Text = Annotated[str, BeforeValidator(_text)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Tokens = Annotated[int, Spelled(_tokens)]
+Milliseconds = Annotated[float | Literal["none"], Spelled(_limit)]
+Word = BeforeValidator(_word)
+Texts = Annotated[Sequence[str], BeforeValidator(_texts)]
+ByGpu = Annotated[Mapping[str, str | float], BeforeValidator(_by_gpu)]
+TokensPerSecond = Annotated[float | str, Spelled(_tokens_per_s)]
+
+CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
+
+
+class Request:
+    """What may be asked; the base of all.
+
+    Attributes
+    ----------
+    FIRST:
+        Fields that ``--help`` shows where there are more than a dozen; empty: all.
+
+    Examples
+    --------
+        Two commands to copy.
+    """
+
+    FIRST: ClassVar[str] = ""
+    EXAMPLES: ClassVar[tuple[str, ...]] = ()
+
+    def given(self, name: str) -> bool:
+        """Whether a field was given: it differs from its default, and asks for something."""
+        value, default = getattr(self, name, None), getattr(type(self), name, None)
+        if value is None or (isinstance(value, tuple | Mapping) and not value):
+            return False
+        return default is None or bool(value != default)
+
+    def refuse(self, name: str, why: str, instead: str = "") -> InputError:
+        """Return the error of a field that does not apply."""
+        return InputError(
+            f"{why}; {instead or f'leave {input_name(name)} out'}.",
+            field=name,
+            value=as_typed(getattr(self, name)),
+        )
+
+    @property
+    def sources(self) -> list[str]:
+        """Names of models, clusters, loads and plans as they were given: some are files."""
+        found: list[str] = []
+        for name in ("plan", "file", "model", "models", "cluster", "loads", "routing"):
+            value = getattr(self, name, None)
+            several = value if isinstance(value, list | tuple | Mapping) else [value]
+            texts = [str(one) for one in several if isinstance(one, str | Path)]
+            found += [split_share(text)[0] for text in texts] if name == "models" else texts
+        return found
+
+    def check(self) -> None:
+        """Refuse what cannot apply beside the rest.
+
+        Raises
+        ------
+        InputError
+            With the reason, and what to do.
+        """
+
+    @model_validator(mode="after")
+    def _checked(self) -> Any:
+        self.check()
+        return self
+
+
+def split_share(text: str) -> tuple[str, float | None]:
+    """Split ``NAME:SHARE``; None where no share is given."""
+    name, colon, share = text.rpartition(":")
+    try:
+        return (name, float(share)) if colon and name else (text, None)
+    except ValueError:
+        return text, None
+
+
+def as_typed(value: object) -> str:
+    """Return a value as people type it."""
+    first = value[0] if isinstance(value, tuple | list) and value else value
+    return f"{first:g}" if isinstance(first, float) else str(first)
+
+
+ModelName = Annotated[
+    ModelLike,
+    BeforeValidator(_named),
+    Option("Catalog name, Hugging Face id, or path of a config.json.", "M"),
+]
+ClusterName = Annotated[
+    ClusterLike, BeforeValidator(_named), Option("Catalog name, name@GPUS or a YAML file.", "C")
+]
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Placed(Request):
+    """Inputs."""
+
+    model: ModelName = field(kw_only=False)
+    cluster: ClusterName = field(kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Loaded(Request):
+    """Inputs."""
+
+    loads: Loads | None = opt(
+        None,
+        "Tokens per expert: SGLang's .pt or .json, TensorRT-LLM's folder, vLLM's .jsonl, .npy, .npz, .csv, "
+        "or lognormal:SIGMA, zipf:S, uniform; repeatable.",
+        "FILE",
+        repeatable=True,
+    )
+    routing: Texts = opt(
+        (),
+        "Experts that each token chose: .npy [tokens, layers, k], SGLang's per_token .pt, answers of vLLM or "
+        "SGLang (.json, .jsonl); repeatable.",
+        "TRACE",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Watched(Request):
+    """How long work is watched, and when it ends."""
+
+    on_progress: Hear | None = opt(
+        None,
+        "Called with a placement.progress.Progress at each stage, and a few times a second while experts are "
+        "placed.",
+        python=True,
+    )
+    cancel: Cancel | None = opt(
+        None,
+        "A threading.Event, or a function that says so: the best so far is finished the fast way, and its "
+        "interrupted is true; before there is any, a placement.budget.CancelledError is raised.",
+        python=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Served(Request):
+    """What is served: the phase and its size."""
+
+    phase: Annotated[str, Word] = opt("decode", "decode or prefill.")
+    context: Tokens = opt(
+        CONTEXT, "Tokens already in each sequence; prefill: of each prompt. 8k is 8,192.", "N"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Batch(Served):
+    """What is served: the phase and its size."""
+
+    batch: Count = opt(
+        0,
+        "Sequences per GPU in use; 0: the most that fit and are fast enough (prefill: 8,192 tokens in all).",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Requests(Request):
+    """What is served: one phase, or whole requests by their lengths."""
+
+    context: Tokens | None = opt(
+        None, "One phase alone: tokens already in each sequence. 8k is 8,192.", "N", default=f"{CONTEXT}"
+    )
+    isl: Tokens | None = opt(None, "With --osl: tokens of a prompt; pools of both phases. 8k is 8,192.", "N")
+    osl: Tokens | None = opt(None, "With --isl: tokens of an answer. 8k is 8,192.", "N")
+
+    def check(self) -> None:
+        """Refuse one length alone, and what applies to one phase beside both."""
+        super().check()
+        mixed = self.given("lengths")
+        for name in ("isl", "osl"):
+            if self.given(name) and (self.isl is None or self.osl is None):
+                raise self.refuse(name, "prompts and answers have a length each", "give both, or neither")
+            if self.given(name) and mixed:
+                raise self.refuse(
+                    name, f"{input_name('lengths')} has the prompts and answers of all requests"
+                )
+        if mixed or self.isl is not None:
+            named = (
+                f"{input_name('lengths')} is" if mixed else f"{input_name('isl')} and {input_name('osl')} are"
+            )
+            for name in filter(self.given, ("context", "phase")):
+                raise self.refuse(name, f"{named} of both phases, each at its own length")
+        else:
+            others = f" or {input_name('lengths')}" * hasattr(self, "lengths")
+            with_lengths = f"only with {input_name('isl')} and {input_name('osl')}{others}"
+            why = f"nothing is prefilled without lengths of requests: {with_lengths}"
+            for name in filter(self.given, ("ttft_ms", "prefill_cluster")):
+                raise self.refuse(name, why)
+
+    @property
+    def pair(self) -> tuple[int, int] | None:
+        """Tokens of a prompt and of an answer; None where one phase alone is asked about."""
+        return None if self.isl is None or self.osl is None else (self.isl, self.osl)
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Speed(Request):
+    """How fast each user is served: one limit, which has two spellings."""
+
+    tpot_ms: Milliseconds | None = opt(
+        None, "Longest time per output token in ms; none: no limit.", "X|none", default="50"
+    )
+    tok_s_user: Milliseconds | None = opt(
+        None, "The same limit as a speed: 20 tok/s per user are 50 ms.", "X|none"
+    )
+
+    def check(self) -> None:
+        """Refuse both spellings, and either one of prefill."""
+        super().check()
+        if self.tpot_ms is not None and self.tok_s_user is not None:
+            raise self.refuse(
+                "tok_s_user",
+                f"it is the same limit as {input_name('tpot_ms')} {as_typed(self.tpot_ms)}",
+                "leave one out",
+            )
+        if getattr(self, "phase", "decode") == "prefill":
+            why = "prefill makes the first token alone, so there is no time or speed of those that follow"
+            for name in filter(self.given, ("tpot_ms", "tok_s_user")):
+                raise self.refuse(name, why)
+
+    @property
+    def tpot_s(self) -> float | Literal["none"] | None:
+        """The limit in seconds per token; ``none`` as such, None where nothing was given."""
+        if self.tok_s_user is not None:
+            return NO_LIMIT if isinstance(self.tok_s_user, str) else 1 / self.tok_s_user
+        return seconds(self.tpot_ms)
+
+
+def seconds(limit_ms: float | Literal["none"] | None) -> float | Literal["none"] | None:
+    """Return a limit in milliseconds in seconds; ``none`` and None as such."""
+    return limit_ms / 1e3 if isinstance(limit_ms, int | float) else limit_ms
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Limits(Speed):
+    """How fast requests are served."""
+
+    ttft_ms: Milliseconds | None = opt(
+        None,
+        "Longest prefill and transfer of the cache in ms, without waiting; none: no limit.",
+        "Y|none",
+        default="2000",
+    )
+
+    @property
+    def limits_s(self) -> tuple[float | None, float | None]:
+        """Both limits in seconds, the usual ones where nothing was given; None: no limit."""
+        from cost.serving.pools import TTFT_LIMIT
+        from placement.options import USUAL_TPOT
+
+        both = ((self.tpot_s, USUAL_TPOT.value), (seconds(self.ttft_ms), TTFT_LIMIT.value))
+        tpot_s, ttft_s = (usual if limit is None else limit for limit, usual in both)
+        return None if isinstance(tpot_s, str) else tpot_s, None if isinstance(ttft_s, str) else ttft_s
+
+    @property
+    def usual(self) -> frozenset[str]:
+        """The names of the limits that were not given (:func:`cost.serving.limits.relax_default_limits`)."""
+        given = {"tpot_s": self.tpot_s, "ttft_s": self.ttft_ms}
+        return frozenset(name for name, limit in given.items() if limit is None)
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Money(Request):
+    """What GPUs cost and draw."""
+
+    price_basis: Annotated[str, Word] | None = opt(
+        None, "Whose price of a GPU-hour: owner, neocloud, rental or list. [rental]", "BASIS"
+    )
+    prices: ByGpu | None = opt(
+        None, "Your price of a GPU-hour in USD, like gb200=3.10; repeatable.", "GPU=USD", "--price"
+    )
+    powers: ByGpu | None = opt(
+        None,
+        "Your all-in power of a GPU, like gb200=1900 (W) or gb200=1.9kW; repeatable.",
+        "GPU=W",
+        "--power",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Set(Request):
+    """Figures of your own."""
+
+    settings: Annotated[Lines, BeforeValidator(_lines)] = opt(
+        (),
+        "A figure of your own: gb200.hbm_bytes_per_s=2x, nvlink5.link_bytes_per_s=100 GB/s, gpu.hbm_bytes=+10%; "
+        "repeatable.",
+        "PART.FIGURE=VALUE",
+        "--set",
+    )
+
+
+SparseAttention = Annotated[
+    str | int,
+    BeforeValidator(lambda value: str(value).lower()),
+    Option(
+        "What if attention read the cache of the square root of the context, or of at most N tokens.",
+        "sqrt|N",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Pricing(Money, Set):
+    """How a step is priced."""
+
+    weights: Text | None = opt(None, "Format of the weights. [the checkpoint's]", "DTYPE")
+    kv_dtype: Annotated[str, Word] = opt("bf16", "Format of the KV cache.", "DTYPE")
+    draft_tokens: Count = opt(0, "Tokens that each sequence drafts in a step.", "K")
+    accept_length: Number | None = opt(
+        None,
+        "Tokens that a step yields on average, drafts included: 1 to K + 1. [as fitted to served requests, "
+        "for 1 to 3 drafts]",
+        "A",
+    )
+    overlap: Flag = opt(
+        False, "Two half batches take turns at computing and sending.", flags="--overlap/--no-overlap"
+    )
+    sparse_attention: SparseAttention = ""
+    engine: Annotated[str, Word] = opt(
+        "", "Engine whose fixed delays count; default: between those measured.", "NAME"
+    )
+
+    def check(self) -> None:
+        """Refuse tokens of a step where nothing is drafted."""
+        super().check()
+        if self.given("accept_length") and not self.draft_tokens:
+            drafts = input_name("draft_tokens")
+            raise self.refuse(
+                "accept_length", f"a step yields one token without {drafts}", f"give {drafts} too"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Layouts(Request):
+    """Which layout."""
+
+    ep: Count | None = opt(None, "GPUs that a layer's experts are spread over.")
+    tp: Count | None = opt(None, "Tensor-parallel width.")
+    stages: Count | None = opt(None, "Pipeline stages.")
+
+
+Seed = Annotated[Count, Option("Seed of synthetic loads and of the search.")]
+PlanFile = Annotated[
+    PlanLike, BeforeValidator(_named), Option("A plan.json, or the folder of one.", "PLAN", argument=True)
+]
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class DeploymentRequest(Pricing, Batch, Placed):
+    """A model on a cluster under a workload."""
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
+    """What is asked of a plan."""
+
+    goal: Annotated[Goal, Word] = opt(
+        "throughput",
+        "What the layout is chosen for: throughput, latency, gpus (fewest), usd or power (of a token).",
+        "GOAL",
+    )
+    ttft_ms: Milliseconds | None = opt(
+        None,
+        "Longest prefill of a prompt in ms; decode: of one alone on the same GPUs; none: no limit.",
+        "Y|none",
+    )
+    tolerance: Annotated[float, Spelled(_share)] = opt(
+        0.02, "The simplest layout within so many percent of the best; 0: the best.", "P", default="2%"
+    )
+    redundant: Annotated[int | Literal["auto"], Spelled(_copies)] | None = opt(
+        None, "Extra expert copies per layer; default: fewest that divide; auto: most throughput.", "N|auto"
+    )
+    objective: Annotated[Objective, Word] = opt("mean", "Over several loads: the mean or the worst of them.")
+    spread: Annotated[Spread, Word] = opt("gpu", "Copies of an expert lie in different gpu, node or rack.")
+    split: Annotated[DispatchPolicy, Word] = opt(
+        "even", "How the engine splits an expert's tokens: even, source, lp, rank, rank-tpN."
+    )
+    time_limit_s: Number | None = opt(
+        None, "Seconds of search; 0: fast path only; default: what it is worth.", "S", "--time-limit"
+    )
+    seed: Seed = 0
+
+    FIRST: ClassVar[str] = (
+        "model cluster loads phase context batch tpot_ms goal redundant time_limit_s output json"
+    )
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan plan --model deepseek-v3 --cluster gb200-nvl72",
+        "rackplan plan --model qwen3-235b-a22b --cluster hgx-h200@16 --tpot-ms 40 --loads uniform -o out",
+    )
+
+    def check(self) -> None:
+        """Refuse what compares loads where there is one, and what splits copies where there are none."""
+        super().check()
+        if self.objective == "worst" and self.loads is None and not self.routing:
+            raise self.refuse("objective", "there is one synthetic load, which is the mean and the worst")
+        if self.split != "even" and self.redundant == 0:
+            raise self.refuse("split", f"each expert has one copy, for {input_name('redundant')} is 0")
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class ReplanRequest(Watched, Loaded):
+    """What is asked of a re-plan."""
+
+    plan: PlanFile = field(kw_only=False)
+    lost: Texts = opt(
+        (),
+        "GPU, node, rack, domain, NIC, switch or link that is gone (d0.n3.g1, d0.n3, d0.n3.g1.nic, f.p0.l1, "
+        "d0.n3.g1->f.p0.l1); repeatable.",
+        "ID",
+    )
+    cluster: ClusterLike | None = opt(
+        None, "The cluster as it is now: the plan's, with other `broken`.", "FILE.yaml"
+    )
+    max_moves: Count | None = opt(None, "Most copies to move, over all layers.", "N")
+    max_bytes: Annotated[float, Spelled(_bytes)] | None = opt(None, 'Most bytes to move, or "200 GB".', "N")
+    horizon_s: Number | None = opt(
+        None,
+        "Seconds to serve from now on: moves are made that save more in them than they take.",
+        "S",
+        "--horizon",
+    )
+    time_limit_s: Number = opt(
+        0.0, "Seconds to search; 0: one pass, the same every time.", "S", "--time-limit"
+    )
+    seed: Seed = 0
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan replan out --lost d0.n3.g1 -o out-without",
+        "rackplan replan out --loads zipf:0.4 --max-moves 200 -o out-moved",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class ScoreRequest(Money, Set, Loaded):
+    """What is asked of a plan's score."""
+
+    plan: PlanFile = field(kw_only=False)
+    sparse_attention: SparseAttention = ""
+    details: Flag = opt(False, "Also each part of the step, the memory, and the figures behind them.")
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan score out --details",
+        "rackplan score out --loads zipf:0.4 --json",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class WhatIfRequest(Watched, Set):
+    """What is asked of the levers of a plan."""
+
+    plan: PlanFile = field(kw_only=False)
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan what-if out",
+        "rackplan what-if out --set gb200.hbm_bytes_per_s=2x",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class DiffRequest(Money):
+    """Which plans are compared."""
+
+    first: PlanFile = field(kw_only=False)
+    second: Annotated[PlanLike, Option("The plan to compare it with.", "PLAN", argument=True)] = field(
+        kw_only=False
+    )
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan diff out out-moved",
+        "rackplan diff out out-moved --json",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class SweepRequest(Pricing, Limits, Requests, Served, Placed):
+    """What is asked of a sweep: of one phase, or with lengths of two pools that are matched."""
+
+    prefill_cluster: ClusterLike | None = opt(None, "GPUs that prefill; default: a part of --cluster.", "C")
+    prefix_hit: Number = opt(0.0, "Part of each prompt that a cache already holds, 0 to below 1.", "F")
+
+    FIRST: ClassVar[str] = (
+        "model cluster phase context isl osl tpot_ms ttft_ms prefill_cluster weights output json"
+    )
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan sweep --model deepseek-v3 --cluster gb200-nvl72",
+        "rackplan sweep --model deepseek-v3 --cluster hgx-h200@32 --isl 4000 --osl 1000 -o sweep.csv",
+    )
+
+    @property
+    def speeds(self) -> tuple[float, ...]:
+        """The speed per user of the limit that was given: each layout is priced at its exact batch there."""
+        return (1 / self.tpot_s,) if isinstance(self.tpot_s, float) else ()
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Demanded(Request):
+    """How much is served."""
+
+    utilization: Number = opt(1.0, "Mean traffic over its peak, above 0 to 1: the peak is bought.", "U")
+    spares: Count = opt(0, "Domains kept for failures, besides those that serve.", "N")
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class SizeRequest(Watched, Demanded, Pricing, Limits, Requests, Placed):
+    """What the fleet shall serve."""
+
+    tok_s: Annotated[
+        TokensPerSecond, Option("Output tokens per second on average, all users: 200e6, 200M, 128k.", "N")
+    ]
+    lengths: Any = opt(
+        None, "Instead: a mix of them, a CSV file with the columns isl, osl and share.", "FILE.csv"
+    )
+
+    FIRST: ClassVar[str] = (
+        "model cluster tok_s context isl osl tpot_ms ttft_ms utilization spares output json"
+    )
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan size --model deepseek-v3 --cluster gb200-nvl72 --tok-s 200M",
+        "rackplan size --model kimi-k2 --cluster hgx-h200@16 --tok-s 1M --isl 4000 --osl 1000",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class CompareRequest(Watched, Pricing, Served):
+    """Clusters to compare for one model."""
+
+    clusters: Annotated[
+        Clusters, Option("Catalog names, name@GPUS or YAML files.", "C...", argument=True, repeatable=True)
+    ] = field(kw_only=False)
+    model: ModelName = field(kw_only=False)
+    gpus: Count | None = opt(None, "GPUs of each; default: the most of any named.")
+    tok_s_user: Annotated[tuple[float, ...] | Literal["none"], Spelled(_speeds)] | None = opt(
+        None,
+        "Speeds per user to compare at: 25,50,100 (tok/s); none: as much as fits.",
+        "LIST|none",
+        default="20",
+    )
+    loads: Loads | None = opt(None, "Tokens per expert, as of a plan; repeatable.", "FILE", repeatable=True)
+    seed: Seed = 0
+
+    FIRST: ClassVar[str] = (
+        "clusters model gpus tok_s_user phase context weights kv_dtype engine settings prices output json"
+    )
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan compare hgx-h100 gb200-nvl72 --model deepseek-v3",
+        "rackplan compare gb200-nvl72 vr-nvl72 --model deepseek-v3 --tok-s-user 20,50 -o report.html",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
+    """What a fleet serves, and what is best."""
+
+    models: Annotated[
+        Models,
+        Option(
+            "Name, Hugging Face id or config.json, with its share of the requests; repeatable.",
+            "M[:SHARE]",
+            "--model",
+            repeatable=True,
+        ),
+    ] = field(kw_only=False)
+    cluster: ClusterName = field(kw_only=False)
+    tok_s: TokensPerSecond | None = opt(
+        None, "Output tokens per second to serve: 2e6, 2M, 128k. Default: as many as there are.", "N"
+    )
+    goal: Annotated[str, Word] | None = opt(
+        None, "throughput, gpus, usd or power. [gpus with --tok-s, else throughput]", "GOAL"
+    )
+    time_limit_s: Number | None = opt(
+        None, "Seconds of search. [until the gap is 0.01 %, about 25 at most]", "S", "--time-limit"
+    )
+    seed: Seed = 0
+
+    FIRST: ClassVar[str] = "models cluster tok_s goal isl osl tpot_ms ttft_ms loads time_limit_s output json"
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan fleet --model deepseek-v3 --cluster gb200-nvl72@144",
+        "rackplan fleet --model deepseek-v3:0.7 --model qwen3-235b-a22b:0.3 --cluster gb200-nvl72@144 --goal usd",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class ReplayRequest(Watched, Set):
+    """What is asked of a replay."""
+
+    plan: PlanLike | None = opt(None, "The plan.json that runs first.", "PLAN", argument=True, kw_only=False)
+    loads: Annotated[
+        Loads,
+        Option(
+            "Recording of windows in order, two or more over all files; repeatable.", "FILE", repeatable=True
+        ),
+    ]
+    model: ModelLike | None = opt(None, "Without PLAN: catalog name, Hugging Face id or config.json.", "M")
+    cluster: ClusterLike | None = opt(None, "Without PLAN: catalog name, name@GPUS or a YAML file.", "C")
+    policies: Texts = opt(
+        (),
+        "static, vllm, sglang, rackplan[:BUDGET] (rackplan:5%, rackplan:0, rackplan:none) or "
+        "rackplan-linear[:BUDGET] (from the engine's own placement, without stored loads); repeatable. [all]",
+        "NAME",
+        "--policy",
+    )
+    scenarios: Loads | None = opt(
+        None, "Stored loads that are known beforehand, as loads of a plan.", python=True
+    )
+    weights: Text | None = opt(None, "Format of the weights.", "DTYPE")
+    seed: Seed = 0
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan replay out --loads windows.npy",
+        "rackplan replay out --loads windows.npy --policy vllm --policy rackplan:5% -o replay.html",
+    )
+
+    def check(self) -> None:
+        """Refuse what a plan says already."""
+        super().check()
+        if self.plan is not None and self.weights is not None:
+            raise self.refuse("weights", "the plan is given, with all of that in it")
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class LayoutRequest(Layouts, Speed, DeploymentRequest):
+    """One layout with its experts balanced, over the whole cluster."""
+
+    redundant: Count | None = opt(None, "Extra expert copies per layer.", "N")
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class ImportPlanRequest(DeploymentRequest):
+    """A plan file of an engine, and what it is of."""
+
+    file: Annotated[Path, Option("A plan as an engine loads it, or phy2log.npy.", "FILE", argument=True)] = (
+        field(kw_only=False)
+    )
+    kind: Annotated[str, Word, Option(f"npy, {ENGINES}.", "KIND", "--from")]
+    loads: Loads | None = opt(None, "Tokens per expert, as of a plan; repeatable.", "FILE", repeatable=True)
+    ep: Count | None = opt(None, "GPUs of the EP group. [all, over the stages]")
+    tp: Count = opt(1, "Tensor-parallel width.")
+    stages: Count = opt(1, "Pipeline stages.")
+    seed: Seed = 0
+
+    FIRST: ClassVar[str] = "file kind model cluster loads context batch ep tp stages weights output json"
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan import-plan sglang.json --from sglang --model deepseek-v3 --cluster gb200-nvl72 -o out",
+        "rackplan import-plan map.npy --from npy --model deepseek-v3 --cluster gb200-nvl72 -o out",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class CheckRequest(Request):
+    """A plan file of an engine, and what it is for."""
+
+    file: Annotated[Path, Option("A plan as an engine loads it.", "FILE", argument=True)]
+    engine: Annotated[str, Word, Option(f"{ENGINES}.", "ENGINE", "--for")]
+    model: ModelName
+    gpus: Annotated[Count, Option("GPUs of the EP group.", "N")]
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan check sglang.json --for sglang --model deepseek-v3 --gpus 72",
+        "rackplan check trtllm.yaml --for trtllm --model deepseek-v3 --gpus 72 --json",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class ExportRequest(Request):
+    """A plan, and the engine that loads it."""
+
+    plan: PlanFile
+    to: Annotated[str, Word, Option(f"{ENGINES}.", "ENGINE")]
+    output: Path | None = opt(
+        None,
+        "The file; one that exists is left alone. [standard output; with --launch ENGINE.json]",
+        "FILE",
+        "-o --output",
+    )
+    model_path: Text = opt(
+        "", "Checkpoint that the engine loads: a Hugging Face id or a path. [the catalog's id]", "ID"
+    )
+    launch: Text = opt(
+        "shell",
+        "What starts it, in a file beside: lws (Kubernetes), dynamo, llm-d or slurm; shell prints lines.",
+        "KIND",
+    )
+    prefill: Path | None = opt(
+        None, "With --launch: a plan of a prefill pool; PLAN is the decode pool's.", "PLAN"
+    )
+    hosts: Text | None = opt(
+        None, "With --launch: names of the hosts in the plan's order: node[001-018].", "HOSTLIST"
+    )
+    image: Text = opt("", "With --launch: the container's image. [a placeholder]", "IMAGE")
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan export out --to sglang -o sglang.json",
+        "rackplan export out --to trtllm -o trtllm.yaml",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class DrawRequest(Set):
+    """A cluster, and what is drawn on it."""
+
+    cluster: Annotated[
+        Text, Option("Catalog name, in any spelling, name@GPUS or a YAML file.", "C", argument=True)
+    ]
+    output: Path | None = opt(
+        None,
+        ".svg, .png or .pdf; the graph as .graphml or .json. [SVG on standard output]",
+        "FILE",
+        "-o --output",
+    )
+    plan: Path | None = opt(None, "Show stages, experts and load of a plan.", "PLAN")
+    traffic: Annotated[str, BeforeValidator(_pattern)] | None = opt(
+        None, "Show how busy links are under a pattern (see rackplan traffic) or FILE.npy.", "PATTERN"
+    )
+    level: Annotated[str, Word] = opt("auto", "auto, fabric, domain, gpu, or one domain, like d3.")
+    form: Text | None = opt(None, "Write the topology for slurm or topograph.", "FORMAT", "--format")
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan draw gb200-nvl72 -o rack.svg",
+        "rackplan draw gb200-nvl72 --plan out -o planned.png",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class TrafficRequest(Set):
+    """A cluster, and what its GPUs send."""
+
+    cluster: Annotated[
+        Text, Option("Catalog name, in any spelling, name@GPUS or a YAML file.", "C", argument=True)
+    ]
+    pattern: Annotated[str, BeforeValidator(_pattern)] = opt(
+        "all-to-all", "all-to-all, ring, incast, permutation, or a .npy of [gpus, gpus] bytes.", "PATTERN"
+    )
+    bytes_per_gpu: Text | None = opt(None, f'Bytes each GPU sends in all, or "64 MB". [{DEFAULT_BYTES}]', "N")
+    gpus: Text | None = opt(None, "Only GPUs A to B, counted from 0. [all]", "A-B")
+    no_fair: Flag = opt(False, "Leave out the time under max-min fair sharing, beside the bound.")
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan traffic hgx-h100@64",
+        "rackplan traffic gb200-nvl72@144 --pattern ring --bytes-per-gpu '64 MB'",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class ImportRequest(Request):
+    """What files of a cluster do not say."""
+
+    files: Annotated[
+        Texts,
+        Option(
+            "Files of one cluster; HOSTS=FILE for a node's dump that is of certain hosts.",
+            "FILE...",
+            argument=True,
+        ),
+    ]
+    kind: Annotated[str, Word] | None = opt(
+        None, "Kind of the files, if not told by content.", "KIND", "--from"
+    )
+    gpu: Text | None = opt(None, "GPU or system of the catalog.", "NAME")
+    gpus_per_node: Annotated[Count, Field(ge=1, le=1024)] | None = opt(None, "GPUs under one host.", "N")
+    fabrics: Texts = opt(
+        (), "Fabric of the catalog for scale-up links or NICs; repeatable.", "NAME", "--fabric"
+    )
+    nic: Text | None = opt(None, "One NIC, like '400 Gb/s'.", "RATE")
+    oversubscription: Number | None = opt(
+        None, "Downlink over uplink rate of a leaf, where not counted.", "R"
+    )
+    join_leaves: Text | None = opt(
+        None, "Uplink of each switch to one over all, where a file joins them not.", "RATE"
+    )
+    pcie: Text | None = opt(None, "PCIe of a GPU, where NVLink does not join all.", "RATE")
+    socket_link: Text | None = opt(None, "Link between the sockets of a host.", "RATE")
+    hbm: Text | None = opt(None, "Memory of a GPU that the catalog does not have.", "BYTES")
+    domains: Annotated[str, Word] | None = opt(
+        None, "leaf or node: which hosts share a scale-up domain.", "HOW"
+    )
+    hosts: Text | None = opt(None, "Hosts with GPUs, like n[1-64], if not all are.", "LIST")
+
+    FIRST: ClassVar[str] = (
+        "files kind gpu gpus_per_node fabrics nic oversubscription domains join_leaves hosts name output json"
+    )
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan import topo.txt -o cluster.yaml",
+        "rackplan import 'n[1-16]=nccl.xml' topology.conf --gpu h100-sxm -o cluster.yaml",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class StudyRequest(Request):
+    """A study, and where its points are priced."""
+
+    study: Annotated[
+        Any, Option("What to price, or the folder of a study to go on with.", "STUDY.yaml|DIR", argument=True)
+    ] = field(kw_only=False)
+    folder: Path | None = opt(
+        None, "Folder for results and report. [below out/]", "DIR", "-o --output", kw_only=False
+    )
+    optimize: Flag = opt(False, "Search the ranges under `optimize` (Optuna) in place of a grid or sample.")
+    engine: Annotated[str, Word] = opt(
+        "local", "local: processes of this machine; ray: tasks of a Ray cluster."
+    )
+    address: Text | None = opt(
+        None, "Of the Ray cluster; default: one is begun on this machine.", "HOST:PORT"
+    )
+    workers: Annotated[Count, Field(ge=1)] | None = opt(None, "Points priced at once. [all cores]", "N")
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan study study.yaml -o out",
+        "rackplan study study.yaml --engine ray --address 10.0.0.1:6379 -o out",
+    )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class LoadsRequest(Request):
+    """Recordings to describe."""
+
+    files: Annotated[
+        Texts,
+        Option(
+            "SGLang's .pt or .json, TensorRT-LLM's or SGLang's folder, vLLM's .jsonl, .npy, .npz, .csv; or a routing "
+            "trace.",
+            "FILE...",
+            argument=True,
+        ),
+    ]
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan loads recording.pt", "rackplan loads windows.npy --json")
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class CatalogRequest(Set):
+    """A list of the catalog, or one entry."""
+
+    what: Text | None = opt(
+        None, "A list, or one entry with its figures.", "[gpus|clusters|models|NAME]", argument=True
+    )
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan catalog clusters", "rackplan catalog gb200-nvl72")
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class ValidateRequest(Request):
+    """Measured points to predict."""
+
+    points: Texts = opt(
+        (),
+        "Measured points (docs/calibration.md); default: those shipped.",
+        "[POINTS.csv ...]",
+        argument=True,
+        kw_only=False,
+    )
+    details: Flag = opt(False, "Print every row (else, of long files, the 20 that are furthest off).")
+    physics: Flag = opt(False, "Predict by the physics alone, without the correction by measured runs.")
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan validate", "rackplan validate points.csv --details")
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class SchemaRequest(Request):
+    """Whose schema is printed."""
+
+    name: Text | None = opt(
+        None, "A command, or a file like plan.json; without one the list.", "[COMMAND|FILE]", argument=True
+    )
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan schema plan", "rackplan schema plan.json")
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class ServeRequest(Request):
+    """What the page opens with, and where it listens."""
+
+    plan: Path | None = opt(
+        None, "A plan.json, the folder of one, or a folder of such folders.", "PLAN|DIR", argument=True
+    )
+    port: Annotated[Count, Field(ge=0, le=65_535)] = opt(
+        8710, "Port of the loopback interface; 0: a free one."
+    )
+
+    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan serve", "rackplan serve out --port 0")
+
+
+R = TypeVar("R", bound=Request)
+
+
+def options_of(request: type[Request]) -> dict[str, tuple[Option, Any]]:
+    """Return the options of a request by the field, each with the type of its values, in the order of the fields."""
+    found: dict[str, tuple[Option, Any]] = {}
+    hints = get_type_hints(request, include_extras=True)
+    for one in fields(request):  # type: ignore[arg-type]
+        hint = hints[one.name]
+        option = one.metadata.get("option") or next(of for of in hint.__metadata__ if isinstance(of, Option))
+        found[one.name] = option, hint
+    return found
+
+
+@cache
+def flags() -> Mapping[str, str]:
+    """Return the flag of each field that the command line calls otherwise than Python does."""
+    found: dict[str, str] = {"path": "-o", "output": "-o"}
+    waiting = [Request]
+    while waiting:
+        one = waiting.pop()
+        waiting += one.__subclasses__()
+        if hasattr(one, "__dataclass_fields__"):
+            for name, (option, _) in options_of(one).items():
+                if option.flags and name not in ("engine", "overlap"):
+                    found.setdefault(name, option.flag(name))
+    return found
+
+
+def default_of(request: type[Request], name: str) -> Any:
+    """Return the default of a field; ``...`` where it must be given."""
+    one = next(one for one in fields(request) if one.name == name)  # type: ignore[arg-type]
+    return ... if one.default is MISSING else one.default
+
+
+def section_of(request: type[Request], name: str) -> str:
+    """Return what the section of the help is called that a field stands in: that of the class that has it."""
+    owner = next(one for one in request.__mro__ if name in vars(one).get("__annotations__", {}))
+    return (owner.__doc__ or "").split("\n")[0].partition(":")[0].rstrip(".")
+
+
+def parts_of(hint: Any) -> Iterator[Any]:
+    """Yield the plain types of an annotation and what reads them, None apart."""
+    if get_origin(hint) is Annotated:
+        inner, *more = get_args(hint)
+        yield from more
+        yield from parts_of(inner)
+    elif get_origin(hint) in (Union, UnionType):
+        for one in get_args(hint):
+            yield from parts_of(one)
+    elif hint is not NoneType:
+        yield get_origin(hint) or hint
+
+
+def make(request: type[R], *args: Any, **given: Any) -> R:
+    """Return a request of values as Python, a file or a page has them; numbers of NumPy are Python's.
+
+    Raises
+    ------
+    InputError
+        If there is no such field, or a value cannot be: its name, the value and what it must be.
+    """
+    try:
+        return request(*map(plain, args), **{name: plain(value) for name, value in given.items()})
+    except ValidationError as error:
+        raise refused(error.errors(include_url=False)[0], request) from None
+
+
+def refused(error: ErrorDetails, request: type[Request]) -> InputError:
+    """Return the error of pydantic as ours."""
+    place = error["loc"][0] if error["loc"] else ""
+    names = [one.name for one in fields(request)]  # type: ignore[arg-type]
+    name = names[place] if isinstance(place, int) and place < len(names) else str(place)
+    if error["type"] in ("unexpected_keyword_argument", "unexpected_positional_argument"):
+        return InputError(f"there is no keyword `{name}`; {nearest(name, names)}")
+    if error["type"].startswith("missing"):
+        return InputError("it is missing.", field=name)
+    text = error["msg"].replace("Input should be", "expected")
+    value = error["input"]
+    return InputError(
+        f"{text.rstrip('.')}.", field=name, value=value if isinstance(value, str) else shown(value)
+    )
+
+
+def plain(value: Any) -> Any:
+    """Return NumPy's numbers and flags as Python's, inside mappings and lists too.
+
+    Raises
+    ------
+    InputError
+        If a mapping or a list contains itself.
+    """
+    try:
+        return _plain(value)
+    except RecursionError:
+        raise InputError("what is given contains itself, or is nested too deeply.") from None
+
+
+def _plain(value: Any) -> Any:
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    if type(value) is dict:
+        return {_plain(key): _plain(list(one) if type(one) is tuple else one) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    return value

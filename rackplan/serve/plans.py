@@ -161,7 +161,7 @@ def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
     """Return what the page shows of a plan: line to forward, figures, pictures and drawing."""
     deployment = plan.deployment
     experts = expert_map(plan)
-    pictures: list[Diagram | ExpertMap] = [step_picture(explain_plan(plan)), memory_picture(plan)]
+    others: list[Diagram | ExpertMap] = [step_picture(explain_plan(plan)), memory_picture(plan)]
     return {
         "title": f"{deployment.model.name} on {deployment.cluster.name}",
         "verdict": " ".join(filter(None, [sentence(limit_words(plan)), verdict(plan)])),
@@ -175,7 +175,7 @@ def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
             }
             for name, entry in plan.baselines.items()
         ],
-        "pictures": [picture_data(one) for one in ([] if experts is None else [experts]) + pictures],
+        "pictures": [picture_data(one) for one in ([] if experts is None else [experts]) + others],
         "svg": svg(plan) or "",
         "command": command,
         "interrupted": plan.interrupted,

@@ -180,33 +180,24 @@ class Files:
     def digests(self, options: Mapping[str, Value]) -> dict[str, str]:
         """Return the SHA-256 of every file that some options name, by the name typed."""
         found: dict[str, str] = {}
-        for text in texts_in(options):
-            found |= self._look(text)[1]
+        for option in NAMED_FILES:
+            value = options.get(option)
+            for text in value if isinstance(value, list | dict) else [value]:
+                if isinstance(text, str):
+                    found |= self._look(text)[1]
         return found
 
     def _look(self, text: str) -> tuple[str, dict[str, str]]:
         if text not in self._known:
-            path = text
+            path, read = text, {}
             try:
-                beside = self._base / text
-                path = os.path.realpath(beside) if beside.exists() else text
-                if path == text and Path(text).exists():
-                    path = os.path.realpath(text)
+                there = [one for one in (self._base / text, Path(text)) if one.exists()]
+                path = os.path.realpath(there[0]) if there else text
                 read = digests([path])
             except (OSError, ValueError):  # a text that cannot be a path
-                path, read = text, {}
+                path = text
             self._known[text] = path, {name.replace(path, text, 1): one for name, one in read.items()}
         return self._known[text]
-
-
-def texts_in(options: Mapping[str, Value]) -> Iterator[str]:
-    """Yield the texts of options that may be names of files."""
-    for name in NAMED_FILES:
-        value = options.get(name)
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, list | dict):
-            yield from (one for one in value if isinstance(one, str))
 
 
 @keyword_spec
@@ -239,13 +230,8 @@ def read_study(path: Path) -> Study:
     Raises
     ------
     InputError
-        If it cannot be read, or says what cannot be.
+        If it cannot be read, or something in it is wrong.
     """
-    return study_of(read_content(path), str(path), path.parent.resolve())
-
-
-def read_content(path: Path) -> object:
-    """Return what a YAML file says; InputError if it cannot be read, or holds what JSON cannot."""
     content = load_yaml(path, str(path))
     try:
         json.dumps(content, allow_nan=False)
@@ -253,41 +239,32 @@ def read_content(path: Path) -> object:
         raise InputError(
             f"{path}: dates and infinite numbers are no options; quote them, or leave them out."
         ) from None
-    return content
+    return study_of(content, str(path), path.parent.resolve())
 
 
 def study_of(content: object, where: str, base: Path) -> Study:
-    """Return the study that a mapping describes, with the keys of a ``STUDY.yaml``.
+    """Return the study that a mapping with the keys of a ``STUDY.yaml`` describes.
 
     Raises
     ------
     InputError
-        If it has unknown keys, or says what cannot be.
+        If it has unknown keys, or something in it is wrong.
     """
     file = validated(_StudyFile, content, where)
+    kind = file.kind
     fixed = {
-        name: require_value(file.kind, name, value, f"{where}: fixed: {name}")
+        name: require_value(kind, name, value, f"{where}: fixed: {name}")
         for name, value in (file.fixed or {}).items()
     }
     grid = {
-        name: _several(file.kind, name, values, f"{where}: grid: {name}")
+        name: _several(kind, name, values, f"{where}: grid: {name}")
         for name, values in (file.grid or {}).items()
     }
     sample, draws, seed = _sample(file, f"{where}: sample")
-    search = None if file.optimize is None else _search(file.optimize, file.kind, f"{where}: optimize")
-    study = Study(
-        file.kind,
-        fixed,
-        grid,
-        sample,
-        draws,
-        seed,
-        file.limit_s,
-        search,
-        base,
-        cast(Mapping[str, Any], content),
-    )
-    _require_apart(study, where)
+    search = None if file.optimize is None else _search(file.optimize, kind, f"{where}: optimize")
+    mapping = cast(Mapping[str, Any], content)
+    study = Study(kind, fixed, grid, sample, draws, seed, file.limit_s, search, base, mapping)
+    _require_one_place(study, where)
     many = math.prod(map(len, grid.values())) * max(1, draws)
     if many > MOST_POINTS:
         raise InputError(f"{where}: {many:,} points; a study has at most {MOST_POINTS:,}.")
@@ -347,15 +324,13 @@ def _search(file: _SearchFile, kind: Kind, where: str) -> Search:
     return Search(file.goal, file.goal in _LEAST_IS_BEST, ranges, file.trials, file.seed, curve, worth)
 
 
-def _require_apart(study: Study, where: str) -> None:
-    """Refuse an option that stands in two places."""
-    search: dict[str, Any] = {} if study.search is None else {**study.search.ranges}
-    if study.search is not None and study.search.curve is not None:
-        search[study.search.curve[0]] = None
-    places = {"fixed": study.fixed, "grid": study.grid, "sample": study.sample, "optimize": search}
+def _require_one_place(study: Study, where: str) -> None:
+    """Refuse an option in two places."""
+    optimize = [] if study.search is None else [*study.curve[0], *study.search.ranges]
+    places = {"fixed": study.fixed, "grid": study.grid, "sample": study.sample, "optimize": optimize}
     seen: dict[str, str] = {}
     for place, names in places.items():
         for name in names:
             if name in seen:
-                raise InputError(f"{where}: `{name}` stands under {seen[name]} and under {place}; keep one.")
+                raise InputError(f"{where}: `{name}` is under {seen[name]} and under {place}; keep one.")
             seen[name] = place

@@ -81,10 +81,6 @@ _LINES: list[_Line] = []
 """The line of the command that runs."""
 
 
-_TELLING: list[_Line] = []
-"""The line of what reports its stages, while it does."""
-
-
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Let a command that says nothing for a second say that it works, on a terminal."""
@@ -107,12 +103,6 @@ def hide() -> None:
         line.hide()
 
 
-def tell(text: str) -> None:
-    """Say what is done now where a line of progress is drawn."""
-    for line in _TELLING:
-        line.say(f"{printable(text)} ...")
-
-
 @contextmanager
 def progress(*, every_s: float | None = None) -> Iterator[Reporter]:
     """Yield a reporter that draws on a terminal's standard error; on another it writes a line ``every_s`` seconds."""
@@ -122,11 +112,9 @@ def progress(*, every_s: float | None = None) -> Iterator[Reporter]:
     hide()
     line = _Line("starting ...")
     line.say()
-    _TELLING.append(line)
     try:
         yield _Live(line)
     finally:
-        _TELLING.remove(line)
         line.hide()
         for other in _LINES:
             other.rest()

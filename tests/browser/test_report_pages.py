@@ -36,10 +36,7 @@ def _compared() -> object:
 
 
 def _fleet() -> object:
-    from placement.fleet.options import FleetOptions
-
-    options = FleetOptions(time_limit_s=2.0)
-    return rackplan.fleet("mixtral-8x7b", "hgx-h100@16", isl=1000, osl=100, options=options)
+    return rackplan.fleet("mixtral-8x7b", "hgx-h100@16", isl=1000, osl=100, time_limit_s=2.0)
 
 
 def _replayed() -> object:

@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.money.bill import Bill, Totals
 from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE
+from cost.serving.supply import ProofData
 from cost.step.score import Score
 from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.options import PREFILL
@@ -192,25 +193,17 @@ class FleetTotalsData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FleetProofData:
+class FleetProofData(ProofData):
     """What is proven of a fleet.
 
     Attributes
     ----------
-    status:
-        ``OPTIMAL``, ``FEASIBLE``, ``INFEASIBLE`` or ``UNKNOWN``.
-    objective, bound, gap:
-        What was reached, what nothing can be better than, and the fraction between the two.
     of, search:
         What objective and bound are of, and what ran.
     interrupted:
         Whether Ctrl-C ended the search: it is the best so far.
     """
 
-    status: str
-    objective: float
-    bound: float
-    gap: float
     of: str
     search: str
     interrupted: bool

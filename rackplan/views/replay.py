@@ -25,11 +25,11 @@ from rackplan.views.blocks import (
     sections,
 )
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
-from rackplan.views.explain import Explanation, explain_plan, weakest_note
+from rackplan.views.explain import explain_plan
 from rackplan.views.forward import bound_words, machine_words, summary, summary_blocks
 from rackplan.views.pictures.experts import expert_map_blocks
-from rackplan.views.plan import memory_blocks, step_blocks
-from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
+from rackplan.views.plan import figure_blocks, memory_blocks, step_blocks
+from rackplan.views.provenance import deployment_rows, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.table_csv import csv_text
 from rackplan.views.words import cluster_doubts, load_names, phase_words
@@ -244,10 +244,10 @@ def replay_blocks(found: Replayed, command: str = "") -> list[Block]:
             Page(
                 lambda: [
                     *step_blocks(found.plan.score, explained),
-                    *memory_blocks(found.plan, explained),
+                    *memory_blocks(found.plan),
                     *expert_map_blocks(found.plan),
                     *inputs_section(command, _inputs(found)),
-                    *_figures(found, explained()),
+                    *figure_blocks(explained()),
                 ]
             ),
         ],
@@ -299,12 +299,6 @@ def _inputs(found: Replayed) -> list[tuple[str, str]]:
         ("plan", found.start_words(found.recommendation.best)),
         ("policies", ", ".join(run_words(found, run) for run in found.result.runs)),
     ]
-
-
-def _figures(found: Replayed, explained: Explanation) -> list[Block]:
-    return figures_section(
-        explained.figures, [found.plan.totals], [weakest_note(explained)], explained.assumptions
-    )
 
 
 def replay_csv(found: Replayed) -> str:

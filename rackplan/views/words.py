@@ -190,11 +190,13 @@ def coefficient_words(efficiency: Efficiency, phase: str) -> str:
     return chip_words(error)
 
 
-def error_words(error: ErrorOf) -> str:
-    """Return what a chip's coefficients are fitted to, how far off they are, and how far with the chip left out."""
+def chip_words(error: ErrorOf) -> str:
+    """Return what the coefficients of a chip are fitted to, how far off they are, and whose they are in its place."""
     engine = "all engines" if error.engine in (ANY_ENGINE, EACH_ENGINE) else error.engine
     which = ", ".join(filter(None, [engine, "" if error.phase == ANY_PHASE else error.phase, error.note]))
-    text = f"fitted to {KINDS[error.rows_of]} on {error.chip} ({which}; {error.rows:,} measured rows, "
+    text = f"{error.stand_in_for} is not measured, its neighbour stands in: " if error.stand_in_for else ""
+    text += f"what kernels reach is fitted to {KINDS[error.rows_of]} on {error.chip} "
+    text += f"({which}; {error.rows:,} measured rows, "
     if error.rows < LEAST_ROWS:
         text += "too few for an error of their own"
     else:
@@ -207,14 +209,6 @@ def error_words(error: ErrorOf) -> str:
         )
         text += f"; {name} {out.median:.1%} and {out.within_20_percent:.0%}"
     return f"{text})"
-
-
-def chip_words(error: ErrorOf) -> str:
-    """Return what the coefficients of a chip rest on, and whose they are where it is not measured."""
-    text = f"what kernels reach is {error_words(error)}"
-    if error.stand_in_for:
-        text = f"{error.stand_in_for} is not measured, its neighbour stands in: {text}"
-    return text
 
 
 def error_blocks(errors: Sequence[tuple[str, ErrorOf]]) -> list[Block]:

@@ -86,13 +86,13 @@ def next_token(workload: Workload) -> str:
 def serving_words(workload: Workload, engine: str) -> list[str]:
     """Return what was asked of the serving besides phase and batch: drafts, overlap, the engine."""
     drafts = plural(workload.draft_tokens, "draft token")
-    found = {
-        f"{drafts} a step, which yields {workload.accept_length:.3g} tokens": workload.draft_tokens,
-        "two half batches take turns at computing and sending": workload.overlap,
-        _sparse_words(workload) if workload.sparse_attention else "": workload.sparse_attention,
-        f"fixed delays of {engine}": engine,
-    }
-    return [text for text, given in found.items() if given]
+    found = [
+        f"{drafts} a step, which yields {workload.accept_length:.3g} tokens" if workload.draft_tokens else "",
+        "two half batches take turns at computing and sending" if workload.overlap else "",
+        _sparse_words(workload) if workload.sparse_attention else "",
+        f"fixed delays of {engine}" if engine else "",
+    ]
+    return [text for text in found if text]
 
 
 def _sparse_words(workload: Workload) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import TypedDict
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 ENOUGH = 1 - 1e-12
 """Of a rate asked for: sums of as many replicas are rounded."""
@@ -16,7 +16,8 @@ _SAMPLE = 64
 """Units whose rate tells how many are enough: so many times as many give so many times as much, or more."""
 
 
-class ProofData(TypedDict):
+@checked_dataclass(frozen=True, kw_only=True)
+class ProofData:
     """What is proven of a search.
 
     Attributes

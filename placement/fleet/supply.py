@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from cost.inputs.deployment import Deployment
 from cost.serving.lengths import Lengths
 from cost.serving.sizing import Demand
-from cost.serving.supply import Pool, Served, merged
+from cost.serving.supply import Pool, ProofData, Served, merged
 from placement.budget import Budget
 from placement.fleet.fleet import make_fleet
 from placement.fleet.options import DECODE, WORTH_S, FleetOptions, Traffic
@@ -90,11 +90,11 @@ class FleetOnUnits:
                 for pool in fleet.pools
             ),
             joined=units,
-            proof={
-                "status": fleet.proof.status,
-                "objective": fleet.proof.objective,
-                "bound": fleet.proof.bound,
-                "gap": fleet.proof.gap,
-            },
+            proof=ProofData(
+                status=fleet.proof.status,
+                objective=fleet.proof.objective,
+                bound=fleet.proof.bound,
+                gap=fleet.proof.gap,
+            ),
             requests_per_s=None if self.lengths is None else fleet.requests_per_s,
         )

@@ -326,7 +326,8 @@ def write_fleet(
     Returns their paths by what they are.
     """
     from placement.plans.writing import plan_to_dict, plan_to_json
-    from rackplan.views.fleet import fleet_data, plan_name
+    from rackplan.views.data import json_data, taken
+    from rackplan.views.fleet import FleetFileData, fleet_data, plan_name
 
     if is_page(path):
         write_whole(path, fleet_text(fleet, plans, sha256).encode())
@@ -337,8 +338,8 @@ def write_fleet(
         if one.plan is not None:
             made = plan_to_json(plan_to_dict(one.plan, command=command_line(), sha256=sha256))
             files[plan_name(number)] = made.encode()
-    data = {**fleet_data(fleet, plans), "command": command_line(), "sha256": sha256}
-    text = json_text(data).encode()
+    data = taken(FleetFileData, fleet_data(fleet, plans), command=command_line(), sha256=sha256)
+    text = json_text(json_data(data)).encode()
     mark = {"fleet.json beside it": hashlib.sha256(text).hexdigest()}
     files["report.html"] = fleet_text(fleet, plans, {**sha256, **mark}).encode()
     files["fleet.json"] = text

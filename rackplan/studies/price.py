@@ -390,12 +390,12 @@ def _plan(given: Mapping[str, Any]) -> Row:
 def _fleet(given: Mapping[str, Any]) -> Row:
     """A fleet: pools of replicas of different shapes."""
     from placement.fleet.options import PREFILL
-    from rackplan.views.fleet import fleet_data
+    from rackplan.views.fleet import fleet_totals
 
     request: FleetRequest = _request("fleet", given)
     cluster: Any = request.cluster
     found = answers.fleet(request)
-    data = fleet_data(found, [])
+    totals = fleet_totals(found)
     decoding = max((pool for pool in found.pools if pool.role != PREFILL), key=lambda pool: pool.gpus)
     kinds = [pool.column.label(moe=_moe(found, pool.model)) for pool in found.pools]
     return {
@@ -415,9 +415,9 @@ def _fleet(given: Mapping[str, Any]) -> Row:
         "layout_batch": float(decoding.column.batch),
         "proof": found.proof.status,
         "gap": found.proof.gap,
-        "notes": "; ".join([*found.notes, *data["missing"]]) or None,
+        "notes": "; ".join([*found.notes, *totals.missing]) or None,
         **{
-            name: data["totals"][name]
+            name: getattr(totals, name)
             for name in ("usd_per_million_tokens", "usd_per_hour", "tok_s_per_mw", "power_w")
         },
     }

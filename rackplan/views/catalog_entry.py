@@ -243,17 +243,19 @@ class ModelData:
 
 def _figure_table(title: str, figures: Mapping[str, Figure]) -> list[Block]:
     """Return figures with how they are known and where they were read; nothing without figures."""
-
-    def value(figure: Figure) -> str:
-        bare = figure.unit == "1"
-        return format_number(figure.value) if bare else format_quantity(figure.value, figure.unit)
-
     if not figures:
         return []
+
+    def value(one: tuple[str, Figure]) -> str:
+        figure = one[1]
+        return (
+            format_number(figure.value) if figure.unit == "1" else format_quantity(figure.value, figure.unit)
+        )
+
     table = Table.of(
         sorted(figures.items()),
         (title, lambda one: one[0]),
-        ("value", lambda one: value(one[1])),
+        ("value", value),
         ("kind", lambda one: one[1].kind.label),
         ("source", lambda one: one[1].source),
         words=(0, 2, 3),
@@ -264,10 +266,6 @@ def _figure_table(title: str, figures: Mapping[str, Figure]) -> list[Block]:
 
 def _figures(figures: Mapping[str, Figure]) -> dict[str, FigureData]:
     return {key: FigureData(**figure_data(figure)) for key, figure in sorted(figures.items())}
-
-
-def _notes(notes: tuple[str, ...]) -> list[Block]:
-    return [Text(note, "note") for note in notes]
 
 
 def _gpu_data(gpu: GpuSpec) -> GpuData:
@@ -285,7 +283,7 @@ def gpu_view(name: str) -> View:
         [Lines([title])],
         _figure_table("figure", gpu.figures),
         [*labelled("Bills", bills if billed else ""), *_figure_table("billed", billed)],
-        _notes(gpu.notes),
+        [Text(note, "note") for note in gpu.notes],
     )
     return View(blocks, _gpu_data(gpu))
 
@@ -335,7 +333,7 @@ def cluster_view(cluster: Cluster) -> View:
             Text(out_words, "scale-out"),
         ],
         _figure_table("figure", figures),
-        _notes(domain.notes),
+        [Text(note, "note") for note in domain.notes],
         _physical_blocks(cluster),
         gpu_view(domain.gpu.name).blocks,
     )

@@ -235,26 +235,6 @@ class Explanation:
     figures: tuple[UsedFigure, ...]
     levers: Levers | None = None
 
-    @property
-    def verdict(self) -> str:
-        """The plan in a sentence: that it fits, how fast it is, what binds."""
-        return self.data.verdict
-
-    @property
-    def assumptions(self) -> list[str]:
-        """What a careful reader should know, in sentences."""
-        return self.data.assumptions
-
-    @property
-    def step_over_lower(self) -> float:
-        """Expected step over the lower bound, at least 1."""
-        return self.data.step_over_lower
-
-    @property
-    def left_bytes(self) -> float:
-        """Usable bytes of HBM that nothing is in, on the fullest GPU."""
-        return self.data.memory.left_bytes
-
 
 def explain_plan(plan: Plan, *, levers: bool = False) -> Explanation:
     """Return the explanation of a plan that fits; ``levers``: with what its levers would bring."""
@@ -426,7 +406,7 @@ def details_blocks(found: Explanation) -> list[list[Block]]:
         f"at most two steps: {data.longest_wait_ms:,.2f} ms, {data.mean_wait_ms:,.2f} ms on average (requests join "
         "at step boundaries)"
     )
-    left = f"{found.left_bytes / 1e9:,.1f} GB left; batch {score.batch} per GPU, {score.max_batch} fit"
+    left = f"{data.memory.left_bytes / 1e9:,.1f} GB left; batch {score.batch} per GPU, {score.max_batch} fit"
     layout = plan.layout.describe(moe=plan.deployment.model.moe is not None)
     numbered = [f"[{number}] {source}" for number, source in enumerate(sources, 1)]
     parts: list[list[Block]] = [

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NotRequired
+from typing import Any
 
-from typing_extensions import TypedDict
+from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.money.bill import Bill, Totals
@@ -19,7 +19,7 @@ from placement.fleet.options import PREFILL
 from placement.fleet.plans import PoolPlan
 from placement.plan import Plan
 from rackplan.views.blocks import Block, Chart, Drawing, Heading, Page, Table, Text, View, labelled, sections
-from rackplan.views.data import SetFigureData
+from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.evidence import deployment_figures
 from rackplan.views.forward import machine_words, summary, summary_blocks
 from rackplan.views.money import rate_words, totals_blocks
@@ -48,7 +48,8 @@ MUCH_LESS = 0.9
 """Part of the tokens per second that a replica is priced at below which it is noted that its plan gives less."""
 
 
-class ShareData(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class ShareData:
     """A model of a fleet.
 
     Attributes
@@ -61,7 +62,8 @@ class ShareData(TypedDict):
     share: float
 
 
-class FleetInputsData(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class FleetInputsData:
     """What was asked of a fleet.
 
     Attributes
@@ -90,7 +92,8 @@ class FleetInputsData(TypedDict):
     price_basis: str
 
 
-class PlacedData(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class PlacedData:
     """A replica with its experts placed under loads.
 
     Attributes
@@ -106,7 +109,8 @@ class PlacedData(TypedDict):
     over_limit: float | None
 
 
-class ReplicaData(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class ReplicaData:
     """A replica.
 
     Attributes
@@ -119,7 +123,8 @@ class ReplicaData(TypedDict):
     stages: list[list[str]]
 
 
-class FleetPoolData(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class FleetPoolData:
     """Replicas of a shape.
 
     Attributes
@@ -155,7 +160,8 @@ class FleetPoolData(TypedDict):
     replicas: list[ReplicaData]
 
 
-class FleetTotalsData(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class FleetTotalsData:
     """What a fleet gives, costs and draws.
 
     Attributes
@@ -186,6 +192,7 @@ class FleetTotalsData(TypedDict):
     tok_s_per_mw: float | None
 
 
+@dataclass(frozen=True, kw_only=True)
 class FleetProofData(ProofData):
     """What is proven of a fleet.
 
@@ -202,7 +209,8 @@ class FleetProofData(ProofData):
     interrupted: bool
 
 
-class IdleData(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class IdleData:
     """GPUs without work.
 
     Attributes
@@ -215,7 +223,8 @@ class IdleData(TypedDict):
     reason: str
 
 
-class UniformData(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class UniformData:
     """The best fleet of one layout.
 
     Attributes
@@ -229,7 +238,8 @@ class UniformData(TypedDict):
     layout: str
 
 
-class FleetPrinted(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class FleetPrinted:
     """What ``rackplan fleet`` prints: replicas of different shapes at once.
 
     Attributes
@@ -253,6 +263,7 @@ class FleetPrinted(TypedDict):
     """
 
     cluster: str
+    set: Maybe[list[SetFigureData]] = LEFT_OUT
     goal: str
     inputs: FleetInputsData
     pools: list[FleetPoolData]
@@ -263,9 +274,9 @@ class FleetPrinted(TypedDict):
     broken: list[str]
     uniform: UniformData | None
     notes: list[str]
-    set: NotRequired[list[SetFigureData]]
 
 
+@dataclass(frozen=True, kw_only=True)
 class FleetFileData(FleetPrinted):
     """``fleet.json``: what ``rackplan fleet`` printed, and what it was made from.
 
@@ -452,68 +463,58 @@ def _pool_limits(plans: Sequence[PoolPlan]) -> list[Block]:
 
 
 def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> FleetPrinted:
-    """Return the fleet as data, as ``fleet.json`` has it."""
-    traffic, cluster = fleet.traffic, fleet.cluster
-    totals = fleet_totals(fleet)
-    healthy, broken = len(cluster.gpus), _broken(cluster)
-    return {
-        "cluster": cluster.name,
-        **set_data(cluster),  # type: ignore[typeddict-item]
-        "goal": fleet.options.wanted,
-        "inputs": {
-            "models": [
-                {"model": decode.model.name, "share": share} for (decode, _), share in models_of(fleet)
+    """Return the fleet as data."""
+    traffic, options, cluster, totals = fleet.traffic, fleet.options, fleet.cluster, fleet_totals(fleet)
+    healthy, both = len(cluster.gpus), traffic.isl > 0
+    requests_per_s = fleet.requests_per_s if both else None
+    return FleetPrinted(
+        cluster=cluster.name,
+        **set_data(cluster),
+        goal=options.wanted,
+        inputs=taken(
+            FleetInputsData,
+            traffic,
+            models=[
+                ShareData(model=decode.model.name, share=share) for (decode, _), share in models_of(fleet)
             ],
-            "isl": traffic.isl or None,
-            "osl": traffic.osl if traffic.isl else None,
-            "context": None if traffic.isl else traffic.deployments[0][0].workload.context,
-            "tok_s": fleet.options.tok_s,
-            "utilization": fleet.options.utilization,
-            "spares": fleet.options.spares,
-            "tpot_s": traffic.tpot_s,
-            "ttft_s": traffic.ttft_s,
-            "price_basis": totals.price_basis,
-        },
-        "pools": [_pool_data(fleet, number, plans) for number in range(len(fleet.pools))],
-        "totals": {
-            "gpus": healthy,
-            "gpus_used": fleet.gpus_used,
-            "gpus_idle": healthy - fleet.gpus_used,
-            "gpus_broken": broken,
-            "tok_s": fleet.tok_s,
-            "tok_s_per_gpu": fleet.tok_s / healthy,
-            "tok_s_per_gpu_used": fleet.tok_s / fleet.gpus_used,
-            "input_tok_s": fleet.requests_per_s * traffic.isl if traffic.isl else None,
-            "requests_per_s": fleet.requests_per_s if traffic.isl else None,
-            "gpus_paid": totals.gpus,
-            "usd_per_hour": totals.usd_per_hour,
-            "usd_per_million_tokens": totals.usd_per_million_tokens,
-            "power_w": totals.power_w,
-            "tok_s_per_mw": totals.tok_s_per_mw,
-        },
-        "missing": list(totals.missing),
-        "proof": {
-            "status": fleet.proof.status,
-            "objective": fleet.proof.objective,
-            "bound": fleet.proof.bound,
-            "gap": fleet.proof.gap,
-            "of": fleet.unit,
-            "search": fleet.search,
-            "interrupted": fleet.interrupted,
-        },
-        "idle": [
-            {"gpus": [cluster.gpus[gpu].id for gpu in one.gpus], "reason": one.reason} for one in fleet.idle
-        ],
-        "broken": [fault.gpu for fault in cluster.spec.faults if fault.gpu is not None and fault.factor == 0],
-        "uniform": None
+            isl=traffic.isl if both else None,
+            osl=traffic.osl if both else None,
+            context=None if both else traffic.deployments[0][0].workload.context,
+            tok_s=options.tok_s,
+            utilization=options.utilization,
+            spares=options.spares,
+            price_basis=totals.price_basis,
+        ),
+        pools=[_pool_data(fleet, number, plans) for number in range(len(fleet.pools))],
+        totals=taken(
+            FleetTotalsData,
+            totals,
+            gpus=healthy,
+            gpus_used=fleet.gpus_used,
+            gpus_idle=healthy - fleet.gpus_used,
+            gpus_broken=len(_broken(cluster)),
+            tok_s=fleet.tok_s,
+            tok_s_per_gpu=fleet.tok_s / healthy,
+            tok_s_per_gpu_used=fleet.tok_s / fleet.gpus_used,
+            input_tok_s=fleet.requests_per_s * traffic.isl if both else None,
+            requests_per_s=requests_per_s,
+            gpus_paid=totals.gpus,
+        ),
+        missing=list(totals.missing),
+        proof=taken(
+            FleetProofData,
+            fleet.proof,
+            of=fleet.unit,
+            search=fleet.search,
+            interrupted=fleet.interrupted,
+        ),
+        idle=[IdleData(gpus=_gpu_ids(cluster, one.gpus), reason=one.reason) for one in fleet.idle],
+        broken=_broken(cluster),
+        uniform=None
         if fleet.uniform is None
-        else {
-            "tok_s": fleet.uniform.tok_s,
-            "gpus_used": fleet.uniform.gpus_used,
-            "layout": fleet.uniform.label,
-        },
-        "notes": list(fleet.notes),
-    }
+        else taken(UniformData, fleet.uniform, layout=fleet.uniform.label),
+        notes=list(fleet.notes),
+    )
 
 
 def plan_name(number: int) -> str:
@@ -522,42 +523,45 @@ def plan_name(number: int) -> str:
 
 
 def _pool_data(fleet: Fleet, number: int, plans: Sequence[PoolPlan]) -> FleetPoolData:
-    pool = fleet.pools[number]
+    pool, made = fleet.pools[number], plans[number] if plans else None
     cluster, column = fleet.cluster, pool.column
-    made = plans[number] if plans else None
     found = made.plan if made else None
-    scored: PlacedData | None = None
+    placed = None
     if found is not None:
-        scored = {
-            "batch": found.deployment.workload.batch,
-            "tok_s": _placed_tok_s(found, pool),
-            "step_s": found.score.step_s,
-            "limit_s": found.limit_s,
-            "over_limit": found.over_limit,
-        }
-    return {
-        "role": pool.role,
-        "model": _model(fleet, pool),
-        "plan": plan_name(number) if found is not None else None,
-        "no_plan": made.reason if made and made.plan is None else None,
-        "layout": pool_layout(fleet, pool),
-        "gpus_per_replica": column.shape.gpus,
-        "gpu": _gpu_names(fleet, pool),
-        "batch": column.batch,
-        "step_s": column.step_s,
-        "tok_s": pool.tok_s,
-        "tok_s_per_replica": column.tok_s,
-        "requests_per_s": pool.requests_per_s if fleet.traffic.isl else None,
-        "share": pool.share,
-        "placed": scored,
-        "replicas": [
-            {
-                "gpus": [cluster.gpus[gpu].id for gpu in replica.gpus],
-                "stages": [[cluster.gpus[gpu].id for gpu in stage] for stage in replica.stages],
-            }
+        placed = taken(
+            PlacedData,
+            found,
+            batch=found.deployment.workload.batch,
+            tok_s=_placed_tok_s(found, pool),
+            step_s=found.score.step_s,
+        )
+    return FleetPoolData(
+        role=pool.role,
+        model=_model(fleet, pool),
+        plan=None if found is None else plan_name(number),
+        no_plan=made.reason if made and found is None else None,
+        layout=pool_layout(fleet, pool),
+        gpus_per_replica=column.shape.gpus,
+        gpu=_gpu_names(fleet, pool),
+        batch=column.batch,
+        step_s=column.step_s,
+        tok_s=pool.tok_s,
+        tok_s_per_replica=column.tok_s,
+        requests_per_s=pool.requests_per_s if fleet.traffic.isl else None,
+        share=pool.share,
+        placed=placed,
+        replicas=[
+            ReplicaData(
+                gpus=_gpu_ids(cluster, replica.gpus),
+                stages=[_gpu_ids(cluster, stage) for stage in replica.stages],
+            )
             for replica in pool.replicas
         ],
-    }
+    )
+
+
+def _gpu_ids(cluster: Cluster, gpus: Iterable[int]) -> list[str]:
+    return [cluster.gpus[gpu].id for gpu in gpus]
 
 
 def _placed_tok_s(plan: Plan, pool: Pool) -> float:
@@ -681,14 +685,14 @@ def fleet_errors(fleet: Fleet) -> tuple[ErrorOf, ...]:
 
 
 def _idle(fleet: Fleet) -> list[Block]:
-    broken = _broken(fleet.cluster)
+    broken = len(_broken(fleet.cluster))
     words = [f"{plural(len(one.gpus), 'GPU')}: {one.reason}" for one in fleet.idle]
     out = f"{plural(broken, 'GPU')} out of service, in no count above" if broken else ""
     return [*labelled("Idle", *(words or ["no GPU"])), *labelled("Broken", out)]
 
 
-def _broken(cluster: Cluster) -> int:
-    return sum(fault.gpu is not None and fault.factor == 0 for fault in cluster.spec.faults)
+def _broken(cluster: Cluster) -> list[str]:
+    return [fault.gpu for fault in cluster.spec.faults if fault.gpu is not None and fault.factor == 0]
 
 
 def _compared(fleet: Fleet) -> list[Block]:

@@ -132,6 +132,7 @@ def levers_view(found: Levers) -> View:
     )
     usable = [row for row in found.rows if any(isinstance(way, Reached) for way in _ways(row).values())]
     title = f"{deployment.model.name} on {cluster.name} ({plural(len(cluster.gpus), 'GPU')})"
+    odd = [f"{_name(row)}: {row.note}." for row in usable if row.note]
     head = [
         *limit_blocks(plan),
         Heading(f"{title}, {phase_words(deployment.workload)}"),
@@ -139,7 +140,7 @@ def levers_view(found: Levers) -> View:
         *set_blocks("Set", cluster),
         Text(f"{level_words(found)}. One lever at a time", "Held"),
         *labelled("Unchanged", _unchanged_words(found)),
-        *labelled("Note", sentence(deployment.model.beyond(deployment.workload.context)), *_odd(usable)),
+        *labelled("Note", sentence(deployment.model.beyond(deployment.workload.context)), *odd),
     ]
     legend = Text(
         f"change of {_RATES[rate_of(plan)]} over the plan's, largest first. same batch: placement and batch as in "
@@ -160,7 +161,7 @@ def levers_view(found: Levers) -> View:
             layout=layout_part(plan),
             plan=taken(PlanRateData, score),
             gain_of=rate_of(plan),
-            held=HeldData(tpot_s=found.level.tpot_s, asked=found.level.asked, words=level_words(found)),
+            held=taken(HeldData, found.level, words=level_words(found)),
             unchanged=lever_data(found.unchanged),
             levers=[lever_data(row) for row in found.rows],
         ),
@@ -249,7 +250,10 @@ def _table(rows: Sequence[Lever]) -> Table:
         rows,
         ("lever", _first),
         ("to", lambda row: "" if row.kind == "precision" else row.to),
-        ("step ms", lambda row: _step(row.batch_kept)),
+        (
+            "step ms",
+            lambda row: f"{row.batch_kept.step_s * 1e3:,.2f}" if isinstance(row.batch_kept, Reached) else "-",
+        ),
         (_WAYS["batch_kept"], lambda row: _gain(row.batch_kept)),
         (_WAYS["layout_kept"], lambda row: _gain(row.layout_kept, batch=True)),
         (_WAYS["layout_free"], lambda row: _gain(row.layout_free)),
@@ -261,10 +265,6 @@ def _table(rows: Sequence[Lever]) -> Table:
 
 def _first(row: Lever) -> str:
     return _name(row) if row.kind != "layout" else f"{row.name}, {row.change}"
-
-
-def _step(found: Reached | str) -> str:
-    return f"{found.step_s * 1e3:,.2f}" if isinstance(found, Reached) else "-"
 
 
 def _gain(found: Reached | str | None, *, batch: bool = False) -> str:
@@ -283,11 +283,6 @@ def _which(row: Lever) -> str:
     """Return the layout of the free choice where it is another than the one kept (if only in the split)."""
     free, kept = row.layout_free, row.layout_kept
     return free.layout if isinstance(free, Reached) and free != kept else ""
-
-
-def _odd(rows: Sequence[Lever]) -> list[str]:
-    """Return what is odd about changes."""
-    return [f"{_name(row)}: {row.note}." for row in rows if row.note]
 
 
 def _refusals(rows: Sequence[Lever]) -> list[Block]:

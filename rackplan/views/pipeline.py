@@ -23,7 +23,8 @@ def pipeline_blocks(plan: Plan) -> list[Block]:
     if plan.layout.stages == 1:
         return []
     return [
-        *labelled("Stages", _runs(plan), *_order(plan)),
+        *labelled("Stages", _runs(plan)),
+        *labelled("Order", *_order(plan)),
         *labelled("Hops", _hops(plan)),
         *labelled("Bubble", bubble_words(plan)),
     ]
@@ -72,23 +73,22 @@ def _runs(plan: Plan) -> str:
 
 
 def _order(plan: Plan) -> list[str]:
-    """What is known of the order of stages over unlike domains; nothing where they are homogeneous."""
+    """Return the step with unlike domains in the order chosen, its proof, and the step in the cluster's order."""
     order = plan.order
     if order is None:
         return []
-    step = f"{order.objective * 1e3:.2f} ms"
-    if order.in_turn is None:
-        turn = f"a step of {step} (in the order of the cluster no split of the layers fits this batch)"
-    elif order.in_turn > order.objective * (1 + _SAME):
+    in_turn = "no split of the layers fits this batch"
+    if order.in_turn is not None:
         longer = order.in_turn / order.objective - 1
-        turn = f"a step of {step} (in the order of the cluster {order.in_turn * 1e3:.2f} ms, {longer:+.1%})"
-    else:
-        turn = f"a step of {step}, as in the order of the cluster"
+        in_turn = f"{order.in_turn * 1e3:.2f} ms ({longer:+.1%})" if longer > _SAME else "the same step"
     proof = (
-        f"{order.status}: no order and no split is below {order.bound * 1e3:.2f} ms with experts balanced: "
+        f"no order and no split of the layers is below {order.bound * 1e3:.2f} ms with experts balanced, "
         f"gap {order.gap:.2%}"
     )
-    return [f"order of unlike domains free: {turn}; {proof}"]
+    return [
+        f"{order.objective * 1e3:.2f} ms a step, {order.status}: {proof}",
+        f"in the order of the cluster: {in_turn}",
+    ]
 
 
 def _hops(plan: Plan) -> str:

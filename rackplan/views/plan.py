@@ -146,7 +146,7 @@ def plan_blocks(
             Heading("Evidence", 2),
             *evidence_blocks(plan),
             Page(lambda: inputs_section(command, _input_rows(plan), sha256)),
-            Page(lambda: _figures(explained())),
+            Page(lambda: figure_blocks(explained())),
         ],
     )
 
@@ -252,7 +252,7 @@ def _costs(
         _speed(plan),
         totals_blocks(plan.totals),
         step_blocks(score, explained),
-        memory_blocks(plan, explained),
+        memory_blocks(plan),
     ]
 
 
@@ -303,7 +303,7 @@ def step_blocks(score: Score, explained: Callable[[], Explanation]) -> list[Bloc
     return [Heading("The step", 2), Page(waterfall), parts, Page(details, fold="What binds each part")]
 
 
-def memory_blocks(plan: Plan, explained: Callable[[], Explanation]) -> list[Block]:
+def memory_blocks(plan: Plan) -> list[Block]:
     """Return HBM of the fullest GPU: on a page as a bar, with its uses as a table."""
     score = plan.score
 
@@ -311,7 +311,7 @@ def memory_blocks(plan: Plan, explained: Callable[[], Explanation]) -> list[Bloc
         from rackplan.views.pictures.memory import memory_picture
 
         left = (
-            f"{explained().left_bytes / 1e9:,.2f} GB left; the largest batch that fits is {score.max_batch:,} "
+            f"{score.hbm_bytes['free'] / 1e9:,.2f} GB left; the largest batch that fits is {score.max_batch:,} "
             "sequences per GPU"
         )
         table = Page([memory_table(score)], fold="HBM as a table")
@@ -335,8 +335,9 @@ def _cluster(plan: Plan, drawing: str) -> list[Block]:
     return [*drawn, *expert_map_blocks(plan)]
 
 
-def _figures(found: Explanation) -> list[Block]:
-    return figures_section(found.figures, [found.plan.totals], [weakest_note(found)], found.assumptions)
+def figure_blocks(found: Explanation) -> list[Block]:
+    """Return every figure that a plan rests on, what is weakest, and what is assumed."""
+    return figures_section(found.figures, [found.plan.totals], [weakest_note(found)], found.data.assumptions)
 
 
 def _input_rows(plan: Plan) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.money.bill import Bill
-from rackplan.views.blocks import Block, Heading, Items, Page, Table, Text, View
+from rackplan.views.blocks import Block, Heading, Items, Page, Table, Text
 from rackplan.views.evidence import UsedFigure
 from rackplan.views.explain import figure_text
 from rackplan.views.money import watts
@@ -29,12 +29,6 @@ def inputs_section(command: str, rows: Iterable[Row], sha256: Mapping[str, str] 
         Text(command, style="command"),
         Page([table], fold="Every input"),
     ]
-
-
-def terminal_fold(view: View) -> Page:
-    """Return what a terminal says, folded; its title is a paragraph there."""
-    blocks = [Text(one.text) if isinstance(one, Heading) else one for one in view.blocks]
-    return Page(blocks, fold="As the terminal says it")
 
 
 def deployment_rows(deployment: Deployment, loads: ExpertLoads | None) -> list[Row]:

@@ -10,6 +10,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import errors_in
+from cost.serving.supply import ProofData
 from placement.migrate.migration import KNEE
 from placement.migrate.replan import Replanned, ReplanOptions
 from placement.migrate.steps import NEAR, Step, Transfers
@@ -120,23 +121,15 @@ class MovesTotalsData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplanProofData:
+class ReplanProofData(ProofData):
     """What is proven of a re-plan's placement.
 
     Attributes
     ----------
-    status:
-        ``OPTIMAL``, ``FEASIBLE``, ``INFEASIBLE`` or ``UNKNOWN``.
-    objective, bound, gap:
-        What was reached, what nothing can be better than, and the fraction between the two.
     interrupted:
         Whether Ctrl-C ended the search: it is the best so far.
     """
 
-    status: str
-    objective: float
-    bound: float
-    gap: float
     interrupted: bool
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass as plain_dataclass
 from functools import cache, partial
-from typing import NotRequired
 
-from typing_extensions import TypedDict
+from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import errors_in
 from cost.experts.loads import ExpertLoads
@@ -25,12 +24,12 @@ from rackplan.views.blocks import (
     labelled,
     sections,
 )
-from rackplan.views.data import SetFigureData
-from rackplan.views.explain import Explanation, explain_plan, weakest_note
+from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
+from rackplan.views.explain import explain_plan
 from rackplan.views.forward import bound_words, machine_words, summary, summary_blocks
 from rackplan.views.pictures.experts import expert_map_blocks
-from rackplan.views.plan import memory_blocks, step_blocks
-from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
+from rackplan.views.plan import figure_blocks, memory_blocks, step_blocks
+from rackplan.views.provenance import deployment_rows, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.table_csv import csv_text
 from rackplan.views.words import cluster_doubts, load_names, phase_words
@@ -41,7 +40,7 @@ BASELINES = ("vllm", "sglang", "static")
 """Whose tokens gained are counted against: the first of these that takes part, else the first policy."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@plain_dataclass(frozen=True, eq=False, repr=False)
 class Replayed(Shown):
     """A replay, and what it was made of.
 
@@ -97,7 +96,8 @@ class Replayed(Shown):
         return "linear" if run.entry.linear else self.given or "static plan"
 
 
-class ReplanRunData(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class ReplanRunData:
     """A re-plan of a replay.
 
     Attributes
@@ -114,7 +114,8 @@ class ReplanRunData(TypedDict):
     lost_s: float
 
 
-class PolicyData(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class PolicyData:
     """A policy of a replay.
 
     Attributes
@@ -152,7 +153,8 @@ class PolicyData(TypedDict):
     replans: list[ReplanRunData]
 
 
-class BestPolicyData(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class BestPolicyData:
     """Which policy to take.
 
     Attributes
@@ -168,7 +170,8 @@ class BestPolicyData(TypedDict):
     why: str
 
 
-class MeasuredData(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class MeasuredData:
     """What the machine of the replay took.
 
     Attributes
@@ -181,7 +184,8 @@ class MeasuredData(TypedDict):
     note: str
 
 
-class ReplayPrinted(TypedDict):
+@dataclass(frozen=True, kw_only=True)
+class ReplayPrinted:
     """What ``rackplan replay`` prints, and writes to ``replay.json``: recorded windows through online balancers.
 
     Attributes
@@ -206,6 +210,7 @@ class ReplayPrinted(TypedDict):
 
     model: str
     cluster: str
+    set: Maybe[list[SetFigureData]] = LEFT_OUT
     windows: int
     scored: int
     interrupted: bool
@@ -220,7 +225,6 @@ class ReplayPrinted(TypedDict):
     best: BestPolicyData
     measured: MeasuredData
     notes: list[str]
-    set: NotRequired[list[SetFigureData]]
 
 
 def replay_view(found: Replayed) -> View:
@@ -240,10 +244,10 @@ def replay_blocks(found: Replayed, command: str = "") -> list[Block]:
             Page(
                 lambda: [
                     *step_blocks(found.plan.score, explained),
-                    *memory_blocks(found.plan, explained),
+                    *memory_blocks(found.plan),
                     *expert_map_blocks(found.plan),
                     *inputs_section(command, _inputs(found)),
-                    *_figures(found, explained()),
+                    *figure_blocks(explained()),
                 ]
             ),
         ],
@@ -295,12 +299,6 @@ def _inputs(found: Replayed) -> list[tuple[str, str]]:
         ("plan", found.start_words(found.recommendation.best)),
         ("policies", ", ".join(run_words(found, run) for run in found.result.runs)),
     ]
-
-
-def _figures(found: Replayed, explained: Explanation) -> list[Block]:
-    return figures_section(
-        explained.figures, [found.plan.totals], [weakest_note(explained)], explained.assumptions
-    )
 
 
 def replay_csv(found: Replayed) -> str:
@@ -458,63 +456,53 @@ def legend_blocks(found: Replayed) -> list[Block]:
 
 
 def _data(found: Replayed) -> ReplayPrinted:
-    result, best = found.result, found.recommendation.best
+    result, best, setting = found.result, found.recommendation.best, found.baseline.setting
     deployment = found.plan.deployment
-    return {
-        "model": deployment.model.name,
-        "cluster": deployment.cluster.name,
-        **set_data(deployment.cluster),  # type: ignore[typeddict-item]
-        "windows": result.windows,
-        "scored": result.windows - 1,
-        "interrupted": result.interrupted,
-        "names": list(found.loads.names[: result.windows]),
-        "steps_per_window": found.steps,
-        "tokens": found.plan.score.tokens,
-        "tokens_per_step": found.baseline.setting.tokens_per_step,
-        "step_s_balanced": found.baseline.setting.costs.even_s,
-        "baseline": found.baseline.entry.name,
-        "static": found.made_for,
-        "policies": [_run_data(found, run) for run in result.runs],
-        "best": {
-            "policy": best.entry.name,
-            "interval": best.entry.interval or None,
-            "interval_steps": best.entry.interval * found.steps or None,
-            "budget": best.entry.budget,
-            "why": best_words(found),
-        },
-        "measured": {
-            "planning_cpu_s": [round(run.cpu_s, 3) for run in result.runs],
-            "note": "processor seconds here, another time others",
-        },
-        "notes": _notes(found),
-    }
+    return taken(
+        ReplayPrinted,
+        result,
+        model=deployment.model.name,
+        cluster=deployment.cluster.name,
+        **set_data(deployment.cluster),
+        scored=result.windows - 1,
+        names=list(found.loads.names[: result.windows]),
+        steps_per_window=found.steps,
+        tokens=found.plan.score.tokens,
+        tokens_per_step=setting.tokens_per_step,
+        step_s_balanced=setting.costs.even_s,
+        baseline=found.baseline.entry.name,
+        static=found.made_for,
+        policies=[_run_data(found, run) for run in result.runs],
+        best=BestPolicyData(
+            policy=best.entry.name,
+            interval=best.entry.interval or None,
+            interval_steps=best.entry.interval * found.steps or None,
+            budget=best.entry.budget,
+            why=best_words(found),
+        ),
+        measured=MeasuredData(
+            planning_cpu_s=[round(run.cpu_s, 3) for run in result.runs],
+            note="processor seconds here, another time others",
+        ),
+        notes=_notes(found),
+    )
 
 
 def _run_data(found: Replayed, run: Run) -> PolicyData:
-    return {
-        "name": run.entry.name,
-        "interval": run.entry.interval,
-        "budget": run.entry.budget,
-        "start": found.start_words(run),
-        "balancedness": run.mean,
-        "worst": run.worst,
-        "copies_moved": run.copies_moved,
-        "bytes_moved": run.bytes_moved,
-        "imbalance_s": run.imbalance_s,
-        "moves_s": run.moves_s,
-        "tokens_gained": run.tokens_gained(found.baseline),
-        "tok_s": run.tok_s,
-        "tok_s_per_gpu": run.tok_s / len(found.plan.deployment.cluster.gpus),
-        "by_window": run.by_window.tolist(),
-        "step_s": run.step_s.tolist(),
-        "replans": [
-            {
-                "after_window": each.window + 1,
-                "copies": each.moves.copies,
-                "bytes": each.moves.bytes,
-                "seconds": each.moves.seconds,
-                "lost_s": each.lost_s,
-            }
+    return taken(
+        PolicyData,
+        run,
+        name=run.entry.name,
+        interval=run.entry.interval,
+        budget=run.entry.budget,
+        start=found.start_words(run),
+        balancedness=run.mean,
+        tokens_gained=run.tokens_gained(found.baseline),
+        tok_s_per_gpu=run.tok_s / len(found.plan.deployment.cluster.gpus),
+        by_window=run.by_window.tolist(),
+        step_s=run.step_s.tolist(),
+        replans=[
+            taken(ReplanRunData, each.moves, after_window=each.window + 1, lost_s=each.lost_s)
             for each in run.replans
         ],
-    }
+    )

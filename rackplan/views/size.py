@@ -421,9 +421,8 @@ def _proof_words(found: Size) -> str:
     proof = found.served.proof
     if proof is None:
         return ""
-    least, most, gap = (float(proof[name]) for name in ("objective", "bound", "gap"))
-    where = plural(found.served.joined, "unit")
-    return f"{proof['status']}: {_many(least)} output tok/s on {where}, at most {_many(most)}, gap {gap:.2%}"
+    rates = f"{_many(proof.objective)} output tok/s on {plural(found.served.joined, 'unit')}"
+    return f"{proof.status}: {rates}, at most {_many(proof.bound)}, gap {proof.gap:.2%}"
 
 
 def _notes(found: Size) -> list[str]:

@@ -86,13 +86,13 @@ def next_token(workload: Workload) -> str:
 def serving_words(workload: Workload, engine: str) -> list[str]:
     """Return what was asked of the serving besides phase and batch: drafts, overlap, the engine."""
     drafts = plural(workload.draft_tokens, "draft token")
-    found = {
-        f"{drafts} a step, which yields {workload.accept_length:.3g} tokens": workload.draft_tokens,
-        "two half batches take turns at computing and sending": workload.overlap,
-        _sparse_words(workload) if workload.sparse_attention else "": workload.sparse_attention,
-        f"fixed delays of {engine}": engine,
-    }
-    return [text for text, given in found.items() if given]
+    found = [
+        f"{drafts} a step, which yields {workload.accept_length:.3g} tokens" if workload.draft_tokens else "",
+        "two half batches take turns at computing and sending" if workload.overlap else "",
+        _sparse_words(workload) if workload.sparse_attention else "",
+        f"fixed delays of {engine}" if engine else "",
+    ]
+    return [text for text in found if text]
 
 
 def _sparse_words(workload: Workload) -> str:
@@ -190,11 +190,13 @@ def coefficient_words(efficiency: Efficiency, phase: str) -> str:
     return chip_words(error)
 
 
-def error_words(error: ErrorOf) -> str:
-    """Return what a chip's coefficients are fitted to, how far off they are, and how far with the chip left out."""
+def chip_words(error: ErrorOf) -> str:
+    """Return what the coefficients of a chip are fitted to, how far off they are, and whose they are in its place."""
     engine = "all engines" if error.engine in (ANY_ENGINE, EACH_ENGINE) else error.engine
     which = ", ".join(filter(None, [engine, "" if error.phase == ANY_PHASE else error.phase, error.note]))
-    text = f"fitted to {KINDS[error.rows_of]} on {error.chip} ({which}; {error.rows:,} measured rows, "
+    text = f"{error.stand_in_for} is not measured, its neighbour stands in: " if error.stand_in_for else ""
+    text += f"what kernels reach is fitted to {KINDS[error.rows_of]} on {error.chip} "
+    text += f"({which}; {error.rows:,} measured rows, "
     if error.rows < LEAST_ROWS:
         text += "too few for an error of their own"
     else:
@@ -207,14 +209,6 @@ def error_words(error: ErrorOf) -> str:
         )
         text += f"; {name} {out.median:.1%} and {out.within_20_percent:.0%}"
     return f"{text})"
-
-
-def chip_words(error: ErrorOf) -> str:
-    """Return what the coefficients of a chip rest on, and whose they are where it is not measured."""
-    text = f"what kernels reach is {error_words(error)}"
-    if error.stand_in_for:
-        text = f"{error.stand_in_for} is not measured, its neighbour stands in: {text}"
-    return text
 
 
 def error_blocks(errors: Sequence[tuple[str, ErrorOf]]) -> list[Block]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cost.inputs.deployment import Deployment
@@ -9,6 +11,7 @@ from cost.inputs.workload import Workload
 from cost.terms.pipeline import BUBBLE, HOPS
 from helpers import few_layers
 from placement.options import PlanOptions
+from placement.plan import OrderProof
 from placement.planner import make_plan
 from rackplan.views.blocks import Text
 from rackplan.views.overlay import plan_overlay
@@ -31,5 +34,10 @@ def test_layers_hops_and_bubble_of_two_racks() -> None:
     assert "S0 to S1 81.9 kB in " in words["Hops"]
     assert words["Bubble"].startswith(f"{plan.score.terms_s[BUBBLE.name] * 1e3:.2f} ms")
     assert any("; to S1 81.9 kB in " in line for line in plan_overlay(plan).key)
+    ordered = replace(plan, order=OrderProof("OPTIMAL", 0.1, 0.09, 0.1, in_turn=0.12))
+    lines = [block.text for block in pipeline_blocks(ordered) if isinstance(block, Text)]
+    assert lines[1].startswith("100.00 ms a step, OPTIMAL: ")
+    assert lines[1].endswith("below 90.00 ms with experts balanced, gap 10.00%")
+    assert lines[2] == "in the order of the cluster: 120.00 ms (+20.0%)"
     one = make_plan(deployment, None, PlanOptions(stages=1, tp=1, time_limit_s=0))
     assert pipeline_blocks(one) == []

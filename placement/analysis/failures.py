@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,10 +20,6 @@ from placement.plans.findings import AtRisk, Failures, LayerAtRisk, Losses, Spre
 from placement.progress import Say, silent
 from placement.scoring import stage_loads, stage_speed, stage_use, use_balancedness
 from topology.base.errors import RackplanError
-
-if TYPE_CHECKING:
-    from placement.plan import Plan
-
 
 MOST_TRIED = 96
 """Failures of a kind that are tried one by one; of more, so many evenly spaced ones."""

@@ -23,7 +23,7 @@ from placement.migrate.front import CurvePoint
 from placement.migrate.migration import migrate
 from placement.migrate.moved import expert_bytes, holders
 from placement.migrate.steps import Step, Transfers, in_order, nearest_sources, transfers
-from placement.migrate.task import MigrationTask, migration_task
+from placement.migrate.task import MigrationTask
 from placement.options import Objective, ScenarioWeights, Spread
 from placement.plan import BaselineScore, Plan
 from placement.progress import OnProgress
@@ -401,7 +401,7 @@ def _tasks(
             domains = stage_domains(left.deployment, [stages[index].gpus for stages in alike], spread)
             require_apart(loads.tokens.shape[2], slots, domains)
             problem = stage_problem(left.deployment, stage, slots, loads, objective, split, domains, weights)
-            tasks[number, index] = migration_task(problem, held)
+            tasks[number, index] = MigrationTask(problem, held)
     return tasks
 
 

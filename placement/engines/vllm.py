@@ -135,7 +135,7 @@ class Vllm(ServedByVllm):
             raise NoRowsError(ROWS, "absent, or not a mapping by MoE layer")
         ordered = _ordered(rows, facts)
         found += _sizes(record, ordered, facts)
-        return Rows(ordered, _places(facts))
+        return Rows(ordered, [f"layer {layer} (MoE layer {i})" for i, layer in enumerate(facts.moe_layers)])
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """See :class:`Engine`."""
@@ -162,10 +162,6 @@ class Vllm(ServedByVllm):
         """See :class:`Engine`."""
         now = "0.33.0 runs a plan from its first re-plan on, with RACKPLAN_BALANCER=1 and RACKPLAN_PLAN=plan.json"
         return [f"NOT RELEASED: {_UNRELEASED}", now, *super().warnings(launch)]
-
-
-def _places(facts: ModelFacts) -> list[str]:
-    return [f"layer {layer} (MoE layer {i})" for i, layer in enumerate(facts.moe_layers)]
 
 
 def _record(path: Path) -> dict[str, object]:

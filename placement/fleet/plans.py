@@ -76,7 +76,8 @@ def plan_pool(
     asked = fleet.traffic.redundant
     made = _planned(here, shape, fleet, pool, loads[pool.model], replace(options, redundant=asked))
     moe = here.model.moe
-    if asked is None and moe is not None and made.plan is not None and _uneven(made.plan):
+    balancedness = {} if made.plan is None else made.plan.balancedness
+    if asked is None and moe and made.plan and min(balancedness.values(), default=1.0) < _EVEN:
         # one copy more on each GPU evens out what the fewest that divide cannot
         group = max(shape.replicas[0], key=len)
         more = (-(-moe.experts // len(group)) + 1) * len(group) - moe.experts
@@ -84,11 +85,6 @@ def plan_pool(
         if other.plan is not None and other.plan.score.tok_s_per_gpu > made.plan.score.tok_s_per_gpu:
             return other
     return made
-
-
-def _uneven(plan: Plan) -> bool:
-    """Whether the busiest GPU has much more than its part of some layers' tokens."""
-    return bool(plan.balancedness) and min(plan.balancedness.values()) < _EVEN
 
 
 def _planned(

@@ -74,13 +74,8 @@ class ReplanOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("max_moves", self.max_moves),
-            ("max_bytes", self.max_bytes),
-            ("horizon_s", self.horizon_s),
-            ("time_limit_s", self.time_limit_s),
-            ("seed", self.seed),
-        ):
+        for name in ("max_moves", "max_bytes", "horizon_s", "time_limit_s", "seed"):
+            value = getattr(self, name)
             if value is not None and (not np.isfinite(value) or value < 0):
                 raise InputError("expected a finite number from 0 up.", field=name, value=f"{value:g}")
 

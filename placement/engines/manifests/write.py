@@ -108,7 +108,10 @@ def deploy(request: ExportRequest, plan: Plan, prefill: Plan | None = None) -> D
     if prefill is not None:
         _require_pair(plan, prefill)
         given.append((prefill, request.output.with_suffix(f".prefill{request.output.suffix}"), "prefill"))
-    exported = tuple(_exported(request, one, path, role) for one, path, role in given)
+    exported = tuple(
+        export_plan(one, request.engine, str(path), tp=request.tp, served=request.served, role=role)
+        for one, path, role in given
+    )
     files = {path: one.text for one, (_, path, _) in zip(exported, given, strict=True)}
     if kind == "shell":
         return Deployed(exported, (), None, files)
@@ -121,10 +124,6 @@ def deploy(request: ExportRequest, plan: Plan, prefill: Plan | None = None) -> D
     manifest = write_manifest(kind, pools, request.image)
     files[request.output.with_suffix(f".{manifest.suffix}")] = manifest.text
     return Deployed(exported, pools, manifest, files)
-
-
-def _exported(request: ExportRequest, plan: Plan, path: Path, role: Role) -> Exported:
-    return export_plan(plan, request.engine, str(path), tp=request.tp, served=request.served, role=role)
 
 
 def _require_pair(plan: Plan, prefill: Plan) -> None:

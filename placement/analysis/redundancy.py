@@ -67,7 +67,7 @@ def choose_redundant(
     points: list[RedundancyPoint] = []
     budget, best = budget or Budget(), 0.0
     with budget:
-        tried = list(copies_tried(moe.experts, layout.ep))
+        tried = list(_copies_tried(moe.experts, layout.ep))
         for number, redundant in enumerate(tried, 1):
             say(f"choosing the number of copies: {redundant}, {number} of {len(tried)}")
             slots = stage_slots(deployment, Shape.of(layout), redundant, options.spread)
@@ -89,7 +89,7 @@ def choose_redundant(
     return RedundancyCurve(layout=CurveLayout(layout.ep, layout.tp, layout.stages), points=tuple(points))
 
 
-def copies_tried(experts: int, gpus: int) -> Iterator[int]:
+def _copies_tried(experts: int, gpus: int) -> Iterator[int]:
     """Yield the numbers of copies above one of each expert that are looked at, rising.
 
     None, a quarter, half and all of what fills the GPUs' last slots, then whole slots on every GPU; at most 3 slots

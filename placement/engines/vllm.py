@@ -142,20 +142,17 @@ class Vllm(ServedByVllm):
         del facts, ranks, read
         return (Finding("vLLM", _UNRELEASED, "note"),)
 
-    def options(self, launch: Launch) -> dict[str, object]:
-        """Return the keys of ``--eplb-config``."""
-        return {
+    def flags(self, launch: Launch) -> list[str]:
+        """See :class:`Engine`."""
+        config = {
             "num_redundant_experts": launch.redundant,
             "initial_mapping_path": launch.file,
             "disable_online_rebalancing": True,
         }
-
-    def flags(self, launch: Launch) -> list[str]:
-        """See :class:`Engine`."""
         return [
             "# NOT RELEASED: a vLLM with pull request #41141 applied",
             *serve_lines(launch, "--enable-eplb"),
-            json_flag("--eplb-config", self.options(launch)),
+            json_flag("--eplb-config", config),
         ]
 
     def warnings(self, launch: Launch) -> list[str]:

@@ -17,7 +17,7 @@ from placement.fleet.search import Chosen, choose
 from placement.fleet.shapes import DomainClass, domain_classes, shapes_of
 from placement.fleet.uniform import Uniform, best_uniform
 from placement.plan import Proof
-from placement.progress import Say
+from placement.progress import Say, silent
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.shown import Shown
 from topology.base.units import plural
@@ -143,7 +143,7 @@ def make_fleet(
         If a model fits nowhere, a service level cannot be held, or the tokens asked for are out of reach: with the
         limit that binds and the best that is reachable.
     """
-    say = on_stage or (lambda _: None)
+    say = on_stage or silent
     budget = budget or Budget(options.time_limit_s)
     say("looking for shapes of replicas")
     every = domain_classes(cluster)

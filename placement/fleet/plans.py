@@ -31,9 +31,6 @@ class PoolPlan:
     reason: str = ""
 
 
-_NOT_PLANNED = "not planned: interrupted"
-
-
 def plan_pools(
     fleet: Fleet,
     loads: Mapping[int, ExpertLoads | None],
@@ -47,7 +44,7 @@ def plan_pools(
     with budget.keeping():
         for number, pool in enumerate(fleet.pools):
             if budget.interrupted:
-                plans.append(PoolPlan(None, _NOT_PLANNED))
+                plans.append(PoolPlan(None, "not planned: interrupted"))
                 continue
             say(f"planning replica {number + 1} of {len(fleet.pools)}")
             plans.append(plan_pool(fleet, pool, loads, options))

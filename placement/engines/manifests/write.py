@@ -95,7 +95,9 @@ def deploy(request: ExportRequest, plan: Plan, prefill: Plan | None = None) -> D
     InputError
         If the engine would reject or misread a plan, or cannot be started so.
     """
-    kind = require_kind(request.launch)
+    kind = request.launch
+    if kind not in KINDS:
+        raise InputError(f"expected {', '.join(KINDS[:-1])} or {KINDS[-1]}.", field="launch", value=kind)
     if kind == "shell":
         of = {"prefill": prefill, "hosts": request.hosts, "image": request.image}
         name = next((name for name, value in of.items() if value), None)
@@ -121,7 +123,7 @@ def deploy(request: ExportRequest, plan: Plan, prefill: Plan | None = None) -> D
         make_pool(one, of, called, base if role == "both" else f"{base}-{role}")
         for one, (of, _, role), called in zip(exported, given, names, strict=True)
     )
-    manifest = write_manifest(kind, pools, request.image)
+    manifest = _manifest(kind, pools, request.image)
     files[request.output.with_suffix(f".{manifest.suffix}")] = manifest.text
     return Deployed(exported, pools, manifest, files)
 
@@ -146,27 +148,8 @@ def _names(hosts: str | None, plans: Sequence[Plan]) -> list[dict[str, str]]:
     return [host_names(plans[0], names[:used]), host_names(plans[1], names[used:])]
 
 
-def require_kind(kind: str) -> str:
-    """Return ``kind`` if it is known.
-
-    Raises
-    ------
-    InputError
-        If it is not.
-    """
-    if kind not in KINDS:
-        raise InputError(f"expected {', '.join(KINDS[:-1])} or {KINDS[-1]}.", field="launch", value=kind)
-    return kind
-
-
-def write_manifest(kind: str, pools: Sequence[Pool], image: str = "") -> Manifest:
-    """Return the file of ``kind`` (not ``shell``) that starts ``pools``, in containers of ``image`` (empty: unknown).
-
-    Raises
-    ------
-    InputError
-        If an engine cannot be started so.
-    """
+def _manifest(kind: str, pools: Sequence[Pool], image: str) -> Manifest:
+    """Return the file of ``kind`` that starts ``pools``, in containers of ``image`` (empty: unknown)."""
     if kind == "slurm":
         if image:
             raise InputError("a Slurm script runs what is on the hosts; leave it out.", field="image")

@@ -40,13 +40,14 @@ class Bench:
     free: bool
     level: ServiceLevel = field(init=False)
     rate: str = field(init=False)
+    ttft_s: float | None = field(init=False)
     _known: Known = field(default_factory=dict, init=False)
-    _base: Sweep | None = field(default=None, init=False)
     _first: list[tuple[Deployment, Mapping[LayoutKey, float]]] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         self.level = ServiceLevel.of(self.plan)
         self.rate = rate_of(self.plan)
+        self.ttft_s = self.plan.request.ttft_s if self.plan.deployment.workload.decodes else None
 
     def unchanged(self) -> Lever:
         """Return the plan as it is, and the best layout at its service level."""
@@ -135,7 +136,7 @@ class Bench:
     @cached_property
     def base(self) -> Sweep:
         """Every layout of the plan's deployment, at the batches that are looked at too."""
-        return self._sweep(self.plan.deployment, self._copies, list(self.batches.values()))
+        return self._sweep(self.plan.deployment, self.plan.request.copies, list(self.batches.values()))
 
     def _sweep(self, deployment: Deployment, copies: int | None, batches: Sequence[int] = ()) -> Sweep:
         limit = self.level.tpot_s
@@ -151,20 +152,15 @@ class Bench:
     @cached_property
     def _arranged(self) -> list[Arrangement]:
         """The groups of GPUs of all sweeps: a change is of all GPUs, so unlike domains keep their order."""
-        return arranged_in(Pricer(self.plan.deployment, self._copies))
+        return arranged_in(Pricer(self.plan.deployment, self.plan.request.copies))
 
     def freed(self, deployment: Deployment, kept: Reached | str, copies: int | None = None) -> Reached | str:
         """Return the best of all layouts under a change; ``kept`` is what the plan's own reaches."""
-        copies = self._copies if copies is None else copies
+        copies = self.plan.request.copies if copies is None else copies
         try:
             return self.best_of(self._sweep(deployment, copies), kept, copies=copies)
         except InputError as error:
             return str(error)
-
-    @property
-    def _copies(self) -> int | None:
-        """Copies that the plan was asked for; None where they are left to a rule."""
-        return self.plan.request.copies
 
     def best_of(
         self,
@@ -198,7 +194,7 @@ class Bench:
             if layout in tried:
                 continue
             tried.add(layout)
-            trial = self._place(found, row, self._copies if copies is None else copies, limit)
+            trial = self._place(found, row, self.plan.request.copies if copies is None else copies, limit)
             if isinstance(trial, Reached) and not (isinstance(best, Reached) and best.gain >= trial.gain):
                 best = trial
         return best
@@ -230,15 +226,10 @@ class Bench:
                     able,
                     f"no layout is within {limit * 1e3:,.4g} ms a token; the fastest takes {fastest:,.1f} ms",
                 )
-        if self._ttft_s is not None:
+        if self.ttft_s is not None:
             first = self._first_tokens(found.deployment, copies)
-            able = able & np.array([first.get(key, np.inf) <= self._ttft_s for key in keys_of(found)])
+            able = able & np.array([first.get(key, np.inf) <= self.ttft_s for key in keys_of(found)])
         return able, "no layout is soon enough with the first token"
-
-    @property
-    def _ttft_s(self) -> float | None:
-        """The time to the first token that a decode plan was made for."""
-        return self.plan.request.ttft_s if self.plan.deployment.workload.decodes else None
 
     def _first_tokens(self, deployment: Deployment, copies: int | None) -> Mapping[LayoutKey, float]:
         """Return the seconds to the first token by shape, found once for each deployment."""
@@ -250,10 +241,10 @@ class Bench:
 
     def _late(self, deployment: Deployment, layout: Layout) -> str:
         """Return why a layout is too late with the first token; empty where it is not, or nobody asked."""
-        limit = self._ttft_s
+        limit = self.ttft_s
         if limit is None:
             return ""
-        seconds = self._first_tokens(deployment, self._copies).get(key_of(layout), np.inf)
+        seconds = self._first_tokens(deployment, self.plan.request.copies).get(key_of(layout), np.inf)
         if seconds <= limit:
             return ""
         return f"the first token after {seconds * 1e3:,.0f} ms; the plan is for {limit * 1e3:,.4g} ms"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,10 +20,6 @@ from placement.plans.findings import AtRisk, Failures, LayerAtRisk, Losses, Spre
 from placement.progress import Say, silent
 from placement.scoring import stage_loads, stage_speed, stage_use, use_balancedness
 from topology.base.errors import RackplanError
-
-if TYPE_CHECKING:
-    from placement.plan import Plan
-
 
 MOST_TRIED = 96
 """Failures of a kind that are tried one by one; of more, so many evenly spaced ones."""
@@ -55,12 +50,12 @@ def find_failures(plan: Plan, say: Say = silent) -> Failures | None:
     experts: list[AtRisk] = []
     for stage, assignment in zip(plan.layout.replicas[0], plan.experts, strict=True):
         if assignment is not None:
-            rows, named = _at_risk(plan, stage, assignment)
+            rows, named = _at_risk(plan, plan.loads, stage, assignment)
             layers += rows
             experts += named
     experts.sort(key=lambda row: (-row.share, row.layer, row.expert))
-    loss = _Loss(plan)
-    what_if = tuple(_what_if(plan, loss, unit, say) for unit in SPREADS)
+    loss = _Loss(plan, plan.loads)
+    what_if = tuple(_what_if(loss, unit, say) for unit in SPREADS)
     return Failures(
         spread=plan.spread,
         what_if=what_if,
@@ -107,7 +102,9 @@ def _missing(plan: Plan, used: int) -> str:
     return f"a second copy of every expert takes {copies}"
 
 
-def _at_risk(plan: Plan, stage: StageSpec, assignment: Assignment) -> tuple[list[LayerAtRisk], list[AtRisk]]:
+def _at_risk(
+    plan: Plan, given: ExpertLoads, stage: StageSpec, assignment: Assignment
+) -> tuple[list[LayerAtRisk], list[AtRisk]]:
     """Experts of one stage with all copies in one failure domain: by layer, and the heaviest of them."""
     deployment = plan.deployment
     domain = deployment.numbered(plan.spread)[list(stage.gpus)]
@@ -115,7 +112,7 @@ def _at_risk(plan: Plan, stage: StageSpec, assignment: Assignment) -> tuple[list
         int(number): domain_name(deployment.cluster.gpus[gpu], plan.spread)
         for number, gpu in zip(domain, stage.gpus, strict=True)
     }
-    loads = stage_loads(deployment, _loads(plan), stage.layers).mean
+    loads = stage_loads(deployment, given, stage.layers).mean
     share = loads / loads.sum(axis=1, keepdims=True)
     of_slot = np.broadcast_to(domain[assignment.slot_gpu], assignment.slot_expert.shape)
     rows = np.broadcast_to(np.arange(assignment.layers)[:, None], of_slot.shape)
@@ -155,12 +152,6 @@ def _at_risk(plan: Plan, stage: StageSpec, assignment: Assignment) -> tuple[list
     return found, named
 
 
-def _loads(plan: Plan) -> ExpertLoads:
-    if plan.loads is None:
-        raise ValueError("a plan without experts has no failures to look at")
-    return plan.loads
-
-
 @dataclass(frozen=True)
 class _After:
     """The plan after one loss; see :class:`WhatIf`."""
@@ -171,11 +162,12 @@ class _After:
     experts_lost: int
 
 
-def _what_if(plan: Plan, loss: _Loss, unit: Spread, say: Say) -> WhatIf:
+def _what_if(loss: _Loss, unit: Spread, say: Say) -> WhatIf:
+    plan = loss.plan
     number = plan.deployment.numbered(unit)
     used = [gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus]
     choices = list(dict.fromkeys(number[used].tolist()))
-    most = _most_tried(plan)
+    most = _most_tried(plan, len(loss.loads.tokens))
     tried = [choices[i * len(choices) // most] for i in range(most)] if len(choices) > most else choices
     found = []
     for turn, choice in enumerate(tried, 1):
@@ -203,11 +195,10 @@ def _what_if(plan: Plan, loss: _Loss, unit: Spread, say: Say) -> WhatIf:
     )
 
 
-def _most_tried(plan: Plan) -> int:
+def _most_tried(plan: Plan, scenarios: int) -> int:
     spec = plan.deployment.cluster.spec
     if spec.reshaped or not spec.switched:
         return MOST_ROUTED
-    scenarios = len(_loads(plan).tokens)
     if plan.split == "lp":
         return MOST_SOLVED
     cells = scenarios * sum(a.slot_expert.size for a in plan.experts if a is not None)
@@ -218,9 +209,8 @@ def _most_tried(plan: Plan) -> int:
 class _Loss:
     """Scores a plan without some of its GPUs."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        loads = _loads(plan)
+    def __init__(self, plan: Plan, loads: ExpertLoads) -> None:
+        self.plan, self.loads = plan, loads
         self.uses: list[list[ExpertUse | None]] = []
         self.balance: list[list[Floats]] = []
         for replica, stages in enumerate(plan.layout.replicas):
@@ -296,7 +286,7 @@ class _Loss:
             entry.experts,
             len(left.gpus),
         )
-        use = stage_use(self.plan.deployment, left, rest, _loads(self.plan), self.plan.split)
+        use = stage_use(self.plan.deployment, left, rest, self.loads, self.plan.split)
         lost = np.clip(1.0 - use.share.sum(axis=2).mean(axis=0), 0.0, 1.0)
         return _Part(
             left,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cost.experts.assignment import Assignment
 from cost.inputs.deployment import Deployment
@@ -21,8 +21,7 @@ from topology.base.errors import InfeasibleError, InputError
 PlacedLayout = tuple[Layout, Sequence[Assignment | None]]
 
 
-@dataclass(frozen=True)
-class _Widths:
+class _Widths(NamedTuple):
     """What tells layouts apart."""
 
     ep: int
@@ -74,23 +73,18 @@ def more_or_fewer_copies(plan: Plan) -> Iterator[tuple[int, int, PlacedLayout | 
         return
     now = max(slots) - moe.experts
     for copies in (*([max(0, now - layout.ep)] if now else []), now + layout.ep):
-        shape = Shape(tuple(tuple(stage.gpus for stage in stages) for stages in layout.replicas), layout.tp)
-        rows = stage_slots(plan.deployment, shape, copies, plan.spread)
-        if rows is None:
-            yield copies, now, _too_many(plan)
-            continue
-        yield copies, now, (layout, _experts(plan, plan.deployment, layout, rows))
+        experts = placed_experts(plan, plan.deployment, layout, copies)
+        yield copies, now, experts if isinstance(experts, str) else (layout, experts)
 
 
 def placed_experts(
-    plan: Plan, deployment: Deployment, layout: Layout, copies: int | None, known: Known
+    plan: Plan, deployment: Deployment, layout: Layout, copies: int | None, known: Known | None = None
 ) -> Sequence[Assignment | None] | str:
     """Return the experts of any layout placed the fast way, or why they cannot be.
 
     ``copies``: above one of each expert, None for the fewest that divide; ``known``: fast placements so far.
     """
-    shape = Shape(tuple(tuple(stage.gpus for stage in stages) for stages in layout.replicas), layout.tp)
-    slots = stage_slots(deployment, shape, copies, plan.spread)
+    slots = stage_slots(deployment, Shape.of(layout), copies, plan.spread)
     return _too_many(plan) if slots is None else _experts(plan, deployment, layout, slots, known)
 
 
@@ -99,8 +93,12 @@ def _too_many(plan: Plan) -> str:
     return f"copies of one expert would not lie in different {where}"
 
 
-def _options(plan: Plan) -> PlanOptions:
-    return PlanOptions(
+def _experts(
+    plan: Plan, deployment: Deployment, layout: Layout, slots: Sequence[Ints], known: Known | None = None
+) -> Sequence[Assignment | None]:
+    if plan.loads is None:
+        return [None] * layout.stages
+    options = PlanOptions(
         time_limit_s=0.0,
         seed=plan.request.seed,
         spread=plan.spread,
@@ -108,14 +106,7 @@ def _options(plan: Plan) -> PlanOptions:
         scenario_weights=plan.scenario_weights,
         split=plan.split,
     )
-
-
-def _experts(
-    plan: Plan, deployment: Deployment, layout: Layout, slots: Sequence[Ints], known: Known | None = None
-) -> Sequence[Assignment | None]:
-    if plan.loads is None:
-        return [None] * layout.stages
-    return place_stages(deployment, layout, slots, plan.loads, _options(plan), thorough=False, known=known)[0]
+    return place_stages(deployment, layout, slots, plan.loads, options, thorough=False, known=known)[0]
 
 
 def _placed(plan: Plan, shape: Shape) -> PlacedLayout | str:

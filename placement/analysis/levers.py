@@ -19,6 +19,7 @@ from placement.analysis.bench import Bench
 from placement.analysis.layouts import more_or_fewer_copies, other_widths
 from placement.analysis.lever import Lever, Reached, ServiceLevel
 from placement.plan import Plan
+from placement.progress import Say, silent
 from topology.base.errors import InputError
 from topology.base.shown import Shown
 from topology.base.units import format_quantity
@@ -67,7 +68,7 @@ class Levers(Shown):
         return list(found.values())
 
 
-def find_levers(plan: Plan, *, free: bool = True, on_stage: Callable[[str], None] | None = None) -> Levers:
+def find_levers(plan: Plan, *, free: bool = True, on_stage: Say | None = None) -> Levers:
     """Return what each lever would bring.
 
     Parameters
@@ -78,7 +79,7 @@ def find_levers(plan: Plan, *, free: bool = True, on_stage: Callable[[str], None
         Called with what is looked at.
     """
     bench = Bench(plan, free=free)
-    say = on_stage or (lambda _: None)
+    say = on_stage or silent
     rows: list[Lever] = []
     for number, (part, levers) in enumerate(LEVERS.items(), 1):
         stage = f"changing the {part}, {number} of {len(LEVERS)}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from placement.arrays import Ints
 from placement.budget import Budget
 from placement.experts.placing import place_stages
 from placement.experts.problem import fewest_redundant
-from placement.layouts.choose import batch_within, choose_layout
+from placement.layouts.choose import Placed, batch_within, choose_layout
 from placement.layouts.fitting import stage_slots
 from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
@@ -30,10 +29,6 @@ from placement.plans.findings import CurveLayout, RedundancyCurve, RedundancyPoi
 from placement.progress import Say, silent
 from placement.scoring import moe_rows, placement_scorer
 from topology.base.errors import InputError
-
-if TYPE_CHECKING:
-    from placement.layouts.choose import Placed
-
 
 _MORE_SLOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Slots per GPU above the fewest that are tried."""
@@ -72,10 +67,10 @@ def choose_redundant(
     points: list[RedundancyPoint] = []
     budget, best = budget or Budget(), 0.0
     with budget:
-        tried = list(copies_tried(moe.experts, layout.ep))
+        tried = list(_copies_tried(moe.experts, layout.ep))
         for number, redundant in enumerate(tried, 1):
             say(f"choosing the number of copies: {redundant}, {number} of {len(tried)}")
-            slots = _slots(deployment, layout, redundant, options)
+            slots = stage_slots(deployment, Shape.of(layout), redundant, options.spread)
             if slots is None:
                 break
             point = _point(deployment, base, loads, fewest, redundant, slots)
@@ -94,7 +89,7 @@ def choose_redundant(
     return RedundancyCurve(layout=CurveLayout(layout.ep, layout.tp, layout.stages), points=tuple(points))
 
 
-def copies_tried(experts: int, gpus: int) -> Iterator[int]:
+def _copies_tried(experts: int, gpus: int) -> Iterator[int]:
     """Yield the numbers of copies above one of each expert that are looked at, rising.
 
     None, a quarter, half and all of what fills the GPUs' last slots, then whole slots on every GPU; at most 3 slots
@@ -105,13 +100,6 @@ def copies_tried(experts: int, gpus: int) -> Iterator[int]:
     more = [(each + slots) * gpus - experts for slots in _MORE_SLOTS if each + slots <= experts]
     most = (_MOST_SLOTS - 1) * experts
     yield from sorted({0, few // 4, few // 2, few, *(count for count in more if count <= max(most, more[0]))})
-
-
-def _slots(
-    deployment: Deployment, layout: Layout, redundant: int, options: PlanOptions
-) -> tuple[Ints, ...] | None:
-    groups = tuple(tuple(stage.gpus for stage in stages) for stages in layout.replicas)
-    return stage_slots(deployment, Shape(groups, layout.tp), redundant, options.spread)
 
 
 def _point(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -98,7 +98,7 @@ def export_plan(
             value=file,
         )
     mapping = mapping_of(plan)
-    launch = replace(launch_of(plan, mapping, file, facts, tp=tp, served=served), role=role)
+    launch = _launch(plan, mapping, file, facts, tp, served, role)
     reason = engine.cannot_run(launch) or engine.cannot_hold(mapping)
     if reason:
         raise InputError(f"{engine.title} cannot hold this plan: {reason}.")
@@ -177,22 +177,16 @@ def served_name(model: Model) -> str:
     return checkpoint_of(model) or f"PATH/OF/{model.name}"
 
 
-def launch_of(
+def _launch(
     plan: Plan,
     mapping: ExpertMapping,
     file: str,
     facts: ModelFacts,
-    *,
-    tp: int | None = None,
-    served: str = "",
+    tp: int | None,
+    served: str,
+    role: Role,
 ) -> Launch:
-    """Return what a replica of ``plan`` is started with; ``tp`` and ``served`` as of :func:`export_plan`.
-
-    Raises
-    ------
-    InputError
-        If ``tp`` does not divide the GPUs of the EP group.
-    """
+    """Return what a replica of ``plan`` is started with."""
     width = plan.layout.tp if tp is None else tp
     if width < 1 or mapping.ranks % width:
         raise InputError(f"does not divide the {mapping.ranks} GPUs of an EP group.", field="tp", value=width)
@@ -210,6 +204,7 @@ def launch_of(
         model_type=facts.model_type,
         architecture=facts.architecture,
         cut=tuple(len(stage.layers) for stage in plan.layout.replicas[0]),
+        role=role,
     )
 
 

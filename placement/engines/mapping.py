@@ -10,7 +10,7 @@ import numpy as np
 from cost.experts.assignment import Assignment
 from cost.inputs.layout import Layout
 from cost.model import Model
-from placement.arrays import Ints
+from placement.arrays import Bools, Ints
 from placement.plan import Plan
 from topology.base.errors import InputError, input_name
 
@@ -144,6 +144,11 @@ class ExpertMapping:
         """Return the experts of each rank, ``[MoE layers, ranks, slots per rank]``."""
         return self.slot_expert.reshape(len(self.layer_ids), self.ranks, self.slots_per_rank)
 
+    def assignment(self, rows: Bools | slice = slice(None)) -> Assignment:
+        """Return the experts of some rows on the ranks."""
+        slot_gpu = np.repeat(np.arange(self.ranks, dtype=np.int32), self.slots_per_rank)
+        return Assignment(self.slot_expert[rows].astype(np.int32), slot_gpu, self.experts, self.ranks)
+
     def doubled(self) -> list[tuple[int, int, int]]:
         """Return layer id, rank and expert where a rank holds an expert more than once."""
         held = np.sort(self.by_rank(), axis=2)
@@ -200,13 +205,11 @@ def require_equal_ranks(slots: Sequence[Ints], experts: int) -> None:
 
 def experts_of(mapping: ExpertMapping, layout: Layout) -> tuple[Assignment | None, ...]:
     """Return the assignment of each stage of ``layout``, whose stages have as many GPUs as the mapping ranks."""
-    slot_gpu = np.repeat(np.arange(mapping.ranks, dtype=np.int32), mapping.slots_per_rank)
     ids = np.array(mapping.layer_ids)
     found: list[Assignment | None] = []
     for stage in layout.replicas[0]:
         inside = (ids >= stage.layers.start) & (ids < stage.layers.stop)
-        rows = mapping.slot_expert[inside].astype(np.int32)
-        found.append(Assignment(rows, slot_gpu, mapping.experts, mapping.ranks) if inside.any() else None)
+        found.append(mapping.assignment(inside) if inside.any() else None)
     return tuple(found)
 
 

@@ -6,12 +6,9 @@ from pathlib import Path
 
 from placement.engines.findings import Finding, Inspected, Outcome, RowRules, Rows, inspect_rows
 from placement.engines.mapping import ModelFacts
-from placement.engines.strict_text import require_file
+from placement.engines.strict_text import MOST_CELLS, require_file
 from topology.base.errors import InputError
 from topology.base.npy import load_npy
-
-MOST_CELLS = 1 << 22
-"""94 layers of 4,096 slots are a tenth of that."""
 
 _WRONG = Outcome("wrong", "it cannot be a placement of this model")
 _RULES = RowRules(_WRONG, _WRONG, _WRONG, _WRONG, _WRONG, _WRONG, _WRONG)

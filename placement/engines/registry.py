@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from placement.engines import NAMES
 from placement.engines.engine import Engine
@@ -150,8 +149,7 @@ def check_file(
 
 def _balance(engine: Engine, mapping: ExpertMapping, loads: ExpertLoads, tp: int) -> tuple[float, str]:
     """Mean over max GPU load, the mean over layers and loads, as an engine splits; and in words how that is."""
-    slot_gpu = np.repeat(np.arange(mapping.ranks, dtype=np.int32), mapping.slots_per_rank)
-    part = Assignment(mapping.slot_expert.astype(np.int32), slot_gpu, mapping.experts, mapping.ranks)
+    part = mapping.assignment()
     shares = engine.shares(part, tp)
     words = "each expert's tokens split evenly over its copies"
     if shares is not None:

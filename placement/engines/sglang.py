@@ -18,11 +18,10 @@ import numpy as np
 from placement.engines.engine import Engine, Launch
 from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
-from placement.engines.strict_text import read_json, require_file
+from placement.engines.strict_text import MOST_CELLS, read_json, require_file
 from topology.base.errors import InputError
 
 KEY = "physical_to_logical_map"
-MOST_CELLS = 1 << 22
 COUNT = "logical_count"
 PORT = 20000
 """Where the hosts of a replica meet."""

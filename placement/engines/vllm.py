@@ -135,37 +135,30 @@ class Vllm(ServedByVllm):
             raise NoRowsError(ROWS, "absent, or not a mapping by MoE layer")
         ordered = _ordered(rows, facts)
         found += _sizes(record, ordered, facts)
-        return Rows(ordered, _places(facts))
+        return Rows(ordered, [f"layer {layer} (MoE layer {i})" for i, layer in enumerate(facts.moe_layers)])
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
         """See :class:`Engine`."""
         del facts, ranks, read
         return (Finding("vLLM", _UNRELEASED, "note"),)
 
-    def options(self, launch: Launch) -> dict[str, object]:
-        """Return the keys of ``--eplb-config``."""
-        return {
+    def flags(self, launch: Launch) -> list[str]:
+        """See :class:`Engine`."""
+        config = {
             "num_redundant_experts": launch.redundant,
             "initial_mapping_path": launch.file,
             "disable_online_rebalancing": True,
         }
-
-    def flags(self, launch: Launch) -> list[str]:
-        """See :class:`Engine`."""
         return [
             "# NOT RELEASED: a vLLM with pull request #41141 applied",
             *serve_lines(launch, "--enable-eplb"),
-            json_flag("--eplb-config", self.options(launch)),
+            json_flag("--eplb-config", config),
         ]
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
         now = "0.33.0 runs a plan from its first re-plan on, with RACKPLAN_BALANCER=1 and RACKPLAN_PLAN=plan.json"
         return [f"NOT RELEASED: {_UNRELEASED}", now, *super().warnings(launch)]
-
-
-def _places(facts: ModelFacts) -> list[str]:
-    return [f"layer {layer} (MoE layer {i})" for i, layer in enumerate(facts.moe_layers)]
 
 
 def _record(path: Path) -> dict[str, object]:

@@ -14,10 +14,10 @@ from placement.fleet.assign import Replica, assign
 from placement.fleet.options import DECODE, PREFILL, FleetOptions, Traffic
 from placement.fleet.pricing import Column, Priced, price, reprice, sweep_shapes
 from placement.fleet.search import Chosen, choose
-from placement.fleet.shapes import DomainClass, Shape, domain_classes, shapes_of
+from placement.fleet.shapes import DomainClass, domain_classes, shapes_of
 from placement.fleet.uniform import Uniform, best_uniform
 from placement.plan import Proof
-from placement.progress import Say
+from placement.progress import Say, silent
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.shown import Shown
 from topology.base.units import plural
@@ -143,7 +143,7 @@ def make_fleet(
         If a model fits nowhere, a service level cannot be held, or the tokens asked for are out of reach: with the
         limit that binds and the best that is reachable.
     """
-    say = on_stage or (lambda _: None)
+    say = on_stage or silent
     budget = budget or Budget(options.time_limit_s)
     say("looking for shapes of replicas")
     every = domain_classes(cluster)
@@ -153,12 +153,16 @@ def make_fleet(
     shapes = list(dict.fromkeys([*mine, *sweep_shapes(cluster, classes, traffic)]))
 
     def found(traffic: Traffic) -> tuple[Traffic, tuple[Priced, ...], Chosen]:
-        priced = _priced(classes, shapes, traffic, say)
+        priced = []
+        for model, (decode, _) in enumerate(traffic.deployments):
+            place = f"{model + 1} of {len(traffic.shares)}"
+            say(f"pricing {len(shapes)} shapes of replicas for {decode.model.name}, {place}")
+            priced.append(price(classes, shapes, traffic, model))
         _require_columns(cluster, traffic, priced)
         columns = sum(len(one.columns) for one in priced)
         say(f"choosing among {columns} replicas of different shapes")
         held.enter_context(budget.keeping())  # a first answer takes no time
-        return traffic, priced, choose(classes, traffic, priced, options, budget)
+        return traffic, tuple(priced), choose(classes, traffic, priced, options, budget)
 
     with ExitStack() as held:
         fleet = _made(
@@ -231,32 +235,11 @@ def _without_spares(
     for _ in range(spares):
         number = max(left, key=lambda one: (len(left[one]), len(left[one][0]) if left[one] else 0))
         kept.append(left[number].pop())
-    rest = [
-        DomainClass(one.kind, one.number, one.spec, tuple(left[one.number]), one.fast)
-        for one in classes
-        if left[one.number]
-    ]
-    return rest, kept
-
-
-def _priced(
-    classes: Sequence[DomainClass], shapes: Sequence[Shape], traffic: Traffic, say: Say
-) -> tuple[Priced, ...]:
-    found, count = [], len(traffic.shares)
-    for model, (decode, _) in enumerate(traffic.deployments):
-        say(f"pricing {len(shapes)} shapes of replicas for {decode.model.name}, {model + 1} of {count}")
-        found.append(price(classes, shapes, traffic, model))
-    return tuple(found)
+    return [replace(one, gpus=tuple(left[one.number])) for one in classes if left[one.number]], kept
 
 
 def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced]) -> None:
-    """Refuse a model that fits nowhere, or that keeps its limits nowhere.
-
-    Raises
-    ------
-    InfeasibleError
-        With the best that is reachable.
-    """
+    """Refuse a model that fits nowhere, or that keeps its limits nowhere, with the best that is reachable."""
     for (decode, _), one in zip(traffic.deployments, priced, strict=True):
         name = decode.model.name
         for role, found in one.sweeps.items():
@@ -333,13 +316,7 @@ def _shared(pools: Sequence[Pool], traffic: Traffic) -> tuple[Pool, ...]:
     """Give each pool its share of the traffic: of its role's, as much as it serves."""
     totals = _role_totals(pools)
     return tuple(
-        Pool(
-            pool.model,
-            pool.role,
-            pool.column,
-            pool.replicas,
-            traffic.shares[pool.model] * pool.requests_per_s / totals[pool.model, pool.role],
-        )
+        replace(pool, share=traffic.shares[pool.model] * pool.requests_per_s / totals[pool.model, pool.role])
         for pool in pools
     )
 

@@ -31,9 +31,6 @@ class PoolPlan:
     reason: str = ""
 
 
-_NOT_PLANNED = "not planned: interrupted"
-
-
 def plan_pools(
     fleet: Fleet,
     loads: Mapping[int, ExpertLoads | None],
@@ -47,7 +44,7 @@ def plan_pools(
     with budget.keeping():
         for number, pool in enumerate(fleet.pools):
             if budget.interrupted:
-                plans.append(PoolPlan(None, _NOT_PLANNED))
+                plans.append(PoolPlan(None, "not planned: interrupted"))
                 continue
             say(f"planning replica {number + 1} of {len(fleet.pools)}")
             plans.append(plan_pool(fleet, pool, loads, options))
@@ -76,7 +73,8 @@ def plan_pool(
     asked = fleet.traffic.redundant
     made = _planned(here, shape, fleet, pool, loads[pool.model], replace(options, redundant=asked))
     moe = here.model.moe
-    if asked is None and moe is not None and made.plan is not None and _uneven(made.plan):
+    balancedness = {} if made.plan is None else made.plan.balancedness
+    if asked is None and moe and made.plan and min(balancedness.values(), default=1.0) < _EVEN:
         # one copy more on each GPU evens out what the fewest that divide cannot
         group = max(shape.replicas[0], key=len)
         more = (-(-moe.experts // len(group)) + 1) * len(group) - moe.experts
@@ -84,11 +82,6 @@ def plan_pool(
         if other.plan is not None and other.plan.score.tok_s_per_gpu > made.plan.score.tok_s_per_gpu:
             return other
     return made
-
-
-def _uneven(plan: Plan) -> bool:
-    """Whether the busiest GPU has much more than its part of some layers' tokens."""
-    return bool(plan.balancedness) and min(plan.balancedness.values()) < _EVEN
 
 
 def _planned(

@@ -104,11 +104,10 @@ def price(classes: Sequence[DomainClass], shapes: Sequence[Shape], traffic: Traf
     """Price every shape for a model in each role, all at once; the best columns that keep the limits."""
     decode_deployment, prefill_deployment = traffic.deployments[model]
     places = [(shape, groups) for shape in shapes if (groups := stand(classes, shape)) is not None]
-    target = 1 / traffic.tpot_s if traffic.tpot_s else None
     sweeps, rows = {}, {}
     for role, deployment in ((DECODE, decode_deployment), (PREFILL, prefill_deployment)):
         if deployment is not None:
-            found, which = price_on(deployment, places, traffic, target if role == DECODE else None)
+            found, which = price_on(deployment, places, traffic, role)
             sweeps[role], rows[role] = found, which
     decode = sweeps[DECODE]
     kept = {role: _legal(sweeps[role]) for role in sweeps}
@@ -156,9 +155,9 @@ def price_on(
     deployment: Deployment,
     places: Sequence[tuple[Shape, tuple[tuple[int, ...], ...]]],
     traffic: Traffic,
-    target: float | None,
+    role: str,
 ) -> tuple[Sweep, NDArray[np.int64]]:
-    """Price one replica on each of ``places``; the place of each row too, ``[configurations]``."""
+    """Price one replica in a role on each of ``places``; the place of each row too, ``[configurations]``."""
     arranged = [
         # groups of unlike sizes are not cut by tensor parallelism
         arrangement_of(deployment.cluster, (groups,), cut=len({len(group) for group in groups}) == 1)
@@ -169,7 +168,7 @@ def price_on(
         redundant=traffic.redundant,
         cut_experts=False,
         imbalance=traffic.imbalance,
-        speeds=() if target is None else (target,),
+        speeds=(1 / traffic.tpot_s,) if role == DECODE and traffic.tpot_s else (),
         arranged=arranged,
     )
     of = np.array([variant.number for variant in found.variants], dtype=np.int64)
@@ -285,14 +284,13 @@ def reprice(traffic: Traffic, replicas: Sequence[tuple[Column, tuple[tuple[int, 
     On them a replica keeps its tensor-parallel width and has the largest batch, up to its own, that keeps the limits.
     """
     found: dict[int, Column] = {}
-    target = 1 / traffic.tpot_s if traffic.tpot_s else None
     for model, deployments in enumerate(traffic.deployments):
         for role, deployment in zip((DECODE, PREFILL), deployments, strict=True):
             some = [n for n, (one, _) in enumerate(replicas) if (one.model, one.role) == (model, role)]
             if deployment is None or not some:
                 continue
             places = [(replicas[n][0].shape, replicas[n][1]) for n in some]
-            swept, where = price_on(deployment, places, traffic, target if role == DECODE else None)
+            swept, where = price_on(deployment, places, traffic, role)
             for place, n in enumerate(some):
                 column = replicas[n][0]
                 able = (where == place) & (swept.tp == column.tp) & (swept.batch <= column.batch)

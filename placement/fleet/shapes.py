@@ -197,12 +197,14 @@ def shapes_of(cluster: Cluster, classes: Sequence[DomainClass], *, most_stages: 
         for size in sizes:
             fits = [one for one in alike if one.size >= size]
             blocks = {one.block(0, size) for one in fits} | {one.block(one.size - size, size) for one in fits}
+            cuts = [n for n in range(1, min(size, most) + 1) if size % n == 0 and size // n in sizes]
             for block in blocks:
-                found |= {even((block,), part): None for part in _cuts(size, most, sizes)}
+                found |= {even((block,), stages): None for stages in cuts}
         for size in {one.size for one in alike}:
             found |= dict.fromkeys(_joined(alike, size, most))
+    gpu_name = {one.kind: one.spec.gpu.name for one in classes}
     for several in (*_mixed(cluster, classes), *_parts(classes)):
-        if len({_gpu_name(classes, block) for block in several}) == 1:
+        if len({gpu_name[block.kind] for block in several}) == 1:
             found[even(several, 1)] = None
         if len(several) <= most:
             found[Shape(several, tuple(block.size for block in several))] = None
@@ -211,11 +213,6 @@ def shapes_of(cluster: Cluster, classes: Sequence[DomainClass], *, most_stages: 
             if total // size <= most:
                 found[even(several, total // size)] = None
     return [shape for shape in found if shape.legal]
-
-
-def _cuts(size: int, most: int, sizes: Sequence[int]) -> list[int]:
-    """Numbers of stages that ``size`` GPUs of a domain are cut into."""
-    return [part for part in range(1, min(size, most) + 1) if size % part == 0 and size // part in sizes]
 
 
 def _joined(alike: Sequence[DomainClass], size: int, most: int) -> Iterator[Shape]:
@@ -273,10 +270,6 @@ def _part_sizes(one: DomainClass) -> list[int]:
     """All, a half, a third and a quarter of a domain of a class, in whole nodes where it has several."""
     node = one.spec.gpus_per_node if one.size > one.spec.gpus_per_node else 1
     return sorted({size for part in (1, 2, 3, 4) if (size := one.size // part // node * node)} | {one.size})
-
-
-def _gpu_name(classes: Sequence[DomainClass], block: Block) -> str:
-    return next(one.spec.gpu.name for one in classes if one.kind == block.kind)
 
 
 def stand(classes: Sequence[DomainClass], shape: Shape) -> tuple[Group, ...] | None:

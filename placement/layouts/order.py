@@ -1,4 +1,4 @@
-"""Stages over unlike domains in their best order: of given groups, and of the layout that a plan has."""
+"""Stages over unlike domains in their best order: of any groups, and of the layout that a plan has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import StageSpec
 from cost.layouts.candidates import Group, domain_gpus
 from cost.layouts.order_search import exchanged_order, split_in_order
 from cost.layouts.stage_order import OrderProblem, StageOrder
@@ -18,7 +17,6 @@ from cost.layouts.unlike_stages import differs, order_problem
 from placement.budget import Budget
 from placement.layouts.choose import Placed, candidates, place
 from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots
-from placement.layouts.partition import stage_specs
 from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
 from placement.plan import OrderProof
@@ -79,55 +77,6 @@ def solve_order(
         )
     status = "OPTIMAL" if best.step_s <= bound_s * (1 + CLOSE) else "FEASIBLE"
     return replace(best, bound_s=min(best.step_s, bound_s), status=status, search=search)
-
-
-def order_stages(
-    deployment: Deployment,
-    groups: Sequence[Group],
-    *,
-    stages: int | None = None,
-    tp: int = 1,
-    redundant: int | None = None,
-    budget: Budget | None = None,
-    seed: int = 0,
-) -> tuple[tuple[StageSpec, ...], StageOrder]:
-    """Return groups of GPUs as the stages of one replica, ordered and split for the shortest step.
-
-    Parameters
-    ----------
-    deployment:
-        Its workload's batch, at least 1, is the sequences per GPU of all ``groups`` that are in flight.
-    groups:
-        GPUs of each group, indices into ``Cluster.gpus``; no GPU is in two. They may lie in one domain or in
-        several, and differ in size, GPU or links.
-    stages:
-        How many of the groups to use; None: all of them. The sequences in flight stay the same.
-    tp:
-        Width of tensor parallelism on every group.
-    redundant:
-        Extra copies of experts per layer; None: the fewest that divide, on each group by itself.
-    budget:
-        Ctrl-C; ``Budget(0.0)``: exchanges alone, the same every time (milliseconds to
-        tenths of a second, nothing proven beyond a simple bound).
-
-    Returns
-    -------
-    The stages, and what is known of them: ``step_s`` with experts balanced, ``bound_s``, ``status``, ``gap``.
-
-    Raises
-    ------
-    InfeasibleError
-        If no order and no split fits in HBM.
-    InputError
-        If there are fewer groups or layers than stages.
-    """
-    depth = len(groups) if stages is None else stages
-    total = sum(len(group) for group in groups)
-    sequences = float(max(1, deployment.workload.batch) * total)
-    pricer = Pricer(deployment, redundant)
-    problem = order_problem(pricer, groups, sequences=sequences, stages=depth, tp=tp)
-    found = solve_order(problem, budget, known=[range(depth)], seed=seed)
-    return stage_specs([groups[group] for group in found.order], found.ranges), found
 
 
 def improve_order(

@@ -44,6 +44,11 @@ class Shape:
     alike: tuple[tuple[int, int], ...] = field(default=(), compare=False)
     what: Arrangement | None = field(default=None, compare=False, repr=False)
 
+    @classmethod
+    def of(cls, layout: Layout) -> Shape:
+        """Return the shape of a layout."""
+        return cls(tuple(tuple(stage.gpus for stage in stages) for stages in layout.replicas), layout.tp)
+
     def split(self, ranges: Sequence[range]) -> Layout:
         """Return the layout whose stages have these layers."""
         if self.alike:

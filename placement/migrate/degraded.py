@@ -29,17 +29,23 @@ class Rest:
 
     Attributes
     ----------
-    replicas:
-        Their numbers in :attr:`Degraded.layout`.
+    stages:
+        Stages of the first of them on what is left of its GPUs.
     slots:
         Slots of each GPU of each stage, int64 ``[gpus]``; None where a stage has no experts.
     held:
         What these slots hold, int32 ``[layers, slots]``, :data:`placement.experts.pack.EMPTY` where nothing.
+    idle:
+        GPUs of one of them that are not lost and cannot go on.
+    replicas:
+        Their numbers in :attr:`Degraded.layout`.
     """
 
-    replicas: tuple[int, ...]
+    stages: tuple[StageSpec, ...]
     slots: tuple[Ints | None, ...]
     held: tuple[Experts | None, ...]
+    idle: int
+    replicas: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +158,7 @@ def degraded(plan: Plan, cluster: Cluster) -> Degraded:
         deployment = replace(deployment, cluster=cluster)
     lost = [sum(gpu in gone for stage in stages for gpu in stage.gpus) for stages in plan.layout.replicas]
     rows: dict[tuple[bool, int], list[int]] = {}
-    rests: list[_Kept] = []
+    rests: list[Rest] = []
     replicas: list[tuple[StageSpec, ...]] = []
     notes: list[str] = []
     refused: list[InfeasibleError] = []
@@ -187,24 +193,14 @@ def degraded(plan: Plan, cluster: Cluster) -> Degraded:
     return Degraded(
         deployment,
         Layout(tuple(replicas), plan.layout.tp),
-        tuple(Rest(tuple(row), one.slots, one.held) for row, one in zip(rows.values(), rests, strict=True)),
+        tuple(replace(one, replicas=tuple(row)) for row, one in zip(rows.values(), rests, strict=True)),
         len(gone),
         _lost_copies(plan, gone),
         tuple(notes),
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Kept:
-    """What is left of one replica; ``idle`` are GPUs that are not lost and cannot go on."""
-
-    stages: tuple[StageSpec, ...]
-    slots: tuple[Ints | None, ...]
-    held: tuple[Experts | None, ...]
-    idle: int
-
-
-def _kept(plan: Plan, old: int, gone: set[int], number: Mapping[int, int], deployment: Deployment) -> _Kept:
+def _kept(plan: Plan, old: int, gone: set[int], number: Mapping[int, int], deployment: Deployment) -> Rest:
     """Return what is left of replica ``old``; raise InfeasibleError where it cannot go on."""
     stages, tp, experts = plan.layout.replicas[old], plan.layout.tp, plan.held_by(old)
     kept = [_members(stage, tp, gone) for stage in stages]
@@ -234,7 +230,7 @@ def _kept(plan: Plan, old: int, gone: set[int], number: Mapping[int, int], deplo
             require_equal_ranks([count for count in slots if count is not None], moe.experts)
         except InputError as error:
             raise InfeasibleError(f"{deployment.engine} cannot run what is left of it: {error}") from None
-    return _Kept(left, slots, held, len(gpus) - lost - sum(map(len, kept)))
+    return Rest(left, slots, held, len(gpus) - lost - sum(map(len, kept)))
 
 
 def _of(plan: Plan, replica: int) -> str:

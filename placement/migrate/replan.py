@@ -23,7 +23,7 @@ from placement.migrate.front import CurvePoint
 from placement.migrate.migration import migrate
 from placement.migrate.moved import expert_bytes, holders
 from placement.migrate.steps import Step, Transfers, in_order, nearest_sources, transfers
-from placement.migrate.task import MigrationTask, migration_task
+from placement.migrate.task import MigrationTask
 from placement.options import Objective, ScenarioWeights, Spread
 from placement.plan import BaselineScore, Plan
 from placement.progress import OnProgress
@@ -74,13 +74,8 @@ class ReplanOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("max_moves", self.max_moves),
-            ("max_bytes", self.max_bytes),
-            ("horizon_s", self.horizon_s),
-            ("time_limit_s", self.time_limit_s),
-            ("seed", self.seed),
-        ):
+        for name in ("max_moves", "max_bytes", "horizon_s", "time_limit_s", "seed"):
+            value = getattr(self, name)
             if value is not None and (not np.isfinite(value) or value < 0):
                 raise InputError("expected a finite number from 0 up.", field=name, value=f"{value:g}")
 
@@ -401,7 +396,7 @@ def _tasks(
             domains = stage_domains(left.deployment, [stages[index].gpus for stages in alike], spread)
             require_apart(loads.tokens.shape[2], slots, domains)
             problem = stage_problem(left.deployment, stage, slots, loads, objective, split, domains, weights)
-            tasks[number, index] = migration_task(problem, held)
+            tasks[number, index] = MigrationTask(problem, held)
     return tasks
 
 

@@ -79,11 +79,6 @@ class MigrationTask:
         return self.problem.over_scenarios(peaks), balance.min(axis=0) if worst else balance.mean(axis=0)
 
 
-def migration_task(problem: Problem, old: Experts) -> MigrationTask:
-    """Make the task of going from the placement ``old`` ``[layers, slots]`` that runs; errors as of the class."""
-    return MigrationTask(problem, old)
-
-
 def _second_copies(problem: Problem, old: Experts) -> Bools:
     """Which slots hold an expert that an earlier slot of their GPU holds, ``[layers, slots]``."""
     key = np.where(old == EMPTY, -1 - np.arange(problem.slots), old + problem.slot_gpu * problem.experts)

@@ -14,7 +14,7 @@ from placement.arrays import Bools, Experts, Floats, Ints
 from placement.experts.problem import Problem
 from placement.experts.solve import solve
 from placement.migrate.start import fill, relabel
-from placement.migrate.task import migration_task
+from placement.migrate.task import MigrationTask
 from placement.online.descent import descend
 from placement.online.memory import Memory
 from placement.online.state import OnlineOptions, OnlineState, checked_loads, checked_placement, checked_slots
@@ -160,7 +160,7 @@ def plan(state: OnlineState, old: ArrayLike | None = None) -> Decision:
         return _decision(state, placed, whole, (restored, allowed), "the budget is 0")
     begin, why = whole, ""
     if state.placed is None and state.options.first_free:
-        fresh = relabel(migration_task(_window(state), placed), _anew(state))
+        fresh = relabel(MigrationTask(_window(state), placed), _anew(state))
         if _mean_balance(state, fresh) > _mean_balance(state, whole) + _KNEE:
             begin, why, allowed = fresh, "first re-plan, free to move", None
     loads, weights = votes(state.last, state.memory, state.stored)
@@ -218,7 +218,7 @@ def restored_words(copies: int) -> str:
 
 
 def _moves(state: OnlineState, old: Experts, new: Experts) -> int:
-    task = migration_task(_window(state), old)
+    task = MigrationTask(_window(state), old)
     return int(task.moves(new).sum())
 
 

@@ -14,7 +14,7 @@ from cost.experts.dispatch import DispatchPolicy
 from placement.arrays import Experts, Floats, Ints
 from placement.experts.problem import Problem, make_problem
 from placement.migrate.start import align_slots
-from placement.migrate.task import MigrationTask, migration_task
+from placement.migrate.task import MigrationTask
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ class Group:
 
     def task(self, old: Experts) -> MigrationTask:
         """Return what is asked of the links where ``old`` ``[layers, slots]`` runs, whatever the loads."""
-        return migration_task(self._uniform, old)
+        return MigrationTask(self._uniform, old)
 
     def kept_in_place(self, old: Experts, new: Experts) -> Experts:
         """Return ``new`` with the copies that stay on their GPU in the slots they have in ``old``."""

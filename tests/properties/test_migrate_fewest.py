@@ -12,7 +12,7 @@ from placement.migrate import fewest
 from placement.migrate.fewest import fewest_moves, least_moves
 from placement.migrate.migration import migrate
 from placement.migrate.split_front import all_placements
-from placement.migrate.task import MigrationTask, migration_task
+from placement.migrate.task import MigrationTask
 from tiny_cases import legal_placements, tiny_problem, ways_to_fill
 from topology.base.errors import InfeasibleError, NoAnswerError
 
@@ -31,7 +31,7 @@ def degraded(seed: int) -> tuple[MigrationTask, np.ndarray] | None:
         old[problem.slot_gpu == rng.integers(problem.gpus)] = EMPTY
     elif seed % 4 == 3:
         old = rng.integers(EMPTY, problem.experts, old.size).astype(np.int32)
-    return migration_task(problem, old[None]), legal
+    return MigrationTask(problem, old[None]), legal
 
 
 def check(seed: int) -> None:
@@ -70,7 +70,7 @@ def over_two_racks() -> tuple[Problem, MigrationTask, np.ndarray]:
     """24 experts, the first 7 three times in one rack, and a legal placement far from that."""
     problem = make_problem(np.arange(1.0, 25)[None], np.full(6, 7), spread=np.arange(6) // 3)
     old = np.concatenate([np.tile(np.arange(7), 3), np.arange(7, 24), np.arange(7, 11)]).astype(np.int32)
-    return problem, migration_task(problem, old[None]), spread_row(24, np.full(6, 7), np.arange(6) // 3)[None]
+    return problem, MigrationTask(problem, old[None]), spread_row(24, np.full(6, 7), np.arange(6) // 3)[None]
 
 
 def test_both_models_agree(monkeypatch: pytest.MonkeyPatch) -> None:

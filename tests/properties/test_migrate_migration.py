@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from placement.experts.counts import replicate
 from placement.experts.local_search import swap_down
 from placement.experts.pack import pack
-from placement.experts.problem import Problem, make_problem, spread_slots
+from placement.experts.problem import make_problem, spread_slots
 from placement.experts.solve import solve
 from placement.migrate import search
 from placement.migrate.migration import KNEE, Migration, migrate
-from placement.migrate.task import MigrationTask, migration_task
+from placement.migrate.task import MigrationTask
 from placement.options import Objective
 from placement.verify import verify_experts
 from topology.base.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 pytestmark = pytest.mark.wide
 
@@ -49,7 +49,7 @@ def drift(
     after = before * rng.lognormal(0, 0.5, (scenarios, layers, experts))
     problem = make_problem(before, slots)
     old = swap_down(problem, pack(problem, replicate(problem)))
-    return migration_task(make_problem(after, slots), old)
+    return MigrationTask(make_problem(after, slots), old)
 
 
 @cache
@@ -91,7 +91,7 @@ def test_fronts_of_tiny_layers_are_those_of_all_placements() -> None:
 
 def test_loads_that_did_not_change_move_nothing() -> None:
     task = drift(1, layers=3, experts=32, gpus=8, redundant=8)
-    same = migration_task(task.problem, solve(task.problem).assignment.slot_expert)
+    same = MigrationTask(task.problem, solve(task.problem).assignment.slot_expert)
     found = migrate([same])
     assert found.moves == 0
     assert np.array_equal(check(same, found), same.old)
@@ -106,7 +106,7 @@ def test_nothing_moves_where_no_placement_is_better() -> None:
     loads = np.zeros((2, 8))
     loads[:, 3] = 5.0  # all tokens to one expert with one copy a GPU
     problem = make_problem(loads, spread_slots(8, 4, 3))
-    assert migrate([migration_task(problem, solve(problem).assignment.slot_expert)]).moves == 0
+    assert migrate([MigrationTask(problem, solve(problem).assignment.slot_expert)]).moves == 0
 
 
 @settings(deadline=None, max_examples=2)
@@ -140,7 +140,7 @@ def test_scaling_the_loads_changes_nothing() -> None:
     task = drift(4, layers=1, experts=24, gpus=6, redundant=6, scenarios=2)
     found = migrate([task], max_moves=20).placements[0].slot_expert
     for factor in (2.0**-40, 2.0**55):
-        scaled = migration_task(
+        scaled = MigrationTask(
             make_problem(task.problem.loads * factor, task.problem.slots_per_gpu), task.old
         )
         again = migrate([scaled], max_moves=20).placements[0].slot_expert
@@ -153,7 +153,7 @@ def test_other_names_of_experts_and_gpus_do_as_well() -> None:
     rng = np.random.default_rng(0)
     name, place = rng.permutation(32), rng.permutation(8)
     old = np.argsort(name)[task.old].reshape(3, 8, 5)[:, place].reshape(3, 40).astype(np.int32)
-    renamed = migration_task(replace(task.problem, loads=task.problem.loads[:, :, name]), old)
+    renamed = MigrationTask(replace(task.problem, loads=task.problem.loads[:, :, name]), old)
     before, after = migrate([task], max_moves=30), migrate([renamed], max_moves=30)
     check(renamed, after)
     assert renamed.problem.evaluate(after.placements[0].slot_expert).mean() == pytest.approx(
@@ -181,7 +181,7 @@ def test_slow_gpus_and_unequal_slots() -> None:
     loads = rng.lognormal(0, 0.6, (2, 12))
     problem = make_problem(loads, slots, speed)
     old = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 1, 2, 5]] * 2, dtype=np.int32)
-    task = migration_task(problem, old)
+    task = MigrationTask(problem, old)
     found = migrate([task])
     assert task.problem.evaluate(check(task, found)).mean() < task.problem.evaluate(old).mean()
 
@@ -192,7 +192,7 @@ def test_copies_in_one_failure_domain_are_moved_to_others() -> None:
     loads = rng.lognormal(0, 0.4, (2, 6))
     problem = make_problem(loads, np.full(4, 2), None, np.array([0, 0, 1, 1]))
     old = np.array([[0, 1, 0, 2, 3, 4, 5, 3], [0, 1, 2, 3, 4, 5, 0, 1]], dtype=np.int32)
-    task = migration_task(problem, old)
+    task = MigrationTask(problem, old)
     assert task.problem.over_cap(old).tolist() == [2, 0]
     found = migrate([task], only_restore=True)
     assert task.problem.over_cap(check(task, found)).tolist() == [0, 0]
@@ -233,7 +233,7 @@ def test_a_budget_too_small_to_restore_is_infeasible() -> None:
     gone = (old == 2) | (old == 5)
     old[gone] = -1
     with pytest.raises(InfeasibleError, match=f"{gone.sum()} moves are needed"):
-        migrate([migration_task(task.problem, old)], max_moves=1)
+        migrate([MigrationTask(task.problem, old)], max_moves=1)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_budget_too_small_to_restore_is_infeasible() -> None:
 )
 def test_bad_input(tokens: np.ndarray, old: np.ndarray, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        migration_task(make_problem(tokens, [2, 2]), old.astype(np.int32))
+        MigrationTask(make_problem(tokens, [2, 2]), old.astype(np.int32))
 
 
 def test_real_loads_within_one_percent_with_at_most_a_quarter_moved() -> None:
@@ -259,7 +259,7 @@ def test_real_loads_within_one_percent_with_at_most_a_quarter_moved() -> None:
     for a, b in ((0, 3), (1, 4)):
         before, after = (np.load(files[i])[::15].astype(float) for i in (a, b))
         old = solve(make_problem(before, slots)).assignment.slot_expert
-        task = migration_task(make_problem(after, slots), old)
+        task = MigrationTask(make_problem(after, slots), old)
         found = migrate([task])
         share.append(found.moves / task.old.size)
         fresh = task.judged(found.placements[0].fresh)[1].mean()
@@ -268,15 +268,12 @@ def test_real_loads_within_one_percent_with_at_most_a_quarter_moved() -> None:
     assert np.mean(share) <= 0.25
 
 
-@pytest.mark.parametrize("make", [migration_task, MigrationTask])
-def test_an_old_placement_with_two_copies_of_an_expert_on_a_gpu(
-    make: Callable[[Problem, np.ndarray], MigrationTask], short: None
-) -> None:
-    """As EPLB makes them: the second copy is a slot to fill, whoever makes the task."""
+def test_an_old_placement_with_two_copies_of_an_expert_on_a_gpu(short: None) -> None:
+    """As EPLB makes them: the second copy is a slot to fill."""
     del short
     rng = np.random.default_rng(3)
     old = np.array([[0, 0, 1, 2, 3, 3], [0, 1, 2, 2, 1, 3]], dtype=np.int32)
-    task = make(make_problem(rng.lognormal(0, 0.5, (2, 4)), spread_slots(4, 2, 2)), old)
+    task = MigrationTask(make_problem(rng.lognormal(0, 0.5, (2, 4)), spread_slots(4, 2, 2)), old)
     assert task.held.sum() == 10
     found = migrate([task])
     placed = check(task, found)

@@ -10,7 +10,7 @@ import pytest
 from placement.experts.excess import _ROOM, ExcessAnnealing
 from placement.experts.problem import make_problem, spread_slots
 from placement.experts.solve import solve
-from placement.migrate.task import MigrationTask, migration_task
+from placement.migrate.task import MigrationTask
 
 
 def task_of(kind: str) -> MigrationTask:
@@ -24,7 +24,7 @@ def task_of(kind: str) -> MigrationTask:
     problem = make_problem(loads, slots, speed, spread)
     before = problem.loads.mean(axis=0) * rng.lognormal(0, 0.5, (3, 24))
     old = solve(replace(problem, loads=before[None])).assignment.slot_expert
-    return migration_task(problem, old)
+    return MigrationTask(problem, old)
 
 
 @pytest.mark.parametrize("kind", ["equal", "unequal", "speeds", "domains", "scenarios"])

@@ -17,7 +17,7 @@ from placement.experts.problem import make_problem, spread_slots
 from placement.experts.solve import solve
 from placement.migrate import search
 from placement.migrate.migration import KNEE, Migration, migrate
-from placement.migrate.task import MigrationTask, migration_task
+from placement.migrate.task import MigrationTask
 from placement.verify import verify_experts
 
 pytestmark = pytest.mark.wide
@@ -51,7 +51,7 @@ def drift(
     ran, asked = (
         make_problem(loads, slots, None, domains, split=split, nodes=nodes) for loads in (before, after)
     )
-    return migration_task(asked, solve(ran).assignment.slot_expert)
+    return MigrationTask(asked, solve(ran).assignment.slot_expert)
 
 
 def recomputed(task: MigrationTask, slot_expert: np.ndarray) -> np.ndarray:
@@ -113,7 +113,7 @@ def test_fronts_of_tiny_layers_are_nearly_those_of_all_placements() -> None:
 @pytest.mark.parametrize("split", SPLITS)
 def test_loads_that_did_not_change_move_nothing(split: DispatchPolicy) -> None:
     task = drift(4, split)
-    same = migration_task(task.problem, solve(task.problem).assignment.slot_expert)
+    same = MigrationTask(task.problem, solve(task.problem).assignment.slot_expert)
     assert migrate([same]).moves == 0
 
 

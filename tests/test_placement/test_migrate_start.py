@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from placement.experts.pack import EMPTY
 from placement.experts.problem import Problem, make_problem
 from placement.migrate.start import align_slots, kept_copies, relabel, restore
-from placement.migrate.task import MigrationTask, migration_task
+from placement.migrate.task import MigrationTask
 from placement.verify import verify_experts
 
 
@@ -28,7 +28,7 @@ def test_every_expert_is_back_after_one_move_each(seed: int, gpus: int, each: in
     )
     if empty:
         old[:, rng.integers(gpus * each)] = EMPTY
-    task = migration_task(make_problem(loads, np.full(gpus, each)), old)
+    task = MigrationTask(make_problem(loads, np.full(gpus, each)), old)
     restored = restore(task)
     assert verify_experts(task.problem.assignment(restored), task.problem) == []
     lost = (~task.held.any(axis=1)).sum(axis=1)
@@ -40,7 +40,7 @@ def test_of_the_slots_that_may_go_the_one_that_balances_best_does() -> None:
     # expert 3 is lost; either copy of 0 may go, and GPU 1 has less to do
     loads = np.array([[2.0, 5.0, 1.0, 3.0]])
     old = np.array([[0, 1, 0, 2]], dtype=np.int32)
-    restored = restore(migration_task(make_problem(loads, [2, 2]), old))
+    restored = restore(MigrationTask(make_problem(loads, [2, 2]), old))
     assert restored.tolist() == [[0, 1, 3, 2]]
     assert pytest.approx(5.0 + 2.0) == loads[0, restored[0, :2]].sum()
 
@@ -66,7 +66,7 @@ def random_task(
         each = [np.concatenate([rng.permutation(experts)[:n] for n in slots]) for _ in range(layers)]
         return np.array(each, dtype=np.int32)
 
-    return migration_task(problem, rows()), rows()
+    return MigrationTask(problem, rows()), rows()
 
 
 def groups(task: MigrationTask, row: np.ndarray) -> list[list[int]]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from placement.arrays import Experts, Floats
 from placement.experts.problem import Problem, make_problem
 from placement.experts.solve import solve
-from placement.migrate.task import migration_task
+from placement.migrate.task import MigrationTask
 from placement.online import votes
 from placement.online.balancer import balancedness, replan, start
 from placement.online.descent import descend
@@ -48,7 +48,7 @@ def stored_and_static(seed: int = 0) -> tuple[Floats, Experts]:
 
 
 def moved(old: Experts, new: Experts) -> int:
-    task = migration_task(make_problem(np.ones((LAYERS, EXPERTS)), SLOTS), old)
+    task = MigrationTask(make_problem(np.ones((LAYERS, EXPERTS)), SLOTS), old)
     return int(task.moves(new).sum())
 
 
@@ -213,7 +213,7 @@ def test_a_descent_keeps_its_budget_and_every_expert(
     loads /= loads.mean(axis=2, keepdims=True)
     problem = Problem(loads, slots.astype(np.int64))
     new = descend(loads, np.ones((scenarios, 2)), old, problem.slots_per_gpu, most=most, prices=[1e-3, 1e-5])
-    assert int(migration_task(problem, old).moves(new).sum()) <= most
+    assert int(MigrationTask(problem, old).moves(new).sum()) <= most
     assert all(set(row) == set(range(experts)) for row in new)
     doubles = old.size - problem.on_gpus(old).sum()
     assert new.size - problem.on_gpus(new).sum() <= doubles

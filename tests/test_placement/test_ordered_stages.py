@@ -13,12 +13,8 @@ from cost.experts.loads import read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.layouts.candidates import domain_gpus
-from cost.layouts.stages import Pricer
-from cost.layouts.unlike_stages import order_problem
 from helpers import few_layers
-from placement.budget import Budget
 from placement.layouts import fitting, shapes
-from placement.layouts.order import order_stages
 from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
 from placement.planner import make_plan
@@ -27,7 +23,6 @@ from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.scoring import on_cluster
 from placement.verify import verify_plan
 from topology import Cluster, build_cluster, resolve_cluster
-from topology.base.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,28 +98,6 @@ def test_another_order_has_the_largest_batch_within_the_time(monkeypatch: pytest
 def test_alike_domains_and_single_stages_have_no_proof() -> None:
     assert plan_of(resolve_cluster("hgx-h100@16")).order is None
     assert plan_of(unlike(), stages=1, ep=4).order is None
-
-
-def test_a_given_tuple_of_groups_is_ordered_and_split() -> None:
-    deployment = Deployment(unlike(), MODEL, Workload(batch=8))
-    groups = domain_gpus(deployment.cluster)
-    stages, found = order_stages(deployment, groups)
-    assert {stage.gpus for stage in stages} == set(groups)
-    assert [layer for stage in stages for layer in stage.layers] == list(range(8))
-    assert found.status == "OPTIMAL"
-    problem = order_problem(Pricer(deployment), groups, sequences=8.0 * 12, stages=2)
-    steps = [
-        problem.step_seconds(order, (range(cut), range(cut, 8)))
-        for order in permutations(range(2))
-        for cut in range(1, 8)
-        if problem.fits(order, (range(cut), range(cut, 8)))
-    ]
-    assert found.step_s == pytest.approx(min(steps), rel=1e-6)
-    quick, fast = order_stages(deployment, groups, budget=Budget(0.0))
-    assert quick == stages
-    assert fast.step_s == found.step_s
-    with pytest.raises(InfeasibleError, match="fits in HBM"):
-        order_stages(deployment.with_batch(10**6), groups)
 
 
 def test_ctrl_c_keeps_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:

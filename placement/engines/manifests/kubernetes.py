@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from placement.engines.manifests.pools import Pool
@@ -69,7 +69,7 @@ class Pod:
     @cached_property
     def files(self) -> dict[str, str]:
         """The files that a pod needs: the plan file, and what the engine reads beside it."""
-        launch = self.pool.launched(file=f"{FOLDER}/{self.pool.map_name}")
+        launch = replace(self.pool.launch, file=f"{FOLDER}/{self.pool.map_name}")
         return {self.pool.map_name: self.pool.exported.text, **self.pool.engine.files(launch)}
 
     @property
@@ -110,17 +110,13 @@ class Pod:
         return _COMPONENTS[self.pool.role]
 
 
-def _lws(pool: Pool, image: str) -> Pod:
-    return _leader_worker_set(pool, image, pool.engine.port)
-
-
 def _leader_worker_set(
-    pool: Pool, image: str, port: int, labels: Mapping[str, str] | None = None, connector: str = ""
+    pool: Pool, image: str, port: int = 0, labels: Mapping[str, str] | None = None, connector: str = ""
 ) -> Pod:
-    """Return pods that a LeaderWorkerSet numbers, which answer at a port."""
-    engine = pool.engine
-    launch = pool.launched(
-        file=f"{FOLDER}/{pool.map_name}", rank="$LWS_WORKER_INDEX", address="$LWS_LEADER_ADDRESS"
+    """Return pods that a LeaderWorkerSet numbers, which answer at a port; 0: the engine's own."""
+    engine, port = pool.engine, port or pool.engine.port
+    launch = replace(
+        pool.launch, file=f"{FOLDER}/{pool.map_name}", rank="$LWS_WORKER_INDEX", address="$LWS_LEADER_ADDRESS"
     )
     if reason := engine.cannot_spread(launch):
         raise InputError(f"{input_name('launch')} lws or llm-d, {engine.title}: {reason}.")
@@ -144,14 +140,18 @@ def _llm_d(pool: Pool, image: str) -> Pod:
 
 def _dynamo(pool: Pool, image: str) -> Pod:
     framework = _framework(pool, _DYNAMO, "dynamo")
-    launch = pool.launched(file=f"{FOLDER}/{pool.map_name}", module=f"dynamo.{framework}")
+    launch = replace(pool.launch, file=f"{FOLDER}/{pool.map_name}", module=f"dynamo.{framework}")
     reason = pool.engine.cannot_spread(launch) if framework == "vllm" else ""
     if reason:
         raise InputError(f"{input_name('launch')} dynamo, {pool.engine.title}: {reason}.")
     return Pod(pool, "main", image, pool.engine.command(launch), shared_memory=False)
 
 
-KUBERNETES: Mapping[str, Callable[[Pool, str], Pod]] = {"lws": _lws, "dynamo": _dynamo, "llm-d": _llm_d}
+KUBERNETES: Mapping[str, Callable[[Pool, str], Pod]] = {
+    "lws": _leader_worker_set,
+    "dynamo": _dynamo,
+    "llm-d": _llm_d,
+}
 """The kinds of manifests: each has a template of its name, and says what its pods are."""
 
 

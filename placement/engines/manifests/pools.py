@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePath
 
@@ -118,10 +118,6 @@ class Pool:
         """Who makes its GPUs."""
         cluster = self.plan.deployment.cluster
         return cluster.spec.domains[cluster.gpus[self.plan.layout.replicas[0][0].gpus[0]].domain].gpu.vendor
-
-    def launched(self, **words: object) -> Launch:
-        """Return the launch with other words for the file, the rank of a host or the first host."""
-        return replace(self.launch, **words)  # type: ignore[arg-type]
 
 
 def make_pool(exported: Exported, plan: Plan, names: Mapping[str, str], name: str) -> Pool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
 from placement.engines.manifests.pools import ExpertGroup, Pool
 from placement.engines.manifests.templates import render
@@ -41,7 +42,7 @@ def _step(pool: Pool, groups: Sequence[ExpertGroup]) -> dict[str, object]:
     engine, replica = pool.engine, groups[0].replica
     hosts = list(dict.fromkeys(host for group in groups for host in group.hosts))
     offset = 0 if pool.whole_hosts else PORT_STEP * replica
-    launch = pool.launched(rank="$SLURM_PROCID", address=hosts[0], offset=offset)
+    launch = replace(pool.launch, rank="$SLURM_PROCID", address=hosts[0], offset=offset)
     reason = engine.cannot_spread(launch)
     if reason and not engine.ranks_are_tasks:
         raise InputError(f"{input_name('launch')} slurm, {engine.title}: {reason}.")

@@ -95,7 +95,9 @@ def deploy(request: ExportRequest, plan: Plan, prefill: Plan | None = None) -> D
     InputError
         If the engine would reject or misread a plan, or cannot be started so.
     """
-    kind = require_kind(request.launch)
+    kind = request.launch
+    if kind not in KINDS:
+        raise InputError(f"expected {', '.join(KINDS[:-1])} or {KINDS[-1]}.", field="launch", value=kind)
     if kind == "shell":
         of = {"prefill": prefill, "hosts": request.hosts, "image": request.image}
         name = next((name for name, value in of.items() if value), None)
@@ -108,7 +110,10 @@ def deploy(request: ExportRequest, plan: Plan, prefill: Plan | None = None) -> D
     if prefill is not None:
         _require_pair(plan, prefill)
         given.append((prefill, request.output.with_suffix(f".prefill{request.output.suffix}"), "prefill"))
-    exported = tuple(_exported(request, one, path, role) for one, path, role in given)
+    exported = tuple(
+        export_plan(one, request.engine, str(path), tp=request.tp, served=request.served, role=role)
+        for one, path, role in given
+    )
     files = {path: one.text for one, (_, path, _) in zip(exported, given, strict=True)}
     if kind == "shell":
         return Deployed(exported, (), None, files)
@@ -118,13 +123,9 @@ def deploy(request: ExportRequest, plan: Plan, prefill: Plan | None = None) -> D
         make_pool(one, of, called, base if role == "both" else f"{base}-{role}")
         for one, (of, _, role), called in zip(exported, given, names, strict=True)
     )
-    manifest = write_manifest(kind, pools, request.image)
+    manifest = _manifest(kind, pools, request.image)
     files[request.output.with_suffix(f".{manifest.suffix}")] = manifest.text
     return Deployed(exported, pools, manifest, files)
-
-
-def _exported(request: ExportRequest, plan: Plan, path: Path, role: Role) -> Exported:
-    return export_plan(plan, request.engine, str(path), tp=request.tp, served=request.served, role=role)
 
 
 def _require_pair(plan: Plan, prefill: Plan) -> None:
@@ -147,27 +148,8 @@ def _names(hosts: str | None, plans: Sequence[Plan]) -> list[dict[str, str]]:
     return [host_names(plans[0], names[:used]), host_names(plans[1], names[used:])]
 
 
-def require_kind(kind: str) -> str:
-    """Return ``kind`` if it is known.
-
-    Raises
-    ------
-    InputError
-        If it is not.
-    """
-    if kind not in KINDS:
-        raise InputError(f"expected {', '.join(KINDS[:-1])} or {KINDS[-1]}.", field="launch", value=kind)
-    return kind
-
-
-def write_manifest(kind: str, pools: Sequence[Pool], image: str = "") -> Manifest:
-    """Return the file of ``kind`` (not ``shell``) that starts ``pools``, in containers of ``image`` (empty: unknown).
-
-    Raises
-    ------
-    InputError
-        If an engine cannot be started so.
-    """
+def _manifest(kind: str, pools: Sequence[Pool], image: str) -> Manifest:
+    """Return the file of ``kind`` that starts ``pools``, in containers of ``image`` (empty: unknown)."""
     if kind == "slurm":
         if image:
             raise InputError("a Slurm script runs what is on the hosts; leave it out.", field="image")

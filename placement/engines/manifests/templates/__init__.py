@@ -29,7 +29,7 @@ def render(template: str, **values: object) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"scalar": _scalar, "under": _under, "hostlist": compress_hosts}
+    environment.filters |= {"scalar": _scalar, "hostlist": compress_hosts}
     text: str = environment.get_template(template).render(**values)
     return text
 
@@ -40,8 +40,3 @@ def _scalar(text: str, indent: int = 0) -> str:
         yaml.dump({0: text}, Dumper=_Dumper, width=10**6).removeprefix("0: ").rstrip("\n").split("\n")
     )
     return "\n".join([first, *(" " * (indent - 2) + line if line else line for line in more)])
-
-
-def _under(text: str, indent: int) -> str:
-    """Return lines of YAML below an indent, without the last line break."""
-    return "\n".join(" " * indent + line if line else line for line in text.strip("\n").split("\n"))

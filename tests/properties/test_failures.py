@@ -100,7 +100,7 @@ def test_what_is_left_is_scored_like_any_plan() -> None:
     assert (rest.copies > 0).all(), "two copies of each expert: none is lost"
     layout = replace(plan.layout, replicas=((seven,),))
     score, balancedness = score_placement(plan.deployment, layout, (rest,), plan.loads)
-    after = failures._Loss(plan).of(np.arange(8) == 7)
+    after = failures._Loss(plan, plan.loads).of(np.arange(8) == 7)
     assert after.tok_s_per_gpu == pytest.approx(score.tok_s_per_gpu)
     assert after.balancedness == pytest.approx(np.mean(list(balancedness.values())))
     assert (after.tokens_lost, after.experts_lost) == (0.0, 0)

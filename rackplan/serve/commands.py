@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Iterator, Sequence
 
 from cost.inputs.deployment import Deployment
+from rackplan.requests import NO_LIMIT, as_typed
 from rackplan.serve.question import SLIDERS, PlanOrder, Question, Source
 from topology.changes.overrides import figures_set
 
@@ -32,7 +32,7 @@ def explore_command(question: Question, sides: Sequence[Deployment]) -> str:
         words += [*_limit("--tpot-ms", limit_ms), *_limit("--ttft-ms", question.ttft_ms)]
     else:
         words = ["sweep", *model, "--cluster", names[0], *context]
-        words += [] if limit_ms == math.inf else _speed(limit_ms)
+        words += [] if limit_ms == NO_LIMIT else _speed(limit_ms)
     return shlex.join(["rackplan", *words, *_priced(question, sides)])
 
 
@@ -65,14 +65,14 @@ def _cluster(source: Source, side: Deployment) -> str:
     return f"{source.name.removesuffix('.json')}.yaml"  # the file that a plan was made of
 
 
-def _limit(option: str, limit_ms: float | None) -> list[str]:
-    return [] if limit_ms is None else [option, "none" if math.isinf(limit_ms) else f"{limit_ms:g}"]
+def _limit(option: str, limit_ms: float | str | None) -> list[str]:
+    return [] if limit_ms is None else [option, as_typed(limit_ms)]
 
 
-def _speed(limit_ms: float | None) -> list[str]:
+def _speed(limit_ms: float | str | None) -> list[str]:
     if limit_ms is None:
         return []
-    return ["--tok-s-user", "none" if math.isinf(limit_ms) else f"{1e3 / limit_ms:.6g}"]
+    return ["--tok-s-user", limit_ms if isinstance(limit_ms, str) else f"{1e3 / limit_ms:.6g}"]
 
 
 def _priced(question: Question, sides: Sequence[Deployment]) -> Iterator[str]:

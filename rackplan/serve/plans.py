@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -65,7 +64,7 @@ def place(wanted: PlaceOrder, line: Line) -> Shown:
     if order.batch is not None:
         given["batch"] = order.batch
     elif question.tpot_ms is not None:
-        given["tpot_ms"] = "none" if math.isinf(question.tpot_ms) else question.tpot_ms
+        given["tpot_ms"] = question.tpot_ms
     made = library.plan(
         side.model,
         side.cluster,

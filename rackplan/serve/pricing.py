@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -22,7 +21,7 @@ from cost.serving.pools import TTFT_LIMIT
 from placement.options import USUAL_TPOT
 from rackplan import library
 from rackplan.answers import matched, swept
-from rackplan.requests import NO_LIMIT, SweepRequest, make
+from rackplan.requests import SweepRequest, make
 from rackplan.serve.question import MOST_GPUS, SLIDERS, FieldError, Question, Source
 from rackplan.views.pools import Pools
 from topology import cluster_from_dict
@@ -284,12 +283,8 @@ def _side(question: Question, deployment: Deployment) -> Side:
         if not question.pools:
             # as the command does: each layout at its exact batch where somebody gave a limit
             return Side(deployment, swept(deployment, speeds=[] if given_s is None else [1 / given_s]))
-        asked = {
-            name: NO_LIMIT if limit == math.inf else limit
-            for name, limit in (("tpot_ms", question.tpot_ms), ("ttft_ms", question.ttft_ms))
-        }
-        lengths = {"isl": question.isl, "osl": question.osl}
-        request = make(SweepRequest, deployment.model, deployment.cluster, **lengths, **asked)
+        asked = {name: getattr(question, name) for name in ("isl", "osl", "tpot_ms", "ttft_ms")}
+        request = make(SweepRequest, deployment.model, deployment.cluster, **asked)
         pools = matched(deployment, deployment.cluster, request)
     except RackplanError as error:
         return Side(deployment, reason=str(error))
@@ -307,7 +302,7 @@ def limits_s(question: Question) -> tuple[float | None, float | None]:
     """Return the longest time per output token and to the first token in seconds; None: no limit."""
     limits = ((question.tpot_ms, USUAL_TPOT), (question.ttft_ms, TTFT_LIMIT))
     tpot_s, ttft_s = (
-        usual.value if given is None else None if math.isinf(given) else given / 1e3
+        usual.value if given is None else None if isinstance(given, str) else given / 1e3
         for given, usual in limits
     )
     return tpot_s, ttft_s

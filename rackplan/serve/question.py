@@ -6,18 +6,18 @@ data, and its name is a label.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from rackplan import requests
 from topology.base.errors import InputError, RackplanError
 from topology.base.reading import shown
 from topology.base.schema import checked, problem
-from topology.base.units import parse_length, plain_number
-from topology.base.values import require_flag, require_number, require_whole
+from topology.base.units import plain_number
+from topology.base.values import require_number, require_whole
 
 MOST_CLUSTERS = 5
 MOST_GPUS = 4_608
@@ -34,7 +34,6 @@ SLIDERS: Mapping[str, str] = {
 }
 """What each slider of the machine multiplies, as ``--set`` names it; that of the price is beside them."""
 _GPU_NAME = r"[A-Za-z0-9][A-Za-z0-9._+ -]{0,79}"
-_WORD = r"[A-Za-z0-9_.:+-]{1,60}"
 _BY_PLACE = ("clusters", "factors")
 """Fields with a place for messages at each of their entries."""
 _PARTS = ("asked", "point", "order")
@@ -61,15 +60,6 @@ def _whole(value: object, where: str, least: int, most: int) -> int:
     spelled = plain_number(value) if isinstance(value, str) else value
     whole = isinstance(spelled, float) and spelled.is_integer()
     return require_whole(int(spelled) if whole else value, where, least, most)  # type: ignore[call-overload]
-
-
-def _tokens(value: object, where: str) -> int:
-    """Return tokens of a prompt or an answer: a number, or a text such as ``8k``."""
-    return _whole(parse_length(value, where) if isinstance(value, str) else value, where, 1, 10_000_000)
-
-
-def _limit(value: object, where: str) -> float:
-    return math.inf if value == "none" else _number(value, where, 0.01, 1e7)
 
 
 def _factor(value: object, where: str) -> float:
@@ -113,19 +103,13 @@ def _settings(value: object, where: str) -> tuple[tuple[str, str], ...]:
 def _weights(value: object, where: str) -> str:
     from cost.dtypes import dtype
 
-    name = _word(value, where)
+    name = _text(value, where, r"[A-Za-z0-9_.:+-]{1,60}", "one word").lower()
     dtype(name)
     return name
 
 
-def _word(value: object, where: str) -> str:
-    return _text(value, where, _WORD, "one word").lower()
-
-
-Word = Annotated[str, checked(_word)]
-Tokens = Annotated[int, checked(_tokens)]
-Limit = Annotated[float | None, checked(_limit)]
-Flag = Annotated[bool, checked(require_flag)]
+Word = Annotated[str, requests.Word, Field(max_length=60)]
+Tokens = Annotated[requests.Tokens, Field(ge=1, le=10_000_000)]
 Width = Annotated[int | None, checked(_whole, 1, MOST_GPUS)]
 Place = Annotated[int, checked(_whole, 0, MOST_CLUSTERS - 1)]
 Factor = Annotated[float, checked(_factor)]
@@ -184,7 +168,7 @@ class Question(Asked):
     pools:
         Whether GPUs that prefill are counted too; else decoding alone, at ``isl + osl / 2`` tokens of context.
     tpot_ms, ttft_ms:
-        Service levels in milliseconds; None: the usual one, :data:`math.inf`: none.
+        Service levels in milliseconds; None: the usual one.
     settings:
         Figures of the user's own, as ``--set`` takes them.
     prices:
@@ -200,22 +184,22 @@ class Question(Asked):
     gpus: Width = Field(default=None, title="GPUs of each", description="empty: as many as the largest")
     isl: Tokens = Field(default=4096, title="Tokens of a prompt", description="8k is 8,192")
     osl: Tokens = Field(default=1024, title="Tokens of an answer", description="8k is 8,192")
-    pools: Flag = Field(default=False, title="GPUs counted")
-    tpot_ms: Limit = Field(
+    pools: requests.Flag = Field(default=False, title="GPUs counted")
+    tpot_ms: requests.Milliseconds | None = Field(
         default=None,
         title="Time per token at most",
         description="ms; empty: 50; none: no limit",
         examples=["50"],
     )
-    ttft_ms: Limit = Field(
+    ttft_ms: requests.Milliseconds | None = Field(
         default=None,
         title="First token within",
         description="ms; empty: 2000; none: no limit",
         examples=["2000"],
     )
     weights: Annotated[str | None, checked(_weights)] = Field(default=None, title="Weights")
-    kv_dtype: Word = Field(default="bf16", title="KV cache")
-    draft_tokens: Annotated[int, checked(_whole, 0, MOST_DRAFTS)] = Field(
+    kv_dtype: Word = Field(default=requests.Pricing.kv_dtype, title="KV cache")
+    draft_tokens: Annotated[requests.Count, Field(ge=0, le=MOST_DRAFTS)] = Field(
         default=0, title="Tokens drafted a step"
     )
     settings: Annotated[tuple[tuple[str, str], ...], checked(_settings)] = Field(
@@ -355,6 +339,8 @@ def read(kind: type[_A], data: object, place: str = "") -> _A:
 
 
 def _sentence(kind: str, text: str) -> str:
+    if kind == "expected":
+        return f"{text}."
     return text if kind == "problem" else _SENTENCES.get(kind, f"{text.replace('Input should', 'must')}.")
 
 

@@ -189,9 +189,10 @@ def main() -> None:
     try:
         with ending_by_signal():
             _refuse_empty(sys.argv)
-            named = [word for word in sys.argv[1:2] if word in COMMANDS]
+            first = next(iter(sys.argv[1:]), "")
+            named = [first] if first in COMMANDS else [] if first == "--version" else COMMANDS
             begun: list[str] = []
-            code = make_app(named or COMMANDS, begun)(prog_name="rackplan", standalone_mode=False) or 0
+            code = make_app(named, begun)(prog_name="rackplan", standalone_mode=False) or 0
             # while options are read typer ends without a word
             _unless_interrupted(code == SIGNALLED + signal.SIGINT and not begun)
             raise SystemExit(code)

@@ -77,7 +77,7 @@ def test_what_is_wrong_stands_beside_its_field(page):
     where.fill("#tpot_ms", "abc")
     where.press("#tpot_ms", "Enter")
     where.wait_for_selector("#tpot_ms-error:not(:empty)")
-    assert "must be a number" in where.text_content("#tpot_ms-error")
+    assert "expected a number above 0" in where.text_content("#tpot_ms-error")
     where.fill("#tpot_ms", "")
     where.press("#tpot_ms", "Enter")
     where.fill("#prices", "h100")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from topology.cluster import Cluster
 
 
-def deployment(request: DeploymentRequest) -> Deployment:
+def deployment(request: DeploymentRequest | SweepRequest | SizeRequest) -> Deployment:
     """Return what is priced: a model on a cluster under a workload.
 
     Raises
@@ -189,8 +189,7 @@ def sweep(request: SweepRequest) -> Sweep:
             f"{input_name('isl')} and {input_name('osl')}: two pools serve whole requests; rackplan.pools matches "
             "them."
         )
-    where = inputs.clusters_of([request.cluster], request.settings)[0]
-    priced = inputs.deployment_of(request, request.model, where)
+    priced = deployment(request)
     workload = replace(priced.workload, prefix_hit=request.prefix_hit)
     return swept(replace(priced, workload=workload), speeds=request.speeds)
 
@@ -322,8 +321,7 @@ def size(request: SizeRequest) -> Size:
     from cost.serving.sizing import size as sized
     from placement.fleet.supply import FleetOnUnits
 
-    where = inputs.clusters_of([request.cluster], request.settings)[0]
-    priced = inputs.deployment_of(request, request.model, where)
+    priced = deployment(request)
     lengths = None if request.pair is None else Lengths.of(*request.pair)
     if request.lengths is not None:
         lengths = read_lengths(request.lengths)

@@ -25,6 +25,7 @@ from rackplan.requests import (
 )
 from topology.base.errors import InputError, input_name
 from topology.base.reading import shown
+from topology.base.units import amount
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -410,22 +411,6 @@ def shares_of(models: Any) -> tuple[list[tuple[Any, float]], list[str]]:
     total = math.fsum(given)
     notes = [f"the shares add up to {total:g} and were divided by it"] if abs(total - 1) > _SUM else []
     return [(name, (share or 0.0) / total) for name, share in found], notes
-
-
-def amount(text: str, where: str, unit: str = "byte") -> float:
-    """Parse a quantity in the SI unit ``unit``, the unit written or not: bytes are ``2e11`` or ``200 GB``.
-
-    Raises
-    ------
-    InputError
-        If it is neither a number nor such a quantity.
-    """
-    from topology.base.units import parse_quantity
-
-    try:
-        return float(text)
-    except ValueError:
-        return parse_quantity(text, unit, where)
 
 
 def notes_of(request: Request) -> list[str]:

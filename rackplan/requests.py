@@ -34,7 +34,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from placement.engines import NAMES
 from topology.base.errors import InputError, input_name
 from topology.base.reading import nearest, shown
-from topology.base.units import parse_length, parse_quantity, plain_number
+from topology.base.units import amount, parse_length, plain_number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -245,12 +245,10 @@ def _tokens_per_s(value: Any) -> Any:
 
 
 def _bytes(value: Any) -> Any:
-    if isinstance(value, str) and plain_number(value.strip()) is None:
-        try:
-            return parse_quantity(value, "byte", "")
-        except InputError as error:
-            raise _wrong(str(error).removeprefix(": ").rstrip(".")) from None
-    return _number(plain_number(value.strip()) if isinstance(value, str) else value)
+    try:
+        return _number(amount(value, "") if isinstance(value, str) else value)
+    except InputError as error:
+        raise _wrong(str(error).removeprefix(": ").rstrip(".")) from None
 
 
 def _texts(value: Any) -> Any:
@@ -307,11 +305,8 @@ class Request:
     Attributes
     ----------
     FIRST:
-        Fields that ``--help`` shows where there are more than a dozen; empty: all.
-
-    Examples
-    --------
-        Two commands to copy.
+        Fields that ``--help`` shows where there are more than a dozen; empty: all. ``EXAMPLES`` are two commands to
+        copy.
     """
 
     FIRST: ClassVar[str] = ""
@@ -1252,11 +1247,13 @@ def refused(error: ErrorDetails, request: type[Request]) -> InputError:
         return InputError(f"there is no keyword `{name}`; {nearest(name, names)}")
     if error["type"].startswith("missing"):
         return InputError("it is missing.", field=name)
-    text = error["msg"].replace("Input should be", "expected")
     value = error["input"]
-    return InputError(
-        f"{text.rstrip('.')}.", field=name, value=value if isinstance(value, str) else shown(value)
-    )
+    return InputError(expected(error), field=name, value=value if isinstance(value, str) else shown(value))
+
+
+def expected(error: ErrorDetails) -> str:
+    """Return in a sentence what pydantic expected."""
+    return f"{error['msg'].replace('Input should be', 'expected').rstrip('.')}."
 
 
 def plain(value: Any) -> Any:

@@ -138,7 +138,7 @@ def traffic_from_options(pattern: str, bytes_per_gpu: str | None, gpus: str | No
     InputError
         If they cannot be used.
     """
-    from rackplan.inputs import amount as parse_amount
+    from topology.base.units import amount as parse_amount
     from topology.routes import pattern_traffic, read_traffic
     from topology.routes.traffic import LEAST_BYTES, MOST_BYTES
 

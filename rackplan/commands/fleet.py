@@ -53,7 +53,7 @@ def fleet(
             number: inputs.loads_of(decode.model, loads, seed=request.seed)
             for number, (decode, _) in enumerate(traffic.deployments)
         }
-        made = answers.fleet(replace(request, on_progress=reporter.hear))
+        made = answers.fleet(replace(request, cluster=where, settings=(), on_progress=reporter.hear))
         fast = PlanOptions(time_limit_s=0.0, seed=request.seed)
         plans, cut = plan_pools(made, tokens, fast, on_stage=reporter.stage)
         made = replace(made, interrupted=made.interrupted or cut)

@@ -16,6 +16,7 @@ from rackplan.requests import (
     PlanRequest,
     Request,
     SweepRequest,
+    expected,
     options_of,
 )
 from topology.base.errors import InputError
@@ -76,11 +77,13 @@ def require_value(kind: Kind, name: str, value: object, where: str) -> Value:
         if isinstance(value, str):
             return value
         return _checked(
-            TypeAdapter(Number), value, f"{where}: expected a quantity, a factor like 2x, or a number"
+            _adapter(kind, "price_more"),
+            value,
+            f"{where}: expected a quantity, a factor like 2x, or a number",
         )
     mapping, _, gpu = name.partition(".")
     if mapping in OF_GPU and gpu:
-        return _checked(TypeAdapter(Number), value, where)
+        return _checked(_adapter(kind, "price_more"), value, where)
     if name not in names_of(kind):
         others = [other for other in KINDS if name in names_of(other)]
         hint = f"one of kind {' or '.join(others)} has." if others else nearest(name, names_of(kind))
@@ -89,7 +92,7 @@ def require_value(kind: Kind, name: str, value: object, where: str) -> Value:
         return None
     if isinstance(value, dict) and name in OF_GPU:
         for one in value.values():
-            _checked(TypeAdapter(Number), one, where)
+            _checked(_adapter(kind, "price_more"), one, where)
     return _checked(_adapter(kind, name), value, where)
 
 
@@ -98,7 +101,7 @@ def _checked(adapter: TypeAdapter[Any], value: Any, where: str) -> Value:
     try:
         found: Value = adapter.validate_python(value)
     except ValidationError as error:
-        text = error.errors(include_url=False)[0]["msg"].replace("Input should be", "expected")
-        raise InputError(f"{where}: {shown(value)}: {text.rstrip('.')}.") from None
+        text = expected(error.errors(include_url=False)[0])
+        raise InputError(f"{where}: {shown(value)}: {text}") from None
     read = isinstance(value, str) and not isinstance(found, str | list | tuple | dict)
     return found if read or found == "none" else value

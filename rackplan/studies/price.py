@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rackplan import answers, inputs
@@ -136,11 +136,16 @@ def _model(name: str, weights: str | None) -> Model:
     return inputs.model_of(name, weights)
 
 
+@cache
+def _of_deployment() -> frozenset[str]:
+    """Return the options of a deployment but for its batch."""
+    fields = options_of(DeploymentRequest)
+    return frozenset(name for name, field in fields_of("score").items() if field in fields) - {"batch"}
+
+
 def _key(given: Mapping[str, Any]) -> str:
     """Return the options that say what is deployed, the batch apart, as text."""
-    own = {name for name, field in fields_of("score").items() if field in options_of(DeploymentRequest)} - {
-        "batch"
-    }
+    own = _of_deployment()
     beside = ("domain_gpus", "price_more", FIGURE, *(f"{name}." for name in OF_GPU))
     return json.dumps(
         {name: one for name, one in given.items() if name in own or name.startswith(beside)}, sort_keys=True
@@ -158,8 +163,9 @@ def _score(given: Mapping[str, Any]) -> Row:
     request: LayoutRequest = _request("score", given)
     batch, stages = request.batch, request.stages or 1
     split_at = batch if stages > 1 else 0  # one stage has all layers at any batch
-    deployment = _deployed(_key(given))
-    fit = _fit(_key(given), split_at, stages, request.ep, request.tp, request.redundant)
+    key = _key(given)
+    deployment = _deployed(key)
+    fit = _fit(key, split_at, stages, request.ep, request.tp, request.redundant)
     limit_s = request.tpot_s if isinstance(request.tpot_s, float) else None
     if batch:
         found = fit.scorer.at(batch)

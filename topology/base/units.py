@@ -103,6 +103,20 @@ def parse_quantity(text: object, unit: str, where: str) -> float:
     return value
 
 
+def amount(text: str, where: str, unit: str = "byte") -> float:
+    """Parse a quantity in the SI unit ``unit``, the unit written or not: bytes are ``2e11`` or ``200 GB``.
+
+    Raises
+    ------
+    InputError
+        If it is neither a number nor such a quantity.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        return parse_quantity(text, unit, where)
+
+
 def _factor(symbol: str, unit: str, place: str) -> float:
     """Return the factor of a unit as written, or say what is wrong with it."""
     example = _EXAMPLES[unit]

@@ -244,7 +244,7 @@ class Space:
 
 
 def _delays(value: Mapping[tuple[str, ...], float], engine: str) -> dict[str, Points]:
-    """What belongs to an engine, over BF16 flop/s; "" is the geometric mean of all."""
+    """What belongs to an engine, over BF16 flop/s; "" is the mean of all, which gives the mean of their steps."""
     each = [engine] if engine else list(ENGINES)
     found = {}
     for name in OF_ENGINE:
@@ -262,7 +262,7 @@ def _delays(value: Mapping[tuple[str, ...], float], engine: str) -> dict[str, Po
 
 
 def _mean(values: Sequence[float]) -> float:
-    return float(np.exp(np.mean(np.log(values))))
+    return float(np.mean(values))
 
 
 def _rising(points: Points) -> Points:

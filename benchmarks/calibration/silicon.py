@@ -69,6 +69,9 @@ FORMATS = {
 }
 
 
+MEASURED = re.compile(r"measured=(\d{4}-\d\d-\d\d)")
+
+
 class Row(dict[str, str]):
     """The cells of one row by column."""
 
@@ -120,7 +123,7 @@ def _point(row: Row) -> Point:
         prefill_pool=prefill,
         weights=weights,
         experts_dtype=experts,
-        kv_dtype="" if logged else _launched_cache(cluster, engine, name, experts or weights or own),
+        kv_dtype="" if logged else launched_cache(cluster, engine, name, experts or weights or own),
         concurrency=concurrency,
         in_step=logged,
         draft_tokens=drafts or 0,
@@ -130,6 +133,7 @@ def _point(row: Row) -> Point:
         osl=row.count("osl"),
         engine=engine,
         engine_version=row["backend_version"],
+        date=measured[1] if (measured := MEASURED.search(origin)) else "",
     )
 
 
@@ -295,7 +299,7 @@ def _formats(row: Row, model: Model, named: str) -> tuple[str, str]:
     return weights, ("" if experts == weights else experts)
 
 
-def _launched_cache(cluster: str, engine: str, model: str, weights: str) -> str:
+def launched_cache(cluster: str, engine: str, model: str, weights: str) -> str:
     """Format of the KV cache that InferenceX's public launch scripts set; BF16, the engines' own, where none."""
     hopper = cluster.startswith("hgx-h")
     eight_bits = (
@@ -383,7 +387,7 @@ def _label(row: Row, key: Key, pool: Pool, prefill: Pool | None) -> Label:
     image = re.search(r"(?:image=|; )([^\s;=]+/[^\s;=]+:[^\s;]+)$", origin)
     ran = plain_image(image[1]) if image else None
     nearest = [recipe for recipe in fitting or found if recipe.image == ran] or fitting or found
-    measured = re.search(r"measured=(\d{4}-\d\d-\d\d)", origin)
+    measured = MEASURED.search(origin)
     if measured:
         off = [_days_off(recipe, date.fromisoformat(measured[1])) for recipe in nearest]
         nearest = [recipe for recipe, days in zip(nearest, off, strict=True) if days == min(off)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import cache
 from pathlib import Path
 
@@ -151,6 +152,8 @@ class Point:
         cluster's; 0: as the cluster.
     engine, engine_version:
         ``trtllm``, ``sglang``, ``vllm``..., or empty.
+    date:
+        Day of the run, ``2026-04-17``; empty: not stated.
     pair:
         Rows of one A/B comparison share a name.
     """
@@ -190,6 +193,7 @@ class Point:
     out_bytes_per_s: float = 0.0
     engine: str = ""
     engine_version: str = ""
+    date: str = ""
     pair: str = ""
     notes: str = ""
     alltoall: AllToAll | None = None
@@ -209,7 +213,7 @@ _DATA = Path(__file__).parent / "data"
 
 COLUMNS = (
     "id", "source", "quantity", "measured", "phase", "model", "cluster", "gpus", "gpus_per_domain", "engine",
-    "engine_version", "weights", "experts_dtype", "kv_dtype", "tp", "ep", "moe_tp", "attention_dp", "stages",
+    "engine_version", "date", "weights", "experts_dtype", "kv_dtype", "tp", "ep", "moe_tp", "attention_dp", "stages",
     "slots", "workers", "prefill_tp", "prefill_ep", "prefill_moe_tp", "prefill_attention_dp",
     "prefill_stages", "prefill_workers", "prefill_gpus", "batch_per_gpu", "tpot_limit_ms",
     "concurrency", "tokens_per_gpu", "isl", "osl", "context", "cache_hit", "overlap", "draft_tokens",
@@ -321,6 +325,7 @@ def _point(row: Row) -> Point:
         out_bytes_per_s=row.number("nic_gb_s") * _GB,
         engine=row.text("engine").lower(),
         engine_version=row.text("engine_version"),
+        date=_date(row),
         pair=row.text("pair"),
         notes=row.text("notes"),
         alltoall=_alltoall(row, model) if phase == ALLTOALL else None,
@@ -409,6 +414,14 @@ def _pool(row: Row, prefix: str = "") -> Pool:
             f"ep {ep} x moe_tp {moe_tp} is not tp {tp} x attention_dp {dp}: both are the GPUs of one stage.",
         )
     return Pool(tp, dp, ep, moe_tp, stages, workers, slots)
+
+
+def _date(row: Row) -> str:
+    text = row.text("date")
+    try:
+        return date.fromisoformat(text).isoformat() if text else ""
+    except ValueError:
+        row.must_be("date", "a day like 2026-04-17")
 
 
 def _dtype(row: Row, column: str, default: str = "") -> str:

@@ -299,6 +299,7 @@ def compared(first: Deployment, sides: Sequence[Cluster], request: CompareReques
         wanted,
         targets,
         engine=first.engine,
+        correction=first.correction,
         on_progress=lambda name: told.stage(f"comparing {name}, {next(turn)} of {len(sides)}"),
     )
     usual = not targets and wanted.service_level(first.workload).usual

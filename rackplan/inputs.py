@@ -30,6 +30,7 @@ from topology.base.units import amount
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from cost.calibration.correction import Correction
     from cost.experts.loads import ExpertLoads
     from cost.inputs.deployment import Deployment
     from cost.model import Model
@@ -259,7 +260,28 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
     if found.moe is None:
         for name in filter(request.given, OF_EXPERTS):
             raise request.refuse(name, f"{found.name} is dense, it has no routed experts")
-    return Deployment(cluster, found, work, engine=request.engine, prices=book_of(request, cluster, *others))
+    prices = book_of(request, cluster, *others)
+    return Deployment(
+        cluster, found, work, engine=request.engine, correction=correction_of(request), prices=prices
+    )
+
+
+def correction_of(request: Pricing) -> Correction:
+    """Return what measured runs took over the physics: those that ship, with those of ``--runs`` on top.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or none of its rows tells what a decode step took.
+    """
+    from cost.calibration.correction import correction_with
+
+    if request.runs is None:
+        return correction_with(physics=request.physics)
+    from cost.validation.read import read_measurements
+    from cost.validation.runs import with_own_runs
+
+    return with_own_runs(read_measurements(request.runs), request.runs.name, physics=request.physics)
 
 
 def loads_of(

@@ -158,13 +158,13 @@ def make_loads(
     return inputs.loads_of(inputs.model_of(model), given.loads, given.routing, seed=seed)
 
 
-def validate(path: str | Path, *, residual: bool = True) -> Validation:
+def validate(path: str | Path, *, physics: bool = False) -> Validation:
     """Return measured points of a CSV (docs/calibration.md) beside what is predicted for each, and how far off.
 
     Parameters
     ----------
-    residual:
-        Whether predictions have the correction that was learned from measured runs near them.
+    physics:
+        The bare model, without the correction by measured runs that ships.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def validate(path: str | Path, *, residual: bool = True) -> Validation:
     from cost.validation.read import read_measurements
     from rackplan.views.validate import validation
 
-    return validation(Path(path).name, read_measurements(path), residual=residual)
+    return validation(Path(path).name, read_measurements(path), physics=physics)
 
 
 def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") -> Path:

@@ -608,8 +608,16 @@ class Pricing(Money, Set):
     )
     sparse_attention: SparseAttention = ""
     engine: Annotated[str, Word] = opt(
-        "", "Engine whose fixed delays count; default: between those measured.", "NAME"
+        "",
+        "Engine that serves, with its version if it matters (sglang==0.5.9); default: between those measured.",
+        "NAME[==VERSION]",
     )
+    runs: Path | None = opt(
+        None,
+        "Measured runs of your own, a CSV of points (docs/calibration.md): they correct predictions near them.",
+        "FILE.csv",
+    )
+    physics: Flag = opt(False, "The bare model, without the correction by measured runs that ships.")
 
     def check(self) -> None:
         """Refuse tokens of a step where nothing is drafted."""

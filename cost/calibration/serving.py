@@ -264,15 +264,21 @@ _FOUND: dict[tuple[object, ...], Efficiency] = {}
 """Coefficients by chip, engine and figures of the chip, read off once for each."""
 
 
+def engine_version(engine: str) -> tuple[str, str]:
+    """Return the name and the version of ``sglang==0.5.9``; each is empty where it is not given."""
+    name, _, version = engine.strip().lower().partition("==")
+    return _SHORT.get(name.strip(), name.strip()), version.strip()
+
+
 def require_engine(engine: str) -> str:
-    """Return the name of a measured engine as the calibration spells it; empty means any.
+    """Return the name of a measured engine as the calibration spells it, without its version; empty means any.
 
     Raises
     ------
     InputError
         If it is not one of those measured.
     """
-    name = _SHORT.get(engine.strip().lower(), engine.strip().lower()) or ANY_ENGINE
+    name = engine_version(engine)[0] or ANY_ENGINE
     if name not in (*engine_names(), ANY_ENGINE):
         raise InputError(
             f"measured are {', '.join(engine_names())}; leave it out for any.", field="engine", value=engine

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from cost.attention.sparse import as_if_sparse
 from cost.calibration.alltoall import Kernel
+from cost.calibration.correction import PHYSICS, Correction, shipped_correction
 from cost.calibration.serving import calibrated, require_engine
 from cost.dtypes import cache_bytes_per_element
 from cost.inputs.fabric_faults import FaultyFabric
 from cost.inputs.layout import Place, StageSpec
 from cost.inputs.machine import Efficiency, GpuRates, Machine, Rates, stage_rates
 from cost.inputs.stage_context import ClusterContext, Conditions, StageContext
-from cost.inputs.workload import Workload
+from cost.inputs.workload import StepShape, Workload
 from cost.model import Model, MoeFfn
 from cost.money.bill import Bill
 from cost.money.prices import PriceBook
@@ -47,6 +48,9 @@ class Deployment(Shown):
         What kernels reach; None: as calibrated for each chip (:func:`cost.calibration.serving.calibrated`).
     engine:
         Serving engine whose fixed delays are counted; empty: between those that were measured.
+    correction:
+        What measured runs took over the physics; it does not enter half batches that overlap, what-ifs and
+        efficiencies that are given.
     prices:
         What an hour of each GPU costs and what it draws.
     """
@@ -56,6 +60,7 @@ class Deployment(Shown):
     workload: Workload
     efficiency: Efficiency | None = None
     engine: str = ""
+    correction: Correction = field(default_factory=shipped_correction)
     prices: PriceBook = field(default_factory=PriceBook)
     _shared: ClusterContext | None = field(default=None, compare=False, repr=False)
 
@@ -81,7 +86,10 @@ class Deployment(Shown):
 
     @cached_property
     def _conditions(self) -> Conditions:
-        return Conditions(self.workload.phase, self.workload.kv_dtype, self.engine, self.efficiency)
+        workload = self.workload
+        bare = self.efficiency is not None or workload.overlap or workload.what_if or not workload.decodes
+        correction = PHYSICS if bare else self.correction
+        return Conditions(workload.phase, workload.kv_dtype, self.engine, self.efficiency, correction)
 
     def context(self, stage: StageSpec) -> StageContext:
         """Return what is known of the GPUs of ``stage``, at any batch."""
@@ -89,7 +97,7 @@ class Deployment(Shown):
 
     def once(self, make: Callable[[], _Answer], *key: object) -> _Answer:
         """Return what ``make`` makes of this deployment at any batch: made once for each ``key``, then kept."""
-        at = self.workload.with_batch(0), self.efficiency, self.engine
+        at = self.workload.with_batch(0), self.efficiency, self.engine, self.correction
         return self.shared.once(make, *key, *at)
 
     def with_batch(self, batch: int) -> Deployment:
@@ -139,6 +147,16 @@ class Deployment(Shown):
     def rates(self, stage: StageSpec) -> Rates:
         """Peak rates of the slowest GPU of ``stage``; scores multiply BF16 besides the weights' types."""
         return self.context(stage).rates
+
+    def near_runs(self, *, tp: float, attention_dp: float, batch: float, chip: str = "") -> tuple[float, int]:
+        """What measured runs near a decode step took over the physics, and how many are near.
+
+        ``chip``: by default the cluster's first.
+        """
+        conditions, first = self._conditions, self.cluster.spec.domains[self.cluster.gpus[0].domain].gpu
+        bound = conditions.correction.bound(self.model, chip or first.name, self.engine)
+        shape = StepShape(tp=tp, attention_dp=attention_dp).under(self.workload, batch)
+        return bound.near(shape) if self.workload.decodes else (1.0, 0)
 
     @property
     def router(self) -> Router:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cost.calibration.alltoall import Kernel, default_kernel, find_kernel
 from cost.dtypes import multiply_dtype, wider_units
 from cost.inputs.fabric_faults import FaultyLinks, faulty_links
+from cost.inputs.workload import StepShape
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
 from topology.cluster import Cluster
@@ -353,6 +354,8 @@ class Machine:
         Format of the KV cache.
     dispatch_dtype:
         Format of hidden vectors on their way to experts; empty: by the experts' weights.
+    correction:
+        Gives shapes what measured decode steps took over the physics; None: the physics alone.
     """
 
     rates: Rates
@@ -360,6 +363,11 @@ class Machine:
     kernels: Kernels
     kv_dtype: str = "bf16"
     dispatch_dtype: str = ""
+    correction: Callable[[StepShape], StepShape] | None = None
+
+    def measured(self, shape: StepShape) -> StepShape:
+        """Return a shape with what measured steps near it took over the physics."""
+        return shape if self.correction is None else self.correction(shape)
 
 
 def kernels_for(rates: Rates, phase: str, name: str = "") -> Kernels:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.calibration.correction import PHYSICS, Correction
 from cost.calibration.serving import calibrated
 from cost.inputs.fabric_faults import FaultyFabric, faulty_links
 from cost.inputs.layout import Place
@@ -129,6 +130,7 @@ class Conditions:
     kv_dtype: str
     engine: str
     efficiency: Efficiency | None
+    correction: Correction
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +219,14 @@ class StageContext:
         domains = (self._cluster.spec.domains[domain] for domain in self.domain_set)
         gpu = next(domain.gpu for domain in domains if domain.gpu.name == rates.chip)
         efficiency = conditions.efficiency or calibrated(gpu, conditions.engine)
-        return Machine(rates, efficiency, kernels_for(rates, conditions.phase), conditions.kv_dtype)
+        measured = conditions.correction.bound(self.shared.model, gpu.name, conditions.engine)
+        return Machine(
+            rates,
+            efficiency,
+            kernels_for(rates, conditions.phase),
+            conditions.kv_dtype,
+            correction=None if conditions.correction is PHYSICS else measured.applied,
+        )
 
     def _rates(self) -> Rates:
         precision = self.shared.model.precision

@@ -171,6 +171,8 @@ class StepShape:
         GPUs of the group in one scale-up domain.
     random:
         1 where requests are assigned to attention ranks at random, 0 where each has just as many.
+    measured:
+        What measured steps near this one took over the model's (:mod:`cost.calibration.correction`).
     """
 
     tp: Quantity = 1.0
@@ -188,6 +190,7 @@ class StepShape:
     skew: Quantity = 0.0
     domain_gpus: Quantity = 1.0
     random: Quantity = 1.0
+    measured: Quantity = 1.0
 
     @property
     def gpus(self) -> Quantity:

@@ -241,7 +241,7 @@ def _unit_seconds(
     held = [*(StageShard(((layer, 1.0),), last=0.0) for layer in model.kinds), StageShard((), last=1.0)]
     total, sent = np.zeros((2, len(held), len(shape_of)))
     for machine, where in pricer.by_machine(table.machine[shape_of]):
-        some = shape.rows(where)
+        some = machine.measured(shape.rows(where))
         for part, shard in enumerate(held):
             cost = even_step(model, some, machine, shard)
             total[part, where] = cost.total_s

@@ -259,7 +259,8 @@ class Pricer:
             layers = tuple((layer, np.asarray(count)[where]) for layer, count in held.layers)
             part = StageShard(layers, np.asarray(held.first)[where], np.asarray(held.last)[where])
             overlap = deployment.workload.overlap
-            cost = even_step(deployment.model, shape.rows(where), machine, part, overlap=overlap)
+            some = machine.measured(shape.rows(where))
+            cost = even_step(deployment.model, some, machine, part, overlap=overlap)
             found.step_s[where], found.lower_s[where] = cost.total_s, cost.lower_s
             for all_s, some_s in ((found.terms_s, cost.terms_s), (found.limits_s, cost.limits_s)):
                 for name, seconds in some_s.items():

@@ -121,7 +121,7 @@ def aggregated(
     share:
         Part of the prefill of other requests that delays a decoding one (``prefill_share``).
     factor:
-        What measured decode steps took over ``step`` (:mod:`cost.calibration.residual`).
+        What measured decode steps took over ``step`` (:mod:`cost.calibration.correction`).
 
     Notes
     -----

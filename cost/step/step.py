@@ -50,7 +50,7 @@ def even_step(
             if term.of_placement is not None:
                 term.of_placement(whole, placed, shape)
     if not overlap:
-        return whole
+        return whole.times(shape.measured)
     half = even_step(model, shape.halved, machine, held, placed=placed)
     return overlapped(whole, half, machine.efficiency["overlap"])
 
@@ -90,10 +90,11 @@ def batch_cost(
     group = StepShape(
         tp=tp, attention_dp=gpus / tp, ep=gpus, slots=slots, domain_gpus=deployment.smallest_part(stage)
     )
+    machine = deployment.machine(stage)
     return even_step(
         model,
-        group.under(deployment.workload, sequences),
-        deployment.machine(stage),
+        machine.measured(group.under(deployment.workload, sequences)),
+        machine,
         StageShard(tuple(model.kind_counts(stage.layers)), last=float(last)),
         placed=None if use is None else PlacedExperts(deployment, stage, use, fair),
         overlap=deployment.workload.overlap,

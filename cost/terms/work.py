@@ -321,6 +321,13 @@ class StepCost:
             lower = np.maximum(lower, seconds)
         return lower
 
+    def times(self, factor: Quantity) -> StepCost:
+        """Return the cost with all expected seconds times ``factor``."""
+        if isinstance(factor, float) and factor == 1.0:
+            return self
+        parts_s = {names: factor * seconds for names, seconds in self.parts_s.items()}
+        return StepCost(parts_s, self.floor_s)
+
     def add(self, term: str, limit: str, seconds: Quantity) -> None:
         """Count ``seconds`` of ``term``, bound by ``limit``."""
         self.parts_s[term, limit] = self.parts_s.get((term, limit), 0.0) + seconds

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cache
 from typing import NamedTuple
 
@@ -13,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
+from cost.calibration.correction import PHASES, Correction, Kind, features_of, kind_of
 from cost.calibration.first_token import FirstToken, first_token
-from cost.calibration.residual import PHASES, kinds_of, residual, step_features
 from cost.calibration.serving import ANY_ENGINE, calibrated, require_engine
 from cost.dtypes import dtype
 from cost.experts.tokens.reach import Routing
@@ -67,13 +68,13 @@ class Prediction:
     chosen: str = ""
 
 
-def predict(points: Sequence[Point], *, residual: bool = True) -> list[Prediction]:
+def predict(points: Sequence[Point], correction: Correction | None = None) -> list[Prediction]:
     """Return a prediction for each point, in their order; one without a value says why.
 
     Parameters
     ----------
-    residual:
-        Whether to add the learned correction (:mod:`cost.calibration.residual`).
+    correction:
+        What measured runs took over the physics (:mod:`cost.calibration.correction`); None: the physics alone.
     """
     stated, chosen = list(points), [""] * len(points)
     found = [Prediction(None, _unpredictable(point)) for point in points]
@@ -88,7 +89,7 @@ def predict(points: Sequence[Point], *, residual: bool = True) -> list[Predictio
     served = [i for i in able if points[i].phase != ALLTOALL]
     predicted = [
         *predict_alltoall([stated[i] for i in kernels]),
-        *predict_serving([stated[i] for i in served], residual=residual),
+        *predict_serving([stated[i] for i in served], correction=correction),
     ]
     for i, prediction in zip((*kernels, *served), predicted, strict=True):
         found[i] = replace(_positive(prediction), chosen=chosen[i])
@@ -290,6 +291,8 @@ class Group:
         :attr:`Point.drafts_recorded` and :attr:`Point.in_step`.
     gpus:
         GPUs that a figure per GPU is divided by, NaN where the row leaves the prefill pool open.
+    days, versions:
+        When, and with which version of the engine, each was measured; empty: not stated.
     """
 
     index: NDArray[np.int64]
@@ -311,6 +314,8 @@ class Group:
     recorded: NDArray[np.bool_]
     in_step: NDArray[np.bool_]
     gpus: Array
+    days: tuple[str, ...]
+    versions: tuple[str, ...]
 
 
 class _Key(NamedTuple):
@@ -438,6 +443,8 @@ def _group(key: _Key, index: NDArray[np.int64], points: Sequence[Point], domain:
         recorded=np.array([p.drafts_recorded for p in points]),
         in_step=np.array([p.in_step for p in points]),
         gpus=column(_gpus),
+        days=tuple(p.date for p in points),
+        versions=tuple(p.engine_version for p in points),
     )
 
 
@@ -496,7 +503,7 @@ def group_times(
     decode:
         What gives the seconds of a step of the pool that decodes (or of the only one); the cost model's own if None.
     factor:
-        What measured decode steps of served requests took over the model's (:func:`group_residual`).
+        What measured decode steps of served requests took over the model's (:func:`group_correction`).
     """
     on_decode, on_prefill = machines(group, efficiency)
     pool = with_imbalance(group.pool, "decode")
@@ -506,7 +513,7 @@ def group_times(
         return _prefill(group, step, prefill_pool)
     group = _with_accepted(group, efficiency)
     if group.phase == "decode":
-        return _decode(group, step, pool)
+        return _decode(group, lambda shape: factor * step(shape), pool)
     requests, workers = group.requests, group.workers
     held = replace(pool, context=requests.context)
     most = largest_batch(group.model, group.workload, held, group.rates.hbm_bytes)
@@ -554,7 +561,7 @@ def _decode(group: Group, step: Stepper, pool: StepShape) -> Times:
     step_s = step(replace(pool, sequences=batch, queries=1.0 + requests.draft_tokens, random=0.0))
     tpot_s = step_s / requests.accept_length
     nothing = np.full_like(batch, np.nan)
-    return Times(tpot_s, nothing, step_s, group.workers * gpus * batch / tpot_s, nothing)
+    return Times(tpot_s, nothing, step_s, group.workers * gpus * batch / tpot_s, nothing, batch=batch)
 
 
 def _prefill(group: Group, step: Stepper, pool: StepShape) -> Times:
@@ -566,33 +573,38 @@ def _prefill(group: Group, step: Stepper, pool: StepShape) -> Times:
     return Times(nothing, step_s, step_s, nothing, group.workers * np.asarray(pool.gpus) * tokens / step_s)
 
 
-def group_residual(group: Group, efficiency: Efficiency, times: Times) -> Array:
+def group_correction(group: Group, times: Times, correction: Correction) -> Array:
     """Return what measured runs near each point took over ``times``, ``[points]``.
 
-    1 for one phase alone, for half batches that overlap and where it was not recorded whether tokens were drafted:
+    1 for prefill alone, for half batches that overlap and where it was not recorded whether tokens were drafted:
     no run that it was learned from is like them.
     """
-    if group.phase not in PHASES or group.overlap:
+    if group.phase == "prefill" or group.overlap:
         return np.ones(group.index.shape)
-    kind = kinds_of(group.phase, group.engine, group.gpu.name)
-    factor, _ = residual(kind, group_features(group, efficiency, times))
-    return np.where(group.recorded, factor, 1.0)
+    kind = run_kind(group)
+    return np.where(group.recorded, correction.factor(kind, run_features(group, times, correction)), 1.0)
 
 
-def group_features(group: Group, efficiency: Efficiency, times: Times) -> Array:
-    """Return the features of the decode step of each point of a group of served requests, ``[points, features]``."""
-    on_decode, _ = machines(group, efficiency)
-    requests, pool = _with_accepted(group, efficiency).requests, with_imbalance(group.pool, "decode")
-    shape = replace(
-        pool, sequences=times.batch, context=requests.context, queries=1.0 + requests.draft_tokens
-    )
-    return step_features(
-        even_step(group.model, shape, on_decode).terms_s,
-        batch=times.batch * pool.tp,
-        tp=pool.tp,
-        attention_dp=pool.attention_dp,
-        hidden=group.model.hidden,
-        queries=shape.queries,
+def run_kind(group: Group) -> Kind:
+    """Return the categories of a group's runs; a decode step alone is as that of a pool that decodes."""
+    phase = group.phase if group.phase in PHASES else "disaggregated"
+    return kind_of(group.model, group.gpu.name, group.engine, phase)
+
+
+def run_features(group: Group, times: Times, correction: Correction) -> Array:
+    """Return the features of a group's runs, ``[points, features]``; without a date as of its version's newest."""
+    days = [
+        float(date.fromisoformat(day).toordinal()) if day else correction.day_or_newest(group.engine, version)
+        for day, version in zip(group.days, group.versions, strict=True)
+    ]
+    requests = group.requests
+    return features_of(
+        batch=np.maximum(times.batch, 1e-3),
+        tp=group.pool.tp,
+        attention_dp=group.pool.attention_dp,
+        context=requests.context,
+        queries=1.0 + requests.draft_tokens,
+        day=np.array(days),
     )
 
 
@@ -600,7 +612,7 @@ def predict_serving(
     points: Sequence[Point],
     efficiency_of: Callable[[Group], Efficiency] | None = None,
     *,
-    residual: bool = True,
+    correction: Correction | None = None,
 ) -> list[Prediction]:
     """Return a prediction for each point, in the order of ``points``; one without a value says why.
 
@@ -608,17 +620,17 @@ def predict_serving(
     ----------
     efficiency_of:
         What kernels reach on a group's machine; None: as calibrated.
-    residual:
-        Correct the time per token of served requests, and the throughput that follows from it, by what measured runs
-        near them took over the physics. Never with ``efficiency_of``: the correction belongs to the calibration.
+    correction:
+        What measured runs near them took over the physics, which corrects the time per token and the throughput that
+        follows from it; None: the physics alone. Never with ``efficiency_of``: it belongs to the calibration.
     """
     groups, refused = group_points(points)
     found = [refused.get(i, Prediction(None)) for i in range(len(points))]
     for group in groups:
         efficiency = efficiency_of(group) if efficiency_of else calibrated(group.gpu, group.engine)
         times = physics = group_times(group, efficiency)
-        if residual and efficiency_of is None:
-            factor = group_residual(group, efficiency, physics)
+        if correction is not None and efficiency_of is None:
+            factor = group_correction(group, physics, correction)
             times = group_times(group, efficiency, factor=factor) if (factor != 1).any() else physics
         for position, i in enumerate(group.index.tolist()):
             if points[i].quantity == "ttft_ms" and physics.first_token is not None:
@@ -763,7 +775,7 @@ def _rate_of(point: Point) -> Point:
 
 def _values(rows: Sequence[Point]) -> Array:
     """Predictions, NaN where there is none."""
-    found = predict_serving(rows, residual=False)
+    found = predict_serving(rows)
     return np.array([math.nan if one.value is None else one.value for one in found], dtype=np.float64)
 
 

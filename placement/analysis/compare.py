@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from cost.calibration.correction import Correction, shipped_correction
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
@@ -64,7 +65,7 @@ class CompareRow:
     score: Score | None = field(default=None, repr=False)
 
 
-def compare_clusters(
+def compare_clusters(  # noqa: PLR0913 - what is asked of every cluster
     clusters: Sequence[Cluster],
     model: Model,
     workload: Workload,
@@ -73,6 +74,7 @@ def compare_clusters(
     targets: Sequence[float] = (),
     *,
     engine: str = "",
+    correction: Correction | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> list[CompareRow]:
     """Return a row per cluster and target.
@@ -103,7 +105,9 @@ def compare_clusters(
             if number == len(fits):
                 if on_progress is not None:
                     on_progress(cluster.name)
-                deployment = Deployment(cluster, model, workload, engine=engine)
+                deployment = Deployment(
+                    cluster, model, workload, engine=engine, correction=correction or shipped_correction()
+                )
                 fits.append((deployment, fitted_layouts(deployment, options.copies, options.spread)))
             at = (USUAL_TOK_S,) if usual and level.limit_s is not None else targets or (None,)
             rows += [_row(*fits[number], loads, options, known, target) for target in at]

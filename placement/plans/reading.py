@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from cost.calibration.correction import correction_with
 from cost.config.build import model_from_config
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
@@ -94,7 +95,12 @@ def _plan(file: PlanFile) -> Plan:
         raise InputError("inputs: workload: batch: 0 must be 1 or more.")
     options = dict(vars(file.request))
     deployment = Deployment(
-        cluster, model, inputs.workload, engine=options.pop("engine"), prices=inputs.prices
+        cluster,
+        model,
+        inputs.workload,
+        engine=options.pop("engine"),
+        correction=correction_with(inputs.own_runs, physics=inputs.physics),
+        prices=inputs.prices,
     )
     request = PlanOptions(**options)
     layout = _layout(file, deployment)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NotRequired, Required
 from pydantic import AfterValidator, Field, PlainSerializer, WrapValidator
 from typing_extensions import TypedDict
 
+from cost.calibration.correction import RunLine
 from cost.calibration.errors import CalibrationData
 from cost.experts.tokens.traffic import TokenTrafficData
 from cost.inputs.workload import Workload
@@ -296,6 +297,8 @@ class InputsPart:
         The resolved cluster, as ``topology.cluster_from_dict`` reads it.
     seed:
         Of synthetic loads and of the search.
+    physics, own_runs:
+        Whether the runs that ship correct nothing, and the user's own runs, which correct what they leave over.
     sha256, command:
         Digests of the files that were read, by name, and the command line.
     """
@@ -306,6 +309,8 @@ class InputsPart:
     loads: LoadsPart | None = None
     seed: int = 0
     prices: Annotated[PriceBook, _IN_PLACE] = field(default_factory=PriceBook)
+    physics: bool = False
+    own_runs: tuple[RunLine, ...] = ()
     sha256: dict[str, str] = field(default_factory=dict)
     command: str = ""
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import TypeAdapter
 
+from cost.calibration.correction import lines_of
 from cost.calibration.errors import error_to_dict, errors_in
 from cost.experts.tokens.traffic import traffic_to_dict
 from cost.step.score import Score
@@ -126,6 +127,8 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
             else LoadsPart(list(loads.names), loads.synthetic, loads.tokens.tolist()),
             seed=plan.request.seed,
             prices=deployment.prices,
+            physics=deployment.correction.physics,
+            own_runs=tuple(lines_of(deployment.correction.own)) if deployment.correction.own else (),
             sha256=sha256 or {},
             command=command,
         ),

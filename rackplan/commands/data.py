@@ -49,5 +49,5 @@ def validate(request: ValidateRequest, *, json: JsonFlag = False) -> None:
     with progress() as reporter:
         for name, path in zip(file_names(paths), paths, strict=True):
             reporter.stage(f"predicting {name}")
-            found.append(validation(name, read_measurements(path), residual=not request.physics))
+            found.append(validation(name, read_measurements(path), physics=request.physics))
     show(validate_view(found, show_all=request.details), json=json)

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import errors_in
-from cost.calibration.residual import kinds_of, step_features
-from cost.calibration.residual import residual as learned_residual
 from cost.inputs.deployment import USABLE_HBM
 from cost.inputs.machine import PEAK
 from cost.step.fair_sharing import sharing_words
@@ -32,6 +30,7 @@ from rackplan.views.words import (
     cluster_doubts,
     coefficient_words,
     load_names,
+    near_words,
     next_token,
     sentence,
     serving_words,
@@ -42,8 +41,6 @@ from topology.base.units import added, format_quantity, plural
 
 LEAST_BOUND = 0.05
 """Part of a term's time below which a resource is not named as binding it."""
-LEAST_WEIGHT = 0.005
-"""Weight that would be written as 0.00."""
 HBM_USES = {"kv_cache": "KV cache"}
 """How uses of HBM are called where the key is not the word."""
 
@@ -159,17 +156,17 @@ class WeakestData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResidualData:
-    """What measured runs near the plan took over the physics.
+class MeasuredData:
+    """What measured runs near the plan took over the physics: its figures contain it.
 
     Attributes
     ----------
-    factor, weight:
-        The factor, and how near they are: 0 to 1.
+    factor, runs:
+        The factor on the step, and how many runs are near.
     """
 
     factor: float
-    weight: float
+    runs: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +189,7 @@ class DetailsData:
         Figures that the step rests on, each with its source, and the weakest of them.
     assumptions:
         In sentences.
-    residual:
+    measured:
         What measured runs near it took over the physics.
     identities:
         What a roofline says of the model on this machine.
@@ -210,7 +207,7 @@ class DetailsData:
     figures: list[UsedFigureData]
     weakest: WeakestData
     assumptions: list[str]
-    residual: ResidualData
+    measured: MeasuredData
     identities: Identities
     levers: list[LeverData] | None
 
@@ -242,7 +239,7 @@ def explain_plan(plan: Plan, *, levers: bool = False) -> Explanation:
     peaks = at_peaks(plan)
     mean_s, longest_s = token_wait_s(score.step_s)
     total = added(score.hbm_bytes.values())
-    factor, weight = residual_of(plan)
+    factor, runs = near_runs(plan)
     found = find_levers(plan, free=False) if levers else None
     data = DetailsData(
         verdict=verdict(plan),
@@ -276,7 +273,7 @@ def explain_plan(plan: Plan, *, levers: bool = False) -> Explanation:
             kind=score.evidence.label, figures=[used.title for used in weakest_figures(figures)]
         ),
         assumptions=assumptions(plan),
-        residual=ResidualData(factor=factor, weight=weight),
+        measured=MeasuredData(factor=factor, runs=runs),
         identities=identities(plan.deployment, plan.layout, score),
         levers=None if found is None else [lever_data(row) for row in found.largest[:MOST_NAMED]],
     )
@@ -299,29 +296,15 @@ def _term(plan: Plan, peaks: Score, name: str, seconds: float) -> TermData:
     )
 
 
-def residual_of(plan: Plan) -> tuple[float, float]:
-    """Return what measured runs near the plan took over the physics, and how near they are: factor and weight.
-
-    A plan is one phase, so it is compared with decode pools. Nothing measured is like prefill alone,
-    several pipeline stages, half batches that overlap, a what-if, several chips or coefficients of the user's.
-    """
-    deployment, layout, score = plan.deployment, plan.layout, plan.score
-    workload = deployment.workload
-    chips = {domain.gpu.name for domain in deployment.cluster.spec.domains}
-    comparable = workload.decodes and layout.stages == 1 and not workload.overlap and not score.what_if
-    if not comparable or len(chips) > 1 or deployment.efficiency is not None:
-        return 1.0, 0.0
-    kind = kinds_of("disaggregated", deployment.engine, chips.pop())
-    features = step_features(
-        score.terms_s,
-        batch=score.batch * layout.tp,
+def near_runs(plan: Plan) -> tuple[float, int]:
+    """Return what measured runs near the plan took over the physics, as its figures contain it, and how many are."""
+    layout, first = plan.layout, plan.layout.replicas[0][0]
+    return plan.deployment.near_runs(
         tp=layout.tp,
-        attention_dp=layout.attention_dp,
-        hidden=deployment.model.hidden,
-        queries=1.0 + workload.draft_tokens,
+        attention_dp=len(first.gpus) / layout.tp,
+        batch=plan.score.batch,
+        chip=plan.deployment.rates(first).chip,
     )
-    factor, weight = learned_residual(kind, features)
-    return float(factor[0]), float(weight[0])
 
 
 def at_peaks(plan: Plan) -> Score:
@@ -400,8 +383,6 @@ def details_blocks(found: Explanation) -> list[list[Block]]:
     plan, score, data = found.plan, found.plan.score, found.data
     used = [one for group in ("kernels", "machine") for one in found.figures if one.group == group]
     sources = list(dict.fromkeys(one.figure.source for one in used))
-    factor, weight = data.residual.factor, data.residual.weight
-    residual = f"factor {factor:.2f}, weight {weight:.2f} (learned; not applied to the figures above)"
     wait = (
         f"at most two steps: {data.longest_wait_ms:,.2f} ms, {data.mean_wait_ms:,.2f} ms on average (requests join "
         "at step boundaries)"
@@ -418,7 +399,7 @@ def details_blocks(found: Explanation) -> list[list[Block]]:
                 "Step",
             ),
             Text(wait, next_token(plan.deployment.workload).capitalize()),
-            Text("no measured run is near" if weight < LEAST_WEIGHT else residual, "Residual"),
+            Text(near_words(data.measured.factor, data.measured.runs), "Measured"),
             Text(
                 f"{layout}; {plan.layout.gpus_used} of {plural(len(plan.deployment.cluster.gpus), 'GPU')} in use",
                 "Layout",

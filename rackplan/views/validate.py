@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic.dataclasses import dataclass
 
+from cost.calibration.correction import correction_with
 from cost.validation.predict import Prediction, predict
 from cost.validation.read import Point
 from cost.validation.statistics import Errors, errors_of, inside, signed_error
@@ -86,8 +87,8 @@ class ValidationData:
 
     Attributes
     ----------
-    rows, residual:
-        Its rows, and whether the learned correction was used.
+    rows, corrected:
+        Its rows, and whether measured runs corrected the predictions.
     quantities:
         Errors by quantity.
     points:
@@ -95,7 +96,7 @@ class ValidationData:
     """
 
     rows: int
-    residual: bool
+    corrected: bool
     quantities: dict[str, ErrorsData]
     points: list[PointData]
 
@@ -117,13 +118,13 @@ class ValidateResult:
 class Validation(Shown):
     """Points of one file, a row each, and predictions in the same order.
 
-    ``residual``: whether predictions have the correction that was learned from measured runs.
+    ``corrected``: whether measured runs corrected the predictions.
     """
 
     name: str
     points: Sequence[Point]
     predictions: Sequence[Prediction]
-    residual: bool
+    corrected: bool
 
     def brief(self) -> str:
         """Return the file, its rows, and how far off predictions are."""
@@ -157,9 +158,9 @@ class Validation(Shown):
         ]
 
 
-def validation(name: str, points: Sequence[Point], *, residual: bool = True) -> Validation:
+def validation(name: str, points: Sequence[Point], *, physics: bool = False) -> Validation:
     """Predict ``points`` (:func:`cost.validation.predict.predict`)."""
-    return Validation(name, points, predict(points, residual=residual), residual)
+    return Validation(name, points, predict(points, correction_with(physics=physics)), not physics)
 
 
 def file_names(paths: Sequence[Path]) -> list[str]:
@@ -179,7 +180,7 @@ def validate_view(validations: Sequence[Validation], *, show_all: bool = False) 
     files = {
         one.name: ValidationData(
             rows=len(one.points),
-            residual=one.residual,
+            corrected=one.corrected,
             quantities={name: taken(ErrorsData, errors) for name, errors in one.errors.items()},
             points=one.rows,
         )
@@ -211,7 +212,7 @@ def _file_blocks(found: Validation, *, show_all: bool) -> list[Block]:
         [Heading(f"{found.name}: {plural(len(found.points), 'row')}")],
         *([_rows(found, quantity, show_all=show_all)] for quantity in found.errors),
         [Text(f"{legend}."), errors],
-        [] if found.residual else labelled("Residual", "off: the physics alone (--physics)"),
+        [] if found.corrected else labelled("Correction", "off: the physics alone (--physics)"),
         _first([f"{name}: {text}" for name, text in chosen.items()], _WORST, "Chosen"),
         _first(
             [f"{n:,}: {why or 'no reason'}" for why, n in reasons.most_common()], _MOST_REASONS, "Left out"

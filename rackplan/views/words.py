@@ -211,6 +211,18 @@ def chip_words(error: ErrorOf) -> str:
     return f"{text})"
 
 
+_ROUNDS_TO_ONE = 0.005
+
+
+def near_words(factor: float, runs: int) -> str:
+    """Return what measured runs did to a step: ``x1.08 from 54 measured runs near``."""
+    if not runs:
+        return "no measured run is near" + (
+            f" (x{factor:.2f} from those further off)" if abs(factor - 1) >= 0.005 else ""
+        )
+    return f"x{factor:.2f} from {plural(runs, 'measured run')} near"
+
+
 def error_blocks(errors: Sequence[tuple[str, ErrorOf]]) -> list[Block]:
     """Return a table of errors and what its columns are: the name of each, whose coefficients, how far off."""
 

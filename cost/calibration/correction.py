@@ -1,0 +1,429 @@
+"""What measured runs took over the physics: a smooth factor on decode steps near them, 1 where none is near.
+
+An additive Gaussian process of ``log(measured / physics)`` of the time per output token (Rasmussen and Williams,
+Gaussian Processes for Machine Learning, 2006, chapter 2): each part of the kernel (:data:`PARTS`) counts runs that
+share some categories, the closer in requests, widths, context and drafts the more. ``correction.csv`` has the weight
+of each run (benchmarks/calibration/fit_correction.py).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pydantic
+from numpy.typing import NDArray
+
+from cost.calibration.kernels import architecture_of
+from cost.calibration.serving import ANY_ENGINE, engine_version, require_engine
+from cost.calibration.tables import CHECKED, one_of
+from cost.inputs.workload import StepShape
+from cost.model import Model
+from cost.quantity import Quantity
+from topology.base.errors import InputError, MissingFigureError
+from topology.base.reading import nearest
+from topology.base.schema import validated
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+PATH = Path(__file__).with_name("correction.csv")
+MOST = 0.7
+"""Largest logarithm of a correction: a run off by more than a factor of 2 is rather another configuration."""
+CLIP = 1.5
+"""Largest logarithm of a run that is learned from."""
+NOISE = 0.1
+"""Standard deviation of a run's logarithm that no other run tells of."""
+NEAR = 0.5
+"""Closeness from which a run is called near: the first part of the kernel over its largest value."""
+FEATURES = ("requests", "width", "tp", "context", "queries", "day")
+"""Logarithms of sequences of an attention group, of GPUs of an engine, of tensor parallelism, of mean tokens in the
+cache and of tokens of a sequence in a step; days in :data:`DAYS`."""
+DAYS, DAY = 90.0, FEATURES.index("day")
+FAR = 100.0
+"""Square of the distance beyond which nothing counts: smaller numbers only cost time."""
+LEAST_REQUESTS = 0.25
+GRID = np.arange(np.log(LEAST_REQUESTS), 14.0, 0.1)
+"""Logarithms of requests of an attention group at which the correction is tabulated."""
+MOST_TABLES = 5000
+PHASES = ("aggregated", "disaggregated")
+"""Whether one pool serves both phases of a request, or one prefills and another decodes; a decode step alone is as
+the latter."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the kernel: the variance it explains, what runs must share, and how closeness falls.
+
+    ``lengths``: distance of each feature at which closeness falls to ``exp(-1/2)``; ``other``: factor where a
+    category differs.
+    """
+
+    variance: float
+    same: tuple[str, ...]
+    lengths: Mapping[str, float]
+    other: Mapping[str, float] = field(default_factory=dict)
+
+
+PARTS = (
+    Part(
+        0.05,
+        ("model", "engine", "chip"),
+        {"requests": 2.0, "width": 1.0, "tp": 1.0, "context": 0.8, "queries": 1.0},
+        {"format": 0.5, "phase": 0.4},
+    ),
+    Part(0.03, ("model", "chip"), {"requests": 2.0, "width": 1.5}, {"format": 0.3, "phase": 0.5}),
+    Part(
+        0.03,
+        ("model", "engine", "architecture"),
+        {"requests": 2.0, "day": 1.0},
+        {"format": 0.5, "chip": 0.5},
+    ),
+)
+"""Variances and lengths by cross-validation over configurations, chips and models (docs/calibration.md)."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Categories of a run or a question; ``model`` is the number of parameters, so that names do not matter."""
+
+    model: float
+    engine: str
+    chip: str
+    architecture: str
+    phase: str
+    format: str
+
+
+@cache
+def architecture(chip: str) -> str:
+    """Return the architecture of a chip; empty where no kernel of it was measured."""
+    try:
+        return architecture_of(chip)
+    except MissingFigureError:
+        return ""
+
+
+def kind_of(model: Model, chip: str, engine: str, phase: str) -> Kind:
+    """Return the categories; the engine is empty where none is named."""
+    name = require_engine(engine)
+    part = "experts" if model.moe is not None else "dense"
+    return Kind(
+        float(model.total_params),
+        "" if name == ANY_ENGINE else name,
+        chip,
+        architecture(chip),
+        phase,
+        model.precision[part],
+    )
+
+
+def features_of(
+    *,
+    batch: Quantity,
+    tp: Quantity,
+    attention_dp: Quantity,
+    context: Quantity,
+    queries: Quantity,
+    day: Quantity,
+) -> Array:
+    """Return the features of decode steps, ``[points, features]``; ``batch``: sequences per GPU; ``day``: ordinal."""
+    columns = np.broadcast_arrays(
+        np.log(np.maximum(np.atleast_1d(np.asarray(batch * tp, np.float64)), LEAST_REQUESTS)),
+        np.log(tp * attention_dp),
+        np.log(tp),
+        np.log(np.maximum(context, 1.0)),
+        np.log(queries),
+        np.asarray(day, np.float64) / DAYS,
+    )
+    return np.stack(columns, axis=-1)
+
+
+OWN_PARTS = (
+    Part(0.04, ("chip",), {}, {"engine": 0.8}),
+    Part(0.04, ("model", "chip"), PARTS[0].lengths, {"engine": 0.5, "format": 0.5, "phase": 0.8}),
+)
+"""For a user's own runs, which are all of the user's machines: what they took counts for other models there too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Measured runs: their kinds, features ``[runs, features]``, weights ``[runs]`` and the parts of their kernel."""
+
+    kinds: tuple[Kind, ...]
+    features: Array
+    weights: Array
+    parts: tuple[Part, ...] = PARTS
+    versions: tuple[str, ...] = ()
+    _known: dict[Kind, list[tuple[Indices, Array]]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def columns(self) -> dict[str, NDArray[np.object_]]:
+        """Categories by name, ``[runs]``."""
+        names = Kind.__annotations__
+        return {name: np.array([getattr(kind, name) for kind in self.kinds], dtype=object) for name in names}
+
+    def alike(self, kind: Kind) -> list[tuple[Indices, Array]]:
+        """Return for each part the runs whose categories count for a question, and its variance times how far."""
+        if kind not in self._known:
+            self._known[kind] = [self._alike(part, kind) for part in self.parts]
+        return self._known[kind]
+
+    def _alike(self, part: Part, kind: Kind) -> tuple[Indices, Array]:
+        found = np.full(len(self.kinds), part.variance)
+        for name in part.same:
+            if kind.engine or name != "engine":
+                found *= self.columns[name] == getattr(kind, name)
+        for name, factor in part.other.items():
+            if kind.engine or name != "engine":
+                found *= np.where(self.columns[name] == getattr(kind, name), 1.0, factor)
+        if "engine" in part.same and not kind.engine:  # the mean over engines, as the physics is
+            found /= max(1, len({*self.columns["engine"][found > 0]}))
+        which = np.flatnonzero(found)
+        return which, found[which]
+
+    def closeness(self, part: Part, features: Array, which: Indices) -> Array:
+        """Return ``exp(-d^2 / 2)`` of each question and each of the runs ``which``, ``[questions, runs]``."""
+        at = [FEATURES.index(name) for name in part.lengths]
+        lengths = np.array(list(part.lengths.values()))
+        mine, theirs = features[:, at] / lengths, self.features[which][:, at] / lengths
+        square = (mine**2).sum(1)[:, None] + (theirs**2).sum(1) - 2 * mine @ theirs.T
+        found: Array = np.exp(-0.5 * np.clip(square, 0.0, FAR))
+        return found
+
+    def covariance(self, kind: Kind, features: Array) -> Array:
+        """Return the kernel between questions of a kind and the runs, ``[questions, runs]``."""
+        found = np.zeros((len(features), len(self.kinds)))
+        for part, (which, alike) in zip(self.parts, self.alike(kind), strict=True):
+            found[:, which] += self.closeness(part, features, which) * alike
+        return found
+
+    def log_factor(self, kind: Kind, features: Array, grid: Array | None = None) -> Array:
+        """Return the mean of the process, ``[questions]``; over a ``grid`` of requests ``[questions, grid]``."""
+        found = np.zeros(len(features) if grid is None else (len(features), len(grid)))
+        for part, (which, alike) in zip(self.parts, self.alike(kind), strict=True):
+            weights = alike * self.weights[which]
+            length = part.lengths.get("requests", np.inf)
+            if grid is None:
+                found += self.closeness(part, features, which) @ weights
+                continue
+            others = replace(part, lengths={k: v for k, v in part.lengths.items() if k != "requests"})
+            square = ((grid[:, None] - self.features[which, 0]) / length) ** 2
+            over = np.exp(-0.5 * np.minimum(square, FAR))
+            found += (self.closeness(others, features, which) * weights) @ over.T
+        return found
+
+    def near(self, kind: Kind, features: Array) -> NDArray[np.int64]:
+        """Return how many runs of the same model and chip (and engine, if named) are near, ``[questions]``."""
+        mine = (self.columns["model"] == kind.model) & (self.columns["chip"] == kind.chip)
+        mine &= (self.columns["engine"] == kind.engine) | (not kind.engine)
+        return np.asarray((self.closeness(PARTS[0], features, np.flatnonzero(mine)) >= NEAR).sum(axis=1))
+
+    def fitted(self, logs: Array, noise: float = NOISE) -> Runs:
+        """Return the same runs with the weights that their ``logs`` of measured over predicted give, ``[runs]``."""
+        matrix = np.zeros((len(logs), len(logs)))
+        for kind in dict.fromkeys(self.kinds):
+            rows = np.flatnonzero([one == kind for one in self.kinds])
+            matrix[rows] = self.covariance(kind, self.features[rows])
+        matrix[np.diag_indices_from(matrix)] += noise**2
+        weights: Array = np.linalg.solve(matrix, np.clip(logs, -CLIP, CLIP)).astype(np.float64)
+        return replace(self, weights=weights, _known={})
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A correction for decode steps of one kind, at one day and one workload's context.
+
+    What it says over requests is tabulated for each width (:data:`GRID`) and read off the table: it is smooth there.
+    """
+
+    correction: Correction
+    kind: Kind
+    day: float
+    _tables: dict[tuple[float, ...], Array] = field(default_factory=dict, compare=False, repr=False)
+
+    def near(self, shape: StepShape) -> tuple[float, int]:
+        """Return the factor of one step, and how many runs are near."""
+        features = features_of(
+            batch=shape.sequences,
+            tp=shape.tp,
+            attention_dp=shape.attention_dp,
+            context=shape.context,
+            queries=shape.queries,
+            day=self.day,
+        )
+        runs = sum(int(one.near(self.kind, features)[0]) for one in self.correction.every)
+        return float(self._factor(shape)[0]), runs
+
+    def applied(self, shape: StepShape) -> StepShape:
+        """Return the shape with what its step takes over the physics, where it decodes."""
+        if not shape.decodes:
+            return shape
+        one = not any(isinstance(value, np.ndarray) for value in vars(shape).values())
+        factor = self._factor(shape)
+        return replace(shape, measured=float(factor[0]) if one else factor)
+
+    def _factor(self, shape: StepShape) -> Array:
+        """Factors, ``[shapes]``; context and drafts of all shapes are those of one workload."""
+        tp, dp, requests = (
+            np.atleast_1d(one)
+            for one in np.broadcast_arrays(
+                *(np.asarray(one, np.float64) for one in (shape.tp, shape.attention_dp)),
+                np.log(np.maximum(np.asarray(shape.sequences * shape.tp, np.float64), LEAST_REQUESTS)),
+            )
+        )
+        widths, which = np.unique(tp + 1j * dp, return_inverse=True)
+        keys = [(float(w.real), float(w.imag), float(shape.context), float(shape.queries)) for w in widths]
+        if len(self._tables) > MOST_TABLES:
+            self._tables.clear()
+        if missing := [key for key in keys if key not in self._tables]:
+            tps, dps, contexts, queries = np.array(missing).T
+            asked = features_of(
+                batch=1.0, tp=tps, attention_dp=dps, context=contexts, queries=queries, day=self.day
+            )
+            self._tables.update(
+                zip(missing, self.correction.log_factor(self.kind, asked, grid=GRID), strict=True)
+            )
+        table = np.array([self._tables[key] for key in keys])
+        at = np.clip((requests - GRID[0]) / (GRID[1] - GRID[0]), 0, len(GRID) - 1.001)
+        low = at.astype(np.int64)
+        between = table[which, low] + (at - low) * (table[which, low + 1] - table[which, low])
+        found: Array = np.exp(between)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """What goes with a calibration: the runs that ship, and a user's own, which correct what the former say."""
+
+    runs: Runs
+    own: Runs | None = None
+    _bounds: dict[tuple[Kind, float], Bound] = field(default_factory=dict, repr=False)
+
+    @property
+    def physics(self) -> bool:
+        """Whether the runs that ship correct nothing."""
+        return not self.runs.kinds
+
+    @cached_property
+    def newest(self) -> float:
+        """The day of the newest run, ordinal; 0 where there is none."""
+        return float(DAYS * self.runs.features[:, DAY].max(initial=0.0))
+
+    def day_of(self, engine: str, version: str) -> float:
+        """Return the day of the newest run of a version of an engine, ordinal; of all runs where none is given.
+
+        Raises
+        ------
+        InputError
+            If no run was of that version.
+        """
+        if not version:
+            return self.newest
+        mine = self.runs.columns["engine"] == require_engine(engine)
+        versions = np.array(self.runs.versions, dtype=object)
+        found = mine & (versions == version)
+        if not found.any():
+            raise InputError(
+                f"no run was of that version; {nearest(version, {*versions[mine]} - {''})}",
+                field="engine",
+                value=f"{engine}=={version}",
+            )
+        return float(DAYS * self.runs.features[found, DAY].max())
+
+    def day_or_newest(self, engine: str, version: str) -> float:
+        """As :meth:`day_of`; that of the newest run where no run was of that version."""
+        try:
+            return self.day_of(engine, version)
+        except InputError:
+            return self.newest
+
+    def bound(self, model: Model, chip: str, engine: str) -> Bound:
+        """Return it for decode steps of a model on a chip; ``engine`` as :func:`engine_version` reads it."""
+        key = kind_of(model, chip, engine, PHASES[1]), self.day_of(*engine_version(engine))
+        return self._bounds.setdefault(key, Bound(self, *key))
+
+    @property
+    def every(self) -> tuple[Runs, ...]:
+        """The runs that ship, and a user's own, if any."""
+        return (self.runs,) if self.own is None else (self.runs, self.own)
+
+    def log_factor(self, kind: Kind, features: Array, grid: Array | None = None) -> Array:
+        """Return the logarithm of :meth:`factor`; over a ``grid`` of requests ``[questions, grid]``."""
+        parts = [np.clip(one.log_factor(kind, features, grid), -MOST, MOST) for one in self.every]
+        found: Array = np.sum(parts, axis=0)
+        return found
+
+    def factor(self, kind: Kind, features: Array) -> Array:
+        """Return what a decode step takes over the physics, ``[questions]``."""
+        found: Array = np.exp(self.log_factor(kind, features))
+        return found
+
+
+PHYSICS = Correction(Runs((), np.zeros((0, len(FEATURES))), np.zeros(0)))
+"""No correction: the bare model."""
+
+
+@pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
+class RunLine:
+    """A run as files keep it: its categories, features and weight, and the version of its engine."""
+
+    model: float
+    engine: str
+    version: str
+    chip: str
+    phase: Annotated[str, one_of("phase", lambda: PHASES)]
+    format: str
+    requests: float
+    width: float
+    tp: float
+    context: float
+    queries: float
+    day: float
+    weight: float
+
+
+def runs_of(lines: Sequence[RunLine], parts: tuple[Part, ...] = PARTS) -> Runs:
+    """Return runs as a file keeps them."""
+    kinds = tuple(
+        Kind(one.model, one.engine, one.chip, architecture(one.chip), one.phase, one.format) for one in lines
+    )
+    features = np.array([[getattr(one, name) for name in FEATURES] for one in lines]).reshape(
+        -1, len(FEATURES)
+    )
+    weights = np.array([one.weight for one in lines])
+    return Runs(kinds, features, weights, parts, tuple(one.version for one in lines))
+
+
+def lines_of(runs: Runs) -> list[RunLine]:
+    """Return what a file keeps of runs."""
+    versions = runs.versions or ("",) * len(runs.kinds)
+    return [
+        RunLine(
+            **{name: value for name, value in vars(kind).items() if name != "architecture"},
+            **dict(zip(FEATURES, features, strict=True)),
+            version=version,
+            weight=weight,
+        )
+        for kind, version, features, weight in zip(
+            runs.kinds, versions, runs.features.tolist(), runs.weights.tolist(), strict=True
+        )
+    ]
+
+
+@cache
+def shipped_correction() -> Correction:
+    """Return the correction that is shipped."""
+    with PATH.open(encoding="utf-8", newline="") as file:
+        return Correction(runs_of(validated(list[RunLine], [*csv.DictReader(file)], PATH.name)))
+
+
+def correction_with(own: Sequence[RunLine] = (), *, physics: bool = False) -> Correction:
+    """Return the shipped correction, or none for the bare ``physics``, with a user's own runs on top."""
+    if not own:
+        return PHYSICS if physics else shipped_correction()
+    return Correction((PHYSICS if physics else shipped_correction()).runs, runs_of(own, OWN_PARTS))

@@ -1,0 +1,87 @@
+"""Measured points as runs that a correction is learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.calibration.correction import (
+    FEATURES,
+    OWN_PARTS,
+    PHYSICS,
+    Correction,
+    Runs,
+    correction_with,
+    lines_of,
+)
+from cost.calibration.serving import calibrated
+from cost.validation.predict import (
+    group_correction,
+    group_points,
+    group_times,
+    quantity_of,
+    run_features,
+    run_kind,
+    unpredictable,
+)
+from cost.validation.read import ALLTOALL, Point
+from topology.base.errors import InputError
+
+_TIMES = ("tpot_ms", "step_ms")
+
+
+def measured_runs(
+    points: Sequence[Point], correction: Correction = PHYSICS
+) -> tuple[Runs, NDArray[np.float64], list[int]]:
+    """Return the runs of points that decode, and the logarithm of what their steps took over the prediction.
+
+    Points of prefill, of one exchange, of half batches that overlap, of first tokens, and those that do not say
+    whether tokens were drafted are left out. The third are the places of the runs in ``points``.
+    """
+    able = [i for i, point in enumerate(points) if point.phase != ALLTOALL and not unpredictable(point)]
+    groups, _ = group_points([points[i] for i in able])
+    rows = []
+    for group in groups:
+        if group.phase == "prefill" or group.overlap:
+            continue
+        efficiency = calibrated(group.gpu, group.engine)
+        times = group_times(group, efficiency)
+        features, kind = run_features(group, times, correction), run_kind(group)
+        if correction is not PHYSICS:
+            times = group_times(group, efficiency, factor=group_correction(group, times, correction))
+        for position, i in enumerate(group.index.tolist()):
+            point = points[able[i]]
+            counts = point.quantity in _TIMES or point.quantity == "tok_s_per_gpu"
+            if not (counts and point.drafts_recorded):
+                continue
+            log = np.log(point.measured / quantity_of(point, group, times, position))
+            if np.isfinite(log):
+                slower = log if point.quantity in _TIMES else -log
+                rows.append((able[i], kind, features[position], slower, point.engine_version))
+    rows.sort(key=lambda row: row[0])
+    places, kinds, found, logs, versions = zip(*rows, strict=True) if rows else ((),) * 5
+    matrix = np.array(found).reshape(-1, len(FEATURES))
+    runs = Runs(tuple(kinds), matrix, np.zeros(len(kinds)), versions=tuple(versions))
+    return runs, np.array(logs, dtype=np.float64), list(places)
+
+
+def with_own_runs(points: Sequence[Point], name: str, *, physics: bool = False) -> Correction:
+    """Return the shipped correction with a user's runs on top, which say what it leaves over on the user's machines.
+
+    Raises
+    ------
+    InputError
+        If no point says how long a decode step of a served model took.
+    """
+    base = correction_with(physics=physics)
+    runs, logs, _ = measured_runs(points, base)
+    if not len(logs):
+        raise InputError(
+            f"{name}: no row has a time per token or a throughput of a layout that can be predicted; "
+            "`rackplan validate` on it says why."
+        )
+    fitted = replace(runs, parts=OWN_PARTS).fitted(logs)
+    return correction_with(lines_of(fitted), physics=physics)

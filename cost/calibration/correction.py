@@ -195,6 +195,20 @@ class Runs:
         found: Array = np.exp(-0.5 * np.clip(square, 0.0, FAR))
         return found
 
+    @cached_property
+    def left_out(self) -> Array:
+        """Logarithm by which each run is off where the others alone predict it, ``[runs]`` (section 5.4.2)."""
+        off: Array = self.weights / np.diag(np.linalg.inv(self._matrix(NOISE)))
+        return off
+
+    def _matrix(self, noise: float) -> Array:
+        matrix = np.zeros((len(self.kinds), len(self.kinds)))
+        for kind in dict.fromkeys(self.kinds):
+            rows = np.flatnonzero([one == kind for one in self.kinds])
+            matrix[rows] = self.covariance(kind, self.features[rows])
+        matrix[np.diag_indices_from(matrix)] += noise**2
+        return matrix
+
     def covariance(self, kind: Kind, features: Array) -> Array:
         """Return the kernel between questions of a kind and the runs, ``[questions, runs]``."""
         found = np.zeros((len(features), len(self.kinds)))
@@ -225,12 +239,7 @@ class Runs:
 
     def fitted(self, logs: Array, noise: float = NOISE) -> Runs:
         """Return the same runs with the weights that their ``logs`` of measured over predicted give, ``[runs]``."""
-        matrix = np.zeros((len(logs), len(logs)))
-        for kind in dict.fromkeys(self.kinds):
-            rows = np.flatnonzero([one == kind for one in self.kinds])
-            matrix[rows] = self.covariance(kind, self.features[rows])
-        matrix[np.diag_indices_from(matrix)] += noise**2
-        weights: Array = np.linalg.solve(matrix, np.clip(logs, -CLIP, CLIP)).astype(np.float64)
+        weights: Array = np.linalg.solve(self._matrix(noise), np.clip(logs, -CLIP, CLIP)).astype(np.float64)
         return replace(self, weights=weights, _known={})
 
 
@@ -308,6 +317,11 @@ class Correction:
     def physics(self) -> bool:
         """Whether the runs that ship correct nothing."""
         return not self.runs.kinds
+
+    @cached_property
+    def models(self) -> frozenset[float]:
+        """Numbers of parameters of the models that were measured."""
+        return frozenset(kind.model for kind in self.runs.kinds)
 
     @cached_property
     def newest(self) -> float:

@@ -12,10 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, NotRequired
 
+import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from typing_extensions import TypedDict
 
+from cost.calibration.correction import shipped_correction
 from cost.calibration.serving import ANY_ENGINE, calibrated
 from cost.calibration.tables import CHECKED, Count, Number, Text, load_table
 from cost.inputs.deployment import Deployment
@@ -31,6 +33,8 @@ ANY_PHASE: Literal["any"] = "any"
 Phase = Literal["any", "aggregated", "disaggregated"]
 PHASES: tuple[Phase, ...] = (ANY_PHASE, "aggregated", "disaggregated")
 """Phases of served rows: one pool serves both phases of a request, or one prefills and another decodes."""
+UNRECORDED = "drafts not recorded"
+"""Name of the rows in :attr:`ErrorTable.strata` that do not say whether tokens were drafted."""
 LEAST_ROWS = 20
 """Fewer rows have no error of their own: a share of 80 % of them would rest on three rows or fewer."""
 KINDS = {"served": "served requests", "published": "published figures"}
@@ -66,15 +70,18 @@ class ErrorFigures:
 
 @dataclass(frozen=True, config=CHECKED)
 class Cell:
-    """Some measured rows: how far off a fit to them is, one that did not see their configuration, their chip.
+    """Some measured rows: how far off a fit to them is, and fits that did not see their configuration, chip or model.
 
-    ``left_out`` is None where leaving something out as a whole says nothing. Of a model it is that model.
+    ``physics`` is cross-validated too, without the correction by measured runs that all others have. ``left_out``
+    (their chip) and ``model_left_out`` are None where leaving something out as a whole says nothing.
     """
 
     rows: Count
     in_sample: ErrorFigures
+    physics: ErrorFigures
     cross_validated: ErrorFigures
     left_out: ErrorFigures | None = None
+    model_left_out: ErrorFigures | None = None
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -95,6 +102,10 @@ class ErrorOf(ErrorFigures):
         another or has too few rows the chip with the widest band of those left out in turn.
     band:
         That of ``left_out`` where ``chip`` stands in or has too few rows.
+    model_seen:
+        Whether runs of the model are among the measured ones; if not, the errors are those of models left out.
+    own_runs:
+        Runs of the user's own on the chip that the band rests on besides.
     note:
         Why rows of all engines or phases count though fewer were asked for; empty where they were not.
     """
@@ -107,6 +118,8 @@ class ErrorOf(ErrorFigures):
     left_out_chip: str = ""
     stand_in_for: str = ""
     rows_of: str = "served"
+    model_seen: bool = True
+    own_runs: int = 0
     note: str = ""
 
     @property
@@ -201,8 +214,12 @@ def error_table() -> ErrorTable:
     return load_table(ErrorTable, PATH)
 
 
-def error_behind(efficiency: Efficiency, phase: str = "") -> ErrorOf | None:
+def error_behind(
+    efficiency: Efficiency, phase: str = "", *, model_seen: bool = True, physics: bool = False
+) -> ErrorOf | None:
     """Return the error of predictions with calibrated coefficients; None for coefficients of other origin.
+
+    ``model_seen``: whether runs of the model were measured; ``physics``: without the correction by measured runs.
 
     Raises
     ------
@@ -218,12 +235,14 @@ def error_behind(efficiency: Efficiency, phase: str = "") -> ErrorOf | None:
     engine, found, cell, note = table.find(chip, efficiency.engine or ANY_ENGINE, wanted)
     if phase == "prefill":
         note = "; ".join(filter(None, [note, table.of_prefill()]))
-    own = cell.cross_validated
+    own = cell.physics if physics else cell.cross_validated
+    if not model_seen and cell.model_left_out is not None:
+        own = cell.model_left_out
     borrowed = bool(efficiency.stand_in_for) or cell.rows < LEAST_ROWS
     of = table.widest_left_out() if borrowed else chip
     left_out = table.chips[of].everything.left_out if borrowed else cell.left_out
     if borrowed and left_out is not None:
-        own = replace(own, band=left_out.band)
+        own = replace(own, band=max(own.band, left_out.band) if cell.rows >= LEAST_ROWS else left_out.band)
     return ErrorOf(
         **vars(own),
         chip=chip,
@@ -234,8 +253,15 @@ def error_behind(efficiency: Efficiency, phase: str = "") -> ErrorOf | None:
         left_out_chip=of if left_out is not None else "",
         stand_in_for=efficiency.stand_in_for,
         rows_of=table.chips[chip].rows_of,
+        model_seen=model_seen,
         note=note,
     )
+
+
+def unrecorded_band(*, physics: bool = False) -> float:
+    """Return the band of runs that do not say whether tokens were drafted; 1 where every run does."""
+    cell = error_table().strata.get(UNRECORDED)
+    return 1.0 if cell is None else (cell.physics if physics else cell.cross_validated).band
 
 
 def errors_in(deployment: Deployment, layout: Layout | None = None, phase: str = "") -> tuple[ErrorOf, ...]:
@@ -249,8 +275,29 @@ def errors_in(deployment: Deployment, layout: Layout | None = None, phase: str =
         reached = [deployment.efficiency or calibrated(gpu, deployment.engine) for gpu in gpus]
     else:
         reached = [deployment.machine(stage).efficiency for stages in layout.replicas for stage in stages]
-    found = (error_behind(one, phase or deployment.workload.phase) for one in reached)
+    found = (error_of(one, deployment, phase) for one in dict.fromkeys(reached))
     return tuple(dict.fromkeys(error for error in found if error is not None))
+
+
+def error_of(efficiency: Efficiency, deployment: Deployment, phase: str = "") -> ErrorOf | None:
+    """Return the error of a deployment's predictions on a chip: of its model and engine, with its own runs.
+
+    ``n`` own runs of the chip, each predicted by the others, count beside the rows that ship as ``n`` to
+    :data:`LEAST_ROWS`, in squares of the band's logarithm.
+    """
+    correction, model = deployment.correction, float(deployment.model.total_params)
+    seen = model in shipped_correction().models
+    wanted = phase or deployment.workload.phase
+    error = error_behind(efficiency, wanted, model_seen=seen, physics=correction.physics)
+    own = correction.own
+    if error is None or own is None:
+        return error
+    chip = efficiency.stand_in_for or efficiency.chip
+    off = np.abs(own.left_out[own.columns["chip"] == chip])
+    if not len(off):
+        return error
+    square = len(off) * np.quantile(off, 0.8) ** 2 + LEAST_ROWS * np.log(error.band) ** 2
+    return replace(error, band=float(np.exp(np.sqrt(square / (len(off) + LEAST_ROWS)))), own_runs=len(off))
 
 
 def widest(errors: Iterable[ErrorOf]) -> ErrorOf | None:
@@ -277,6 +324,8 @@ class CalibrationData(TypedDict):
         The same of a fit that did not see this chip; null where there is none.
     band:
         Factor within which four of five measured rows lie.
+    model_seen:
+        Whether runs of the model are among the measured ones; if not, errors are those of models left out.
     note:
         What the rows are not of; null: nothing.
     each:
@@ -297,6 +346,7 @@ class CalibrationData(TypedDict):
     left_out_median_abs_error: float | None
     left_out_within_20_percent: float | None
     band: float
+    model_seen: bool
     note: str | None
     each: NotRequired[list[CalibrationData]]
 
@@ -329,5 +379,6 @@ def _to_dict(error: ErrorOf) -> CalibrationData:
         "left_out_median_abs_error": left_out.median if left_out is not None else None,
         "left_out_within_20_percent": left_out.within_20_percent if left_out is not None else None,
         "band": error.band,
+        "model_seen": error.model_seen,
         "note": error.note or None,
     }

@@ -352,7 +352,7 @@ def assumptions(plan: Plan) -> list[str]:
     workload, model = deployment.workload, deployment.model
     what = "has {} of context at the costed step" if workload.decodes else "is a prompt of {}"
     coefficients = (
-        coefficient_words(deployment.machine(stage).efficiency, workload.phase)
+        coefficient_words(deployment.machine(stage).efficiency, deployment)
         for stages in plan.layout.replicas
         for stage in stages
     )

@@ -80,6 +80,8 @@ def accuracy_words(errors: Iterable[ErrorOf]) -> str:
     if found is None:
         return "unknown: no measurements of such a chip"
     of = f"{found.rows:,} rows measured on {found.chip}"
+    if not found.model_seen:
+        of = "rows of a model left out of the fit; this one has no measurements"
     if found.stand_in_for:
         of = f"rows of a chip left out of the fit; {found.stand_in_for} has no measurements"
     elif found.borrowed:

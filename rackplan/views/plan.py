@@ -202,7 +202,7 @@ def evidence_blocks(plan: Plan) -> list[Block]:
     """Return the weakest figure that a plan rests on, with the error of each chip that it runs on."""
     deployment = plan.deployment
     reached = [deployment.machine(stage).efficiency for stages in plan.layout.replicas for stage in stages]
-    why = list(dict.fromkeys(coefficient_words(one, deployment.workload.phase) for one in reached))
+    why = list(dict.fromkeys(coefficient_words(one, deployment) for one in reached))
     if plan.loads is not None and plan.loads.synthetic:
         why.append("the loads are synthetic")
     if deployment.workload.what_if:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.correction import correction_with
+from cost.validation.bands import with_bands
 from cost.validation.predict import Prediction, predict
 from cost.validation.read import Point
 from cost.validation.statistics import Errors, errors_of, inside, signed_error
@@ -82,6 +84,27 @@ class PointData:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ValidatedGroup:
+    """Rows of one cluster and model that have an interval.
+
+    Attributes
+    ----------
+    cluster, model, rows:
+        Which, and how many.
+    median_abs_error:
+        Of those with a prediction; null where none has one.
+    inside:
+        Share whose measured figure lies in the interval.
+    """
+
+    cluster: str
+    model: str
+    rows: int
+    median_abs_error: float | None
+    inside: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class ValidationData:
     """A file of measured points.
 
@@ -91,6 +114,8 @@ class ValidationData:
         Its rows, and whether measured runs corrected the predictions.
     quantities:
         Errors by quantity.
+    groups:
+        Errors and intervals by cluster and model.
     points:
         Each.
     """
@@ -98,6 +123,7 @@ class ValidationData:
     rows: int
     corrected: bool
     quantities: dict[str, ErrorsData]
+    groups: list[ValidatedGroup]
     points: list[PointData]
 
 
@@ -141,6 +167,27 @@ class Validation(Shown):
         return errors_of(self.points, self.predictions)
 
     @cached_property
+    def groups(self) -> list[ValidatedGroup]:
+        """Rows with an interval by cluster and model, by name."""
+        rows: dict[tuple[str, str], list[PointData]] = {}
+        for point, row in zip(self.points, self.rows, strict=True):
+            if row.inside is not None:
+                rows.setdefault((point.cluster, point.model), []).append(row)
+        found = []
+        for (cluster, model), some in sorted(rows.items()):
+            errors = [abs(row.error) for row in some if row.error is not None]
+            found.append(
+                ValidatedGroup(
+                    cluster=cluster,
+                    model=model,
+                    rows=len(some),
+                    median_abs_error=median(errors) if errors else None,
+                    inside=sum(bool(row.inside) for row in some) / len(some),
+                )
+            )
+        return found
+
+    @cached_property
     def rows(self) -> list[PointData]:
         """The points beside their predictions."""
         return [
@@ -160,7 +207,8 @@ class Validation(Shown):
 
 def validation(name: str, points: Sequence[Point], *, physics: bool = False) -> Validation:
     """Predict ``points`` (:func:`cost.validation.predict.predict`)."""
-    return Validation(name, points, predict(points, correction_with(physics=physics)), not physics)
+    found = predict(points, correction_with(physics=physics))
+    return Validation(name, points, with_bands(points, found, physics=physics), not physics)
 
 
 def file_names(paths: Sequence[Path]) -> list[str]:
@@ -182,6 +230,7 @@ def validate_view(validations: Sequence[Validation], *, show_all: bool = False) 
             rows=len(one.points),
             corrected=one.corrected,
             quantities={name: taken(ErrorsData, errors) for name, errors in one.errors.items()},
+            groups=one.groups,
             points=one.rows,
         )
         for one in validations
@@ -204,6 +253,15 @@ def _file_blocks(found: Validation, *, show_all: bool) -> list[Block]:
         ("within 20 %", lambda one: _share(one[1].within_20_percent)),
         *[("in interval", lambda one: _share(one[1].inside_interval))] * ranged,
     )
+    groups = Table.of(
+        found.groups,
+        ("cluster", lambda one: one.cluster),
+        ("model", lambda one: one.model),
+        ("rows", lambda one: f"{one.rows:,}"),
+        ("median", lambda one: _share(one.median_abs_error)),
+        ("in interval", lambda one: _share(one.inside)),
+        words=(0, 1),
+    )
     legend = "Errors are |predicted - measured| / measured; bias is the median signed error (< 0: too small)"
     legend += "; in interval: share of the rows with an interval whose measured value is in it" * ranged
     chosen = {_short(row.id): row.chosen for row in found.rows if row.chosen}
@@ -212,6 +270,7 @@ def _file_blocks(found: Validation, *, show_all: bool) -> list[Block]:
         [Heading(f"{found.name}: {plural(len(found.points), 'row')}")],
         *([_rows(found, quantity, show_all=show_all)] for quantity in found.errors),
         [Text(f"{legend}."), errors],
+        [groups] if len(found.groups) > 1 else [],
         [] if found.corrected else labelled("Correction", "off: the physics alone (--physics)"),
         _first([f"{name}: {text}" for name, text in chosen.items()], _WORST, "Chosen"),
         _first(

@@ -12,7 +12,7 @@ from cost.calibration.errors import (
     KINDS,
     LEAST_ROWS,
     ErrorOf,
-    error_behind,
+    error_of,
     widest,
 )
 from cost.calibration.serving import ANY_ENGINE
@@ -180,11 +180,11 @@ def worst_words(plan: Plan) -> str:
     return " in the worst scenario" if several and plan.objective == "worst" else ""
 
 
-def coefficient_words(efficiency: Efficiency, phase: str) -> str:
-    """Return what the coefficients of kernels and engines rest on, with their error in a phase."""
+def coefficient_words(efficiency: Efficiency, deployment: Deployment) -> str:
+    """Return what the coefficients of kernels and engines rest on, with the error of a deployment's predictions."""
     if efficiency.ideal:
         return "every part at its data-sheet peak"
-    error = error_behind(efficiency, phase)
+    error = error_of(efficiency, deployment)
     if error is None:
         return f"what kernels reach is given for {efficiency.chip}"
     return chip_words(error)
@@ -269,9 +269,15 @@ def factor_words(errors: Sequence[ErrorOf]) -> str:
     found = widest(errors)
     if found is None:
         return ""
-    if found.borrowed:
-        return f"80% of the rows of a chip left out of the fit are within a factor {found.band:.2f}"
-    return f"80% of measured rows are within a factor {found.band:.2f}"
+    rows = f"measured rows{of_words(found)}"
+    return f"80% of {rows} are within a factor {found.band:.2f}"
+
+
+def of_words(error: ErrorOf) -> str:
+    """Return of which rows an error is, where they are not simply those of the chip; begins with a space."""
+    left_out = [word for word, out in (("chip", error.borrowed), ("model", not error.model_seen)) if out]
+    text = f" of a {' or '.join(left_out)} left out of the fit" if left_out else ""
+    return text + (f" and of {plural(error.own_runs, 'run')} of your own" if error.own_runs else "")
 
 
 def band_words(rate: float, errors: Sequence[ErrorOf]) -> str:

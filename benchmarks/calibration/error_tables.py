@@ -79,7 +79,13 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
     measured = np.array([p.measured for p in points])
 
     def cell(chosen: NDArray[np.bool_], kind: str = NAMED, out: str = "chip_left_out") -> dict[str, Any]:
-        columns = {"in_sample": "in_sample", "cross_validated": "cross_validated", "left_out": out}
+        columns = {
+            "in_sample": "in_sample",
+            "physics": "physics",
+            "cross_validated": "cross_validated",
+            "left_out": out,
+            "model_left_out": "model_left_out",
+        }
         return {"rows": int(chosen.sum())} | {
             name: figures(measured[chosen], getattr(found, column)[kind][chosen])
             for name, column in columns.items()

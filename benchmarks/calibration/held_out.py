@@ -7,27 +7,32 @@ import time
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from fit_serving import fit, predicted
+from coefficients import AMD, efficiency
+from fit_serving import fit
+from inferencex import read_inferencex
 from linearised import Data
 from silicon import read_silicon
 
-from cost.calibration.serving import calibrated_chips
+from cost.calibration.correction import PHYSICS, Correction, shipped_correction
 from cost.resolve import resolve_model
-from cost.validation.predict import group_points, predict, unpredictable
+from cost.validation.predict import group_points, predict_serving, unpredictable
 from cost.validation.read import read_measurements
+from cost.validation.runs import measured_runs
 from topology.base.errors import InputError
 from topology.files.resolve import resolve_cluster
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from coefficients import Space
     from numpy.typing import NDArray
 
+    from cost.inputs.machine import Efficiency
+    from cost.validation.predict import Group
     from cost.validation.read import Point
 
 __all__ = [
@@ -45,6 +50,7 @@ __all__ = [
     "unnamed",
 ]
 
+PUBLISHED_SOURCE = "published"
 PUBLISHED = Path(__file__).parents[2] / "cost" / "validation" / "data" / "published.csv"
 NAMED, UNNAMED = "named", "any"
 """Each row under the engine that it names; each as one is predicted that does not say its engine."""
@@ -59,25 +65,69 @@ class HeldOut:
     Attributes
     ----------
     served:
-        Whether a point is a served request of the silicon sample; the others were published.
+        Whether a point is a served request; the others were published.
     in_sample:
-        By the coefficients as shipped.
-    cross_validated:
-        By a fit to the other folds of configurations.
+        By the coefficients and the correction as shipped.
+    physics, cross_validated:
+        By a fit to the other folds of configurations, without and with a correction by their runs.
     chip_left_out, model_left_out:
-        By a fit without any row of the point's chip, of its model.
+        By a fit and a correction without any row of the point's chip, of its model.
     drift:
-        Median factor, less 1, between ``in_sample`` and a fit made now: above rounding, the file is another fit's.
+        Median factor, less 1, between the shipped physics and a fit made now: above rounding, the file is another
+        fit's.
     """
 
     points: Sequence[Point]
     served: NDArray[np.bool_]
     folds: int
     in_sample: dict[str, NDArray[np.float64]]
+    physics: dict[str, NDArray[np.float64]]
     cross_validated: dict[str, NDArray[np.float64]]
     chip_left_out: dict[str, NDArray[np.float64]]
     model_left_out: dict[str, NDArray[np.float64]]
     drift: float
+
+
+class Fits:
+    """Fits of the physics to rows of ``points``, each family of chips to its own; the same rows are fitted once.
+
+    Rows since the silicon sample ends are corrected by and not fitted to, like engines that AMD's chips alone have.
+    """
+
+    def __init__(self, points: Sequence[Point], say: Callable[[str], None]) -> None:
+        self.points, self.say = points, say
+        amd = np.array([chip_of(p) in AMD.chips for p in points])
+        since = np.array([p.source.startswith("inferencex_since") for p in points])
+        self.rows = (~amd & ~since, amd)
+        self._known: dict[bytes, tuple[Space, NDArray[np.float64]]] = {}
+
+    def __call__(self, kept: NDArray[np.bool_], label: str) -> Callable[[Group], Efficiency]:
+        """Return what kernels reach by a fit to the rows ``kept``."""
+        start = time.monotonic()
+        first = self._fit(self.rows[0] & kept, None)
+        second = self._fit(self.rows[1] & kept, first[0].tables(first[1]).shared)
+        self.say(f"{label}, {time.monotonic() - start:.0f} s")
+
+        def reach(group: Group) -> Efficiency:
+            space, x = second if group.gpu.name in AMD.chips else first
+            return efficiency(space, x, group.gpu.name, group.engine)
+
+        return reach
+
+    def _fit(
+        self, rows: NDArray[np.bool_], shared: Mapping[str, float] | None
+    ) -> tuple[Space, NDArray[np.float64]]:
+        key = rows.tobytes() + repr(shared).encode()
+        if key not in self._known:
+            mine = [self.points[i] for i in np.flatnonzero(rows)]
+            served = [p for p in mine if p.source != PUBLISHED_SOURCE]
+            data = (
+                Data.make(served, [p for p in mine if p not in served])
+                if shared is None
+                else Data.make(mine, family=AMD)
+            )
+            self._known[key] = fit(data, shared)
+        return self._known[key]
 
 
 def predict_held_out(
@@ -87,49 +137,42 @@ def predict_held_out(
     points = [*served, *published]
     is_served = np.arange(len(points)) < len(served)
     named = {NAMED: points, UNNAMED: unnamed(points)}
-    in_sample = {
-        kind: np.array([_value(p.value) for p in predict(named[kind], residual=False)]) for kind in named
-    }
+
+    def values(of: Sequence[Point], *how: Any) -> NDArray[np.float64]:
+        return np.array(
+            [np.nan if p.value is None else p.value for p in predict_serving(of, *how[:1], correction=how[1])]
+        )
+
+    fits = Fits(points, say)
     fold_of = [str(fold + 1) for fold in folds_of(configurations(points), folds).tolist()]
     parts = {"fold": fold_of, "chip": [chip_of(p) for p in points], "model": models_of(points)}
-    # leaving out a chip that no fit sees changes nothing, and models without served rows have no cell
-    same = {
-        "fold": set(),
-        "chip": set(parts["chip"]) - set(calibrated_chips()),
-        "model": set(parts["model"]) - set(parts["model"][: len(served)]),
-    }
-    count = 1 + sum(len(set(of) - same[what]) for what, of in parts.items())
-    done = 0
-
-    def fitted(rest: NDArray[np.bool_], label: str) -> tuple[Space, NDArray[np.float64]]:
-        nonlocal done
-        start = time.monotonic()
-        kept = [
-            [p for p, keep in zip(points, rest & mine, strict=True) if keep]
-            for mine in (is_served, ~is_served)
-        ]
-        found = fit(Data.make(*kept))
-        done += 1
-        say(f"fit {done} of {count}: {label}, {time.monotonic() - start:.0f} s")
-        return found
-
-    full = fitted(np.ones(len(points), bool), "all rows")
-    off = np.log(predicted(points, *full) / in_sample[NAMED])
-    out = {}
+    full = fits(np.ones(len(points), bool), "all rows")
+    off = np.log(values(points, full, None) / values(points, None, None))
+    blank = {kind: np.full(len(points), np.nan) for kind in named}
+    out = {what: {kind: array.copy() for kind, array in blank.items()} for what in ("physics", *parts)}
     for what, of in parts.items():
-        told = {kind: np.full(len(points), np.nan) for kind in named}
         for part in sorted(set(of)):
             mine = np.array([one == part for one in of])
-            space, x = full if part in same[what] else fitted(~mine, f"without {what} {part}")
+            reach = fits(~mine, f"without {what} {part}")
+            runs, logs, places = measured_runs(served, PHYSICS, reach)
+            rest = ~mine[places]
+            some = replace(
+                runs,
+                kinds=tuple(kind for kind, keep in zip(runs.kinds, rest, strict=True) if keep),
+                features=runs.features[rest],
+                versions=(),
+            )
+            correction = Correction(some.fitted(logs[rest]))
             for kind, those in named.items():
-                told[kind][mine] = predicted([those[i] for i in np.flatnonzero(mine)], space, x)
-        out[what] = told
-    drift = float(np.expm1(np.median(np.abs(off[is_served]))))
-    return HeldOut(points, is_served, folds, in_sample, out["fold"], out["chip"], out["model"], drift)
-
-
-def _value(value: float | None) -> float:
-    return np.nan if value is None else value
+                asked = [those[i] for i in np.flatnonzero(mine)]
+                out[what][kind][mine] = values(asked, reach, correction)
+                if what == "fold":
+                    out["physics"][kind][mine] = values(asked, reach, None)
+    in_sample = {kind: values(those, None, shipped_correction()) for kind, those in named.items()}
+    drift = float(np.expm1(np.nanmedian(np.abs(off[is_served]))))
+    return HeldOut(
+        points, is_served, folds, in_sample, out["physics"], out["fold"], out["chip"], out["model"], drift
+    )
 
 
 def configurations(points: Sequence[Point]) -> list[str]:
@@ -176,6 +219,7 @@ def unnamed(points: Sequence[Point]) -> list[Point]:
 def ask_held_out(parser: ArgumentParser, *, writes: str) -> tuple[Namespace, HeldOut]:
     """Read what a script was asked (the sample, ``--folds``, ``--write``), and predict; bad input ends the script."""
     parser.add_argument("silicon", type=Path, metavar="SILICON.csv")
+    parser.add_argument("runs", type=Path, nargs="*", metavar="INFERENCEX.csv")
     parser.add_argument("--folds", type=int, default=5, help="of the cross-validation [5]")
     parser.add_argument("--write", action="store_true", help=writes)
     options = parser.parse_args()
@@ -183,9 +227,13 @@ def ask_held_out(parser: ArgumentParser, *, writes: str) -> tuple[Namespace, Hel
         parser.error(f"--folds {options.folds}: expected 2 or more.")
     try:
         served = read_silicon(options.silicon, "tpot_ms")
+        for path in options.runs:
+            served += read_inferencex(path, "tpot_ms")
     except InputError as error:
         parser.error(str(error))
-    published = [p for p in read_measurements(PUBLISHED) if not unpredictable(p)]
+    published = [
+        replace(p, source=PUBLISHED_SOURCE) for p in read_measurements(PUBLISHED) if not unpredictable(p)
+    ]
     return options, predict_held_out(served, published, options.folds, say)
 
 

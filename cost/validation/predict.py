@@ -622,14 +622,14 @@ def predict_serving(
         What kernels reach on a group's machine; None: as calibrated.
     correction:
         What measured runs near them took over the physics, which corrects the time per token and the throughput that
-        follows from it; None: the physics alone. Never with ``efficiency_of``: it belongs to the calibration.
+        follows from it; None: the physics alone.
     """
     groups, refused = group_points(points)
     found = [refused.get(i, Prediction(None)) for i in range(len(points))]
     for group in groups:
         efficiency = efficiency_of(group) if efficiency_of else calibrated(group.gpu, group.engine)
         times = physics = group_times(group, efficiency)
-        if correction is not None and efficiency_of is None:
+        if correction is not None:
             factor = group_correction(group, physics, correction)
             times = group_times(group, efficiency, factor=factor) if (factor != 1).any() else physics
         for position, i in enumerate(group.index.tolist()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,9 @@ from cost.calibration.correction import (
     lines_of,
 )
 from cost.calibration.serving import calibrated
+from cost.inputs.machine import Efficiency
 from cost.validation.predict import (
+    Group,
     group_correction,
     group_points,
     group_times,
@@ -34,7 +36,9 @@ _TIMES = ("tpot_ms", "step_ms")
 
 
 def measured_runs(
-    points: Sequence[Point], correction: Correction = PHYSICS
+    points: Sequence[Point],
+    correction: Correction = PHYSICS,
+    efficiency_of: Callable[[Group], Efficiency] | None = None,
 ) -> tuple[Runs, NDArray[np.float64], list[int]]:
     """Return the runs of points that decode, and the logarithm of what their steps took over the prediction.
 
@@ -47,7 +51,7 @@ def measured_runs(
     for group in groups:
         if group.phase == "prefill" or group.overlap:
             continue
-        efficiency = calibrated(group.gpu, group.engine)
+        efficiency = efficiency_of(group) if efficiency_of else calibrated(group.gpu, group.engine)
         times = group_times(group, efficiency)
         features, kind = run_features(group, times, correction), run_kind(group)
         if correction is not PHYSICS:

@@ -45,6 +45,8 @@ class CompareRow:
         Whether the cluster's kind is shipping, announced, hypothetical...
     errors:
         How far off figures on each chip of the cluster may be.
+    measured_factor, measured_runs:
+        What measured runs near it took over the physics, in the figures, and how many are near.
     score:
         What the figures are taken from; None where nothing is reached, and for batches below 1.
     """
@@ -62,6 +64,8 @@ class CompareRow:
     reason: str = ""
     status: str = ""
     errors: tuple[ErrorOf, ...] = ()
+    measured_factor: float = 1.0
+    measured_runs: int = 0
     score: Score | None = field(default=None, repr=False)
 
 
@@ -146,15 +150,24 @@ def _row(
         if target is None or not layouts:
             return replace(empty, reason=str(error))
         return _fewer_than_gpus(deployment, empty, 1.0 / fastest_step_s(layouts))
-    score = placed.score
+    score, layout = placed.score, placed.candidate.layout
+    first = layout.replicas[0][0]
+    factor, runs = deployment.near_runs(
+        tp=layout.tp,
+        attention_dp=len(first.gpus) / layout.tp,
+        batch=score.batch,
+        chip=deployment.rates(first).chip,
+    )
     return replace(
         empty,
+        measured_factor=factor,
+        measured_runs=runs,
         tok_s_per_user=score.tok_s_per_user,
         tok_s_per_gpu=score.tok_s_per_gpu,
         step_s=score.step_s,
         batch=score.batch,
         bound_by=score.bound_by,
-        layout=placed.candidate.layout.short(moe=deployment.model.moe is not None),
+        layout=layout.short(moe=deployment.model.moe is not None),
         evidence=score.evidence.label,
         score=score,
     )

@@ -41,6 +41,7 @@ from rackplan.views.words import (
     doubts,
     error_blocks,
     load_blocks,
+    near_words,
     phase_words,
     range_words,
     serving_words,
@@ -102,6 +103,8 @@ class CompareRowData:
         Of the best layout; null: there is none.
     evidence, calibration:
         The weakest kind of figure behind it, and how far off it may be.
+    measured_factor, measured_runs:
+        What measured runs near it took over the physics, in the figures, and how many are near.
     reason:
         Why there is none; else empty.
     totals:
@@ -123,6 +126,8 @@ class CompareRowData:
     status: str
     reason: str
     calibration: CalibrationData | None
+    measured_factor: float
+    measured_runs: int
     totals: Totals
 
 
@@ -212,8 +217,31 @@ def compare_blocks(
             *(Text(f"{name} is {doubt}", "Note") for name, doubt in notes.items()),
         ],
         error_blocks(errors) if errors else [],
+        _measured(rows),
         [Page(partial(_grounds, found, command))],
     )
+
+
+def _measured(rows: Sequence[CompareRow]) -> list[Block]:
+    """Return what measured runs did to each row, and which order of clusters they alone turned over."""
+    reached = [row for row in rows if row.tok_s_per_gpu]
+    near = [
+        f"{row.cluster} {near_words(row.measured_factor, row.measured_runs)}" for row in compared_at(reached)
+    ]
+    turned = [
+        f"by the physics alone {slow.cluster} is ahead of {fast.cluster}"
+        f"{f' at {fast.target_tok_s_per_user:g} tok/s/user' if fast.target_tok_s_per_user else ''}; runs of "
+        f"{' and '.join(one.cluster for one in (fast, slow) if one.measured_factor != 1)} say otherwise"
+        for fast in reached
+        for slow in reached
+        if fast.target_tok_s_per_user == slow.target_tok_s_per_user and _turned(fast, slow)
+    ]
+    return [*labelled("Measured", *near), *labelled("Order", *turned)]
+
+
+def _turned(fast: CompareRow, slow: CompareRow) -> bool:
+    ours, theirs = fast.tok_s_per_gpu or 0.0, slow.tok_s_per_gpu or 0.0
+    return ours > theirs and ours * fast.measured_factor < theirs * slow.measured_factor
 
 
 def _usual_words(rows: Sequence[CompareRow]) -> str:

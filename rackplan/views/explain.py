@@ -30,6 +30,7 @@ from rackplan.views.words import (
     cluster_doubts,
     coefficient_words,
     load_names,
+    near_runs,
     near_words,
     next_token,
     sentence,
@@ -293,17 +294,6 @@ def _term(plan: Plan, peaks: Score, name: str, seconds: float) -> TermData:
         bound_by=sorted((one for one in limits_s if limits_s[one] >= least), key=lambda one: -limits_s[one]),
         limits_s=limits_s,
         evidence=None if evidence is None else evidence.label,
-    )
-
-
-def near_runs(plan: Plan) -> tuple[float, int]:
-    """Return what measured runs near the plan took over the physics, as its figures contain it, and how many are."""
-    layout, first = plan.layout, plan.layout.replicas[0][0]
-    return plan.deployment.near_runs(
-        tp=layout.tp,
-        attention_dp=len(first.gpus) / layout.tp,
-        batch=plan.score.batch,
-        chip=plan.deployment.rates(first).chip,
     )
 
 

@@ -21,7 +21,7 @@ from rackplan.views.blocks import Block, Table, Text, labelled, sections, thinne
 from rackplan.views.data import LEFT_OUT, Maybe, SetData
 from rackplan.views.money import money_columns, money_legend, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import chip_words, factor_words, next_token, what_if_blocks
+from rackplan.views.words import chip_words, factor_words, near_words, next_token, what_if_blocks
 from topology.base.figures import EvidenceLabel, weakest
 
 MOST_ROWS = 16
@@ -311,9 +311,27 @@ def _legend(found: Sweep, targets: Sequence[float]) -> list[Block]:
         *(block for label, text in rows.items() for block in labelled(label, text)),
         *labelled("Kernels", calibrated, *map(chip_words, errors)),
         *labelled("Band", f"of tok/s/GPU: {factor_words(errors)}" if errors else ""),
+        *labelled("Measured", _measured(found, targets)),
         *labelled("Faults", deployment.fabric_note),
         *labelled("Links", bound_words(deployment)),
     ]
+
+
+def _measured(found: Sweep, targets: Sequence[float]) -> str:
+    """Return what measured runs did to the rows at the speeds; of the fastest and the slowest without speeds."""
+    if not found.deployment.workload.decodes:
+        return ""
+    edge = found.frontier()
+    at = [index for target in targets if (index := best_at(found, target)) is not None]
+    texts = []
+    for index in dict.fromkeys(at or [int(edge[0]), int(edge[-1])]):
+        near = found.deployment.near_runs(
+            tp=float(found.tp[index]),
+            attention_dp=float(found.attention_dp[index]),
+            batch=float(found.batch[index]),
+        )
+        texts.append(f"{found.label(index)} {near_words(*near)}")
+    return "; ".join(texts)
 
 
 def _experts(found: Sweep) -> str:

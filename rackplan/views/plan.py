@@ -58,6 +58,8 @@ from rackplan.views.words import (
     coefficient_words,
     limit_blocks,
     load_blocks,
+    near_runs,
+    near_words,
     phase_words,
     placement_words,
     range_words,
@@ -423,6 +425,7 @@ def _speed(plan: Plan) -> list[Block]:
     return [
         Text(f"{text}; {score.tok_s_per_user:,.1f} {score.tokens} tok/s/user", "Throughput"),
         *labelled("Step time", step, sharing_words(plan.deployment, plan.layout.replicas[0])),
+        *labelled("Measured", near_words(*near_runs(plan)) if score.tokens == "output" else ""),
         Text(f"{score.bound_by} (share of the step: {', '.join(shares)})", "Bound by"),
     ]
 

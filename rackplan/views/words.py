@@ -211,6 +211,17 @@ def chip_words(error: ErrorOf) -> str:
     return f"{text})"
 
 
+def near_runs(plan: Plan) -> tuple[float, int]:
+    """Return what measured runs near the plan took over the physics, as its figures contain it, and how many are."""
+    layout, first = plan.layout, plan.layout.replicas[0][0]
+    return plan.deployment.near_runs(
+        tp=layout.tp,
+        attention_dp=len(first.gpus) / layout.tp,
+        batch=plan.score.batch,
+        chip=plan.deployment.rates(first).chip,
+    )
+
+
 _ROUNDS_TO_ONE = 0.005
 
 

@@ -1,0 +1,60 @@
+"""The band of each prediction: that of the question its row asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cost.calibration.correction import shipped_correction
+from cost.calibration.errors import PHASES, ErrorOf, error_behind, unrecorded_band
+from cost.calibration.serving import calibrated, require_engine
+from cost.resolve import resolve_model
+from cost.validation.predict import Prediction
+from cost.validation.read import ALLTOALL, Point
+from topology.base.errors import InputError
+from topology.files.resolve import resolve_cluster
+
+_BANDED = ("tpot_ms", "tok_s_per_gpu", "step_ms")
+
+
+def with_bands(
+    points: Sequence[Point], predictions: Sequence[Prediction], *, physics: bool = False
+) -> list[Prediction]:
+    """Return predictions of steps and of throughput with the interval that holds four of five measured rows."""
+    known: dict[tuple[object, ...], float | None] = {}
+    found = []
+    for point, prediction in zip(points, predictions, strict=True):
+        value = prediction.value
+        if (
+            value is None
+            or prediction.low is not None
+            or point.quantity not in _BANDED
+            or point.phase == ALLTOALL
+        ):
+            found.append(prediction)
+            continue
+        key = point.cluster, point.engine, point.phase, point.model, point.drafts_recorded
+        if key not in known:
+            known[key] = _band(point, physics=physics)
+        band = known[key]
+        found.append(prediction if band is None else replace(prediction, low=value / band, high=value * band))
+    return found
+
+
+def _band(point: Point, *, physics: bool) -> float | None:
+    error = error_of_point(point, physics=physics)
+    if error is None:
+        return None
+    return error.band if point.drafts_recorded else max(error.band, unrecorded_band(physics=physics))
+
+
+def error_of_point(point: Point, *, physics: bool = False) -> ErrorOf | None:
+    """Return the error of predictions like that of a point; None where nothing like it was measured."""
+    try:
+        engine = require_engine(point.engine)
+    except InputError:
+        engine = ""
+    gpu = resolve_cluster(point.cluster).spec.domains[0].gpu
+    seen = float(resolve_model(point.model).total_params) in shipped_correction().models
+    phase = point.phase if point.phase in (*PHASES, "decode", "prefill") else ""
+    return error_behind(calibrated(gpu, engine), phase, model_seen=seen, physics=physics)

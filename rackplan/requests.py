@@ -28,9 +28,16 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
 from placement.engines import NAMES
 from topology.base.errors import InputError, input_name
@@ -136,6 +143,11 @@ def opt(
 
 class Spelled(BeforeValidator):
     """What reads a value that people may spell as a text."""
+
+    def __get_pydantic_core_schema__(self, source_type: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the value, which in JSON may be a text too."""
+        either = BeforeValidator(self.func, json_schema_input_type=source_type | str)
+        return either.__get_pydantic_core_schema__(source_type, handler)
 
 
 def _wrong(expected: str) -> PydanticCustomError:
@@ -1175,10 +1187,13 @@ class SchemaRequest(Request):
     """Whose schema is printed."""
 
     name: Text | None = opt(
-        None, "A command, or a file like plan.json; without one the list.", "[COMMAND|FILE]", argument=True
+        None,
+        "A command, a request like plan-request, or a file like plan.json; without one the list.",
+        "[COMMAND|REQUEST|FILE]",
+        argument=True,
     )
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan schema plan", "rackplan schema plan.json")
+    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan schema plan", "rackplan schema plan-request")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)

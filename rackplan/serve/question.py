@@ -157,7 +157,7 @@ class Factors(Asked):
 
 
 def _shared(name: str, of: type[requests.Request] = requests.SweepRequest, default: Any = ...) -> Any:
-    """Return a field that a request has too: title, hint, placeholder and, but for its own, default are its option's."""
+    """Return a field as the option of a request has it: title, hint, placeholder and, but for its own, default."""
     option, _ = requests.options_of(of)[name]
     title, hint = option.label
     value = requests.default_of(of, name) if default is ... else default

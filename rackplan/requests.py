@@ -117,9 +117,8 @@ class Option:
 
     def flag(self, name: str) -> str:
         """Return the long flag of the field ``name``."""
-        return next(
-            (one for one in self.flags.split() if one.startswith("--")), f"--{name.replace('_', '-')}"
-        )
+        long = (one for one in self.flags.partition("/")[0].split() if one.startswith("--"))
+        return next(long, f"--{name.replace('_', '-')}")
 
     @property
     def documented(self) -> str:
@@ -333,10 +332,14 @@ class Request:
     FIRST:
         Fields that ``--help`` shows where there are more than a dozen; empty: all. ``EXAMPLES`` are two commands to
         copy.
+    QUOTED:
+        Whether a field in backquotes is an option wherever a message has it. Keys of files have the names of other
+        fields too: of those messages say ``option `fabric```.
     """
 
     FIRST: ClassVar[str] = ""
     EXAMPLES: ClassVar[tuple[str, ...]] = ()
+    QUOTED: ClassVar[bool] = True
 
     def given(self, name: str) -> bool:
         """Whether a field was given: it differs from its default, and asks for something."""
@@ -1011,6 +1014,7 @@ class ExportRequest(Request):
     )
     image: Text = opt("", "With --launch: the container's image.", "IMAGE", default="a placeholder")
 
+    QUOTED: ClassVar[bool] = False
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan export out --to sglang -o sglang.json",
         "rackplan export out --to trtllm -o trtllm.yaml",
@@ -1104,6 +1108,7 @@ class ImportRequest(Request):
     FIRST: ClassVar[str] = (
         "files kind gpu gpus_per_node fabrics nic oversubscription domains join_leaves hosts name output json"
     )
+    QUOTED: ClassVar[bool] = False
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan import topo.txt -o cluster.yaml",
         "rackplan import 'n[1-16]=nccl.xml' topology.conf --gpu h100-sxm -o cluster.yaml",
@@ -1131,6 +1136,7 @@ class StudyRequest(Request):
         None, "Points priced at once.", "N", default="all cores"
     )
 
+    QUOTED: ClassVar[bool] = False
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan study study.yaml -o out",
         "rackplan study study.yaml --engine ray --address 10.0.0.1:6379 -o out",
@@ -1225,17 +1231,16 @@ def options_of(request: type[Request]) -> dict[str, tuple[Option, Any]]:
 
 
 @cache
-def flags() -> Mapping[str, str]:
-    """Return the flag of each field that the command line calls otherwise than Python does."""
-    found: dict[str, str] = {"path": "-o", "output": "-o"}
-    waiting = [Request]
-    while waiting:
-        one = waiting.pop()
-        waiting += one.__subclasses__()
-        if hasattr(one, "__dataclass_fields__"):
-            for name, (option, _) in options_of(one).items():
-                if option.flags and name not in ("engine", "overlap"):
-                    found.setdefault(name, option.flag(name))
+def flags(*, quoted: bool = False) -> Mapping[str, str]:
+    """Return the flag of each option, by its field and by its own name; or of those alone that messages may quote."""
+    found = {"path": "-o", "output": "-o"}
+    for request in [one for one in globals().values() if isinstance(one, type) and issubclass(one, Request)]:
+        if hasattr(request, "__dataclass_fields__") and (request.QUOTED or not quoted):
+            for name, (option, _) in options_of(request).items():
+                if not (option.argument or option.python):
+                    flag = option.flag(name)
+                    found.setdefault(name, flag)
+                    found.setdefault(flag.strip("-").replace("-", "_"), flag)
     return found
 
 

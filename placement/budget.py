@@ -13,7 +13,7 @@ from threading import Event
 from typing import Any, Self
 
 from topology.base.errors import RackplanError
-from topology.base.interrupts import CAME, ctrl_c
+from topology.base.interrupts import CtrlC
 
 Cancel = Event | Callable[[], bool]
 """What says that a search shall end: an event that is set, or a function that says so."""
@@ -175,10 +175,10 @@ class Budget:
 
         main = threading.current_thread() is threading.main_thread()
         before = signal.getsignal(signal.SIGINT) if main else None
-        ours = before in {signal.default_int_handler, ctrl_c}
+        ours = before is signal.default_int_handler or isinstance(before, CtrlC)
         whole.held.append(True)
         if ours:
-            whole.came = whole.came or bool(CAME)  # compiled modules lose one now and then
+            whole.came = whole.came or (isinstance(before, CtrlC) and before.came)
             signal.signal(signal.SIGINT, hear)
         try:
             yield

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rackplan import __version__
-from rackplan.commands.output import print_error, steady_streams, told_interrupted
+from rackplan.commands.output import print_error, steady_streams
 from rackplan.progress import working
 from rackplan.render.text import flag_of
 from topology.base.errors import InputError, RackplanError, printable
-from topology.base.files import PLACED
-from topology.base.interrupts import CAME, EndedError, ending_by_signal, signal_behind
+from topology.base.files import recording_written
+from topology.base.interrupts import CtrlC, EndedError, ending_by_signal, signal_behind
 
 if TYPE_CHECKING:
     from rackplan.requests import Request
@@ -66,34 +66,36 @@ class _InterruptedError(RackplanError):
         self.exit_code = SIGNALLED + number
 
 
-def _unless_interrupted(came: object) -> None:
+def _unless_interrupted(came: bool) -> None:
     if came:
         raise KeyboardInterrupt
 
 
-def _guarded(run: Callable[..., None], begun: list[str]) -> Callable[..., None]:
+def _guarded(run: Callable[..., None], begun: list[str], ctrl_c: CtrlC) -> Callable[..., None]:
     """Return a command that says so where it is interrupted (typer ends it without a word), and that it works."""
 
     @wraps(run)
     def wrapped(**given: object) -> None:
-        since = len(PLACED)
         begun.append(run.__name__)
-        try:
-            with working(run.__name__.rstrip("_").replace("_", "-")):
-                run(**given)
-            sys.stdout.flush()
-            _unless_interrupted(CAME)
-        except BrokenPipeError:
-            # the reader of a pipe left (| head): not an error of ours, and typer would make it one
-            _discard_output()
-        except (RackplanError, typer.Exit):
-            raise
-        except BaseException as error:
-            number = signal_behind(error)
-            if number is None:
+        with recording_written() as written:
+            try:
+                with working(run.__name__.rstrip("_").replace("_", "-")):
+                    run(**given)
+                sys.stdout.flush()
+                _unless_interrupted(ctrl_c.came)
+            except BrokenPipeError:
+                # the reader of a pipe left (| head): not an error of ours, and typer would make it one
+                _discard_output()
+            except (RackplanError, typer.Exit):
                 raise
-            how = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
-            raise _InterruptedError(told_interrupted(how, since), number) from None
+            except BaseException as error:
+                number = signal_behind(error)
+                if number is None:
+                    raise
+                how = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+                names = ", ".join(map(str, written))
+                result = f"{names}: written and whole" if names else "nothing was written"
+                raise _InterruptedError(f"{how}; {result}.", number) from None
 
     return wrapped
 
@@ -112,8 +114,13 @@ def request_of(name: str) -> type[Request]:
     return found
 
 
-def make_app(names: Iterable[str] = COMMANDS, begun: list[str] | None = None) -> typer.Typer:
-    """Return the command line with some commands; those that begin to run add their names to ``begun``."""
+def make_app(
+    names: Iterable[str] = COMMANDS, begun: list[str] | None = None, ctrl_c: CtrlC | None = None
+) -> typer.Typer:
+    """Return the command line with some commands; those that begin to run add their names to ``begun``.
+
+    A command is interrupted too where ``ctrl_c`` came and nothing of it was heard.
+    """
     from rackplan.commands.help import HELP_ALL, Command, Commands
     from rackplan.commands.options import typed
 
@@ -127,9 +134,10 @@ def make_app(names: Iterable[str] = COMMANDS, begun: list[str] | None = None) ->
         callback=_root,
     )
     begun = [] if begun is None else begun
+    ctrl_c = ctrl_c or CtrlC()
     for name in names:
         more = [HELP_ALL] if request_of(name).FIRST else []
-        app.command(name=name, cls=Command)(_guarded(typed(function_of(name), *more), begun))
+        app.command(name=name, cls=Command)(_guarded(typed(function_of(name), *more), begun, ctrl_c))
     return app
 
 
@@ -187,12 +195,12 @@ def main() -> None:
     steady_streams()
     _one_blas_thread()
     try:
-        with ending_by_signal():
+        with ending_by_signal() as ctrl_c:
             _refuse_empty(sys.argv)
             first = next(iter(sys.argv[1:]), "")
             named = [first] if first in COMMANDS else [] if first == "--version" else COMMANDS
             begun: list[str] = []
-            code = make_app(named, begun)(prog_name="rackplan", standalone_mode=False) or 0
+            code = make_app(named, begun, ctrl_c)(prog_name="rackplan", standalone_mode=False) or 0
             # while options are read typer ends without a word
             _unless_interrupted(code == SIGNALLED + signal.SIGINT and not begun)
             raise SystemExit(code)

@@ -79,7 +79,7 @@ def door(request: Callable[P, Asked], answer: Callable[[Asked], R]) -> Callable[
 def _documented(request: type[Request]) -> str:
     """Return the help of each option, as docstrings have parameters."""
     lines = [
-        f"{name}:\n{textwrap.indent(textwrap.fill(option.help, 108), '    ')}"
+        f"{name}:\n{textwrap.indent(textwrap.fill(option.documented, 108), '    ')}"
         for name, (option, _) in options_of(request).items()
     ]
     return "\n".join(lines)

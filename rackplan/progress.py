@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Lock, Timer
 from typing import TYPE_CHECKING
 
@@ -77,7 +78,7 @@ class _Line:
                 self._live = None
 
 
-_LINES: list[_Line] = []
+_LINE: ContextVar[_Line | None] = ContextVar("_LINE", default=None)
 """The line of the command that runs."""
 
 
@@ -88,18 +89,18 @@ def working(what: str) -> Iterator[None]:
         yield
         return
     line = _Line(f"{what} ...")
-    _LINES.append(line)
+    token = _LINE.set(line)
     line.rest()
     try:
         yield
     finally:
         line.hide()
-        _LINES.remove(line)
+        _LINE.reset(token)
 
 
 def hide() -> None:
     """Take the line of progress away: results are written now."""
-    for line in _LINES:
+    if line := _LINE.get():
         line.hide()
 
 
@@ -116,8 +117,8 @@ def progress(*, every_s: float | None = None) -> Iterator[Reporter]:
         yield _Live(line)
     finally:
         line.hide()
-        for other in _LINES:
-            other.rest()
+        if behind := _LINE.get():
+            behind.rest()
 
 
 class _Log(Reporter):

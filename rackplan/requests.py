@@ -8,6 +8,7 @@ docstring of the class that has it names its section of the help.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, field, fields
@@ -27,9 +28,16 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
 from placement.engines import NAMES
 from topology.base.errors import InputError, input_name
@@ -83,7 +91,8 @@ class Option:
     Attributes
     ----------
     help:
-        What it is, for the help of a command and the documentation of a function.
+        What it is, for the help of a command and the documentation of a function; a form takes its first sentence:
+        ``TITLE: HINT.``, with any of ``,:;`` between them.
     metavar:
         What stands for a value in the help; empty: the field's name.
     flags:
@@ -108,9 +117,20 @@ class Option:
 
     def flag(self, name: str) -> str:
         """Return the long flag of the field ``name``."""
-        return next(
-            (one for one in self.flags.split() if one.startswith("--")), f"--{name.replace('_', '-')}"
-        )
+        long = (one for one in self.flags.partition("/")[0].split() if one.startswith("--"))
+        return next(long, f"--{name.replace('_', '-')}")
+
+    @property
+    def documented(self) -> str:
+        """The help with the default where it has words of its own."""
+        return f"{self.help} [{self.default}]" if self.default else self.help
+
+    @property
+    def label(self) -> tuple[str, str]:
+        """The title and the hint of a field of a form."""
+        sentence = self.help.partition(". ")[0].removesuffix(".").removesuffix("; repeatable")
+        title, *hint = re.split("[,:;] ", sentence, maxsplit=1)
+        return title, "".join(hint)
 
 
 def opt(
@@ -122,6 +142,11 @@ def opt(
 
 class Spelled(BeforeValidator):
     """What reads a value that people may spell as a text."""
+
+    def __get_pydantic_core_schema__(self, source_type: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the value, which in JSON may be a text too."""
+        either = BeforeValidator(self.func, json_schema_input_type=source_type | str)
+        return either.__get_pydantic_core_schema__(source_type, handler)
 
 
 def _wrong(expected: str) -> PydanticCustomError:
@@ -307,10 +332,14 @@ class Request:
     FIRST:
         Fields that ``--help`` shows where there are more than a dozen; empty: all. ``EXAMPLES`` are two commands to
         copy.
+    QUOTED:
+        Whether a field in backquotes is an option wherever a message has it. Keys of files have the names of other
+        fields too: of those messages say ``option `fabric```.
     """
 
     FIRST: ClassVar[str] = ""
     EXAMPLES: ClassVar[tuple[str, ...]] = ()
+    QUOTED: ClassVar[bool] = True
 
     def given(self, name: str) -> bool:
         """Whether a field was given: it differs from its default, and asks for something."""
@@ -450,8 +479,8 @@ class Requests(Request):
     context: Tokens | None = opt(
         None, "One phase alone: tokens already in each sequence. 8k is 8,192.", "N", default=f"{CONTEXT}"
     )
-    isl: Tokens | None = opt(None, "With --osl: tokens of a prompt; pools of both phases. 8k is 8,192.", "N")
-    osl: Tokens | None = opt(None, "With --isl: tokens of an answer. 8k is 8,192.", "N")
+    isl: Tokens | None = opt(None, "Tokens of a prompt; 8k is 8,192. With --osl: pools of both phases.", "N")
+    osl: Tokens | None = opt(None, "Tokens of an answer; 8k is 8,192. With --isl.", "N")
 
     def check(self) -> None:
         """Refuse one length alone, and what applies to one phase beside both."""
@@ -554,7 +583,7 @@ class Money(Request):
     """What GPUs cost and draw."""
 
     price_basis: Annotated[str, Word] | None = opt(
-        None, "Whose price of a GPU-hour: owner, neocloud, rental or list. [rental]", "BASIS"
+        None, "Whose price of a GPU-hour: owner, neocloud, rental or list.", "BASIS", default="rental"
     )
     prices: ByGpu | None = opt(
         None, "Your price of a GPU-hour in USD, like gb200=3.10; repeatable.", "GPU=USD", "--price"
@@ -594,14 +623,14 @@ SparseAttention = Annotated[
 class Pricing(Money, Set):
     """How a step is priced."""
 
-    weights: Text | None = opt(None, "Format of the weights. [the checkpoint's]", "DTYPE")
+    weights: Text | None = opt(None, "Format of the weights.", "DTYPE", default="the checkpoint's")
     kv_dtype: Annotated[str, Word] = opt("bf16", "Format of the KV cache.", "DTYPE")
     draft_tokens: Count = opt(0, "Tokens that each sequence drafts in a step.", "K")
     accept_length: Number | None = opt(
         None,
-        "Tokens that a step yields on average, drafts included: 1 to K + 1. [as fitted to served requests, "
-        "for 1 to 3 drafts]",
+        "Tokens that a step yields on average, drafts included: 1 to K + 1.",
         "A",
+        default="as fitted to served requests, for 1 to 3 drafts",
     )
     overlap: Flag = opt(
         False, "Two half batches take turns at computing and sending.", flags="--overlap/--no-overlap"
@@ -827,7 +856,7 @@ class CompareRequest(Watched, Pricing, Served):
         Clusters, Option("Catalog names, name@GPUS or YAML files.", "C...", argument=True, repeatable=True)
     ] = field(kw_only=False)
     model: ModelName = field(kw_only=False)
-    gpus: Count | None = opt(None, "GPUs of each; default: the most of any named.")
+    gpus: Count | None = opt(None, "GPUs of each.", default="the most of any named")
     tok_s_user: Annotated[tuple[float, ...] | Literal["none"], Spelled(_speeds)] | None = opt(
         None,
         "Speeds per user to compare at: 25,50,100 (tok/s); none: as much as fits.",
@@ -864,10 +893,14 @@ class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
         None, "Output tokens per second to serve: 2e6, 2M, 128k. Default: as many as there are.", "N"
     )
     goal: Annotated[str, Word] | None = opt(
-        None, "throughput, gpus, usd or power. [gpus with --tok-s, else throughput]", "GOAL"
+        None, "throughput, gpus, usd or power.", "GOAL", default="gpus with --tok-s, else throughput"
     )
     time_limit_s: Number | None = opt(
-        None, "Seconds of search. [until the gap is 0.01 %, about 25 at most]", "S", "--time-limit"
+        None,
+        "Seconds of search.",
+        "S",
+        "--time-limit",
+        default="until the gap is 0.01 %, about 25 at most",
     )
     seed: Seed = 0
 
@@ -894,9 +927,10 @@ class ReplayRequest(Watched, Set):
     policies: Texts = opt(
         (),
         "static, vllm, sglang, rackplan[:BUDGET] (rackplan:5%, rackplan:0, rackplan:none) or "
-        "rackplan-linear[:BUDGET] (from the engine's own placement, without stored loads); repeatable. [all]",
+        "rackplan-linear[:BUDGET] (from the engine's own placement, without stored loads); repeatable.",
         "NAME",
         "--policy",
+        default="all",
     )
     scenarios: Loads | None = opt(
         None, "Stored loads that are known beforehand, as loads of a plan.", python=True
@@ -932,7 +966,7 @@ class ImportPlanRequest(DeploymentRequest):
     )
     kind: Annotated[str, Word, Option(f"npy, {ENGINES}.", "KIND", "--from")]
     loads: Loads | None = opt(None, "Tokens per expert, as of a plan; repeatable.", "FILE", repeatable=True)
-    ep: Count | None = opt(None, "GPUs of the EP group. [all, over the stages]")
+    ep: Count | None = opt(None, "GPUs of the EP group.", default="all, over the stages")
     tp: Count = opt(1, "Tensor-parallel width.")
     stages: Count = opt(1, "Pipeline stages.")
     seed: Seed = 0
@@ -967,12 +1001,13 @@ class ExportRequest(Request):
     to: Annotated[str, Word, Option(f"{ENGINES}.", "ENGINE")]
     output: Path | None = opt(
         None,
-        "The file; one that exists is left alone. [standard output; with --launch ENGINE.json]",
+        "The file; one that exists is left alone.",
         "FILE",
         "-o --output",
+        default="standard output; with --launch ENGINE.json",
     )
     model_path: Text = opt(
-        "", "Checkpoint that the engine loads: a Hugging Face id or a path. [the catalog's id]", "ID"
+        "", "Checkpoint that the engine loads: a Hugging Face id or a path.", "ID", default="the catalog's id"
     )
     launch: Text = opt(
         "shell",
@@ -985,8 +1020,9 @@ class ExportRequest(Request):
     hosts: Text | None = opt(
         None, "With --launch: names of the hosts in the plan's order: node[001-018].", "HOSTLIST"
     )
-    image: Text = opt("", "With --launch: the container's image. [a placeholder]", "IMAGE")
+    image: Text = opt("", "With --launch: the container's image.", "IMAGE", default="a placeholder")
 
+    QUOTED: ClassVar[bool] = False
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan export out --to sglang -o sglang.json",
         "rackplan export out --to trtllm -o trtllm.yaml",
@@ -1002,9 +1038,10 @@ class DrawRequest(Set):
     ]
     output: Path | None = opt(
         None,
-        ".svg, .png or .pdf; the graph as .graphml or .json. [SVG on standard output]",
+        ".svg, .png or .pdf; the graph as .graphml or .json.",
         "FILE",
         "-o --output",
+        default="SVG on standard output",
     )
     plan: Path | None = opt(None, "Show stages, experts and load of a plan.", "PLAN")
     traffic: Annotated[str, BeforeValidator(_pattern)] | None = opt(
@@ -1029,8 +1066,10 @@ class TrafficRequest(Set):
     pattern: Annotated[str, BeforeValidator(_pattern)] = opt(
         "all-to-all", "all-to-all, ring, incast, permutation, or a .npy of [gpus, gpus] bytes.", "PATTERN"
     )
-    bytes_per_gpu: Text | None = opt(None, f'Bytes each GPU sends in all, or "64 MB". [{DEFAULT_BYTES}]', "N")
-    gpus: Text | None = opt(None, "Only GPUs A to B, counted from 0. [all]", "A-B")
+    bytes_per_gpu: Text | None = opt(
+        None, 'Bytes each GPU sends in all, or "64 MB".', "N", default=DEFAULT_BYTES
+    )
+    gpus: Text | None = opt(None, "Only GPUs A to B, counted from 0.", "A-B", default="all")
     no_fair: Flag = opt(False, "Leave out the time under max-min fair sharing, beside the bound.")
 
     EXAMPLES: ClassVar[tuple[str, ...]] = (
@@ -1077,6 +1116,7 @@ class ImportRequest(Request):
     FIRST: ClassVar[str] = (
         "files kind gpu gpus_per_node fabrics nic oversubscription domains join_leaves hosts name output json"
     )
+    QUOTED: ClassVar[bool] = False
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan import topo.txt -o cluster.yaml",
         "rackplan import 'n[1-16]=nccl.xml' topology.conf --gpu h100-sxm -o cluster.yaml",
@@ -1091,7 +1131,7 @@ class StudyRequest(Request):
         Any, Option("What to price, or the folder of a study to go on with.", "STUDY.yaml|DIR", argument=True)
     ] = field(kw_only=False)
     folder: Path | None = opt(
-        None, "Folder for results and report. [below out/]", "DIR", "-o --output", kw_only=False
+        None, "Folder for results and report.", "DIR", "-o --output", kw_only=False, default="below out/"
     )
     optimize: Flag = opt(False, "Search the ranges under `optimize` (Optuna) in place of a grid or sample.")
     engine: Annotated[str, Word] = opt(
@@ -1100,8 +1140,11 @@ class StudyRequest(Request):
     address: Text | None = opt(
         None, "Of the Ray cluster; default: one is begun on this machine.", "HOST:PORT"
     )
-    workers: Annotated[Count, Field(ge=1)] | None = opt(None, "Points priced at once. [all cores]", "N")
+    workers: Annotated[Count, Field(ge=1)] | None = opt(
+        None, "Points priced at once.", "N", default="all cores"
+    )
 
+    QUOTED: ClassVar[bool] = False
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan study study.yaml -o out",
         "rackplan study study.yaml --engine ray --address 10.0.0.1:6379 -o out",
@@ -1158,10 +1201,13 @@ class SchemaRequest(Request):
     """Whose schema is printed."""
 
     name: Text | None = opt(
-        None, "A command, or a file like plan.json; without one the list.", "[COMMAND|FILE]", argument=True
+        None,
+        "A command, a request like plan-request, or a file like plan.json; without one the list.",
+        "[COMMAND|REQUEST|FILE]",
+        argument=True,
     )
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan schema plan", "rackplan schema plan.json")
+    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan schema plan", "rackplan schema plan-request")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -1193,17 +1239,16 @@ def options_of(request: type[Request]) -> dict[str, tuple[Option, Any]]:
 
 
 @cache
-def flags() -> Mapping[str, str]:
-    """Return the flag of each field that the command line calls otherwise than Python does."""
-    found: dict[str, str] = {"path": "-o", "output": "-o"}
-    waiting = [Request]
-    while waiting:
-        one = waiting.pop()
-        waiting += one.__subclasses__()
-        if hasattr(one, "__dataclass_fields__"):
-            for name, (option, _) in options_of(one).items():
-                if option.flags and name not in ("engine", "overlap"):
-                    found.setdefault(name, option.flag(name))
+def flags(*, quoted: bool = False) -> Mapping[str, str]:
+    """Return the flag of each option, by its field and by its own name; or of those alone that messages may quote."""
+    found = {"path": "-o", "output": "-o"}
+    for request in [one for one in globals().values() if isinstance(one, type) and issubclass(one, Request)]:
+        if hasattr(request, "__dataclass_fields__") and (request.QUOTED or not quoted):
+            for name, (option, _) in options_of(request).items():
+                if not (option.argument or option.python):
+                    flag = option.flag(name)
+                    found.setdefault(name, flag)
+                    found.setdefault(flag.strip("-").replace("-", "_"), flag)
     return found
 
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 PAGE = "reference/schemas.md"
 HEAD = """# JSON
 
-What every command prints with `--json`, and what the files hold, field by field. `rackplan schema NAME` prints the
-same as a JSON Schema. Fields may be added while a version stands, never renamed or given another unit
-([more](../options.md#json)).
+What every command prints with `--json`, what it is asked (`plan-request`), and what the files hold, field by field.
+`rackplan schema NAME` prints the same as a JSON Schema. Fields may be added while a version stands, never renamed or
+given another unit ([more](../options.md#json)).
 
 | | | |
 |---|---|---|
@@ -50,10 +50,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all schemas: commands, then files."""
-    from rackplan.views.schemas import COMMANDS, FILES
+    """Return the names of all schemas: commands, requests, files."""
+    from rackplan.views.schemas import NAMES
 
-    return (*COMMANDS, *FILES)
+    return NAMES
 
 
 def schemas() -> Mapping[str, Mapping[str, Any]]:

@@ -94,8 +94,7 @@ def _parameter(of: type[Request], name: str, option: Option, hint: Any) -> Param
     required = default is ...
     if several or not isinstance(default, str | int | float):
         default = None
-    said = f"{option.help} [{option.default}]" if option.default else option.help
-    look: dict[str, Any] = {"help": said, "metavar": option.metavar or None}
+    look: dict[str, Any] = {"help": option.documented, "metavar": option.metavar or None}
     if complete := _COMPLETED.get(name):
         look["autocompletion"] = complete
     if option.default:

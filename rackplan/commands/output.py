@@ -18,7 +18,7 @@ from rackplan.progress import hide
 from rackplan.render.text import text_lines, with_flags
 from rackplan.views.blocks import SCHEMA_VERSION, Heading, Text, View, labelled
 from topology.base.errors import InputError, printable
-from topology.base.files import PLACED, require_folder, require_place, write_folder, write_whole
+from topology.base.files import require_folder, require_place, write_folder, write_whole
 
 if TYPE_CHECKING:
     from placement.fleet.fleet import Fleet
@@ -94,12 +94,6 @@ def print_error(text: str) -> None:
     """Print one line on standard error, after the name of the program."""
     hide()
     sys.stderr.write(f"rackplan: {printable(' '.join(text.split()))}\n")
-
-
-def told_interrupted(how: str, since: int) -> str:
-    """Return what is said where a command ended early, ``since`` that many results were put in place in all."""
-    written = ", ".join(map(str, PLACED[since:]))
-    return f"{how}; {f'{written}: written and whole' if written else 'nothing was written'}."
 
 
 def default_output(name: str) -> Path:

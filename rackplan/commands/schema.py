@@ -1,4 +1,4 @@
-"""Schemas of the JSON that commands print and write."""
+"""Schemas of the JSON that commands take, print and write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from rackplan.requests import SchemaRequest
 
 @command(SchemaRequest)
 def schema(request: SchemaRequest, *, json: JsonFlag = False) -> None:
-    """Print the JSON Schema of what a command prints with --json, or of a file. Without a name the list of them."""
+    """Print the JSON Schema of what a command is asked, of what it prints with --json, or of a file.
+
+    Without a name the list of them.
+    """
     from rackplan.commands.output import print_schema, show
     from rackplan.views.schema import schemas_view
 

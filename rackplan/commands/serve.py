@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from rackplan.commands.options import command
@@ -22,7 +23,7 @@ def serve(request: ServeRequest) -> None:
     from rackplan.serve.opened import Opened
     from rackplan.serve.server import HOST, listen
     from rackplan.serve.server import serve as answer
-    from topology.base.interrupts import CAME
+    from topology.base.interrupts import CtrlC
 
     opened = Opened.of(request.plan)
     found = listen(request.port)
@@ -34,5 +35,6 @@ def serve(request: ServeRequest) -> None:
     except KeyboardInterrupt:
         pass
     finally:
-        CAME.clear()  # it is meant to end so
+        if isinstance(handler := signal.getsignal(signal.SIGINT), CtrlC):
+            handler.came = False  # it is meant to end so
         found.close()

@@ -21,17 +21,7 @@ _INDENT = {"-": "  ", "[": "    "}
 """Of the lines that continue an item of a list, or a numbered source."""
 
 
-_PARAMETERS = """
-accept_length batch cluster context draft_tokens engine ep goal gpus isl kv_dtype lengths loads lost
-max_bytes max_moves model objective osl overlap phase policy power prefix_hit price price_basis redundant seed
-set spares sparse_attention split spread stages time_limit tok_s tolerance tp tpot_ms ttft_ms
-utilization weights output kind form
-"""
-"""Parameters that notes of the layers below name; what they call a key is of a file.
-
-Parameters of imports have names that files have too: they are called ``option `fabric```.
-"""
-_NAMED = re.compile(rf"(?<!key )`({'|'.join(_PARAMETERS.split())})`|option `([a-z_]+)`")
+_QUOTED = re.compile(r"(?<!key )(option )?`([a-z_]+)`")
 
 
 def flag_of(name: str) -> str:
@@ -43,7 +33,14 @@ def flag_of(name: str) -> str:
 
 def with_flags(text: str) -> str:
     """Return a message with parameters (in backquotes) as the command line calls them."""
-    return _NAMED.sub(lambda found: flag_of(found[1] or found[2]), text)
+    return _QUOTED.sub(_with_flag, text)
+
+
+def _with_flag(found: re.Match[str]) -> str:
+    from rackplan.requests import flags
+
+    option, name = found.groups()
+    return flag_of(name) if option or name in flags(quoted=True) else found[0]
 
 
 _wrap = partial(textwrap.wrap, break_on_hyphens=False)

@@ -154,22 +154,19 @@ def _fields() -> list[dict[str, Any]]:
     """Return the fields of the form, as :class:`Question` describes them."""
     choices: dict[str, list[list[Any]]] = {
         "pools": [[False, "those that decode"], [True, "those that prefill too"]],
-        "weights": [[None, "as in the checkpoint"], *([name, name] for name in DTYPES)],
+        "weights": [[name, name] for name in DTYPES],
         "kv_dtype": [[name, name] for name in CACHE_DTYPES],
         "draft_tokens": [[count, str(count)] for count in range(MOST_DRAFTS + 1)],
-        "price_basis": [
-            [None, "rental (as usual)"],
-            *([name, name] for name in PRICE_BASES if name != PriceBook().basis),
-        ],
+        "price_basis": [[name, name] for name in PRICE_BASES if name != PriceBook().basis],
     }
-    return [
-        {
-            "name": name,
-            "title": field.title,
-            "hint": field.description,
-            "example": (field.examples or [field.default])[0],
-            "choices": choices.get(name),
-        }
-        for name, field in Question.model_fields.items()
-        if field.title
-    ]
+    found = []
+    for name, field in Question.model_fields.items():
+        if field.title:
+            example, options = "".join(field.examples or ()), choices.get(name)
+            if options and field.default is None:
+                options.insert(0, [None, example])
+            hint = "" if options else field.description
+            found.append(
+                {"name": name, "title": field.title, "hint": hint, "example": example, "choices": options}
+            )
+    return found

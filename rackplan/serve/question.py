@@ -156,6 +156,14 @@ class Factors(Asked):
         return {name: f"{getattr(self, name):g}x" for name in sorted(SLIDERS) if getattr(self, name) != 1}
 
 
+def _shared(name: str, of: type[requests.Request] = requests.SweepRequest, default: Any = ...) -> Any:
+    """Return a field as the option of a request has it: title, hint, placeholder and, but for its own, default."""
+    option, _ = requests.options_of(of)[name]
+    title, hint = option.label
+    value = requests.default_of(of, name) if default is ... else default
+    return Field(default=value, title=title, description=hint, examples=[option.default or str(value or "")])
+
+
 class Question(Asked):
     """What is asked of all clusters.
 
@@ -174,41 +182,26 @@ class Question(Asked):
     prices:
         USD of a GPU-hour by GPU.
 
-    A field with a title is one of the page's form, of which the description is the hint.
+    A field with a title is one of the page's form: its description is the hint, its example what stands in it while
+    it is empty.
     """
 
     model: Source = Source(name="deepseek-v3")
     clusters: Annotated[tuple[Source, ...], Field(min_length=1, max_length=MOST_CLUSTERS)] = (
         Source(name="gb200-nvl72"),
     )
-    gpus: Width = Field(default=None, title="GPUs of each", description="empty: as many as the largest")
-    isl: Tokens = Field(default=4096, title="Tokens of a prompt", description="8k is 8,192")
-    osl: Tokens = Field(default=1024, title="Tokens of an answer", description="8k is 8,192")
+    gpus: Width = _shared("gpus", requests.CompareRequest)
+    isl: Tokens = _shared("isl", default=requests.CONTEXT)
+    osl: Tokens = _shared("osl", default=1024)
     pools: requests.Flag = Field(default=False, title="GPUs counted")
-    tpot_ms: requests.Milliseconds | None = Field(
-        default=None,
-        title="Time per token at most",
-        description="ms; empty: 50; none: no limit",
-        examples=["50"],
-    )
-    ttft_ms: requests.Milliseconds | None = Field(
-        default=None,
-        title="First token within",
-        description="ms; empty: 2000; none: no limit",
-        examples=["2000"],
-    )
-    weights: Annotated[str | None, checked(_weights)] = Field(default=None, title="Weights")
-    kv_dtype: Word = Field(default=requests.Pricing.kv_dtype, title="KV cache")
-    draft_tokens: Annotated[requests.Count, Field(ge=0, le=MOST_DRAFTS)] = Field(
-        default=0, title="Tokens drafted a step"
-    )
-    settings: Annotated[tuple[tuple[str, str], ...], checked(_settings)] = Field(
-        default=(), title="Figures of your own", examples=["gb200.hbm_bytes_per_s=2x"]
-    )
-    price_basis: Word | None = Field(default=None, title="Prices")
-    prices: Annotated[tuple[tuple[str, float], ...], checked(_prices)] = Field(
-        default=(), title="Your USD per GPU-hour", examples=["gb200=3.10"]
-    )
+    tpot_ms: requests.Milliseconds | None = _shared("tpot_ms")
+    ttft_ms: requests.Milliseconds | None = _shared("ttft_ms")
+    weights: Annotated[str | None, checked(_weights)] = _shared("weights")
+    kv_dtype: Word = _shared("kv_dtype")
+    draft_tokens: Annotated[requests.Count, Field(ge=0, le=MOST_DRAFTS)] = _shared("draft_tokens")
+    settings: Annotated[tuple[tuple[str, str], ...], checked(_settings)] = _shared("settings")
+    price_basis: Word | None = _shared("price_basis")
+    prices: Annotated[tuple[tuple[str, float], ...], checked(_prices)] = _shared("prices", default=())
     factors: Factors = Factors()
 
     @property
@@ -249,7 +242,7 @@ class PlanOrder(Asked):
                 "uniform, lognormal:0.63 or zipf:0.4; loads of a file are the command line's",
             )
         ),
-    ] = "lognormal:0.63"
+    ] = requests.DEFAULT_LOADS
     seconds: Annotated[float, checked(_number, 0, 600)] = 0.0
 
 

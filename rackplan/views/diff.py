@@ -188,7 +188,39 @@ def diff_view(first: Plan, second: Plan, names: Sequence[str]) -> View:
     """Return the blocks and the data of ``rackplan diff``; ``names`` are those of the plans' files."""
     plans = (first, second)
     data = [plan_to_dict(plan) for plan in plans]
-    scores = [one["score"] for one in data]
+    why = why_not_counted(first, second)
+    moves = None if why else moved(first, second)
+    placed = all(data[0][key] == data[1][key] for key in ("experts", "stages"))
+    found = _result(plans, data, names, moves=moves, why=why, placed=placed)
+    titles = dict.fromkeys(f"{one.model} on {one.cluster}" for one in found.plans)
+    head = [
+        Heading(f"Two plans: {', against '.join(titles)}"),
+        *(
+            block
+            for label, one, plan in zip(("First", "Second"), found.plans, plans, strict=True)
+            for block in labelled(label, one.file, _set(plan))
+        ),
+        Text(_verdict(found, placed), "Verdict"),
+    ]
+    only = [
+        [Text(f"Only of the {which}:"), Items(texts[:TOP], hanging=True)]
+        for which, texts in vars(found.findings).items()
+        if texts
+    ]
+    shown = [] if found.same else [*_tables(found), _moves(moves, why, first, second), *only]
+    return View(sections(head, *shown), found)
+
+
+def _result(
+    plans: Sequence[Plan],
+    data: Sequence[Facts],
+    names: Sequence[str],
+    *,
+    moves: Moved | None,
+    why: str,
+    placed: bool,
+) -> DiffResult:
+    """Return the comparison of two plans, ``data`` as their files have them."""
     inputs = _unlike_inputs(plans, data)
     layout, predictions, memory, costs = (
         compare_facts(*map(facts, plans, data)) for facts in (_layout, _predictions, _memory, _costs)
@@ -199,23 +231,14 @@ def diff_view(first: Plan, second: Plan, names: Sequence[str]) -> View:
         del predictions["balancedness_mean"], predictions["gap"]
     if list(costs) == ["price_basis"]:
         del costs["price_basis"]
-    steps = [
-        dict.fromkeys({**scores[0]["terms_s"], **scores[1]["terms_s"]}, 0.0) | one["terms_s"]
-        for one in scores
-    ]
-    largest = sorted(steps[0], key=lambda name: -max(step[name] for step in steps))
-    terms = compare_facts(*({name: step[name] for name in largest} for step in steps))
+    terms = _terms([one["score"]["terms_s"] for one in data])
     findings = [_findings(plan) for plan in plans]
     alone = FindingsData(
         first=[text for text in findings[0] if text not in findings[1]],
         second=[text for text in findings[1] if text not in findings[0]],
     )
-    why = why_not_counted(first, second)
-    moves = None if why else moved(first, second)
-    placed = all(data[0][key] == data[1][key] for key in ("experts", "stages"))
-    compared = all(one.same for part in (layout, predictions, terms, memory, costs) for one in part.values())
-    same = placed and compared and not (inputs or alone.first or alone.second)
-    found = DiffResult(
+    compared = _all_same(layout, predictions, terms, memory, costs)
+    return DiffResult(
         plans=[
             ComparedPlanData(
                 file=str(name),
@@ -225,7 +248,7 @@ def diff_view(first: Plan, second: Plan, names: Sequence[str]) -> View:
             )
             for name, plan in zip(names, plans, strict=True)
         ],
-        same=same,
+        same=placed and compared and not (inputs or alone.first or alone.second),
         inputs=inputs,
         layout=layout,
         predictions=PredictionsData(**predictions, terms_s=terms),
@@ -235,43 +258,57 @@ def diff_view(first: Plan, second: Plan, names: Sequence[str]) -> View:
         moves_missing=why or None,
         findings=alone,
     )
-    titles = dict.fromkeys(f"{one.model} on {one.cluster}" for one in found.plans)
+
+
+def _terms(steps: Sequence[dict[str, float]]) -> dict[str, ComparedData]:
+    """Return the parts of both steps, the largest of either first; a step without one takes no time for it."""
+    both = [dict.fromkeys({**steps[0], **steps[1]}, 0.0) | step for step in steps]
+    largest = sorted(both[0], key=lambda name: -max(step[name] for step in both))
+    return compare_facts(*({name: step[name] for name in largest} for step in both))
+
+
+def _all_same(*parts: Mapping[str, ComparedData]) -> bool:
+    return all(one.same for part in parts for one in part.values())
+
+
+def _verdict(found: DiffResult, placed: bool) -> str:
+    """Return in a line where two plans differ; ``placed``: they hold the same layers and experts."""
+    if found.same:
+        return "the plans are the same: inputs, layout, placement and every prediction"
+    compared = _all_same(
+        found.layout, _figures(found.predictions), found.predictions.terms_s, found.hbm_bytes, found.cost
+    )
+    count = len(found.inputs)
     differs = [
-        (bool(inputs), f"{plural(len(inputs), 'input')} differ{'s' * (len(inputs) == 1)}"),
+        (bool(count), f"{plural(count, 'input')} differ{'s' * (count == 1)}"),
         (not placed, "GPUs hold other layers or experts"),
         (not compared, "layout or predictions differ"),
     ]
-    verdict = "the plans are the same: inputs, layout, placement and every prediction"
-    if not same:
-        verdict = "; ".join(text for so, text in differs if so) or "only the findings differ"
-    head = [
-        Heading(f"Two plans: {', against '.join(titles)}"),
-        *(
-            block
-            for label, one, plan in zip(("First", "Second"), found.plans, plans, strict=True)
-            for block in labelled(label, one.file, _set(plan))
-        ),
-        Text(verdict, "Verdict"),
-    ]
-    rates = scores[0]["tokens"] == scores[1]["tokens"]
-    money = rates and costs.get("price_basis", ComparedData(first=None, second=None, same=True)).same
-    tables = [
-        _table("Inputs that differ", inputs, _input_words, changes=False),
-        _table("Layout", layout, _words),
-        _table("Predictions", predictions, _words, sized=rates),
+    return "; ".join(text for so, text in differs if so) or "only the findings differ"
+
+
+def _figures(predictions: PredictionsData) -> dict[str, ComparedData]:
+    return {key: one for key, one in vars(predictions).items() if isinstance(one, ComparedData)}
+
+
+def _tables(found: DiffResult) -> list[list[Block]]:
+    """Return the tables of what is compared; figures of other tokens have no change."""
+    predictions, costs = found.predictions, found.cost
+    rates = predictions.tokens.same
+    money = rates and ("price_basis" not in costs or costs["price_basis"].same)
+    return [
+        _table("Inputs that differ", found.inputs, _input_words, changes=False),
+        _table("Layout", found.layout, _words),
+        _table("Predictions", _figures(predictions), _words, sized=rates),
         _table(
-            "Parts of the step, ms", terms, lambda key: (key.replace("_", " "), _milliseconds), sized=rates
+            "Parts of the step, ms",
+            predictions.terms_s,
+            lambda key: (key.replace("_", " "), _milliseconds),
+            sized=rates,
         ),
-        _table("HBM of the fullest GPU", memory, _memory_words),
+        _table("HBM of the fullest GPU", found.hbm_bytes, _memory_words),
         _table("Cost and power of the cluster", costs, _words, sized=money),
     ]
-    only = [
-        [Text(f"Only of the {which}:"), Items(texts[:TOP], hanging=True)]
-        for which, texts in vars(alone).items()
-        if texts
-    ]
-    shown = [] if same else [*tables, _moves(moves, why, first, second), *only]
-    return View(sections(head, *shown), found)
 
 
 def _set(plan: Plan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic.dataclasses import dataclass
 
 from rackplan.views.blocks import SCHEMA_VERSION, Lines, Table, View, sections
-from rackplan.views.schemas import COMMANDS, NAMES, about
+from rackplan.views.schemas import NAMES, about, kind_of
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class SchemaRowData:
     Attributes
     ----------
     name, kind, of:
-        What ``rackplan schema`` calls it, ``command`` or ``file``, and what it is of in a sentence.
+        What ``rackplan schema`` calls it, ``command``, ``request`` or ``file``, and what it is of in a sentence.
     """
 
     name: str
@@ -38,7 +38,7 @@ class SchemasResult:
 
 def schemas_view() -> View:
     """Return what ``rackplan schema`` prints without a name."""
-    rows = [SchemaRowData(name, "command" if name in COMMANDS else "file", about(name)) for name in NAMES]
+    rows = [SchemaRowData(name, kind_of(name), about(name)) for name in NAMES]
     table = Table.of(
         rows,
         ("schema", lambda row: row.name),

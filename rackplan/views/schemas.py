@@ -1,20 +1,24 @@
-"""JSON Schemas of what commands print with ``--json``, and of the files that they write.
+"""JSON Schemas of what commands are asked and print with ``--json``, and of the files that they write.
 
-Each result is a dataclass beside the blocks that show it. What a field means is under Attributes of its docstring;
-its unit follows from its name.
+Each result is a dataclass beside the blocks that show it. What a field means is under Attributes of its docstring, or
+in its option; its unit follows from its name.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
+from rackplan import requests
+from rackplan.requests import Request, options_of
 from rackplan.views.blocks import SCHEMA_VERSION
 from rackplan.views.data import LEFT_OUT
 from topology.base.errors import InputError
@@ -54,7 +58,13 @@ FILES: Mapping[str, str] = {
     **{f"{name}.json": COMMANDS[name] for name in _WRITTEN},
 }
 """What each file holds."""
-NAMES = (*COMMANDS, *FILES)
+REQUESTS: Mapping[str, str] = {
+    re.sub(r"(?<=.)(?=[A-Z])", "-", name).lower(): f"rackplan.requests.{name}"
+    for name, kind in vars(requests).items()
+    if isinstance(kind, type) and issubclass(kind, Request) and kind.EXAMPLES
+}
+"""What each command is asked."""
+NAMES = (*COMMANDS, *REQUESTS, *FILES)
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _UNITS = (
     ("usd_per_million_tokens", "USD per million tokens"),
@@ -95,19 +105,30 @@ def unit_of(name: str) -> str:
     return next((unit for ending, unit in _UNITS if bare == ending.strip("_") or bare.endswith(ending)), "")
 
 
+def _place(name: str) -> tuple[str, str]:
+    """Return the module and the name of the type behind a schema."""
+    where = COMMANDS.get(name) or REQUESTS.get(name) or FILES.get(name)
+    if where is None:
+        raise InputError(f'no schema is called "{name}"; {nearest(name, NAMES)}')
+    module, _, kind = where.rpartition(".")
+    return module if "." in module else f"rackplan.views.{module}", kind
+
+
 def data_type(name: str) -> Any:
-    """Return the type of what a command prints, or of a file.
+    """Return the type of what a command is asked or prints, or of a file.
 
     Raises
     ------
     InputError
         If nothing of that name has a schema; the nearest are offered.
     """
-    where = COMMANDS.get(name) or FILES.get(name)
-    if where is None:
-        raise InputError(f'no schema is called "{name}"; {nearest(name, NAMES)}')
-    module, _, kind = where.rpartition(".")
-    return getattr(import_module(module if "." in module else f"rackplan.views.{module}"), kind)
+    module, kind = _place(name)
+    return getattr(import_module(module), kind)
+
+
+def kind_of(name: str) -> str:
+    """Return ``command``, ``request`` or ``file``."""
+    return "command" if name in COMMANDS else "request" if name in REQUESTS else "file"
 
 
 def title_of(name: str) -> str:
@@ -116,16 +137,18 @@ def title_of(name: str) -> str:
 
 
 def about(name: str) -> str:
-    """Return in a sentence what a command prints, or a file holds."""
-    kind = data_type(name)
-    text = inspect.getdoc(kind) if isinstance(kind, type) else _CATALOG
-    return _plain(text or "").partition("\n\n")[0].replace("\n", " ")
+    """Return in a sentence what a command is asked or prints, or a file holds; its module is read, not imported."""
+    module, kind = _place(name)
+    spec = find_spec(module)
+    source = spec.loader.get_source(module) if spec else ""  # type: ignore[union-attr]
+    found = (one for one in ast.parse(source).body if isinstance(one, ast.ClassDef) and one.name == kind)
+    return _summary(next((ast.get_docstring(one) for one in found), _CATALOG))
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of what a command prints, or of a file.
+    """Return the JSON Schema (draft 2020-12) of what a command is asked or prints, or of a file.
 
-    Fields may be added while the version stays, so that unknown ones are allowed.
+    Fields of results may be added while the version stays, so that unknown ones are allowed.
 
     Raises
     ------
@@ -136,12 +159,17 @@ def json_schema(name: str) -> dict[str, Any]:
     if "$ref" in made:
         made |= made["$defs"][made.pop("$ref").rpartition("/")[2]]
     number = made.get("properties", {}).get("schema_version", {}).get("const", SCHEMA_VERSION)
-    version = {"const": number, "type": "integer", "description": "Version of this schema."}
-    notes = {"type": "array", "items": {"type": "string"}, "description": "What was noted of the options."}
-    properties = {"schema_version": version, **made.pop("properties", {})}
-    properties["schema_version"] = version
-    properties.setdefault("notes", notes)
-    required = ["schema_version", *(one for one in made.pop("required", ()) if one != "schema_version")]
+    properties, required = made.pop("properties", {}), made.pop("required", [])
+    if name not in REQUESTS:
+        version = {"const": number, "type": "integer", "description": "Version of this schema."}
+        notes = {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "What was noted of the options.",
+        }
+        properties = {"schema_version": version, **properties} | {"schema_version": version}
+        properties.setdefault("notes", notes)
+        required = ["schema_version", *(one for one in required if one != "schema_version")]
     definitions = made.pop("$defs", {})
     return {
         "$schema": _DIALECT,
@@ -180,13 +208,27 @@ class _Described(GenerateJsonSchema):
 
     def dataclass_schema(self, schema: Any) -> JsonSchemaValue:
         """Return the schema of a dataclass."""
-        return _described(super().dataclass_schema(schema), schema["cls"])
+        made, of = super().dataclass_schema(schema), schema["cls"]
+        return _asked(made, of) if issubclass(of, Request) else _described(made, of)
+
+
+def _asked(made: JsonSchemaValue, of: type[Request]) -> JsonSchemaValue:
+    """Add what options say of each field of a request, and units; leave out what is Python's alone."""
+    properties = made["properties"]
+    for name, (option, _) in options_of(of).items():
+        if option.python:
+            del properties[name]
+            continue
+        properties[name]["description"] = option.documented
+        if unit := unit_of(name):
+            properties[name]["x-unit"] = unit
+    return made
 
 
 def _described(made: JsonSchemaValue, of: type | None) -> JsonSchemaValue:
     """Add what docstrings say of the whole and of each field, and units."""
     said = {} if of is None else _attributes(of)
-    made["description"] = _plain(inspect.getdoc(of) or "").partition("\n\n")[0].replace("\n", " ")
+    made["description"] = _summary(inspect.getdoc(of))
     for name, field in made.get("properties", {}).items():
         unit = unit_of(name)
         text = said.get(name, "")
@@ -213,6 +255,11 @@ def _attributes(of: type) -> dict[str, str]:
         several = [name.strip() for name in names.split(",")]
         found |= {name: said if len(several) == 1 else f"{names}: {said}" for name in several}
     return found
+
+
+def _summary(text: str | None) -> str:
+    """Return the first paragraph of a docstring as plain text on one line."""
+    return _plain(text or "").partition("\n\n")[0].replace("\n", " ")
 
 
 def _plain(text: str) -> str:

@@ -12,7 +12,8 @@ import pytest
 
 from rackplan.cli import COMMANDS as TYPED
 from rackplan.cli import function_of
-from rackplan.views.schemas import COMMANDS, FILES, NAMES, json_schema, unit_of
+from rackplan.requests import PlanRequest, options_of
+from rackplan.views.schemas import COMMANDS, FILES, NAMES, REQUESTS, json_schema, unit_of
 from schema_check import require_schema
 
 Run = Callable[..., Any]
@@ -39,9 +40,13 @@ def test_a_schema_is_of_the_dialect_and_says_what_each_field_is(name: str) -> No
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     version = 2 if name == "plan.json" else 1
     assert schema["$id"] == f"urn:rackplan:{name}:{version}"
-    assert schema["version"] == schema["properties"]["schema_version"]["const"] == version
-    assert schema["required"][0] == "schema_version"
+    assert schema["version"] == version
     assert schema["description"]
+    if name in REQUESTS:
+        assert schema["additionalProperties"] is False
+    else:
+        assert schema["properties"]["schema_version"]["const"] == version
+        assert schema["required"][0] == "schema_version"
     for found in _objects(schema):
         assert found["description"]
         for key, field in found["properties"].items():
@@ -50,6 +55,19 @@ def test_a_schema_is_of_the_dialect_and_says_what_each_field_is(name: str) -> No
                 assert field["x-unit"] == unit
     references = set(_references(schema))
     assert references == {f"#/$defs/{one}" for one in schema.get("$defs", {})}
+
+
+def test_requests_have_the_schema_of_their_options() -> None:
+    assert set(REQUESTS) == {f"{name}-request" for name in TYPED}
+    schema = json_schema("plan-request")
+    assert schema["required"] == ["model", "cluster"]
+    assert set(schema["properties"]) == {
+        name for name, (option, _) in options_of(PlanRequest).items() if not option.python
+    }
+    limit = schema["properties"]["tpot_ms"]
+    assert {one.get("type") for one in limit["anyOf"]} == {"number", "string", "null"}
+    assert limit["description"] == "Longest time per output token in ms; none: no limit. [50]"
+    assert limit["default"] is None
 
 
 def _references(schema: Any) -> Iterator[str]:

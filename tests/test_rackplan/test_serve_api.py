@@ -12,6 +12,7 @@ pytest.importorskip("httpx", reason="httpx is not installed")
 
 import warnings
 
+from rackplan.requests import CompareRequest, SweepRequest, options_of
 from rackplan.serve.app import MOST_BODY, SCRIPTS, Page
 from rackplan.serve.opened import Opened
 from topology.base.errors import InputError
@@ -88,6 +89,22 @@ def test_its_own_names_are_answered(client, host):
 
 def plot(client, **asked):
     return client.post("/api/plot", json=SMALL | asked)
+
+
+def test_fields_of_the_form_are_those_of_the_requests(client):
+    start = client.get("/api/start").json()
+    fields = {field.pop("name"): field for field in start["fields"]}
+    limit = {"title": "Longest time per output token in ms", "hint": "none: no limit", "example": "50"}
+    assert fields["tpot_ms"] == limit | {"choices": None}
+    assert (fields["prices"]["title"], fields["prices"]["hint"]) == (
+        "Your price of a GPU-hour in USD",
+        "like gb200=3.10",
+    )
+    assert fields["weights"]["choices"][:2] == [[None, "the checkpoint's"], ["bf16", "bf16"]]
+    for name, field in fields.items():
+        option = options_of(CompareRequest if name == "gpus" else SweepRequest).get(name)
+        assert name == "pools" or option[0].help.startswith(field["title"])
+    assert start["defaults"]["kv_dtype"] == SweepRequest.kv_dtype
 
 
 def test_a_plot_has_frontier_money_and_the_command(client):

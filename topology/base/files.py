@@ -13,14 +13,25 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from topology.base.errors import InputError, input_name
 
 TEMPORARY = ".rackplan-"
 """How the names of temporary folders begin; the rest is random."""
-PLACED: list[Path] = []
-"""Folders and files that this process wrote."""
+_WRITTEN: ContextVar[list[Path] | None] = ContextVar("_WRITTEN", default=None)
+
+
+@contextmanager
+def recording_written() -> Iterator[list[Path]]:
+    """Yield the folders and files that are written while the block runs."""
+    found: list[Path] = []
+    token = _WRITTEN.set(found)
+    try:
+        yield found
+    finally:
+        _WRITTEN.reset(token)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -78,7 +89,8 @@ def _write(
     try:
         for name, data in files.items():
             _make(aside / inner / name, data, folder / name)
-        PLACED.append(target)
+        if (written := _WRITTEN.get()) is not None:
+            written.append(target)
         if inner.parts:
             (aside / inner.parts[0]).rename(base / inner.parts[0])
         else:

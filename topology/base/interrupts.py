@@ -12,14 +12,16 @@ from typing import Any
 ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Ctrl-C, what schedulers and containers send, and a terminal that was closed."""
 
-CAME: list[int] = []
-"""Each Ctrl-C so far: compiled modules lose the KeyboardInterrupt now and then, and go on."""
 
+class CtrlC:
+    """Raises KeyboardInterrupt, and remembers that it ``came``: compiled modules lose one now and then, and go on."""
 
-def ctrl_c(number: int, _: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, and remember that it came."""
-    CAME.append(number)
-    raise KeyboardInterrupt
+    came = False
+
+    def __call__(self, *_: object) -> None:
+        """Handle the signal."""
+        self.came = True
+        raise KeyboardInterrupt
 
 
 class EndedError(BaseException):
@@ -45,12 +47,13 @@ def signal_behind(error: BaseException | None) -> int | None:
 
 
 @contextmanager
-def ending_by_signal() -> Iterator[None]:
+def ending_by_signal() -> Iterator[CtrlC]:
     """Let SIGTERM and SIGHUP raise an :class:`EndedError` while the block runs, unless they are ignored (``nohup``).
 
-    What is being written is then removed, as after Ctrl-C, which is remembered (:data:`CAME`).
+    What is being written is then removed, as after Ctrl-C, which what is yielded remembers.
     """
     before: dict[int, Any] = {}
+    ctrl_c = CtrlC()
 
     def end(number: int, _: FrameType | None) -> None:
         raise EndedError(number)
@@ -62,7 +65,7 @@ def ending_by_signal() -> Iterator[None]:
                     before[number] = signal.signal(number, end)
                 elif signal.getsignal(number) is signal.default_int_handler:
                     before[number] = signal.signal(number, ctrl_c)
-        yield
+        yield ctrl_c
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -90,7 +90,7 @@ export function showForm() {
 // a field as the server describes it: one of several choices, or a text that the server reads
 function makeField({ name, title, hint, example, choices }) {
   const input = choices ? select({ id: name }, choices.map(([, text], place) => [place, text]))
-    : element("input", { type: "text", id: name, placeholder: example === null ? null : String(example), autocomplete: "off", spellcheck: "false" });
+    : element("input", { type: "text", id: name, placeholder: example, autocomplete: "off", spellcheck: "false" });
   input.setAttribute("aria-describedby", `${name}-error`);
   input.addEventListener("change", () => {
     state[name] = choices ? choices[Number(input.value)][0] : typed(input.value);

@@ -77,6 +77,8 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
     recorded = np.array([p.drafts_recorded for p in points])
     quantity = np.array([p.quantity for p in points])
     measured = np.array([p.measured for p in points])
+    saturated = np.array([p.saturated for p in points])
+    every, served = served, served & ~saturated
 
     def cell(chosen: NDArray[np.bool_], kind: str = NAMED, out: str = "chip_left_out") -> dict[str, Any]:
         columns = {
@@ -129,19 +131,24 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
                 "drafts not recorded": ~recorded,
             }.items()
             if (served & chosen).any()
+        }
+        | {
+            name: cell(every & chosen)
+            for name, chosen in {"saturated, in no other figure": saturated}.items()
+            if (every & chosen).any()
         },
         "models": {
             name: cell(served & (models == name), out="model_left_out")
             for name in sorted(set(models[served].tolist()))
         },
         "published": {
-            name: cell(~served & chosen)
+            name: cell(~every & chosen)
             for name, chosen in {
                 "tok/s/GPU": quantity == "tok_s_per_gpu",
                 PREFILL: (quantity == "tok_s_per_gpu") & (phases == "prefill"),
                 "TPOT": quantity == "tpot_ms",
             }.items()
-            if (~served & chosen).any()
+            if (~every & chosen).any()
         },
     }
 

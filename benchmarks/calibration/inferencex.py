@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from silicon import Row, launched_cache, plain_image
+from silicon import SATURATED_MS, Row, launched_cache, plain_image
 
 from cost.resolve import resolve_model
 from cost.validation.read import Point, Pool, usual_drafts
@@ -79,6 +79,7 @@ def _point(number: int, row: Row, source: str, quantity: str) -> Point:
         engine=engine,
         engine_version=version[1] if version else "",
         date=row["date"],
+        saturated=float(row["median_ttft_s"] or 0.0) * 1e3 > SATURATED_MS,
     )
     return replace(point, draft_tokens=usual_drafts(point)) if drafting else point
 

@@ -38,7 +38,7 @@ from cost.validation.read import Point, Pool, usual_drafts
 from topology.files.resolve import cluster_called
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from cost.model import Model
 
@@ -55,6 +55,8 @@ DP_CONCURRENCY = (
 )
 PREFILL = Pool(attention_dp=NODE, ep=NODE)
 MANY_PARAMS = 3e11  # at half a byte each, more than any single GPU of the sample holds
+SATURATED_MS = 15_000
+"""First token later than that: requests queue, and steps are those of an engine that is always full."""
 LOG, DUMP = "gap-analysis", "db-dump"
 DRAFTING = ("deepseek-", "glm-", "qwen3.5-", "qwen3-next")  # models that come with modules for drafting
 SAME_RUNS = {"deepseek-v3": "deepseek-r1"}  # the benchmark's dumps call its R1 runs both
@@ -84,8 +86,27 @@ def read_silicon(path: Path, quantity: str) -> list[Point]:
     """Return the sample's points of ``tpot_ms`` or of ``ttft_ms``, in the order of its rows."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = [Row(row) for row in csv.DictReader(file)]
+    found = [
+        replace(
+            _point(row),
+            quantity=quantity,
+            measured=float(row[f"silicon_{quantity}"]),
+            saturated=float(row["silicon_ttft_ms"] or 0.0) > SATURATED_MS,
+        )
+        for row in rows
+    ]
+    return _reconciled(found, [(row["silicon_ttft_ms"], row["silicon_tpot_ms"]) for row in rows])
+
+
+def _reconciled(points: Sequence[Point], times: Sequence[tuple[str, str]]) -> list[Point]:
+    """Rows of one run, by its two times, tell of each other whether it drafted tokens."""
+    known = {at: point for at, point in zip(times, points, strict=True) if point.drafts_recorded}
+    labels = ("draft_tokens", "accept_length", "drafts_recorded")
     return [
-        replace(_point(row), quantity=quantity, measured=float(row[f"silicon_{quantity}"])) for row in rows
+        point
+        if point.drafts_recorded or at not in known
+        else replace(point, **{name: getattr(known[at], name) for name in labels})
+        for at, point in zip(times, points, strict=True)
     ]
 
 

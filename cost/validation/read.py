@@ -154,6 +154,8 @@ class Point:
         ``trtllm``, ``sglang``, ``vllm``..., or empty.
     date:
         Day of the run, ``2026-04-17``; empty: not stated.
+    saturated:
+        Whether requests waited so long for their first token that the engine was always full: told apart in errors.
     pair:
         Rows of one A/B comparison share a name.
     """
@@ -194,9 +196,15 @@ class Point:
     engine: str = ""
     engine_version: str = ""
     date: str = ""
+    saturated: bool = False
     pair: str = ""
     notes: str = ""
     alltoall: AllToAll | None = None
+
+    @property
+    def label(self) -> str:
+        """The quantity, saturated runs apart."""
+        return f"{self.quantity} (saturated)" if self.saturated else self.quantity
 
     @property
     def is_open(self) -> bool:
@@ -213,8 +221,8 @@ _DATA = Path(__file__).parent / "data"
 
 COLUMNS = (
     "id", "source", "quantity", "measured", "phase", "model", "cluster", "gpus", "gpus_per_domain", "engine",
-    "engine_version", "date", "weights", "experts_dtype", "kv_dtype", "tp", "ep", "moe_tp", "attention_dp", "stages",
-    "slots", "workers", "prefill_tp", "prefill_ep", "prefill_moe_tp", "prefill_attention_dp",
+    "engine_version", "date", "saturated", "weights", "experts_dtype", "kv_dtype", "tp", "ep", "moe_tp",
+    "attention_dp", "stages", "slots", "workers", "prefill_tp", "prefill_ep", "prefill_moe_tp", "prefill_attention_dp",
     "prefill_stages", "prefill_workers", "prefill_gpus", "batch_per_gpu", "tpot_limit_ms",
     "concurrency", "tokens_per_gpu", "isl", "osl", "context", "cache_hit", "overlap", "draft_tokens",
     "accept_length", "imbalance", "kernel", "token_kind", "link_gb_s", "nic_gb_s", "pair", "hidden", "experts",
@@ -326,6 +334,7 @@ def _point(row: Row) -> Point:
         engine=row.text("engine").lower(),
         engine_version=row.text("engine_version"),
         date=_date(row),
+        saturated=row.flag("saturated"),
         pair=row.text("pair"),
         notes=row.text("notes"),
         alltoall=_alltoall(row, model) if phase == ALLTOALL else None,

@@ -61,10 +61,10 @@ def inside(point: Point, prediction: Prediction) -> bool | None:
 
 
 def errors_of(points: Sequence[Point], predictions: Sequence[Prediction]) -> dict[str, Errors]:
-    """Return the errors by quantity, in the order in which the quantities first come."""
+    """Return the errors by quantity, saturated runs apart, in the order in which the quantities first come."""
     members: dict[str, list[tuple[Point, Prediction]]] = {}
     for point, prediction in zip(points, predictions, strict=True):
-        members.setdefault(point.quantity, []).append((point, prediction))
+        members.setdefault(point.label, []).append((point, prediction))
     return {quantity: _errors(rows) for quantity, rows in members.items()}
 
 

@@ -195,7 +195,7 @@ class Validation(Shown):
                 PointData,
                 prediction,
                 id=point.id,
-                quantity=point.quantity,
+                quantity=point.label,
                 measured=point.measured,
                 predicted=prediction.value,
                 error=signed_error(point, prediction),

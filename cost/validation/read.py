@@ -222,8 +222,8 @@ _DATA = Path(__file__).parent / "data"
 COLUMNS = (
     "id", "source", "quantity", "measured", "phase", "model", "cluster", "gpus", "gpus_per_domain", "engine",
     "engine_version", "date", "saturated", "weights", "experts_dtype", "kv_dtype", "tp", "ep", "moe_tp",
-    "attention_dp", "stages", "slots", "workers", "prefill_tp", "prefill_ep", "prefill_moe_tp", "prefill_attention_dp",
-    "prefill_stages", "prefill_workers", "prefill_gpus", "batch_per_gpu", "tpot_limit_ms",
+    "attention_dp", "stages", "slots", "workers", "prefill_tp", "prefill_ep", "prefill_moe_tp",
+    "prefill_attention_dp", "prefill_stages", "prefill_workers", "prefill_gpus", "batch_per_gpu", "tpot_limit_ms",
     "concurrency", "tokens_per_gpu", "isl", "osl", "context", "cache_hit", "overlap", "draft_tokens",
     "accept_length", "imbalance", "kernel", "token_kind", "link_gb_s", "nic_gb_s", "pair", "hidden", "experts",
     "top_k", "groups", "topk_groups", "dispatch_dtype", "combine_dtype", "notes",

@@ -270,7 +270,18 @@ def read_measurements(path: str | Path) -> list[Point]:
     InputError
         If it is none, or a column or a value is not known; the message names the row and the column.
     """
-    table = Table.read(path)
+    return measurements_of(Table.read(path))
+
+
+def measurements_of(table: Table) -> list[Point]:
+    """Return the measured points of a table.
+
+    Raises
+    ------
+    InputError
+        As of :func:`read_measurements`.
+    """
+    path = table.path
     names = tuple(cell.strip().lower().replace(" ", "_").replace("-", "_") for cell in table.header)
     if not {"quantity", "measured"} <= set(names):
         raise InputError(

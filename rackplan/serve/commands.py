@@ -90,6 +90,8 @@ def _priced(question: Question, sides: Sequence[Deployment]) -> Iterator[str]:
         settings = {f"{part}.{name}": f"{figure.value:g}" for part, name, figure in found}
     for setting in settings.items():
         yield from ("--set", "=".join(setting))
+    if question.runs is not None:
+        yield from ("--runs", question.runs.name)
     if question.price_basis is not None:
         yield from ("--price-basis", question.price_basis)
     for gpu, price in {gpu: price for side in sides for gpu, price in side.prices.prices.items()}.items():

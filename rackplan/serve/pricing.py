@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.calibration.correction import Correction
 from cost.config.build import model_from_config
 from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep
@@ -18,6 +19,8 @@ from cost.model import Model
 from cost.money.prices import gpu_named
 from cost.resolve import model_called, resolve_model
 from cost.serving.pools import TTFT_LIMIT
+from cost.validation.read import measurements_of
+from cost.validation.runs import with_own_runs
 from placement.options import USUAL_TPOT
 from rackplan import library
 from rackplan.answers import matched, swept
@@ -27,6 +30,7 @@ from rackplan.views.pools import Pools
 from topology import cluster_from_dict
 from topology.base.errors import InputError, RackplanError
 from topology.base.reading import parse_json, parse_yaml
+from topology.base.table import Table
 from topology.build import build_cluster
 from topology.catalog import cluster_names
 from topology.changes.overrides import overrides
@@ -243,11 +247,21 @@ def _deployment(question: Question, model: Model, cluster: Cluster, own: Mapping
     served = question.served | {"context": question.context}
     try:
         base = library.make_deployment(model, cluster, **served)
-        prices = _prices_on(question.factors.price, base, own)
-        return library.make_deployment(model, cluster, prices=prices, **served) if prices else base
+        if prices := _prices_on(question.factors.price, base, own):
+            base = library.make_deployment(model, cluster, prices=prices, **served)
+        return base if question.runs is None else replace(base, correction=_own_runs(question.runs))
     except RackplanError as error:
         field = next((_FIELDS.get(name, name) for name in error.inputs if name in _ON_PAGE), "request")
         raise FieldError({field: str(error)}) from None
+
+
+@lru_cache(maxsize=4)
+def _own_runs(source: Source) -> Correction:
+    """Return the correction with the runs of a dropped file on top."""
+    try:
+        return with_own_runs(measurements_of(Table.of_text(source.text, source.label)), source.label)
+    except InputError as error:
+        raise FieldError({"runs": str(error)}) from None
 
 
 def _own_prices(question: Question, clusters: Sequence[Cluster]) -> dict[str, float]:

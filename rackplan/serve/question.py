@@ -181,6 +181,8 @@ class Question(Asked):
         Figures of the user's own, as ``--set`` takes them.
     prices:
         USD of a GPU-hour by GPU.
+    runs:
+        The user's measured runs, a CSV of points.
 
     A field with a title is one of the page's form: its description is the hint, its example what stands in it while
     it is empty.
@@ -203,6 +205,7 @@ class Question(Asked):
     price_basis: Word | None = _shared("price_basis")
     prices: Annotated[tuple[tuple[str, float], ...], checked(_prices)] = _shared("prices", default=())
     factors: Factors = Factors()
+    runs: Source | None = None
 
     @property
     def context(self) -> int:

@@ -124,9 +124,19 @@ class Table:
         InputError
             If it cannot be read, is not UTF-8 text, or has no header.
         """
+        return cls.of_text(read_text(Path(path), str(path)), path)
+
+    @classmethod
+    def of_text(cls, text: str, path: str | Path) -> Table:
+        """Return the table of a CSV file's text; ``path`` is what messages call it.
+
+        Raises
+        ------
+        InputError
+            If it is none, or has no header.
+        """
         where = str(path)
         try:
-            text = read_text(Path(path), where)
             table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
         except csv.Error as error:
             raise InputError(f"{where}: not a CSV file ({error}).") from None

@@ -30,7 +30,8 @@ export function makeForm(found, onChange) {
     event.preventDefault();
     dropping(false);
     for (const file of event.dataTransfer.files) {
-      take(file, /\.ya?ml$/i.test(file.name) ? Math.min(state.clusters.length, MOST_CLUSTERS - 1) : "model");
+      const cluster = Math.min(state.clusters.length, MOST_CLUSTERS - 1);
+      take(file, /\.csv$/i.test(file.name) ? "runs" : /\.ya?ml$/i.test(file.name) ? cluster : "model");
     }
   });
   byId("inputs").addEventListener("submit", (event) => event.preventDefault());
@@ -42,12 +43,12 @@ function refresh() {
   changed();
 }
 
-// takes a dropped file as the model, or as a cluster by its place
+// takes a dropped file as the model, as measured runs, or as a cluster by its place
 async function take(file, place) {
-  const id = place === "model" ? place : `clusters.${place}`;
+  const id = typeof place === "string" ? place : `clusters.${place}`;
   if (file.size > MOST_TEXT) { showErrors({ [id]: `${file.name}: more than ${MOST_TEXT.toLocaleString("en-US")} bytes.` }); return; }
   const source = { name: file.name, text: await file.text() };
-  if (place === "model") { state.model = source; } else { state.clusters[place] = source; }
+  if (typeof place === "string") { state[place] = source; } else { state.clusters[place] = source; }
   refresh();
 }
 
@@ -74,6 +75,22 @@ function named(words, place, value, remove) {
     element("label", { for: id, text: words }), element("div", { class: "row" }, input, other, away, file), errorOf(id));
 }
 
+// measured runs of the user's own: a CSV of points
+function runsField() {
+  const file = element("input", {
+    type: "file", id: "runs-file", class: "hidden-file", accept: ".csv,text/csv", "aria-label": "Measured runs: a file of yours",
+    onchange: () => { if (file.files[0]) { take(file.files[0], "runs"); } },
+  });
+  const other = button(state.runs ? "Remove" : "File ...", () => {
+    if (!state.runs) { file.click(); return; }
+    state.runs = null;
+    refresh();
+  }, { class: "quiet", "aria-label": state.runs ? "Remove measured runs" : "Measured runs: a file of yours" });
+  const input = element("input", { type: "text", id: "runs", value: state.runs?.name ?? "", placeholder: "none", readOnly: true, "aria-describedby": "runs-error" });
+  return element("div", { class: "field" }, element("label", { for: "runs", text: "Your measured runs" }),
+    element("div", { class: "row" }, input, other, file), errorOf("runs"));
+}
+
 export function showForm() {
   const many = state.clusters.length > 1;
   byId("model-field").replaceChildren(named("Model", "model", state.model));
@@ -81,6 +98,7 @@ export function showForm() {
     const remove = () => { state.clusters.splice(place, 1); state.point = null; refresh(); };
     return named(many ? `Cluster ${place + 1}` : "Cluster", place, source, many && remove);
   }));
+  byId("runs-field").replaceChildren(runsField());
   byId("add-cluster").hidden = state.clusters.length >= MOST_CLUSTERS;
   for (const show of shows) { show(); }
   byId("size-field").hidden = !many;

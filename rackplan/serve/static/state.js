@@ -2,19 +2,19 @@
 
 export const state = {};
 export const SLIDERS = { hbm: "HBM rate", flop: "flop/s", up: "scale-up links", out: "scale-out links", price: "price" };
-const PACKED = ["point", "a", "b"];
+const PACKED = ["point", "a", "b", "runs"];
 const SHOWN = { up: "gpu", loads: "lognormal:0.63", seconds: 10 };
 let defaults = {}, fields = [];
 
 export function startState(start) {
   fields = start.fields;
-  defaults = { ...start.defaults, ...SHOWN, point: null, a: null, b: null, lost: [] };
+  defaults = { ...start.defaults, ...SHOWN, point: null, a: null, b: null, runs: null, lost: [] };
   Object.assign(state, structuredClone({ ...defaults, ...start.asked }));
 }
 
 // the request that the state stands for; the server reads what was typed, and refuses what is no number
 export function asked() {
-  const found = { model: state.model, clusters: state.clusters, factors: state.factors };
+  const found = { model: state.model, clusters: state.clusters, factors: state.factors, runs: state.runs };
   for (const { name } of fields) { found[name] = state[name]; }
   if (state.clusters.length < 2) { found.gpus = null; }
   if (!state.pools) { found.ttft_ms = null; }

@@ -100,6 +100,7 @@ class Fits:
         since = np.array([p.source.startswith("inferencex_since") for p in points])
         self.rows = (~amd & ~since, amd)
         self._known: dict[bytes, tuple[Space, NDArray[np.float64]]] = {}
+        self._start: dict[bool, tuple[Space, NDArray[np.float64]]] = {}  # of each family the fit to all rows
 
     def __call__(self, kept: NDArray[np.bool_], label: str) -> Callable[[Group], Efficiency]:
         """Return what kernels reach by a fit to the rows ``kept``."""
@@ -126,7 +127,8 @@ class Fits:
                 if shared is None
                 else Data.make(mine, family=AMD)
             )
-            self._known[key] = fit(data, shared)
+            self._known[key] = fit(data, shared, start=self._start.get(shared is None))
+            self._start.setdefault(shared is None, self._known[key])
         return self._known[key]
 
 
@@ -160,7 +162,7 @@ def predict_held_out(
                 runs,
                 kinds=tuple(kind for kind, keep in zip(runs.kinds, rest, strict=True) if keep),
                 features=runs.features[rest],
-                versions=(),
+                versions=tuple(v for v, keep in zip(runs.versions, rest, strict=True) if keep),
             )
             correction = Correction(some.fitted(logs[rest]))
             for kind, those in named.items():

@@ -153,10 +153,15 @@ class Deployment(Shown):
 
         ``chip``: by default the cluster's first.
         """
-        conditions, first = self._conditions, self.cluster.spec.domains[self.cluster.gpus[0].domain].gpu
-        bound = conditions.correction.bound(self.model, chip or first.name, self.engine)
+        first, correction = (
+            self.cluster.spec.domains[self.cluster.gpus[0].domain].gpu,
+            self._conditions.correction,
+        )
+        if correction is PHYSICS:
+            return 1.0, 0
+        bound = correction.bound(self.model, chip or first.name, self.engine)
         shape = StepShape(tp=tp, attention_dp=attention_dp).under(self.workload, batch)
-        return bound.near(shape) if self.workload.decodes else (1.0, 0)
+        return bound.near(shape)
 
     @property
     def router(self) -> Router:

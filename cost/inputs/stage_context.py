@@ -219,14 +219,11 @@ class StageContext:
         domains = (self._cluster.spec.domains[domain] for domain in self.domain_set)
         gpu = next(domain.gpu for domain in domains if domain.gpu.name == rates.chip)
         efficiency = conditions.efficiency or calibrated(gpu, conditions.engine)
-        measured = conditions.correction.bound(self.shared.model, gpu.name, conditions.engine)
-        return Machine(
-            rates,
-            efficiency,
-            kernels_for(rates, conditions.phase),
-            conditions.kv_dtype,
-            correction=None if conditions.correction is PHYSICS else measured.applied,
-        )
+        found = Machine(rates, efficiency, kernels_for(rates, conditions.phase), conditions.kv_dtype)
+        if conditions.correction is PHYSICS:
+            return found
+        bound = conditions.correction.bound(self.shared.model, gpu.name, conditions.engine)
+        return replace(found, correction=bound.applied)
 
     def _rates(self) -> Rates:
         precision = self.shared.model.precision

@@ -58,8 +58,7 @@ from rackplan.views.words import (
     coefficient_words,
     limit_blocks,
     load_blocks,
-    near_runs,
-    near_words,
+    measured_words,
     phase_words,
     placement_words,
     range_words,
@@ -425,7 +424,7 @@ def _speed(plan: Plan) -> list[Block]:
     return [
         Text(f"{text}; {score.tok_s_per_user:,.1f} {score.tokens} tok/s/user", "Throughput"),
         *labelled("Step time", step, sharing_words(plan.deployment, plan.layout.replicas[0])),
-        *labelled("Measured", near_words(*near_runs(plan)) if score.tokens == "output" else ""),
+        *labelled("Measured", measured_words(plan)),
         Text(f"{score.bound_by} (share of the step: {', '.join(shares)})", "Bound by"),
     ]
 

@@ -211,6 +211,15 @@ def chip_words(error: ErrorOf) -> str:
     return f"{text})"
 
 
+def measured_words(plan: Plan) -> str:
+    """Return what measured runs did to a plan's step; empty for prefill."""
+    if not plan.deployment.workload.decodes:
+        return ""
+    if plan.deployment.correction.physics and plan.deployment.correction.own is None:
+        return "the physics alone (--physics)"
+    return near_words(*near_runs(plan))
+
+
 def near_runs(plan: Plan) -> tuple[float, int]:
     """Return what measured runs near the plan took over the physics, as its figures contain it, and how many are."""
     layout, first = plan.layout, plan.layout.replicas[0][0]

@@ -1,22 +1,24 @@
 """The coefficients that are fitted: their place in the vector, their bounds, what a chip gets of them.
 
-A fraction is a curve over the peak that it derates, through one value per architecture, so that the order of chips
-cannot be inverted: rates may not fall from an architecture to a faster one, delays may not rise
+A fraction is a curve over the peak that it derates, through one value per architecture of a family, so that the
+order of its chips cannot be inverted: rates may not fall from an architecture to a faster one, delays may not rise
 (:meth:`Space.against`), and no fraction exceeds what a published kernel reaches (cost/calibration/kernels.yaml).
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.calibration.kernels import published_best
+from cost.calibration.kernels import kernel_rates, published_best
 from cost.calibration.serving import ANY_ENGINE, Tables, peak_of
 from cost.inputs.machine import COEFFICIENTS, Efficiency
-from topology.base.errors import MissingFigureError
+from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 from topology.catalog import load_gpu
 
@@ -27,23 +29,58 @@ if TYPE_CHECKING:
 
     Points = list[tuple[float, float]]
 
-__all__ = ["CHIPS", "ENGINES", "FIXED", "Space", "efficiency"]
+__all__ = ["AMD", "FIXED", "NVIDIA", "Family", "Space", "efficiency"]
 
-ENGINES = ("trtllm", "sglang", "vllm")
-CHIPS = (
-    "h100-sxm",
-    "h200-sxm",
-    "h800-sxm",
-    "h20-sxm",
-    "b200-sxm",
-    "b300-sxm",
-    "gb200",
-    "gb300",
-    "ascend-910c",
+
+@dataclass(frozen=True)
+class Family:
+    """Chips that are fitted together.
+
+    Attributes
+    ----------
+    anchors:
+        Architectures in the order of their figures, and the chip whose peaks their fractions are entered at.
+    engines:
+        Those that are fitted; ``any`` is their mean.
+    chips:
+        Those that may be fitted; those of an architecture share its coefficients.
+    beyond:
+        Chips with more FP4 than the last anchor, by their FP4.
+    int4:
+        Whether its kernels run slower on INT4 weights.
+    """
+
+    anchors: Mapping[str, str]
+    engines: tuple[str, ...]
+    chips: tuple[str, ...]
+    beyond: tuple[str, ...] = ()
+    int4: bool = False
+
+    @property
+    def first(self) -> str:
+        """The anchor of the first architecture."""
+        return next(iter(self.anchors.values()))
+
+
+NVIDIA = Family(
+    {"hopper": "h200-sxm", "blackwell": "b200-sxm"},
+    ("trtllm", "sglang", "vllm"),
+    (
+        "h100-sxm",
+        "h200-sxm",
+        "h800-sxm",
+        "h20-sxm",
+        "b200-sxm",
+        "b300-sxm",
+        "gb200",
+        "gb300",
+        "ascend-910c",
+    ),
+    beyond=("gb200", "b300-sxm", "gb300"),
 )
-"""Chips that may be fitted; those of an architecture share its coefficients."""
-ANCHORS = {"hopper": "h200-sxm", "blackwell": "b200-sxm"}
-"""Architectures in the order of their figures, and the chip whose peaks their fractions are entered at."""
+AMD = Family(
+    {"cdna3": "mi300x", "cdna4": "mi355x"}, ("sglang", "vllm"), ("mi300x", "mi325x", "mi355x"), int4=True
+)
 FRACTIONS = [name for name in COEFFICIENTS if name.startswith(("gemm.", "experts.", "attention.", "hbm."))]
 OF_ENGINE = [
     "delay.all_reduce",
@@ -58,6 +95,7 @@ OF_ENGINE = [
     "prefill_share.in_step",
 ]
 SHARED = ["columns.gemm", "columns.experts", "ranks.uneven"]
+INT4 = "experts.int4"
 ACCEPTED = [name for name in COEFFICIENTS if name.startswith("accept.")]
 START = {
     "gemm": 0.4,
@@ -99,9 +137,10 @@ FIXED = {
     "links.all_reduce": 0.82,
     "links.hop": 0.82,
     "delay.compress_layer": COMPRESS_LAYER_S,
+    "experts.int4": 1.0,
 }
-"""Not fitted. Overlap: both of SGLang's ablations. Links: 370 of 450 GB/s that NCCL reaches inside a node (jax-ml
-scaling book)."""
+"""Not fitted; INT4 by a family alone. Overlap: both of SGLang's ablations. Links: 370 of 450 GB/s that NCCL reaches
+inside a node (jax-ml scaling book)."""
 MORE_DRAFTS = 0.02
 """A drafted token more yields at least so much more (in logarithms)."""
 LOW = "h20-sxm"
@@ -114,19 +153,30 @@ FIRM = 0.25
 
 @dataclass
 class Space:
-    """Where each coefficient stands in the vector that is fitted; logarithms throughout."""
+    """Where each coefficient stands in the vector that is fitted; logarithms throughout.
+
+    ``shared``: what is not fitted of what is the same on every chip of every family that has no curve of it.
+    """
 
     names: list[tuple[str, ...]]
+    family: Family
+    shared: Mapping[str, float]
 
     @classmethod
-    def make(cls, chips: Sequence[str]) -> Space:
-        """Return the space of the fit to points on ``chips``."""
-        names: list[tuple[str, ...]] = [("fraction", arch, n) for arch in ANCHORS for n in FRACTIONS]
-        names += [("engine", arch, engine, n) for arch in ANCHORS for engine in ENGINES for n in OF_ENGINE]
-        names += [("shared", n) for n in (*SHARED, *ACCEPTED)]
+    def make(cls, chips: Sequence[str], family: Family, shared: Mapping[str, float] | None = None) -> Space:
+        """Return the space of the fit to points on ``chips``; what is ``shared`` is fitted if it is not given."""
+        without, anchors = kernel_rates().without, family.anchors
+        fractions = [n for n in FRACTIONS if n != INT4 or family.int4]
+        names: list[tuple[str, ...]] = [
+            ("fraction", arch, n) for arch in anchors for n in fractions if n not in without.get(arch, {})
+        ]
+        names += [
+            ("engine", arch, engine, n) for arch in anchors for engine in family.engines for n in OF_ENGINE
+        ]
+        names += [("shared", n) for n in (*SHARED, *ACCEPTED)] if shared is None else []
         names += [("factor", HOST, "delay")] if HOST in chips else []
         names += [("factor", LOW, "compute")] if LOW in chips else []
-        return cls([n for n in names if n[:2] != ("fraction", "hopper") or not n[2].endswith(".fp4")])
+        return cls(names, family, shared or FIXED)
 
     def start(self) -> NDArray[np.float64]:
         """Return where the fit starts, which is also what it is held to."""
@@ -148,9 +198,10 @@ class Space:
         low, high = np.full(len(self.names), -np.inf), np.full(len(self.names), np.inf)
         for i, name in enumerate(self.names):
             if name[0] == "fraction":
-                high[i] = np.log(_published(name[1], name[2]))
+                most = _published(name[1], name[2], *self.family.anchors)
+                high[i] = np.log(most)
                 if name[2] in LEAST:
-                    low[i] = np.log(LEAST[name[2]] * _published(name[1], name[2]))
+                    low[i] = np.log(LEAST[name[2]] * most)
             elif name[:2] == ("factor", HOST) or name[-1].startswith("prefill_share"):
                 high[i] = 0.0
             elif name[-1].startswith("accept."):
@@ -164,12 +215,12 @@ class Space:
         """By how much (in logarithms) ``x`` would let a better figure give a slower kernel."""
         value = dict(zip(self.names, x, strict=True))
         found = []
-        for name in FRACTIONS:
-            if ("fraction", "hopper", name) in value:
-                ratio = np.log(
-                    peak_of(load_gpu(ANCHORS["hopper"]), name) / peak_of(load_gpu(ANCHORS["blackwell"]), name)
-                )
-                found.append(value["fraction", "hopper", name] + ratio - value["fraction", "blackwell", name])
+        anchors, engines = self.family.anchors, self.family.engines
+        for (slow, slower), (fast, faster) in pairwise(anchors.items()):
+            for name in FRACTIONS:
+                if ("fraction", slow, name) in value:
+                    ratio = np.log(peak_of(load_gpu(slower), name) / peak_of(load_gpu(faster), name))
+                    found.append(value["fraction", slow, name] + ratio - value["fraction", fast, name])
         formats = [
             (kind, *pair) for kind in ("gemm", "experts") for pair in (("bf16", "fp8"), ("fp8", "fp4"))
         ]
@@ -178,25 +229,30 @@ class Space:
             - np.log(2)
             - value["fraction", arch, f"{kind}.{narrow}"]
             for kind, wide, narrow in (*formats, ("attention.decode", "bf16", "fp8"))
-            for arch in ANCHORS
+            for arch in anchors
             if ("fraction", arch, f"{kind}.{narrow}") in value
         ]
         found += [
-            value["engine", "blackwell", engine, name] - value["engine", "hopper", engine, name]
-            for engine in ENGINES
+            value["engine", fast, engine, name] - value["engine", slow, engine, name]
+            for slow, fast in pairwise(anchors)
+            for engine in engines
             for name in OF_ENGINE
         ]
-        for fewer, more in (("1", "2"), ("2", "3")):
-            found.append(value["shared", f"accept.{fewer}"] - value["shared", f"accept.{more}"] + MORE_DRAFTS)
+        for fewer, more in (("accept.1", "accept.2"), ("accept.2", "accept.3")):
+            if ("shared", fewer) in value:
+                found.append(value["shared", fewer] - value["shared", more] + MORE_DRAFTS)
         return np.maximum(0.0, np.array(found))
 
     def tables(self, x: NDArray[np.float64]) -> Tables:
         """Return the coefficients as the cost model reads them: rates never fall, delays never rise."""
         value = dict(zip(self.names, np.exp(x), strict=True))
         return Tables(
-            curves={name: _rising(self._curve(value, name)) for name in FRACTIONS},
-            delays={engine or ANY_ENGINE: _delays(value, engine) for engine in ("", *ENGINES)},
-            shared=FIXED | {name: float(value["shared", name]) for name in (*SHARED, *ACCEPTED)},
+            curves={n: _rising(points) for n in FRACTIONS if (points := self._curve(value, n))},
+            delays={
+                engine or ANY_ENGINE: _delays(value, self.family, engine)
+                for engine in ("", *self.family.engines)
+            },
+            shared={**self.shared, **{n[1]: float(v) for n, v in value.items() if n[0] == "shared"}},
         )
 
     @property
@@ -206,20 +262,25 @@ class Space:
     def _curve(self, value: Mapping[tuple[str, ...], float], name: str) -> Points:
         """One fraction over the peak that it derates."""
         points: Points = []
-        for arch, chip in ANCHORS.items():
+        for arch, chip in self.family.anchors.items():
             if ("fraction", arch, name) not in value:
                 continue
             if arch == "hopper" and LOW in self._chips and not name.startswith("hbm."):
                 low = value["factor", LOW, "compute"] * value["fraction", arch, name]
-                points.append((peak_of(load_gpu(LOW), name), min(_published("hopper-h20", name), low)))
+                points.append(
+                    (peak_of(load_gpu(LOW), name), min(_published("hopper-h20", name, "hopper"), low))
+                )
             points.append((peak_of(load_gpu(chip), name), value["fraction", arch, name]))
         if name.endswith(".fp4"):
-            points += [(peak, points[-1][1] * of_b200) for peak, of_b200 in _beyond(name)]
+            points += [(peak, points[-1][1] * part) for peak, part in _beyond(name, self.family.beyond)]
         return points
 
     def table(self, x: NDArray[np.float64], chip: str, engine: str) -> dict[str, float]:
         """Coefficients of a chip under an engine."""
-        return self.tables(x).of(load_gpu(chip), engine or ANY_ENGINE)
+        return self.tables(x).of(load_gpu(chip), self._measured(engine))
+
+    def _measured(self, engine: str) -> str:
+        return engine if engine in self.family.engines else ANY_ENGINE
 
     def linear(
         self, cells: Sequence[tuple[str, str]]
@@ -229,13 +290,13 @@ class Space:
         Where nothing is cut off they are linear in the logarithms that are fitted, since curves are interpolated in
         logarithms. ``A`` is ``[cells, coefficients, parameters]``.
         """
-        faster = [name[:2] in (("engine", "blackwell"), ("factor", HOST)) for name in self.names]
-        inside = self.start() - 0.1 * np.array(faster)
+        rank = {("engine", arch): i for i, arch in enumerate(self.family.anchors)} | {("factor", HOST): 1}
+        inside = self.start() - 0.1 * np.array([rank.get(name[:2], 0) for name in self.names])
         names = list(COEFFICIENTS)
 
         def logs(x: NDArray[np.float64]) -> NDArray[np.float64]:
             tables = self.tables(x)
-            rows = [tables.of(load_gpu(chip), engine or ANY_ENGINE) for chip, engine in cells]
+            rows = [tables.of(load_gpu(chip), self._measured(engine)) for chip, engine in cells]
             return np.log([[row[name] for name in names] for row in rows])
 
         at, step = logs(inside), 1e-3
@@ -243,21 +304,21 @@ class Space:
         return names, slopes, at - slopes @ inside
 
 
-def _delays(value: Mapping[tuple[str, ...], float], engine: str) -> dict[str, Points]:
+def _delays(value: Mapping[tuple[str, ...], float], family: Family, engine: str) -> dict[str, Points]:
     """What belongs to an engine, over BF16 flop/s; "" is the mean of all, which gives the mean of their steps."""
-    each = [engine] if engine else list(ENGINES)
+    each = [engine] if engine else family.engines
     found = {}
     for name in OF_ENGINE:
         points = [
             (peak_of(load_gpu(chip), "gemm.bf16"), _mean([value["engine", arch, one, name] for one in each]))
-            for arch, chip in ANCHORS.items()
+            for arch, chip in family.anchors.items()
         ]
         if ("factor", HOST, "delay") in value and name.startswith("delay."):
             peak = peak_of(load_gpu(HOST), "gemm.bf16")
             points.append((peak, points[-1][1] * value["factor", HOST, "delay"]))
         least = np.minimum.accumulate([v for _, v in points])
         found[name] = [(p, float(v)) for (p, _), v in zip(points, least, strict=True)]
-    first = peak_of(load_gpu(ANCHORS["hopper"]), "gemm.bf16")
+    first = peak_of(load_gpu(family.first), "gemm.bf16")
     return found | {"delay.index_layer": [(first, _mean([INDEX_LAYER_S[one] for one in each]))]}
 
 
@@ -272,22 +333,21 @@ def _rising(points: Points) -> Points:
 
 
 @cache
-def _beyond(name: str) -> Points:
+def _beyond(name: str, chips: tuple[str, ...]) -> Points:
     """Peaks above B200's FP4, and what published kernels reach there as a part of what they do on B200."""
     first = published_best("blackwell", name, chip="b200-sxm").value
-    chips = ("gb200", "b300-sxm", "gb300")
     return [
         (peak_of(load_gpu(c), name), published_best("blackwell", name, chip=c).value / first) for c in chips
     ]
 
 
 @cache
-def _published(architecture: str, name: str) -> float:
-    """Largest fraction of a published kernel; of the architecture where its lower-clocked kind has no figure."""
-    try:
-        return published_best(architecture, name).value
-    except MissingFigureError:
-        return published_best(architecture.partition("-")[0], name).value
+def _published(architecture: str, name: str, *others: str) -> float:
+    """Largest fraction of a published kernel, of ``others`` where the architecture has no figure, or else 1."""
+    for arch in (architecture, *others):
+        with suppress(InputError):
+            return published_best(arch, name).value
+    return 1.0
 
 
 def efficiency(space: Space, x: NDArray[np.float64], chip: str, engine: str) -> Efficiency:

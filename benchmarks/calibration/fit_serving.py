@@ -1,8 +1,9 @@
 """Fits what kernels and engines reach (cost/calibration/serving.yaml) to measured serving.
 
-``python benchmarks/calibration/fit_serving.py SILICON.csv [--write]``: the calibration part of the silicon sample
-that aiconfigurator ships, and the published points in cost/validation/data. Errors by chip, engine, model and phase,
-and those of rows, chips and models that a fit did not see: ``python benchmarks/calibration SILICON.csv``.
+``python benchmarks/calibration/fit_serving.py SILICON.csv --amd AMD.csv [--write]``: NVIDIA's chips are fitted to the
+calibration part of the silicon sample that aiconfigurator ships and to the published points in cost/validation/data;
+then AMD's to runs of InferenceX, with what all chips share as NVIDIA's fit has it. Errors by chip, engine, model and
+phase, and those of rows, chips and models that a fit did not see: ``python benchmarks/calibration SILICON.csv``.
 
 Residuals are logarithms of predicted over measured, under a soft L1 loss. Coefficients are shared by all chips of an
 architecture, and bounded: see coefficients.py.
@@ -13,11 +14,12 @@ from __future__ import annotations
 import argparse
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
-from coefficients import Space, efficiency
+from coefficients import AMD, Space, efficiency
+from inferencex import read_inferencex
 from linearised import Data, Problem
 from scipy.optimize import lsq_linear
 from silicon import read_silicon
@@ -38,7 +40,7 @@ ROOT = Path(__file__).parents[2]
 OUT = ROOT / "cost" / "calibration" / "serving.yaml"
 SOURCE = (
     "fit of benchmarks/calibration/fit_serving.py to served requests (silicon sample of aiconfigurator 0.12.0, "
-    "calibration part) and published throughput"
+    "calibration part; on AMD's chips InferenceX) and published throughput"
 )
 ORDER_WEIGHT = 30.0
 """How firmly the order of chips is kept: what is left after a fit is cut off when curves are written."""
@@ -49,9 +51,11 @@ ROUNDS = 4
 """How often the points are linearised anew: batch and waiting follow from the coefficients."""
 
 
-def fit(data: Data, *, verbose: bool = False) -> tuple[Space, NDArray[np.float64]]:
-    """Return the coefficients that fit ``data`` best."""
-    space = Space.make(data.chips)
+def fit(
+    data: Data, shared: Mapping[str, float] | None = None, *, verbose: bool = False
+) -> tuple[Space, NDArray[np.float64]]:
+    """Return the coefficients that fit ``data`` best, those that all chips share with them unless given."""
+    space = Space.make(data.chips, data.family, shared)
     low, high = space.bounds()
     x = np.clip(space.start(), low + 1e-6, high - 1e-6)
     for step in range(ROUNDS):
@@ -118,25 +122,39 @@ def predicted(points: Sequence[Point], space: Space, x: NDArray[np.float64]) -> 
     return np.array([p.value if p.value is not None else np.nan for p in predict_serving(points, reach)])
 
 
-def write(space: Space, x: NDArray[np.float64], errors: Mapping[str, float], chips: Sequence[str]) -> None:
+def write(families: Sequence[Mapping[str, Any]], shared: Mapping[str, float]) -> None:
     """Write the calibration file."""
-
-    def rounded(number: float) -> float:
-        return float(f"{number:.7g}")
-
-    def pairs(curves: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, list[list[float]]]:
-        return {name: [[peak, rounded(value)] for peak, value in points] for name, points in curves.items()}
-
-    tables = space.tables(x)
     data = {
         "source": SOURCE,
-        "fit": {name: rounded(value) for name, value in errors.items()},
-        "chips": list(chips),
-        "shared": {name: rounded(value) for name, value in tables.shared.items()},
+        "shared": {name: _rounded(value) for name, value in shared.items()},
+        "families": list(families),
+    }
+    OUT.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+
+
+def _family(data: Data, space: Space, x: NDArray[np.float64], served: Sequence[Point]) -> dict[str, Any]:
+    """Print a fit's coefficients and its errors over ``served``, and return the family as the file has it."""
+    for name, value in zip(space.names, np.exp(x), strict=True):
+        print("   ", ".".join(name), f"{value:.3g}", end=";")
+    error = np.abs(predicted(served, space, x) / np.array([p.measured for p in served]) - 1)
+    median, mean = float(np.nanmedian(error)), float(np.nanmean(error))
+    print(f"\n{len(served)} rows of served requests: median {median:.3f}, mean {mean:.3f}")
+
+    def pairs(curves: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, list[list[float]]]:
+        return {name: [[peak, _rounded(value)] for peak, value in points] for name, points in curves.items()}
+
+    tables = space.tables(x)
+    found = {"rows": float(len(data.points)), "median_abs_error": median, "mean_abs_error": mean}
+    return {
+        "fit": {name: _rounded(value) for name, value in found.items()},
+        "chips": data.chips,
         "curves": {name: _not_falling(points) for name, points in pairs(tables.curves).items()},
         "delays": {engine: pairs(delays) for engine, delays in tables.delays.items()},
     }
-    OUT.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.7g}")
 
 
 def _not_falling(points: list[list[float]]) -> list[list[float]]:
@@ -151,9 +169,10 @@ def main() -> None:
     """Fit, print how well in sample, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("silicon", type=Path)
+    parser.add_argument("--amd", type=Path, required=True, help="runs of InferenceX on AMD's chips")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    silicon = read_silicon(options.silicon, "tpot_ms")
+    silicon, runs = read_silicon(options.silicon, "tpot_ms"), read_inferencex(options.amd, "tpot_ms")
     published = [
         p
         for p in read_measurements(ROOT / "cost" / "validation" / "data" / "published.csv")
@@ -161,14 +180,11 @@ def main() -> None:
     ]
     data = Data.make(silicon, published)
     space, x = fit(data, verbose=True)
-    for name, value in zip(space.names, np.exp(x), strict=True):
-        print("   ", ".".join(name), f"{value:.3g}", end=";")
-    error = np.abs(predicted(silicon, space, x) / np.array([p.measured for p in silicon]) - 1)
-    median, mean = float(np.nanmedian(error)), float(np.nanmean(error))
-    print(f"\n{len(silicon)} rows of served requests: median {median:.3f}, mean {mean:.3f}")
+    families, shared = [_family(data, space, x, silicon)], space.tables(x).shared
+    data = Data.make(runs, family=AMD)
+    families.append(_family(data, *fit(data, shared, verbose=True), runs))
     if options.write:
-        found = {"rows": len(data.points), "median_abs_error": median, "mean_abs_error": mean}
-        write(space, x, found, data.chips)
+        write(families, shared)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from coefficients import CHIPS, efficiency
+from coefficients import NVIDIA, efficiency
 from stack import Stack
 
 from cost.validation.predict import (
@@ -23,7 +23,7 @@ from topology.files.resolve import resolve_cluster
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coefficients import Space
+    from coefficients import Family, Space
     from numpy.typing import NDArray
 
     from cost.inputs.workload import StepShape
@@ -49,19 +49,20 @@ class Data:
     points: list[Point]
     groups: list[Group]
     weight: NDArray[np.float64]
+    family: Family
 
     @classmethod
-    def make(cls, silicon: Sequence[Point], published: Sequence[Point] = ()) -> Data:
-        """Return the data of the points that can be predicted, on chips that have a class."""
+    def make(cls, silicon: Sequence[Point], published: Sequence[Point] = (), family: Family = NVIDIA) -> Data:
+        """Return the data of the points that can be predicted, on chips of the family."""
         rows = [(p, _sureness(p)) for p in silicon] + [
             (p, PUBLISHED_WEIGHT) for p in published if p.id not in NOT_FITTED
         ]
-        rows = [row for row in rows if not unpredictable(row[0]) and _chip(row[0]) in CHIPS]
+        rows = [row for row in rows if not unpredictable(row[0]) and _chip(row[0]) in family.chips]
         told = predict_serving([point for point, _ in rows])
         rows = [row for row, found in zip(rows, told, strict=True) if found.value is not None]
         points = [point for point, _ in rows]
         groups, _ = group_points(points)
-        return cls(points, groups, np.array([weight for _, weight in rows]))
+        return cls(points, groups, np.array([weight for _, weight in rows]), family)
 
     @property
     def chips(self) -> list[str]:
@@ -181,7 +182,7 @@ class Problem:
 
     def gain(self, x: NDArray[np.float64]) -> float:
         """Tokens a step of rows that drafted and do not say so."""
-        return float(np.exp(x[self.space.names.index(("shared", "accept.unrecorded"))]))
+        return self.space.tables(x).shared["accept.unrecorded"]
 
     def drafted(self, x: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which of the rows that do not say most likely drafted tokens."""

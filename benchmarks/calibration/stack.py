@@ -32,6 +32,8 @@ class _Slot:
     memory: NDArray[np.float64]
     inverse_columns: NDArray[np.float64]
     uneven: NDArray[np.float64]
+    int4: NDArray[np.float64]
+    """1 where weights are INT4 that kernels unpack, else 0."""
     wider: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """Peaks of wider units over that of the unit, by the fraction reached of each; 0 where there is none."""
 
@@ -53,12 +55,13 @@ class Stack:
         seen: dict[tuple[str, str], int] = defaultdict(int)
         for work in parts.works:
             key = (work.fraction, work.hbm)
-            slot = self.slots.setdefault((*key, seen[key]), _Slot(*(np.zeros(self.size) for _ in range(4))))
+            slot = self.slots.setdefault((*key, seen[key]), _Slot(*(np.zeros(self.size) for _ in range(5))))
             seen[key] += 1
             slot.compute[at] = work.layers * work.compute_s
             slot.memory[at] = work.layers * work.memory_s
             slot.inverse_columns[at] = 1 / np.asarray(work.columns)
             slot.uneven[at] = work.uneven
+            slot.int4[at] = bool(work.unpacking)
             for name, ratio in work.wider:
                 slot.wider.setdefault(name, np.zeros(self.size))[at] = ratio
         for link in parts.links:
@@ -82,8 +85,9 @@ class Stack:
             reached = table[fraction]
             for name, ratio in slot.wider.items():
                 reached = np.maximum(reached, ratio * table[name])
-            compute = slot.compute * (1 / reached + half * slot.inverse_columns)
-            seconds = smooth_max(compute, slot.memory / table[hbm])
+            part = table["experts.int4"] ** slot.int4
+            compute = slot.compute * (1 / (part * reached) + half * slot.inverse_columns)
+            seconds = smooth_max(compute, slot.memory / (part * table[hbm]))
             computing += seconds * (1 + table["ranks.uneven"] * slot.uneven)
         computing *= 1 + table["engine.share"]
         for term in TERMS.values():

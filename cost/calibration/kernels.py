@@ -21,8 +21,10 @@ from topology.spec import GPU_FIGURES
 
 PATH = Path(__file__).with_name("kernels.yaml")
 _PEAKS = tuple(name for name in GPU_FIGURES if name.endswith("_per_s"))
-KERNEL_FRACTIONS = tuple(name for name in COEFFICIENTS if is_fraction(name) and not name.startswith("links."))
-"""Coefficients that are fractions of a chip's peak."""
+KERNEL_FRACTIONS = tuple(
+    name for name in COEFFICIENTS if is_fraction(name) and not name.startswith(("links.", "experts.int4"))
+)
+"""Coefficients that are fractions of a chip's peak; that of INT4 weights is one of another fraction."""
 Fraction = Annotated[str, one_of("fraction of a chip's peak", lambda: KERNEL_FRACTIONS)]
 Gpu = Annotated[str, one_of("GPU in the catalog", gpu_names)]
 
@@ -185,7 +187,7 @@ class _Unmeasured:
 
 @pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
 class UnmeasuredChips:
-    """Chips that nobody measured; a chip given as ``like`` another comes after it."""
+    """Chips that nobody measured; a chip given as ``like`` another of them comes after it."""
 
     sources: Mapping[str, Text]
     chips: Mapping[Gpu, _Unmeasured]
@@ -205,7 +207,8 @@ class UnmeasuredChips:
             where = f"{UNMEASURED.name}: chips: {chip}"
             found: dict[str, Figure] = {}
             if given.like is not None:
-                found = {name: _as_of(given.like, figure) for name, figure in chips[given.like].items()}
+                like = chips[given.like] if given.like in chips else _published(given.like)
+                found = {name: _as_of(given.like, figure) for name, figure in like.items()}
             for name, entry in given.fractions.items():
                 note = f"; {entry.note}" if entry.note else ""
                 source = source_text(entry.source, self.sources, f"{where}: {name}") + note

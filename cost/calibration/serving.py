@@ -113,7 +113,7 @@ class Tables:
     delays:
         By engine, of each delay or share, points ``(BF16 flop/s, value)`` that never rise.
     shared:
-        What is the same on every chip.
+        What is the same on every chip, where there is no curve of it.
     """
 
     curves: Mapping[str, Points]
@@ -136,48 +136,71 @@ class Tables:
 
 
 @dataclass(frozen=True, config=CHECKED)
-class Calibration:
-    """The calibration file: tables, the chips that were measured, and how far off the fit is."""
+class Family:
+    """Measured chips that share curves, and how far off their fit is; ``any`` engine is the mean of its engines."""
 
-    source: Text
     fit: Mapping[str, Number]
     chips: Annotated[tuple[Text, ...], Field(min_length=1)]
-    shared: Mapping[Coefficient, Positive]
     curves: Mapping[Coefficient, Curve]
     delays: Mapping[str, Mapping[Coefficient, Delay]]
+
+    def __post_init__(self) -> None:
+        if ANY_ENGINE not in self.delays:
+            raise ValueError(f"delays: {ANY_ENGINE} is missing.")
+
+
+@dataclass(frozen=True, config=CHECKED)
+class Calibration:
+    """The calibration file: families of measured chips, and what is the same on every chip.
+
+    The chips of the first family stand in for those that nobody measured.
+    """
+
+    source: Text
+    shared: Mapping[Coefficient, Positive]
+    families: Annotated[tuple[Family, ...], Field(min_length=1)]
 
     def __post_init__(self) -> None:
         for name, value in self.shared.items():
             if value > 1 and is_fraction(name):
                 raise ValueError(f"shared: {name}: {value} is no fraction of a peak.")
-        if ANY_ENGINE not in self.delays:
-            raise ValueError(f"delays: {ANY_ENGINE} is missing.")
-        for engine, delays in self.delays.items():
-            for name in COEFFICIENTS:
-                if name not in {**self.curves, **delays, **self.shared}:
-                    raise ValueError(f"engine {engine}: {name} is missing.")
+        for family in self.families:
+            for engine, delays in family.delays.items():
+                for name in COEFFICIENTS:
+                    if name not in {**family.curves, **delays, **self.shared}:
+                        raise ValueError(f"{family.chips[0]}: engine {engine}: {name} is missing.")
+
+    def tables(self, family: Family) -> Tables:
+        """The coefficients of a family."""
+        return Tables(family.curves, family.delays, self.shared)
 
     @property
-    def tables(self) -> Tables:
-        """The coefficients of the file."""
-        return Tables(self.curves, self.delays, self.shared)
+    def chips(self) -> tuple[str, ...]:
+        """Names of the chips that were measured."""
+        return tuple(name for family in self.families for name in family.chips)
 
     @property
     def engines(self) -> tuple[str, ...]:
         """Names of the engines that were measured."""
-        return tuple(name for name in self.delays if name != ANY_ENGINE)
+        names = dict.fromkeys(name for family in self.families for name in family.delays)
+        return tuple(name for name in names if name != ANY_ENGINE)
 
     def efficiency(self, gpu: GpuSpec, engine: str) -> Efficiency:
-        """Return the coefficients of a chip, marked as assumed where nobody measured it."""
+        """Return the coefficients of a chip, marked as assumed where nobody measured it.
+
+        An engine that nobody measured on chips of its family is any of those that somebody did.
+        """
         chip = self.nearest(gpu)
+        family = next(family for family in self.families if chip in family.chips)
+        tables, engine = self.tables(family), engine if engine in family.delays else ANY_ENGINE
         stand_in_for = "" if chip == gpu.name else gpu.name
         kind = Evidence.ASSUMED if stand_in_for else Evidence.DERIVED
         note = f"{chip} stands in for {stand_in_for}, which is not measured; " if stand_in_for else ""
-        values = self.tables.of(gpu, engine)
+        values = tables.of(gpu, engine)
         if stand_in_for and derate(gpu.name):
             # fractions of the neighbour at its own peaks, so that rates keep the order of what kernels reach
-            same = self.tables.of(load_gpu(chip), engine)
-            values |= {name: same[name] for name in self.curves}
+            same = tables.of(load_gpu(chip), engine)
+            values |= {name: same[name] for name in family.curves}
         table = {}
         for name in COEFFICIENTS:
             unit = "s" if name.startswith("delay.") else "1"
@@ -192,8 +215,8 @@ class Calibration:
     def nearest(self, gpu: GpuSpec) -> str:
         """Return the chip itself where it was measured, the one that ``unmeasured.yaml`` names, or the nearest.
 
-        Nearest in logarithms of flop/s and HBM rate. A chip of the catalog keeps its neighbour whatever figures a
-        user gives it.
+        Nearest of the first family, in logarithms of flop/s and HBM rate: chips of one family keep their order. A
+        chip of the catalog keeps its neighbour whatever figures a user gives it.
         """
         if gpu.name in self.chips:
             return gpu.name
@@ -208,7 +231,7 @@ class Calibration:
                 math.log(same.hbm_bytes_per_s / other.hbm_bytes_per_s),
             )
 
-        return min(self.chips, key=distance)
+        return min(self.families[0].chips, key=distance)
 
 
 @cache

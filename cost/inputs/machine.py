@@ -26,6 +26,7 @@ COEFFICIENTS = {
     "experts.bf16": "flop/s of routed experts (grouped GEMM) in BF16",
     "experts.fp8": "the same in FP8",
     "experts.fp4": "the same in FP4",
+    "experts.int4": "part of their flop/s and HBM bandwidth that routed experts reach on INT4 weights",
     "attention.decode.bf16": "BF16 flop/s of scores over a cache in BF16",
     "attention.decode.fp8": "FP8 flop/s of scores over a cache in FP8",
     "attention.prefill": "BF16 flop/s of scores inside prompts",

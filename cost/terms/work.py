@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cost.dtypes import dtype
 from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
@@ -128,6 +129,8 @@ class Work:
     wider:
         Other fractions that it may reach, each of the peak of a wider unit, with that peak over the one behind
         ``compute_s``.
+    unpacking:
+        Name of the part of both fractions that kernels reach on the format of its weights; empty: all of them.
     """
 
     term: str
@@ -139,6 +142,7 @@ class Work:
     columns: Quantity = math.inf
     uneven: Quantity = 0.0
     wider: tuple[tuple[str, float], ...] = ()
+    unpacking: str = ""
 
     @property
     def least_compute_s(self) -> Quantity:
@@ -156,9 +160,10 @@ class Work:
         """
         kind = self.fraction.partition(".")[0]
         half = 0.0 if kind == "attention" else efficiency[f"columns.{kind}"]
-        fraction = efficiency.reached(self.fraction, self.wider)
+        part = efficiency[self.unpacking] if self.unpacking else 1.0
+        fraction = part * efficiency.reached(self.fraction, self.wider)
         compute_s = self.compute_s * (1 / fraction + half / self.columns)
-        return compute_s, self.memory_s / efficiency[self.hbm]
+        return compute_s, self.memory_s / (part * efficiency[self.hbm])
 
 
 def weight_work(
@@ -186,6 +191,7 @@ def weight_work(
         read / hbm_bytes_per_s,
         columns=filling(columns, flop_per_s, hbm_bytes_per_s),
         wider=wider,
+        unpacking="experts.int4" if kind == "experts" and dtype(weights).name.startswith("int4") else "",
     )
 
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,11 @@ from cost.calibration.serving import (
     peak_of,
     require_engine,
 )
-from cost.inputs.machine import COEFFICIENTS, is_fraction
-from topology import load_domain
+from cost.inputs.machine import COEFFICIENTS, is_fraction, stage_rates
+from cost.inputs.workload import StepShape
+from cost.resolve import resolve_model
+from cost.terms.experts import even_expert_work
+from topology import load_domain, resolve_cluster
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence
 from topology.base.schema import validated
@@ -40,7 +44,8 @@ ENGINES = (ANY_ENGINE, *engine_names())
 @pytest.mark.parametrize("engine", ["", *engine_names()])
 def test_measured_chips_have_every_coefficient(chip, engine):
     found = calibrated(load_gpu(chip), engine)
-    assert (found.chip, found.engine, found.stand_in_for) == (chip, engine or ANY_ENGINE, "")
+    measured = engine in next(f["delays"] for f in SHIPPED["families"] if chip in f["chips"])
+    assert (found.chip, found.engine, found.stand_in_for) == (chip, engine if measured else ANY_ENGINE, "")
     assert list(found.figures()) == list(COEFFICIENTS)
     assert not found.ideal
     for name, figure in found.figures().items():
@@ -71,8 +76,8 @@ def distance(gpu, name):
 
 
 def nearest(gpu):
-    """The measured chip nearest in the logarithms of flop/s and bytes/s, found again from the file."""
-    return min(SHIPPED["chips"], key=lambda name: distance(gpu, name))
+    """The chip of the first family nearest in the logarithms of flop/s and bytes/s, found again from the file."""
+    return min(SHIPPED["families"][0]["chips"], key=lambda name: distance(gpu, name))
 
 
 def test_other_chips_take_the_nearest_and_say_so():
@@ -127,11 +132,41 @@ def test_tokens_that_drafts_yield():
         accept_length(4)
 
 
+def test_int4_experts_are_slower_on_chips_that_were_measured_so():
+    kimi = resolve_model("kimi-k2.5")
+    rates = stage_rates(resolve_cluster("mi300x"), [0], kimi.precision.values())
+    work = even_expert_work(
+        kimi.moe, StepShape(sequences=64.0), hidden=7168, weights=kimi.precision["experts"], rates=rates
+    )
+    cdna, hopper = calibrated(load_gpu("mi300x")), calibrated(load_gpu("h200-sxm"))
+    assert hopper["experts.int4"] == 1.0
+    assert cdna["experts.int4"] < calibrated(load_gpu("mi355x"))["experts.int4"] < 1.0
+    assert work.seconds(cdna)[1] == work.memory_s / (cdna["experts.int4"] * cdna["hbm.experts"])
+    assert work.seconds(hopper)[1] == work.memory_s / hopper["hbm.experts"]
+    assert replace(work, unpacking="").seconds(cdna)[1] < work.seconds(cdna)[1]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_coefficient_is_worse_on_a_later_chip_of_a_family(engine):
+    each = [(gpu := load_gpu(name), calibrated(gpu, engine)) for name in ("mi300x", "mi325x", "mi355x")]
+    for (before, slow), (after, fast) in pairwise(each):
+        for name in SHIPPED["families"][1]["curves"]:
+            if not name.endswith(".fp4"):
+                assert peak_of(after, name) * fast[name] >= peak_of(before, name) * slow[name] * (1 - 1e-9), (
+                    name
+                )
+        for name in SHIPPED["families"][1]["delays"][ANY_ENGINE]:
+            assert fast[name] <= slow[name] * (1 + 1e-9), name
+
+
 # --- tables
 
 
-def tables():
-    return validated(Calibration, SHIPPED, "serving.yaml").tables
+def tables(chip):
+    """Tables of a chip's family, of the first one for an unmeasured chip."""
+    shipped = validated(Calibration, SHIPPED, "serving.yaml")
+    family = next((f for f in shipped.families if chip in f.chips), shipped.families[0])
+    return shipped.tables(family)
 
 
 def test_a_chip_reads_its_own_figures_off_the_curves():
@@ -171,9 +206,10 @@ RATES = ("bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "hbm_bytes_per_s
     st.floats(1.0, 8.0),
 )
 def test_a_better_figure_never_gives_a_slower_kernel_or_a_longer_delay(chip, engine, names, start, factor):
-    shipped = tables()
+    shipped = tables(chip)
     worse = replace(with_rates(load_gpu(chip), start, *names), name="invented")
     better = with_rates(worse, factor, *names)
+    engine = engine if engine in shipped.delays else ANY_ENGINE
     before, after = shipped.of(worse, engine), shipped.of(better, engine)
     for name in shipped.curves:
         try:
@@ -189,24 +225,25 @@ def test_a_better_figure_never_gives_a_slower_kernel_or_a_longer_delay(chip, eng
 
 
 changed = partial(helpers.changed, SHIPPED)
+in_family = partial(helpers.changed, SHIPPED, "families", 0)
 
 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
         (changed("source"), "source"),
-        (changed("chips", to=[]), "chips: "),
-        (changed("curves", "hbm.cache", to="fast"), "curves: hbm.cache"),
-        (changed("curves", "hbm.cache", to=[]), "hbm.cache: expected pairs"),
+        (in_family("chips", to=[]), "chips: "),
+        (in_family("curves", "hbm.cache", to="fast"), "curves: hbm.cache"),
+        (in_family("curves", "hbm.cache", to=[]), "hbm.cache: expected pairs"),
         (
-            changed("curves", "hbm.cache", to=[[1e12, 0.0]]),
+            in_family("curves", "hbm.cache", to=[[1e12, 0.0]]),
             "hbm.cache[0][1]: 0.0 must be greater than 0",
         ),
-        (changed("curves", "hbm.cache", to=[[2e12, 0.5], [1e12, 0.5]]), "figures rising"),
-        (changed("curves", "hbm.cache", to=[[1e12, 1.5]]), "hbm.cache: 1.5 is no fraction of a peak"),
-        (changed("curves", "hbm.cache", to=[[1e12, 0.5], [2e12, 0.24]]), "hbm.cache: a better figure"),
+        (in_family("curves", "hbm.cache", to=[[2e12, 0.5], [1e12, 0.5]]), "figures rising"),
+        (in_family("curves", "hbm.cache", to=[[1e12, 1.5]]), "hbm.cache: 1.5 is no fraction of a peak"),
+        (in_family("curves", "hbm.cache", to=[[1e12, 0.5], [2e12, 0.24]]), "hbm.cache: a better figure"),
         (
-            changed("curves", "hbm.cash", to=[[1e12, 0.5]]),
+            in_family("curves", "hbm.cash", to=[[1e12, 0.5]]),
             "'hbm.cash' is no coefficient; did you mean hbm.cache",
         ),
         (changed("shared", "links.hop", to=1.5), "links.hop: 1.5 is no fraction"),
@@ -225,11 +262,12 @@ def test_broken_files_are_refused(data, words):
 @pytest.mark.parametrize(
     ("data", "missing"),
     [
-        (changed("curves", "hbm.cache"), "hbm.cache"),
-        (changed("delays", "vllm", "engine.share"), "vllm: engine.share"),
+        (in_family("curves", "hbm.cache"), "hbm.cache"),
+        (in_family("delays", "vllm", "engine.share"), "vllm: engine.share"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_coefficient_that_is_missing_is_not_made_up(data, missing):
-    with pytest.raises(InputError, match=rf"^serving.yaml: engine .*{missing} is missing"):
+    first = SHIPPED["families"][0]["chips"][0]
+    with pytest.raises(InputError, match=rf"^serving.yaml: {first}: engine .*{missing} is missing"):
         validated(Calibration, data, "serving.yaml")

@@ -31,12 +31,16 @@ def test_every_chip_of_the_catalog_is_measured_or_has_a_measured_chip_stand_in()
 
 
 def test_a_published_rate_goes_before_what_is_assumed():
-    reach = derate("mi325x")
-    assert reach["gemm.fp8"].kind is Evidence.MEASURED
-    assert reach["gemm.fp8"].value == pytest.approx(1519 / 2614)
-    assert reach["hbm.experts"].text == "0.721"  # its own, not MI300X's 0.815
-    assert reach["experts.fp8"].kind is Evidence.ASSUMED
-    assert reach["experts.fp8"].source.startswith("as mi300x: ROCm/aiter")
+    reach = derate("tpu-v7")
+    assert reach["hbm.cache"].kind is Evidence.MEASURED
+    assert reach["hbm.cache"].text == "0.860"
+    assert reach["gemm.bf16"].text == "0.574"  # its own, not TPU v5p's 0.654
+    assert reach["attention.decode.bf16"].kind is Evidence.ASSUMED
+    assert reach["attention.decode.bf16"].source.startswith("as tpu-v5p: no rate")
+    of_measured = derate("mi455x")["gemm.fp8"]
+    assert of_measured.value == pytest.approx(2997 / 5000)
+    assert of_measured.kind is Evidence.ASSUMED
+    assert of_measured.source.startswith("as mi355x: ROCm/aiter")
 
 
 @pytest.mark.parametrize("chip", unmeasured().chips)
@@ -58,11 +62,11 @@ def test_coefficients_never_pass_what_kernels_reach(chip, stand_in):
 
 def test_a_fraction_falls_by_the_ratio_of_the_kernels():
     fitted = calibrated(load_gpu("gb200")).table
-    table = brought_down(fitted, "gb200", "mi355x")
-    for name, here in (("gemm.bf16", 1565 / 2500), ("gemm.fp8", derate("mi355x")["gemm.fp8"].value)):
+    table = brought_down(fitted, "gb200", "mi455x")
+    for name, here in (("gemm.bf16", 1565 / 2500), ("gemm.fp8", 2997 / 5000)):
         there = published_best("blackwell", name, chip="gb200").value
         assert table[name].value == pytest.approx(min(here, fitted[name].value * here / there)), name
-    assert table["gemm.fp8"].value < derate("mi355x")["gemm.fp8"].value
+    assert table["gemm.fp8"].value < derate("mi455x")["gemm.fp8"].value
 
 
 def test_nothing_is_assumed_of_what_was_published():
@@ -80,8 +84,8 @@ def test_nothing_is_assumed_of_what_was_published():
 @pytest.mark.parametrize(
     ("path", "change", "message"),
     [
-        (("mi300x",), {"speed": 1}, "mi300x: speed: unknown key"),
-        (("mi300x",), {"neighbour": "h300"}, "neighbour: 'h300' is no GPU in the catalog; did you mean"),
+        (("mi455x",), {"speed": 1}, "mi455x: speed: unknown key"),
+        (("mi455x",), {"neighbour": "h300"}, "neighbour: 'h300' is no GPU in the catalog; did you mean"),
         (
             ("tpu-v7", "fractions"),
             {"gemm.bf61": {}},

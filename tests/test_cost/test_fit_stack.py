@@ -40,6 +40,7 @@ MACHINES = [
     {"cluster": "hgx-h100", "engine": "sglang"},
     {"cluster": "gb200-nvl72", "engine": "trtllm", "weights": "nvfp4"},
     {"cluster": "hgx-h20", "kv_dtype": "fp8"},
+    {"cluster": "mi300x", "engine": "vllm", "experts_dtype": "int4-g32"},
 ]
 
 

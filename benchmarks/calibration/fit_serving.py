@@ -52,13 +52,22 @@ ROUNDS = 4
 
 
 def fit(
-    data: Data, shared: Mapping[str, float] | None = None, *, verbose: bool = False
+    data: Data,
+    shared: Mapping[str, float] | None = None,
+    *,
+    start: tuple[Space, NDArray[np.float64]] | None = None,
+    verbose: bool = False,
 ) -> tuple[Space, NDArray[np.float64]]:
-    """Return the coefficients that fit ``data`` best, those that all chips share with them unless given."""
+    """Return the coefficients that fit ``data`` best, those that all chips share with them unless given.
+
+    ``start``: a fit to nearly the same points, from which one linearisation suffices.
+    """
     space = Space.make(data.chips, data.family, shared)
     low, high = space.bounds()
-    x = np.clip(space.start(), low + 1e-6, high - 1e-6)
-    for step in range(ROUNDS):
+    near = {} if start is None else dict(zip(start[0].names, start[1], strict=True))
+    first = [near.get(name, value) for name, value in zip(space.names, space.start(), strict=True)]
+    x = np.clip(first, low + 1e-6, high - 1e-6)
+    for step in range(ROUNDS if start is None else 1):
         problem = Problem(data, space, x)
         drafted = problem.drafted(x, problem.values(x))
         x = _best(problem, drafted, x)

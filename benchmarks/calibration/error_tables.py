@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 from held_out import NAMED, UNNAMED, chip_of, models_of
 
-from cost.calibration.errors import ANY_PHASE, PHASES, PREFILL, Cell, ErrorFigures, ErrorTable
+from cost.calibration.errors import ANY_PHASE, PHASES, PREFILL, UNRECORDED, Cell, ErrorFigures, ErrorTable
 from cost.calibration.serving import calibrated_chips, engine_names
 
 if TYPE_CHECKING:
@@ -24,20 +24,22 @@ __all__ = ["blocks", "errors_data", "figures", "marked", "rewritten", "table_row
 
 SOURCE = (
     "python benchmarks/calibration --write: served requests (silicon sample of aiconfigurator 0.12.0, calibration "
-    "part), time per output token; figures of cost/validation/data/published.csv"
+    "part; InferenceX), time per output token; figures of cost/validation/data/published.csv"
 )
 WIDTH = 118
 MARK = re.compile(r"(<!-- errors:begin (\w+) -->)(.*?)(<!-- errors:end -->)", re.DOTALL)
 HEAD = (
     "rows",
     "in sample: median",
-    "cross-validated: median",
+    "physics: median",
+    "corrected: median",
     "mean",
     "within 20 %",
     "bias",
     "80 % within",
-    "left out: median",
-    "within 20 %",
+    "chip left out: median",
+    "80 % within",
+    "model left out: median",
     "80 % within",
 )
 SHORT_HEAD = ("chip", "runs", "median error", "within 20 %", "80 % within", "chip left out")
@@ -76,6 +78,7 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
     engines, phases = np.array([p.engine for p in points]), np.array([p.phase for p in points])
     recorded = np.array([p.drafts_recorded for p in points])
     quantity = np.array([p.quantity for p in points])
+    dates = np.array([p.date for p in points])
     measured = np.array([p.measured for p in points])
     saturated = np.array([p.saturated for p in points])
     every, served = served, served & ~saturated
@@ -128,7 +131,17 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
                 "two pools, drafts recorded": (phases == "disaggregated") & recorded,
                 "two pools, drafts not recorded": (phases == "disaggregated") & ~recorded,
                 "drafts recorded": recorded,
-                "drafts not recorded": ~recorded,
+                UNRECORDED: ~recorded,
+                **{f"engine {name}": engines == name for name in engine_names()},
+                **{
+                    name: (first <= dates) & (dates < end)
+                    for name, (first, end) in {
+                        "runs of 2025": ("2025", "2026"),
+                        "runs of January to April 2026": ("2026", "2026-05"),
+                        "runs since May 2026": ("2026-05", "9999"),
+                        "runs without a date": ("", "1"),
+                    }.items()
+                },
             }.items()
             if (served & chosen).any()
         }
@@ -170,17 +183,22 @@ def table_rows(cells: Iterable[tuple[tuple[str, ...], Cell]]) -> list[tuple[str,
     """Return the cells of a table, a row each: its names, then the columns of :data:`HEAD`."""
     found = []
     for names, cell in cells:
-        seen, out = cell.cross_validated, cell.left_out
+        seen = cell.cross_validated
         found.append(
             (
                 *names,
                 f"{cell.rows:,}",
-                _percent(cell.in_sample.median),
+                *(_percent(cell.in_sample.median), _percent(cell.physics.median)),
                 *(_percent(seen.median), _percent(seen.mean), _share(seen), _bias(seen), _factor(seen)),
-                *((_percent(out.median), _share(out), _factor(out)) if out is not None else ("-", "-", "-")),
+                *_left_out(cell.left_out),
+                *_left_out(cell.model_left_out),
             )
         )
     return found
+
+
+def _left_out(found: ErrorFigures | None) -> tuple[str, str]:
+    return ("-", "-") if found is None else (_percent(found.median), _factor(found))
 
 
 def _percent(value: float) -> str:
@@ -215,6 +233,7 @@ def sections(table: ErrorTable) -> dict[str, tuple[tuple[str, ...], list[tuple[s
         ),
         "chips": (("chip",), table_rows(by_chip.items())),
         "phases": (("chip", "phase"), table_rows(by_phase.items())),
+        "strata": (("rows of",), table_rows(((name,), cell) for name, cell in table.strata.items())),
         "models": (("model",), table_rows(((name,), cell) for name, cell in table.models.items())),
     }
 

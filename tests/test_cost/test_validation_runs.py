@@ -1,0 +1,80 @@
+"""Points as runs, a user's runs on top of those that ship, and the band of each prediction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cost.calibration.correction import shipped_correction
+from cost.calibration.errors import errors_in
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
+from cost.resolve import resolve_model
+from cost.validation.bands import error_of_point, with_bands
+from cost.validation.predict import predict
+from cost.validation.read import measurements_of, read_measurements
+from cost.validation.runs import measured_runs, with_own_runs
+from topology.base.errors import InputError
+from topology.base.table import Table
+from topology.files.resolve import resolve_cluster
+
+HEAD = "id,quantity,measured,phase,cluster,model,tp,concurrency,isl,osl,engine,date\n"
+
+
+def points(*rows: str) -> list:
+    return measurements_of(Table.of_text(HEAD + "\n".join(rows), "mine.csv"))
+
+
+SERVED = points(
+    "a,tpot_ms,20,aggregated,hgx-h100,qwen3-32b,4,64,1024,1024,vllm,",
+    "b,tpot_ms,16,aggregated,hgx-h100,qwen3-32b,4,32,1024,1024,vllm,2026-02-01",
+    "c,ttft_ms,90,aggregated,hgx-h100,qwen3-32b,4,32,1024,1024,vllm,",
+)
+
+
+def test_runs_are_the_points_that_decode() -> None:
+    runs, logs, places = measured_runs(SERVED)
+    assert places == [0, 1]
+    alone = predict(SERVED)
+    np.testing.assert_allclose(
+        logs, [np.log(p.measured / q.value) for p, q in zip(SERVED[:2], alone, strict=False)]
+    )
+    assert runs.features[0, -1] > runs.features[1, -1] or not runs.features[0, -1]
+
+
+def test_own_runs_correct_a_deployment_and_its_band() -> None:
+    own = with_own_runs(SERVED, "mine.csv")
+    before, after = predict(SERVED, shipped_correction()), predict(SERVED, own)
+    for point, old, new in zip(SERVED[:2], before, after, strict=False):
+        assert abs(np.log(new.value / point.measured)) < 0.6 * abs(np.log(old.value / point.measured))
+    deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("qwen3-32b"), Workload(context=1500))
+    (shipped,), (mine,) = errors_in(deployment), errors_in(replace(deployment, correction=own))
+    assert (shipped.own_runs, mine.own_runs) == (0, 2)
+    assert mine.band != shipped.band
+    elsewhere = replace(deployment, cluster=resolve_cluster("hgx-b200"), correction=own)
+    assert errors_in(elsewhere)[0].own_runs == 0
+
+
+def test_a_file_that_tells_nothing_of_steps_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"mine.csv: no row has a time per token"):
+        with_own_runs(SERVED[2:], "mine.csv")
+    path = tmp_path / "points.csv"
+    path.write_text(HEAD + "a,tpot_ms,20,aggregated,hgx-h100,qwen3-32b,4,64,1024,1024,vllm,last May\n")
+    with pytest.raises(InputError, match=r"row 2, column date: .*last May.* must be a day like 2026-04-17"):
+        read_measurements(path)
+
+
+def test_each_prediction_has_the_band_of_its_question() -> None:
+    unseen = replace(SERVED[0], model="mixtral-8x22b")
+    unrecorded = replace(SERVED[0], drafts_recorded=False, accept_length=0.0)
+    asked = [SERVED[0], replace(SERVED[0], engine=""), unseen, unrecorded]
+    found = with_bands(asked, predict(asked, shipped_correction()))
+    named, unnamed, other, maybe = (one.high / one.value for one in found)
+    assert all(one.low < one.value < one.high for one in found)
+    assert named <= unnamed
+    assert other > named
+    assert maybe >= named
+    assert not error_of_point(unseen).model_seen

@@ -1192,6 +1192,7 @@ class ValidateRequest(Request):
     )
     details: Flag = opt(False, "Print every row (else, of long files, the 20 that are furthest off).")
     physics: Flag = opt(False, "Predict by the physics alone, without the correction by measured runs.")
+    frontier: Flag = opt(False, "Compare the best measured runs at each speed with layouts that are chosen.")
 
     EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan validate", "rackplan validate points.csv --details")
 

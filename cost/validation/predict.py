@@ -442,13 +442,14 @@ def _group(key: _Key, index: NDArray[np.int64], points: Sequence[Point], domain:
         tokens=column(lambda p: p.tokens),
         recorded=np.array([p.drafts_recorded for p in points]),
         in_step=np.array([p.in_step for p in points]),
-        gpus=column(_gpus),
+        gpus=column(gpus_of),
         days=tuple(p.date for p in points),
         versions=tuple(p.engine_version for p in points),
     )
 
 
-def _gpus(point: Point) -> float:
+def gpus_of(point: Point) -> float:
+    """GPUs that a figure per GPU is divided by, NaN where the row leaves the prefill pool open."""
     if point.gpus or point.phase != "disaggregated":
         return point.gpus or point.pool.gpus
     prefill = point.stated_prefill
@@ -722,7 +723,7 @@ def legal_pools(point: Point, given: Pool, gpus: int, workers: Sequence[int] = (
         Counts of engines to try, as far as ``gpus`` has room for them; none: as many as fill it.
     """
     model = _model(point.model, point.weights, point.experts_dtype)
-    domain = point.gpus_per_domain or _cluster(point.cluster).spec.domains[0].gpus
+    domain = domain_of(point)
     kept = {name: width for name in ("tp", "attention_dp", "ep", "moe_tp") if (width := getattr(given, name))}
     found = []
     for width in (part for part in range(1, gpus + 1) if gpus % part == 0):
@@ -736,6 +737,11 @@ def legal_pools(point: Point, given: Pool, gpus: int, workers: Sequence[int] = (
                 if all(getattr(pool, name) == value for name, value in kept.items()):
                     found += [replace(pool, workers=count) for count in counts if count <= gpus // width]
     return found
+
+
+def domain_of(point: Point) -> int:
+    """GPUs of a scale-up domain of the point's cluster."""
+    return point.gpus_per_domain or _cluster(point.cluster).spec.domains[0].gpus
 
 
 def _choose(point: Point) -> Choice:
@@ -757,7 +763,7 @@ def _choose(point: Point) -> Choice:
         rows, kept = _within_limit(rows)
     if prefill is not None and prefill.best and point.prefill_pool and not point.prefill_pool.workers:
         rows = _with_prefill_workers(rows)
-    rates = _values([_rate_of(row) for row in rows])
+    rates = values_of([_rate_of(row) for row in rows])
     if not rows or not np.isfinite(rates).any():
         return Choice(None, "nothing that the model may choose serves the row")
     best = rows[int(np.nanargmax(rates))]
@@ -773,17 +779,17 @@ def _rate_of(point: Point) -> Point:
     return replace(point, quantity="tok_s_per_gpu", token_kind=kind)
 
 
-def _values(rows: Sequence[Point]) -> Array:
+def values_of(rows: Sequence[Point], correction: Correction | None = None) -> Array:
     """Predictions, NaN where there is none."""
-    found = predict_serving(rows)
+    found = predict_serving(rows, correction=correction)
     return np.array([math.nan if one.value is None else one.value for one in found], dtype=np.float64)
 
 
 def _tpots(rows: Sequence[Point]) -> Array:
-    return _values([replace(row, quantity="tpot_ms") for row in rows])
+    return values_of([replace(row, quantity="tpot_ms") for row in rows])
 
 
-def _most(rows: Sequence[Point]) -> Array:
+def largest_batches(rows: Sequence[Point]) -> Array:
     """Sequences per GPU that fit each row, whole ones of an attention group; 0 where none does."""
     most = np.zeros(len(rows))
     groups, _ = group_points([replace(row, batch=1.0) if row.batch == math.inf else row for row in rows])
@@ -800,7 +806,7 @@ def _most(rows: Sequence[Point]) -> Array:
 def _fitting(rows: Sequence[Point]) -> list[Point]:
     """The rows whose layout the memory holds, with their batch where decoding alone states one."""
     found = []
-    for row, most in zip(rows, _most(rows).tolist(), strict=True):
+    for row, most in zip(rows, largest_batches(rows).tolist(), strict=True):
         stated = row.phase == "decode" and row.batch != math.inf
         if most > 0 and (not stated or (row.batch or row.concurrency / row.pool.gpus) <= most):
             found.append(row)
@@ -815,15 +821,15 @@ def _best_prefill(point: Point, given: Pool) -> Pool | None:
     if known < 0:
         return None
     pools = legal_pools(point, given, known or len(_cluster(point.cluster).gpus))
-    rows = _fitting([_prefill_alone(point, pool, gpus=0) for pool in pools])
-    rates = _values(rows)
+    rows = _fitting([prefill_alone(point, pool, gpus=0) for pool in pools])
+    rates = values_of(rows)
     if not np.isfinite(rates).any():
         return None
     best = rows[int(np.nanargmax(rates))].pool
     return best if known or given.workers else replace(best, workers=0)
 
 
-def _prefill_alone(point: Point, pool: Pool, gpus: int) -> Point:
+def prefill_alone(point: Point, pool: Pool, gpus: int) -> Point:
     """The row's prompts on ``pool`` alone, its figure divided by ``gpus`` (0: those of the pool)."""
     own = replace(point, kernel="", imbalance=0.0, batch=0.0, token_kind="input")  # noqa: S106 - tokens of text
     return replace(own, phase="prefill", pool=pool, prefill_pool=None, gpus=gpus)
@@ -858,11 +864,11 @@ def _within_limit(rows: list[Point]) -> tuple[list[Point], bool]:
     Then the row that comes nearest to the limit is the only one.
     """
     limit, largest = rows[0].tpot_limit_ms, rows[0].batch == math.inf
-    most = _most(rows).tolist()
+    most = largest_batches(rows).tolist()
     if not limit:
-        return [_at_batch(row, batch) for row, batch in zip(rows, most, strict=True)], True
+        return [at_batch(row, batch) for row, batch in zip(rows, most, strict=True)], True
     grids = [
-        [_at_batch(row, batch) for batch in _batches(top, row.pool.tp).tolist()] if largest else [row]
+        [at_batch(row, batch) for batch in _batches(top, row.pool.tp).tolist()] if largest else [row]
         for row, top in zip(rows, most, strict=True)
     ]
     low, high = np.full(len(rows), -1), np.array([len(grid) for grid in grids])
@@ -886,7 +892,7 @@ def _batches(most: float, tp: int) -> Array:
     return np.unique(np.concatenate([few, batch_grid(most), [most]]))
 
 
-def _at_batch(row: Point, batch: float) -> Point:
+def at_batch(row: Point, batch: float) -> Point:
     """The row with ``batch`` sequences per GPU; as requests in the system where both phases are served."""
     if row.phase == "decode":
         return replace(row, batch=batch)
@@ -898,8 +904,8 @@ def _with_prefill_workers(rows: Sequence[Point]) -> list[Point]:
     if not rows or rows[0].prefill_pool is None:
         return []
     pool = rows[0].prefill_pool
-    (each,) = PREFILL_KEEPS_BUSY * _values([_prefill_alone(rows[0], replace(pool, workers=1), gpus=1)])
-    wanted = _values([replace(row, gpus=1, token_kind="input") for row in rows])  # noqa: S106 - tokens of text
+    (each,) = PREFILL_KEEPS_BUSY * values_of([prefill_alone(rows[0], replace(pool, workers=1), gpus=1)])
+    wanted = values_of([replace(row, gpus=1, token_kind="input") for row in rows])  # noqa: S106 - tokens of text
     found = []
     for row, rate in zip(rows, wanted.tolist(), strict=True):
         workers = max(1, math.ceil(rate / each)) if math.isfinite(rate / each) else 0
@@ -914,10 +920,10 @@ def _description(row: Point, best: Point) -> str:
     """What was chosen for a row, in a line."""
     parts, prefill = [], row.prefill_pool
     if prefill is not None and prefill.best and best.prefill_pool is not None:
-        parts.append(f"prefill {_label(best.prefill_pool)}")
+        parts.append(f"prefill {label_of(best.prefill_pool)}")
     if row.pool.best:
         name = "" if row.phase == "aggregated" else f"{row.phase} " if prefill is None else "decode "
-        parts.append(f"{name}{_label(best.pool)}")
+        parts.append(f"{name}{label_of(best.pool)}")
     if row.batch == math.inf:
         batch = best.batch or best.concurrency / best.pool.gpus
         within = f" and keep {row.tpot_limit_ms:.4g} ms a token" if row.tpot_limit_ms else ""
@@ -925,6 +931,7 @@ def _description(row: Point, best: Point) -> str:
     return "; ".join(parts)
 
 
-def _label(pool: Pool) -> str:
+def label_of(pool: Pool) -> str:
+    """The widths of a pool and its workers, in a word each."""
     cut = f" ETP{pool.moe_tp}" if pool.moe_tp > 1 else ""
     return f"TP{pool.tp} DP{pool.attention_dp} EP{pool.ep}{cut} x{pool.workers}"

@@ -8,7 +8,7 @@ order of its chips cannot be inverted: rates may not fall from an architecture t
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -48,6 +48,8 @@ class Family:
         Chips with more FP4 than the last anchor, by their FP4.
     int4:
         Whether its kernels run slower on INT4 weights.
+    least:
+        As :data:`LEAST`, by kind of fraction, where runs alone do not hold it: few of AMD's have large batches.
     """
 
     anchors: Mapping[str, str]
@@ -55,6 +57,7 @@ class Family:
     chips: tuple[str, ...]
     beyond: tuple[str, ...] = ()
     int4: bool = False
+    least: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def first(self) -> str:
@@ -79,7 +82,11 @@ NVIDIA = Family(
     beyond=("gb200", "b300-sxm", "gb300"),
 )
 AMD = Family(
-    {"cdna3": "mi300x", "cdna4": "mi355x"}, ("sglang", "vllm"), ("mi300x", "mi325x", "mi355x"), int4=True
+    {"cdna3": "mi300x", "cdna4": "mi355x"},
+    ("sglang", "vllm"),
+    ("mi300x", "mi325x", "mi355x"),
+    int4=True,
+    least={"gemm": 0.4, "experts": 0.3},
 )
 FRACTIONS = [name for name in COEFFICIENTS if name.startswith(("gemm.", "experts.", "attention.", "hbm."))]
 OF_ENGINE = [
@@ -200,8 +207,9 @@ class Space:
             if name[0] == "fraction":
                 most = _published(name[1], name[2], *self.family.anchors)
                 high[i] = np.log(most)
-                if name[2] in LEAST:
-                    low[i] = np.log(LEAST[name[2]] * most)
+                least = LEAST.get(name[2]) or self.family.least.get(name[2].partition(".")[0])
+                if least and name[2] != INT4:
+                    low[i] = np.log(least * most)
             elif name[:2] == ("factor", HOST) or name[-1].startswith("prefill_share"):
                 high[i] = 0.0
             elif name[-1].startswith("accept."):

@@ -133,11 +133,8 @@ def predicted(points: Sequence[Point], space: Space, x: NDArray[np.float64]) -> 
 
 def write(families: Sequence[Mapping[str, Any]], shared: Mapping[str, float]) -> None:
     """Write the calibration file."""
-    data = {
-        "source": SOURCE,
-        "shared": {name: _rounded(value) for name, value in shared.items()},
-        "families": list(families),
-    }
+    rounded = {name: _rounded(value) for name, value in shared.items()}
+    data = {"source": SOURCE, "shared": rounded, "families": list(families)}
     OUT.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
 
 

@@ -23,7 +23,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize(("cluster", "chip"), [("mi300x", "mi300x"), ("vr-nvl72", "rubin")])
+@pytest.mark.parametrize(("cluster", "chip"), [("tpu-v7", "tpu-v7"), ("vr-nvl72", "rubin")])
 def test_an_unmeasured_chip_names_its_stand_in_and_a_band(run: Run, cluster: str, chip: str) -> None:
     result = run("plan", *DENSE, "--cluster", cluster, *FAST)
     out, band = one_line(result.out), error_of(chip).band

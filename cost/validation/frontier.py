@@ -36,6 +36,10 @@ STEPS = 2
 CHOSEN = ("draft_tokens", "accept_length", "drafts_recorded", "kv_dtype")
 """What is chosen with the layout, among what ran."""
 
+FORMATS = ("weights", "experts_dtype")
+SHARED = ("model", *FORMATS, "isl", "osl", "context", "cache_hit", "in_step", "gpus_per_domain")
+"""What the runs of a frontier have in common, beside phase and cluster."""
+
 
 @dataclass(frozen=True)
 class FrontierPoint:
@@ -149,18 +153,7 @@ def _layout(point: Point) -> str:
 
 def _question(point: Point) -> Point:
     """What the runs of one frontier share."""
-    names = (
-        "model",
-        "weights",
-        "experts_dtype",
-        "isl",
-        "osl",
-        "context",
-        "cache_hit",
-        "in_step",
-        "gpus_per_domain",
-    )
-    shared = {name: getattr(point, name) for name in names}
+    shared = {name: getattr(point, name) for name in SHARED}
     prefill = OPEN if point.prefill_pool else None
     return Point("", "", "", 1.0, point.phase, point.cluster, pool=OPEN, prefill_pool=prefill, **shared)
 
@@ -171,7 +164,7 @@ def _frontier(question: Point, chip: str, runs: dict[Point, FrontierPoint], resi
     ran = sorted({tuple(getattr(run, name) for name in CHOSEN) for run in runs})
     asked = [replace(question, **dict(zip(CHOSEN, one, strict=True))) for one in ran]
     rows = [replace(row, quantity="tpot_ms") for one in asked for row in _rows(one, most)]
-    formats = "/".join(filter(None, (question.weights, question.experts_dtype)))
+    formats = "/".join(filter(None, (getattr(question, name) for name in FORMATS)))
     lengths = f"{question.isl:,} + {question.osl:,}" if question.osl else f"{question.context:,.0f}"
     name = f"{question.model} {formats} on {question.cluster}, {lengths} tokens, {question.phase}"
     best = _beside([points[i] for i in edge.tolist()], rows, residual)
@@ -187,8 +180,7 @@ def _beside(points: Sequence[FrontierPoint], rows: Sequence[Point], residual: bo
     for i in np.flatnonzero(np.isfinite(tpots * rates)).tolist():
         chosen = (getattr(rows[i], name) for name in CHOSEN)
         curves[replace(rows[i].pool, workers=1), *chosen].append(i)
-    limits = np.array([1e3 / one.tok_s_user for one in points])
-    asked = np.array([one.requests_per_gpu for one in points])
+    limits, asked = np.array([(1e3 / one.tok_s_user, one.requests_per_gpu) for one in points]).T
     at_load, at_speed, fastest = np.zeros(len(points)), np.zeros(len(points)), np.zeros(len(points), int)
     for curve in curves.values():
         slower = np.maximum.accumulate(tpots[curve])

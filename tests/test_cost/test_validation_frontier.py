@@ -11,26 +11,13 @@ from cost.validation.predict import predict_serving
 from cost.validation.read import Point, Pool
 
 RUN = Point(
-    id="run",
-    source="",
-    quantity="tpot_ms",
-    measured=10.0,
-    phase="aggregated",
-    cluster="hgx-h200",
-    model="llama-3.1-70b",
-    weights="fp8",
-    kv_dtype="bf16",
-    pool=Pool(4, moe_tp=4),
-    concurrency=16,
-    isl=1024,
-    osl=1024,
-)
+    "run", "", "tpot_ms", 10.0, "aggregated", "hgx-h200", "llama-3.1-70b", weights="fp8", kv_dtype="bf16",
+    pool=Pool(4, moe_tp=4), concurrency=16, isl=1024, osl=1024,
+)  # fmt: skip
 TWO_POOLS = replace(
     RUN, phase="disaggregated", model="deepseek-r1", cluster="hgx-b200", weights="", kv_dtype="fp8", gpus=24,
     concurrency=256, pool=Pool(1, 8, 8, workers=2), prefill_pool=Pool(1, 8, 8, workers=1),
 )  # fmt: skip
-
-
 KIND = "total"
 
 

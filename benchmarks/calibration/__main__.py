@@ -2,10 +2,10 @@
 
 ``python benchmarks/calibration SILICON.csv [--folds N] [--write]`` fits anew without each fold of configurations,
 without each chip and without each model, and prints the errors of what was left out beside those in sample: by chip,
-engine, phase and model. ``--write`` writes ``cost/calibration/errors.yaml`` and rewrites the marked figures in
-docs/calibration.md, docs/trust.md and README.md. A fit takes about 20 seconds of CPU, and there are some two
-dozen. The coefficients
-themselves are written by ``fit_serving.py --write``, before this.
+engine, phase and model. ``--write`` measures frontiers too, writes ``errors.yaml`` and ``frontier.yaml`` of
+``cost/calibration`` and rewrites the marked figures in docs/calibration.md, docs/trust.md and README.md. A fit takes
+about 20 seconds of CPU, and there are some two dozen. The coefficients themselves are written by
+``fit_serving.py --write``, before this.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ import sys
 from pathlib import Path
 
 import error_tables
+import frontier
 from held_out import MOST_DRIFT, ask_held_out, say
+from inferencex import read_inferencex
+from silicon import read_silicon
 
 from cost.calibration import errors
 from topology.base.schema import validated
@@ -32,7 +35,7 @@ def main() -> None:
         formatter_class=argparse.RawTextHelpFormatter,
     )
     options, found = ask_held_out(
-        parser, writes="errors.yaml, docs/calibration.md, docs/trust.md and README.md"
+        parser, writes="errors.yaml, frontier.yaml, docs/calibration.md, docs/trust.md and README.md"
     )
     data = error_tables.errors_data(found)
     table = validated(errors.ErrorTable, data, errors.PATH.name)
@@ -46,13 +49,19 @@ def main() -> None:
             )
         say(message)
     if options.write:
-        _write(error_tables.to_yaml(data), error_tables.blocks(table))
+        runs = [point for name in ("tpot_ms", "ttft_ms") for point in read_silicon(options.silicon, name)]
+        for path in options.runs:
+            runs += [point for name in ("tpot_ms", "tok_s_per_gpu") for point in read_inferencex(path, name)]
+        edges = frontier.measure(runs)
+        blocks = error_tables.blocks(table) | {"frontier": frontier.block(edges)}
+        files = {errors.PATH: error_tables.to_yaml(data), frontier.PATH: error_tables.to_yaml(edges)}
+        _write(files, blocks)
 
 
-def _write(text: str, blocks: dict[str, str]) -> None:
-    """Write the file and the pages; all texts are made before the first is written."""
+def _write(files: dict[Path, str], blocks: dict[str, str]) -> None:
+    """Write the files and the pages; all texts are made before the first is written."""
     texts = {page: error_tables.rewritten(page.read_text(encoding="utf-8"), blocks) for page in PAGES}
-    for path, new in {errors.PATH: text, **texts}.items():
+    for path, new in {**files, **texts}.items():
         path.write_text(new, encoding="utf-8")
         say(f"written: {path.relative_to(ROOT)}")
 

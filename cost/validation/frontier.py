@@ -1,4 +1,4 @@
-"""Measured frontiers: the most tokens/s per GPU at each speed, and what the model reaches there by its own layout."""
+"""Measured frontiers: the best tokens/s per GPU at each speed, beside what the model's own layouts reach there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -33,117 +34,113 @@ from cost.validation.statistics import Errors, errors_of
 OPEN = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)
 STEPS = 2
 """Numbers of requests priced between one and its double; between them a layout's curve is interpolated."""
+CHOSEN = ("draft_tokens", "accept_length", "drafts_recorded", "kv_dtype")
+"""What is chosen with the layout, among what ran."""
+
+FORMATS = ("weights", "experts_dtype")
+SHARED = ("model", *FORMATS, "isl", "osl", "context", "cache_hit", "in_step", "gpus_per_domain")
+"""What the runs of a frontier have in common, beside phase and cluster."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """A measured run: ``tok_s_user`` tokens/s of a user (1 / time per token), ``tok_s_per_gpu`` output of a GPU."""
+class FrontierPoint:
+    """A measured run that no other beats in both speed and throughput; the model's best beside it.
 
-    point: Point
-    tok_s_user: float
-    tok_s_per_gpu: float
-
-    @property
-    def requests_per_gpu(self) -> float:
-        """Requests in the system."""
-        return _requests(self.point) / gpus_of(self.point)
-
-    @property
-    def layout(self) -> str:
-        """Both pools, and the requests."""
-        return _layout(self.point)
-
-
-@dataclass(frozen=True)
-class Best:
-    """What the model reaches beside one run: output tokens/s/GPU by the layouts that give most of it.
-
-    ``at_speed`` at the run's speed (0: nothing is as fast), by ``layout``; ``at_load`` at its requests per GPU.
+    Attributes
+    ----------
+    id, tok_s_user, requests_per_gpu, tok_s_per_gpu, layout:
+        The run: tokens/s of a user (1 / time per token), requests in the system, output, pools and requests.
+    at_load, at_speed:
+        The most tok/s/GPU predicted at its requests per GPU, and at its speed (0: nothing is as fast).
+    chosen:
+        The layout of the latter.
     """
 
-    at_speed: float
-    at_load: float
+    id: str
+    tok_s_user: float
+    requests_per_gpu: float
+    tok_s_per_gpu: float
     layout: str
+    at_load: float = 0.0
+    at_speed: float = 0.0
+    chosen: str = ""
 
 
 @dataclass(frozen=True)
 class Frontier:
-    """Runs that share ``question``, whose layout is open.
+    """Runs of one model, cluster, format, phase and lengths.
 
     Attributes
     ----------
-    chip:
-        Name of its GPUs.
-    gpus:
-        The most GPUs that a run has, and that a layout may have.
-    runs:
-        All of them; ``best`` are those that no other beats in speed and tokens/s/GPU, slowest first.
-    predicted:
-        The model beside each of ``best``.
+    name, chip, runs, gpus:
+        Which, how many, and the most GPUs of a run, which no layout exceeds.
+    points:
+        The best of them, slowest first.
     """
 
-    question: Point
+    name: str
     chip: str
-    gpus: int
     runs: int
-    best: Sequence[Run]
-    predicted: Sequence[Best]
+    gpus: int
+    points: list[FrontierPoint]
 
 
 def frontiers(points: Sequence[Point], correction: Correction | None = None) -> tuple[list[Frontier], int]:
-    """Return the frontiers of measured runs, and how many runs do not give both speed and tokens/s/GPU.
+    """Return the frontiers of measured runs, and how many runs do not give both speed and throughput.
 
-    Runs of one model, cluster, format, phase and lengths make one. Drafts and cache are chosen among those that ran;
-    the engine is not named. ``correction`` is that of :func:`cost.validation.predict.predict`.
+    The engine is not named. ``correction`` is that of :func:`cost.validation.predict.predict`.
     """
     rows: dict[Point, dict[str, Point]] = defaultdict(dict)
     for point in points:
         if point.phase in ("decode", "aggregated", "disaggregated"):
             shared = replace(point, quantity="", measured=1.0, token_kind="", pair="", notes="")
             rows[shared][point.quantity] = point
-    runs = [run for figures in rows.values() if (run := _run(figures)) is not None]
-    members: dict[tuple[Point, str], list[Run]] = defaultdict(list)
-    for group in group_points([run.point for run in runs])[0]:
+    runs = {point: found for point, figures in rows.items() if (found := _measured(point, figures))}
+    members: dict[tuple[Point, str], dict[Point, FrontierPoint]] = defaultdict(dict)
+    listed = list(runs.items())
+    for group in group_points(list(runs))[0]:
         for i in group.index.tolist():
-            point = replace(runs[i].point, kv_dtype=group.workload.kv_dtype)
-            members[_question(point), group.gpu.name].append(replace(runs[i], point=point))
-    found = [_frontier(*one, those, correction) for one, those in members.items()]
-    return found, len(rows) - len(runs)
+            point, found = listed[i]
+            run = replace(point, kv_dtype=group.workload.kv_dtype)
+            members[_question(run), group.gpu.name][run] = found
+    return [_frontier(*one, those, correction) for one, those in members.items()], len(rows) - len(runs)
 
 
-def errors_of_frontiers(found: Sequence[Frontier]) -> dict[str, Errors]:
-    """Return the errors of output tokens/s/GPU over all best runs, ``at_speed`` and ``at_load`` (:class:`Best`).
+def errors_of_frontiers(found: Sequence[Frontier]) -> dict[str, dict[str, Errors]]:
+    """Return the errors of tok/s/GPU, ``at_load`` and ``at_speed``, of each chip and of ``all`` together.
 
     Notes
     -----
     Where a frontier is steep, a small error of time is a large one of throughput at one speed: 4 and 32 requests on a
     node often differ by a fifth in speed. At one number of requests throughput is off by what time is off.
     """
-    pairs = [(run, best) for one in found for run, best in zip(one.best, one.predicted, strict=True)]
-    names = ("at_load", "at_speed")
-    points = [
-        replace(run.point, quantity=name, measured=run.tok_s_per_gpu) for name in names for run, _ in pairs
-    ]
-    return errors_of(points, [Prediction(getattr(best, name)) for name in names for _, best in pairs])
+    chips = {chip: [one for one in found if one.chip == chip] for chip in sorted({one.chip for one in found})}
+    errors = {}
+    for chip, those in (*chips.items(), ("all", found)):
+        pairs = [(name, point) for name in ("at_load", "at_speed") for one in those for point in one.points]
+        measured = [Point("", "", name, point.tok_s_per_gpu, "", "") for name, point in pairs]
+        errors[chip] = errors_of(measured, [Prediction(getattr(point, name)) for name, point in pairs])
+    return errors
 
 
-def _run(figures: dict[str, Point]) -> Run | None:
+def _measured(point: Point, figures: dict[str, Point]) -> FrontierPoint | None:
     """The run of which the figures are; None where they do not give speed and throughput."""
-    point = next(iter(figures.values()))
     if unpredictable(point):
         return None
     tpot, ttft, rate = (
         figures[name].measured if name in figures else 0.0 for name in ("tpot_ms", "ttft_ms", "tok_s_per_gpu")
     )
-    per_gpu = 1e3 * _requests(point) / gpus_of(point)
+    load = _requests(point) / gpus_of(point)
     if point.phase == "decode":
-        tpot, rate = tpot or (rate and per_gpu / rate), rate or (tpot and per_gpu / tpot)
+        tpot, rate = tpot or (rate and 1e3 * load / rate), rate or (tpot and 1e3 * load / tpot)
     elif rate:
         kind = figures["tok_s_per_gpu"].token_kind
         rate *= point.osl / {"output": point.osl, "total": point.isl + point.osl}.get(kind, point.isl)
     elif tpot and ttft:
-        rate = per_gpu * point.osl / (ttft + point.osl * tpot)
-    return Run(point, 1e3 / tpot, rate) if tpot and rate > 0 and math.isfinite(tpot * rate) else None
+        rate = 1e3 * load * point.osl / (ttft + point.osl * tpot)
+    if not (tpot and rate > 0 and math.isfinite(tpot * rate)):
+        return None
+    return FrontierPoint(point.id, 1e3 / tpot, load, rate, _layout(point))
 
 
 def _requests(point: Point) -> float:
@@ -157,47 +154,50 @@ def _layout(point: Point) -> str:
 
 def _question(point: Point) -> Point:
     """What the runs of one frontier share."""
-    names = ("cluster", "model", "phase", "weights", "experts_dtype", "isl", "osl", "context", "cache_hit")
-    shared = {name: getattr(point, name) for name in (*names, "in_step", "gpus_per_domain")}
+    shared = {name: getattr(point, name) for name in SHARED}
     prefill = OPEN if point.prefill_pool else None
-    return Point("", "", "", 1.0, **shared, pool=OPEN, prefill_pool=prefill)
+    return Point("", "", "", 1.0, point.phase, point.cluster, pool=OPEN, prefill_pool=prefill, **shared)
 
 
-def _frontier(question: Point, chip: str, runs: Sequence[Run], correction: Correction | None) -> Frontier:
-    edge = pareto([run.tok_s_user for run in runs], [run.tok_s_per_gpu for run in runs])
-    best, most = [runs[i] for i in edge.tolist()], int(max(gpus_of(run.point) for run in runs))
-    names = ("draft_tokens", "accept_length", "drafts_recorded", "kv_dtype")
-    ran = sorted({tuple(getattr(run.point, name) for name in names) for run in runs})
-    rows = [
-        replace(row, quantity="tpot_ms")
-        for one in ran
-        for row in _rows(replace(question, **dict(zip(names, one, strict=True))), most)
-    ]
-    return Frontier(question, chip, most, len(runs), best, _best(rows, best, correction))
+def _frontier(
+    question: Point, chip: str, runs: dict[Point, FrontierPoint], correction: Correction | None
+) -> Frontier:
+    points, most = list(runs.values()), int(max(map(gpus_of, runs)))
+    edge = pareto([one.tok_s_user for one in points], [one.tok_s_per_gpu for one in points])
+    ran = sorted({tuple(getattr(run, name) for name in CHOSEN) for run in runs})
+    asked = [replace(question, **dict(zip(CHOSEN, one, strict=True))) for one in ran]
+    rows = [replace(row, quantity="tpot_ms") for one in asked for row in _rows(one, most)]
+    formats = "/".join(filter(None, (getattr(question, name) for name in FORMATS)))
+    lengths = f"{question.isl:,} + {question.osl:,}" if question.osl else f"{question.context:,.0f}"
+    name = f"{question.model} {formats} on {question.cluster}, {lengths} tokens, {question.phase}"
+    best = _beside([points[i] for i in edge.tolist()], rows, correction)
+    return Frontier(name.replace("  ", " "), chip, len(runs), most, best)
 
 
-def _best(rows: Sequence[Point], runs: Sequence[Run], correction: Correction | None) -> list[Best]:
-    """The most that any layout of ``rows`` reaches beside each run."""
+def _beside(
+    points: Sequence[FrontierPoint], rows: Sequence[Point], correction: Correction | None
+) -> list[FrontierPoint]:
+    """The points with the most that any layout of ``rows`` reaches."""
     tpots = values_of(rows, correction)
     rates = values_of([replace(row, quantity="tok_s_per_gpu") for row in rows], correction)
     loads = np.array([_requests(row) / gpus_of(row) for row in rows])
     curves: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for i in np.flatnonzero(np.isfinite(tpots * rates)).tolist():
-        one = rows[i]
-        curves[replace(one.pool, workers=1), one.draft_tokens, one.drafts_recorded, one.kv_dtype].append(i)
-    limits = 1e3 / np.array([run.tok_s_user for run in runs])
-    asked = np.array([run.requests_per_gpu for run in runs])
-    at_speed, at_load, chosen = np.zeros(len(runs)), np.zeros(len(runs)), np.zeros(len(runs), int)
+        chosen = (getattr(rows[i], name) for name in CHOSEN)
+        curves[replace(rows[i].pool, workers=1), *chosen].append(i)
+    limits, asked = np.array([(1e3 / one.tok_s_user, one.requests_per_gpu) for one in points]).T
+    at_load, at_speed, fastest = np.zeros(len(points)), np.zeros(len(points)), np.zeros(len(points), int)
     for curve in curves.values():
-        slowest = np.maximum.accumulate(tpots[curve])
-        rate = _between(limits, slowest, rates[curve])
-        nearest = np.array(curve)[np.maximum(np.searchsorted(slowest, limits, side="right") - 1, 0)]
-        chosen, at_speed = np.where(rate > at_speed, nearest, chosen), np.maximum(rate, at_speed)
-        rising = np.maximum.accumulate(loads[curve])
-        at_load = np.maximum(at_load, _between(asked, rising, rates[curve]))
+        slower = np.maximum.accumulate(tpots[curve])
+        rate = _between(limits, slower, rates[curve])
+        last = np.array(curve)[np.maximum(np.searchsorted(slower, limits, side="right") - 1, 0)]
+        fastest, at_speed = np.where(rate > at_speed, last, fastest), np.maximum(rate, at_speed)
+        at_load = np.maximum(at_load, _between(asked, np.maximum.accumulate(loads[curve]), rates[curve]))
     return [
-        Best(speed, load, _layout(rows[i]) if speed else "")
-        for speed, load, i in zip(at_speed.tolist(), at_load.tolist(), chosen.tolist(), strict=True)
+        replace(point, at_load=load, at_speed=speed, chosen=_layout(rows[i]) if speed else "")
+        for point, load, speed, i in zip(
+            points, at_load.tolist(), at_speed.tolist(), fastest.tolist(), strict=True
+        )
     ]
 
 
@@ -208,53 +208,52 @@ def _between(at: Array, x: Array, y: Array) -> Array:
 
 def _rows(question: Point, most: int) -> list[Point]:
     """Every legal layout of one engine that the memory holds, each at growing numbers of requests."""
-    pools = [pool for size in _sizes(question, most) for pool in _pools(question, size)]
-    fit = largest_batches([replace(question, pool=pool, batch=1.0) for pool in pools]).tolist()
+    fitting = _fitting([replace(question, pool=pool, batch=1.0) for pool in _pools(question, most)])
     rows = [
-        at_batch(row, requests / pool.gpus)
-        for pool, batch in zip(pools, fit, strict=True)
-        for row in (replace(question, pool=pool),)
-        for requests in batch_grid(batch * pool.gpus, STEPS).tolist()
+        at_batch(replace(row, batch=0.0), requests / row.pool.gpus)
+        for row, most_each in fitting
+        for requests in batch_grid(most_each * row.pool.gpus, STEPS).tolist()
     ]
-    return _with_prefill(rows, most) if question.prefill_pool else rows
+    return _with_prefill(rows, most) if rows and question.prefill_pool else rows
 
 
-def _sizes(question: Point, most: int) -> list[int]:
-    """GPUs of an engine: parts of a scale-up domain, powers of two, and whole domains."""
+def _fitting(rows: Sequence[Point]) -> list[tuple[Point, float]]:
+    return [one for one in zip(rows, largest_batches(rows).tolist(), strict=True) if one[1] > 0]
+
+
+def _pools(question: Point, most: int) -> list[Pool]:
+    """Legal engines: of parts of a scale-up domain, of powers of two, and of whole domains."""
     domain = domain_of(question)
-    return [n for n in range(1, most + 1) if domain % n == 0 or n % domain == 0 or n & (n - 1) == 0]
-
-
-def _pools(question: Point, gpus: int) -> list[Pool]:
-    return [pool for pool in legal_pools(question, OPEN, gpus, [1]) if pool.gpus == gpus]
+    sizes = [n for n in range(1, most + 1) if domain % n == 0 or n % domain == 0 or n & (n - 1) == 0]
+    return [pool for n in sizes for pool in legal_pools(question, OPEN, n, [1]) if pool.gpus == n]
 
 
 def _with_prefill(rows: Sequence[Point], most: int) -> list[Point]:
     """The rows with as many workers in both pools as give the most per GPU, on ``most`` GPUs in all."""
-    if not rows:
-        return []
-    first = rows[0]
-    pools = [pool for size in _sizes(first, most - 1) for pool in _pools(first, size)]
-    prompts = [prefill_alone(first, pool, gpus=1) for pool in pools]
-    prompts = [row for row, batch in zip(prompts, largest_batches(prompts), strict=True) if batch > 0]
+    prompts = [
+        row for row, _ in _fitting([prefill_alone(rows[0], pool, gpus=1) for pool in _pools(rows[0], most)])
+    ]
     each = PREFILL_KEEPS_BUSY * values_of(prompts)
-    alone = [replace(row, phase="decode", batch=row.concurrency / row.pool.gpus, gpus=1) for row in rows]
-    output, gpus = values_of(alone), np.array([row.pool.gpus for row in rows])
-    best, chosen = np.zeros(len(rows)), np.zeros((3, len(rows)))
-    for kind, (prompt, rate) in enumerate(zip(prompts, each.tolist(), strict=True)):
-        for decoding in range(1, most // int(gpus.min()) + 1):
-            prefilling = np.ceil(decoding * output * first.isl / first.osl / rate)
-            used = decoding * gpus + prefilling * prompt.pool.gpus
-            per_gpu = np.where(used <= most, decoding * output / used, 0.0)
-            both = np.stack([np.full(len(rows), kind), np.full(len(rows), decoding), prefilling])
-            chosen, best = np.where(per_gpu > best, both, chosen), np.maximum(per_gpu, best)
+    output = values_of(
+        [replace(row, phase="decode", batch=row.concurrency / row.pool.gpus, gpus=1) for row in rows]
+    )
+    gpus, wanted = np.array([row.pool.gpus for row in rows]), output * rows[0].isl / rows[0].osl
+    best, workers = np.zeros(len(rows)), np.zeros((3, len(rows)), int)
+    for kind, count in product(range(len(prompts)), range(1, most // int(gpus.min()) + 1)):
+        prefill = np.ceil(count * wanted / each[kind])
+        used = count * gpus + prefill * prompts[kind].pool.gpus
+        rate = np.where(used <= most, count * output / used, 0.0)
+        workers = np.where(
+            rate > best, np.stack(np.broadcast_arrays(kind, count, prefill.astype(int))), workers
+        )
+        best = np.maximum(best, rate)
     return [
         replace(
             row,
-            pool=replace(row.pool, workers=workers),
-            prefill_pool=replace(prompts[kind].pool, workers=prefilling),
-            concurrency=workers * row.concurrency,
+            pool=replace(row.pool, workers=count),
+            prefill_pool=replace(prompts[kind].pool, workers=prefill),
+            concurrency=count * row.concurrency,
         )
-        for row, rate, kind, workers, prefilling in zip(rows, best, *chosen.astype(int).tolist(), strict=True)
+        for row, rate, kind, count, prefill in zip(rows, best, *workers.tolist(), strict=True)
         if rate > 0
     ]

@@ -42,18 +42,16 @@ def validate(request: ValidateRequest, *, json: JsonFlag = False) -> None:
     from cost.validation.read import read_measurements, shipped_files
     from rackplan.commands.output import show
     from rackplan.progress import progress
-    from rackplan.views.validate import file_names, frontiers_data, frontiers_view, validate_view, validation
+    from rackplan.views.validate import file_names, frontiers_view, validate_view, validation
 
     paths = [Path(one) for one in request.points] or shipped_files()
-    found, edges = [], {}
+    names, every, physics = file_names(paths), request.details, request.physics
+    files = dict(zip(names, map(read_measurements, paths), strict=True))
     with progress() as reporter:
-        for name, path in zip(file_names(paths), paths, strict=True):
-            reporter.stage(f"predicting {name}")
-            points = read_measurements(path)
-            if request.frontier:
-                edges[name] = frontiers_data(points, physics=request.physics)
-            else:
-                found.append(validation(name, points, physics=request.physics))
-    every = request.details
-    view = frontiers_view(edges, show_all=every) if request.frontier else validate_view(found, show_all=every)
+        reporter.stage(f"predicting {', '.join(names)}")
+        if request.frontier:
+            view = frontiers_view(files, physics=physics, show_all=every)
+        else:
+            found = [validation(*one, physics=physics) for one in files.items()]
+            view = validate_view(found, show_all=every)
     show(view, json=json)

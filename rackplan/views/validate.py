@@ -27,9 +27,8 @@ _SHORT_FILE, _WORST, _MOST_REASONS = 200, 20, 10
 _LONGEST_ID = 46
 _WORST_FRONTIERS = 5
 _FRONTIER_LEGEND = (
-    "Output tokens/s/GPU of the best measured runs against the best layout that is chosen without naming one or the "
-    "engine: at as many requests per GPU, and at the same tokens/s/user. Where a frontier is steep, a small error of "
-    "speed is a large one of throughput at that speed."
+    "Output tokens/s/GPU of the best measured runs beside the best of all layouts, engine not named: at as many "
+    "requests per GPU, and at the same tokens/s/user, where a small error of time is a large one of throughput."
 )
 
 
@@ -135,68 +134,22 @@ class ValidationData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrontierPointData:
-    """A measured run that no other of its frontier beats.
-
-    Attributes
-    ----------
-    id, tok_s_user, requests_per_gpu, measured_tok_s_per_gpu, measured_layout:
-        The run, its speed, its requests, its output, and how it was laid out.
-    at_speed, layout:
-        The most output tokens/s/GPU predicted at that speed (0: nothing is as fast), and the layout chosen for it.
-    at_load:
-        The most at as many requests per GPU.
-    """
-
-    id: str
-    tok_s_user: float
-    requests_per_gpu: float
-    measured_tok_s_per_gpu: float
-    measured_layout: str
-    at_speed: float
-    layout: str
-    at_load: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrontierData:
-    """Runs of one model, chip, format, phase and lengths.
-
-    Attributes
-    ----------
-    name, chip, runs, gpus:
-        Which, how many, and the most GPUs of a run.
-    errors:
-        Of tokens/s/GPU, ``at_load`` and ``at_speed``.
-    points:
-        The best runs, slowest first.
-    """
-
-    name: str
-    chip: str
-    runs: int
-    gpus: int
-    errors: dict[str, ErrorsData]
-    points: list[FrontierPointData]
-
-
-@dataclass(frozen=True, kw_only=True)
 class FrontiersData:
-    """Measured frontiers of a file beside those of layouts that the model chooses (``--frontier``).
+    """Measured frontiers of a file, beside layouts that the model chooses (``--frontier``).
 
     Attributes
     ----------
     left_out:
         Runs whose rows do not give both speed and throughput.
-    chips:
-        Errors of each chip and of ``all``, ``at_load`` and ``at_speed``.
+    errors:
+        Of each chip and of ``all``: ``at_load`` (as many requests per GPU) and ``at_speed``.
     frontiers:
-        The worst first.
+        Each.
     """
 
     left_out: int
-    chips: dict[str, dict[str, ErrorsData]]
-    frontiers: list[FrontierData]
+    errors: dict[str, dict[str, ErrorsData]]
+    frontiers: list[Frontier]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -311,52 +264,17 @@ def validate_view(validations: Sequence[Validation], *, show_all: bool = False) 
     return View(blocks, ValidateResult(files=files))
 
 
-def frontiers_data(points: Sequence[Point], *, physics: bool = False) -> FrontiersData:
-    """Compare measured frontiers with predicted ones (:mod:`cost.validation.frontier`)."""
-    found, left_out = frontiers(points, correction_with(physics=physics))
-    found = sorted(found, key=lambda one: -(errors_of_frontiers([one])["at_load"].median_abs_error or 0.0))
-    chips = {chip: [one for one in found if one.chip == chip] for chip in sorted({one.chip for one in found})}
-    return FrontiersData(
-        left_out=left_out,
-        chips={chip: _frontier_errors(those) for chip, those in (*chips.items(), ("all", found)) if those},
-        frontiers=[
-            taken(
-                FrontierData,
-                one,
-                name=_frontier_name(one.question),
-                errors=_frontier_errors([one]),
-                points=[
-                    taken(
-                        FrontierPointData,
-                        best,
-                        id=run.point.id,
-                        tok_s_user=run.tok_s_user,
-                        requests_per_gpu=run.requests_per_gpu,
-                        measured_tok_s_per_gpu=run.tok_s_per_gpu,
-                        measured_layout=run.layout,
-                    )
-                    for run, best in zip(one.best, one.predicted, strict=True)
-                ],
-            )
-            for one in found
-        ],
-    )
-
-
-def _frontier_errors(found: Sequence[Frontier]) -> dict[str, ErrorsData]:
-    return {name: taken(ErrorsData, errors) for name, errors in errors_of_frontiers(found).items()}
-
-
-def _frontier_name(question: Point) -> str:
-    formats = "/".join(filter(None, (question.weights, question.experts_dtype)))
-    lengths = f"{question.isl:,} + {question.osl:,}" if question.osl else f"{question.context:,.0f}"
-    words = (question.model, formats, f"on {question.cluster}, {lengths} tokens, {question.phase}")
-    return " ".join(filter(None, words))
-
-
-def frontiers_view(found: Mapping[str, FrontiersData], *, show_all: bool = False) -> View:
-    """Return the blocks and the data of ``rackplan validate --frontier``."""
-    blocks = sections(*(_frontiers_blocks(name, one, show_all=show_all) for name, one in found.items()))
+def frontiers_view(files: Mapping[str, Sequence[Point]], *, physics: bool, show_all: bool) -> View:
+    """Return the blocks and the data of ``rackplan validate --frontier``: errors by chip, the worst frontiers."""
+    found = {}
+    for name, points in files.items():
+        edges, left_out = frontiers(points, correction_with(physics=physics))
+        errors = {
+            chip: {at: taken(ErrorsData, one) for at, one in both.items()}
+            for chip, both in errors_of_frontiers(edges).items()
+        }
+        found[name] = FrontiersData(left_out=left_out, errors=errors, frontiers=edges)
+    blocks = sections(*(_frontiers_blocks(*one, show_all=show_all) for one in found.items()))
     return View(blocks, ValidateResult(files=found))
 
 
@@ -365,44 +283,42 @@ def _frontiers_blocks(name: str, found: FrontiersData, *, show_all: bool) -> lis
     if not found.frontiers:
         return [title]
     chips = Table.of(
-        found.chips.items(),
+        found.errors.items(),
         ("chip", lambda one: one[0]),
-        ("frontiers", lambda one: f"{sum(one[0] in (f.chip, 'all') for f in found.frontiers):,}"),
         ("points", lambda one: f"{one[1]['at_load'].rows:,}"),
         ("same requests: median", lambda one: _share(one[1]["at_load"].median_abs_error)),
         ("mean", lambda one: _share(one[1]["at_load"].mean_abs_error)),
         ("bias", lambda one: _share(one[1]["at_load"].bias, "+")),
         ("within 20 %", lambda one: _share(one[1]["at_load"].within_20_percent)),
         ("same speed: median", lambda one: _share(one[1]["at_speed"].median_abs_error)),
+        ("mean", lambda one: _share(one[1]["at_speed"].mean_abs_error)),
         ("bias", lambda one: _share(one[1]["at_speed"].bias, "+")),
+        ("within 20 %", lambda one: _share(one[1]["at_speed"].within_20_percent)),
     )
-    shown = found.frontiers if show_all else found.frontiers[:_WORST_FRONTIERS]
-    hidden = len(found.frontiers) - len(shown)
-    left = f"{plural(found.left_out, 'run')}: the rows do not give both speed and throughput"
+    worst = sorted(found.frontiers, key=lambda one: -(_worst(one).median_abs_error or 0.0))
+    shown = worst if show_all else worst[:_WORST_FRONTIERS]
     return sections(
-        [
-            Heading(f"{name}: {plural(len(found.frontiers), 'measured frontier')}"),
-            Text(_FRONTIER_LEGEND),
-            chips,
-        ],
-        labelled("Left out", left) if found.left_out else [],
+        [title, Text(_FRONTIER_LEGEND), chips],
+        labelled("Left out", f"{plural(found.left_out, 'run')} without both speed and throughput"),
         *([_frontier_table(one)] for one in shown),
-        labelled("Not shown", f"{plural(hidden, 'frontier')} with smaller errors, see --details")
-        if hidden
-        else [],
+        labelled("Not shown", f"{plural(len(worst) - len(shown), 'frontier')} less far off (--details)"),
     )
 
 
-def _frontier_table(one: FrontierData) -> Table:
+def _worst(one: Frontier) -> Errors:
+    return errors_of_frontiers([one])["all"]["at_load"]
+
+
+def _frontier_table(one: Frontier) -> Table:
     return Table.of(
         one.points,
         ("tok/s/user", lambda point: f"{point.tok_s_user:.4g}"),
-        ("measured tok/s/GPU", lambda point: f"{point.measured_tok_s_per_gpu:.4g}"),
+        ("measured tok/s/GPU", lambda point: f"{point.tok_s_per_gpu:.4g}"),
         ("same requests", lambda point: f"{point.at_load:.4g}"),
-        ("same speed", lambda point: f"{point.at_speed:.4g}" if point.at_speed else "none"),
-        ("measured layout", lambda point: point.measured_layout),
-        ("chosen at that speed", lambda point: point.layout or "-"),
-        title=f"{one.name}: median error {_share(one.errors['at_load'].median_abs_error)} at the same requests",
+        ("same speed", lambda point: f"{point.at_speed:.4g}"),
+        ("measured layout", lambda point: point.layout),
+        ("chosen at that speed", lambda point: point.chosen or "none is as fast"),
+        title=f"{one.name}: median error {_share(_worst(one).median_abs_error)} at the same requests",
     )
 
 

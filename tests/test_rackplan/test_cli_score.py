@@ -75,7 +75,7 @@ def test_details_add_up_to_the_score(run: Run, prepared: Run) -> None:
         assert row["bound_by"][0] == max(row["limits_s"], key=row["limits_s"].get)
     assert details["weakest"]["kind"] == score["evidence"]
     assert all(figure["source"] for figure in details["figures"])
-    assert set(details["residual"]) == {"factor", "weight"}
+    assert set(details["measured"]) == {"factor", "runs"}
     assert details["levers"]
     text = run("score", "plan", "--details").out
     assert max(map(len, text.splitlines())) <= 100

@@ -65,10 +65,35 @@ def test_the_learned_correction_is_switched_off(run: Callable[..., Any], tmp_pat
     path.write_text(head + "".join(rows))
     on = run("validate", path, "--json").data["files"]["served.csv"]
     off = run("validate", path, "--physics", "--json").data["files"]["served.csv"]
-    assert (on["residual"], off["residual"]) == (True, False)
+    assert (on["corrected"], off["corrected"]) == (True, False)
     assert on["points"][0]["predicted"] != off["points"][0]["predicted"]
     assert on["points"][1]["predicted"] == off["points"][1]["predicted"]
     assert "Residual off: the physics alone" in " ".join(run("validate", path, "--physics").out.split())
+
+
+def test_frontiers_beside_layouts_that_are_chosen(run: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    head = "id,quantity,measured,phase,model,cluster,weights,tp,concurrency,isl,osl\n"
+    runs = (("fast", "tpot_ms", 9, 8), ("fast", "ttft_ms", 90, 8), ("slow", "tpot_ms", 12, 64),
+            ("slow", "ttft_ms", 200, 64), ("half", "tpot_ms", 9, 4))  # fmt: skip
+    rows = (
+        f"{name},{what},{value},aggregated,llama-3.1-70b,H200,fp8,8,{n},1024,1024\n"
+        for name, what, value, n in runs
+    )
+    path.write_text(head + "".join(rows))
+    found = run("validate", path, "--frontier", "--json").data["files"]["runs.csv"]
+    (frontier,) = found["frontiers"]
+    assert (found["left_out"], frontier["chip"], frontier["runs"], frontier["gpus"]) == (1, "h200-sxm", 2, 8)
+    assert [point["id"] for point in frontier["points"]] == ["slow", "fast"]
+    assert found["errors"]["all"] == found["errors"]["h200-sxm"]
+    text = run("validate", path, "--frontier").out
+    for words in (
+        "1 measured frontier",
+        "Left out      1 run",
+        "llama-3.1-70b fp8 on hgx-h200",
+        "64 requests",
+    ):
+        assert words in text
 
 
 def test_without_a_file_the_shipped_points(run: Callable[..., Any], points_file: Path) -> None:

@@ -1,0 +1,62 @@
+"""Measured frontiers: which runs are on them, what is derived, and what the model reaches beside them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cost.validation.frontier import errors_of_frontiers, frontiers
+from cost.validation.predict import predict_serving
+from cost.validation.read import Point, Pool
+
+RUN = Point(
+    "run", "", "tpot_ms", 10.0, "aggregated", "hgx-h200", "llama-3.1-70b", weights="fp8", kv_dtype="bf16",
+    pool=Pool(4, moe_tp=4), concurrency=16, isl=1024, osl=1024,
+)  # fmt: skip
+TWO_POOLS = replace(
+    RUN, phase="disaggregated", model="deepseek-r1", cluster="hgx-b200", weights="", kv_dtype="fp8", gpus=24,
+    concurrency=256, pool=Pool(1, 8, 8, workers=2), prefill_pool=Pool(1, 8, 8, workers=1),
+)  # fmt: skip
+KIND = "total"
+
+
+def figures(point: Point, **measured: float) -> list[Point]:
+    return [replace(point, quantity=name, measured=value) for name, value in measured.items()]
+
+
+def test_the_throughput_of_a_run_follows_from_its_times() -> None:
+    runs = [
+        *figures(RUN, tpot_ms=10, ttft_ms=240),
+        *figures(replace(RUN, id="total", concurrency=32, token_kind=KIND), tpot_ms=20, tok_s_per_gpu=800),
+        *figures(replace(RUN, id="beaten", concurrency=8), tpot_ms=20, ttft_ms=240),
+        *figures(replace(RUN, id="alone", concurrency=4), ttft_ms=240),
+    ]
+    (found,), left_out = frontiers(runs)
+    assert (left_out, found.runs, found.gpus, found.chip) == (1, 3, 4, "h200-sxm")
+    slow, fast = found.points
+    assert (fast.id, fast.tok_s_user, fast.requests_per_gpu) == ("run", 100, 4)
+    assert fast.tok_s_per_gpu == pytest.approx(16 / (0.240 + 1024 * 0.010) * 1024 / 4)
+    assert (slow.id, slow.tok_s_user, slow.tok_s_per_gpu) == ("total", 50, 400)
+    assert fast.layout == "TP4 DP1 EP1 ETP4 x1, 16 requests"
+
+
+@pytest.mark.parametrize("run", [RUN, TWO_POOLS])
+def test_no_stated_layout_beats_the_chosen_one(run: Point) -> None:
+    runs = [replace(run, id=str(n), concurrency=n) for n in (64, 128, 1024)]
+    rows = [replace(one, quantity=name) for one in runs for name in ("tpot_ms", "tok_s_per_gpu")]
+    told = predict_serving(rows)
+    (found,), _ = frontiers([replace(a, measured=b.value or 0.0) for a, b in zip(rows, told, strict=True)])
+    for one in found.points:
+        assert min(one.at_load, one.at_speed) >= 0.98 * one.tok_s_per_gpu
+    errors = errors_of_frontiers([found])
+    assert errors["all"]["at_speed"].predicted == errors[found.chip]["at_load"].rows == len(found.points)
+
+
+def test_other_lengths_and_formats_are_other_frontiers_and_too_fast_has_no_layout() -> None:
+    others = [replace(RUN, isl=2048), replace(RUN, weights="bf16"), replace(RUN, id="c", engine="vllm")]
+    rows = [row for one in (RUN, *others) for row in figures(one, tpot_ms=0.1, ttft_ms=200)]
+    found, _ = frontiers(rows)
+    assert sorted(one.runs for one in found) == [1, 1, 2]
+    assert (found[0].points[0].at_speed, found[0].points[0].chosen) == (0, "")
+    assert errors_of_frontiers(found)["all"]["at_speed"].bias == -1

@@ -10,7 +10,6 @@ import numpy as np
 
 from placement.arrays import Experts, Floats, Index, falling
 from placement.budget import CUT, Budget
-from placement.experts.annealing import STEPS, anneal, descend, step_cells
 from placement.experts.anti_affinity import place_spread, second_copies_first, spread_evenly
 from placement.experts.baselines import Baselines
 from placement.experts.bounds import lower_bound
@@ -23,6 +22,7 @@ from placement.experts.local_search import swap_down
 from placement.experts.pack import distinct_copies, pack
 from placement.experts.problem import EQUAL, WIDE, Problem, keep_better, proven
 from placement.experts.result import ExpertResult, checked_result
+from placement.experts.soft_max import STEPS, anneal, descend, step_cells
 
 EASY_S, HARD_S = 1.0, 10.0
 """Seconds' worth of search where none are asked for: with a small gap after the fast path, and with a wide one."""

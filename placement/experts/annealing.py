@@ -223,6 +223,7 @@ class Annealing(ABC):
         """
         from scipy.optimize import linear_sum_assignment
 
+        self.look(price)
         chosen = self._some_gpus()
         row = (np.arange(self.layers)[:, None] * self.gpus + chosen).ravel()
         chance = (

@@ -4,16 +4,17 @@ In each layer it is the mean over scenarios, by their votes, of log-sum-exp of t
 exp(theta * load)) / theta``; for the worst scenario, log-sum-exp over GPUs and scenarios. It sees every GPU near the
 top, and what it finds holds better on loads not seen than what the largest load alone finds (docs/placement.md). Of
 the mean of logarithms the tangent is used, which lies above it: a sum over GPUs, so that the change by each swap of
-a pair is a product of what leaves and what comes.
+a pair is a product of what leaves and what comes. Counts of copies stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
 import numpy as np
 
 from placement.arrays import Experts, Index
+from placement.budget import evenly
 from placement.experts.annealing import TOGETHER, Annealing, Singles
 from placement.experts.problem import Problem
 
@@ -28,18 +29,15 @@ _STEEPEST = 80.0  # powers of e above that overflow in a product of two, in sing
 _DESCENT = 4  # steps for each GPU: so often every two of them meet
 _RENEWED = 5  # looks between two computations of all loads anew, which is when the best so far is kept
 _CELLS = 1 << 22  # slots times scenarios of the layers that are annealed together
-_TRIED, _EVERY = 8, 4  # exchanges looked at in each layer, and steps from one such look to the next
 
 
 def anneal(
     problem: Problem,
     slot_expert: Experts,
     *,
-    spent: Callable[[], float],
+    rounds: Iterable[float],
     warm: float = WARM,
-    tried: int = _TRIED,
     seed: int = 0,
-    on_round: Callable[[], None] = lambda: None,
 ) -> int:
     """Make ``slot_expert`` ``[layers, slots]`` better in place; return how many layers are.
 
@@ -48,15 +46,10 @@ def anneal(
 
     Parameters
     ----------
-    spent:
-        How much of the work is done, growing from 0 to 1, asked every :data:`STEPS` steps: by counting calls, and
-        then the answer is the same every time, or by the clock.
+    rounds:
+        How much of the work is done, growing from 0 to 1, before each :data:`STEPS` steps.
     warm:
         Temperature at the start.
-    tried:
-        Exchanges of copies looked at in each layer now and then; 0 keeps counts of copies.
-    on_round:
-        Called now and then.
     """
     size = max(1, _CELLS // (problem.slots * problem.scenarios))
     layers = np.array_split(np.arange(len(slot_expert)), -(-len(slot_expert) // size))
@@ -65,18 +58,13 @@ def anneal(
         for part, rows in enumerate(layers)
     ]
     before = np.concatenate([run.best for run in runs])
-    rounds = 0
-    while (done := spent()) < 1.0:
-        rounds += 1
+    for number, done in enumerate(rounds, 1):
         for rows, run in zip(layers, runs, strict=True):
             heat = warm * (COLD / warm) ** done
-            for step in range(STEPS):
+            for _ in range(STEPS):
                 run.swap(1.0, heat)
-                if tried and step % _EVERY == 0:
-                    run.exchange(1.0, heat, tried)
-            if rounds % _RENEWED == 0:
+            if number % _RENEWED == 0:
                 slot_expert[rows] = run.renew()
-        on_round()
     for rows, run in zip(layers, runs, strict=True):
         slot_expert[rows] = run.renew()
     return int((np.concatenate([run.best for run in runs]) < before).sum())
@@ -85,9 +73,7 @@ def anneal(
 def descend(problem: Problem, slot_expert: Experts) -> Experts:
     """Return ``[layers, slots]`` after swaps that help, at next to no temperature."""
     moved = slot_expert.copy()
-    rounds = _DESCENT * problem.gpus // STEPS + 1
-    done = iter(range(rounds + 1))
-    anneal(problem, moved, spent=lambda: next(done) / rounds, warm=COLD, tried=0)
+    anneal(problem, moved, rounds=evenly(_DESCENT * problem.gpus // STEPS + 1), warm=COLD)
     return moved
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from placement.budget import evenly
 from placement.experts.annealing import Annealing
 from placement.experts.counts import replicate
 from placement.experts.excess import ExcessAnnealing
@@ -53,19 +54,13 @@ def test_a_change_weighed_is_the_change_made(judge: str, fast: float) -> None:
 def test_legal_no_worse_and_the_same_every_time(objective: Objective, fast: float) -> None:
     problem, start = unlike_gpus(objective, fast=fast)
     first, second = start.copy(), start.copy()
-    better = anneal(problem, first, spent=step_counter(20))
-    anneal(problem, second, spent=step_counter(20))
+    better = anneal(problem, first, rounds=evenly(20))
+    anneal(problem, second, rounds=evenly(20))
     assert better > 0
     np.testing.assert_array_equal(first, second)
     assert verify_experts(problem.assignment(first), problem.average) == []
     assert problem.evaluate(first).mean() < problem.evaluate(start).mean()
-    anneal(problem, second := start.copy(), spent=step_counter(20), tried=0)
-    np.testing.assert_array_equal(problem.assignment(second).copies, problem.assignment(start).copies)
-
-
-def step_counter(steps):
-    count = iter(range(steps + 1))
-    return lambda: next(count, steps) / steps
+    np.testing.assert_array_equal(problem.assignment(first).copies, problem.assignment(start).copies)
 
 
 def test_loads_kept_step_by_step_are_those_of_the_placement() -> None:
@@ -87,7 +82,7 @@ def test_copies_stay_spread_over_failure_domains() -> None:
     problem = make_problem(tokens, np.full(8, 4), spread=np.repeat([0, 1, 2, 3], 2))
     start = pack(problem.average, replicate(problem.highest))
     end = start.copy()
-    assert anneal(problem, end, spent=step_counter(30)) > 0
+    assert anneal(problem, end, rounds=evenly(30)) > 0
     assert verify_experts(problem.assignment(end), problem.average) == []
     assert (problem.over_cap(end) == 0).all()
 
@@ -97,5 +92,5 @@ def test_nothing_to_swap(slots: list[int]) -> None:
     problem = make_problem(np.ones((2, 1, 3 if sum(slots) > 1 else 1)), np.array(slots))
     start = pack(problem.average, replicate(problem.highest))
     end = start.copy()
-    anneal(problem, end, spent=step_counter(2))
+    anneal(problem, end, rounds=evenly(2))
     np.testing.assert_array_equal(np.sort(end), np.sort(start))

@@ -33,8 +33,6 @@ _SHARED = 1e3  # moves that a copy above what a failure domain may hold of its e
 _EQUAL = 1e-6  # moves: not a rise of the cost
 _HOPEFUL = 1e-3  # how likely GPUs below their target give a hot expert, besides those above it
 _UNDO = 0.1  # of the exchanges: back to what the slot held before
-TOGETHER = 5
-"""Slots of a GPU that one swap looks at."""
 
 _POTENTIALS = 6  # rounds that prepare an assignment, which then takes a fifth of the time
 _PAIRINGS = 256
@@ -52,6 +50,8 @@ class Annealing(ABC):
     old:
         ``[layers, slots]``: what moves are counted from, -1 where a slot is empty; None: moves are free.
     """
+
+    columns = 5  # slots of a GPU that one swap looks at
 
     def __init__(
         self,
@@ -326,9 +326,9 @@ class Annealing(ABC):
 
     def _columns(self) -> Index:
         """Slots of a GPU that a swap looks at."""
-        if self.width <= TOGETHER:
+        if self.width <= self.columns:
             return np.arange(self.width)
-        return (int(self.rng.integers(self.width)) + np.arange(TOGETHER)) % self.width
+        return (int(self.rng.integers(self.width)) + np.arange(self.columns)) % self.width
 
     def _some_gpus(self) -> Index:
         if self.gpus <= WIDEST:

@@ -15,10 +15,10 @@ import numpy as np
 
 from placement.arrays import Experts, Index
 from placement.budget import evenly
-from placement.experts.annealing import TOGETHER, Annealing, Singles
+from placement.experts.annealing import Annealing, Singles
 from placement.experts.problem import Problem
 
-WARM, COLD = 3e-4, 1e-6
+WARM, COLD = 1e-3, 3e-6
 """Temperature at the start and at the end, in units of the mean GPU load."""
 
 STEPS = 20
@@ -79,7 +79,7 @@ def descend(problem: Problem, slot_expert: Experts) -> Experts:
 
 def step_cells(problem: Problem) -> int:
     """Numbers that a step writes, roughly: what its time grows with; 0 where there is no pair of GPUs."""
-    each = min(int(problem.slots_per_gpu.max()), TOGETHER)
+    each = min(int(problem.slots_per_gpu.max()), _SoftMax.columns)
     swaps = (problem.gpus // 2) * each * each
     return problem.scenarios * problem.layers * 4 * (swaps + problem.gpus * (each + 2)) if swaps else 0
 
@@ -89,6 +89,8 @@ class _SoftMax(Annealing):
 
     The target is the largest load at the start.
     """
+
+    columns = 16
 
     def __init__(self, problem: Problem, start: Experts, rng: np.random.Generator) -> None:
         peaks = problem.peaks(start)

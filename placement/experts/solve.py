@@ -33,8 +33,8 @@ _ANNEAL_COST = 0.15, 3.5e-7  # units for a step of annealing, and for each numbe
 _FEW_SLOTS = 3  # of a GPU: swaps to the end come before annealing
 _CLOSER = 0.8  # of the way from the mean load: aimed for, where copies are exchanged...
 _STEPS = 40  # ... in so many steps
-_STEPS_A_SLOT = 12  # of annealing on the fast path
-_ANNEALED = 190_000_000  # ... and numbers that it writes at most for each layer: some seconds for 58
+_STEPS_A_SLOT = 13  # of annealing on the fast path
+_ANNEALED = 240_000_000  # ... and numbers that it writes at most for each layer: some seconds for 58
 
 
 def solve(

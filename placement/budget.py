@@ -22,10 +22,13 @@ CUT = "ended early, by the time limit or an interruption: the best so far is kep
 EVERY_S = 0.1
 """Progress is told no more often."""
 
-_UNITS, _TIMED_UNITS = (
-    1000.0,
-    500.0,
-)  # of work in a second, and with a time limit: steps mostly end before the clock
+_UNITS = 1000.0  # of work in a second...
+_TIMED_UNITS = 500.0  # ... and with a time limit: steps mostly end before the clock
+
+
+def evenly(rounds: int) -> Iterator[float]:
+    """Yield how much is done before each of so many rounds of equal work."""
+    yield from (done / rounds for done in range(rounds))
 
 
 class CancelledError(RackplanError):
@@ -130,6 +133,19 @@ class Budget:
             return 1.0
         clock = (time.monotonic() - self.begun) / (self.deadline - self.begun)
         return max(self.done / self.units, 2 * clock - 1)
+
+    def rounds(self, cost: float, tell: Callable[[], None]) -> Iterator[float]:
+        """Yield how much is done, from 0 to below 1, before each round of work of ``cost`` units; tell before that.
+
+        Ctrl-C while it is told ends the search, and keeps what it found.
+        """
+        while True:
+            with self:
+                tell()
+            if (done := self.progress()) >= 1.0:
+                return
+            yield done
+            self.spend(cost)
 
     def tell(self, state: Callable[[], tuple[Any, ...]], *, at_once: bool = False) -> None:
         """Report the state of a search, now and then."""

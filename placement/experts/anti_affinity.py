@@ -23,13 +23,13 @@ import numpy as np
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints
 from placement.budget import Budget
-from placement.experts.annealing import descend
 from placement.experts.bounds import lower_bound
 from placement.experts.counts import replicate
 from placement.experts.failure_domains import require_apart, spread_row
 from placement.experts.local_search import swap_down
 from placement.experts.pack import distinct_copies, pack
 from placement.experts.problem import Problem
+from placement.experts.soft_max import descend
 
 Place = Callable[[Problem, Budget], Experts]
 

@@ -8,12 +8,13 @@ other counts to pack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from placement.arrays import Floats, Index, Ints
+from placement.budget import evenly
 from placement.experts.problem import Problem
 
 ROUNDINGS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7)
@@ -180,13 +181,13 @@ def fold_counts(
     copies: Ints,
     *,
     enough: Floats | None = None,
-    spent: Callable[[], float] | None = None,
+    rounds: Iterable[float] | None = None,
     seed: int = 0,
 ) -> Ints:
     """Return better counts than ``copies`` ``[layers, experts]`` for GPUs of two slots (:func:`folds`).
 
-    A search by exchanges of one copy, which ends where ``spent``, asked once a step, says 1; without it after a fixed
-    number of steps, and in a layer once its :func:`folded_peak` is at most ``enough`` ``[layers]``. Draws are the
+    A search by exchanges of one copy, a step for each of ``rounds``, which say how much is done; without them a fixed
+    number of steps, and in a layer until its :func:`folded_peak` is at most ``enough`` ``[layers]``. Draws are the
     same in every layer, over experts by falling load: deterministic, layer by layer, and independent of the experts'
     names.
     """
@@ -197,13 +198,11 @@ def fold_counts(
     if even_domains(problem):
         start = _best_divided(ranked, start, _FOLD_ROUNDINGS, folded_peak)
     search = _FoldSearch(ranked, start, seed, enough)
-    count = 0
-    while search.rows.size:
-        done = count / steps if spent is None else spent()
-        if done >= 1.0:
+    patience = int(_PATIENCE * steps) if rounds is None else None
+    for done in (evenly(steps) if rounds is None else rounds) if search.rows.size else ():
+        search.step(done, patience)
+        if not search.rows.size:
             break
-        search.step(done, patience=None if spent else int(_PATIENCE * steps))
-        count += 1
     found = np.empty_like(copies)
     np.put_along_axis(found, order, search.best, axis=1)
     return found

@@ -9,8 +9,7 @@ from functools import partial
 import numpy as np
 
 from placement.arrays import Experts, Floats, Index, falling
-from placement.budget import CUT, Budget
-from placement.experts.annealing import STEPS, anneal, descend, step_cells
+from placement.budget import CUT, Budget, evenly
 from placement.experts.anti_affinity import place_spread, second_copies_first, spread_evenly
 from placement.experts.baselines import Baselines
 from placement.experts.bounds import lower_bound
@@ -23,6 +22,7 @@ from placement.experts.local_search import swap_down
 from placement.experts.pack import distinct_copies, pack
 from placement.experts.problem import EQUAL, WIDE, Problem, keep_better, proven
 from placement.experts.result import ExpertResult, checked_result
+from placement.experts.soft_max import STEPS, anneal, descend, step_cells
 
 EASY_S, HARD_S = 1.0, 10.0
 """Seconds' worth of search where none are asked for: with a small gap after the fast path, and with a wide one."""
@@ -33,8 +33,8 @@ _ANNEAL_COST = 0.15, 3.5e-7  # units for a step of annealing, and for each numbe
 _FEW_SLOTS = 3  # of a GPU: swaps to the end come before annealing
 _CLOSER = 0.8  # of the way from the mean load: aimed for, where copies are exchanged...
 _STEPS = 40  # ... in so many steps
-_STEPS_A_SLOT = 12  # of annealing on the fast path
-_ANNEALED = 190_000_000  # ... and numbers that it writes at most for each layer: some seconds for 58
+_STEPS_A_SLOT = 13  # of annealing on the fast path
+_ANNEALED = 240_000_000  # ... and numbers that it writes at most for each layer: some seconds for 58
 
 
 def solve(
@@ -216,9 +216,7 @@ class _Search:
                 keep_better(searched, slot_expert, np.arange(judge.layers), descend(searched, found))
         cells = step_cells(searched)
         steps = min(_STEPS_A_SLOT * searched.slots, _ANNEALED * searched.layers // cells) if cells else 0
-        rounds = round(self.effort * steps) // STEPS
-        done = iter(range(rounds + 1))
-        anneal(searched, slot_expert, spent=lambda: next(done) / rounds if rounds else 1.0)
+        anneal(searched, slot_expert, rounds=evenly(round(self.effort * steps) // STEPS))
         groups = problem.groups
         heard = f"{problem.scenarios} scenarios in {groups} group{'s' * (groups != 1)} of alike ones, one vote each"
         self.log.append(f"{heard}: copies by each expert's highest load, annealing over swaps")
@@ -270,17 +268,8 @@ def _search_counts(
 ) -> None:
     """Look for other counts in the ``wide`` layers within ``budget``, in place."""
     part = problem.rows(wide)
-    cost, first = _COUNT_COST[0] + _COUNT_COST[1] * wide.size * problem.slots, True
-
-    def spent() -> float:
-        nonlocal first
-        budget.spend(0.0 if first else cost)
-        first = False
-        with budget:  # Ctrl-C while it is shown ends the search, and keeps what it found
-            tell()
-        return budget.progress()
-
-    counts = fold_counts(part, part.assignment(slot_expert[wide]).copies, spent=spent, seed=seed)
+    rounds = budget.rounds(_COUNT_COST[0] + _COUNT_COST[1] * wide.size * problem.slots, tell)
+    counts = fold_counts(part, part.assignment(slot_expert[wide]).copies, rounds=rounds, seed=seed)
     keep_better(problem, slot_expert, wide, swap_down(part, pack(part, counts)))
 
 
@@ -292,22 +281,10 @@ def _state(problem: Problem, slot_expert: Experts, bound: Floats) -> tuple[int, 
 
 def _anneal_on(problem: Problem, slot_expert: Experts, bound: Floats, budget: Budget, seed: int) -> str:
     """Anneal in place within ``budget``; return what ran."""
-    cost, first = STEPS * (_ANNEAL_COST[0] + _ANNEAL_COST[1] * step_cells(problem.searched)), True
-
-    def spent() -> float:
-        nonlocal first
-        budget.spend(0.0 if first else cost)
-        first = False
-        return budget.progress()
-
+    cost = STEPS * (_ANNEAL_COST[0] + _ANNEAL_COST[1] * step_cells(problem.searched))
+    rounds = budget.rounds(cost, lambda: budget.tell(lambda: _state(problem, slot_expert, bound)))
     better = 0
     with budget, budget.keeping():
-        better = anneal(
-            problem.searched,
-            slot_expert,
-            spent=spent,
-            seed=seed,
-            on_round=lambda: budget.tell(lambda: _state(problem, slot_expert, bound)),
-        )
+        better = anneal(problem.searched, slot_expert, rounds=rounds, seed=seed)
     text = f"annealing over swaps: {better} layers better by log-sum-exp, seed {seed}"
     return text + (f"; {CUT}" if budget.cut else "")

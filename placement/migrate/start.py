@@ -45,9 +45,8 @@ def restore(task: MigrationTask, *, seed: int = 0) -> Experts:
     if changed.size:
         part = task.rows(changed)
         target = np.ones((task.problem.scenarios, changed.size))
-        cycles = ExcessAnnealing(
-            part.problem, slot_expert[changed], target, np.random.default_rng(seed), part.old
-        )
+        rng = np.random.default_rng(seed)
+        cycles = ExcessAnnealing(part.problem, slot_expert[changed], target, rng, part.old)
         for turn in range(_ROUNDS):
             if turn >= _FEWEST and not part.problem.over_cap(cycles.slot_expert).any():
                 break

@@ -1,6 +1,6 @@
 """Moves at a price: copies change where that pays under weighted loads, in all layers at once, within a budget.
 
-The largest load of each scenario is replaced by log-sum-exp, as :mod:`placement.experts.annealing` does it,
+The largest load of each scenario is replaced by log-sum-exp, as :mod:`placement.experts.soft_max` does it,
 and each scenario has a weight; log-sum-exp is blunt at first and sharper from price to price. A round looks, in
 every layer, at exchanges (a copy of an expert with several becomes a copy of another: one move) and at swaps of two
 copies between GPUs (two moves), and makes the best that do not meet. What counts is the gain less the price of the

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.budget import Budget
-from placement.experts import annealing
+from placement.experts import soft_max
 from placement.experts.problem import make_problem
 from placement.experts.solve import solve
 from placement.verify import verify_experts
@@ -175,7 +175,7 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = np.random.default_rng(9).lognormal(0, 1, (3, 4, 32))
     problem = make_problem(tokens, np.full(8, 5))
     fast = placed(problem)
-    real, calls = annealing._State.renew, []
+    real, calls = soft_max._SoftMax.renew, []
 
     def interrupted(*args: object) -> object:
         calls.append(1)
@@ -183,7 +183,7 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
         return real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(annealing._State, "renew", interrupted)
+    monkeypatch.setattr(soft_max._SoftMax, "renew", interrupted)
     found = placed(problem, time_limit_s=30.0)
     assert found.interrupted
     assert verify_experts(found.assignment, problem.average) == []

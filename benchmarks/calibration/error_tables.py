@@ -83,12 +83,12 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
     saturated = np.array([p.saturated for p in points])
     every, served = served, served & ~saturated
 
-    def cell(chosen: NDArray[np.bool_], kind: str = NAMED, out: str = "chip_left_out") -> dict[str, Any]:
+    def cell(chosen: NDArray[np.bool_], kind: str = NAMED) -> dict[str, Any]:
         columns = {
             "in_sample": "in_sample",
             "physics": "physics",
             "cross_validated": "cross_validated",
-            "left_out": out,
+            "left_out": "chip_left_out",
             "model_left_out": "model_left_out",
         }
         return {"rows": int(chosen.sum())} | {
@@ -150,10 +150,7 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
             for name, chosen in {"saturated, in no other figure": saturated}.items()
             if (every & chosen).any()
         },
-        "models": {
-            name: cell(served & (models == name), out="model_left_out")
-            for name in sorted(set(models[served].tolist()))
-        },
+        "models": {name: cell(served & (models == name)) for name in sorted(set(models[served].tolist()))},
         "published": {
             name: cell(~every & chosen)
             for name, chosen in {

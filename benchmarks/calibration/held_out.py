@@ -162,7 +162,7 @@ def predict_held_out(
                 runs,
                 kinds=tuple(kind for kind, keep in zip(runs.kinds, rest, strict=True) if keep),
                 features=runs.features[rest],
-                versions=tuple(v for v, keep in zip(runs.versions, rest, strict=True) if keep),
+                versions=tuple(v for v, keep in zip(runs.versions, rest, strict=False) if keep),
             )
             correction = Correction(some.fitted(logs[rest]))
             for kind, those in named.items():

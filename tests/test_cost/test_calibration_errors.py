@@ -13,6 +13,7 @@ import yaml
 
 import helpers
 from cost.calibration import errors, serving
+from cost.calibration.correction import Runs
 from cost.calibration.errors import (
     ANY_PHASE,
     EACH_ENGINE,
@@ -29,6 +30,7 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
+from cost.validation.predict import Prediction
 from cost.validation.read import Point, Pool
 from helpers import error_of
 from topology import resolve_cluster
@@ -189,36 +191,49 @@ ROWS = [
 
 @needs_scripts
 def test_no_prediction_is_by_a_fit_that_saw_the_row(scripts, monkeypatch):
-    """Stubs remember what a fit was given; a prediction then says how many of its relatives the fit saw."""
+    """Stubs remember what fits and corrections were given: what those of a prediction saw of its relatives."""
     held_out, _ = scripts
-    monkeypatch.setattr(
-        held_out, "Data", type("Data", (), {"make": staticmethod(lambda *rows: [*rows[0], *rows[1]])})
-    )
-    monkeypatch.setattr(held_out, "fit", lambda points: (points, None))
     seen = []
 
-    def predicted(points, space, x):
-        seen.append((points, space))
-        return np.ones(len(points))
+    class Fits:
+        def __init__(self, points, _):
+            self.points = points
 
-    monkeypatch.setattr(held_out, "predicted", predicted)
-    said = []
-    found = held_out.predict_held_out(ROWS[9:], ROWS[:9], 3, said.append)
-    assert len(said) == 1 + 3 + 2 + 2  # all, folds, chips, architectures
-    for told in (found.cross_validated, found.chip_left_out, found.model_left_out):
+        def __call__(self, kept, _):
+            return [point for point, keep in zip(self.points, kept, strict=True) if keep]
+
+    def runs(points, physics, reach):
+        of = tuple(points)
+        return (
+            Runs(of, np.arange(len(of), dtype=float)[:, None], np.zeros(len(of))),
+            np.zeros(len(of)),
+            [*range(len(of))],
+        )
+
+    def predicted(points, reach, *, correction):
+        if reach is not None and correction is not None:
+            seen.append((points, reach, correction.runs.kinds))
+        return [Prediction(1.0)] * len(points)
+
+    monkeypatch.setattr(held_out, "Fits", Fits)
+    monkeypatch.setattr(held_out, "measured_runs", runs)
+    monkeypatch.setattr(Runs, "fitted", lambda self, _: self)
+    monkeypatch.setattr(held_out, "predict_serving", predicted)
+    found = held_out.predict_held_out(ROWS[9:], ROWS[:9], 3, lambda _: None)
+    for told in (found.physics, found.cross_validated, found.chip_left_out, found.model_left_out):
         assert set(told) == {"any", "named"}
         assert all(np.isfinite(values).all() for values in told.values())
     assert found.served.tolist() == [True] * 45 + [False] * 9
-    held = [(points, given) for points, given in seen if len(given) < len(ROWS)]
     configuration = held_out.configurations
-    folds, chips, models = held[:6], held[6:10], held[10:]
-    assert sum(len(points) for points, _ in folds) == 2 * len(ROWS)  # each named and unnamed
-    for points, given in folds[::2]:
+    folds, chips, models = seen[:6], seen[6:10], seen[10:]
+    assert sum(len(points) for points, _, _ in folds) == 2 * len(ROWS)  # each named and unnamed
+    for points, given, learned in folds[::2]:
         assert not set(configuration(points)) & set(configuration(given))
+        assert not set(configuration(points)) & set(configuration(learned))
         assert len(points) + len(given) == len(ROWS)
-    for points, given in chips[::2]:
-        assert not {p.cluster for p in points} & {p.cluster for p in given}
-    for points, given in models[::2]:
+    for points, given, learned in chips[::2]:
+        assert not {p.cluster for p in points} & {p.cluster for p in (*given, *learned)}
+    for points, given, learned in models[::2]:
         kinds = {"llama" in p.model for p in points}
         assert len(kinds) == 1, "DeepSeek-V3 and R1 are of one architecture"
-        assert not kinds & {"llama" in p.model for p in given}
+        assert not kinds & {"llama" in p.model for p in (*given, *learned)}

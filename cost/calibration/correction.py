@@ -384,7 +384,22 @@ PHYSICS = Correction(Runs((), np.zeros((0, len(FEATURES))), np.zeros(0)))
 
 @pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
 class RunLine:
-    """A run as files keep it: its categories, features and weight, and the version of its engine."""
+    """A run as files keep it.
+
+    Attributes
+    ----------
+    model, chip, phase, format:
+        Parameters of the model, GPU, phase of the run, and format of the experts (or of all weights).
+    engine, version:
+        Empty where they are not known.
+    requests, width, tp, context, queries:
+        Logarithms of sequences of an attention group, of GPUs of an engine, of tensor parallelism, of mean tokens in
+        the cache, and of tokens of a sequence in a step.
+    day:
+        Of the run, in 90 days.
+    weight:
+        That it has in the correction.
+    """
 
     model: float
     engine: str

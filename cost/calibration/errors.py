@@ -237,7 +237,7 @@ def error_behind(
         note = "; ".join(filter(None, [note, table.of_prefill()]))
     own = cell.physics if physics else cell.cross_validated
     if not model_seen and cell.model_left_out is not None:
-        own = cell.model_left_out
+        own = replace(cell.model_left_out, band=max(own.band, cell.model_left_out.band))
     borrowed = bool(efficiency.stand_in_for) or cell.rows < LEAST_ROWS
     of = table.widest_left_out() if borrowed else chip
     left_out = table.chips[of].everything.left_out if borrowed else cell.left_out

@@ -46,9 +46,9 @@ SERVED = [name for name, chip in SHIPPED["chips"].items() if chip["rows_of"] == 
 
 def test_it_is_of_the_same_fit_as_the_coefficients():
     fit = yaml.safe_load(serving.PATH.read_text(encoding="utf-8"))["families"][0]["fit"]
-    own = error_table().served[EACH_ENGINE].in_sample
-    assert own.median == pytest.approx(fit["median_abs_error"], abs=0.003)
-    assert own.mean == pytest.approx(fit["mean_abs_error"], abs=0.005)
+    own = error_table().served[EACH_ENGINE].physics  # of AMD's chips too, cross-validated
+    assert fit["median_abs_error"] < own.median < fit["median_abs_error"] + 0.02
+    assert own.mean == pytest.approx(fit["mean_abs_error"], abs=0.03)
 
 
 # --- whose error it is

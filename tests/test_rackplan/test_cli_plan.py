@@ -25,8 +25,11 @@ def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
     assert (result.code, result.err) == (0, "")
     written = json.loads((tmp_path / "plan/plan.json").read_text())
     assert (json.loads(result.out)["schema_version"], written["schema_version"]) == (1, 2)
+    data = result.data
+    for found in (data, written):
+        found["layout"].pop("passed_over")  # names options as its reader does
     for key in ("model", "cluster", "stages", "layout", "score", "proof", "baselines"):
-        assert result.data[key] == written[key]
+        assert data[key] == written[key]
     files = {"plan": "plan/plan.json", "report": "plan/report.html", "topology": "plan/topology.svg"}
     assert result.data["files"] == files
 

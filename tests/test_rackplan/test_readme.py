@@ -66,7 +66,7 @@ def make_plan() -> list[str]:
 def test_it_says_what_commands_print(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     (verdict,) = blocks(README, "text")
-    assert len(verdict.splitlines()) == 12
+    assert len(verdict.splitlines()) == 13
     assert differs(verdict, run(*make_plan()).out) == ""
     asked = []
     for block in blocks(README, "console"):

@@ -11,7 +11,16 @@ import numpy as np
 import yaml
 from held_out import NAMED, UNNAMED, chip_of, models_of
 
-from cost.calibration.errors import ANY_PHASE, PHASES, PREFILL, UNRECORDED, Cell, ErrorFigures, ErrorTable
+from cost.calibration.errors import (
+    ANY_PHASE,
+    LEAST_ROWS,
+    PHASES,
+    PREFILL,
+    UNRECORDED,
+    Cell,
+    ErrorFigures,
+    ErrorTable,
+)
 from cost.calibration.serving import calibrated_chips, engine_names
 
 if TYPE_CHECKING:
@@ -243,8 +252,9 @@ def blocks(table: ErrorTable) -> dict[str, str]:
 
 
 def _served(table: ErrorTable) -> dict[str, Cell]:
-    """Return all rows of each chip with served runs, the engine not named."""
-    return {name: chip.everything for name, chip in table.chips.items() if chip.rows_of == "served"}
+    """Return all rows of each chip with enough served runs for an error of its own, the engine not named."""
+    cells = {name: chip.everything for name, chip in table.chips.items() if chip.rows_of == "served"}
+    return {name: cell for name, cell in cells.items() if cell.rows >= LEAST_ROWS}
 
 
 def _short(table: ErrorTable) -> list[tuple[str, ...]]:

@@ -249,10 +249,10 @@ def _deployment(question: Question, model: Model, cluster: Cluster, own: Mapping
         base = library.make_deployment(model, cluster, **served)
         if prices := _prices_on(question.factors.price, base, own):
             base = library.make_deployment(model, cluster, prices=prices, **served)
-        return base if question.runs is None else replace(base, correction=_own_runs(question.runs))
     except RackplanError as error:
         field = next((_FIELDS.get(name, name) for name in error.inputs if name in _ON_PAGE), "request")
         raise FieldError({field: str(error)}) from None
+    return base if question.runs is None else replace(base, correction=_own_runs(question.runs))
 
 
 @lru_cache(maxsize=4)

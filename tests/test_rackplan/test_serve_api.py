@@ -389,3 +389,15 @@ def test_work_that_cannot_be_done_says_why_and_the_next_is_done(placed, client):
     assert job(client, kind="lose", of=placed["id"], lost=["d0"])[-1]["errors"]["request"]
     assert client.post("/api/jobs", json={"kind": "open"}).json()["errors"]["plan"]
     assert "name" in job(client, kind="report", of=placed["id"])[-1]["result"]
+
+
+def test_measured_runs_of_the_user_s_own_correct_the_plot(client):
+    head = "id,quantity,measured,phase,cluster,model,tp,concurrency,isl,osl,engine\n"
+    row = "a,tpot_ms,60,aggregated,hgx-h100,mixtral-8x7b,4,64,1024,1024,vllm\n"
+    slow = plot(client, runs={"name": "mine.csv", "text": head + row}).json()
+    assert slow["command"].endswith("--runs mine.csv")
+    fast = plot(client).json()
+    assert slow != fast
+    bad = plot(client, runs={"name": "mine.csv", "text": "a,b\n1,2\n"})
+    assert bad.status_code == 422
+    assert "no measured points" in bad.json()["errors"]["runs"]

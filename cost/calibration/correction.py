@@ -314,6 +314,11 @@ class Correction:
     _bounds: dict[tuple[Kind, float], Bound] = field(default_factory=dict, repr=False)
 
     @property
+    def bare(self) -> bool:
+        """Whether no run corrects anything."""
+        return self.physics and self.own is None
+
+    @property
     def physics(self) -> bool:
         """Whether the runs that ship correct nothing."""
         return not self.runs.kinds

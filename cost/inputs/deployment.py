@@ -157,7 +157,7 @@ class Deployment(Shown):
             self.cluster.spec.domains[self.cluster.gpus[0].domain].gpu,
             self._conditions.correction,
         )
-        if correction is PHYSICS:
+        if correction.bare:
             return 1.0, 0
         bound = correction.bound(self.model, chip or first.name, self.engine)
         shape = StepShape(tp=tp, attention_dp=attention_dp).under(self.workload, batch)

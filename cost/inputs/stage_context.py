@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.calibration.correction import PHYSICS, Correction
+from cost.calibration.correction import Correction
 from cost.calibration.serving import calibrated
 from cost.inputs.fabric_faults import FaultyFabric, faulty_links
 from cost.inputs.layout import Place
@@ -220,7 +220,7 @@ class StageContext:
         gpu = next(domain.gpu for domain in domains if domain.gpu.name == rates.chip)
         efficiency = conditions.efficiency or calibrated(gpu, conditions.engine)
         found = Machine(rates, efficiency, kernels_for(rates, conditions.phase), conditions.kv_dtype)
-        if conditions.correction is PHYSICS:
+        if conditions.correction.bare:
             return found
         bound = conditions.correction.bound(self.shared.model, gpu.name, conditions.engine)
         return replace(found, correction=bound.applied)

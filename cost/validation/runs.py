@@ -54,7 +54,7 @@ def measured_runs(
         efficiency = efficiency_of(group) if efficiency_of else calibrated(group.gpu, group.engine)
         times = group_times(group, efficiency)
         features, kind = run_features(group, times, correction), run_kind(group)
-        if correction is not PHYSICS:
+        if not correction.bare:
             times = group_times(group, efficiency, factor=group_correction(group, times, correction))
         for position, i in enumerate(group.index.tolist()):
             point = points[able[i]]

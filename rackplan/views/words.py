@@ -215,7 +215,7 @@ def measured_words(plan: Plan) -> str:
     """Return what measured runs did to a plan's step; empty for prefill."""
     if not plan.deployment.workload.decodes:
         return ""
-    if plan.deployment.correction.physics and plan.deployment.correction.own is None:
+    if plan.deployment.correction.bare:
         return "the physics alone (--physics)"
     return near_words(*near_runs(plan))
 

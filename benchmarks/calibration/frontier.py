@@ -29,8 +29,8 @@ def measure(points: Sequence[Point]) -> dict[str, Any]:
     return {"runs": sum(one.runs for one in found), "left_out": left_out, "chips": chips}
 
 
-def block(data: Mapping[str, Any]) -> str:
-    """Return the table of the pages, by what the file holds."""
+def blocks(data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tables of the pages, the whole and the narrow one of the README, by what the file holds."""
     rows = [HEAD, ("---",) * len(HEAD)]
     for chip, one in data["chips"].items():
         load, speed = one["at_load"], one["at_speed"]
@@ -42,4 +42,9 @@ def block(data: Mapping[str, Any]) -> str:
         )
         cells = (f"{x * 100:{form}} %" for x, form in zip(errors, (".1f", ".0f", "+.1f", ".1f"), strict=True))
         rows.append((chip, f"{one['frontiers']:,}", f"{one['points']:,}", *cells))
-    return "\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+    narrow = [tuple(row[i] for i in (0, 1, 3, 6)) for row in rows]
+    narrow[0] = ("chip", "frontiers", "same requests", "same speed")
+    return {
+        name: "\n" + "\n".join(f"| {' | '.join(row)} |" for row in table) + "\n"
+        for name, table in (("frontier", rows), ("frontier_short", narrow))
+    }

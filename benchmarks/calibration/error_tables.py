@@ -24,10 +24,12 @@ from cost.calibration.errors import (
 from cost.calibration.serving import calibrated_chips, engine_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from held_out import HeldOut
     from numpy.typing import NDArray
+
+    from cost.validation.read import Point
 
 __all__ = ["blocks", "errors_data", "figures", "marked", "rewritten", "table_rows", "to_yaml"]
 
@@ -85,12 +87,9 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
     points, served = found.points, found.served
     chips, models = np.array([chip_of(p) for p in points]), np.array(models_of(points))
     engines, phases = np.array([p.engine for p in points]), np.array([p.phase for p in points])
-    recorded = np.array([p.drafts_recorded for p in points])
     quantity = np.array([p.quantity for p in points])
-    dates = np.array([p.date for p in points])
     measured = np.array([p.measured for p in points])
-    saturated = np.array([p.saturated for p in points])
-    every, served = served, served & ~saturated
+    every, served = served, served & ~np.array([p.saturated for p in points])
 
     def cell(chosen: NDArray[np.bool_], kind: str = NAMED) -> dict[str, Any]:
         columns = {
@@ -133,31 +132,7 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
         "served": {kind: cell(served, kind) for kind in (UNNAMED, NAMED)},
         "chips": {chip: of_chip(chip) for chip in calibrated_chips()},
         "strata": {
-            name: cell(served & chosen)
-            for name, chosen in {
-                "one pool for both phases": phases == "aggregated",
-                "two pools": phases == "disaggregated",
-                "two pools, drafts recorded": (phases == "disaggregated") & recorded,
-                "two pools, drafts not recorded": (phases == "disaggregated") & ~recorded,
-                "drafts recorded": recorded,
-                UNRECORDED: ~recorded,
-                **{f"engine {name}": engines == name for name in engine_names()},
-                **{
-                    name: (first <= dates) & (dates < end)
-                    for name, (first, end) in {
-                        "runs of 2025": ("2025", "2026"),
-                        "runs of January to April 2026": ("2026", "2026-05"),
-                        "runs since May 2026": ("2026-05", "9999"),
-                        "runs without a date": ("", "1"),
-                    }.items()
-                },
-            }.items()
-            if (served & chosen).any()
-        }
-        | {
-            name: cell(every & chosen)
-            for name, chosen in {"saturated, in no other figure": saturated}.items()
-            if (every & chosen).any()
+            name: cell(every & chosen) for name, chosen in strata_of(points).items() if (every & chosen).any()
         },
         "models": {name: cell(served & (models == name)) for name in sorted(set(models[served].tolist()))},
         "published": {
@@ -169,6 +144,33 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
             }.items()
             if (~every & chosen).any()
         },
+    }
+
+
+def strata_of(points: Sequence[Point]) -> dict[str, NDArray[np.bool_]]:
+    """Return kinds of runs by name, ``[points]`` each; saturated ones are of no other kind."""
+    engines, dates = np.array([p.engine for p in points]), np.array([p.date for p in points])
+    split = np.array([p.phase == "disaggregated" for p in points])
+    recorded = np.array([p.drafts_recorded for p in points])
+    saturated = np.array([p.saturated for p in points])
+    spans = {
+        "runs of 2025": ("2025", "2026"),
+        "runs of January to April 2026": ("2026", "2026-05"),
+        "runs since May 2026": ("2026-05", "9999"),
+        "runs without a date": ("", "1"),
+    }
+    found = {
+        "one pool for both phases": np.array([p.phase == "aggregated" for p in points]),
+        "two pools": split,
+        "two pools, drafts recorded": split & recorded,
+        "two pools, drafts not recorded": split & ~recorded,
+        "drafts recorded": recorded,
+        UNRECORDED: ~recorded,
+        **{f"engine {name}": engines == name for name in engine_names()},
+        **{name: (first <= dates) & (dates < end) for name, (first, end) in spans.items()},
+    }
+    return {name: chosen & ~saturated for name, chosen in found.items()} | {
+        "saturated, in no other figure": saturated
     }
 
 

@@ -7,10 +7,10 @@ import time
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from coefficients import AMD, efficiency
+from coefficients import AMD, NVIDIA, efficiency
 from fit_serving import fit
 from inferencex import read_inferencex
 from linearised import Data
@@ -122,11 +122,8 @@ class Fits:
         if key not in self._known:
             mine = [self.points[i] for i in np.flatnonzero(rows)]
             served = [p for p in mine if p.source != PUBLISHED_SOURCE]
-            data = (
-                Data.make(served, [p for p in mine if p not in served])
-                if shared is None
-                else Data.make(mine, family=AMD)
-            )
+            others = [p for p in mine if p.source == PUBLISHED_SOURCE]
+            data = Data.make(served, others, NVIDIA if shared is None else AMD)
             self._known[key] = fit(data, shared, start=self._start.get(shared is None))
             self._start.setdefault(shared is None, self._known[key])
         return self._known[key]
@@ -140,10 +137,11 @@ def predict_held_out(
     is_served = np.arange(len(points)) < len(served)
     named = {NAMED: points, UNNAMED: unnamed(points)}
 
-    def values(of: Sequence[Point], *how: Any) -> NDArray[np.float64]:
-        return np.array(
-            [np.nan if p.value is None else p.value for p in predict_serving(of, *how[:1], correction=how[1])]
-        )
+    def values(
+        of: Sequence[Point], reach: Callable[[Group], Efficiency] | None, correction: Correction | None
+    ) -> NDArray[np.float64]:
+        found = predict_serving(of, reach, correction=correction)
+        return np.array([np.nan if one.value is None else one.value for one in found])
 
     fits = Fits(points, say)
     fold_of = [str(fold + 1) for fold in folds_of(configurations(points), folds).tolist()]

@@ -58,11 +58,7 @@ def _point(number: int, row: Row, source: str, quantity: str) -> Point:
     split = row["disagg"] == "True"
     pool, prefill = _pool(row, "decode_"), _pool(row, "prefill_") if split else None
     drafting = row["spec_method"] != "none"
-    version = (
-        re.search(r":v?(\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)*)", plain_image(row["image"]))
-        if row["image"]
-        else None
-    )
+    version = re.search(r":v?(\d+\.\d+\.\d+(?:\.?(?:post|rc|dev)\d+)*)", plain_image(row["image"]))
     point = Point(
         id=f"{source}-{number}",
         source=source,

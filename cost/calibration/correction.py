@@ -174,12 +174,12 @@ class Runs:
         return self._known[kind]
 
     def _alike(self, part: Part, kind: Kind) -> tuple[Indices, Array]:
-        found = np.full(len(self.kinds), part.variance)
+        found, skipped = np.full(len(self.kinds), part.variance), () if kind.engine else ("engine",)
         for name in part.same:
-            if kind.engine or name != "engine":
+            if name not in skipped:
                 found *= self.columns[name] == getattr(kind, name)
         for name, factor in part.other.items():
-            if kind.engine or name != "engine":
+            if name not in skipped:
                 found *= np.where(self.columns[name] == getattr(kind, name), 1.0, factor)
         if "engine" in part.same and not kind.engine:  # the mean over engines, as the physics is
             found /= max(1, len({*self.columns["engine"][found > 0]}))
@@ -198,15 +198,17 @@ class Runs:
     @cached_property
     def left_out(self) -> Array:
         """Logarithm by which each run is off where the others alone predict it, ``[runs]`` (section 5.4.2)."""
-        off: Array = self.weights / np.diag(np.linalg.inv(self._matrix(NOISE)))
+        off: Array = self.weights / np.diag(np.linalg.inv(self._matrix))
         return off
 
-    def _matrix(self, noise: float) -> Array:
+    @property
+    def _matrix(self) -> Array:
+        """The kernel between all runs, with their noise."""
         matrix = np.zeros((len(self.kinds), len(self.kinds)))
         for kind in dict.fromkeys(self.kinds):
             rows = np.flatnonzero([one == kind for one in self.kinds])
             matrix[rows] = self.covariance(kind, self.features[rows])
-        matrix[np.diag_indices_from(matrix)] += noise**2
+        matrix[np.diag_indices_from(matrix)] += NOISE**2
         return matrix
 
     def covariance(self, kind: Kind, features: Array) -> Array:
@@ -237,9 +239,9 @@ class Runs:
         mine &= (self.columns["engine"] == kind.engine) | (not kind.engine)
         return np.asarray((self.closeness(PARTS[0], features, np.flatnonzero(mine)) >= NEAR).sum(axis=1))
 
-    def fitted(self, logs: Array, noise: float = NOISE) -> Runs:
+    def fitted(self, logs: Array) -> Runs:
         """Return the same runs with the weights that their ``logs`` of measured over predicted give, ``[runs]``."""
-        weights: Array = np.linalg.solve(self._matrix(noise), np.clip(logs, -CLIP, CLIP)).astype(np.float64)
+        weights: Array = np.linalg.solve(self._matrix, np.clip(logs, -CLIP, CLIP)).astype(np.float64)
         return replace(self, weights=weights, _known={})
 
 
@@ -257,7 +259,20 @@ class Bound:
 
     def near(self, shape: StepShape) -> tuple[float, int]:
         """Return the factor of one step, and how many runs are near."""
-        features = features_of(
+        features = self._features(shape)
+        runs = sum(int(one.near(self.kind, features)[0]) for one in self.correction.every)
+        return float(self._factor(features)[0]), runs
+
+    def applied(self, shape: StepShape) -> StepShape:
+        """Return the shape with what its step takes over the physics, where it decodes."""
+        if not shape.decodes:
+            return shape
+        one = not any(isinstance(value, np.ndarray) for value in vars(shape).values())
+        factor = self._factor(self._features(shape))
+        return replace(shape, measured=float(factor[0]) if one else factor)
+
+    def _features(self, shape: StepShape) -> Array:
+        return features_of(
             batch=shape.sequences,
             tp=shape.tp,
             attention_dp=shape.attention_dp,
@@ -265,38 +280,17 @@ class Bound:
             queries=shape.queries,
             day=self.day,
         )
-        runs = sum(int(one.near(self.kind, features)[0]) for one in self.correction.every)
-        return float(self._factor(shape)[0]), runs
 
-    def applied(self, shape: StepShape) -> StepShape:
-        """Return the shape with what its step takes over the physics, where it decodes."""
-        if not shape.decodes:
-            return shape
-        one = not any(isinstance(value, np.ndarray) for value in vars(shape).values())
-        factor = self._factor(shape)
-        return replace(shape, measured=float(factor[0]) if one else factor)
-
-    def _factor(self, shape: StepShape) -> Array:
+    def _factor(self, features: Array) -> Array:
         """Factors, ``[shapes]``; context and drafts of all shapes are those of one workload."""
-        tp, dp, requests = (
-            np.atleast_1d(one)
-            for one in np.broadcast_arrays(
-                *(np.asarray(one, np.float64) for one in (shape.tp, shape.attention_dp)),
-                np.log(np.maximum(np.asarray(shape.sequences * shape.tp, np.float64), LEAST_REQUESTS)),
-            )
-        )
-        widths, which = np.unique(tp + 1j * dp, return_inverse=True)
-        keys = [(float(w.real), float(w.imag), float(shape.context), float(shape.queries)) for w in widths]
+        requests, width, tp = features.T[:3]
+        _, one, which = np.unique(width + 1j * tp, return_index=True, return_inverse=True)
+        keys = [tuple(row) for row in features[one, 1:].tolist()]
         if len(self._tables) > MOST_TABLES:
             self._tables.clear()
-        if missing := [key for key in keys if key not in self._tables]:
-            tps, dps, contexts, queries = np.array(missing).T
-            asked = features_of(
-                batch=1.0, tp=tps, attention_dp=dps, context=contexts, queries=queries, day=self.day
-            )
-            self._tables.update(
-                zip(missing, self.correction.log_factor(self.kind, asked, grid=GRID), strict=True)
-            )
+        if missing := [at for at, key in zip(one.tolist(), keys, strict=True) if key not in self._tables]:
+            rows = self.correction.log_factor(self.kind, features[missing], grid=GRID)
+            self._tables.update(zip(map(tuple, features[missing, 1:].tolist()), rows, strict=True))
         table = np.array([self._tables[key] for key in keys])
         at = np.clip((requests - GRID[0]) / (GRID[1] - GRID[0]), 0, len(GRID) - 1.001)
         low = at.astype(np.int64)
@@ -324,14 +318,28 @@ class Correction:
         return not self.runs.kinds
 
     @cached_property
-    def models(self) -> frozenset[float]:
-        """Numbers of parameters of the models that were measured."""
+    def _models(self) -> frozenset[float]:
         return frozenset(kind.model for kind in self.runs.kinds)
+
+    def has_seen(self, model: Model) -> bool:
+        """Whether runs of the model, by its number of parameters, are among those that ship."""
+        return float(model.total_params) in self._models
 
     @cached_property
     def newest(self) -> float:
         """The day of the newest run, ordinal; 0 where there is none."""
         return float(DAYS * self.runs.features[:, DAY].max(initial=0.0))
+
+    @cached_property
+    def days(self) -> dict[tuple[str, str], float]:
+        """The day of the newest run by engine and its version, ordinal; of those that say their version."""
+        found: dict[tuple[str, str], float] = {}
+        for kind, version, day in zip(
+            self.runs.kinds, self.runs.versions, (DAYS * self.runs.features[:, DAY]).tolist(), strict=False
+        ):
+            if version:
+                found[kind.engine, version] = max(day, found.get((kind.engine, version), 0.0))
+        return found
 
     def day_of(self, engine: str, version: str) -> float:
         """Return the day of the newest run of a version of an engine, ordinal; of all runs where none is given.
@@ -341,25 +349,15 @@ class Correction:
         InputError
             If no run was of that version.
         """
-        if not version:
-            return self.newest
-        mine = self.runs.columns["engine"] == require_engine(engine)
-        versions = np.array(self.runs.versions, dtype=object)
-        found = mine & (versions == version)
-        if not found.any():
+        key = require_engine(engine), version
+        if version and key not in self.days:
+            known = {of for name, of in self.days if name == key[0]}
             raise InputError(
-                f"no run was of that version; {nearest(version, {*versions[mine]} - {''})}",
+                f"no run was of that version; {nearest(version, known)}",
                 field="engine",
                 value=f"{engine}=={version}",
             )
-        return float(DAYS * self.runs.features[found, DAY].max())
-
-    def day_or_newest(self, engine: str, version: str) -> float:
-        """As :meth:`day_of`; that of the newest run where no run was of that version."""
-        try:
-            return self.day_of(engine, version)
-        except InputError:
-            return self.newest
+        return self.days[key] if version else self.newest
 
     def bound(self, model: Model, chip: str, engine: str) -> Bound:
         """Return it for decode steps of a model on a chip; ``engine`` as :func:`engine_version` reads it."""

@@ -285,9 +285,8 @@ def error_of(efficiency: Efficiency, deployment: Deployment, phase: str = "") ->
     ``n`` own runs of the chip, each predicted by the others, count beside the rows that ship as ``n`` to
     :data:`LEAST_ROWS`, in squares of the band's logarithm.
     """
-    correction, model = deployment.correction, float(deployment.model.total_params)
-    seen = model in shipped_correction().models
-    wanted = phase or deployment.workload.phase
+    correction, wanted = deployment.correction, phase or deployment.workload.phase
+    seen = shipped_correction().has_seen(deployment.model)
     error = error_behind(efficiency, wanted, model_seen=seen, physics=correction.physics)
     own = correction.own
     if error is None or own is None:

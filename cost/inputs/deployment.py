@@ -16,7 +16,7 @@ from cost.calibration.correction import PHYSICS, Correction, shipped_correction
 from cost.calibration.serving import calibrated, require_engine
 from cost.dtypes import cache_bytes_per_element
 from cost.inputs.fabric_faults import FaultyFabric
-from cost.inputs.layout import Place, StageSpec
+from cost.inputs.layout import Layout, Place, StageSpec
 from cost.inputs.machine import Efficiency, GpuRates, Machine, Rates, stage_rates
 from cost.inputs.stage_context import ClusterContext, Conditions, StageContext
 from cost.inputs.workload import StepShape, Workload
@@ -148,19 +148,13 @@ class Deployment(Shown):
         """Peak rates of the slowest GPU of ``stage``; scores multiply BF16 besides the weights' types."""
         return self.context(stage).rates
 
-    def near_runs(self, *, tp: float, attention_dp: float, batch: float, chip: str = "") -> tuple[float, int]:
-        """What measured runs near a decode step took over the physics, and how many are near.
-
-        ``chip``: by default the cluster's first.
-        """
-        first, correction = (
-            self.cluster.spec.domains[self.cluster.gpus[0].domain].gpu,
-            self._conditions.correction,
-        )
+    def near_runs(self, layout: Layout, batch: float) -> tuple[float, int]:
+        """What measured runs near a layout's decode step took over the physics, and how many are near."""
+        correction = self._conditions.correction
         if correction.bare:
             return 1.0, 0
-        bound = correction.bound(self.model, chip or first.name, self.engine)
-        shape = StepShape(tp=tp, attention_dp=attention_dp).under(self.workload, batch)
+        bound = correction.bound(self.model, self.rates(layout.replicas[0][0]).chip, self.engine)
+        shape = StepShape(tp=layout.tp, attention_dp=layout.attention_dp).under(self.workload, batch)
         return bound.near(shape)
 
     @property

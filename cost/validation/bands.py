@@ -10,11 +10,9 @@ from cost.calibration.errors import PHASES, ErrorOf, error_behind, unrecorded_ba
 from cost.calibration.serving import calibrated, require_engine
 from cost.resolve import resolve_model
 from cost.validation.predict import Prediction
-from cost.validation.read import ALLTOALL, Point
+from cost.validation.read import OF_STEPS, Point
 from topology.base.errors import InputError
 from topology.files.resolve import resolve_cluster
-
-_BANDED = ("tpot_ms", "tok_s_per_gpu", "step_ms")
 
 
 def with_bands(
@@ -25,12 +23,7 @@ def with_bands(
     found = []
     for point, prediction in zip(points, predictions, strict=True):
         value = prediction.value
-        if (
-            value is None
-            or prediction.low is not None
-            or point.quantity not in _BANDED
-            or point.phase == ALLTOALL
-        ):
+        if value is None or point.quantity not in OF_STEPS:
             found.append(prediction)
             continue
         key = point.cluster, point.engine, point.phase, point.model, point.drafts_recorded
@@ -55,6 +48,6 @@ def error_of_point(point: Point, *, physics: bool = False) -> ErrorOf | None:
     except InputError:
         engine = ""
     gpu = resolve_cluster(point.cluster).spec.domains[0].gpu
-    seen = float(resolve_model(point.model).total_params) in shipped_correction().models
+    seen = shipped_correction().has_seen(resolve_model(point.model))
     phase = point.phase if point.phase in (*PHASES, "decode", "prefill") else ""
     return error_behind(calibrated(gpu, engine), phase, model_seen=seen, physics=physics)

@@ -595,7 +595,9 @@ def run_kind(group: Group) -> Kind:
 def run_features(group: Group, times: Times, correction: Correction) -> Array:
     """Return the features of a group's runs, ``[points, features]``; without a date as of its version's newest."""
     days = [
-        float(date.fromisoformat(day).toordinal()) if day else correction.day_or_newest(group.engine, version)
+        float(date.fromisoformat(day).toordinal())
+        if day
+        else correction.days.get((group.engine, version), correction.newest)
         for day, version in zip(group.days, group.versions, strict=True)
     ]
     requests = group.requests

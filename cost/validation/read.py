@@ -20,6 +20,8 @@ from topology.files.resolve import cluster_called
 
 ALLTOALL = "alltoall"
 """The phase of points that are the time of one dispatch or combine; all others are of served models."""
+OF_STEPS = ("tpot_ms", "step_ms", "tok_s_per_gpu")
+"""Quantities that follow from the time of a step; the last falls as it grows."""
 LEGS = {"dispatch_us": "dispatch", "combine_us": "combine"}
 """Direction of an all-to-all by the quantity that is its time."""
 

@@ -15,13 +15,11 @@ from cost.calibration.correction import (
     Correction,
     Runs,
     correction_with,
-    lines_of,
 )
 from cost.calibration.serving import calibrated
 from cost.inputs.machine import Efficiency
 from cost.validation.predict import (
     Group,
-    group_correction,
     group_points,
     group_times,
     quantity_of,
@@ -29,10 +27,8 @@ from cost.validation.predict import (
     run_kind,
     unpredictable,
 )
-from cost.validation.read import ALLTOALL, Point
+from cost.validation.read import ALLTOALL, OF_STEPS, Point
 from topology.base.errors import InputError
-
-_TIMES = ("tpot_ms", "step_ms")
 
 
 def measured_runs(
@@ -55,15 +51,14 @@ def measured_runs(
         times = group_times(group, efficiency)
         features, kind = run_features(group, times, correction), run_kind(group)
         if not correction.bare:
-            times = group_times(group, efficiency, factor=group_correction(group, times, correction))
+            times = group_times(group, efficiency, factor=correction.factor(kind, features))
         for position, i in enumerate(group.index.tolist()):
             point = points[able[i]]
-            counts = point.quantity in _TIMES or point.quantity == "tok_s_per_gpu"
-            if not (counts and point.drafts_recorded):
+            if point.quantity not in OF_STEPS or not point.drafts_recorded:
                 continue
             log = np.log(point.measured / quantity_of(point, group, times, position))
             if np.isfinite(log):
-                slower = log if point.quantity in _TIMES else -log
+                slower = -log if point.quantity == "tok_s_per_gpu" else log
                 rows.append((able[i], kind, features[position], slower, point.engine_version))
     rows.sort(key=lambda row: row[0])
     places, kinds, found, logs, versions = zip(*rows, strict=True) if rows else ((),) * 5
@@ -87,5 +82,4 @@ def with_own_runs(points: Sequence[Point], name: str, *, physics: bool = False) 
             f"{name}: no row has a time per token or a throughput of a layout that can be predicted; "
             "`rackplan validate` on it says why."
         )
-    fitted = replace(runs, parts=OWN_PARTS).fitted(logs)
-    return correction_with(lines_of(fitted), physics=physics)
+    return Correction(base.runs, replace(runs, parts=OWN_PARTS).fitted(logs))

@@ -151,13 +151,7 @@ def _row(
             return replace(empty, reason=str(error))
         return _fewer_than_gpus(deployment, empty, 1.0 / fastest_step_s(layouts))
     score, layout = placed.score, placed.candidate.layout
-    first = layout.replicas[0][0]
-    factor, runs = deployment.near_runs(
-        tp=layout.tp,
-        attention_dp=len(first.gpus) / layout.tp,
-        batch=score.batch,
-        chip=deployment.rates(first).chip,
-    )
+    factor, runs = deployment.near_runs(layout, score.batch)
     return replace(
         empty,
         measured_factor=factor,

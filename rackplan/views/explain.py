@@ -30,7 +30,6 @@ from rackplan.views.words import (
     cluster_doubts,
     coefficient_words,
     load_names,
-    near_runs,
     near_words,
     next_token,
     sentence,
@@ -240,7 +239,7 @@ def explain_plan(plan: Plan, *, levers: bool = False) -> Explanation:
     peaks = at_peaks(plan)
     mean_s, longest_s = token_wait_s(score.step_s)
     total = added(score.hbm_bytes.values())
-    factor, runs = near_runs(plan)
+    factor, runs = plan.deployment.near_runs(plan.layout, plan.score.batch)
     found = find_levers(plan, free=False) if levers else None
     data = DetailsData(
         verdict=verdict(plan),

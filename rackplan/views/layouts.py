@@ -325,11 +325,7 @@ def _measured(found: Sweep, targets: Sequence[float]) -> str:
     at = [index for target in targets if (index := best_at(found, target)) is not None]
     texts = []
     for index in dict.fromkeys(at or [int(edge[0]), int(edge[-1])]):
-        near = found.deployment.near_runs(
-            tp=float(found.tp[index]),
-            attention_dp=float(found.attention_dp[index]),
-            batch=float(found.batch[index]),
-        )
+        near = found.deployment.near_runs(found.layout_of(index), float(found.batch[index]))
         texts.append(f"{found.label(index)} {near_words(*near)}")
     return "; ".join(texts)
 

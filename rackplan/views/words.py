@@ -217,18 +217,7 @@ def measured_words(plan: Plan) -> str:
         return ""
     if plan.deployment.correction.bare:
         return "the physics alone (--physics)"
-    return near_words(*near_runs(plan))
-
-
-def near_runs(plan: Plan) -> tuple[float, int]:
-    """Return what measured runs near the plan took over the physics, as its figures contain it, and how many are."""
-    layout, first = plan.layout, plan.layout.replicas[0][0]
-    return plan.deployment.near_runs(
-        tp=layout.tp,
-        attention_dp=len(first.gpus) / layout.tp,
-        batch=plan.score.batch,
-        chip=plan.deployment.rates(first).chip,
-    )
+    return near_words(*plan.deployment.near_runs(plan.layout, plan.score.batch))
 
 
 _ROUNDS_TO_ONE = 0.005
@@ -237,9 +226,8 @@ _ROUNDS_TO_ONE = 0.005
 def near_words(factor: float, runs: int) -> str:
     """Return what measured runs did to a step: ``x1.08 from 54 measured runs near``."""
     if not runs:
-        return "no measured run is near" + (
-            f" (x{factor:.2f} from those further off)" if abs(factor - 1) >= 0.005 else ""
-        )
+        further = f" (x{factor:.2f} from those further off)" if abs(factor - 1) >= _ROUNDS_TO_ONE else ""
+        return f"no measured run is near{further}"
     return f"x{factor:.2f} from {plural(runs, 'measured run')} near"
 
 

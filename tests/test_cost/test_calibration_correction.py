@@ -67,7 +67,7 @@ def test_runs_of_a_version_s_time_count_most() -> None:
     assert found.day_of("vllm", "0.2") == found.newest == DAY
     with pytest.raises(InputError, match=r"vllm==9.*no run was of that version; known: 0.1, 0.2"):
         found.day_of("vllm", "9")
-    assert found.day_or_newest("vllm", "9") == DAY
+    assert found.days["vllm", "0.1"] == DAY - 8 * DAYS
 
 
 def test_an_engine_that_is_not_named_is_the_mean_of_those_measured() -> None:
@@ -118,4 +118,4 @@ def test_the_file_that_ships() -> None:
     model = resolve_model("deepseek-v3")
     kind = kind_of(model, "b200-sxm", "SGLang==0.5.9", "aggregated")
     assert (kind.engine, kind.architecture, kind.format) == ("sglang", "blackwell", "fp8")
-    assert kind.model in found.models  # of another name: the runs are of DeepSeek-R1
+    assert found.has_seen(model)  # under another name: the runs are of DeepSeek-R1

@@ -45,6 +45,12 @@ def test_runs_are_the_points_that_decode() -> None:
     assert runs.features[0, -1] > runs.features[1, -1] or not runs.features[0, -1]
 
 
+def test_a_version_that_was_not_measured_is_predicted_as_of_the_newest_run() -> None:
+    asked = [replace(SERVED[0], engine_version=version) for version in ("", "9", "0.12.0")]
+    newest, unknown, old = (one.value for one in predict(asked, shipped_correction()))
+    assert newest == unknown != old
+
+
 def test_own_runs_correct_a_deployment_and_its_band() -> None:
     own = with_own_runs(SERVED, "mine.csv")
     before, after = predict(SERVED, shipped_correction()), predict(SERVED, own)

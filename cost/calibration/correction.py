@@ -359,9 +359,12 @@ class Correction:
             )
         return self.days[key] if version else self.newest
 
-    def bound(self, model: Model, chip: str, engine: str) -> Bound:
-        """Return it for decode steps of a model on a chip; ``engine`` as :func:`engine_version` reads it."""
-        key = kind_of(model, chip, engine, PHASES[1]), self.day_of(*engine_version(engine))
+    def bound(self, model: Model, chip: str, engine: str, *, phase: str = "decode") -> Bound:
+        """Return it for steps of a model on a chip that decode, alone or in one pool for ``both`` phases.
+
+        ``engine`` as :func:`engine_version` reads it.
+        """
+        key = kind_of(model, chip, engine, PHASES[phase != "both"]), self.day_of(*engine_version(engine))
         return self._bounds.setdefault(key, Bound(self, *key))
 
     @property

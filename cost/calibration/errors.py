@@ -41,7 +41,7 @@ KINDS = {"served": "served requests", "published": "published figures"}
 """What the rows of a chip are. Published ones count where nobody gave rows of served requests."""
 PREFILL = "tok/s/GPU, prefill alone"
 """Name of the published figures of prefill alone in :attr:`ErrorTable.published`."""
-_ALONE = {"decode": ANY_PHASE, "prefill": ANY_PHASE, "": ANY_PHASE}
+_ROWS_OF = {"decode": ANY_PHASE, "prefill": ANY_PHASE, "": ANY_PHASE, "both": "aggregated"}
 """A pool priced alone is in rows of both kinds: who prefilled for it does not change its step."""
 
 
@@ -226,7 +226,7 @@ def error_behind(
     InputError
         If the phase is not known.
     """
-    wanted = _ALONE.get(phase, phase)
+    wanted = _ROWS_OF.get(phase, phase)
     if wanted not in PHASES:
         raise InputError(f"phase {phase}: {nearest(phase, [*PHASES, 'decode', 'prefill'])}")
     table, chip = error_table(), efficiency.chip

@@ -153,7 +153,9 @@ class Deployment(Shown):
         correction = self._conditions.correction
         if correction.bare:
             return 1.0, 0
-        bound = correction.bound(self.model, self.rates(layout.replicas[0][0]).chip, self.engine)
+        bound = correction.bound(
+            self.model, self.rates(layout.replicas[0][0]).chip, self.engine, phase=self.workload.phase
+        )
         shape = StepShape(tp=layout.tp, attention_dp=layout.attention_dp).under(self.workload, batch)
         return bound.near(shape)
 

@@ -219,10 +219,17 @@ class StageContext:
         domains = (self._cluster.spec.domains[domain] for domain in self.domain_set)
         gpu = next(domain.gpu for domain in domains if domain.gpu.name == rates.chip)
         efficiency = conditions.efficiency or calibrated(gpu, conditions.engine)
-        found = Machine(rates, efficiency, kernels_for(rates, conditions.phase), conditions.kv_dtype)
+        found = Machine(
+            rates,
+            efficiency,
+            kernels_for(rates, "prefill" if conditions.phase == "prefill" else "decode"),
+            conditions.kv_dtype,
+        )
         if conditions.correction.bare:
             return found
-        bound = conditions.correction.bound(self.shared.model, gpu.name, conditions.engine)
+        bound = conditions.correction.bound(
+            self.shared.model, gpu.name, conditions.engine, phase=conditions.phase
+        )
         return replace(found, correction=bound.applied)
 
     def _rates(self) -> Rates:

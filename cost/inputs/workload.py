@@ -14,7 +14,7 @@ from cost.attention.sparse import most_tokens_read
 from cost.quantity import LONGEST_CONTEXT, Quantity
 from topology.base.errors import InputError, input_name
 
-PHASES = ("decode", "prefill")
+PHASES = ("decode", "prefill", "both")
 CHUNK_TOKENS = 8192.0
 """Prompt tokens of one engine step: the default of TensorRT-LLM (``max_num_tokens``) and of vLLM's and SGLang's
 chunked prefill on these chips."""
@@ -42,7 +42,7 @@ class Workload:
     kv_dtype:
         Format of the KV cache (:mod:`cost.dtypes`).
     phase:
-        One of :data:`PHASES`.
+        One of :data:`PHASES`; ``both``: one pool decodes and prefills the prompts of the next requests in between.
     draft_tokens, accept_length:
         Multi-token prediction: tokens drafted a step, and tokens that a step yields on average, the first included.
     overlap:
@@ -51,7 +51,9 @@ class Workload:
         A what-if: attention reads the cache of at most so many tokens (``"2048"``), or of the square root of the
         context (``"sqrt"``); see :mod:`cost.attention.sparse`. Empty: as the model does.
     prefix_hit:
-        Prefill: part of each prompt's tokens that a cache already holds, 0 to below 1. They are not prefilled.
+        Part of each prompt's tokens that a cache already holds, 0 to below 1. They are not prefilled.
+    prompt, answer, prompt_share:
+        Both phases: mean tokens of a prompt and of its answer; :attr:`StepShape.prompt_share`.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -64,10 +66,13 @@ class Workload:
     overlap: bool = False
     sparse_attention: str = ""
     prefix_hit: float = 0.0
+    prompt: float = 0.0
+    answer: float = 0.0
+    prompt_share: float = 0.0
 
     def __post_init__(self) -> None:
         if self.phase not in PHASES:
-            raise InputError(f"choose {' or '.join(PHASES)}.", field="phase", value=self.phase)
+            raise InputError(f"choose {' or '.join(PHASES[:2])}.", field="phase", value=self.phase)
         for name, value, least, most in (
             ("context", self.context, 1, LONGEST_CONTEXT),
             ("batch", self.batch, 0, 10**9),
@@ -95,15 +100,20 @@ class Workload:
                 field="prefix_hit",
                 value=f"{self.prefix_hit:g}",
             )
-        if self.prefix_hit and self.decodes:
+        if self.prefix_hit and self.phase == "decode":
             raise InputError(
                 "only prefill finds tokens in a cache; leave it out of decode.", field="prefix_hit"
             )
 
     @property
     def decodes(self) -> bool:
-        """Whether the phase is decode."""
-        return self.phase == "decode"
+        """Whether sequences decode."""
+        return self.phase != "prefill"
+
+    @property
+    def step_phase(self) -> str:
+        """Of which phase kernels and the use of experts are: a step that decodes is one, prompts in it or not."""
+        return "decode" if self.decodes else "prefill"
 
     @property
     def what_if(self) -> str:
@@ -123,7 +133,8 @@ class Workload:
     @property
     def prompt_cached(self) -> float:
         """Tokens of each prompt that a cache holds; the last token of a prompt is always prefilled."""
-        return min(self.prefix_hit * self.context, self.context - 1.0)
+        prompt = self.prompt or self.context
+        return min(self.prefix_hit * prompt, prompt - 1.0)
 
     @property
     def tokens_per_step(self) -> float:
@@ -165,6 +176,9 @@ class StepShape:
         Expert copies per layer over the group; 0: one of each.
     imbalance:
         Busiest GPU's expert load over the mean.
+    prompt_share:
+        Part of what prompts add to a step that decodes which delays its sequences: those that arrive together wait
+        for each other before their first token, not between two. 0: as measured (``prefill_share``).
     skew:
         How unequally experts are used within a step: standard deviation of the logarithms, 0 where all alike.
     domain_gpus:
@@ -185,6 +199,7 @@ class StepShape:
     prompt_tokens: Quantity = 0.0
     prompt_length: Quantity = 1.0
     prompt_cached: Quantity = 0.0
+    prompt_share: Quantity = 0.0
     slots: Quantity = 0.0
     imbalance: Quantity = 1.0
     skew: Quantity = 0.0
@@ -203,11 +218,25 @@ class StepShape:
         return self.sequences * self.queries + self.prompt_tokens
 
     def under(self, workload: Workload, sequences: Quantity) -> StepShape:
-        """The same group where ``sequences`` of ``workload`` per GPU decode, or are prefilled."""
+        """The same group where ``sequences`` of ``workload`` per GPU decode, or are prefilled.
+
+        Both phases: while a request decodes, each of the others in its group is prefilled once, so that a step has
+        ``(sequences - 1) / steps`` prompts on average.
+        """
         context = float(workload.context)
         shape = replace(self, context=context, prompt_length=context, prompt_cached=workload.prompt_cached)
         if workload.decodes:
-            return replace(shape, sequences=sequences, queries=workload.tokens_per_pass)
+            shape = replace(shape, sequences=sequences, queries=workload.tokens_per_pass)
+            if workload.phase == "decode":
+                return shape
+            others = np.maximum(0.0, np.asarray(sequences) * self.gpus - 1.0) / self.gpus
+            tokens = (workload.prompt - workload.prompt_cached) * workload.accept_length / workload.answer
+            return replace(
+                shape,
+                prompt_tokens=others * tokens,
+                prompt_length=workload.prompt,
+                prompt_share=workload.prompt_share,
+            )
         return replace(shape, prompt_tokens=sequences * workload.tokens_per_pass)
 
     @property
@@ -219,6 +248,11 @@ class StepShape:
         """Some of the configurations, where attributes are arrays."""
         arrays = {name: value[which] for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return replace(self, **arrays)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether prompts are prefilled in a step that decodes."""
+        return self.decodes and self.prefills
 
     @property
     def decodes(self) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from cost.inputs.deployment import USABLE_HBM
+from cost.inputs.deployment import USABLE_HBM, Deployment
 from cost.layouts.arrays import Array, Bools, Index, runs_of
 from cost.layouts.batches import (
     MOST_BETWEEN,
@@ -101,6 +101,15 @@ class FittingLayouts:
             most = np.minimum(most, most_that_fit(prompts / tp, tp))
         shortage = 0.0 if fits.any() else max(0.0, short)
         return cls(pricer, variants, pipelines, variant, tp, moe_tp, most, shortage, imbalance)
+
+    def under(self, deployment: Deployment) -> FittingLayouts:
+        """Return the same layouts priced under another workload of the cluster and model, whatever fits then."""
+        arranged = {one.number: one.arrangement for one in self.variants}
+        pricer = Pricer(deployment, self.pricer.redundant)
+        lines = {number: pricer.lines(arranged[number]) for number in sorted(arranged)}
+        every = [lines.get(number, []) for number in range(1 + max(lines, default=-1))]
+        pipelines = pipelines_of(pricer, self.variants, every)
+        return replace(self, pricer=pricer, pipelines=pipelines)
 
     @property
     def arrangement(self) -> Index:

@@ -293,7 +293,7 @@ class _Weights:
 
 def _weights(pricer: Pricer, stages: list[Stage]) -> list[_Weights]:
     """Seconds, and fractions of HBM, of everything that a stage may hold, on each kind of stage."""
-    model, phase = pricer.deployment.model, pricer.deployment.workload.phase
+    model, phase = pricer.deployment.model, pricer.deployment.workload.step_phase
     table = StageTable.bare(stages, len(model.kinds))
     rows, held = single_parts(model, len(stages))
     single, group = np.ones(len(rows), dtype=np.int64), table.gpus[rows].astype(np.int64)

@@ -227,7 +227,7 @@ class Pricer:
             imbalance=0.0 if imbalance is None else np.full_like(ep, imbalance),
         )
         if imbalance is None:
-            shape = with_imbalance(shape, workload.phase)
+            shape = with_imbalance(shape, workload.step_phase)
         return shape.under(workload, sequences)
 
     def _slots(self, experts: int, ep: Array) -> Array:

@@ -114,7 +114,7 @@ def _ordered(pricer: Pricer) -> list[Arrangement]:
     found: dict[tuple[Group, ...], Arrangement] = {}
     for groups, cut in _group_sets(deployment):
         tp = 1 if deployment.model.moe is not None else len(groups[0])
-        for each in SEQUENCES[deployment.workload.phase]:
+        for each in SEQUENCES[deployment.workload.step_phase]:
             sequences = each * sum(len(group) for group in groups)
             for stages in _depths(pricer, groups, tp):
                 problem = order_problem(pricer, groups, sequences=sequences, stages=stages, tp=tp)

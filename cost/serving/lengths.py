@@ -92,12 +92,28 @@ class Lengths:
             found[at : at + 2] = [((a * p + b * q) / (p + q), p + q)]
         return [(math.ceil(isl - 1e-6), part) for isl, part in found]
 
-    def workloads(self, workload: Workload) -> tuple[Workload, list[tuple[float, Workload]]]:
+    def workloads(
+        self, workload: Workload, *, prefix_hit: float = 0.0
+    ) -> tuple[Workload, list[tuple[float, Workload]]]:
         """Return what the decode pool does, and what the prefill pool does for each length, the longest first."""
         prompts = self.prompts()
-        found = [(part, serving_workloads(workload, isl, self.osl[0])[1]) for isl, part in prompts]
+        found = [
+            (part, serving_workloads(workload, isl, self.osl[0], prefix_hit=prefix_hit)[1])
+            for isl, part in prompts
+        ]
         decode = serving_workloads(workload, prompts[0][0], self.osl[0])[0]
         return replace(decode, context=self.context), found
+
+    def in_one_pool(self, workload: Workload, *, prefix_hit: float = 0.0) -> Workload:
+        """Return what one pool does: it decodes, and prefills the prompts of other requests in the same steps."""
+        return replace(
+            workload,
+            phase="both",
+            context=self.context,
+            prompt=self.mean_isl,
+            answer=self.mean_osl,
+            prefix_hit=prefix_hit,
+        )
 
 
 def serving_workloads(

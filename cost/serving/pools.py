@@ -36,7 +36,9 @@ Whole = TypeVar("Whole", int, Index)
 
 @dataclass(frozen=True, eq=False)
 class _Match(Generic[Real, Whole]):
-    """Two pools that serve a mix of requests together: one match, or the columns of several.
+    """Pools that serve a mix of requests together: one match, or the columns of several.
+
+    One pool for both phases has no workers that prefill alone: ``decode`` is its configuration in a sweep of both.
 
     Attributes
     ----------
@@ -51,7 +53,8 @@ class _Match(Generic[Real, Whole]):
     tok_s_per_user:
         Output tokens per second of one request while it decodes.
     prefill_s, transfer_s:
-        The prefill step that a prompt shares with others; moving the caches of that step to the decode pool.
+        The prefill step that a prompt shares with others; moving the caches of that step to the decode pool. In one
+        pool: the step that is under way when a prompt arrives and its own prefill; nothing moves.
     """
 
     isl: float
@@ -79,6 +82,11 @@ class RateMatch(_Match[float, int]):
     """One match."""
 
     @property
+    def one_pool(self) -> bool:
+        """Whether the same GPUs serve both phases."""
+        return self.prefill_workers == 0
+
+    @property
     def ttft_s(self) -> float:
         """Seconds to the first token without waiting."""
         return self.prefill_s + self.transfer_s
@@ -103,12 +111,12 @@ class RateMatch(_Match[float, int]):
 class RateMatches(_Match[Array, Index]):
     """The best partner of each decode configuration that keeps the limits; every array is ``[matches]``.
 
-    Besides: ``cache_bytes`` of a prompt and the ``path`` they take; ``fastest_ttft_s`` of any configuration that
-    prefills, limits or not.
+    Besides: ``cache_bytes`` of a prompt and the ``path`` they take (None: one pool); ``fastest_ttft_s`` of any
+    configuration that prefills, limits or not.
     """
 
     cache_bytes: float
-    path: CachePath
+    path: CachePath | None
     fastest_ttft_s: float
 
     def __len__(self) -> int:

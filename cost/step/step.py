@@ -43,16 +43,32 @@ def even_step(
     overlap:
         In two half batches.
     """
+    whole = _whole_step(model, shape, machine, held, placed)
+    if shape.mixes and np.any(np.asarray(shape.prompt_share) != 1):
+        alone = _whole_step(model, replace(shape, prompt_tokens=0.0), machine, held, placed)
+        given = np.asarray(shape.prompt_share)
+        whole = alone.towards(whole, np.where(given > 0, given, machine.efficiency["prefill_share"]))
+    if not overlap:
+        return whole.times(shape.measured)
+    half = even_step(model, shape.halved, machine, held, placed=placed)
+    return overlapped(whole, half, machine.efficiency["overlap"])
+
+
+def _whole_step(
+    model: Model,
+    shape: StepShape,
+    machine: Machine,
+    held: StageShard | None,
+    placed: PlacedExperts | None,
+) -> StepCost:
+    """A step in one batch, all of what prompts add to it."""
     parts = even_parts(model, shape, machine, held, placed=placed is not None)
     whole = priced(parts, machine.efficiency, machine.rates)
     if placed is not None:
         for term in TERMS.values():
             if term.of_placement is not None:
                 term.of_placement(whole, placed, shape)
-    if not overlap:
-        return whole.times(shape.measured)
-    half = even_step(model, shape.halved, machine, held, placed=placed)
-    return overlapped(whole, half, machine.efficiency["overlap"])
+    return whole
 
 
 def even_parts(

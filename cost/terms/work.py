@@ -278,6 +278,7 @@ def kernel_seconds(compute_s: Quantity, memory_s: Quantity, efficiency: Efficien
 
 
 Seconds = TypeVar("Seconds", float, Quantity)
+_Key = TypeVar("_Key")
 
 
 def totals(parts_s: Mapping[tuple[str, str], Seconds], place: int) -> dict[str, Seconds]:
@@ -333,6 +334,15 @@ class StepCost:
             return self
         parts_s = {names: factor * seconds for names, seconds in self.parts_s.items()}
         return StepCost(parts_s, self.floor_s)
+
+    def towards(self, other: StepCost, share: Quantity) -> StepCost:
+        """Return this cost and ``share`` of what ``other`` has more."""
+
+        def between(here: Mapping[_Key, Quantity], there: Mapping[_Key, Quantity]) -> dict[_Key, Quantity]:
+            keys = dict.fromkeys((*here, *there))
+            return {key: (1 - share) * here.get(key, 0.0) + share * there.get(key, 0.0) for key in keys}
+
+        return StepCost(between(self.parts_s, other.parts_s), between(self.floor_s, other.floor_s))
 
     def add(self, term: str, limit: str, seconds: Quantity) -> None:
         """Count ``seconds`` of ``term``, bound by ``limit``."""

@@ -211,7 +211,7 @@ def configurations(found: Sweep, which: Sequence[int] | NDArray[np.int64]) -> li
 def _imbalance(found: Sweep) -> ImbalanceData:
     """Return the imbalance of experts that a sweep counts."""
     if found.imbalance is None:
-        usual = EXPERT_IMBALANCE[found.deployment.workload.phase]
+        usual = EXPERT_IMBALANCE[found.deployment.workload.step_phase]
         return ImbalanceData(value=usual, from_gpus=IMBALANCE_FROM_EP, kind="assumed")
     return ImbalanceData(
         value=found.imbalance, from_gpus=1, kind="user" if found.imbalance > 1 else "assumed"

@@ -1,0 +1,189 @@
+"""Whole requests on a cluster: one pool for both phases or two pools, at the same limits, and where one overtakes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+import numpy as np
+
+from cost.inputs.deployment import Deployment
+from cost.layouts import Sweep, sweep
+from cost.serving.lengths import Lengths
+from cost.serving.one_pool import one_pool
+from cost.serving.pools import RateMatch, RateMatches, match_rates
+from topology.base.errors import InputError
+from topology.cluster import Cluster
+
+ONE_POOL, TWO_POOLS = "one pool", "two pools"
+AHEAD = 1.02
+"""Times the throughput of the other way from which one is called ahead where it is told where they turn over."""
+
+
+@dataclass(frozen=True, eq=False)
+class Serving:
+    """Sweeps of both ways of serving whole requests.
+
+    Attributes
+    ----------
+    lengths, ttft_s:
+        Of requests; longest time to the first token without waiting (None: no limit).
+    decode, prompts:
+        Two pools: decode, and prefill of each length of prompts with its share of the requests, the longest first.
+    both:
+        One pool; None where the two pools have clusters of their own.
+    """
+
+    lengths: Lengths
+    ttft_s: float | None
+    decode: Sweep
+    prompts: Sequence[tuple[float, Sweep]]
+    both: Sweep | None
+    _known: dict[object, RateMatches | str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        deployment: Deployment,
+        lengths: Lengths,
+        *,
+        prefills: Cluster | None = None,
+        ttft_s: float | None = None,
+        speeds: Sequence[float] = (),
+        prefix_hit: float = 0.0,
+        redundant: int | None = None,
+        imbalance: float | None = None,
+    ) -> Serving:
+        """Sweep a cluster, or one that decodes and another that ``prefills``.
+
+        ``speeds``: tokens per second of a user at which each layout has its exact batch; the rest is as
+        :func:`cost.layouts.sweep` takes it.
+        """
+        work = deployment.workload
+        decoding, prompts = lengths.workloads(work, prefix_hit=prefix_hit)
+        together = lengths.in_one_pool(work, prefix_hit=prefix_hit)
+        where = deployment.cluster if prefills is None else prefills
+
+        def swept(one: Deployment, speeds: Sequence[float] = ()) -> Sweep:
+            return sweep(one, redundant=redundant, imbalance=imbalance, speeds=speeds)
+
+        return cls(
+            lengths,
+            ttft_s,
+            swept(replace(deployment, workload=decoding), speeds),
+            [
+                (share, swept(replace(deployment, cluster=where, workload=workload)))
+                for share, workload in prompts
+            ],
+            swept(replace(deployment, workload=together), speeds) if where is deployment.cluster else None,
+        )
+
+    @property
+    def prefill(self) -> Sweep:
+        """Prefill of the longest prompts."""
+        return self.prompts[0][1]
+
+    def sides(self, row: RateMatch) -> tuple[tuple[str, Sweep, int, int], ...]:
+        """Return the pools of a match: role, sweep, configuration in it, workers."""
+        if row.one_pool and self.both is not None:
+            return (("both", self.both, row.decode, row.decode_workers),)
+        return (
+            ("prefill", self.prefill, row.prefill, row.prefill_workers),
+            ("decode", self.decode, row.decode, row.decode_workers),
+        )
+
+    def ways(self, tpot_s: float | None = None, domains: int | None = None) -> dict[str, RateMatches]:
+        """Return what each way that there is serves within the limits; ``domains`` that two pools share."""
+        found = {ONE_POOL: self._one(tpot_s), TWO_POOLS: self._two(tpot_s, domains)}
+        return {name: matches for name, matches in found.items() if not isinstance(matches, str)}
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Why a way is none here."""
+        found = {ONE_POOL: self._one(None), TWO_POOLS: self._two(None, None)}
+        return {name: why for name, why in found.items() if isinstance(why, str)}
+
+    def bests(self, tpot_s: float | None = None, domains: int | None = None) -> dict[str, RateMatch]:
+        """Return the match with most throughput of each way that keeps the limits, the better one first."""
+        found = {name: matches.best() for name, matches in self.ways(tpot_s, domains).items()}
+        able = {name: best for name, best in found.items() if best is not None}
+        return dict(sorted(able.items(), key=lambda one: -one[1].output_tok_s_per_gpu))
+
+    def best(self, tpot_s: float | None = None) -> RateMatch | None:
+        """Return the match with most throughput; None where nothing keeps the limits."""
+        return next(iter(self.bests(tpot_s).values()), None)
+
+    @property
+    def fastest_ttft_s(self) -> float:
+        """Shortest time to the first token of any way, limits or not."""
+        return min((one.fastest_ttft_s for one in self.ways().values()), default=np.inf)
+
+    def frontier(self) -> list[RateMatch]:
+        """Return the matches of either way that none beats in speed and in throughput, slowest per user first."""
+        rows = [one.row(int(i)) for one in self.ways().values() for i in one.frontier()]
+        best: list[RateMatch] = []
+        for row in sorted(rows, key=lambda row: (-row.tok_s_per_user, -row.output_tok_s_per_gpu)):
+            if not best or row.output_tok_s_per_gpu > best[-1].output_tok_s_per_gpu:
+                best.append(row)
+        return best[::-1]
+
+    def turns(self) -> list[tuple[str, float, float]]:
+        """Return which way is ahead from which speed per user to which, slowest first (:data:`AHEAD`).
+
+        A way that alone reaches a speed is ahead there; where neither is, the last one stays.
+        """
+        ways = {
+            name: np.array(
+                [
+                    (row.tok_s_per_user, row.output_tok_s_per_gpu)
+                    for row in map(one.row, one.frontier().tolist())
+                ]
+            )
+            for name, one in self.ways().items()
+            if len(one)
+        }
+        if not ways:
+            return []
+        speeds = np.unique(np.concatenate([rows[:, 0] for rows in ways.values()]))
+
+        def rates(rows: np.ndarray) -> np.ndarray:
+            at = np.searchsorted(rows[:, 0], speeds)
+            return np.append(rows[:, 1], 0.0)[at]
+
+        table = {name: rates(rows) for name, rows in ways.items()}
+        ahead: list[str] = []
+        for at in range(len(speeds)):
+            order = sorted(table, key=lambda name: -table[name][at])
+            clear = len(order) < 2 or table[order[0]][at] > AHEAD * table[order[1]][at]
+            ahead.append(order[0] if clear or not ahead else ahead[-1])
+        runs = [(name, [at for at, _ in run]) for name, run in groupby(enumerate(ahead), lambda one: one[1])]
+        return [(name, float(speeds[run[0]]), float(speeds[run[-1]])) for name, run in runs]
+
+    def _one(self, tpot_s: float | None) -> RateMatches | str:
+        if self.both is None:
+            return "prefill and decode have clusters of their own"
+        key = "one", tpot_s
+        if key not in self._known:
+            prompts = [(share, one.deployment.workload) for share, one in self.prompts]
+            self._known[key] = one_pool(self.both, prompts, ttft_s=self.ttft_s, tpot_s=tpot_s)
+        return self._known[key]
+
+    def _two(self, tpot_s: float | None, domains: int | None) -> RateMatches | str:
+        key = "two", tpot_s, domains
+        if key not in self._known:
+            try:
+                self._known[key] = match_rates(
+                    self.decode,
+                    self.prefill,
+                    osl=self.lengths.mean_osl,
+                    ttft_s=self.ttft_s,
+                    tpot_s=tpot_s,
+                    domains=domains,
+                    shorter=self.prompts[1:],
+                )
+            except InputError as error:
+                if self.both is None:
+                    raise
+                self._known[key] = str(error)
+        return self._known[key]

@@ -300,6 +300,7 @@ def compared(first: Deployment, sides: Sequence[Cluster], request: CompareReques
         targets,
         engine=first.engine,
         correction=first.correction,
+        any_shape=first.any_shape,
         on_progress=lambda name: told.stage(f"comparing {name}, {next(turn)} of {len(sides)}"),
     )
     usual = not targets and wanted.service_level(first.workload).usual

@@ -262,7 +262,13 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
             raise request.refuse(name, f"{found.name} is dense, it has no routed experts")
     prices = book_of(request, cluster, *others)
     return Deployment(
-        cluster, found, work, engine=request.engine, correction=correction_of(request), prices=prices
+        cluster,
+        found,
+        work,
+        engine=request.engine,
+        correction=correction_of(request),
+        prices=prices,
+        any_shape=request.any_shape,
     )
 
 

@@ -647,6 +647,9 @@ class Pricing(Money, Set):
         "FILE.csv",
     )
     physics: Flag = opt(False, "The bare model, without the correction by measured runs that ships.")
+    any_shape: Flag = opt(
+        False, "Layouts of any number of GPUs and stages, not only of quarter, half or whole nodes."
+    )
 
     def check(self) -> None:
         """Refuse tokens of a step where nothing is drafted."""

@@ -31,6 +31,9 @@ from topology.routes import Router
 USABLE_HBM = 0.90
 """Fraction of the driver's capacity that an engine may fill; the rest is the driver's, graphs and fragments."""
 
+NONE_DEPLOYABLE = "no layout of quarter, half or whole nodes holds the model: these are of any shape"
+"""What is said where layouts are of any shape though nobody asked."""
+
 _Answer = TypeVar("_Answer")
 
 
@@ -53,6 +56,10 @@ class Deployment(Shown):
         efficiencies that are given.
     prices:
         What an hour of each GPU costs and what it draws.
+    any_shape:
+        Layouts need not be deployable (:mod:`cost.layouts.deployable`): any number of GPUs and stages will do.
+    none_deployable:
+        Why any shape will do: no layout that is deployable holds the model.
     """
 
     cluster: Cluster
@@ -62,6 +69,8 @@ class Deployment(Shown):
     engine: str = ""
     correction: Correction = field(default_factory=shipped_correction)
     prices: PriceBook = field(default_factory=PriceBook)
+    any_shape: bool = False
+    none_deployable: bool = field(default=False, compare=False)
     _shared: ClusterContext | None = field(default=None, compare=False, repr=False)
 
     def brief(self) -> str:
@@ -97,8 +106,12 @@ class Deployment(Shown):
 
     def once(self, make: Callable[[], _Answer], *key: object) -> _Answer:
         """Return what ``make`` makes of this deployment at any batch: made once for each ``key``, then kept."""
-        at = self.workload.with_batch(0), self.efficiency, self.engine, self.correction
+        at = self.workload.with_batch(0), self.efficiency, self.engine, self.correction, self.any_shape
         return self.shared.once(make, *key, *at)
+
+    def for_want_of_deployable(self) -> Deployment:
+        """Return the same deployment where no layout that is deployable holds the model."""
+        return replace(self, any_shape=True, none_deployable=True)
 
     def with_batch(self, batch: int) -> Deployment:
         """Return the same deployment at another batch."""
@@ -111,12 +124,12 @@ class Deployment(Shown):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What runs at a wider type than it is stored in, on some GPU; that the context is beyond the model's."""
+        """What runs at a wider type than it is stored in; that the context is beyond the model, a layout unusual."""
         everywhere = stage_rates(
             self.cluster, range(len(self.cluster.gpus)), list(self.model.precision.values())
         )
         beyond = self.model.beyond(self.workload.context)
-        return (*everywhere.notes, *[beyond] * bool(beyond))
+        return (*everywhere.notes, *[beyond] * bool(beyond), *[NONE_DEPLOYABLE] * self.none_deployable)
 
     @property
     def fabric_note(self) -> str:

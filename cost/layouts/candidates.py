@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
 from cost.inputs.machine import unlike_gpus
 from cost.layouts.arrays import Index
+from cost.layouts.deployable import WIDTHS, deployable_stage, deployable_stages, is_power_of_two
 from cost.model import Model, MoeFfn
 from cost.terms.experts import expert_columns
 from topology.cluster import Cluster
@@ -51,12 +53,14 @@ MOST_REPLICA_GPUS = 512
 def group_sizes(domains: list[Group]) -> list[int]:
     """Sizes of groups worth pricing, largest first: inside a domain, of whole domains, and the whole cluster.
 
-    What divides the largest domain, and the powers of two, which cut heads evenly; of whole domains few, and what
-    divides them. Some leave GPUs idle: else one more host or domain could make all the others slower.
+    What divides the largest domain, the powers of two, which cut heads evenly, and the widths that are deployed
+    (:data:`cost.layouts.deployable.WIDTHS`); of whole domains few, and what divides them. Some leave GPUs idle: else
+    one more host or domain could make all the others slower.
     """
     largest = max(len(domain) for domain in domains)
     whole = sum(len(domain) == largest for domain in domains)
-    sizes = {size for size in range(1, largest + 1) if largest % size == 0 or size & (size - 1) == 0}
+    sizes = {size for size in range(1, largest + 1) if largest % size == 0 or is_power_of_two(size)}
+    sizes |= {width for width in WIDTHS if width <= largest}
     sizes |= {
         largest * count
         for count in range(2, whole + 1)
@@ -70,7 +74,7 @@ def equal_groups(domains: list[Group], size: int) -> list[Group]:
     """Cut groups of ``size`` from each domain, or join whole domains; GPUs left over stay idle."""
     groups = []
     joined: list[int] = []
-    for domain in domains:
+    for domain in filter(None, domains):
         if len(domain) >= size:
             groups += [domain[start : start + size] for start in range(0, len(domain) - size + 1, size)]
             continue
@@ -80,6 +84,64 @@ def equal_groups(domains: list[Group], size: int) -> list[Group]:
         if len(joined) >= size:
             joined = []
     return groups
+
+
+def cuts(cluster: Cluster, domains: list[Group], *, any_shape: bool) -> dict[int, list[Group]]:
+    """Return groups of each size worth pricing (:func:`group_sizes`), largest first: deployable ones, or all."""
+    hosts = None if any_shape else Hosts.of(cluster)
+    return {
+        size: equal_groups(domains if hosts is None else hosts.cut(domains, size), size)
+        for size in group_sizes(domains)
+        if hosts is None or hosts.deployable(size)
+    }
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The hosts of a cluster, which deployable layouts fill evenly (:mod:`cost.layouts.deployable`).
+
+    Attributes
+    ----------
+    of_gpu:
+        That of each GPU, ``[gpus]``.
+    gpus, domain:
+        GPUs under one, and of one domain; where they differ, of the largest.
+    broken:
+        GPUs of hosts that have lost some.
+    """
+
+    of_gpu: tuple[str, ...]
+    gpus: int
+    domain: int
+    broken: frozenset[int]
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Hosts:
+        """Return those of a cluster."""
+        of_gpu = tuple(gpu.node for gpu in cluster.gpus)
+        left, domains = Counter(of_gpu), cluster.spec.domains
+        broken = frozenset(
+            number
+            for number, gpu in enumerate(cluster.gpus)
+            if left[gpu.node] < domains[gpu.domain].gpus_per_node
+        )
+        return cls(
+            of_gpu, max(one.gpus_per_node for one in domains), max(one.gpus for one in domains), broken
+        )
+
+    def deployable(self, size: int, stages: int = 1, groups: int = 1) -> bool:
+        """Whether stages may have ``size`` GPUs, and a replica so many; the cluster has ``groups`` of that size."""
+        stage = deployable_stage(size, node=self.gpus, domain=self.domain)
+        return stage and deployable_stages(stages, size, node=self.gpus, groups=groups)
+
+    def cut(self, domains: Sequence[Group], size: int) -> list[Group]:
+        """Return what groups of ``size`` are cut of: hosts for a part of one, else the whole hosts of each domain."""
+        if size >= self.gpus:
+            return [tuple(gpu for gpu in domain if gpu not in self.broken) for domain in domains]
+        hosts: dict[str, list[int]] = {}
+        for gpu in chain(*domains):
+            hosts.setdefault(self.of_gpu[gpu], []).append(gpu)
+        return [tuple(gpus) for gpus in hosts.values()]
 
 
 def replicas_of(groups: Sequence[Group], stages: int) -> tuple[tuple[Group, ...], ...]:
@@ -139,8 +201,8 @@ class Candidates(NamedTuple):
     idle: tuple[Arrangement, ...]
 
 
-def candidates(cluster: Cluster, model: Model) -> Candidates:
-    """Return groups of every size with every number of stages.
+def candidates(cluster: Cluster, model: Model, *, any_shape: bool = True) -> Candidates:
+    """Return groups of every size with every number of stages; without ``any_shape`` those that are deployable.
 
     Always priced are those that use all groups, and few whole domains with some left over (:data:`MOST_JOINED`,
     :data:`MOST_SPANNED`); where domains differ in size, one stage on each domain comes last. The rest, up to
@@ -148,11 +210,11 @@ def candidates(cluster: Cluster, model: Model) -> Candidates:
     inside a domain and any number of whole ones, since what some domains hold, more of them hold too. Sizes that no
     tensor parallelism of a model without experts can have are left out there.
     """
-    return _candidates(_Places.of(cluster), _Cut.of(model))
+    return _candidates(_Places.of(cluster), _Cut.of(model), None if any_shape else Hosts.of(cluster))
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)
-def _candidates(where: _Places, cut: _Cut) -> Candidates:
+def _candidates(where: _Places, cut: _Cut, hosts: Hosts | None) -> Candidates:
     domains = where.domains
     largest = max(len(domain) for domain in domains)
     whole = sum(len(domain) == largest for domain in domains)
@@ -164,16 +226,21 @@ def _candidates(where: _Places, cut: _Cut) -> Candidates:
     always: list[Arrangement] = []
     idle: list[Arrangement] = []
     for size in sorted(usual | more, reverse=True):
-        groups = equal_groups(domains, size)
+        if hosts is not None and not hosts.deployable(size):
+            continue
+        groups = equal_groups(domains if hosts is None else hosts.cut(domains, size), size)
         kinds = _GroupKinds.of(where, groups)
         for stages in range(1, min(most, len(groups)) + 1):
+            if hosts is not None and not hosts.deployable(size, stages, len(groups)):
+                continue
             spanned = size // largest * stages  # whole domains of a replica; 0: parts of one
             if size in usual and (len(groups) % stages == 0 or 0 < spanned <= MOST_SPANNED):
                 always.append(kinds.arrangement(replicas_of(groups, stages)))
             elif size in more and size * stages <= MOST_REPLICA_GPUS:
                 idle.append(kinds.arrangement(replicas_of(groups, stages)))
     sizes = {len(domain) for domain in domains}
-    if cut.moe and len(sizes) > 1 and len(domains) <= most:
+    whole_hosts = hosts is None or not hosts.broken
+    if cut.moe and len(sizes) > 1 and len(domains) <= most and whole_hosts:
         always.append(_GroupKinds.of(where, domains).arrangement((tuple(domains),), cut=False))
     return Candidates(tuple(always), tuple(idle))
 

@@ -101,9 +101,15 @@ def _on_the_grid(
     imbalance: float | None,
     chunk_tokens: float | None,
 ) -> tuple[FittingLayouts, Priced]:
-    """Return the layouts of ``arranged``, or of all worth pricing, at every batch of the grid, in order of both."""
+    """Return the layouts of ``arranged``, or of all worth pricing, at every batch of the grid, in order of both.
+
+    Where none that is deployable holds the model, of any shape.
+    """
     if arranged is None:
         seen = chosen(pricer, cut_experts=cut_experts, imbalance=imbalance, chunk_tokens=chunk_tokens)
+        if not (pricer.deployment.any_shape or (seen.found is not None and len(seen.found))):
+            pricer = Pricer(pricer.deployment.for_want_of_deployable(), pricer.redundant)
+            seen = chosen(pricer, cut_experts=cut_experts, imbalance=imbalance, chunk_tokens=chunk_tokens)
         if seen.layouts is not None and seen.found is not None:
             layouts = seen.layouts
             idle = layouts.grid(np.isin(layouts.arrangement, seen.alone))

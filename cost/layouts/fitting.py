@@ -18,10 +18,10 @@ from cost.layouts.batches import (
     units_of,
 )
 from cost.layouts.candidates import Arrangement, widths_of
+from cost.layouts.deployable import is_power_of_two
 from cost.layouts.partition import Variant, variants_of
 from cost.layouts.pipelines import Pipelines, Widths, pipeline_seconds, pipelines_of
 from cost.layouts.stages import Pricer
-from cost.model import Model
 from cost.step.memory import batch_room
 
 
@@ -86,9 +86,7 @@ class FittingLayouts:
         """Return every layout of ``arranged`` that fits; None where none is legal."""
         lines = [pricer.lines(what) for what in arranged]
         variants = variants_of(pricer, arranged, [each[0][0] for each in lines])
-        variant, tp, moe_tp = _legal(
-            pricer.deployment.model, arranged, variants, pricer.redundant, cut_experts=cut_experts
-        )
+        variant, tp, moe_tp = _legal(pricer, arranged, variants, cut_experts=cut_experts)
         if not len(tp):
             return None
         pipelines = pipelines_of(pricer, variants, lines)
@@ -166,26 +164,23 @@ class FittingLayouts:
 
 
 def _legal(
-    model: Model,
-    arranged: Sequence[Arrangement],
-    variants: Sequence[Variant],
-    redundant: int | None,
-    *,
-    cut_experts: bool,
+    pricer: Pricer, arranged: Sequence[Arrangement], variants: Sequence[Variant], *, cut_experts: bool
 ) -> Index:
     """Return variant, width of tensor parallelism and parts of an expert of every layout, ``[3, layouts]``.
 
     Tensor parallelism stays in a domain and divides the query heads. A model without experts has one
     tensor-parallel group a stage. With ``cut_experts``, groups that lie in one domain may also cut each expert into
     ``moe_tp`` parts of whole columns and spread them over ``ep = group / moe_tp`` places. No GPU holds two copies of
-    one expert.
+    one expert. Both are powers of two unless any shape will do.
     """
-    legal = []
+    model, legal = pricer.deployment.model, []
     for what in arranged:
         widths, parts = widths_of(model, what, cut_experts=cut_experts)
+        if not pricer.deployment.any_shape:
+            widths, parts = list(filter(is_power_of_two, widths)), list(filter(is_power_of_two, parts))
         if model.moe is not None:
             smallest = min(len(stage) for stage in what.replicas[0])
-            copies = model.moe.experts + (redundant or 0)
+            copies = model.moe.experts + (pricer.redundant or 0)
             parts = [part for part in parts if -(-copies // (smallest // part)) <= model.moe.experts]
         legal.append([(tp, part) for tp in widths for part in parts])
     rows = [(number, *pair) for number, what in enumerate(variants) for pair in legal[what.number]]

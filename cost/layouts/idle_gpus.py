@@ -85,7 +85,8 @@ def chosen(
     every split of the layers, then those between neighbours that no layout beats (:meth:`FittingLayouts.refined`),
     down to whole sequences. So neither a GPU more nor a better figure takes a layout away.
     """
-    always, idle = candidates(pricer.deployment.cluster, pricer.deployment.model)
+    deployment = pricer.deployment
+    always, idle = candidates(deployment.cluster, deployment.model, any_shape=deployment.any_shape)
     unlike = unlike_arrangements(pricer)
     base = [*always, *(what for what in unlike if what not in always)]
     arranged = [*base, *idle]

@@ -16,9 +16,8 @@ from cost.layouts.candidates import (
     Arrangement,
     Group,
     arrangement_of,
+    cuts,
     domain_gpus,
-    equal_groups,
-    group_sizes,
 )
 from cost.layouts.order_search import exchanged_order
 from cost.layouts.stage_order import OrderProblem
@@ -150,8 +149,7 @@ def _group_sets(deployment: Deployment) -> Iterator[tuple[list[Group], bool]]:
             if 1 < len(groups) <= min(MOST_UNLIKE, len(model.layers)):
                 yield groups, False
     if not _one_gpu(deployment.cluster):
-        for size in group_sizes(domains):
-            groups = equal_groups(domains, size)
+        for groups in cuts(deployment.cluster, domains, any_shape=deployment.any_shape).values():
             if 1 < len(groups) <= most:
                 yield groups, True
 

@@ -79,6 +79,7 @@ def compare_clusters(  # noqa: PLR0913 - what is asked of every cluster
     *,
     engine: str = "",
     correction: Correction | None = None,
+    any_shape: bool = False,
     on_progress: Callable[[str], None] | None = None,
 ) -> list[CompareRow]:
     """Return a row per cluster and target.
@@ -110,7 +111,12 @@ def compare_clusters(  # noqa: PLR0913 - what is asked of every cluster
                 if on_progress is not None:
                     on_progress(cluster.name)
                 deployment = Deployment(
-                    cluster, model, workload, engine=engine, correction=correction or shipped_correction()
+                    cluster,
+                    model,
+                    workload,
+                    engine=engine,
+                    correction=correction or shipped_correction(),
+                    any_shape=any_shape,
                 )
                 fits.append((deployment, fitted_layouts(deployment, options.copies, options.spread)))
             at = (USUAL_TOK_S,) if usual and level.limit_s is not None else targets or (None,)

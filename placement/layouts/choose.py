@@ -84,7 +84,8 @@ def choose_layout(
     one is still alike with experts really placed. ``layouts`` are those of
     :func:`placement.layouts.fitting.fitted_layouts`, if they are known already; ``known`` keeps fast placements for
     another choice on the same cluster and loads; ``say`` is told how many were tried. A time per token that nobody
-    asked for gives way where no layout holds it.
+    asked for gives way where no layout holds it, and the shape of layouts where none that is deployable fits, or has
+    the widths that were asked for.
 
     Raises
     ------
@@ -96,9 +97,12 @@ def choose_layout(
     level = options.service_level(deployment.workload)
     if layouts is None:
         layouts = fitted_layouts(deployment, options.copies, options.spread)
+    asked = [fit for fit in layouts if options.admits(fit.layout)]
+    if not asked and not deployment.any_shape:
+        any_shape = replace(deployment, any_shape=True) if layouts else deployment.for_want_of_deployable()
+        return choose_layout(any_shape, loads, options, None, known, say)
     if not layouts:
         refuse_capacity(deployment, options.copies, options.spread)
-    asked = [fit for fit in layouts if options.admits(fit.layout)]
     if not asked:
         refuse_layout(deployment, options, layouts)
     aim = aim_of(deployment, options.goal)

@@ -87,7 +87,7 @@ def with_parts(deployment: Deployment, layouts: Sequence[Fitted], goal: Goal) ->
 
 def cheaper_kinds(deployment: Deployment, options: PlanOptions) -> list[Fitted]:
     """Return layouts on GPUs of one kind alone, where the cluster has several: for the least cost of a token."""
-    arranged = of_one_kind(deployment.cluster, deployment.model)
+    arranged = of_one_kind(deployment)
     found = fitted_layouts(deployment, options.copies, options.spread, arranged)
     return [fit for fit in found if options.admits(fit.layout)]
 
@@ -103,7 +103,7 @@ def fewer_gpus(
         for row in fit.scorer.alike
     )
     below = min(able, default=len(deployment.cluster.gpus))
-    arranged = single_replicas(deployment.cluster, deployment.model, below)
+    arranged = single_replicas(deployment, below)
     found = fitted_layouts(deployment, options.copies, options.spread, arranged)
     return [fit for fit in found if options.admits(fit.layout)]
 

@@ -227,6 +227,5 @@ def _fits(deployment: Deployment, domain: DomainSpec, nodes: int, redundant: int
     spec = fill_domains(
         f"{nodes} nodes", domain, deployment.cluster.spec.scale_out, nodes * domain.gpus_per_node
     )
-    return any(
-        fitting_shapes(Deployment(build_cluster(spec), deployment.model, deployment.workload), redundant)
-    )
+    there = Deployment(build_cluster(spec), deployment.model, deployment.workload, any_shape=True)
+    return any(fitting_shapes(there, redundant))

@@ -11,14 +11,16 @@ from cost.layouts.candidates import (
     MOST_STAGES,
     Arrangement,
     Group,
+    Hosts,
     arrangement_of,
     candidates,
+    cuts,
     domain_gpus,
     equal_groups,
-    group_sizes,
     replicas_of,
     widths_of,
 )
+from cost.layouts.deployable import WIDTHS
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.model import Model
@@ -56,9 +58,9 @@ class Shape:
         return Layout(tuple(stage_specs(groups, ranges) for groups in self.replicas), self.tp)
 
 
-def enumerate_shapes(cluster: Cluster, model: Model) -> Iterator[Shape]:
+def enumerate_shapes(cluster: Cluster, model: Model, *, any_shape: bool = True) -> Iterator[Shape]:
     """Yield groups in the order of the cluster (:func:`cost.layouts.candidates.candidates`), at widths of plans."""
-    yield from arranged_shapes(model, candidates(cluster, model).always)
+    yield from arranged_shapes(model, candidates(cluster, model, any_shape=any_shape).always)
 
 
 def shapes_of(deployment: Deployment, redundant: int | None) -> Iterator[Shape]:
@@ -73,35 +75,38 @@ def arranged_shapes(model: Model, what: Iterable[Arrangement]) -> Iterator[Shape
         yield from (Shape(one.replicas, tp, one.alike, one) for tp in widths if tp in TP_WIDTHS)
 
 
-def single_replicas(cluster: Cluster, model: Model, below: int) -> Iterator[Arrangement]:
+def single_replicas(deployment: Deployment, below: int) -> Iterator[Arrangement]:
     """Yield replicas of fewer than ``below`` GPUs, alone on the first domains of each kind; the other GPUs stay idle.
 
     Groups are of every size up to :data:`EVERY_SIZE` and of those that divide a domain, inside one, or of any number
-    of whole domains, with any number of stages.
+    of whole domains, with any number of stages: of those, what is deployable unless any shape will do.
     """
-    most = min(MOST_STAGES, len(model.layers))
+    cluster, most = deployment.cluster, min(MOST_STAGES, len(deployment.model.layers))
+    hosts = None if deployment.any_shape else Hosts.of(cluster)
     kinds: dict[tuple[int, int], list[Group]] = {}
     for gpus in domain_gpus(cluster):
         kind = cluster.domain_kind[cluster.gpus[gpus[0]].domain]
         kinds.setdefault((kind, len(gpus)), []).append(gpus)
     for (_, size), domains in kinds.items():
-        inside = [n for n in range(1, size + 1) if n <= EVERY_SIZE or size % n == 0]
-        for wide in (*inside, *(size * count for count in range(2, len(domains) + 1))):
+        inside = {n for n in range(1, size + 1) if n <= EVERY_SIZE or size % n == 0 or n in WIDTHS}
+        for wide in (*sorted(inside), *(size * count for count in range(2, len(domains) + 1))):
             if wide >= below:
                 break
-            groups = equal_groups(domains, wide)
+            groups = equal_groups(domains if hosts is None else hosts.cut(domains, wide), wide)
             for stages in range(1, min(most, len(groups), (below - 1) // wide) + 1):
-                yield arrangement_of(cluster, (tuple(groups[:stages]),))
+                if hosts is None or hosts.deployable(wide, stages):
+                    yield arrangement_of(cluster, (tuple(groups[:stages]),))
 
 
-def of_one_kind(cluster: Cluster, model: Model) -> Iterator[Arrangement]:
+def of_one_kind(deployment: Deployment) -> Iterator[Arrangement]:
     """Yield arrangements over the domains of one kind of GPU alone, of each kind where there are several."""
-    most = min(MOST_STAGES, len(model.layers))
+    cluster, most = deployment.cluster, min(MOST_STAGES, len(deployment.model.layers))
+    hosts = Hosts.of(cluster)
     kinds: dict[str, list[Group]] = {}
     for gpus in domain_gpus(cluster):
         kinds.setdefault(cluster.domain_of(gpus[0]).gpu.name, []).append(gpus)
     for domains in kinds.values() if len(kinds) > 1 else ():
-        for size in group_sizes(domains):
-            groups = equal_groups(domains, size)
+        for size, groups in cuts(cluster, domains, any_shape=deployment.any_shape).items():
             for stages in range(1, min(most, len(groups)) + 1):
-                yield arrangement_of(cluster, replicas_of(groups, stages))
+                if deployment.any_shape or hosts.deployable(size, stages, len(groups)):
+                    yield arrangement_of(cluster, replicas_of(groups, stages))

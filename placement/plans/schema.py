@@ -280,9 +280,12 @@ class RequestPart(PlanOptions):
     ----------
     engine:
         Engine whose fixed delays count; empty: between those measured.
+    any_shape:
+        Whether layouts may be of any shape, not only deployable.
     """
 
     engine: str = ""
+    any_shape: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,45 @@
+"""Which layouts operators deploy: workers of parts of a node or of whole nodes, at widths that engines are run at."""
+
+from __future__ import annotations
+
+WIDTHS = (4, 8, 16, 32, 48, 64, 72, 144, 320)
+"""GPUs over which experts are spread in production, whatever the size of the domain.
+
+NVIDIA and LMSYS on GB200 NVL72 (4 to 72), DeepSeek's inference system of V3 and R1 (144, and 320 as of its report;
+Huawei's on CloudMatrix384 too).
+"""
+STAGES = (1, 2, 3, 4, 8, 16)
+"""Stages of whole nodes that a replica has, besides one on each domain of the cluster."""
+
+
+def is_power_of_two(count: int) -> bool:
+    """Whether ``count`` is 1, 2, 4 and so on: widths of tensor parallelism that engines take."""
+    return count > 0 and count & (count - 1) == 0
+
+
+def deployable_stage(gpus: int, *, node: int, domain: int) -> bool:
+    """Whether ``gpus`` make a stage that fills nodes evenly.
+
+    A power of two of the GPUs under one host; whole nodes, which divide the scale-up domain or are one of
+    :data:`WIDTHS`; whole domains.
+
+    Parameters
+    ----------
+    gpus:
+        Of the stage, all in one domain or those of whole domains.
+    node, domain:
+        GPUs under one host, and of one domain.
+    """
+    if gpus < node:
+        return is_power_of_two(gpus)
+    return gpus % node == 0 and (gpus >= domain or domain % gpus == 0 or gpus in WIDTHS)
+
+
+def deployable_stages(stages: int, gpus: int, *, node: int, groups: int) -> bool:
+    """Whether a replica has ``stages`` of ``gpus`` GPUs each: powers of two inside a node, else of whole nodes.
+
+    ``groups``: stages of as many GPUs that the cluster has room for; all of them make a replica too.
+    """
+    if gpus < node:
+        return is_power_of_two(stages) and stages * gpus <= node
+    return stages in STAGES or stages == groups

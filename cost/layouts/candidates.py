@@ -188,6 +188,11 @@ class Arrangement:
         """GPUs of the largest stage."""
         return max(len(group) for group in self.replicas[0])
 
+    @property
+    def replica_gpus(self) -> int:
+        """GPUs of the first replica."""
+        return sum(map(len, self.replicas[0]))
+
     @cached_property
     def gpus_used(self) -> int:
         """GPUs of all replicas."""

@@ -11,6 +11,12 @@ Huawei's on CloudMatrix384 too).
 STAGES = (1, 2, 3, 4, 8, 16)
 """Stages of whole nodes that a replica has, besides one on each domain of the cluster."""
 
+MOST_MIXED = 8
+"""GPUs of an engine that serves both phases: no public run has more (2,862 runs of InferenceX, AMD's included).
+
+Across nodes decode takes low-latency all-to-all kernels, which cannot send the tokens of prompts in the same step.
+"""
+
 
 def is_power_of_two(count: int) -> bool:
     """Whether ``count`` is 1, 2, 4 and so on: widths of tensor parallelism that engines take."""

@@ -11,6 +11,7 @@ from cost.inputs.workload import CHUNK_TOKENS
 from cost.layouts.arrays import Array, Bools, Index
 from cost.layouts.batches import MOST_BETWEEN, may_be_best
 from cost.layouts.candidates import Arrangement, candidates
+from cost.layouts.deployable import MOST_MIXED
 from cost.layouts.fitting import FittingLayouts, Priced
 from cost.layouts.front import pareto
 from cost.layouts.stages import Pricer
@@ -86,9 +87,11 @@ def chosen(
     down to whole sequences. So neither a GPU more nor a better figure takes a layout away.
     """
     deployment = pricer.deployment
-    always, idle = candidates(deployment.cluster, deployment.model, any_shape=deployment.any_shape)
+    always, idle = map(list, candidates(deployment.cluster, deployment.model, any_shape=deployment.any_shape))
     unlike = unlike_arrangements(pricer)
     base = [*always, *(what for what in unlike if what not in always)]
+    if deployment.workload.phase == "both" and not deployment.any_shape:
+        base, idle = ([one for one in some if one.replica_gpus <= MOST_MIXED] for some in (base, idle))
     arranged = [*base, *idle]
     layouts = FittingLayouts.of(
         pricer, arranged, cut_experts=cut_experts, chunk_tokens=chunk_tokens, imbalance=imbalance

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
-from cost.layouts.arrays import Array, Index
+from cost.layouts.arrays import Array, Index, numbered, pairs
 from cost.layouts.front import pareto
 from cost.layouts.partition import Variant
 from cost.layouts.parts import PartsOf, StepParts
@@ -132,6 +132,28 @@ class Sweep(Shown):
     def frontier(self) -> Index:
         """Return the configurations that none beats in both speeds, from the slowest per user to the fastest."""
         return pareto(self.tok_s_per_user, self.tok_s_per_gpu)
+
+    @cached_property
+    def best_of_shapes(self) -> tuple[Index, Index]:
+        """The configurations that no other of as many GPUs, stages and of its width beats in both speeds.
+
+        Returns
+        -------
+        Those, by shape and growing speed, and the number of their shape.
+        """
+        rate, best = self.tok_s / self.replicas, []
+        shape = numbered(pairs(numbered(pairs(self.tp, self.stages))[1], self.gpus))[1]
+        for one in range(1 + int(np.max(shape, initial=-1))):
+            rows = np.flatnonzero(shape == one)
+            best.append(rows[pareto(self.tok_s_per_user[rows], rate[rows])])
+        found = np.concatenate([np.arange(0), *best])
+        return found, shape[found]
+
+    def best_at_least(self, speed: float) -> Index:
+        """Return of each such shape the one with most throughput that has ``speed`` tokens per second of a user."""
+        rows, shape = self.best_of_shapes
+        fast = self.tok_s_per_user[rows] >= speed
+        return np.asarray(rows[fast][np.diff(shape[fast], prepend=-1) > 0])
 
     def layout_of(self, index: int) -> Layout:
         """The layout of one configuration, GPU by GPU (``moe_tp`` is not part of it)."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,27 +10,20 @@ import numpy as np
 from cost.inputs.workload import Workload
 from cost.layouts import Sweep
 from cost.layouts.arrays import Array
+from cost.layouts.fitting import FittingLayouts
 from cost.serving.pools import RateMatches
 from cost.serving.steady_state import WAITED
 
 
-def one_pool(
-    both: Sweep,
-    prompts: Sequence[tuple[float, Workload]],
-    *,
-    ttft_s: float | None = None,
-    tpot_s: float | None = None,
-) -> RateMatches:
-    """Return what each configuration of one pool serves within the limits.
+def one_pool(both: Sweep, prompts: Sequence[tuple[float, Workload]]) -> RateMatches:
+    """Return what each configuration of one pool serves.
 
     Parameters
     ----------
     both:
-        Sweep of a workload of both phases; at the speed ``1 / tpot_s`` too, so that each layout has its exact batch.
+        Sweep of a workload of both phases.
     prompts:
         Prefill of each length of prompts with its share of the requests, the longest first.
-    ttft_s, tpot_s:
-        As of :func:`cost.serving.pools.match_rates`.
 
     Notes
     -----
@@ -44,35 +36,31 @@ def one_pool(
     deployment, work = both.deployment, both.deployment.workload
     layouts, layout = both.parts_of.layouts, both.parts_of.layout
     used, place = np.unique(layout, return_inverse=True)
-    alone = []
-    for _, workload in prompts:
-        other = layouts.under(replace(deployment, workload=workload))
-        alone.append(other.price(used, 1 / other.tp[used]).step_s[place])
+
+    def under(workload: Workload) -> FittingLayouts:
+        return layouts.under(replace(deployment, workload=workload))
+
+    alone = [under(workload).price(used, 1 / layouts.tp[used]).step_s[place] for _, workload in prompts]
     own_s = np.sum([share * seconds for (share, _), seconds in zip(prompts, alone, strict=True)], axis=0)
-    steps = work.answer / work.accept_length
+    full_s = under(replace(work, prompt_share=1.0)).price(layout, both.batch).step_s
+    waited_s = WAITED * np.maximum(0.0, full_s - both.step_s)
+    stays_s = both.step_s + own_s * work.accept_length / work.answer + waited_s
     first_s: Array = both.step_s + np.max(alone, axis=0)
-    within = both.tok_s_per_user >= (1 / tpot_s if tpot_s else 0.0)
-    within &= first_s <= (math.inf if ttft_s is None else ttft_s)
-    rows = np.flatnonzero(within)
-    whole = layouts.under(replace(deployment, workload=replace(work, prompt_share=1.0)))
-    step_s, full_s = both.step_s[rows], whole.price(layout[rows], both.batch[rows]).step_s
-    stays_s = step_s + own_s[rows] / steps + WAITED * np.maximum(0.0, full_s - step_s)
-    rate = both.tok_s[rows] / work.answer * (step_s / stays_s)
-    none = np.zeros(len(rows), dtype=np.int64)
+    none = np.zeros(len(both), dtype=np.int64)
     return RateMatches(
         isl=work.prompt,
         osl=work.answer,
         gpus=len(deployment.cluster.gpus),
         prefill=none - 1,
-        decode=rows,
+        decode=np.arange(len(both)),
         prefill_workers=none,
-        decode_workers=both.replicas[rows],
-        requests_per_s=rate,
-        tok_s_per_user=both.tok_s_per_user[rows],
-        prefill_s=first_s[rows],
-        transfer_s=np.zeros(len(rows)),
+        decode_workers=both.replicas,
+        requests_per_s=both.tok_s / work.answer * (both.step_s / stays_s),
+        tok_s_per_user=both.tok_s_per_user,
+        prefill_s=first_s,
+        transfer_s=np.zeros(len(both)),
         prefill_gpus=none,
-        decode_gpus=both.replicas[rows] * both.gpus[rows],
+        decode_gpus=both.replicas * both.gpus,
         cache_bytes=0.0,
         path=None,
         fastest_ttft_s=float(np.min(first_s, initial=np.inf)),

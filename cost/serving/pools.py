@@ -126,6 +126,14 @@ class RateMatches(_Match[Array, Index]):
         """Return the matches that none beats in speed per user and in throughput, slowest per user first."""
         return pareto(self.tok_s_per_user, self.output_tok_s_per_gpu)
 
+    def within(self, ttft_s: float | None, tpot_s: float | None) -> RateMatches:
+        """Return the matches that keep the limits."""
+        speed, first_s = 1 / tpot_s if tpot_s else 0.0, np.inf if ttft_s is None else ttft_s
+        rows = np.flatnonzero((self.tok_s_per_user >= speed) & (self.prefill_s + self.transfer_s <= first_s))
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        columns: dict[str, Any] = {name: value[rows] for name, value in arrays.items()}
+        return replace(self, **columns)
+
     def best(self) -> RateMatch | None:
         """The match with most throughput; None where nothing keeps the limits."""
         return self.row(int(np.argmax(self.output_tok_s_per_gpu))) if len(self) else None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 
 import numpy as np
 
 from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep, sweep
+from cost.layouts.arrays import Array
 from cost.serving.lengths import Lengths
 from cost.serving.one_pool import one_pool
 from cost.serving.pools import RateMatch, RateMatches, match_rates
@@ -17,8 +19,9 @@ from topology.base.errors import InputError
 from topology.cluster import Cluster
 
 ONE_POOL, TWO_POOLS = "one pool", "two pools"
-AHEAD = 1.02
-"""Times the throughput of the other way from which one is called ahead where it is told where they turn over."""
+AHEAD, STEP, LEAST_STEPS = 1.03, 1.05, 5
+"""Times the throughput of the other way from which one is ahead, at speeds of which each is so many times the one
+before; it is ahead at so many of them, or it is an accident of numbers that divide."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +43,7 @@ class Serving:
     decode: Sweep
     prompts: Sequence[tuple[float, Sweep]]
     both: Sweep | None
-    _known: dict[object, RateMatches | str] = field(default_factory=dict, repr=False)
+    _known: dict[tuple[float | None, int | None], RateMatches] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -95,14 +98,23 @@ class Serving:
 
     def ways(self, tpot_s: float | None = None, domains: int | None = None) -> dict[str, RateMatches]:
         """Return what each way that there is serves within the limits; ``domains`` that two pools share."""
-        found = {ONE_POOL: self._one(tpot_s), TWO_POOLS: self._two(tpot_s, domains)}
-        return {name: matches for name, matches in found.items() if not isinstance(matches, str)}
+        found: dict[str, RateMatches] = {}
+        if self.both is not None:
+            found[ONE_POOL] = self._one.within(self.ttft_s, tpot_s)
+        if not self.refused:
+            found[TWO_POOLS] = self._two(tpot_s, domains)
+        return found
 
-    @property
-    def refused(self) -> Mapping[str, str]:
-        """Why a way is none here."""
-        found = {ONE_POOL: self._one(None), TWO_POOLS: self._two(None, None)}
-        return {name: why for name, why in found.items() if isinstance(why, str)}
+    @cached_property
+    def refused(self) -> str:
+        """Why two pools cannot be matched here; empty where they can."""
+        try:
+            self._two(None, None)
+        except InputError as error:
+            if self.both is None:
+                raise
+            return str(error)
+        return ""
 
     def bests(self, tpot_s: float | None = None, domains: int | None = None) -> dict[str, RateMatch]:
         """Return the match with most throughput of each way that keeps the limits, the better one first."""
@@ -145,11 +157,13 @@ class Serving:
         }
         if not ways:
             return []
-        speeds = np.unique(np.concatenate([rows[:, 0] for rows in ways.values()]))
+        ends = np.log([min(rows[0, 0] for rows in ways.values()), max(rows[-1, 0] for rows in ways.values())])
+        speeds = np.exp(np.linspace(ends[0], ends[1], 2 + int((ends[1] - ends[0]) / np.log(STEP))))
+        speeds[-1] *= 1 - 1e-12
 
-        def rates(rows: np.ndarray) -> np.ndarray:
+        def rates(rows: Array) -> Array:
             at = np.searchsorted(rows[:, 0], speeds)
-            return np.append(rows[:, 1], 0.0)[at]
+            return np.asarray(np.append(rows[:, 1], 0.0)[at])
 
         table = {name: rates(rows) for name, rows in ways.items()}
         ahead: list[str] = []
@@ -157,33 +171,31 @@ class Serving:
             order = sorted(table, key=lambda name: -table[name][at])
             clear = len(order) < 2 or table[order[0]][at] > AHEAD * table[order[1]][at]
             ahead.append(order[0] if clear or not ahead else ahead[-1])
+        for at in range(1, len(speeds)):
+            if ahead[at] != ahead[at - 1] and len(set(ahead[at : at + LEAST_STEPS])) > 1:
+                ahead[at] = ahead[at - 1]
         runs = [(name, [at for at, _ in run]) for name, run in groupby(enumerate(ahead), lambda one: one[1])]
         return [(name, float(speeds[run[0]]), float(speeds[run[-1]])) for name, run in runs]
 
-    def _one(self, tpot_s: float | None) -> RateMatches | str:
-        if self.both is None:
-            return "prefill and decode have clusters of their own"
-        key = "one", tpot_s
-        if key not in self._known:
-            prompts = [(share, one.deployment.workload) for share, one in self.prompts]
-            self._known[key] = one_pool(self.both, prompts, ttft_s=self.ttft_s, tpot_s=tpot_s)
-        return self._known[key]
+    @cached_property
+    def _one(self) -> RateMatches:
+        """What one pool serves, limits or not."""
+        assert self.both is not None  # noqa: S101 - else it is refused
+        return one_pool(self.both, [(share, side.deployment.workload) for share, side in self.prompts])
 
-    def _two(self, tpot_s: float | None, domains: int | None) -> RateMatches | str:
-        key = "two", tpot_s, domains
+    def _two(self, tpot_s: float | None, domains: int | None) -> RateMatches:
+        key = tpot_s, domains
         if key not in self._known:
-            try:
-                self._known[key] = match_rates(
-                    self.decode,
-                    self.prefill,
-                    osl=self.lengths.mean_osl,
-                    ttft_s=self.ttft_s,
-                    tpot_s=tpot_s,
-                    domains=domains,
-                    shorter=self.prompts[1:],
-                )
-            except InputError as error:
-                if self.both is None:
-                    raise
-                self._known[key] = str(error)
+            # a match knows no more of configurations than their speeds and the shapes of their workers
+            rows = self.decode.best_of_shapes[0] if tpot_s is None else self.decode.best_at_least(1 / tpot_s)
+            found = match_rates(
+                self.decode.rows(rows),
+                self.prefill,
+                osl=self.lengths.mean_osl,
+                ttft_s=self.ttft_s,
+                tpot_s=tpot_s,
+                domains=domains,
+                shorter=self.prompts[1:],
+            )
+            self._known[key] = replace(found, decode=rows[found.decode])
         return self._known[key]

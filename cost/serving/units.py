@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep, best_at, sweep
-from cost.serving.cache_path import CachePath, kv_path
 from cost.serving.lengths import Lengths
-from cost.serving.pools import RateMatches, match_rates
+from cost.serving.pools import RateMatch
+from cost.serving.serving import TWO_POOLS, Serving
 from cost.serving.supply import ENOUGH, Pool, Served, Supply, merged
 from topology.base.errors import InfeasibleError, InputError, NoAnswerError
 from topology.changes.repeat import alike, repeated
@@ -50,31 +51,27 @@ def layout_supply(
     speeds = [1 / tpot_s for tpot_s in tpots]
     if lengths is None:
         balance = 1.0 if imbalance is None else imbalance
-        return _decode_supply(_sweeps(units, deployment, redundant, balance, speeds)), unjoined
+
+        def swept(one: Deployment) -> Sweep:
+            return sweep(one, redundant=redundant, imbalance=balance, speeds=speeds)
+
+        return _decode_supply(
+            _enough_units(units, deployment, swept, lambda one: one.shortage_bytes)
+        ), unjoined
     # pools are shared by any number of domains that are alike; those of unlike ones stay inside what is swept
     shares = alike(unit.spec) and len(units) > 1
     widest = max(k for k, one in units.items() if k == 1 or len(one.gpus) <= MOST_JOINED_GPUS or k == 2)
     tried = {k: one for k, one in units.items() if not shares or k == 1 or k >= widest}
-    decoding, prompts = lengths.workloads(deployment.workload)
-    decode = _sweeps(tried, replace(deployment, workload=decoding), redundant, imbalance, speeds)
-    prefill = [
-        (share, _sweeps(tried, replace(deployment, workload=workload), redundant, imbalance))
-        for share, workload in prompts
-    ]
-    both = decode.keys() & set.intersection(*(set(found) for _, found in prefill))
-    pairs = {
-        k: _Pair(
-            decode[k],
-            [(share, found[k]) for share, found in prefill],
-            lengths.mean_osl,
-            ttft_s,
-            kv_path(decode[k].deployment, prefill[0][1][k].deployment),
+
+    def priced(one: Deployment) -> Serving:
+        return Serving.of(
+            one, lengths, ttft_s=ttft_s, speeds=speeds, redundant=redundant, imbalance=imbalance
         )
-        for k in sorted(both)
-    }
-    if not pairs:
-        raise InfeasibleError(f"no number of {unit.name} joined runs both phases of {deployment.model.name}.")
-    return _pooled_supply([k for k in units if k <= max(pairs)], pairs, shares, unit_domains(unit)), unjoined
+
+    found = _enough_units(
+        tried, deployment, priced, lambda one: max(one.decode.shortage_bytes, one.prefill.shortage_bytes)
+    )
+    return _pooled_supply([k for k in units if k <= max(found)], found, shares, unit_domains(unit)), unjoined
 
 
 def _decode_supply(sweeps: Mapping[int, Sweep]) -> Supply:
@@ -98,36 +95,50 @@ def _decode_supply(sweeps: Mapping[int, Sweep]) -> Supply:
     return Supply(list(sweeps), _tpots(sweeps.values()), joined)
 
 
-def _pooled_supply(joinable: Sequence[int], pairs: Mapping[int, _Pair], shares: bool, domains: int) -> Supply:
-    """Prefill and decode, the better of two: pools inside 1, 2, 4... units, or pools that all units share.
+def _pooled_supply(
+    joinable: Sequence[int], servings: Mapping[int, Serving], shares: bool, domains: int
+) -> Supply:
+    """Whole requests, the best of three: one pool or two inside 1, 2, 4... units, or two that all units share.
 
     Parameters
     ----------
-    pairs:
+    servings:
         By units joined; where units share pools (``shares``) those have replicas as on the most of them joined.
     domains:
         Domains of a unit.
     """
-    shared = pairs[max(pairs)] if shares else None
-    own = {k: pair for k, pair in pairs.items() if shared is None or k == 1}
+    shared = servings[max(servings)] if shares else None
+    own = {k: one for k, one in servings.items() if shared is None or k == 1}
     every = [*own.values(), *([] if shared is None else [shared])]
 
     def joined(tpot_s: float | None) -> dict[int, Served]:
-        found = {k: pair.served(k, None, tpot_s) for k, pair in own.items()}
-        return {k: one for k, one in found.items() if one is not None}
+        return {k: _served(one, k, best) for k, one in own.items() if (best := one.best(tpot_s)) is not None}
 
     def whole(units: int, tpot_s: float | None) -> Served | None:
         # a domain alone has pools of its own, whose caches take the links inside it
         if shared is None or units * domains == 1:
             return None
-        return shared.served(units, units * domains, tpot_s)
+        best = shared.bests(tpot_s, units * domains).get(TWO_POOLS)
+        return None if best is None else _served(shared, units, best)
 
     return Supply(
         joinable,
-        _tpots(pair.decode for pair in every),
+        _tpots(side for one in every for side in (one.decode, one.both) if side is not None),
         joined,
         whole,
-        lambda: min(pair.fastest_ttft_s for pair in every),
+        lambda: min(one.fastest_ttft_s for one in every),
+    )
+
+
+def _served(serving: Serving, units: int, best: RateMatch) -> Served:
+    return Served(
+        units=units,
+        tok_s=best.requests_per_s * best.osl,
+        tok_s_per_user=best.tok_s_per_user,
+        pools=merged(_pool(role, found, row, workers) for role, found, row, workers in serving.sides(best)),
+        joined=units,
+        ttft_s=best.ttft_s,
+        requests_per_s=best.requests_per_s,
     )
 
 
@@ -176,68 +187,6 @@ def unit_domains(unit: Cluster) -> int:
     return len({gpu.domain for gpu in unit.gpus})
 
 
-@dataclass(frozen=True, eq=False)
-class _Pair:
-    """Sweeps of decode and of prefill whose pools share domains, and the way of the caches between them."""
-
-    decode: Sweep
-    prefill: Sequence[tuple[float, Sweep]]
-    """Of each length of prompts its share and its sweep, the longest first."""
-    osl: float
-    ttft_s: float | None
-    path: CachePath
-    _rows: dict[float | None, Sweep] = field(default_factory=dict)
-
-    def served(self, units: int, domains: int | None, tpot_s: float | None) -> Served | None:
-        """Return what the pools with most throughput on so many domains (None: those of the sweeps) give."""
-        match = self._matched(domains, self.ttft_s, tpot_s).best()
-        if match is None:
-            return None
-        return Served(
-            units=units,
-            tok_s=match.requests_per_s * self.osl,
-            tok_s_per_user=match.tok_s_per_user,
-            pools=merged(
-                (
-                    _pool("prefill", self.prefill[0][1], match.prefill, match.prefill_workers),
-                    _pool("decode", self._best_rows(tpot_s), match.decode, match.decode_workers),
-                )
-            ),
-            joined=units,
-            ttft_s=match.ttft_s,
-            requests_per_s=match.requests_per_s,
-        )
-
-    @property
-    def fastest_ttft_s(self) -> float:
-        """Shortest time to the first token, limits or not."""
-        return self._matched(None, None, None).fastest_ttft_s
-
-    def _matched(self, domains: int | None, ttft_s: float | None, tpot_s: float | None) -> RateMatches:
-        return match_rates(
-            self._best_rows(tpot_s),
-            self.prefill[0][1],
-            osl=self.osl,
-            ttft_s=ttft_s,
-            tpot_s=tpot_s,
-            path=self.path,
-            domains=domains,
-            shorter=self.prefill[1:],
-        )
-
-    def _best_rows(self, tpot_s: float | None) -> Sweep:
-        """Of the decode configurations within the limit the best of each shape: a match knows no more of them."""
-        if tpot_s not in self._rows:
-            found = self.decode
-            fast = np.flatnonzero(found.tok_s_per_user >= (0.0 if tpot_s is None else 1 / tpot_s))
-            rate = found.tok_s[fast] / found.replicas[fast]
-            shapes = np.stack([found.tp[fast], found.stages[fast], found.gpus[fast]])
-            order = np.lexsort((-found.tok_s_per_user[fast], -rate, *shapes))
-            first = np.any(np.diff(shapes[:, order], axis=1, prepend=0), axis=0)
-            self._rows[tpot_s] = found.rows(fast[order[first]])
-        return self._rows[tpot_s]
-
-
 def _pool(role: str, found: Sweep, row: int, replicas: int) -> Pool:
     return Pool(
         role=role,
@@ -266,37 +215,37 @@ def _joined(unit: Cluster) -> tuple[dict[int, Cluster], str]:
     return found, ""
 
 
-def _sweeps(
+_Priced = TypeVar("_Priced")
+
+
+def _enough_units(
     units: Mapping[int, Cluster],
     deployment: Deployment,
-    redundant: int | None,
-    imbalance: float | None,
-    speeds: Sequence[float] = (),
-) -> dict[int, Sweep]:
-    """Sweep units joined, as many as pay; more only where the model does not fit fewer."""
-    found: dict[int, Sweep] = {}
-    refused: InputError | None = None
+    price: Callable[[Deployment], _Priced],
+    shortage_bytes: Callable[[_Priced], float],
+) -> dict[int, _Priced]:
+    """Price units joined, as many as pay; more only where the model does not fit fewer."""
+    found: dict[int, _Priced] = {}
+    refused: list[InputError] = []
     shortage = math.inf
     for count, cluster in units.items():
         if found and len(cluster.gpus) > MOST_JOINED_GPUS:
             break
         try:
-            one = sweep(
-                replace(deployment, cluster=cluster), redundant=redundant, imbalance=imbalance, speeds=speeds
-            )
+            one = price(replace(deployment, cluster=cluster))
         except InputError as error:
-            refused = refused or error
+            refused.append(error)
             continue
-        if len(one):
-            found[count] = one
+        lacks = shortage_bytes(one)
+        if lacks:
+            shortage = min(shortage, lacks)
         else:
-            shortage = min(shortage, one.shortage_bytes)
+            found[count] = one
     if found:
         return found
-    if refused is not None and shortage == math.inf:
-        raise refused
-    most = max(units)
+    if refused and shortage == math.inf:
+        raise refused[0]
     raise InfeasibleError(
-        f"HBM capacity binds: no layout of {deployment.model.name} on {most} x {deployment.cluster.name} holds a "
-        f"sequence of {deployment.workload.context:,} tokens; the nearest lacks {shortage / 1e9:.1f} GB per GPU."
+        f"HBM capacity binds: no layout of {deployment.model.name} on {max(units)} x {deployment.cluster.name} holds "
+        f"a request; the nearest lacks {shortage / 1e9:.1f} GB per GPU."
     )

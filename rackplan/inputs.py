@@ -250,7 +250,7 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
         context=CONTEXT if context is None else context,
         batch=getattr(request, "batch", 0),
         kv_dtype=request.kv_dtype,
-        phase=getattr(request, "phase", "decode"),
+        phase=_phase(request),
         draft_tokens=drafts,
         accept_length=accept_length(drafts) if given is None else given,
         overlap=request.overlap,

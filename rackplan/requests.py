@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from cost.experts.dispatch import DispatchPolicy
     from cost.experts.loads import ExpertLoads
     from cost.model import Model
+    from cost.serving.lengths import Lengths
     from placement.budget import Cancel
     from placement.options import Goal, Objective, Spread
     from placement.plan import Plan
@@ -76,6 +77,8 @@ else:  # heavy packages are imported by what reads these, and words are checked 
 
 CONTEXT = 4096
 """Tokens in each sequence by default."""
+ISL, OSL = 8192, 1024
+"""Tokens of prompts and answers by default: those of most published runs."""
 DEFAULT_LOADS = "lognormal:0.63"
 """The default synthetic loads: the spread of eight real DeepSeek-V3 workloads."""
 NO_LIMIT: Literal["none"] = "none"
@@ -474,42 +477,59 @@ class Batch(Served):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Requests(Request):
-    """What is served: one phase, or whole requests by their lengths."""
+    """What is served: whole requests by their lengths, or one phase alone."""
 
-    context: Tokens | None = opt(
-        None, "One phase alone: tokens already in each sequence. 8k is 8,192.", "N", default=f"{CONTEXT}"
+    isl: Tokens | None = opt(None, "Tokens of a prompt; 8k is 8,192.", "N", default=f"{ISL}")
+    osl: Tokens | None = opt(None, "Tokens of an answer.", "N", default=f"{OSL}")
+    phase: Annotated[str, Word] | None = opt(
+        None, "Instead of whole requests one phase alone: decode or prefill.", default="both"
     )
-    isl: Tokens | None = opt(None, "Tokens of a prompt; 8k is 8,192. With --osl: pools of both phases.", "N")
-    osl: Tokens | None = opt(None, "Tokens of an answer; 8k is 8,192. With --isl.", "N")
+    context: Tokens | None = opt(
+        None,
+        "One phase alone: tokens already in each sequence, or of each prompt.",
+        "N",
+        default=f"{CONTEXT}",
+    )
+    prefix_hit: Number = opt(0.0, "Part of each prompt that a cache already holds, 0 to below 1.", "F")
 
     def check(self) -> None:
-        """Refuse one length alone, and what applies to one phase beside both."""
+        """Refuse lengths of requests beside one phase alone, and what it has no use for."""
         super().check()
         mixed = self.given("lengths")
-        for name in ("isl", "osl"):
-            if self.given(name) and (self.isl is None or self.osl is None):
-                raise self.refuse(name, "prompts and answers have a length each", "give both, or neither")
-            if self.given(name) and mixed:
+        for name in filter(self.given, ("isl", "osl")):
+            if mixed:
                 raise self.refuse(
                     name, f"{input_name('lengths')} has the prompts and answers of all requests"
                 )
-        if mixed or self.isl is not None:
-            named = (
-                f"{input_name('lengths')} is" if mixed else f"{input_name('isl')} and {input_name('osl')} are"
-            )
-            for name in filter(self.given, ("context", "phase")):
-                raise self.refuse(name, f"{named} of both phases, each at its own length")
-        else:
-            others = f" or {input_name('lengths')}" * hasattr(self, "lengths")
-            with_lengths = f"only with {input_name('isl')} and {input_name('osl')}{others}"
-            why = f"nothing is prefilled without lengths of requests: {with_lengths}"
+        given = [name for name in ("lengths", "isl", "osl") if self.given(name)]
+        for name in filter(self.given, ("context", "phase") if self.alone else ()):
+            if given:
+                raise self.refuse(name, f"{input_name(given[0])} is of both phases, each at its own length")
+        if self.alone:
+            one = input_name("phase" if self.given("phase") else "context")
             for name in filter(self.given, ("ttft_ms", "prefill_cluster")):
-                raise self.refuse(name, why)
+                raise self.refuse(name, f"with {one} one phase alone is asked about")
 
     @property
-    def pair(self) -> tuple[int, int] | None:
-        """Tokens of a prompt and of an answer; None where one phase alone is asked about."""
-        return None if self.isl is None or self.osl is None else (self.isl, self.osl)
+    def alone(self) -> bool:
+        """Whether one phase alone is asked about."""
+        return self.phase not in (None, "both") or self.context is not None
+
+    @property
+    def whole(self) -> Lengths | None:
+        """Lengths of whole requests, the usual ones where none are given; None where one phase alone is asked about.
+
+        Raises
+        ------
+        InputError
+            If a file of lengths cannot be read.
+        """
+        from cost.serving.lengths import Lengths, read_lengths
+
+        if self.alone:
+            return None
+        mix = getattr(self, "lengths", None)
+        return Lengths.of(self.isl or ISL, self.osl or OSL) if mix is None else read_lengths(mix)
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -551,7 +571,7 @@ def seconds(limit_ms: float | Literal["none"] | None) -> float | Literal["none"]
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class Limits(Speed):
+class FirstToken(Request):
     """How fast requests are served."""
 
     ttft_ms: Milliseconds | None = opt(
@@ -562,14 +582,25 @@ class Limits(Speed):
     )
 
     @property
+    def ttft_s(self) -> float | None:
+        """The limit in seconds, the usual one where nothing was given; None: no limit."""
+        from cost.serving.pools import TTFT_LIMIT
+
+        ttft_s = seconds(self.ttft_ms)
+        return TTFT_LIMIT.value if ttft_s is None else None if isinstance(ttft_s, str) else ttft_s
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Limits(Speed, FirstToken):
+    """How fast requests are served."""
+
+    @property
     def limits_s(self) -> tuple[float | None, float | None]:
         """Both limits in seconds, the usual ones where nothing was given; None: no limit."""
-        from cost.serving.pools import TTFT_LIMIT
         from placement.options import USUAL_TPOT
 
-        both = ((self.tpot_s, USUAL_TPOT.value), (seconds(self.ttft_ms), TTFT_LIMIT.value))
-        tpot_s, ttft_s = (usual if limit is None else limit for limit, usual in both)
-        return None if isinstance(tpot_s, str) else tpot_s, None if isinstance(ttft_s, str) else ttft_s
+        tpot_s = USUAL_TPOT.value if self.tpot_s is None else self.tpot_s
+        return None if isinstance(tpot_s, str) else tpot_s, self.ttft_s
 
     @property
     def usual(self) -> frozenset[str]:
@@ -803,18 +834,17 @@ class DiffRequest(Money):
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class SweepRequest(Pricing, Limits, Requests, Served, Placed):
-    """What is asked of a sweep: of one phase, or with lengths of two pools that are matched."""
+class SweepRequest(Pricing, Limits, Requests, Placed):
+    """What is asked of a sweep: of whole requests, or of one phase."""
 
     prefill_cluster: ClusterLike | None = opt(None, "GPUs that prefill; default: a part of --cluster.", "C")
-    prefix_hit: Number = opt(0.0, "Part of each prompt that a cache already holds, 0 to below 1.", "F")
 
     FIRST: ClassVar[str] = (
-        "model cluster phase context isl osl tpot_ms ttft_ms prefill_cluster weights output json"
+        "model cluster isl osl phase context tpot_ms ttft_ms prefill_cluster weights output json"
     )
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan sweep --model deepseek-v3 --cluster gb200-nvl72",
-        "rackplan sweep --model deepseek-v3 --cluster hgx-h200@32 --isl 4000 --osl 1000 -o sweep.csv",
+        "rackplan sweep --model deepseek-v3 --cluster hgx-h200@32 --phase decode --context 8k -o sweep.csv",
     )
 
     @property
@@ -829,6 +859,12 @@ class Demanded(Request):
 
     utilization: Number = opt(1.0, "Mean traffic over its peak, above 0 to 1: the peak is bought.", "U")
     spares: Count = opt(0, "Domains kept for failures, besides those that serve.", "N")
+
+    def check(self) -> None:
+        """Refuse prefill alone."""
+        super().check()
+        if getattr(self, "phase", None) == "prefill":
+            raise self.refuse("phase", "output tokens are served, and prefill alone makes none")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -852,7 +888,7 @@ class SizeRequest(Watched, Demanded, Pricing, Limits, Requests, Placed):
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class CompareRequest(Watched, Pricing, Served):
+class CompareRequest(Watched, Pricing, FirstToken, Requests):
     """Clusters to compare for one model."""
 
     clusters: Annotated[
@@ -870,12 +906,19 @@ class CompareRequest(Watched, Pricing, Served):
     seed: Seed = 0
 
     FIRST: ClassVar[str] = (
-        "clusters model gpus tok_s_user phase context weights kv_dtype engine settings prices output json"
+        "clusters model gpus tok_s_user isl osl phase context ttft_ms weights prices output json"
     )
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan compare hgx-h100 gb200-nvl72 --model deepseek-v3",
         "rackplan compare gb200-nvl72 vr-nvl72 --model deepseek-v3 --tok-s-user 20,50 -o report.html",
     )
+
+    def check(self) -> None:
+        """Refuse loads where no experts are placed."""
+        super().check()
+        if self.given("loads") and not self.alone:
+            phase = f"give {input_name('phase')} decode too"
+            raise self.refuse("loads", "whole requests are priced at the usual balance of experts", phase)
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)

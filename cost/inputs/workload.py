@@ -80,6 +80,8 @@ class Workload:
         ):
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
                 raise InputError(f"expected a whole number from {least} to {most}.", field=name, value=value)
+        if self.phase == "both" and not (self.prompt >= 1 and self.answer >= 1):
+            raise InputError("both phases need the tokens of a prompt and of an answer.", field="phase")
         most_accepted = 1 + self.draft_tokens
         if not (math.isfinite(self.accept_length) and 1 <= self.accept_length <= most_accepted):
             raise InputError(

@@ -135,8 +135,10 @@ class RateMatches(_Match[Array, Index]):
         return replace(self, **columns)
 
     def best(self) -> RateMatch | None:
-        """The match with most throughput; None where nothing keeps the limits."""
-        return self.row(int(np.argmax(self.output_tok_s_per_gpu))) if len(self) else None
+        """The match with most throughput, of equal ones the fastest; None where nothing keeps the limits."""
+        rate = self.output_tok_s_per_gpu
+        most = np.flatnonzero(rate >= (1 - 1e-9) * np.max(rate, initial=0.0))
+        return self.row(int(most[np.argmax(self.tok_s_per_user[most])])) if len(self) else None
 
     def row(self, index: int) -> RateMatch:
         """One match."""

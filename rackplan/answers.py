@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from topology.base.errors import InfeasibleError, InputError, input_name
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
     from cost.layouts import Sweep
+    from cost.recipe import OtherRecipe
     from cost.serving.sizing import Size
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
@@ -270,11 +271,35 @@ def compare(request: CompareRequest) -> Comparison:
         If something given cannot be used.
     """
     sides = inputs.equal_clusters(request.clusters, request.gpus, request.settings)
-    return compared(inputs.deployment_of(request, request.model, *sides), sides, request)
+    found = compared(inputs.deployments_of(request, request.model, sides), request)
+    return replace(found, others=tuple(_other_recipes(found, request)))
 
 
-def compared(first: Deployment, sides: Sequence[Cluster], request: CompareRequest) -> Comparison:
-    """Return the best of ``first`` on each cluster of ``sides``.
+def _other_recipes(found: Comparison, request: CompareRequest) -> Iterator[OtherRecipe]:
+    """Yield what the other recipe would bring where that is much, experts taken as perfectly balanced."""
+    from cost.layouts import best_at
+    from cost.recipe import OtherRecipe
+
+    clusters = [one.cluster for one in found.deployments]
+    for other in filter(None, inputs.under_other_recipe(request, request.model, *clusters)):
+        rows = [row for row in found.rows if row.cluster == other.cluster.name and row.tok_s_per_gpu]
+        targets = [row.target_tok_s_per_user for row in rows]
+        try:
+            under = swept(other, speeds=[one for one in targets if one is not None])
+        except InfeasibleError:
+            continue
+        for row, target in zip(rows, targets, strict=True):
+            at = int(under.frontier()[0]) if target is None else best_at(under, target)
+            if at is None or row.tok_s_per_gpu is None:
+                continue
+            rate = float(under.tok_s_per_gpu[at])
+            one = OtherRecipe.over(row.tok_s_per_gpu, rate, other, tok_s_per_user=target)
+            if one is not None:
+                yield one
+
+
+def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comparison:
+    """Return the best on each cluster that is priced.
 
     Raises
     ------
@@ -289,21 +314,18 @@ def compared(first: Deployment, sides: Sequence[Cluster], request: CompareReques
     free = request.tok_s_user == NO_LIMIT
     targets: Sequence[float] = () if isinstance(request.tok_s_user, str) else request.tok_s_user or ()
     wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=NO_LIMIT if free else None)
+    first = deployments[0]
     loads = inputs.loads_of(first.model, request.loads, seed=request.seed)
     told, turn = ProgressReporter(request.on_progress), count(1)
     rows = compare_clusters(
-        sides,
-        first.model,
-        first.workload,
+        deployments,
         loads,
         wanted,
         targets,
-        engine=first.engine,
-        correction=first.correction,
-        on_progress=lambda name: told.stage(f"comparing {name}, {next(turn)} of {len(sides)}"),
+        on_progress=lambda name: told.stage(f"comparing {name}, {next(turn)} of {len(deployments)}"),
     )
     usual = not targets and wanted.service_level(first.workload).usual
-    return Comparison(tuple(rows), tuple(replace(first, cluster=side) for side in sides), loads, usual=usual)
+    return Comparison(tuple(rows), tuple(deployments), loads, usual=usual)
 
 
 def size(request: SizeRequest) -> Size:
@@ -341,7 +363,24 @@ def size(request: SizeRequest) -> Size:
         return sized(priced, wanted, lengths=lengths, fleet=fleet)
 
     found, left_out = relax_default_limits(of, demand, request.usual)
-    return replace(found, usual=request.usual, left_out=left_out)
+    other = _other_size(found, request)
+    return replace(found, usual=request.usual, left_out=left_out, other=other)
+
+
+def _other_size(found: Size, request: SizeRequest) -> OtherRecipe | None:
+    """Return what the other recipe would bring with one layout a pool, where that is much."""
+    from cost.recipe import OtherRecipe
+    from cost.serving.sizing import size as sized
+
+    (other,) = inputs.under_other_recipe(request, request.model, found.unit)
+    if other is None:
+        return None
+    try:
+        rate = sized(other, found.demand, lengths=found.lengths).tok_s_per_gpu
+    except InfeasibleError:
+        return None
+    speed = None if found.demand.tpot_s is None else 1 / found.demand.tpot_s
+    return OtherRecipe.over(found.tok_s_per_gpu, rate, other, tok_s_per_user=speed)
 
 
 def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:

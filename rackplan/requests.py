@@ -79,6 +79,7 @@ CONTEXT = 4096
 DEFAULT_LOADS = "lognormal:0.63"
 """The default synthetic loads: the spread of eight real DeepSeek-V3 workloads."""
 NO_LIMIT: Literal["none"] = "none"
+Recipe = Literal["checkpoint", "usual"]
 DEFAULT_BYTES = "1 GB"
 """What each GPU sends by default."""
 ENGINES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
@@ -623,17 +624,31 @@ SparseAttention = Annotated[
 class Pricing(Money, Set):
     """How a step is priced."""
 
-    weights: Text | None = opt(None, "Format of the weights.", "DTYPE", default="the checkpoint's")
-    kv_dtype: Annotated[str, Word] = opt("bf16", "Format of the KV cache.", "DTYPE")
-    draft_tokens: Count = opt(0, "Tokens that each sequence drafts in a step.", "K")
+    recipe: Annotated[Recipe, Word] = opt(
+        "checkpoint",
+        "What is not given of weights, KV cache, drafts and overlap: the checkpoint's without drafts, or as usual in "
+        "published runs of the chip and model.",
+        "checkpoint|usual",
+    )
+    weights: Text | None = opt(
+        None,
+        "Format of the weights, or of some: experts=nvfp4,attention=fp8.",
+        "DTYPE",
+        default="the checkpoint's",
+    )
+    kv_dtype: Annotated[str, Word] | None = opt(None, "Format of the KV cache.", "DTYPE", default="bf16")
+    draft_tokens: Count | None = opt(None, "Tokens that each sequence drafts in a step.", "K", default="0")
     accept_length: Number | None = opt(
         None,
         "Tokens that a step yields on average, drafts included: 1 to K + 1.",
         "A",
         default="as fitted to served requests, for 1 to 3 drafts",
     )
-    overlap: Flag = opt(
-        False, "Two half batches take turns at computing and sending.", flags="--overlap/--no-overlap"
+    overlap: Flag | None = opt(
+        None,
+        "Two half batches take turns at computing and sending.",
+        flags="--overlap/--no-overlap",
+        default="no-overlap",
     )
     sparse_attention: SparseAttention = ""
     engine: Annotated[str, Word] = opt(
@@ -651,7 +666,7 @@ class Pricing(Money, Set):
     def check(self) -> None:
         """Refuse tokens of a step where nothing is drafted."""
         super().check()
-        if self.given("accept_length") and not self.draft_tokens:
+        if self.given("accept_length") and not self.draft_tokens and self.recipe == "checkpoint":
             drafts = input_name("draft_tokens")
             raise self.refuse(
                 "accept_length", f"a step yields one token without {drafts}", f"give {drafts} too"

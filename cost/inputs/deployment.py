@@ -53,6 +53,9 @@ class Deployment(Shown):
         efficiencies that are given.
     prices:
         What an hour of each GPU costs and what it draws.
+    recipe:
+        Which recipe of published runs the formats, drafts and overlap are of, and its source, in words; empty:
+        none was asked for.
     """
 
     cluster: Cluster
@@ -62,6 +65,7 @@ class Deployment(Shown):
     engine: str = ""
     correction: Correction = field(default_factory=shipped_correction)
     prices: PriceBook = field(default_factory=PriceBook)
+    recipe: str = ""
     _shared: ClusterContext | None = field(default=None, compare=False, repr=False)
 
     def brief(self) -> str:

@@ -19,6 +19,7 @@ from cost.inputs.deployment import Deployment
 from cost.layouts.candidates import domain_gpus
 from cost.money.bill import Bill
 from cost.quantity import require_number
+from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
 from cost.serving.limits import LimitError, rounded_down, rounded_up
 from cost.serving.supply import Served, Supply
@@ -136,6 +137,8 @@ class Size(Shown):
         Why units are not joined; empty where they are.
     usual, left_out:
         The limits that are usual ones (``tpot_s``, ``ttft_s``), and those of them that nothing keeps.
+    other:
+        What the recipe that is not in force would bring; None where that is about the same.
     """
 
     deployment: Deployment
@@ -147,6 +150,7 @@ class Size(Shown):
     unjoined: str = ""
     usual: frozenset[str] = frozenset()
     left_out: tuple[LimitError, ...] = ()
+    other: OtherRecipe | None = None
     _bills: dict[int, Bill] = field(default_factory=dict, compare=False, repr=False)
 
     def brief(self) -> str:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from cost.calibration.correction import Correction, shipped_correction
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
-from cost.inputs.workload import Workload
 from cost.layouts import best_at, sweep
-from cost.model import Model
 from cost.serving.limits import LimitError, relax_default_limits, rounded_down
 from cost.step.score import Score
 from placement.experts.placing import Known
@@ -69,19 +66,15 @@ class CompareRow:
     score: Score | None = field(default=None, repr=False)
 
 
-def compare_clusters(  # noqa: PLR0913 - what is asked of every cluster
-    clusters: Sequence[Cluster],
-    model: Model,
-    workload: Workload,
+def compare_clusters(
+    deployments: Sequence[Deployment],
     loads: ExpertLoads | None,
     options: PlanOptions,
     targets: Sequence[float] = (),
     *,
-    engine: str = "",
-    correction: Correction | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> list[CompareRow]:
-    """Return a row per cluster and target.
+    """Return a row per cluster and target, of one model under one phase; formats and drafts may be each side's own.
 
     Without a target it is the usual speed (:data:`placement.options.USUAL_TPOT`) where any cluster is as fast and no
     batch is asked for; else a row per cluster is its best plan. Experts are placed by the fast path, so rows are
@@ -92,26 +85,23 @@ def compare_clusters(  # noqa: PLR0913 - what is asked of every cluster
     InputError
         If the clusters have different numbers of GPUs.
     """
-    sizes = {cluster.name: len(cluster.gpus) for cluster in clusters}
+    sizes = {one.cluster.name: len(one.cluster.gpus) for one in deployments}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {gpus}" for name, gpus in sizes.items())
         raise InputError(
             f"a comparison needs equally many GPUs on each side, not {listed}; use {input_name('gpus')} N or name@N."
         )
-    level = options.service_level(workload)
+    level = options.service_level(deployments[0].workload)
     usual = not targets and level.usual
     fits: list[tuple[Deployment, list[Fitted]]] = []
     known: Known = {}  # of all clusters: equal groups have equal placements wherever they are
 
     def within(level: ServiceLevel) -> list[CompareRow]:
         rows: list[CompareRow] = []
-        for number, cluster in enumerate(clusters):
+        for number, deployment in enumerate(deployments):
             if number == len(fits):
                 if on_progress is not None:
-                    on_progress(cluster.name)
-                deployment = Deployment(
-                    cluster, model, workload, engine=engine, correction=correction or shipped_correction()
-                )
+                    on_progress(deployment.cluster.name)
                 fits.append((deployment, fitted_layouts(deployment, options.copies, options.spread)))
             at = (USUAL_TOK_S,) if usual and level.limit_s is not None else targets or (None,)
             rows += [_row(*fits[number], loads, options, known, target) for target in at]

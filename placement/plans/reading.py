@@ -101,6 +101,7 @@ def _plan(file: PlanFile) -> Plan:
         engine=options.pop("engine"),
         correction=correction_with(inputs.own_runs, physics=inputs.physics),
         prices=inputs.prices,
+        recipe=options.pop("recipe"),
     )
     request = PlanOptions(**options)
     layout = _layout(file, deployment)

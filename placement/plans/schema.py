@@ -280,9 +280,12 @@ class RequestPart(PlanOptions):
     ----------
     engine:
         Engine whose fixed delays count; empty: between those measured.
+    recipe:
+        Which recipe of published runs its formats and drafts are of, with its source; empty: none.
     """
 
     engine: str = ""
+    recipe: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -130,9 +130,8 @@ def report(question: Question, line: Line) -> Shown:
         return Shown({"name": f"{model.name}-{side.deployment.cluster.name}-sweep.html", "page": text})
     usual = question.tpot_ms is None
     wanted = None if usual else speeds or NO_LIMIT
-    clusters = [side.cluster for side in sides]
-    asked = make(CompareRequest, clusters, model, tok_s_user=wanted)
-    text = page(compare_blocks(answers.compared(sides[0], clusters, asked), **more))
+    asked = make(CompareRequest, [side.cluster for side in sides], model, tok_s_user=wanted)
+    text = page(compare_blocks(answers.compared(sides, asked), **more))
     return Shown({"name": f"{model.name}-compared.html", "page": text})
 
 

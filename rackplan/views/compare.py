@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
 from functools import partial
 
@@ -12,6 +12,7 @@ from cost.calibration.errors import CalibrationData, error_to_dict, widest
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.money.bill import Totals
+from cost.recipe import OtherRecipe
 from cost.step.score import Score
 from placement.analysis.compare import CompareRow
 from placement.options import USUAL_TPOT
@@ -42,8 +43,10 @@ from rackplan.views.words import (
     error_blocks,
     load_blocks,
     near_words,
+    other_recipe_blocks,
     phase_words,
     range_words,
+    recipe_blocks,
     serving_words,
 )
 from topology.base.figures import EvidenceLabel
@@ -63,12 +66,15 @@ class Comparison(Shown):
     ----------
     usual:
         Whether the rows are at the usual speed, since none was given.
+    others:
+        What the other recipe would bring at each speed where that is much.
     """
 
     rows: tuple[CompareRow, ...]
     deployments: tuple[Deployment, ...]
     loads: ExpertLoads | None
     usual: bool = False
+    others: tuple[OtherRecipe, ...] = ()
 
     def totals(self, row: CompareRow) -> Totals:
         """Return what the whole cluster of a row gives, costs and draws; no token where the speed is out of reach."""
@@ -139,6 +145,8 @@ class CompareResult:
     ----------
     rows:
         A row for each cluster at each speed.
+    other_recipe:
+        What the recipe that is not in force would bring where that is 10 % or more; absent where it is nowhere.
     set:
         What the user set, by cluster; absent where nothing was.
     what_if:
@@ -146,6 +154,7 @@ class CompareResult:
     """
 
     rows: list[CompareRowData]
+    other_recipe: Maybe[list[OtherRecipe]] = LEFT_OUT
     what_if: Maybe[str] = LEFT_OUT
     set: Maybe[dict[str, list[SetFigureData]]] = LEFT_OUT
 
@@ -168,6 +177,7 @@ def compare_view(found: Comparison) -> View:
             )
             for row in found.rows
         ],
+        other_recipe=list(found.others) or LEFT_OUT,
         what_if=workload.what_if or LEFT_OUT,
         set={name: figures for name, figures in set_by.items() if figures} or LEFT_OUT,
     )
@@ -194,7 +204,8 @@ def compare_blocks(
         [Heading(f"{first.model.name} on {plural(len(clusters), 'cluster')}{of}, {phase_words(workload)}")],
         [Page(partial(_summary, found))],
         [
-            *labelled("Serving", "; ".join(serving_words(workload, first.engine))),
+            *labelled("Serving", *_serving(found)),
+            *recipe_blocks(*found.deployments),
             *labelled("Speed", _usual_words(rows) if found.usual else ""),
             *set_blocks("Set", *clusters),
             *load_blocks(found.loads),
@@ -206,6 +217,7 @@ def compare_blocks(
                 f"tok/s are {workload.token_word} tokens; tok/s/GPU over all GPUs of the cluster; ratio to "
                 f"{rows[0].cluster}; {LEGEND}"
             ),
+            *other_recipe_blocks(found.others),
             *(Text(reason, name) for name, reason in reasons.items()),
         ],
         [Heading("What it costs", 2), money_table(found)],
@@ -220,6 +232,17 @@ def compare_blocks(
         _measured(rows),
         [Page(partial(_grounds, found, command))],
     )
+
+
+def _serving(found: Comparison) -> Iterator[str]:
+    """Yield what is asked of the serving besides the phase, by cluster where it is not the same on all."""
+    words = {
+        one.cluster.name: "; ".join(serving_words(one.workload, one.engine)) for one in found.deployments
+    }
+    if len({*words.values()}) == 1:
+        yield from {*words.values()}
+        return
+    yield from (f"{name}: {text or 'no drafts'}" for name, text in words.items())
 
 
 def _measured(rows: Sequence[CompareRow]) -> list[Block]:

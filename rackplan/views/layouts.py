@@ -21,7 +21,14 @@ from rackplan.views.blocks import Block, Table, Text, labelled, sections, thinne
 from rackplan.views.data import LEFT_OUT, Maybe, SetData
 from rackplan.views.money import money_columns, money_legend, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import chip_words, factor_words, near_words, next_token, what_if_blocks
+from rackplan.views.words import (
+    chip_words,
+    factor_words,
+    near_words,
+    next_token,
+    recipe_blocks,
+    what_if_blocks,
+)
 from topology.base.figures import EvidenceLabel, weakest
 
 MOST_ROWS = 16
@@ -307,6 +314,7 @@ def _legend(found: Sweep, targets: Sequence[float]) -> list[Block]:
             "the experts, parts of each; TP: tensor-parallel width; PP: stages; x: replicas."
         ),
         *money_legend([deployment.bill]),
+        *recipe_blocks(deployment),
         *what_if_blocks(deployment),
         *(block for label, text in rows.items() for block in labelled(label, text)),
         *labelled("Kernels", calibrated, *map(chip_words, errors)),

@@ -368,19 +368,20 @@ def size(request: SizeRequest) -> Size:
 
 
 def _other_size(found: Size, request: SizeRequest) -> OtherRecipe | None:
-    """Return what the other recipe would bring with one layout a pool, where that is much."""
+    """Return what the other recipe would bring on one unit with one layout a pool, where that is much."""
     from cost.recipe import OtherRecipe
     from cost.serving.sizing import size as sized
 
     (other,) = inputs.under_other_recipe(request, request.model, found.unit)
-    if other is None:
+    if other is None or not found.joined.get(1):
         return None
     try:
-        rate = sized(other, found.demand, lengths=found.lengths).tok_s_per_gpu
+        then = sized(other, found.demand, lengths=found.lengths, alone=True).joined[1]
     except InfeasibleError:
         return None
-    speed = None if found.demand.tpot_s is None else 1 / found.demand.tpot_s
-    return OtherRecipe.over(found.tok_s_per_gpu, rate, other, tok_s_per_user=speed)
+    gpus, tpot_s = len(found.unit.gpus), found.demand.tpot_s
+    speed = None if tpot_s is None else 1 / tpot_s
+    return OtherRecipe.over(found.joined[1] / gpus, then / gpus, other, tok_s_per_user=speed)
 
 
 def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:

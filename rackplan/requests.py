@@ -626,8 +626,8 @@ class Pricing(Money, Set):
 
     recipe: Annotated[Recipe, Word] = opt(
         "checkpoint",
-        "What is not given of weights, KV cache, drafts and overlap: the checkpoint's without drafts, or as usual in "
-        "published runs of the chip and model.",
+        "Recipe: formats, drafts and overlap that are not given are the checkpoint's, or those of published runs of "
+        "the chip and model.",
         "checkpoint|usual",
     )
     weights: Text | None = opt(
@@ -636,8 +636,12 @@ class Pricing(Money, Set):
         "DTYPE",
         default="the checkpoint's",
     )
-    kv_dtype: Annotated[str, Word] | None = opt(None, "Format of the KV cache.", "DTYPE", default="bf16")
-    draft_tokens: Count | None = opt(None, "Tokens that each sequence drafts in a step.", "K", default="0")
+    kv_dtype: Annotated[str, Word] | None = opt(
+        None, "Format of the KV cache.", "DTYPE", default="by recipe: bf16"
+    )
+    draft_tokens: Count | None = opt(
+        None, "Tokens that each sequence drafts in a step.", "K", default="by recipe: 0"
+    )
     accept_length: Number | None = opt(
         None,
         "Tokens that a step yields on average, drafts included: 1 to K + 1.",
@@ -648,7 +652,7 @@ class Pricing(Money, Set):
         None,
         "Two half batches take turns at computing and sending.",
         flags="--overlap/--no-overlap",
-        default="no-overlap",
+        default="by recipe: no-overlap",
     )
     sparse_attention: SparseAttention = ""
     engine: Annotated[str, Word] = opt(

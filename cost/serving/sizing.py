@@ -260,6 +260,7 @@ def size(
     redundant: int | None = None,
     imbalance: float | None = None,
     fleet: FleetOn | None = None,
+    alone: bool = False,
 ) -> Size:
     """Return the fewest units of ``deployment.cluster`` that serve ``demand``, and what fewer of them miss.
 
@@ -274,6 +275,8 @@ def size(
     fleet:
         Makes replicas of different shapes on units: on all of few units where they save one, and instead of layouts
         over the whole unit where its domains are not alike. None: one shape a pool.
+    alone:
+        Whether a unit is priced by itself only, not joined to others by their fabric.
 
     Raises
     ------
@@ -295,7 +298,7 @@ def size(
     else:
         _require_one_size(unit, lengths)
         one_shape, unjoined = layout_supply(
-            deployment, lengths, demand.limits, demand.ttft_s, redundant, imbalance
+            deployment, lengths, demand.limits, demand.ttft_s, redundant, imbalance, alone=alone
         )
         supply = one_shape
         if fleet is not None and not unjoined:

@@ -46,7 +46,7 @@ from rackplan.views.words import (
     other_recipe_blocks,
     phase_words,
     range_words,
-    recipe_blocks,
+    recipe_lines,
     serving_words,
 )
 from topology.base.figures import EvidenceLabel
@@ -205,7 +205,7 @@ def compare_blocks(
         [Page(partial(_summary, found))],
         [
             *labelled("Serving", *_serving(found)),
-            *recipe_blocks(*found.deployments),
+            *labelled("Recipe", *recipe_lines(*found.deployments)),
             *labelled("Speed", _usual_words(rows) if found.usual else ""),
             *set_blocks("Set", *clusters),
             *load_blocks(found.loads),

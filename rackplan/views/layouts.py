@@ -26,7 +26,7 @@ from rackplan.views.words import (
     factor_words,
     near_words,
     next_token,
-    recipe_blocks,
+    recipe_lines,
     what_if_blocks,
 )
 from topology.base.figures import EvidenceLabel, weakest
@@ -314,7 +314,7 @@ def _legend(found: Sweep, targets: Sequence[float]) -> list[Block]:
             "the experts, parts of each; TP: tensor-parallel width; PP: stages; x: replicas."
         ),
         *money_legend([deployment.bill]),
-        *recipe_blocks(deployment),
+        *labelled("Recipe", *recipe_lines(deployment)),
         *what_if_blocks(deployment),
         *(block for label, text in rows.items() for block in labelled(label, text)),
         *labelled("Kernels", calibrated, *map(chip_words, errors)),

@@ -62,7 +62,7 @@ from rackplan.views.words import (
     phase_words,
     placement_words,
     range_words,
-    recipe_blocks,
+    recipe_lines,
     serving_words,
     what_if_blocks,
     worst_words,
@@ -383,7 +383,7 @@ def _layout(plan: Plan) -> list[Block]:
         *labelled(
             "Serving", "; ".join(serving_words(replace(workload, sparse_attention=""), deployment.engine))
         ),
-        *recipe_blocks(deployment),
+        *labelled("Recipe", *recipe_lines(deployment)),
         *what_if_blocks(deployment),
         Text(_precision(plan), "Precision"),
         *(Text(note, "") for note in (*deployment.notes, *model.notes)),

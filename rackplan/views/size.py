@@ -23,7 +23,7 @@ from rackplan.views.words import (
     factor_words,
     other_recipe_blocks,
     range_words,
-    recipe_blocks,
+    recipe_lines,
     serving_words,
     what_if_blocks,
 )
@@ -262,7 +262,7 @@ def size_view(found: Size, *, usual: Collection[str] = (), left_out: Sequence[Li
     )
     legend = [
         *labelled("Serving", "; ".join(serving_words(deployment.workload, deployment.engine))),
-        *recipe_blocks(deployment),
+        *labelled("Recipe", *recipe_lines(deployment)),
         *other_recipe_blocks([found.other] if found.other else []),
         *what_if_blocks(deployment),
         *labelled("Joined", _joined_words(data)),

@@ -131,14 +131,14 @@ def what_if_blocks(deployment: Deployment) -> list[Block]:
     return labelled("What if", f"{_sparse_words(deployment.workload)}; {what_if_words(deployment)}")
 
 
-def recipe_blocks(*deployments: Deployment) -> list[Block]:
-    """Return the recipe in force of each cluster or model, with its source; nothing where none was asked for."""
+def recipe_lines(*deployments: Deployment) -> list[str]:
+    """Return the recipe in force of each cluster or model, with its source; none where none was asked for."""
     names: dict[str, list[str]] = {}
     sides = len({one.cluster.name for one in deployments}) > 1
     for one in deployments:
         names.setdefault(one.recipe, []).append(one.cluster.name if sides else one.model.name)
     whose = (f"{', '.join(some)}: " * (len(names) > 1) for some in names.values())
-    return labelled("Recipe", *(f"{some}{recipe}" for some, recipe in zip(whose, names, strict=True)))
+    return [f"{some}{recipe}" for some, recipe in zip(whose, names, strict=True) if recipe]
 
 
 def other_recipe_blocks(others: Sequence[OtherRecipe]) -> list[Block]:

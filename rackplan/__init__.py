@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from rackplan.library import make_deployment as make_deployment
     from rackplan.library import make_loads as make_loads
     from rackplan.library import plan as plan
-    from rackplan.library import pools as pools
     from rackplan.library import replan as replan
     from rackplan.library import replay as replay
     from rackplan.library import score as score
@@ -90,7 +89,7 @@ _HOMES = {
     "placement.progress": "Progress",
     "placement.verify": "verify_plan",
     "rackplan.library": (
-        "compare draw export fleet make_cluster make_deployment make_loads plan pools replan replay score size "
+        "compare draw export fleet make_cluster make_deployment make_loads plan replan replay score size "
         "study sweep validate what_if write_report"
     ),
     "rackplan.views.compare": "Comparison",

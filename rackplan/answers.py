@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
@@ -22,11 +22,13 @@ from rackplan.requests import (
     WhatIfRequest,
     seconds,
 )
-from topology.base.errors import InfeasibleError, InputError, input_name
+from topology.base.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
     from cost.layouts import Sweep
+    from cost.recipe import OtherRecipe
+    from cost.serving.serving import Serving
     from cost.serving.sizing import Size
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
@@ -174,8 +176,8 @@ def what_if(request: WhatIfRequest) -> Levers:
     return find_levers(inputs.plan_of(request.plan, request.settings), on_stage=told.stage)
 
 
-def sweep(request: SweepRequest) -> Sweep:
-    """Return every parallel layout at every batch, priced; of both phases together see :func:`rackplan.pools`.
+def sweep(request: SweepRequest) -> Sweep | Pools:
+    """Return every parallel layout at every batch, priced: of one phase, or matched to serve whole requests.
 
     Raises
     ------
@@ -184,11 +186,10 @@ def sweep(request: SweepRequest) -> Sweep:
     InfeasibleError
         If nothing fits.
     """
-    if request.pair is not None:
-        raise InputError(
-            f"{input_name('isl')} and {input_name('osl')}: two pools serve whole requests; rackplan.pools matches "
-            "them."
-        )
+    if not request.alone:
+        names = [request.cluster, *([] if request.prefill_cluster is None else [request.prefill_cluster])]
+        sides = inputs.clusters_of(names, request.settings)
+        return served(inputs.deployment_of(request, request.model, *sides), request, *sides[1:])
     priced = deployment(request)
     workload = replace(priced.workload, prefix_hit=request.prefix_hit)
     return swept(replace(priced, workload=workload), speeds=request.speeds)
@@ -207,56 +208,68 @@ def swept(deployment: Deployment, *, imbalance: float | None = 1.0, speeds: Sequ
     from cost.layouts import sweep as sweep_layouts
 
     found = sweep_layouts(deployment, imbalance=imbalance, speeds=speeds)
+    _require_some(found)
+    return found
+
+
+def _require_some(found: Sweep) -> None:
+    deployment = found.deployment
     if not len(found):
         raise InfeasibleError(
             f"HBM capacity binds: no layout of {deployment.model.name} on {deployment.cluster.name} holds a sequence "
             f"of {deployment.workload.context:,} tokens; the nearest lacks {found.shortage_bytes / 1e9:.1f} GB per "
             "GPU."
         )
-    return found
 
 
-def pools(request: SweepRequest) -> Pools:
-    """Return a pool that prefills and one that decodes, matched so that neither waits for the other.
-
-    Raises
-    ------
-    InputError
-        If something given cannot be used, or no lengths of requests are.
-    InfeasibleError
-        If a pool does not fit.
-    """
-    names = [request.cluster, *([] if request.prefill_cluster is None else [request.prefill_cluster])]
-    sides = inputs.clusters_of(names, request.settings)
-    return matched(inputs.deployment_of(request, request.model, *sides), sides[-1], request)
-
-
-def matched(deployment: Deployment, prefills: Cluster, request: SweepRequest) -> Pools:
-    """Return two pools that are matched, ``prefills`` the cluster that prefills.
+def served(deployment: Deployment, request: SweepRequest, *prefills: Cluster) -> Pools:
+    """Return how a cluster serves whole requests, or one that decodes and another that ``prefills``.
 
     Raises
     ------
     InputError
         If something asked cannot be used.
     InfeasibleError
-        If no layout of one of them fits.
+        If the model does not fit.
     """
-    from cost.serving.lengths import serving_workloads
-    from cost.serving.pools import match_rates
     from rackplan.views.pools import Pools
 
-    if request.pair is None:
-        raise InputError(
-            f"{input_name('isl')} and {input_name('osl')}: two pools serve whole requests; give both."
-        )
-    isl, osl = request.pair
-    decoding, prefilling = serving_workloads(deployment.workload, isl, osl, prefix_hit=request.prefix_hit)
-    decode = swept(replace(deployment, workload=decoding), imbalance=None, speeds=request.speeds)
-    prefill = swept(replace(deployment, cluster=prefills, workload=prefilling), imbalance=None)
-    tpot_s = request.tpot_s if isinstance(request.tpot_s, float) else None
-    ttft_s = request.limits_s[1]
-    matches = match_rates(decode, prefill, osl=osl, ttft_s=ttft_s, tpot_s=tpot_s)
-    return Pools(matches, decode, prefill, ttft_s=ttft_s, ttft_default=request.ttft_ms is None)
+    tpot_s, _ = request.limits_s
+    found = serving_of(deployment, request, [] if tpot_s is None else [tpot_s], *prefills)
+    if found.best(tpot_s) is None and request.tpot_s is None:
+        tpot_s = None
+    return Pools(found, tpot_s, ttft_default=request.ttft_ms is None)
+
+
+def serving_of(
+    deployment: Deployment,
+    request: SweepRequest | CompareRequest,
+    tpots: Sequence[float],
+    *prefills: Cluster,
+) -> Serving:
+    """Return how whole requests are served; each layout has its exact batch at the times per token ``tpots``.
+
+    Raises
+    ------
+    InputError
+        If lengths are wrong.
+    InfeasibleError
+        If the model does not fit: by how much.
+    """
+    from cost.serving.serving import Serving
+
+    whole = request.whole
+    assert whole is not None  # noqa: S101 - else one phase is asked about
+    found = Serving.of(
+        deployment,
+        whole,
+        prefills=next(iter(prefills), None),
+        ttft_s=request.ttft_s,
+        speeds=[1 / tpot_s for tpot_s in tpots],
+    )
+    for side in (found.decode, found.prefill):
+        _require_some(side)
+    return found
 
 
 def compare(request: CompareRequest) -> Comparison:
@@ -270,41 +283,84 @@ def compare(request: CompareRequest) -> Comparison:
         If something given cannot be used.
     """
     sides = inputs.equal_clusters(request.clusters, request.gpus, request.settings)
-    return compared(inputs.deployment_of(request, request.model, *sides), sides, request)
+    found = compared(inputs.deployments_of(request, request.model, sides), request)
+    return replace(found, others=tuple(_other_recipes(found, request)))
 
 
-def compared(first: Deployment, sides: Sequence[Cluster], request: CompareRequest) -> Comparison:
-    """Return the best of ``first`` on each cluster of ``sides``.
+def _other_recipes(found: Comparison, request: CompareRequest) -> Iterator[OtherRecipe]:
+    """Yield what the other recipe would bring where that is much, experts taken as perfectly balanced."""
+    from cost.recipe import OtherRecipe
+
+    clusters = [one.cluster for one in found.deployments]
+    for other in filter(None, inputs.under_other_recipe(request, request.model, *clusters)):
+        rows = [row for row in found.rows if row.cluster == other.cluster.name and row.tok_s_per_gpu]
+        targets = [row.target_tok_s_per_user for row in rows]
+        try:
+            rates = _rates_at(other, request, targets)
+        except InfeasibleError:
+            continue
+        for row, target, rate in zip(rows, targets, rates, strict=True):
+            if rate is None or row.tok_s_per_gpu is None:
+                continue
+            one = OtherRecipe.over(row.tok_s_per_gpu, rate, other, tok_s_per_user=target)
+            if one is not None:
+                yield one
+
+
+def _rates_at(
+    deployment: Deployment, request: CompareRequest, targets: Sequence[float | None]
+) -> list[float | None]:
+    """Return the most tok/s/GPU at each speed per user; None where nothing is as fast."""
+    from cost.layouts import best_at
+
+    speeds = [target for target in targets if target is not None]
+    if request.alone:
+        under = swept(deployment, speeds=speeds)
+        found = [int(under.frontier()[0]) if target is None else best_at(under, target) for target in targets]
+        return [None if at is None else float(under.tok_s_per_gpu[at]) for at in found]
+    serving = serving_of(deployment, request, [1 / speed for speed in speeds])
+    best = [serving.best(None if target is None else 1 / target) for target in targets]
+    return [None if one is None else one.output_tok_s_per_gpu for one in best]
+
+
+def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comparison:
+    """Return the best on each cluster that is priced.
 
     Raises
     ------
     InputError
         As of :func:`placement.analysis.compare.compare_clusters`.
     """
-    from placement.analysis.compare import compare_clusters
-    from placement.options import PlanOptions
+    from placement.analysis.compare import compare_clusters, compare_serving
+    from placement.options import USUAL_TPOT, PlanOptions
     from placement.progress import ProgressReporter
     from rackplan.views.compare import Comparison
 
     free = request.tok_s_user == NO_LIMIT
     targets: Sequence[float] = () if isinstance(request.tok_s_user, str) else request.tok_s_user or ()
-    wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=NO_LIMIT if free else None)
-    loads = inputs.loads_of(first.model, request.loads, seed=request.seed)
     told, turn = ProgressReporter(request.on_progress), count(1)
-    rows = compare_clusters(
-        sides,
-        first.model,
-        first.workload,
-        loads,
-        wanted,
-        targets,
-        engine=first.engine,
-        correction=first.correction,
-        any_shape=first.any_shape,
-        on_progress=lambda name: told.stage(f"comparing {name}, {next(turn)} of {len(sides)}"),
-    )
+
+    def on_progress(name: str) -> None:
+        told.stage(f"comparing {name}, {next(turn)} of {len(deployments)}")
+
+    if not request.alone:
+        usual = not (targets or free)
+        speeds = (1 / USUAL_TPOT.value,) if usual else targets
+
+        def serving(deployment: Deployment) -> Serving:
+            on_progress(deployment.cluster.name)
+            return serving_of(deployment, request, [1 / speed for speed in speeds])
+
+        rows = compare_serving(deployments, serving, speeds, usual=usual)
+        return Comparison(
+            tuple(rows), tuple(deployments), None, usual=usual, lengths=request.whole, ttft_s=request.ttft_s
+        )
+    wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=NO_LIMIT if free else None)
+    first = deployments[0]
+    loads = inputs.loads_of(first.model, request.loads, seed=request.seed)
+    rows = compare_clusters(deployments, loads, wanted, targets, on_progress=on_progress)
     usual = not targets and wanted.service_level(first.workload).usual
-    return Comparison(tuple(rows), tuple(replace(first, cluster=side) for side in sides), loads, usual=usual)
+    return Comparison(tuple(rows), tuple(deployments), loads, usual=usual)
 
 
 def size(request: SizeRequest) -> Size:
@@ -317,16 +373,13 @@ def size(request: SizeRequest) -> Size:
     InfeasibleError
         If the model does not fit, or nothing keeps the limits.
     """
-    from cost.serving.lengths import Lengths, read_lengths
     from cost.serving.limits import relax_default_limits
     from cost.serving.sizing import Demand
     from cost.serving.sizing import size as sized
     from placement.fleet.supply import FleetOnUnits
 
     priced = deployment(request)
-    lengths = None if request.pair is None else Lengths.of(*request.pair)
-    if request.lengths is not None:
-        lengths = read_lengths(request.lengths)
+    lengths = request.whole
     tpot_s, ttft_s = request.limits_s
     demand = Demand(
         tok_s=float(request.tok_s),
@@ -342,7 +395,25 @@ def size(request: SizeRequest) -> Size:
         return sized(priced, wanted, lengths=lengths, fleet=fleet)
 
     found, left_out = relax_default_limits(of, demand, request.usual)
-    return replace(found, usual=request.usual, left_out=left_out)
+    other = _other_size(found, request)
+    return replace(found, usual=request.usual, left_out=left_out, other=other)
+
+
+def _other_size(found: Size, request: SizeRequest) -> OtherRecipe | None:
+    """Return what the other recipe would bring on one unit with one layout a pool, where that is much."""
+    from cost.recipe import OtherRecipe
+    from cost.serving.sizing import size as sized
+
+    (other,) = inputs.under_other_recipe(request, request.model, found.unit)
+    if other is None or not found.joined.get(1):
+        return None
+    try:
+        then = sized(other, found.demand, lengths=found.lengths, alone=True).joined[1]
+    except InfeasibleError:
+        return None
+    gpus, tpot_s = len(found.unit.gpus), found.demand.tpot_s
+    speed = None if tpot_s is None else 1 / tpot_s
+    return OtherRecipe.over(found.joined[1] / gpus, then / gpus, other, tok_s_per_user=speed)
 
 
 def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
@@ -364,7 +435,7 @@ def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
             "a duplicate; give it once, with the sum of its shares.", field="models", value=twice
         )
     shares = [share for _, share in named]
-    return Traffic.of(deployments, shares, request.pair, request.limits_s, usual=request.usual)
+    return Traffic.of(deployments, shares, request.whole, request.limits_s, usual=request.usual)
 
 
 def fleet(request: FleetRequest) -> Fleet:

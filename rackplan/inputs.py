@@ -19,6 +19,7 @@ from rackplan.requests import (
     Money,
     PlanLike,
     Pricing,
+    Recipe,
     Request,
     plain,
     split_share,
@@ -58,7 +59,9 @@ def model_of(model: ModelLike, weights: str | None = None) -> Model:
     from cost.resolve import resolve_model
 
     if isinstance(model, Model):
-        return model if weights is None else model_from_config(model.config, name=model.name, weights=weights)
+        if weights in (None, model.weights_override):
+            return model
+        return model_from_config(model.config, name=model.name, weights=weights)
     if isinstance(model, Mapping):
         return model_from_config(model, name=str(model.get("_name_or_path") or "model"), weights=weights)
     if not isinstance(model, str | Path):
@@ -231,7 +234,7 @@ def priced(money: Money, plan: Plan, *others: Cluster) -> Plan:
 
 
 def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others: Cluster) -> Deployment:
-    """Return what is priced; what a step yields is as given, else as measured for so many drafts.
+    """Return what is priced: what is given, else as the recipe has it; what a step yields else as measured.
 
     Prices and powers may be of GPUs of ``others`` too.
 
@@ -243,20 +246,32 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
     from cost.calibration.serving import accept_length
     from cost.inputs.deployment import Deployment
     from cost.inputs.workload import Workload
+    from cost.recipe import published_recipe, recipe_words
 
-    drafts, given = request.draft_tokens, request.accept_length
-    context = getattr(request, "context", None)
+    found = model_of(model, request.weights)
+    recipe, source = None, ""
+    if request.recipe == "usual":
+        recipe, source = published_recipe([domain.gpu.name for domain in cluster.spec.domains], found)
+        if recipe is not None and found.weights_override is None:
+            found = model_of(found, recipe.narrowed(found))
+    usual = recipe or Workload()
+    phase, context = getattr(request, "phase", None) or "decode", getattr(request, "context", None)
+    phase = "decode" if phase == "both" else phase  # lengths say what one pool does
+    drafts = request.draft_tokens
+    if drafts is None:
+        drafts = usual.draft_tokens if phase == "decode" else 0
     work = Workload(
         context=CONTEXT if context is None else context,
         batch=getattr(request, "batch", 0),
-        kv_dtype=request.kv_dtype,
-        phase=_phase(request),
+        kv_dtype=usual.kv_dtype if request.kv_dtype is None else request.kv_dtype,
+        phase=phase,
         draft_tokens=drafts,
-        accept_length=accept_length(drafts) if given is None else given,
-        overlap=request.overlap,
+        accept_length=accept_length(drafts) if request.accept_length is None else request.accept_length,
+        overlap=usual.overlap if request.overlap is None else request.overlap,
         sparse_attention=str(request.sparse_attention),
     )
-    found = model_of(model, request.weights)
+    if source:
+        source = f"{recipe_words(found, work)} ({'usual' if recipe else 'the checkpoint'}; {source})"
     if found.moe is None:
         for name in filter(request.given, OF_EXPERTS):
             raise request.refuse(name, f"{found.name} is dense, it has no routed experts")
@@ -269,7 +284,27 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
         correction=correction_of(request),
         prices=prices,
         any_shape=request.any_shape,
+        recipe=source,
     )
+
+
+def deployments_of(request: Pricing, model: ModelLike, sides: Sequence[Cluster]) -> list[Deployment]:
+    """Return what is priced on each of several clusters, each with its own recipe."""
+    found = model_of(model, request.weights)  # made once: sides share it
+    return [deployment_of(request, found, side, *sides) for side in sides]
+
+
+def under_other_recipe(request: Pricing, model: ModelLike, *sides: Cluster) -> Iterator[Deployment | None]:
+    """Yield what would be priced on each side under the other recipe; None where it is the same, or cannot be."""
+    other: Recipe = "usual" if request.recipe == "checkpoint" else "checkpoint"
+    for now, side in zip(deployments_of(request, model, sides), sides, strict=True):
+        try:
+            then = deployment_of(replace(request, recipe=other), model, side, *sides)
+        except InputError:  # a length to accept, of drafts that it has not
+            yield None
+            continue
+        same = (then.model.precision, then.workload) == (now.model.precision, now.workload)
+        yield None if same else then
 
 
 def correction_of(request: Pricing) -> Correction:
@@ -464,14 +499,9 @@ def _taken_as(request: Request) -> Iterator[str]:
 
 def _too_long(request: Request) -> Iterator[str]:
     """Yield a note for each model whose own limit the longest sequences are beyond."""
-    isl, osl, tokens, mix = (getattr(request, name, None) for name in ("isl", "osl", "context", "lengths"))
-    if mix is not None:
-        from cost.serving.lengths import read_lengths
-
-        requests = read_lengths(mix)
-        tokens = max(map(sum, zip(requests.isl, requests.osl, strict=True)))
-    elif isl is not None and osl is not None:
-        tokens = isl + osl
+    tokens, whole = getattr(request, "context", None), getattr(request, "whole", None)
+    if whole is not None:
+        tokens = max(map(sum, zip(whole.isl, whole.osl, strict=True)))
     if tokens is None:
         return
     named = getattr(request, "model", None) or getattr(request, "models", None)

@@ -11,7 +11,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, field, fields
+from dataclasses import MISSING, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -82,6 +82,7 @@ ISL, OSL = 8192, 1024
 DEFAULT_LOADS = "lognormal:0.63"
 """The default synthetic loads: the spread of eight real DeepSeek-V3 workloads."""
 NO_LIMIT: Literal["none"] = "none"
+Recipe = Literal["checkpoint", "usual"]
 DEFAULT_BYTES = "1 GB"
 """What each GPU sends by default."""
 ENGINES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
@@ -529,7 +530,8 @@ class Requests(Request):
         if self.alone:
             return None
         mix = getattr(self, "lengths", None)
-        return Lengths.of(self.isl or ISL, self.osl or OSL) if mix is None else read_lengths(mix)
+        found = Lengths.of(self.isl or ISL, self.osl or OSL) if mix is None else read_lengths(mix)
+        return replace(found, prefix_hit=self.prefix_hit)
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -654,17 +656,35 @@ SparseAttention = Annotated[
 class Pricing(Money, Set):
     """How a step is priced."""
 
-    weights: Text | None = opt(None, "Format of the weights.", "DTYPE", default="the checkpoint's")
-    kv_dtype: Annotated[str, Word] = opt("bf16", "Format of the KV cache.", "DTYPE")
-    draft_tokens: Count = opt(0, "Tokens that each sequence drafts in a step.", "K")
+    recipe: Annotated[Recipe, Word] = opt(
+        "checkpoint",
+        "Recipe: formats, drafts and overlap that are not given are the checkpoint's, or those of published runs of "
+        "the chip and model.",
+        "checkpoint|usual",
+    )
+    weights: Text | None = opt(
+        None,
+        "Format of the weights, or of some: experts=nvfp4,attention=fp8.",
+        "DTYPE",
+        default="the checkpoint's",
+    )
+    kv_dtype: Annotated[str, Word] | None = opt(
+        None, "Format of the KV cache.", "DTYPE", default="by recipe: bf16"
+    )
+    draft_tokens: Count | None = opt(
+        None, "Tokens that each sequence drafts in a step.", "K", default="by recipe: 0"
+    )
     accept_length: Number | None = opt(
         None,
         "Tokens that a step yields on average, drafts included: 1 to K + 1.",
         "A",
         default="as fitted to served requests, for 1 to 3 drafts",
     )
-    overlap: Flag = opt(
-        False, "Two half batches take turns at computing and sending.", flags="--overlap/--no-overlap"
+    overlap: Flag | None = opt(
+        None,
+        "Two half batches take turns at computing and sending.",
+        flags="--overlap/--no-overlap",
+        default="by recipe: no-overlap",
     )
     sparse_attention: SparseAttention = ""
     engine: Annotated[str, Word] = opt(
@@ -685,7 +705,7 @@ class Pricing(Money, Set):
     def check(self) -> None:
         """Refuse tokens of a step where nothing is drafted."""
         super().check()
-        if self.given("accept_length") and not self.draft_tokens:
+        if self.given("accept_length") and not self.draft_tokens and self.recipe == "checkpoint":
             drafts = input_name("draft_tokens")
             raise self.refuse(
                 "accept_length", f"a step yields one token without {drafts}", f"give {drafts} too"

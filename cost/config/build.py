@@ -138,7 +138,8 @@ def model_from_config(config: Mapping[str, object], *, name: str, weights: str |
     name:
         How the model is called in reports.
     weights:
-        Precision of experts, shared, attention and dense weights, in place of the checkpoint's own.
+        Precision of experts, shared, attention and dense weights, in place of the checkpoint's own
+        (:func:`cost.config.precision.classes_given`).
 
     Raises
     ------

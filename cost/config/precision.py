@@ -13,6 +13,7 @@ from cost.config.quantization import MATMUL_CLASSES, Scheme, read_scheme
 from cost.dtypes import dtype, format_called, formats_of, mixture
 from cost.model import MoeFfn
 from topology.base.errors import InputError
+from topology.base.reading import nearest
 
 Module = tuple[str, ...]
 
@@ -260,6 +261,29 @@ def _section(top: Facts, text: Facts) -> Facts | None:
     return None
 
 
+def classes_given(weights: str | None) -> dict[str, str]:
+    """Return the format of each class that ``weights`` overrides: ``nvfp4`` is of all, ``experts=nvfp4`` of one.
+
+    ``nvfp4,attention=fp8``: a class alone goes before the format of all.
+
+    Raises
+    ------
+    InputError
+        If a format or a class is unknown, or is given twice.
+    """
+    found: dict[str, str] = {}
+    for text in [] if weights is None else weights.split(","):
+        name, equals, form = (part.strip().lower() for part in text.rpartition("="))
+        if equals and name not in MATMUL_CLASSES:
+            hint = nearest(name, MATMUL_CLASSES)
+            raise InputError(f"there is no class of weights {name!r}; {hint}", field="weights", value=weights)
+        if name in found:
+            raise InputError(f"duplicate {name or form}; leave one out.", field="weights", value=weights)
+        found[name] = dtype(form).name
+    of_all = found.pop("", None)
+    return ({} if of_all is None else dict.fromkeys(MATMUL_CLASSES, of_all)) | found
+
+
 def read_precision(
     top: Facts, text: Facts, decoder: Decoder, weights: str | None
 ) -> tuple[dict[str, str], str]:
@@ -270,14 +294,14 @@ def read_precision(
     top, text:
         The whole config and the language model's part of it (the same object where there is one).
     weights:
-        Override for experts, shared, attention and dense; the quantiser's section is then not read.
+        Override (:func:`classes_given`); of all four classes: the quantiser's section is then not read.
     """
     stored, stored_key = _stored(top, text)
     precision = dict.fromkeys(_CLASSES, stored)
-    if weights is not None:
-        name = dtype(weights).name
-        precision.update(dict.fromkeys(MATMUL_CLASSES, name))
-        return precision, f"`weights` {name}"
+    given = classes_given(weights)
+    named = f"`weights` {', '.join(dict.fromkeys(given.values()))}"
+    if len(given) == len(MATMUL_CLASSES):
+        return precision | given, named
     section = _section(top, text)
     explicit = False
     if section is not None:
@@ -295,4 +319,4 @@ def read_precision(
             precision["experts"] = format_called(key, "expert_dtype") or key
             source += f", expert_dtype {key}"
             break
-    return precision, source
+    return precision | given, f"{source}, {named}" if given else source

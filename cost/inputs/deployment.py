@@ -60,6 +60,9 @@ class Deployment(Shown):
         Layouts need not be deployable (:mod:`cost.layouts.deployable`): any number of GPUs and stages will do.
     none_deployable:
         Why any shape will do: no layout that is deployable holds the model.
+    recipe:
+        Which recipe of published runs the formats, drafts and overlap are of, and its source, in words; empty:
+        none was asked for.
     """
 
     cluster: Cluster
@@ -71,6 +74,7 @@ class Deployment(Shown):
     prices: PriceBook = field(default_factory=PriceBook)
     any_shape: bool = False
     none_deployable: bool = field(default=False, compare=False)
+    recipe: str = ""
     _shared: ClusterContext | None = field(default=None, compare=False, repr=False)
 
     def brief(self) -> str:

@@ -29,6 +29,8 @@ class Lengths:
     ----------
     isl, osl, share:
         Tokens of a prompt, of its answer, and the share of the requests that have them; shares add up to 1.
+    prefix_hit:
+        Part of each prompt's tokens that a cache already holds.
     note:
         What was done to the shares; empty: nothing.
     """
@@ -37,6 +39,7 @@ class Lengths:
     osl: tuple[int, ...]
     share: tuple[float, ...]
     note: str = ""
+    prefix_hit: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.isl or not len(self.isl) == len(self.osl) == len(self.share):
@@ -52,6 +55,11 @@ class Lengths:
     def of(cls, isl: int, osl: int) -> Lengths:
         """Return requests that are all alike."""
         return cls((isl,), (osl,), (1.0,))
+
+    def brief(self) -> str:
+        """Return the tokens of a request."""
+        mean = " on average" * (len(self.isl) > 1)
+        return f"requests of {self.mean_isl:,.0f} + {self.mean_osl:,.0f} tokens{mean}"
 
     @property
     def mean_isl(self) -> float:
@@ -92,19 +100,17 @@ class Lengths:
             found[at : at + 2] = [((a * p + b * q) / (p + q), p + q)]
         return [(math.ceil(isl - 1e-6), part) for isl, part in found]
 
-    def workloads(
-        self, workload: Workload, *, prefix_hit: float = 0.0
-    ) -> tuple[Workload, list[tuple[float, Workload]]]:
+    def workloads(self, workload: Workload) -> tuple[Workload, list[tuple[float, Workload]]]:
         """Return what the decode pool does, and what the prefill pool does for each length, the longest first."""
         prompts = self.prompts()
         found = [
-            (part, serving_workloads(workload, isl, self.osl[0], prefix_hit=prefix_hit)[1])
+            (part, serving_workloads(workload, isl, self.osl[0], prefix_hit=self.prefix_hit)[1])
             for isl, part in prompts
         ]
         decode = serving_workloads(workload, prompts[0][0], self.osl[0])[0]
         return replace(decode, context=self.context), found
 
-    def in_one_pool(self, workload: Workload, *, prefix_hit: float = 0.0) -> Workload:
+    def in_one_pool(self, workload: Workload) -> Workload:
         """Return what one pool does: it decodes, and prefills the prompts of other requests in the same steps."""
         return replace(
             workload,
@@ -112,7 +118,7 @@ class Lengths:
             context=self.context,
             prompt=self.mean_isl,
             answer=self.mean_osl,
-            prefix_hit=prefix_hit,
+            prefix_hit=self.prefix_hit,
         )
 
 

@@ -54,7 +54,6 @@ class Serving:
         prefills: Cluster | None = None,
         ttft_s: float | None = None,
         speeds: Sequence[float] = (),
-        prefix_hit: float = 0.0,
         redundant: int | None = None,
         imbalance: float | None = None,
     ) -> Serving:
@@ -64,8 +63,8 @@ class Serving:
         :func:`cost.layouts.sweep` takes it.
         """
         work = deployment.workload
-        decoding, prompts = lengths.workloads(work, prefix_hit=prefix_hit)
-        together = lengths.in_one_pool(work, prefix_hit=prefix_hit)
+        decoding, prompts = lengths.workloads(work)
+        together = lengths.in_one_pool(work)
         where = deployment.cluster if prefills is None else prefills
 
         def swept(one: Deployment, speeds: Sequence[float] = ()) -> Sweep:
@@ -86,6 +85,14 @@ class Serving:
     def prefill(self) -> Sweep:
         """Prefill of the longest prompts."""
         return self.prompts[0][1]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the cluster, or of both."""
+        clusters = {
+            id(side.deployment.cluster): side.deployment.cluster for side in (self.decode, self.prefill)
+        }
+        return sum(len(cluster.gpus) for cluster in clusters.values())
 
     def sides(self, row: RateMatch) -> tuple[tuple[str, Sweep, int, int], ...]:
         """Return the pools of a match: role, sweep, configuration in it, workers."""

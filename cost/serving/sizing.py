@@ -19,6 +19,7 @@ from cost.inputs.deployment import Deployment
 from cost.layouts.candidates import domain_gpus
 from cost.money.bill import Bill
 from cost.quantity import require_number
+from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
 from cost.serving.limits import LimitError, rounded_down, rounded_up
 from cost.serving.supply import Served, Supply
@@ -136,6 +137,8 @@ class Size(Shown):
         Why units are not joined; empty where they are.
     usual, left_out:
         The limits that are usual ones (``tpot_s``, ``ttft_s``), and those of them that nothing keeps.
+    other:
+        What the recipe that is not in force would bring; None where that is about the same.
     """
 
     deployment: Deployment
@@ -147,6 +150,7 @@ class Size(Shown):
     unjoined: str = ""
     usual: frozenset[str] = frozenset()
     left_out: tuple[LimitError, ...] = ()
+    other: OtherRecipe | None = None
     _bills: dict[int, Bill] = field(default_factory=dict, compare=False, repr=False)
 
     def brief(self) -> str:
@@ -256,6 +260,7 @@ def size(
     redundant: int | None = None,
     imbalance: float | None = None,
     fleet: FleetOn | None = None,
+    alone: bool = False,
 ) -> Size:
     """Return the fewest units of ``deployment.cluster`` that serve ``demand``, and what fewer of them miss.
 
@@ -270,6 +275,8 @@ def size(
     fleet:
         Makes replicas of different shapes on units: on all of few units where they save one, and instead of layouts
         over the whole unit where its domains are not alike. None: one shape a pool.
+    alone:
+        Whether a unit is priced by itself only, not joined to others by their fabric.
 
     Raises
     ------
@@ -291,7 +298,7 @@ def size(
     else:
         _require_one_size(unit, lengths)
         one_shape, unjoined = layout_supply(
-            deployment, lengths, demand.limits, demand.ttft_s, redundant, imbalance
+            deployment, lengths, demand.limits, demand.ttft_s, redundant, imbalance, alone=alone
         )
         supply = one_shape
         if fleet is not None and not unjoined:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from cost.calibration.correction import Correction, shipped_correction
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
-from cost.inputs.workload import Workload
 from cost.layouts import best_at, sweep
-from cost.model import Model
-from cost.serving.limits import LimitError, relax_default_limits, rounded_down
+from cost.serving.limits import LimitError, relax_default_limits, rounded_down, rounded_up
+from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
 from cost.step.score import Score
 from placement.experts.placing import Known
 from placement.layouts.choose import choose_layout
@@ -48,7 +46,12 @@ class CompareRow:
     measured_factor, measured_runs:
         What measured runs near it took over the physics, in the figures, and how many are near.
     score:
-        What the figures are taken from; None where nothing is reached, and for batches below 1.
+        What the figures are taken from; None where nothing is reached, for batches below 1 and for whole requests.
+    serving, requests_per_s, ttft_s:
+        Of whole requests: ``one pool`` or ``two pools``, requests served by the cluster, and the time to the first
+        token without waiting.
+    instead:
+        Of whole requests: throughput per GPU of the other way within the same limits; None: it keeps them nowhere.
     """
 
     cluster: str
@@ -67,22 +70,21 @@ class CompareRow:
     measured_factor: float = 1.0
     measured_runs: int = 0
     score: Score | None = field(default=None, repr=False)
+    serving: str | None = None
+    requests_per_s: float | None = None
+    ttft_s: float | None = None
+    instead: float | None = None
 
 
-def compare_clusters(  # noqa: PLR0913 - what is asked of every cluster
-    clusters: Sequence[Cluster],
-    model: Model,
-    workload: Workload,
+def compare_clusters(
+    deployments: Sequence[Deployment],
     loads: ExpertLoads | None,
     options: PlanOptions,
     targets: Sequence[float] = (),
     *,
-    engine: str = "",
-    correction: Correction | None = None,
-    any_shape: bool = False,
     on_progress: Callable[[str], None] | None = None,
 ) -> list[CompareRow]:
-    """Return a row per cluster and target.
+    """Return a row per cluster and target, of one model under one phase; formats and drafts may be each side's own.
 
     Without a target it is the usual speed (:data:`placement.options.USUAL_TPOT`) where any cluster is as fast and no
     batch is asked for; else a row per cluster is its best plan. Experts are placed by the fast path, so rows are
@@ -93,31 +95,23 @@ def compare_clusters(  # noqa: PLR0913 - what is asked of every cluster
     InputError
         If the clusters have different numbers of GPUs.
     """
-    sizes = {cluster.name: len(cluster.gpus) for cluster in clusters}
+    sizes = {one.cluster.name: len(one.cluster.gpus) for one in deployments}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {gpus}" for name, gpus in sizes.items())
         raise InputError(
             f"a comparison needs equally many GPUs on each side, not {listed}; use {input_name('gpus')} N or name@N."
         )
-    level = options.service_level(workload)
+    level = options.service_level(deployments[0].workload)
     usual = not targets and level.usual
     fits: list[tuple[Deployment, list[Fitted]]] = []
     known: Known = {}  # of all clusters: equal groups have equal placements wherever they are
 
     def within(level: ServiceLevel) -> list[CompareRow]:
         rows: list[CompareRow] = []
-        for number, cluster in enumerate(clusters):
+        for number, deployment in enumerate(deployments):
             if number == len(fits):
                 if on_progress is not None:
-                    on_progress(cluster.name)
-                deployment = Deployment(
-                    cluster,
-                    model,
-                    workload,
-                    engine=engine,
-                    correction=correction or shipped_correction(),
-                    any_shape=any_shape,
-                )
+                    on_progress(deployment.cluster.name)
                 fits.append((deployment, fitted_layouts(deployment, options.copies, options.spread)))
             at = (USUAL_TOK_S,) if usual and level.limit_s is not None else targets or (None,)
             rows += [_row(*fits[number], loads, options, known, target) for target in at]
@@ -126,6 +120,74 @@ def compare_clusters(  # noqa: PLR0913 - what is asked of every cluster
         return rows
 
     return relax_default_limits(within, level, {"limit_s"} if usual else ())[0]
+
+
+def compare_serving(
+    deployments: Sequence[Deployment],
+    serving_of: Callable[[Deployment], Serving],
+    targets: Sequence[float],
+    *,
+    usual: bool = False,
+) -> list[CompareRow]:
+    """Return a row per cluster and target for whole requests, by one pool or two, whichever serves more.
+
+    Without targets a row per cluster is its most throughput; so it is where the target is the ``usual`` one and
+    nothing reaches it. Experts are loaded as usual for their width.
+    """
+    servings: list[tuple[Deployment, Serving | str]] = []
+    for deployment in deployments:
+        try:
+            servings.append((deployment, serving_of(deployment)))
+        except InfeasibleError as error:
+            servings.append((deployment, str(error)))
+    rows = [_serving_row(*one, target) for one in servings for target in targets or (None,)]
+    if usual and all(row.tok_s_per_gpu is None for row in rows):
+        return [_serving_row(*one, None) for one in servings]
+    return rows
+
+
+def _serving_row(deployment: Deployment, serving: Serving | str, target: float | None) -> CompareRow:
+    cluster = deployment.cluster
+    empty = CompareRow(cluster.name, len(cluster.gpus), target, status=cluster_status(cluster))
+    if isinstance(serving, str):
+        return replace(empty, errors=errors_in(deployment), reason=serving)
+    found = list(serving.bests(None if target is None else 1 / target).values())
+    errors = errors_in(deployment, phase="aggregated" if found and found[0].one_pool else "disaggregated")
+    empty = replace(empty, errors=errors)
+    if not found:
+        return replace(empty, reason=_no_serving(deployment, serving, target))
+    best = found[0]
+    sides = serving.sides(best)
+    _, side, row, _ = sides[-1]
+    layout = " + ".join(f"{workers} x {one.label(at).rpartition(' ')[0]}" for _, one, at, workers in sides)
+    factor, runs = side.deployment.near_runs(side.layout_of(row), float(side.batch[row]))
+    return replace(
+        empty,
+        tok_s_per_user=best.tok_s_per_user,
+        tok_s_per_gpu=best.output_tok_s_per_gpu,
+        step_s=float(side.step_s[row]),
+        batch=float(side.batch[row]),
+        bound_by=side.rows([row]).bound(0),
+        layout=layout,
+        evidence=Evidence.ASSUMED.label,  # what of pools' rates counts as served
+        measured_factor=factor,
+        measured_runs=runs,
+        serving=ONE_POOL if best.one_pool else TWO_POOLS,
+        requests_per_s=best.requests_per_s,
+        ttft_s=best.ttft_s,
+        instead=found[1].output_tok_s_per_gpu if len(found) > 1 else None,
+    )
+
+
+def _no_serving(deployment: Deployment, serving: Serving, target: float | None) -> str:
+    fastest_s = serving.fastest_ttft_s
+    if serving.ttft_s is not None and fastest_s > serving.ttft_s:
+        return (
+            f"{input_name('ttft_ms')} {serving.ttft_s * 1e3:g} is out of reach on {deployment.cluster.name}: the "
+            f"fastest first token takes {rounded_up(fastest_s * 1e3)} ms; ask for at least that."
+        )
+    fastest = max((row.tok_s_per_user for row in serving.frontier()), default=0.0)
+    return _too_slow(deployment, target or 0.0, fastest)
 
 
 def cluster_status(cluster: Cluster) -> str:

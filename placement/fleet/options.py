@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Self, get_args
 
 from cost.inputs.deployment import Deployment
-from cost.serving.lengths import serving_workloads
+from cost.serving.lengths import Lengths
 from topology.base.errors import InputError, input_name
 
 Goal = Literal["throughput", "gpus", "usd", "power"]
@@ -127,13 +127,13 @@ class Traffic:
         cls,
         models: Sequence[Deployment],
         shares: Sequence[float],
-        lengths: tuple[int, int] | None,
+        lengths: Lengths | None,
         limits: tuple[float | None, float | None],
         *,
         redundant: int | None = None,
         usual: frozenset[str] = frozenset(),
     ) -> Self:
-        """Return what ``models`` serve: with ``lengths`` of prompt and answer both phases, else decode as it is.
+        """Return what ``models`` serve: with ``lengths`` of requests both phases, else decode as it is.
 
         ``limits`` are ``tpot_s`` and ``ttft_s``, the second of both phases alone.
         """
@@ -142,14 +142,13 @@ class Traffic:
             if lengths is None:
                 pairs.append((one, None))
                 continue
-            decode, prefill = serving_workloads(one.workload, *lengths)
-            pairs.append((replace(one, workload=decode), replace(one, workload=prefill)))
-        isl, osl = lengths or (0, 1)
+            decode, prompts = lengths.workloads(one.workload)
+            pairs.append((replace(one, workload=decode), replace(one, workload=prompts[0][1])))
         return cls(
             deployments=tuple(pairs),
             shares=tuple(shares),
-            isl=isl,
-            osl=osl,
+            isl=0 if lengths is None else lengths.isl[0],
+            osl=1 if lengths is None else lengths.osl[0],
             tpot_s=limits[0],
             ttft_s=limits[1] if lengths else None,
             imbalance=None if lengths else 1.0,

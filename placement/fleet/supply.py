@@ -61,7 +61,7 @@ class FleetOnUnits:
         traffic = Traffic.of(
             [replace(self.deployment, cluster=cluster)],
             (1.0,),
-            None if lengths is None else (lengths.isl[0], lengths.osl[0]),
+            lengths,
             (demand.tpot_s, demand.ttft_s),
             redundant=self.redundant,
         )

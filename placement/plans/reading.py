@@ -102,6 +102,7 @@ def _plan(file: PlanFile) -> Plan:
         correction=correction_with(inputs.own_runs, physics=inputs.physics),
         prices=inputs.prices,
         any_shape=options.pop("any_shape"),
+        recipe=options.pop("recipe"),
     )
     request = PlanOptions(**options)
     layout = _layout(file, deployment)

@@ -282,10 +282,13 @@ class RequestPart(PlanOptions):
         Engine whose fixed delays count; empty: between those measured.
     any_shape:
         Whether layouts may be of any shape, not only deployable.
+    recipe:
+        Which recipe of published runs its formats and drafts are of, with its source; empty: none.
     """
 
     engine: str = ""
     any_shape: bool = False
+    recipe: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -117,7 +117,12 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         failures=plan.failures,
         by_traffic=plan.by_traffic,
         baseline_reasons={name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
-        request=RequestPart(**vars(plan.request), engine=deployment.engine, any_shape=deployment.any_shape),
+        request=RequestPart(
+            **vars(plan.request),
+            engine=deployment.engine,
+            any_shape=deployment.any_shape,
+            recipe=deployment.recipe,
+        ),
         inputs=InputsPart(
             model=ModelPart(model.name, dict(model.config), model.weights_override),
             cluster=cluster_to_dict(deployment.cluster),

@@ -15,13 +15,17 @@ from topology.base.errors import InputError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
-_RUN = {"output", "time_limit_s", "seed", "json", "help", "help_all"}
+_RUN = {"output", "time_limit_s", "seed", "details", "json", "help", "help_all"}
 _INPUTS = {"plan", "study", "loads", "routing", "to", "kind", "model", "models", "cluster", "clusters"}
 _PLAIN = {bool: bool, int: int, float: float, Path: Path}
 
 C = TypeVar("C", bound=Callable[..., None])
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+
+DetailsFlag = Annotated[
+    bool, typer.Option("--details", help="Print all of it: the first lines alone are the answer.")
+]
 
 
 def output(help: str, metavar: str = "FILE|DIR") -> Any:  # noqa: A002 - typer's word

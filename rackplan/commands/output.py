@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rackplan.progress import hide
 from rackplan.render.text import text_lines, with_flags
-from rackplan.views.blocks import SCHEMA_VERSION, Heading, Text, View, labelled
+from rackplan.views.blocks import SCHEMA_VERSION, Details, Heading, Text, View, in_full, labelled
 from topology.base.errors import InputError, printable
 from topology.base.files import require_folder, require_place, write_folder, write_whole
 
@@ -46,8 +46,8 @@ def steady_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def show(view: View, *, json: bool, notes: Sequence[str] = ()) -> None:
-    """Print a view on standard output: its data as one object, or its blocks as text.
+def show(view: View, *, json: bool, notes: Sequence[str] = (), details: bool = True) -> None:
+    """Print a view on standard output: its data as one object, or its blocks as text, with ``details`` all of them.
 
     ``notes`` on what was asked go to standard error, and into the object.
     """
@@ -58,7 +58,9 @@ def show(view: View, *, json: bool, notes: Sequence[str] = ()) -> None:
         noted = {"notes": [*view.data.get("notes", []), *notes]} if notes else {}
         sys.stdout.writelines(_json_parts({**view.data, **noted}))
         return
-    sys.stdout.write("\n".join(text_lines(view.blocks)).rstrip("\n") + "\n")
+    more = [] if details else [block for block in view.blocks if isinstance(block, Details)]
+    blocks = [*in_full(view.blocks, details=details), *labelled("More", "--details" if more else "")]
+    sys.stdout.write("\n".join(text_lines(blocks)).rstrip("\n") + "\n")
 
 
 def print_schema(name: str) -> None:
@@ -214,7 +216,9 @@ def _title(name: str, view: View) -> str:
     return f"rackplan {name}: {' on '.join(of)}" if of else f"rackplan {name}"
 
 
-def written(path: Path | None, name: str, *more: str, json: bool, html: str = "") -> Callable[..., None]:
+def written(
+    path: Path | None, name: str, *more: str, json: bool, html: str = "", details: bool = True
+) -> Callable[..., None]:
     """Return what shows a view and writes it: as ``NAME.json``, as a page, and as ``more`` files that it is given.
 
     The page is ``html`` (``NAME.html``), of the view where no other text is given for it. Where they go is as
@@ -242,7 +246,7 @@ def written(path: Path | None, name: str, *more: str, json: bool, html: str = ""
         if write is not None:
             usual = {data: lambda: json_text(view.data), html: lambda: of_view(view)}
             blocks = [*blocks, *labelled("Written", ", ".join(write({**usual, **(forms or {})})))]
-        show(View(blocks, view.data), json=json, notes=notes)
+        show(View(blocks, view.data), json=json, notes=notes, details=details)
 
     return finish
 

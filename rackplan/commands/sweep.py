@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from rackplan.commands.options import JsonFlag, command
+from rackplan.commands.options import DetailsFlag, JsonFlag, command
 from rackplan.commands.options import output as output_option
 from rackplan.requests import CompareRequest, SweepRequest
 from topology.base.errors import InfeasibleError
@@ -22,26 +22,27 @@ def sweep(
             "Folder for report.html, sweep.json and sweep.csv, or one.", "DIR|FILE.html|.json|.csv"
         ),
     ] = None,
+    details: DetailsFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Price every parallel layout at every batch. The frontier, the best at each speed, matched pools."""
+    """Find the best layouts for whole requests or one phase. One pool or two; all layouts in files."""
     from rackplan import answers, inputs
     from rackplan.commands.output import command_line, written
     from rackplan.render.html import page
+    from rackplan.views.pools import SPEEDS
     from rackplan.views.results import svg
-    from rackplan.views.sweep import TARGETS, sweep_blocks, sweep_csv, sweep_view
+    from rackplan.views.sweep import sweep_blocks, sweep_csv, sweep_view, sweeps_of
 
-    finish = written(output, "sweep", "sweep.csv", json=json, html="report.html")
-    pools = None if request.pair is None else answers.pools(request)
-    sweeps = [answers.sweep(request)] if pools is None else [pools.decode, pools.prefill]
-    targets = request.speeds or (TARGETS if request.phase == "decode" else ())
+    finish = written(output, "sweep", "sweep.csv", json=json, html="report.html", details=details)
+    found, speeds = answers.sweep(request), request.speeds or SPEEDS
+    sweeps = sweeps_of(found)
 
     def report() -> str:
         drawings = {one.name: svg(one) or "" for one in (side.deployment.cluster for side in sweeps)}
-        return page(sweep_blocks(sweeps, pools, targets, command=command_line(), drawings=drawings))
+        return page(sweep_blocks(found, speeds, command=command_line(), drawings=drawings))
 
     finish(
-        sweep_view(sweeps, pools, targets),
+        sweep_view(found, speeds),
         {"sweep.csv": lambda: sweep_csv(sweeps), "report.html": report},
         notes=inputs.notes_of(request),
     )

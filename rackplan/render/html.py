@@ -18,6 +18,7 @@ from rackplan.render.text import with_flags
 from rackplan.views.blocks import (
     Block,
     Chart,
+    Details,
     Diagram,
     Drawing,
     ExpertMap,
@@ -122,7 +123,9 @@ def _packed_plotly() -> Markup:
 def _made(blocks: Iterable[Block]) -> Iterator[Block]:
     """Yield the blocks with those that only a page shows among them, folded ones as a list."""
     for one in blocks:
-        if not isinstance(one, Page):
+        if isinstance(one, Details):
+            yield from _made(one.blocks)
+        elif not isinstance(one, Page):
             yield one
         elif one.fold:
             yield Page(list(_made(one.blocks)), one.fold)

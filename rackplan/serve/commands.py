@@ -79,9 +79,11 @@ def _priced(question: Question, sides: Sequence[Deployment]) -> Iterator[str]:
     """Yield formats, drafts, figures of the user and of the sliders, and prices."""
     if question.weights is not None:
         yield from ("--weights", question.weights)
-    if question.kv_dtype != "bf16":
+    if question.recipe != "checkpoint":
+        yield from ("--recipe", question.recipe)
+    if question.kv_dtype is not None:
         yield from ("--kv-dtype", question.kv_dtype)
-    if question.draft_tokens:
+    if question.draft_tokens is not None:
         yield from ("--draft-tokens", str(question.draft_tokens))
     settings = {SLIDERS[name]: factor for name, factor in question.factors.moved.items()}
     if question.settings or any(source.name.endswith(".json") for source in question.clusters):

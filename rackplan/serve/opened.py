@@ -6,13 +6,15 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from cost.dtypes import CACHE_DTYPES, DTYPES
+from cost.inputs.workload import Workload
 from cost.money.prices import PRICE_BASES, PriceBook
 from cost.resolve import model_names, model_title
 from placement.plan import Plan
 from placement.plans.reading import PLAN_FILE, plan_of_text
+from rackplan.requests import Recipe
 from rackplan.serve.plans import PlanText
 from rackplan.serve.pricing import cluster_of, model_of
 from rackplan.serve.question import MOST_DRAFTS, MOST_TEXT, Question, Source
@@ -61,8 +63,8 @@ class OpenPlan(PlanText):
             "tpot_ms": _ms(limit.tpot_s),
             "ttft_ms": None if work.decodes else _ms(limit.ttft_s),
             "weights": weights,
-            "kv_dtype": work.kv_dtype,
-            "draft_tokens": min(work.draft_tokens, MOST_DRAFTS),
+            "kv_dtype": None if work.kv_dtype == Workload.kv_dtype else work.kv_dtype,
+            "draft_tokens": min(work.draft_tokens, MOST_DRAFTS) or None,
             "settings": settings,
             "price_basis": None if prices.basis == PriceBook().basis else prices.basis,
             "prices": "; ".join(f"{gpu}={price!r}" for gpu, price in prices.prices.items()),
@@ -154,6 +156,7 @@ def _fields() -> list[dict[str, Any]]:
     """Return the fields of the form, as :class:`Question` describes them."""
     choices: dict[str, list[list[Any]]] = {
         "pools": [[False, "those that decode"], [True, "those that prefill too"]],
+        "recipe": [[name, name] for name in get_args(Recipe)],
         "weights": [[name, name] for name in DTYPES],
         "kv_dtype": [[name, name] for name in CACHE_DTYPES],
         "draft_tokens": [[count, str(count)] for count in range(MOST_DRAFTS + 1)],

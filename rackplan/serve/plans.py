@@ -27,6 +27,7 @@ from rackplan.views.pictures.experts import expert_map
 from rackplan.views.pictures.memory import memory_picture
 from rackplan.views.pictures.step import step_picture
 from rackplan.views.plan import plan_blocks
+from rackplan.views.pools import SPEEDS
 from rackplan.views.replan import replan_section
 from rackplan.views.results import svg
 from rackplan.views.sweep import sweep_blocks
@@ -125,14 +126,13 @@ def report(question: Question, line: Line) -> Shown:
         side = explored(question).sides[0]
         if side.reason:
             raise InfeasibleError(side.reason)
-        sweeps = [side.decoding] if side.pools is None else [side.pools.decode, side.pools.prefill]
-        text = page(sweep_blocks(sweeps, side.pools, speeds, **more))
+        text = page(sweep_blocks(side.pools or side.decoding, speeds or SPEEDS, **more))
         return Shown({"name": f"{model.name}-{side.deployment.cluster.name}-sweep.html", "page": text})
     usual = question.tpot_ms is None
     wanted = None if usual else speeds or NO_LIMIT
-    clusters = [side.cluster for side in sides]
-    asked = make(CompareRequest, clusters, model, tok_s_user=wanted)
-    text = page(compare_blocks(answers.compared(sides[0], clusters, asked), **more))
+    served = {"isl": question.isl, "osl": question.osl} if question.pools else {"context": question.context}
+    asked = make(CompareRequest, [side.cluster for side in sides], model, tok_s_user=wanted, **served)
+    text = page(compare_blocks(answers.compared(sides, asked), **more))
     return Shown({"name": f"{model.name}-compared.html", "page": text})
 
 

@@ -18,7 +18,7 @@ from rackplan.views.blocks import thinned
 from rackplan.views.measured import ONE_POOL, POOLS, MeasuredPoint, measured_points
 from rackplan.views.plotting import series
 from rackplan.views.settings import set_words
-from rackplan.views.words import cluster_doubts, factor_words
+from rackplan.views.words import cluster_doubts, factor_words, recipe_lines
 
 MOST_POINTS = 240
 """Points of a frontier that are sent: more lie on one another on a screen."""
@@ -45,6 +45,8 @@ def plot(question: Question) -> dict[str, Any]:
         for dot in measured_points(side.deployment, POOLS if question.pools else ONE_POOL):
             dots.setdefault(dot.id, _dot(place, dot))
     many = len(found.sides) > 1
+    recipes = recipe_lines(*(side.deployment for side in found.sides))
+    said = (found.model.beyond(first.workload.context), *found.model.notes, *recipes)
     return {
         "model": found.model.name,
         "title": f"{found.model.name}, {_lengths(question)}",
@@ -56,7 +58,7 @@ def plot(question: Question) -> dict[str, Any]:
         "tpot_ms": None if tpot_s is None else tpot_s * 1e3,
         "usual_tpot": question.tpot_ms is None,
         "notes": found.notes,
-        "said": [note for note in (found.model.beyond(first.workload.context), *found.model.notes) if note],
+        "said": [note for note in said if note],
         "command": explore_command(question, [side.deployment for side in found.sides]),
     }
 

@@ -77,8 +77,8 @@ def _figures(side: Side, row: int, at: int) -> list[dict[str, Any]]:
         ("most that fit", float(sweep.max_batch[at]), f"{sweep.max_batch[at]:,.4g}"),
         ("bound by", None, sweep.bound(at)),
     ]
-    if side.pools is not None:
-        match = side.pools.matches.row(row)
+    if side.matches is not None:
+        match = side.matches.row(row)
         rows += [
             ("first token, ms", match.ttft_s * 1e3, f"{match.ttft_s * 1e3:,.0f}"),
             ("GPUs that prefill", match.prefill_gpus, f"{match.prefill_gpus:,}"),

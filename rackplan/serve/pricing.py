@@ -18,12 +18,13 @@ from cost.layouts import Sweep
 from cost.model import Model
 from cost.money.prices import gpu_named
 from cost.resolve import model_called, resolve_model
-from cost.serving.pools import TTFT_LIMIT
+from cost.serving.pools import TTFT_LIMIT, RateMatches
+from cost.serving.serving import TWO_POOLS
 from cost.validation.read import measurements_of
 from cost.validation.runs import with_own_runs
 from placement.options import USUAL_TPOT
 from rackplan import library
-from rackplan.answers import matched, swept
+from rackplan.answers import served, swept
 from rackplan.requests import SweepRequest, make
 from rackplan.serve.question import MOST_GPUS, SLIDERS, FieldError, Question, Source
 from rackplan.views.pools import Pools
@@ -47,7 +48,7 @@ _ON_PAGE = {*_FIELDS, "draft_tokens", "prices", "price_basis", "kv_dtype", "weig
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One cluster priced: its sweep, or why nothing fits; with pools both sweeps and their matches."""
+    """One cluster priced: its sweep, or why nothing fits; with two pools both sweeps and their matches."""
 
     deployment: Deployment
     sweep: Sweep | None = None
@@ -61,25 +62,29 @@ class Side:
         return self.sweep
 
     @cached_property
+    def matches(self) -> RateMatches | None:
+        """The pairs of pools, where those are asked about."""
+        return None if self.pools is None else self.pools.serving.ways()[TWO_POOLS]
+
+    @cached_property
     def speeds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Output tokens per second of one user, and per GPU, of every configuration or pair of pools."""
-        if self.pools is not None:
-            matches = self.pools.matches
-            return matches.tok_s_per_user, matches.output_tok_s_per_gpu
+        if self.matches is not None:
+            return self.matches.tok_s_per_user, self.matches.output_tok_s_per_gpu
         return self.decoding.tok_s_per_user, self.decoding.tok_s_per_gpu
 
     def in_sweep(self, rows: Any) -> Any:
         """Return the rows of the sweep that decodes behind configurations or pairs of pools."""
-        return rows if self.pools is None else self.pools.matches.decode[rows]
+        return rows if self.matches is None else self.matches.decode[rows]
 
     def label(self, row: int) -> str:
         """Return the layout of a point in a few letters; of pools that of decode, then that of prefill."""
-        if self.pools is None:
+        if self.pools is None or self.matches is None:
             return self.decoding.label(row)
-        match = self.pools.matches
+        match, serving = self.matches, self.pools.serving
         parts = (
-            (match.decode_workers, self.pools.decode, match.decode),
-            (match.prefill_workers, self.pools.prefill, match.prefill),
+            (match.decode_workers, serving.decode, match.decode),
+            (match.prefill_workers, serving.prefill, match.prefill),
         )
         return " + ".join(
             f"{workers[row]} of {sweep.label(int(rows[row])).rsplit(' x', 1)[0]}"
@@ -298,18 +303,21 @@ def _side(question: Question, deployment: Deployment) -> Side:
             # as the command does: each layout at its exact batch where somebody gave a limit
             return Side(deployment, swept(deployment, speeds=[] if given_s is None else [1 / given_s]))
         asked = {name: getattr(question, name) for name in ("isl", "osl", "tpot_ms", "ttft_ms")}
-        request = make(SweepRequest, deployment.model, deployment.cluster, **asked)
-        pools = matched(deployment, deployment.cluster, request)
+        pools = served(deployment, make(SweepRequest, deployment.model, deployment.cluster, **asked))
     except RackplanError as error:
         return Side(deployment, reason=str(error))
-    if len(pools.matches):
-        return Side(deployment, pools.decode, pools)
+    side = Side(deployment, pools.serving.decode, pools)
+    refused = pools.serving.refused
+    if refused or side.matches is None:
+        return replace(side, reason=refused)
+    if len(side.matches):
+        return side
     limit = "none" if ttft_s is None else f"{ttft_s * 1e3:,.0f} ms"
     reason = (
         f"no two pools keep a first token within {limit}: the fastest prefill of {question.isl:,} tokens takes "
-        f"{pools.matches.fastest_ttft_s * 1e3:,.0f} ms."
+        f"{side.matches.fastest_ttft_s * 1e3:,.0f} ms."
     )
-    return Side(deployment, pools.decode, pools, reason)
+    return replace(side, reason=reason)
 
 
 def limits_s(question: Question) -> tuple[float | None, float | None]:

@@ -101,10 +101,10 @@ def _settings(value: object, where: str) -> tuple[tuple[str, str], ...]:
 
 
 def _weights(value: object, where: str) -> str:
-    from cost.dtypes import dtype
+    from cost.config.precision import classes_given
 
-    name = _text(value, where, r"[A-Za-z0-9_.:+-]{1,60}", "one word").lower()
-    dtype(name)
+    name = _text(value, where, r"[A-Za-z0-9_.:+=,-]{1,80}", "one word").lower()
+    classes_given(name)
     return name
 
 
@@ -198,9 +198,10 @@ class Question(Asked):
     pools: requests.Flag = Field(default=False, title="GPUs counted")
     tpot_ms: requests.Milliseconds | None = _shared("tpot_ms")
     ttft_ms: requests.Milliseconds | None = _shared("ttft_ms")
+    recipe: Annotated[requests.Recipe, requests.Word] = _shared("recipe")
     weights: Annotated[str | None, checked(_weights)] = _shared("weights")
-    kv_dtype: Word = _shared("kv_dtype")
-    draft_tokens: Annotated[requests.Count, Field(ge=0, le=MOST_DRAFTS)] = _shared("draft_tokens")
+    kv_dtype: Word | None = _shared("kv_dtype")
+    draft_tokens: Annotated[requests.Count, Field(ge=0, le=MOST_DRAFTS)] | None = _shared("draft_tokens")
     settings: Annotated[tuple[tuple[str, str], ...], checked(_settings)] = _shared("settings")
     price_basis: Word | None = _shared("price_basis")
     prices: Annotated[tuple[tuple[str, float], ...], checked(_prices)] = _shared("prices", default=())
@@ -215,8 +216,8 @@ class Question(Asked):
     @property
     def served(self) -> dict[str, Any]:
         """Keywords of the library that say what is served, but for the lengths and the formats of the weights."""
-        found: dict[str, Any] = {"kv_dtype": self.kv_dtype, "draft_tokens": self.draft_tokens}
-        return found | ({} if self.price_basis is None else {"price_basis": self.price_basis})
+        names = ("recipe", "kv_dtype", "draft_tokens", "price_basis")
+        return {name: getattr(self, name) for name in names}
 
 
 class Point(Asked):

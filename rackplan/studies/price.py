@@ -254,12 +254,8 @@ def _fitted(
 
 def _sweep(given: dict[str, Any]) -> Row:
     """The layout of most tok/s/GPU among all that keep the limit."""
-    if given.get("isl") is not None or given.get("osl") is not None:
+    if given.get("context") is None and given.get("phase") in (None, "both"):
         return _matched(given)
-    if given.get("prefill_cluster") is not None:
-        raise InputError(
-            f"`prefill_cluster`: it is of two pools; give {input_name('isl')} and {input_name('osl')} too."
-        )
     from placement.options import USUAL_TPOT
 
     named = "tpot_ms" if given.get("phase", "decode") == "decode" else "ttft_ms"
@@ -290,27 +286,32 @@ def _sweep(given: dict[str, Any]) -> Row:
 
 
 def _matched(given: Mapping[str, Any]) -> Row:
-    """The pair of pools of most tok/s/GPU, one that prefills and one that decodes."""
+    """The way of serving whole requests with most tok/s/GPU: one pool, or one that prefills and one that decodes."""
+    from rackplan.views.pools import Pools
+    from rackplan.views.sweep import sweeps_of
+
     prefills = None if given.get("prefill_cluster") is None else _cluster(given, "prefill_cluster")
-    found = answers.pools(_request("sweep", given, prefill_cluster=prefills))
-    best = found.matches.best()
+    found = answers.sweep(_request("sweep", given, prefill_cluster=prefills))
+    assert isinstance(found, Pools)  # noqa: S101 - of whole requests
+    best = found.best
     if best is None:
         raise InfeasibleError(
-            f"no pair of pools keeps the limits {input_name('tpot_ms')} and {input_name('ttft_ms')}."
+            f"nothing keeps the limits {input_name('tpot_ms')} and {input_name('ttft_ms')}."
         )
-    labels = [f"{role} {side.label(at)} x{workers}" for role, side, at, workers in found.sides(best)]
+    sides = found.serving.sides(best)
+    _, side, at, _ = sides[-1]
     row = {
-        "step_s": float(found.decode.step_s[best.decode]),
+        "step_s": float(side.step_s[at]),
         "tok_s_per_gpu": best.output_tok_s_per_gpu,
         "tok_s_per_gpu_used": best.output_tok_s_per_gpu_used,
         "tok_s_per_user": best.tok_s_per_user,
         "requests_per_s": best.requests_per_s,
-        "layout": "; ".join(labels),
-        "layout_batch": float(found.decode.batch[best.decode]),
-        "pools": 2,
-        "configurations": len(found.decode) + len(found.prefill),
+        "layout": "; ".join(f"{role} {one.label(row)} x{workers}" for role, one, row, workers in sides),
+        "layout_batch": float(side.batch[at]),
+        "pools": len(sides),
+        "configurations": sum(len(one) for one in sweeps_of(found)),
     }
-    return row | _billed(found.totals(best), found.decode.deployment.notes)
+    return row | _billed(found.totals(best), side.deployment.notes)
 
 
 def _best(found: Sweep, limit_s: float | None) -> int | None:

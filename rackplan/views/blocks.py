@@ -189,6 +189,13 @@ class Page(Block):
         return self.content() if callable(self.content) else self.content
 
 
+@dataclass(frozen=True)
+class Details(Block):
+    """Blocks that a page shows, and a terminal with ``--details`` alone."""
+
+    blocks: Sequence[Block]
+
+
 GAP = Lines([""])
 """An empty line on a terminal."""
 
@@ -225,6 +232,17 @@ def _on_terminal(block: Block) -> bool:
     if isinstance(block, Items):
         return bool(block.texts)
     return isinstance(block, Text | Lines | Table)
+
+
+def in_full(blocks: Iterable[Block], *, details: bool = True) -> list[Block]:
+    """Return blocks with those of :class:`Details` among them, or left out."""
+    found: list[Block] = []
+    for block in blocks:
+        if isinstance(block, Details):
+            found += [GAP, *block.blocks] if details else []
+        else:
+            found.append(block)
+    return found
 
 
 def section(title: str) -> list[Block]:

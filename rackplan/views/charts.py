@@ -193,14 +193,19 @@ def gpus_chart(counts: Sequence[tuple[str, int]]) -> Figure:
 def pools_chart(
     rows: Sequence[RateMatch], best: RateMatch | None, measured: Sequence[MeasuredPoint] = ()
 ) -> Figure:
-    """Return matched pools: output throughput over the GPUs of both against speed per user, and measured runs."""
+    """Return whole requests: output throughput over all GPUs against speed per user, and measured runs."""
     line = _curve(
-        "matched pools",
+        "one pool or two",
         [row.tok_s_per_user for row in rows],
         [row.output_tok_s_per_gpu for row in rows],
-        [[f"{row.prefill_gpus}:{row.decode_gpus}", row.ttft_s] for row in rows],
-        "%{x:,.1f} tok/s/user: %{y:,.0f} output tok/s/GPU<br>%{customdata[0]} GPUs prefill : decode, TTFT "
-        "%{customdata[1]:.2f} s",
+        [
+            [
+                "one pool" if row.one_pool else f"{row.prefill_gpus}:{row.decode_gpus} GPUs prefill : decode",
+                row.ttft_s,
+            ]
+            for row in rows
+        ],
+        "%{x:,.1f} tok/s/user: %{y:,.0f} output tok/s/GPU<br>%{customdata[0]}, TTFT %{customdata[1]:.2f} s",
     )
     data = [line, *([_measured(measured, "#ffffff")] if measured else [])]
     if best is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
 from functools import partial
 
@@ -12,6 +12,8 @@ from cost.calibration.errors import CalibrationData, error_to_dict, widest
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.money.bill import Totals
+from cost.recipe import OtherRecipe
+from cost.serving.lengths import Lengths
 from cost.step.score import Score
 from placement.analysis.compare import CompareRow
 from placement.options import USUAL_TPOT
@@ -42,8 +44,10 @@ from rackplan.views.words import (
     error_blocks,
     load_blocks,
     near_words,
+    other_recipe_blocks,
     phase_words,
     range_words,
+    recipe_lines,
     serving_words,
 )
 from topology.base.figures import EvidenceLabel
@@ -63,18 +67,31 @@ class Comparison(Shown):
     ----------
     usual:
         Whether the rows are at the usual speed, since none was given.
+    others:
+        What the other recipe would bring at each speed where that is much.
+    lengths, ttft_s:
+        Of whole requests, and the limit on the time to the first token; None: one phase alone, no limit.
     """
 
     rows: tuple[CompareRow, ...]
     deployments: tuple[Deployment, ...]
     loads: ExpertLoads | None
     usual: bool = False
+    others: tuple[OtherRecipe, ...] = ()
+    lengths: Lengths | None = None
+    ttft_s: float | None = None
 
     def totals(self, row: CompareRow) -> Totals:
         """Return what the whole cluster of a row gives, costs and draws; no token where the speed is out of reach."""
         deployment = next(one for one in self.deployments if one.cluster.name == row.cluster)
         work, bill = deployment.workload, deployment.bill
-        return bill.totals((row.tok_s_per_gpu or 0.0) * bill.gpus, work.token_word, phase=work.phase)
+        phase = work.phase if self.lengths is None else "both"
+        return bill.totals(
+            (row.tok_s_per_gpu or 0.0) * bill.gpus,
+            work.token_word,
+            phase=phase,
+            requests_per_s=row.requests_per_s,
+        )
 
     def brief(self) -> str:
         """Return the model, and what each cluster reaches."""
@@ -107,6 +124,9 @@ class CompareRowData:
         What measured runs near it took over the physics, in the figures, and how many are near.
     reason:
         Why there is none; else empty.
+    serving, requests_per_s, ttft_s, instead:
+        Of whole requests: ``one pool`` or ``two pools``, requests per second of the cluster, the time to the first
+        token without waiting, and tok/s/GPU of the other way (null: it does not keep the limits).
     totals:
         Of the cluster.
     """
@@ -128,6 +148,10 @@ class CompareRowData:
     calibration: CalibrationData | None
     measured_factor: float
     measured_runs: int
+    serving: str | None
+    requests_per_s: float | None
+    ttft_s: float | None
+    instead: float | None
     totals: Totals
 
 
@@ -139,6 +163,8 @@ class CompareResult:
     ----------
     rows:
         A row for each cluster at each speed.
+    other_recipe:
+        What the recipe that is not in force would bring where that is 10 % or more; absent where it is nowhere.
     set:
         What the user set, by cluster; absent where nothing was.
     what_if:
@@ -146,6 +172,7 @@ class CompareResult:
     """
 
     rows: list[CompareRowData]
+    other_recipe: Maybe[list[OtherRecipe]] = LEFT_OUT
     what_if: Maybe[str] = LEFT_OUT
     set: Maybe[dict[str, list[SetFigureData]]] = LEFT_OUT
 
@@ -168,6 +195,7 @@ def compare_view(found: Comparison) -> View:
             )
             for row in found.rows
         ],
+        other_recipe=list(found.others) or LEFT_OUT,
         what_if=workload.what_if or LEFT_OUT,
         set={name: figures for name, figures in set_by.items() if figures} or LEFT_OUT,
     )
@@ -182,6 +210,7 @@ def compare_blocks(
     Of a page alone are ``command``, and ``drawings``: the SVG file of each cluster by its name.
     """
     rows, first = found.rows, found.deployments[0]
+    what = phase_words(first.workload) if found.lengths is None else found.lengths.brief()
     workload, clusters = first.workload, [one.cluster for one in found.deployments]
     bills = {one.cluster.name: one.bill for one in found.deployments}
     sizes = {len(cluster.gpus) for cluster in clusters}
@@ -191,10 +220,11 @@ def compare_blocks(
     weakest = {row.cluster: f"{row.cluster} {row.evidence}" for row in rows if row.evidence}
     errors = list(dict.fromkeys((row.cluster, error) for row in rows for error in row.errors))
     return sections(
-        [Heading(f"{first.model.name} on {plural(len(clusters), 'cluster')}{of}, {phase_words(workload)}")],
+        [Heading(f"{first.model.name} on {plural(len(clusters), 'cluster')}{of}, {what}")],
         [Page(partial(_summary, found))],
         [
-            *labelled("Serving", "; ".join(serving_words(workload, first.engine))),
+            *labelled("Serving", *_serving(found)),
+            *labelled("Recipe", *recipe_lines(*found.deployments)),
             *labelled("Speed", _usual_words(rows) if found.usual else ""),
             *set_blocks("Set", *clusters),
             *load_blocks(found.loads),
@@ -206,6 +236,7 @@ def compare_blocks(
                 f"tok/s are {workload.token_word} tokens; tok/s/GPU over all GPUs of the cluster; ratio to "
                 f"{rows[0].cluster}; {LEGEND}"
             ),
+            *other_recipe_blocks(found.others),
             *(Text(reason, name) for name, reason in reasons.items()),
         ],
         [Heading("What it costs", 2), money_table(found)],
@@ -220,6 +251,17 @@ def compare_blocks(
         _measured(rows),
         [Page(partial(_grounds, found, command))],
     )
+
+
+def _serving(found: Comparison) -> Iterator[str]:
+    """Yield what is asked of the serving besides the phase, by cluster where it is not the same on all."""
+    words = {
+        one.cluster.name: "; ".join(serving_words(one.workload, one.engine)) for one in found.deployments
+    }
+    if len({*words.values()}) == 1:
+        yield from {*words.values()}
+        return
+    yield from (f"{name}: {text or 'no drafts'}" for name, text in words.items())
 
 
 def _measured(rows: Sequence[CompareRow]) -> list[Block]:
@@ -265,6 +307,16 @@ def row_table(rows: Sequence[CompareRow]) -> Table:
         ours = base.get(row.target_tok_s_per_user)
         return f"{row.tok_s_per_gpu / ours:.2f}x" if row.tok_s_per_gpu and ours else "-"
 
+    middle: tuple[tuple[str, Callable[[CompareRow], str]], ...] = (
+        ("step ms", lambda row: "-" if row.step_s is None else f"{row.step_s * 1e3:.2f}"),
+        ("batch", lambda row: "-" if row.batch is None else f"{row.batch:g}"),
+    )
+    if any(row.serving for row in rows):
+        middle = (
+            ("TTFT s", lambda row: "-" if row.ttft_s is None else f"{row.ttft_s:.2f}"),
+            ("serving", lambda row: row.serving or "-"),
+            ("the other way", lambda row: "-" if row.instead is None else f"{row.instead:,.0f}"),
+        )
     return Table.of(
         _ordered(rows),
         ("cluster", lambda row: row.cluster),
@@ -274,11 +326,10 @@ def row_table(rows: Sequence[CompareRow]) -> Table:
             lambda row: "unreachable" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f}",
         ),
         ("ratio", ratio),
-        ("step ms", lambda row: "-" if row.step_s is None else f"{row.step_s * 1e3:.2f}"),
-        ("batch", lambda row: "-" if row.batch is None else f"{row.batch:g}"),
+        *middle,
         ("layout", lambda row: row.layout or "-"),
         ("bound by", lambda row: row.bound_by or "-"),
-        words=(0, 6, 7),
+        words=(0, 4 + len(middle), 5 + len(middle)),
     )
 
 

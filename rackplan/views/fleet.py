@@ -31,6 +31,7 @@ from rackplan.views.words import (
     cluster_doubts,
     factor_words,
     limit_blocks,
+    recipe_lines,
     sentence,
     what_if_blocks,
 )
@@ -332,6 +333,7 @@ def fleet_blocks(
         [
             *_limits(fleet),
             *labelled("Note", *fleet.notes),
+            *labelled("Recipe", *recipe_lines(*(one for one, *_ in fleet.traffic.deployments))),
             *what_if_blocks(first),
             *set_blocks("Set", fleet.cluster),
             *labelled("Doubts", cluster_doubts(fleet.cluster)),

@@ -21,10 +21,17 @@ from rackplan.views.blocks import Block, Table, Text, labelled, sections, thinne
 from rackplan.views.data import LEFT_OUT, Maybe, SetData
 from rackplan.views.money import money_columns, money_legend, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import chip_words, factor_words, near_words, next_token, what_if_blocks
+from rackplan.views.words import (
+    chip_words,
+    factor_words,
+    near_words,
+    next_token,
+    recipe_lines,
+    what_if_blocks,
+)
 from topology.base.figures import EvidenceLabel, weakest
 
-MOST_ROWS = 16
+MOST_ROWS, MOST_SPEEDS = 16, 5
 """Points of a frontier that are printed."""
 _NUMBERS = "tp attention_dp ep moe_tp stages replicas"
 _FIGURES = "batch max_batch step_s lower_step_s tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used tok_s longest_wait_ms"
@@ -237,7 +244,6 @@ def swept_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
     return sections(
         [Text(counts, "Swept"), *set_blocks("Set", found.deployment.cluster)],
         [_frontier_table(found.rows(thinned(edge.tolist(), MOST_ROWS)))],
-        [_speed_table(found, targets)] if targets else [],
         [Text("At most throughput, the first of the frontier:"), *totals_blocks(found.totals(int(edge[0])))],
         _legend(found, targets),
     )
@@ -255,6 +261,13 @@ def _frontier_table(found: Sweep) -> Table:
         ("bound by", found.bound),
         *money_columns(found.totals, [found.deployment.bill]),
     ).narrowed()
+
+
+def swept_table(found: Sweep, targets: Sequence[float]) -> Table:
+    """Return the best at each speed; without speeds the frontier, a few of it."""
+    if not targets:
+        return _frontier_table(found.rows(thinned(found.frontier().tolist(), MOST_SPEEDS)))
+    return _speed_table(found, targets)
 
 
 def _speed_table(found: Sweep, targets: Sequence[float]) -> Table:
@@ -307,6 +320,7 @@ def _legend(found: Sweep, targets: Sequence[float]) -> list[Block]:
             "the experts, parts of each; TP: tensor-parallel width; PP: stages; x: replicas."
         ),
         *money_legend([deployment.bill]),
+        *labelled("Recipe", *recipe_lines(deployment)),
         *what_if_blocks(deployment),
         *(block for label, text in rows.items() for block in labelled(label, text)),
         *labelled("Kernels", calibrated, *map(chip_words, errors)),

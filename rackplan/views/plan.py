@@ -62,6 +62,7 @@ from rackplan.views.words import (
     phase_words,
     placement_words,
     range_words,
+    recipe_lines,
     serving_words,
     what_if_blocks,
     worst_words,
@@ -382,6 +383,7 @@ def _layout(plan: Plan) -> list[Block]:
         *labelled(
             "Serving", "; ".join(serving_words(replace(workload, sparse_attention=""), deployment.engine))
         ),
+        *labelled("Recipe", *recipe_lines(deployment)),
         *what_if_blocks(deployment),
         Text(_precision(plan), "Precision"),
         *(Text(note, "") for note in (*deployment.notes, *model.notes)),

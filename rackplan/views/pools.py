@@ -1,4 +1,4 @@
-"""Matched pools of prefill and decode: the best pair, the frontier of pairs, and what they come to together."""
+"""Whole requests: one pool or two, the better one at usual speeds, the frontier of both, and what it comes to."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pydantic.dataclasses import dataclass
 from cost.calibration.errors import CalibrationData, ErrorOf, error_to_dict, errors_in
 from cost.layouts import Sweep
 from cost.money.bill import Bill, Totals
-from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT, RateMatch, RateMatches
-from rackplan.views.blocks import Block, Chart, Page, Table, Text, labelled, section, sections, thinned
+from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT, RateMatch
+from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labelled, sections, thinned
 from rackplan.views.charts import pools_chart
 from rackplan.views.data import taken
 from rackplan.views.layouts import MOST_ROWS, ConfigurationData, configurations
@@ -24,61 +25,74 @@ from topology.base.figures import EvidenceLabel, Figure
 from topology.base.shown import Shown
 from topology.base.units import plural
 
+SPEEDS = (10.0, 20.0, 50.0, 100.0, 200.0)
+"""Speeds per user at which the best layouts are told."""
+
 
 @plain_dataclass(frozen=True, eq=False, repr=False)
 class Pools(Shown):
-    """Matched pools.
+    """How a cluster serves whole requests: by one pool for both phases, or by two.
 
     Attributes
     ----------
-    ttft_s, ttft_default:
-        Limit on the time to first token (None: none), and whether it is the default.
+    tpot_s:
+        Longest time per output token at which the best is told; None: the most throughput.
+    ttft_default:
+        Whether the limit on the time to the first token is the default.
     """
 
-    matches: RateMatches
-    decode: Sweep
-    prefill: Sweep
-    ttft_s: float | None = None
+    serving: Serving
+    tpot_s: float | None = None
     ttft_default: bool = False
 
     def brief(self) -> str:
-        """Return what is served, and the best pair of pools."""
-        best, what = self.matches.best(), self.decode.deployment
-        lengths = f"{self.matches.isl:,.0f} + {self.matches.osl:,.0f} tokens"
+        """Return what is served, and the best way."""
+        best, what = self.best, self.serving.decode.deployment
+        of = f"{what.model.name} on {what.cluster.name}, {self.serving.lengths.brief()}"
         if best is None:
-            return f"{what.model.name} on {what.cluster.name}, {lengths}: no pair keeps the limits"
+            return f"{of}: nothing keeps the limits"
         return (
-            f"{what.model.name} on {what.cluster.name}, {lengths}: {best.output_tok_s_per_gpu:,.0f} output tok/s/GPU "
-            f"at {best.tok_s_per_user:,.3g} tok/s/user, TTFT {best.ttft_s:,.2f} s"
+            f"{of}: {way_of(best)}, {best.output_tok_s_per_gpu:,.0f} output tok/s/GPU at "
+            f"{best.tok_s_per_user:,.3g} tok/s/user, TTFT {best.ttft_s:,.2f} s"
         )
 
     @property
+    def best(self) -> RateMatch | None:
+        """The match with most throughput within the limits."""
+        return self.serving.best(self.tpot_s)
+
+    @property
     def errors(self) -> tuple[ErrorOf, ...]:
-        """The errors of the chips of both pools, each once, as rows with a pool for each phase have them."""
-        sides = (errors_in(side.deployment, phase="disaggregated") for side in (self.decode, self.prefill))
-        return tuple(dict.fromkeys(error for errors in sides for error in errors))
+        """The errors of the chips of all pools, each once, as rows that serve requests the same way have them."""
+        best, found = self.best, list[ErrorOf]()
+        phase = "aggregated" if best is not None and best.one_pool else "disaggregated"
+        for side in (self.serving.decode, self.serving.prefill):
+            found += errors_in(side.deployment, phase=phase)
+        return tuple(dict.fromkeys(found))
 
     @property
     def bill(self) -> Bill:
-        """What the GPUs of both pools cost and draw, and those left over; a cluster of both is paid for once."""
-        decode, prefill = self.decode.deployment, self.prefill.deployment
+        """What the GPUs of all pools cost and draw, and those left over; a cluster of both is paid for once."""
+        decode, prefill = self.serving.decode.deployment, self.serving.prefill.deployment
         bills = [decode.bill] if decode.cluster is prefill.cluster else [decode.bill, prefill.bill]
         return Bill.together(bills)
 
     def totals(self, row: RateMatch) -> Totals:
-        """Return what a pair of pools gives, costs and draws, GPUs of neither pool too."""
+        """Return what a match gives, costs and draws, GPUs of no pool too."""
         return self.bill.totals(
             row.requests_per_s * row.osl,
             requests_per_s=row.requests_per_s,
             gpus_idle=row.gpus - row.gpus_used,
         )
 
-    def sides(self, row: RateMatch) -> tuple[tuple[str, Sweep, int, int], ...]:
-        """Both pools of a pair: name, sweep, configuration in it, workers."""
-        return (
-            ("prefill", self.prefill, row.prefill, row.prefill_workers),
-            ("decode", self.decode, row.decode, row.decode_workers),
-        )
+    def at_speeds(self) -> list[tuple[float, RateMatch | None]]:
+        """Return the best at each of :data:`SPEEDS`, None where nothing is as fast."""
+        return [(speed, self.serving.best(1 / speed)) for speed in SPEEDS]
+
+
+def way_of(row: RateMatch) -> str:
+    """Return which way a match is."""
+    return ONE_POOL if row.one_pool else TWO_POOLS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +126,7 @@ class DeratesData:
 
 @dataclass(frozen=True, kw_only=True)
 class TransferData:
-    """How caches come from prefill to decode.
+    """How caches come from prefill to decode, where those are two pools.
 
     Attributes
     ----------
@@ -145,16 +159,18 @@ class WorkersData(ConfigurationData):
 
 @dataclass(frozen=True, kw_only=True)
 class MatchData:
-    """Pools of both phases that keep up with each other.
+    """Pools that serve whole requests together.
 
     Attributes
     ----------
+    serving:
+        ``one pool`` for both phases, or ``two pools`` that keep up with each other.
     prefill, decode:
-        Their workers.
+        Their workers; of one pool ``decode`` is of both phases and ``prefill`` null.
     requests_per_s:
         Of all.
     output_tok_s_per_gpu, total_tok_s_per_gpu, output_tok_s_per_gpu_used, tok_s_per_user:
-        Output tokens over the GPUs of both pools, over all given, over those in use, and of one user.
+        Output tokens over all GPUs given, input tokens too, over those in use, and of one user.
     ttft_s, prefill_s, transfer_s:
         The time to the first token without waiting, and its parts.
     gpus_used, prefill_gpus, decode_gpus:
@@ -163,7 +179,8 @@ class MatchData:
         Of the cluster.
     """
 
-    prefill: WorkersData
+    serving: str
+    prefill: WorkersData | None
     decode: WorkersData
     requests_per_s: float
     output_tok_s_per_gpu: float
@@ -180,25 +197,42 @@ class MatchData:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TurnData:
+    """Speeds per user from ``from_tok_s_per_user`` to ``to_tok_s_per_user`` at which one way is ahead."""
+
+    serving: str
+    from_tok_s_per_user: float
+    to_tok_s_per_user: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class MatchedData:
-    """Prefill and decode together.
+    """Whole requests.
 
     Attributes
     ----------
     isl, osl, gpus:
-        Tokens of a prompt and of an answer, and all GPUs.
+        Tokens of a prompt and of an answer on average, and all GPUs.
     tokens, ttft:
         What rates and the time to the first token count, in words.
-    ttft_limit_s, ttft_limit_source, fastest_ttft_s:
-        The longest time to the first token (null: none), where it is from, and the shortest there is.
+    tpot_limit_s, ttft_limit_s, ttft_limit_source, fastest_ttft_s:
+        The longest time per output token and to the first (null: none), where that is from, the shortest.
     derates, transfer:
-        What counts as served, and how caches move.
+        What of two pools counts as served, and how caches move between them (null: they cannot).
     prefix_hit, cached_tokens:
         Part of a prompt that a cache holds, and its tokens.
-    best, pareto:
-        The most throughput (null: no pools match), and the frontier.
+    serving, best:
+        The better way within the limits, and its most throughput (null: nothing keeps them).
+    ways:
+        The most throughput of each way within the limits, the better one first.
+    turns:
+        Which way is ahead at which speeds.
+    speeds:
+        The best at usual speeds, as far as they are reached.
     calibration:
         How far off it may be; null: no rows are measured.
+    pareto:
+        The frontier of both ways.
     """
 
     isl: float
@@ -206,42 +240,61 @@ class MatchedData:
     gpus: int
     tokens: str
     ttft: str
+    tpot_limit_s: float | None
     ttft_limit_s: float | None
     ttft_limit_source: str
     fastest_ttft_s: float
     derates: DeratesData
-    transfer: TransferData
+    transfer: TransferData | None
     prefix_hit: float
     cached_tokens: float
+    serving: str | None
     best: MatchData | None
+    ways: list[MatchData]
+    turns: list[TurnData]
+    speeds: list[MatchData]
     calibration: CalibrationData | None
     pareto: list[MatchData]
 
 
 def matched_data(pools: Pools) -> MatchedData:
-    """Return the frontier of both pools together, and their best."""
-    matches, workload = pools.matches, pools.prefill.deployment.workload
-    best = matches.best()
-    return taken(
-        MatchedData,
-        matches,
-        tokens="output, over all GPUs of both pools and those left over",
-        ttft="prefill step and transfer of the cache, queueing excluded",
-        ttft_limit_s=pools.ttft_s,
+    """Return the frontier of both ways, and their best."""
+    serving, workload = pools.serving, pools.serving.prefill.deployment.workload
+    two = serving.ways(pools.tpot_s).get(TWO_POOLS)
+    transfer = None
+    if two is not None and two.path is not None:
+        transfer = TransferData(
+            bytes_per_prompt=two.cache_bytes,
+            over=two.path.name,
+            bytes_per_s_per_gpu=two.path.bytes_per_s,
+            latency_s=two.path.latency_s,
+            reach=_sourced(two.path.reach),
+        )
+    ways = _matches(list(serving.bests(pools.tpot_s).values()), pools)
+    return MatchedData(
+        isl=serving.lengths.mean_isl,
+        osl=serving.lengths.mean_osl,
+        gpus=serving.gpus,
+        tokens="output, over all GPUs of the pools and those left over",
+        ttft="prefill and transfer of the cache, queueing excluded",
+        tpot_limit_s=pools.tpot_s,
+        ttft_limit_s=serving.ttft_s,
         ttft_limit_source=TTFT_LIMIT.source if pools.ttft_default else "--ttft-ms",
+        fastest_ttft_s=serving.fastest_ttft_s,
         derates=DeratesData(prefill=_sourced(PREFILL_DERATE), decode=_sourced(DECODE_DERATE)),
-        transfer=TransferData(
-            bytes_per_prompt=matches.cache_bytes,
-            over=matches.path.name,
-            bytes_per_s_per_gpu=matches.path.bytes_per_s,
-            latency_s=matches.path.latency_s,
-            reach=_sourced(matches.path.reach),
-        ),
+        transfer=transfer,
         prefix_hit=workload.prefix_hit,
         cached_tokens=workload.prompt_cached,
-        best=None if best is None else _matches([best], pools)[0],
+        serving=ways[0].serving if ways else None,
+        best=ways[0] if ways else None,
+        ways=ways,
+        turns=[
+            TurnData(serving=name, from_tok_s_per_user=low, to_tok_s_per_user=high)
+            for name, low, high in serving.turns()
+        ],
+        speeds=_matches([row for _, row in pools.at_speeds() if row is not None], pools),
         calibration=error_to_dict(pools.errors),
-        pareto=_matches([matches.row(int(index)) for index in matches.frontier()], pools),
+        pareto=_matches(serving.frontier(), pools),
     )
 
 
@@ -250,80 +303,124 @@ def _sourced(figure: Figure) -> SourcedData:
 
 
 def _matches(rows: Sequence[RateMatch], pools: Pools) -> list[MatchData]:
-    """Return pairs of pools as data."""
+    """Return matches as data."""
 
-    def workers(found: Sweep, which: list[int], counts: list[int]) -> list[WorkersData]:
-        each = zip(configurations(found, which), which, counts, strict=True)
-        return [
-            WorkersData(**vars(one), workers=count, gpus_per_worker=int(found.gpus[index]))
-            for one, index, count in each
-        ]
+    def workers(found: Sweep, index: int, count: int) -> WorkersData:
+        (one,) = configurations(found, [index])
+        return WorkersData(**vars(one), workers=count, gpus_per_worker=int(found.gpus[index]))
 
-    prefill = workers(pools.prefill, [row.prefill for row in rows], [row.prefill_workers for row in rows])
-    decode = workers(pools.decode, [row.decode for row in rows], [row.decode_workers for row in rows])
+    data = []
+    for row in rows:
+        sides = {role: workers(found, at, count) for role, found, at, count in pools.serving.sides(row)}
+        decode = sides.get("decode") or sides["both"]
+        one = taken(
+            MatchData,
+            row,
+            serving=way_of(row),
+            prefill=sides.get("prefill"),
+            decode=decode,
+            totals=pools.totals(row),
+        )
+        data.append(one)
+    return data
+
+
+def pools_answer(pools: Pools) -> list[Block]:
+    """Return the answer: the better way, what it gives and costs, and where the other one is."""
+    serving, best = pools.serving, pools.best
+    if best is None:
+        fastest = f"the fastest first token takes {serving.fastest_ttft_s:,.2f} s"
+        return [Text("Nothing keeps the limits."), Text(f"{_limits(pools)}; {fastest}", "Limits")]
+    totals, path = pools.totals(best), "" if best.one_pool else " and transfer of its cache"
     return [
-        taken(MatchData, row, prefill=first, decode=second, totals=pools.totals(row))
-        for row, first, second in zip(rows, prefill, decode, strict=True)
+        Text(_way_words(pools, best), way_of(best).capitalize()),
+        Text(
+            f"{best.output_tok_s_per_gpu:,.0f} output tok/s/GPU{band_words(best.output_tok_s_per_gpu, pools.errors)} "
+            f"over {plural(best.gpus, 'GPU')}; {best.requests_per_s:,.3g} requests/s",
+            "Throughput",
+        ),
+        Text(
+            f"{best.tok_s_per_user:,.1f} tok/s/user; first token {best.ttft_s:,.2f} s: prefill{path}, no waiting",
+            "Speed",
+        ),
+        *totals_blocks(totals),
+        *labelled("Instead", _other_words(pools, best)),
+        *labelled("Ahead", turns_words(serving)),
+        *labelled("Limits", _limits(pools)),
     ]
 
 
-def pools_blocks(pools: Pools) -> list[Block]:
-    """Return the best pair of pools, and the frontier of pairs; on a page as points too."""
-    matches, best = pools.matches, pools.matches.best()
-    lengths = f"prompts of {matches.isl:,} and answers of {matches.osl:,} tokens"
-    title = section(f"Both phases: {lengths}, {plural(matches.gpus, 'GPU')} in all")
-    if best is None:
-        fastest = f"the fastest prefill and transfer take {matches.fastest_ttft_s:,.2f} s"
-        limits = Text(f"{_limit(pools)}; {fastest}", "Limits")
-        return sections(title, [Text("No pair of pools keeps the limits."), limits])
-    edge = [matches.row(int(index)) for index in matches.frontier()]
+def turns_words(serving: Serving) -> str:
+    """Return which way is ahead at which speeds, in words."""
+    turns = [f"{name} from {low:,.0f} to {high:,.0f} tok/s/user" for name, low, high in serving.turns()]
+    return ", ".join(turns)
+
+
+def _other_words(pools: Pools, best: RateMatch) -> str:
+    """Return what the other way would give, or why it is none."""
+    serving = pools.serving
+    others = [row for row in serving.bests(pools.tpot_s).values() if row.one_pool != best.one_pool]
+    if others:
+        gain = others[0].output_tok_s_per_gpu / best.output_tok_s_per_gpu - 1
+        return (
+            f"{way_of(others[0])}: {others[0].output_tok_s_per_gpu:,.0f} output tok/s/GPU ({gain:+.0%}), "
+            f"{_way_words(pools, others[0])}"
+        )
+    if serving.refused:
+        return f"{TWO_POOLS}: {serving.refused}"
+    return (
+        ""
+        if serving.both is None
+        else f"{TWO_POOLS if best.one_pool else ONE_POOL}: nothing keeps the limits"
+    )
+
+
+def _way_words(pools: Pools, row: RateMatch) -> str:
+    """Return the workers of all pools."""
+    sides = [
+        f"{role if len(pools.serving.sides(row)) > 1 else ''} {workers} x {_worker(found, index)} "
+        f"({plural(int(found.gpus[index]), 'GPU')} each, batch {found.batch[index]:.4g})".strip()
+        for role, found, index, workers in pools.serving.sides(row)
+    ]
+    idle = row.gpus - row.gpus_used
+    return "; ".join([*sides, *[f"{plural(idle, 'GPU')} idle"] * bool(idle)])
+
+
+def speeds_table(pools: Pools) -> Table:
+    """Return the best at usual speeds."""
+    rows = [(speed, row) for speed, row in pools.at_speeds() if row is not None]
+    return _pair_table([row for _, row in rows], pools, speeds=[speed for speed, _ in rows])
+
+
+def pools_details(pools: Pools) -> list[Block]:
+    """Return the frontier of both ways, how caches move, and what is counted."""
+    edge, best = pools.serving.frontier(), pools.best
+    two = pools.serving.ways(pools.tpot_s).get(TWO_POOLS)
+    transfer = ""
+    if two is not None and two.path is not None:
+        path = two.path
+        transfer = (
+            f"{two.cache_bytes / 1e6:,.1f} MB of cache a prompt over {path.name} at "
+            f"{path.bytes_per_s / 1e9:,.1f} GB/s a GPU ({path.reach.kind.label}: {path.reach.source})"
+        )
 
     def chart() -> list[Block]:
-        figure = pools_chart(edge, best, measured_points(pools.decode.deployment, ("disaggregated",)))
-        return [Chart("pools", figure, "Output tok/s/GPU of matched pools against tok/s/user", HEIGHT)]
+        measured = measured_points(pools.serving.decode.deployment, ("aggregated", "disaggregated"))
+        figure = pools_chart(edge, best, measured)
+        return [Chart("pools", figure, "Output tok/s/GPU of whole requests against tok/s/user", HEIGHT)]
 
-    table = _pair_table(thinned(edge, MOST_ROWS), pools)
-    legend = [
-        Text(
-            "tok/s/GPU: output tokens over all GPUs given, idle ones too; total: input and output tokens; TTFT: the "
-            "prefill step and the transfer of its cache, without waiting; P:D: GPUs that prefill and that decode; "
-            "move: transfer; idle: GPUs in neither pool."
-        ),
-        *labelled("Derates", derate_words()),
-    ]
-    return sections(title, _best(best, pools), [Page(chart), table], legend)
-
-
-def _best(best: RateMatch, pools: Pools) -> list[Block]:
-    matches, path = pools.matches, pools.matches.path
-    band = band_words(best.output_tok_s_per_gpu, pools.errors)
-    used = f", {best.output_tok_s_per_gpu_used:,.0f} output over the {best.gpus_used} in use"
-    rows = {
-        "GPUs": f"{best.prefill_gpus} prefill : {best.decode_gpus} decode, {best.gpus - best.gpus_used} idle",
-        "Throughput": f"{best.output_tok_s_per_gpu:,.0f} output tok/s/GPU{band} over {plural(best.gpus, 'GPU')}, "
-        f"{best.total_tok_s_per_gpu:,.0f} total" + used * (best.gpus_used < best.gpus),
-        "Speed": f"{best.tok_s_per_user:,.1f} tok/s/user, TTFT {best.ttft_s:,.2f} s, "
-        f"{best.requests_per_s:,.2f} requests/s",
-    }
-    transfer = (
-        f"{matches.cache_bytes / 1e6:,.1f} MB of cache a prompt over {path.name} at "
-        f"{path.bytes_per_s / 1e9:,.1f} GB/s a GPU ({path.reach.kind.label}: {path.reach.source})"
-    )
-    times = f"prefill {best.prefill_s * 1e3:,.0f} ms + transfer {best.transfer_s * 1e3:,.1f} ms"
-    return [
-        *(
+    return sections(
+        [Page(chart), Heading("The frontier of whole requests", 2)],
+        [_pair_table(thinned(edge, MOST_ROWS), pools)],
+        [
             Text(
-                f"{plural(workers, 'worker')} of {plural(int(found.gpus[index]), 'GPU')}, {_worker(found, index)}, "
-                f"batch {float(found.batch[index]):.4g} per GPU, {found.deployment.cluster.name}",
-                name.capitalize(),
-            )
-            for name, found, index, workers in pools.sides(best)
-        ),
-        *(Text(text, label) for label, text in rows.items()),
-        *totals_blocks(pools.totals(best)),
-        Text(f"{times}; {_limit(pools)}", "First token"),
-        Text(transfer, "Transfer"),
-    ]
+                "tok/s/GPU: output tokens over all GPUs given, idle ones too; TTFT: time to the first token without "
+                "waiting; P:D: GPUs that prefill and that decode; move: transfer of the cache; idle: GPUs in no pool."
+            ),
+            *labelled("Derates", f"of two pools, {derate_words()}"),
+            *labelled("Transfer", transfer),
+        ],
+    )
 
 
 def _worker(found: Sweep, index: int) -> str:
@@ -331,20 +428,31 @@ def _worker(found: Sweep, index: int) -> str:
     return found.label(index).rpartition(" ")[0]
 
 
-def _limit(pools: Pools) -> str:
-    if pools.ttft_s is None:
-        return "no TTFT limit"
-    origin = f" (default; --ttft-ms; {TTFT_LIMIT.source})" if pools.ttft_default else ""
-    return f"TTFT limit {pools.ttft_s:g} s{origin}"
+def _limits(pools: Pools) -> str:
+    tpot = "none on the time per output token"
+    if pools.tpot_s is not None:
+        tpot = f"{pools.tpot_s * 1e3:g} ms per output token ({1 / pools.tpot_s:.4g} tok/s/user)"
+    if pools.serving.ttft_s is None:
+        return f"{tpot}; none to the first token"
+    origin = f" (default; {TTFT_LIMIT.source})" if pools.ttft_default else ""
+    return f"{tpot}; {pools.serving.ttft_s:g} s to the first token{origin}"
 
 
-def _pair_table(rows: Sequence[RateMatch], pools: Pools) -> Table:
+def _pair_table(rows: Sequence[RateMatch], pools: Pools, speeds: Sequence[float] = ()) -> Table:
+    at = {id(row): speed for row, speed in zip(rows, speeds, strict=False)}
+    first = [("at tok/s/user", lambda row: f"{at[id(row)]:g}")] if speeds else []
     return Table.of(
         rows,
-        ("prefill workers", lambda row: f"{row.prefill_workers} x {_worker(pools.prefill, row.prefill)}"),
-        ("decode workers", lambda row: f"{row.decode_workers} x {_worker(pools.decode, row.decode)}"),
-        ("P:D", lambda row: f"{row.prefill_gpus}:{row.decode_gpus}"),
-        ("batch", lambda row: f"{pools.decode.batch[row.decode]:.4g}"),
+        *first,
+        (
+            "workers",
+            lambda row: " + ".join(
+                f"{workers} x {_worker(found, index)}"
+                for _, found, index, workers in pools.serving.sides(row)
+            ),
+        ),
+        ("P:D", lambda row: "one pool" if row.one_pool else f"{row.prefill_gpus}:{row.decode_gpus}"),
+        ("batch", lambda row: f"{pools.serving.sides(row)[-1][1].batch[row.decode]:.4g}"),
         ("tok/s/user", lambda row: f"{row.tok_s_per_user:,.1f}"),
         ("tok/s/GPU", lambda row: f"{row.output_tok_s_per_gpu:,.0f}"),
         *money_columns(pools.totals, [pools.bill])[:1],

@@ -130,9 +130,9 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
         Plan: lambda plan: plan_view(plan, {}),
         Replanned: lambda found: replan_view(found, ReplanOptions(), {}),
         Comparison: compare_view,
-        Sweep: lambda sweep: sweep_view([sweep], None, ()),
+        Sweep: sweep_view,
         Replayed: replay_view,
-        Pools: lambda pools: sweep_view([pools.decode, pools.prefill], pools, ()),
+        Pools: sweep_view,
         Size: size_view,
         Levers: levers_view,
         Validation: lambda one: validate_view([one]),
@@ -263,26 +263,21 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from rackplan.views.replan import replan_section
     from rackplan.views.replay import Replayed, replay_blocks
     from rackplan.views.study import study_blocks
-    from rackplan.views.sweep import TARGETS, sweep_blocks
+    from rackplan.views.sweep import sweep_blocks, sweeps_of
 
     def of_plan(plan: Plan, command: str, **more: Any) -> Sequence[Block]:
         return plan_blocks(plan, drawing=svg(plan) or "", command=command, **more)
 
-    def of_sweep(sweep: Sweep, command: str) -> Sequence[Block]:
-        targets = TARGETS if sweep.deployment.workload.decodes else ()
-        return sweep_blocks([sweep], None, targets, command=command, drawings=_drawn([sweep.deployment]))
-
-    def of_pools(pools: Pools, command: str) -> Sequence[Block]:
-        sides = [pools.decode, pools.prefill]
-        drawings = _drawn(side.deployment for side in sides)
-        return sweep_blocks(sides, pools, TARGETS, command=command, drawings=drawings)
+    def of_sweep(found: Sweep | Pools, command: str) -> Sequence[Block]:
+        drawings = _drawn(one.deployment for one in sweeps_of(found))
+        return sweep_blocks(found, command=command, drawings=drawings)
 
     return {
         Comparison: lambda one, command: compare_blocks(
             one, command=command, drawings=_drawn(one.deployments)
         ),
         Sweep: of_sweep,
-        Pools: of_pools,
+        Pools: of_sweep,
         Fleet: lambda fleet, command: fleet_blocks(
             fleet, command=command, drawing=drawing(fleet.cluster, fleet_overlay(fleet))
         ),

@@ -8,6 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import CalibrationData, ErrorOf, error_to_dict, errors_in
 from cost.money.bill import BillPart
+from cost.recipe import OtherRecipe
 from cost.serving.limits import LimitError, left_out_words
 from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
 from cost.serving.sizing import Level, Size
@@ -20,7 +21,9 @@ from rackplan.views.words import (
     chip_words,
     cluster_doubts,
     factor_words,
+    other_recipe_blocks,
     range_words,
+    recipe_lines,
     serving_words,
     what_if_blocks,
 )
@@ -127,6 +130,8 @@ class SizeResult(SetData):
         What joined units give, and why none are.
     calibration:
         How far off it may be; null: nothing was measured.
+    other_recipe:
+        What the recipe that is not in force would bring; null: about the same.
     """
 
     model: str
@@ -166,6 +171,7 @@ class SizeResult(SetData):
     joined: list[JoinedData]
     not_joined: str | None
     calibration: CalibrationData | None
+    other_recipe: OtherRecipe | None
 
 
 def size_result(found: Size, *, usual: Collection[str] = ()) -> SizeResult:
@@ -222,6 +228,7 @@ def size_result(found: Size, *, usual: Collection[str] = ()) -> SizeResult:
         ],
         not_joined=found.unjoined or None,
         calibration=error_to_dict(_errors(found)),
+        other_recipe=found.other,
     )
 
 
@@ -255,6 +262,8 @@ def size_view(found: Size, *, usual: Collection[str] = (), left_out: Sequence[Li
     )
     legend = [
         *labelled("Serving", "; ".join(serving_words(deployment.workload, deployment.engine))),
+        *labelled("Recipe", *recipe_lines(deployment)),
+        *other_recipe_blocks([found.other] if found.other else []),
         *what_if_blocks(deployment),
         *labelled("Joined", _joined_words(data)),
         *labelled("Fleet", _proof_words(found)),

@@ -17,6 +17,7 @@ from placement.options import USUAL_TPOT
 from rackplan.views.blocks import (
     Block,
     Chart,
+    Details,
     Drawing,
     Heading,
     Page,
@@ -30,19 +31,35 @@ from rackplan.views.charts import memories_chart, pareto_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe
 from rackplan.views.evidence import deployment_figures
 from rackplan.views.forward import machine_words, summary, summary_blocks
-from rackplan.views.layouts import SweptData, swept_blocks, swept_data
+from rackplan.views.layouts import SweptData, swept_blocks, swept_data, swept_table
 from rackplan.views.measured import measured_points
+from rackplan.views.money import totals_blocks
 from rackplan.views.pareto import HEIGHT, measured_fold, note, says
 from rackplan.views.points import sweep_points
-from rackplan.views.pools import MatchedData, Pools, matched_data, pools_blocks
+from rackplan.views.pools import (
+    SPEEDS,
+    MatchedData,
+    Pools,
+    matched_data,
+    pools_answer,
+    pools_details,
+    speeds_table,
+    turns_words,
+    way_of,
+)
 from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_words
 from rackplan.views.table_csv import csv_text
-from rackplan.views.words import chip_words, cluster_doubts, factor_words, phase_words, sentence
+from rackplan.views.words import (
+    band_words,
+    chip_words,
+    cluster_doubts,
+    factor_words,
+    phase_words,
+    sentence,
+)
 from topology.base.units import plural
 
-TARGETS = (25.0, 50.0, 75.0, 100.0, 125.0, 150.0, 200.0)
-"""Speeds per user that chips are usually compared at."""
 MOST_BARS = 8
 """Speeds whose steps are drawn."""
 BAR, AROUND = 40, 130
@@ -57,23 +74,32 @@ class SweepResult(SweptData):
     ----------
     model:
         Its name.
-    prefill, rate_matching:
-        With lengths of requests: the other phase, and both together.
+    prefill, whole_requests:
+        Of whole requests: the other phase alone, and both together.
     """
 
     model: str
     prefill: Maybe[SweptData] = LEFT_OUT
-    rate_matching: Maybe[MatchedData] = LEFT_OUT
+    whole_requests: Maybe[MatchedData] = LEFT_OUT
 
 
-def sweep_view(sweeps: Sequence[Sweep], pools: Pools | None, targets: Sequence[float]) -> View:
-    """Return the blocks and the data of ``rackplan sweep``; ``pools`` where both phases are swept."""
-    first, *rest = sweeps
+def sweep_view(found: Sweep | Pools, speeds: Sequence[float] = SPEEDS) -> View:
+    """Return the blocks and the data of ``rackplan sweep``; ``speeds`` of a user at which the best is told."""
+    first, *rest = sweeps_of(found)
+    targets = speeds if first.deployment.workload.decodes else ()
     more: dict[str, Any] = {}
-    if pools is not None:
-        more = {"prefill": SweptData(**swept_data(rest[0], [])), "rate_matching": matched_data(pools)}
+    if isinstance(found, Pools):
+        more = {"prefill": SweptData(**swept_data(rest[0], [])), "whole_requests": matched_data(found)}
     data = SweepResult(model=first.deployment.model.name, **swept_data(first, targets), **more)
-    return View(sweep_blocks(sweeps, pools, targets), data)
+    return View(sweep_blocks(found, speeds), data)
+
+
+def sweeps_of(found: Sweep | Pools) -> list[Sweep]:
+    """Return what was swept: one phase, or decode, prefill and both phases together, if they are."""
+    if isinstance(found, Sweep):
+        return [found]
+    serving = found.serving
+    return [serving.decode, serving.prefill, *([] if serving.both is None else [serving.both])]
 
 
 def sweep_csv(sweeps: Sequence[Sweep]) -> str:
@@ -90,37 +116,63 @@ def sweep_csv(sweeps: Sequence[Sweep]) -> str:
 
 
 def sweep_blocks(
-    sweeps: Sequence[Sweep],
-    pools: Pools | None,
-    targets: Sequence[float],
+    found: Sweep | Pools,
+    speeds: Sequence[float] = SPEEDS,
     *,
     command: str = "",
     drawings: Mapping[str, str] | None = None,
 ) -> list[Block]:
-    """Return what a terminal and the page show: tables of each sweep and of matched pools; charts on a page alone.
+    """Return what a terminal and the page show: the answer, the best at a few speeds, then each sweep in detail.
 
-    Of a page alone are ``command``, and ``drawings``: the SVG file of each cluster by its name.
+    Of a page alone are charts, ``command``, and ``drawings``: the SVG file of each cluster by its name.
     """
-    first, cluster = sweeps[0], sweeps[0].deployment.cluster
+    sweeps = sweeps_of(found)
+    first, pools = sweeps[0], found if isinstance(found, Pools) else None
+    cluster, work = first.deployment.cluster, first.deployment.workload
+    targets = speeds if work.decodes else ()
     title = f"{first.deployment.model.name} on {cluster.name} ({plural(len(cluster.gpus), 'GPU')})"
-    alone = len(sweeps) == 1
-    phases = [
-        f"{one.deployment.workload.phase} at {plural(one.deployment.workload.context, 'token')}"
-        for one in sweeps
+    what = phase_words(work) if pools is None else pools.serving.lengths.brief()
+    parts: list[Sequence[Block]] = [
+        [Heading(f"{title}, {what}"), Page(partial(_summary, first, pools))],
+        _answer(first) if pools is None else pools_answer(pools),
     ]
-    head = Heading(f"{title}, {phases[0]}" if alone else title)
-    parts: list[Sequence[Block]] = [[head, Page(partial(_summary, first, pools))]]
-    for found, phase in zip(sweeps, phases, strict=True) if len(first) else ():
-        words = f"{phase.capitalize()} on {found.deployment.cluster.name}"
-        parts.append([*([Heading(words, 2)] if alone else section(words)), Page(partial(_points, found))])
-        parts.append(swept_blocks(found, targets if found is first else ()))
-    if pools is not None:
-        parts.append(pools_blocks(pools))
+    if len(first):
+        table = speeds_table(pools) if pools is not None else swept_table(first, targets)
+        parts.append([Heading("The best layouts", 2), table])
+    more: list[Sequence[Block]] = [] if pools is None else [pools_details(pools)]
+    for one in sweeps if len(first) else ():
+        words = f"{phase_words(one.deployment.workload).capitalize()} on {one.deployment.cluster.name}"
+        more += (
+            [[*section(words), Page(partial(_points, one))]]
+            if pools is not None
+            else [[Page(partial(_points, one))]]
+        )
+        more.append(swept_blocks(one, targets if one is first else ()))
     pictures = [Page([Drawing(svg)], fold=name) for name, svg in (drawings or {}).items()]
+    parts.append([Details(sections(*more))])
     parts.append([Page(partial(_steps, first, targets))])
     parts.append([Page([Heading("The cluster", 2), *pictures] if pictures else [])])
     parts.append([Page(partial(_grounds, sweeps, pools, targets, command))])
     return sections(*parts)
+
+
+def _answer(found: Sweep) -> list[Block]:
+    """Return the answer of one phase: what stands for the sweep, gives and costs."""
+    chosen = _chosen(found)
+    if chosen is None:
+        return [Text(_verdict(found))]
+    _, index = chosen
+    errors, one = errors_in(found.deployment), found.rows([index])
+    rate, word = float(one.tok_s_per_gpu[0]), found.deployment.workload.token_word
+    return [
+        Text(
+            f"{one.label(0)}, batch {one.batch[0]:.4g}: {rate:,.0f} {word} tok/s/GPU{band_words(rate, errors)} at "
+            f"{one.tok_s_per_user[0]:,.1f} tok/s/user; {one.bound(0)} binds",
+            "Best",
+        ),
+        *totals_blocks(found.totals(index)),
+        Text(_verdict(found), "Span"),
+    ]
 
 
 def _chosen(found: Sweep) -> tuple[float | None, int] | None:
@@ -136,12 +188,13 @@ def _summary(found: Sweep, pools: Pools | None) -> list[Block]:
     """Return what is sent on: the pools where there are some, else the configuration that stands for the sweep."""
     cluster, chosen = found.deployment.cluster, _chosen(found)
     rows: list[tuple[str, str]] = []
-    if pools is not None and (best := pools.matches.best()) is not None:
-        sides = dict.fromkeys((cluster, pools.prefill.deployment.cluster))
-        bound = f"{pools.decode.bound(best.decode)} (decode), {pools.prefill.bound(best.prefill)} (prefill)"
+    if pools is not None and (best := pools.best) is not None:
+        sides = dict.fromkeys((cluster, pools.serving.prefill.deployment.cluster))
+        bound = ", ".join(f"{side.bound(at)} ({role})" for role, side, at, _ in pools.serving.sides(best))
         rows = summary(" and ".join(map(machine_words, sides)), pools.totals(best), pools.errors, bound)
+        rows.append(("Serving", f"{way_of(best)}; {turns_words(pools.serving)}"))
     elif pools is not None:
-        rows = [("Pools", "no pair keeps the limits")]
+        rows = [("Serving", "nothing keeps the limits")]
     elif chosen is not None:
         speed, index = chosen
         errors = errors_in(found.deployment)

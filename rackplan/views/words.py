@@ -20,6 +20,7 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.machine import Efficiency
 from cost.inputs.workload import Workload
+from cost.recipe import OtherRecipe
 from placement.analysis.compare import cluster_status
 from placement.analysis.failures import count_spread
 from placement.plan import Plan
@@ -73,6 +74,8 @@ def baseline_name(key: str) -> str:
 
 def phase_words(workload: Workload) -> str:
     """Return the phase and its length, as titles print them."""
+    if workload.phase == "both":
+        return f"requests of {workload.prompt:,.0f} + {workload.answer:,.0f} tokens in one pool"
     if workload.decodes:
         return f"decode at {plural(workload.context, 'token')} of context"
     return f"prefill of prompts of {plural(workload.context, 'token')}"
@@ -128,6 +131,30 @@ def what_if_blocks(deployment: Deployment) -> list[Block]:
     if not deployment.workload.what_if:
         return []
     return labelled("What if", f"{_sparse_words(deployment.workload)}; {what_if_words(deployment)}")
+
+
+def recipe_lines(*deployments: Deployment) -> list[str]:
+    """Return the recipe in force of each cluster or model, with its source; none where none was asked for."""
+    names: dict[str, list[str]] = {}
+    sides = len({one.cluster.name for one in deployments}) > 1
+    for one in deployments:
+        names.setdefault(one.recipe, []).append(one.cluster.name if sides else one.model.name)
+    whose = (f"{', '.join(some)}: " * (len(names) > 1) for some in names.values())
+    return [f"{some}{recipe}" for some, recipe in zip(whose, names, strict=True) if recipe]
+
+
+def other_recipe_blocks(others: Sequence[OtherRecipe]) -> list[Block]:
+    """Return what the recipe that is not in force would bring on each cluster where that is much."""
+    lines = []
+    for name in dict.fromkeys(one.cluster for one in others):
+        mine = [one for one in others if one.cluster == name]
+        whose = "the recipe of published runs" if mine[0].recipe == "usual" else "the checkpoint's formats"
+        speeds = (f" at {one.tok_s_per_user:g}" if one.tok_s_per_user else "" for one in mine)
+        rates = ", ".join(f"{one.ratio:.2g}x{speed}" for one, speed in zip(mine, speeds, strict=True))
+        unit = " tok/s/user" if mine[0].tok_s_per_user else ""
+        words = f"{whose} (--recipe {mine[0].recipe}: {mine[0].words})"
+        lines.append(f"{name} with {words}: {rates}{unit}, in tok/s/GPU")
+    return labelled("Recipes", *lines)
 
 
 def load_blocks(loads: ExpertLoads | None) -> list[Block]:

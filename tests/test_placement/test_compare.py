@@ -23,8 +23,8 @@ LOADS = read_loads(["lognormal:0.63"], moe_layers=MIXTRAL.moe_layers, layers=32,
 
 
 def compared(*names: str, targets: tuple[float, ...] = ()) -> list[CompareRow]:
-    clusters = [resolve_cluster(name) for name in names]
-    return compare_clusters(clusters, MIXTRAL, Workload(), LOADS, FAST, targets)
+    sides = [Deployment(resolve_cluster(name), MIXTRAL, Workload()) for name in names]
+    return compare_clusters(sides, LOADS, FAST, targets)
 
 
 def test_unequal_sides_are_refused() -> None:
@@ -79,10 +79,10 @@ def test_targets_are_met_or_said_to_be_out_of_reach() -> None:
 
 
 def test_a_model_that_does_not_fit_one_side_keeps_the_other() -> None:
-    clusters = [resolve_cluster("hgx-h100"), resolve_cluster("hgx-b300")]
     deepseek = resolve_model("deepseek-v3")
+    sides = [Deployment(resolve_cluster(name), deepseek, Workload()) for name in ("hgx-h100", "hgx-b300")]
     loads = read_loads(["uniform"], moe_layers=deepseek.moe_layers, layers=61, experts=256, seed=0)
-    first, second = compare_clusters(clusters, deepseek, Workload(), loads, FAST)
+    first, second = compare_clusters(sides, loads, FAST)
     assert first.tok_s_per_gpu is None
     assert "HBM capacity binds" in first.reason
     assert second.tok_s_per_gpu is not None

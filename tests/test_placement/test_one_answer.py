@@ -49,9 +49,7 @@ def test_plan_comparison_and_sweep_agree_at_a_speed(model: str, cluster: str) ->
     targets = (12.0, 20.0, 50.0)
     found = sweep(deployment, cut_experts=False, speeds=targets)
     options = PlanOptions(time_limit_s=0, tolerance=0.0)
-    rows = compare_clusters(
-        [deployment.cluster], deployment.model, deployment.workload, loads, options, targets
-    )
+    rows = compare_clusters([deployment], loads, options, targets)
     assert len(rows) == len(targets)
     for target, row in zip(targets, rows, strict=True):
         index = best_at(found, target)

@@ -100,6 +100,7 @@ def test_fields_of_the_form_are_those_of_the_requests(client):
         "Your price of a GPU-hour in USD",
         "like gb200=3.10",
     )
+    assert fields["recipe"]["choices"] == [["checkpoint", "checkpoint"], ["usual", "usual"]]
     assert fields["weights"]["choices"][:2] == [[None, "the checkpoint's"], ["bf16", "bf16"]]
     for name, field in fields.items():
         option = options_of(CompareRequest if name == "gpus" else SweepRequest).get(name)

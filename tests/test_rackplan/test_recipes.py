@@ -1,0 +1,91 @@
+"""``--recipe usual``: what is given wins, each cluster has its own, the other recipe is shown where it is much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import rackplan
+from placement.plans.reading import read_plan
+from rackplan import inputs
+from rackplan.requests import DeploymentRequest, make
+from topology.base.errors import InputError
+
+Run = Callable[..., Any]
+SMALL = "gpt-oss-20b"
+
+
+def served(cluster: str = "gb200-nvl72@8", model: str = "deepseek-r1", **given: Any) -> tuple[object, ...]:
+    found = rackplan.make_deployment(model, cluster, **given)
+    work = found.workload
+    return found.model.precision["experts"], work.kv_dtype, work.draft_tokens, work.overlap
+
+
+def test_what_is_not_given_is_as_in_published_runs() -> None:
+    assert served() == served(recipe="checkpoint") == ("fp8", "bf16", 0, False)
+    assert served(recipe="usual") == ("nvfp4", "fp8", 3, False)
+    assert served("hgx-h800@16", recipe="usual") == ("fp8", "bf16", 0, True)
+    assert served(recipe="usual", phase="prefill") == ("nvfp4", "fp8", 0, False)
+
+
+def test_what_is_given_wins_the_default_too() -> None:
+    given = {"weights": "fp8", "kv_dtype": "bf16", "draft_tokens": 0}
+    assert served(recipe="usual", **given) == served()
+    assert served("hgx-h800@16", recipe="usual", overlap=False) == served("hgx-h800@16")
+    assert served(recipe="usual", draft_tokens=1)[:3] == ("nvfp4", "fp8", 1)
+    deployment = rackplan.make_deployment("deepseek-r1", "gb200-nvl72@8", recipe="usual", accept_length=2.9)
+    assert (deployment.workload.draft_tokens, deployment.workload.accept_length) == (3, 2.9)
+    own = inputs.model_of("deepseek-r1", "fp8")  # as a study gives a model with weights
+    assert served(model=own, recipe="usual")[0] == "fp8"
+
+
+def test_a_chip_without_public_runs_says_so() -> None:
+    found = rackplan.make_deployment("deepseek-r1", "tpu-v7", recipe="usual")
+    assert served("tpu-v7", recipe="usual") == served()
+    assert found.recipe.endswith("(the checkpoint; no run of deepseek-r1 on tpu-v7 is public)")
+    with pytest.raises(InputError, match=r"`recipe` .*'checkpoint' or 'usual'"):
+        make(DeploymentRequest, "deepseek-r1", "tpu-v7", recipe="best")
+
+
+def test_each_side_of_a_comparison_has_its_own() -> None:
+    found = rackplan.compare(["hgx-h100@16", "gb200-nvl72@16"], "deepseek-r1", recipe="usual")
+    assert [one.model.precision["experts"] for one in found.deployments] == ["fp8", "nvfp4"]
+    slow, fast = found.rows
+    assert (slow.tok_s_per_gpu, fast.tok_s_per_gpu) == tuple(
+        rackplan.compare([name], "deepseek-r1", recipe="usual").rows[0].tok_s_per_gpu
+        for name in ("hgx-h100@16", "gb200-nvl72@16")
+    )
+
+
+def test_the_other_recipe_is_shown_where_it_is_much(run: Run) -> None:
+    args = ("gb200-nvl72@16", "gb300-nvl72@16", "--model", "deepseek-r1", "--tok-s-user", "50")
+    now = run("compare", *args, "--json").data
+    then = run("compare", *args, "--recipe", "usual", "--json").data
+    for other, row, under in zip(now["other_recipe"], now["rows"], then["rows"], strict=True):
+        assert (other["cluster"], other["recipe"], other["tok_s_per_user"]) == (row["cluster"], "usual", 50)
+        assert other["words"] == "experts nvfp4, cache fp8, 3 drafts"
+        assert other["ratio"] == pytest.approx(under["tok_s_per_gpu"] / row["tok_s_per_gpu"], rel=0.03)
+    assert [one["recipe"] for one in then["other_recipe"]] == ["checkpoint", "checkpoint"]
+    rates = [row["tok_s_per_gpu"] for row in then["rows"]]
+    assert rates[0] != rates[1]
+    text = " ".join(run("compare", *args).out.split())
+    assert "gb200-nvl72@16 with the recipe of published runs (--recipe usual: experts nvfp4" in text
+
+
+def test_about_the_same_is_not_shown(run: Run) -> None:
+    args = ("--model", SMALL, "--json")
+    assert "other_recipe" not in run("compare", "hgx-h100", *args).data  # the same formats
+    assert run("size", "--cluster", "hgx-h100", "--tok-s", "1k", *args).data["other_recipe"] is None
+
+
+def test_a_size_and_a_plan_say_the_recipe(run: Run, tmp_path: Any) -> None:
+    sized = run("size", "--model", "deepseek-r1", "--cluster", "gb200-nvl72@16", "--tok-s", "10k", "--json")
+    assert sized.data["other_recipe"]["recipe"] == "usual"
+    args = ("--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--recipe", "usual", "--time-limit", 0)
+    text = " ".join(run("plan", *args, "-o", "out").out.split())
+    assert "Recipe weights fp8, cache fp8, no drafts (usual; aiconfigurator" in text
+    plan = read_plan(tmp_path / "out")
+    assert plan.deployment.recipe.startswith("weights fp8, cache fp8, no drafts (usual;")
+    assert plan.deployment.model.precision["dense"] == "fp8"

@@ -296,7 +296,7 @@ class _FoldSearch:
         np.copyto(keys, larger[:, None], where=gone)
         np.copyto(keys, smaller[:, None], where=expert == more[:, None])
         keys[each, gone.argmax(axis=1)] = smaller
-        keys.sort(axis=1)
+        keys.sort(axis=1, kind="stable")  # merges what is in order but for two runs
         return keys
 
     def _values(self, keys: Ints) -> tuple[Floats, Floats]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
+from math import comb
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -200,7 +201,7 @@ def swap_down(problem: Problem, slot_expert: Experts, *, close: float = 0.0) -> 
 
 def _ways(slots: int) -> int:
     """About how many ways there are to deal out two GPUs."""
-    return slots**2 if slots > _SPLIT_SLOTS else 35
+    return slots**2 if slots > _SPLIT_SLOTS else comb(2 * slots, slots) // 2
 
 
 def _slot_table(problem: Problem) -> Ints:
@@ -321,7 +322,7 @@ class _Descent:
     def _best_unlocked(self, layers: Index, pairs: _Pairs) -> tuple[_Pairs, Index]:
         """Return the same with no copy locked, and again with locks where two copies of an expert would meet."""
         found, way = self._best(pairs, None)
-        dealt = self._dealt(self.expert, found, way)
+        dealt = self.expert.take(self._dealt(found, way))
         clash = np.zeros(way.size, dtype=bool)
         for i, j in combinations(range(self.slots), 2):
             clash |= (dealt[:, i] == dealt[:, j]) | (dealt[:, self.slots + i] == dealt[:, self.slots + j])
@@ -371,7 +372,7 @@ class _Descent:
         """Drop deals that bring an expert to a domain to which an earlier pair of the layer brings it as well."""
         slots = self.slots
         order = self.deals.order(way)
-        dealt = self._dealt(self.expert, pairs, way)
+        dealt = self.expert.take(self._dealt(pairs, way))
         here = self.domain[pairs.hot % self.gpus][:, None]
         there = self.domain[pairs.cold[:, 0] % self.gpus][:, None]
         came = np.concatenate([order[:, :slots] >= slots, order[:, slots:] < slots], axis=1) & (here != there)
@@ -385,15 +386,14 @@ class _Descent:
         keep[deal[late]] = False
         return pairs.some(np.flatnonzero(keep)), way[keep]
 
-    def _dealt(self, table: NDArray[_Number], pairs: _Pairs, way: Index) -> NDArray[_Number]:
-        """Return what the two GPUs of each pair hold after the deal, ``[pairs, 2 slots]``."""
-        both = np.concatenate([table[pairs.hot], table[pairs.cold[:, 0]]], axis=1)
-        return np.take_along_axis(both, self.deals.order(way), axis=1)
+    def _dealt(self, pairs: _Pairs, way: Index) -> Index:
+        """Return where what the two GPUs of each pair hold after the deal is now, ``[pairs, 2 slots]``, counted flat."""
+        gpu, slot = np.divmod(self.deals.order(way), self.slots)
+        return np.where(gpu == 0, pairs.hot[:, None], pairs.cold) * self.slots + slot
 
     def _move(self, pairs: _Pairs, way: Index) -> None:
-        hot, cold = pairs.hot, pairs.cold[:, 0]
-        expert, share = (self._dealt(table, pairs, way) for table in (self.expert, self.share))
-        load = self.load.reshape(-1)
-        for gpu, part in ((hot, slice(None, self.slots)), (cold, slice(self.slots, None))):
-            self.expert[gpu], self.share[gpu] = expert[:, part], share[:, part]
-            load[gpu] = self.share[gpu].sum(axis=1) / self.speed[gpu % self.gpus]
+        dealt = self._dealt(pairs, way).reshape(-1, 2, self.slots)
+        gpu = np.stack([pairs.hot, pairs.cold[:, 0]], axis=1)
+        share = self.share.take(dealt)
+        self.expert[gpu], self.share[gpu] = self.expert.take(dealt), share
+        self.load.reshape(-1)[gpu] = share.sum(axis=2) / self.speed[gpu % self.gpus]

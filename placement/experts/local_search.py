@@ -426,8 +426,8 @@ def exchange_down(problem: Problem, slot_expert: Experts, enough: Floats) -> Exp
         comes = problem.mean[rows, more] / (count[each, more] + 1)
         worst = np.zeros(share.shape)  # largest load of the GPUs of each expert, and with a copy less
         np.maximum.at(worst, (each[:, None], placed), here)
-        with np.errstate(divide="ignore"):
-            worst += np.where(count > 1, share / (count - 1), np.inf) / speed[used].min()
+        left = np.where(count > 1, share / np.maximum(count - 1, 1), np.inf)
+        worst += left / speed[used].min()
         value = np.maximum(
             here + (comes[:, None] - size) / speed[gpu], np.take_along_axis(worst, placed, axis=1)
         )

@@ -363,7 +363,8 @@ def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
             "a duplicate; give it once, with the sum of its shares.", field="models", value=twice
         )
     shares = [share for _, share in named]
-    return Traffic.of(deployments, shares, request.pair, request.limits_s, usual=request.usual)
+    loads = [inputs.loads_of(one.model, request.loads, seed=request.seed) for one in deployments]
+    return Traffic.of(deployments, shares, request.pair, request.limits_s, usual=request.usual, loads=loads)
 
 
 def fleet(request: FleetRequest) -> Fleet:

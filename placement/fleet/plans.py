@@ -15,8 +15,9 @@ from placement.experts.placing import Known
 from placement.fleet.options import PREFILL, Traffic
 from placement.fleet.pricing import Column, with_figures
 from placement.fleet.shapes import Group
-from placement.layouts.choose import Placed, choose_layout
+from placement.layouts.choose import Candidate, Placed, place
 from placement.layouts.fitting import Fitted, Fitting, batch_that_fits, fitted, stage_slots
+from placement.layouts.goals import aim_of
 from placement.layouts.shapes import Shape
 from placement.options import NO_LIMIT, PlanOptions
 from placement.plan import Plan
@@ -64,7 +65,14 @@ class Placing:
             few = loads and loads.divided().sampled(FEW_TOKENS)
 
             def placed(deployment: Deployment, options: PlanOptions, layout: Fitted) -> Placed:
-                return choose_layout(deployment, few, options, [layout], known)
+                workload = deployment.workload
+                limit_s = options.service_level(workload).limit_s
+                score = layout.scorer.at(workload.batch)
+                aim = aim_of(deployment, "throughput")
+                made = place(Candidate(layout, deployment, score, limit_s, aim), few, options, known=known)
+                if not made.meets:
+                    raise InfeasibleError("no batch keeps the limit with experts placed")
+                return made
 
             made = self._made(column, stages, placed)
             self._found[key] = None if isinstance(made, str) else _figures(made.score, column)

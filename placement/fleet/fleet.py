@@ -165,7 +165,7 @@ def make_fleet(
     mine = shapes_of(cluster, classes, most_stages=layers)
     shapes = list(dict.fromkeys([*mine, *sweep_shapes(cluster, classes, traffic)]))
     placing = None if traffic.loads is None else Placing(traffic, options.seed)
-    place = None if placing is None else placing.price
+    place, exact = (None, None) if placing is None else (placing.price, placing.placed)
 
     def found(traffic: Traffic) -> tuple[Traffic, tuple[Priced, ...], Chosen]:
         priced = []
@@ -182,28 +182,22 @@ def make_fleet(
     with ExitStack() as held:
         for _ in range(_ROUNDS):
             (served_in, priced, chosen), left_out = relax_default_limits(found, traffic, traffic.usual)
-            pools = _pools(cluster, served_in, chosen, classes, place)
+            pools = _pools(cluster, served_in, chosen, classes, exact)
             planned = pools if placing is None else _planned(pools, placing, budget, say)
-            # where tokens are asked for they are served by the plans
-            short = options.peak_tok_s is not None and options.wanted != "throughput"
-            short = short and served(planned, traffic) * traffic.osl < (options.peak_tok_s or 0.0) * (
-                1 - _CLOSE
-            )
-            behind = [
-                (number, pool.column, part)
-                for number, (pool, made) in enumerate(zip(pools, planned, strict=True))
-                if (part := made.column.tok_s / pool.column.tok_s) < 1 - (_CLOSE if short else PRICED_OFF)
-            ]
-            if placing is None or not behind or budget.interrupted:
+            if placing is None or budget.interrupted:
                 break
-            for _, column, part in behind:
+            peak = 0.0 if options.peak_tok_s is None else options.peak_tok_s
+            enough = served(planned, traffic) * traffic.osl >= peak * (1 - _CLOSE)
+            parts = _parts_reached(planned)
+            behind = {
+                one: part for one, part in parts.items() if part < 1 - (PRICED_OFF if enough else _CLOSE)
+            }
+            if not behind:
+                break
+            for column, part in behind.items():
                 placing.reaches(column, part)
     say("verifying the fleet")
     requests_per_s = served(planned, traffic)
-    words = [
-        f"a replica of pool {number} serves {part:.1%} of what it was priced at when the fleet was chosen"
-        for number, _, part in behind
-    ]
     fleet = Fleet(
         cluster=cluster,
         traffic=served_in,
@@ -211,14 +205,12 @@ def make_fleet(
         pools=_shared(planned, traffic),
         idle=_idle(classes, spares, pools, chosen, options),
         requests_per_s=requests_per_s,
-        proof=_recomputed(
-            chosen.proof, requests_per_s / served(pools, traffic), requests_per_s * traffic.osl, options
-        ),
+        proof=_recomputed(chosen, requests_per_s, served_in, options),
         unit=chosen.unit + " with experts placed" * (placing is not None),
         search=chosen.search,
         priced=priced,
-        uniform=best_uniform(served_in, place) if options.wanted == "throughput" else None,
-        notes=(*left_out_words(left_out), *words),
+        uniform=best_uniform(served_in, exact) if options.wanted == "throughput" else None,
+        notes=(*left_out_words(left_out), *_behind_words(planned)),
         interrupted=budget.interrupted,
     )
     wrong = verify_fleet(fleet)
@@ -240,20 +232,42 @@ def _planned(pools: Sequence[Pool], placing: Placing, budget: Budget, say: Say) 
     return found
 
 
-def _recomputed(proof: Proof, part: float, tok_s: float, options: FleetOptions) -> Proof:
+def _parts_reached(pools: Sequence[Pool]) -> dict[Column, float]:
+    """Part of the price at which each column was chosen that its replicas serve by their plans; 0 without a plan."""
+    parts: dict[Column, list[float]] = {}
+    for pool in pools:
+        for replica in pool.replicas:
+            column = replica.column
+            fails = pool.plan is not None and pool.plan.plan is None and column.batch >= 1
+            parts.setdefault(column, []).append(0.0 if fails else pool.column.tok_s / column.tok_s)
+    return {column: sum(some) / len(some) for column, some in parts.items()}
+
+
+def _behind_words(pools: Sequence[Pool]) -> list[str]:
+    """Say what serves less by its plan than it was chosen for, after the last fleet that was tried."""
+    return [
+        f"a replica of pool {number} serves {part:.1%} of what it was chosen for: the best may be another fleet"
+        for number, pool in enumerate(pools)
+        if pool.plan is not None
+        if (part := pool.column.tok_s / pool.replicas[0].column.tok_s) < 1 - PRICED_OFF
+    ]
+
+
+def _recomputed(chosen: Chosen, requests_per_s: float, traffic: Traffic, options: FleetOptions) -> Proof:
     """Return the proof of a throughput with what replicas really serve: the search counts in steps, rounded down.
 
-    Where they serve less than was counted, since they cost more where they really are, nothing is proven optimal.
-    What a token costs goes by ``part``, what plans serve of what replicas were priced at.
+    Where they serve less than was counted, since they cost more where they really are or in their plans, nothing is
+    proven optimal. So it is of what a token costs, where plans say how many there are.
     """
+    proof, tok_s = chosen.proof, requests_per_s * traffic.osl
     if options.wanted == "throughput":
         optimal = proof.status == "OPTIMAL" and tok_s >= proof.objective * (1 - _CLOSE)
         bound = tok_s if optimal else max(proof.bound, tok_s)
         return Proof("OPTIMAL" if optimal else "FEASIBLE", tok_s, bound, 1 - tok_s / bound)
-    if options.tok_s is not None or part == 1.0:
+    if options.tok_s is not None or traffic.loads is None:
         return proof
-    cost = proof.objective / part
-    optimal = proof.status == "OPTIMAL" and part >= 1 - _CLOSE
+    part = requests_per_s * chosen.problem.scale / chosen.answer.requests
+    cost, optimal = proof.objective / part, proof.status == "OPTIMAL" and part >= 1 - _CLOSE
     bound = cost if optimal else min(proof.bound, cost)
     return Proof("OPTIMAL" if optimal else "FEASIBLE", cost, bound, 1 - bound / cost)
 

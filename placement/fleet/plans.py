@@ -52,10 +52,30 @@ class Placing:
     seed: int = 0
     _known: dict[int, Known] = field(default_factory=dict)
     _found: dict[tuple[object, ...], tuple[float, float, float] | None] = field(default_factory=dict)
+    _parts: dict[tuple[object, ...], float] = field(default_factory=dict)
     _reached: dict[tuple[object, ...], float] = field(default_factory=dict)
 
     def price(self, column: Column, stages: tuple[Group, ...]) -> Column | None:
-        """Return ``column`` with what it costs with its experts placed the fast way; None where that cannot be."""
+        """Return ``column`` at the rate that it has with its experts placed; None where they cannot be.
+
+        Replicas that differ in the number of their stages alone reach the same part of their price: one is placed.
+        """
+        if column.batch < 1:
+            return column
+        widest = max(column.shape.sizes)
+        blocks = frozenset((one.kind, one.slow, min(one.size, widest)) for one in column.shape.blocks)
+        held = column.role, column.tp, int(column.batch), blocks, frozenset(column.shape.sizes)
+        key = (column.model, *held)
+        if key not in self._parts:
+            made = self.placed(column, stages)
+            if made is None:
+                return None
+            self._parts[key] = made.tok_s / column.tok_s
+        part = self._parts[key] * self._reached.get(_kind(column), 1.0)
+        return with_figures(column, column.tok_s * part, column.batch, column.step_s) if part else None
+
+    def placed(self, column: Column, stages: tuple[Group, ...]) -> Column | None:
+        """Return ``column`` with what it costs on these GPUs, its experts placed the fast way, or None."""
         if column.batch < 1:
             return column
         key = (column.model, column.role, column.tp, column.batch, column.limit_s, stages)
@@ -77,10 +97,7 @@ class Placing:
             made = self._made(column, stages, placed)
             self._found[key] = None if isinstance(made, str) else _figures(made.score, column)
         found = self._found[key]
-        if found is None:
-            return None
-        tok_s, batch, step_s = found
-        return with_figures(column, tok_s * self._reached.get(_kind(column), 1.0), batch, step_s)
+        return None if found is None else with_figures(column, *found)
 
     def plan(self, column: Column, stages: tuple[Group, ...]) -> PoolPlan:
         """Return the plan of a replica."""
@@ -96,7 +113,7 @@ class Placing:
         return PoolPlan(None, made) if isinstance(made, str) else PoolPlan(made)
 
     def reaches(self, column: Column, part: float) -> None:
-        """From now on let replicas such as ``column`` be priced at ``part`` of what the fast way finds."""
+        """From now on let replicas such as ``column`` be priced at ``part`` of what they were."""
         self._reached[_kind(column)] = part * self._reached.get(_kind(column), 1.0)
 
     def _loads(self, column: Column) -> ExpertLoads | None:

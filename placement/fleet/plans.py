@@ -58,14 +58,16 @@ class Placing:
     def price(self, column: Column, stages: tuple[Group, ...]) -> Column | None:
         """Return ``column`` at the rate that it has with its experts placed; None where they cannot be.
 
-        Replicas that differ in the number of their stages alone reach the same part of their price: one is placed.
+        One is placed of those that differ in the number of their stages, or in which domains they are, alone: they
+        reach about the same part of their price.
         """
         if column.batch < 1:
             return column
-        widest = max(column.shape.sizes)
-        blocks = frozenset((one.kind, one.slow, min(one.size, widest)) for one in column.shape.blocks)
-        held = column.role, column.tp, int(column.batch), blocks, frozenset(column.shape.sizes)
-        key = (column.model, *held)
+        cluster, widest = self.traffic.deployments[column.model][0].cluster, max(column.shape.sizes)
+        chips = frozenset(cluster.domain_of(gpu).gpu.name for stage in stages for gpu in stage)
+        crosses = widest > max(block.size for block in column.shape.blocks)
+        what = column.tp, int(column.batch), frozenset(column.shape.sizes), crosses, chips
+        key = (column.model, column.role, *what)
         if key not in self._parts:
             made = self.placed(column, stages)
             if made is None:

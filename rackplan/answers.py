@@ -435,7 +435,8 @@ def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
             "a duplicate; give it once, with the sum of its shares.", field="models", value=twice
         )
     shares = [share for _, share in named]
-    return Traffic.of(deployments, shares, request.whole, request.limits_s, usual=request.usual)
+    loads = [inputs.loads_of(one.model, request.loads, seed=request.seed) for one in deployments]
+    return Traffic.of(deployments, shares, request.whole, request.limits_s, usual=request.usual, loads=loads)
 
 
 def fleet(request: FleetRequest) -> Fleet:
@@ -459,6 +460,7 @@ def fleet(request: FleetRequest) -> Fleet:
         spares=request.spares,
         time_limit_s=request.time_limit_s,
         seed=request.seed,
+        most_layouts=None if request.any_shape else FleetOptions.most_layouts,
     )
     where = inputs.clusters_of([request.cluster], request.settings)[0]
     traffic = traffic_of(request, where)

@@ -377,6 +377,7 @@ def fleet(request: FleetRequest) -> Fleet:
     InfeasibleError
         If nothing fits, or nothing serves what is asked for.
     """
+    from cost.inputs.deployment import NONE_DEPLOYABLE
     from placement.fleet.fleet import make_fleet
     from placement.fleet.options import FleetOptions, require_goal
     from placement.progress import ProgressReporter
@@ -390,8 +391,14 @@ def fleet(request: FleetRequest) -> Fleet:
         seed=request.seed,
     )
     where = inputs.clusters_of([request.cluster], request.settings)[0]
-    traffic = traffic_of(request, where)
-    found = make_fleet(where, traffic, wanted, on_stage=ProgressReporter(request.on_progress).stage)
+    say = ProgressReporter(request.on_progress).stage
+    try:
+        found = make_fleet(where, traffic_of(request, where), wanted, on_stage=say)
+    except InfeasibleError:
+        if request.any_shape:
+            raise
+        found = make_fleet(where, traffic_of(replace(request, any_shape=True), where), wanted, on_stage=say)
+        found = replace(found, notes=(NONE_DEPLOYABLE, *found.notes))
     return replace(found, notes=(*inputs.shares_of(request.models)[1], *found.notes))
 
 

@@ -149,7 +149,8 @@ def make_fleet(
     every = domain_classes(cluster)
     classes, spares = _without_spares(every, options.spares, cluster)
     layers = max(len(decode.model.layers) for decode, _ in traffic.deployments)
-    mine = shapes_of(cluster, classes, most_stages=layers)
+    any_shape = any(decode.any_shape for decode, _ in traffic.deployments)
+    mine = shapes_of(cluster, classes, most_stages=layers, any_shape=any_shape)
     shapes = list(dict.fromkeys([*mine, *sweep_shapes(cluster, classes, traffic)]))
 
     def found(traffic: Traffic) -> tuple[Traffic, tuple[Priced, ...], Chosen]:

@@ -216,6 +216,61 @@ def swept(deployment: Deployment, *, imbalance: float | None = 1.0, speeds: Sequ
     return found
 
 
+WORTH_SAYING, MOST_GPUS = 0.02, 128
+"""Gain by layouts of any shape that is worth a word, and GPUs of a cluster up to which looking for it is quick."""
+
+
+def plan_shape_notes(plan: Plan, request: PlanRequest) -> list[str]:
+    """Say what layouts of any shape would gain over those that a plan was chosen from, where experts are balanced."""
+    from cost.layouts import sweep as sweep_layouts
+
+    deployment = plan.deployment
+    free = request.goal == "throughput" and deployment.workload.decodes and not request.batch
+    if not free or any(map(request.given, ("ep", "tp", "stages"))) or not _quick(deployment):
+        return []
+    speeds = () if plan.limit_s is None else (1 / plan.limit_s,)
+    found = sweep_layouts(deployment, cut_experts=False, speeds=speeds)
+    return shape_notes(found, speeds, cut_experts=False) if len(found) else []
+
+
+def _quick(deployment: Deployment) -> bool:
+    """Whether layouts that are deployable were priced, and few enough GPUs to price all others too."""
+    return not deployment.any_shape and len(deployment.cluster.gpus) <= MOST_GPUS
+
+
+def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool = True) -> list[str]:
+    """Say what layouts of any shape would gain over those of a sweep, at the one of ``speeds`` where it is most.
+
+    Or that they are of any shape, since no other holds the model. Nothing is said of large clusters.
+    """
+    from cost.inputs.deployment import NONE_DEPLOYABLE
+    from cost.layouts import best_at
+    from cost.layouts import sweep as sweep_layouts
+
+    deployment = found.deployment
+    if deployment.none_deployable:
+        return [NONE_DEPLOYABLE]
+    if not _quick(deployment):
+        return []
+    other = sweep_layouts(
+        replace(deployment, any_shape=True),
+        imbalance=found.imbalance,
+        speeds=speeds,
+        cut_experts=cut_experts,
+    )
+    gains: list[tuple[float, float, str]] = []
+    for speed in speeds or (0.0,):
+        now, then = best_at(found, speed), best_at(other, speed)
+        if now is not None and then is not None:
+            gain = float(other.tok_s_per_gpu[then] / found.tok_s_per_gpu[now]) - 1
+            gains.append((gain, speed, other.label(then)))
+    gain, speed, label = max(gains, default=(0.0, 0.0, ""))
+    if gain < WORTH_SAYING:
+        return []
+    at = f" at {speed:g} tok/s/user" if speed else ""
+    return [f"any shape (`any_shape`): {gain:.1%} more tok/s/GPU{at}, {label}"]
+
+
 def pools(request: SweepRequest) -> Pools:
     """Return a pool that prefills and one that decodes, matched so that neither waits for the other.
 

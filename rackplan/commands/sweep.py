@@ -43,7 +43,7 @@ def sweep(
     finish(
         sweep_view(sweeps, pools, targets),
         {"sweep.csv": lambda: sweep_csv(sweeps), "report.html": report},
-        notes=inputs.notes_of(request),
+        notes=[*inputs.notes_of(request), *answers.shape_notes(sweeps[0], targets)],
     )
 
 

@@ -17,6 +17,7 @@ from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.plans.reading import plan_of_text
 from placement.plans.writing import plan_to_dict, plan_to_json
+from rackplan.answers import WORTH_SAYING, shape_notes
 from topology import Cluster, build_cluster, resolve_cluster
 from topology.spec import Fault
 
@@ -68,7 +69,8 @@ def test_a_pipeline_stays_in_a_node_or_has_stages_of_whole_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "cluster"), [("deepseek-v3", "hgx-h200@32"), ("qwen3-30b-a3b", "cm384@192"), ("qwen3-8b", "tpu-v6e")]
+    ("model", "cluster"),
+    [("deepseek-v3", "hgx-h200@32"), ("qwen3-30b-a3b", "cm384@192"), ("qwen3-8b", "tpu-v6e")],
 )
 def test_every_row_of_a_sweep_is_deployable(model: str, cluster: str) -> None:
     found = swept(model, cluster)
@@ -139,3 +141,15 @@ def test_shapes_of_a_fleet_are_deployable() -> None:
         assert all(deployable_stage(size, node=4, domain=72) for size in shape.sizes)
     assert not any(shape.sizes == (3, 3) for shape in few)
     assert any(shape.sizes == (3, 3) for shape in every)
+
+
+def test_what_any_shape_gains_is_said() -> None:
+    """A pipeline over three hosts in halves of one: each stage has fewer layers, and more room for sequences."""
+    found = swept("llama-3.1-70b", "hgx-h100@24")
+    other = swept("llama-3.1-70b", "hgx-h100@24", any_shape=True)
+    gain = other.tok_s_per_gpu.max() / found.tok_s_per_gpu.max() - 1
+    assert gain > WORTH_SAYING
+    (said,) = shape_notes(found)
+    assert f"{gain:.1%} more tok/s/GPU" in said
+    assert shape_notes(other) == []
+    assert shape_notes(swept("llama-3.1-70b", "hgx-h100")) == []

@@ -23,13 +23,21 @@ ISL, OSL = 2000, 300
 
 
 @cache
-def pools(decode_cluster: str, prefill_cluster: str = "", model: str = "mixtral-8x7b") -> tuple[Sweep, Sweep]:
+def pools(
+    decode_cluster: str,
+    prefill_cluster: str = "",
+    model: str = "mixtral-8x7b",
+    *,
+    any_shape: bool = False,
+) -> tuple[Sweep, Sweep]:
     """Sweeps of both phases; one cluster for both unless a second one is named."""
     what = resolve_model(model)
     first = resolve_cluster(decode_cluster)
     second = resolve_cluster(prefill_cluster) if prefill_cluster else first
     decode, prefill = serving_workloads(Workload(), ISL, OSL)
-    return sweep(Deployment(first, what, decode)), sweep(Deployment(second, what, prefill))
+    sides = ((first, decode), (second, prefill))
+    one, other = (sweep(Deployment(where, what, work, any_shape=any_shape)) for where, work in sides)
+    return one, other
 
 
 @cache
@@ -141,7 +149,7 @@ def best_rate(found: RateMatches) -> float:
 
 
 def test_limits_cost_throughput_and_the_frontier_holds_the_best() -> None:
-    decode, prefill = pools("gb200-nvl72", model="deepseek-v3")
+    decode, prefill = pools("gb200-nvl72", model="deepseek-v3", any_shape=True)
     free = match_rates(decode, prefill, osl=OSL)
     tight = match_rates(decode, prefill, osl=OSL, ttft_s=0.2)
     fast = match_rates(decode, prefill, osl=OSL, ttft_s=0.2, tpot_s=0.02)

@@ -279,7 +279,9 @@ def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool
 
 def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
     """Say what layouts of any shape would gain over those of a sweep, or over those that serve requests best."""
-    if not hasattr(found, "serving"):
+    from rackplan.views.pools import Pools
+
+    if not isinstance(found, Pools):
         return shape_notes(found, request.speeds)
     deployment, best = found.serving.decode.deployment, found.best
     if best is None or not _quick(deployment) or found.serving.both is None:

@@ -530,7 +530,13 @@ class Requests(Request):
         if self.alone:
             return None
         mix = getattr(self, "lengths", None)
-        found = Lengths.of(self.isl or ISL, self.osl or OSL) if mix is None else read_lengths(mix)
+        found = (
+            Lengths.of(
+                *(usual if given is None else given for given, usual in ((self.isl, ISL), (self.osl, OSL)))
+            )
+            if mix is None
+            else read_lengths(mix)
+        )
         return replace(found, prefix_hit=self.prefix_hit)
 
 

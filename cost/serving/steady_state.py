@@ -14,9 +14,9 @@ from cost.inputs.workload import CHUNK_TOKENS, StepShape
 from cost.quantity import Quantity
 
 KEEPS_BUSY = 0.92
-"""Part of what two pools could serve in steady state that they do, where requests do not come one exactly after the other. Fitted to
-the throughput of 888 measured runs of two pools, whose bias it takes from +8 to -1 % (-3 to +4 % on each chip);
-aiconfigurator 0.12.0 takes 0.9 of prefill and 0.92 of decode."""
+"""Part of what two pools could serve in steady state that they do: requests do not come one exactly after the other.
+Fitted to the throughput of 888 measured runs of two pools, whose bias it takes from +8 to -1 % (-3 to +4 % on each
+chip); aiconfigurator 0.12.0 takes 0.9 of prefill and 0.92 of decode."""
 WAITED = 0.3
 """Part of what prompts of others would add to the steps of a request, and do not, for which it waits before its first
 token instead: they arrive together. Fitted to the throughput of 2,810 measured runs of one pool, whose bias it takes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass as plain_dataclass
 
 from pydantic.dataclasses import dataclass
@@ -15,7 +15,7 @@ from cost.serving.limits import left_out_words, rounded_down, rounded_up
 from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE
 from cost.serving.sizing import BUDGETS, Level, Size
 from cost.serving.supply import ProofData
-from rackplan.views.blocks import Block, Details, Heading, Table, Text, View, labelled, section, sections
+from rackplan.views.blocks import GAP, Block, Details, Heading, Table, Text, View, labelled, section, sections
 from rackplan.views.data import SetData, taken
 from rackplan.views.money import dollars, power_words, rate_words, watts
 from rackplan.views.settings import set_blocks, set_data
@@ -72,8 +72,10 @@ class DemandData:
     ----------
     currency, amount:
         What was given (``req_s``, ``tok_s``, ``users``, ``gpus``, ``mw``, ``usd_h``), and how much of it.
-    tok_s, requests_per_s, users, peak_tok_s, utilization:
-        On average output tokens, requests (null: decode alone) and users at once; at the peak; the mean over the peak.
+    tok_s, requests_per_s, users:
+        Output tokens, requests (null: decode alone) and users at once, on average.
+    peak_tok_s, utilization:
+        At the peak, and the mean over it.
     think_s, usd_m:
         Seconds that a user thinks; most USD of a million output tokens that the speed is found by (null: it is not).
     spares:
@@ -402,7 +404,8 @@ def size_view(found: Size | Sizes) -> View:
 
 def _sizes_view(found: Sizes) -> View:
     """Return the fleets of several clusters as a row each, and all of each in detail."""
-    several = [(one, size_result(one)) for one in found.sizes]
+    data = [size_result(one) if isinstance(one, Size) else _refused(one) for one in found.clusters]
+    several = list(zip(found.sizes, [one for one in data if isinstance(one, SizeResult)], strict=True))
     first, asked = several[0][0], several[0][1].asked
 
     def shown(value: float | None, words: Callable[[float], str]) -> str:
@@ -412,7 +415,7 @@ def _sizes_view(found: Sizes) -> View:
         return rounded_up(power_w / 1e6)
 
     table = Table.of(
-        [data for _, data in several],
+        [one for _, one in several],
         ("cluster", lambda one: one.unit),
         ("GPUs", lambda one: f"{one.gpus:,}"),
         ("racks", lambda one: shown(one.racks, "{:,}".format)),
@@ -425,34 +428,28 @@ def _sizes_view(found: Sizes) -> View:
         ("USD/h", lambda one: shown(one.usd_per_hour, rounded_up)),
         ("MW", lambda one: shown(one.power_w, megawatts)),
     )
-    priced = sorted(
-        (usd, data.unit) for _, data in several if (usd := data.usd_per_million_tokens) is not None
-    )
+    priced = sorted((usd, one.unit) for _, one in several if (usd := one.usd_per_million_tokens) is not None)
     cheapest = ", ".join(f"{name} {dollars(usd)} ({usd / priced[0][0]:.2f}x)" for usd, name in priced)
     bands = (f"{one.unit.name}: {words}" for one, _ in several if (words := factor_words(_errors(one))))
     title = f"{first.deployment.model.name} on {plural(len(found.clusters), 'cluster')}: {_asked(asked)}"
     answer = [
         *labelled("Requests", _requests(first)),
         *labelled("Limits", _limits(first, asked)),
+        GAP,
         table,
+        GAP,
         *labelled("Cheapest", f"USD per million output tokens: {cheapest}" if cheapest else ""),
         *labelled("Band", "; ".join(bands)),
-        *(Text(str(one.error), f"Not {one.deployment.cluster.name}") for one in found.refused),
+        *(Text(str(one.error), one.deployment.cluster.name) for one in found.refused),
         *other_recipe_blocks([one.other for one, _ in several if one.other]),
     ]
-    each = [[*section(data.unit), *_answer(one, data), *_details(one, data)] for one, data in several]
-    unserved = {
-        one.deployment.cluster.name: RefusedData(
-            model=one.deployment.model.name, unit=one.deployment.cluster.name, missing=(str(one.error),)
-        )
-        for one in found.refused
-    }
-    by_size = {id(one): data for one, data in several}
-    rows = [
-        by_size[id(one)] if isinstance(one, Size) else unserved[one.deployment.cluster.name]
-        for one in found.clusters
-    ]
-    return View(sections([Heading(title)], answer, [Details(sections(*each))]), SizesResult(clusters=rows))
+    each = [[*section(of.unit), *_answer(one, of), *_details(one, of)] for one, of in several]
+    return View(sections([Heading(title)], answer, [Details(sections(*each))]), SizesResult(clusters=data))
+
+
+def _refused(one: Refused) -> RefusedData:
+    names = one.deployment.model.name, one.deployment.cluster.name
+    return RefusedData(model=names[0], unit=names[1], missing=(str(one.error),))
 
 
 def _answer(found: Size, data: SizeResult) -> list[Block]:
@@ -471,8 +468,15 @@ def _answer(found: Size, data: SizeResult) -> list[Block]:
     served.append(f"{rounded_down(data.users)} users at once{think}")
     mean = f"; {_many(asked.tok_s)} output tok/s on average" if asked.utilization < 1 else ""
     speed = f"{data.tok_s_per_user:,.1f} tok/s/user"
+    if asked.usd_m is not None:
+        speed += f" (the fastest at {asked.usd_m:g} USD per million output tokens)"
+    elif asked.tpot_s is not None:
+        speed += f" (limit {1 / asked.tpot_s:.4g}{', default' * asked.tpot_default})"
     if data.ttft_s is not None:
-        speed += f", first token after {data.ttft_s:,.2f} s"
+        limit = (
+            "" if asked.ttft_s is None else f" (limit {asked.ttft_s:g} s{', default' * asked.ttft_default})"
+        )
+        speed += f", first token after {data.ttft_s:,.2f} s{limit}"
     cost = []
     if data.usd_per_million_tokens is not None and data.usd_per_hour is not None:
         cost = [
@@ -483,16 +487,13 @@ def _answer(found: Size, data: SizeResult) -> list[Block]:
         cost.append(f"{rounded_up(data.power_w / 1e6)} MW")
     band = ""
     if errors:
-        band = (
-            f"{range_words(data.tok_s_per_gpu, errors)} output tok/s/GPU ({data.tok_s_per_gpu:,.0f} here); "
-        )
-        band += factor_words(errors)
+        band = f"{range_words(data.tok_s_per_gpu, errors)} output tok/s/GPU; {factor_words(errors)}"
     return [
         *labelled(
             "Fleet", f"{data.gpus:,} GPUs: {plural(data.domains, 'domain')}{racks}{spare}; {serving}{pools}"
         ),
         *labelled("Serves", f"{', '.join(served)}{mean}"),
-        *labelled("Speed", f"{speed}; limits: {_limits(found, asked)}"),
+        *labelled("Speed", speed),
         *labelled("Note", *left_out_words(found.left_out)),
         *labelled("Cost", ", ".join(cost)),
         *labelled("Band", band),
@@ -525,14 +526,20 @@ def _details(found: Size, data: SizeResult) -> list[Block]:
         *labelled("Left out", *data.missing),
         *labelled("Note", *_notes(found)),
     ]
-    demand = [*labelled("Requests", _requests(found)), *set_blocks("Set", found.unit)]
+    demand = [
+        *labelled("Requests", _requests(found)),
+        *labelled("Limits", _limits(found, data.asked)),
+        *set_blocks("Set", found.unit),
+    ]
     return sections(demand, [_fleet_table(found, data)], [_money_table(data)], [pools], _fewer(data), legend)
 
 
 def _asked(asked: DemandData) -> str:
     """Return what was given: an amount, or a budget."""
     words = {"req_s": "requests/s", "tok_s": "output tok/s", "users": "users", **BUDGETS}[asked.currency]
-    return f"{'at most ' * (asked.currency in BUDGETS)}{_many(asked.amount)} {words}"
+    if asked.currency in BUDGETS:
+        return f"at most {asked.amount:,.10g} {words}"
+    return f"{_many(asked.amount)} {words}"
 
 
 def derate_words() -> str:
@@ -642,17 +649,12 @@ def _next_words(data: SizeResult) -> str:
     if level is None:
         return f"one unit is the least; the peak uses {peak / data.tok_s:.1%} of it"
     requests = "" if level.requests_per_s is None else f", {rate_words(level.requests_per_s)} requests/s"
-    enough = _enough(level, data.asked)
-    return (
-        f"{level.gpus:,} GPUs give {_many(level.tok_s)} output tok/s{requests}, {_share(level.missed_tok_s / peak)} "
-        f"too little"
-        + (
-            f" ({'at any speed' if enough == 'at none' else f'enough at {enough} per token'})"
-            if enough != "-"
-            else ""
-        )
-        + (f"; {_saved(level, data)} USD/h saved" if data.usd_per_hour is not None else "")
-    )
+    words = f"{level.gpus:,} GPUs give {_many(level.tok_s)} output tok/s{requests}: "
+    words += f"{_share(level.missed_tok_s / peak)} too little"
+    if data.asked.tpot_s is not None:
+        longer = level.enough_at_tpot_s
+        words += ", at any speed" if longer is None else f", enough at {longer * 1e3:,.4g} ms a token"
+    return words + (f"; saves {_saved(level, data)} USD/h" if data.usd_per_hour is not None else "")
 
 
 def _fewer(data: SizeResult) -> list[Block]:

@@ -207,7 +207,7 @@ def test_a_fleet_of_different_shapes_is_bought_too() -> None:
 
 
 def test_pools_of_all_units_are_those_of_their_match() -> None:
-    isl, osl = 2000, 300
+    isl, osl = 8000, 300
     found = size(deployment(), Demand(tok_s=2e5, tpot_s=TPOT, ttft_s=2.0), lengths=Lengths.of(isl, osl))
     units = found.served.units
     assert units > 1

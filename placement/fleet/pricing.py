@@ -16,7 +16,7 @@ from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.serving.cache_path import CachePath, kv_path
 from cost.serving.packing import Workers
-from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken
+from cost.serving.pools import POOL_DERATE, FirstToken
 from placement.fleet.options import DECODE, PREFILL, Traffic
 from placement.fleet.shapes import Block, DomainClass, Group, Shape, shapes_like, stand
 from placement.layouts.shapes import TP_WIDTHS
@@ -170,9 +170,9 @@ def pool_rates(
     """Return the requests per second of a replica of each row of both sweeps, and how caches move between them."""
     path = kv_path(decode.deployment, prefill.deployment)
     first = FirstToken.of(decode, prefill, path)
-    answers = DECODE_DERATE.value * decode.deployment.workload.tokens_per_step / traffic.osl
+    answers = POOL_DERATE.value * decode.deployment.workload.tokens_per_step / traffic.osl
     decoders = Workers.of(decode, answers, path, first.cache_bytes).requests_per_s
-    prefillers = Workers.of(prefill, PREFILL_DERATE.value, path, first.cache_bytes).requests_per_s
+    prefillers = Workers.of(prefill, POOL_DERATE.value, path, first.cache_bytes).requests_per_s
     return decoders, prefillers, first, path
 
 

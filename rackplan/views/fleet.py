@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.money.bill import Bill, Totals
-from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE
+from cost.serving.pools import POOL_DERATE
 from cost.serving.supply import ProofData
 from cost.step.score import Score
 from placement.fleet.fleet import Fleet, Pool
@@ -728,9 +728,9 @@ def _limits(fleet: Fleet) -> list[Block]:
     path = fleet.priced[0].path
     if path is not None:
         parts += labelled(
-            "Derates",
-            f"{PREFILL_DERATE.value:g} of the prefill and {DECODE_DERATE.value:g} of the decode rate count as served "
-            f"({PREFILL_DERATE.kind.label}); caches move over {path.name} at {path.bytes_per_s / 1e9:,.1f} GB/s "
+            "Derate",
+            f"{POOL_DERATE.value:g} of what the slower of two pools does alone counts as served "
+            f"({POOL_DERATE.kind.label}); caches move over {path.name} at {path.bytes_per_s / 1e9:,.1f} GB/s "
             f"a GPU ({path.reach.kind.label})",
         )
     words = "decode output, prefill input tokens" if PREFILL in traffic.roles else "output tokens"

@@ -12,7 +12,7 @@ from cost.inputs.deployment import Deployment
 from cost.money.bill import BillPart
 from cost.recipe import OtherRecipe
 from cost.serving.limits import left_out_words, rounded_down, rounded_up
-from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE
+from cost.serving.pools import POOL_DERATE
 from cost.serving.sizing import BUDGETS, Level, Size
 from cost.serving.supply import ProofData
 from rackplan.views.blocks import GAP, Block, Details, Heading, Table, Text, View, labelled, section, sections
@@ -519,7 +519,7 @@ def _details(found: Size, data: SizeResult) -> list[Block]:
         *what_if_blocks(deployment),
         *labelled("Joined", _joined_words(data)),
         *labelled("Proof", _proof_words(found)),
-        *labelled("Derates", "" if found.lengths is None else derate_words()),
+        *labelled("Derate", "" if found.lengths is None else derate_words()),
         *labelled("Kernels", *map(chip_words, errors)),
         *labelled("Prices", *_prices(found)),
         *labelled("Power", power_words(found.bill.totals(found.tok_s))),
@@ -543,10 +543,10 @@ def _asked(asked: DemandData) -> str:
 
 
 def derate_words() -> str:
-    """Return the part of the rates of pools that counts as served."""
+    """Return the part of the rates of two pools that counts as served."""
     return (
-        f"{PREFILL_DERATE.value:g} of the prefill and {DECODE_DERATE.value:g} of the decode rate "
-        f"({PREFILL_DERATE.kind.label}: {PREFILL_DERATE.source})"
+        f"{POOL_DERATE.value:g} of what the slower of two pools does alone ({POOL_DERATE.kind.label}: "
+        f"{POOL_DERATE.source})"
     )
 
 

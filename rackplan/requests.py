@@ -919,7 +919,7 @@ class SizeRequest(Watched, Demanded, Pricing, Limits, Requests):
         None, "Instead: a mix of them, a CSV file with the columns isl, osl and share.", "FILE.csv"
     )
 
-    FIRST: ClassVar[str] = "model cluster req_s tok_s users gpus mw usd_h isl osl tpot_ms output json"
+    FIRST: ClassVar[str] = "model cluster req_s tok_s users gpus mw usd_h isl osl tpot_ms json"
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan size --model deepseek-v3 --cluster gb200-nvl72 --tok-s 1M",
         "rackplan size --model kimi-k2 --cluster hgx-h200 --cluster gb200-nvl72 --mw 1 --isl 4000 --osl 1000",
@@ -1389,7 +1389,8 @@ def refused(error: ErrorDetails, request: type[Request]) -> InputError:
     """Return the error of pydantic as ours."""
     place = error["loc"][0] if error["loc"] else ""
     names = [one.name for one in fields(request)]  # type: ignore[arg-type]
-    name = names[place] if isinstance(place, int) and place < len(names) else str(place)
+    positional = [one.name for one in fields(request) if not one.kw_only]  # type: ignore[arg-type]
+    name = positional[place] if isinstance(place, int) and place < len(positional) else str(place)
     if error["type"] in ("unexpected_keyword_argument", "unexpected_positional_argument"):
         return InputError(f"there is no keyword `{name}`; {nearest(name, names)}")
     if error["type"].startswith("missing"):

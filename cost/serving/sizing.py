@@ -22,7 +22,7 @@ from cost.quantity import require_number
 from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
 from cost.serving.limits import LimitError, rounded_down, rounded_up
-from cost.serving.supply import Part, Served, Supply, last_before
+from cost.serving.supply import ENOUGH, Part, Served, Supply, last_before
 from cost.serving.units import FleetOn, fleet_supply, layout_supply, unit_domains, with_fleets
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.shown import Shown
@@ -39,6 +39,8 @@ PRINTED = 1 + 1e-12
 """Times a budget that it covers: its own figures are sums, and are rounded."""
 MOST_SPARES = 1_000_000
 """Domains kept for failures that anybody may ask for."""
+_NEAR = 8
+"""Units fewer that may serve more users."""
 _LOOSER = (1.25, 1.5, 2.0, 3.0)
 """Times the limit asked for that the size is told at, too."""
 
@@ -80,11 +82,9 @@ class Demand:
     def __post_init__(self) -> None:
         given = [name for name in MOST if getattr(self, name) is not None]
         if len(given) != 1:
-            names = [input_name(name) for name in given or MOST]
+            names, both = ", ".join(map(input_name, MOST)), " and ".join(map(input_name, given))
             raise InputError(
-                f"{' and '.join(names)} are two answers to how much; give one, the others are found."
-                if given
-                else f"give how much to serve, or a budget: one of {', '.join(names)}."
+                f"expected just one of {names}{f', not {both}' * bool(given)}; the others follow."
             )
         require_number(input_name(self.currency), self.amount, above=0)
         require_number(input_name("think_s"), self.think_s, least=0)
@@ -432,6 +432,9 @@ class _Sizes:
             part = self.demand.part
             supply = self._supply(part, tpot_s)
             units = supply.fewest_units(part, tpot_s) or least
+        if self.demand.currency == "users":  # a unit more may be served faster, and so fewer users at once
+            near = range(max(1, units - _NEAR), units + 1)
+            units = next(few for few in near if few == units or supply.part(part, few, tpot_s) >= ENOUGH)
         below = sorted({units - 1, math.floor(0.9 * units)} - {0}, reverse=True) if levels else ()
         return replace(
             found,
@@ -459,25 +462,25 @@ class _Sizes:
         InfeasibleError
             If they cost more at any.
         """
-        tpots, most = self.one_shape.tpots, self.demand.usd_m or 0.0
+        tpots, most = self.one_shape.tpots, (self.demand.usd_m or 0.0) * PRINTED
+        slowest = self.at(None, levels=False)
+        if slowest is None:
+            _refuse(self.deployment, self.demand, self.one_shape)
+        if slowest.usd_per_million > most:
+            raise InfeasibleError(
+                f"{input_name('usd_m')} {self.demand.usd_m or 0.0:g} is out of reach of {slowest.unit.name}: at any "
+                f"speed a million output tokens cost {rounded_up(slowest.usd_per_million)} USD or more."
+            )
 
-        def usd(row: int) -> float:
+        def dearer(row: int) -> bool:
             try:
                 found = self.at(float(tpots[row]), levels=False)
             except InfeasibleError:  # a budget buys nothing that is so fast
-                found = None
-            return math.inf if found is None else found.usd_per_million
+                return True
+            return found is None or found.usd_per_million > most
 
         last = len(tpots) - 1
-        if last < 0 or usd(last) > most * PRINTED:
-            found = self.at(None)
-            if found is None:
-                _refuse(self.deployment, self.demand, self.one_shape)
-            raise InfeasibleError(
-                f"{input_name('usd_m')} {most:g} is out of reach of {self.deployment.cluster.name}: at any speed a "
-                f"million output tokens cost {rounded_up(found.usd_per_million)} USD or more."
-            )
-        return float(tpots[1 + last_before(-1, last, last // 2, lambda row: usd(row) > most * PRINTED)])
+        return float(tpots[1 + last_before(-1, last, last // 2, dearer)])
 
 
 def _affordable(found: Size) -> int:

@@ -20,11 +20,11 @@ from rackplan.views.data import SetData, taken
 from rackplan.views.money import dollars, power_words, rate_words, watts
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
+    band_words,
     chip_words,
     cluster_doubts,
     factor_words,
     other_recipe_blocks,
-    range_words,
     recipe_lines,
     serving_words,
     what_if_blocks,
@@ -255,9 +255,9 @@ class RefusedData:
     ----------
     model, unit:
         Names.
-    gpus, domains, racks, power_w, usd_per_hour, usd_per_year, usd_per_million_tokens:
-        Null.
-    tok_s, tok_s_per_gpu, tok_s_per_user, requests_per_s, users, layout, serving, pools, next:
+    gpus, domains, racks, power_w, usd_per_hour, usd_per_year, usd_per_million_tokens, tok_s, tok_s_per_gpu:
+        Null, as are all others.
+    tok_s_per_user, requests_per_s, users, layout, serving, pools, next:
         Null.
     missing:
         The reason.
@@ -468,15 +468,9 @@ def _answer(found: Size, data: SizeResult) -> list[Block]:
     served.append(f"{rounded_down(data.users)} users at once{think}")
     mean = f"; {_many(asked.tok_s)} output tok/s on average" if asked.utilization < 1 else ""
     speed = f"{data.tok_s_per_user:,.1f} tok/s/user"
-    if asked.usd_m is not None:
-        speed += f" (the fastest at {asked.usd_m:g} USD per million output tokens)"
-    elif asked.tpot_s is not None:
-        speed += f" (limit {1 / asked.tpot_s:.4g}{', default' * asked.tpot_default})"
     if data.ttft_s is not None:
-        limit = (
-            "" if asked.ttft_s is None else f" (limit {asked.ttft_s:g} s{', default' * asked.ttft_default})"
-        )
-        speed += f", first token after {data.ttft_s:,.2f} s{limit}"
+        speed += f", first token {data.ttft_s:,.2f} s"
+    fewest = f"one unit is the least; the peak uses {asked.peak_tok_s / data.tok_s:.1%} of it"
     cost = []
     if data.usd_per_million_tokens is not None and data.usd_per_hour is not None:
         cost = [
@@ -485,19 +479,18 @@ def _answer(found: Size, data: SizeResult) -> list[Block]:
         ]
     if data.power_w is not None:
         cost.append(f"{rounded_up(data.power_w / 1e6)} MW")
-    band = ""
-    if errors:
-        band = f"{range_words(data.tok_s_per_gpu, errors)} output tok/s/GPU; {factor_words(errors)}"
     return [
         *labelled(
             "Fleet", f"{data.gpus:,} GPUs: {plural(data.domains, 'domain')}{racks}{spare}; {serving}{pools}"
         ),
         *labelled("Serves", f"{', '.join(served)}{mean}"),
-        *labelled("Speed", speed),
+        *labelled("Speed", f"{speed}; limits: {_limits(found, asked)}"),
         *labelled("Note", *left_out_words(found.left_out)),
         *labelled("Cost", ", ".join(cost)),
-        *labelled("Band", band),
-        *labelled("Fewer", _next_words(data)),
+        *labelled(
+            "Band", f"{data.tok_s_per_gpu:,.0f} output tok/s/GPU{band_words(data.tok_s_per_gpu, errors)}"
+        ),
+        *labelled("Fewer", _level_words(data, data.next) if data.next else fewest),
         *other_recipe_blocks([found.other] if found.other else []),
     ]
 
@@ -528,10 +521,14 @@ def _details(found: Size, data: SizeResult) -> list[Block]:
     ]
     demand = [
         *labelled("Requests", _requests(found)),
-        *labelled("Limits", _limits(found, data.asked)),
         *set_blocks("Set", found.unit),
+        *labelled(
+            "Rack", f"{_many(data.tok_s_per_rack)} output tok/s from each" if data.tok_s_per_rack else ""
+        ),
+        *labelled("Idle", f"{plural(data.gpus_idle, 'GPU')} without a replica" if data.gpus_idle else ""),
+        *labelled("Fewer", *(_level_words(data, level) for level in data.fewer[1:])),
     ]
-    return sections(demand, [_fleet_table(found, data)], [_money_table(data)], [pools], _fewer(data), legend)
+    return sections(demand, [_money_table(data)], [pools], legend)
 
 
 def _asked(asked: DemandData) -> str:
@@ -552,18 +549,14 @@ def derate_words() -> str:
 
 def _limits(found: Size, asked: DemandData) -> str:
     """Return the limits, and which are defaults."""
-    tpot, ttft = "no time per output token (--tpot-ms)", ""
+    speed, first = "none on the speed", "none on the first token"
     if asked.tpot_s is not None:
-        origin = " (default; --tpot-ms)" * asked.tpot_default
-        tpot = f"{asked.tpot_s * 1e3:.4g} ms per output token, {1 / asked.tpot_s:.4g} tok/s/user{origin}"
+        speed = f"{1 / asked.tpot_s:.4g} tok/s/user{' (default)' * asked.tpot_default}"
     if asked.usd_m is not None:
-        tpot = f"the fastest at which a million output tokens cost at most {asked.usd_m:g} USD"
+        speed = f"{asked.usd_m:g} USD per million output tokens"
     if asked.ttft_s is not None:
-        origin = "; default; --ttft-ms" * asked.ttft_default
-        ttft = f"{asked.ttft_s:g} s to the first token (without waiting{origin})"
-    elif found.lengths is not None:
-        ttft = "none on the time to the first token (--ttft-ms)"
-    return "; ".join(filter(None, (tpot, ttft)))
+        first = f"{asked.ttft_s:g} s{' (default)' * asked.ttft_default}"
+    return speed if found.lengths is None else f"{speed}, {first}"
 
 
 def _requests(found: Size) -> str:
@@ -577,25 +570,6 @@ def _requests(found: Size) -> str:
         f"{len(lengths.isl):,} kinds, {lengths.mean_isl:,.0f} + {lengths.mean_osl:,.0f} tokens on average; "
         f"{lengths.context:,} tokens in a cache on average; prompts priced (share): {prompts}"
     )
-
-
-def _fleet_table(found: Size, data: SizeResult) -> Table:
-    """Return what the fleet is and gives; what is not known or not so has no row."""
-    spares = found.demand.spares
-    per_rack = data.tok_s_per_rack
-    rows = {
-        "GPUs": f"{data.gpus:,}",
-        "domains": f"{data.domains:,}",
-        "of them spare": f"{spares:,}" if spares else "",
-        "racks": "unknown" if data.racks is None else f"{data.racks:,}",
-        "GPUs without a replica": f"{data.gpus_idle:,}" if data.gpus_idle else "",
-        "output tok/s/GPU that serves": f"{data.tok_s_per_gpu:,.0f}",
-        "tok/s/user": f"{data.tok_s_per_user:,.1f}",
-        "TTFT s": "" if data.ttft_s is None else f"{data.ttft_s:,.2f}",
-        "output tok/s per rack": "" if per_rack is None else _many(per_rack),
-        "sequences per rack": "" if per_rack is None else f"{per_rack / data.tok_s_per_user:,.0f}",
-    }
-    return Table(("fleet", "value"), [row for row in rows.items() if row[1]])
 
 
 def _money_table(data: SizeResult) -> Table:
@@ -632,50 +606,17 @@ def _prices(found: Size) -> list[str]:
     return [f"basis {bill.price_basis} (--price-basis): {text}"] if text else []
 
 
-def _enough(level: LevelData, asked: DemandData) -> str:
-    if asked.tpot_s is None:
-        return "-"
-    return "at none" if level.enough_at_tpot_s is None else f"{level.enough_at_tpot_s * 1e3:,.4g} ms"
-
-
-def _saved(level: LevelData, data: SizeResult) -> str:
-    now, then = data.usd_per_hour, level.usd_per_hour
-    return "-" if now is None or then is None else dollars(now - then)
-
-
-def _next_words(data: SizeResult) -> str:
-    """Return the next smaller fleet: what it gives, misses and saves."""
-    level, peak = data.next, data.asked.peak_tok_s
-    if level is None:
-        return f"one unit is the least; the peak uses {peak / data.tok_s:.1%} of it"
+def _level_words(data: SizeResult, level: LevelData) -> str:
+    """Return what a smaller fleet gives, misses and saves."""
     requests = "" if level.requests_per_s is None else f", {rate_words(level.requests_per_s)} requests/s"
     words = f"{level.gpus:,} GPUs give {_many(level.tok_s)} output tok/s{requests}: "
-    words += f"{_share(level.missed_tok_s / peak)} too little"
+    words += f"{_share(level.missed_tok_s / data.asked.peak_tok_s)} too little"
     if data.asked.tpot_s is not None:
         longer = level.enough_at_tpot_s
         words += ", at any speed" if longer is None else f", enough at {longer * 1e3:,.4g} ms a token"
-    return words + (f"; saves {_saved(level, data)} USD/h" if data.usd_per_hour is not None else "")
-
-
-def _fewer(data: SizeResult) -> list[Block]:
-    """Return the levels below, each with what it misses and the time per token at which it would do."""
-    if not data.fewer:
-        return []
-    peak = data.asked.peak_tok_s
-    table = Table.of(
-        data.fewer,
-        ("the next smaller", lambda level: plural(level.domains, "domain")),
-        ("GPUs", lambda level: f"{level.gpus:,}"),
-        ("output tok/s", lambda level: _many(level.tok_s)),
-        (
-            "requests/s",
-            lambda level: "-" if level.requests_per_s is None else rate_words(level.requests_per_s),
-        ),
-        ("missed by", lambda level: _share(level.missed_tok_s / peak)),
-        ("enough at", lambda level: _enough(level, data.asked)),
-        ("USD/h saved", lambda level: _saved(level, data)),
-    )
-    return [table, Text("enough at: the shortest time per output token at which these would serve the peak.")]
+    if data.usd_per_hour is not None and level.usd_per_hour is not None:
+        words += f"; saves {dollars(data.usd_per_hour - level.usd_per_hour)} USD/h"
+    return words
 
 
 def _share(value: float) -> str:

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import cost.serving.units
@@ -129,6 +129,7 @@ def priced(limits: tuple[float, ...]) -> tuple[Supply, str]:
     st.integers(0, 2),
     st.sampled_from([0.0, 5.0]),
 )
+@example("users", 1935.0, 1.0, 0, 0.0)  # 15 units of two pools serve more users than 16 of one
 @settings(max_examples=15, deadline=None)
 def test_what_a_demand_takes_buys_it_again(
     currency: str, amount: float, utilization: float, spares: int, think_s: float

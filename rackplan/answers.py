@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from rackplan.views.compare import Comparison
     from rackplan.views.pools import Pools
     from rackplan.views.replay import Replayed
+    from rackplan.views.size import Refused, Sizes
     from topology.cluster import Cluster
 
 
-def deployment(request: DeploymentRequest | SweepRequest | SizeRequest) -> Deployment:
+def deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
     """Return what is priced: a model on a cluster under a workload.
 
     Raises
@@ -432,40 +433,59 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
     return Comparison(tuple(rows), tuple(deployments), loads, usual=usual)
 
 
-def size(request: SizeRequest) -> Size:
-    """Return how many of ``cluster`` serve ``tok_s`` output tokens per second, and what they cost and draw.
+def size(request: SizeRequest) -> Size | Sizes:
+    """Return how many of ``cluster`` serve a demand, or what a budget of them serves, and what they cost and draw.
+
+    Of several clusters, a list, these are side by side; one that cannot has the reason in its place.
 
     Raises
     ------
     InputError
         If something given cannot be used.
     InfeasibleError
-        If the model does not fit, or nothing keeps the limits.
+        If no cluster can: the model does not fit, nothing keeps the limits, or a budget is too small.
     """
+    from rackplan.views.size import Refused, Sizes
+
+    sides = inputs.clusters_of(request.cluster, request.settings)
+    found: list[Size | Refused] = []
+    for one in inputs.deployments_of(request, request.model, sides):
+        try:
+            found.append(_sized(one, request))
+        except InfeasibleError as error:
+            found.append(Refused(one, error))
+    sizes = Sizes(tuple(found))
+    if not sizes.sizes:
+        raise sizes.refused[0].error
+    return sizes if len(found) > 1 else sizes.sizes[0]
+
+
+def _sized(priced: Deployment, request: SizeRequest) -> Size:
     from cost.serving.limits import relax_default_limits
-    from cost.serving.sizing import Demand
+    from cost.serving.sizing import MOST, Demand
     from cost.serving.sizing import size as sized
     from placement.fleet.supply import FleetOnUnits
 
-    priced = deployment(request)
-    lengths = request.whole
-    tpot_s, ttft_s = request.limits_s
+    lengths, (tpot_s, ttft_s), usual = request.whole, request.limits_s, request.usual
+    if request.usd_m is not None:
+        tpot_s, usual = None, usual - {"tpot_s"}
+    asked = ("think_s", "utilization", "spares", "usd_m", *MOST)
     demand = Demand(
-        tok_s=float(request.tok_s),
-        utilization=request.utilization,
-        spares=request.spares,
+        **{name: getattr(request, name) for name in asked},
         tpot_s=tpot_s,
         ttft_s=None if lengths is None else ttft_s,
     )
     mixed = lengths is not None and len(lengths.isl) > 1
 
     def of(wanted: Demand) -> Size:
+        if wanted.usd_m is not None:
+            wanted = sized(priced, wanted, lengths=lengths).demand
         fleet = None if mixed else FleetOnUnits(priced, wanted, lengths=lengths)
         return sized(priced, wanted, lengths=lengths, fleet=fleet)
 
-    found, left_out = relax_default_limits(of, demand, request.usual)
+    found, left_out = relax_default_limits(of, demand, usual)
     other = _other_size(found, request)
-    return replace(found, usual=request.usual, left_out=left_out, other=other)
+    return replace(found, usual=usual, left_out=left_out, other=other)
 
 
 def _other_size(found: Size, request: SizeRequest) -> OtherRecipe | None:

@@ -261,8 +261,8 @@ def _copies(value: Any) -> Any:
 _THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
 
 
-def _tokens_per_s(value: Any) -> Any:
-    """Read tokens per second: ``200e6``, ``200M``, ``128k``, ``1.5B``."""
+def _amount(value: Any) -> Any:
+    """Read a rate or money: ``200e6``, ``200M``, ``128k``, ``1.5B``."""
     if isinstance(value, str):
         number = value.strip().lower().removesuffix("tok/s").strip().replace("_", "")
         suffix = number[-1:] if number[-1:] in _THOUSANDS else ""
@@ -270,7 +270,7 @@ def _tokens_per_s(value: Any) -> Any:
     try:
         return _above_0(value)
     except PydanticCustomError:
-        raise _wrong("expected output tokens per second above 0, like 200e6, 200M or 128k") from None
+        raise _wrong("expected a number above 0, like 200e6, 200M or 128k") from None
 
 
 def _bytes(value: Any) -> Any:
@@ -307,6 +307,14 @@ def _by_gpu(value: Any) -> Any:
     return found
 
 
+def _clusters(value: Any) -> Any:
+    """Read a cluster, or several: a list of them."""
+    several = [_named(one) for one in (value if isinstance(value, list | tuple) else [value])]
+    if not several:
+        raise _wrong("expected a cluster, or several")
+    return several
+
+
 def _named(value: Any) -> Any:
     """Read a model or a cluster: a path is its text."""
     if value is None:
@@ -323,7 +331,7 @@ Milliseconds = Annotated[float | Literal["none"], Spelled(_limit)]
 Word = BeforeValidator(_word)
 Texts = Annotated[Sequence[str], BeforeValidator(_texts)]
 ByGpu = Annotated[Mapping[str, str | float], BeforeValidator(_by_gpu)]
-TokensPerSecond = Annotated[float | str, Spelled(_tokens_per_s)]
+Amount = Annotated[float, Spelled(_amount)]
 
 CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
@@ -889,23 +897,41 @@ class Demanded(Request):
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class SizeRequest(Watched, Demanded, Pricing, Limits, Requests, Placed):
-    """What the fleet shall serve."""
+class SizeRequest(Watched, Demanded, Pricing, Limits, Requests):
+    """What the fleet shall serve, or may cost: one of the first six."""
 
-    tok_s: Annotated[
-        TokensPerSecond, Option("Output tokens per second on average, all users: 200e6, 200M, 128k.", "N")
-    ]
+    model: ModelName = field(kw_only=False)
+    cluster: Annotated[
+        Clusters,
+        BeforeValidator(_clusters),
+        Option("Catalog name, name@GPUS or a YAML file; repeatable: side by side.", "C", repeatable=True),
+    ] = field(kw_only=False)
+    req_s: Amount | None = opt(None, "Requests per second on average: 500, 1.5k.", "N")
+    tok_s: Amount | None = opt(None, "Output tokens per second on average: 200e6, 200M, 128k.", "N")
+    users: Amount | None = opt(None, "Users at once: each asks, waits for the answer, thinks.", "N")
+    gpus: Amount | None = opt(None, "Budget: GPUs at most.", "N")
+    mw: Amount | None = opt(None, "Budget: megawatts at most.", "X")
+    usd_h: Amount | None = opt(None, "Budget: USD per hour at most.", "X")
+    think_s: Number = opt(0.0, "Seconds that a user thinks between an answer and the next request.", "S")
+    usd_m: Amount | None = opt(
+        None, "Instead of a speed: the fastest at which a million output tokens cost so many USD.", "X"
+    )
     lengths: Any = opt(
         None, "Instead: a mix of them, a CSV file with the columns isl, osl and share.", "FILE.csv"
     )
 
-    FIRST: ClassVar[str] = (
-        "model cluster tok_s context isl osl tpot_ms ttft_ms utilization spares output json"
-    )
+    FIRST: ClassVar[str] = "model cluster req_s tok_s users gpus mw usd_h isl osl tpot_ms json"
     EXAMPLES: ClassVar[tuple[str, ...]] = (
-        "rackplan size --model deepseek-v3 --cluster gb200-nvl72 --tok-s 200M",
-        "rackplan size --model kimi-k2 --cluster hgx-h200@16 --tok-s 1M --isl 4000 --osl 1000",
+        "rackplan size --model deepseek-v3 --cluster gb200-nvl72 --tok-s 1M",
+        "rackplan size --model kimi-k2 --cluster hgx-h200 --cluster gb200-nvl72 --mw 1 --isl 4000 --osl 1000",
     )
+
+    def check(self) -> None:
+        """Refuse a price of tokens beside a speed: the one is found from the other."""
+        super().check()
+        if self.usd_m is not None and self.tpot_s is not None:
+            name = "tok_s_user" if self.tpot_ms is None else "tpot_ms"
+            raise self.refuse(name, f"with {input_name('usd_m')} the speed is the answer")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -956,7 +982,7 @@ class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
         ),
     ] = field(kw_only=False)
     cluster: ClusterName = field(kw_only=False)
-    tok_s: TokensPerSecond | None = opt(
+    tok_s: Amount | None = opt(
         None, "Output tokens per second to serve: 2e6, 2M, 128k. Default: as many as there are.", "N"
     )
     goal: Annotated[str, Word] | None = opt(
@@ -1364,7 +1390,8 @@ def refused(error: ErrorDetails, request: type[Request]) -> InputError:
     """Return the error of pydantic as ours."""
     place = error["loc"][0] if error["loc"] else ""
     names = [one.name for one in fields(request)]  # type: ignore[arg-type]
-    name = names[place] if isinstance(place, int) and place < len(names) else str(place)
+    positional = [one.name for one in fields(request) if not one.kw_only]  # type: ignore[arg-type]
+    name = positional[place] if isinstance(place, int) and place < len(positional) else str(place)
     if error["type"] in ("unexpected_keyword_argument", "unexpected_positional_argument"):
         return InputError(f"there is no keyword `{name}`; {nearest(name, names)}")
     if error["type"].startswith("missing"):

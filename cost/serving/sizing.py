@@ -1,4 +1,4 @@
-"""How many units of a machine serve so many output tokens a second, and what the next smaller number of them misses.
+"""How many units of a machine serve a demand, or what a budget buys, and what the next smaller number of them misses.
 
 A unit is the cluster that is named: one domain of a kind, or several domains that repeat together. What one unit
 gives, and what two, four, eight... joined by their fabric give, is priced by the sweep (:mod:`cost.serving.units`);
@@ -22,7 +22,7 @@ from cost.quantity import require_number
 from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
 from cost.serving.limits import LimitError, rounded_down, rounded_up
-from cost.serving.supply import Served, Supply
+from cost.serving.supply import ENOUGH, Part, Served, Supply, last_before
 from cost.serving.units import FleetOn, fleet_supply, layout_supply, unit_domains, with_fleets
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.shown import Shown
@@ -31,64 +31,106 @@ from topology.changes.repeat import alike, repeated
 from topology.cluster import Cluster
 from topology.physical import switch_racks
 
-MOST_TOK_S = 1e15
+BUDGETS: Mapping[str, str] = {"gpus": "GPUs", "mw": "MW", "usd_h": "USD/h"}
+"""What may be spent, each with its unit."""
+MOST = {"req_s": 1e12, "tok_s": 1e15, "users": 1e12, "gpus": 1e12, "mw": 1e9, "usd_h": 1e12}
+"""Currencies of a demand, each with the most that anybody may ask for."""
+PRINTED = 1 + 1e-12
+"""Times a budget that it covers: its own figures are sums, and are rounded."""
 MOST_SPARES = 1_000_000
 """Domains kept for failures that anybody may ask for."""
+_NEAR = 8
+"""Units fewer that may serve more users."""
 _LOOSER = (1.25, 1.5, 2.0, 3.0)
 """Times the limit asked for that the size is told at, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What is asked of a fleet.
+    """What is asked of a fleet: so much served, or as much as a budget buys; just one of the six is given.
 
     Attributes
     ----------
-    tok_s:
-        Output tokens per second, the mean over time.
+    req_s, tok_s, users:
+        To serve, the mean over time: requests and output tokens per second, users of whom each asks, waits for the
+        whole answer, and thinks for ``think_s`` seconds.
+    gpus, mw, usd_h:
+        To buy at most, spares too: GPUs, megawatts, USD per hour.
     utilization:
-        The mean over the peak: the fleet is sized for ``tok_s / utilization``.
+        The mean over the peak: the fleet is sized for the peak.
     spares:
         Domains kept for failures, besides those that serve.
     tpot_s, ttft_s:
         Longest time per output token, and to the first one without waiting; None: no limit.
+    usd_m:
+        Instead of ``tpot_s``: the shortest time at which a million output tokens cost no more than so many USD.
     """
 
-    tok_s: float
+    req_s: float | None = None
+    tok_s: float | None = None
+    users: float | None = None
+    gpus: float | None = None
+    mw: float | None = None
+    usd_h: float | None = None
+    think_s: float = 0.0
     utilization: float = 1.0
     spares: int = 0
     tpot_s: float | None = None
     ttft_s: float | None = None
+    usd_m: float | None = None
 
     def __post_init__(self) -> None:
-        require_number(input_name("tok_s"), self.tok_s, above=0)
+        given = [name for name in MOST if getattr(self, name) is not None]
+        if len(given) != 1:
+            names, both = ", ".join(map(input_name, MOST)), " and ".join(map(input_name, given))
+            raise InputError(
+                f"expected just one of {names}{f', not {both}' * bool(given)}; the others follow."
+            )
+        require_number(input_name(self.currency), self.amount, above=0)
+        require_number(input_name("think_s"), self.think_s, least=0)
         if not (math.isfinite(self.utilization) and 0 < self.utilization <= 1):
             raise InputError(
                 "expected the mean over the peak, above 0 and at most 1.",
                 field="utilization",
                 value=f"{self.utilization:g}",
             )
-        if self.tok_s > MOST_TOK_S * self.utilization:
+        most = MOST[self.currency]
+        if self.amount > most * (1.0 if self.currency in BUDGETS else self.utilization):
             raise InputError(
-                f"expected a peak of at most {MOST_TOK_S:g} output tokens/s.",
-                field="tok_s",
-                value=f"{self.tok_s:g}",
+                f"expected at most {most:g}, at the peak.", field=self.currency, value=f"{self.amount:g}"
             )
         if not 0 <= self.spares <= MOST_SPARES:
             raise InputError(
                 f"expected a number of domains from 0 to {MOST_SPARES:,}.", field="spares", value=self.spares
             )
-        for name, limit in (
-            (input_name("tpot_ms"), self.tpot_s),
-            (input_name("ttft_ms"), self.ttft_s),
+        for name, limit, scale in (
+            ("tpot_ms", self.tpot_s, 1e3),
+            ("ttft_ms", self.ttft_s, 1e3),
+            ("usd_m", self.usd_m, 1.0),
         ):
             if limit is not None:
-                require_number(name, limit * 1e3, above=0)
+                require_number(input_name(name), limit * scale, above=0)
 
     @property
-    def peak_tok_s(self) -> float:
-        """Output tokens per second that the fleet must be able to give."""
-        return self.tok_s / self.utilization
+    def currency(self) -> str:
+        """The name of what is given."""
+        return next(name for name in MOST if getattr(self, name) is not None)
+
+    @property
+    def amount(self) -> float:
+        """How much of it."""
+        return float(getattr(self, self.currency))
+
+    def users_of(self, served: Served) -> float:
+        """Return the users that are served at once, those who think too."""
+        return served.in_flight + self.think_s * (served.requests_per_s or 0.0)
+
+    def part(self, served: Served) -> float:
+        """Return what part of the peak is served; of a budget all, since its peak is what it buys."""
+        if self.currency in BUDGETS:
+            return 1.0
+        rates = {"req_s": served.requests_per_s or 0.0, "tok_s": served.tok_s, "users": self.users_of(served)}
+        return rates[self.currency] * self.utilization / self.amount
 
     @property
     def limits(self) -> list[float]:
@@ -156,7 +198,7 @@ class Size(Shown):
     def brief(self) -> str:
         """Return what is served by how much of what."""
         return (
-            f"{self.deployment.brief()}: {self.demand.tok_s:,.0f} output tok/s by {self.gpus:,} GPUs in "
+            f"{self.deployment.brief()}: {self.tok_s:,.0f} output tok/s by {self.gpus:,} GPUs in "
             f"{self.domains:,} domains"
         )
 
@@ -246,6 +288,45 @@ class Size(Shown):
             Bill.together([unit, book.bill(self.unit, _spare(self.unit)).times(spares)]) if spares else unit
         )
 
+    def cost_of(self, currency: str, units: int) -> float:
+        """Return what so many units and the spares take of a budget (:data:`BUDGETS`).
+
+        Raises
+        ------
+        InputError
+            If they have no such figure.
+        """
+        if currency == "gpus":
+            return self.gpus_of(units)
+        bill = self.bill_of(units)
+        cost = bill.usd_per_hour if currency == "usd_h" else bill.power_w and bill.power_w / 1e6
+        if cost is None:
+            raise InputError(" ".join(bill.missing), field=currency)
+        return cost
+
+    @property
+    def tok_s(self) -> float:
+        """Output tokens per second that are served on average: a demand, or a budget's capacity in use."""
+        if self.demand.tok_s is not None:
+            return self.demand.tok_s
+        return self.served.tok_s * self.demand.utilization / self.demand.part(self.served)
+
+    @property
+    def peak_tok_s(self) -> float:
+        """Output tokens per second at the peak."""
+        return self.tok_s / self.demand.utilization
+
+    @property
+    def usd_per_million(self) -> float:
+        """USD for a million output tokens of the average, spares and idle GPUs too.
+
+        Raises
+        ------
+        InputError
+            If GPUs have no price.
+        """
+        return 1e6 * self.cost_of("usd_h", self.served.units) / 3600 / self.tok_s
+
     @property
     def tok_s_per_gpu(self) -> float:
         """Output tokens per second over the GPUs of the units that serve, idle ones too."""
@@ -262,7 +343,9 @@ def size(
     fleet: FleetOn | None = None,
     alone: bool = False,
 ) -> Size:
-    """Return the fewest units of ``deployment.cluster`` that serve ``demand``, and what fewer of them miss.
+    """Return the fewest units of ``deployment.cluster`` that serve ``demand``, or the most that a budget buys.
+
+    With ``usd_m`` its time per output token is found first, and kept in the demand of what is returned.
 
     Parameters
     ----------
@@ -281,50 +364,146 @@ def size(
     Raises
     ------
     InfeasibleError
-        If the model does not fit, or nothing keeps the limits (:class:`cost.serving.limits.LimitError`): the message
-        names the best that can be had.
+        If the model does not fit, nothing keeps the limits (:class:`cost.serving.limits.LimitError`), or a budget is
+        too small: the message names the best or the least that can be had.
     InputError
-        If a mix of lengths is given and domains of the unit differ in size.
+        If a mix of lengths is given and domains of the unit differ in size, decode alone is asked for so many
+        requests, or a budget is in what has no figure.
     """
-    priced = (
-        deployment
-        if lengths is None
-        else replace(deployment, workload=lengths.workloads(deployment.workload)[0])
-    )
-    unit = deployment.cluster
-    if fleet is not None and not alike(unit.spec):
-        supply = one_shape = fleet_supply(unit, fleet)
+    if lengths is None:
+        for name in ("req_s", "think_s"):
+            if getattr(demand, name):
+                raise InputError(
+                    f"decode alone has no requests; give {input_name('isl')} and {input_name('osl')}.",
+                    field=name,
+                    value=f"{getattr(demand, name):g}",
+                )
+    unit, searched = deployment.cluster, demand.usd_m is not None and demand.tpot_s is None
+    if fleet is not None and not searched and not alike(unit.spec):
+        one_shape = fleet_supply(unit, fleet)
         unjoined = "each unit has a fleet of its own: its domains are not alike, or not whole"
     else:
         _require_one_size(unit, lengths)
         one_shape, unjoined = layout_supply(
             deployment, lengths, demand.limits, demand.ttft_s, redundant, imbalance, alone=alone
         )
-        supply = one_shape
-        if fleet is not None and not unjoined:
-            supply = with_fleets(one_shape, fleet, unit, demand.peak_tok_s, demand.tpot_s)
-    units = supply.fewest_units(demand.peak_tok_s, demand.tpot_s)
-    if units is None:
+    work = deployment.workload if lengths is None else lengths.workloads(deployment.workload)[0]
+    shapes = None if unjoined or searched else fleet
+    sizes = _Sizes(replace(deployment, workload=work), demand, lengths, one_shape, unjoined, shapes)
+    found = sizes.at(sizes.fastest_tpot() if searched else demand.tpot_s)
+    if found is None:
         _refuse(deployment, demand, one_shape)
-    fewer = sorted({units - 1, math.floor(0.9 * units)} - {0}, reverse=True)
-    return Size(
-        deployment=priced,
-        demand=demand,
-        lengths=lengths,
-        served=supply.served(units, demand.tpot_s),
-        fewer=tuple(
-            Level(
-                less,
-                supply.rate(less, demand.tpot_s),
-                None
-                if demand.tpot_s is None
-                else supply.shortest_tpot(demand.peak_tok_s, less, demand.tpot_s),
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Sizes:
+    """Sizes at any time per output token, of layouts and ``fleet`` that are priced once."""
+
+    deployment: Deployment
+    demand: Demand
+    lengths: Lengths | None
+    one_shape: Supply
+    unjoined: str
+    fleet: FleetOn | None
+    bills: dict[int, Bill] = field(default_factory=dict)
+
+    def at(self, tpot_s: float | None, *, levels: bool = True) -> Size | None:
+        """Return the size, with the levels below; None where no number of units keeps the limits."""
+        least = self.one_shape.least_units(tpot_s)
+        if least is None:
+            return None
+        found = Size(
+            deployment=self.deployment,
+            demand=replace(self.demand, tpot_s=tpot_s),
+            lengths=self.lengths,
+            served=self.one_shape.served(least, tpot_s),
+            fewer=(),
+            joined={k: self.one_shape.rate(k, tpot_s) for k in self.one_shape.joinable},
+            unjoined=self.unjoined,
+            _bills=self.bills,
+        )
+        if self.demand.currency in BUDGETS:
+            units = _affordable(found)
+            peak = self._supply(None, tpot_s).rate(units, tpot_s)
+            part: Part = lambda served: served.tok_s / peak  # noqa: E731 - what a demand would be
+            supply = self._supply(part, tpot_s)
+        else:
+            part = self.demand.part
+            supply = self._supply(part, tpot_s)
+            units = supply.fewest_units(part, tpot_s) or least
+        if self.demand.currency == "users":  # a unit more may be served faster, and so fewer users at once
+            near = range(max(1, units - _NEAR), units + 1)
+            units = next(few for few in near if few == units or supply.part(part, few, tpot_s) >= ENOUGH)
+        below = sorted({units - 1, math.floor(0.9 * units)} - {0}, reverse=True) if levels else ()
+        return replace(
+            found,
+            served=supply.served(units, tpot_s),
+            fewer=tuple(
+                Level(
+                    fewer,
+                    supply.rate(fewer, tpot_s),
+                    None if tpot_s is None else supply.shortest_tpot(part, fewer, tpot_s),
+                )
+                for fewer in below
+            ),
+        )
+
+    def _supply(self, part: Part | None, tpot_s: float | None) -> Supply:
+        if self.fleet is None:
+            return self.one_shape
+        return with_fleets(self.one_shape, self.fleet, self.deployment.cluster, part, tpot_s)
+
+    def fastest_tpot(self) -> float:
+        """Return the shortest time per output token at which a million of them cost no more than they may.
+
+        Raises
+        ------
+        InfeasibleError
+            If they cost more at any.
+        """
+        tpots, most = self.one_shape.tpots, (self.demand.usd_m or 0.0) * PRINTED
+        slowest = self.at(None, levels=False)
+        if slowest is None:
+            _refuse(self.deployment, self.demand, self.one_shape)
+        if slowest.usd_per_million > most:
+            raise InfeasibleError(
+                f"{input_name('usd_m')} {self.demand.usd_m or 0.0:g} is out of reach of {slowest.unit.name}: at any "
+                f"speed a million output tokens cost {rounded_up(slowest.usd_per_million)} USD or more."
             )
-            for less in fewer
-        ),
-        joined={k: one_shape.rate(k, demand.tpot_s) for k in supply.joinable},
-        unjoined=unjoined,
-    )
+
+        def dearer(row: int) -> bool:
+            try:
+                found = self.at(float(tpots[row]), levels=False)
+            except InfeasibleError:  # a budget buys nothing that is so fast
+                return True
+            return found is None or found.usd_per_million > most
+
+        last = len(tpots) - 1
+        return float(tpots[1 + last_before(-1, last, last // 2, dearer)])
+
+
+def _affordable(found: Size) -> int:
+    """Return the most units that a budget buys, ``found`` being of the fewest that serve.
+
+    Raises
+    ------
+    InfeasibleError
+        If it does not buy those.
+    """
+    least, name = found.served.units, found.demand.currency
+    budget = found.demand.amount * PRINTED
+    cost = found.cost_of(name, least)
+    if cost > budget:
+        raise InfeasibleError(
+            f"{input_name(name)} {found.demand.amount:g} is too little: the least of {found.unit.name} that serves "
+            f"{found.deployment.model.name} takes {rounded_up(cost)} {BUDGETS[name]} ({found.gpus:,} GPUs)."
+        )
+    near = math.floor(least * budget / cost)
+    most = near + 1
+    while found.cost_of(name, most) <= budget:
+        most *= 2
+    return last_before(least, most, near, lambda units: found.cost_of(name, units) <= budget)
 
 
 def _require_one_size(unit: Cluster, lengths: Lengths | None) -> None:
@@ -341,7 +520,7 @@ def _require_one_size(unit: Cluster, lengths: Lengths | None) -> None:
 def _refuse(deployment: Deployment, demand: Demand, supply: Supply) -> NoReturn:
     """Raise LimitError: no number of units keeps the limits, and what the best is that can be had."""
     out = f"is out of reach on any number of {deployment.cluster.name}: the fastest"
-    fastest = supply.shortest_tpot(math.ulp(0.0))
+    fastest = supply.shortest_tpot(lambda _served: 1.0)
     if fastest is None and supply.fastest_ttft_s is not None:
         raise LimitError(
             "ttft_s",

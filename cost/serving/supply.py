@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass as checked_dataclass
 
+from cost.serving.serving import ONE_POOL, TWO_POOLS
+
 ENOUGH = 1 - 1e-12
 """Of a rate asked for: sums of as many replicas are rounded."""
 _SAMPLE = 64
@@ -36,15 +38,15 @@ class ProofData:
 
 @dataclass(frozen=True)
 class Pool:
-    """Replicas of one kind.
+    """Workers of one kind.
 
     Attributes
     ----------
     role:
-        ``decode`` or ``prefill``.
+        ``decode``, ``prefill`` or ``both``.
     layout:
         That of one (``EP72 TP1 PP1``).
-    replicas, gpus:
+    workers, gpus_per_worker:
         How many there are, and GPUs of each.
     batch:
         Sequences (prefill: prompts) per GPU.
@@ -54,10 +56,15 @@ class Pool:
 
     role: str
     layout: str
-    replicas: int
-    gpus: int
+    workers: int
+    gpus_per_worker: int
     batch: float
     step_s: float
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all workers."""
+        return self.workers * self.gpus_per_worker
 
 
 @dataclass(frozen=True)
@@ -89,17 +96,32 @@ class Served:
 
     @property
     def gpus_used(self) -> int:
-        """GPUs of all replicas."""
-        return sum(pool.replicas * pool.gpus for pool in self.pools)
+        """GPUs of all workers."""
+        return sum(pool.gpus for pool in self.pools)
+
+    @property
+    def serving(self) -> str | None:
+        """How most GPUs serve whole requests: by one pool or by two; None: decode alone."""
+        both = sum(pool.gpus for pool in self.pools if pool.role == "both")
+        return None if self.requests_per_s is None else ONE_POOL if 2 * both > self.gpus_used else TWO_POOLS
+
+    @property
+    def in_flight(self) -> float:
+        """Requests that are served at once by Little's law, each as long as the slowest; decode alone: sequences."""
+        return self.tok_s / self.tok_s_per_user + (self.requests_per_s or 0.0) * (self.ttft_s or 0.0)
+
+
+Part = Callable[[Served], float]
+"""What part of a demand is served; 1 or more is enough."""
 
 
 def merged(pools: Iterable[Pool]) -> tuple[Pool, ...]:
-    """Return each kind of pool once, with all of its replicas; different numbers of units joined may share a kind."""
-    replicas: dict[Pool, int] = {}
+    """Return each kind of pool once, with all of its workers; different numbers of units joined may share a kind."""
+    workers: dict[Pool, int] = {}
     for pool in pools:
-        kind = replace(pool, replicas=0)
-        replicas[kind] = replicas.get(kind, 0) + pool.replicas
-    return tuple(replace(kind, replicas=count) for kind, count in replicas.items())
+        kind = replace(pool, workers=0)
+        workers[kind] = workers.get(kind, 0) + pool.workers
+    return tuple(replace(kind, workers=count) for kind, count in workers.items())
 
 
 @dataclass(frozen=True)
@@ -193,7 +215,7 @@ class Supply:
             tok_s=table.rate(units),
             tok_s_per_user=min(one.tok_s_per_user for one in every),
             pools=merged(
-                replace(pool, replicas=count * pool.replicas) for count, one in parts for pool in one.pools
+                replace(pool, workers=count * pool.workers) for count, one in parts for pool in one.pools
             ),
             joined=max(one.joined for one in every),
             ttft_s=max(ttfts) if ttfts else None,
@@ -201,29 +223,37 @@ class Supply:
             proof=every[0].proof,
         )
 
-    def fewest_units(self, tok_s: float, tpot_s: float | None) -> int | None:
-        """Return the fewest units that give ``tok_s`` output tokens per second; None where no number of them does."""
-        rate = self.rate(_SAMPLE, tpot_s)
-        if rate <= 0:
-            return None
-        most = _SAMPLE * math.ceil(tok_s / rate)  # as many times the sample: never too few
-        near = math.ceil(tok_s / rate * _SAMPLE)
-        near = math.ceil(near * tok_s / self.rate(near, tpot_s)) if self.rate(near, tpot_s) > 0 else near
-        return 1 + _last(0, most, near, lambda units: self.rate(units, tpot_s) < tok_s * ENOUGH)
+    def part(self, part: Part, units: int, tpot_s: float | None) -> float:
+        """Return what part of a demand ``units`` serve."""
+        return part(self.served(units, tpot_s)) if self.rate(units, tpot_s) > 0 else 0.0
 
-    def shortest_tpot(self, tok_s: float, units: int = _SAMPLE, least_s: float = 0.0) -> float | None:
-        """Return the shortest time per output token at which ``units`` give ``tok_s``; None where none is enough.
+    def least_units(self, tpot_s: float | None) -> int | None:
+        """Return the fewest units that give any token; None where no number of them does."""
+        return self.fewest_units(lambda _served: float(_SAMPLE), tpot_s)
+
+    def fewest_units(self, part: Part, tpot_s: float | None) -> int | None:
+        """Return the fewest units that serve all of a demand; None where no number of them gives a token."""
+        sample = self.part(part, _SAMPLE, tpot_s)
+        if sample <= 0:
+            return None
+        most = _SAMPLE * math.ceil(1 / sample)  # as many times the sample: never too few
+        near = math.ceil(_SAMPLE / sample)
+        near = math.ceil(near / (self.part(part, near, tpot_s) or 1.0))
+        return 1 + last_before(0, most, near, lambda units: self.part(part, units, tpot_s) < ENOUGH)
+
+    def shortest_tpot(self, part: Part, units: int = _SAMPLE, least_s: float = 0.0) -> float | None:
+        """Return the shortest time per output token at which ``units`` serve a demand; None where none is enough.
 
         Times below ``least_s`` are known to be too short.
         """
-        if units < 1 or not len(self.tpots) or self.rate(units, None) < tok_s * ENOUGH:
+        if units < 1 or not len(self.tpots) or self.part(part, units, None) < ENOUGH:
             return None
         first = int(np.searchsorted(self.tpots, least_s))
 
         def short(row: int) -> bool:
-            return self.rate(units, float(self.tpots[row])) < tok_s * ENOUGH
+            return self.part(part, units, float(self.tpots[row])) < ENOUGH
 
-        return float(self.tpots[1 + _last(first - 1, len(self.tpots) - 1, first, short)])
+        return float(self.tpots[1 + last_before(first - 1, len(self.tpots) - 1, first, short)])
 
     def as_one(self, units: int, tpot_s: float | None) -> Served | None:
         """Return what units give where all of them work as one, None where they do not."""
@@ -238,7 +268,7 @@ class Supply:
         return self._joined[tpot_s]
 
 
-def _last(low: int, high: int, near: int, short: Callable[[int], bool]) -> int:
+def last_before(low: int, high: int, near: int, short: Callable[[int], bool]) -> int:
     """Return the last number that is ``short``: ``low`` is taken to be, ``high`` not to be; it is sought ``near``."""
     step = 1
     while low < near < high:

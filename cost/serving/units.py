@@ -15,7 +15,7 @@ from cost.layouts import Sweep, best_at, sweep
 from cost.serving.lengths import Lengths
 from cost.serving.pools import RateMatch
 from cost.serving.serving import TWO_POOLS, Serving
-from cost.serving.supply import ENOUGH, Pool, Served, Supply, merged
+from cost.serving.supply import ENOUGH, Part, Pool, Served, Supply, merged
 from topology.base.errors import InfeasibleError, InputError, NoAnswerError
 from topology.changes.repeat import alike, repeated
 from topology.cluster import Cluster
@@ -161,18 +161,22 @@ def fleet_supply(unit: Cluster, fleet: FleetOn) -> Supply:
     return Supply((1,), np.zeros(0), joined)
 
 
-def with_fleets(base: Supply, fleet: FleetOn, unit: Cluster, tok_s: float, limit_s: float | None) -> Supply:
-    """Return ``base``, or a fleet of different shapes on all units where that alone reaches ``tok_s``.
+def with_fleets(
+    base: Supply, fleet: FleetOn, unit: Cluster, part: Part | None, limit_s: float | None
+) -> Supply:
+    """Return ``base``, or a fleet of different shapes on all units where that alone serves a demand, or may be best.
 
     A fleet takes time: it is made for few units, at the limit asked for (``limit_s``), where one shape is nearly
-    enough.
+    enough (``part``; None: no demand, wherever a fleet gives more).
     """
 
     def whole(units: int, tpot_s: float | None) -> Served | None:
         rate, gpus = base.rate(units, tpot_s), units * len(unit.gpus)
         most, over = _FLEET_GAIN
         few = 0 < gpus <= MOST_FLEET_GPUS and tpot_s == limit_s
-        if few and rate < tok_s * ENOUGH and tok_s <= rate * min(most, 1 + over / gpus):
+        if few and (
+            part is None or 1 / min(most, 1 + over / gpus) <= base.part(part, units, tpot_s) < ENOUGH
+        ):
             try:
                 found = fleet(units)
             except (InfeasibleError, NoAnswerError):
@@ -189,12 +193,12 @@ def unit_domains(unit: Cluster) -> int:
     return len({gpu.domain for gpu in unit.gpus})
 
 
-def _pool(role: str, found: Sweep, row: int, replicas: int) -> Pool:
+def _pool(role: str, found: Sweep, row: int, workers: int) -> Pool:
     return Pool(
         role=role,
         layout=found.label(row).rpartition(" ")[0],
-        replicas=replicas,
-        gpus=int(found.gpus[row]),
+        workers=workers,
+        gpus_per_worker=int(found.gpus[row]),
         batch=float(found.batch[row]),
         step_s=float(found.step_s[row]),
     )

@@ -82,8 +82,8 @@ class FleetOnUnits:
                 Pool(
                     role=pool.role,
                     layout=pool.column.label(moe=moe),
-                    replicas=len(pool.replicas),
-                    gpus=pool.column.shape.gpus,
+                    workers=len(pool.replicas),
+                    gpus_per_worker=pool.column.shape.gpus,
                     batch=pool.column.batch,
                     step_s=pool.column.step_s,
                 )

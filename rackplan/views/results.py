@@ -121,7 +121,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.pools import Pools
     from rackplan.views.replan import replan_view
     from rackplan.views.replay import Replayed, replay_view
-    from rackplan.views.size import size_view
+    from rackplan.views.size import Sizes, size_view
     from rackplan.views.study import study_view
     from rackplan.views.sweep import sweep_view
     from rackplan.views.validate import Validation, validate_view
@@ -134,6 +134,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
         Replayed: replay_view,
         Pools: sweep_view,
         Size: size_view,
+        Sizes: size_view,
         Levers: levers_view,
         Validation: lambda one: validate_view([one]),
         StudyResult: lambda found: study_view(found, {}),

@@ -33,7 +33,7 @@ COMMANDS: Mapping[str, str] = {
     "draw": "clusters.DrawResult",
     "traffic": "clusters.TrafficResult",
     "sweep": "sweep.SweepResult",
-    "size": "size.SizeResult",
+    "size": "size.SizePrinted",
     "compare": "compare.CompareResult",
     "fleet": "fleet.FleetPrinted",
     "replay": "replay.ReplayPrinted",
@@ -93,7 +93,11 @@ _UNITS = (
     ("power_w", "W"),
     ("_s", "s"),
 )
-_CATALOG = "What ``rackplan catalog`` prints: lists, or one entry with its figures."
+_UNIONS = {
+    "CatalogResult": "What ``rackplan catalog`` prints: lists, or one entry with its figures.",
+    "SizePrinted": "What ``rackplan size`` prints: the fleet of one cluster, or those of several.",
+}
+"""Of types that are one of several classes what they are."""
 _VARIANTS = re.compile(r"_(used|full|mean|worst|default|basis|kind|source|limit)$")
 
 
@@ -142,7 +146,7 @@ def about(name: str) -> str:
     spec = find_spec(module)
     source = spec.loader.get_source(module) if spec else ""  # type: ignore[union-attr]
     found = (one for one in ast.parse(source).body if isinstance(one, ast.ClassDef) and one.name == kind)
-    return _summary(next((ast.get_docstring(one) for one in found), _CATALOG))
+    return _summary(next((ast.get_docstring(one) for one in found), _UNIONS.get(kind)))
 
 
 def json_schema(name: str) -> dict[str, Any]:

@@ -1,34 +1,67 @@
-"""The size of a fleet: what it takes, what it gives and costs, and what the smaller ones miss."""
+"""The size of a fleet, or of several side by side: what it takes, gives and costs, and what the smaller ones miss."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass as plain_dataclass
 
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import CalibrationData, ErrorOf, error_to_dict, errors_in
+from cost.inputs.deployment import Deployment
 from cost.money.bill import BillPart
 from cost.recipe import OtherRecipe
-from cost.serving.limits import LimitError, left_out_words
-from cost.serving.pools import POOL_DERATE, TTFT_LIMIT
-from cost.serving.sizing import Level, Size
-from cost.serving.supply import Pool, ProofData
-from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
+from cost.serving.limits import left_out_words, rounded_down, rounded_up
+from cost.serving.pools import POOL_DERATE
+from cost.serving.sizing import BUDGETS, Level, Size
+from cost.serving.supply import ProofData
+from rackplan.views.blocks import GAP, Block, Details, Heading, Table, Text, View, labelled, section, sections
 from rackplan.views.data import SetData, taken
 from rackplan.views.money import dollars, power_words, rate_words, watts
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
+    band_words,
     chip_words,
     cluster_doubts,
     factor_words,
     other_recipe_blocks,
-    range_words,
     recipe_lines,
     serving_words,
     what_if_blocks,
 )
+from topology.base.errors import InfeasibleError
 from topology.base.figures import EvidenceLabel
+from topology.base.shown import Shown
 from topology.base.units import plural
+
+
+@plain_dataclass(frozen=True)
+class Refused:
+    """A cluster that cannot serve what is asked, and why."""
+
+    deployment: Deployment
+    error: InfeasibleError
+
+
+@plain_dataclass(frozen=True, repr=False)
+class Sizes(Shown):
+    """Fleets of several clusters for the same demand."""
+
+    clusters: tuple[Size | Refused, ...]
+
+    @property
+    def sizes(self) -> list[Size]:
+        """Those that serve it."""
+        return [one for one in self.clusters if isinstance(one, Size)]
+
+    @property
+    def refused(self) -> list[Refused]:
+        """Those that do not."""
+        return [one for one in self.clusters if isinstance(one, Refused)]
+
+    def brief(self) -> str:
+        """Return what each takes."""
+        return "; ".join(one.brief() for one in self.sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +70,14 @@ class DemandData:
 
     Attributes
     ----------
-    tok_s, peak_tok_s, utilization:
-        Output tokens a second on average and at the peak, and the one over the other.
+    currency, amount:
+        What was given (``req_s``, ``tok_s``, ``users``, ``gpus``, ``mw``, ``usd_h``), and how much of it.
+    tok_s, requests_per_s, users:
+        Output tokens, requests (null: decode alone) and users at once, on average.
+    peak_tok_s, utilization:
+        At the peak, and the mean over it.
+    think_s, usd_m:
+        Seconds that a user thinks; most USD of a million output tokens that the speed is found by (null: it is not).
     spares:
         Domains kept for failures.
     context, isl, osl, prompts:
@@ -48,9 +87,15 @@ class DemandData:
         Longest time per token and to the first one (null: no limit), and whether they are the defaults.
     """
 
+    currency: str
+    amount: float
     tok_s: float
+    requests_per_s: float | None
+    users: float
     peak_tok_s: float
     utilization: float
+    think_s: float
+    usd_m: float | None
     spares: int
     context: int
     isl: float | None
@@ -68,8 +113,8 @@ class LevelData:
 
     Attributes
     ----------
-    gpus, domains, tok_s, missed_tok_s:
-        How many, what they give, and what they miss of the peak.
+    gpus, domains, tok_s, requests_per_s, missed_tok_s:
+        How many, what they give (requests are null of decode alone), and what they miss of the peak.
     enough_at_tpot_s:
         The shortest time per token at which they would do; null: none.
     usd_per_hour, power_w:
@@ -79,6 +124,7 @@ class LevelData:
     gpus: int
     domains: int
     tok_s: float
+    requests_per_s: float | None
     missed_tok_s: float
     enough_at_tpot_s: float | None
     usd_per_hour: float | None
@@ -101,8 +147,31 @@ class JoinedData:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PoolData:
+    """Workers of one kind.
+
+    Attributes
+    ----------
+    role:
+        ``decode``, ``prefill`` or ``both``.
+    gpus, workers, gpus_per_worker:
+        Of all, how many workers, and GPUs of each.
+    layout, batch, step_s:
+        Of one (``EP72 TP1 PP1``), sequences or prompts per GPU, and expected seconds of a step.
+    """
+
+    role: str
+    gpus: int
+    workers: int
+    gpus_per_worker: int
+    layout: str
+    batch: float
+    step_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class SizeResult(SetData):
-    """What ``rackplan size`` prints: the fleet that serves so many tokens a second.
+    """What ``rackplan size`` prints of one cluster: the fleet that serves a demand, or that a budget buys.
 
     Attributes
     ----------
@@ -114,8 +183,10 @@ class SizeResult(SetData):
         How many; racks are null where the unit does not say which GPUs share one.
     tokens, tok_s, tok_s_per_gpu, tok_s_per_user, tok_s_per_rack:
         Output tokens: of all, over GPUs that serve, of one user, and of a rack that serves.
-    requests_per_s, ttft_s:
-        With lengths of requests.
+    serving, requests_per_s, ttft_s:
+        ``one pool`` or ``two pools``; null of decode alone.
+    users:
+        Users at once: requests in flight by Little's law, and those who think.
     layout, pools:
         The largest pool's layout, and all pools.
     proof:
@@ -148,12 +219,14 @@ class SizeResult(SetData):
     tok_s: float
     tok_s_per_gpu: float
     tok_s_per_user: float
+    serving: str | None
     requests_per_s: float | None
+    users: float
     ttft_s: float | None
     tok_s_per_rack: float | None
     layout: str
     proof: ProofData | None
-    pools: list[Pool]
+    pools: list[PoolData]
     usd_per_million_tokens: float | None
     usd_per_million_tokens_full: float | None
     tok_s_per_mw: float | None
@@ -174,22 +247,87 @@ class SizeResult(SetData):
     other_recipe: OtherRecipe | None
 
 
-def size_result(found: Size, *, usual: Collection[str] = ()) -> SizeResult:
-    """Return a size as data; ``usual``: the limits that are defaults (``tpot_s``, ``ttft_s``)."""
+@dataclass(frozen=True, kw_only=True)
+class RefusedData:
+    """A cluster that cannot serve what is asked: ``missing`` says why.
+
+    Attributes
+    ----------
+    model, unit:
+        Names.
+    gpus, domains, racks, power_w, usd_per_hour, usd_per_year, usd_per_million_tokens, tok_s, tok_s_per_gpu:
+        Null, as are all others.
+    tok_s_per_user, requests_per_s, users, layout, serving, pools, next:
+        Null.
+    missing:
+        The reason.
+    """
+
+    model: str
+    unit: str
+    gpus: None = None
+    domains: None = None
+    racks: None = None
+    power_w: None = None
+    usd_per_hour: None = None
+    usd_per_year: None = None
+    usd_per_million_tokens: None = None
+    tok_s: None = None
+    tok_s_per_gpu: None = None
+    tok_s_per_user: None = None
+    requests_per_s: None = None
+    users: None = None
+    layout: None = None
+    serving: None = None
+    pools: None = None
+    next: None = None
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizesResult:
+    """What ``rackplan size`` prints of several clusters.
+
+    Attributes
+    ----------
+    clusters:
+        What it prints of each.
+    """
+
+    clusters: list[SizeResult | RefusedData]
+
+
+SizePrinted = SizeResult | SizesResult
+
+
+def size_result(found: Size) -> SizeResult:
+    """Return a size as data."""
     served, demand, bill, lengths = found.served, found.demand, found.bill, found.lengths
-    main = max(served.pools, key=lambda pool: (pool.role == "decode", pool.replicas * pool.gpus))
-    no_racks = ["racks: the file of the unit does not say which GPUs share one."] * (found.racks is None)
+    main = max(served.pools, key=lambda pool: (pool.role == "decode", pool.gpus))
+    missing = [*bill.missing]
+    if found.racks is None:
+        missing.append("racks: the file of the unit does not say which GPUs share one.")
+    if lengths is None:
+        missing.append("requests_per_s, serving, ttft_s: decode alone has no requests.")
+    elif served.ttft_s is None:
+        missing.append(
+            "ttft_s: a fleet of different shapes keeps the limit, and has no figure; users lack it too."
+        )
     fewer = [_level(found, level) for level in found.fewer]
-    each = len(found.unit.gpus)
+    each, used, users = len(found.unit.gpus), found.tok_s / served.tok_s, demand.users_of(served)
     asked = taken(
         DemandData,
         demand,
+        tok_s=found.tok_s,
+        requests_per_s=_requests_per_s(found, found.tok_s),
+        users=used * users,
+        peak_tok_s=found.peak_tok_s,
         context=found.deployment.workload.context,
         isl=None if lengths is None else lengths.mean_isl,
         osl=None if lengths is None else lengths.mean_osl,
         prompts=None if lengths is None else lengths.prompts(),
-        tpot_default="tpot_s" in usual,
-        ttft_default="ttft_s" in usual,
+        tpot_default="tpot_s" in found.usual,
+        ttft_default="ttft_s" in found.usual,
     )
     more = {name: value for name, value in vars(bill).items() if name not in ("gpus", "missing")}
     return SizeResult(
@@ -207,18 +345,20 @@ def size_result(found: Size, *, usual: Collection[str] = ()) -> SizeResult:
         tok_s=served.tok_s,
         tok_s_per_gpu=found.tok_s_per_gpu,
         tok_s_per_user=served.tok_s_per_user,
+        serving=served.serving,
         requests_per_s=served.requests_per_s,
+        users=users,
         ttft_s=served.ttft_s,
         tok_s_per_rack=served.tok_s / found.serving_racks if found.serving_racks else None,
         layout=main.layout,
         proof=served.proof,
-        pools=list(served.pools),
-        usd_per_million_tokens=bill.usd_per_million(demand.tok_s),
+        pools=[taken(PoolData, pool) for pool in served.pools],
+        usd_per_million_tokens=bill.usd_per_million(found.tok_s),
         usd_per_million_tokens_full=bill.usd_per_million(served.tok_s),
-        tok_s_per_mw=bill.tok_s_per_megawatt(demand.tok_s),
+        tok_s_per_mw=bill.tok_s_per_megawatt(found.tok_s),
         tok_s_per_mw_full=bill.tok_s_per_megawatt(served.tok_s),
         **more,
-        missing=(*bill.missing, *no_racks),
+        missing=tuple(missing),
         **set_data(found.unit),
         next=fewer[0] if fewer else None,
         fewer=fewer,
@@ -240,53 +380,163 @@ def _level(found: Size, level: Level) -> LevelData:
         gpus=found.gpus_of(level.units),
         domains=found.domains_of(level.units),
         tok_s=level.tok_s,
-        missed_tok_s=found.demand.peak_tok_s - level.tok_s,
+        requests_per_s=_requests_per_s(found, level.tok_s),
+        missed_tok_s=found.peak_tok_s - level.tok_s,
         enough_at_tpot_s=level.tpot_s,
     )
 
 
-def size_view(found: Size, *, usual: Collection[str] = (), left_out: Sequence[LimitError] = ()) -> View:
-    """Return the blocks and the data of ``rackplan size``.
+def _requests_per_s(found: Size, tok_s: float) -> float | None:
+    return None if found.lengths is None else tok_s / found.lengths.mean_osl
 
-    ``usual``: the limits that are defaults (``tpot_s``, ``ttft_s``); ``left_out``: those of them that nothing keeps.
-    """
-    data, deployment, errors = size_result(found, usual=usual), found.deployment, _errors(found)
+
+def size_view(found: Size | Sizes) -> View:
+    """Return the blocks and the data of ``rackplan size``."""
+    if isinstance(found, Sizes):
+        return _sizes_view(found)
+    data = size_result(found)
+    title = f"{data.model} on {data.unit}: {_asked(data.asked)}"
+    return View(
+        sections([Heading(title)], _answer(found, data), [Details(_details(found, data))]),
+        data,
+    )
+
+
+def _sizes_view(found: Sizes) -> View:
+    """Return the fleets of several clusters as a row each, and all of each in detail."""
+    data = [size_result(one) if isinstance(one, Size) else _refused(one) for one in found.clusters]
+    several = list(zip(found.sizes, [one for one in data if isinstance(one, SizeResult)], strict=True))
+    first, asked = several[0][0], several[0][1].asked
+
+    def shown(value: float | None, words: Callable[[float], str]) -> str:
+        return "-" if value is None else words(value)
+
+    def megawatts(power_w: float) -> str:
+        return rounded_up(power_w / 1e6)
+
+    table = Table.of(
+        [one for _, one in several],
+        ("cluster", lambda one: one.unit),
+        ("GPUs", lambda one: f"{one.gpus:,}"),
+        ("racks", lambda one: shown(one.racks, "{:,}".format)),
+        ("serving", lambda one: one.serving or "decode"),
+        ("tok/s", lambda one: _many(one.tok_s)),
+        ("requests/s", lambda one: shown(one.requests_per_s, rate_words)),
+        ("users", lambda one: rounded_down(one.users)),
+        ("tok/s/user", lambda one: f"{one.tok_s_per_user:,.1f}"),
+        ("$/Mtok", lambda one: shown(one.usd_per_million_tokens, dollars)),
+        ("USD/h", lambda one: shown(one.usd_per_hour, rounded_up)),
+        ("MW", lambda one: shown(one.power_w, megawatts)),
+    )
+    priced = sorted((usd, one.unit) for _, one in several if (usd := one.usd_per_million_tokens) is not None)
+    cheapest = ", ".join(f"{name} {dollars(usd)} ({usd / priced[0][0]:.2f}x)" for usd, name in priced)
+    bands = (f"{one.unit.name}: {words}" for one, _ in several if (words := factor_words(_errors(one))))
+    title = f"{first.deployment.model.name} on {plural(len(found.clusters), 'cluster')}: {_asked(asked)}"
+    answer = [
+        *labelled("Requests", _requests(first)),
+        *labelled("Limits", _limits(first, asked)),
+        GAP,
+        table,
+        GAP,
+        *labelled("Cheapest", f"USD per million output tokens: {cheapest}" if cheapest else ""),
+        *labelled("Band", "; ".join(bands)),
+        *(Text(str(one.error), one.deployment.cluster.name) for one in found.refused),
+        *other_recipe_blocks([one.other for one, _ in several if one.other]),
+    ]
+    each = [[*section(of.unit), *_answer(one, of), *_details(one, of)] for one, of in several]
+    return View(sections([Heading(title)], answer, [Details(sections(*each))]), SizesResult(clusters=data))
+
+
+def _refused(one: Refused) -> RefusedData:
+    names = one.deployment.model.name, one.deployment.cluster.name
+    return RefusedData(model=names[0], unit=names[1], missing=(str(one.error),))
+
+
+def _answer(found: Size, data: SizeResult) -> list[Block]:
+    """Return the answer: how much of what, what it gives, whether limits hold, what it costs, how sure that is."""
+    asked, errors, lengths = data.asked, _errors(found), found.lengths
+    spare = f", {plural(asked.spares, 'domain')} spare" if asked.spares else ""
+    racks = "" if data.racks is None else f" and {plural(data.racks, 'rack')}"
+    pools = ", ".join(f"{pool.workers:,} x {pool.layout} ({pool.role})" for pool in data.pools)
+    serving = f"{data.serving}: " if data.serving else ""
+    served = [f"{_many(data.tok_s)} output tok/s"]
+    if data.requests_per_s is not None and lengths is not None:
+        served.append(
+            f"{rate_words(data.requests_per_s)} {lengths.brief().replace('requests', 'requests/s', 1)}"
+        )
+    think = f" (they think for {asked.think_s:g} s)" if asked.think_s else ""
+    served.append(f"{rounded_down(data.users)} users at once{think}")
+    mean = f"; {_many(asked.tok_s)} output tok/s on average" if asked.utilization < 1 else ""
+    speed = f"{data.tok_s_per_user:,.1f} tok/s/user"
+    if data.ttft_s is not None:
+        speed += f", first token {data.ttft_s:,.2f} s"
+    fewest = f"one unit is the least; the peak uses {asked.peak_tok_s / data.tok_s:.1%} of it"
+    cost = []
+    if data.usd_per_million_tokens is not None and data.usd_per_hour is not None:
+        cost = [
+            f"{dollars(data.usd_per_million_tokens)} USD per million output tokens",
+            f"{rounded_up(data.usd_per_hour)} USD/h (basis {data.price_basis})",
+        ]
+    if data.power_w is not None:
+        cost.append(f"{rounded_up(data.power_w / 1e6)} MW")
+    return [
+        *labelled(
+            "Fleet", f"{data.gpus:,} GPUs: {plural(data.domains, 'domain')}{racks}{spare}; {serving}{pools}"
+        ),
+        *labelled("Serves", f"{', '.join(served)}{mean}"),
+        *labelled("Speed", f"{speed}; limits: {_limits(found, asked)}"),
+        *labelled("Note", *left_out_words(found.left_out)),
+        *labelled("Cost", ", ".join(cost)),
+        *labelled(
+            "Band", f"{data.tok_s_per_gpu:,.0f} output tok/s/GPU{band_words(data.tok_s_per_gpu, errors)}"
+        ),
+        *labelled("Fewer", _level_words(data, data.next) if data.next else fewest),
+        *other_recipe_blocks([found.other] if found.other else []),
+    ]
+
+
+def _details(found: Size, data: SizeResult) -> list[Block]:
+    deployment, errors = found.deployment, _errors(found)
     pools = Table.of(
         data.pools,
-        ("replicas", lambda pool: f"{pool.replicas:,} x {pool.layout}"),
+        ("workers", lambda pool: f"{pool.workers:,} x {pool.layout}"),
         ("role", lambda pool: pool.role),
-        ("GPUs each", lambda pool: f"{pool.gpus:,}"),
-        ("GPUs", lambda pool: f"{pool.replicas * pool.gpus:,}"),
+        ("GPUs each", lambda pool: f"{pool.gpus_per_worker:,}"),
+        ("GPUs", lambda pool: f"{pool.gpus:,}"),
         ("batch", lambda pool: f"{pool.batch:.4g}"),
         ("step ms", lambda pool: f"{pool.step_s * 1e3:,.2f}"),
     )
     legend = [
         *labelled("Serving", "; ".join(serving_words(deployment.workload, deployment.engine))),
         *labelled("Recipe", *recipe_lines(deployment)),
-        *other_recipe_blocks([found.other] if found.other else []),
         *what_if_blocks(deployment),
         *labelled("Joined", _joined_words(data)),
-        *labelled("Fleet", _proof_words(found)),
+        *labelled("Proof", _proof_words(found)),
         *labelled("Derate", "" if found.lengths is None else derate_words()),
         *labelled("Kernels", *map(chip_words, errors)),
-        *labelled("Band", factor_words(errors)),
         *labelled("Prices", *_prices(found)),
-        *labelled("Power", power_words(found.bill.totals(found.demand.tok_s))),
+        *labelled("Power", power_words(found.bill.totals(found.tok_s))),
         *labelled("Left out", *data.missing),
-        *labelled("Note", *left_out_words(left_out), *_notes(found)),
+        *labelled("Note", *_notes(found)),
     ]
-    return View(
-        sections(
-            [Heading(f"{data.model} on {data.unit}: {_many(data.asked.tok_s)} output tok/s")],
-            _demand(found, data.asked),
-            [_fleet_table(found, data, errors)],
-            [_money_table(data)],
-            [pools],
-            _fewer(data),
-            legend,
+    demand = [
+        *labelled("Requests", _requests(found)),
+        *set_blocks("Set", found.unit),
+        *labelled(
+            "Rack", f"{_many(data.tok_s_per_rack)} output tok/s from each" if data.tok_s_per_rack else ""
         ),
-        data,
-    )
+        *labelled("Idle", f"{plural(data.gpus_idle, 'GPU')} without a replica" if data.gpus_idle else ""),
+        *labelled("Fewer", *(_level_words(data, level) for level in data.fewer[1:])),
+    ]
+    return sections(demand, [_money_table(data)], [pools], legend)
+
+
+def _asked(asked: DemandData) -> str:
+    """Return what was given: an amount, or a budget."""
+    words = {"req_s": "requests/s", "tok_s": "output tok/s", "users": "users", **BUDGETS}[asked.currency]
+    if asked.currency in BUDGETS:
+        return f"at most {asked.amount:,.10g} {words}"
+    return f"{_many(asked.amount)} {words}"
 
 
 def derate_words() -> str:
@@ -297,25 +547,16 @@ def derate_words() -> str:
     )
 
 
-def _demand(found: Size, asked: DemandData) -> list[Block]:
-    peak = "no room for a peak above it (--utilization)"
-    if asked.utilization < 1:
-        peak = f"{_many(asked.peak_tok_s)} at the peak (utilization {asked.utilization:g})"
-    tpot, ttft = "none on the time per output token (--tpot-ms)", ""
+def _limits(found: Size, asked: DemandData) -> str:
+    """Return the limits, and which are defaults."""
+    speed, first = "none on the speed", "none on the first token"
     if asked.tpot_s is not None:
-        origin = " (default; --tpot-ms)" * asked.tpot_default
-        tpot = f"{asked.tpot_s * 1e3:g} ms per output token{origin}: {1 / asked.tpot_s:.4g} tok/s/user"
+        speed = f"{1 / asked.tpot_s:.4g} tok/s/user{' (default)' * asked.tpot_default}"
+    if asked.usd_m is not None:
+        speed = f"{asked.usd_m:g} USD per million output tokens"
     if asked.ttft_s is not None:
-        origin = f" (default; --ttft-ms; {TTFT_LIMIT.source})" * asked.ttft_default
-        ttft = f"{asked.ttft_s:g} s to the first token{origin}, without waiting"
-    elif found.lengths is not None:
-        ttft = "none on the time to the first token (--ttft-ms)"
-    return [
-        *labelled("Demand", f"{_many(asked.tok_s)} output tok/s on average; {peak}"),
-        *labelled("Requests", _requests(found)),
-        *set_blocks("Set", found.unit),
-        *labelled("Limits", "; ".join(filter(None, (tpot, ttft)))),
-    ]
+        first = f"{asked.ttft_s:g} s{' (default)' * asked.ttft_default}"
+    return speed if found.lengths is None else f"{speed}, {first}"
 
 
 def _requests(found: Size) -> str:
@@ -331,29 +572,6 @@ def _requests(found: Size) -> str:
     )
 
 
-def _fleet_table(found: Size, data: SizeResult, errors: Sequence[ErrorOf]) -> Table:
-    """Return what the fleet is and gives; what is not known or not so has no row."""
-    spares = found.demand.spares
-    band = range_words(data.tok_s_per_gpu, errors)
-    per_rack = data.tok_s_per_rack
-    rows = {
-        "GPUs": f"{data.gpus:,}",
-        "domains": f"{data.domains:,}",
-        "of them spare": f"{spares:,}" if spares else "",
-        "racks": "unknown" if data.racks is None else f"{data.racks:,}",
-        "GPUs without a replica": f"{data.gpus_idle:,}" if data.gpus_idle else "",
-        "output tok/s": _many(data.tok_s),
-        "output tok/s/GPU that serves": f"{data.tok_s_per_gpu:,.0f}",
-        "its 80% band": band,
-        "tok/s/user": f"{data.tok_s_per_user:,.1f}",
-        "requests/s": "" if data.requests_per_s is None else rate_words(data.requests_per_s),
-        "TTFT s": "" if data.ttft_s is None else f"{data.ttft_s:,.2f}",
-        "output tok/s per rack": "" if per_rack is None else _many(per_rack),
-        "sequences per rack": "" if per_rack is None else f"{per_rack / data.tok_s_per_user:,.0f}",
-    }
-    return Table(("fleet", "value"), [row for row in rows.items() if row[1]])
-
-
 def _money_table(data: SizeResult) -> Table:
     """Return what it costs and draws, at the demand and at the capacity."""
 
@@ -361,6 +579,9 @@ def _money_table(data: SizeResult) -> Table:
         return name, demand, capacity or demand
 
     rows = [row("output tok/s", _many(data.asked.tok_s), _many(data.tok_s))]
+    if data.requests_per_s is not None and data.asked.requests_per_s is not None:
+        rows.append(row("requests/s", rate_words(data.asked.requests_per_s), rate_words(data.requests_per_s)))
+    rows.append(row("users at once", rounded_down(data.asked.users), rounded_down(data.users)))
     if data.usd_per_million_tokens is not None and data.usd_per_million_tokens_full is not None:
         per_token = dollars(data.usd_per_million_tokens), dollars(data.usd_per_million_tokens_full)
         rows.append(row("USD per million tokens", *per_token))
@@ -385,31 +606,17 @@ def _prices(found: Size) -> list[str]:
     return [f"basis {bill.price_basis} (--price-basis): {text}"] if text else []
 
 
-def _fewer(data: SizeResult) -> list[Block]:
-    """Return the levels below, each with what it misses and the time per token at which it would do."""
-    peak = data.asked.peak_tok_s
-    if not data.fewer:
-        return labelled("Fewer", f"one unit is the least; the peak uses {peak / data.tok_s:.1%} of it")
-
-    def enough(level: LevelData) -> str:
-        if data.asked.tpot_s is None:
-            return "-"
-        return "at none" if level.enough_at_tpot_s is None else f"{level.enough_at_tpot_s * 1e3:,.4g} ms"
-
-    def saved(level: LevelData) -> str:
-        now, then = data.usd_per_hour, level.usd_per_hour
-        return "-" if now is None or then is None else dollars(now - then)
-
-    table = Table.of(
-        data.fewer,
-        ("the next smaller", lambda level: plural(level.domains, "domain")),
-        ("GPUs", lambda level: f"{level.gpus:,}"),
-        ("output tok/s", lambda level: _many(level.tok_s)),
-        ("missed by", lambda level: _share(level.missed_tok_s / peak)),
-        ("enough at", enough),
-        ("USD/h saved", saved),
-    )
-    return [table, Text("enough at: the shortest time per output token at which these would serve the peak.")]
+def _level_words(data: SizeResult, level: LevelData) -> str:
+    """Return what a smaller fleet gives, misses and saves."""
+    requests = "" if level.requests_per_s is None else f", {rate_words(level.requests_per_s)} requests/s"
+    words = f"{level.gpus:,} GPUs give {_many(level.tok_s)} output tok/s{requests}: "
+    words += f"{_share(level.missed_tok_s / data.asked.peak_tok_s)} too little"
+    if data.asked.tpot_s is not None:
+        longer = level.enough_at_tpot_s
+        words += ", at any speed" if longer is None else f", enough at {longer * 1e3:,.4g} ms a token"
+    if data.usd_per_hour is not None and level.usd_per_hour is not None:
+        words += f"; saves {dollars(data.usd_per_hour - level.usd_per_hour)} USD/h"
+    return words
 
 
 def _share(value: float) -> str:

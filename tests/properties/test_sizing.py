@@ -6,10 +6,11 @@ import math
 from dataclasses import replace
 from functools import cache
 from itertools import product
+from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import cost.serving.units
@@ -19,8 +20,9 @@ from cost.layouts import best_at, sweep
 from cost.resolve import resolve_model
 from cost.serving.lengths import Lengths, serving_workloads
 from cost.serving.pools import match_rates
-from cost.serving.sizing import Demand, Size, size
+from cost.serving.sizing import BUDGETS, Demand, Size, size
 from cost.serving.supply import Pool, Served, Supply, Table
+from cost.serving.units import layout_supply
 from topology import InfeasibleError, InputError, resolve_cluster
 from topology.build import build_cluster
 from topology.spec import Fault
@@ -100,7 +102,7 @@ def test_more_traffic_never_takes_fewer_and_a_longer_time_never_more() -> None:
 
 def test_utilization_and_spares_are_paid_for() -> None:
     plain, bought = sized(1e6), sized(1e6, utilization=0.5, spares=3)
-    assert bought.demand.peak_tok_s == 2e6
+    assert bought.peak_tok_s == 2e6
     assert bought.domains == bought.serving_domains + 3
     assert bought.served.units == sized(2e6).served.units
     assert bought.gpus == 8 * bought.domains
@@ -112,8 +114,101 @@ def test_utilization_and_spares_are_paid_for() -> None:
     assert bought.bill.power_w == pytest.approx((plain.bill.power_w or 0) / plain.gpus * bought.gpus)
 
 
+CHAT = Lengths.of(2000, 300)
+
+
+@cache
+def priced(limits: tuple[float, ...]) -> tuple[Supply, str]:
+    return layout_supply(deployment(), CHAT, limits, 2.0, None, None)
+
+
+@given(
+    st.sampled_from(["req_s", "tok_s", "users"]),
+    st.floats(10, 1e4),
+    st.floats(0.3, 1),
+    st.integers(0, 2),
+    st.sampled_from([0.0, 5.0]),
+)
+@example("users", 1935.0, 1.0, 0, 0.0)  # 15 units of two pools serve more users than 16 of one
+@settings(max_examples=15, deadline=None)
+def test_what_a_demand_takes_buys_it_again(
+    currency: str, amount: float, utilization: float, spares: int, think_s: float
+) -> None:
+    asked = {"utilization": utilization, "spares": spares, "tpot_s": TPOT, "ttft_s": 2.0, "think_s": think_s}
+
+    def sized_for(**given: float) -> Size:
+        demand = Demand(**given, **asked)  # type: ignore[arg-type]
+        with patch("cost.serving.sizing.layout_supply", lambda *_, **__: priced(tuple(demand.limits))):
+            return size(deployment(), demand, lengths=CHAT)
+
+    found = sized_for(**{currency: amount})
+    units, served = found.served.units, found.served
+    assert found.demand.part(served) >= 1 - 1e-9
+    assert found.tok_s <= utilization * served.tok_s * (1 + 1e-9)
+    for budget in BUDGETS:
+        cost = found.cost_of(budget, units)
+        bought = sized_for(**{budget: cost})
+        assert (bought.served, bought.gpus) == (served, found.gpus)
+        assert bought.tok_s == pytest.approx(utilization * served.tok_s)
+        if units > 1:
+            assert sized_for(**{budget: cost * (1 - 1e-9)}).served.units == units - 1
+    served_again = {
+        "req_s": served.requests_per_s,
+        "tok_s": served.tok_s,
+        "users": found.demand.users_of(served),
+    }
+    for name, most in served_again.items():
+        assert most is not None
+        assert sized_for(**{name: most * utilization}).served.units == units
+
+
+def test_users_wait_for_whole_requests_and_think() -> None:
+    found = size(deployment(), Demand(users=1e4, think_s=20, tpot_s=TPOT, ttft_s=2.0), lengths=CHAT)
+    served = found.served
+    assert served.ttft_s is not None
+    assert served.requests_per_s is not None
+    cycle_s = served.ttft_s + 300 / served.tok_s_per_user + 20
+    assert found.demand.users_of(served) == pytest.approx(served.requests_per_s * cycle_s)
+    assert found.tok_s == pytest.approx(1e4 / cycle_s * 300)
+    assert served.requests_per_s >= 1e4 / cycle_s > found.fewer[0].tok_s / 300
+
+
+def test_a_budget_that_is_too_small_says_the_least() -> None:
+    with pytest.raises(InfeasibleError, match=r"`gpus` 7 is too little: the least .* takes 8 GPUs"):
+        size(deployment(), Demand(gpus=7, tpot_s=TPOT))
+    with pytest.raises(InfeasibleError, match="takes 16 GPUs"):
+        size(deployment(), Demand(gpus=8, spares=1, tpot_s=TPOT))
+    with pytest.raises(InputError, match="decode alone has no requests"):
+        size(deployment(), Demand(req_s=8, tpot_s=TPOT))
+
+
+def test_the_fastest_under_a_price_costs_it_and_any_faster_more() -> None:
+    demand = Demand(gpus=64, usd_m=0.5, ttft_s=2.0)
+    found = size(deployment(), demand, lengths=CHAT)
+    assert found.usd_per_million <= 0.5
+    assert found.demand.tpot_s is not None
+    for faster in (0.99, 0.9, 0.5):
+        tighter = replace(demand, usd_m=None, tpot_s=found.demand.tpot_s * faster)
+        assert size(deployment(), tighter, lengths=CHAT).usd_per_million > 0.5
+    with pytest.raises(InfeasibleError, match=r"`usd_m` 0.0001 is out of reach .* cost .* USD or more"):
+        size(deployment(), replace(demand, usd_m=1e-4), lengths=CHAT)
+
+
+def test_a_fleet_of_different_shapes_is_bought_too() -> None:
+    one_shape = sized(1e5)
+
+    def fleet(units: int) -> Served:
+        most = one_shape.served
+        return replace(most, units=units, tok_s=1.02 * most.tok_s * units / most.units)
+
+    asked = Demand(tok_s=1.01 * one_shape.served.tok_s, tpot_s=TPOT)
+    found = size(deployment(), asked, fleet=fleet)
+    assert found.served.units == one_shape.served.units
+    assert size(deployment(), Demand(gpus=found.gpus, tpot_s=TPOT), fleet=fleet).served == found.served
+
+
 def test_pools_of_all_units_are_those_of_their_match() -> None:
-    isl, osl = 2000, 300
+    isl, osl = 8000, 300
     found = size(deployment(), Demand(tok_s=2e5, tpot_s=TPOT, ttft_s=2.0), lengths=Lengths.of(isl, osl))
     units = found.served.units
     assert units > 1
@@ -179,6 +274,13 @@ def test_what_nothing_keeps_says_the_best() -> None:
     [
         {"tok_s": 0.0},
         {"tok_s": math.nan},
+        {"tok_s": None},
+        {"gpus": 8},
+        {"tok_s": None, "usd_h": 0.0},
+        {"tok_s": None, "mw": math.inf},
+        {"tok_s": None, "users": 1e13},
+        {"think_s": -1.0},
+        {"usd_m": 0.0},
         {"tok_s": 1e16},
         {"utilization": 0.0},
         {"utilization": 1.5},
@@ -196,10 +298,10 @@ def test_what_cannot_be_asked_is_refused(wrong: dict[str, float]) -> None:
 
 def test_each_kind_of_pool_is_listed_once() -> None:
     host = Pool("decode", "EP8 TP1 PP1", 1, 8, 16.0, 0.02)
-    one, two = Served(1, 1.0, 50.0, (host,)), Served(2, 3.0, 50.0, (replace(host, replicas=2),), joined=2)
+    one, two = Served(1, 1.0, 50.0, (host,)), Served(2, 3.0, 50.0, (replace(host, workers=2),), joined=2)
     supply = Supply([1, 2], np.array([0.02]), lambda _: {1: one, 2: two})
     served = supply.served(3, 0.05)  # two hosts joined and one: the same layout on each
-    assert (served.tok_s, served.joined, served.pools) == (4.0, 2, (replace(host, replicas=3),))
+    assert (served.tok_s, served.joined, served.pools) == (4.0, 2, (replace(host, workers=3),))
 
 
 def test_all_units_as_one_are_taken_where_that_is_more() -> None:
@@ -208,4 +310,4 @@ def test_all_units_as_one_are_taken_where_that_is_more() -> None:
     supply = Supply([1], np.array([0.02]), lambda _: {1: one}, lambda units, _: whole if units == 3 else None)
     assert [supply.rate(units, None) for units in (2, 3, 4)] == [2.0, 5.0, 4.0]
     assert supply.served(3, None) is whole
-    assert supply.served(4, None).pools[0].replicas == 4
+    assert supply.served(4, None).pools[0].workers == 4

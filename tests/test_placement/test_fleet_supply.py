@@ -70,11 +70,11 @@ def test_a_fleet_that_saves_a_unit_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(cost.serving.units, "MOST_JOINED_GPUS", 16)
     unit = replace(unlike(), cluster=resolve_cluster("hgx-h100"))
     two = replace(unit, cluster=resolve_cluster("hgx-h100@16"))
-    one_shape = size(unit, asked(1.0, LENGTHS), lengths=LENGTHS)
-    best = fleet_on(two, LENGTHS).tok_s
+    one_shape = size(unit, asked(1.0))
+    best = fleet_on(two).tok_s
     assert best >= one_shape.joined[2] * (1 - 1e-3)
-    demand = asked(best * 0.999, LENGTHS)
-    found = size(unit, demand, lengths=LENGTHS, fleet=FleetOnUnits(unit, demand, LENGTHS))
+    demand = asked(best * 0.999)
+    found = size(unit, demand, fleet=FleetOnUnits(unit, demand))
     assert found.served.units == 2
 
 

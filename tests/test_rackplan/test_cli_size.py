@@ -35,19 +35,51 @@ def test_the_data_add_up(run: Run) -> None:
     assert data["usd_per_million_tokens_full"] < data["usd_per_million_tokens"] / 2 * 1.2
     assert data["price_basis"] == "rental"
     assert data["missing"] == []
-    assert data["next"]["enough_at_tpot_s"] is None  # 50 ms are no limit here: the largest batch is faster
+    assert data["next"]["enough_at_tpot_s"] > 0.05
     assert data["next"]["domains"] == data["domains"] - 1
-    assert data["pools"][0]["role"] == "decode"
+    assert data["next"]["requests_per_s"] == pytest.approx(data["next"]["tok_s"] / 1024)
+    assert (data["asked"]["currency"], data["asked"]["amount"]) == ("tok_s", 1e6)
+    assert data["serving"] == "one pool"
+    (pool,) = data["pools"]
+    assert (
+        pool["gpus"] == pool["workers"] * pool["gpus_per_worker"] == data["serving_gpus"] - data["gpus_idle"]
+    )
+    assert data["users"] == pytest.approx(
+        data["requests_per_s"] * (data["ttft_s"] + 1024 / data["tok_s_per_user"])
+    )
     assert data["layout"] == data["pools"][0]["layout"]
 
 
 def test_pools_of_both_phases(run: Run) -> None:
-    data = run(*SMALL, "--tok-s", "100k", "--isl", "2000", "--osl", "300", "--json").data
+    asked = ("--tok-s", "100k", "--isl", "8000", "--osl", "300", "--tpot-ms", "20")
+    data = run(*SMALL, *asked, "--json").data
+    assert data["serving"] == "two pools"
     assert {pool["role"] for pool in data["pools"]} == {"prefill", "decode"}
     assert data["requests_per_s"] == pytest.approx(data["tok_s"] / 300)
     assert data["ttft_s"] <= data["asked"]["ttft_s"] == 2.0
-    out = run(*SMALL, "--tok-s", "100k", "--isl", "2000", "--osl", "300", "--ttft-ms", "none").out
-    assert "none on the time to the first token" in " ".join(out.split())
+    out = run(*SMALL, *asked, "--ttft-ms", "none").out
+    assert "none on the first token" in " ".join(out.split())
+
+
+def test_the_first_lines_are_the_answer(run: Run) -> None:
+    lines = run(*SMALL, "--users", "1k", "--think-s", "10").out.splitlines()
+    head = " ".join(" ".join(lines[:12]).split())
+    words = ("GPUs", "racks", "output tok/s", "requests/s", "users at once", "20 tok/s/user (default)")
+    for word in (*words, "2 s (default)", "USD per million", "USD/h", " MW", "80% of", "GPUs give"):
+        assert word in head
+    assert lines[-1].split() == ["More", "--details"]
+
+
+def test_several_clusters_are_side_by_side(run: Run) -> None:
+    asked = (*SMALL, "--cluster", "hgx-h200@4096", "--usd-h", "50")
+    first, second = run(*asked, "--json").data["clusters"]
+    alone = run(*SMALL, "--usd-h", "50", "--json").data
+    assert first == {name: value for name, value in alone.items() if name != "schema_version"}
+    assert second["gpus"] is None
+    assert "--usd-h 50 is too little" in second["missing"][0]
+    assert "hgx-h200@4096 --usd-h 50 is too little" in " ".join(run(*asked).out.split())
+    none = run(*asked, "--usd-h", "1")
+    assert (none.code, none.out) == (3, "")
 
 
 def test_a_default_that_nothing_keeps_gives_way_and_a_limit_asked_for_does_not(run: Run) -> None:
@@ -65,9 +97,16 @@ def test_a_default_that_nothing_keeps_gives_way_and_a_limit_asked_for_does_not(r
     [
         (("--tok-s", "many"), "like 200e6, 200M or 128k"),
         (("--tok-s", "1M", "--utilization", "60"), "above 0 and at most 1"),
-        (("--tok-s", "1M", "--isl", "5", "--context", "5"), "--isl is of both phases"),
+        (("--tok-s", "1M", "--gpus", "8"), "not --tok-s and --gpus;"),
+        ((), "one of --req-s, --tok-s, --users, --gpus, --mw, --usd-h"),
+        (("--mw", "nan"), "--mw nan: expected a number above 0"),
+        (("--users", "0"), "expected a number above 0"),
+        (("--usd-h=-1",), "expected a number above 0"),
+        (("--req-s", "5", "--context", "4096"), "decode alone has no requests"),
+        (("--gpus", "8", "--usd-m", "1", "--tpot-ms", "20"), "with --usd-m the speed is the answer"),
+        (("--gpus", "8", "--cluster", "hgx-h1000"), "hgx-h1000"),
     ],
-    ids=lambda value: " ".join(value[1:] if isinstance(value, tuple) else ()),
+    ids=lambda value: " ".join(value if isinstance(value, tuple) else ()),
 )
 def test_what_is_refused(run: Run, asked: tuple[str, ...], words: str) -> None:
     refused = run(*SMALL, *asked)

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from cost.calibration.errors import errors_in, widest
+from cost.calibration.errors import ErrorOf, errors_in, widest
 from cost.experts.assignment import Assignment
 from cost.experts.dispatch import DispatchPolicy
 from cost.experts.loads import ExpertLoads
@@ -126,8 +126,9 @@ class WholeRequests:
         Of all: of two pools the rate of the slower one, at its derate.
     tok_s_per_user, tpot_s, ttft_s:
         Of one request: output tokens per second, seconds of each, and to the first without waiting.
-    tpot_limit_s, ttft_limit_s, left_out:
-        The longest that these may be (null: no limit), and defaults that nothing keeps, in words.
+    tpot_limit_s, ttft_limit_s, defaults, left_out:
+        The longest that these may be (null: no limit); which of them (``tpot_s``, ``ttft_s``) nobody gave, and those
+        that nothing keeps and that were left out, in words.
     totals:
         Of the whole cluster, idle GPUs too.
     priced_tok_s_per_gpu:
@@ -148,11 +149,21 @@ class WholeRequests:
     ttft_s: Number
     tpot_limit_s: Number | None
     ttft_limit_s: Number | None
+    defaults: tuple[str, ...]
     left_out: tuple[str, ...]
     totals: Totals
     priced_tok_s_per_gpu: dict[str, float]
     turns: tuple[Turn, ...]
     refused: str
+
+    def brief(self) -> str:
+        """Return the requests, the pools and the throughput."""
+        pools = " and ".join(f"{one.layout} for {one.role}".removesuffix(" for both") for one in self.pools)
+        return (
+            f"requests of {self.isl:,} + {self.osl:,} tokens, {self.serving}: {pools}, "
+            f"{self.totals.tok_s_per_gpu:,.0f} output tok/s/GPU, {self.tok_s_per_user:,.3g} tok/s/user, "
+            f"TTFT {self.ttft_s:,.2f} s"
+        )
 
     @property
     def missed(self) -> dict[str, tuple[float, float]]:
@@ -275,8 +286,9 @@ class Plan(Shown):
 
     def brief(self) -> str:
         """Return what is planned, its layout, its throughput and its gap."""
-        where, score = self.deployment, self.score
-        shape = self.layout
+        where, score, shape = self.deployment, self.score, self.layout
+        if self.requests is not None:
+            return f"{where.model.name} on {where.cluster.whole.name}, {self.requests.brief()}"
         widths = f"{f'EP{shape.ep} ' if where.model.moe else ''}TP{shape.tp} PP{shape.stages} x{len(shape.replicas)}"
         gap = f", experts {self.proof.status} with a gap of {self.proof.gap:.2%}" if self.balancedness else ""
         return (
@@ -284,10 +296,16 @@ class Plan(Shown):
             f"step {score.step_s * 1e3:,.4g} ms{gap}"
         )
 
+    @property
+    def errors(self) -> tuple[ErrorOf, ...]:
+        """The errors of its chips, each once, as rows that serve requests the same way have them."""
+        phase = "" if self.prefill is None else "disaggregated"
+        return errors_in(self.deployment, self.layout, phase)
+
     @cached_property
     def band(self) -> tuple[float, float] | None:
         """Range of tok/s/GPU that 80 % of measured rows are within; None where no coefficient is calibrated."""
-        found = widest(errors_in(self.deployment, self.layout))
+        found = widest(self.errors)
         rate = self.totals.tok_s_per_gpu
         return None if found is None else (rate / found.band, rate * found.band)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NoReturn
 
 import numpy as np
 
@@ -226,7 +227,7 @@ def _that_plans_have(serving: Serving, options: PlanOptions) -> Serving:
     return found
 
 
-def _refuse(serving: Serving, limits: Limits) -> None:
+def _refuse(serving: Serving, limits: Limits) -> NoReturn:
     """Raise LimitError: which limit nothing keeps, and the nearest there is."""
     where = serving.decode.deployment.cluster.name
     rows = [row for one in serving.ways().values() for row in map(one.row, one.frontier().tolist())]
@@ -380,6 +381,7 @@ def _served(
         ttft_s=ttft_s,
         tpot_limit_s=limits.tpot_s,
         ttft_limit_s=limits.ttft_s,
+        defaults=tuple(sorted(limits.usual)),
         left_out=left_out,
         totals=whole.bill.totals(
             requests_per_s * lengths.osl[0],

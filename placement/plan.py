@@ -102,15 +102,6 @@ class BaselineScore:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """Speeds per user from ``from_tok_s_per_user`` to ``to_tok_s_per_user`` at which one way is ahead."""
-
-    serving: str
-    from_tok_s_per_user: float
-    to_tok_s_per_user: float
-
-
-@dataclass(frozen=True)
 class WholeRequests:
     """What the pools of a plan serve together, experts as placed.
 
@@ -122,19 +113,17 @@ class WholeRequests:
         ``one pool`` for both phases, or ``two pools``.
     pools:
         Prefill before decode. The batch of prefill may be parts of a prompt per GPU, where its plan has one.
-    requests_per_s:
-        Of all: of two pools the rate of the slower one, at its derate.
     tok_s_per_user, tpot_s, ttft_s:
         Of one request: output tokens per second, seconds of each, and to the first without waiting.
     tpot_limit_s, ttft_limit_s, defaults, left_out:
         The longest that these may be (null: no limit); which of them (``tpot_s``, ``ttft_s``) nobody gave, and those
         that nothing keeps and that were left out, in words.
     totals:
-        Of the whole cluster, idle GPUs too.
+        Of the whole cluster, idle GPUs too: of two pools at the rate of the slower one, derated.
     priced_tok_s_per_gpu:
         What each way gives within the limits, the better one first, as priced before experts were placed.
     turns:
-        Which way is ahead at which speeds.
+        Which way is ahead from which tokens per second of a user to which.
     refused:
         Why there cannot be two pools; empty where there can.
     """
@@ -143,7 +132,6 @@ class WholeRequests:
     osl: int
     serving: str
     pools: tuple[Pool, ...]
-    requests_per_s: Number
     tok_s_per_user: Number
     tpot_s: Number
     ttft_s: Number
@@ -153,7 +141,7 @@ class WholeRequests:
     left_out: tuple[str, ...]
     totals: Totals
     priced_tok_s_per_gpu: dict[str, float]
-    turns: tuple[Turn, ...]
+    turns: tuple[tuple[str, float, float], ...]
     refused: str
 
     def brief(self) -> str:

@@ -773,10 +773,7 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
     )
     seed: Seed = 0
 
-    FIRST: ClassVar[str] = (
-        "model cluster isl osl loads phase context batch tpot_ms ttft_ms goal redundant time_limit_s details output "
-        "json"
-    )
+    FIRST: ClassVar[str] = "model cluster isl osl phase context tpot_ms ttft_ms loads details output json"
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan plan --model deepseek-v3 --cluster gb200-nvl72 --isl 8k --osl 1k",
         "rackplan plan --model qwen3-235b-a22b --cluster hgx-h200@16 --tpot-ms 40 --loads uniform -o out",

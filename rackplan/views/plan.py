@@ -203,6 +203,8 @@ def _answer(plan: Plan, first: Sequence[Block] = (), *, hint: bool = False) -> l
     sure = [accuracy_words(plan.errors)]
     if plan.balancedness:
         sure.append(f"experts' gap {plan.proof.gap:.2%}")
+    if plan.interrupted:
+        sure.append("INTERRUPTED, the best so far")
     return [
         *limit_blocks(plan),
         Heading(title_words(plan, hint=hint)),
@@ -254,10 +256,7 @@ def _instead_words(found: WholeRequests) -> str:
         else f"{name}: {found.refused or 'nothing keeps the limits'}"
         for name in others
     ]
-    turns = [
-        f"{one.serving} from {one.from_tok_s_per_user:,.0f} to {one.to_tok_s_per_user:,.0f}"
-        for one in found.turns
-    ]
+    turns = [f"{name} from {low:,.0f} to {high:,.0f}" for name, low, high in found.turns]
     ahead = f"ahead {', '.join(turns)} tok/s/user" if len(turns) > 1 else ""
     return "; ".join(filter(None, [*words, ahead]))
 

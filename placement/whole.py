@@ -88,7 +88,7 @@ def plan_requests(
 
 
 def _that_plans_have(serving: Serving, options: PlanOptions) -> Serving:
-    """Return the configurations that plans can have: one sequence per GPU or more, of the widths asked for.
+    """Return the configurations that plans can have: with room for a sequence on each GPU, of the widths asked for.
 
     Raises
     ------
@@ -98,7 +98,8 @@ def _that_plans_have(serving: Serving, options: PlanOptions) -> Serving:
     asked = {name: value for name in ("ep", "tp", "stages") if (value := getattr(options, name)) is not None}
 
     def those(found: Sweep, asked: dict[str, int], least: float) -> Sweep:
-        able = np.isin(found.tp, TP_WIDTHS) & (found.batch >= least)
+        room = found.parts_of.layouts.room[found.parts_of.layout]
+        able = np.isin(found.tp, TP_WIDTHS) & (found.batch >= least) & (room >= 1)
         for name, value in asked.items():
             dense = name == "ep" and found.deployment.model.moe is None
             able &= (found.gpus // found.stages if dense else getattr(found, name)) == value
@@ -120,8 +121,14 @@ def _that_plans_have(serving: Serving, options: PlanOptions) -> Serving:
 
 
 def _refuse(serving: Serving, limits: Limits) -> NoReturn:
-    """Raise LimitError: which limit nothing keeps, and the nearest there is."""
+    """Raise LimitError: which limit nothing keeps, and the nearest there is; InfeasibleError where it is no limit."""
+    where = serving.decode.deployment.cluster.name
     speeds = [one.tok_s_per_user.max() for one in serving.ways().values() if len(one)]
+    if not speeds and limits.ttft_s is None:
+        raise InfeasibleError(
+            f"{where}: {serving.refused or 'a pool of such layouts leaves no room for one that prefills'}, and no "
+            "such layout serves both phases; give more GPUs, or leave widths out."
+        )
     if speeds and limits.tpot_s is not None:
         limit, asked_s, least_s, what = "tpot_s", limits.tpot_s, 1 / float(max(speeds)), "an output token"
     else:
@@ -134,7 +141,7 @@ def _refuse(serving: Serving, limits: Limits) -> NoReturn:
     raise LimitError(
         limit,
         f"{input_name(f'{limit[:-2]}_ms')} {asked_s * 1e3:g} is out of reach on "
-        f"{serving.decode.deployment.cluster.name}: {what} of whole requests takes {rounded_up(least_s * 1e3)} ms at "
+        f"{where}: {what} of whole requests takes {rounded_up(least_s * 1e3)} ms at "
         "least; ask for at least that, or use faster GPUs or more of them.",
     )
 

@@ -235,7 +235,7 @@ def _limit_words(plan: Plan) -> str:
         f"{words}{' (default)' * (name in found.defaults)}"
         for name, limit, words in (
             ("tpot_s", found.tpot_limit_s, f"{1e3 * (found.tpot_limit_s or 0):g} ms a token"),
-            ("ttft_s", found.ttft_limit_s, f"{found.ttft_limit_s} s to the first token"),
+            ("ttft_s", found.ttft_limit_s, f"{found.ttft_limit_s or 0:g} s to the first token"),
         )
         if limit is not None
     ]

@@ -15,7 +15,7 @@ from cost.layouts import Sweep
 from cost.layouts.candidates import Group, domain_gpus
 from cost.serving.lengths import Lengths
 from cost.serving.limits import LimitError, left_out_words, relax_default_limits, rounded_up
-from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, RateMatch
+from cost.serving.pools import POOL_DERATE, RateMatch
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
 from cost.serving.supply import Pool
 from placement.budget import Cancel
@@ -232,7 +232,7 @@ def _served(
         steps.append(scorer.step_s(batches[-1]))
         ttft_s = steps[-1] + best.transfer_s
         prompts = batches[-1] * one.layout.gpus_used / steps[-1]
-        rates = [rates[0] * DECODE_DERATE.value, prompts * PREFILL_DERATE.value]
+        rates = [POOL_DERATE.value * rate for rate in (rates[0], prompts)]
         moved = serving.ways(limits.tpot_s)[TWO_POOLS]
         if moved.path is not None and moved.cache_bytes:
             most = [pool.layout.gpus_used * moved.path.bytes_per_s / moved.cache_bytes for pool in plans]

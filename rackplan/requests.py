@@ -529,8 +529,9 @@ class Requests(Request):
 
         if self.alone:
             return None
+        isl, osl = (ISL if self.isl is None else self.isl), (OSL if self.osl is None else self.osl)
         mix = getattr(self, "lengths", None)
-        found = Lengths.of(self.isl or ISL, self.osl or OSL) if mix is None else read_lengths(mix)
+        found = Lengths.of(isl, osl) if mix is None else read_lengths(mix)
         return replace(found, prefix_hit=self.prefix_hit)
 
 
@@ -992,6 +993,7 @@ class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
     goal: Annotated[str, Word] | None = opt(
         None, "throughput, gpus, usd or power.", "GOAL", default="gpus with --tok-s, else throughput"
     )
+    loads: Loads | None = opt(None, "Tokens per expert, as of a plan; repeatable.", "FILE", repeatable=True)
     time_limit_s: Number | None = opt(
         None,
         "Seconds of search.",

@@ -49,6 +49,7 @@ def plan(
         made = answers.plan(found)
         reporter.stage("writing")
         files = write_plan(made, target, digests(request.sources))
+        notes += answers.plan_shape_notes(made, request)
     show(plan_view(made, files), json=json, notes=notes, details=details)
     _say_interrupted(made, "plan")
 

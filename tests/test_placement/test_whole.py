@@ -11,7 +11,7 @@ import pytest
 
 import rackplan
 from cost.serving.lengths import Lengths
-from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE
+from cost.serving.pools import POOL_DERATE
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
 from cost.step.score import LayoutScorer
 from placement.layouts.fitting import balanced_uses, stage_slots
@@ -118,8 +118,8 @@ def test_two_pools_have_gpus_of_their_own_and_serve_what_the_slower_one_does(two
     )
     prompts = found.pools[0]
     rates = (
-        PREFILL_DERATE.value * prompts.batch * len(ids[1]) / prompts.step_s,
-        DECODE_DERATE.value * two_pools.score.tok_s_per_gpu * len(ids[0]) / found.osl,
+        POOL_DERATE.value * prompts.batch * len(ids[1]) / prompts.step_s,
+        POOL_DERATE.value * two_pools.score.tok_s_per_gpu * len(ids[0]) / found.osl,
     )
     assert found.totals.requests_per_s == pytest.approx(min(rates))
     assert found.totals.gpus == 16

@@ -127,9 +127,10 @@ def levers_view(found: Levers) -> View:
     deployment, score = plan.deployment, plan.score
     moe = deployment.model.moe is not None
     cluster = deployment.cluster
+    own = plan.layout.short(moe=moe)
     now = (
         f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU at {score.tok_s_per_user:,.1f} tok/s/user; "
-        f"{plan.layout.short(moe=moe)}, batch {score.batch:,}"
+        f"{own}, batch {score.batch:,}"
     )
     usable = [row for row in found.rows if any(isinstance(way, Reached) for way in _ways(row).values())]
     odd = [f"{_name(row)}: {row.note}." for row in usable if row.note]
@@ -144,7 +145,7 @@ def levers_view(found: Levers) -> View:
         *labelled("Unchanged", _unchanged_words(found)),
         *labelled("Note", sentence(deployment.model.beyond(deployment.workload.context)), *odd),
     ]
-    others = [f"{_first(row)}: {which}" for row in usable if (which := _which(row))]
+    others = [f"{_first(row)}: {which}" for row in usable if (which := _which(row)) not in ("", own)]
     legend = [
         Text(
             f"change of {_RATES[rate_of(plan)]} over the plan's, largest first. same batch: all as in "

@@ -124,9 +124,7 @@ class Placing:
     def _made(self, column: Column, stages: tuple[Group, ...], make: _Make[_Made]) -> _Made | str:
         """Return what is made with the fewest copies that divide, or one more on each GPU, or why nothing is."""
         traffic = self.traffic
-        deployment = traffic.deployments[column.model][column.role == PREFILL]
-        if deployment is None:
-            raise ValueError(f"no deployment for {column.role}")
+        deployment = traffic.deployment(column.model, column.role)
         whole = deployment.cluster
         members = [gpu for stage in stages for gpu in stage]
         number = {gpu: index for index, gpu in enumerate(sorted(members))}

@@ -274,3 +274,16 @@ def test_gpus_with_a_broken_link_come_last() -> None:
     first, second = domain_classes(where)
     assert (first.kind, first.fast, second.fast) == (0, 8, 7)
     assert where.gpus[second.gpus[0][-1]].id == "d1.n0.g2"
+
+
+def test_a_replica_is_as_fast_alone_as_in_the_cluster() -> None:
+    spec = resolve_cluster("hgx-h100@16").spec
+    where = build_cluster(replace(spec, faults=(Fault(link=("d1.n0.g2", "d1.s1"), factor=0.5),)))
+    found = placed_fleet(where, traffic(where, "mixtral-8x7b"), "zipf:1.0")
+    assert any(where.gpus[gpu].id == "d1.n0.g2" for gpu in found.used())
+    for made in found.plans:
+        assert made.plan is not None
+        one = made.plan.deployment
+        alone = Deployment(one.cluster, one.model, one.workload)
+        for stage in made.plan.layout.replicas[0]:
+            assert one.machine(stage).rates == alone.machine(stage).rates

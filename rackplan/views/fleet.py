@@ -234,7 +234,7 @@ class IdleData:
 
 @dataclass(frozen=True, kw_only=True)
 class UniformData:
-    """The best fleet of one layout.
+    """The best fleet of one layout for each pool, of one pool or two.
 
     Attributes
     ----------
@@ -763,10 +763,9 @@ def _compared(fleet: Fleet) -> list[Block]:
 def _proof_words(fleet: Fleet) -> str:
     proof = fleet.proof
     word = "at most" if fleet.options.wanted == "throughput" else "at least"
-    return (
-        f"{fleet.options.wanted}: {proof.status}, {_figure(proof.objective)} {fleet.unit}, {word} "
-        f"{_figure(proof.bound)}, gap {proof.gap:.2%}"
-    )
+    most = f", {word} {_figure(proof.bound)}" * (proof.status != "OPTIMAL")
+    figure = f"{_figure(proof.objective)} {fleet.unit}"
+    return f"{fleet.options.wanted}: {figure}, {proof.status}{most}, gap {proof.gap:.2%}"
 
 
 def _figure(value: float) -> str:

@@ -78,6 +78,15 @@ def test_pools_totals_idle_and_plans(run: Run, cluster: Path, mixtral: Path) -> 
     assert [gpu for stage in stages for gpu in stage["gpus"]] == pool["replicas"][0]["gpus"]
 
 
+def test_the_first_lines_are_the_answer(run: Run, mixtral: Path) -> None:
+    asked = ("fleet", "--model", mixtral, "--cluster", "hgx-h100@16", "--isl", 1000, "--osl", 100)
+    lines = run(*asked).out.splitlines()
+    labels = ["One pool", "Together", "Speed", "Total", "Cost", "Power", "Idle", "Limits", "Goal"]
+    assert set(labels) <= {line.split("  ")[0] for line in lines[:13]}  # a title of two lines
+    assert not any("step ms" in line for line in lines)
+    assert "step ms" in run(*asked, "--details").out
+
+
 @pytest.mark.wide
 def test_two_models_by_share(
     run: Run, cluster: Path, mixtral: Path, few_layers: Callable[[str, int], Path]

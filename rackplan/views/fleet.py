@@ -358,12 +358,8 @@ def _answer(fleet: Fleet) -> list[Block]:
     """Return what serves how much and how fast, what it costs, whether limits are held, and how sure that is."""
     roles = dict.fromkeys(pool.role for pool in fleet.pools)
     name = {(BOTH,): "One pool", (PREFILL, DECODE): "Two pools"}.get(tuple(roles), "Pools")
-    idle = len(fleet.cluster.gpus) - fleet.gpus_used
-    words = (
-        f"{plural(idle, 'GPU')}: {fleet.idle[0].reason}" + "; and more" * (len(fleet.idle) > 1)
-        if idle
-        else "no GPU"
-    )
+    idle, more = len(fleet.cluster.gpus) - fleet.gpus_used, "; and more" * (len(fleet.idle) > 1)
+    words = f"{plural(idle, 'GPU')}: {fleet.idle[0].reason}{more}" if idle else ""
     return [
         *labelled(name, _pools_words(fleet)),
         *_together(fleet),
@@ -720,8 +716,7 @@ def _together(fleet: Fleet) -> list[Block]:
     text = (
         f"{rate:,.0f} output tok/s/GPU{band_words(rate, fleet_errors(fleet))} over the {healthy:,} that work"
     )
-    if used < healthy:
-        text += f", {fleet.tok_s / used:,.0f} over the {used:,} in use"
+    text += f", {fleet.tok_s / used:,.0f} over the {used:,} in use" if used < healthy else ", none idle"
     options = fleet.options
     if options.tok_s is not None:
         text += f"; required: {options.tok_s:,.0f} output tok/s"

@@ -88,7 +88,7 @@ def title_words(plan: Plan, *, hint: bool = False) -> str:
     if work.phase == "both":
         return f"{where}: requests of {work.prompt:,.0f} + {work.answer:,.0f} tokens, one pool"
     if found is not None and plan.prefill is not None:
-        gpus = {one.role: one.replicas * one.gpus for one in found.pools}
+        gpus = {one.role: one.gpus for one in found.pools}
         return (
             f"{plan.deployment.model.name} on {plan.deployment.cluster.whole.name}: requests of {found.isl:,} + "
             f"{found.osl:,} tokens, two pools: {plural(gpus['prefill'], 'GPU')} prefill, {gpus['decode']} decode"

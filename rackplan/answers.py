@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rackplan import inputs
 from rackplan.requests import (
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cost.recipe import OtherRecipe
     from cost.serving.serving import Serving
     from cost.serving.sizing import Size
+    from placement.analysis.compare import CompareRow
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.fleet.options import Traffic
@@ -282,8 +283,12 @@ def compare(request: CompareRequest) -> Comparison:
     InputError
         If something given cannot be used.
     """
-    sides = inputs.equal_clusters(request.clusters, request.gpus, request.settings)
-    found = compared(inputs.deployments_of(request, request.model, sides), request)
+    if request.budget:
+        sides, scales = zip(*inputs.clusters_within(request), strict=True)
+    else:
+        sides = tuple(inputs.equal_clusters(request.clusters, request.gpus, request.settings))
+        scales = (1.0,) * len(sides)
+    found = compared(inputs.deployments_of(request, request.model, sides), request, scales)
     return replace(found, others=tuple(_other_recipes(found, request)))
 
 
@@ -323,8 +328,10 @@ def _rates_at(
     return [None if one is None else one.output_tok_s_per_gpu for one in best]
 
 
-def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comparison:
-    """Return the best on each cluster that is priced.
+def compared(
+    deployments: Sequence[Deployment], request: CompareRequest, scales: Sequence[float] = ()
+) -> Comparison:
+    """Return the best on each cluster that is priced, of which there are ``scales`` times as many GPUs (none: once).
 
     Raises
     ------
@@ -339,6 +346,11 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
     free = request.tok_s_user == NO_LIMIT
     targets: Sequence[float] = () if isinstance(request.tok_s_user, str) else request.tok_s_user or ()
     told, turn = ProgressReporter(request.on_progress), count(1)
+    equal: dict[str, Any] = {"scales": tuple(scales or [1.0] * len(deployments)), "budget": request.budget}
+
+    def counted(rows: Sequence[CompareRow]) -> tuple[CompareRow, ...]:
+        times = {one.cluster.name: scale for one, scale in zip(deployments, equal["scales"], strict=True)}
+        return tuple(row.times(times[row.cluster]) for row in rows)
 
     def on_progress(name: str) -> None:
         told.stage(f"comparing {name}, {next(turn)} of {len(deployments)}")
@@ -351,16 +363,31 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
             on_progress(deployment.cluster.name)
             return serving_of(deployment, request, [1 / speed for speed in speeds])
 
-        rows = compare_serving(deployments, serving, speeds, usual=usual)
+        def rates(deployment: Deployment, targets: Sequence[float | None]) -> list[float | None]:
+            told.stage("splitting the gain")
+            try:
+                return _rates_at(deployment, request, targets)
+            except InfeasibleError:
+                return [None] * len(targets)
+
         return Comparison(
-            tuple(rows), tuple(deployments), None, usual=usual, lengths=request.whole, ttft_s=request.ttft_s
+            counted(compare_serving(deployments, serving, speeds, usual=usual)),
+            tuple(deployments),
+            None,
+            usual=usual,
+            lengths=request.whole,
+            ttft_s=request.ttft_s,
+            rates=rates,
+            **equal,
         )
     wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=NO_LIMIT if free else None)
     first = deployments[0]
     loads = inputs.loads_of(first.model, request.loads, seed=request.seed)
-    rows = compare_clusters(deployments, loads, wanted, targets, on_progress=on_progress)
+    rows = compare_clusters(
+        deployments, loads, wanted, targets, equal=not request.budget, on_progress=on_progress
+    )
     usual = not targets and wanted.service_level(first.workload).usual
-    return Comparison(tuple(rows), tuple(deployments), loads, usual=usual)
+    return Comparison(counted(rows), tuple(deployments), loads, usual=usual, **equal)
 
 
 def size(request: SizeRequest) -> Size:

@@ -75,6 +75,11 @@ class CompareRow:
     ttft_s: float | None = None
     instead: float | None = None
 
+    def times(self, scale: float) -> CompareRow:
+        """Return the row of so many times as many GPUs, each of which does the same."""
+        requests = self.requests_per_s and self.requests_per_s * scale
+        return self if scale == 1 else replace(self, gpus=round(self.gpus * scale), requests_per_s=requests)
+
 
 def compare_clusters(
     deployments: Sequence[Deployment],
@@ -82,6 +87,7 @@ def compare_clusters(
     options: PlanOptions,
     targets: Sequence[float] = (),
     *,
+    equal: bool = True,
     on_progress: Callable[[str], None] | None = None,
 ) -> list[CompareRow]:
     """Return a row per cluster and target, of one model under one phase; formats and drafts may be each side's own.
@@ -93,10 +99,10 @@ def compare_clusters(
     Raises
     ------
     InputError
-        If the clusters have different numbers of GPUs.
+        If the clusters shall have ``equal`` numbers of GPUs and do not.
     """
     sizes = {one.cluster.name: len(one.cluster.gpus) for one in deployments}
-    if len(set(sizes.values())) > 1:
+    if equal and len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {gpus}" for name, gpus in sizes.items())
         raise InputError(
             f"a comparison needs equally many GPUs on each side, not {listed}; use {input_name('gpus')} N or name@N."

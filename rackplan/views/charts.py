@@ -13,6 +13,7 @@ from cost.serving.pools import RateMatch
 from cost.step.score import Score
 from cost.terms.registry import TERMS
 from placement.analysis.compare import CompareRow
+from placement.analysis.gains import Gain
 from placement.migrate.replan import Replanned
 from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plans.findings import RedundancyCurve
@@ -22,6 +23,7 @@ from rackplan.views.measured import MeasuredPoint
 from rackplan.views.plotting import (
     BLUE,
     DASHES,
+    GREEN,
     INK,
     NEUTRAL,
     SYMBOLS,
@@ -245,6 +247,46 @@ def speed_chart(rows: Sequence[CompareRow], tokens: str) -> Figure:
     across = {"type": "category", "categoryorder": "array", "categoryarray": labels, "automargin": True}
     up = axis_of(f"{tokens} tok/s/GPU", tickformat=",~r", rangemode="tozero")
     return chart_of(data, barmode="group", xaxis=across, yaxis=up)
+
+
+def gains_chart(rates: Mapping[str, float], gains: Sequence[Gain], tokens: str) -> Figure:
+    """Return a waterfall on a logarithmic axis: a bar for each cluster, between them its factors that count."""
+    names, bars = list[str](), list[tuple[str, float, float, str]]()
+    for gain in gains:
+        at = rates[gain.before]
+        if not names or names[-1] != gain.before:
+            names.append(gain.before)
+            bars.append((NEUTRAL, 0.0, at, f"{at:,.0f}"))
+        for step, factor in gain.factors.items():
+            if factor is not None and f"{factor:.2f}" != "1.00":
+                names.append(step)
+                low, high = sorted((at, at * factor))
+                bars.append((GREEN if factor > 1 else VERMILION, low, high, f"{factor:.2f}x"))
+            at *= factor or 1.0
+        names.append(gain.after)
+        bars.append((NEUTRAL, 0.0, at, f"{at:,.0f}"))
+    ends = [edge for _, low, high, _ in bars for edge in (low, high) if edge]
+    floor = min(ends) / 1.5
+    words = [f"{plotly_text(name)}: {text}" for name, (*_, text) in zip(names, bars, strict=True)]
+    data = bar_of(
+        "",
+        x=list(range(len(bars))),
+        base=[low or floor for _, low, _, _ in bars],
+        y=[high - (low or floor) for _, low, high, _ in bars],
+        text=[text for *_, text in bars],
+        textposition="outside",
+        textangle=0,
+        constraintext="none",
+        cliponaxis=False,
+        hovertext=words,
+        hoverinfo="text",
+        marker={"color": [colour for colour, *_ in bars]},
+        showlegend=False,
+    )
+    across = axis_of("", tickvals=list(range(len(bars))), ticktext=[plotly_text(name) for name in names])
+    span = [math.log10(floor), math.log10(max(ends) * 1.2)]
+    up = axis_of(f"{tokens} tok/s/GPU (log scale)", type="log", range=span, dtick="D2", tickformat=",~r")
+    return chart_of([data], xaxis=across, yaxis=up)
 
 
 def redundancy_chart(curve: RedundancyCurve) -> Figure:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
-from functools import partial
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Annotated
 
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import CalibrationData, error_to_dict, widest
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
-from cost.money.bill import Totals
+from cost.money.bill import Bill, BillPart, Totals
 from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
 from cost.step.score import Score
 from placement.analysis.compare import CompareRow
+from placement.analysis.gains import STEPS, Gain, Rates, split_gains
 from placement.options import USUAL_TPOT
 from rackplan.views.blocks import (
+    GAP,
+    WIDTH,
     Block,
     Chart,
+    Details,
     Drawing,
     Heading,
     Page,
@@ -29,7 +36,7 @@ from rackplan.views.blocks import (
     labelled,
     sections,
 )
-from rackplan.views.charts import frontier_chart, memories_chart, speed_chart, steps_chart
+from rackplan.views.charts import frontier_chart, gains_chart, memories_chart, speed_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.evidence import deployment_figures
 from rackplan.views.forward import bound_words, machine_words, price, summary, summary_blocks
@@ -57,6 +64,14 @@ from topology.base.units import plural
 BAR, AROUND = 46, 130
 """Pixels of a bar of one cluster, and of what is around the bars."""
 LEGEND = "batch: sequences per GPU in use; layout: EP and TP width, PP stages, x replicas."
+UNCHANGED = 0.005
+"""A factor as near to 1 is left out of the words of a gain."""
+GAIN_LEGEND = (
+    "Changed one after the other, in this order, each machine on the way priced at the same speed per user: formats "
+    "(of weights and cache, drafts, overlap, units beside BF16), HBM bandwidth and capacity, flop/s (the BF16 peak, "
+    "others in proportion), domain (size and structure, hosts), fabric (rates and latencies of both); kernels are "
+    "what calibration and measured runs say of the chips beyond their figures. The factors multiply to the gain."
+)
 
 
 @plain_dataclass(frozen=True, eq=False, repr=False)
@@ -71,6 +86,10 @@ class Comparison(Shown):
         What the other recipe would bring at each speed where that is much.
     lengths, ttft_s:
         Of whole requests, and the limit on the time to the first token; None: one phase alone, no limit.
+    scales, budget:
+        How many times as many GPUs each cluster has as are priced, and what all may draw or cost, in words.
+    rates:
+        Returns tok/s/GPU of other machines at speeds per user; None of one phase alone.
     """
 
     rows: tuple[CompareRow, ...]
@@ -80,28 +99,58 @@ class Comparison(Shown):
     others: tuple[OtherRecipe, ...] = ()
     lengths: Lengths | None = None
     ttft_s: float | None = None
+    scales: tuple[float, ...] = ()
+    budget: str = ""
+    rates: Callable[[Deployment, Sequence[float | None]], Rates] | None = None
+
+    @cached_property
+    def bills(self) -> dict[str, Bill]:
+        """What all GPUs of each cluster cost and draw, by its name."""
+        sides = zip(self.deployments, self.scales, strict=True)
+        return {one.cluster.name: one.bill if scale == 1 else one.bill.times(scale) for one, scale in sides}
 
     def totals(self, row: CompareRow) -> Totals:
         """Return what the whole cluster of a row gives, costs and draws; no token where the speed is out of reach."""
-        deployment = next(one for one in self.deployments if one.cluster.name == row.cluster)
-        work, bill = deployment.workload, deployment.bill
-        phase = work.phase if self.lengths is None else "both"
+        work, bill = self.deployments[0].workload, self.bills[row.cluster]
         return bill.totals(
             (row.tok_s_per_gpu or 0.0) * bill.gpus,
             work.token_word,
-            phase=phase,
+            phase=work.phase if self.lengths is None else "both",
             requests_per_s=row.requests_per_s,
         )
 
-    def brief(self) -> str:
-        """Return the model, and what each cluster reaches."""
-        word = self.deployments[0].workload.token_word
-        rates = (
-            f"{row.cluster} "
-            + ("nothing" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f} {word} tok/s/GPU")
-            for row in self.rows
-        )
-        return f"of {self.deployments[0].model.name}: {', '.join(rates)}"
+    @cached_property
+    def gains(self) -> list[Gain]:
+        """What each cluster gains over the one before it at each speed, and by what; of whole requests alone."""
+        if self.rates is None:
+            return []
+        rates, speeds = self.rates, len(self.rows) // len(self.deployments)
+        targets = [row.target_tok_s_per_user for row in self.rows[:speeds]]
+        reached = [row.tok_s_per_gpu for row in self.rows]
+        sides = [(one, reached[at * speeds :][:speeds]) for at, one in enumerate(self.deployments)]
+        return [
+            gain
+            for (before, first), (after, last) in pairwise(sides)
+            for gain in split_gains(before, after, targets, (first, last), lambda one: rates(one, targets))
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareData:
+    """Throughput by GPU, megawatt or dollar-hour.
+
+    Attributes
+    ----------
+    tok_s, requests_per_s, ratio:
+        Of one of them; the ratio to the first cluster. Null where nothing is reached or there is no figure.
+    reason:
+        Why there is no figure; else empty.
+    """
+
+    tok_s: float | None
+    requests_per_s: float | None
+    ratio: float | None
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +178,8 @@ class CompareRowData:
         token without waiting, and tok/s/GPU of the other way (null: it does not keep the limits).
     totals:
         Of the cluster.
+    per_gpu, per_mw, per_usd_h:
+        Its throughput by each, beside the first cluster.
     """
 
     cluster: str
@@ -153,6 +204,31 @@ class CompareRowData:
     ttft_s: float | None
     instead: float | None
     totals: Totals
+    per_gpu: ShareData
+    per_mw: ShareData
+    per_usd_h: ShareData
+
+
+@dataclass(frozen=True, kw_only=True)
+class GainData:
+    """What a cluster gains over the one before it.
+
+    Attributes
+    ----------
+    from, to, tok_s_per_user:
+        Names of both, and the speed compared at; null: as much as fits.
+    gain, factors, reason:
+        tok/s/GPU over that of the one before (null: out of reach), and as the product of what changes one after the
+        other: formats, HBM bandwidth, HBM capacity, flop/s, domain, fabric, and kernels, delays and correction by
+        measured runs. A null is in the next one; empty for the ``reason``.
+    """
+
+    from_: Annotated[str, Field(alias="from")]
+    to: str
+    tok_s_per_user: float | None
+    gain: float | None
+    factors: dict[str, float | None]
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +239,8 @@ class CompareResult:
     ----------
     rows:
         A row for each cluster at each speed.
+    gains:
+        Of whole requests: what makes each cluster faster than the one before it, at each speed.
     other_recipe:
         What the recipe that is not in force would bring where that is 10 % or more; absent where it is nowhere.
     set:
@@ -172,6 +250,7 @@ class CompareResult:
     """
 
     rows: list[CompareRowData]
+    gains: list[GainData]
     other_recipe: Maybe[list[OtherRecipe]] = LEFT_OUT
     what_if: Maybe[str] = LEFT_OUT
     set: Maybe[dict[str, list[SetFigureData]]] = LEFT_OUT
@@ -192,8 +271,13 @@ def compare_view(found: Comparison) -> View:
                 tokens=workload.token_word,
                 calibration=error_to_dict(row.errors),
                 totals=found.totals(row),
+                **{f"per_{name}": share(found, row, name) for name in SHARES},
             )
             for row in found.rows
+        ],
+        gains=[
+            taken(GainData, gain, **{"from": gain.before, "to": gain.after}, factors=dict(gain.factors))
+            for gain in found.gains
         ],
         other_recipe=list(found.others) or LEFT_OUT,
         what_if=workload.what_if or LEFT_OUT,
@@ -205,23 +289,22 @@ def compare_view(found: Comparison) -> View:
 def compare_blocks(
     found: Comparison, *, command: str = "", drawings: Mapping[str, str] | None = None
 ) -> list[Block]:
-    """Return what a terminal and the page show of a comparison: rows, costs, evidence; charts on a page alone.
+    """Return what a terminal and the page show: which is best, by what, and how sure; then all of it in detail.
 
-    Of a page alone are ``command``, and ``drawings``: the SVG file of each cluster by its name.
+    Of a page alone are charts, ``command``, and ``drawings``: the SVG file of each cluster by its name.
     """
     rows, first = found.rows, found.deployments[0]
     what = phase_words(first.workload) if found.lengths is None else found.lengths.brief()
     workload, clusters = first.workload, [one.cluster for one in found.deployments]
-    bills = {one.cluster.name: one.bill for one in found.deployments}
-    sizes = {len(cluster.gpus) for cluster in clusters}
-    of = f", {plural(sizes.pop(), 'GPU')} each" if len(sizes) == 1 else ""
+    sizes = {row.gpus for row in rows}
+    each = found.budget or (plural(sizes.pop(), "GPU") if len(sizes) == 1 else "")
+    of = f", {each} each" if each else ""
     reasons = {row.cluster: row.reason for row in rows if row.tok_s_per_gpu is None}
     notes = {row.cluster: doubt for row in rows if (doubt := doubts(row.status))}
     weakest = {row.cluster: f"{row.cluster} {row.evidence}" for row in rows if row.evidence}
     errors = list(dict.fromkeys((row.cluster, error) for row in rows for error in row.errors))
-    return sections(
-        [Heading(f"{first.model.name} on {plural(len(clusters), 'cluster')}{of}, {what}")],
-        [Page(partial(_summary, found))],
+    layouts = [f"{row.cluster}{_at(row)}: {row.layout}" for row in _ordered(rows) if row.serving]
+    details = sections(
         [
             *labelled("Serving", *_serving(found)),
             *labelled("Recipe", *recipe_lines(*found.deployments)),
@@ -229,28 +312,200 @@ def compare_blocks(
             *set_blocks("Set", *clusters),
             *load_blocks(found.loads),
         ],
-        [Page(lambda: [*_frontiers(found), *_steps(rows), *_speeds(found)])],
-        [Heading("Every row", 2), row_table(rows)],
+        [Heading("Every row", 2), row_table(rows), GAP, *labelled("Layouts", *layouts)],
         [
             Text(
                 f"tok/s are {workload.token_word} tokens; tok/s/GPU over all GPUs of the cluster; ratio to "
                 f"{rows[0].cluster}; {LEGEND}"
             ),
             *other_recipe_blocks(found.others),
-            *(Text(reason, name) for name, reason in reasons.items()),
         ],
+        _gain_table(found),
         [Heading("What it costs", 2), money_table(found)],
-        [*money_legend(bills.values()), *bill_blocks(bills)],
+        [*money_legend(found.bills.values()), *bill_blocks(found.bills)],
         [Page(_drawings(drawings or {}))],
         [
             Heading("How far off each cluster may be", 2),
             *labelled("Evidence", f"weakest figure: {', '.join(weakest.values())}" if weakest else ""),
-            *(Text(f"{name} is {doubt}", "Note") for name, doubt in notes.items()),
         ],
         error_blocks(errors) if errors else [],
         _measured(rows),
-        [Page(partial(_grounds, found, command))],
     )
+    return [
+        *sections(
+            [Heading(f"{first.model.name} on {plural(len(clusters), 'cluster')}{of}, {what}")],
+            [Page(partial(_summary, found))],
+            _answer(found),
+            [share_table(found)],
+            [
+                *labelled("Gains", *(gain_words(gain) for gain in _gains_compared(found))),
+                *(Text(reason, name) for name, reason in reasons.items()),
+                *(Text(f"{name} is {doubt}", "Note") for name, doubt in notes.items()),
+            ],
+            [Page(lambda: [*_gain_chart(found), *_frontiers(found), *_steps(rows), *_speeds(found)])],
+        ),
+        Details(details),
+        Page(partial(_grounds, found, command)),
+    ]
+
+
+SHARES: Mapping[str, tuple[str, Callable[[Totals], float | None], Callable[[BillPart], object], str]] = {
+    "gpu": ("tok/s/GPU", lambda one: one.gpus, lambda _: True, ""),
+    "mw": (
+        "tok/s/MW",
+        lambda one: None if one.power_w is None else one.power_w / 1e6,
+        lambda part: part.power_w,
+        "all-in power",
+    ),
+    "usd_h": ("tok/s per USD/h", lambda one: one.usd_per_hour, lambda part: part.usd_per_hour, "price"),
+}
+"""What throughput is counted by: words, how much of it a cluster has, the figure of a part and its name."""
+
+
+def share(found: Comparison, row: CompareRow, by: str) -> ShareData:
+    """Return the throughput of a row by GPU, megawatt or dollar-hour (:data:`SHARES`)."""
+    _, amount, figure, what = SHARES[by]
+    totals = found.totals(row)
+    much = amount(totals)
+    lacking = [part.name for part in totals.gpu_parts if not figure(part)]
+    reason = f"no {what} of {', '.join(lacking)} is known" if much is None else ""
+    if much is None or row.tok_s_per_gpu is None:
+        return ShareData(tok_s=None, requests_per_s=None, ratio=None, reason=reason)
+    first = next(
+        one
+        for one in found.rows
+        if one.cluster == found.rows[0].cluster and one.target_tok_s_per_user == row.target_tok_s_per_user
+    )
+    base = totals.tok_s / much if first is row else share(found, first, by).tok_s
+    return ShareData(
+        tok_s=totals.tok_s / much,
+        requests_per_s=None if totals.requests_per_s is None else totals.requests_per_s / much,
+        ratio=totals.tok_s / much / base if base else None,
+        reason=reason,
+    )
+
+
+def _at(row: CompareRow) -> str:
+    return f" at {row.target_tok_s_per_user:g} tok/s/user" if row.target_tok_s_per_user else ""
+
+
+def _answer(found: Comparison) -> list[Block]:
+    """Return which cluster is best at which speed by each of :data:`SHARES`, and how sure that is."""
+    rows = compared_at(found.rows)
+    if not rows:
+        return labelled("Best", "no cluster reaches a speed that is compared at")
+    word, lines = found.deployments[0].workload.token_word, []
+    speed = _at(rows[0]) + " (default)" * bool(found.usual and rows[0].target_tok_s_per_user)
+    for by, (_, _, _, what) in SHARES.items():
+        shares = [(share(found, row, by), row) for row in rows]
+        ranked = sorted((one for one in shares if one[0].tok_s), key=lambda one: -(one[0].tok_s or 0.0))
+        unknown = list(dict.fromkeys(one.reason for one, _ in shares if one.reason))
+        text = "; ".join(unknown)
+        if ranked:
+            (most, best), *others = ranked
+            text = f"{best.cluster}: {rate_words(most.tok_s or 0.0)}"
+            if not what:
+                text += (
+                    f" {word} tok/s{speed}, by {best.serving}" if best.serving else f" {word} tok/s{speed}"
+                )
+            else:
+                text += " tok/s"
+            if others:
+                ratio = (most.tok_s or 0.0) / (others[0][0].tok_s or 1.0)
+                text += f"; {ratio:.2f}x {others[0][1].cluster}, the next"
+            text = "; ".join([text, *unknown])
+        lines.append(Text(text, {"gpu": "Per GPU", "mw": "Per MW", "usd_h": "Per USD/h"}[by]))
+    return [*lines, *labelled("How sure", _sure(rows))]
+
+
+def _sure(rows: Sequence[CompareRow]) -> str:
+    """Return how far off tok/s/GPU may be, and whether the first two are further from each other than that."""
+    known = [(row, band.band) for row in rows if (band := widest(row.errors)) is not None]
+    if not known:
+        return ""
+    bands = ", ".join(f"{band:.2f} on {row.cluster}" for row, band in known)
+    text = f"80% of measured rows are within a factor {bands}"
+    ranked = sorted(rows, key=lambda row: -(row.tok_s_per_gpu or 0.0))[:2]
+    if len(ranked) < 2 or len(known) < len(rows):
+        return text
+    ratio = (ranked[0].tok_s_per_gpu or 0.0) / (ranked[1].tok_s_per_gpu or 1.0)
+    near = ratio < max(band for row, band in known if row in ranked)
+    verdict = "nearer than that: not decided" if near else "further than that"
+    return f"{text}; the first two per GPU are {verdict}"
+
+
+def share_table(found: Comparison) -> Table:
+    """Return what each cluster gives by GPU, megawatt and dollar-hour, with the ratio to the first one."""
+    speeds = {row.target_tok_s_per_user for row in found.rows} - {None}
+
+    def cell(row: CompareRow, by: str) -> str:
+        one = share(found, row, by)
+        if one.tok_s is None:
+            return "unreachable" if row.tok_s_per_gpu is None and by == "gpu" else "-"
+        return f"{rate_words(one.tok_s)}  {'-' if one.ratio is None else f'{one.ratio:.2f}x'}"
+
+    return Table.of(
+        _ordered(found.rows),
+        ("cluster", lambda row: row.cluster),
+        *([("tok/s/user", _speed)] if len(speeds) > 1 or not speeds else []),
+        ("GPUs", lambda row: f"{row.gpus:,}"),
+        *((words, partial(cell, by=by)) for by, (words, *_) in SHARES.items()),
+        ("requests/s", lambda row: "-" if row.requests_per_s is None else rate_words(row.requests_per_s)),
+        *([("serving", lambda row: row.serving or "-")] if found.lengths is not None else []),
+    )
+
+
+def _gains_compared(found: Comparison) -> list[Gain]:
+    """Return the gains at the speed of :func:`compared_at`."""
+    speed = next((row.target_tok_s_per_user for row in compared_at(found.rows)), None)
+    return [gain for gain in found.gains if gain.tok_s_per_user == speed]
+
+
+def gain_words(gain: Gain) -> str:
+    """Return a gain and its factors but for those that are 1: ``a to b, 3.33x: HBM bandwidth 1.14x, ...``."""
+    pair = f"{gain.before} to {gain.after}"
+    if gain.gain is None or gain.reason:
+        return f"{pair}{'' if gain.gain is None else f', {gain.gain:.2f}x'}: {gain.reason}"
+    factors, together = [], list[str]()
+    for step, factor in gain.factors.items():
+        together.append(step)
+        if factor is not None:
+            if abs(factor - 1) >= UNCHANGED or len(together) > 1:
+                factors.append(f"{' and '.join(together)} {factor:.2f}x")
+            together = []
+    return f"{pair}, {gain.gain:.2f}x: {', '.join(factors) or 'nothing that counts differs'}"
+
+
+def _gain_table(found: Comparison) -> list[Block]:
+    """Return the factors of all gains."""
+    split = [gain for gain in found.gains if gain.factors]
+    if not split:
+        return []
+
+    def column(gain: Gain) -> tuple[str, Callable[[str], str]]:
+        at = f" at {gain.tok_s_per_user:g}" if gain.tok_s_per_user else ""
+        factors = {**gain.factors, "in all": gain.gain}
+        return (
+            f"{gain.before} to {gain.after}{at}",
+            lambda step: "with the next" if (factor := factors[step]) is None else f"{factor:.3f}x",
+        )
+
+    table = Table.of([*STEPS, "in all"], ("what changes", str), *map(column, split))
+    return [Heading("What the gain is made of", 2), *table.parts(WIDTH), GAP, Text(GAIN_LEGEND)]
+
+
+def _gain_chart(found: Comparison) -> list[Block]:
+    gains = [gain for gain in _gains_compared(found) if gain.factors]
+    if not gains:
+        return []
+    rates = {row.cluster: row.tok_s_per_gpu or 0.0 for row in compared_at(found.rows)}
+    says = "; ".join(map(gain_words, gains))
+    chart = gains_chart(rates, gains, found.deployments[0].workload.token_word)
+    return [
+        Heading("From each to the next", 2),
+        Chart("gains", chart, says, HEIGHT),
+        Text(GAIN_LEGEND, style="note"),
+    ]
 
 
 def _serving(found: Comparison) -> Iterator[str]:
@@ -310,8 +565,11 @@ def row_table(rows: Sequence[CompareRow]) -> Table:
     middle: tuple[tuple[str, Callable[[CompareRow], str]], ...] = (
         ("step ms", lambda row: "-" if row.step_s is None else f"{row.step_s * 1e3:.2f}"),
         ("batch", lambda row: "-" if row.batch is None else f"{row.batch:g}"),
+        ("layout", lambda row: row.layout or "-"),
     )
+    words = (0, 6, 7)
     if any(row.serving for row in rows):
+        words = (0, 5, 7)
         middle = (
             ("TTFT s", lambda row: "-" if row.ttft_s is None else f"{row.ttft_s:.2f}"),
             ("serving", lambda row: row.serving or "-"),
@@ -327,9 +585,8 @@ def row_table(rows: Sequence[CompareRow]) -> Table:
         ),
         ("ratio", ratio),
         *middle,
-        ("layout", lambda row: row.layout or "-"),
         ("bound by", lambda row: row.bound_by or "-"),
-        words=(0, 4 + len(middle), 5 + len(middle)),
+        words=words,
     )
 
 
@@ -341,7 +598,7 @@ def _speed(row: CompareRow) -> str:
 
 def money_table(found: Comparison) -> Table:
     """Return what the whole cluster of each row gives, costs and draws."""
-    bills = [one.bill for one in found.deployments]
+    bills = list(found.bills.values())
 
     def cell(shown: Callable[[Totals], str | None]) -> Callable[[CompareRow], str]:
         return lambda row: shown(found.totals(row)) or "-"

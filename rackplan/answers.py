@@ -345,11 +345,11 @@ def compared(
 
     free = request.tok_s_user == NO_LIMIT
     targets: Sequence[float] = () if isinstance(request.tok_s_user, str) else request.tok_s_user or ()
-    told, turn = ProgressReporter(request.on_progress), count(1)
-    equal: dict[str, Any] = {"scales": tuple(scales or [1.0] * len(deployments)), "budget": request.budget}
+    told, turn, equal = ProgressReporter(request.on_progress), count(1), not request.budget
+    of: dict[str, Any] = {"scales": tuple(scales or [1.0] * len(deployments)), "budget": request.budget}
 
     def counted(rows: Sequence[CompareRow]) -> tuple[CompareRow, ...]:
-        times = {one.cluster.name: scale for one, scale in zip(deployments, equal["scales"], strict=True)}
+        times = {one.cluster.name: scale for one, scale in zip(deployments, of["scales"], strict=True)}
         return tuple(row.times(times[row.cluster]) for row in rows)
 
     def on_progress(name: str) -> None:
@@ -371,23 +371,21 @@ def compared(
                 return [None] * len(targets)
 
         return Comparison(
-            counted(compare_serving(deployments, serving, speeds, usual=usual)),
+            counted(compare_serving(deployments, serving, speeds, usual=usual, equal=equal)),
             tuple(deployments),
             None,
             usual=usual,
             lengths=request.whole,
             ttft_s=request.ttft_s,
             rates=rates,
-            **equal,
+            **of,
         )
     wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=NO_LIMIT if free else None)
     first = deployments[0]
     loads = inputs.loads_of(first.model, request.loads, seed=request.seed)
-    rows = compare_clusters(
-        deployments, loads, wanted, targets, equal=not request.budget, on_progress=on_progress
-    )
+    rows = compare_clusters(deployments, loads, wanted, targets, equal=equal, on_progress=on_progress)
     usual = not targets and wanted.service_level(first.workload).usual
-    return Comparison(counted(rows), tuple(deployments), loads, usual=usual, **equal)
+    return Comparison(counted(rows), tuple(deployments), loads, usual=usual, **of)
 
 
 def size(request: SizeRequest) -> Size:

@@ -283,7 +283,9 @@ def gains_chart(rates: Mapping[str, float], gains: Sequence[Gain], tokens: str) 
         marker={"color": [colour for colour, *_ in bars]},
         showlegend=False,
     )
-    across = axis_of("", tickvals=list(range(len(bars))), ticktext=[plotly_text(name) for name in names])
+    across = axis_of(
+        "", tickvals=list(range(len(bars))), ticktext=[plotly_text(name) for name in names], tickangle=-45
+    )
     span = [math.log10(floor), math.log10(max(ends) * 1.2)]
     up = axis_of(f"{tokens} tok/s/GPU (log scale)", type="log", range=span, dtick="D2", tickformat=",~r")
     return chart_of([data], xaxis=across, yaxis=up)

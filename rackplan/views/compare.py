@@ -340,13 +340,22 @@ def compare_blocks(
             [
                 *labelled("Gains", *(gain_words(gain) for gain in _gains_compared(found))),
                 *(Text(reason, name) for name, reason in reasons.items()),
-                *(Text(f"{name} is {doubt}", "Note") for name, doubt in notes.items()),
+                *labelled("Note", *(f"{name} is {doubt}" for name, doubt in notes.items()), *_over(found)),
             ],
             [Page(lambda: [*_gain_chart(found), *_frontiers(found), *_steps(rows), *_speeds(found)])],
         ),
         Details(details),
         Page(partial(_grounds, found, command)),
     ]
+
+
+def _over(found: Comparison) -> Iterator[str]:
+    """Yield which clusters are over the budget with the one domain that each has at least."""
+    much, _, unit = found.budget.partition(" ")
+    for name, bill in found.bills.items() if much else ():
+        spent = bill.usd_per_hour if unit == "USD/h" else bill.power_w and bill.power_w / 1e6
+        if spent and spent > float(much) * (1 + 1e-6):
+            yield f"one domain of {name} alone takes {spent:,.3g} {unit}, more than {found.budget}"
 
 
 SHARES: Mapping[str, tuple[str, Callable[[Totals], float | None], Callable[[BillPart], object], str]] = {
@@ -635,7 +644,7 @@ def compared_at(rows: Sequence[CompareRow]) -> list[CompareRow]:
 
 
 def _summary(found: Comparison) -> list[Block]:
-    """Return which cluster is cheapest, why, how near the next one is, and the order of all."""
+    """Return which cluster is cheapest, why, and how near the next one is."""
     rows = compared_at(found.rows)
     reached = {row.cluster for row in found.rows if row.tok_s_per_gpu is not None}
     cannot = {row.cluster: row.reason for row in found.rows if row.cluster not in reached}
@@ -663,28 +672,7 @@ def _summary(found: Comparison) -> list[Block]:
         ("Fastest", _fastest(rows, found.deployments[0].workload.token_word)),
         *refused,
     ]
-
-    def factor(row: CompareRow) -> str:
-        worst = widest(row.errors)
-        return "unknown" if worst is None else f"{worst.band:.2f}"
-
-    def usd(row: CompareRow) -> str:
-        each = totals[row.cluster].usd_per_million_tokens
-        return "-" if each is None else dollars(each)
-
-    def per_mw(row: CompareRow) -> str:
-        each = totals[row.cluster].tok_s_per_mw
-        return "-" if each is None else rate_words(each)
-
-    order = Table.of(
-        ranked,
-        ("cluster", lambda row: row.cluster),
-        ("$/Mtok", usd),
-        ("tok/s/GPU", lambda row: f"{row.tok_s_per_gpu or 0.0:,.0f}"),
-        ("tok/s/MW", per_mw),
-        ("factor", factor),
-    )
-    return [*summary_blocks(lines), order]
+    return summary_blocks(lines)
 
 
 def _second(ranked: Sequence[CompareRow], totals: Mapping[str, Totals]) -> str:

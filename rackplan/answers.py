@@ -223,6 +223,75 @@ def _require_some(found: Sweep) -> None:
         )
 
 
+WORTH_SAYING, MOST_GPUS = 0.02, 128
+"""Gain by layouts of any shape that is worth a word, and GPUs of a cluster up to which looking for it is quick."""
+
+
+def plan_shape_notes(plan: Plan, request: PlanRequest) -> list[str]:
+    """Say what layouts of any shape would gain over those that a plan was chosen from, where experts are balanced."""
+    from cost.layouts import sweep as sweep_layouts
+
+    deployment = plan.deployment
+    free = request.goal == "throughput" and deployment.workload.decodes and not request.batch
+    if not free or any(map(request.given, ("ep", "tp", "stages"))) or not _quick(deployment):
+        return []
+    speeds = () if plan.limit_s is None else (1 / plan.limit_s,)
+    found = sweep_layouts(deployment, cut_experts=False, speeds=speeds)
+    return shape_notes(found, speeds, cut_experts=False) if len(found) else []
+
+
+def _quick(deployment: Deployment) -> bool:
+    """Whether layouts that are deployable were priced, and few enough GPUs to price all others too."""
+    return not deployment.any_shape and len(deployment.cluster.gpus) <= MOST_GPUS
+
+
+def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool = True) -> list[str]:
+    """Say what layouts of any shape would gain over those of a sweep, at the one of ``speeds`` where it is most.
+
+    Or that they are of any shape, since no other holds the model. Nothing is said of large clusters.
+    """
+    from cost.inputs.deployment import NONE_DEPLOYABLE
+    from cost.layouts import best_at
+    from cost.layouts import sweep as sweep_layouts
+
+    deployment = found.deployment
+    if deployment.none_deployable:
+        return [NONE_DEPLOYABLE]
+    if not _quick(deployment):
+        return []
+    other = sweep_layouts(
+        replace(deployment, any_shape=True),
+        imbalance=found.imbalance,
+        speeds=speeds,
+        cut_experts=cut_experts,
+    )
+    gains: list[tuple[float, float, str]] = []
+    for speed in speeds or (0.0,):
+        now, then = best_at(found, speed), best_at(other, speed)
+        if now is not None and then is not None:
+            gain = float(other.tok_s_per_gpu[then] / found.tok_s_per_gpu[now]) - 1
+            gains.append((gain, speed, other.label(then)))
+    gain, speed, label = max(gains, default=(0.0, 0.0, ""))
+    if gain < WORTH_SAYING:
+        return []
+    at = f" at {speed:g} tok/s/user" if speed else ""
+    return [f"any shape (`any_shape`): {gain:.1%} more tok/s/GPU{at}, {label}"]
+
+
+def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
+    """Say what layouts of any shape would gain over those of a sweep, or over those that serve requests best."""
+    from rackplan.views.pools import Pools
+
+    if not isinstance(found, Pools):
+        return shape_notes(found, request.speeds)
+    deployment, best = found.serving.decode.deployment, found.best
+    if best is None or not _quick(deployment) or found.serving.both is None:
+        return []
+    then = served(replace(deployment, any_shape=True), request).serving.best(found.tpot_s)
+    gain = 0.0 if then is None else then.output_tok_s_per_gpu / best.output_tok_s_per_gpu - 1
+    return [] if gain < WORTH_SAYING else [f"any shape (`any_shape`): {gain:.1%} more tok/s/GPU"]
+
+
 def served(deployment: Deployment, request: SweepRequest, *prefills: Cluster) -> Pools:
     """Return how a cluster serves whole requests, or one that decodes and another that ``prefills``.
 
@@ -460,7 +529,8 @@ def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
             "a duplicate; give it once, with the sum of its shares.", field="models", value=twice
         )
     shares = [share for _, share in named]
-    return Traffic.of(deployments, shares, request.whole, request.limits_s, usual=request.usual)
+    loads = [inputs.loads_of(one.model, request.loads, seed=request.seed) for one in deployments]
+    return Traffic.of(deployments, shares, request.whole, request.limits_s, usual=request.usual, loads=loads)
 
 
 def fleet(request: FleetRequest) -> Fleet:
@@ -473,6 +543,7 @@ def fleet(request: FleetRequest) -> Fleet:
     InfeasibleError
         If nothing fits, or nothing serves what is asked for.
     """
+    from cost.inputs.deployment import NONE_DEPLOYABLE
     from placement.fleet.fleet import make_fleet
     from placement.fleet.options import FleetOptions, require_goal
     from placement.progress import ProgressReporter
@@ -484,10 +555,17 @@ def fleet(request: FleetRequest) -> Fleet:
         spares=request.spares,
         time_limit_s=request.time_limit_s,
         seed=request.seed,
+        most_layouts=None if request.any_shape else FleetOptions.most_layouts,
     )
     where = inputs.clusters_of([request.cluster], request.settings)[0]
-    traffic = traffic_of(request, where)
-    found = make_fleet(where, traffic, wanted, on_stage=ProgressReporter(request.on_progress).stage)
+    say = ProgressReporter(request.on_progress).stage
+    try:
+        found = make_fleet(where, traffic_of(request, where), wanted, on_stage=say)
+    except InfeasibleError:
+        if request.any_shape:
+            raise
+        found = make_fleet(where, traffic_of(replace(request, any_shape=True), where), wanted, on_stage=say)
+        found = replace(found, notes=(NONE_DEPLOYABLE, *found.notes))
     return replace(found, notes=(*inputs.shares_of(request.models)[1], *found.notes))
 
 

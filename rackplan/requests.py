@@ -976,6 +976,7 @@ class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
     goal: Annotated[str, Word] | None = opt(
         None, "throughput, gpus, usd or power.", "GOAL", default="gpus with --tok-s, else throughput"
     )
+    loads: Loads | None = opt(None, "Tokens per expert, as of a plan; repeatable.", "FILE", repeatable=True)
     time_limit_s: Number | None = opt(
         None,
         "Seconds of search.",

@@ -246,11 +246,30 @@ def _published(chip: str) -> dict[str, Figure]:
 
 def _best(chip: str, name: str, *, own: bool) -> Figure | None:
     """The largest published fraction of the chip, or of its whole architecture."""
-    peak = "bf16_flop_per_s" if name == "attention.prefill" else ""
+    peak = "bf16_flop_per_s" if name == PREFILL else ""
     try:
         return published_best(architecture_of(chip), name, chip=chip if own else "", peak=peak)
     except MissingFigureError:
         return None
+
+
+PREFILL = "attention.prefill"
+TWIN = {"gb300": "gb200"}
+"""A chip without served rows of prefill, and the one with its peaks whose curve it takes: Blackwell Ultra has twice
+the exponentials, which bind attention of prompts."""
+
+
+def with_own_prefill(fitted: Mapping[str, Figure], chip: str) -> Mapping[str, Figure]:
+    """Return coefficients in which attention of prompts is as much faster than the twin's as kernels alone are."""
+    if chip not in TWIN:
+        return fitted
+    best, base = (_best(name, PREFILL, own=True) for name in (chip, TWIN[chip]))
+    assert best is not None  # noqa: S101 - kernels.yaml has it of both
+    assert base is not None  # noqa: S101
+    now, ratio = fitted[PREFILL], best.value / base.value
+    source = f"{now.text} of {TWIN[chip]} times {best.text} over {base.text}, what kernels reach there: {now.source}"
+    value = min(now.value * ratio, best.value)
+    return {**fitted, PREFILL: Figure(value, "1", now.kind, source, f"{value:.3g}")}
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from cost.calibration.kernels import brought_down, derate, neighbour
+from cost.calibration.kernels import brought_down, derate, neighbour, with_own_prefill
 from cost.calibration.tables import CHECKED, Number, Positive, Text, load_table, one_of
 from cost.inputs.machine import COEFFICIENTS, Efficiency, is_fraction
 from topology.base.errors import InputError, MissingFigureError, input_name
@@ -210,7 +210,7 @@ class Calibration:
             table[name] = Figure(values[name], unit, kind, note + self.source, text)
         if stand_in_for:
             table = dict(brought_down(table, chip, stand_in_for) or table)
-        return Efficiency(table, chip, engine, stand_in_for=stand_in_for)
+        return Efficiency(with_own_prefill(table, gpu.name), chip, engine, stand_in_for=stand_in_for)
 
     def nearest(self, gpu: GpuSpec) -> str:
         """Return the chip itself where it was measured, the one that ``unmeasured.yaml`` names, or the nearest.

@@ -31,7 +31,7 @@ from topology.routes import Router
 USABLE_HBM = 0.90
 """Fraction of the driver's capacity that an engine may fill; the rest is the driver's, graphs and fragments."""
 
-NONE_DEPLOYABLE = "no layout of quarter, half or whole nodes holds the model: these are of any shape"
+NONE_DEPLOYABLE = "no layout of quarter, half or whole nodes will do: these are of any shape"
 """What is said where layouts are of any shape though nobody asked."""
 
 _Answer = TypeVar("_Answer")

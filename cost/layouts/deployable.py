@@ -8,6 +8,8 @@ WIDTHS = (4, 8, 16, 32, 48, 64, 72, 144, 320)
 NVIDIA and LMSYS on GB200 NVL72 (4 to 72), DeepSeek's inference system of V3 and R1 (144, and 320 as of its report;
 Huawei's on CloudMatrix384 too).
 """
+MOST_JOINED = 96
+"""GPUs up to which a stage is any number of whole domains."""
 STAGES = (1, 2, 3, 4, 8, 16)
 """Stages of whole nodes that a replica has, besides one on each domain of the cluster."""
 
@@ -27,7 +29,7 @@ def deployable_stage(gpus: int, *, node: int, domain: int) -> bool:
     """Whether ``gpus`` make a stage that fills nodes evenly.
 
     A power of two of the GPUs under one host; whole nodes, which divide the scale-up domain or are one of
-    :data:`WIDTHS`; whole domains.
+    :data:`WIDTHS`; whole domains, of more than :data:`MOST_JOINED` GPUs a power of two of them.
 
     Parameters
     ----------
@@ -38,7 +40,8 @@ def deployable_stage(gpus: int, *, node: int, domain: int) -> bool:
     """
     if gpus < node:
         return is_power_of_two(gpus)
-    return gpus % node == 0 and (gpus >= domain or domain % gpus == 0 or gpus in WIDTHS)
+    whole = gpus % domain == 0 and (gpus <= MOST_JOINED or is_power_of_two(gpus // domain))
+    return gpus % node == 0 and (whole or domain % gpus == 0 or gpus in WIDTHS)
 
 
 def deployable_stages(stages: int, gpus: int, *, node: int, groups: int) -> bool:

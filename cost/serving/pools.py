@@ -14,13 +14,18 @@ from cost.layouts import Sweep
 from cost.layouts.front import pareto
 from cost.serving.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.serving.packing import Array, Index, Rooms, Workers, partners, served_per_s, worth_trying
+from cost.serving.steady_state import KEEPS_BUSY
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 
-_SOURCE = "aiconfigurator 0.12.0, rate matching of disaggregated serving"
-PREFILL_DERATE = Figure(0.9, "1", Evidence.ASSUMED, _SOURCE, "0.9")
-DECODE_DERATE = Figure(0.92, "1", Evidence.ASSUMED, _SOURCE, "0.92")
-"""Of its rate alone that a pool keeps in service, where requests do not come one exactly after the other."""
+POOL_DERATE = Figure(
+    KEEPS_BUSY,
+    "1",
+    Evidence.DERIVED,
+    "throughput of 888 measured runs of two pools (benchmarks/calibration/ways.py)",
+    f"{KEEPS_BUSY:g}",
+)
+"""Of its rate alone that each of two pools keeps, where requests do not come one exactly after the other."""
 TTFT_LIMIT = Figure(
     2.0,
     "s",
@@ -154,8 +159,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     osl: float,
     ttft_s: float | None = None,
     tpot_s: float | None = None,
-    prefill_derate: Figure = PREFILL_DERATE,
-    decode_derate: Figure = DECODE_DERATE,
+    derate: Figure = POOL_DERATE,
     path: CachePath | None = None,
     domains: int | None = None,
     shorter: Sequence[tuple[float, Sweep]] = (),
@@ -172,7 +176,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     ttft_s, tpot_s:
         Longest time to the first token (without waiting: prefill and transfer), and longest time per output
         token; None: no limit.
-    prefill_derate, decode_derate:
+    derate:
         Of its rate alone that each pool keeps.
     path:
         How caches move from pool to pool; None: over the clusters' own links
@@ -211,9 +215,9 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     rooms = Rooms.of(decode.deployment.cluster, prefill.deployment.cluster, domains)
     path = path or kv_path(decode.deployment, prefill.deployment)
     share = 1 - math.fsum(share for share, _ in shorter)
-    prompts = _prompts(decode, [(share, prefill), *shorter], path, prefill_derate.value)
+    prompts = _prompts(decode, [(share, prefill), *shorter], path, derate.value)
     first, cache_bytes = prompts[0].first, _mean(prompts, [one.first.cache_bytes for one in prompts])
-    answers = decode_derate.value * decode.deployment.workload.tokens_per_step / osl
+    answers = derate.value * decode.deployment.workload.tokens_per_step / osl
     decoders = Workers.of(decode, answers, path, cache_bytes)
     wanted = np.flatnonzero(decode.tok_s_per_user >= (1 / tpot_s if tpot_s else 0.0))
     matched, served = _matched(

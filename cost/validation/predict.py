@@ -28,7 +28,7 @@ from cost.model import Model
 from cost.quantity import Quantity
 from cost.resolve import model_names, resolve_model
 from cost.serving.steady_state import (
-    PREFILL_KEEPS_BUSY,
+    KEEPS_BUSY,
     Requests,
     Served,
     Stepper,
@@ -906,7 +906,7 @@ def _with_prefill_workers(rows: Sequence[Point]) -> list[Point]:
     if not rows or rows[0].prefill_pool is None:
         return []
     pool = rows[0].prefill_pool
-    (each,) = PREFILL_KEEPS_BUSY * values_of([prefill_alone(rows[0], replace(pool, workers=1), gpus=1)])
+    (each,) = KEEPS_BUSY * values_of([prefill_alone(rows[0], replace(pool, workers=1), gpus=1)])
     wanted = values_of([replace(row, gpus=1, token_kind="input") for row in rows])  # noqa: S106 - tokens of text
     found = []
     for row, rate in zip(rows, wanted.tolist(), strict=True):

@@ -15,7 +15,7 @@ import numpy as np
 
 from placement.arrays import Floats, Index, Ints
 from placement.budget import evenly
-from placement.experts.problem import Problem
+from placement.experts.problem import EQUAL, Problem
 
 ROUNDINGS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7)
 """Of the divisor methods besides greedy (:func:`divided`)."""
@@ -109,20 +109,29 @@ def divided(problem: Problem, loads: Floats, rounding: Floats, *, least: int = 1
     return copies
 
 
-def other_counts(problem: Problem, copies: Ints) -> Iterator[Ints]:
-    """Yield counts ``[layers, experts]`` that may pack better than ``copies``, the greedy ones.
+def powered_counts(problem: Problem) -> Iterator[Ints]:
+    """Yield counts ``[layers, experts]`` by powers of the load, that may pack better on GPUs of unequal speed.
 
-    Of the divisor methods the one with the smallest :func:`least_peak` in each layer. Where GPUs differ in speed also
-    counts by powers of the load: greedy ones make copies equal, so that GPUs with equally many slots get equal loads
-    however fast they are; lower powers leave heavy copies for fast GPUs and light ones for slow GPUs.
+    Greedy ones make copies equal, so that GPUs with equally many slots get equal loads however fast they are; lower
+    powers leave heavy copies for fast GPUs and light ones for slow GPUs.
     """
-    if not problem.equal_speeds:
-        flat = problem.mean
-        for _ in range(_ROOTS):
-            flat = np.sqrt(flat)  # which all CPUs round the same way
-            yield replicate(replace(problem, loads=flat))
-    if even_domains(problem):
-        yield _best_divided(problem, copies, ROUNDINGS, least_peak)
+    flat = problem.mean
+    for _ in range(_ROOTS):
+        flat = np.sqrt(flat)  # which all CPUs round the same way
+        yield replicate(replace(problem, loads=flat))
+
+
+def divided_counts(problem: Problem, copies: Ints, enough: Floats) -> Ints:
+    """Return ``copies`` ``[layers, experts]``, the greedy ones, or those of a divisor method that can pack better.
+
+    They do by :func:`least_peak`, in layers where that of the greedy ones is above ``enough`` ``[layers]``.
+    """
+    found = copies.copy()
+    peak = least_peak(problem, copies) * problem.gpus / problem.mean.sum(axis=1)
+    rows = np.flatnonzero(peak > enough)
+    if rows.size and even_domains(problem):
+        found[rows] = _best_divided(problem.rows(rows), copies[rows], ROUNDINGS, least_peak)
+    return found
 
 
 def _best_divided(
@@ -136,6 +145,7 @@ def _best_divided(
     found = divided(problem, many, np.repeat(roundings, problem.layers))
     every = np.concatenate([copies, found]).reshape(len(roundings) + 1, problem.layers, -1)
     value = np.stack([peak(problem, each) for each in every])
+    value[1:] *= 1 + EQUAL  # none for a digit
     best: Ints = every[value.argmin(axis=0), np.arange(problem.layers)]
     return best
 
@@ -179,8 +189,8 @@ def folded_peak(problem: Problem, copies: Ints) -> Floats:
 def fold_counts(
     problem: Problem,
     copies: Ints,
-    *,
     enough: Floats | None = None,
+    *,
     rounds: Iterable[float] | None = None,
     seed: int = 0,
 ) -> Ints:
@@ -296,7 +306,7 @@ class _FoldSearch:
         np.copyto(keys, larger[:, None], where=gone)
         np.copyto(keys, smaller[:, None], where=expert == more[:, None])
         keys[each, gone.argmax(axis=1)] = smaller
-        keys.sort(axis=1)
+        keys.sort(axis=1, kind="stable")  # merges what is in order but for two runs
         return keys
 
     def _values(self, keys: Ints) -> tuple[Floats, Floats]:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from placement.arrays import Experts, Floats
+from placement.arrays import Experts, Floats, Index, Ints
 from placement.experts.bounds import copy_under, of_one_load
-from placement.experts.counts import fold_counts, folded_peak, folds, other_counts, replicate
+from placement.experts.counts import (
+    divided_counts,
+    fold_counts,
+    folded_peak,
+    folds,
+    powered_counts,
+    replicate,
+)
 from placement.experts.excess import relieve
-from placement.experts.local_search import swap_down
-from placement.experts.pack import in_order, pack
+from placement.experts.local_search import exchange_down, swap_down
+from placement.experts.pack import pack
 from placement.experts.problem import WIDE, Problem, keep_better
 
 NEAR = 1.5e-3
@@ -28,27 +35,28 @@ def fast_placement(problem: Problem) -> tuple[Experts, Floats, Floats, tuple[str
     log = ["greedy counts, largest first, best swaps"]
     if int(problem.slots_per_gpu.max()) <= 1 and problem.equal_speeds:
         log.append("one slot per GPU: greedy counts are provably optimal")
-        placed = in_order(problem, copies).astype(np.int32) if problem.each_alone else pack(problem, copies)
+        every = np.tile(np.arange(problem.experts, dtype=np.int32), problem.layers)
+        anywhere = np.repeat(every, copies.ravel()).reshape(problem.layers, -1)
+        placed = anywhere if problem.each_alone else pack(problem, copies)
         bound = copy_under(problem, copies)
         return placed, bound, bound, tuple(log)
     bound = of_one_load(problem, copies)
+    enough = bound * (1 + NEAR)
     searched = folds(problem) and problem.slots > problem.experts
-    first = fold_counts(problem, copies, enough=bound * (1 + NEAR)) if searched else copies
-    slot_expert = swap_down(problem, pack(problem, first), close=NEAR)
+    counts = (fold_counts if searched else divided_counts)(problem, copies, enough)
+    slot_expert = swap_down(problem, exchange_down(problem, pack(problem, counts), enough), close=NEAR)
     load = problem.evaluate(slot_expert)
     wide = np.flatnonzero(load > bound * (1 + WIDE))
     if searched and wide.size:
         log.append("counts searched by the fold of two copies a GPU")
         # the fold is not to be had where copies of an expert would meet
         wide = wide[load[wide] > folded_peak(problem.rows(wide), copies[wide])]
-    elif wide.size:
-        log.append(f"other copy counts tried in {wide.size} layers with a gap above {WIDE:.1%}")
-    if wide.size:
-        part = problem.rows(wide)
-        for counts in [copies[wide]] if searched else other_counts(part, copies[wide]):
-            keep_better(problem, slot_expert, wide, swap_down(part, pack(part, counts), close=NEAR))
+        _keep_packed(problem, slot_expert, wide, copies[wide])
         load = problem.evaluate(slot_expert)
     if not problem.equal_speeds:
+        for counts in powered_counts(problem):
+            _keep_packed(problem, slot_expert, wide, counts[wide])
+        load = problem.evaluate(slot_expert)
         for layer in np.flatnonzero(load > bound * (1 + WIDE)):  # each alone: others do not change its draws
             one = np.array([layer])
             part = problem.rows(one)
@@ -56,3 +64,10 @@ def fast_placement(problem: Problem) -> tuple[Experts, Floats, Floats, tuple[str
             keep_better(problem, slot_expert, one, swap_down(part, found, close=NEAR))
         load = problem.evaluate(slot_expert)
     return slot_expert, load, bound, tuple(log)
+
+
+def _keep_packed(problem: Problem, slot_expert: Experts, layers: Index, copies: Ints) -> None:
+    """Pack ``copies`` of some layers and take what is better, in place."""
+    if layers.size:
+        part = problem.rows(layers)
+        keep_better(problem, slot_expert, layers, swap_down(part, pack(part, copies), close=NEAR))

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from typing import Protocol, TypeVar
+from math import comb
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies, falling
 from placement.experts.problem import Problem
@@ -17,7 +17,6 @@ from placement.experts.problem import Problem
 _SPLIT_SLOTS = 4  # up to so many slots a GPU every split of a pair is looked at (70), above it every swap
 
 Speeds = tuple["Floats", "Floats"]
-_Number = TypeVar("_Number", np.int32, np.float64)
 
 
 class Deals(Protocol):
@@ -154,6 +153,7 @@ def _value(worst: Floats, choice: Index, total: Floats, speeds: Speeds | None) -
 
 _LEAST_GAIN = 1e-7  # of the larger load of two GPUs; below it a descent could go on for ever
 _MANY_PARTNERS = 96  # of the hottest GPU, with more slots a GPU than are dealt out in all ways
+_LEAST_LIFT = 1e-4  # of the largest load, by an exchange of copies
 _CELLS = 1 << 20  # pairs times ways to deal them out, of the layers that descend together...
 _BLOCK = 1 << 14  # ... and of those looked at at once: arrays that stay in the cache
 
@@ -168,13 +168,13 @@ class _Stage:
     stale: int  # rounds without such a gain, each with other partners, before the next stage
 
 
-def _stages(gpus: int, slots: int) -> Iterator[_Stage]:
+def _stages(gpus: int, slots: int, close: float) -> Iterator[_Stage]:
     """Yield rounds that look at fewer GPUs each time, and at more partners for them."""
     yield _Stage(gpus // 2, 1, 1e-3, 1)
-    for hot, partners, gain, stale in ((max(1, gpus // 6), 4, 1e-4, 3), (4, 17, 1e-5, 4)):
-        if hot <= gpus // 2:
-            yield _Stage(hot, min(partners, gpus // hot - 1), gain, stale)
-    yield _Stage(1, gpus - 1 if slots <= _SPLIT_SLOTS else min(_MANY_PARTNERS, gpus - 1), _LEAST_GAIN / 2, 1)
+    hot = min(8, max(1, gpus // 6))
+    yield _Stage(hot, min(11, gpus // hot - 1), 1e-4, 8)
+    partners = gpus - 1 if slots <= _SPLIT_SLOTS else min(_MANY_PARTNERS, gpus - 1)
+    yield _Stage(1, partners, max(close / 16, _LEAST_GAIN / 2), 1)
 
 
 def swap_down(problem: Problem, slot_expert: Experts, *, close: float = 0.0) -> Experts:
@@ -185,7 +185,8 @@ def swap_down(problem: Problem, slot_expert: Experts, *, close: float = 0.0) -> 
     loads smallest; in the end the hottest with whichever other (of many with many slots, of the coldest). A pair of
     up to four slots each is split in the best of all ways, above that by the best swap. Copies of an expert stay
     spread over failure domains if they were, and no largest load rises. GPUs within ``close`` of the mean load (a
-    fraction) are left alone, so that a layer is done where all are. Deterministic, and layer by layer.
+    fraction) are left alone, so that a layer is done where all are, or where rounds gain little beside ``close``.
+    Deterministic, and layer by layer.
     """
     table = _slot_table(problem)
     if table.shape[0] < 2 or (table.shape[1] == 1 and problem.equal_speeds and problem.each_alone):
@@ -200,7 +201,7 @@ def swap_down(problem: Problem, slot_expert: Experts, *, close: float = 0.0) -> 
 
 def _ways(slots: int) -> int:
     """About how many ways there are to deal out two GPUs."""
-    return slots**2 if slots > _SPLIT_SLOTS else 35
+    return slots**2 if slots > _SPLIT_SLOTS else comb(2 * slots, slots) // 2
 
 
 def _slot_table(problem: Problem) -> Ints:
@@ -260,7 +261,7 @@ class _Descent:
     def run(self, close: float) -> Experts:
         """Descend and return the slots ``[layers, slots]``."""
         enough = self.mean * (1 + close)
-        for stage in _stages(self.gpus, self.slots):
+        for stage in _stages(self.gpus, self.slots, close):
             self._rounds(stage, enough)
         filled = ~self.empty
         expert = self.expert.reshape(self.layers, self.gpus, self.slots)
@@ -321,7 +322,7 @@ class _Descent:
     def _best_unlocked(self, layers: Index, pairs: _Pairs) -> tuple[_Pairs, Index]:
         """Return the same with no copy locked, and again with locks where two copies of an expert would meet."""
         found, way = self._best(pairs, None)
-        dealt = self._dealt(self.expert, found, way)
+        dealt = self.expert.take(self._dealt(found, way))
         clash = np.zeros(way.size, dtype=bool)
         for i, j in combinations(range(self.slots), 2):
             clash |= (dealt[:, i] == dealt[:, j]) | (dealt[:, self.slots + i] == dealt[:, self.slots + j])
@@ -371,7 +372,7 @@ class _Descent:
         """Drop deals that bring an expert to a domain to which an earlier pair of the layer brings it as well."""
         slots = self.slots
         order = self.deals.order(way)
-        dealt = self._dealt(self.expert, pairs, way)
+        dealt = self.expert.take(self._dealt(pairs, way))
         here = self.domain[pairs.hot % self.gpus][:, None]
         there = self.domain[pairs.cold[:, 0] % self.gpus][:, None]
         came = np.concatenate([order[:, :slots] >= slots, order[:, slots:] < slots], axis=1) & (here != there)
@@ -385,15 +386,59 @@ class _Descent:
         keep[deal[late]] = False
         return pairs.some(np.flatnonzero(keep)), way[keep]
 
-    def _dealt(self, table: NDArray[_Number], pairs: _Pairs, way: Index) -> NDArray[_Number]:
-        """Return what the two GPUs of each pair hold after the deal, ``[pairs, 2 slots]``."""
-        both = np.concatenate([table[pairs.hot], table[pairs.cold[:, 0]]], axis=1)
-        return np.take_along_axis(both, self.deals.order(way), axis=1)
+    def _dealt(self, pairs: _Pairs, way: Index) -> Index:
+        """Return where in the flat tables the copies after each deal are now, ``[pairs, 2 slots]``."""
+        gpu, slot = np.divmod(self.deals.order(way), self.slots)
+        place: Index = np.where(gpu == 0, pairs.hot[:, None], pairs.cold) * self.slots + slot
+        return place
 
     def _move(self, pairs: _Pairs, way: Index) -> None:
-        hot, cold = pairs.hot, pairs.cold[:, 0]
-        expert, share = (self._dealt(table, pairs, way) for table in (self.expert, self.share))
-        load = self.load.reshape(-1)
-        for gpu, part in ((hot, slice(None, self.slots)), (cold, slice(self.slots, None))):
-            self.expert[gpu], self.share[gpu] = expert[:, part], share[:, part]
-            load[gpu] = self.share[gpu].sum(axis=1) / self.speed[gpu % self.gpus]
+        dealt = self._dealt(pairs, way).reshape(-1, 2, self.slots)
+        gpu = np.stack([pairs.hot, pairs.cold[:, 0]], axis=1)
+        share = self.share.take(dealt)
+        self.expert[gpu], self.share[gpu] = self.expert.take(dealt), share
+        self.load.reshape(-1)[gpu] = share.sum(axis=2) / self.speed[gpu % self.gpus]
+
+
+def exchange_down(problem: Problem, slot_expert: Experts, enough: Floats) -> Experts:
+    """Give experts of the fullest GPU more copies, one at a time, and return the new ``[layers, slots]``.
+
+    The expert that a copy more relieves most gets it, in place of a copy of an expert with several, where the
+    largest load on the GPUs that this makes fuller is smallest. A layer is done where that is no smaller than the
+    largest load, or where this is at most ``enough`` ``[layers]``, in multiples of the mean. No two copies of an
+    expert come to one failure domain. Deterministic, and layer by layer.
+    """
+    now, copies = slot_expert.copy(), problem.assignment(slot_expert).copies
+    used, gpu = np.flatnonzero(problem.slots_per_gpu > 0), problem.slot_gpu
+    domain, speed = problem.failure_domain[gpu], problem.speed
+    enough = enough * problem.mean.sum(axis=1) / problem.gpus
+    rows = np.arange(problem.layers)
+    while rows.size:
+        placed, count, each = now[rows], copies[rows], np.arange(rows.size)
+        share = problem.mean[rows] / count
+        size = np.take_along_axis(share, placed, axis=1)
+        load = np.zeros((rows.size, problem.gpus))
+        load[:, used] = np.add.reduceat(size, problem.first_slot[used], axis=1) / speed[used]
+        peak, here = load.max(axis=1), load[:, gpu]
+        relief = np.take_along_axis(share / (count + 1), placed, axis=1)
+        fullest = gpu == load.argmax(axis=1)[:, None]
+        more = placed[each, np.where(fullest, relief, -1.0).argmax(axis=1)]
+        comes = problem.mean[rows, more] / (count[each, more] + 1)
+        worst = np.zeros(share.shape)  # largest load of the GPUs of each expert, and with a copy less
+        np.maximum.at(worst, (each[:, None], placed), here)
+        left = np.where(count > 1, share / np.maximum(count - 1, 1), np.inf)
+        worst += left / speed[used].min()
+        value = np.maximum(
+            here + (comes[:, None] - size) / speed[gpu], np.take_along_axis(worst, placed, axis=1)
+        )
+        held = np.zeros((rows.size, problem.domains), dtype=bool)
+        row, slot = np.nonzero(placed == more[:, None])
+        held[row, domain[slot]] = True
+        value[held[:, domain]] = np.inf
+        at = value.argmin(axis=1)
+        helps = (peak > enough[rows]) & (value[each, at] < peak * (1 - _LEAST_LIFT))
+        rows, at, more = rows[helps], at[helps], more[helps]
+        fewer, now[rows, at] = now[rows, at], more
+        copies[rows, more] += 1
+        copies[rows, fewer] -= 1
+    return now

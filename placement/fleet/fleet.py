@@ -12,7 +12,8 @@ from cost.serving.limits import LimitError, left_out_words, relax_default_limits
 from placement.budget import Budget
 from placement.fleet.assign import Replica, assign
 from placement.fleet.options import DECODE, PREFILL, FleetOptions, Traffic
-from placement.fleet.pricing import Column, Priced, price, reprice, sweep_shapes
+from placement.fleet.plans import Placing, PoolPlan, as_planned
+from placement.fleet.pricing import Column, Place, Priced, price, reprice, sweep_shapes
 from placement.fleet.search import Chosen, choose
 from placement.fleet.shapes import DomainClass, domain_classes, shapes_of
 from placement.fleet.uniform import Uniform, best_uniform
@@ -24,6 +25,10 @@ from topology.base.units import plural
 from topology.cluster import Cluster
 
 _CLOSE = 1e-6
+PRICED_OFF = 0.01
+"""Part of its price by which the plan of a replica may be behind it before the fleet is chosen again."""
+_ROUNDS = 4
+"""Fleets that are chosen at most, each by what the plans of those before it reach."""
 _SPARE = "kept for failures (`spares`)"
 
 
@@ -41,6 +46,8 @@ class Pool:
         Where each lies.
     share:
         Of the traffic that the role serves.
+    plan:
+        That of the first replica, from which the figures are; None where no experts are placed.
     """
 
     model: int
@@ -48,6 +55,7 @@ class Pool:
     column: Column
     replicas: tuple[Replica, ...]
     share: float = 0.0
+    plan: PoolPlan | None = None
 
     @property
     def requests_per_s(self) -> float:
@@ -116,6 +124,11 @@ class Fleet(Shown):
         return self.requests_per_s * self.traffic.osl
 
     @property
+    def plans(self) -> list[PoolPlan]:
+        """The plan of each pool; none where no experts are placed."""
+        return [pool.plan for pool in self.pools if pool.plan is not None]
+
+    @property
     def gpus_used(self) -> int:
         """GPUs in some replica."""
         return sum(pool.gpus for pool in self.pools)
@@ -149,15 +162,18 @@ def make_fleet(
     every = domain_classes(cluster)
     classes, spares = _without_spares(every, options.spares, cluster)
     layers = max(len(decode.model.layers) for decode, _ in traffic.deployments)
-    mine = shapes_of(cluster, classes, most_stages=layers)
+    any_shape = any(decode.any_shape for decode, _ in traffic.deployments)
+    mine = shapes_of(cluster, classes, most_stages=layers, any_shape=any_shape)
     shapes = list(dict.fromkeys([*mine, *sweep_shapes(cluster, classes, traffic)]))
+    placing = None if traffic.loads is None else Placing(traffic, options.seed)
+    place, exact = (None, None) if placing is None else (placing.price, placing.placed)
 
     def found(traffic: Traffic) -> tuple[Traffic, tuple[Priced, ...], Chosen]:
         priced = []
         for model, (decode, _) in enumerate(traffic.deployments):
-            place = f"{model + 1} of {len(traffic.shares)}"
-            say(f"pricing {len(shapes)} shapes of replicas for {decode.model.name}, {place}")
-            priced.append(price(classes, shapes, traffic, model))
+            which = f"{model + 1} of {len(traffic.shares)}"
+            say(f"pricing {len(shapes)} shapes of replicas for {decode.model.name}, {which}")
+            priced.append(price(classes, shapes, traffic, model, place))
         _require_columns(cluster, traffic, priced)
         columns = sum(len(one.columns) for one in priced)
         say(f"choosing among {columns} replicas of different shapes")
@@ -165,41 +181,38 @@ def make_fleet(
         return traffic, tuple(priced), choose(classes, traffic, priced, options, budget)
 
     with ExitStack() as held:
-        fleet = _made(
-            cluster, classes, spares, *relax_default_limits(found, traffic, traffic.usual), options, say
-        )
-    return replace(fleet, interrupted=budget.interrupted)
-
-
-def _made(
-    cluster: Cluster,
-    classes: Sequence[DomainClass],
-    spares: Sequence[tuple[int, ...]],
-    found: tuple[Traffic, tuple[Priced, ...], Chosen],
-    left_out: tuple[LimitError, ...],
-    options: FleetOptions,
-    say: Say,
-) -> Fleet:
-    """Put what was chosen on GPUs, price it there and verify it."""
-    traffic, priced, chosen = found
-    say("pricing the fleet")
-    columns = chosen.problem.columns
-    replicas = assign(classes, columns, chosen.answer, [gpu.domain for gpu in cluster.gpus])
-    pools = _pools(cluster, traffic, replicas)
-    requests_per_s = served(pools, traffic)
+        for _ in range(_ROUNDS):
+            (served_in, priced, chosen), left_out = relax_default_limits(found, traffic, traffic.usual)
+            pools = _pools(cluster, served_in, chosen, classes, exact)
+            planned = pools if placing is None else _planned(pools, placing, budget, say)
+            if placing is None or budget.interrupted:
+                break
+            peak = 0.0 if options.peak_tok_s is None else options.peak_tok_s
+            enough = served(planned, traffic) * traffic.osl >= peak * (1 - _CLOSE)
+            parts = _parts_reached(planned)
+            behind = {
+                one: part for one, part in parts.items() if part < 1 - (PRICED_OFF if enough else _CLOSE)
+            }
+            if not behind:
+                break
+            for column, part in behind.items():
+                placing.reaches(column, part)
+    say("verifying the fleet")
+    requests_per_s = served(planned, traffic)
     fleet = Fleet(
         cluster=cluster,
-        traffic=traffic,
+        traffic=served_in,
         options=options,
-        pools=_shared(pools, traffic),
-        idle=_idle(classes, spares, replicas, chosen, options),
+        pools=_shared(planned, traffic),
+        idle=_idle(classes, spares, pools, chosen, options),
         requests_per_s=requests_per_s,
-        proof=_recomputed(chosen.proof, requests_per_s * traffic.osl, options),
-        unit=chosen.unit,
+        proof=_recomputed(chosen, requests_per_s, served_in, options),
+        unit=chosen.unit + " with experts placed" * (placing is not None),
         search=chosen.search,
         priced=priced,
-        uniform=best_uniform(traffic) if options.wanted == "throughput" else None,
-        notes=left_out_words(left_out),
+        uniform=best_uniform(served_in, exact) if options.wanted == "throughput" else None,
+        notes=(*left_out_words(left_out), *_behind_words(planned)),
+        interrupted=budget.interrupted,
     )
     wrong = verify_fleet(fleet)
     if wrong:
@@ -207,16 +220,57 @@ def _made(
     return fleet
 
 
-def _recomputed(proof: Proof, tok_s: float, options: FleetOptions) -> Proof:
+def _planned(pools: Sequence[Pool], placing: Placing, budget: Budget, say: Say) -> list[Pool]:
+    """Return pools with the plan of a replica each and its figures; after Ctrl-C none."""
+    found = []
+    for number, pool in enumerate(pools):
+        made = PoolPlan(None, "not planned: interrupted")
+        if not budget.interrupted:
+            say(f"planning replica {number + 1} of {len(pools)}")
+            made = placing.plan(pool.column, pool.replicas[0].stages)
+        column = pool.column if made.plan is None else as_planned(pool.column, made.plan)
+        found.append(replace(pool, column=column, plan=made))
+    return found
+
+
+def _parts_reached(pools: Sequence[Pool]) -> dict[Column, float]:
+    """Part of the price at which each column was chosen that its replicas serve by their plans; 0 without a plan."""
+    parts: dict[Column, list[float]] = {}
+    for pool in pools:
+        for replica in pool.replicas:
+            column = replica.column
+            fails = pool.plan is not None and pool.plan.plan is None and column.batch >= 1
+            parts.setdefault(column, []).append(0.0 if fails else pool.column.tok_s / column.tok_s)
+    return {column: sum(some) / len(some) for column, some in parts.items()}
+
+
+def _behind_words(pools: Sequence[Pool]) -> list[str]:
+    """Say what serves less by its plan than it was chosen for, after the last fleet that was tried."""
+    return [
+        f"a replica of pool {number} serves {part:.1%} of what it was chosen for: the best may be another fleet"
+        for number, pool in enumerate(pools)
+        if pool.plan is not None
+        if (part := pool.column.tok_s / pool.replicas[0].column.tok_s) < 1 - PRICED_OFF
+    ]
+
+
+def _recomputed(chosen: Chosen, requests_per_s: float, traffic: Traffic, options: FleetOptions) -> Proof:
     """Return the proof of a throughput with what replicas really serve: the search counts in steps, rounded down.
 
-    Where they serve less than was counted, since they cost more where they really are, nothing is proven optimal.
+    Where they serve less than was counted, since they cost more where they really are or in their plans, nothing is
+    proven optimal. So it is of what a token costs, where plans say how many there are.
     """
-    if options.wanted != "throughput":
+    proof, tok_s = chosen.proof, requests_per_s * traffic.osl
+    if options.wanted == "throughput":
+        optimal = proof.status == "OPTIMAL" and tok_s >= proof.objective * (1 - _CLOSE)
+        bound = tok_s if optimal else max(proof.bound, tok_s)
+        return Proof("OPTIMAL" if optimal else "FEASIBLE", tok_s, bound, 1 - tok_s / bound)
+    if options.tok_s is not None or traffic.loads is None:
         return proof
-    optimal = proof.status == "OPTIMAL" and tok_s >= proof.objective * (1 - _CLOSE)
-    bound = tok_s if optimal else max(proof.bound, tok_s)
-    return Proof("OPTIMAL" if optimal else "FEASIBLE", tok_s, bound, 1 - tok_s / bound)
+    part = requests_per_s * chosen.problem.scale / chosen.answer.requests
+    cost, optimal = proof.objective / part, proof.status == "OPTIMAL" and part >= 1 - _CLOSE
+    bound = cost if optimal else min(proof.bound, cost)
+    return Proof("OPTIMAL" if optimal else "FEASIBLE", cost, bound, 1 - bound / cost)
 
 
 def _without_spares(
@@ -263,22 +317,32 @@ def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced
                 f"{rounded_up(one.fastest_ttft_s * 1e3)} ms.",
             )
         if not one.columns:
+            both = "that hold the time per token hold the time to the first token too"
+            if traffic.ttft_s is None:
+                both = "hold the time per token with their experts placed"
             raise LimitError(
                 traffic.first_to_go,
-                f"no replicas of {name} on {cluster.name} that hold the time per token hold the time to the first "
-                f"token too; give a longer {input_name('ttft_ms')} or {input_name('tpot_ms')}.",
+                f"no replicas of {name} on {cluster.name} {both}; give a longer "
+                f"{input_name('ttft_ms')} or {input_name('tpot_ms')}.",
             )
 
 
-def _pools(cluster: Cluster, traffic: Traffic, replicas: Sequence[Replica]) -> list[Pool]:
-    """Price replicas where they really lie, and gather those that are alike."""
+def _pools(
+    cluster: Cluster,
+    traffic: Traffic,
+    chosen: Chosen,
+    classes: Sequence[DomainClass],
+    place: Place | None,
+) -> list[Pool]:
+    """Put what was chosen on GPUs, price it there, and gather what is alike."""
+    replicas = assign(classes, chosen.problem.columns, chosen.answer, [gpu.domain for gpu in cluster.gpus])
     gathered: dict[tuple[int, str, object], list[Replica]] = {}
     for replica in replicas:
         column = replica.column
         key = column.model, column.role, (column.shape, replica.alike(cluster))
         gathered.setdefault(key, []).append(replica)
     kinds = list(gathered.values())
-    figures = reprice(traffic, [(group[0].column, group[0].stages) for group in kinds])
+    figures = reprice(traffic, [(group[0].column, group[0].stages) for group in kinds], place)
     pools: dict[tuple[object, ...], Pool] = {}
     for group, column in zip(kinds, figures, strict=True):
         same = (
@@ -324,12 +388,12 @@ def _shared(pools: Sequence[Pool], traffic: Traffic) -> tuple[Pool, ...]:
 def _idle(
     classes: Sequence[DomainClass],
     spares: Sequence[tuple[int, ...]],
-    replicas: Sequence[Replica],
+    pools: Sequence[Pool],
     chosen: Chosen,
     options: FleetOptions,
 ) -> tuple[Idle, ...]:
     """Return GPUs that work and are in no replica, by the reason."""
-    used = {gpu for replica in replicas for gpu in replica.gpus}
+    used = {gpu for pool in pools for replica in pool.replicas for gpu in replica.gpus}
     found: dict[str, list[int]] = {}
     for gpus in spares:
         found.setdefault(_SPARE, []).extend(gpus)

@@ -41,6 +41,8 @@ class Problem:
         Of a GPU of each kind of domain, by the goal: 1, USD per hour, or watts.
     most:
         Requests per second that no fleet can serve more than.
+    most_layouts:
+        Different layouts of a model in a role on one kind of GPU at most; None: as many as there are.
     """
 
     classes: Sequence[DomainClass]
@@ -48,6 +50,7 @@ class Problem:
     needs: Mapping[tuple[int, str], float]
     cost: Mapping[int, float]
     most: float
+    most_layouts: int | None = None
 
     @property
     def scale(self) -> float:
@@ -112,6 +115,7 @@ def build(problem: Problem) -> FleetModel:
     _pack(built)
     _take_blocks(built)
     _serve(built)
+    _keep_few_layouts(built)
     return built
 
 
@@ -225,6 +229,28 @@ def _serve(built: FleetModel) -> None:
                     if len(groups) > 1:
                         model.add(count == 0).only_enforce_if(~chosen_of[group])
             model.add(sum(rates) >= share)
+
+
+def _keep_few_layouts(built: FleetModel) -> None:
+    """Let each model have few layouts in a role on GPUs of one name; one that joins several names counts on each."""
+    problem, model = built.problem, built.model
+    if problem.most_layouts is None:
+        return
+    names = {one.kind: one.spec.gpu.name for one in problem.classes}
+    counts: dict[tuple[int, str, frozenset[str], tuple[int, ...], int], list[Any]] = {}
+    for column, count in zip(problem.columns, built.count, strict=True):
+        on = frozenset(names[block.kind] for block in column.shape.blocks)
+        counts.setdefault((column.model, column.role, on, column.shape.sizes, column.tp), []).append(count)
+    used: dict[tuple[object, ...], list[Any]] = {}
+    for number, ((index, role, on, *_), some) in enumerate(counts.items()):
+        one = model.new_bool_var(f"layout{number}")
+        for count in some:
+            model.add(count == 0).only_enforce_if(~one)
+        for name in on:
+            used.setdefault((index, role, name), []).append(one)
+    for layouts in used.values():
+        if len(layouts) > problem.most_layouts:
+            model.add(sum(layouts) <= problem.most_layouts)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self, get_args
 
+from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.serving.lengths import Lengths
 from topology.base.errors import InputError, input_name
@@ -46,6 +47,8 @@ class FleetOptions:
         Seconds of search; None: :data:`WORTH_S`.
     seed:
         Of the search.
+    most_layouts:
+        Different layouts of a pool on a kind of GPU at most; None: as many as there are.
     """
 
     goal: Goal | None = None
@@ -54,6 +57,7 @@ class FleetOptions:
     spares: int = 0
     time_limit_s: float | None = None
     seed: int = 0
+    most_layouts: int | None = 2
 
     def __post_init__(self) -> None:
         if self.goal is not None:
@@ -110,6 +114,9 @@ class Traffic:
         Extra expert copies of each layer; None: the fewest that divide.
     usual:
         Limits that nobody asked for (``tpot_s``, ``ttft_s``): left out where nothing holds them.
+    loads:
+        Under which the experts of each model are placed, None for one without experts; None: nothing is placed, and
+        replicas are priced with experts balanced but for ``imbalance``.
     """
 
     deployments: tuple[tuple[Deployment, Deployment | None], ...]
@@ -121,6 +128,7 @@ class Traffic:
     imbalance: float | None = 1.0
     redundant: int | None = None
     usual: frozenset[str] = frozenset()
+    loads: tuple[ExpertLoads | None, ...] | None = None
 
     @classmethod
     def of(
@@ -132,6 +140,7 @@ class Traffic:
         *,
         redundant: int | None = None,
         usual: frozenset[str] = frozenset(),
+        loads: Sequence[ExpertLoads | None] | None = None,
     ) -> Self:
         """Return what ``models`` serve: with ``lengths`` of requests both phases, else decode as it is.
 
@@ -154,6 +163,7 @@ class Traffic:
             imbalance=None if lengths else 1.0,
             redundant=redundant,
             usual=usual,
+            loads=None if loads is None else tuple(loads),
         )
 
     @property

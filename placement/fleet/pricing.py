@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,9 +16,9 @@ from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.serving.cache_path import CachePath, kv_path
 from cost.serving.packing import Workers
-from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, FirstToken
+from cost.serving.pools import POOL_DERATE, FirstToken
 from placement.fleet.options import DECODE, PREFILL, Traffic
-from placement.fleet.shapes import Block, DomainClass, Shape, shapes_like, stand
+from placement.fleet.shapes import Block, DomainClass, Group, Shape, shapes_like, stand
 from placement.layouts.shapes import TP_WIDTHS
 from topology.cluster import Cluster
 
@@ -100,8 +100,21 @@ def sweep_shapes(cluster: Cluster, classes: Sequence[DomainClass], traffic: Traf
     return shapes_like(cluster, classes, replicas)
 
 
-def price(classes: Sequence[DomainClass], shapes: Sequence[Shape], traffic: Traffic, model: int) -> Priced:
-    """Price every shape for a model in each role, all at once; the best columns that keep the limits."""
+Place = Callable[[Column, tuple[Group, ...]], Column | None]
+"""Places the experts of a replica, the GPUs of whose stages are given; None where they cannot be."""
+
+
+def price(
+    classes: Sequence[DomainClass],
+    shapes: Sequence[Shape],
+    traffic: Traffic,
+    model: int,
+    place: Place | None = None,
+) -> Priced:
+    """Price every shape for a model in each role, all at once; the best columns that keep the limits.
+
+    ``place``: those have their experts placed; None: balanced.
+    """
     decode_deployment, prefill_deployment = traffic.deployments[model]
     places = [(shape, groups) for shape in shapes if (groups := stand(classes, shape)) is not None]
     sweeps, rows = {}, {}
@@ -115,16 +128,16 @@ def price(classes: Sequence[DomainClass], shapes: Sequence[Shape], traffic: Traf
     slowest_s = np.full(len(decode), (traffic.tpot_s or np.inf) * decode.deployment.workload.tokens_per_step)
     kept[DECODE] &= decode.tok_s_per_user >= (1 - _ALIKE) / traffic.tpot_s if traffic.tpot_s else True
     named = [shape for shape, _ in places]
+
+    def best(columns: Sequence[Column]) -> list[Column]:
+        return drop_dominated(columns) if place is None else _best_placed(columns, dict(places), place)
+
     if prefill_deployment is None:
         side = _Side(model, DECODE, decode, rows[DECODE], decode.tok_s, named)
-        columns = drop_dominated(side.best(kept[DECODE], 0, slowest_s))
+        columns = best(side.best(kept[DECODE], 0, slowest_s))
         return Priced(sweeps, columns, fastest_tpot_s, 0.0)
     prefill = sweeps[PREFILL]
-    path = kv_path(decode_deployment, prefill_deployment)
-    first = FirstToken.of(decode, prefill, path)
-    answers = DECODE_DERATE.value * decode.deployment.workload.tokens_per_step / traffic.osl
-    decoders = Workers.of(decode, answers, path, first.cache_bytes).requests_per_s
-    prefillers = Workers.of(prefill, PREFILL_DERATE.value, path, first.cache_bytes).requests_per_s
+    decoders, prefillers, first, path = pool_rates(traffic, decode, prefill)
     sides = (
         _Side(model, DECODE, decode, rows[DECODE], decoders, named),
         _Side(model, PREFILL, prefill, rows[PREFILL], prefillers, named),
@@ -143,12 +156,24 @@ def price(classes: Sequence[DomainClass], shapes: Sequence[Shape], traffic: Traf
             continue  # the same prefill for fewer decoding replicas
         before, group = able, len(receive)
         some = kept[DECODE] & (first.receive_s <= limit)
-        ours = sides[0].best(some, group, slowest_s)
-        theirs = sides[1].best(able, group, longest_s)
+        ours = best(sides[0].best(some, group, slowest_s))
+        theirs = best(sides[1].best(able, group, longest_s))
         if ours and theirs:
-            columns += drop_dominated(ours) + drop_dominated(theirs)
+            columns += ours + theirs
             receive.append(limit)
     return Priced(sweeps, columns, fastest_tpot_s, fastest_ttft_s, tuple(receive) or (np.inf,), path)
+
+
+def pool_rates(
+    traffic: Traffic, decode: Sweep, prefill: Sweep
+) -> tuple[Floats, Floats, FirstToken, CachePath]:
+    """Return the requests per second of a replica of each row of both sweeps, and how caches move between them."""
+    path = kv_path(decode.deployment, prefill.deployment)
+    first = FirstToken.of(decode, prefill, path)
+    answers = POOL_DERATE.value * decode.deployment.workload.tokens_per_step / traffic.osl
+    decoders = Workers.of(decode, answers, path, first.cache_bytes).requests_per_s
+    prefillers = Workers.of(prefill, POOL_DERATE.value, path, first.cache_bytes).requests_per_s
+    return decoders, prefillers, first, path
 
 
 def price_on(
@@ -195,11 +220,15 @@ class _Side:
     shapes: Sequence[Shape]
 
     def best(self, kept: NDArray[np.bool_], group: int, limit_s: Floats) -> list[Column]:
-        """The row of each shape that serves most requests, of those kept: of equals the narrowest and fastest."""
+        """The row of each shape and tensor-parallel width that serves most requests, of those kept.
+
+        Shape by shape, best first: of equals the narrowest and fastest.
+        """
         found, rate, place = self.found, self.requests_per_s, self.place
         rows = np.flatnonzero(kept & (rate > 0))
         order = rows[np.lexsort((found.step_s[rows], found.tp[rows], -rate[rows], place[rows]))]
-        first = order[np.unique(place[order], return_index=True)[1]]
+        widths = place[order] * (int(np.max(found.tp, initial=0)) + 1) + found.tp[order]
+        first = order[np.sort(np.unique(widths, return_index=True)[1])]
         return [
             Column(
                 self.model,
@@ -215,6 +244,20 @@ class _Side:
             )
             for row in first.tolist()
         ]
+
+
+def _best_placed(
+    columns: Sequence[Column], stages: Mapping[Shape, tuple[Group, ...]], place: Place
+) -> list[Column]:
+    """Return the columns that nothing beats with experts placed: placed are those that nothing else beats as yet."""
+    left, placed = list(columns), set[Column]()
+    while True:
+        kept = drop_dominated(left)
+        made = {column: place(column, stages[column.shape]) for column in kept if column not in placed}
+        if not made:
+            return kept
+        left = [new for column in left if (new := made.get(column, column)) is not None]
+        placed.update(new for new in made.values() if new is not None)
 
 
 def drop_dominated(columns: Sequence[Column]) -> list[Column]:
@@ -278,33 +321,45 @@ def _largest_joins(columns: Sequence[Column]) -> list[Column]:
     return kept
 
 
-def reprice(traffic: Traffic, replicas: Sequence[tuple[Column, tuple[tuple[int, ...], ...]]]) -> list[Column]:
+def with_figures(column: Column, tok_s: float, batch: float, step_s: float) -> Column:
+    """Return a column with other tokens per second, and requests in proportion."""
+    served = column.requests_per_s * tok_s / column.tok_s
+    return replace(column, requests_per_s=served, tok_s=tok_s, batch=batch, step_s=step_s)
+
+
+def reprice(
+    traffic: Traffic, replicas: Sequence[tuple[Column, tuple[Group, ...]]], place: Place | None = None
+) -> list[Column]:
     """Return the columns with what they cost on the GPUs that they really have, ``(column, GPUs by stage)`` each.
 
-    On them a replica keeps its tensor-parallel width and has the largest batch, up to its own, that keeps the limits.
+    On them a replica keeps its tensor-parallel width and has the largest batch, up to its own, that keeps the limits;
+    its experts are placed by ``place``, if it is given and they can be.
     """
     found: dict[int, Column] = {}
+    for n, (column, stages) in enumerate(replicas):
+        made = place(column, stages) if place is not None and column.batch >= 1 else None
+        if made is not None:
+            found[n] = made
     for model, deployments in enumerate(traffic.deployments):
         for role, deployment in zip((DECODE, PREFILL), deployments, strict=True):
-            some = [n for n, (one, _) in enumerate(replicas) if (one.model, one.role) == (model, role)]
+            some = [
+                n
+                for n, (one, _) in enumerate(replicas)
+                if (one.model, one.role) == (model, role) and n not in found
+            ]
             if deployment is None or not some:
                 continue
             places = [(replicas[n][0].shape, replicas[n][1]) for n in some]
             swept, where = price_on(deployment, places, traffic, role)
-            for place, n in enumerate(some):
+            for number, n in enumerate(some):
                 column = replicas[n][0]
-                able = (where == place) & (swept.tp == column.tp) & (swept.batch <= column.batch)
+                able = (where == number) & (swept.tp == column.tp) & (swept.batch <= column.batch)
                 able &= swept.step_s <= column.limit_s * (1 + _ALIKE)
                 rows = np.flatnonzero(able)
                 if not len(rows):
                     raise AssertionError("a replica does not keep its limits where it lies, please report it")
                 row = int(rows[np.argmax(swept.batch[rows])])
-                served = column.requests_per_s * float(swept.tok_s[row]) / column.tok_s
-                found[n] = replace(
-                    column,
-                    requests_per_s=served,
-                    tok_s=float(swept.tok_s[row]),
-                    batch=float(swept.batch[row]),
-                    step_s=float(swept.step_s[row]),
+                found[n] = with_figures(
+                    column, float(swept.tok_s[row]), float(swept.batch[row]), float(swept.step_s[row])
                 )
     return [found[n] for n in range(len(replicas))]

@@ -229,7 +229,8 @@ def _problem(
         for key, share in needs.items()
     )
     figure = _costs(options.wanted, traffic.deployments[0][0].prices)
-    return Problem(classes, columns, needs, {one.kind: figure(one.spec.gpu) for one in classes}, most)
+    cost = {one.kind: figure(one.spec.gpu) for one in classes}
+    return Problem(classes, columns, needs, cost, most, options.most_layouts)
 
 
 def _costs(goal: Goal, book: PriceBook) -> Callable[[GpuSpec], float]:

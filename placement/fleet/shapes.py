@@ -10,6 +10,7 @@ from math import gcd
 
 from cost.inputs.machine import unlike_gpus
 from cost.layouts.candidates import MOST_STAGES
+from cost.layouts.deployable import WIDTHS, deployable_stage, deployable_stages
 from topology.cluster import Cluster
 from topology.structures.domain import DomainSpec
 
@@ -174,12 +175,13 @@ def _ordered(cluster: Cluster, spec: DomainSpec, rate: Mapping[int, float]) -> G
 def block_sizes(spec: DomainSpec, capacities: Iterable[int]) -> list[int]:
     """Return the sizes of blocks in domains of one kind, of which some have ``capacities`` GPUs.
 
-    Divisors of a whole domain, powers of two, whole nodes, and all, a half, a third and a quarter of what works; any
-    in a domain of up to :data:`SMALL`.
+    Divisors of a whole domain, powers of two, widths that are deployed, whole nodes, and all, a half, a third and a
+    quarter of what works; any in a domain of up to :data:`SMALL`.
     """
     most = max(capacities)
     sizes = {size for size in range(1, most + 1) if spec.gpus % size == 0 or most <= SMALL}
     sizes |= {1 << power for power in range(most.bit_length()) if 1 << power <= most}
+    sizes |= {width for width in WIDTHS if width <= most}
     sizes |= {count // part for count in capacities for part in (1, 2, 3, 4) if count >= part}
     nodes = [size for size in range(spec.gpus_per_node, most + 1, spec.gpus_per_node) if size not in sizes]
     room = max(0, MOST_SIZES - len(sizes))
@@ -187,8 +189,13 @@ def block_sizes(spec: DomainSpec, capacities: Iterable[int]) -> list[int]:
     return sorted({*sizes, *nodes[::-1][::step]})
 
 
-def shapes_of(cluster: Cluster, classes: Sequence[DomainClass], *, most_stages: int) -> list[Shape]:
-    """Return the shapes that replicas may have; ``most_stages``: of a replica at most, as it has layers."""
+def shapes_of(
+    cluster: Cluster, classes: Sequence[DomainClass], *, most_stages: int, any_shape: bool = False
+) -> list[Shape]:
+    """Return the shapes that replicas may have; ``most_stages``: of a replica at most, as it has layers.
+
+    Without ``any_shape`` those that are deployable (:mod:`cost.layouts.deployable`).
+    """
     most = min(MOST_STAGES, most_stages)
     found: dict[Shape, None] = {}
     for kind in dict.fromkeys(one.kind for one in classes):
@@ -212,7 +219,20 @@ def shapes_of(cluster: Cluster, classes: Sequence[DomainClass], *, most_stages: 
         for size in (one for one in range(1, common + 1) if common % one == 0):
             if total // size <= most:
                 found[even(several, total // size)] = None
-    return [shape for shape in found if shape.legal]
+    groups = sum(one.domains for one in classes)
+    spec = {one.kind: one.spec for one in classes}
+    return [shape for shape in found if shape.legal and (any_shape or _deployable(shape, spec, groups))]
+
+
+def _deployable(shape: Shape, spec: Mapping[int, DomainSpec], groups: int) -> bool:
+    """Whether stages and blocks fill nodes evenly, in a number of stages that replicas have."""
+    specs = [spec[block.kind] for block in shape.blocks]
+    node, domain = max(one.gpus_per_node for one in specs), max(one.gpus for one in specs)
+    return (
+        all(deployable_stage(size, node=node, domain=domain) for size in shape.sizes)
+        and all(block.size % node == 0 or block.size < node for block in shape.blocks)
+        and deployable_stages(shape.stages, min(shape.sizes), node=node, groups=groups)
+    )
 
 
 def _joined(alike: Sequence[DomainClass], size: int, most: int) -> Iterator[Shape]:

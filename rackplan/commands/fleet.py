@@ -24,15 +24,9 @@ def fleet(
             "Folder for page, fleet.json and a plan of each kind; or the page. [below out/]", "DIR|FILE.html"
         ),
     ] = None,
-    loads: Annotated[
-        list[str] | None,
-        typer.Option(help="Tokens per expert for the plans that are written; repeatable.", metavar="FILE"),
-    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Choose replicas of different shapes for a whole cluster. Pools, totals, what stays idle and why."""
-    from placement.fleet.plans import plan_pools
-    from placement.options import PlanOptions
     from rackplan import answers, inputs
     from rackplan.commands.output import (
         FLEET_RESULTS,
@@ -48,18 +42,10 @@ def fleet(
     where = inputs.clusters_of([request.cluster], request.settings)[0]
     target = require_output(output or default_output(f"fleet-on-{where.name}"), ours=FLEET_RESULTS)
     with progress() as reporter:
-        traffic = answers.traffic_of(request, where)
-        tokens = {
-            number: inputs.loads_of(decode.model, loads, seed=request.seed)
-            for number, (decode, _) in enumerate(traffic.deployments)
-        }
         made = answers.fleet(replace(request, cluster=where, settings=(), on_progress=reporter.hear))
-        fast = PlanOptions(time_limit_s=0.0, seed=request.seed)
-        plans, cut = plan_pools(made, tokens, fast, on_stage=reporter.stage)
-        made = replace(made, interrupted=made.interrupted or cut)
         reporter.stage("writing")
-        files = write_fleet(made, plans, target, digests([*request.sources, *(loads or [])]))
-    show(fleet_view(made, plans, files), json=json, notes=inputs.notes_of(request))
+        files = write_fleet(made, target, digests(request.sources))
+    show(fleet_view(made, files), json=json, notes=inputs.notes_of(request))
     if made.interrupted:
         print_error("interrupted; the best fleet so far is shown.")
         raise typer.Exit(INTERRUPTED)

@@ -22,7 +22,6 @@ from topology.base.files import require_folder, require_place, write_folder, wri
 
 if TYPE_CHECKING:
     from placement.fleet.fleet import Fleet
-    from placement.fleet.plans import PoolPlan
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
 
@@ -306,19 +305,17 @@ def write_plan(
     return {what: str(path / name) for what, name in names.items()}
 
 
-def fleet_text(fleet: Fleet, plans: Sequence[PoolPlan], sha256: Mapping[str, str]) -> str:
+def fleet_text(fleet: Fleet, sha256: Mapping[str, str]) -> str:
     """Return the page of a fleet, with its pools on the drawing of the cluster."""
     from rackplan.render.html import page
     from rackplan.views.fleet import fleet_blocks, fleet_overlay
     from rackplan.views.results import drawing
 
     svg = drawing(fleet.cluster, fleet_overlay(fleet))
-    return page(fleet_blocks(fleet, plans, command=command_line(), sha256=sha256, drawing=svg))
+    return page(fleet_blocks(fleet, command=command_line(), sha256=sha256, drawing=svg))
 
 
-def write_fleet(
-    fleet: Fleet, plans: Sequence[PoolPlan], path: Path, sha256: dict[str, str]
-) -> dict[str, str]:
+def write_fleet(fleet: Fleet, path: Path, sha256: dict[str, str]) -> dict[str, str]:
     """Write ``fleet.json``, its page and the plan of each kind of replica into a folder, or the page alone.
 
     Returns their paths by what they are.
@@ -328,20 +325,20 @@ def write_fleet(
     from rackplan.views.fleet import FleetFileData, fleet_data, plan_name
 
     if is_page(path):
-        write_whole(path, fleet_text(fleet, plans, sha256).encode())
+        write_whole(path, fleet_text(fleet, sha256).encode())
         return {"report.html": str(path)}
 
     files: dict[str, bytes] = {}
-    for number, one in enumerate(plans):
+    for number, one in enumerate(fleet.plans):
         if one.plan is not None:
             made = plan_to_json(plan_to_dict(one.plan, command=command_line(), sha256=sha256))
             files[plan_name(number)] = made.encode()
-    data = taken(FleetFileData, fleet_data(fleet, plans), command=command_line(), sha256=sha256)
+    data = taken(FleetFileData, fleet_data(fleet), command=command_line(), sha256=sha256)
     text = json_text(json_data(data)).encode()
     mark = {"fleet.json beside it": hashlib.sha256(text).hexdigest()}
-    files["report.html"] = fleet_text(fleet, plans, {**sha256, **mark}).encode()
+    files["report.html"] = fleet_text(fleet, {**sha256, **mark}).encode()
     files["fleet.json"] = text
-    more = takewhile(lambda name: _vouches(path / name), map(plan_name, count(len(plans))))
+    more = takewhile(lambda name: _vouches(path / name), map(plan_name, count(len(fleet.plans))))
     write_folder(path, files, gone=list(more))
     names = [name for name in files if name != "fleet.json"]
     return {"fleet": str(path / "fleet.json"), **{name: str(path / name) for name in names}}

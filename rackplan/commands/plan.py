@@ -43,6 +43,7 @@ def plan(request: PlanRequest, *, output: OutputFolder = None, json: JsonFlag = 
         made = answers.plan(found)
         reporter.stage("writing")
         files = write_plan(made, target, digests(request.sources))
+        notes += answers.plan_shape_notes(made, request)
     show(plan_view(made, files), json=json, notes=notes)
     _say_interrupted(made, "plan")
 

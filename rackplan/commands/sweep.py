@@ -44,7 +44,7 @@ def sweep(
     finish(
         sweep_view(found, speeds),
         {"sweep.csv": lambda: sweep_csv(sweeps), "report.html": report},
-        notes=inputs.notes_of(request),
+        notes=[*inputs.notes_of(request), *answers.any_shape_notes(found, request)],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,13 +11,11 @@ from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.money.bill import Bill, Totals
-from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE
+from cost.serving.pools import POOL_DERATE
 from cost.serving.supply import ProofData
 from cost.step.score import Score
 from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.options import PREFILL
-from placement.fleet.plans import PoolPlan
-from placement.plan import Plan
 from rackplan.views.blocks import Block, Chart, Drawing, Heading, Page, Table, Text, View, labelled, sections
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.evidence import deployment_figures
@@ -45,8 +43,6 @@ MOST_KEY = 12
 """Pools that the drawing names."""
 MOST_RUNS = 4
 """Runs of domains that are named in a row of the table."""
-MUCH_LESS = 0.9
-"""Part of the tokens per second that a replica is priced at below which it is noted that its plan gives less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,30 +300,29 @@ def fleet_title(fleet: Fleet) -> str:
     return f"A fleet for {models} on {fleet.cluster.name} ({gpus}), {lengths_words(fleet)}"
 
 
-def fleet_view(fleet: Fleet, plans: Sequence[PoolPlan], files: Mapping[str, str]) -> View:
-    """Return what ``rackplan fleet`` says; ``plans``: of each pool, none where no folder is written."""
+def fleet_view(fleet: Fleet, files: Mapping[str, str]) -> View:
+    """Return what ``rackplan fleet`` says; ``files``: that are written, by what they are."""
     written = labelled("Written", ", ".join(files.values()))
-    return View([*fleet_blocks(fleet, plans), *written], fleet_data(fleet, plans))
+    return View([*fleet_blocks(fleet), *written], fleet_data(fleet))
 
 
 def fleet_blocks(
     fleet: Fleet,
-    plans: Sequence[PoolPlan] = (),
     *,
     drawing: str = "",
     command: str = "",
     sha256: Mapping[str, str] | None = None,
 ) -> list[Block]:
-    """Return what a terminal and the page show of a fleet; ``plans``: of each pool, none where none were made.
+    """Return what a terminal and the page show of a fleet.
 
     Of a page alone are ``drawing``, the SVG file of the cluster with the pools on it, and ``command`` and the digests
     ``sha256`` of its inputs.
     """
     first = fleet.traffic.deployments[0][0]
     return sections(
-        _pool_limits(plans),
-        [Heading(fleet_title(fleet)), Page(lambda: _summary(fleet, plans)), Heading("Pools", 2)],
-        [pool_table(fleet, plans)],
+        _pool_limits(fleet),
+        [Heading(fleet_title(fleet)), Page(lambda: _summary(fleet)), Heading("Pools", 2)],
+        [pool_table(fleet)],
         [*_together(fleet), *totals_blocks(fleet_totals(fleet)), *_idle(fleet)],
         [*_compared(fleet), *_proof(fleet)],
         [
@@ -337,20 +332,20 @@ def fleet_blocks(
             *what_if_blocks(first),
             *set_blocks("Set", fleet.cluster),
             *labelled("Doubts", cluster_doubts(fleet.cluster)),
-            *labelled("Plans", *_plan_words(fleet, plans)),
-            Page(lambda: _pictures(fleet, plans, drawing)),
+            *labelled("Plans", *_plan_words(fleet)),
+            Page(lambda: _pictures(fleet, drawing)),
             Page(lambda: inputs_section(command, _inputs(fleet), sha256)),
             Page(lambda: _figures(fleet)),
         ],
     )
 
 
-def _summary(fleet: Fleet, plans: Sequence[PoolPlan]) -> list[Block]:
+def _summary(fleet: Fleet) -> list[Block]:
     """Return what is sent on: of the GPUs in use and the spares where that many tokens/s are required."""
     totals = fleet_totals(fleet)
     used = None if totals.gpus == len(fleet.cluster.gpus) else fleet.used()
     binding: dict[str, dict[str, None]] = {}
-    for pool, one in zip(fleet.pools, plans, strict=False):
+    for pool, one in zip(fleet.pools, fleet.plans, strict=False):
         if one.plan is not None:
             binding.setdefault(pool.role, {})[one.plan.score.bound_by] = None
     bound = ", ".join(f"{' and '.join(names)} ({role})" for role, names in binding.items())
@@ -359,7 +354,7 @@ def _summary(fleet: Fleet, plans: Sequence[PoolPlan]) -> list[Block]:
     return summary_blocks([*rows, ("Status", cluster_doubts(fleet.cluster))])
 
 
-def _pictures(fleet: Fleet, plans: Sequence[PoolPlan], drawing: str) -> list[Block]:
+def _pictures(fleet: Fleet, drawing: str) -> list[Block]:
     """Return the GPUs by pool, and the step and HBM of each kind of replica with its experts placed."""
     from rackplan.views.charts import gpus_chart, memories_chart, steps_chart
 
@@ -375,7 +370,7 @@ def _pictures(fleet: Fleet, plans: Sequence[PoolPlan], drawing: str) -> list[Blo
     ]
     made = [
         (pool.role, name, one.plan.score)
-        for name, pool, one in zip(names, fleet.pools, plans, strict=False)
+        for name, pool, one in zip(names, fleet.pools, fleet.plans, strict=False)
         if one.plan is not None
     ]
     if not made:
@@ -458,13 +453,13 @@ def fleet_overlay(fleet: Fleet) -> Overlay:
     return Overlay(values=None, labels=labels, legend="", tags=tags, key=key[:MOST_KEY] + more)
 
 
-def _pool_limits(plans: Sequence[PoolPlan]) -> list[Block]:
+def _pool_limits(fleet: Fleet) -> list[Block]:
     """Return the limits that plans of pools exceed."""
-    made = [(number, one.plan) for number, one in enumerate(plans) if one.plan is not None]
+    made = [(number, one.plan) for number, one in enumerate(fleet.plans) if one.plan is not None]
     return [block for number, plan in made for block in limit_blocks(plan, f"Plan {number}")]
 
 
-def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> FleetPrinted:
+def fleet_data(fleet: Fleet) -> FleetPrinted:
     """Return the fleet as data."""
     traffic, options, cluster, totals = fleet.traffic, fleet.options, fleet.cluster, fleet_totals(fleet)
     healthy, both = len(cluster.gpus), traffic.isl > 0
@@ -487,7 +482,7 @@ def fleet_data(fleet: Fleet, plans: Sequence[PoolPlan] = ()) -> FleetPrinted:
             spares=options.spares,
             price_basis=totals.price_basis,
         ),
-        pools=[_pool_data(fleet, number, plans) for number in range(len(fleet.pools))],
+        pools=[_pool_data(fleet, number) for number in range(len(fleet.pools))],
         totals=taken(
             FleetTotalsData,
             totals,
@@ -524,9 +519,9 @@ def plan_name(number: int) -> str:
     return f"plan-{number}/plan.json"
 
 
-def _pool_data(fleet: Fleet, number: int, plans: Sequence[PoolPlan]) -> FleetPoolData:
-    pool, made = fleet.pools[number], plans[number] if plans else None
-    cluster, column = fleet.cluster, pool.column
+def _pool_data(fleet: Fleet, number: int) -> FleetPoolData:
+    pool, cluster = fleet.pools[number], fleet.cluster
+    made, column = pool.plan, pool.column
     found = made.plan if made else None
     placed = None
     if found is not None:
@@ -534,7 +529,7 @@ def _pool_data(fleet: Fleet, number: int, plans: Sequence[PoolPlan]) -> FleetPoo
             PlacedData,
             found,
             batch=found.deployment.workload.batch,
-            tok_s=_placed_tok_s(found, pool),
+            tok_s=column.tok_s,
             step_s=found.score.step_s,
         )
     return FleetPoolData(
@@ -566,11 +561,6 @@ def _gpu_ids(cluster: Cluster, gpus: Iterable[int]) -> list[str]:
     return [cluster.gpus[gpu].id for gpu in gpus]
 
 
-def _placed_tok_s(plan: Plan, pool: Pool) -> float:
-    """Tokens per second of a replica whose experts lie as in its plan."""
-    return plan.score.tok_s_per_gpu * pool.column.shape.gpus
-
-
 def models_of(fleet: Fleet) -> list[Any]:
     """Return the deployments of each model with its share of the requests."""
     return list(zip(fleet.traffic.deployments, fleet.traffic.shares, strict=True))
@@ -599,7 +589,7 @@ def lengths_words(fleet: Fleet) -> str:
     return f"decode at {plural(traffic.deployments[0][0].workload.context, 'token')}"
 
 
-def pool_table(fleet: Fleet, plans: Sequence[PoolPlan]) -> Table:
+def pool_table(fleet: Fleet) -> Table:
     """Return a row for each pool, as wide as a terminal."""
     several, kinds = len(fleet.traffic.shares) > 1, len({d.gpu.name for d in fleet.cluster.spec.domains}) > 1
     columns: list[tuple[str, Any]] = [("pool", lambda pool: pool.role)]
@@ -619,8 +609,8 @@ def pool_table(fleet: Fleet, plans: Sequence[PoolPlan]) -> Table:
         ("in", lambda pool: _where(fleet.cluster, pool)),
     ]
     table = Table.of(fleet.pools, *columns)
-    if any(one.plan is not None for one in plans):
-        names = [str(number) if one.plan else "-" for number, one in enumerate(plans)]
+    if any(one.plan is not None for one in fleet.plans):
+        names = [str(number) if one.plan else "-" for number, one in enumerate(fleet.plans)]
         rows = [(*row, name) for row, name in zip(table.rows, names, strict=True)]
         table = replace(table, columns=[*table.columns, "plan"], rows=rows)
     return table.narrowed()
@@ -738,9 +728,9 @@ def _limits(fleet: Fleet) -> list[Block]:
     path = fleet.priced[0].path
     if path is not None:
         parts += labelled(
-            "Derates",
-            f"{PREFILL_DERATE.value:g} of the prefill and {DECODE_DERATE.value:g} of the decode rate count as served "
-            f"({PREFILL_DERATE.kind.label}); caches move over {path.name} at {path.bytes_per_s / 1e9:,.1f} GB/s "
+            "Derate",
+            f"{POOL_DERATE.value:g} of what the slower of two pools does alone counts as served "
+            f"({POOL_DERATE.kind.label}); caches move over {path.name} at {path.bytes_per_s / 1e9:,.1f} GB/s "
             f"a GPU ({path.reach.kind.label})",
         )
     words = "decode output, prefill input tokens" if PREFILL in traffic.roles else "output tokens"
@@ -748,21 +738,13 @@ def _limits(fleet: Fleet) -> list[Block]:
     return [*parts, Text(f"tok/s of all replicas of a pool, before derates: {words}{shares}.", "Table")]
 
 
-def _plan_words(fleet: Fleet, plans: Sequence[PoolPlan]) -> list[str]:
-    words = []
-    for number, (one, pool) in enumerate(zip(plans, fleet.pools, strict=False)):
-        if one.plan is None:
-            words.append(f"no plan of pool {number}: {one.reason}")
-            continue
-        placed_tok_s = _placed_tok_s(one.plan, pool)
-        if placed_tok_s < MUCH_LESS * pool.column.tok_s:
-            words.append(
-                f"with its experts placed under the loads a replica of plan {number} serves {placed_tok_s:,.0f} "
-                f"tok/s, not the {pool.column.tok_s:,.0f} that it is priced at before they are placed"
-            )
-    made = [one.plan for one in plans if one.plan is not None]
-    if made:
-        words.insert(
-            0, f"{len(made)} kinds of replicas, each with its experts placed" if len(made) > 1 else "1 kind"
-        )
-    return words
+def _plan_words(fleet: Fleet) -> list[str]:
+    made = sum(one.plan is not None for one in fleet.plans)
+    words = (
+        [f"{made} kinds of replicas, each with its experts placed" if made > 1 else "1 kind"] if made else []
+    )
+    return words + [
+        f"no plan of pool {number}: {one.reason}"
+        for number, one in enumerate(fleet.plans)
+        if one.plan is None
+    ]

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 from cost.calibration.errors import CalibrationData, ErrorOf, error_to_dict, errors_in
 from cost.layouts import Sweep
 from cost.money.bill import Bill, Totals
-from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT, RateMatch
+from cost.serving.pools import POOL_DERATE, TTFT_LIMIT, RateMatch
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
 from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labelled, sections, thinned
 from rackplan.views.charts import pools_chart
@@ -111,20 +111,6 @@ class SourcedData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeratesData:
-    """What of the rates of pools counts as served.
-
-    Attributes
-    ----------
-    prefill, decode:
-        The part of each.
-    """
-
-    prefill: SourcedData
-    decode: SourcedData
-
-
-@dataclass(frozen=True, kw_only=True)
 class TransferData:
     """How caches come from prefill to decode, where those are two pools.
 
@@ -217,7 +203,7 @@ class MatchedData:
         What rates and the time to the first token count, in words.
     tpot_limit_s, ttft_limit_s, ttft_limit_source, fastest_ttft_s:
         The longest time per output token and to the first (null: none), where that is from, the shortest.
-    derates, transfer:
+    derate, transfer:
         What of two pools counts as served, and how caches move between them (null: they cannot).
     prefix_hit, cached_tokens:
         Part of a prompt that a cache holds, and its tokens.
@@ -244,7 +230,7 @@ class MatchedData:
     ttft_limit_s: float | None
     ttft_limit_source: str
     fastest_ttft_s: float
-    derates: DeratesData
+    derate: SourcedData
     transfer: TransferData | None
     prefix_hit: float
     cached_tokens: float
@@ -281,7 +267,7 @@ def matched_data(pools: Pools) -> MatchedData:
         ttft_limit_s=serving.ttft_s,
         ttft_limit_source=TTFT_LIMIT.source if pools.ttft_default else "--ttft-ms",
         fastest_ttft_s=serving.fastest_ttft_s,
-        derates=DeratesData(prefill=_sourced(PREFILL_DERATE), decode=_sourced(DECODE_DERATE)),
+        derate=_sourced(POOL_DERATE),
         transfer=transfer,
         prefix_hit=workload.prefix_hit,
         cached_tokens=workload.prompt_cached,
@@ -379,7 +365,7 @@ def _way_words(pools: Pools, row: RateMatch) -> str:
     """Return the workers of all pools."""
     sides = [
         f"{role if len(pools.serving.sides(row)) > 1 else ''} {workers} x {_worker(found, index)} "
-        f"({plural(int(found.gpus[index]), 'GPU')} each, batch {found.batch[index]:.4g})".strip()
+        f"({plural(int(found.gpus[index]), 'GPU')} and {_in_flight(found, index)} in flight each)".strip()
         for role, found, index, workers in pools.serving.sides(row)
     ]
     idle = row.gpus - row.gpus_used
@@ -415,9 +401,10 @@ def pools_details(pools: Pools) -> list[Block]:
         [
             Text(
                 "tok/s/GPU: output tokens over all GPUs given, idle ones too; TTFT: time to the first token without "
-                "waiting; P:D: GPUs that prefill and that decode; move: transfer of the cache; idle: GPUs in no pool."
+                "waiting; P:D: GPUs that prefill and that decode; in flight: requests of a worker that decodes; "
+                "move: transfer of the cache; idle: GPUs in no pool."
             ),
-            *labelled("Derates", f"of two pools, {derate_words()}"),
+            *labelled("Derate", derate_words()),
             *labelled("Transfer", transfer),
         ],
     )
@@ -426,6 +413,11 @@ def pools_details(pools: Pools) -> list[Block]:
 def _worker(found: Sweep, index: int) -> str:
     """Return the layout of one worker, without how many replicas the cluster holds."""
     return found.label(index).rpartition(" ")[0]
+
+
+def _in_flight(found: Sweep, index: int) -> str:
+    """Return the requests of one worker."""
+    return f"{float(found.batch[index] * found.gpus[index]):,.4g}"
 
 
 def _limits(pools: Pools) -> str:
@@ -452,7 +444,7 @@ def _pair_table(rows: Sequence[RateMatch], pools: Pools, speeds: Sequence[float]
             ),
         ),
         ("P:D", lambda row: "one pool" if row.one_pool else f"{row.prefill_gpus}:{row.decode_gpus}"),
-        ("batch", lambda row: f"{pools.serving.sides(row)[-1][1].batch[row.decode]:.4g}"),
+        ("in flight", lambda row: _in_flight(pools.serving.sides(row)[-1][1], row.decode)),
         ("tok/s/user", lambda row: f"{row.tok_s_per_user:,.1f}"),
         ("tok/s/GPU", lambda row: f"{row.output_tok_s_per_gpu:,.0f}"),
         *money_columns(pools.totals, [pools.bill])[:1],

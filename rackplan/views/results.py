@@ -137,7 +137,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
         Levers: levers_view,
         Validation: lambda one: validate_view([one]),
         StudyResult: lambda found: study_view(found, {}),
-        Fleet: lambda fleet: fleet_view(fleet, [], {}),
+        Fleet: lambda fleet: fleet_view(fleet, {}),
     }
 
 

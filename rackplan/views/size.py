@@ -10,7 +10,7 @@ from cost.calibration.errors import CalibrationData, ErrorOf, error_to_dict, err
 from cost.money.bill import BillPart
 from cost.recipe import OtherRecipe
 from cost.serving.limits import LimitError, left_out_words
-from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT
+from cost.serving.pools import POOL_DERATE, TTFT_LIMIT
 from cost.serving.sizing import Level, Size
 from cost.serving.supply import Pool, ProofData
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
@@ -267,7 +267,7 @@ def size_view(found: Size, *, usual: Collection[str] = (), left_out: Sequence[Li
         *what_if_blocks(deployment),
         *labelled("Joined", _joined_words(data)),
         *labelled("Fleet", _proof_words(found)),
-        *labelled("Derates", "" if found.lengths is None else derate_words()),
+        *labelled("Derate", "" if found.lengths is None else derate_words()),
         *labelled("Kernels", *map(chip_words, errors)),
         *labelled("Band", factor_words(errors)),
         *labelled("Prices", *_prices(found)),
@@ -290,10 +290,10 @@ def size_view(found: Size, *, usual: Collection[str] = (), left_out: Sequence[Li
 
 
 def derate_words() -> str:
-    """Return the part of the rates of pools that counts as served."""
+    """Return the part of the rates of two pools that counts as served."""
     return (
-        f"{PREFILL_DERATE.value:g} of the prefill and {DECODE_DERATE.value:g} of the decode rate "
-        f"({PREFILL_DERATE.kind.label}: {PREFILL_DERATE.source})"
+        f"{POOL_DERATE.value:g} of what the slower of two pools does alone ({POOL_DERATE.kind.label}: "
+        f"{POOL_DERATE.source})"
     )
 
 

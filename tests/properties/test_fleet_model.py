@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -50,11 +51,14 @@ def fits(blocks: tuple[int, ...], domains: tuple[int, ...]) -> bool:
     )
 
 
-def most_by_hand(columns: list[Column], domains: tuple[int, ...]) -> float:
+def most_by_hand(columns: list[Column], domains: tuple[int, ...], most_layouts: int | None = None) -> float:
     """The most requests per second of any counts."""
     total = sum(domains)
     best = 0.0
     for counts in product(*(range(total // one.shape.gpus + 1) for one in columns)):
+        layouts = Counter(one.role for one, n in zip(columns, counts, strict=True) if n)
+        if most_layouts is not None and max(layouts.values(), default=0) > most_layouts:
+            continue
         blocks = [b.size for one, n in zip(columns, counts, strict=True) for b in one.shape.blocks * n]
         if sum(blocks) <= total and fits(tuple(sorted(blocks, reverse=True)), domains):
             rates = [
@@ -67,11 +71,13 @@ def most_by_hand(columns: list[Column], domains: tuple[int, ...]) -> float:
     return best
 
 
-def solved(columns: list[Column], of: list[DomainClass]) -> tuple[Problem, Answer]:
+def solved(
+    columns: list[Column], of: list[DomainClass], most_layouts: int | None = None
+) -> tuple[Problem, Answer]:
     gpus = sum(one.domains * one.size for one in of)
     each = [(one.role, one.requests_per_s / one.shape.gpus) for one in columns]
     most = gpus * min(max(rate for role, rate in each if role == wanted) for wanted in (DECODE, PREFILL))
-    problem = Problem(of, columns, NEEDS, {0: 1.0}, most)
+    problem = Problem(of, columns, NEEDS, {0: 1.0}, most, most_layouts)
     master = build(problem)
     master.model.maximize(master.requests)
     found = solve(master, Budget(20.0), seed=0)
@@ -222,3 +228,30 @@ def test_a_first_answer_of_few_columns_is_legal_and_near_the_best() -> None:
     used = Counter(gpu for replica in replicas for gpu in replica.gpus)
     assert set(used.values()) == {1}
     assert _first_answer(problem, Budget(0.0), 0).requests == 0
+
+
+@settings(max_examples=8, deadline=None)
+@given(each=st.lists(rates, min_size=5, max_size=5), most=st.sampled_from([1, 2]))
+def test_few_layouts_of_a_pool(each: list[float], most: int) -> None:
+    columns = [column(DECODE, rate, size) for rate, size in zip(each, (1, 2, 3), strict=False)]
+    columns += [column(PREFILL, rate, size) for rate, size in zip(each[3:], (1, 2), strict=True)]
+    problem, answer = solved(columns, classes((4, 1), (3, 1)), most)
+    best = most_by_hand(columns, (4, 3), most)
+    assert answer.requests / problem.scale == pytest.approx(best, rel=3e-4)
+
+
+def test_a_layout_on_each_kind_of_gpu_and_one_that_joins_both() -> None:
+    other = replace(classes((4, 1))[0], kind=1, number=1, spec=resolve_cluster("hgx-h200").spec.domains[0])
+    of = [*classes((4, 1)), replace(other, gpus=((4, 5, 6, 7),))]
+    there = Column(0, DECODE, even((Block(1, 4),), 1), 0, 5.0, 5.0, 1, 1.0, 1.0, 1.0)
+    both = Column(0, DECODE, even((Block(0, 2), Block(1, 2)), 1), 0, 20.0, 20.0, 1, 1.0, 1.0, 1.0)
+    prefill = column(PREFILL, 1000.0, 1)
+    for columns, best in (
+        ([column(DECODE, 4.0, 2), there], 9.0),
+        ([column(DECODE, 4.0, 1), there, both], 20.0),
+    ):
+        problem = Problem(of, [*columns, prefill], NEEDS, {0: 1.0, 1: 1.0}, 100.0, 1)
+        built = build(problem)
+        built.model.maximize(built.requests)
+        found = solve(built, Budget(20.0), seed=0)
+        assert found.value / problem.scale == pytest.approx(best, rel=3e-4)

@@ -16,20 +16,28 @@ from cost.resolve import resolve_model
 from cost.serving import packing
 from cost.serving.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.serving.lengths import serving_workloads
-from cost.serving.pools import DECODE_DERATE, PREFILL_DERATE, TTFT_LIMIT, RateMatches, match_rates
+from cost.serving.pools import POOL_DERATE, TTFT_LIMIT, RateMatches, match_rates
 from topology import Evidence, Figure, InputError, resolve_cluster
 
 ISL, OSL = 2000, 300
 
 
 @cache
-def pools(decode_cluster: str, prefill_cluster: str = "", model: str = "mixtral-8x7b") -> tuple[Sweep, Sweep]:
+def pools(
+    decode_cluster: str,
+    prefill_cluster: str = "",
+    model: str = "mixtral-8x7b",
+    *,
+    any_shape: bool = False,
+) -> tuple[Sweep, Sweep]:
     """Sweeps of both phases; one cluster for both unless a second one is named."""
     what = resolve_model(model)
     first = resolve_cluster(decode_cluster)
     second = resolve_cluster(prefill_cluster) if prefill_cluster else first
     decode, prefill = serving_workloads(Workload(), ISL, OSL)
-    return sweep(Deployment(first, what, decode)), sweep(Deployment(second, what, prefill))
+    sides = ((first, decode), (second, prefill))
+    one, other = (sweep(Deployment(where, what, work, any_shape=any_shape)) for where, work in sides)
+    return one, other
 
 
 @cache
@@ -69,12 +77,12 @@ def ttft(decode: Sweep, prefill: Sweep, index: int, other: int) -> float:
 def brute(decode: Sweep, prefill: Sweep, index: int, ttft_s: float, domains: int, size: int) -> float:
     """Most requests per second with one decode configuration, by trying every partner and every number of each."""
     best = 0.0
-    rate_d = rates(decode, index, DECODE_DERATE.value) / OSL
+    rate_d = rates(decode, index, POOL_DERATE.value) / OSL
     group_d = int(decode.gpus[index] // decode.stages[index])
     for other in range(len(prefill)):
         if ttft(decode, prefill, index, other) > ttft_s:
             continue
-        rate_p = rates(prefill, int(other), PREFILL_DERATE.value)
+        rate_p = rates(prefill, int(other), POOL_DERATE.value)
         group_p = int(prefill.gpus[other] // prefill.stages[other])
         left = domains * size
         for x_d in range(1, left // int(decode.gpus[index]) + 1):
@@ -116,8 +124,8 @@ def test_pools_match_and_keep_their_limits() -> None:
     found = match_rates(decode, prefill, osl=OSL, ttft_s=2.0, tpot_s=0.04)
     assert len(found) > 100
     for row in (found.row(i) for i in range(0, len(found), 37)):
-        decodes = rates(decode, row.decode, DECODE_DERATE.value) / OSL * row.decode_workers
-        prefills = rates(prefill, row.prefill, PREFILL_DERATE.value) * row.prefill_workers
+        decodes = rates(decode, row.decode, POOL_DERATE.value) / OSL * row.decode_workers
+        prefills = rates(prefill, row.prefill, POOL_DERATE.value) * row.prefill_workers
         assert row.requests_per_s == pytest.approx(min(decodes, prefills))
         # one worker fewer of either would serve less
         assert prefills * (row.prefill_workers - 1) / row.prefill_workers < row.requests_per_s
@@ -141,7 +149,7 @@ def best_rate(found: RateMatches) -> float:
 
 
 def test_limits_cost_throughput_and_the_frontier_holds_the_best() -> None:
-    decode, prefill = pools("gb200-nvl72", model="deepseek-v3")
+    decode, prefill = pools("gb200-nvl72", model="deepseek-v3", any_shape=True)
     free = match_rates(decode, prefill, osl=OSL)
     tight = match_rates(decode, prefill, osl=OSL, ttft_s=0.2)
     fast = match_rates(decode, prefill, osl=OSL, ttft_s=0.2, tpot_s=0.02)
@@ -164,13 +172,13 @@ def test_both_phases_together_make_less_than_decode_alone() -> None:
     assert best_rate(match_rates(decode, prefill, osl=OSL)) < decode.tok_s_per_gpu.max()
 
 
-def test_derates_are_named_and_can_be_set() -> None:
+def test_the_derate_is_measured_and_can_be_set() -> None:
     decode, prefill = pools("hgx-h100@16")
-    assert (PREFILL_DERATE.value, DECODE_DERATE.value) == (0.9, 0.92)
-    assert "aiconfigurator 0.12.0" in PREFILL_DERATE.source
+    assert POOL_DERATE.value == 0.92
+    assert "measured runs" in POOL_DERATE.source
     full = Figure(1.0, "1", Evidence.USER, "test")
     usual = match_rates(decode, prefill, osl=OSL)
-    more = match_rates(decode, prefill, osl=OSL, prefill_derate=full, decode_derate=full)
+    more = match_rates(decode, prefill, osl=OSL, derate=full)
     assert best_rate(more) / best_rate(usual) * (1 + 1e-9) >= 1 / 0.92
     # no pool is faster than its phase alone
     assert best_rate(more) < decode.tok_s_per_gpu.max()
@@ -187,10 +195,9 @@ def test_two_clusters_have_their_own_gpus() -> None:
     # with prefill elsewhere every decode worker may run, and where it is fast enough all of them do
     for row in (found.row(i) for i in range(0, len(found), 101)):
         room = 8 // int(decode.gpus[row.decode])
-        one_more = rates(decode, row.decode, DECODE_DERATE.value) / OSL * (row.decode_workers + 1)
+        one_more = rates(decode, row.decode, POOL_DERATE.value) / OSL * (row.decode_workers + 1)
         most = max(
-            rates(prefill, i, PREFILL_DERATE.value) * (16 // int(prefill.gpus[i]))
-            for i in range(len(prefill))
+            rates(prefill, i, POOL_DERATE.value) * (16 // int(prefill.gpus[i])) for i in range(len(prefill))
         )
         assert row.decode_workers == room or one_more > most * (1 - 1e-9)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cost.inputs.workload import CHUNK_TOKENS, StepShape
 from cost.serving.steady_state import (
-    PREFILL_KEEPS_BUSY,
+    KEEPS_BUSY,
     Requests,
     aggregated,
     disaggregated,
@@ -217,7 +217,7 @@ def test_a_slow_prefill_pool_binds():
         most=1e6,
     )
     assert rate == pytest.approx(8 * CHUNK_TOKENS / 1000)
-    rate *= PREFILL_KEEPS_BUSY
+    rate *= KEEPS_BUSY
     assert found["requests_per_s"] == pytest.approx(rate, rel=0.01)
     assert found["batch"] == pytest.approx(rate * 200 * 0.01 / 8, rel=0.01)
     assert found["waiting_s"] == pytest.approx(5000 / rate - 3.0, rel=0.01)

@@ -58,6 +58,17 @@ def test_near_runs_say_what_they_took_and_far_ones_nothing() -> None:
     assert 1.0 < sibling < near
 
 
+def test_runs_of_a_plain_chip_stand_in_for_an_ultra_one_of_the_same_model_alone() -> None:
+    plain = replace(KIND, chip="gb200", architecture="blackwell")
+    ultra, other = replace(plain, chip="gb300"), replace(plain, chip="gb300", model=2e9)
+    found = Correction(learned([0.2] * 6, [plain] * 6))
+    assert found.factor(ultra, at(4.0)) == found.factor(plain, at(4.0))
+    assert found.factor(other, at(4.0))[0] == 1.0
+    own = Correction(learned([0.2] * 6 + [-0.3] * 6, [plain] * 6 + [ultra] * 6))
+    assert own.factor(ultra, at(2.0**8))[0] < 1.0 < own.factor(plain, at(4.0))[0]
+    assert found.runs.near(ultra, at(4.0)) == 0  # they are not of that chip
+
+
 def test_runs_of_a_version_s_time_count_most() -> None:
     old = np.concatenate([at(4.0, day=DAY - 8 * DAYS), at(4.0)])
     runs = Runs((KIND, KIND), old, np.zeros(2), versions=("0.1", "0.2")).fitted(np.array([0.4, -0.2]))

@@ -7,17 +7,26 @@ import yaml
 
 from cost.calibration.kernels import (
     PATH,
+    PREFILL,
     KernelFigures,
     architecture_of,
     architectures,
     kernel_rates,
     published_best,
 )
-from cost.calibration.serving import calibrated_chips
+from cost.calibration.serving import calibrated, calibrated_chips
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.schema import validated
+from topology.catalog import load_gpu
 
 SHIPPED = yaml.safe_load(PATH.read_text(encoding="utf-8"))
+
+
+def test_prompts_are_faster_on_gb300_by_what_kernels_reach():
+    plain, ultra = (calibrated(load_gpu(name)).table for name in ("gb200", "gb300"))
+    assert ultra[PREFILL].value / plain[PREFILL].value == pytest.approx((2096 / 2500) / (1812 / 2500))
+    other = {name for name in plain if plain[name].value != ultra[name].value}
+    assert other == {PREFILL, "gemm.fp4", "experts.fp4"}  # as many flop/s of other peaks
 
 
 @pytest.mark.parametrize("chip", calibrated_chips())

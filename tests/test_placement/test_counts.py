@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.experts.counts import divided, fold_counts, folds, least_peak, replicate
-from placement.experts.local_search import swap_down
+from placement.experts.local_search import exchange_down, swap_down
 from placement.experts.pack import pack
 from placement.experts.problem import Problem, make_problem, spread_slots
 from placement.experts.solve import solve
@@ -64,6 +64,31 @@ def test_searched_counts_are_legal_and_no_worse(seed: int) -> None:
     assert problem.legal(pack(problem, found)).all()
     greedy = problem.evaluate(swap_down(problem, pack(problem, start)))
     assert (solve(problem).max_load <= greedy * (1 + 1e-9)).all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10**6))
+def test_exchanged_copies_are_legal_and_no_worse(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    gpus, experts = int(rng.integers(2, 9)), int(rng.integers(4, 12))
+    slots = rng.integers(0, 5, gpus)
+    slots[:2] += -(-experts // 2)
+    problem = make_problem(
+        rng.lognormal(0, 2, (3, experts)), np.minimum(slots, experts), rng.random(gpus) + 0.5
+    )
+    start = pack(problem, replicate(problem))
+    found = exchange_down(problem, start, np.ones(3))
+    assert problem.legal(found).all()
+    assert (problem.evaluate(found) <= problem.evaluate(start) * (1 + 1e-9)).all()
+
+
+def test_exchanged_copies_share_out_what_greedy_counts_leave_whole() -> None:
+    """Greedy counts make the largest copies small, and put two of middle size on many GPUs."""
+    problem = make_problem(np.arange(1, 257.0)[None] ** -1.2, np.full(128, 3))
+    start = pack(problem, replicate(problem))
+    found = swap_down(problem, exchange_down(problem, start, np.ones(1)))
+    assert problem.evaluate(swap_down(problem, start)) > 1.2
+    assert problem.evaluate(found) < 1.03
 
 
 def test_names_of_experts_and_other_layers_change_nothing() -> None:

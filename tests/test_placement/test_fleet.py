@@ -7,18 +7,20 @@ from functools import cache
 
 import pytest
 
+import placement.fleet.fleet
 from cost.experts.loads import read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.serving.lengths import serving_workloads
 from helpers import few_layers
+from placement.fleet import plans
 from placement.fleet.fleet import Fleet, make_fleet, verify_fleet
 from placement.fleet.options import DECODE, PREFILL, FleetOptions, Traffic
-from placement.fleet.plans import plan_pool
+from placement.fleet.pricing import Column, with_figures
 from placement.fleet.shapes import domain_classes, shapes_of
 from placement.fleet.uniform import best_uniform
-from placement.options import PlanOptions
+from placement.plan import Plan
 from topology import Cluster, InfeasibleError, InputError, resolve_cluster
 from topology.build import build_cluster
 from topology.spec import Fault
@@ -165,21 +167,64 @@ def test_two_models_share_a_cluster() -> None:
         assert sum(rates) >= found.requests_per_s / 2 * (1 - 1e-6)
 
 
-def test_a_plan_of_a_replica_has_its_layout_gpus_and_service_level() -> None:
-    found = fleet("hgx-h100@16", "mixtral-8x7b", 0, "d0.n0.g1")
-    model = found.traffic.deployments[0][0].model
+def placed_fleet(where: Cluster, served: Traffic, *loads: str, **asked: object) -> Fleet:
+    """A fleet whose experts are placed under these loads."""
+    model = served.deployments[0][0].model
     assert model.moe is not None
     size = {"moe_layers": model.moe_layers, "layers": len(model.layers), "experts": model.moe.experts}
-    loads = read_loads(["lognormal:0.63"], seed=0, **size)  # type: ignore[arg-type]
-    for pool in found.pools:
-        plan = plan_pool(found, pool, {0: loads}, PlanOptions(time_limit_s=0.0)).plan
-        assert plan is not None
+    tokens = read_loads(list(loads), seed=0, **size)  # type: ignore[arg-type]
+    return make_fleet(where, replace(served, loads=(tokens,)), FleetOptions(**asked))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("goal", ["throughput", "gpus"])
+@pytest.mark.parametrize("loads", ["lognormal:0.63", "zipf:1.0"])
+def test_a_fleet_serves_what_its_plans_do(loads: str, goal: str) -> None:
+    where = broken("hgx-h100@16", "d0.n0.g1")
+    served = traffic(where, "mixtral-8x7b", isl=1000, osl=100)
+    found = placed_fleet(where, served, loads, goal=goal)
+    assert verify_fleet(found) == []
+    for pool, made in zip(found.pools, found.plans, strict=True):
+        assert made.plan is not None
+        plan = made.plan
         ours = [plan.deployment.cluster.gpus[g].id for stage in plan.layout.replicas[0] for g in stage.gpus]
         assert ours == [found.cluster.gpus[gpu].id for gpu in pool.replicas[0].gpus]
         assert (plan.layout.tp, plan.layout.stages) == (pool.column.tp, pool.column.shape.stages)
-        assert plan.score.tpot_s <= 0.05
-        assert plan.score.batch <= pool.column.batch
-        assert plan.score.tok_s_per_gpu * len(ours) == pytest.approx(pool.column.tok_s, rel=0.1)
+        assert pool.column.step_s <= pool.column.limit_s
+        assert plan.score.batch == pool.column.batch
+        assert plan.score.tok_s_per_gpu * len(ours) == pytest.approx(pool.column.tok_s)
+        # what the search counted on
+        assert pool.column.tok_s >= 0.99 * pool.replicas[0].column.tok_s
+    assert "with experts placed" in found.unit
+    figure = found.tok_s if goal == "throughput" else found.gpus_used / found.tok_s
+    assert found.proof.objective == pytest.approx(figure, rel=1e-4)
+    assert found.notes == ()
+
+
+def test_identical_domains_have_the_uniform_plan_with_experts_placed() -> None:
+    where = broken("gb200-nvl72@144")
+    found = placed_fleet(where, traffic(where, "deepseek-v3"), "zipf:1.0")
+    assert found.uniform is not None
+    assert found.tok_s >= found.uniform.tok_s * (1 - 1e-6)
+    assert [pool.gpus for pool in found.pools] == [144]
+
+
+def test_what_plans_do_not_reach_is_priced_and_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans of what is chosen first give a quarter less than the fast way found."""
+    where = broken("hgx-h100@8")
+    served = traffic(where, "mixtral-8x7b")
+    first = placed_fleet(where, served, "zipf:1.0").pools[0].column
+    rate = plans.as_planned
+
+    def less(column: Column, plan: Plan) -> Column:
+        made = rate(column, plan)
+        worse = (column.shape, column.tp) == (first.shape, first.tp)
+        return with_figures(made, made.tok_s * 0.75, made.batch, made.step_s) if worse else made
+
+    monkeypatch.setattr(placement.fleet.fleet, "as_planned", less)
+    again = placed_fleet(where, served, "zipf:1.0")
+    assert (first.shape, first.tp) not in {(pool.column.shape, pool.column.tp) for pool in again.pools}
+    assert again.tok_s > 0.75 * first.tok_s * 8 / first.shape.gpus
+    assert again.notes == ()
 
 
 def test_published_groups_are_among_the_shapes() -> None:

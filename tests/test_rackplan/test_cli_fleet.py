@@ -67,6 +67,8 @@ def test_pools_totals_idle_and_plans(run: Run, cluster: Path, mixtral: Path) -> 
     assert data["proof"]["gap"] <= 0.01
     for role in ("decode", "prefill"):
         assert sum(pool["share"] for pool in data["pools"] if pool["role"] == role) == pytest.approx(1)
+    for pool in data["pools"]:
+        assert pool["placed"]["tok_s"] == pool["tok_s_per_replica"]
     pool = data["pools"][0]
     plan = f"out/{pool['plan']}"
     assert run("score", plan).code == 0
@@ -118,15 +120,15 @@ def test_refusals(
 def test_ctrl_c_while_replicas_are_planned(
     run: Run, cluster: Path, mixtral: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from placement.fleet import plans
+    from placement.fleet.plans import Placing
 
-    of_pool = plans.plan_pool
+    plan = Placing.plan
 
     def pressed(*args: Any) -> Any:
         signal.raise_signal(signal.SIGINT)
-        return of_pool(*args)
+        return plan(*args)
 
-    monkeypatch.setattr(plans, "plan_pool", pressed)
+    monkeypatch.setattr(Placing, "plan", pressed)
     asked = ("fleet", "--model", mixtral, "--cluster", cluster, "--isl", 512, "--osl", 128, "-o", "out")
     done = run(*asked)
     assert done.code == 130

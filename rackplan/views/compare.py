@@ -39,7 +39,7 @@ from rackplan.views.blocks import (
 from rackplan.views.charts import frontier_chart, gains_chart, memories_chart, speed_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.evidence import deployment_figures
-from rackplan.views.forward import bound_words, machine_words, price, summary, summary_blocks
+from rackplan.views.forward import bound_words, machine_words, summary, summary_blocks
 from rackplan.views.measured import measured_points
 from rackplan.views.money import bill_blocks, dollars, money_columns, money_legend, rate_words, watts
 from rackplan.views.pareto import HEIGHT, measured_fold
@@ -53,7 +53,6 @@ from rackplan.views.words import (
     near_words,
     other_recipe_blocks,
     phase_words,
-    range_words,
     recipe_lines,
     serving_words,
 )
@@ -338,7 +337,7 @@ def compare_blocks(
             _answer(found),
             [share_table(found)],
             [
-                *labelled("Gains", *(gain_words(gain) for gain in _gains_compared(found))),
+                *labelled("Gains", *(gain_words(gain) for gain in _gains_compared(found) if gain.gain)),
                 *(Text(reason, name) for name, reason in reasons.items()),
                 *labelled("Note", *(f"{name} is {doubt}" for name, doubt in notes.items()), *_over(found)),
             ],
@@ -350,12 +349,12 @@ def compare_blocks(
 
 
 def _over(found: Comparison) -> Iterator[str]:
-    """Yield which clusters are over the budget with the one domain that each has at least."""
+    """Yield which clusters are over the budget with the domain that each has at least."""
     much, _, unit = found.budget.partition(" ")
     for name, bill in found.bills.items() if much else ():
         spent = bill.usd_per_hour if unit == "USD/h" else bill.power_w and bill.power_w / 1e6
         if spent and spent > float(much) * (1 + 1e-6):
-            yield f"one domain of {name} alone takes {spent:,.3g} {unit}, more than {found.budget}"
+            yield f"{name}, the least there is of it, takes {spent:,.3g} {unit}, more than {found.budget}"
 
 
 SHARES: Mapping[str, tuple[str, Callable[[Totals], float | None], Callable[[BillPart], object], str]] = {
@@ -366,7 +365,7 @@ SHARES: Mapping[str, tuple[str, Callable[[Totals], float | None], Callable[[Bill
         lambda part: part.power_w,
         "all-in power",
     ),
-    "usd_h": ("tok/s per USD/h", lambda one: one.usd_per_hour, lambda part: part.usd_per_hour, "price"),
+    "usd_h": ("tok/s/USD/h", lambda one: one.usd_per_hour, lambda part: part.usd_per_hour, "price"),
 }
 """What throughput is counted by: words, how much of it a cluster has, the figure of a part and its name."""
 
@@ -403,27 +402,20 @@ def _answer(found: Comparison) -> list[Block]:
     rows = compared_at(found.rows)
     if not rows:
         return labelled("Best", "no cluster reaches a speed that is compared at")
-    word, lines = found.deployments[0].workload.token_word, []
+    word, lines = found.deployments[0].workload.token_word, list[Block]()
     speed = _at(rows[0]) + " (default)" * bool(found.usual and rows[0].target_tok_s_per_user)
-    for by, (_, _, _, what) in SHARES.items():
-        shares = [(share(found, row, by), row) for row in rows]
-        ranked = sorted((one for one in shares if one[0].tok_s), key=lambda one: -(one[0].tok_s or 0.0))
-        unknown = list(dict.fromkeys(one.reason for one, _ in shares if one.reason))
-        text = "; ".join(unknown)
-        if ranked:
-            (most, best), *others = ranked
-            text = f"{best.cluster}: {rate_words(most.tok_s or 0.0)}"
-            if not what:
-                text += (
-                    f" {word} tok/s{speed}, by {best.serving}" if best.serving else f" {word} tok/s{speed}"
-                )
-            else:
-                text += " tok/s"
-            if others:
-                ratio = (most.tok_s or 0.0) / (others[0][0].tok_s or 1.0)
-                text += f"; {ratio:.2f}x {others[0][1].cluster}, the next"
-            text = "; ".join([text, *unknown])
-        lines.append(Text(text, {"gpu": "Per GPU", "mw": "Per MW", "usd_h": "Per USD/h"}[by]))
+    for by, (label, _, _, what) in SHARES.items():
+        shares = {row.cluster: share(found, row, by) for row in rows}
+        rates = {name: one.tok_s for name, one in shares.items() if one.tok_s is not None}
+        texts = []
+        if rates:
+            best, *others = sorted(rates, key=lambda name: -rates[name])
+            serving = next(row.serving for row in rows if row.cluster == best)
+            how = "" if what else f"{speed}{f', by {serving}' * bool(serving)}"
+            texts.append(f"{best}: {rate_words(rates[best])} {word} tok/s{how}")
+            texts += [f"{rates[best] / rates[name]:.2f}x {name}, the next" for name in others[:1]]
+        texts += dict.fromkeys(one.reason for one in shares.values() if one.reason)
+        lines.append(Text("; ".join(texts), label.replace("tok/s/", "Per ")))
     return [*lines, *labelled("How sure", _sure(rows))]
 
 
@@ -447,11 +439,20 @@ def share_table(found: Comparison) -> Table:
     """Return what each cluster gives by GPU, megawatt and dollar-hour, with the ratio to the first one."""
     speeds = {row.target_tok_s_per_user for row in found.rows} - {None}
 
+    whole: list[tuple[str, Callable[[CompareRow], str]]] = [
+        ("serving", lambda row: row.serving or "-"),
+        ("requests/s", lambda row: "-" if row.requests_per_s is None else rate_words(row.requests_per_s)),
+    ]
+    if found.lengths is None:
+        whole = [
+            ("tok/s in all", lambda row: rate_words(found.totals(row).tok_s) if row.tok_s_per_gpu else "-")
+        ]
+
     def cell(row: CompareRow, by: str) -> str:
         one = share(found, row, by)
         if one.tok_s is None:
             return "unreachable" if row.tok_s_per_gpu is None and by == "gpu" else "-"
-        return f"{rate_words(one.tok_s)}  {'-' if one.ratio is None else f'{one.ratio:.2f}x'}"
+        return f"{rate_words(one.tok_s)} {'-' if one.ratio is None else f'{one.ratio:.2f}x'}"
 
     return Table.of(
         _ordered(found.rows),
@@ -459,9 +460,8 @@ def share_table(found: Comparison) -> Table:
         *([("tok/s/user", _speed)] if len(speeds) > 1 or not speeds else []),
         ("GPUs", lambda row: f"{row.gpus:,}"),
         *((words, partial(cell, by=by)) for by, (words, *_) in SHARES.items()),
-        ("requests/s", lambda row: "-" if row.requests_per_s is None else rate_words(row.requests_per_s)),
-        *([("serving", lambda row: row.serving or "-")] if found.lengths is not None else []),
-    )
+        *whole,
+    ).narrowed()
 
 
 def _gains_compared(found: Comparison) -> list[Gain]:
@@ -472,9 +472,10 @@ def _gains_compared(found: Comparison) -> list[Gain]:
 
 def gain_words(gain: Gain) -> str:
     """Return a gain and its factors but for those that are 1: ``a to b, 3.33x: HBM bandwidth 1.14x, ...``."""
-    pair = f"{gain.before} to {gain.after}"
-    if gain.gain is None or gain.reason:
-        return f"{pair}{'' if gain.gain is None else f', {gain.gain:.2f}x'}: {gain.reason}"
+    at = f" at {gain.tok_s_per_user:g} tok/s/user" if gain.tok_s_per_user else ""
+    pair = f"{gain.before} to {gain.after}{at}"
+    if gain.reason:
+        return f"{pair}, {gain.gain or 0.0:.2f}x: not split, {gain.reason}"
     factors, together = [], list[str]()
     for step, factor in gain.factors.items():
         together.append(step)
@@ -644,7 +645,7 @@ def compared_at(rows: Sequence[CompareRow]) -> list[CompareRow]:
 
 
 def _summary(found: Comparison) -> list[Block]:
-    """Return which cluster is cheapest, why, and how near the next one is."""
+    """Return which cluster is cheapest, and why."""
     rows = compared_at(found.rows)
     reached = {row.cluster for row in found.rows if row.tok_s_per_gpu is not None}
     cannot = {row.cluster: row.reason for row in found.rows if row.cluster not in reached}
@@ -658,48 +659,18 @@ def _summary(found: Comparison) -> list[Block]:
         usd = totals[row.cluster].usd_per_million_tokens
         return (usd if priced and usd is not None else -(row.tok_s_per_gpu or 0.0)), row.cluster
 
-    ranked = sorted(rows, key=rank)
-    best = ranked[0]
+    best = min(rows, key=rank)
     cluster = next(one.cluster for one in found.deployments if one.cluster.name == best.cluster)
     speed = best.target_tok_s_per_user
     at = f" at {speed:g} tok/s/user" if speed else ""
-    which = "Most tokens" if totals[best.cluster].usd_per_million_tokens is None else "Cheapest"
+    which = "Cheapest" if priced else "Most tokens"
     bound = best.bound_by or "" if best.score is None else bound_words(best.score)
     lines = [
         (which, f"{best.cluster}{at}"),
         *summary(machine_words(cluster), totals[best.cluster], best.errors, bound),
-        ("Next", _second(ranked, totals)),
-        ("Fastest", _fastest(rows, found.deployments[0].workload.token_word)),
         *refused,
     ]
     return summary_blocks(lines)
-
-
-def _second(ranked: Sequence[CompareRow], totals: Mapping[str, Totals]) -> str:
-    """Return the next one, and whether it is nearer to the first than both are known."""
-    if len(ranked) < 2:
-        return ""
-    first, second = ranked[:2]
-    ours, theirs = (totals[row.cluster].usd_per_million_tokens for row in (first, second))
-    if ours is None or theirs is None:
-        ratio = (first.tok_s_per_gpu or 0.0) / (second.tok_s_per_gpu or 1.0)
-        text = f"{second.cluster} with {second.tok_s_per_gpu or 0.0:,.0f} tok/s/GPU"
-    else:
-        ratio = theirs / ours
-        text = f"{second.cluster}: {price(totals[second.cluster])}"
-    band = max((one.band for one in map(widest, (first.errors, second.errors)) if one), default=None)
-    if band is None:
-        return f"{text}, a ratio of {ratio:.2f}"
-    verdict = "closer than the factor: not decided" if ratio < band else "further than the factor"
-    return f"{text}, a ratio of {ratio:.2f}: {verdict}"
-
-
-def _fastest(rows: Sequence[CompareRow], tokens: str) -> str:
-    """Return the cluster of most tokens/s/GPU at the speed compared at."""
-    best = max(rows, key=lambda row: row.tok_s_per_gpu or 0.0)
-    rate = best.tok_s_per_gpu or 0.0
-    band = f" ({range_words(rate, best.errors)})" if best.errors else ""
-    return f"{best.cluster}: {rate:,.0f} {tokens} tok/s/GPU{band}; {best.bound_by} binds"
 
 
 def _speeds(found: Comparison) -> list[Block]:

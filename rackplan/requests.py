@@ -931,9 +931,7 @@ class CompareRequest(Watched, Pricing, FirstToken, Requests):
     loads: Loads | None = opt(None, "Tokens per expert, as of a plan; repeatable.", "FILE", repeatable=True)
     seed: Seed = 0
 
-    FIRST: ClassVar[str] = (
-        "clusters model gpus mw usd_h tok_s_user isl osl phase context ttft_ms weights prices output json"
-    )
+    FIRST: ClassVar[str] = "clusters model gpus mw usd_h tok_s_user isl osl phase ttft_ms prices output json"
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan compare hgx-h100 gb200-nvl72 --model deepseek-v3",
         "rackplan compare gb200-nvl72 vr-nvl72 --model deepseek-v3 --mw 1 --tok-s-user 20,50 -o report.html",

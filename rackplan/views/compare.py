@@ -317,7 +317,6 @@ def compare_blocks(
                 f"tok/s are {workload.token_word} tokens; tok/s/GPU over all GPUs of the cluster; ratio to "
                 f"{rows[0].cluster}; {LEGEND}"
             ),
-            *other_recipe_blocks(found.others),
         ],
         _gain_table(found),
         [Heading("What it costs", 2), money_table(found)],
@@ -338,6 +337,7 @@ def compare_blocks(
             [share_table(found)],
             [
                 *labelled("Gains", *(gain_words(gain) for gain in _gains_compared(found) if gain.gain)),
+                *other_recipe_blocks(found.others),
                 *(Text(reason, name) for name, reason in reasons.items()),
                 *labelled("Note", *(f"{name} is {doubt}" for name, doubt in notes.items()), *_over(found)),
             ],

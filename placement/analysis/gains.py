@@ -37,8 +37,8 @@ class Gain:
         Names of the clusters.
     tok_s_per_user:
         The speed; None: as much throughput as fits.
-    gain:
-        The ratio; None where one of them does not reach the speed.
+    rates:
+        tok/s/GPU of both; None where the speed is out of reach.
     factors:
         By each of :data:`STEPS`; their product is the gain. None: the machine with that change alone is priced
         nowhere, so the next factor is of both. Empty where there is no split.
@@ -49,9 +49,15 @@ class Gain:
     before: str
     after: str
     tok_s_per_user: float | None
-    gain: float | None
+    rates: tuple[float | None, float | None]
     factors: Mapping[str, float | None]
     reason: str = ""
+
+    @property
+    def gain(self) -> float | None:
+        """The ratio; None where one of them does not reach the speed."""
+        first, last = self.rates
+        return last / first if first and last else None
 
 
 def split_gains(
@@ -83,12 +89,9 @@ def split_gains(
         lines.append(lines[-1] if _same(now, after) else rates[1])
     found = []
     for place, (target, first, last) in enumerate(ends):
-        if not (first and last):
-            missing = names[0] if not first else names[1]
-            found.append(Gain(*names, target, None, {}, f"{missing} does not reach this speed"))
-            continue
-        factors = {} if reason else _factors([line[place] for line in lines])
-        found.append(Gain(*names, target, last / first, factors, reason))
+        missing = "" if first and last else f"{names[bool(first)]} does not reach this speed"
+        factors = {} if missing or reason else _factors([line[place] for line in lines])
+        found.append(Gain(*names, target, (first, last), factors, missing or reason))
     return found
 
 
@@ -138,10 +141,10 @@ def _between(before: Cluster, after: Cluster) -> Iterator[Cluster]:
 
 
 def _with_gpu(spec: ClusterSpec, gpu: GpuSpec) -> ClusterSpec:
-    return _with_domains(spec, lambda domain: replace(domain, gpu=gpu))
+    return _changed(spec, lambda domain: replace(domain, gpu=gpu))
 
 
-def _with_domains(spec: ClusterSpec, change: Callable[[DomainSpec], DomainSpec]) -> ClusterSpec:
+def _changed(spec: ClusterSpec, change: Callable[[DomainSpec], DomainSpec]) -> ClusterSpec:
     made = {domain: change(domain) for domain in dict.fromkeys(spec.domains)}
     return replace(spec, domains=tuple(made[domain] for domain in spec.domains))
 
@@ -155,22 +158,19 @@ def _with_rates(spec: ClusterSpec, old: ClusterSpec) -> ClusterSpec:
     up = _over(theirs.scale_up_bytes_per_s, mine.scale_up_bytes_per_s)
 
     def change(domain: DomainSpec) -> DomainSpec:
-        if up is None:
-            return domain
-        changed = replace(domain, fabric=_as_fast(domain.fabric, theirs.fabric, up))
+        changed = replace(domain, fabric=_as_fast(domain.fabric, theirs.fabric, up or 1.0))
         if not isinstance(changed, TorusDomain):
             return changed
-        along = tuple(_as_fast(one, theirs.fabric, up) for one in changed.dimension_fabrics)
+        along = tuple(_as_fast(one, theirs.fabric, up or 1.0) for one in changed.dimension_fabrics)
         return replace(changed, dimension_fabrics=along)
 
-    changed, out, from_out = _with_domains(spec, change), spec.scale_out, old.scale_out
-    if out is None or from_out is None:
-        return changed
-    per_gpu = [one.scale_out_bytes_per_s / one.total_oversubscription for one in (from_out, out)]
-    times = _over(*per_gpu)
-    if times is None:
-        return changed
-    return replace(changed, scale_out=replace(out, fabric=_as_fast(out.fabric, from_out.fabric, times)))
+    found = spec if up is None else _changed(spec, change)
+    sides = old.scale_out, spec.scale_out
+    rates = [one.scale_out_bytes_per_s / one.total_oversubscription if one else 0.0 for one in sides]
+    out = _over(*rates)
+    if sides[0] is None or sides[1] is None or out is None:
+        return found
+    return replace(found, scale_out=replace(sides[1], fabric=_as_fast(sides[1].fabric, sides[0].fabric, out)))
 
 
 def _over(one: float, other: float) -> float | None:

@@ -249,43 +249,34 @@ def speed_chart(rows: Sequence[CompareRow], tokens: str) -> Figure:
     return chart_of(data, barmode="group", xaxis=across, yaxis=up)
 
 
-def gains_chart(rates: Mapping[str, float], gains: Sequence[Gain], tokens: str) -> Figure:
-    """Return a waterfall on a logarithmic axis: a bar for each cluster, between them its factors that count."""
-    names, bars = list[str](), list[tuple[str, float, float, str]]()
-    for gain in gains:
-        at = rates[gain.before]
-        if not names or names[-1] != gain.before:
-            names.append(gain.before)
-            bars.append((NEUTRAL, 0.0, at, f"{at:,.0f}"))
-        for step, factor in gain.factors.items():
-            if factor is not None and f"{factor:.2f}" != "1.00":
-                names.append(step)
-                low, high = sorted((at, at * factor))
-                bars.append((GREEN if factor > 1 else VERMILION, low, high, f"{factor:.2f}x"))
-            at *= factor or 1.0
-        names.append(gain.after)
-        bars.append((NEUTRAL, 0.0, at, f"{at:,.0f}"))
-    ends = [edge for _, low, high, _ in bars for edge in (low, high) if edge]
-    floor = min(ends) / 1.5
-    words = [f"{plotly_text(name)}: {text}" for name, (*_, text) in zip(names, bars, strict=True)]
+def gains_chart(gains: Sequence[tuple[Gain, Sequence[tuple[str, float]]]], tokens: str) -> Figure:
+    """Return a waterfall on a logarithmic axis: a bar for each cluster, between them its factors by name."""
+    bars: list[tuple[str, str, float, float, str]] = []  # name, colour, from, to, text
+    for gain, factors in gains:
+        at, end = (rate or 0.0 for rate in gain.rates)
+        if not bars or bars[-1][0] != gain.before:
+            bars.append((gain.before, NEUTRAL, 0.0, at, f"{at:,.0f}"))
+        for name, factor in factors:
+            colour = GREEN if factor > 1 else VERMILION
+            bars.append((name, colour, min(at, at * factor), max(at, at * factor), f"{factor:.2f}x"))
+            at *= factor
+        bars.append((gain.after, NEUTRAL, 0.0, end, f"{end:,.0f}"))
+    ends = [edge for _, _, low, high, _ in bars for edge in (low, high) if edge] or [1.0]
+    floor, places = min(ends) / 1.5, list(range(len(bars)))
     data = bar_of(
         "",
-        x=list(range(len(bars))),
-        base=[low or floor for _, low, _, _ in bars],
-        y=[high - (low or floor) for _, low, high, _ in bars],
+        x=places,
+        base=[low or floor for _, _, low, _, _ in bars],
+        y=[high - (low or floor) for _, _, low, high, _ in bars],
         text=[text for *_, text in bars],
         textposition="outside",
-        textangle=0,
-        constraintext="none",
         cliponaxis=False,
-        hovertext=words,
         hoverinfo="text",
-        marker={"color": [colour for colour, *_ in bars]},
+        marker={"color": [colour for _, colour, *_ in bars]},
         showlegend=False,
     )
-    across = axis_of(
-        "", tickvals=list(range(len(bars))), ticktext=[plotly_text(name) for name in names], tickangle=-45
-    )
+    names = [plotly_text(name) for name, *_ in bars]
+    across = axis_of("", tickvals=places, ticktext=names, tickangle=-45)
     span = [math.log10(floor), math.log10(max(ends) * 1.2)]
     up = axis_of(f"{tokens} tok/s/GPU (log scale)", type="log", range=span, dtick="D2", tickformat=",~r")
     return chart_of([data], xaxis=across, yaxis=up)

@@ -6,24 +6,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Annotated
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import CalibrationData, error_to_dict, widest
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
-from cost.money.bill import Bill, BillPart, Totals
+from cost.money.bill import Bill, Totals
 from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
 from cost.step.score import Score
 from placement.analysis.compare import CompareRow
-from placement.analysis.gains import STEPS, Gain, Rates, split_gains
+from placement.analysis.gains import Gain, Rates, split_gains
 from placement.options import USUAL_TPOT
 from rackplan.views.blocks import (
     GAP,
-    WIDTH,
     Block,
     Chart,
     Details,
@@ -36,12 +33,21 @@ from rackplan.views.blocks import (
     labelled,
     sections,
 )
-from rackplan.views.charts import frontier_chart, gains_chart, memories_chart, speed_chart, steps_chart
+from rackplan.views.charts import frontier_chart, memories_chart, speed_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.evidence import deployment_figures
-from rackplan.views.forward import bound_words, machine_words, summary, summary_blocks
+from rackplan.views.gains import GainData, gain_blocks, gain_chart, gain_words, gains_data
 from rackplan.views.measured import measured_points
-from rackplan.views.money import bill_blocks, dollars, money_columns, money_legend, rate_words, watts
+from rackplan.views.money import (
+    bill_blocks,
+    cost_words,
+    dollars,
+    money_columns,
+    money_legend,
+    power_words,
+    rate_words,
+    watts,
+)
 from rackplan.views.pareto import HEIGHT, measured_fold
 from rackplan.views.points import ReportPoint, frontier, report_points
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
@@ -63,14 +69,6 @@ from topology.base.units import plural
 BAR, AROUND = 46, 130
 """Pixels of a bar of one cluster, and of what is around the bars."""
 LEGEND = "batch: sequences per GPU in use; layout: EP and TP width, PP stages, x replicas."
-UNCHANGED = 0.005
-"""A factor as near to 1 is left out of the words of a gain."""
-GAIN_LEGEND = (
-    "Changed one after the other, in this order, each machine on the way priced at the same speed per user: formats "
-    "(of weights and cache, drafts, overlap, units beside BF16), HBM bandwidth and capacity, flop/s (the BF16 peak, "
-    "others in proportion), domain (size and structure, hosts), fabric (rates and latencies of both); kernels are "
-    "what calibration and measured runs say of the chips beyond their figures. The factors multiply to the gain."
-)
 
 
 @plain_dataclass(frozen=True, eq=False, repr=False)
@@ -209,28 +207,6 @@ class CompareRowData:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GainData:
-    """What a cluster gains over the one before it.
-
-    Attributes
-    ----------
-    from, to, tok_s_per_user:
-        Names of both, and the speed compared at; null: as much as fits.
-    gain, factors, reason:
-        tok/s/GPU over that of the one before (null: out of reach), and as the product of what changes one after the
-        other: formats, HBM bandwidth, HBM capacity, flop/s, domain, fabric, and kernels, delays and correction by
-        measured runs. A null is in the next one; empty for the ``reason``.
-    """
-
-    from_: Annotated[str, Field(alias="from")]
-    to: str
-    tok_s_per_user: float | None
-    gain: float | None
-    factors: dict[str, float | None]
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class CompareResult:
     """What ``rackplan compare`` prints, and writes to ``compare.json``: clusters for one model.
 
@@ -274,10 +250,7 @@ def compare_view(found: Comparison) -> View:
             )
             for row in found.rows
         ],
-        gains=[
-            taken(GainData, gain, **{"from": gain.before, "to": gain.after}, factors=dict(gain.factors))
-            for gain in found.gains
-        ],
+        gains=gains_data(found.gains),
         other_recipe=list(found.others) or LEFT_OUT,
         what_if=workload.what_if or LEFT_OUT,
         set={name: figures for name, figures in set_by.items() if figures} or LEFT_OUT,
@@ -302,6 +275,8 @@ def compare_blocks(
     notes = {row.cluster: doubt for row in rows if (doubt := doubts(row.status))}
     weakest = {row.cluster: f"{row.cluster} {row.evidence}" for row in rows if row.evidence}
     errors = list(dict.fromkeys((row.cluster, error) for row in rows for error in row.errors))
+    speed = next((row.target_tok_s_per_user for row in compared_at(rows)), None)
+    gains = [gain for gain in found.gains if gain.gain and gain.tok_s_per_user == speed]
     layouts = [f"{row.cluster}{_at(row)}: {row.layout}" for row in _ordered(rows) if row.serving]
     details = sections(
         [
@@ -318,7 +293,7 @@ def compare_blocks(
                 f"{rows[0].cluster}; {LEGEND}"
             ),
         ],
-        _gain_table(found),
+        gain_blocks([gain for gain in found.gains if gain.gain]),
         [Heading("What it costs", 2), money_table(found)],
         [*money_legend(found.bills.values()), *bill_blocks(found.bills)],
         [Page(_drawings(drawings or {}))],
@@ -332,16 +307,24 @@ def compare_blocks(
     return [
         *sections(
             [Heading(f"{first.model.name} on {plural(len(clusters), 'cluster')}{of}, {what}")],
-            [Page(partial(_summary, found))],
             _answer(found),
             [share_table(found)],
             [
-                *labelled("Gains", *(gain_words(gain) for gain in _gains_compared(found) if gain.gain)),
+                *labelled("Gains", *map(gain_words, gains)),
                 *other_recipe_blocks(found.others),
                 *(Text(reason, name) for name, reason in reasons.items()),
                 *labelled("Note", *(f"{name} is {doubt}" for name, doubt in notes.items()), *_over(found)),
             ],
-            [Page(lambda: [*_gain_chart(found), *_frontiers(found), *_steps(rows), *_speeds(found)])],
+            [
+                Page(
+                    lambda: [
+                        *gain_chart(gains, workload.token_word),
+                        *_frontiers(found),
+                        *_steps(rows),
+                        *_speeds(found),
+                    ]
+                )
+            ],
         ),
         Details(details),
         Page(partial(_grounds, found, command)),
@@ -357,39 +340,30 @@ def _over(found: Comparison) -> Iterator[str]:
             yield f"{name}, the least there is of it, takes {spent:,.3g} {unit}, more than {found.budget}"
 
 
-SHARES: Mapping[str, tuple[str, Callable[[Totals], float | None], Callable[[BillPart], object], str]] = {
-    "gpu": ("tok/s/GPU", lambda one: one.gpus, lambda _: True, ""),
-    "mw": (
-        "tok/s/MW",
-        lambda one: None if one.power_w is None else one.power_w / 1e6,
-        lambda part: part.power_w,
-        "all-in power",
-    ),
-    "usd_h": ("tok/s/USD/h", lambda one: one.usd_per_hour, lambda part: part.usd_per_hour, "price"),
+SHARES: Mapping[str, tuple[str, Callable[[Totals], float | None], Callable[[Totals], str]]] = {
+    "gpu": ("GPU", lambda one: one.gpus, lambda _: ""),
+    "mw": ("MW", lambda one: one.power_w and one.power_w / 1e6, power_words),
+    "usd_h": ("USD/h", lambda one: one.usd_per_hour, cost_words),
 }
-"""What throughput is counted by: words, how much of it a cluster has, the figure of a part and its name."""
+"""What throughput is counted by: its word, how much of it a cluster has, and why nobody knows."""
 
 
 def share(found: Comparison, row: CompareRow, by: str) -> ShareData:
     """Return the throughput of a row by GPU, megawatt or dollar-hour (:data:`SHARES`)."""
-    _, amount, figure, what = SHARES[by]
-    totals = found.totals(row)
-    much = amount(totals)
-    lacking = [part.name for part in totals.gpu_parts if not figure(part)]
-    reason = f"no {what} of {', '.join(lacking)} is known" if much is None else ""
+    _, amount, why = SHARES[by]
+    totals, much = found.totals(row), amount(found.totals(row))
     if much is None or row.tok_s_per_gpu is None:
-        return ShareData(tok_s=None, requests_per_s=None, ratio=None, reason=reason)
-    first = next(
-        one
-        for one in found.rows
-        if one.cluster == found.rows[0].cluster and one.target_tok_s_per_user == row.target_tok_s_per_user
-    )
+        return ShareData(
+            tok_s=None, requests_per_s=None, ratio=None, reason=why(totals) if much is None else ""
+        )
+    at = (found.rows[0].cluster, row.target_tok_s_per_user)
+    first = next(one for one in found.rows if (one.cluster, one.target_tok_s_per_user) == at)
     base = totals.tok_s / much if first is row else share(found, first, by).tok_s
     return ShareData(
         tok_s=totals.tok_s / much,
         requests_per_s=None if totals.requests_per_s is None else totals.requests_per_s / much,
         ratio=totals.tok_s / much / base if base else None,
-        reason=reason,
+        reason="",
     )
 
 
@@ -401,22 +375,22 @@ def _answer(found: Comparison) -> list[Block]:
     """Return which cluster is best at which speed by each of :data:`SHARES`, and how sure that is."""
     rows = compared_at(found.rows)
     if not rows:
-        return labelled("Best", "no cluster reaches a speed that is compared at")
+        return [Text("no cluster reaches a speed that is compared at", "Best", style="forward")]
     word, lines = found.deployments[0].workload.token_word, list[Block]()
     speed = _at(rows[0]) + " (default)" * bool(found.usual and rows[0].target_tok_s_per_user)
-    for by, (label, _, _, what) in SHARES.items():
+    for by, (label, *_) in SHARES.items():
         shares = {row.cluster: share(found, row, by) for row in rows}
         rates = {name: one.tok_s for name, one in shares.items() if one.tok_s is not None}
         texts = []
         if rates:
             best, *others = sorted(rates, key=lambda name: -rates[name])
             serving = next(row.serving for row in rows if row.cluster == best)
-            how = "" if what else f"{speed}{f', by {serving}' * bool(serving)}"
+            how = f"{speed}{f', by {serving}' * bool(serving)}" if by == "gpu" else ""
             texts.append(f"{best}: {rate_words(rates[best])} {word} tok/s{how}")
             texts += [f"{rates[best] / rates[name]:.2f}x {name}, the next" for name in others[:1]]
-        texts += dict.fromkeys(one.reason for one in shares.values() if one.reason)
-        lines.append(Text("; ".join(texts), label.replace("tok/s/", "Per ")))
-    return [*lines, *labelled("How sure", _sure(rows))]
+        texts += [f"{name} {one.reason}" for name, one in shares.items() if one.reason]
+        lines.append(Text("; ".join(texts), f"Per {label}", style="forward"))
+    return [*lines, *([Text(sure, "How sure", style="forward")] if (sure := _sure(rows)) else [])]
 
 
 def _sure(rows: Sequence[CompareRow]) -> str:
@@ -439,83 +413,25 @@ def share_table(found: Comparison) -> Table:
     """Return what each cluster gives by GPU, megawatt and dollar-hour, with the ratio to the first one."""
     speeds = {row.target_tok_s_per_user for row in found.rows} - {None}
 
-    whole: list[tuple[str, Callable[[CompareRow], str]]] = [
-        ("serving", lambda row: row.serving or "-"),
-        ("requests/s", lambda row: "-" if row.requests_per_s is None else rate_words(row.requests_per_s)),
-    ]
-    if found.lengths is None:
-        whole = [
-            ("tok/s in all", lambda row: rate_words(found.totals(row).tok_s) if row.tok_s_per_gpu else "-")
-        ]
-
     def cell(row: CompareRow, by: str) -> str:
         one = share(found, row, by)
         if one.tok_s is None:
             return "unreachable" if row.tok_s_per_gpu is None and by == "gpu" else "-"
         return f"{rate_words(one.tok_s)} {'-' if one.ratio is None else f'{one.ratio:.2f}x'}"
 
+    def whole(row: CompareRow) -> str:
+        rate = row.requests_per_s if found.lengths else row.tok_s_per_gpu and found.totals(row).tok_s
+        return "-" if rate is None else rate_words(rate)
+
     return Table.of(
         _ordered(found.rows),
         ("cluster", lambda row: row.cluster),
-        *([("tok/s/user", _speed)] if len(speeds) > 1 or not speeds else []),
+        *([("tok/s/user", _speed)] if len(speeds) != 1 else []),
         ("GPUs", lambda row: f"{row.gpus:,}"),
-        *((words, partial(cell, by=by)) for by, (words, *_) in SHARES.items()),
-        *whole,
+        *((f"tok/s/{label}", partial(cell, by=by)) for by, (label, *_) in SHARES.items()),
+        *([("serving", lambda row: row.serving or "-")] if found.lengths else []),
+        ("requests/s" if found.lengths else "tok/s in all", whole),
     ).narrowed()
-
-
-def _gains_compared(found: Comparison) -> list[Gain]:
-    """Return the gains at the speed of :func:`compared_at`."""
-    speed = next((row.target_tok_s_per_user for row in compared_at(found.rows)), None)
-    return [gain for gain in found.gains if gain.tok_s_per_user == speed]
-
-
-def gain_words(gain: Gain) -> str:
-    """Return a gain and its factors but for those that are 1: ``a to b, 3.33x: HBM bandwidth 1.14x, ...``."""
-    at = f" at {gain.tok_s_per_user:g} tok/s/user" if gain.tok_s_per_user else ""
-    pair = f"{gain.before} to {gain.after}{at}"
-    if gain.reason:
-        return f"{pair}, {gain.gain or 0.0:.2f}x: not split, {gain.reason}"
-    factors, together = [], list[str]()
-    for step, factor in gain.factors.items():
-        together.append(step)
-        if factor is not None:
-            if abs(factor - 1) >= UNCHANGED or len(together) > 1:
-                factors.append(f"{' and '.join(together)} {factor:.2f}x")
-            together = []
-    return f"{pair}, {gain.gain:.2f}x: {', '.join(factors) or 'nothing that counts differs'}"
-
-
-def _gain_table(found: Comparison) -> list[Block]:
-    """Return the factors of all gains."""
-    split = [gain for gain in found.gains if gain.factors]
-    if not split:
-        return []
-
-    def column(gain: Gain) -> tuple[str, Callable[[str], str]]:
-        at = f" at {gain.tok_s_per_user:g}" if gain.tok_s_per_user else ""
-        factors = {**gain.factors, "in all": gain.gain}
-        return (
-            f"{gain.before} to {gain.after}{at}",
-            lambda step: "with the next" if (factor := factors[step]) is None else f"{factor:.3f}x",
-        )
-
-    table = Table.of([*STEPS, "in all"], ("what changes", str), *map(column, split))
-    return [Heading("What the gain is made of", 2), *table.parts(WIDTH), GAP, Text(GAIN_LEGEND)]
-
-
-def _gain_chart(found: Comparison) -> list[Block]:
-    gains = [gain for gain in _gains_compared(found) if gain.factors]
-    if not gains:
-        return []
-    rates = {row.cluster: row.tok_s_per_gpu or 0.0 for row in compared_at(found.rows)}
-    says = "; ".join(map(gain_words, gains))
-    chart = gains_chart(rates, gains, found.deployments[0].workload.token_word)
-    return [
-        Heading("From each to the next", 2),
-        Chart("gains", chart, says, HEIGHT),
-        Text(GAIN_LEGEND, style="note"),
-    ]
 
 
 def _serving(found: Comparison) -> Iterator[str]:
@@ -642,35 +558,6 @@ def compared_at(rows: Sequence[CompareRow]) -> list[CompareRow]:
     several = {speed: some for speed, some in reached.items() if len(some) > 1} or reached
     common = {s: some for s, some in several.items() if any(row.cluster == rows[0].cluster for row in some)}
     return reached[max(common or several)] if reached else []
-
-
-def _summary(found: Comparison) -> list[Block]:
-    """Return which cluster is cheapest, and why."""
-    rows = compared_at(found.rows)
-    reached = {row.cluster for row in found.rows if row.tok_s_per_gpu is not None}
-    cannot = {row.cluster: row.reason for row in found.rows if row.cluster not in reached}
-    refused = [("Cannot", f"{name}: {reason}") for name, reason in cannot.items()]
-    if not rows:
-        return summary_blocks([("Reached", "no cluster reaches a required speed"), *refused])
-    totals = {row.cluster: found.totals(row) for row in rows}
-    priced = all(one.usd_per_million_tokens is not None for one in totals.values())
-
-    def rank(row: CompareRow) -> tuple[float, str]:
-        usd = totals[row.cluster].usd_per_million_tokens
-        return (usd if priced and usd is not None else -(row.tok_s_per_gpu or 0.0)), row.cluster
-
-    best = min(rows, key=rank)
-    cluster = next(one.cluster for one in found.deployments if one.cluster.name == best.cluster)
-    speed = best.target_tok_s_per_user
-    at = f" at {speed:g} tok/s/user" if speed else ""
-    which = "Cheapest" if priced else "Most tokens"
-    bound = best.bound_by or "" if best.score is None else bound_words(best.score)
-    lines = [
-        (which, f"{best.cluster}{at}"),
-        *summary(machine_words(cluster), totals[best.cluster], best.errors, bound),
-        *refused,
-    ]
-    return summary_blocks(lines)
 
 
 def _speeds(found: Comparison) -> list[Block]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rackplan import inputs
 from rackplan.requests import (
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from cost.recipe import OtherRecipe
     from cost.serving.serving import Serving
     from cost.serving.sizing import Size
-    from placement.analysis.compare import CompareRow
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.fleet.options import Traffic
@@ -353,11 +352,12 @@ def compare(request: CompareRequest) -> Comparison:
         If something given cannot be used.
     """
     if request.budget:
-        sides, scales = zip(*inputs.clusters_within(request), strict=True)
+        sides, scales = inputs.clusters_within(request)
     else:
-        sides = tuple(inputs.equal_clusters(request.clusters, request.gpus, request.settings))
-        scales = (1.0,) * len(sides)
-    found = compared(inputs.deployments_of(request, request.model, sides), request, scales)
+        sides, scales = inputs.equal_clusters(request.clusters, request.gpus, request.settings), {}
+    found = compared(inputs.deployments_of(request, request.model, sides), request)
+    rows = tuple(row.times(scales.get(row.cluster, 1.0)) for row in found.rows)
+    found = replace(found, rows=rows, scales=scales, budget=request.budget)
     return replace(found, others=tuple(_other_recipes(found, request)))
 
 
@@ -397,10 +397,8 @@ def _rates_at(
     return [None if one is None else one.output_tok_s_per_gpu for one in best]
 
 
-def compared(
-    deployments: Sequence[Deployment], request: CompareRequest, scales: Sequence[float] = ()
-) -> Comparison:
-    """Return the best on each cluster that is priced, of which there are ``scales`` times as many GPUs (none: once).
+def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comparison:
+    """Return the best on each cluster that is priced.
 
     Raises
     ------
@@ -415,11 +413,6 @@ def compared(
     free = request.tok_s_user == NO_LIMIT
     targets: Sequence[float] = () if isinstance(request.tok_s_user, str) else request.tok_s_user or ()
     told, turn, equal = ProgressReporter(request.on_progress), count(1), not request.budget
-    of: dict[str, Any] = {"scales": tuple(scales or [1.0] * len(deployments)), "budget": request.budget}
-
-    def counted(rows: Sequence[CompareRow]) -> tuple[CompareRow, ...]:
-        times = {one.cluster.name: scale for one, scale in zip(deployments, of["scales"], strict=True)}
-        return tuple(row.times(times[row.cluster]) for row in rows)
 
     def on_progress(name: str) -> None:
         told.stage(f"comparing {name}, {next(turn)} of {len(deployments)}")
@@ -439,22 +432,22 @@ def compared(
             except InfeasibleError:
                 return [None] * len(targets)
 
+        rows = compare_serving(deployments, serving, speeds, usual=usual, equal=equal)
         return Comparison(
-            counted(compare_serving(deployments, serving, speeds, usual=usual, equal=equal)),
+            tuple(rows),
             tuple(deployments),
             None,
             usual=usual,
             lengths=request.whole,
             ttft_s=request.ttft_s,
             rates=rates,
-            **of,
         )
     wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=NO_LIMIT if free else None)
     first = deployments[0]
     loads = inputs.loads_of(first.model, request.loads, seed=request.seed)
     rows = compare_clusters(deployments, loads, wanted, targets, equal=equal, on_progress=on_progress)
     usual = not targets and wanted.service_level(first.workload).usual
-    return Comparison(counted(rows), tuple(deployments), loads, usual=usual, **of)
+    return Comparison(tuple(rows), tuple(deployments), loads, usual=usual)
 
 
 def size(request: SizeRequest) -> Size:

@@ -155,11 +155,11 @@ def _require_several(clusters: Sequence[ClusterLike]) -> None:
         raise InputError("`clusters`: none given; name at least one.")
 
 
-def clusters_within(request: CompareRequest) -> list[tuple[Cluster, float]]:
+def clusters_within(request: CompareRequest) -> tuple[list[Cluster], dict[str, float]]:
     """Return clusters of as many whole domains as the budget of power or money pays for, at least one.
 
-    A domain is what a name or file means, so ``name@16`` is 16 GPUs. Of more than :data:`MOST_JOINED` GPUs the number
-    says how many times what is priced there is.
+    A domain is what a name or file means, so ``name@16`` is 16 GPUs. Of more than :data:`MOST_JOINED` GPUs a part is
+    returned, and by its name how many times as many there are.
 
     Raises
     ------
@@ -171,7 +171,8 @@ def clusters_within(request: CompareRequest) -> list[tuple[Cluster, float]]:
 
     _require_several(request.clusters)
     units = clusters_of(request.clusters, request.settings)
-    book, found = book_of(request, *units), []
+    book, scales = book_of(request, *units), dict[str, float]()
+    found = []
     for unit in units:
         bill, field = book.bill(unit), "mw" if request.mw else "usd_h"
         each = bill.power_w if request.mw else bill.usd_per_hour
@@ -185,8 +186,9 @@ def clusters_within(request: CompareRequest) -> list[tuple[Cluster, float]]:
         if count > 1:
             name = f"{name}@{count * len(unit.gpus)}"
             cluster = rebuilt(cluster, replace(cluster.spec, name=name))
-        found.append((cluster, count / joined))
-    return found
+        found.append(cluster)
+        scales[cluster.name] = count / joined
+    return found, scales
 
 
 def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from cost.inputs.deployment import Deployment
 from topology.base.figures import Evidence, Figure
 from topology.build import rebuilt
+from topology.changes.overrides import PEAKS
 from topology.cluster import Cluster, ClusterSpec
 from topology.spec import FabricSpec, GpuSpec
 from topology.structures.domain import DomainSpec
@@ -107,9 +108,7 @@ def _factors(rates: Rates) -> dict[str, float | None]:
 def _no_split(cluster: Cluster) -> str:
     """Why the figures of a cluster cannot be changed by themselves; empty where they can."""
     if cluster.spec.raw is not None:
-        return (
-            f"{cluster.name} is a graph written out link by link, whose links cannot be changed by themselves"
-        )
+        return f"the links of {cluster.name} are written out one by one"
     if len({domain.gpu for domain in cluster.spec.domains}) > 1:
         return f"{cluster.name} has GPUs of several kinds"
     return ""
@@ -124,16 +123,14 @@ def _same(one: Deployment, other: Deployment) -> bool:
 def _between(before: Cluster, after: Cluster) -> Iterator[Cluster]:
     """Yield the machines of all :data:`STEPS` but the last."""
     old, new = (one.spec.domains[0].gpu for one in (before, after))
-    units = {name for name in {**old.figures, **new.figures} if name.endswith("_flop_per_s")}
+    peaks = {name: figure for name, figure in new.figures.items() if name.endswith(PEAKS)}
+    others = {name: figure for name, figure in old.figures.items() if not name.endswith(PEAKS)}
     slower = old.dense_flop_per_s("bf16") / new.dense_flop_per_s("bf16")
-    gpu = replace(
-        old,
-        figures={name: figure for name, figure in old.figures.items() if name not in units}
-        | {name: _times(new.figures[name], slower) for name in sorted(units & new.figures.keys())},
-    )
+    gpu = replace(old, figures=others | {name: _times(figure, slower) for name, figure in peaks.items()})
     yield rebuilt(before, _with_gpu(before.spec, gpu))
-    for names in (("hbm_bytes_per_s",), ("hbm_bytes",), sorted(units & new.figures.keys())):
-        gpu = replace(gpu, figures={**gpu.figures, **{name: new.figures[name] for name in names}})
+    hbm = ({name: new.figure(name)} for name in ("hbm_bytes_per_s", "hbm_bytes"))
+    for figures in (*hbm, peaks):
+        gpu = replace(gpu, figures={**gpu.figures, **figures})
         yield rebuilt(before, _with_gpu(before.spec, gpu))
     there = _with_gpu(after.spec, gpu)
     yield rebuilt(after, _with_rates(there, before.spec))
@@ -180,10 +177,7 @@ def _over(one: float, other: float) -> float | None:
 
 def _as_fast(new: FabricSpec, old: FabricSpec, times: float) -> FabricSpec:
     """Return a link of the ``old`` fabric at so many times the rate of a ``new`` one."""
-    rate = _times(new.link_bytes_per_s, times)
-    return replace(
-        old, link_bytes_per_s=old.link_bytes_per_s if rate.value == old.link_bytes_per_s.value else rate
-    )
+    return replace(old, link_bytes_per_s=_times(new.link_bytes_per_s, times))
 
 
 def _times(figure: Figure, times: float) -> Figure:

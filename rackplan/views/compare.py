@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import field
 from functools import cached_property, partial
 from itertools import pairwise
 
@@ -84,7 +85,7 @@ class Comparison(Shown):
     lengths, ttft_s:
         Of whole requests, and the limit on the time to the first token; None: one phase alone, no limit.
     scales, budget:
-        How many times as many GPUs each cluster has as are priced, and what all may draw or cost, in words.
+        How many times as many GPUs clusters have as are priced, by name, and what all may draw or cost, in words.
     rates:
         Returns tok/s/GPU of other machines at speeds per user; None of one phase alone.
     """
@@ -96,15 +97,15 @@ class Comparison(Shown):
     others: tuple[OtherRecipe, ...] = ()
     lengths: Lengths | None = None
     ttft_s: float | None = None
-    scales: tuple[float, ...] = ()
+    scales: Mapping[str, float] = field(default_factory=dict)
     budget: str = ""
     rates: Callable[[Deployment, Sequence[float | None]], Rates] | None = None
 
     @cached_property
     def bills(self) -> dict[str, Bill]:
         """What all GPUs of each cluster cost and draw, by its name."""
-        sides = zip(self.deployments, self.scales, strict=True)
-        return {one.cluster.name: one.bill if scale == 1 else one.bill.times(scale) for one, scale in sides}
+        named = {one.cluster.name: one.bill for one in self.deployments}
+        return named | {name: named[name].times(scale) for name, scale in self.scales.items() if scale != 1}
 
     def totals(self, row: CompareRow) -> Totals:
         """Return what the whole cluster of a row gives, costs and draws; no token where the speed is out of reach."""
@@ -289,7 +290,7 @@ def compare_blocks(
         [Heading("Every row", 2), row_table(rows), GAP, *labelled("Layouts", *layouts)],
         [
             Text(
-                f"tok/s are {workload.token_word} tokens; tok/s/GPU over all GPUs of the cluster; ratio to "
+                f"tok/s are {workload.token_word} tokens, over all GPUs of the cluster; ratios to "
                 f"{rows[0].cluster}; {LEGEND}"
             ),
         ],
@@ -481,21 +482,14 @@ def _ordered(rows: Sequence[CompareRow]) -> list[CompareRow]:
 
 def row_table(rows: Sequence[CompareRow]) -> Table:
     """Return the table of the rows; a speed out of reach is ``unreachable``."""
-    first = rows[0].cluster
-    base = {row.target_tok_s_per_user: row.tok_s_per_gpu for row in reversed(rows) if row.cluster == first}
-
-    def ratio(row: CompareRow) -> str:
-        ours = base.get(row.target_tok_s_per_user)
-        return f"{row.tok_s_per_gpu / ours:.2f}x" if row.tok_s_per_gpu and ours else "-"
-
     middle: tuple[tuple[str, Callable[[CompareRow], str]], ...] = (
         ("step ms", lambda row: "-" if row.step_s is None else f"{row.step_s * 1e3:.2f}"),
         ("batch", lambda row: "-" if row.batch is None else f"{row.batch:g}"),
         ("layout", lambda row: row.layout or "-"),
     )
-    words = (0, 6, 7)
+    words = (0, 5, 6)
     if any(row.serving for row in rows):
-        words = (0, 5, 7)
+        words = (0, 4, 6)
         middle = (
             ("TTFT s", lambda row: "-" if row.ttft_s is None else f"{row.ttft_s:.2f}"),
             ("serving", lambda row: row.serving or "-"),
@@ -509,7 +503,6 @@ def row_table(rows: Sequence[CompareRow]) -> Table:
             "tok/s/GPU",
             lambda row: "unreachable" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f}",
         ),
-        ("ratio", ratio),
         *middle,
         ("bound by", lambda row: row.bound_by or "-"),
         words=words,

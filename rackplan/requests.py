@@ -529,8 +529,9 @@ class Requests(Request):
 
         if self.alone:
             return None
+        isl, osl = (ISL if self.isl is None else self.isl), (OSL if self.osl is None else self.osl)
         mix = getattr(self, "lengths", None)
-        found = Lengths.of(self.isl or ISL, self.osl or OSL) if mix is None else read_lengths(mix)
+        found = Lengths.of(isl, osl) if mix is None else read_lengths(mix)
         return replace(found, prefix_hit=self.prefix_hit)
 
 

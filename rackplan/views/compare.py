@@ -132,6 +132,16 @@ class Comparison(Shown):
             for gain in split_gains(before, after, targets, (first, last), lambda one: rates(one, targets))
         ]
 
+    def brief(self) -> str:
+        """Return the model, and what each cluster reaches."""
+        word = self.deployments[0].workload.token_word
+        rates = (
+            f"{row.cluster} "
+            + ("nothing" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f} {word} tok/s/GPU")
+            for row in self.rows
+        )
+        return f"of {self.deployments[0].model.name}: {', '.join(rates)}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ShareData:

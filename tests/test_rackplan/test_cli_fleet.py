@@ -102,7 +102,7 @@ def test_two_models_by_share(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--isl", 5], 2, "give both, or neither"),
+        (["--phase", "prefill"], 2, "prefill alone makes none"),
         (["--goal", "speed"], 2, "--goal speed"),
         (["--tok-s", "1e15"], 3, "out of reach"),
         (["--tpot-ms", "0.001"], 3, "the fastest takes"),

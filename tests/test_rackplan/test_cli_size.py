@@ -65,7 +65,7 @@ def test_a_default_that_nothing_keeps_gives_way_and_a_limit_asked_for_does_not(r
     [
         (("--tok-s", "many"), "like 200e6, 200M or 128k"),
         (("--tok-s", "1M", "--utilization", "60"), "above 0 and at most 1"),
-        (("--tok-s", "1M", "--isl", "5"), "give both"),
+        (("--tok-s", "1M", "--isl", "5", "--context", "5"), "--isl is of both phases"),
     ],
     ids=lambda value: " ".join(value[1:] if isinstance(value, tuple) else ()),
 )

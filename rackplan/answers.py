@@ -444,10 +444,14 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
     if not request.alone:
         usual = not (targets or free)
         speeds = (1 / USUAL_TPOT.value,) if usual else targets
+        servings: dict[str, Serving] = {}
 
         def serving(deployment: Deployment) -> Serving:
             on_progress(deployment.cluster.name)
-            return serving_of(deployment, request, [1 / speed for speed in speeds])
+            found = servings[deployment.cluster.name] = serving_of(
+                deployment, request, [1 / speed for speed in speeds]
+            )
+            return found
 
         def rates(deployment: Deployment, targets: Sequence[float | None]) -> list[float | None]:
             told.stage("splitting the gain")
@@ -465,6 +469,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
             lengths=request.whole,
             ttft_s=request.ttft_s,
             rates=rates,
+            servings=servings,
         )
     wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=NO_LIMIT if free else None)
     first = deployments[0]

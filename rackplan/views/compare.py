@@ -16,6 +16,7 @@ from cost.inputs.deployment import Deployment
 from cost.money.bill import Bill, Totals
 from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
+from cost.serving.serving import Serving
 from cost.step.score import Score
 from placement.analysis.compare import CompareRow
 from placement.analysis.gains import Gain, Rates, split_gains
@@ -50,7 +51,7 @@ from rackplan.views.money import (
     watts,
 )
 from rackplan.views.pareto import HEIGHT, measured_fold
-from rackplan.views.points import ReportPoint, frontier, report_points
+from rackplan.views.points import ReportPoint, frontier, report_points, serving_points
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
@@ -88,6 +89,8 @@ class Comparison(Shown):
         How many times as many GPUs clusters have as are priced, by name, and what all may draw or cost, in words.
     rates:
         Returns tok/s/GPU of other machines at speeds per user; None of one phase alone.
+    servings:
+        Of whole requests, how each cluster serves them, by its name.
     """
 
     rows: tuple[CompareRow, ...]
@@ -100,6 +103,7 @@ class Comparison(Shown):
     scales: Mapping[str, float] = field(default_factory=dict)
     budget: str = ""
     rates: Callable[[Deployment, Sequence[float | None]], Rates] | None = None
+    servings: Mapping[str, Serving] = field(default_factory=dict)
 
     @cached_property
     def bills(self) -> dict[str, Bill]:
@@ -574,7 +578,14 @@ def _speeds(found: Comparison) -> list[Block]:
 
 def _frontiers(found: Comparison) -> list[Block]:
     tokens = found.deployments[0].workload.token_word
-    points = {one.cluster.name: report_points(one, None) for one in found.deployments}
+    if found.lengths is None:
+        points = {one.cluster.name: report_points(one, None) for one in found.deployments}
+    else:
+        points = {
+            one.cluster.name: serving_points(found.servings[one.cluster.name])
+            for one in found.deployments
+            if one.cluster.name in found.servings
+        }
     measured = {
         one.cluster.name: measured_points(one) if one.workload.decodes else [] for one in found.deployments
     }
@@ -582,10 +593,13 @@ def _frontiers(found: Comparison) -> list[Block]:
     cells = [(name, *point.cells) for name, mine in best.items() for point in mine]
     runs = list({run.id: run for mine in measured.values() for run in mine}.values())
     note = (
-        "The best of all layouts and batches of each cluster down to its fastest point, experts taken as perfectly "
-        "balanced; stars: the rows, experts as placed."
-        + " Ringed dots: measured runs of this model on such chips, at lengths of their own."
-        * bool(runs)
+        "The best of all layouts and batches of each cluster down to its fastest point"
+        + (
+            ", experts taken as perfectly balanced; stars: the rows, experts as placed."
+            if found.lengths is None
+            else ", one pool or two; stars: the rows."
+        )
+        + " Ringed dots: measured runs of this model on such chips, at lengths of their own." * bool(runs)
     )
     ends = (
         f"{name} {mine[0].tok_s_per_gpu:,.0f} to {mine[-1].tok_s_per_gpu:,.0f} tok/s/GPU up to "

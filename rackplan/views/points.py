@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.layouts.front import pareto
+from cost.serving.serving import Serving
 from rackplan.views.blocks import thinned
 
-MOST_POINTS = 1200
+MOST_POINTS, MOST_SERVED = 1200, 60
 """Points of a sweep that are shown besides its frontier, evenly."""
 MOST_LAYOUTS = 12
 """Layouts shown at all powers of two: those that come nearest to the frontier."""
@@ -73,6 +74,26 @@ def sweep_points(found: Sweep) -> list[ReportPoint]:
     chosen = sorted({*edge, *thinned(range(len(found)), MOST_POINTS)})
     rows = found.rows(chosen)
     return [_point(rows, index) for index in range(len(chosen))]
+
+
+def serving_points(serving: Serving) -> list[ReportPoint]:
+    """Return the frontier of whole requests, a few of it: the workers of each, and the step of those that decode."""
+    found = []
+    for row in thinned(serving.frontier(), MOST_SERVED):
+        sides = serving.sides(row)
+        side, at = sides[-1][1], sides[-1][2]
+        workers = (f"{count} x {one.label(index).rpartition(' ')[0]}" for _, one, index, count in sides)
+        found.append(
+            ReportPoint(
+                " + ".join(workers),
+                float(side.batch[at]),
+                float(side.step_s[at]),
+                row.tok_s_per_user,
+                row.output_tok_s_per_gpu,
+                side.rows([at]).bound(0),
+            )
+        )
+    return found
 
 
 def frontier(points: Iterable[ReportPoint]) -> list[ReportPoint]:

@@ -12,8 +12,10 @@ import numpy as np
 from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.layouts.arrays import Array
+from cost.serving.cache_path import kv_path
 from cost.serving.lengths import Lengths
 from cost.serving.one_pool import one_pool
+from cost.serving.packing import Rooms
 from cost.serving.pools import RateMatch, RateMatches, match_rates
 from topology.base.errors import InputError
 from topology.cluster import Cluster
@@ -118,8 +120,10 @@ class Serving:
     @cached_property
     def refused(self) -> str:
         """Why two pools cannot be matched here; empty where they can."""
+        decode, prefill = self.decode.deployment, self.prefill.deployment
         try:
-            self._two(None, None)
+            Rooms.of(decode.cluster, prefill.cluster)
+            kv_path(decode, prefill)
         except InputError as error:
             if self.both is None:
                 raise

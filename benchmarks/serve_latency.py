@@ -146,13 +146,12 @@ def where_of(clusters: Sequence[str]) -> str:
 def answer(model: str, clusters: Sequence[str], rng: np.random.Generator, kw: dict[str, Any]) -> list[float]:
     """Return seconds of each part of an answer at a random position of the sliders."""
     settings = {name: f"{factor:g}x" for name, factor in zip(SLIDERS, positions(rng), strict=True)}
-    price: Callable[..., Any] = rackplan.pools if "isl" in kw else rackplan.sweep
     spent = np.zeros(len(PARTS))
     for cluster in clusters:
         at = [time.process_time()]
         made = rackplan.make_cluster(cluster, settings=settings)
         at.append(time.process_time())
-        found = price(model, made, **kw)
+        found: Any = rackplan.sweep(model, made, **kw)
         at.append(time.process_time())
         view = view_of(found)
         at.append(time.process_time())

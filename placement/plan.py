@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from cost.calibration.errors import errors_in, widest
+from cost.calibration.errors import ErrorOf, errors_in, widest
 from cost.experts.assignment import Assignment
 from cost.experts.dispatch import DispatchPolicy
 from cost.experts.loads import ExpertLoads
@@ -17,6 +17,7 @@ from cost.experts.tokens.traffic import TokenTraffic
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.money.bill import Totals
+from cost.serving.supply import Pool
 from cost.step.score import Score
 from placement.arrays import Floats
 from placement.experts.problem import proven
@@ -100,6 +101,72 @@ class BaselineScore:
     score: Score | None = None
 
 
+@dataclass(frozen=True)
+class WholeRequests:
+    """What the pools of a plan serve together, experts as placed.
+
+    Attributes
+    ----------
+    isl, osl:
+        Tokens of a prompt and of an answer.
+    serving:
+        ``one pool`` for both phases, or ``two pools``.
+    pools:
+        Prefill before decode. The batch of prefill may be parts of a prompt per GPU, where its plan has one.
+    tok_s_per_user, tpot_s, ttft_s:
+        Of one request: output tokens per second, seconds of each, and to the first without waiting.
+    tpot_limit_s, ttft_limit_s, defaults, left_out:
+        The longest that these may be (null: no limit); which of them (``tpot_s``, ``ttft_s``) nobody gave, and those
+        that nothing keeps and that were left out, in words.
+    totals:
+        Of the whole cluster, idle GPUs too: of two pools at the rate of the slower one, derated.
+    priced_tok_s_per_gpu:
+        What each way gives within the limits, the better one first, as priced before experts were placed.
+    turns:
+        Which way is ahead from which tokens per second of a user to which.
+    refused:
+        Why there cannot be two pools; empty where there can.
+    """
+
+    isl: int
+    osl: int
+    serving: str
+    pools: tuple[Pool, ...]
+    tok_s_per_user: Number
+    tpot_s: Number
+    ttft_s: Number
+    tpot_limit_s: Number | None
+    ttft_limit_s: Number | None
+    defaults: tuple[str, ...]
+    left_out: tuple[str, ...]
+    totals: Totals
+    priced_tok_s_per_gpu: dict[str, float]
+    turns: tuple[tuple[str, float, float], ...]
+    refused: str
+
+    def brief(self) -> str:
+        """Return the requests, the pools and the throughput."""
+        pools = " and ".join(f"{one.layout} for {one.role}".removesuffix(" for both") for one in self.pools)
+        return (
+            f"requests of {self.isl:,} + {self.osl:,} tokens, {self.serving}: {pools}, "
+            f"{self.totals.tok_s_per_gpu:,.0f} output tok/s/GPU, {self.tok_s_per_user:,.3g} tok/s/user, "
+            f"TTFT {self.ttft_s:,.2f} s"
+        )
+
+    @property
+    def missed(self) -> dict[str, tuple[float, float]]:
+        """The limits that experts as placed miss: seconds, and the limit."""
+        both = {
+            "time per output token": (self.tpot_s, self.tpot_limit_s),
+            "first token": (self.ttft_s, self.ttft_limit_s),
+        }
+        return {
+            name: (seconds, limit)
+            for name, (seconds, limit) in both.items()
+            if limit is not None and seconds > limit * (1 + ROUNDING)
+        }
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(Shown):
     """A complete plan.
@@ -143,6 +210,10 @@ class Plan(Shown):
     by_traffic:
         Placements compared by the step that they are predicted to take, as tokens choose experts together; None where
         nothing is known of that, or it does not matter.
+    requests:
+        What it serves where it was made for whole requests; else None, as of a plan that was read.
+    prefill:
+        The plan of the prefill pool beside it; None where there is none. :attr:`totals` are of both.
     """
 
     deployment: Deployment
@@ -168,6 +239,8 @@ class Plan(Shown):
     traffic: TokenTraffic | None = None
     by_traffic: TrafficReport | None = None
     origin: Origin = "planned"
+    requests: WholeRequests | None = None
+    prefill: Plan | None = None
 
     @property
     def over_limit(self) -> float | None:
@@ -201,8 +274,9 @@ class Plan(Shown):
 
     def brief(self) -> str:
         """Return what is planned, its layout, its throughput and its gap."""
-        where, score = self.deployment, self.score
-        shape = self.layout
+        where, score, shape = self.deployment, self.score, self.layout
+        if self.requests is not None:
+            return f"{where.model.name} on {where.cluster.whole.name}, {self.requests.brief()}"
         widths = f"{f'EP{shape.ep} ' if where.model.moe else ''}TP{shape.tp} PP{shape.stages} x{len(shape.replicas)}"
         gap = f", experts {self.proof.status} with a gap of {self.proof.gap:.2%}" if self.balancedness else ""
         return (
@@ -210,27 +284,37 @@ class Plan(Shown):
             f"step {score.step_s * 1e3:,.4g} ms{gap}"
         )
 
+    @property
+    def errors(self) -> tuple[ErrorOf, ...]:
+        """The errors of its chips, each once, as rows that serve requests the same way have them."""
+        phase = "" if self.prefill is None else "disaggregated"
+        return errors_in(self.deployment, self.layout, phase)
+
     @cached_property
     def band(self) -> tuple[float, float] | None:
         """Range of tok/s/GPU that 80 % of measured rows are within; None where no coefficient is calibrated."""
-        found = widest(errors_in(self.deployment, self.layout))
-        rate = self.score.tok_s_per_gpu
+        found = widest(self.errors)
+        rate = self.totals.tok_s_per_gpu
         return None if found is None else (rate / found.band, rate * found.band)
 
     @cached_property
     def totals(self) -> Totals:
-        """What all GPUs of the cluster give, cost and draw, idle ones too; the other phase has GPUs of its own."""
-        deployment, score = self.deployment, self.score
+        """What all GPUs of the cluster give, cost and draw, idle ones too; of one phase, the other has its own."""
+        if self.requests is not None:
+            return self.requests.totals
+        deployment, score, work = self.deployment, self.score, self.deployment.workload
         cluster, used = deployment.cluster, self.layout.gpus_used
         idle = len(cluster.gpus) - used
         busy = [
             cluster.gpus[gpu].id for stages in self.layout.replicas for stage in stages for gpu in stage.gpus
         ]
+        tok_s = score.tok_s_per_gpu * len(cluster.gpus)
         return deployment.bill.totals(
-            score.tok_s_per_gpu * len(cluster.gpus),
+            tok_s,
             score.tokens,
+            requests_per_s=tok_s / work.answer if work.phase == "both" else None,
             gpus_idle=idle,
-            phase=deployment.workload.phase,
+            phase=work.phase,
             used=deployment.prices.bill(cluster, busy) if idle else None,
         )
 

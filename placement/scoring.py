@@ -319,6 +319,8 @@ def with_loads(plan: Plan, loads: ExpertLoads | None) -> Plan:
         scenarios=None,
         failures=None,
         service_level="",
+        requests=None,
+        prefill=None,
     )
 
 
@@ -370,6 +372,8 @@ def _rescored(plan: Plan, deployment: Deployment) -> Plan:
         failures=None,
         order=None,
         traffic=None,
+        requests=None,
+        prefill=None,
     )
 
 

@@ -93,15 +93,37 @@ def plan(request: PlanRequest) -> Plan:
     CancelledError
         If ``cancel`` says so before there is a plan.
     """
+    from cost.serving.pools import TTFT_LIMIT
+    from placement.options import USUAL_TPOT
     from placement.planner import make_plan
     from placement.progress import ProgressReporter
+    from placement.whole import Limits, plan_requests
 
     wanted = plan_options(request)
     priced = deployment(request)
     loads = inputs.loads_of(priced.model, request.loads, request.routing, seed=request.seed)
-    told = ProgressReporter(request.on_progress)
-    return make_plan(
-        priced, loads, wanted, on_progress=told.layers, on_stage=told.stage, cancel=request.cancel
+    told, whole = ProgressReporter(request.on_progress), request.whole
+    if whole is None:
+        return make_plan(
+            priced, loads, wanted, on_progress=told.layers, on_stage=told.stage, cancel=request.cancel
+        )
+    tpot_s = USUAL_TPOT.value if request.tpot_s is None else request.tpot_s
+    ttft_s = TTFT_LIMIT.value if request.ttft_ms is None else wanted.ttft_s
+    given = {"tpot_s": request.tpot_s, "ttft_s": request.ttft_ms}
+    limits = Limits(
+        None if isinstance(tpot_s, str) else tpot_s,
+        ttft_s,
+        frozenset(name for name, limit in given.items() if limit is None),
+    )
+    return plan_requests(
+        priced,
+        whole,
+        loads,
+        wanted,
+        limits,
+        on_progress=told.layers,
+        on_stage=told.stage,
+        cancel=request.cancel,
     )
 
 
@@ -232,7 +254,8 @@ def plan_shape_notes(plan: Plan, request: PlanRequest) -> list[str]:
     from cost.layouts import sweep as sweep_layouts
 
     deployment = plan.deployment
-    free = request.goal == "throughput" and deployment.workload.decodes and not request.batch
+    alone = plan.requests is None
+    free = alone and request.goal == "throughput" and deployment.workload.decodes and not request.batch
     if not free or any(map(request.given, ("ep", "tp", "stages"))) or not _quick(deployment):
         return []
     speeds = () if plan.limit_s is None else (1 / plan.limit_s,)

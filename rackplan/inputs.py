@@ -230,7 +230,7 @@ def priced(money: Money, plan: Plan, *others: Cluster) -> Plan:
     """
     deployment = plan.deployment
     prices = book_of(money, deployment.cluster, *others, kept=deployment.prices)
-    return replace(plan, deployment=replace(deployment, prices=prices))
+    return replace(plan, deployment=replace(deployment, prices=prices), requests=None, prefill=None)
 
 
 def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others: Cluster) -> Deployment:

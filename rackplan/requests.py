@@ -537,8 +537,9 @@ class Requests(Request):
 
         if self.alone:
             return None
+        isl, osl = (ISL if self.isl is None else self.isl), (OSL if self.osl is None else self.osl)
         mix = getattr(self, "lengths", None)
-        found = Lengths.of(self.isl or ISL, self.osl or OSL) if mix is None else read_lengths(mix)
+        found = Lengths.of(isl, osl) if mix is None else read_lengths(mix)
         return replace(found, prefix_hit=self.prefix_hit)
 
 
@@ -744,6 +745,15 @@ class DeploymentRequest(Pricing, Batch, Placed):
 class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
     """What is asked of a plan."""
 
+    isl: Tokens | None = opt(
+        None,
+        f"Plan whole requests: tokens of a prompt; with --osl alone {ISL:,}.",
+        "N",
+        default="one pool alone",
+    )
+    osl: Tokens | None = opt(
+        None, f"Tokens of an answer; with --isl alone {OSL:,}.", "N", default="one pool alone"
+    )
     goal: Annotated[Goal, Word] = opt(
         "throughput",
         "What the layout is chosen for: throughput, latency, gpus (fewest), usd or power (of a token).",
@@ -751,8 +761,10 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
     )
     ttft_ms: Milliseconds | None = opt(
         None,
-        "Longest prefill of a prompt in ms; decode: of one alone on the same GPUs; none: no limit.",
+        "Longest prefill of a prompt in ms; decode: of one alone on the same GPUs; whole requests: to the first "
+        "token; none: no limit.",
         "Y|none",
+        default="2000 with --isl or --osl",
     )
     tolerance: Annotated[float, Spelled(_share)] = opt(
         0.02, "The simplest layout within so many percent of the best; 0: the best.", "P", default="2%"
@@ -770,11 +782,9 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
     )
     seed: Seed = 0
 
-    FIRST: ClassVar[str] = (
-        "model cluster loads phase context batch tpot_ms goal redundant time_limit_s output json"
-    )
+    FIRST: ClassVar[str] = "model cluster isl osl phase context tpot_ms ttft_ms loads details output json"
     EXAMPLES: ClassVar[tuple[str, ...]] = (
-        "rackplan plan --model deepseek-v3 --cluster gb200-nvl72",
+        "rackplan plan --model deepseek-v3 --cluster gb200-nvl72 --isl 8k --osl 1k",
         "rackplan plan --model qwen3-235b-a22b --cluster hgx-h200@16 --tpot-ms 40 --loads uniform -o out",
     )
 
@@ -785,6 +795,28 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
             raise self.refuse("objective", "there is one synthetic load, which is the mean and the worst")
         if self.split != "even" and self.redundant == 0:
             raise self.refuse("split", f"each expert has one copy, for {input_name('redundant')} is 0")
+        if self.whole is not None:
+            one = f"with {input_name('osl' if self.isl is None else 'isl')} whole requests are planned"
+            for name, why in (
+                ("phase", "both phases are"),
+                ("context", "each phase has its own length"),
+                ("batch", "batches follow from the limits"),
+                ("goal", "for most throughput within the limits"),
+                ("tolerance", "as the best way of serving them has it"),
+            ):
+                if self.given(name):
+                    raise self.refuse(name, f"{one}, {why}")
+            if self.redundant == "auto":
+                raise self.refuse("redundant", f"{one}, and copies are looked for in one pool alone")
+
+    @property
+    def whole(self) -> Lengths | None:
+        """Lengths of whole requests; None where one pool alone is planned."""
+        from cost.serving.lengths import Lengths
+
+        if self.isl is None and self.osl is None:
+            return None
+        return Lengths.of(ISL if self.isl is None else self.isl, OSL if self.osl is None else self.osl)
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)

@@ -79,7 +79,8 @@ class Deployment(Shown):
 
     def brief(self) -> str:
         """Return the model, the cluster and the phase."""
-        return f"{self.model.name} on {self.cluster.name}, {self.workload.phase}"
+        phase = "whole requests in one pool" if self.workload.phase == "both" else self.workload.phase
+        return f"{self.model.name} on {self.cluster.name}, {phase}"
 
     def __post_init__(self) -> None:
         cache_bytes_per_element(self.workload.kv_dtype)

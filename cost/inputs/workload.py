@@ -149,6 +149,18 @@ class Workload:
             return self.batch
         return most if self.decodes else min(most, max(1, int(CHUNK_TOKENS // self.tokens_per_pass)))
 
+    @property
+    def of_prompt(self) -> Workload:
+        """The prefill of one of its prompts: of a decode workload one as long as its context."""
+        return replace(
+            self,
+            phase="prefill",
+            context=round(self.prompt) or self.context,
+            batch=0,
+            draft_tokens=0,
+            accept_length=1.0,
+        )
+
     def with_batch(self, batch: int) -> Workload:
         """Return the same workload at another batch."""
         return replace(self, batch=batch)

@@ -110,6 +110,11 @@ class FittingLayouts:
         return replace(self, pricer=pricer, pipelines=pipelines)
 
     @property
+    def room(self) -> Array:
+        """Sequences per GPU that HBM has room for, whatever the chunk."""
+        return _room(self.pricer, self.pipelines, self.variant, self.tp, self.moe_tp)[0]
+
+    @property
     def arrangement(self) -> Index:
         """Number of the arrangement of each layout, among those given."""
         return np.array([what.number for what in self.variants], dtype=np.int64)[self.variant]

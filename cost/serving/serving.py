@@ -56,6 +56,7 @@ class Serving:
         speeds: Sequence[float] = (),
         redundant: int | None = None,
         imbalance: float | None = None,
+        cut_experts: bool = True,
     ) -> Serving:
         """Sweep a cluster, or one that decodes and another that ``prefills``.
 
@@ -68,7 +69,9 @@ class Serving:
         where = deployment.cluster if prefills is None else prefills
 
         def swept(one: Deployment, speeds: Sequence[float] = ()) -> Sweep:
-            return sweep(one, redundant=redundant, imbalance=imbalance, speeds=speeds)
+            return sweep(
+                one, redundant=redundant, imbalance=imbalance, speeds=speeds, cut_experts=cut_experts
+            )
 
         return cls(
             lengths,

@@ -14,9 +14,9 @@ from cost.inputs.workload import CHUNK_TOKENS, StepShape
 from cost.quantity import Quantity
 
 KEEPS_BUSY = 0.92
-"""Part of what two pools could serve that they do, where requests do not come one exactly after the other. Fitted to
-the throughput of 888 measured runs of two pools, whose bias it takes from +8 to -1 % (-3 to +4 % on each chip);
-aiconfigurator 0.12.0 takes 0.9 of prefill and 0.92 of decode."""
+"""Part of what two pools could serve in steady state that they do: requests do not come one exactly after the other.
+Fitted to the throughput of 888 measured runs of two pools, whose bias it takes from +8 to -1 % (-3 to +4 % on each
+chip); aiconfigurator 0.12.0 takes 0.9 of prefill and 0.92 of decode."""
 WAITED = 0.3
 """Part of what prompts of others would add to the steps of a request, and do not, for which it waits before its first
 token instead: they arrive together. Fitted to the throughput of 2,810 measured runs of one pool, whose bias it takes
@@ -197,7 +197,7 @@ def disaggregated(  # noqa: PLR0913 - each pool, and what limits it
         free = np.minimum(requests.concurrency / (decoding_s + prefill_s), most_rate)
         return np.minimum(free, largest * slots / decoding_s)
 
-    rate = KEEPS_BUSY * rate * (bound(factor * decoding_s) / bound(decoding_s))
+    rate = rate * (bound(factor * decoding_s) / bound(decoding_s))
     step_s, tpot_s, decoding_s = factor * step_s, factor * tpot_s, factor * decoding_s
-    waiting_s = _waiting_s(requests.concurrency, rate / KEEPS_BUSY, decoding_s + prefill_s)
+    waiting_s = _waiting_s(requests.concurrency, rate, decoding_s + prefill_s)
     return Served(tpot_s, prefill_s, waiting_s, rate, batch, step_s)

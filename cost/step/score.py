@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +15,7 @@ from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import CutReplicas, Layout, StageSpec, joints
 from cost.inputs.stage_context import digest
+from cost.serving.steady_state import WAITED
 from cost.step.memory import StageMemory, replica_max_batch, replica_memory
 from cost.step.step import batch_cost
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, hops
@@ -58,6 +59,9 @@ class Score:
         Which tokens are counted: ``output`` or ``input``.
     what_if:
         The hypothetical that the score supposes (``sparse_attention sqrt``); empty where there is none.
+    prefill_s:
+        Of both phases: seconds of a request's own prefill, alone; 0 of one phase. Throughput counts it as time that
+        the request stays (:func:`cost.serving.one_pool.one_pool`).
     """
 
     step_s: float
@@ -74,6 +78,7 @@ class Score:
     tokens_per_step: float = 1.0
     tokens: str = "output"
     what_if: str = ""
+    prefill_s: float = 0.0
 
     @cached_property
     def terms_s(self) -> Mapping[str, float]:
@@ -199,14 +204,13 @@ class LayoutScorer:
                 f"{need - usable:.1f} GB too few; the largest batch that fits is {limit}."
             )
         deployment, layout = self._deployment.with_batch(batch), self._layout
-        costs = [
-            _replica_cost(deployment, layout.replicas[i], self._uses[i], layout.tp, keys, fair=self._fair)
-            for (i, _), keys in zip(self._alike, self._stage_keys, strict=True)
-        ]
+        costs = self._costs(deployment, batch)
         slowest = max(costs, key=lambda cost: cost.step_s)
+        stays, prefill_s = self._stays(slowest.step_s, batch)
         each = deployment.workload.tokens_per_step
         tok_s = added(
-            count * (batch * sum(len(stage.gpus) for stage in layout.replicas[i]) * each / cost.step_s)
+            count
+            * (batch * sum(len(stage.gpus) for stage in layout.replicas[i]) * each / (cost.step_s * stays))
             for (i, count), cost in zip(self._alike, costs, strict=True)
         )
         return Score(
@@ -224,7 +228,34 @@ class LayoutScorer:
             tokens_per_step=each if deployment.workload.decodes else 1.0,
             tokens=deployment.workload.token_word,
             what_if=deployment.workload.what_if,
+            prefill_s=prefill_s,
         )
+
+    def step_s(self, batch: float) -> float:
+        """Return the seconds of a step at any batch, parts of a sequence per GPU too, whether it fits or not."""
+        return max(cost.step_s for cost in self._costs(self._deployment, batch))
+
+    def _costs(self, deployment: Deployment, batch: float) -> list[_ReplicaCost]:
+        """What a step of each kind of replicas costs."""
+        layout = self._layout
+        return [
+            _replica_cost(
+                deployment, layout.replicas[i], self._uses[i], batch, layout.tp, keys, fair=self._fair
+            )
+            for (i, _), keys in zip(self._alike, self._stage_keys, strict=True)
+        ]
+
+    def _stays(self, step_s: float, batch: int) -> tuple[float, float]:
+        """How long a request stays over its decode steps, and seconds of its own prefill: 1 and 0 of one phase."""
+        work = self._deployment.workload
+        if work.phase != "both":
+            return 1.0, 0.0
+        prompt = replace(self._deployment, workload=work.of_prompt)
+        full = replace(self._deployment, workload=replace(work, prompt_share=1.0))
+        own_s = max(cost.step_s for cost in self._costs(prompt, 1 / self._layout.tp))
+        full_s = max(cost.step_s for cost in self._costs(full, batch))
+        waited_s = WAITED * max(0.0, full_s - step_s)
+        return (step_s + own_s * work.accept_length / work.answer + waited_s) / step_s, own_s
 
     def _fullest(self, batch: int) -> StageMemory:
         """Memory of the stage with least left."""
@@ -266,6 +297,7 @@ def _replica_cost(
     deployment: Deployment,
     stages: Sequence[StageSpec],
     uses: Sequence[ExpertUse | None],
+    batch: float,
     tp: int,
     keys: Sequence[object],
     *,
@@ -274,7 +306,6 @@ def _replica_cost(
     """Time for one token of every sequence of a replica: one pass, its hops and the bubble."""
     total = sum(len(stage.gpus) for stage in stages)
     depth = len(stages)
-    batch = deployment.workload.batch
     known: dict[object, StepCost] = {}
     parts: dict[tuple[str, str], float] = {}
     busy: dict[str, float] = {}

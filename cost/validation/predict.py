@@ -533,6 +533,7 @@ def group_times(
             most=most,
             factor=factor,
         )
+        served = replace(served, requests_per_s=KEEPS_BUSY * served.requests_per_s)
     return _served(group, served)
 
 

@@ -20,7 +20,7 @@ What cannot be used is an `InputError`, what cannot be done an `InfeasibleError`
 """
 SECTIONS = {
     "One line each": (
-        "plan score replan what_if replay sweep pools compare fleet size study draw export write_report validate "
+        "plan score replan what_if replay sweep compare fleet size study draw export write_report validate "
         "make_cluster make_deployment make_loads"
     ),
     "Keywords": (

@@ -247,6 +247,8 @@ class Bench:
         seconds = self._first_tokens(deployment, self.plan.request.copies).get(key_of(layout), np.inf)
         if seconds <= limit:
             return ""
+        if np.isinf(seconds):
+            return "its first token is not priced: no layout that is deployable"
         return f"the first token after {seconds * 1e3:,.0f} ms; the plan is for {limit * 1e3:,.4g} ms"
 
     def _place(self, found: Sweep, row: int, copies: int | None, limit: float | None) -> Reached | str:

@@ -140,15 +140,18 @@ def batch(bench: Bench) -> Iterator[Lever]:
 
 
 def context(bench: Bench) -> Iterator[Lever]:
-    """Yield half the context, a tenth more, and twice."""
+    """Yield half the context, a tenth more, and twice; of both phases with prompts and answers that much longer."""
     deployment = bench.plan.deployment
-    now = deployment.workload.context
+    work = deployment.workload
+    now = work.context
     for change, length in {"half": now // 2, "+10%": round(1.1 * now), "x2": 2 * now}.items():
         if length < 1 or length == now:
             continue
         made: Deployment | str
         try:
-            made = replace(deployment, workload=replace(deployment.workload, context=length))
+            by = length / now
+            longer = replace(work, context=length, prompt=by * work.prompt, answer=by * work.answer)
+            made = replace(deployment, workload=longer)
             odd = made.model.beyond(length)
         except InputError as error:
             made, odd = str(error), ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from cost.serving.limits import LimitError, left_out_words, relax_default_limits, rounded_up
 from placement.budget import Budget
 from placement.fleet.assign import Replica, assign
-from placement.fleet.options import DECODE, PREFILL, FleetOptions, Traffic
+from placement.fleet.options import BOTH, DECODE, PREFILL, FleetOptions, Traffic
 from placement.fleet.plans import Placing, PoolPlan, as_planned
 from placement.fleet.pricing import Column, Place, Priced, price, reprice, sweep_shapes
 from placement.fleet.search import Chosen, choose
@@ -45,7 +45,7 @@ class Pool:
     replicas:
         Where each lies.
     share:
-        Of the traffic that the role serves.
+        Of the requests, in each phase that the pool serves.
     plan:
         That of the first replica, from which the figures are; None where no experts are placed.
     """
@@ -297,7 +297,7 @@ def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced
     for (decode, _), one in zip(traffic.deployments, priced, strict=True):
         name = decode.model.name
         for role, found in one.sweeps.items():
-            if not len(found):
+            if not len(found) and BOTH not in one.sweeps:
                 raise InfeasibleError(
                     f"HBM capacity binds: no layout of {name} on {cluster.name} holds a sequence of "
                     f"{found.deployment.workload.context:,} tokens to {role}; the nearest lacks "
@@ -356,7 +356,7 @@ def _pools(
         before = pools.get(same)
         all_of = (*(before.replicas if before else ()), *group)
         pools[same] = Pool(column.model, column.role, column, all_of)
-    order = {PREFILL: 0, DECODE: 1}
+    order = {BOTH: 0, PREFILL: 1, DECODE: 2}
     return sorted(pools.values(), key=lambda pool: (pool.model, order[pool.role], -pool.gpus))
 
 
@@ -364,8 +364,14 @@ def served(pools: Sequence[Pool], traffic: Traffic) -> float:
     """Requests per second that every role of every model keeps up with."""
     totals = _role_totals(pools)
     return min(
-        totals[model, role] / share for model, share in enumerate(traffic.shares) for role in traffic.roles
+        (totals[model, BOTH] + _by_two_pools(totals, traffic, model)) / share
+        for model, share in enumerate(traffic.shares)
     )
+
+
+def _by_two_pools(totals: Mapping[tuple[int, str], float], traffic: Traffic, model: int) -> float:
+    """Requests per second of a model whose phases different replicas serve, the slower phase's."""
+    return min(totals[model, phase] for phase in traffic.phases)
 
 
 def _role_totals(pools: Sequence[Pool]) -> dict[tuple[int, str], float]:
@@ -377,12 +383,15 @@ def _role_totals(pools: Sequence[Pool]) -> dict[tuple[int, str], float]:
 
 
 def _shared(pools: Sequence[Pool], traffic: Traffic) -> tuple[Pool, ...]:
-    """Give each pool its share of the traffic: of its role's, as much as it serves."""
+    """Give each pool its share of the traffic, in proportion to what it serves; those of both phases first."""
     totals = _role_totals(pools)
-    return tuple(
-        replace(pool, share=traffic.shares[pool.model] * pool.requests_per_s / totals[pool.model, pool.role])
-        for pool in pools
-    )
+
+    def part(pool: Pool) -> float:
+        by_two, by_one = _by_two_pools(totals, traffic, pool.model), totals[pool.model, BOTH]
+        of_role = (by_one if pool.role == BOTH else by_two) / (by_one + by_two)
+        return of_role * pool.requests_per_s / totals[pool.model, pool.role]
+
+    return tuple(replace(pool, share=traffic.shares[pool.model] * part(pool)) for pool in pools)
 
 
 def _idle(
@@ -455,11 +464,9 @@ def verify_fleet(fleet: Fleet) -> list[str]:
         wrong.append(f"{len(used)} GPUs in use and {len(idle)} idle of {total} that work")
     traffic = fleet.traffic
     for pool in fleet.pools:
-        deployment = traffic.deployments[pool.model][pool.role == PREFILL]
-        if deployment is None:
-            continue
-        if pool.role == DECODE and traffic.tpot_s is not None:
-            tpot_s = pool.column.step_s / deployment.workload.tokens_per_step
+        workload = traffic.deployment(pool.model, pool.role).workload
+        if workload.decodes and traffic.tpot_s is not None:
+            tpot_s = pool.column.step_s / workload.tokens_per_step
             if tpot_s > traffic.tpot_s * (1 + _CLOSE):
                 wrong.append(f"a pool takes {tpot_s * 1e3:.3f} ms a token")
         if pool.column.step_s > pool.column.limit_s * (1 + _CLOSE):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from placement.budget import Budget
 from placement.cp_solver import solve_within
+from placement.fleet.options import BOTH
 from placement.fleet.pricing import Column
 from placement.fleet.shapes import Block, DomainClass
 
@@ -36,7 +37,7 @@ class Problem:
     Attributes
     ----------
     columns:
-        Of all models and roles; ``needs[(model, role)]`` is the share of the requests that those must serve.
+        Of all models and roles; ``needs[(model, phase)]`` is the share of the requests that is of a model.
     cost:
         Of a GPU of each kind of domain, by the goal: 1, USD per hour, or watts.
     most:
@@ -64,7 +65,7 @@ class Problem:
 
     def rate(self, column: Column) -> int:
         """Requests per second of the whole traffic that ``column`` keeps up with, in steps, rounded down."""
-        return math.floor(column.requests_per_s / self.needs[column.model, column.role] * self.scale)
+        return math.floor(column.requests_per_s / self.needs[column.model, column.phases[0]] * self.scale)
 
     def cost_of(self, column: Column) -> int:
         """What the GPUs of ``column`` cost, in steps."""
@@ -204,27 +205,36 @@ def _take_blocks(built: FleetModel) -> None:
 def _serve(built: FleetModel) -> None:
     """Let every pool keep up with its share of the requests.
 
-    All replicas of a model are of one group: its caches then arrive in time wherever they go. Requests are counted by
-    group, so that no relaxation pairs the pools of one with those of another.
+    All replicas of one phase of a model are of one group: its caches then arrive in time wherever they go. Requests
+    are counted by group, so that no relaxation pairs the pools of one with those of another; what replicas of both
+    phases serve comes on top.
     """
     problem, model = built.problem, built.model
     for number in {model for model, _ in problem.needs}:
-        groups = sorted({column.group for column in problem.columns if column.model == number})
+        counted = [
+            (column, count)
+            for column, count in zip(problem.columns, built.count, strict=True)
+            if column.model == number
+        ]
+        both = [problem.rate(column) * count for column, count in counted if column.role == BOTH]
+        groups = sorted({column.group for column, _ in counted if column.role != BOTH})
         shares, chosen_of = dict.fromkeys(groups, built.requests), dict[int, Any]()
-        if len(groups) > 1:
+        if len(groups) > 1 or both:
             for group in groups:
                 shares[group] = model.new_int_var(0, problem.steps, f"requests{number}_{group}")
+            model.add(sum(shares.values()) + sum(both) >= built.requests)
+        if len(groups) > 1:
+            for group in groups:
                 chosen = model.new_bool_var(f"limits{number}_{group}")
                 chosen_of[group] = chosen
                 model.add(shares[group] <= problem.steps * chosen)
-            model.add(sum(shares.values()) == built.requests)
             model.add_exactly_one(chosen_of.values())
         for role, (group, share) in product(
             [role for one, role in problem.needs if one == number], shares.items()
         ):
             rates = []
-            for column, count in zip(problem.columns, built.count, strict=True):
-                if (column.model, column.role, column.group) == (number, role, group):
+            for column, count in counted:
+                if (column.role, column.group) == (role, group):
                     rates.append(problem.rate(column) * count)
                     if len(groups) > 1:
                         model.add(count == 0).only_enforce_if(~chosen_of[group])

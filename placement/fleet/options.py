@@ -16,7 +16,8 @@ Goal = Literal["throughput", "gpus", "usd", "power"]
 GOALS: tuple[Goal, ...] = get_args(Goal)
 """Most tokens; or fewest GPUs, least USD or least watts: at the speed asked for, else for each token."""
 
-DECODE, PREFILL = "decode", "prefill"
+DECODE, PREFILL, BOTH = "decode", "prefill", "both"
+"""What replicas do: one phase of requests, or both, each prompt where its answer is decoded."""
 WORTH_S = 16.0
 """The solver's own seconds at most where nobody says: about 25 of a core."""
 
@@ -180,6 +181,27 @@ class Traffic:
         return next((name for name in kept if name in self.usual), kept[0] if kept else "tpot_s")
 
     @property
-    def roles(self) -> tuple[str, ...]:
-        """What pools do."""
+    def phases(self) -> tuple[str, ...]:
+        """What every request needs."""
         return (DECODE, PREFILL) if self.deployments[0][1] is not None else (DECODE,)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What replicas may do."""
+        return (*self.phases, BOTH) if len(self.phases) > 1 else self.phases
+
+    @property
+    def lengths(self) -> Lengths:
+        """Of the requests, where both phases are served."""
+        prefill = self.deployments[0][1]
+        hit = 0.0 if prefill is None else prefill.workload.prefix_hit
+        return replace(Lengths.of(self.isl, self.osl), prefix_hit=hit)
+
+    def deployment(self, model: int, role: str) -> Deployment:
+        """Return what replicas of a model do in one of :attr:`roles`."""
+        decode, prefill = self.deployments[model]
+        if role == BOTH:
+            return replace(decode, workload=self.lengths.in_one_pool(decode.workload))
+        if role == PREFILL and prefill is not None:
+            return prefill
+        return decode

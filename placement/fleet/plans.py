@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
 from cost.step.score import Score
 from placement.analysis.failures import FEW_TOKENS
 from placement.experts.placing import Known
@@ -124,16 +125,18 @@ class Placing:
     def _made(self, column: Column, stages: tuple[Group, ...], make: _Make[_Made]) -> _Made | str:
         """Return what is made with the fewest copies that divide, or one more on each GPU, or why nothing is."""
         traffic = self.traffic
-        deployment = traffic.deployments[column.model][column.role == PREFILL]
-        if deployment is None:
-            raise ValueError(f"no deployment for {column.role}")
-        whole = deployment.cluster
+        everywhere = traffic.deployment(column.model, column.role)
+        whole = everywhere.cluster
         members = [gpu for stage in stages for gpu in stage]
         number = {gpu: index for index, gpu in enumerate(sorted(members))}
         shape = Shape((tuple(tuple(number[gpu] for gpu in stage) for stage in stages),), column.tp)
         cluster = ClusterView(whole, [whole.gpus[gpu].id for gpu in members])
-        workload = deployment.workload.with_batch(int(column.batch))
-        deployment = replace(deployment, cluster=cluster, workload=workload)
+        workload = everywhere.workload.with_batch(int(column.batch))
+        deployment = replace(everywhere, cluster=cluster, workload=workload)
+        for there, here in zip(stages, shape.replicas[0], strict=True):
+            # routes between GPUs are those of the whole cluster, and known from pricing
+            known = deployment.context(StageSpec(here, range(0)))
+            known.shared.machines[known.conditions, here] = everywhere.machine(StageSpec(there, range(0)))
         limit_s = None if column.limit_s == math.inf else column.limit_s * (1 + 1e-9)
         options = PlanOptions(redundant=traffic.redundant, time_limit_s=0.0, seed=self.seed, tp=column.tp)
         if column.role == PREFILL:

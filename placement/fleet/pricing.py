@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,14 +13,17 @@ from numpy.typing import NDArray
 from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import arrangement_of
+from cost.layouts.deployable import MOST_MIXED
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.serving.cache_path import CachePath, kv_path
+from cost.serving.one_pool import one_pool
 from cost.serving.packing import Workers
 from cost.serving.pools import POOL_DERATE, FirstToken
-from placement.fleet.options import DECODE, PREFILL, Traffic
+from placement.fleet.options import BOTH, DECODE, PREFILL, Traffic
 from placement.fleet.shapes import Block, DomainClass, Group, Shape, shapes_like, stand
 from placement.layouts.shapes import TP_WIDTHS
+from topology.base.errors import InputError
 from topology.cluster import Cluster
 
 Floats = NDArray[np.float64]
@@ -35,7 +39,7 @@ class Column:
     model, role, shape:
         Which model, what it does, and what it stands on.
     group:
-        Of limits on the first token (:class:`Priced`).
+        Of limits on the first token (:class:`Priced`); a replica of both phases is in none.
     requests_per_s:
         What it serves, at its derate.
     tok_s:
@@ -44,6 +48,8 @@ class Column:
         Tensor-parallel width, sequences per GPU, seconds of a step.
     limit_s:
         Longest step that keeps the limits.
+    besides_s:
+        Seconds to the first token besides a step: moving the caches of prefill, a prompt's own prefill in one pool.
     """
 
     model: int
@@ -56,10 +62,16 @@ class Column:
     batch: float
     step_s: float
     limit_s: float
+    besides_s: float = 0.0
 
     def label(self, *, moe: bool) -> str:
         """The layout in a few letters: ``EP72 TP1 PP1``."""
         return f"EP{max(self.shape.sizes)} " * moe + f"TP{self.tp} PP{self.shape.stages}"
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """Of which phases it serves requests."""
+        return (DECODE, PREFILL) if self.role == BOTH else (self.role,)
 
     @property
     def blocks(self) -> Counter[Block]:
@@ -76,7 +88,8 @@ class Priced:
     sweeps:
         By role.
     columns:
-        In groups: in each the caches reach every decoding replica soon enough from every prefilling one.
+        In groups: in each the caches reach every decoding replica soon enough from every prefilling one; and those of
+        both phases.
     fastest_tpot_s, fastest_ttft_s:
         Of anything that fits, whatever the limits; infinite where nothing does.
     receive_s:
@@ -144,6 +157,7 @@ def price(
     )
     soonest = first.seconds(slice(None), np.min(first.receive_s, initial=np.inf))
     fastest_ttft_s = float(np.min(soonest, initial=np.inf))
+    both = _both_phases(traffic, model, places)
     limits = np.unique(first.receive_s[kept[DECODE]])[::-1]
     columns = []
     receive: list[float] = []
@@ -151,17 +165,51 @@ def price(
     for limit in limits.tolist():
         seconds = first.seconds(slice(None), np.float64(limit))
         able = kept[PREFILL] & (seconds <= (traffic.ttft_s or np.inf))
-        longest_s = np.asarray((traffic.ttft_s or np.inf) - (seconds - prefill.step_s))
+        move_s = np.asarray(seconds - prefill.step_s)
         if before is not None and (able == before).all():
             continue  # the same prefill for fewer decoding replicas
         before, group = able, len(receive)
         some = kept[DECODE] & (first.receive_s <= limit)
         ours = best(sides[0].best(some, group, slowest_s))
-        theirs = best(sides[1].best(able, group, longest_s))
+        theirs = best(sides[1].best(able, group, (traffic.ttft_s or np.inf) - move_s, move_s))
         if ours and theirs:
             columns += ours + theirs
             receive.append(limit)
-    return Priced(sweeps, columns, fastest_tpot_s, fastest_ttft_s, tuple(receive) or (np.inf,), path)
+    return Priced(
+        sweeps | both.sweeps,
+        columns + best(both.columns),
+        min(fastest_tpot_s, both.fastest_tpot_s),
+        min(fastest_ttft_s, both.fastest_ttft_s),
+        tuple(receive) or (np.inf,),
+        path,
+    )
+
+
+def _both_phases(traffic: Traffic, model: int, places: Sequence[tuple[Shape, tuple[Group, ...]]]) -> Priced:
+    """Return what replicas of both phases may be, the columns before any is left out that others beat.
+
+    What they serve is what :func:`cost.serving.one_pool.one_pool` says; no cache moves.
+    """
+    deployment = traffic.deployment(model, BOTH)
+    most = math.inf if deployment.any_shape else MOST_MIXED
+    able = [(shape, groups) for shape, groups in places if shape.gpus <= most]
+    none = Priced({}, [], math.inf, math.inf)
+    try:
+        found, which = price_on(deployment, able, traffic, BOTH)
+    except InputError:  # none of the few that are small enough is legal
+        return none
+    if not len(found):
+        return none
+    served = one_pool(found, [(1.0, traffic.deployment(model, PREFILL).workload)])
+    legal, tpot_s, ttft_s = _legal(found), traffic.tpot_s or np.inf, traffic.ttft_s or np.inf
+    own_s = served.prefill_s - found.step_s
+    longest_s = np.minimum(tpot_s * deployment.workload.tokens_per_step, ttft_s - own_s)
+    kept = legal & (found.step_s <= longest_s * (1 + _ALIKE))
+    side = _Side(model, BOTH, found, which, served.requests_per_s, [shape for shape, _ in able])
+    token_s, first_s = (
+        float(np.min(each[legal], initial=np.inf)) for each in (1 / found.tok_s_per_user, served.prefill_s)
+    )
+    return Priced({BOTH: found}, side.best(kept, -1, longest_s, own_s), token_s, first_s)
 
 
 def pool_rates(
@@ -193,7 +241,7 @@ def price_on(
         redundant=traffic.redundant,
         cut_experts=False,
         imbalance=traffic.imbalance,
-        speeds=(1 / traffic.tpot_s,) if role == DECODE and traffic.tpot_s else (),
+        speeds=(1 / traffic.tpot_s,) if role != PREFILL and traffic.tpot_s else (),
         arranged=arranged,
     )
     of = np.array([variant.number for variant in found.variants], dtype=np.int64)
@@ -219,7 +267,9 @@ class _Side:
     requests_per_s: Floats
     shapes: Sequence[Shape]
 
-    def best(self, kept: NDArray[np.bool_], group: int, limit_s: Floats) -> list[Column]:
+    def best(
+        self, kept: NDArray[np.bool_], group: int, limit_s: Floats, besides_s: Floats | None = None
+    ) -> list[Column]:
         """The row of each shape and tensor-parallel width that serves most requests, of those kept.
 
         Shape by shape, best first: of equals the narrowest and fastest.
@@ -241,6 +291,7 @@ class _Side:
                 float(found.batch[row]),
                 float(found.step_s[row]),
                 float(limit_s[row]),
+                0.0 if besides_s is None else float(besides_s[row]),
             )
             for row in first.tolist()
         ]
@@ -340,17 +391,17 @@ def reprice(
         made = place(column, stages) if place is not None and column.batch >= 1 else None
         if made is not None:
             found[n] = made
-    for model, deployments in enumerate(traffic.deployments):
-        for role, deployment in zip((DECODE, PREFILL), deployments, strict=True):
+    for model in range(len(traffic.shares)):
+        for role in traffic.roles:
             some = [
                 n
                 for n, (one, _) in enumerate(replicas)
                 if (one.model, one.role) == (model, role) and n not in found
             ]
-            if deployment is None or not some:
+            if not some:
                 continue
             places = [(replicas[n][0].shape, replicas[n][1]) for n in some]
-            swept, where = price_on(deployment, places, traffic, role)
+            swept, where = price_on(traffic.deployment(model, role), places, traffic, role)
             for number, n in enumerate(some):
                 column = replicas[n][0]
                 able = (where == number) & (swept.tp == column.tp) & (swept.batch <= column.batch)

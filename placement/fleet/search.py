@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -11,7 +12,7 @@ from cost.money.prices import PriceBook
 from cost.serving.limits import LimitError
 from placement.budget import Budget
 from placement.fleet.model import COST_STEPS, Answer, FleetModel, Found, Problem, build, solve
-from placement.fleet.options import PREFILL, WORTH_S, FleetOptions, Goal, Traffic
+from placement.fleet.options import BOTH, PREFILL, WORTH_S, FleetOptions, Goal, Traffic
 from placement.fleet.pricing import Priced
 from placement.fleet.shapes import DomainClass
 from placement.plan import Proof
@@ -183,9 +184,14 @@ def _least_per_request(search: _Search, cost: Any, tok_s: float) -> Proof:
         return problem.cost_of_all(search.best) / search.best.requests
 
     # each pool of its cheapest replicas, as many as are just enough: no whole numbers cost less
+    least_of: dict[tuple[int, str], float] = defaultdict(lambda: math.inf)
+    for one in problem.columns:
+        key = one.model, one.role
+        least_of[key] = min(least_of[key], problem.cost_of(one) / max(problem.rate(one), 1))
+    models = {model for model, _ in problem.needs}
     bound = sum(
-        min(problem.cost_of(c) / max(problem.rate(c), 1) for c in problem.columns if (c.model, c.role) == key)
-        for key in problem.needs
+        min(least_of[model, BOTH], sum(least_of[key] for key in problem.needs if key[0] == model))
+        for model in models
     )
     for _ in range(_ROUNDS):
         least = ratio()
@@ -216,14 +222,14 @@ def _problem(
     classes: Sequence[DomainClass], traffic: Traffic, priced: Sequence[Priced], options: FleetOptions
 ) -> Problem:
     columns = [column for one in priced for column in one.columns]
-    needs = {(model, role): share for model, share in enumerate(traffic.shares) for role in traffic.roles}
+    needs = {(model, phase): share for model, share in enumerate(traffic.shares) for phase in traffic.phases}
     gpus = sum(one.domains * one.size for one in classes)
     most = min(
         gpus
         * max(
             column.requests_per_s / column.shape.gpus
             for column in columns
-            if (column.model, column.role) == key
+            if column.model == key[0] and key[1] in column.phases
         )
         / share
         for key, share in needs.items()
@@ -267,11 +273,11 @@ def _refuse(problem: Problem, traffic: Traffic, options: FleetOptions, most: Fou
 
 def _refuse_none(problem: Problem, traffic: Traffic, *, proven: bool) -> NoReturn:
     names = " and ".join(decode.model.name for decode, _ in traffic.deployments)
-    word = "prefills and decodes" if len(traffic.roles) > 1 else "decodes"
+    word = "prefills and decodes" if len(traffic.phases) > 1 else "decodes"
     if not proven:
         raise NoAnswerError(f"no fleet that {word} {names} was found in the time there was; give more.")
     least = [
-        f"{min(one.shape.gpus for one in problem.columns if (one.model, one.role) == key)} GPUs "
+        f"{min(c.shape.gpus for c in problem.columns if c.model == key[0] and key[1] in c.phases)} GPUs "
         f"to {'prefill' if key[1] == PREFILL else 'decode'} {traffic.deployments[key[0]][0].model.name}"
         for key in problem.needs
     ]

@@ -10,7 +10,7 @@ from cost.serving.sizing import Demand
 from cost.serving.supply import Pool, ProofData, Served, merged
 from placement.budget import Budget
 from placement.fleet.fleet import make_fleet
-from placement.fleet.options import DECODE, WORTH_S, FleetOptions, Traffic
+from placement.fleet.options import PREFILL, WORTH_S, FleetOptions, Traffic
 from topology.base.errors import InfeasibleError, NoAnswerError
 from topology.changes.repeat import repeated
 
@@ -73,7 +73,7 @@ class FleetOnUnits:
             raise KeyboardInterrupt
         moe = self.deployment.model.moe is not None
         decode = fleet.traffic.deployments[0][0].workload
-        slowest_s = max(pool.column.step_s for pool in fleet.pools if pool.role == DECODE)
+        slowest_s = max(pool.column.step_s for pool in fleet.pools if pool.role != PREFILL)
         return Served(
             units=units,
             tok_s=fleet.tok_s,

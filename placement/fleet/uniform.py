@@ -1,4 +1,4 @@
-"""The best of one layout for each phase over the whole cluster: what a fleet is compared with, and never below."""
+"""The best of one layout for each pool over the whole cluster: what a fleet is compared with, and never below."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass
 
-from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep, best_at, sweep
-from cost.serving.pools import match_rates
+from cost.serving.pools import RateMatch
+from cost.serving.serving import Serving
 from placement.fleet.options import DECODE, PREFILL, Traffic
 from placement.fleet.pricing import Column, Place, pool_rates
 from placement.fleet.shapes import Shape
@@ -27,42 +27,53 @@ class Uniform:
 
 
 def best_uniform(traffic: Traffic, place: Place | None = None) -> Uniform | None:
-    """Return it, its experts placed by ``place``; None with several models, or where nothing keeps the limits.
+    """Return it, of one pool or two, its experts placed by ``place``.
 
-    None too for pools of unlike domains.
+    None with several models, or where nothing keeps the limits on domains all alike.
     """
     if len(traffic.shares) > 1:
         return None
     decode, prefill = traffic.deployments[0]
+    speeds = () if traffic.tpot_s is None else (1 / traffic.tpot_s,)
     with suppress(InputError):  # no group divides the heads, or domains differ
-        found = _swept(decode, traffic, () if traffic.tpot_s is None else (1 / traffic.tpot_s,))
-        return _alone(found, traffic, place) if prefill is None else _matched(found, prefill, traffic, place)
+        if prefill is None:
+            found = sweep(
+                decode,
+                redundant=traffic.redundant,
+                imbalance=traffic.imbalance,
+                cut_experts=False,
+                speeds=speeds,
+            )
+            return _alone(found, traffic, place)
+        serving = Serving.of(
+            decode,
+            traffic.lengths,
+            ttft_s=traffic.ttft_s,
+            redundant=traffic.redundant,
+            imbalance=traffic.imbalance,
+            cut_experts=False,
+            speeds=speeds,
+        )
+        ways = [_served(serving, row, traffic, place) for row in serving.bests(traffic.tpot_s).values()]
+        return max((one for one in ways if one.tok_s), key=lambda one: one.tok_s, default=None)
     return None
 
 
-def _reached(found: Sweep, index: int, role: str, traffic: Traffic, place: Place | None) -> float:
+def _reached(found: Sweep, index: int, role: str, limit_s: float, place: Place | None) -> float:
     """Part of its price that a layout reaches with its experts placed; 0 where they cannot be."""
     if place is None:
         return 1.0
-    each_s = found.deployment.workload.tokens_per_step if role == DECODE else 1.0
-    limit_s = (traffic.tpot_s if role == DECODE else traffic.ttft_s) or math.inf
     stages = found.variants[int(found.layout[index])].arrangement.replicas[0]
     shape = Shape((), tuple(len(stage) for stage in stages))
     tok_s = float(found.tok_s[index] / found.replicas[index])
     tp, batch, step_s = int(found.tp[index]), float(found.batch[index]), float(found.step_s[index])
-    column = Column(0, role, shape, 0, tok_s, tok_s, tp, batch, step_s, limit_s * each_s)
-    made = place(column, stages)
+    made = place(Column(0, role, shape, 0, tok_s, tok_s, tp, batch, step_s, limit_s), stages)
     return 0.0 if made is None else made.tok_s / tok_s
 
 
-def _swept(deployment: Deployment, traffic: Traffic, speeds: tuple[float, ...] = ()) -> Sweep:
-    return sweep(
-        deployment,
-        redundant=traffic.redundant,
-        imbalance=traffic.imbalance,
-        cut_experts=False,
-        speeds=speeds,
-    )
+def _longest_s(traffic: Traffic) -> float:
+    """Longest step that decodes."""
+    return (traffic.tpot_s or math.inf) * traffic.deployments[0][0].workload.tokens_per_step
 
 
 def _alone(found: Sweep, traffic: Traffic, place: Place | None) -> Uniform | None:
@@ -71,28 +82,27 @@ def _alone(found: Sweep, traffic: Traffic, place: Place | None) -> Uniform | Non
     if index is None:
         return None
     used = int(found.gpus[index] * found.replicas[index])
-    tok_s = float(found.tok_s[index]) * _reached(found, index, DECODE, traffic, place)
+    tok_s = float(found.tok_s[index]) * _reached(found, index, DECODE, _longest_s(traffic), place)
     return Uniform(tok_s, used, found.label(index)) if tok_s else None
 
 
-def _matched(found: Sweep, prefill: Deployment, traffic: Traffic, place: Place | None) -> Uniform | None:
-    """The best pair of pools."""
-    other = _swept(prefill, traffic)
-    best = match_rates(found, other, osl=traffic.osl, ttft_s=traffic.ttft_s, tpot_s=traffic.tpot_s).best()
-    if best is None:
-        return None
-    sides = (
-        (PREFILL, other, best.prefill, best.prefill_workers),
-        (DECODE, found, best.decode, best.decode_workers),
-    )
-    label = ", ".join(
-        f"{workers} x {side.label(index).rpartition(' ')[0]} {word}" for word, side, index, workers in sides
-    )
-    requests_per_s = best.requests_per_s
-    if place is not None:
-        decoders, prefillers, *_ = pool_rates(traffic, found, other)
-        requests_per_s = min(
-            workers * float(rates[index]) * _reached(side, index, role, traffic, place)
-            for (role, side, index, workers), rates in zip(sides, (prefillers, decoders), strict=True)
-        )
-    return Uniform(requests_per_s * traffic.osl, best.gpus_used, label) if requests_per_s else None
+def _served(serving: Serving, row: RateMatch, traffic: Traffic, place: Place | None) -> Uniform:
+    """What the pools of a match serve: the slower phase."""
+    longest_s, ttft_s = _longest_s(traffic), traffic.ttft_s or math.inf
+    rates, limits, words = [row.requests_per_s], [longest_s], ["for both phases"]
+    if row.one_pool and serving.both is not None:
+        limits = [min(longest_s, ttft_s - row.prefill_s + float(serving.both.step_s[row.decode]))]
+    else:
+        decoders, prefillers, *_ = pool_rates(traffic, serving.decode, serving.prefill)
+        rates = [
+            row.prefill_workers * float(prefillers[row.prefill]),
+            row.decode_workers * float(decoders[row.decode]),
+        ]
+        limits, words = [ttft_s, longest_s], [PREFILL, DECODE]
+    requests_per_s, labels = math.inf, []
+    for (role, side, index, workers), rate, limit_s, word in zip(
+        serving.sides(row), rates, limits, words, strict=True
+    ):
+        requests_per_s = min(requests_per_s, rate * _reached(side, index, role, limit_s, place))
+        labels.append(f"{workers} x {side.label(index).rpartition(' ')[0]} {word}")
+    return Uniform(requests_per_s * traffic.osl, row.gpus_used, ", ".join(labels))

@@ -126,8 +126,7 @@ def first_tokens(
 
     It waits for nothing, and its cache stays where it is. ``arranged``: what is looked at; None: all of a sweep.
     """
-    workload = replace(deployment.workload, phase="prefill", batch=0, draft_tokens=0, accept_length=1.0)
-    there = replace(deployment, workload=workload)
+    there = replace(deployment, workload=deployment.workload.of_prompt)
     found = sweep(there, redundant=redundant, cut_experts=False, arranged=arranged)
     first: dict[LayoutKey, float] = {}
     for key, step_s in zip(keys_of(found), found.step_s.tolist(), strict=True):

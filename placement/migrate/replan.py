@@ -365,6 +365,8 @@ def _new_plan(plan: Plan, tasks: _Tasks, placed: Sequence[Experts], objective: O
         order=plan.order if layout == plan.layout else None,
         passed_over="",
         service_level="",
+        requests=None,
+        prefill=None,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rackplan.commands.options import INTERRUPTED, JsonFlag, command
+from rackplan.commands.options import INTERRUPTED, DetailsFlag, JsonFlag, command
 from rackplan.commands.options import output as output_option
 from rackplan.digests import digests
 from rackplan.requests import FleetRequest
@@ -24,9 +24,10 @@ def fleet(
             "Folder for page, fleet.json and a plan of each kind; or the page. [below out/]", "DIR|FILE.html"
         ),
     ] = None,
+    details: DetailsFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Choose replicas of different shapes for a whole cluster. Pools, totals, what stays idle and why."""
+    """Choose replicas of different shapes for a whole cluster. One pool, two, or both; totals, what stays idle."""
     from rackplan import answers, inputs
     from rackplan.commands.output import (
         FLEET_RESULTS,
@@ -45,7 +46,7 @@ def fleet(
         made = answers.fleet(replace(request, cluster=where, settings=(), on_progress=reporter.hear))
         reporter.stage("writing")
         files = write_fleet(made, target, digests(request.sources))
-    show(fleet_view(made, files), json=json, notes=inputs.notes_of(request))
+    show(fleet_view(made, files), json=json, notes=inputs.notes_of(request), details=details)
     if made.interrupted:
         print_error("interrupted; the best fleet so far is shown.")
         raise typer.Exit(INTERRUPTED)

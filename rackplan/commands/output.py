@@ -300,8 +300,13 @@ def write_plan(
     if moved is not None:
         files["moves.json"] = plan_to_json(moves_data(moved)).encode()
         names = {"plan": names.pop("plan"), "moves": "moves.json", **names}
+    beside = "prefill/plan.json"
+    if plan.prefill is not None:
+        files[beside] = plan_to_json(plan_to_dict(plan.prefill, command=command, sha256=sha256)).encode()
+        names = {"plan": names.pop("plan"), "prefill": beside, **names}
     files["plan.json"] = made  # the last: until it is there, the others differ from it visibly
-    write_folder(path, files, gone=[name for name in RESULTS if name not in files])
+    stale = [beside] if beside not in files and _vouches(path / beside) else []
+    write_folder(path, files, gone=[*stale, *(name for name in RESULTS if name not in files)])
     return {what: str(path / name) for what, name in names.items()}
 
 

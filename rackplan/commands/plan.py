@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rackplan.commands.options import INTERRUPTED, JsonFlag, OutputFolder, Written, command
+from rackplan.commands.options import INTERRUPTED, DetailsFlag, JsonFlag, OutputFolder, Written, command
 from rackplan.digests import digests
 from rackplan.requests import DiffRequest, PlanRequest, ReplanRequest, ScoreRequest, WhatIfRequest
 from topology.base.errors import InputError
@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 
 @command(PlanRequest)
-def plan(request: PlanRequest, *, output: OutputFolder = None, json: JsonFlag = False) -> None:
+def plan(
+    request: PlanRequest,
+    *,
+    output: OutputFolder = None,
+    details: DetailsFlag = False,
+    json: JsonFlag = False,
+) -> None:
     """Plan what goes where, and what a step costs. Writes plan.json, report.html and topology.svg."""
     from rackplan import answers, inputs
     from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
@@ -44,7 +50,7 @@ def plan(request: PlanRequest, *, output: OutputFolder = None, json: JsonFlag = 
         reporter.stage("writing")
         files = write_plan(made, target, digests(request.sources))
         notes += answers.plan_shape_notes(made, request)
-    show(plan_view(made, files), json=json, notes=notes)
+    show(plan_view(made, files), json=json, notes=notes, details=details)
     _say_interrupted(made, "plan")
 
 
@@ -84,7 +90,7 @@ def score(request: ScoreRequest, *, output: Written = None, json: JsonFlag = Fal
     from rackplan.views.explain import explain_plan
     from rackplan.views.plan import score_view
 
-    finish = written(output, "score", json=json)
+    finish = written(output, "score", json=json, details=request.details)
     old = inputs.plan_of(request.plan)
     scored = answers.score(replace(request, plan=old))
     view = score_view(scored, explain_plan(scored, levers=True) if request.details else None)
@@ -92,14 +98,20 @@ def score(request: ScoreRequest, *, output: Written = None, json: JsonFlag = Fal
 
 
 @command(WhatIfRequest)
-def what_if(request: WhatIfRequest, *, output: Written = None, json: JsonFlag = False) -> None:
+def what_if(
+    request: WhatIfRequest,
+    *,
+    output: Written = None,
+    details: DetailsFlag = False,
+    json: JsonFlag = False,
+) -> None:
     """Say what each lever of a plan would bring. Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
     from rackplan import answers, inputs
     from rackplan.commands.output import written
     from rackplan.progress import progress
     from rackplan.views.levers import levers_view
 
-    finish = written(output, "what-if", json=json)
+    finish = written(output, "what-if", json=json, details=details)
     plan = inputs.plan_of(request.plan)
     with progress() as reporter:
         found = answers.what_if(replace(request, plan=plan, on_progress=reporter.hear))

@@ -15,12 +15,24 @@ from cost.serving.pools import POOL_DERATE
 from cost.serving.supply import ProofData
 from cost.step.score import Score
 from placement.fleet.fleet import Fleet, Pool
-from placement.fleet.options import PREFILL
-from rackplan.views.blocks import Block, Chart, Drawing, Heading, Page, Table, Text, View, labelled, sections
+from placement.fleet.options import BOTH, DECODE, PREFILL
+from rackplan.views.blocks import (
+    Block,
+    Chart,
+    Details,
+    Drawing,
+    Heading,
+    Page,
+    Table,
+    Text,
+    View,
+    labelled,
+    sections,
+)
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.evidence import deployment_figures
 from rackplan.views.forward import machine_words, summary, summary_blocks
-from rackplan.views.money import rate_words, totals_blocks
+from rackplan.views.money import totals_blocks
 from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data, set_words
 from rackplan.views.words import (
@@ -222,7 +234,7 @@ class IdleData:
 
 @dataclass(frozen=True, kw_only=True)
 class UniformData:
-    """The best fleet of one layout.
+    """The best fleet of one layout for each pool, of one pool or two.
 
     Attributes
     ----------
@@ -287,11 +299,6 @@ class FleetFileData(FleetPrinted):
     sha256: dict[str, str]
 
 
-def ground_blocks(fleet: Fleet) -> list[Block]:
-    """Return what the fleet gives together, what stays idle, what it is compared with, what is proven and held."""
-    return [*_together(fleet), *_idle(fleet), *_compared(fleet), *_proof(fleet), *_limits(fleet)]
-
-
 def fleet_title(fleet: Fleet) -> str:
     """Return models, cluster and lengths."""
     names = [f"{decode.model.name} {share:.0%}" for (decode, _), share in models_of(fleet)]
@@ -321,23 +328,77 @@ def fleet_blocks(
     first = fleet.traffic.deployments[0][0]
     return sections(
         _pool_limits(fleet),
-        [Heading(fleet_title(fleet)), Page(lambda: _summary(fleet)), Heading("Pools", 2)],
-        [pool_table(fleet)],
-        [*_together(fleet), *totals_blocks(fleet_totals(fleet)), *_idle(fleet)],
-        [*_compared(fleet), *_proof(fleet)],
+        [Heading(fleet_title(fleet)), Page(lambda: _summary(fleet)), *_answer(fleet)],
         [
-            *_limits(fleet),
             *labelled("Note", *fleet.notes),
-            *labelled("Recipe", *recipe_lines(*(one for one, *_ in fleet.traffic.deployments))),
             *what_if_blocks(first),
             *set_blocks("Set", fleet.cluster),
             *labelled("Doubts", cluster_doubts(fleet.cluster)),
-            *labelled("Plans", *_plan_words(fleet)),
+        ],
+        [
+            Details(
+                sections(
+                    [Heading("Pools", 2), pool_table(fleet)],
+                    [*_idle(fleet), *_compared(fleet), *labelled("Search", fleet.search)],
+                    [
+                        *_derates(fleet),
+                        *labelled("Recipe", *recipe_lines(*(one for one, *_ in fleet.traffic.deployments))),
+                        *labelled("Plans", *_plan_words(fleet)),
+                    ],
+                )
+            ),
             Page(lambda: _pictures(fleet, drawing)),
             Page(lambda: inputs_section(command, _inputs(fleet), sha256)),
             Page(lambda: _figures(fleet)),
         ],
     )
+
+
+def _answer(fleet: Fleet) -> list[Block]:
+    """Return what serves how much and how fast, what it costs, whether limits are held, and how sure that is."""
+    roles = dict.fromkeys(pool.role for pool in fleet.pools)
+    name = {(BOTH,): "One pool", (PREFILL, DECODE): "Two pools"}.get(tuple(roles), "Pools")
+    idle, more = len(fleet.cluster.gpus) - fleet.gpus_used, "; and more" * (len(fleet.idle) > 1)
+    words = f"{plural(idle, 'GPU')}: {fleet.idle[0].reason}{more}" if idle else ""
+    return [
+        *labelled(name, _pools_words(fleet)),
+        *_together(fleet),
+        *labelled("Speed", _speed_words(fleet)),
+        *totals_blocks(fleet_totals(fleet)),
+        *labelled("Idle", words),
+        *labelled("Limits", f"held: {_limit_words(fleet)}"),
+        *labelled("Goal", _proof_words(fleet)),
+    ]
+
+
+def _pools_words(fleet: Fleet) -> str:
+    """Return the replicas of each role, those of one layout together."""
+    found: dict[str, dict[str, int]] = {}
+    for pool in fleet.pools:
+        what = "both phases" if pool.role == BOTH else pool.role
+        model = f" of {_model(fleet, pool)}" * (len(fleet.traffic.shares) > 1)
+        each = f"{plural(pool.column.shape.gpus, 'GPU')} ({pool_layout(fleet, pool)})"
+        of = found.setdefault(what + model, {})
+        of[each] = of.get(each, 0) + len(pool.replicas)
+    return "; ".join(
+        f"{what} on {', '.join(f'{many} x {each}' for each, many in of.items())}"
+        for what, of in found.items()
+    )
+
+
+def _speed_words(fleet: Fleet) -> str:
+    """Return the speed of the slowest users, and the time to their first token."""
+    traffic = fleet.traffic
+    decoding = [pool for pool in fleet.pools if pool.role != PREFILL]
+    speed = min(
+        traffic.deployment(pool.model, pool.role).workload.tokens_per_step / pool.column.step_s
+        for pool in decoding
+    )
+    first = [
+        pool.column.step_s + pool.column.besides_s for pool in fleet.pools if PREFILL in pool.column.phases
+    ]
+    soon = f"; first token within {max(first):,.2f} s without waiting" if first else ""
+    return f"{speed:,.1f} tok/s/user or more{soon}"
 
 
 def _summary(fleet: Fleet) -> list[Block]:
@@ -655,23 +716,21 @@ def _together(fleet: Fleet) -> list[Block]:
     text = (
         f"{rate:,.0f} output tok/s/GPU{band_words(rate, fleet_errors(fleet))} over the {healthy:,} that work"
     )
-    if used < healthy:
-        text += f", {fleet.tok_s / used:,.0f} over the {used:,} in use"
+    text += f", {fleet.tok_s / used:,.0f} over the {used:,} in use" if used < healthy else ", none idle"
     options = fleet.options
     if options.tok_s is not None:
         text += f"; required: {options.tok_s:,.0f} output tok/s"
         if options.utilization < 1:
             text += f" on average, {options.peak_tok_s:,.0f} at peak (utilization {options.utilization:g})"
-    if fleet.traffic.isl:
-        text += f"; {rate_words(fleet.requests_per_s * fleet.traffic.isl)} input tok/s"
     return labelled("Together", text)
 
 
 def fleet_errors(fleet: Fleet) -> tuple[ErrorOf, ...]:
     """The errors of the chips, each once; pools for each phase count as rows that have them."""
-    phase = "disaggregated" if fleet.traffic.isl else ""
+    split = "disaggregated" if fleet.traffic.isl else ""
+    kinds = dict.fromkeys((pool.model, pool.role) for pool in fleet.pools)
     found = (
-        errors_in(one, phase=phase) for pair in fleet.traffic.deployments for one in pair if one is not None
+        errors_in(fleet.traffic.deployment(*kind), phase="" if BOTH in kind else split) for kind in kinds
     )
     return tuple(dict.fromkeys(error for errors in found for error in errors))
 
@@ -696,45 +755,44 @@ def _compared(fleet: Fleet) -> list[Block]:
     return labelled("Uniform", text)
 
 
-def _proof(fleet: Fleet) -> list[Block]:
+def _proof_words(fleet: Fleet) -> str:
     proof = fleet.proof
     word = "at most" if fleet.options.wanted == "throughput" else "at least"
-    text = (
-        f"{proof.status}, {_figure(proof.objective)} {fleet.unit}, {word} {_figure(proof.bound)}, "
-        f"gap {proof.gap:.2%}"
-    )
-    return [
-        *labelled("Goal", f"{fleet.options.wanted}: {text}"),
-        *labelled("Search", fleet.search),
-    ]
+    most = f", {word} {_figure(proof.bound)}" * (proof.status != "OPTIMAL")
+    figure = f"{_figure(proof.objective)} {fleet.unit}"
+    return f"{fleet.options.wanted}: {figure}, {proof.status}{most}, gap {proof.gap:.2%}"
 
 
 def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:,.4g}"
 
 
-def _limits(fleet: Fleet) -> list[Block]:
+def _limit_words(fleet: Fleet) -> str:
+    """Return the limits that are held; plans that exceed them come before all else."""
     traffic = fleet.traffic
-    tpot = "no limit on the time per token"
-    if traffic.tpot_s is not None:
-        tpot = f"{traffic.tpot_s * 1e3:g} ms a token" + " (default; --tpot-ms)" * ("tpot_s" in traffic.usual)
-    ttft = ""
+    limits = [("tpot_s", traffic.tpot_s, "a token")]
     if traffic.isl:
-        ttft = "; no limit on the first token"
-        if traffic.ttft_s is not None:
-            origin = " (default; --ttft-ms)" * ("ttft_s" in traffic.usual)
-            ttft = f"; {traffic.ttft_s * 1e3:,.0f} ms to the first token (prefill and transfer, no waiting){origin}"
-    parts = labelled("Limits", tpot + ttft)
+        limits.append(("ttft_s", traffic.ttft_s, "to the first token"))
+    return "; ".join(
+        f"no limit on the time {word}"
+        if limit_s is None
+        else f"{limit_s * 1e3:,g} ms {word}" + " (default)" * (name in traffic.usual)
+        for name, limit_s, word in limits
+    )
+
+
+def _derates(fleet: Fleet) -> list[Block]:
+    traffic, parts = fleet.traffic, list[Block]()
     path = fleet.priced[0].path
-    if path is not None:
+    if path is not None and any(pool.role != BOTH for pool in fleet.pools):
         parts += labelled(
             "Derate",
             f"{POOL_DERATE.value:g} of what the slower of two pools does alone counts as served "
             f"({POOL_DERATE.kind.label}); caches move over {path.name} at {path.bytes_per_s / 1e9:,.1f} GB/s "
             f"a GPU ({path.reach.kind.label})",
         )
-    words = "decode output, prefill input tokens" if PREFILL in traffic.roles else "output tokens"
-    shares = "" if len(traffic.roles) == 1 else "; shares are of each phase"
+    words = "decode output, prefill input tokens" if PREFILL in traffic.phases else "output tokens"
+    shares = "" if len(traffic.phases) == 1 else "; shares are of each phase"
     return [*parts, Text(f"tok/s of all replicas of a pool, before derates: {words}{shares}.", "Table")]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cost.calibration.errors import LEAST_ROWS, ErrorOf, errors_in, widest
+from cost.calibration.errors import LEAST_ROWS, ErrorOf, widest
 from cost.money.bill import Bill, Totals
 from cost.step.score import Score
 from placement.plan import Plan
@@ -34,10 +34,9 @@ def summary_blocks(rows: Iterable[tuple[str, str]]) -> list[Block]:
 def plan_summary(plan: Plan) -> list[Block]:
     """Return the summary of a plan."""
     cluster, score = plan.deployment.cluster, plan.score
-    errors = errors_in(plan.deployment, plan.layout)
     return summary_blocks(
         [
-            *summary(machine_words(cluster), plan.totals, errors, bound_words(score)),
+            *summary(machine_words(cluster.whole), plan.totals, plan.errors, bound_words(score)),
             ("Status", cluster_doubts(cluster)),
             ("What if", score.what_if.replace("_", " ")),
             ("Search", "interrupted: the best so far" if plan.interrupted else ""),

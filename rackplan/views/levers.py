@@ -8,17 +8,18 @@ from typing import Any
 from pydantic.dataclasses import dataclass
 
 from placement.analysis.lever import Lever, Reached, rate_of
-from placement.analysis.levers import Levers
+from placement.analysis.levers import WORTH, Levers
 from placement.plans.schema import LayoutPart
 from placement.plans.writing import layout_part
-from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, sections
+from rackplan.views.blocks import Block, Details, Heading, Items, Table, Text, View, labelled, sections
 from rackplan.views.data import LEFT_OUT, Maybe, SetData, taken
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import limit_blocks, phase_words, sentence
-from topology.base.units import plural
+from rackplan.views.words import limit_blocks, sentence, title_words
 
 MOST_NAMED = 3
 """Levers that a sentence names."""
+MOST_SHOWN = 5
+"""Levers that are the answer, each at its largest change; the rest are details."""
 _RATES = {
     "tok_s_per_gpu": "tok/s/GPU",
     "tok_s_per_gpu_used": "tok/s/GPU in use",
@@ -126,31 +127,43 @@ def levers_view(found: Levers) -> View:
     deployment, score = plan.deployment, plan.score
     moe = deployment.model.moe is not None
     cluster = deployment.cluster
+    own = plan.layout.short(moe=moe)
     now = (
-        f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU over all GPUs at {score.tok_s_per_user:,.1f} "
-        f"tok/s/user; step {score.step_s * 1e3:,.2f} ms; {plan.layout.short(moe=moe)}, batch {score.batch:,}"
+        f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU at {score.tok_s_per_user:,.1f} tok/s/user; "
+        f"{own}, batch {score.batch:,}"
     )
     usable = [row for row in found.rows if any(isinstance(way, Reached) for way in _ways(row).values())]
-    title = f"{deployment.model.name} on {cluster.name} ({plural(len(cluster.gpus), 'GPU')})"
     odd = [f"{_name(row)}: {row.note}." for row in usable if row.note]
     head = [
         *limit_blocks(plan),
-        Heading(f"{title}, {phase_words(deployment.workload)}"),
+        Heading(title_words(plan)),
         Text(now, "Plan"),
         *set_blocks("Set", cluster),
         Text(f"{level_words(found)}. One lever at a time", "Held"),
+    ]
+    unchanged = [
         *labelled("Unchanged", _unchanged_words(found)),
         *labelled("Note", sentence(deployment.model.beyond(deployment.workload.context)), *odd),
     ]
-    legend = Text(
-        f"change of {_RATES[rate_of(plan)]} over the plan's, largest first. same batch: placement and batch as in "
-        "the plan, with the step that they then take; same layout: the largest batch (@) within what is held; any "
-        "layout: the best layout at its largest batch, experts placed the fast way, another one only where it is "
-        "better. What a narrower format does to answers is not looked at.",
-        "Legend",
-    )
+    others = [f"{_first(row)}: {which}" for row in usable if (which := _which(row)) not in ("", own)]
+    legend = [
+        Text(
+            f"change of {_RATES[rate_of(plan)]} over the plan's, largest first. same batch: all as in "
+            "the plan; same layout: the largest batch (@) within what is held; any layout: the best layout at its "
+            "largest batch, experts placed the fast way, another one only where it is better; flop/s: BF16. What a "
+            "narrower format does to answers is not looked at.",
+            "Legend",
+        ),
+        *labelled("Layouts", "; ".join(others)),
+    ]
+    best = {row.name: row for row in reversed(usable) if row.gain >= WORTH}
+    largest = [row for row in usable if best.get(row.name) is row][:MOST_SHOWN]
+    rest = sections(unchanged, [_table(usable)], legend, _refusals(found.rows))
     return View(
-        sections(head, [_table(usable)], [legend], _refusals(found.rows)),
+        [
+            *sections(head, [_table(largest)] if largest else [Text("No lever gains anything.")]),
+            Details(rest),
+        ],
         LeversResult(
             model=deployment.model.name,
             cluster=cluster.name,
@@ -249,16 +262,11 @@ def _table(rows: Sequence[Lever]) -> Table:
     return Table.of(
         rows,
         ("lever", _first),
-        ("to", lambda row: "" if row.kind == "precision" else row.to),
-        (
-            "step ms",
-            lambda row: f"{row.batch_kept.step_s * 1e3:,.2f}" if isinstance(row.batch_kept, Reached) else "-",
-        ),
+        ("to", lambda row: "" if row.kind == "precision" else row.to.removesuffix(" BF16")),
         (_WAYS["batch_kept"], lambda row: _gain(row.batch_kept)),
         (_WAYS["layout_kept"], lambda row: _gain(row.layout_kept, batch=True)),
         (_WAYS["layout_free"], lambda row: _gain(row.layout_free)),
-        ("which", _which),
-        words=(0, 1, 6),
+        words=(0, 1),
         indent=0,
     )
 

@@ -126,6 +126,24 @@ def power_words(totals: Totals) -> str:
     return f"{head}{watts(totals.power_w)}{all_in} ({what})"
 
 
+def short_cost(totals: Totals) -> str:
+    """Return dollars per million tokens and an hour in one line; or why there are none."""
+    each, hour = totals.usd_per_million_tokens, totals.usd_per_hour
+    if each is None or hour is None:
+        return cost_words(totals)
+    alone = f" ({totals.phase} alone)" * (totals.phase != "both")
+    tokens = f"{dollars(each)} USD per million {totals.tokens} tokens{alone}"
+    return f"{tokens}; {dollars(hour)} USD/h (basis {totals.price_basis})"
+
+
+def short_power(totals: Totals) -> str:
+    """Return tokens/s per megawatt and watts in one line; or why there are none."""
+    each, power = totals.tok_s_per_mw, totals.power_w
+    if each is None or power is None:
+        return power_words(totals)
+    return f"{rate_words(each)} {totals.tokens} tok/s per MW; {watts(power)}"
+
+
 def dollars(value: float) -> str:
     """Return dollars as people write them: whole above 1,000, to the cent above 10, below that to three digits."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:,.2f}" if value >= 10 else f"{value:#.3g}"

@@ -9,15 +9,17 @@ from typing import Any, NotRequired
 
 from cost.calibration.errors import errors_in
 from cost.model import DenseFfn, MoeFfn
+from cost.serving.serving import ONE_POOL, TWO_POOLS
 from cost.step.fair_sharing import sharing_words
 from cost.step.score import Score
 from cost.terms.alltoall_kernel import vector_bytes
-from placement.plan import Plan
+from placement.plan import Plan, WholeRequests
 from placement.plans.findings import LEFT_OUT
 from placement.plans.schema import PlanPart, PlanScoreData
 from placement.plans.writing import plan_score_to_dict, plan_to_dict
 from rackplan.views.blocks import (
     Block,
+    Details,
     Drawing,
     Heading,
     Items,
@@ -29,7 +31,7 @@ from rackplan.views.blocks import (
     labelled,
     sections,
 )
-from rackplan.views.data import SetFigureData
+from rackplan.views.data import SetFigureData, json_data
 from rackplan.views.explain import (
     HBM_USES,
     DetailsData,
@@ -45,8 +47,8 @@ from rackplan.views.explain import (
     weakest_note,
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
-from rackplan.views.forward import plan_summary
-from rackplan.views.money import money_tiles, totals_blocks
+from rackplan.views.forward import accuracy_words, plan_summary
+from rackplan.views.money import money_tiles, rate_words, short_cost, short_power, totals_blocks
 from rackplan.views.pipeline import pipeline_blocks
 from rackplan.views.provenance import by_dtype, deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
@@ -59,11 +61,11 @@ from rackplan.views.words import (
     limit_blocks,
     load_blocks,
     measured_words,
-    phase_words,
     placement_words,
     range_words,
     recipe_lines,
     serving_words,
+    title_words,
     what_if_blocks,
     worst_words,
 )
@@ -80,10 +82,13 @@ class PlanPrinted(PlanPart):
         The figures that were set; absent where none was.
     files:
         What was written, by what it is.
+    requests:
+        What the pools serve together, where whole requests were planned; absent where they were not.
     """
 
     set: list[SetFigureData] = LEFT_OUT
     files: dict[str, str]
+    requests: WholeRequests = LEFT_OUT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +123,8 @@ def plan_view(plan: Plan, files: Mapping[str, str]) -> View:
     """Return what ``rackplan plan`` says; in the data all but what is bulky."""
     of_file = ("schema_version", "experts", "inputs")
     data = {name: value for name, value in plan_to_dict(plan).items() if name not in of_file}
+    if plan.requests is not None:
+        data["requests"] = json_data(plan.requests)
     written = labelled("Written", ", ".join(files.values()))
     return View(
         [*plan_blocks(plan), *written],
@@ -139,11 +146,24 @@ def plan_blocks(
     ``sha256`` of its inputs; ``first``, a section before all others: what was done to get the plan.
     """
     explained = cache(partial(explain_plan, plan))
-    return sections(
-        *_costs(plan, explained, first),
+    own, other = "", list[list[Block]]()
+    if plan.prefill is not None:
+        own, beside = "The pool that decodes", plan.prefill
+        title = [Heading("The pool that prefills", 2), Text("The pool that prefills:")]
+        other = [
+            [*title, *_layout(beside)],
+            _speed(beside),
+            step_blocks(beside.score, cache(partial(explain_plan, beside))),
+            memory_blocks(beside),
+            balance_blocks(beside),
+            *finding_blocks(beside),
+        ]
+    rest = sections(
+        *_costs(plan, explained, own),
         [Page(partial(_cluster, plan, drawing))],
         balance_blocks(plan),
         *finding_blocks(plan),
+        *other,
         [
             Heading("Evidence", 2),
             *evidence_blocks(plan),
@@ -151,24 +171,95 @@ def plan_blocks(
             Page(lambda: figure_blocks(explained())),
         ],
     )
+    return [*_answer(plan, first, hint=plan.origin == "planned"), Details(rest)]
 
 
 def score_view(plan: Plan, found: Explanation | None = None) -> View:
     """Return what ``rackplan score`` says; with what explains it, that instead of the weakest figure alone."""
-    balance: list[Block] = []
-    if plan.balancedness:
-        worst = min(plan.balancedness, key=lambda layer: plan.balancedness[layer])
-        balance = labelled(
-            "Balancedness",
-            f"{mean_of(plan.balancedness.values()):.4f} mean over {len(plan.balancedness)} MoE "
-            f"layers; worst {plan.balancedness[worst]:.4f} in layer {worst}",
-        )
     data: dict[str, Any] = {**plan_score_to_dict(plan), **set_data(plan.deployment.cluster)}
     if found is not None:
         data["details"] = found.data
     last = [evidence_blocks(plan)] if found is None else details_blocks(found)
     costs = _costs(plan, cache(partial(explain_plan, plan)))
-    return View(sections(*costs, balance, token_traffic_blocks(plan), *last), data)
+    return View([*_answer(plan), Details(sections(*costs, token_traffic_blocks(plan), *last))], data)
+
+
+def _answer(plan: Plan, first: Sequence[Block] = (), *, hint: bool = False) -> list[Block]:
+    """Return the answer: what, how fast, for how many, at what cost, within which limits, how sure."""
+    found, totals, score, deployment = plan.requests, plan.totals, plan.score, plan.deployment
+    moe, work = deployment.model.moe is not None, deployment.workload
+    pools = f"{plan.layout.short(moe=moe)}, batch {score.batch:,} per GPU"
+    if plan.prefill is not None and found is not None:
+        pools = "; ".join(f"{one.role} {one.layout}, batch {one.batch:.4g}" for one in found.pools)
+    idle = f"; {plural(totals.gpus_idle, 'GPU')} idle" if totals.gpus_idle else ""
+    rate = f"{totals.tok_s_per_gpu:,.0f} {totals.tokens} tok/s/GPU"
+    band = f" ({range_words(totals.tok_s_per_gpu, plan.errors)})" if plan.errors else ""
+    requests = "" if totals.requests_per_s is None else f", {rate_words(totals.requests_per_s)} requests/s"
+    whole = f"{rate_words(totals.tok_s)} tok/s{requests} on {plural(totals.gpus, 'GPU')}"
+    speed = f"{score.tok_s_per_user:,.1f} {score.tokens} tok/s/user, step {_ms(score.step_s)}"
+    ttft_s = found.ttft_s if found is not None else score.step_s + score.prefill_s
+    if totals.phase == "both":
+        speed += f"; first token {ttft_s:,.2f} s without waiting"
+    sure = [accuracy_words(plan.errors)]
+    if plan.balancedness:
+        sure.append(f"experts' gap {plan.proof.gap:.2%}")
+    if plan.interrupted:
+        sure.append("INTERRUPTED, the best so far")
+    return [
+        *limit_blocks(plan),
+        Heading(title_words(plan, hint=hint)),
+        Page(lambda: [*plan_summary(plan), _key_figures(plan), *first, *_pareto(plan)]),
+        Heading("The plan", 2),
+        *set_blocks("Set", deployment.cluster),
+        Text(f"{pools}{idle}", "Pools" if plan.prefill is not None else "Layout"),
+        Text(f"{rate}{band}, {whole}", "Throughput"),
+        Text(speed, "Speed"),
+        *labelled("Cost", short_cost(totals)),
+        *labelled("Power", short_power(totals)),
+        *labelled("Limits", _limit_words(plan)),
+        *labelled("Instead", "" if found is None else _instead_words(found)),
+        Text("; ".join(sure), "Sure"),
+        *labelled("What if", work.what_if.replace("_", " ")),
+    ]
+
+
+def _limit_words(plan: Plan) -> str:
+    """Return the limits, and whether they hold; empty where none is known."""
+    found, asked = plan.requests, plan.request
+    if found is None:
+        if plan.limit_s is None:
+            return "no time per token" if plan.deployment.workload.decodes else ""
+        default = " (default)" * (asked.tpot_s is None and plan.deployment.workload.decodes)
+        what = "a token" if plan.deployment.workload.decodes else "a step"
+        return f"{'missed' if plan.over_limit else 'held'}: {plan.limit_s * 1e3:g} ms {what}{default}"
+    limits = [
+        f"{words}{' (default)' * (name in found.defaults)}"
+        for name, limit, words in (
+            ("tpot_s", found.tpot_limit_s, f"{1e3 * (found.tpot_limit_s or 0):g} ms a token"),
+            ("ttft_s", found.ttft_limit_s, f"{found.ttft_limit_s or 0:g} s to the first token"),
+        )
+        if limit is not None
+    ]
+    missed = "; ".join(
+        f"{name} {one:.3g} s misses {limit:g} s" for name, (one, limit) in found.missed.items()
+    )
+    words = f"{'not all held' if missed else 'held'}: {', '.join(limits)}" if limits else "none"
+    return "; ".join(filter(None, [words, missed, *found.left_out]))
+
+
+def _instead_words(found: WholeRequests) -> str:
+    """Return what the other way would give, as both were priced, and where it is ahead."""
+    ways = found.priced_tok_s_per_gpu
+    others = [name for name in (ONE_POOL, TWO_POOLS) if name != found.serving]
+    words = [
+        f"{name} {ways[name] / ways[found.serving] - 1:+.0%}"
+        if name in ways
+        else f"{name}: {found.refused or 'nothing keeps the limits'}"
+        for name in others
+    ]
+    turns = [f"{name} from {low:,.0f} to {high:,.0f}" for name, low, high in found.turns]
+    ahead = f"ahead {', '.join(turns)} tok/s/user" if len(turns) > 1 else ""
+    return "; ".join(filter(None, [*words, ahead]))
 
 
 def balance_blocks(plan: Plan) -> list[Block]:
@@ -230,30 +321,23 @@ def finding_blocks(plan: Plan) -> list[list[Block]]:
     ]
 
 
-def _costs(
-    plan: Plan, explained: Callable[[], Explanation], first: Sequence[Block] = ()
-) -> list[list[Block]]:
+def _costs(plan: Plan, explained: Callable[[], Explanation], own: str = "") -> list[list[Block]]:
     """Return what plans and scores have in common: the deployment, the layout, speed, parts, memory."""
-    deployment, score = plan.deployment, plan.score
+    deployment = plan.deployment
     model = deployment.model
-    title = f"{model.name} on {deployment.cluster.name} ({plural(len(deployment.cluster.gpus), 'GPU')})"
-    head = [
-        Heading(f"{title}, {phase_words(deployment.workload)}"),
-        Page(lambda: [*plan_summary(plan), _key_figures(plan), *first, *_pareto(plan)]),
-        Heading("The plan", 2),
-        Text(
-            f"{model.total_params / 1e9:.1f} B parameters, {model.active_params / 1e9:.1f} B active per token "
-            "(with the head, without the input embedding)",
-            "Model",
-        ),
-        *set_blocks("Set", deployment.cluster),
-    ]
     return [
-        limit_blocks(plan),
-        [*head, *_layout(plan)],
+        [
+            Text(
+                f"{model.total_params / 1e9:.1f} B parameters, {model.active_params / 1e9:.1f} B active per token "
+                "(with the head, without the input embedding)",
+                "Model",
+            ),
+            *([Heading(own, 2), Text(f"{own}:")] if own else []),
+            *_layout(plan),
+        ],
         _speed(plan),
         totals_blocks(plan.totals),
-        step_blocks(score, explained),
+        step_blocks(plan.score, explained),
         memory_blocks(plan),
     ]
 
@@ -265,11 +349,10 @@ def _pareto(plan: Plan) -> list[Block]:
 
 
 def _key_figures(plan: Plan) -> Tiles:
-    score, tokens = plan.score, plan.deployment.workload.token_word
-    errors = errors_in(plan.deployment, plan.layout)
-    band = f" ({range_words(score.tok_s_per_gpu, errors)})" if errors else ""
+    score, tokens, rate = plan.score, plan.deployment.workload.token_word, plan.totals.tok_s_per_gpu
+    band = f" ({range_words(rate, plan.errors)})" if plan.errors else ""
     shown = [
-        (f"{score.tok_s_per_gpu:,.0f}", f"{tokens} tok/s/GPU, all GPUs counted{band}"),
+        (f"{rate:,.0f}", f"{tokens} tok/s/GPU, all GPUs counted{band}"),
         (f"{score.tok_s_per_user:,.1f}", f"{tokens} tok/s/user"),
         (_ms(score.step_s), "expected step"),
         (_ms(score.lower_step_s), "lower bound, pure roofline"),

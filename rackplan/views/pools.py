@@ -184,7 +184,15 @@ class MatchData:
 
 @dataclass(frozen=True, kw_only=True)
 class TurnData:
-    """Speeds per user from ``from_tok_s_per_user`` to ``to_tok_s_per_user`` at which one way is ahead."""
+    """Where one way is ahead.
+
+    Attributes
+    ----------
+    serving:
+        Which.
+    from_tok_s_per_user, to_tok_s_per_user:
+        The speeds between which it is.
+    """
 
     serving: str
     from_tok_s_per_user: float

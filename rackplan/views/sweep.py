@@ -231,7 +231,7 @@ def _points(found: Sweep) -> list[Block]:
         star = "the star is the best at the usual speed" if speed else "the star has the most throughput"
     chart = pareto_chart(points, tokens, mark, measured, word="best")
     return [
-        Chart("pareto" if workload.decodes else "pareto-prefill", chart, says(points, tokens), HEIGHT),
+        Chart(f"pareto-{workload.phase}".removesuffix("-decode"), chart, says(points, tokens), HEIGHT),
         Page([Text(note(tokens, star, measured), style="note")]),
         *measured_fold(measured),
     ]

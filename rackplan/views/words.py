@@ -81,6 +81,25 @@ def phase_words(workload: Workload) -> str:
     return f"prefill of prompts of {plural(workload.context, 'token')}"
 
 
+def title_words(plan: Plan, *, hint: bool = False) -> str:
+    """Return what is planned: whole requests with their pools, or one pool alone, with a ``hint`` of the other."""
+    work, found = plan.deployment.workload, plan.requests
+    where = f"{plan.deployment.model.name} on {plan.deployment.cluster.name}"
+    if work.phase == "both":
+        return f"{where}: requests of {work.prompt:,.0f} + {work.answer:,.0f} tokens, one pool"
+    if found is not None and plan.prefill is not None:
+        gpus = {one.role: one.gpus for one in found.pools}
+        return (
+            f"{plan.deployment.model.name} on {plan.deployment.cluster.whole.name}: requests of {found.isl:,} + "
+            f"{found.osl:,} tokens, two pools: {plural(gpus['prefill'], 'GPU')} prefill, {gpus['decode']} decode"
+        )
+    more = " (whole requests: `isl`, `osl`)" * hint
+    what = f"at {plural(work.context, 'token')} of context"
+    if not work.decodes:
+        what = f"prompts of {plural(work.context, 'token')}"
+    return f"{where}: one {work.phase} pool alone, {what}{more}"
+
+
 def next_token(workload: Workload) -> str:
     """Return the token that a step of this phase yields to a request."""
     return "next token" if workload.decodes else "first token"

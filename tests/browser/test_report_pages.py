@@ -50,7 +50,7 @@ PAGES: dict[str, Callable[[], object]] = {
     "plan": plan,
     "compare": _compared,
     "sweep": lambda: rackplan.sweep("deepseek-v3", "gb200-nvl72"),
-    "pools": lambda: rackplan.pools("mixtral-8x7b", "hgx-h100@16", isl=1000, osl=100),
+    "pools": lambda: rackplan.sweep("mixtral-8x7b", "hgx-h100@16", isl=1000, osl=100),
     "fleet": _fleet,
     "replan": lambda: rackplan.replan(plan(), lost="d0.n3"),
     "replay": _replayed,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from placement.budget import Budget
 from placement.fleet.assign import assign
 from placement.fleet.model import Answer, FleetModel, Found, Problem, build, solve
-from placement.fleet.options import DECODE, PREFILL
+from placement.fleet.options import BOTH, DECODE, PREFILL
 from placement.fleet.pricing import Column, drop_dominated
 from placement.fleet.search import _first_answer
 from placement.fleet.shapes import Block, DomainClass, Shape, even, stand
@@ -63,7 +63,9 @@ def most_by_hand(columns: list[Column], domains: tuple[int, ...], most_layouts: 
         if sum(blocks) <= total and fits(tuple(sorted(blocks, reverse=True)), domains):
             rates = [
                 sum(
-                    one.requests_per_s * n for one, n in zip(columns, counts, strict=True) if one.role == role
+                    one.requests_per_s * n
+                    for one, n in zip(columns, counts, strict=True)
+                    if role in one.phases
                 )
                 for role in (DECODE, PREFILL)
             ]
@@ -75,8 +77,8 @@ def solved(
     columns: list[Column], of: list[DomainClass], most_layouts: int | None = None
 ) -> tuple[Problem, Answer]:
     gpus = sum(one.domains * one.size for one in of)
-    each = [(one.role, one.requests_per_s / one.shape.gpus) for one in columns]
-    most = gpus * min(max(rate for role, rate in each if role == wanted) for wanted in (DECODE, PREFILL))
+    each = [(one.phases, one.requests_per_s / one.shape.gpus) for one in columns]
+    most = gpus * min(max(rate for phases, rate in each if wanted in phases) for wanted in (DECODE, PREFILL))
     problem = Problem(of, columns, NEEDS, {0: 1.0}, most, most_layouts)
     master = build(problem)
     master.model.maximize(master.requests)
@@ -170,6 +172,26 @@ def test_all_replicas_keep_the_limits_of_one_group() -> None:
     ]
     problem, answer = solved(mixed, classes((4, 1)))
     assert answer.requests / problem.scale == pytest.approx(4.0, rel=3e-4)
+
+
+@settings(max_examples=8, deadline=None)
+@given(each=st.lists(rates, min_size=5, max_size=5), most=st.sampled_from([1, None]))
+def test_replicas_of_both_phases_beside_pools_of_one(each: list[float], most: int | None) -> None:
+    sizes = ((DECODE, 1), (DECODE, 3), (PREFILL, 2), (BOTH, 2), (BOTH, 3))
+    columns = [column(role, rate, size) for (role, size), rate in zip(sizes, each, strict=True)]
+    problem, answer = solved(columns, classes((4, 1), (3, 1)), most)
+    best = most_by_hand(columns, (4, 3), most)
+    assert answer.requests / problem.scale == pytest.approx(best, rel=3e-4)
+
+
+def test_replicas_of_both_phases_come_on_top_of_one_group() -> None:
+    pools = [(DECODE, 9.0, 0), (PREFILL, 3.0, 0), (DECODE, 4.0, 1), (PREFILL, 8.0, 1)]
+    columns = [column(role, rate, 2, group=group) for role, rate, group in pools]
+    problem, answer = solved([*columns, column(BOTH, 1.5, 1, group=-1)], classes((5, 1)))
+    assert answer.requests / problem.scale == pytest.approx(7.5, rel=3e-4)
+    assert answer.counts[-1] == 5
+    problem, answer = solved([*columns, column(BOTH, 0.5, 1, group=-1)], classes((5, 1)))
+    assert answer.requests / problem.scale == pytest.approx(4.5, rel=3e-4)
 
 
 def test_a_hint_is_a_whole_answer() -> None:

@@ -1,5 +1,6 @@
 """Served requests in steady state: Little's law, limits of both pools, closed forms of simple engines."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -8,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.inputs.workload import CHUNK_TOKENS, StepShape
+from cost.quantity import Quantity
 from cost.serving.steady_state import (
-    KEEPS_BUSY,
     Requests,
     aggregated,
     disaggregated,
@@ -103,7 +104,13 @@ def test_drafts_divide_the_time_per_token():
 
 def test_prompts_of_others_delay_by_their_share():
     # 63 others are prefilled once in 200 steps: 63 x 1,000 / 200 tokens a step over 8 GPUs, at 1 us a token and GPU
-    step = linear(0.01, 0.0, 1e-6)
+    whole = linear(0.01, 0.0, 1e-6)
+
+    def step(shape: StepShape) -> Quantity:
+        alone_s = whole(replace(shape, prompt_tokens=0.0))
+        share = shape.prompt_share if shape.decodes else 1.0
+        return alone_s + share * (whole(shape) - alone_s)
+
     none, half, full = (
         of(aggregated(step, pool(), asked(), workers=1.0, most=100.0, share=share))["step_s"]
         for share in (0.0, 0.5, 1.0)
@@ -217,7 +224,6 @@ def test_a_slow_prefill_pool_binds():
         most=1e6,
     )
     assert rate == pytest.approx(8 * CHUNK_TOKENS / 1000)
-    rate *= KEEPS_BUSY
     assert found["requests_per_s"] == pytest.approx(rate, rel=0.01)
     assert found["batch"] == pytest.approx(rate * 200 * 0.01 / 8, rel=0.01)
     assert found["waiting_s"] == pytest.approx(5000 / rate - 3.0, rel=0.01)

@@ -59,6 +59,7 @@ def shapes_of(kind, group):
         queries=queries,
         prompt_tokens=np.zeros(len(group.index)) if kind in {"decode", "drafts"} else 4096.0 / pool.tp,
         prompt_length=group.requests.isl,
+        prompt_share=1.0,
     )
 
 

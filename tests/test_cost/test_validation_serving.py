@@ -15,6 +15,7 @@ from cost.calibration.correction import shipped_correction
 from cost.calibration.serving import calibrated
 from cost.inputs.workload import CHUNK_TOKENS
 from cost.resolve import resolve_model
+from cost.serving.steady_state import KEEPS_BUSY
 from cost.step.memory import largest_batch
 from cost.step.step import even_step
 from cost.validation.predict import (
@@ -165,7 +166,7 @@ def test_a_pool_of_both_phases_by_hand():
 
 def test_two_pools_by_hand():
     times, shapes = timed(replace(SPLIT, prefill_pool=None))  # as many prefill workers as it takes
-    prefill_s = 64 * 200 / float(np.squeeze(times.tokens_per_s)) - 2.0
+    prefill_s = 64 * 200 * KEEPS_BUSY / float(np.squeeze(times.tokens_per_s)) - 2.0
     assert 0 < prefill_s < 0.5
     assert times.tpot_s == pytest.approx(0.01)
     held = 64 * 2.0 / (2.0 + prefill_s) / 8
@@ -220,7 +221,8 @@ def test_prompts_in_step_delay_answers_by_their_own_share():
     # a step of 10 ms alone; with prompts of others 10 ms more for each: the share of it that counts
     class Growing(Flat):
         def __call__(self, shape):
-            return super().__call__(shape) * (1.0 + (np.asarray(shape.prompt_tokens) > 0))
+            mixed = np.asarray(shape.prompt_tokens) > 0
+            return super().__call__(shape) * (1.0 + shape.prompt_share * mixed)
 
     apart, together = SERVED, replace(SERVED, in_step=True)
     group = group_of(apart, together)

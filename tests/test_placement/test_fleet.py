@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from itertools import product
 
 import pytest
 
@@ -12,7 +13,8 @@ from cost.experts.loads import read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.serving.lengths import serving_workloads
+from cost.serving.lengths import Lengths, serving_workloads
+from cost.serving.serving import Serving
 from helpers import few_layers
 from placement.fleet import plans
 from placement.fleet.fleet import Fleet, make_fleet, verify_fleet
@@ -82,8 +84,8 @@ def test_every_gpu_that_works_stands_once_or_is_idle() -> None:
     idle = [gpu for one in found.idle for gpu in one.gpus]
     assert len(found.used()) + len(idle) == 22
     assert len({*found.used(), *idle}) == 22
-    assert sum(pool.share for pool in found.pools if pool.role == DECODE) == pytest.approx(1)
-    assert sum(pool.share for pool in found.pools if pool.role == PREFILL) == pytest.approx(1)
+    for phase in (DECODE, PREFILL):
+        assert sum(pool.share for pool in found.pools if phase in pool.column.phases) == pytest.approx(1)
 
 
 def test_fewest_gpus_for_so_many_tokens() -> None:
@@ -159,12 +161,9 @@ def test_two_models_share_a_cluster() -> None:
     where = broken("hgx-h100@16")
     served = traffic(where, "mixtral-8x7b", "qwen3-235b-a22b", isl=1000, osl=100)
     found = make_fleet(where, served, FleetOptions())
-    assert {(pool.model, pool.role) for pool in found.pools} == {
-        (m, r) for m in (0, 1) for r in (DECODE, PREFILL)
-    }
-    for model in (0, 1):
-        rates = [pool.requests_per_s for pool in found.pools if (pool.model, pool.role) == (model, DECODE)]
-        assert sum(rates) >= found.requests_per_s / 2 * (1 - 1e-6)
+    for model, phase in product((0, 1), (DECODE, PREFILL)):
+        mine = [one for one in found.pools if one.model == model and phase in one.column.phases]
+        assert sum(pool.requests_per_s for pool in mine) >= found.requests_per_s / 2 * (1 - 1e-6)
 
 
 def placed_fleet(where: Cluster, served: Traffic, *loads: str, **asked: object) -> Fleet:
@@ -198,6 +197,21 @@ def test_a_fleet_serves_what_its_plans_do(loads: str, goal: str) -> None:
     figure = found.tok_s if goal == "throughput" else found.gpus_used / found.tok_s
     assert found.proof.objective == pytest.approx(figure, rel=1e-4)
     assert found.notes == ()
+
+
+@pytest.mark.parametrize(("tpot_s", "way"), [(0.05, "both"), (0.0018, "prefill")])
+def test_one_pool_or_two_as_a_sweep_says(tpot_s: float, way: str) -> None:
+    where = broken("hgx-h100@24")
+    served = traffic(where, "mixtral-8x7b", isl=1000, osl=100, tpot_s=tpot_s)
+    whole = Deployment(where, few_layers("mixtral-8x7b", 4), Workload())
+    serving = Serving.of(whole, Lengths.of(1000, 100), ttft_s=2.0, speeds=[1 / tpot_s], cut_experts=False)
+    row, best = serving.best(tpot_s), best_uniform(served)
+    assert row is not None
+    assert best is not None
+    assert best.tok_s == pytest.approx(row.requests_per_s * 100)
+    found = make_fleet(where, served, FleetOptions())
+    assert found.tok_s >= best.tok_s * (1 - 1e-6)
+    assert way in {pool.role for pool in found.pools}
 
 
 def test_identical_domains_have_the_uniform_plan_with_experts_placed() -> None:
@@ -260,3 +274,16 @@ def test_gpus_with_a_broken_link_come_last() -> None:
     first, second = domain_classes(where)
     assert (first.kind, first.fast, second.fast) == (0, 8, 7)
     assert where.gpus[second.gpus[0][-1]].id == "d1.n0.g2"
+
+
+def test_a_replica_is_as_fast_alone_as_in_the_cluster() -> None:
+    spec = resolve_cluster("hgx-h100@16").spec
+    where = build_cluster(replace(spec, faults=(Fault(link=("d1.n0.g2", "d1.s1"), factor=0.5),)))
+    found = placed_fleet(where, traffic(where, "mixtral-8x7b"), "zipf:1.0")
+    assert any(where.gpus[gpu].id == "d1.n0.g2" for gpu in found.used())
+    for made in found.plans:
+        assert made.plan is not None
+        one = made.plan.deployment
+        alone = Deployment(one.cluster, one.model, one.workload)
+        for stage in made.plan.layout.replicas[0]:
+            assert one.machine(stage).rates == alone.machine(stage).rates

@@ -66,7 +66,7 @@ def test_pools_totals_idle_and_plans(run: Run, cluster: Path, mixtral: Path) -> 
     assert data["proof"]["status"] in {"OPTIMAL", "FEASIBLE"}
     assert data["proof"]["gap"] <= 0.01
     for role in ("decode", "prefill"):
-        assert sum(pool["share"] for pool in data["pools"] if pool["role"] == role) == pytest.approx(1)
+        assert sum(p["share"] for p in data["pools"] if p["role"] in {role, "both"}) == pytest.approx(1)
     for pool in data["pools"]:
         assert pool["placed"]["tok_s"] == pool["tok_s_per_replica"]
     pool = data["pools"][0]
@@ -76,6 +76,16 @@ def test_pools_totals_idle_and_plans(run: Run, cluster: Path, mixtral: Path) -> 
     assert run("draw", "hgx-h100@16", "--plan", plan, "-o", "y.svg").code == 2
     stages = json.loads((cluster.parent / plan).read_text())["stages"]
     assert [gpu for stage in stages for gpu in stage["gpus"]] == pool["replicas"][0]["gpus"]
+
+
+def test_the_first_lines_are_the_answer(run: Run, mixtral: Path) -> None:
+    asked = ("fleet", "--model", mixtral, "--cluster", "hgx-h100@16", "--isl", 1000, "--osl", 100)
+    lines = run(*asked).out.splitlines()
+    labels = ["One pool", "Together", "Speed", "Total", "Cost", "Power", "Limits", "Goal"]
+    assert set(labels) <= {line.split("  ")[0] for line in lines[:13]}  # a title of two lines
+    assert "none idle" in " ".join(lines[:13])
+    assert not any("step ms" in line for line in lines)
+    assert "step ms" in run(*asked, "--details").out
 
 
 @pytest.mark.wide
@@ -102,7 +112,7 @@ def test_two_models_by_share(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--isl", 5], 2, "give both, or neither"),
+        (["--phase", "prefill"], 2, "prefill alone makes none"),
         (["--goal", "speed"], 2, "--goal speed"),
         (["--tok-s", "1e15"], 3, "out of reach"),
         (["--tpot-ms", "0.001"], 3, "the fastest takes"),

@@ -30,7 +30,7 @@ def test_a_plan_keeps_prices(run: Run, prepared: Run, tmp_path: Path) -> None:
     assert (totals["price_basis"], totals["price_kind"], totals["power_kind"]) == ("owner", "user", "user")
     assert (totals["phase"], totals["requests_per_s"], totals["missing"]) == ("decode", None, [])
     assert run("score", "plan/plan.json", "--json").data["totals"] == totals
-    said = " ".join(run("score", "plan/plan.json").out.split())
+    said = " ".join(run("score", "plan/plan.json", "--details").out.split())
     assert "40.00 USD/h for 16 GPUs (basis owner; h100-sxm 2.5 USD/h, user)" in said
     other = run("score", "plan/plan.json", "--price", "h100=5", "--json").data["totals"]
     assert (other["usd_per_hour"], other["power_w"], other["price_basis"]) == (80, 24000, "owner")

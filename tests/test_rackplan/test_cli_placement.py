@@ -61,7 +61,7 @@ def test_split(run: Run, tmp_path: Path, split: str) -> None:
 
 
 def test_redundant_auto(run: Run, tmp_path: Path) -> None:
-    result = run(*WIDE, "--redundant", "auto", "--loads", "zipf:1")
+    result = run(*WIDE, "--redundant", "auto", "--loads", "zipf:1", "--details")
     assert result.code == 0
     assert "most throughput" in " ".join(narrow(result.out).split())
     data = written(tmp_path)

@@ -22,7 +22,7 @@ def flat(text: str) -> str:
 
 def test_a_plan_keeps_it_and_scores_the_same(run: Run, tmp_path: Path) -> None:
     dense = run(*PLAN, "--json").data["score"]
-    text = flat(run(*PLAN, "--sparse-attention", "sqrt").out)
+    text = flat(run(*PLAN, "--sparse-attention", "sqrt", "--details").out)
     assert "attention as if sparse (what-if, not measured): a query reads 256 of 65,536 cached" in text
     assert "fewer than dense attention from 2 tokens on; all stay cached" in text
     assert "What if attention as if sparse" in text

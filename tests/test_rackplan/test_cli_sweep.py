@@ -18,33 +18,38 @@ MIXTRAL = ("sweep", "--model", "mixtral-8x7b", "--cluster", "hgx-h100")
 def test_both_phases_are_matched(run: Run) -> None:
     args = (*MIXTRAL, "--isl", "2000", "--osl", "400", "--ttft-ms", "500", "--tpot-ms", "30")
     data = run(*args, "--json").data
-    matched = data["rate_matching"]
-    best = matched["best"]
+    matched = data["whole_requests"]
+    best = next(way for way in matched["ways"] if way["serving"] == "two pools")
     assert (data["context"], data["prefill"]["context"]) == (2200, 2000)
     assert (matched["isl"], matched["osl"], matched["gpus"]) == (2000, 400, 8)
-    assert matched["derates"]["prefill"]["value"] == 0.9
+    assert matched["derate"]["value"] == 0.92
+    assert matched["serving"] == matched["best"]["serving"] == matched["ways"][0]["serving"]
     assert best["ttft_s"] <= 0.5
     assert best["tok_s_per_user"] >= 1 / 0.03
     used = sum(best[pool]["workers"] * best[pool]["gpus_per_worker"] for pool in ("prefill", "decode"))
     assert used == best["gpus_used"] <= 8
     assert best["total_tok_s_per_gpu"] == pytest.approx(best["output_tok_s_per_gpu"] * 2400 / 400)
-    assert best["output_tok_s_per_gpu"] == max(row["output_tok_s_per_gpu"] for row in matched["pareto"])
+    (one,) = (way for way in matched["ways"] if way["serving"] == "one pool")
+    assert (one["prefill"], one["prefill_gpus"], one["transfer_s"]) == (None, 0, 0.0)
+    assert matched["best"]["output_tok_s_per_gpu"] == max(way["output_tok_s_per_gpu"] for way in (best, one))
+    assert {turn["serving"] for turn in matched["turns"]} <= {"one pool", "two pools"}
     text = run(*args).out
-    assert "without waiting" in " ".join(text.split())
-    assert "aiconfigurator 0.12.0" in text
+    assert "no waiting" in " ".join(text.split())
     assert f"{best['output_tok_s_per_gpu']:,.0f} output tok/s/GPU" in text
+    assert "measured runs of two pools" not in text
+    assert "measured runs of two pools" in " ".join(run(*args, "--details").out.split())
     assert max(map(len, text.splitlines())) <= 100
     none = run(*args[:-1], "0.001")
     assert none.code == 0
-    assert "No pair of pools keeps the limits." in none.out
+    assert "Nothing keeps the limits." in none.out
 
 
 def test_every_configuration_is_written(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "all.csv"
     data = run(*MIXTRAL, "--isl", 900, "--osl", 100, "-o", path, "--json").data
     rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
-    assert len(rows) == data["configurations"] + data["prefill"]["configurations"]
-    assert {row["phase"] for row in rows} == {"decode", "prefill"}
+    assert len(rows) > data["configurations"] + data["prefill"]["configurations"]
+    assert {row["phase"] for row in rows} == {"decode", "prefill", "both"}
     for row in rows[:: len(rows) // 50]:
         parts = [
             float(value)
@@ -60,11 +65,10 @@ def test_every_configuration_is_written(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--isl", 100), "give both"),
         (("--isl", 0, "--osl", 10), "--isl 0"),
         (("--isl", 100, "--osl", 10, "--ttft-ms", -5), "--ttft-ms -5"),
         (("--tok-s-user", "fast"), "--tok-s-user fast"),
-        (("--prefix-hit", 0.5), "only prefill"),
+        (("--prefix-hit", 0.5, "--phase", "decode"), "only prefill"),
         (("--draft-tokens", 5), "give --accept-length"),
     ],
 )

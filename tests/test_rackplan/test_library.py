@@ -188,23 +188,23 @@ def test_pools_are_those_of_the_command(run: Callable[..., Result]) -> None:
         "tpot_ms": 40,
         "settings": {"gpu.hbm_bytes_per_s": "1.5x"},
     }
-    found = rackplan.pools(MODEL, CLUSTER, **asked, prefix_hit=0.25)
+    found = rackplan.sweep(MODEL, CLUSTER, **asked, prefix_hit=0.25)
     said = run(
         "sweep", "--model", MODEL, "--cluster", CLUSTER, "--isl", 2048, "--osl", 256, "--tpot-ms", 40,
         "--set", "gpu.hbm_bytes_per_s=1.5x", "--prefix-hit", 0.25, "--json",
     ).data  # fmt: skip
-    best = found.matches.best()
+    best = found.best
     assert best is not None
-    assert said["rate_matching"]["best"]["requests_per_s"] == best.requests_per_s
-    assert repr(found).startswith(f"<Pools {MODEL} on {CLUSTER}, 2,048 + 256 tokens: ")
+    assert said["whole_requests"]["best"]["requests_per_s"] == best.requests_per_s
+    assert repr(found).startswith(f"<Pools {MODEL} on {CLUSTER}, requests of 2,048 + 256 tokens: ")
     assert len(repr(found)) <= LONGEST
     shown = view_of(found)
     assert shown is not None
-    assert shown.data["rate_matching"]["best"] == said["rate_matching"]["best"]
+    assert shown.data["whole_requests"]["best"] == said["whole_requests"]["best"]
     with pytest.raises(rackplan.InfeasibleError, match="HBM capacity binds"):
         rackplan.sweep("deepseek-v3", "hgx-h100@8")
     with pytest.raises(rackplan.InputError, match="`ttft_ms` -1"):
-        rackplan.pools(MODEL, CLUSTER, isl=100, osl=10, ttft_ms=-1)
+        rackplan.sweep(MODEL, CLUSTER, isl=100, osl=10, ttft_ms=-1)
 
 
 def test_a_replay_of_arrays_is_that_of_the_command(run: Callable[..., Result], tmp_path: Path) -> None:

@@ -19,7 +19,10 @@ CLUSTERS = ("hgx-h100", "hgx-h200")
 @pytest.fixture
 def written(run: Run, tmp_path: Path) -> tuple[list[dict[str, Any]], str]:
     speeds = ("--tok-s-user", "25,1000000")
-    assert run("compare", *CLUSTERS, "--model", "mixtral-8x7b", *speeds, "-o", "out").code == 0
+    assert (
+        run("compare", *CLUSTERS, "--model", "mixtral-8x7b", "--context", 4096, *speeds, "-o", "out").code
+        == 0
+    )
     rows = json.loads((tmp_path / "out/compare.json").read_text())["rows"]
     return rows, (tmp_path / "out/report.html").read_text(encoding="utf-8")
 

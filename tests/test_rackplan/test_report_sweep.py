@@ -31,11 +31,11 @@ def test_a_folder_has_the_page_the_data_and_every_row(run: Run, tmp_path: Path) 
     ]
     text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     charts = {name: json.loads(data) for name, data in CHART.findall(text)}
-    assert set(charts) == {"pools", "pareto", "pareto-prefill", "steps", "memories"}
+    assert set(charts) == {"pools", "pareto", "pareto-prefill", "pareto-both", "steps", "memories"}
     data = json.loads((tmp_path / "out/sweep.json").read_text())
-    best = data["rate_matching"]["best"]
+    best = data["whole_requests"]["best"]
     assert charts["pools"]["data"][-1]["y"] == [best["output_tok_s_per_gpu"]]
-    usd = data["rate_matching"]["best"]["totals"]["usd_per_million_tokens"]
+    usd = data["whole_requests"]["best"]["totals"]["usd_per_million_tokens"]
     assert f"<th>Price</th><td><div>${usd:#.3g} per million output tokens" in text
     assert "rackplan sweep --model mixtral-8x7b --cluster hgx-h100 --isl 2000 --osl 400 -o out" in text
 
@@ -43,6 +43,6 @@ def test_a_folder_has_the_page_the_data_and_every_row(run: Run, tmp_path: Path) 
 def test_nothing_fits_and_the_page_says_so() -> None:
     found = sweep(Deployment(resolve_cluster("hgx-h100"), resolve_model("deepseek-v3"), Workload()))
     assert len(found) == 0
-    text = page(sweep_blocks([found], None, (25.0,), command="rackplan sweep"))
+    text = page(sweep_blocks(found, command="rackplan sweep"))
     assert "<th>Layout</th><td><div>none fits" in text
     assert "HBM capacity binds" in text

@@ -17,12 +17,10 @@ MOE = ("plan", "--model", "olmoe-1b-7b", "--cluster", "hgx-h100", "-o", "out")
 REFUSED = [
     ((*MOE, "--objective", "worst"), "--objective worst: there is one synthetic load"),
     ((*MOE, "--split", "lp", "--redundant", "0"), "--split lp: each expert has one copy"),
-    ((*SWEEP, "--isl", "5"), "--isl 5: prompts and answers have a length each; give both, or neither."),
-    ((*SWEEP, "--osl", "5"), "--osl 5: prompts and answers have a length each; give both"),
-    ((*SWEEP, *LENGTHS, "--context", "5"), "--context 5: --isl and --osl are of both phases"),
-    ((*SWEEP, *LENGTHS, "--phase", "prefill"), "--phase prefill: --isl and --osl are of both phases"),
-    ((*SWEEP, "--ttft-ms", "5"), "--ttft-ms 5: nothing is prefilled without lengths of requests"),
-    ((*SWEEP, "--prefill-cluster", "h200"), "--prefill-cluster h200: nothing is prefilled without lengths"),
+    ((*SWEEP, *LENGTHS, "--context", "5"), "--context 5: --isl is of both phases"),
+    ((*SWEEP, *LENGTHS, "--phase", "prefill"), "--phase prefill: --isl is of both phases"),
+    ((*SWEEP, "--context", "5", "--ttft-ms", "5"), "--ttft-ms 5: with --context one phase alone is asked"),
+    ((*SWEEP, "--phase", "decode", "--prefill-cluster", "h200"), "--prefill-cluster h200: with --phase one"),
     (
         (*PLAN, "--accept-length", "1.5"),
         "--accept-length 1.5: a step yields one token without --draft-tokens",

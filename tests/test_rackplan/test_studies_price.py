@@ -14,7 +14,8 @@ from rackplan.studies.columns import FAILED, INFEASIBLE, TIMEOUT
 from rackplan.studies.price import price
 from rackplan.studies.work import pack, run_point, unpack
 
-BASE: dict[str, Any] = {"model": "qwen3-235b-a22b", "cluster": "hgx-h200@16"}
+PLACE: dict[str, Any] = {"model": "qwen3-235b-a22b", "cluster": "hgx-h200@16"}
+BASE = PLACE | {"context": 4096}
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,7 @@ def same(text: str) -> str:
 
 
 def test_a_layout_costs_what_the_sweep_says() -> None:
-    found = rackplan.sweep(BASE["model"], BASE["cluster"])
+    found = rackplan.sweep(**BASE)
     for at in (0, len(found) // 2, len(found) - 1):
         if found.moe_tp[at] > 1 or found.stages[at] > 1 or found.batch[at] < 1:
             continue
@@ -46,7 +47,7 @@ def test_the_largest_batch_that_keeps_the_limit() -> None:
 
 
 def test_a_sweep_is_its_best_at_the_limit_and_says_where_a_usual_one_gave_way() -> None:
-    found = rackplan.sweep(BASE["model"], BASE["cluster"])
+    found = rackplan.sweep(**BASE)
     row = price("sweep", BASE | {"tpot_ms": 40}, same)
     assert row["step_s"] <= 0.04
     assert row["tok_s_per_gpu"] >= found.tok_s_per_gpu[found.tok_s_per_user >= 25].max()
@@ -57,11 +58,11 @@ def test_a_sweep_is_its_best_at_the_limit_and_says_where_a_usual_one_gave_way() 
 
 
 def test_both_phases_are_the_best_pair_of_pools() -> None:
-    best = rackplan.pools(BASE["model"], BASE["cluster"], isl=512, osl=128).matches.best()
+    best = rackplan.sweep(**PLACE, isl=512, osl=128).best
     assert best is not None
-    row = price("sweep", BASE | {"isl": 512, "osl": 128}, same)
+    row = price("sweep", PLACE | {"isl": 512, "osl": 128}, same)
     assert row["tok_s_per_gpu"] == pytest.approx(best.output_tok_s_per_gpu)
-    assert row["layout"].startswith("prefill ")
+    assert (row["pools"], row["layout"].startswith("both ")) == (1, True) if best.one_pool else (2, False)
 
 
 def test_a_plan_is_the_fast_plan() -> None:

@@ -1,0 +1,271 @@
+"""Plans for whole requests: one pool for both phases, or one that decodes and one that prefills, as serves more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+import numpy as np
+
+from cost.experts.dispatch import rank_tp
+from cost.experts.loads import ExpertLoads
+from cost.inputs.deployment import Deployment
+from cost.layouts import Sweep
+from cost.layouts.candidates import Group, domain_gpus
+from cost.serving.lengths import Lengths
+from cost.serving.limits import LimitError, left_out_words, relax_default_limits, rounded_up
+from cost.serving.pools import POOL_DERATE, RateMatch
+from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from cost.serving.supply import Pool
+from placement.budget import Cancel
+from placement.layouts.fitting import Fitted, Fitting, batch_that_fits, fitted, stage_slots
+from placement.layouts.shapes import TP_WIDTHS, Shape
+from placement.options import PlanOptions
+from placement.plan import Plan, WholeRequests
+from placement.planner import make_plan
+from placement.progress import OnProgress, Say, silent
+from placement.scoring import placement_scorer
+from topology.base.errors import InfeasibleError, input_name
+from topology.cluster import ClusterView
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Longest seconds per output token and to the first token without waiting; None: no limit.
+
+    ``usual``: those that give way where nothing keeps them.
+    """
+
+    tpot_s: float | None
+    ttft_s: float | None
+    usual: frozenset[str] = frozenset()
+
+
+def plan_requests(
+    deployment: Deployment,
+    lengths: Lengths,
+    loads: ExpertLoads | None,
+    options: PlanOptions,
+    limits: Limits,
+    *,
+    on_progress: OnProgress | None = None,
+    on_stage: Say | None = None,
+    cancel: Cancel | None = None,
+) -> Plan:
+    """Return the plan of the only pool, or of the decode pool with that of the prefill pool (:attr:`Plan.prefill`).
+
+    Widths asked for are those of the pool that decodes; the rest is as :func:`placement.planner.make_plan` takes it.
+
+    Raises
+    ------
+    InputError
+        As of :func:`placement.planner.make_plan`.
+    InfeasibleError
+        If nothing fits, or keeps the limits that are not usual.
+    """
+    say = on_stage or silent
+    say("comparing one pool with two")
+    speeds = [] if limits.tpot_s is None else [1 / limits.tpot_s]
+    swept = Serving.of(deployment, lengths, speeds=speeds, redundant=options.copies, cut_experts=False)
+    able = _that_plans_have(swept, options)
+
+    def best_within(limits: Limits) -> tuple[Serving, RateMatch, Limits]:
+        serving = replace(able, ttft_s=limits.ttft_s, _known={})
+        return serving, serving.best(limits.tpot_s) or _refuse(serving, limits), limits
+
+    (serving, best, kept), left_out = relax_default_limits(best_within, limits, limits.usual)
+    plans: list[Plan] = []
+    for pool, fit, asked in _pools(serving, best, options, kept):
+        if plans and plans[0].interrupted:
+            asked = replace(asked, time_limit_s=0.0)  # noqa: PLW2901 - what is left is finished the fast way
+        made = make_plan(
+            pool, loads, asked, on_progress=on_progress, on_stage=say, cancel=cancel, layouts=[fit]
+        )
+        plans.append(replace(made, request=replace(asked, ttft_s=kept.ttft_s if best.one_pool else None)))
+    requests = _served(plans, serving, best, kept, left_out_words(left_out))
+    return replace(plans[0], requests=requests, prefill=None if best.one_pool else plans[1])
+
+
+def _that_plans_have(serving: Serving, options: PlanOptions) -> Serving:
+    """Return the configurations that plans can have: with room for a sequence on each GPU, of the widths asked for.
+
+    Raises
+    ------
+    InfeasibleError
+        If there is none.
+    """
+    asked = {name: value for name in ("ep", "tp", "stages") if (value := getattr(options, name)) is not None}
+
+    def those(found: Sweep, asked: dict[str, int], least: float) -> Sweep:
+        room = found.parts_of.layouts.room[found.parts_of.layout]
+        able = np.isin(found.tp, TP_WIDTHS) & (found.batch >= least) & (room >= 1)
+        for name, value in asked.items():
+            dense = name == "ep" and found.deployment.model.moe is None
+            able &= (found.gpus // found.stages if dense else getattr(found, name)) == value
+        return found.rows(np.flatnonzero(able))
+
+    assert serving.both is not None  # noqa: S101 - both phases are swept on one cluster
+    both, decode = (those(one, asked, 1.0) for one in (serving.both, serving.decode))
+    if not (len(both) or len(decode)):
+        where, words = (
+            decode.deployment,
+            " ".join(f"{input_name(one)} {value}" for one, value in asked.items()),
+        )
+        raise InfeasibleError(
+            f"{words or 'HBM capacity binds'}: no such layout of {where.model.name} on {where.cluster.name} holds a "
+            f"sequence of {where.workload.context:,} tokens on each GPU."
+        )
+    prompts = [(share, those(one, {}, 0.0)) for share, one in serving.prompts]
+    return replace(serving, decode=decode, prompts=prompts, both=both)
+
+
+def _refuse(serving: Serving, limits: Limits) -> NoReturn:
+    """Raise LimitError: which limit nothing keeps, and the nearest there is; InfeasibleError where it is no limit."""
+    where = serving.decode.deployment.cluster.name
+    speeds = [one.tok_s_per_user.max() for one in serving.ways().values() if len(one)]
+    if not speeds and limits.ttft_s is None:
+        raise InfeasibleError(
+            f"{where}: {serving.refused or 'a pool of such layouts leaves no room for one that prefills'}, and no "
+            "such layout serves both phases; give more GPUs, or leave widths out."
+        )
+    if speeds and limits.tpot_s is not None:
+        limit, asked_s, least_s, what = "tpot_s", limits.tpot_s, 1 / float(max(speeds)), "an output token"
+    else:
+        limit, asked_s, least_s, what = (
+            "ttft_s",
+            limits.ttft_s or 0.0,
+            serving.fastest_ttft_s,
+            "the first token",
+        )
+    raise LimitError(
+        limit,
+        f"{input_name(f'{limit[:-2]}_ms')} {asked_s * 1e3:g} is out of reach on "
+        f"{where}: {what} of whole requests takes {rounded_up(least_s * 1e3)} ms at "
+        "least; ask for at least that, or use faster GPUs or more of them.",
+    )
+
+
+def _pools(
+    serving: Serving, best: RateMatch, options: PlanOptions, limits: Limits
+) -> Iterator[tuple[Deployment, Fitted, PlanOptions]]:
+    """Yield the pool that decodes, or the only one, then the one that prefills: its GPUs, layout and options."""
+    free = [list(gpus) for gpus in domain_gpus(serving.decode.deployment.cluster)]
+    for role, found, row, workers in reversed(serving.sides(best)):
+        variant, tp = found.variants[found.layout[row]], int(found.tp[row])
+        deployment, replicas = found.deployment, variant.arrangement.replicas
+        if not best.one_pool:
+            sizes = [len(stage) for stage in replicas[0]]
+            replicas = tuple(_taken(free, sizes, last=role == "prefill") for _ in range(workers))
+            deployment, replicas = _alone(deployment, replicas)
+        asked = replace(options, ttft_s=None)
+        if role == "prefill":
+            split = options.split if rank_tp(options.split) is None else "even"
+            asked = replace(asked, ep=None, tp=None, stages=None, split=split)
+        if role == "prefill" or limits.tpot_s is None:
+            asked, deployment = (
+                replace(asked, tpot_s=None),
+                deployment.with_batch(max(1, int(found.batch[row]))),
+            )
+        yield deployment, _fit(deployment, Shape(replicas, tp), variant.ranges, asked), asked
+
+
+def _taken(free: list[list[int]], sizes: Sequence[int], *, last: bool) -> tuple[Group, ...]:
+    """Take the GPUs of a worker's stages out of what is ``free`` of each domain, the first or the ``last`` of them.
+
+    A stage is a part of one domain, or several whole ones (:class:`cost.serving.packing.Room`).
+    """
+    order, most, stages = free[::-1] if last else free, max(map(len, free)), []
+    for size in sizes:
+        each = min(size, most)
+        taken: list[int] = []
+        for gpus in order:
+            if len(taken) < size and len(gpus) >= each:
+                at = len(gpus) - each if last else 0
+                taken += gpus[at : at + each]
+                del gpus[at : at + each]
+        stages.append(tuple(sorted(taken)))
+    return tuple(stages)
+
+
+def _alone(
+    deployment: Deployment, replicas: Sequence[tuple[Group, ...]]
+) -> tuple[Deployment, tuple[tuple[Group, ...], ...]]:
+    """Return a deployment on the GPUs of some replicas alone, and those as numbered there."""
+    members = sorted(gpu for stages in replicas for stage in stages for gpu in stage)
+    number = {gpu: index for index, gpu in enumerate(members)}
+    view = ClusterView(deployment.cluster, [deployment.cluster.gpus[gpu].id for gpu in members])
+    inside = (tuple(tuple(number[gpu] for gpu in stage) for stage in stages) for stages in replicas)
+    return replace(deployment, cluster=view), tuple(inside)
+
+
+def _fit(deployment: Deployment, shape: Shape, ranges: tuple[range, ...], options: PlanOptions) -> Fitted:
+    """Return a shape with its slots and layers as priced; InfeasibleError where whole copies do not fit."""
+    slots = stage_slots(deployment, shape, options.copies, options.spread)
+    most = 0 if slots is None else batch_that_fits(deployment, shape, slots)
+    found = None
+    if slots is not None and most:
+        there = deployment.with_batch(min(deployment.workload.batch, most))
+        found = fitted(there, Fitting(shape, slots, most), ranges)
+    if found is None:
+        why = (
+            "copies of experts cannot be spread so" if slots is None else "HBM holds no sequence on each GPU"
+        )
+        raise InfeasibleError(
+            f"{deployment.model.name} on {deployment.cluster.name}: {why} in the best layout."
+        )
+    return found
+
+
+def _served(
+    plans: Sequence[Plan], serving: Serving, best: RateMatch, limits: Limits, left_out: tuple[str, ...]
+) -> WholeRequests:
+    """Return what pools serve together: the decode pool, or the only one, is the first of ``plans``."""
+    decode, whole = plans[0], serving.decode.deployment
+    isl, osl = serving.lengths.isl[0], serving.lengths.osl[0]
+    batches, steps = [float(decode.score.batch)], [decode.score.step_s]
+    rates = [decode.score.tok_s_per_gpu * len(decode.deployment.cluster.gpus) / osl]
+    ttft_s = decode.score.step_s + decode.score.prefill_s
+    for one in plans[1:]:
+        batches.append(float(serving.prefill.batch[best.prefill]))
+        scorer, _ = placement_scorer(one.deployment, one.layout, one.experts, one.loads, one.split)
+        steps.append(scorer.step_s(batches[-1]))
+        ttft_s = steps[-1] + best.transfer_s
+        prompts = batches[-1] * one.layout.gpus_used / steps[-1]
+        rates = [POOL_DERATE.value * rate for rate in (rates[0], prompts)]
+        moved = serving.ways(limits.tpot_s)[TWO_POOLS]
+        if moved.path is not None and moved.cache_bytes:
+            most = [pool.layout.gpus_used * moved.path.bytes_per_s / moved.cache_bytes for pool in plans]
+            rates = list(map(min, rates, most))
+    pools = [
+        Pool(
+            role,
+            one.layout.short(moe=one.deployment.model.moe is not None),
+            len(one.layout.replicas),
+            one.layout.gpus_used // len(one.layout.replicas),
+            batch,
+            step_s,
+        )
+        for (role, *_), one, batch, step_s in zip(
+            reversed(serving.sides(best)), plans, batches, steps, strict=True
+        )
+    ]
+    idle = len(whole.cluster.gpus) - sum(one.layout.gpus_used for one in plans)
+    bests = serving.bests(limits.tpot_s)
+    return WholeRequests(
+        isl=isl,
+        osl=osl,
+        serving=ONE_POOL if best.one_pool else TWO_POOLS,
+        pools=tuple(reversed(pools)),
+        tok_s_per_user=decode.score.tok_s_per_user,
+        tpot_s=decode.score.tpot_s,
+        ttft_s=ttft_s,
+        tpot_limit_s=limits.tpot_s,
+        ttft_limit_s=limits.ttft_s,
+        defaults=tuple(sorted(limits.usual)),
+        left_out=left_out,
+        totals=whole.bill.totals(min(rates) * osl, requests_per_s=min(rates), gpus_idle=idle),
+        priced_tok_s_per_gpu={name: row.output_tok_s_per_gpu for name, row in bests.items()},
+        turns=tuple(serving.turns()),
+        refused=serving.refused,
+    )

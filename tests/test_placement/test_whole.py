@@ -1,0 +1,163 @@
+"""Plans of whole requests: what one pool and two pools serve, and that the rest of the planner takes them."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rackplan
+from cost.serving.lengths import Lengths
+from cost.serving.pools import POOL_DERATE
+from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from cost.step.score import LayoutScorer
+from placement.layouts.fitting import balanced_uses, stage_slots
+from placement.layouts.shapes import Shape
+from placement.plan import Plan
+from placement.plans.reading import read_plan
+from placement.plans.writing import plan_to_dict, plan_to_json
+from topology.base.errors import InfeasibleError
+
+
+def planned(model: str, cluster: str, **asked: object) -> Plan:
+    return rackplan.plan(model, cluster, time_limit_s=0, **{"isl": 8192, **asked})
+
+
+@pytest.fixture(scope="module")
+def one_pool() -> Plan:
+    return planned("qwen3-30b-a3b", "hgx-h100")
+
+
+@pytest.fixture(scope="module")
+def two_pools() -> Plan:
+    return planned("deepseek-v3", "hgx-h200@16")
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster"), [("llama-3.1-8b", "hgx-h100"), ("qwen3-30b-a3b", "hgx-h100@16")]
+)
+def test_one_pool_costs_what_serving_says_where_experts_are_balanced(model: str, cluster: str) -> None:
+    deployment = rackplan.make_deployment(model, cluster)
+    serving = Serving.of(deployment, Lengths.of(4000, 500), imbalance=1.0, cut_experts=False)
+    both, found = serving.both, serving.ways()[ONE_POOL]
+    assert both is not None
+    rows = np.flatnonzero((both.batch >= 1) & (both.batch % 1 == 0))
+    for row in np.random.default_rng(0).choice(rows, 8).tolist():
+        match, batch = found.row(row), int(both.batch[row])
+        there, layout = both.deployment.with_batch(batch), both.layout_of(row)
+        slots = stage_slots(there, Shape.of(layout), None)
+        assert slots is not None
+        score = LayoutScorer(there, layout, balanced_uses(there, layout, slots)).at(batch)
+        assert score.step_s == pytest.approx(both.step_s[row], rel=1e-12)
+        assert score.tok_s_per_gpu == pytest.approx(match.output_tok_s_per_gpu, rel=1e-12)
+        assert score.step_s + score.prefill_s == pytest.approx(match.ttft_s, rel=1e-12)
+        # prompts are work too: decode alone serves more
+        assert score.tok_s_per_gpu < score.tok_s_per_user * batch
+
+
+def test_a_dense_plan_is_served_as_priced() -> None:
+    plan = planned("llama-3.1-70b", "hgx-h100")
+    found = plan.requests
+    assert found is not None
+    assert plan.prefill is None
+    assert found.serving == ONE_POOL
+    assert plan.totals is found.totals
+    assert plan.totals.tok_s_per_gpu == pytest.approx(found.priced_tok_s_per_gpu[ONE_POOL])
+    assert plan.totals.requests_per_s == pytest.approx(plan.totals.tok_s / 1024)
+    assert plan.totals.phase == "both"
+    assert not found.missed
+
+
+def saved(plan: Plan, folder: Path) -> Path:
+    path = folder / "plan.json"
+    path.write_text(plan_to_json(plan_to_dict(plan)))
+    return path
+
+
+def test_a_plan_of_one_pool_is_read_scored_and_changed_as_any_other(one_pool: Plan, tmp_path: Path) -> None:
+    path = saved(one_pool, tmp_path)
+    read = read_plan(path)
+    assert read.deployment.workload == one_pool.deployment.workload
+    assert read.deployment.workload.phase == "both"
+    scored = rackplan.score(path)
+    assert scored.score.step_s == pytest.approx(one_pool.score.step_s)
+    assert scored.score.prefill_s == pytest.approx(one_pool.score.prefill_s)
+    assert scored.totals.tok_s == pytest.approx(one_pool.totals.tok_s)
+    assert scored.totals.requests_per_s == pytest.approx(one_pool.totals.requests_per_s)
+    again = pickle.loads(pickle.dumps(one_pool))  # noqa: S301 - our own
+    assert again.requests == one_pool.requests
+
+
+def test_a_lost_gpu_costs_requests(one_pool: Plan) -> None:
+    found = rackplan.replan(one_pool, lost=["d0.n0.g1"]).plan
+    assert found.deployment.workload.phase == "both"
+    assert found.requests is None
+    before, after = one_pool.totals.requests_per_s, found.totals.requests_per_s
+    assert before is not None
+    assert after is not None
+    assert 0 < after < before
+
+
+def test_longer_requests_are_a_lever(one_pool: Plan) -> None:
+    gains = {row.change: row.gain for row in rackplan.what_if(one_pool).rows if row.name == "context"}
+    assert gains["half"] > 0 > gains["x2"]
+
+
+def test_two_pools_have_gpus_of_their_own_and_serve_what_the_slower_one_does(two_pools: Plan) -> None:
+    found, prefill = two_pools.requests, two_pools.prefill
+    assert found is not None
+    assert prefill is not None
+    assert found.serving == TWO_POOLS
+    ids = [{gpu.id for gpu in plan.deployment.cluster.gpus} for plan in (two_pools, prefill)]
+    assert not ids[0] & ids[1]
+    assert {one.role: one.gpus * one.replicas for one in found.pools} == dict(
+        zip(("decode", "prefill"), map(len, ids), strict=True)
+    )
+    prompts = found.pools[0]
+    rates = (
+        POOL_DERATE.value * prompts.batch * len(ids[1]) / prompts.step_s,
+        POOL_DERATE.value * two_pools.score.tok_s_per_gpu * len(ids[0]) / found.osl,
+    )
+    assert found.totals.requests_per_s == pytest.approx(min(rates))
+    assert found.totals.gpus == 16
+    assert two_pools.totals is found.totals
+    assert prefill.totals.phase == "prefill"
+    assert 0.8 < found.totals.tok_s_per_gpu / found.priced_tok_s_per_gpu[TWO_POOLS] < 1.1
+
+
+def test_widths_are_those_of_the_pool_that_decodes() -> None:
+    plan = planned("deepseek-v3", "hgx-h200@16", tp=4)
+    assert plan.layout.tp == 4
+    with pytest.raises(InfeasibleError, match="`ep` 7: no such layout"):
+        planned("deepseek-v3", "hgx-h200@16", ep=7)
+    with pytest.raises(InfeasibleError, match="no such layout serves both phases"):
+        planned("deepseek-v3", "hgx-h200@16", ep=16)
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"tpot_ms": 1}, "`tpot_ms` 1 is out of reach on hgx-h100: an output token"),
+        ({"ttft_ms": 1}, "`ttft_ms` 1 is out of reach on hgx-h100: the first token"),
+    ],
+)
+def test_a_limit_that_was_given_is_kept_or_refused(asked: dict[str, float], why: str) -> None:
+    with pytest.raises(InfeasibleError, match=why):
+        planned("qwen3-30b-a3b", "hgx-h100", **asked)
+
+
+def test_a_default_that_nothing_keeps_is_left_out() -> None:
+    found = planned("llama-3.1-70b", "hgx-h100", isl=65_536, osl=64).requests
+    assert found is not None
+    assert found.ttft_limit_s is None
+    assert "`ttft_ms` 2000 is out of reach" in found.left_out[0]
+
+
+def test_placement_alone_misses_no_limit_silently(one_pool: Plan) -> None:
+    found = one_pool.requests
+    assert found is not None
+    late = replace(found, ttft_s=3.0)
+    assert late.missed == {"first token": (3.0, 2.0)}

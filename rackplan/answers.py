@@ -375,8 +375,13 @@ def compare(request: CompareRequest) -> Comparison:
     InputError
         If something given cannot be used.
     """
-    sides = inputs.equal_clusters(request.clusters, request.gpus, request.settings)
+    if request.budget:
+        sides, scales = inputs.clusters_within(request)
+    else:
+        sides, scales = inputs.equal_clusters(request.clusters, request.gpus, request.settings), {}
     found = compared(inputs.deployments_of(request, request.model, sides), request)
+    rows = tuple(row.times(scales.get(row.cluster, 1.0)) for row in found.rows)
+    found = replace(found, rows=rows, scales=scales, budget=request.budget)
     return replace(found, others=tuple(_other_recipes(found, request)))
 
 
@@ -431,7 +436,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
 
     free = request.tok_s_user == NO_LIMIT
     targets: Sequence[float] = () if isinstance(request.tok_s_user, str) else request.tok_s_user or ()
-    told, turn = ProgressReporter(request.on_progress), count(1)
+    told, turn, equal = ProgressReporter(request.on_progress), count(1), not request.budget
 
     def on_progress(name: str) -> None:
         told.stage(f"comparing {name}, {next(turn)} of {len(deployments)}")
@@ -444,14 +449,27 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
             on_progress(deployment.cluster.name)
             return serving_of(deployment, request, [1 / speed for speed in speeds])
 
-        rows = compare_serving(deployments, serving, speeds, usual=usual)
+        def rates(deployment: Deployment, targets: Sequence[float | None]) -> list[float | None]:
+            told.stage("splitting the gain")
+            try:
+                return _rates_at(deployment, request, targets)
+            except InfeasibleError:
+                return [None] * len(targets)
+
+        rows = compare_serving(deployments, serving, speeds, usual=usual, equal=equal)
         return Comparison(
-            tuple(rows), tuple(deployments), None, usual=usual, lengths=request.whole, ttft_s=request.ttft_s
+            tuple(rows),
+            tuple(deployments),
+            None,
+            usual=usual,
+            lengths=request.whole,
+            ttft_s=request.ttft_s,
+            rates=rates,
         )
     wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=NO_LIMIT if free else None)
     first = deployments[0]
     loads = inputs.loads_of(first.model, request.loads, seed=request.seed)
-    rows = compare_clusters(deployments, loads, wanted, targets, on_progress=on_progress)
+    rows = compare_clusters(deployments, loads, wanted, targets, equal=equal, on_progress=on_progress)
     usual = not targets and wanted.service_level(first.workload).usual
     return Comparison(tuple(rows), tuple(deployments), loads, usual=usual)
 

@@ -13,6 +13,7 @@ from rackplan.requests import (
     CONTEXT,
     DEFAULT_LOADS,
     ClusterLike,
+    CompareRequest,
     Lines,
     Loads,
     ModelLike,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 _LONG_BYTES = 2**24
 LEAST_GPU_W, MOST_GPU_W = 20.0, 50e3
 """All-in powers of one GPU beyond which a given one is in another unit, or of a whole rack."""
+MOST_JOINED = 1152
+"""GPUs of a cluster within a budget that are priced as one: of more, so many times as much."""
 OF_EXPERTS = ("ep", "redundant", "loads", "routing", "spread", "split", "objective")
 """Fields that say nothing of a model without routed experts."""
 
@@ -122,12 +125,7 @@ def equal_clusters(clusters: Sequence[ClusterLike], gpus: int | None, settings: 
     from topology.catalog import cluster_names
     from topology.files.resolve import cluster_called
 
-    if isinstance(clusters, str | Path | Mapping) or not isinstance(clusters, Sequence):
-        raise InputError(
-            f"`clusters` {shown(clusters)}: expected a list, like ['hgx-h200', 'gb200-nvl72']; the model is second."
-        )
-    if not clusters:
-        raise InputError("`clusters`: none given; name at least one.")
+    _require_several(clusters)
     if not all(isinstance(one, str | Path) for one in clusters):
         return clusters_of(clusters, settings)
     names = [cluster_called(str(one)) for one in clusters]
@@ -146,6 +144,51 @@ def equal_clusters(clusters: Sequence[ClusterLike], gpus: int | None, settings: 
                 value=gpus,
             )
     return equal
+
+
+def _require_several(clusters: Sequence[ClusterLike]) -> None:
+    if isinstance(clusters, str | Path | Mapping) or not isinstance(clusters, Sequence):
+        raise InputError(
+            f"`clusters` {shown(clusters)}: expected a list, like ['hgx-h200', 'gb200-nvl72']; the model is second."
+        )
+    if not clusters:
+        raise InputError("`clusters`: none given; name at least one.")
+
+
+def clusters_within(request: CompareRequest) -> tuple[list[Cluster], dict[str, float]]:
+    """Return clusters of as many whole domains as the budget of power or money pays for, at least one.
+
+    A domain is what a name or file means, so ``name@16`` is 16 GPUs. Of more than :data:`MOST_JOINED` GPUs a part is
+    returned, and by its name how many times as many there are.
+
+    Raises
+    ------
+    InputError
+        As :func:`clusters_of`, or if nothing is known of what one costs or draws.
+    """
+    from topology.build import rebuilt
+    from topology.changes.repeat import repeated
+
+    _require_several(request.clusters)
+    units = clusters_of(request.clusters, request.settings)
+    book, scales = book_of(request, *units), dict[str, float]()
+    found = []
+    for unit in units:
+        bill, field = book.bill(unit), "mw" if request.mw else "usd_h"
+        each = bill.power_w if request.mw else bill.usd_per_hour
+        if each is None:
+            raise InputError(" ".join(bill.missing), field=field, value=request.budget.split()[0])
+        budget = request.mw * 1e6 if request.mw else request.usd_h or 0.0
+        count = max(1, int(budget / each + 1e-9))
+        alone = unit.spec.raw is not None or unit.spec.scale_out is None
+        joined = 1 if alone else min(count, max(1, MOST_JOINED // len(unit.gpus)))
+        cluster, name = repeated(unit, joined), unit.name.partition("@")[0]
+        if count > 1:
+            name = f"{name}@{count * len(unit.gpus)}"
+            cluster = rebuilt(cluster, replace(cluster.spec, name=name))
+        found.append(cluster)
+        scales[cluster.name] = count / joined
+    return found, scales
 
 
 def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:

@@ -974,6 +974,12 @@ class CompareRequest(Watched, Pricing, FirstToken, Requests):
     ] = field(kw_only=False)
     model: ModelName = field(kw_only=False)
     gpus: Count | None = opt(None, "GPUs of each.", default="the most of any named")
+    mw: Annotated[float, Spelled(_above_0)] | None = opt(
+        None, "Instead: equal power, so many megawatts of whole domains of each.", "X"
+    )
+    usd_h: Annotated[float, Spelled(_above_0)] | None = opt(
+        None, "Instead: equal money, so many USD an hour for whole domains of each.", "X"
+    )
     tok_s_user: Annotated[tuple[float, ...] | Literal["none"], Spelled(_speeds)] | None = opt(
         None,
         "Speeds per user to compare at: 25,50,100 (tok/s); none: as much as fits.",
@@ -983,17 +989,24 @@ class CompareRequest(Watched, Pricing, FirstToken, Requests):
     loads: Loads | None = opt(None, "Tokens per expert, as of a plan; repeatable.", "FILE", repeatable=True)
     seed: Seed = 0
 
-    FIRST: ClassVar[str] = (
-        "clusters model gpus tok_s_user isl osl phase context ttft_ms weights prices output json"
-    )
+    FIRST: ClassVar[str] = "clusters model gpus mw usd_h tok_s_user isl osl phase ttft_ms prices output json"
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan compare hgx-h100 gb200-nvl72 --model deepseek-v3",
-        "rackplan compare gb200-nvl72 vr-nvl72 --model deepseek-v3 --tok-s-user 20,50 -o report.html",
+        "rackplan compare gb200-nvl72 vr-nvl72 --model deepseek-v3 --mw 1 --tok-s-user 20,50 -o report.html",
     )
 
+    @property
+    def budget(self) -> str:
+        """What each may draw or cost, in words; empty where they have equally many GPUs."""
+        return f"{self.mw:g} MW" if self.mw else f"{self.usd_h:g} USD/h" if self.usd_h else ""
+
     def check(self) -> None:
-        """Refuse loads where no experts are placed."""
+        """Refuse two budgets, and loads where no experts are placed."""
         super().check()
+        budgets = [name for name in ("gpus", "mw", "usd_h") if self.given(name)]
+        if len(budgets) > 1:
+            why = f"{input_name(budgets[0])} says already what is equal on all sides"
+            raise self.refuse(budgets[1], why, "give one of them")
         if self.given("loads") and not self.alone:
             phase = f"give {input_name('phase')} decode too"
             raise self.refuse("loads", "whole requests are priced at the usual balance of experts", phase)

@@ -31,7 +31,7 @@ def require_schema(name: str, data: dict[str, Any], *, file: bool = False) -> No
             f"{name}: not of its schema: {first['loc']}: {first['msg']}, found {str(first['input'])[:80]}"
         )
         raise AssertionError(message) from None
-    back = _adapter(name).dump_python(read, mode="json", exclude_unset=True)
+    back = _adapter(name).dump_python(read, mode="json", by_alias=True, exclude_unset=True)
     unlike = list(_unlike(given, back))
     assert not [one for one in unlike if one != "notes"], f"{name}: not in its schema: {unlike[:5]}"
 

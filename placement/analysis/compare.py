@@ -75,6 +75,11 @@ class CompareRow:
     ttft_s: float | None = None
     instead: float | None = None
 
+    def times(self, scale: float) -> CompareRow:
+        """Return the row of so many times as many GPUs, each of which does the same."""
+        requests = self.requests_per_s and self.requests_per_s * scale
+        return self if scale == 1 else replace(self, gpus=round(self.gpus * scale), requests_per_s=requests)
+
 
 def compare_clusters(
     deployments: Sequence[Deployment],
@@ -82,6 +87,7 @@ def compare_clusters(
     options: PlanOptions,
     targets: Sequence[float] = (),
     *,
+    equal: bool = True,
     on_progress: Callable[[str], None] | None = None,
 ) -> list[CompareRow]:
     """Return a row per cluster and target, of one model under one phase; formats and drafts may be each side's own.
@@ -93,14 +99,10 @@ def compare_clusters(
     Raises
     ------
     InputError
-        If the clusters have different numbers of GPUs.
+        If the clusters shall have ``equal`` numbers of GPUs and do not.
     """
-    sizes = {one.cluster.name: len(one.cluster.gpus) for one in deployments}
-    if len(set(sizes.values())) > 1:
-        listed = ", ".join(f"{name} {gpus}" for name, gpus in sizes.items())
-        raise InputError(
-            f"a comparison needs equally many GPUs on each side, not {listed}; use {input_name('gpus')} N or name@N."
-        )
+    if equal:
+        _require_equal(deployments)
     level = options.service_level(deployments[0].workload)
     usual = not targets and level.usual
     fits: list[tuple[Deployment, list[Fitted]]] = []
@@ -122,18 +124,36 @@ def compare_clusters(
     return relax_default_limits(within, level, {"limit_s"} if usual else ())[0]
 
 
+def _require_equal(deployments: Sequence[Deployment]) -> None:
+    """Refuse clusters of different numbers of GPUs."""
+    sizes = {one.cluster.name: len(one.cluster.gpus) for one in deployments}
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} {gpus}" for name, gpus in sizes.items())
+        raise InputError(
+            f"a comparison needs equally many GPUs on each side, not {listed}; use {input_name('gpus')} N or name@N."
+        )
+
+
 def compare_serving(
     deployments: Sequence[Deployment],
     serving_of: Callable[[Deployment], Serving],
     targets: Sequence[float],
     *,
     usual: bool = False,
+    equal: bool = True,
 ) -> list[CompareRow]:
     """Return a row per cluster and target for whole requests, by one pool or two, whichever serves more.
 
     Without targets a row per cluster is its most throughput; so it is where the target is the ``usual`` one and
     nothing reaches it. Experts are loaded as usual for their width.
+
+    Raises
+    ------
+    InputError
+        If the clusters shall have ``equal`` numbers of GPUs and do not.
     """
+    if equal:
+        _require_equal(deployments)
     servings: list[tuple[Deployment, Serving | str]] = []
     for deployment in deployments:
         try:

@@ -200,7 +200,10 @@ def _both_phases(traffic: Traffic, model: int, places: Sequence[tuple[Shape, tup
         return none
     if not len(found):
         return none
-    served = one_pool(found, [(1.0, traffic.deployment(model, PREFILL).workload)])
+    served = one_pool(found, [(1.0, deployment.workload.of_prompt)])
+    found = replace(
+        found, tok_s=served.requests_per_s * traffic.osl
+    )  # with the stay of a request, as plans have it
     legal, tpot_s, ttft_s = _legal(found), traffic.tpot_s or np.inf, traffic.ttft_s or np.inf
     own_s = served.prefill_s - found.step_s
     longest_s = np.minimum(tpot_s * deployment.workload.tokens_per_step, ttft_s - own_s)
@@ -402,6 +405,9 @@ def reprice(
                 continue
             places = [(replicas[n][0].shape, replicas[n][1]) for n in some]
             swept, where = price_on(traffic.deployment(model, role), places, traffic, role)
+            if role == BOTH:
+                served = one_pool(swept, [(1.0, swept.deployment.workload.of_prompt)])
+                swept = replace(swept, tok_s=served.requests_per_s * traffic.osl)
             for number, n in enumerate(some):
                 column = replicas[n][0]
                 able = (where == number) & (swept.tp == column.tp) & (swept.batch <= column.batch)

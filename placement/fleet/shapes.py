@@ -225,11 +225,13 @@ def shapes_of(
 
 
 def _deployable(shape: Shape, spec: Mapping[int, DomainSpec], groups: int) -> bool:
-    """Whether stages and blocks fill nodes evenly, in a number of stages that replicas have."""
+    """Whether stages and blocks fill nodes evenly, as many as replicas have, and equal ones on one kind of domain."""
     specs = [spec[block.kind] for block in shape.blocks]
     node, domain = max(one.gpus_per_node for one in specs), max(one.gpus for one in specs)
+    unlike = len({block.kind for block in shape.blocks}) > 1
     return (
-        all(deployable_stage(size, node=node, domain=domain) for size in shape.sizes)
+        (unlike or len(set(shape.sizes)) == 1)
+        and all(deployable_stage(size, node=node, domain=domain) for size in shape.sizes)
         and all(block.size % node == 0 or block.size < node for block in shape.blocks)
         and deployable_stages(shape.stages, min(shape.sizes), node=node, groups=groups)
     )

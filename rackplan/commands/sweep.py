@@ -55,6 +55,7 @@ def compare(
     output: Annotated[
         Path | None, output_option("Folder for report.html and compare.json, or one.", "DIR|FILE.html|.json")
     ] = None,
+    details: DetailsFlag = False,
     json: JsonFlag = False,
 ) -> None:
     """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and what binds."""
@@ -65,7 +66,7 @@ def compare(
     from rackplan.views.compare import compare_blocks, compare_view
     from rackplan.views.results import svg
 
-    finish = written(output, "compare", json=json, html="report.html")
+    finish = written(output, "compare", json=json, html="report.html", details=details)
     with progress() as reporter:
         found = answers.compare(replace(request, on_progress=reporter.hear))
 

@@ -13,6 +13,7 @@ from cost.serving.pools import RateMatch
 from cost.step.score import Score
 from cost.terms.registry import TERMS
 from placement.analysis.compare import CompareRow
+from placement.analysis.gains import Gain
 from placement.migrate.replan import Replanned
 from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plans.findings import RedundancyCurve
@@ -22,6 +23,7 @@ from rackplan.views.measured import MeasuredPoint
 from rackplan.views.plotting import (
     BLUE,
     DASHES,
+    GREEN,
     INK,
     NEUTRAL,
     SYMBOLS,
@@ -245,6 +247,39 @@ def speed_chart(rows: Sequence[CompareRow], tokens: str) -> Figure:
     across = {"type": "category", "categoryorder": "array", "categoryarray": labels, "automargin": True}
     up = axis_of(f"{tokens} tok/s/GPU", tickformat=",~r", rangemode="tozero")
     return chart_of(data, barmode="group", xaxis=across, yaxis=up)
+
+
+def gains_chart(gains: Sequence[tuple[Gain, Sequence[tuple[str, float]]]], tokens: str) -> Figure:
+    """Return a waterfall on a logarithmic axis: a bar for each cluster, between them its factors by name."""
+    bars: list[tuple[str, str, float, float, str]] = []  # name, colour, from, to, text
+    for gain, factors in gains:
+        at, end = (rate or 0.0 for rate in gain.rates)
+        if not bars or bars[-1][0] != gain.before:
+            bars.append((gain.before, NEUTRAL, 0.0, at, f"{at:,.0f}"))
+        for name, factor in factors:
+            colour = GREEN if factor > 1 else VERMILION
+            bars.append((name, colour, min(at, at * factor), max(at, at * factor), f"{factor:.2f}x"))
+            at *= factor
+        bars.append((gain.after, NEUTRAL, 0.0, end, f"{end:,.0f}"))
+    ends = [edge for _, _, low, high, _ in bars for edge in (low, high) if edge] or [1.0]
+    floor, places = min(ends) / 1.5, list(range(len(bars)))
+    data = bar_of(
+        "",
+        x=places,
+        base=[low or floor for _, _, low, _, _ in bars],
+        y=[high - (low or floor) for _, _, low, high, _ in bars],
+        text=[text for *_, text in bars],
+        textposition="outside",
+        cliponaxis=False,
+        hoverinfo="text",
+        marker={"color": [colour for _, colour, *_ in bars]},
+        showlegend=False,
+    )
+    names = [plotly_text(name) for name, *_ in bars]
+    across = axis_of("", tickvals=places, ticktext=names, tickangle=-45)
+    span = [math.log10(floor), math.log10(max(ends) * 1.2)]
+    up = axis_of(f"{tokens} tok/s/GPU (log scale)", type="log", range=span, dtick="D2", tickformat=",~r")
+    return chart_of([data], xaxis=across, yaxis=up)
 
 
 def redundancy_chart(curve: RedundancyCurve) -> Figure:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
-from functools import partial
+from dataclasses import field
+from functools import cached_property, partial
+from itertools import pairwise
 
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import CalibrationData, error_to_dict, widest
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
-from cost.money.bill import Totals
+from cost.money.bill import Bill, Totals
 from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
 from cost.step.score import Score
 from placement.analysis.compare import CompareRow
+from placement.analysis.gains import Gain, Rates, split_gains
 from placement.options import USUAL_TPOT
 from rackplan.views.blocks import (
+    GAP,
     Block,
     Chart,
+    Details,
     Drawing,
     Heading,
     Page,
@@ -32,9 +37,18 @@ from rackplan.views.blocks import (
 from rackplan.views.charts import frontier_chart, memories_chart, speed_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.evidence import deployment_figures
-from rackplan.views.forward import bound_words, machine_words, price, summary, summary_blocks
+from rackplan.views.gains import GainData, gain_blocks, gain_chart, gain_words, gains_data
 from rackplan.views.measured import measured_points
-from rackplan.views.money import bill_blocks, dollars, money_columns, money_legend, rate_words, watts
+from rackplan.views.money import (
+    bill_blocks,
+    cost_words,
+    dollars,
+    money_columns,
+    money_legend,
+    power_words,
+    rate_words,
+    watts,
+)
 from rackplan.views.pareto import HEIGHT, measured_fold
 from rackplan.views.points import ReportPoint, frontier, report_points
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
@@ -46,7 +60,6 @@ from rackplan.views.words import (
     near_words,
     other_recipe_blocks,
     phase_words,
-    range_words,
     recipe_lines,
     serving_words,
 )
@@ -71,6 +84,10 @@ class Comparison(Shown):
         What the other recipe would bring at each speed where that is much.
     lengths, ttft_s:
         Of whole requests, and the limit on the time to the first token; None: one phase alone, no limit.
+    scales, budget:
+        How many times as many GPUs clusters have as are priced, by name, and what all may draw or cost, in words.
+    rates:
+        Returns tok/s/GPU of other machines at speeds per user; None of one phase alone.
     """
 
     rows: tuple[CompareRow, ...]
@@ -80,18 +97,40 @@ class Comparison(Shown):
     others: tuple[OtherRecipe, ...] = ()
     lengths: Lengths | None = None
     ttft_s: float | None = None
+    scales: Mapping[str, float] = field(default_factory=dict)
+    budget: str = ""
+    rates: Callable[[Deployment, Sequence[float | None]], Rates] | None = None
+
+    @cached_property
+    def bills(self) -> dict[str, Bill]:
+        """What all GPUs of each cluster cost and draw, by its name."""
+        named = {one.cluster.name: one.bill for one in self.deployments}
+        return named | {name: named[name].times(scale) for name, scale in self.scales.items() if scale != 1}
 
     def totals(self, row: CompareRow) -> Totals:
         """Return what the whole cluster of a row gives, costs and draws; no token where the speed is out of reach."""
-        deployment = next(one for one in self.deployments if one.cluster.name == row.cluster)
-        work, bill = deployment.workload, deployment.bill
-        phase = work.phase if self.lengths is None else "both"
+        work, bill = self.deployments[0].workload, self.bills[row.cluster]
         return bill.totals(
             (row.tok_s_per_gpu or 0.0) * bill.gpus,
             work.token_word,
-            phase=phase,
+            phase=work.phase if self.lengths is None else "both",
             requests_per_s=row.requests_per_s,
         )
+
+    @cached_property
+    def gains(self) -> list[Gain]:
+        """What each cluster gains over the one before it at each speed, and by what; of whole requests alone."""
+        if self.rates is None:
+            return []
+        rates, speeds = self.rates, len(self.rows) // len(self.deployments)
+        targets = [row.target_tok_s_per_user for row in self.rows[:speeds]]
+        reached = [row.tok_s_per_gpu for row in self.rows]
+        sides = [(one, reached[at * speeds :][:speeds]) for at, one in enumerate(self.deployments)]
+        return [
+            gain
+            for (before, first), (after, last) in pairwise(sides)
+            for gain in split_gains(before, after, targets, (first, last), lambda one: rates(one, targets))
+        ]
 
     def brief(self) -> str:
         """Return the model, and what each cluster reaches."""
@@ -102,6 +141,24 @@ class Comparison(Shown):
             for row in self.rows
         )
         return f"of {self.deployments[0].model.name}: {', '.join(rates)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareData:
+    """Throughput by GPU, megawatt or dollar-hour.
+
+    Attributes
+    ----------
+    tok_s, requests_per_s, ratio:
+        Of one of them; the ratio to the first cluster. Null where nothing is reached or there is no figure.
+    reason:
+        Why there is no figure; else empty.
+    """
+
+    tok_s: float | None
+    requests_per_s: float | None
+    ratio: float | None
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +186,8 @@ class CompareRowData:
         token without waiting, and tok/s/GPU of the other way (null: it does not keep the limits).
     totals:
         Of the cluster.
+    per_gpu, per_mw, per_usd_h:
+        Its throughput by each, beside the first cluster.
     """
 
     cluster: str
@@ -153,6 +212,9 @@ class CompareRowData:
     ttft_s: float | None
     instead: float | None
     totals: Totals
+    per_gpu: ShareData
+    per_mw: ShareData
+    per_usd_h: ShareData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +225,8 @@ class CompareResult:
     ----------
     rows:
         A row for each cluster at each speed.
+    gains:
+        Of whole requests: what makes each cluster faster than the one before it, at each speed.
     other_recipe:
         What the recipe that is not in force would bring where that is 10 % or more; absent where it is nowhere.
     set:
@@ -172,6 +236,7 @@ class CompareResult:
     """
 
     rows: list[CompareRowData]
+    gains: list[GainData]
     other_recipe: Maybe[list[OtherRecipe]] = LEFT_OUT
     what_if: Maybe[str] = LEFT_OUT
     set: Maybe[dict[str, list[SetFigureData]]] = LEFT_OUT
@@ -192,9 +257,11 @@ def compare_view(found: Comparison) -> View:
                 tokens=workload.token_word,
                 calibration=error_to_dict(row.errors),
                 totals=found.totals(row),
+                **{f"per_{name}": share(found, row, name) for name in SHARES},
             )
             for row in found.rows
         ],
+        gains=gains_data(found.gains),
         other_recipe=list(found.others) or LEFT_OUT,
         what_if=workload.what_if or LEFT_OUT,
         set={name: figures for name, figures in set_by.items() if figures} or LEFT_OUT,
@@ -205,23 +272,24 @@ def compare_view(found: Comparison) -> View:
 def compare_blocks(
     found: Comparison, *, command: str = "", drawings: Mapping[str, str] | None = None
 ) -> list[Block]:
-    """Return what a terminal and the page show of a comparison: rows, costs, evidence; charts on a page alone.
+    """Return what a terminal and the page show: which is best, by what, and how sure; then all of it in detail.
 
-    Of a page alone are ``command``, and ``drawings``: the SVG file of each cluster by its name.
+    Of a page alone are charts, ``command``, and ``drawings``: the SVG file of each cluster by its name.
     """
     rows, first = found.rows, found.deployments[0]
     what = phase_words(first.workload) if found.lengths is None else found.lengths.brief()
     workload, clusters = first.workload, [one.cluster for one in found.deployments]
-    bills = {one.cluster.name: one.bill for one in found.deployments}
-    sizes = {len(cluster.gpus) for cluster in clusters}
-    of = f", {plural(sizes.pop(), 'GPU')} each" if len(sizes) == 1 else ""
+    sizes = {row.gpus for row in rows}
+    each = found.budget or (plural(sizes.pop(), "GPU") if len(sizes) == 1 else "")
+    of = f", {each} each" if each else ""
     reasons = {row.cluster: row.reason for row in rows if row.tok_s_per_gpu is None}
     notes = {row.cluster: doubt for row in rows if (doubt := doubts(row.status))}
     weakest = {row.cluster: f"{row.cluster} {row.evidence}" for row in rows if row.evidence}
     errors = list(dict.fromkeys((row.cluster, error) for row in rows for error in row.errors))
-    return sections(
-        [Heading(f"{first.model.name} on {plural(len(clusters), 'cluster')}{of}, {what}")],
-        [Page(partial(_summary, found))],
+    speed = next((row.target_tok_s_per_user for row in compared_at(rows)), None)
+    gains = [gain for gain in found.gains if gain.gain and gain.tok_s_per_user == speed]
+    layouts = [f"{row.cluster}{_at(row)}: {row.layout}" for row in _ordered(rows) if row.serving]
+    details = sections(
         [
             *labelled("Serving", *_serving(found)),
             *labelled("Recipe", *recipe_lines(*found.deployments)),
@@ -229,28 +297,152 @@ def compare_blocks(
             *set_blocks("Set", *clusters),
             *load_blocks(found.loads),
         ],
-        [Page(lambda: [*_frontiers(found), *_steps(rows), *_speeds(found)])],
-        [Heading("Every row", 2), row_table(rows)],
+        [Heading("Every row", 2), row_table(rows), GAP, *labelled("Layouts", *layouts)],
         [
             Text(
-                f"tok/s are {workload.token_word} tokens; tok/s/GPU over all GPUs of the cluster; ratio to "
+                f"tok/s are {workload.token_word} tokens, over all GPUs of the cluster; ratios to "
                 f"{rows[0].cluster}; {LEGEND}"
             ),
-            *other_recipe_blocks(found.others),
-            *(Text(reason, name) for name, reason in reasons.items()),
         ],
+        gain_blocks([gain for gain in found.gains if gain.gain]),
         [Heading("What it costs", 2), money_table(found)],
-        [*money_legend(bills.values()), *bill_blocks(bills)],
+        [*money_legend(found.bills.values()), *bill_blocks(found.bills)],
         [Page(_drawings(drawings or {}))],
         [
             Heading("How far off each cluster may be", 2),
             *labelled("Evidence", f"weakest figure: {', '.join(weakest.values())}" if weakest else ""),
-            *(Text(f"{name} is {doubt}", "Note") for name, doubt in notes.items()),
         ],
         error_blocks(errors) if errors else [],
         _measured(rows),
-        [Page(partial(_grounds, found, command))],
     )
+    return [
+        *sections(
+            [Heading(f"{first.model.name} on {plural(len(clusters), 'cluster')}{of}, {what}")],
+            _answer(found),
+            [share_table(found)],
+            [
+                *labelled("Gains", *map(gain_words, gains)),
+                *other_recipe_blocks(found.others),
+                *(Text(reason, name) for name, reason in reasons.items()),
+                *labelled("Note", *(f"{name} is {doubt}" for name, doubt in notes.items()), *_over(found)),
+            ],
+            [
+                Page(
+                    lambda: [
+                        *gain_chart(gains, workload.token_word),
+                        *_frontiers(found),
+                        *_steps(rows),
+                        *_speeds(found),
+                    ]
+                )
+            ],
+        ),
+        Details(details),
+        Page(partial(_grounds, found, command)),
+    ]
+
+
+def _over(found: Comparison) -> Iterator[str]:
+    """Yield which clusters are over the budget with the domain that each has at least."""
+    much, _, unit = found.budget.partition(" ")
+    for name, bill in found.bills.items() if much else ():
+        spent = bill.usd_per_hour if unit == "USD/h" else bill.power_w and bill.power_w / 1e6
+        if spent and spent > float(much) * (1 + 1e-6):
+            yield f"{name}, the least there is of it, takes {spent:,.3g} {unit}, more than {found.budget}"
+
+
+SHARES: Mapping[str, tuple[str, Callable[[Totals], float | None], Callable[[Totals], str]]] = {
+    "gpu": ("GPU", lambda one: one.gpus, lambda _: ""),
+    "mw": ("MW", lambda one: one.power_w and one.power_w / 1e6, power_words),
+    "usd_h": ("USD/h", lambda one: one.usd_per_hour, cost_words),
+}
+"""What throughput is counted by: its word, how much of it a cluster has, and why nobody knows."""
+
+
+def share(found: Comparison, row: CompareRow, by: str) -> ShareData:
+    """Return the throughput of a row by GPU, megawatt or dollar-hour (:data:`SHARES`)."""
+    _, amount, why = SHARES[by]
+    totals, much = found.totals(row), amount(found.totals(row))
+    if much is None or row.tok_s_per_gpu is None:
+        return ShareData(
+            tok_s=None, requests_per_s=None, ratio=None, reason=why(totals) if much is None else ""
+        )
+    at = (found.rows[0].cluster, row.target_tok_s_per_user)
+    first = next(one for one in found.rows if (one.cluster, one.target_tok_s_per_user) == at)
+    base = totals.tok_s / much if first is row else share(found, first, by).tok_s
+    return ShareData(
+        tok_s=totals.tok_s / much,
+        requests_per_s=None if totals.requests_per_s is None else totals.requests_per_s / much,
+        ratio=totals.tok_s / much / base if base else None,
+        reason="",
+    )
+
+
+def _at(row: CompareRow) -> str:
+    return f" at {row.target_tok_s_per_user:g} tok/s/user" if row.target_tok_s_per_user else ""
+
+
+def _answer(found: Comparison) -> list[Block]:
+    """Return which cluster is best at which speed by each of :data:`SHARES`, and how sure that is."""
+    rows = compared_at(found.rows)
+    if not rows:
+        return [Text("no cluster reaches a speed that is compared at", "Best", style="forward")]
+    word, lines = found.deployments[0].workload.token_word, list[Block]()
+    speed = _at(rows[0]) + " (default)" * bool(found.usual and rows[0].target_tok_s_per_user)
+    for by, (label, *_) in SHARES.items():
+        shares = {row.cluster: share(found, row, by) for row in rows}
+        rates = {name: one.tok_s for name, one in shares.items() if one.tok_s is not None}
+        texts = []
+        if rates:
+            best, *others = sorted(rates, key=lambda name: -rates[name])
+            serving = next(row.serving for row in rows if row.cluster == best)
+            how = f"{speed}{f', by {serving}' * bool(serving)}" if by == "gpu" else ""
+            texts.append(f"{best}: {rate_words(rates[best])} {word} tok/s{how}")
+            texts += [f"{rates[best] / rates[name]:.2f}x {name}, the next" for name in others[:1]]
+        texts += [f"{name} {one.reason}" for name, one in shares.items() if one.reason]
+        lines.append(Text("; ".join(texts), f"Per {label}", style="forward"))
+    return [*lines, *([Text(sure, "How sure", style="forward")] if (sure := _sure(rows)) else [])]
+
+
+def _sure(rows: Sequence[CompareRow]) -> str:
+    """Return how far off tok/s/GPU may be, and whether the first two are further from each other than that."""
+    known = [(row, band.band) for row in rows if (band := widest(row.errors)) is not None]
+    if not known:
+        return ""
+    bands = ", ".join(f"{band:.2f} on {row.cluster}" for row, band in known)
+    text = f"80% of measured rows are within a factor {bands}"
+    ranked = sorted(rows, key=lambda row: -(row.tok_s_per_gpu or 0.0))[:2]
+    if len(ranked) < 2 or len(known) < len(rows):
+        return text
+    ratio = (ranked[0].tok_s_per_gpu or 0.0) / (ranked[1].tok_s_per_gpu or 1.0)
+    near = ratio < max(band for row, band in known if row in ranked)
+    verdict = "nearer than that: not decided" if near else "further than that"
+    return f"{text}; the first two per GPU are {verdict}"
+
+
+def share_table(found: Comparison) -> Table:
+    """Return what each cluster gives by GPU, megawatt and dollar-hour, with the ratio to the first one."""
+    speeds = {row.target_tok_s_per_user for row in found.rows} - {None}
+
+    def cell(row: CompareRow, by: str) -> str:
+        one = share(found, row, by)
+        if one.tok_s is None:
+            return "unreachable" if row.tok_s_per_gpu is None and by == "gpu" else "-"
+        return f"{rate_words(one.tok_s)} {'-' if one.ratio is None else f'{one.ratio:.2f}x'}"
+
+    def whole(row: CompareRow) -> str:
+        rate = row.requests_per_s if found.lengths else row.tok_s_per_gpu and found.totals(row).tok_s
+        return "-" if rate is None else rate_words(rate)
+
+    return Table.of(
+        _ordered(found.rows),
+        ("cluster", lambda row: row.cluster),
+        *([("tok/s/user", _speed)] if len(speeds) != 1 else []),
+        ("GPUs", lambda row: f"{row.gpus:,}"),
+        *((f"tok/s/{label}", partial(cell, by=by)) for by, (label, *_) in SHARES.items()),
+        *([("serving", lambda row: row.serving or "-")] if found.lengths else []),
+        ("requests/s" if found.lengths else "tok/s in all", whole),
+    ).narrowed()
 
 
 def _serving(found: Comparison) -> Iterator[str]:
@@ -300,18 +492,14 @@ def _ordered(rows: Sequence[CompareRow]) -> list[CompareRow]:
 
 def row_table(rows: Sequence[CompareRow]) -> Table:
     """Return the table of the rows; a speed out of reach is ``unreachable``."""
-    first = rows[0].cluster
-    base = {row.target_tok_s_per_user: row.tok_s_per_gpu for row in reversed(rows) if row.cluster == first}
-
-    def ratio(row: CompareRow) -> str:
-        ours = base.get(row.target_tok_s_per_user)
-        return f"{row.tok_s_per_gpu / ours:.2f}x" if row.tok_s_per_gpu and ours else "-"
-
     middle: tuple[tuple[str, Callable[[CompareRow], str]], ...] = (
         ("step ms", lambda row: "-" if row.step_s is None else f"{row.step_s * 1e3:.2f}"),
         ("batch", lambda row: "-" if row.batch is None else f"{row.batch:g}"),
+        ("layout", lambda row: row.layout or "-"),
     )
+    words = (0, 5, 6)
     if any(row.serving for row in rows):
+        words = (0, 4, 6)
         middle = (
             ("TTFT s", lambda row: "-" if row.ttft_s is None else f"{row.ttft_s:.2f}"),
             ("serving", lambda row: row.serving or "-"),
@@ -325,11 +513,9 @@ def row_table(rows: Sequence[CompareRow]) -> Table:
             "tok/s/GPU",
             lambda row: "unreachable" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f}",
         ),
-        ("ratio", ratio),
         *middle,
-        ("layout", lambda row: row.layout or "-"),
         ("bound by", lambda row: row.bound_by or "-"),
-        words=(0, 4 + len(middle), 5 + len(middle)),
+        words=words,
     )
 
 
@@ -341,7 +527,7 @@ def _speed(row: CompareRow) -> str:
 
 def money_table(found: Comparison) -> Table:
     """Return what the whole cluster of each row gives, costs and draws."""
-    bills = [one.bill for one in found.deployments]
+    bills = list(found.bills.values())
 
     def cell(shown: Callable[[Totals], str | None]) -> Callable[[CompareRow], str]:
         return lambda row: shown(found.totals(row)) or "-"
@@ -375,86 +561,6 @@ def compared_at(rows: Sequence[CompareRow]) -> list[CompareRow]:
     several = {speed: some for speed, some in reached.items() if len(some) > 1} or reached
     common = {s: some for s, some in several.items() if any(row.cluster == rows[0].cluster for row in some)}
     return reached[max(common or several)] if reached else []
-
-
-def _summary(found: Comparison) -> list[Block]:
-    """Return which cluster is cheapest, why, how near the next one is, and the order of all."""
-    rows = compared_at(found.rows)
-    reached = {row.cluster for row in found.rows if row.tok_s_per_gpu is not None}
-    cannot = {row.cluster: row.reason for row in found.rows if row.cluster not in reached}
-    refused = [("Cannot", f"{name}: {reason}") for name, reason in cannot.items()]
-    if not rows:
-        return summary_blocks([("Reached", "no cluster reaches a required speed"), *refused])
-    totals = {row.cluster: found.totals(row) for row in rows}
-    priced = all(one.usd_per_million_tokens is not None for one in totals.values())
-
-    def rank(row: CompareRow) -> tuple[float, str]:
-        usd = totals[row.cluster].usd_per_million_tokens
-        return (usd if priced and usd is not None else -(row.tok_s_per_gpu or 0.0)), row.cluster
-
-    ranked = sorted(rows, key=rank)
-    best = ranked[0]
-    cluster = next(one.cluster for one in found.deployments if one.cluster.name == best.cluster)
-    speed = best.target_tok_s_per_user
-    at = f" at {speed:g} tok/s/user" if speed else ""
-    which = "Most tokens" if totals[best.cluster].usd_per_million_tokens is None else "Cheapest"
-    bound = best.bound_by or "" if best.score is None else bound_words(best.score)
-    lines = [
-        (which, f"{best.cluster}{at}"),
-        *summary(machine_words(cluster), totals[best.cluster], best.errors, bound),
-        ("Next", _second(ranked, totals)),
-        ("Fastest", _fastest(rows, found.deployments[0].workload.token_word)),
-        *refused,
-    ]
-
-    def factor(row: CompareRow) -> str:
-        worst = widest(row.errors)
-        return "unknown" if worst is None else f"{worst.band:.2f}"
-
-    def usd(row: CompareRow) -> str:
-        each = totals[row.cluster].usd_per_million_tokens
-        return "-" if each is None else dollars(each)
-
-    def per_mw(row: CompareRow) -> str:
-        each = totals[row.cluster].tok_s_per_mw
-        return "-" if each is None else rate_words(each)
-
-    order = Table.of(
-        ranked,
-        ("cluster", lambda row: row.cluster),
-        ("$/Mtok", usd),
-        ("tok/s/GPU", lambda row: f"{row.tok_s_per_gpu or 0.0:,.0f}"),
-        ("tok/s/MW", per_mw),
-        ("factor", factor),
-    )
-    return [*summary_blocks(lines), order]
-
-
-def _second(ranked: Sequence[CompareRow], totals: Mapping[str, Totals]) -> str:
-    """Return the next one, and whether it is nearer to the first than both are known."""
-    if len(ranked) < 2:
-        return ""
-    first, second = ranked[:2]
-    ours, theirs = (totals[row.cluster].usd_per_million_tokens for row in (first, second))
-    if ours is None or theirs is None:
-        ratio = (first.tok_s_per_gpu or 0.0) / (second.tok_s_per_gpu or 1.0)
-        text = f"{second.cluster} with {second.tok_s_per_gpu or 0.0:,.0f} tok/s/GPU"
-    else:
-        ratio = theirs / ours
-        text = f"{second.cluster}: {price(totals[second.cluster])}"
-    band = max((one.band for one in map(widest, (first.errors, second.errors)) if one), default=None)
-    if band is None:
-        return f"{text}, a ratio of {ratio:.2f}"
-    verdict = "closer than the factor: not decided" if ratio < band else "further than the factor"
-    return f"{text}, a ratio of {ratio:.2f}: {verdict}"
-
-
-def _fastest(rows: Sequence[CompareRow], tokens: str) -> str:
-    """Return the cluster of most tokens/s/GPU at the speed compared at."""
-    best = max(rows, key=lambda row: row.tok_s_per_gpu or 0.0)
-    rate = best.tok_s_per_gpu or 0.0
-    band = f" ({range_words(rate, best.errors)})" if best.errors else ""
-    return f"{best.cluster}: {rate:,.0f} {tokens} tok/s/GPU{band}; {best.bound_by} binds"
 
 
 def _speeds(found: Comparison) -> list[Block]:

@@ -47,3 +47,63 @@ def test_where_nobody_can_the_rows_still_say_why(run: Run) -> None:
     assert "HBM capacity binds" in result.data["rows"][0]["reason"]
     assert len(result.err.splitlines()) == 1
     assert "none of the clusters" in result.err
+
+
+def test_shares_are_of_the_row_and_beside_the_first_cluster(run: Run) -> None:
+    data = run("compare", "hgx-h100", "rubin-576@8", *MIXTRAL, "--json").data
+    first, second = data["rows"]
+    for by, amount in (("per_gpu", first["gpus"]), ("per_mw", first["totals"]["power_w"] / 1e6)):
+        assert first[by]["ratio"] == 1
+        assert first[by]["tok_s"] == pytest.approx(first["totals"]["tok_s"] / amount)
+        assert first[by]["requests_per_s"] == pytest.approx(first["requests_per_s"] / amount)
+    assert second["per_gpu"]["ratio"] == pytest.approx(second["tok_s_per_gpu"] / first["tok_s_per_gpu"])
+    assert second["per_usd_h"]["ratio"] is None
+    assert "no price of rubin" in second["per_usd_h"]["reason"]
+    (gain,) = data["gains"]
+    assert (gain["from"], gain["to"], gain["gain"]) == (
+        "hgx-h100",
+        "rubin-576@8",
+        pytest.approx(second["per_gpu"]["ratio"]),
+    )
+
+
+def test_equal_power_is_whole_domains_within_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ("compare", "hgx-h100", "hgx-h200", *MIXTRAL, "--mw", 0.1)
+    whole = run(*asked, "--json").data["rows"]
+    monkeypatch.setattr("rackplan.inputs.MOST_JOINED", 16)
+    for row, other in zip(run(*asked, "--json").data["rows"], whole, strict=True):
+        assert row["gpus"] % 8 == 0
+        assert row["totals"]["power_w"] <= 1e5 < row["totals"]["power_w"] * (row["gpus"] + 8) / row["gpus"]
+        assert row["requests_per_s"] * 1024 == pytest.approx(row["totals"]["tok_s"])
+        assert (row["cluster"], row["gpus"]) == (other["cluster"], other["gpus"])
+        assert row["tok_s_per_gpu"] == pytest.approx(other["tok_s_per_gpu"], rel=0.1)
+    (row,) = run("compare", "hgx-h100", *MIXTRAL, "--usd-h", 1, "--json").data["rows"]
+    assert (row["cluster"], row["gpus"]) == ("hgx-h100", 8)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("hgx-h100", "--mw", 1, "--usd-h", 100), "--usd-h 100: --mw says already"),
+        (("hgx-h100", "--mw", 1, "--gpus", 8), "--mw 1: --gpus says already"),
+        (("hgx-h100", "--mw", 0), "--mw 0"),
+        (("rubin-576", "--mw", 1), "no all-in power"),
+    ],
+)
+def test_one_budget_that_can_be_counted(run: Run, args: tuple[object, ...], words: str) -> None:
+    result = run("compare", *args, *MIXTRAL)
+    assert result.code == 2
+    assert words in result.error_line
+
+
+def test_the_first_lines_are_the_answer(run: Run) -> None:
+    asked = ("compare", "hgx-h100", "hgx-h200", *MIXTRAL)
+    text = run(*asked).out
+    first = "\n".join(text.splitlines()[:12])
+    for words in ("Per GPU", "Per MW", "Per USD/h", "How sure", " pool", "tok/s/user (default)"):
+        assert words in first
+    assert "Gains         hgx-h100 to hgx-h200 at 20 tok/s/user, " in text
+    assert "Layouts" not in text
+    full = run(*asked, "--details").out
+    assert "Layouts" in full
+    assert max(map(len, full.splitlines())) <= 100

@@ -71,7 +71,7 @@ def test_one_page_or_the_data_alone(run: Run, tmp_path: Path) -> None:
     asked = ("compare", *CLUSTERS, "--model", "mixtral-8x7b", "-o")
     assert run(*asked, "one.html").code == 0
     text = (tmp_path / "one.html").read_text(encoding="utf-8")
-    assert re.search(r"<th>Cheapest</th><td><div>[\w-]+ at 20 tok/s/user<", text)
-    assert re.search(r"a ratio of \d\.\d\d: (closer|further) than the factor", text)
+    assert re.search(r"<th>Per USD/h</th><td><div>[\w-]+: \d+ output tok/s; ", text)
+    assert re.search(r"the first two per GPU are (nearer than that: not decided|further than that)", text)
     assert [path.name for path in tmp_path.iterdir()] == ["one.html"]
     assert "the form follows the ending: .json or .html" in run(*asked, "one.pdf").error_line

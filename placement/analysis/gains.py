@@ -1,0 +1,186 @@
+"""What makes one cluster faster than another: its figures changed group by group, each machine on the way priced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cost.inputs.deployment import Deployment
+from topology.base.figures import Evidence, Figure
+from topology.build import rebuilt
+from topology.changes.overrides import PEAKS
+from topology.cluster import Cluster, ClusterSpec
+from topology.spec import FabricSpec, GpuSpec
+from topology.structures.domain import DomainSpec
+from topology.structures.torus import TorusDomain
+
+STEPS = ("formats", "HBM bandwidth", "HBM capacity", "flop/s", "domain", "fabric", "kernels (measured)")
+"""What changes from one machine to the next, in this order.
+
+Formats of weights and cache, drafts and overlap, and which units the chip has beside its BF16 one and how much faster
+than that they are; bandwidth and capacity of HBM; the BF16 peak, with all others in proportion; size and structure of
+the scale-up domain, its hosts and the tiers between domains; rates, latencies and kernels of links of both fabrics;
+last, the chip's name. Fractions of peaks, delays and the correction by measured runs follow the name, so until then
+they are those of the first chip (its fractions read off their curves at the new figures).
+"""
+
+Rates = Sequence[float | None]
+"""tok/s/GPU at each speed per user; None where it is out of reach."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How many times the tok/s/GPU of one cluster another has at the same speed per user, and what that is made of.
+
+    Attributes
+    ----------
+    before, after:
+        Names of the clusters.
+    tok_s_per_user:
+        The speed; None: as much throughput as fits.
+    rates:
+        tok/s/GPU of both; None where the speed is out of reach.
+    factors:
+        By each of :data:`STEPS`; their product is the gain. None: the machine with that change alone is priced
+        nowhere, so the next factor is of both. Empty where there is no split.
+    reason:
+        Why there is none; else empty.
+    """
+
+    before: str
+    after: str
+    tok_s_per_user: float | None
+    rates: tuple[float | None, float | None]
+    factors: Mapping[str, float | None]
+    reason: str = ""
+
+    @property
+    def gain(self) -> float | None:
+        """The ratio; None where one of them does not reach the speed."""
+        first, last = self.rates
+        return last / first if first and last else None
+
+
+def split_gains(
+    before: Deployment,
+    after: Deployment,
+    targets: Sequence[float | None],
+    rates: tuple[Rates, Rates],
+    price: Callable[[Deployment], Rates],
+) -> list[Gain]:
+    """Return the gain from a cluster to another at each speed per user.
+
+    Parameters
+    ----------
+    rates:
+        What both reach at the ``targets``.
+    price:
+        Returns the same of a machine on the way.
+    """
+    names = before.cluster.name, after.cluster.name
+    reason = next(filter(None, map(_no_split, (before.cluster, after.cluster))), "")
+    ends = list(zip(targets, *rates, strict=True))
+    lines: list[Rates] = [rates[0]]
+    if not reason and any(first and last for _, first, last in ends):
+        now = before
+        for cluster in _between(before.cluster, after.cluster):
+            then = replace(after, cluster=cluster)
+            lines.append(lines[-1] if _same(now, then) else price(then))
+            now = then
+        lines.append(lines[-1] if _same(now, after) else rates[1])
+    found = []
+    for place, (target, first, last) in enumerate(ends):
+        missing = "" if first and last else f"{names[bool(first)]} does not reach this speed"
+        factors = {} if missing or reason else _factors([line[place] for line in lines])
+        found.append(Gain(*names, target, (first, last), factors, missing or reason))
+    return found
+
+
+def _factors(rates: Rates) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    known = rates[0] or 0.0
+    for step, rate in zip(STEPS, rates[1:], strict=True):
+        found[step] = rate / known if rate else None
+        known = rate or known
+    return found
+
+
+def _no_split(cluster: Cluster) -> str:
+    """Why the figures of a cluster cannot be changed by themselves; empty where they can."""
+    if cluster.spec.raw is not None:
+        return f"the links of {cluster.name} are written out one by one"
+    if len({domain.gpu for domain in cluster.spec.domains}) > 1:
+        return f"{cluster.name} has GPUs of several kinds"
+    return ""
+
+
+def _same(one: Deployment, other: Deployment) -> bool:
+    """Whether both cost the same, whatever they are called."""
+    specs = [replace(each.cluster.spec, name="") for each in (one, other)]
+    return specs[0] == specs[1] and (one.model, one.workload) == (other.model, other.workload)
+
+
+def _between(before: Cluster, after: Cluster) -> Iterator[Cluster]:
+    """Yield the machines of all :data:`STEPS` but the last."""
+    old, new = (one.spec.domains[0].gpu for one in (before, after))
+    peaks = {name: figure for name, figure in new.figures.items() if name.endswith(PEAKS)}
+    others = {name: figure for name, figure in old.figures.items() if not name.endswith(PEAKS)}
+    slower = old.dense_flop_per_s("bf16") / new.dense_flop_per_s("bf16")
+    gpu = replace(old, figures=others | {name: _times(figure, slower) for name, figure in peaks.items()})
+    yield rebuilt(before, _with_gpu(before.spec, gpu))
+    hbm = ({name: new.figure(name)} for name in ("hbm_bytes_per_s", "hbm_bytes"))
+    for figures in (*hbm, peaks):
+        gpu = replace(gpu, figures={**gpu.figures, **figures})
+        yield rebuilt(before, _with_gpu(before.spec, gpu))
+    there = _with_gpu(after.spec, gpu)
+    yield rebuilt(after, _with_rates(there, before.spec))
+    yield rebuilt(after, there)
+
+
+def _with_gpu(spec: ClusterSpec, gpu: GpuSpec) -> ClusterSpec:
+    return _changed(spec, lambda domain: replace(domain, gpu=gpu))
+
+
+def _changed(spec: ClusterSpec, change: Callable[[DomainSpec], DomainSpec]) -> ClusterSpec:
+    made = {domain: change(domain) for domain in dict.fromkeys(spec.domains)}
+    return replace(spec, domains=tuple(made[domain] for domain in spec.domains))
+
+
+def _with_rates(spec: ClusterSpec, old: ClusterSpec) -> ClusterSpec:
+    """Return a cluster whose GPUs send as fast as those of ``old``, inside their domains and between them.
+
+    Between domains that is what oversubscription leaves. What only one of both has stays as it is.
+    """
+    mine, theirs = spec.domains[0], old.domains[0]
+    up = _over(theirs.scale_up_bytes_per_s, mine.scale_up_bytes_per_s)
+
+    def change(domain: DomainSpec) -> DomainSpec:
+        changed = replace(domain, fabric=_as_fast(domain.fabric, theirs.fabric, up or 1.0))
+        if not isinstance(changed, TorusDomain):
+            return changed
+        along = tuple(_as_fast(one, theirs.fabric, up or 1.0) for one in changed.dimension_fabrics)
+        return replace(changed, dimension_fabrics=along)
+
+    found = spec if up is None else _changed(spec, change)
+    sides = old.scale_out, spec.scale_out
+    rates = [one.scale_out_bytes_per_s / one.total_oversubscription if one else 0.0 for one in sides]
+    out = _over(*rates)
+    if sides[0] is None or sides[1] is None or out is None:
+        return found
+    return replace(found, scale_out=replace(sides[1], fabric=_as_fast(sides[1].fabric, sides[0].fabric, out)))
+
+
+def _over(one: float, other: float) -> float | None:
+    """Return a rate over another; None where either is not known, or nothing."""
+    return one / other if one > 0 and other > 0 else None
+
+
+def _as_fast(new: FabricSpec, old: FabricSpec, times: float) -> FabricSpec:
+    """Return a link of the ``old`` fabric at so many times the rate of a ``new`` one."""
+    return replace(old, link_bytes_per_s=_times(new.link_bytes_per_s, times))
+
+
+def _times(figure: Figure, times: float) -> Figure:
+    if times == 1:
+        return figure
+    return Figure(figure.value * times, figure.unit, Evidence.DERIVED, f"{times:.4g} x {figure.source}")

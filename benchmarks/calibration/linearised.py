@@ -122,13 +122,13 @@ class Problem:
         times = group_times(group, reach, recorder)
         shapes = recorder.shapes
         at = group.index
-        first = shapes[0] if group.phase == "aggregated" else shapes[-1]
+        first = replace(shapes[0], prompt_tokens=0.0) if group.phase == "aggregated" else shapes[-1]
         if group.overlap:
             first = replace(first, sequences=first.sequences / 2, prompt_tokens=first.prompt_tokens / 2)
             self.halves[at] = True
         self.alone.add(group, first, machine)
         if group.phase == "aggregated":
-            self.mixed.add(group, shapes[1], machine)
+            self.mixed.add(group, shapes[0], machine)
             self.is_mixed[at] = True
         step_s = np.broadcast_to(times.step_s, at.shape)
         for position, i in enumerate(at.tolist()):

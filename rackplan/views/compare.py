@@ -39,7 +39,7 @@ from rackplan.views.charts import frontier_chart, memories_chart, speed_chart, s
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.evidence import deployment_figures
 from rackplan.views.gains import GainData, gain_blocks, gain_chart, gain_words, gains_data
-from rackplan.views.measured import measured_points
+from rackplan.views.measured import MeasuredPoint, measured_points, served_points
 from rackplan.views.money import (
     bill_blocks,
     cost_words,
@@ -578,29 +578,27 @@ def _speeds(found: Comparison) -> list[Block]:
 
 def _frontiers(found: Comparison) -> list[Block]:
     tokens = found.deployments[0].workload.token_word
-    if found.lengths is None:
-        points = {one.cluster.name: report_points(one, None) for one in found.deployments}
-    else:
-        points = {
-            one.cluster.name: serving_points(found.servings[one.cluster.name])
-            for one in found.deployments
-            if one.cluster.name in found.servings
-        }
-    measured = {
-        one.cluster.name: measured_points(one) if one.workload.decodes else [] for one in found.deployments
-    }
+    points: dict[str, list[ReportPoint]] = {}
+    measured: dict[str, list[MeasuredPoint]] = {}
+    for one in found.deployments:
+        name = one.cluster.name
+        if found.lengths is not None:
+            points[name] = serving_points(found.servings[name]) if name in found.servings else []
+            measured[name] = served_points(one, found.lengths)
+        else:
+            points[name] = report_points(one, None)
+            measured[name] = measured_points(one) if one.workload.decodes else []
     best = {name: frontier(mine) for name, mine in points.items()}
     cells = [(name, *point.cells) for name, mine in best.items() for point in mine]
     runs = list({run.id: run for mine in measured.values() for run in mine}.values())
-    note = (
-        "The best of all layouts and batches of each cluster down to its fastest point"
-        + (
-            ", experts taken as perfectly balanced; stars: the rows, experts as placed."
-            if found.lengths is None
-            else ", one pool or two; stars: the rows."
-        )
-        + " Ringed dots: measured runs of this model on such chips, at lengths of their own." * bool(runs)
+    what, of = (
+        "experts taken as perfectly balanced; stars: the rows, experts as placed.",
+        "at lengths of their own.",
     )
+    if found.lengths is not None:
+        what, of = "by one pool or two; stars: the rows.", "of such requests."
+    note = f"The best of all layouts and batches of each cluster down to its fastest point, {what}"
+    note += f" Ringed dots: measured runs of this model on such chips, {of}" * bool(runs)
     ends = (
         f"{name} {mine[0].tok_s_per_gpu:,.0f} to {mine[-1].tok_s_per_gpu:,.0f} tok/s/GPU up to "
         f"{mine[-1].tok_s_per_user:,.0f} tok/s/user"

@@ -10,6 +10,7 @@ from functools import cache
 
 from cost.inputs.deployment import Deployment
 from cost.model import Model
+from cost.serving.lengths import Lengths
 from cost.validation.read import Point
 from topology.base.units import plural
 
@@ -82,6 +83,13 @@ def measured_points(deployment: Deployment, phases: Iterable[str] = ONE_POOL + P
         for point in _shipped()
         if point.phase in wanted and point.chip in chips and _same_layers(point.model, deployment.model)
     ]
+
+
+def served_points(deployment: Deployment, lengths: Lengths) -> list[MeasuredPoint]:
+    """Return those that served whole requests of these lengths, by one pool or two."""
+    asked = (lengths.mean_isl, lengths.mean_osl)
+    found = measured_points(deployment, ("aggregated", "disaggregated"))
+    return [point for point in found if (point.isl, point.osl) == asked]
 
 
 def _same_layers(name: str, model: Model) -> bool:

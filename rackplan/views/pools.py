@@ -16,7 +16,7 @@ from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labe
 from rackplan.views.charts import pools_chart
 from rackplan.views.data import taken
 from rackplan.views.layouts import MOST_ROWS, ConfigurationData, configurations
-from rackplan.views.measured import measured_points
+from rackplan.views.measured import served_points
 from rackplan.views.money import money_columns, totals_blocks
 from rackplan.views.pareto import HEIGHT
 from rackplan.views.size import derate_words
@@ -399,7 +399,7 @@ def pools_details(pools: Pools) -> list[Block]:
         )
 
     def chart() -> list[Block]:
-        measured = measured_points(pools.serving.decode.deployment, ("aggregated", "disaggregated"))
+        measured = served_points(pools.serving.decode.deployment, pools.serving.lengths)
         figure = pools_chart(edge, best, measured)
         return [Chart("pools", figure, "Output tok/s/GPU of whole requests against tok/s/user", HEIGHT)]
 

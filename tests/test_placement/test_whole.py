@@ -113,7 +113,7 @@ def test_two_pools_have_gpus_of_their_own_and_serve_what_the_slower_one_does(two
     assert found.serving == TWO_POOLS
     ids = [{gpu.id for gpu in plan.deployment.cluster.gpus} for plan in (two_pools, prefill)]
     assert not ids[0] & ids[1]
-    assert {one.role: one.gpus * one.replicas for one in found.pools} == dict(
+    assert {one.role: one.gpus for one in found.pools} == dict(
         zip(("decode", "prefill"), map(len, ids), strict=True)
     )
     prompts = found.pools[0]

@@ -50,11 +50,11 @@ python3 -m sglang.launch_server --model-path Qwen/Qwen3-235B-A22B
 """,
     "09_validate_your_runs": """
 ...
-b200-1214 13.5 ms 17.0 ms +26%
+b200-1214 13.5 ms 16.9 ms +25%
 ...
-gb200-16130 56.1 ms 51.6 ms -8%
-Median error 9%, bias +8%, 83% within 20 %
-Plan with a margin of 1.26 until more runs say otherwise
+gb200-16130 56.1 ms 52.1 ms -7%
+Median error 8%, bias +7%, 83% within 20 %
+Plan with a margin of 1.25 until more runs say otherwise
 """,
     "lecture": """
 A GPU computes 300 flop while it reads a byte

@@ -84,7 +84,7 @@ def test_a_size_and_a_plan_say_the_recipe(run: Run, tmp_path: Any) -> None:
     sized = run("size", "--model", "deepseek-r1", "--cluster", "gb200-nvl72@16", "--tok-s", "10k", "--json")
     assert sized.data["other_recipe"]["recipe"] == "usual"
     args = ("--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--recipe", "usual", "--time-limit", 0)
-    text = " ".join(run("plan", *args, "-o", "out").out.split())
+    text = " ".join(run("plan", *args, "-o", "out", "--details").out.split())
     assert "Recipe weights fp8, cache fp8, no drafts (usual; aiconfigurator" in text
     plan = read_plan(tmp_path / "out")
     assert plan.deployment.recipe.startswith("weights fp8, cache fp8, no drafts (usual;")

@@ -25,7 +25,7 @@ def one_line(text: str) -> str:
 
 @pytest.mark.parametrize(("cluster", "chip"), [("tpu-v7", "tpu-v7"), ("vr-nvl72", "rubin")])
 def test_an_unmeasured_chip_names_its_stand_in_and_a_band(run: Run, cluster: str, chip: str) -> None:
-    result = run("plan", *DENSE, "--cluster", cluster, *FAST)
+    result = run("plan", *DENSE, "--cluster", cluster, *FAST, "--details")
     out, band = one_line(result.out), error_of(chip).band
     assert f"{chip} is not measured, its neighbour stands in: what kernels reach is fitted to" in out
     assert f"80% of measured rows of a chip left out of the fit are within a factor {band:.2f})" in out

@@ -44,8 +44,6 @@ from rackplan.views.pools import (
     pools_answer,
     pools_details,
     speeds_table,
-    turns_words,
-    way_of,
 )
 from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_words
@@ -133,7 +131,7 @@ def sweep_blocks(
     title = f"{first.deployment.model.name} on {cluster.name} ({plural(len(cluster.gpus), 'GPU')})"
     what = phase_words(work) if pools is None else pools.serving.lengths.brief()
     parts: list[Sequence[Block]] = [
-        [Heading(f"{title}, {what}"), Page(partial(_summary, first, pools))],
+        [Heading(f"{title}, {what}"), *([Page(partial(_summary, first))] if pools is None else [])],
         _answer(first) if pools is None else pools_answer(pools),
     ]
     if len(first):
@@ -184,24 +182,15 @@ def _chosen(found: Sweep) -> tuple[float | None, int] | None:
     return (None, int(found.frontier()[0])) if index is None else (usual, index)
 
 
-def _summary(found: Sweep, pools: Pools | None) -> list[Block]:
-    """Return what is sent on: the pools where there are some, else the configuration that stands for the sweep."""
+def _summary(found: Sweep) -> list[Block]:
+    """Return what is sent on: the configuration that stands for the sweep."""
     cluster, chosen = found.deployment.cluster, _chosen(found)
-    rows: list[tuple[str, str]] = []
-    if pools is not None and (best := pools.best) is not None:
-        sides = dict.fromkeys((cluster, pools.serving.prefill.deployment.cluster))
-        bound = ", ".join(f"{side.bound(at)} ({role})" for role, side, at, _ in pools.serving.sides(best))
-        rows = summary(" and ".join(map(machine_words, sides)), pools.totals(best), pools.errors, bound)
-        rows.append(("Serving", f"{way_of(best)}; {turns_words(pools.serving)}"))
-    elif pools is not None:
-        rows = [("Serving", "nothing keeps the limits")]
-    elif chosen is not None:
+    rows: list[tuple[str, str]] = [("Layout", "none fits")]
+    if chosen is not None:
         speed, index = chosen
         errors = errors_in(found.deployment)
         rows = summary(machine_words(cluster), found.totals(index), errors, found.bound(index))
         rows.append(("Speed", f"{speed:g} tok/s/user" if speed else "as much throughput as fits"))
-    else:
-        rows = [("Layout", "none fits")]
     return summary_blocks([*rows, ("Status", cluster_doubts(cluster)), ("Span", _verdict(found))])
 
 

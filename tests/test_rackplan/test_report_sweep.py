@@ -36,7 +36,7 @@ def test_a_folder_has_the_page_the_data_and_every_row(run: Run, tmp_path: Path) 
     best = data["whole_requests"]["best"]
     assert charts["pools"]["data"][-1]["y"] == [best["output_tok_s_per_gpu"]]
     usd = data["whole_requests"]["best"]["totals"]["usd_per_million_tokens"]
-    assert f"<th>Price</th><td><div>${usd:#.3g} per million output tokens" in text
+    assert f"<th>Cost</th><td><div>{usd:#.3g} USD per million output tokens" in text
     assert "rackplan sweep --model mixtral-8x7b --cluster hgx-h100 --isl 2000 --osl 400 -o out" in text
 
 

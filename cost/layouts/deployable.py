@@ -40,7 +40,7 @@ def deployable_stage(gpus: int, *, node: int, domain: int) -> bool:
     """
     if gpus < node:
         return is_power_of_two(gpus)
-    whole = gpus % domain == 0 and (gpus <= MOST_JOINED or is_power_of_two(gpus // domain))
+    whole = gpus >= domain and (gpus <= MOST_JOINED or is_power_of_two(gpus // domain))
     return gpus % node == 0 and (whole or domain % gpus == 0 or gpus in WIDTHS)
 
 

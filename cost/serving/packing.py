@@ -89,7 +89,7 @@ class Room:
     def beside(self, count: Array, workers: Workers, others: Workers) -> Array:
         """How many ``others`` fit beside ``count`` ``workers``; negative where those alone do not.
 
-        The workers fill domains one after the other; the last of them may have room left.
+        The workers fill domains one after the other; each may have room left.
         """
         each, wide = self._groups(workers.group)
         groups = count * workers.stages
@@ -98,7 +98,8 @@ class Room:
         left = self.domains - np.where(wide > 1, groups * wide, whole + (rest > 0))
         begun = np.where(rest > 0, self.size - rest * workers.group, 0)
         other_each, other_wide = self._groups(others.group)
-        beside = left * other_each + np.floor(begun / others.group)
+        over = np.where(wide > 1, 0, whole * np.floor((self.size - each * workers.group) / others.group))
+        beside = left * other_each + np.floor(begun / others.group) + over
         fits = np.where(other_wide > 1, np.floor(left / other_wide), beside)
         return np.where(left < 0, -1, np.floor(fits / others.stages))
 

@@ -134,7 +134,7 @@ def test_domains_of_several_chips_and_sizes_as_the_scorer_says() -> None:
     # 8 H100 and 4 of a GB200 rack's GPUs: replicas of two kinds, and stages of unequal size and speed
     small = replace(load_domain("gb200-nvl72"), gpus=4)
     mixed = build_cluster(ClusterSpec("mixed", (load_domain("hgx-h100"), small), load_scale_out("hgx-h100")))
-    found = sweep(Deployment(mixed, resolve_model("mixtral-8x7b"), Workload()))
+    found = sweep(Deployment(mixed, resolve_model("mixtral-8x7b"), Workload(), any_shape=True))
     assert check_against_scorer(found) >= 10
     uneven = found.gpus == 12
     assert {1, 2} <= set(found.stages[uneven].tolist())
@@ -281,7 +281,7 @@ def test_more_bandwidth_is_never_slower(what: str, factor: float, phase: str, co
     slow, fast = (toy_sweep(workload, **{what: f}) for f in (1.0, factor))
     assert slow.max_batch.max() == fast.max_batch.max()
     rows, others = shared_rows(slow, fast)
-    assert len(rows) >= 36  # prefill of prompts above half a chunk: each layout at one prompt alone
+    assert len(rows) >= 24  # prefill of prompts above half a chunk: each layout at one prompt alone
     assert (fast.step_s[others] <= slow.step_s[rows] * (1 + 1e-12)).all()
     assert (fast.lower_step_s[others] <= slow.lower_step_s[rows] * (1 + 1e-12)).all()
 

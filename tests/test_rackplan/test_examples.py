@@ -25,11 +25,11 @@ for night 0.572 0.999 845
 for both 0.984 0.984 1,040
 """,
     "03_node_loss": """
-Before 366,360 output tokens/s of 72 GPUs
+Before 368,793 output tokens/s of 72 GPUs
 ...
-After 323,850 output tokens/s of 68 GPUs
+After 326,113 output tokens/s of 68 GPUs
 ...
-With two copies of each it takes 0.0% of the tokens, for 2.1% of the throughput
+With two copies of each it takes 0.0% of the tokens, for 2.2% of the throughput
 """,
     "04_own_cluster": """
 as bought 3,698 tok/s/GPU, 0.1427 USD per million tokens, EP8 TP1, HBM bandwidth binds
@@ -120,10 +120,10 @@ for both balancedness by day 0.992, by night 0.992
 HBM bandwidth x2 +56.1%
 ...
 HBM twice as fast: 1.56 times the throughput
-<Comparison of qwen3-30b-a3b: hgx-h100@72 2,151 output tok/s/GPU, hgx-h200@72 3,417 output tok/s/GPU, gb200-nvl72
+<Comparison of qwen3-30b-a3b: hgx-h100@72 793 output tok/s/GPU, hgx-h200@72 1,150 output tok/s/GPU, gb200-nvl72
 ...
-<Size qwen3-30b-a3b on hgx-h200, decode: 1,000,000 output tok/s by 424 GPUs in 53 domains>
-734 kW, 678 USD an hour
+<Size qwen3-30b-a3b on hgx-h200, decode: 1,000,000 output tok/s by 1,248 GPUs in 156 domains>
+2,159 kW, 1,997 USD an hour
 ...
 HBM capacity binds: deepseek-v3 needs 86.6 GB per GPU
 ...

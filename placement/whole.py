@@ -72,6 +72,9 @@ def plan_requests(
 
     def best_within(limits: Limits) -> tuple[Serving, RateMatch, Limits]:
         serving = replace(able, ttft_s=limits.ttft_s, _known={})
+        if "ttft_s" in limits.usual:
+            serving = serving.reachable()
+            limits = replace(limits, ttft_s=serving.ttft_s)
         return serving, serving.best(limits.tpot_s) or _refuse(serving, limits), limits
 
     (serving, best, kept), left_out = relax_default_limits(best_within, limits, limits.usual)

@@ -362,7 +362,7 @@ def serving_of(
     )
     for side in (found.decode, found.prefill):
         _require_some(side)
-    return found
+    return found.reachable() if request.ttft_ms is None else found
 
 
 def compare(request: CompareRequest) -> Comparison:

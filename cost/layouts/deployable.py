@@ -14,7 +14,8 @@ STAGES = (1, 2, 3, 4, 8, 16)
 """Stages of whole nodes that a replica has, besides one on each domain of the cluster."""
 
 MOST_MIXED = 8
-"""GPUs of an engine that serves both phases: no public run has more (2,862 runs of InferenceX, AMD's included).
+"""GPUs of an engine that serves both phases, or as many times 2 as hold the model: no public run has more than these
+(2,862 runs of InferenceX, AMD's included).
 
 Across nodes decode takes low-latency all-to-all kernels, which cannot send the tokens of prompts in the same step.
 """

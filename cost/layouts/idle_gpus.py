@@ -10,7 +10,7 @@ import numpy as np
 from cost.inputs.workload import CHUNK_TOKENS
 from cost.layouts.arrays import Array, Bools, Index
 from cost.layouts.batches import MOST_BETWEEN, may_be_best
-from cost.layouts.candidates import Arrangement, candidates
+from cost.layouts.candidates import MOST_REPLICA_GPUS, Arrangement, candidates
 from cost.layouts.deployable import MOST_MIXED
 from cost.layouts.fitting import FittingLayouts, Priced
 from cost.layouts.front import pareto
@@ -90,12 +90,21 @@ def chosen(
     always, idle = map(list, candidates(deployment.cluster, deployment.model, any_shape=deployment.any_shape))
     unlike = unlike_arrangements(pricer)
     base = [*always, *(what for what in unlike if what not in always)]
+
+    def fitting(base: Sequence[Arrangement], idle: Sequence[Arrangement]) -> FittingLayouts | None:
+        return FittingLayouts.of(
+            pricer, [*base, *idle], cut_experts=cut_experts, chunk_tokens=chunk_tokens, imbalance=imbalance
+        )
+
+    layouts, most = None, MOST_MIXED
     if deployment.workload.phase == "both" and not deployment.any_shape:
-        base, idle = ([one for one in some if one.replica_gpus <= MOST_MIXED] for some in (base, idle))
+        while most < MOST_REPLICA_GPUS and (layouts is None or not len(layouts.most)):
+            few, rest = ([one for one in some if one.replica_gpus <= most] for some in (base, idle))
+            layouts, most = fitting(few, rest), 2 * most
+        base, idle = few, rest
+    else:
+        layouts = fitting(base, idle)
     arranged = [*base, *idle]
-    layouts = FittingLayouts.of(
-        pricer, arranged, cut_experts=cut_experts, chunk_tokens=chunk_tokens, imbalance=imbalance
-    )
     if layouts is None:
         return Chosen(arranged, None, None, len(base))
     number = layouts.arrangement

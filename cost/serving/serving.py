@@ -20,6 +20,8 @@ from cost.serving.pools import RateMatch, RateMatches, match_rates
 from topology.base.errors import InputError
 from topology.cluster import Cluster
 
+LATER = 2.0
+"""Times the fastest time to a first token that stand for a usual limit which nothing keeps."""
 ONE_POOL, TWO_POOLS = "one pool", "two pools"
 AHEAD, STEP, LEAST_STEPS = 1.03, 1.05, 5
 """Times the throughput of the other way from which one is ahead, at speeds of which each is so many times the one
@@ -85,6 +87,12 @@ class Serving:
             ],
             swept(replace(deployment, workload=together), speeds) if where is deployment.cluster else None,
         )
+
+    def reachable(self) -> Serving:
+        """Return it with :data:`LATER` times the fastest time to a first token where nothing keeps the limit."""
+        if self.ttft_s is None or any(map(len, self.ways().values())):
+            return self
+        return replace(self, ttft_s=LATER * self.fastest_ttft_s, _known={})
 
     @property
     def prefill(self) -> Sweep:

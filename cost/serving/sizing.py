@@ -197,10 +197,10 @@ class Size(Shown):
 
     def brief(self) -> str:
         """Return what is served by how much of what."""
-        return (
-            f"{self.deployment.brief()}: {self.tok_s:,.0f} output tok/s by {self.gpus:,} GPUs in "
-            f"{self.domains:,} domains"
-        )
+        what = self.deployment.brief()
+        if self.lengths is not None:
+            what = f"{self.deployment.model.name} on {self.unit.name}, {self.lengths.brief()}"
+        return f"{what}: {self.tok_s:,.0f} output tok/s by {self.gpus:,} GPUs in {self.domains:,} domains"
 
     @property
     def unit(self) -> Cluster:

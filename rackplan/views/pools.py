@@ -435,7 +435,9 @@ def _limits(pools: Pools) -> str:
     if pools.serving.ttft_s is None:
         return f"{tpot}; none to the first token"
     origin = f" (default; {TTFT_LIMIT.source})" if pools.ttft_default else ""
-    return f"{tpot}; {pools.serving.ttft_s:g} s to the first token{origin}"
+    if pools.ttft_default and pools.serving.ttft_s != TTFT_LIMIT.value:
+        origin = f" (twice the fastest: the default of {TTFT_LIMIT.text} is out of reach)"
+    return f"{tpot}; {pools.serving.ttft_s:.3g} s to the first token{origin}"
 
 
 def _pair_table(rows: Sequence[RateMatch], pools: Pools, speeds: Sequence[float] = ()) -> Table:

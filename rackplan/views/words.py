@@ -168,7 +168,7 @@ def other_recipe_blocks(others: Sequence[OtherRecipe]) -> list[Block]:
     for name in dict.fromkeys(one.cluster for one in others):
         mine = [one for one in others if one.cluster == name]
         whose = "the recipe of published runs" if mine[0].recipe == "usual" else "the checkpoint's formats"
-        speeds = (f" at {one.tok_s_per_user:g}" if one.tok_s_per_user else "" for one in mine)
+        speeds = (f" at {one.tok_s_per_user:.4g}" if one.tok_s_per_user else "" for one in mine)
         rates = ", ".join(f"{one.ratio:.2g}x{speed}" for one, speed in zip(mine, speeds, strict=True))
         unit = " tok/s/user" if mine[0].tok_s_per_user else ""
         words = f"{whose} (--recipe {mine[0].recipe}: {mine[0].words})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import replace
 
 from pydantic.dataclasses import dataclass
 
@@ -326,7 +327,7 @@ def pools_answer(pools: Pools) -> list[Block]:
         fastest = f"the fastest first token takes {serving.fastest_ttft_s:,.2f} s"
         return [Text("Nothing keeps the limits."), Text(f"{_limits(pools)}; {fastest}", "Limits")]
     totals, path = pools.totals(best), "" if best.one_pool else " and transfer of its cache"
-    return [
+    answer = [
         Text(_way_words(pools, best), way_of(best).capitalize()),
         Text(
             f"{best.output_tok_s_per_gpu:,.0f} output tok/s/GPU{band_words(best.output_tok_s_per_gpu, pools.errors)} "
@@ -342,6 +343,7 @@ def pools_answer(pools: Pools) -> list[Block]:
         *labelled("Ahead", turns_words(serving)),
         *labelled("Limits", _limits(pools)),
     ]
+    return [replace(one, style="forward") if isinstance(one, Text) else one for one in answer]
 
 
 def turns_words(serving: Serving) -> str:

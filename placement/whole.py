@@ -86,7 +86,11 @@ def plan_requests(
             pool, loads, asked, on_progress=on_progress, on_stage=say, cancel=cancel, layouts=[fit]
         )
         plans.append(replace(made, request=replace(asked, ttft_s=kept.ttft_s if best.one_pool else None)))
-    requests = _served(plans, serving, best, kept, left_out_words(left_out))
+    notes = left_out_words(left_out)
+    if limits.ttft_s is not None and kept.ttft_s not in (None, limits.ttft_s):
+        later = f"{(kept.ttft_s or 0.0) * 1e3:,.0f} ms, twice the fastest, are the limit"
+        notes += (f"`ttft_ms` {limits.ttft_s * 1e3:g} is out of reach (default): {later}",)
+    requests = _served(plans, serving, best, kept, notes)
     return replace(plans[0], requests=requests, prefill=None if best.one_pool else plans[1])
 
 

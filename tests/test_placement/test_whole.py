@@ -149,11 +149,12 @@ def test_a_limit_that_was_given_is_kept_or_refused(asked: dict[str, float], why:
         planned("qwen3-30b-a3b", "hgx-h100", **asked)
 
 
-def test_a_default_that_nothing_keeps_is_left_out() -> None:
+def test_a_default_that_nothing_keeps_gives_way_to_twice_the_fastest() -> None:
     found = planned("llama-3.1-70b", "hgx-h100", isl=65_536, osl=64).requests
     assert found is not None
-    assert found.ttft_limit_s is None
-    assert "`ttft_ms` 2000 is out of reach" in found.left_out[0]
+    assert found.ttft_limit_s is not None
+    assert found.ttft_limit_s > 2
+    assert "`ttft_ms` 2000 is out of reach (default): " in found.left_out[0]
 
 
 def test_placement_alone_misses_no_limit_silently(one_pool: Plan) -> None:

@@ -315,8 +315,10 @@ def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
     return [] if gain < WORTH_SAYING else [f"any shape (`any_shape`): {gain:.1%} more tok/s/GPU"]
 
 
-def served(deployment: Deployment, request: SweepRequest, *prefills: Cluster) -> Pools:
+def served(deployment: Deployment, request: SweepRequest, *prefills: Cluster, together: bool = True) -> Pools:
     """Return how a cluster serves whole requests, or one that decodes and another that ``prefills``.
+
+    ``together``: by one pool too.
 
     Raises
     ------
@@ -328,7 +330,7 @@ def served(deployment: Deployment, request: SweepRequest, *prefills: Cluster) ->
     from rackplan.views.pools import Pools
 
     tpot_s, _ = request.limits_s
-    found = serving_of(deployment, request, [] if tpot_s is None else [tpot_s], *prefills)
+    found = serving_of(deployment, request, [] if tpot_s is None else [tpot_s], *prefills, together=together)
     if found.best(tpot_s) is None and request.tpot_s is None:
         tpot_s = None
     return Pools(found, tpot_s, ttft_default=request.ttft_ms is None)
@@ -339,8 +341,11 @@ def serving_of(
     request: SweepRequest | CompareRequest,
     tpots: Sequence[float],
     *prefills: Cluster,
+    together: bool = True,
 ) -> Serving:
     """Return how whole requests are served; each layout has its exact batch at the times per token ``tpots``.
+
+    ``together``: by one pool too.
 
     Raises
     ------
@@ -359,6 +364,7 @@ def serving_of(
         prefills=next(iter(prefills), None),
         ttft_s=request.ttft_s,
         speeds=[1 / tpot_s for tpot_s in tpots],
+        together=together,
     )
     for side in (found.decode, found.prefill):
         _require_some(side)
@@ -389,8 +395,7 @@ def _other_recipes(found: Comparison, request: CompareRequest) -> Iterator[Other
     """Yield what the other recipe would bring where that is much, experts taken as perfectly balanced."""
     from cost.recipe import OtherRecipe
 
-    clusters = [one.cluster for one in found.deployments]
-    for other in filter(None, inputs.under_other_recipe(request, request.model, *clusters)):
+    for other in inputs.under_other_recipe(request, request.model, found.deployments):
         rows = [row for row in found.rows if row.cluster == other.cluster.name and row.tok_s_per_gpu]
         targets = [row.target_tok_s_per_user for row in rows]
         try:
@@ -530,16 +535,16 @@ def _sized(priced: Deployment, request: SizeRequest) -> Size:
         return sized(priced, wanted, lengths=lengths, fleet=fleet)
 
     found, left_out = relax_default_limits(of, demand, usual)
-    other = _other_size(found, request)
+    other = _other_size(found, priced, request)
     return replace(found, usual=usual, left_out=left_out, other=other)
 
 
-def _other_size(found: Size, request: SizeRequest) -> OtherRecipe | None:
+def _other_size(found: Size, priced: Deployment, request: SizeRequest) -> OtherRecipe | None:
     """Return what the other recipe would bring on one unit with one layout a pool, where that is much."""
     from cost.recipe import OtherRecipe
     from cost.serving.sizing import size as sized
 
-    (other,) = inputs.under_other_recipe(request, request.model, found.unit)
+    other = next(inputs.under_other_recipe(request, request.model, [priced]), None)
     if other is None or not found.joined.get(1):
         return None
     try:

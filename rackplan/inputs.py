@@ -337,17 +337,19 @@ def deployments_of(request: Pricing, model: ModelLike, sides: Sequence[Cluster])
     return [deployment_of(request, found, side, *sides) for side in sides]
 
 
-def under_other_recipe(request: Pricing, model: ModelLike, *sides: Cluster) -> Iterator[Deployment | None]:
-    """Yield what would be priced on each side under the other recipe; None where it is the same, or cannot be."""
+def under_other_recipe(
+    request: Pricing, model: ModelLike, priced: Sequence[Deployment]
+) -> Iterator[Deployment]:
+    """Yield what would be priced under the other recipe, of sides where that can be and is not the same."""
     other: Recipe = "usual" if request.recipe == "checkpoint" else "checkpoint"
-    for now, side in zip(deployments_of(request, model, sides), sides, strict=True):
+    sides = [one.cluster for one in priced]
+    for now, side in zip(priced, sides, strict=True):
         try:
             then = deployment_of(replace(request, recipe=other), model, side, *sides)
         except InputError:  # a length to accept, of drafts that it has not
-            yield None
             continue
-        same = (then.model.precision, then.workload) == (now.model.precision, now.workload)
-        yield None if same else then
+        if (then.model.precision, then.workload) != (now.model.precision, now.workload):
+            yield then
 
 
 def correction_of(request: Pricing) -> Correction:

@@ -12,7 +12,7 @@ from cost.layouts import Sweep
 from cost.layouts.arrays import Array
 from cost.layouts.fitting import FittingLayouts
 from cost.serving.pools import RateMatches
-from cost.serving.steady_state import WAITED
+from cost.serving.steady_state import stay_s
 
 
 def one_pool(both: Sweep, prompts: Sequence[tuple[float, Workload]]) -> RateMatches:
@@ -27,11 +27,8 @@ def one_pool(both: Sweep, prompts: Sequence[tuple[float, Workload]]) -> RateMatc
 
     Notes
     -----
-    A request stays for its own prefill ``P``, for ``steps`` decode steps of ``t`` seconds, which are longer by the
-    prompts in them, and waits for a part ``w`` of what these would add besides to a step of ``T`` seconds, all of it
-    counted (:func:`cost.serving.steady_state.aggregated`, as measured runs are predicted):
-
-        requests per second = sequences / (P + steps (t + w (T - t)))
+    Requests per second are the sequences over how long each stays (:func:`cost.serving.steady_state.stay_s`), as of
+    :func:`cost.serving.steady_state.aggregated`, by which measured runs are predicted.
     """
     deployment, work = both.deployment, both.deployment.workload
     layouts, layout = both.parts_of.layouts, both.parts_of.layout
@@ -43,8 +40,8 @@ def one_pool(both: Sweep, prompts: Sequence[tuple[float, Workload]]) -> RateMatc
     alone = [under(workload).price(used, 1 / layouts.tp[used]).step_s[place] for _, workload in prompts]
     own_s = np.sum([share * seconds for (share, _), seconds in zip(prompts, alone, strict=True)], axis=0)
     full_s = under(replace(work, prompt_share=1.0)).price(layout, both.batch).step_s
-    waited_s = WAITED * np.maximum(0.0, full_s - both.step_s)
-    stays_s = both.step_s + own_s * work.accept_length / work.answer + waited_s
+    steps = work.answer / work.accept_length
+    stays_s = stay_s(both.step_s, full_s, steps, own_s)
     first_s: Array = both.step_s + np.max(alone, axis=0)
     none = np.zeros(len(both), dtype=np.int64)
     return RateMatches(
@@ -55,7 +52,7 @@ def one_pool(both: Sweep, prompts: Sequence[tuple[float, Workload]]) -> RateMatc
         decode=np.arange(len(both)),
         prefill_workers=none,
         decode_workers=both.replicas,
-        requests_per_s=both.tok_s / work.answer * (both.step_s / stays_s),
+        requests_per_s=both.tok_s / work.answer * (steps * both.step_s / stays_s),
         tok_s_per_user=both.tok_s_per_user,
         prefill_s=first_s,
         transfer_s=np.zeros(len(both)),

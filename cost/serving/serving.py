@@ -12,6 +12,7 @@ import numpy as np
 from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep, sweep
 from cost.layouts.arrays import Array
+from cost.layouts.front import pareto
 from cost.serving.cache_path import kv_path
 from cost.serving.lengths import Lengths
 from cost.serving.one_pool import one_pool
@@ -39,7 +40,7 @@ class Serving:
     decode, prompts:
         Two pools: decode, and prefill of each length of prompts with its share of the requests, the longest first.
     both:
-        One pool; None where the two pools have clusters of their own.
+        One pool; None where the two pools have clusters of their own, or are asked about alone.
     """
 
     lengths: Lengths
@@ -50,7 +51,7 @@ class Serving:
     _known: dict[tuple[float | None, int | None], RateMatches] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - what both ways are swept with
         cls,
         deployment: Deployment,
         lengths: Lengths,
@@ -61,15 +62,16 @@ class Serving:
         redundant: int | None = None,
         imbalance: float | None = None,
         cut_experts: bool = True,
+        together: bool = True,
     ) -> Serving:
-        """Sweep a cluster, or one that decodes and another that ``prefills``.
+        """Sweep a cluster, or one that decodes and another that ``prefills``; ``together``: one pool of it too.
 
         ``speeds``: tokens per second of a user at which each layout has its exact batch; the rest is as
         :func:`cost.layouts.sweep` takes it.
         """
         work = deployment.workload
         decoding, prompts = lengths.workloads(work)
-        together = lengths.in_one_pool(work)
+        mixed = replace(deployment, workload=lengths.in_one_pool(work))
         where = deployment.cluster if prefills is None else prefills
 
         def swept(one: Deployment, speeds: Sequence[float] = ()) -> Sweep:
@@ -85,7 +87,7 @@ class Serving:
                 (share, swept(replace(deployment, cluster=where, workload=workload)))
                 for share, workload in prompts
             ],
-            swept(replace(deployment, workload=together), speeds) if where is deployment.cluster else None,
+            swept(mixed, speeds) if together and where is deployment.cluster else None,
         )
 
     def reachable(self) -> Serving:
@@ -102,10 +104,8 @@ class Serving:
     @property
     def gpus(self) -> int:
         """GPUs of the cluster, or of both."""
-        clusters = {
-            id(side.deployment.cluster): side.deployment.cluster for side in (self.decode, self.prefill)
-        }
-        return sum(len(cluster.gpus) for cluster in clusters.values())
+        decode, prefill = self.decode.deployment.cluster, self.prefill.deployment.cluster
+        return len(decode.gpus) + (0 if prefill is decode else len(prefill.gpus))
 
     def sides(self, row: RateMatch) -> tuple[tuple[str, Sweep, int, int], ...]:
         """Return the pools of a match: role, sweep, configuration in it, workers."""
@@ -156,11 +156,8 @@ class Serving:
     def frontier(self) -> list[RateMatch]:
         """Return the matches of either way that none beats in speed and in throughput, slowest per user first."""
         rows = [one.row(int(i)) for one in self.ways().values() for i in one.frontier()]
-        best: list[RateMatch] = []
-        for row in sorted(rows, key=lambda row: (-row.tok_s_per_user, -row.output_tok_s_per_gpu)):
-            if not best or row.output_tok_s_per_gpu > best[-1].output_tok_s_per_gpu:
-                best.append(row)
-        return best[::-1]
+        edge = pareto([row.tok_s_per_user for row in rows], [row.output_tok_s_per_gpu for row in rows])
+        return [rows[i] for i in edge.tolist()]
 
     def turns(self) -> list[tuple[str, float, float]]:
         """Return which way is ahead from which speed per user to which, slowest first (:data:`AHEAD`).
@@ -168,12 +165,7 @@ class Serving:
         A way that alone reaches a speed is ahead there; where neither is, the last one stays.
         """
         ways = {
-            name: np.array(
-                [
-                    (row.tok_s_per_user, row.output_tok_s_per_gpu)
-                    for row in map(one.row, one.frontier().tolist())
-                ]
-            )
+            name: np.stack([one.tok_s_per_user, one.output_tok_s_per_gpu], axis=1)[one.frontier()]
             for name, one in self.ways().items()
             if len(one)
         }

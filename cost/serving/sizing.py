@@ -9,7 +9,6 @@ can be built have an answer too.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -252,13 +251,6 @@ class Size(Shown):
         places = self._places
         each = len({rack for rack, _ in places or ()}) + switch_racks(self.unit.spec)
         return None if places is None else self.served.units * each
-
-    @property
-    def rack_gpus(self) -> int | None:
-        """GPUs of a rack that holds some; None where that is not known or racks differ."""
-        places = self._places or ()
-        sizes = set(Counter(rack for rack, _ in places).values())
-        return sizes.pop() if len(sizes) == 1 else None
 
     @cached_property
     def _places(self) -> list[tuple[str, int]] | None:

@@ -108,6 +108,15 @@ def prefill_rate(step: Stepper, pool: StepShape, requests: Requests) -> Quantity
     return np.maximum(rate(pool), rate(data_parallel))
 
 
+def stay_s(step_s: Quantity, full_s: Quantity, steps: Quantity, prefill_s: Quantity) -> Quantity:
+    """Return how long a request stays in an engine that serves both phases.
+
+    ``P + steps (t + w (T - t))``: its own prefill ``P``; its decode steps of ``t`` seconds, longer by a part of the
+    prompts in them; and of what all of these would add, to steps of ``T`` seconds, the part ``w`` (:data:`WAITED`).
+    """
+    return prefill_s + steps * (step_s + WAITED * np.maximum(0.0, full_s - step_s))
+
+
 def aggregated(
     step: Stepper,
     pool: StepShape,
@@ -144,8 +153,7 @@ def aggregated(
     step_s = factor * step(mixed)
     tpot_s = step_s / requests.accept_length
     prefill_s, _ = prefill_seconds(step, pool, requests, np.ones_like(batch))
-    waited_s = WAITED * requests.steps * (factor * step(replace(mixed, prompt_share=1.0)) - step_s)
-    residence_s = requests.osl * tpot_s + prefill_s + waited_s
+    residence_s = stay_s(step_s, factor * step(replace(mixed, prompt_share=1.0)), requests.steps, prefill_s)
     rate = batch * pool.gpus / residence_s
     waiting_s = _waiting_s(each, rate, residence_s)
     return Served(tpot_s, prefill_s, waiting_s, workers * rate, batch, step_s)

@@ -15,7 +15,7 @@ from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import CutReplicas, Layout, StageSpec, joints
 from cost.inputs.stage_context import digest
-from cost.serving.steady_state import WAITED
+from cost.serving.steady_state import stay_s
 from cost.step.memory import StageMemory, replica_max_batch, replica_memory
 from cost.step.step import batch_cost
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, hops
@@ -254,8 +254,8 @@ class LayoutScorer:
         full = replace(self._deployment, workload=replace(work, prompt_share=1.0))
         own_s = max(cost.step_s for cost in self._costs(prompt, 1 / self._layout.tp))
         full_s = max(cost.step_s for cost in self._costs(full, batch))
-        waited_s = WAITED * max(0.0, full_s - step_s)
-        return (step_s + own_s * work.accept_length / work.answer + waited_s) / step_s, own_s
+        steps = work.answer / work.accept_length
+        return float(stay_s(step_s, full_s, steps, own_s)) / (steps * step_s), own_s
 
     def _fullest(self, batch: int) -> StageMemory:
         """Memory of the stage with least left."""

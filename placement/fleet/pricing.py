@@ -19,7 +19,7 @@ from cost.layouts.stages import Pricer
 from cost.serving.cache_path import CachePath, kv_path
 from cost.serving.one_pool import one_pool
 from cost.serving.packing import Workers
-from cost.serving.pools import POOL_DERATE, FirstToken
+from cost.serving.pools import POOL_DERATE, FirstToken, RateMatches
 from placement.fleet.options import BOTH, DECODE, PREFILL, Traffic
 from placement.fleet.shapes import Block, DomainClass, Group, Shape, shapes_like, stand
 from placement.layouts.shapes import TP_WIDTHS
@@ -200,10 +200,7 @@ def _both_phases(traffic: Traffic, model: int, places: Sequence[tuple[Shape, tup
         return none
     if not len(found):
         return none
-    served = one_pool(found, [(1.0, deployment.workload.of_prompt)])
-    found = replace(
-        found, tok_s=served.requests_per_s * traffic.osl
-    )  # with the stay of a request, as plans have it
+    found, served = _with_stay(found)
     legal, tpot_s, ttft_s = _legal(found), traffic.tpot_s or np.inf, traffic.ttft_s or np.inf
     own_s = served.prefill_s - found.step_s
     longest_s = np.minimum(tpot_s * deployment.workload.tokens_per_step, ttft_s - own_s)
@@ -249,6 +246,12 @@ def price_on(
     )
     of = np.array([variant.number for variant in found.variants], dtype=np.int64)
     return found, of[found.layout]
+
+
+def _with_stay(found: Sweep) -> tuple[Sweep, RateMatches]:
+    """Return a sweep of both phases whose tokens per second count the stay of a request, as a plan's do."""
+    served = one_pool(found, [(1.0, found.deployment.workload.of_prompt)])
+    return replace(found, tok_s=served.requests_per_s * served.osl), served
 
 
 def _legal(found: Sweep) -> NDArray[np.bool_]:
@@ -406,8 +409,7 @@ def reprice(
             places = [(replicas[n][0].shape, replicas[n][1]) for n in some]
             swept, where = price_on(traffic.deployment(model, role), places, traffic, role)
             if role == BOTH:
-                served = one_pool(swept, [(1.0, swept.deployment.workload.of_prompt)])
-                swept = replace(swept, tok_s=served.requests_per_s * traffic.osl)
+                swept, _ = _with_stay(swept)
             for number, n in enumerate(some):
                 column = replicas[n][0]
                 able = (where == number) & (swept.tp == column.tp) & (swept.batch <= column.batch)

@@ -18,7 +18,7 @@ from rackplan.requests import NO_LIMIT, CompareRequest, make
 from rackplan.serve.commands import explore_command, plan_command
 from rackplan.serve.point import Row, figure_list, picture_data, speed_rows, step_rows
 from rackplan.serve.pool import Line
-from rackplan.serve.pricing import deployed, explored, limits_s
+from rackplan.serve.pricing import deployed, explored, limits_s, of_requests
 from rackplan.serve.question import PlaceOrder, Question
 from rackplan.views.blocks import Diagram, ExpertMap, Text
 from rackplan.views.compare import compare_blocks
@@ -126,7 +126,10 @@ def report(question: Question, line: Line) -> Shown:
         side = explored(question).sides[0]
         if side.reason:
             raise InfeasibleError(side.reason)
-        text = page(sweep_blocks(side.pools or side.decoding, speeds or SPEEDS, **more))
+        found = None  # one pool too, which the page does not draw
+        if side.pools is not None:
+            found = answers.served(side.deployment, of_requests(question, side.deployment))
+        text = page(sweep_blocks(found or side.decoding, speeds or SPEEDS, **more))
         return Shown({"name": f"{model.name}-{side.deployment.cluster.name}-sweep.html", "page": text})
     usual = question.tpot_ms is None
     wanted = None if usual else speeds or NO_LIMIT

@@ -53,6 +53,7 @@ class Side:
     deployment: Deployment
     sweep: Sweep | None = None
     pools: Pools | None = None
+    matches: RateMatches | None = None
     reason: str = ""
 
     @property
@@ -60,11 +61,6 @@ class Side:
         """The sweep of a side on which something fits."""
         assert self.sweep is not None  # noqa: S101 - there is no reason why not
         return self.sweep
-
-    @cached_property
-    def matches(self) -> RateMatches | None:
-        """The pairs of pools, where those are asked about."""
-        return None if self.pools is None else self.pools.serving.ways()[TWO_POOLS]
 
     @cached_property
     def speeds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -302,22 +298,24 @@ def _side(question: Question, deployment: Deployment) -> Side:
         if not question.pools:
             # as the command does: each layout at its exact batch where somebody gave a limit
             return Side(deployment, swept(deployment, speeds=[] if given_s is None else [1 / given_s]))
-        asked = {name: getattr(question, name) for name in ("isl", "osl", "tpot_ms", "ttft_ms")}
-        pools = served(deployment, make(SweepRequest, deployment.model, deployment.cluster, **asked))
+        pools = served(deployment, of_requests(question, deployment), together=False)
     except RackplanError as error:
         return Side(deployment, reason=str(error))
-    side = Side(deployment, pools.serving.decode, pools)
-    refused = pools.serving.refused
-    if refused or side.matches is None:
-        return replace(side, reason=refused)
-    if len(side.matches):
-        return side
+    matches = pools.serving.ways()[TWO_POOLS]
+    if len(matches):
+        return Side(deployment, pools.serving.decode, pools, matches)
     limit = "none" if ttft_s is None else f"{ttft_s * 1e3:,.0f} ms"
     reason = (
         f"no two pools keep a first token within {limit}: the fastest prefill of {question.isl:,} tokens takes "
-        f"{side.matches.fastest_ttft_s * 1e3:,.0f} ms."
+        f"{matches.fastest_ttft_s * 1e3:,.0f} ms."
     )
-    return replace(side, reason=reason)
+    return Side(deployment, pools.serving.decode, pools, matches, reason)
+
+
+def of_requests(question: Question, deployment: Deployment) -> SweepRequest:
+    """Return what is asked of a cluster that serves whole requests."""
+    asked = {name: getattr(question, name) for name in ("isl", "osl", "tpot_ms", "ttft_ms")}
+    return make(SweepRequest, deployment.model, deployment.cluster, **asked)
 
 
 def limits_s(question: Question) -> tuple[float | None, float | None]:

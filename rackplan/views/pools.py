@@ -86,9 +86,9 @@ class Pools(Shown):
             gpus_idle=row.gpus - row.gpus_used,
         )
 
-    def at_speeds(self) -> list[tuple[float, RateMatch | None]]:
-        """Return the best at each of :data:`SPEEDS`, None where nothing is as fast."""
-        return [(speed, self.serving.best(1 / speed)) for speed in SPEEDS]
+    def at_speeds(self) -> list[tuple[float, RateMatch]]:
+        """Return the best at each of :data:`SPEEDS` that anything reaches."""
+        return [(speed, best) for speed in SPEEDS if (best := self.serving.best(1 / speed)) is not None]
 
 
 def way_of(row: RateMatch) -> str:
@@ -287,7 +287,7 @@ def matched_data(pools: Pools) -> MatchedData:
             TurnData(serving=name, from_tok_s_per_user=low, to_tok_s_per_user=high)
             for name, low, high in serving.turns()
         ],
-        speeds=_matches([row for _, row in pools.at_speeds() if row is not None], pools),
+        speeds=_matches([row for _, row in pools.at_speeds()], pools),
         calibration=error_to_dict(pools.errors),
         pareto=_matches(serving.frontier(), pools),
     )
@@ -384,8 +384,10 @@ def _way_words(pools: Pools, row: RateMatch) -> str:
 
 def speeds_table(pools: Pools) -> Table:
     """Return the best at usual speeds."""
-    rows = [(speed, row) for speed, row in pools.at_speeds() if row is not None]
-    return _pair_table([row for _, row in rows], pools, speeds=[speed for speed, _ in rows])
+    best = pools.at_speeds()
+    table = _pair_table([row for _, row in best], pools)
+    rows = [(f"{speed:g}", *cells) for (speed, _), cells in zip(best, table.rows, strict=True)]
+    return replace(table, columns=("at tok/s/user", *table.columns), rows=rows).narrowed()
 
 
 def pools_details(pools: Pools) -> list[Block]:
@@ -407,7 +409,7 @@ def pools_details(pools: Pools) -> list[Block]:
 
     return sections(
         [Page(chart), Heading("The frontier of whole requests", 2)],
-        [_pair_table(thinned(edge, MOST_ROWS), pools)],
+        [_pair_table(thinned(edge, MOST_ROWS), pools).narrowed()],
         [
             Text(
                 "tok/s/GPU: output tokens over all GPUs given, idle ones too; TTFT: time to the first token without "
@@ -442,12 +444,9 @@ def _limits(pools: Pools) -> str:
     return f"{tpot}; {pools.serving.ttft_s:.3g} s to the first token{origin}"
 
 
-def _pair_table(rows: Sequence[RateMatch], pools: Pools, speeds: Sequence[float] = ()) -> Table:
-    at = {id(row): speed for row, speed in zip(rows, speeds, strict=False)}
-    first = [("at tok/s/user", lambda row: f"{at[id(row)]:g}")] if speeds else []
+def _pair_table(rows: Sequence[RateMatch], pools: Pools) -> Table:
     return Table.of(
         rows,
-        *first,
         (
             "workers",
             lambda row: " + ".join(
@@ -463,4 +462,4 @@ def _pair_table(rows: Sequence[RateMatch], pools: Pools, speeds: Sequence[float]
         ("TTFT s", lambda row: f"{row.ttft_s:,.2f}"),
         ("move ms", lambda row: f"{row.transfer_s * 1e3:,.1f}"),
         ("idle", lambda row: str(row.gpus - row.gpus_used)),
-    ).narrowed()
+    )

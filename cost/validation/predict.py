@@ -38,6 +38,7 @@ from cost.serving.steady_state import (
 from cost.step.memory import batch_room, even_memory, largest_batch
 from cost.step.step import even_step
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
+from cost.terms.work import StepCost
 from cost.validation.read import ALLTOALL, LEGS, NO_LAYOUT, Point, Pool
 from topology.base.errors import InputError
 from topology.base.reading import nearest
@@ -480,12 +481,18 @@ def machines(group: Group, efficiency: Efficiency) -> tuple[Machine, Machine]:
     return decode, Machine(rates, efficiency, kernels_for(rates, "prefill", named), kv_dtype)
 
 
+def stepping(group: Group, machine: Machine) -> Callable[[StepShape], StepCost]:
+    """Return what gives the cost of a step on a machine, in two halves where the group overlaps."""
+    return lambda shape: even_step(group.model, shape, machine, overlap=group.overlap)
+
+
 def stepper(group: Group, machine: Machine) -> Stepper:
-    """Return what gives the expected seconds of a step on a machine, in two halves where the group overlaps."""
-    return lambda shape: even_step(group.model, shape, machine, overlap=group.overlap).total_s
+    """Return what gives the expected seconds of such a step."""
+    cost = stepping(group, machine)
+    return lambda shape: cost(shape).total_s
 
 
-def _with_accepted(group: Group, efficiency: Efficiency) -> Group:
+def with_accepted(group: Group, efficiency: Efficiency) -> Group:
     """Return the group with the calibrated tokens a step where a row gives its drafts alone."""
     drafts, given = np.asarray(group.requests.draft_tokens), np.asarray(group.requests.accept_length)
     lengths = np.array([1.0, *(efficiency[f"accept.{k}"] for k in (1, 2, 3))])
@@ -512,7 +519,7 @@ def group_times(
     step = decode or stepper(group, on_prefill if group.phase == "prefill" else on_decode)
     if group.phase == "prefill":
         return _prefill(group, step, prefill_pool)
-    group = _with_accepted(group, efficiency)
+    group = with_accepted(group, efficiency)
     if group.phase == "decode":
         return _decode(group, lambda shape: factor * step(shape), pool)
     requests, workers = group.requests, group.workers

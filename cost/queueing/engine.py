@@ -1,0 +1,279 @@
+"""One engine: which requests are in its next step, how long that takes, and what it leaves."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from cost.queueing.schedulers import Scheduler
+from cost.queueing.steps import StepTable
+
+BOTH, PREFILL, DECODE = "both", "prefill", "decode"
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request on its way.
+
+    Attributes
+    ----------
+    cached:
+        Tokens that the next engine need not compute; ``found``: of its prompt, in the cache of a prefix.
+    blocks:
+        Identities of the prompt's blocks.
+    made, left:
+        Tokens of its answer that exist, and of what is computed now that are not computed yet.
+    entered_s:
+        When it arrived at the engine.
+    """
+
+    number: int
+    isl: int
+    osl: int
+    cached: int = 0
+    blocks: Sequence[int] = ()
+    found: int = 0
+    made: int = 0
+    left: float = 0.0
+    span: float = 0.0
+    group: int = 0
+    joined: int = 0
+    entered_s: float = 0.0
+
+    @property
+    def held(self) -> int:
+        """Tokens in the cache when it starts, or starts again."""
+        return self.isl + self.made
+
+
+@dataclass(eq=False, slots=True)
+class Engine:
+    """State of an engine; the loop of events (:mod:`cost.queueing.simulation`) calls ``begin`` and ``end`` in turn.
+
+    Attributes
+    ----------
+    role:
+        Both phases, or the one that it serves.
+    room:
+        Tokens that its KV cache holds.
+    accept, queries:
+        Tokens that a step of a sequence yields on average, and that it computes.
+    factor, prompt_factor:
+        What measured steps took over the table's, of sequences that decode and of prompts.
+    block:
+        Tokens of a block that later prompts may share; 0: none do.
+    load:
+        Requests that it has, waiting ones included; ``running`` of them decode.
+    count:
+        Steps of decoding so far. A stretch of ``steps`` equal ones is one event, cut short by an arrival.
+    context, used:
+        Tokens in the cache of those that decode, and of all that started.
+    busy_s:
+        Seconds of steps; ``waited_s``: that requests waited for a place in one, in all, and ``blocked_s`` of these
+        because the cache had no room.
+    """
+
+    table: StepTable
+    scheduler: Scheduler
+    room: float
+    role: str = BOTH
+    accept: float = 1.0
+    queries: float = 1.0
+    factor: float = 1.0
+    prompt_factor: float = 1.0
+    block: int = 0
+    load: int = 0
+    running: int = 0
+    count: int = 0
+    steps: int = 0
+    started_s: float = 0.0
+    took_s: float = 0.0
+    decoding: bool = False
+    busy: bool = False
+    version: int = 0
+    context: float = 0.0
+    used: float = 0.0
+    busy_s: float = 0.0
+    waited_s: float = 0.0
+    blocked_s: float = 0.0
+    preempted: int = 0
+    waiting: deque[Job] = field(default_factory=deque)
+    prefilling: list[Job] = field(default_factory=list)
+    finishing: list[tuple[int, int, Job]] = field(default_factory=list)
+    prefixes: OrderedDict[int, None] = field(default_factory=OrderedDict)
+
+    def fits(self, job: Job) -> bool:
+        """Whether a request may start: there is a seat, and room in the cache."""
+        seats = self.scheduler.sequences * self.table.groups
+        started = self.running + len(self.prefilling)
+        if started >= seats:
+            return False
+        reserved = 0.0 if self.role == PREFILL else self.scheduler.reserved * (job.osl - job.made)
+        return not started or self.used + job.held + reserved <= self.room
+
+    def cut_short(self, now: float) -> bool:
+        """End the stretch at the next step, for a request that arrived; False where it is the next already."""
+        if self.steps < 2:
+            return False
+        each = self.took_s / self.steps
+        done = max(1, math.ceil((now - self.started_s) / each - 1e-9))
+        if done >= self.steps:
+            return False
+        self.steps, self.took_s = done, each * done
+        return True
+
+    def begin(self, now: float) -> bool:
+        """Fill the next step, or a stretch of them; False where there is nothing to do."""
+        tokens, span, mean = self._take_prompts(now)
+        self.steps = 1
+        if tokens:
+            beside = self.running if self.scheduler.mixes else 0
+            self.decoding = beside > 0
+            self.took_s = self.prompt_factor * self.table.prompts(tokens, span, mean, beside)
+            if beside:
+                self.took_s += self.factor * self.table.decode(beside, self.context / beside)
+        elif self.running:
+            grown = self.running * self.accept
+            while self.used + grown > self.room and self.running > 1:
+                self._preempt(now)
+                grown = self.running * self.accept
+            stretch = self.finishing[0][0] - self.count
+            if self.running > 1:
+                stretch = min(stretch, max(1, int((self.room - self.used) // grown)))
+            middle = self.context + grown * (stretch - 1) / 2
+            self.decoding, self.steps = True, stretch
+            self.took_s = stretch * self.factor * self.table.decode(self.running, middle / self.running)
+        else:
+            self.busy = self.decoding = False
+            return False
+        self.busy, self.started_s = True, now
+        self.version += 1
+        return True
+
+    def end(self) -> tuple[list[Job], list[Job]]:
+        """Take the step's results: requests whose first token is there, and requests that are complete."""
+        done: list[Job] = []
+        self.busy_s += self.took_s
+        if self.waiting and not self.fits(self.waiting[0]):
+            self.blocked_s += self.took_s * len(self.waiting)
+        if self.decoding:
+            self.count += self.steps
+            grown = self.running * self.accept * self.steps
+            self.context += grown
+            self.used += grown
+            while self.finishing and self.finishing[0][0] <= self.count:
+                job = heapq.heappop(self.finishing)[2]
+                self._leave(job)
+                done.append(job)
+        first = [job for job in self.prefilling if job.left <= 0]
+        if first:
+            self.prefilling = [job for job in self.prefilling if job.left > 0]
+        for job in first:
+            if job.blocks:
+                self._keep(job)
+            if not job.made:
+                job.made = 1
+                self.used += 1
+            if job.made < job.osl and self.role != PREFILL:
+                self._join(job)
+                continue
+            self.used -= job.held
+            if job.made >= job.osl:
+                done.append(job)
+        return first, done
+
+    def _take_prompts(self, now: float) -> tuple[float, float, float]:
+        """Return the prompt tokens of the next step's busiest group, their mean span, and those of a mean group."""
+        if not self.prefilling and not self.waiting:
+            return 0.0, 0.0, 0.0
+        groups = self.table.groups
+        budget = float(self.scheduler.tokens)
+        if self.scheduler.mixes:
+            budget = max(1.0, budget - self.running * self.queries / groups)
+        taken, spans = [0.0] * groups, [0.0] * groups
+
+        def take(job: Job) -> None:
+            part = min(job.left, budget - taken[job.group])
+            if part > 0:
+                job.left -= part
+                taken[job.group] += part
+                spans[job.group] += part * job.span
+
+        for job in self.prefilling:
+            take(job)
+        while self.waiting and self.fits(self.waiting[0]):
+            group = 0 if groups == 1 else min(range(groups), key=taken.__getitem__)
+            if taken[group] >= budget:
+                break
+            job = self.waiting.popleft()
+            self.used += job.held
+            self.waited_s += now - job.entered_s
+            if job.blocks and self.role != DECODE:
+                job.cached = self._hit(job)
+            if not job.made:
+                job.found = job.cached
+            if job.cached >= job.held:  # its cache was sent here
+                self._join(job)
+                continue
+            job.group = group
+            job.left, job.span = float(job.held - job.cached), float(job.held + job.cached)
+            self.prefilling.append(job)
+            take(job)
+        busiest = max(taken)
+        span = spans[taken.index(busiest)] / busiest if busiest else 0.0
+        return busiest, span, sum(taken) / groups
+
+    def _join(self, job: Job) -> None:
+        job.joined = self.count
+        self.running += 1
+        self.context += job.held
+        last = self.count + max(1, math.ceil((job.osl - job.made) / self.accept))
+        heapq.heappush(self.finishing, (last, job.number, job))
+
+    def _leave(self, job: Job) -> None:
+        held = job.held + (self.count - job.joined) * self.accept
+        self.running -= 1
+        self.context -= held
+        self.used -= held
+
+    def _preempt(self, now: float) -> None:
+        """Drop what the request that started last has in the cache; it starts again before all that wait."""
+        at = max(range(len(self.finishing)), key=lambda i: (self.finishing[i][2].joined, i))
+        job = self.finishing.pop(at)[2]
+        heapq.heapify(self.finishing)
+        self._leave(job)
+        job.made += int((self.count - job.joined) * self.accept)
+        if self.role == DECODE:
+            job.cached = 0
+        job.entered_s = now
+        self.waiting.appendleft(job)
+        self.preempted += 1
+
+    def _hit(self, job: Job) -> int:
+        """Tokens at the start of a prompt whose blocks the cache still holds; the last one is always computed."""
+        found = 0
+        for block in job.blocks:
+            if block not in self.prefixes:
+                break
+            self.prefixes.move_to_end(block)
+            found += 1
+        return min(found * self.block, job.held - 1)
+
+    def matches(self, job: Job) -> int:
+        """Blocks at the start of a prompt that the cache holds."""
+        for found, block in enumerate(job.blocks):
+            if block not in self.prefixes:
+                return found
+        return len(job.blocks)
+
+    def _keep(self, job: Job) -> None:
+        """Keep the blocks of a prompt for later ones, where running requests leave room; the oldest go first."""
+        for block in job.blocks:
+            self.prefixes[block] = None
+            self.prefixes.move_to_end(block)
+        free = max(0.0, self.room - self.used) // self.block
+        while len(self.prefixes) > free:
+            self.prefixes.popitem(last=False)

@@ -1,0 +1,245 @@
+"""What users see under a load, and the largest load at which they still see what was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.queueing.pools import EnginePools
+from cost.queueing.requests import Requests, made_requests
+from cost.queueing.simulation import ROUTERS, Outcome
+from cost.serving.lengths import Lengths
+from topology.base.errors import InfeasibleError
+
+Array = NDArray[np.float64]
+PERCENTILES = (50, 90, 99)
+WARM_UP = 0.2
+"""Part of made requests that fill the engines first and are not counted; a trace counts from its first one."""
+FEWEST, MOST = 2_000, 20_000
+"""Requests simulated at a rate: so many turns of all that are in the engines, but between these."""
+TURNS = 10
+NEAR = 0.02
+"""How near the largest rate is found, and how far the first and the last try may be apart (doublings)."""
+DOUBLINGS = 20
+SEEDS = 3
+"""Streams of requests whose largest rates give the interval."""
+
+
+@dataclass(frozen=True)
+class LoadLimits:
+    """Longest times that 99 of 100 requests may see: to the first token, and per token after it; None: no limit."""
+
+    ttft_s: float | None
+    tpot_s: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class UnderLoad:
+    """What a simulation came to.
+
+    Attributes
+    ----------
+    counted:
+        Requests that count, ``[requests]``.
+    """
+
+    outcome: Outcome
+    limits: LoadLimits
+    counted: NDArray[np.bool_]
+
+    @cached_property
+    def ttft_s(self) -> Array:
+        """Seconds to the first token, ``[counted]``; :attr:`tpot_s` of each token after it, :attr:`e2e_s` in all."""
+        return (self.outcome.first_s - self.outcome.arrival_s)[self.counted]
+
+    @cached_property
+    def tpot_s(self) -> Array:
+        """Seconds of each token after the first; 0 for answers of one token."""
+        one = self.outcome
+        later = np.maximum(one.osl - 1, 1)
+        return ((one.done_s - one.first_s) / later)[self.counted]
+
+    @cached_property
+    def e2e_s(self) -> Array:
+        """Seconds from sending a request to its last token."""
+        return (self.outcome.done_s - self.outcome.arrival_s)[self.counted]
+
+    @cached_property
+    def good(self) -> NDArray[np.bool_]:
+        """Whether each kept both limits."""
+        found = np.ones(len(self.ttft_s), dtype=bool)
+        for seconds, limit in ((self.ttft_s, self.limits.ttft_s), (self.tpot_s, self.limits.tpot_s)):
+            if limit is not None:
+                found &= seconds <= limit * (1 + 1e-9)
+        return found
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the 99th percentiles keep both limits."""
+        pairs = ((self.ttft_s, self.limits.ttft_s), (self.tpot_s, self.limits.tpot_s))
+        return all(limit is None or np.percentile(one, 99) <= limit * (1 + 1e-9) for one, limit in pairs)
+
+    @cached_property
+    def _window(self) -> tuple[float, float]:
+        arrival = self.outcome.arrival_s[self.counted]
+        start, end = float(arrival.min()), float(arrival.max())
+        return (start, end) if end > start else (start, float(self.outcome.done_s.max()))
+
+    @cached_property
+    def _within(self) -> NDArray[np.bool_]:
+        """Requests that end while those that count arrive, ``[requests]``."""
+        start, end = self._window
+        return (self.outcome.done_s > start) & (self.outcome.done_s <= end)
+
+    def per_s(self, counts: Array | NDArray[np.int64]) -> float:
+        """Return what ends in a second, of so much of each request, ``[requests]``."""
+        start, end = self._window
+        return float(counts[self._within].sum() / (end - start))
+
+    @property
+    def requests_per_s(self) -> float:
+        """Requests served per second."""
+        return self.per_s(np.ones(len(self.outcome.done_s)))
+
+    @property
+    def output_tok_s(self) -> float:
+        """Output tokens per second."""
+        return self.per_s(self.outcome.osl)
+
+    @property
+    def goodput_per_s(self) -> float:
+        """Requests per second that kept both limits."""
+        return self.requests_per_s * float(self.good.mean())
+
+    @property
+    def prefix_hit(self) -> float:
+        """Part of all prompt tokens that was found in a cache."""
+        return float(self.outcome.cached[self.counted].sum() / self.outcome.isl[self.counted].sum())
+
+    @property
+    def queue(self) -> str:
+        """Where requests wait most: prefill, transfer, decode or cache room; empty where they hardly wait."""
+        waits = dict(self.outcome.waits_s)
+        if sum(waits.values()) < 0.01 * float(self.e2e_s.mean()):
+            return ""
+        if 2 * self.outcome.cache_wait_s > sum(waits.values()):
+            return "cache room"
+        return max(waits, key=lambda name: waits[name])
+
+
+def under_load(
+    pools: EnginePools, requests: Requests, limits: LoadLimits, router: str = ROUTERS[0]
+) -> UnderLoad:
+    """Return what users see of ``requests``.
+
+    Raises
+    ------
+    InputError
+        If there are none, or one fits no engine's cache.
+    """
+    outcome = pools.simulate(requests, router)
+    first = int(WARM_UP * len(requests)) if requests.made else 0
+    return UnderLoad(outcome, limits, np.arange(len(requests)) >= first)
+
+
+@dataclass(frozen=True)
+class MostRequests:
+    """The most requests per second that keep the limits, and the least and most of several streams."""
+
+    requests_per_s: float
+    low: float
+    high: float
+
+
+def most_requests(
+    pools: EnginePools,
+    make: Callable[[float, int], Requests],
+    limits: LoadLimits,
+    near: float,
+    router: str = ROUTERS[0],
+    on_try: Callable[[float, bool], None] | None = None,
+) -> MostRequests:
+    """Return the largest rate at which 99 of 100 requests keep the limits, by bisection.
+
+    Parameters
+    ----------
+    make:
+        Makes a stream of requests by its rate and a seed.
+    near:
+        Requests per second to start from.
+    on_try:
+        Hears of each rate that was tried, and whether it kept the limits.
+
+    Raises
+    ------
+    InfeasibleError
+        If even a request at a time does not keep them.
+    """
+
+    def keeps(rate: float, seed: int) -> bool:
+        found = under_load(pools, make(rate, seed), limits, router).keeps
+        if on_try is not None:
+            on_try(rate, found)
+        return found
+
+    def largest(low: float, high: float, seed: int) -> float:
+        while high > low * (1 + NEAR):
+            middle = (low * high) ** 0.5
+            low, high = (middle, high) if keeps(middle, seed) else (low, middle)
+        return low
+
+    low = high = near
+    if keeps(near, 0):
+        for _ in range(DOUBLINGS):
+            low, high = high, 2 * high
+            if not keeps(high, 0):
+                break
+    else:
+        for _ in range(DOUBLINGS):
+            low, high = low / 2, low
+            if keeps(low, 0):
+                break
+        else:
+            raise InfeasibleError(_out_of_reach(under_load(pools, make(low, 0), limits, router)))
+    found = [largest(low, high, 0)]
+    for seed in range(1, SEEDS):
+        low, high = found[0] * 0.8, found[0] * 1.25
+        found.append(largest(low, high, seed) if keeps(low, seed) else low)
+    return MostRequests(float(np.median(found)), min(found), max(found))
+
+
+def _out_of_reach(alone: UnderLoad) -> str:
+    """Say which limit even single requests miss."""
+    limits = alone.limits
+    for name, seconds, limit in (
+        ("to the first token", alone.ttft_s, limits.ttft_s),
+        ("per token", alone.tpot_s, limits.tpot_s),
+    ):
+        least = float(np.percentile(seconds, 99))
+        if limit is not None and least > limit:
+            return (
+                f"no rate keeps {limit * 1e3:,.4g} ms {name} at the 99th percentile: requests one at a time "
+                f"take {least * 1e3:,.4g} ms; allow more, or give more GPUs a replica."
+            )
+    return "no rate keeps the limits."
+
+
+def stream_of(
+    pools: EnginePools, lengths: Lengths, *, cv: float = 0.0, arrivals: str = "poisson", seed: int = 0
+) -> Callable[[float, int], Requests]:
+    """Return what makes requests of some lengths by rate and seed, enough for steady percentiles."""
+    probe = made_requests(lengths, 16, users=1, cv=cv, seed=seed)
+    alone = pools.simulate(probe)
+    turn_s = float((alone.done_s - alone.arrival_s).mean())
+
+    def make(rate: float, other: int) -> Requests:
+        number = int(min(MOST, max(FEWEST, TURNS * rate * turn_s)))
+        return made_requests(
+            lengths, number, requests_per_s=rate, cv=cv, arrivals=arrivals, seed=seed + other
+        )
+
+    return make

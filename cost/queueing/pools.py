@@ -1,0 +1,222 @@
+"""Pools of engines to simulate: of what was chosen to serve whole requests, or of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.calibration.first_token import first_token_calibration
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
+from cost.layouts import Sweep
+from cost.layouts.parts import PartsOf
+from cost.queueing.engine import PREFILL, Engine
+from cost.queueing.requests import Requests
+from cost.queueing.schedulers import Scheduler, scheduler_of
+from cost.queueing.simulation import Outcome, Simulation, Transfers
+from cost.queueing.steps import Seconds, StepTable
+from cost.serving.cache_path import kv_path, prompt_cache_bytes
+from cost.serving.pools import RateMatch
+from cost.serving.serving import Serving
+from cost.terms.experts import EXPERTS
+
+Array = NDArray[np.float64]
+Price = Callable[[Workload, Array], Array]
+"""Seconds of steps of a workload at batches (sequences per GPU), ``[2, batches]``: all, and those of experts."""
+MOST_PRICED = 512.0
+"""Sequences of an attention group up to which steps are priced: beyond, they go on in a straight line."""
+
+
+@dataclass(frozen=True, eq=False)
+class EnginePool:
+    """Engines of one kind.
+
+    Attributes
+    ----------
+    workers, gpus:
+        How many there are, and GPUs of each.
+    room:
+        Tokens that the KV cache of one holds.
+    accept, queries, factor, prompt_factor:
+        As of :class:`cost.queueing.engine.Engine`.
+    """
+
+    role: str
+    table: StepTable
+    scheduler: Scheduler
+    workers: int
+    gpus: int
+    room: float
+    accept: float = 1.0
+    queries: float = 1.0
+    factor: float = 1.0
+    prompt_factor: float = 1.0
+
+    def engines(self, block: int) -> list[Engine]:
+        """Return them, idle."""
+        return [
+            Engine(
+                self.table,
+                self.scheduler,
+                self.room,
+                self.role,
+                self.accept,
+                self.queries,
+                self.factor,
+                self.prompt_factor,
+                block,
+            )
+            for _ in range(self.workers)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class EnginePools:
+    """One pool for both phases, or prefill and decode with the links between them.
+
+    ``fixed_s``: seconds of a request outside of them (network, tokenising).
+    """
+
+    pools: tuple[EnginePool, ...]
+    transfers: Transfers | None
+    fixed_s: float
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all engines."""
+        return sum(one.workers * one.gpus for one in self.pools)
+
+    def simulate(self, requests: Requests, router: str = "least") -> Outcome:
+        """Return what happens to ``requests``.
+
+        Raises
+        ------
+        InputError
+            If there are none, or one fits no engine's cache.
+        """
+        first, *then = (one.engines(requests.block) for one in self.pools)
+        decoders = then[0] if then else ()
+        return Simulation(first, requests, decoders, self.transfers, router, self.fixed_s).run()
+
+
+def pools_of(serving: Serving, row: RateMatch) -> EnginePools:
+    """Return the engines of one match of a sweep of whole requests (:meth:`cost.serving.serving.Serving.sides`)."""
+    context = serving.lengths.context
+    pools = []
+    for role, found, at, workers in serving.sides(row):
+        layouts, layout = found.parts_of.layouts, int(found.parts_of.layout[at])
+
+        def price(work: Workload, batch: Array, found: Sweep = found, layout: int = layout) -> Array:
+            under = found.parts_of.layouts.under(replace(found.deployment, workload=work))
+            terms_s = PartsOf(under, np.full(len(batch), layout), batch)().terms_s
+            return np.stack([sum(terms_s.values()), terms_s.get(EXPERTS.name, np.zeros(len(batch)))])
+
+        gpus = int(found.gpus[at])
+        # tokens in the caches of as many sequences as there is room for
+        room = float(layouts.room[layout]) * gpus * found.deployment.workload.context
+        pools.append(
+            engine_pool(
+                found.deployment, price, role, int(found.tp[at]), gpus, workers, room=room, context=context
+            )
+        )
+    return joined(pools, serving.decode.deployment, serving.prefill.deployment)
+
+
+def joined(pools: Sequence[EnginePool], decode: Deployment, prefill: Deployment) -> EnginePools:
+    """Return pools with the links between them, where there are two."""
+    phase = "disaggregated" if len(pools) > 1 else "aggregated"
+    fixed_s = first_token_calibration().loaded(decode.engine, phase).fixed_s
+    transfers = None
+    if len(pools) > 1:
+        path = kv_path(decode, prefill)
+        transfers = Transfers(
+            path.latency_s,
+            path.bytes_per_s,
+            pools[0].gpus,
+            pools[1].gpus,
+            cache(lambda tokens: prompt_cache_bytes(decode, tokens)),
+        )
+    return EnginePools(tuple(pools), transfers, fixed_s)
+
+
+def engine_pool(
+    deployment: Deployment,
+    price: Price,
+    role: str,
+    tp: int,
+    gpus: int,
+    workers: int,
+    *,
+    room: float,
+    context: float,
+) -> EnginePool:
+    """Return ``workers`` engines of ``gpus`` GPUs whose steps cost what ``price`` says.
+
+    ``room``: tokens that the KV cache of one holds; ``context``: about how many a sequence has.
+    """
+    work, groups = deployment.workload, gpus // tp
+    scheduler = scheduler_of(deployment.engine)
+    most = min(MOST_PRICED, scheduler.sequences, max(2.0, room / context / groups))
+    table = StepTable.of(
+        priced_steps(price, work, tp=tp, groups=groups),
+        groups=groups,
+        most=most,
+        context=context,
+        decodes=role != PREFILL,
+    )
+    decodes = work.decodes
+    return EnginePool(
+        role,
+        table,
+        scheduler,
+        workers,
+        gpus,
+        room if decodes else np.inf,
+        work.accept_length if decodes else 1.0,
+        work.tokens_per_pass if decodes else 1.0,
+    )
+
+
+def priced_steps(price: Price, workload: Workload, *, tp: int, groups: int) -> Seconds:
+    """Return what prices steps of so much in each attention group (:data:`cost.queueing.steps.Seconds`).
+
+    All groups have as many: a step takes as long where some have fewer.
+    """
+    alone = replace(workload, phase="decode", prompt=0.0, answer=0.0, prefix_hit=0.0)
+
+    def seconds(sequences: Array, tokens: Array, cached: float, context: float) -> Array:
+        if not tokens.any():
+            return price(replace(alone, context=round(context)), sequences / tp)
+        found = []
+        for many, new in zip(sequences.tolist(), tokens.tolist(), strict=True):
+            prompt, hit = new + cached, cached / (new + cached)
+            if many:
+                # each of the others is prefilled once while a sequence decodes (:meth:`StepShape.under`)
+                steps = (many * groups - 1) / groups
+                work = replace(
+                    workload,
+                    phase="both",
+                    context=round(context),
+                    prompt=prompt,
+                    answer=max(1.0, steps * workload.accept_length),
+                    prefix_hit=hit,
+                    prompt_share=1.0,
+                )
+                found.append(price(work, np.array([many / tp])))
+            else:
+                work = replace(
+                    alone,
+                    phase="prefill",
+                    context=round(prompt),
+                    draft_tokens=0,
+                    accept_length=1.0,
+                    prefix_hit=hit,
+                )
+                found.append(price(work, np.array([1.0 / tp])))
+        return np.concatenate(found, axis=1)
+
+    return seconds

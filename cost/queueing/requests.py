@@ -1,0 +1,199 @@
+"""Requests of a simulation: made by a rate and lengths, kept going by users, or read from a trace."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.quantity import LONGEST_CONTEXT
+from cost.serving.lengths import Lengths
+from topology.base.errors import InputError
+from topology.base.reading import parse_json, read_text, shown
+
+Array = NDArray[np.float64]
+
+ARRIVALS = ("poisson", "constant", "bursty")
+BURSTY = 0.25
+"""Shape of the gamma distribution of times between bursty arrivals: four times the variance of Poisson's."""
+BLOCK_TOKENS = 512
+"""Tokens of a block of Mooncake's traces and of AIPerf's."""
+TRACE = ("timestamp", "input_length", "output_length")
+
+
+@dataclass(frozen=True, eq=False)
+class Requests:
+    """Requests in the order in which they are sent.
+
+    Attributes
+    ----------
+    starts_s:
+        When each is sent, rising; of ``users`` (0: nobody waits) only their first ones, then each when one ends.
+    isl, osl, cached:
+        Tokens of the prompt, of the answer, and of the prompt that a cache holds whatever was served before.
+    blocks:
+        Identities of the blocks of ``block`` tokens of each prompt; empty: prompts share nothing.
+    made:
+        Whether they were made, from empty engines on; else recorded.
+    """
+
+    starts_s: Sequence[float]
+    isl: Sequence[int]
+    osl: Sequence[int]
+    cached: Sequence[int]
+    users: int = 0
+    blocks: Sequence[Sequence[int]] = ()
+    block: int = BLOCK_TOKENS
+    made: bool = True
+
+    def __len__(self) -> int:
+        return len(self.isl)
+
+    def at_rate(self, requests_per_s: float) -> Requests:
+        """Return the same requests, sent at another mean rate."""
+        scale = self.rate / requests_per_s
+        return replace(self, starts_s=[at * scale for at in self.starts_s])
+
+    @property
+    def rate(self) -> float:
+        """Requests per second on average."""
+        return (len(self) - 1) / max(self.starts_s[-1] - self.starts_s[0], 1e-12) if len(self) > 1 else 1.0
+
+
+def made_requests(
+    lengths: Lengths,
+    number: int,
+    *,
+    requests_per_s: float = 1.0,
+    users: int = 0,
+    arrivals: str = ARRIVALS[0],
+    cv: float = 0.0,
+    seed: int = 0,
+) -> Requests:
+    """Return ``number`` requests of some lengths.
+
+    Parameters
+    ----------
+    requests_per_s, arrivals:
+        Mean rate, and one of :data:`ARRIVALS`.
+    users:
+        Instead of a rate: each sends a request, waits for its answer and sends the next.
+    cv:
+        Standard deviation over mean of the lengths of prompts and of answers, log-normal; 0: as ``lengths`` has them.
+    """
+    random = np.random.default_rng(seed)
+    kind = random.choice(len(lengths.isl), number, p=np.array(lengths.share))
+    shape = {"poisson": 1.0, "bursty": BURSTY}.get(arrivals)
+    gaps = np.ones(number) if shape is None else random.gamma(shape, 1 / shape, number)
+    sigma = math.sqrt(math.log1p(cv * cv))
+
+    def drawn(tokens: Sequence[int]) -> Array:
+        spread = np.exp(sigma * random.standard_normal(number) - sigma * sigma / 2) if sigma else 1.0
+        return np.maximum(1.0, np.rint(np.array(tokens, dtype=np.float64)[kind] * spread))
+
+    isl, osl = drawn(lengths.isl), drawn(lengths.osl)
+    cached = np.minimum(np.floor(lengths.prefix_hit * isl), isl - 1)
+    starts = np.zeros(min(users, number)) if users else np.cumsum(gaps) / requests_per_s
+
+    def whole(tokens: Array) -> list[int]:
+        return [int(one) for one in tokens.tolist()]
+
+    return Requests(starts.tolist(), whole(isl), whole(osl), whole(cached), users)
+
+
+def read_trace(path: str | Path, speed: float = 1.0) -> Requests:
+    """Read a trace of requests: JSON lines or CSV with ``timestamp``, ``input_length`` and ``output_length``.
+
+    Timestamps are milliseconds, rising, as in the traces of Mooncake and AIPerf; ``hash_ids`` names the blocks of
+    :data:`BLOCK_TOKENS` tokens of each prompt, so that equal ones at the start need be computed once.
+
+    Parameters
+    ----------
+    speed:
+        Times as fast as it was recorded.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or a row is not of that form: with its place.
+    """
+    if not (math.isfinite(speed) and speed > 0):
+        raise InputError("expected a factor above 0.", field="speed", value=speed)
+    text = read_text(Path(path), str(path))
+    rows = _json_rows(text, path) if text.lstrip()[:1] in ("{", "[") else _csv_rows(text, path)
+    starts: list[float] = []
+    isl: list[int] = []
+    osl: list[int] = []
+    blocks: list[Sequence[int]] = []
+    for where, row in rows:
+        at = _number(row, "timestamp", where)
+        if starts and at < starts[-1]:
+            raise InputError(
+                f"{where}: timestamp {at:g} is before the {starts[-1]:g} of the request above; sort them."
+            )
+        starts.append(at)
+        isl.append(_tokens(row, "input_length", where))
+        osl.append(_tokens(row, "output_length", where))
+        blocks.append(_blocks(row.get("hash_ids"), where))
+    if not starts:
+        raise InputError(f"{path}: has no requests.")
+    return Requests(
+        [(at - starts[0]) / 1e3 / speed for at in starts],
+        isl,
+        osl,
+        [0] * len(isl),
+        blocks=blocks if any(blocks) else (),
+        made=False,
+    )
+
+
+def _json_rows(text: str, path: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            row = parse_json(line, where)
+            if not isinstance(row, dict):
+                raise InputError(f"{where}: expected an object with {', '.join(TRACE)}.")
+            yield where, row
+
+
+def _csv_rows(text: str, path: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for number, row in enumerate(csv.DictReader(io.StringIO(text)), 2):
+        found: dict[str, Any] = {key: value for key, value in row.items() if key}
+        if found.get("hash_ids"):
+            found["hash_ids"] = parse_json(found["hash_ids"], f"{path}, line {number}, hash_ids")
+        yield f"{path}, line {number}", found
+
+
+def _number(row: Mapping[str, Any], key: str, where: str) -> float:
+    value = row.get(key)
+    try:
+        found = math.nan if value is None or isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not (math.isfinite(found) and found >= 0):
+        what = "is missing" if value is None else f"is {value!r}"
+        raise InputError(f"{where}: {key} {what}; expected a number of 0 or more.")
+    return found
+
+
+def _tokens(row: Mapping[str, Any], key: str, where: str) -> int:
+    found = _number(row, key, where)
+    if found != int(found) or not 1 <= found <= LONGEST_CONTEXT:
+        raise InputError(f"{where}: {key} is {found:g}; expected whole tokens from 1 to {LONGEST_CONTEXT:,}.")
+    return int(found)
+
+
+def _blocks(value: object, where: str) -> Sequence[int]:
+    if value in (None, ""):
+        return ()
+    if not isinstance(value, list) or any(not isinstance(one, int) or isinstance(one, bool) for one in value):
+        raise InputError(f"{where}: hash_ids is {shown(value)}; expected a list of whole numbers.")
+    return value

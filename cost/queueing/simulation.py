@@ -1,0 +1,300 @@
+"""The loop of events: requests arrive, engines take step after step, caches move from pool to pool."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.queueing.engine import BOTH, DECODE, PREFILL, Engine, Job
+from cost.queueing.requests import Requests
+from topology.base.errors import InputError
+
+ROUTERS = ("least", "round", "prefix")
+TRANSFER = "transfer"
+SAMPLES = 500
+"""Points of the timeline."""
+MOST_AHEAD = 1.5
+"""Requests of the engine with the longest common prefix over those of the one with fewest, above which the latter
+takes a request in place of it: a prefix saves a prefill, a queue costs several."""
+
+
+@dataclass(frozen=True, eq=False)
+class Transfers:
+    """Caches on their way between pools: each worker's links are shared evenly by what it sends, or receives.
+
+    Attributes
+    ----------
+    latency_s, bytes_per_s:
+        Of one GPU; ``send_gpus`` and ``receive_gpus`` of a worker of each pool move a cache side by side.
+    cache_bytes:
+        Cache of a prompt by its tokens.
+    """
+
+    latency_s: float
+    bytes_per_s: float
+    send_gpus: int
+    receive_gpus: int
+    cache_bytes: Callable[[int], float]
+
+    def alone_s(self, moved: float) -> float:
+        """Return the seconds of a cache that shares no link."""
+        return self.latency_s + moved / (self.bytes_per_s * min(self.send_gpus, self.receive_gpus))
+
+
+@dataclass(eq=False)
+class _Transfer:
+    job: Job
+    sender: int
+    receiver: Engine
+    left: float
+    bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What happened to each request, ``[requests]``, and to each pool.
+
+    Attributes
+    ----------
+    arrival_s, first_s, done_s:
+        When it was sent, when its first and when its last token was there.
+    isl, osl, cached:
+        Tokens of its prompt, of its answer, and of the prompt that were found in a cache.
+    waits_s:
+        Mean seconds of a request that it waits for its prefill to start, for links that others use, and for a place
+        in the pool that decodes; ``cache_wait_s``: of these, because a KV cache had no room.
+    use:
+        Part of the time that the engines of each pool are in a step, by role.
+    preempted:
+        Times that a request had to be computed again.
+    timeline:
+        ``[samples, 3]``: seconds, requests that wait, requests that are in an engine's steps.
+    """
+
+    arrival_s: NDArray[np.float64]
+    first_s: NDArray[np.float64]
+    done_s: NDArray[np.float64]
+    isl: NDArray[np.int64]
+    osl: NDArray[np.int64]
+    cached: NDArray[np.int64]
+    waits_s: dict[str, float]
+    cache_wait_s: float
+    use: dict[str, float]
+    preempted: int
+    timeline: NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class Simulation:
+    """Requests on one pool of engines, or on one that prefills and one that decodes.
+
+    Attributes
+    ----------
+    engines:
+        Those that requests arrive at; where there are two pools ``decoders`` receive their caches by ``transfers``
+        (None: at once).
+    router:
+        One of :data:`ROUTERS`: the engine with fewest requests, each in turn, or the one that holds most of the
+        prompt's blocks.
+    fixed_s:
+        Seconds of each request outside the engines, before it arrives: network, tokenising.
+    """
+
+    engines: Sequence[Engine]
+    requests: Requests
+    decoders: Sequence[Engine] = ()
+    transfers: Transfers | None = None
+    router: str = "least"
+    fixed_s: float = 0.0
+
+    def run(self) -> Outcome:
+        """Return what happens to every request.
+
+        Raises
+        ------
+        InputError
+            If there are none, or one fits no engine's cache.
+        """
+        asked, total = self.requests, len(self.requests)
+        self._require_room()
+        blocks: Sequence[Sequence[int]] = asked.blocks or [()] * total
+        made_of = zip(range(total), asked.isl, asked.osl, asked.cached, blocks, strict=True)
+        self._jobs = [Job(*columns) for columns in made_of]
+        self._arrival, self._first, self._done = [0.0] * total, [0.0] * total, [0.0] * total
+        self._events: list[tuple[float, int, Callable[[float, Any], None], Any]] = []
+        self._tickets, self._next, self._turn = count(), 0, 0
+        self._moving: list[_Transfer] = []
+        self._moves, self._moved_s, self._moving_wait_s = 0, 0.0, 0.0
+        self._timeline: list[tuple[float, int, int]] = []
+        for _ in range(min(asked.users, total) or 1):
+            self._send(asked.starts_s[self._next])
+        events = self._events
+        while events:
+            now, _, happens, what = heapq.heappop(events)
+            happens(now, what)
+        return self._outcome()
+
+    def _outcome(self) -> Outcome:
+        jobs, total = self._jobs, len(self._jobs)
+        arrival, done = np.array(self._arrival), np.array(self._done)
+        span = max(float(done.max() - arrival.min()), 1e-12)
+        pools = {PREFILL: self.engines, DECODE: self.decoders} if self.decoders else {BOTH: self.engines}
+        every = [*self.engines, *self.decoders]
+        return Outcome(
+            arrival,
+            np.array(self._first),
+            done,
+            np.array([job.isl for job in jobs]),
+            np.array([job.osl for job in jobs]),
+            np.array([job.found for job in jobs]),
+            {
+                PREFILL: sum(one.waited_s for one in self.engines) / total,
+                TRANSFER: self._moving_wait_s / total,
+                DECODE: sum(one.waited_s for one in self.decoders) / total,
+            },
+            sum(one.blocked_s for one in every) / total,
+            {role: sum(one.busy_s for one in pool) / span / len(pool) for role, pool in pools.items()},
+            sum(one.preempted for one in every),
+            np.array(self._timeline, dtype=np.float64).reshape(-1, 3),
+        )
+
+    def _require_room(self) -> None:
+        asked = self.requests
+        if not len(asked):
+            raise InputError("there are no requests to simulate.")
+        most = max(map(sum, zip(asked.isl, asked.osl, strict=True)))
+        room = min(one.room for one in (*self.engines, *self.decoders))
+        if most > room:
+            raise InputError(
+                f"a request of {most:,} tokens does not fit the KV cache of an engine, which holds {room:,.0f}; "
+                "give shorter requests or larger engines."
+            )
+
+    def _at(self, when: float, happens: Callable[[float, Any], None], what: object) -> None:
+        heapq.heappush(self._events, (when, next(self._tickets), happens, what))
+
+    def _send(self, now: float) -> None:
+        """Send the next request; it arrives when what is fixed is over."""
+        job = self._jobs[self._next]
+        self._next += 1
+        self._arrival[job.number] = now
+        self._at(now + self.fixed_s, self._arrive, job)
+
+    def _arrive(self, now: float, job: Job) -> None:
+        asked = self.requests
+        if not asked.users and self._next < len(asked):
+            self._send(asked.starts_s[self._next])
+        if job.number % max(1, len(asked) // SAMPLES) == 0:
+            every = [*self.engines, *self.decoders]
+            waiting = sum(len(one.waiting) for one in every)
+            self._timeline.append((now, waiting, sum(one.load for one in every) - waiting))
+        self._enter(self._engine_for(job), job, now)
+
+    def _engine_for(self, job: Job) -> Engine:
+        engines = self.engines
+        if self.router == "round":
+            self._turn += 1
+            return engines[(self._turn - 1) % len(engines)]
+        least = min(engines, key=_load)
+        if self.router == "prefix" and job.blocks:
+            best = max(engines, key=lambda one: (one.matches(job), -one.load))
+            if best.load <= MOST_AHEAD * least.load + 1:
+                return best
+        return least
+
+    def _enter(self, engine: Engine, job: Job, now: float) -> None:
+        engine.load += 1
+        job.entered_s = now
+        engine.waiting.append(job)
+        if not engine.busy:
+            self._begin(engine, now)
+        elif engine.fits(engine.waiting[0]) and engine.cut_short(now):
+            engine.version += 1
+            self._at(engine.started_s + engine.took_s, self._step, (engine, engine.version))
+
+    def _begin(self, engine: Engine, now: float) -> None:
+        if engine.begin(now):
+            self._at(now + engine.took_s, self._step, (engine, engine.version))
+
+    def _step(self, now: float, of: tuple[Engine, int]) -> None:
+        engine, version = of
+        if engine.version != version:
+            return  # the stretch was cut short
+        first, done = engine.end()
+        for job in first:
+            if not self._first[job.number]:
+                self._first[job.number] = now
+            if engine.role == PREFILL:
+                engine.load -= 1
+                if job.made < job.osl:
+                    self._start_transfer(now, job, self.engines.index(engine))
+        for job in done:
+            engine.load -= engine.role != PREFILL
+            self._done[job.number] = now
+            if self.requests.users and self._next < len(self.requests):
+                self._send(now)
+        self._begin(engine, now)
+
+    def _start_transfer(self, now: float, job: Job, sender: int) -> None:
+        engine = min(self.decoders, key=_load)
+        engine.load += 1  # it counts from now on, so that the next one goes elsewhere
+        if self.transfers is None:
+            self._received(now, _Transfer(job, sender, engine, 0.0))
+            return
+        what = _Transfer(job, sender, engine, self.transfers.cache_bytes(job.isl))
+        self._moving_wait_s -= self.transfers.alone_s(what.left)
+        self._share(now)
+        self._moving.append(what)
+        self._moving_wait_s -= now
+        self._next_transfer(now)
+
+    def _share(self, now: float) -> None:
+        """Let what is on its way move on until ``now``."""
+        for one in self._moving:
+            one.left -= one.bytes_per_s * (now - self._moved_s)
+        self._moved_s = now
+
+    def _next_transfer(self, now: float) -> None:
+        """Share the links anew, and say when the next transfer is complete."""
+        links = self.transfers
+        if links is None or not self._moving:
+            return
+        sent, received = (
+            Counter(one.sender for one in self._moving),
+            Counter(id(one.receiver) for one in self._moving),
+        )
+        for one in self._moving:
+            one.bytes_per_s = links.bytes_per_s * min(
+                links.send_gpus / sent[one.sender], links.receive_gpus / received[id(one.receiver)]
+            )
+        self._moves += 1
+        soonest = min(max(0.0, one.left) / one.bytes_per_s for one in self._moving)
+        self._at(now + soonest, self._moved, self._moves)
+
+    def _moved(self, now: float, version: int) -> None:
+        if version != self._moves:
+            return  # the links were shared anew since
+        self._share(now)
+        there = [one for one in self._moving if one.left <= 1e-6 * one.bytes_per_s]
+        self._moving = [one for one in self._moving if one not in there]
+        latency_s = self.transfers.latency_s if self.transfers else 0.0
+        for one in there:
+            self._moving_wait_s += now + latency_s
+            self._at(now + latency_s, self._received, one)
+        self._next_transfer(now)
+
+    def _received(self, now: float, what: _Transfer) -> None:
+        what.receiver.load -= 1
+        what.job.cached = what.job.held
+        self._enter(what.receiver, what.job, now)
+
+
+def _load(engine: Engine) -> int:
+    return engine.load

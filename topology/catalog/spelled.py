@@ -11,7 +11,7 @@ from topology.base.names import Names, only
 from topology.base.reading import nearest
 from topology.catalog import cluster_names, entry, fabric_names, gpu_names, other_names
 
-_MAKER = re.compile(r"^\s*(nvidia|amd|huawei|google|aws)[\s/_-]+", re.IGNORECASE)
+_MAKER = re.compile(r"^\s*(nvidia|amd|huawei|google|aws|intel)[\s/_-]+", re.IGNORECASE)
 
 
 @cache

@@ -87,12 +87,14 @@ TOWERS = {
 
 def as_counted(model: Model, counts: str, value: int) -> float:
     """Our count with what the authors' figure adds or leaves out."""
-    index = sum(layer.attention.modules.get("index", 0) for layer in model.layers)
+    indices = [layer.attention.modules.get("index", 0) for layer in model.layers]
+    index = sum(indices)
     adds = {
         "with input embedding": model.embedding_params,
         "with vision tower": TOWERS.get(model.name, 0),
         "without output head": -model.head_params,
         "without sparse index": -index,
+        "with an index in every layer": max(indices) * len(indices) - index,
         "without embedding and head": -model.head_params - model.embedding_params,
         "with one draft layer": max(layer.total_params for layer in model.layers),
         "rounded down": 0,

@@ -47,7 +47,7 @@ def test_the_nearest_three_are_offered() -> None:
     assert NAMES.near("qwen4-235b").startswith("did you mean qwen3-235b-a22b or ")
     assert NAMES.near("kimi-k3").startswith("did you mean kimi-k2 or kimi-k2.5")
     assert NAMES.near("235b").startswith("did you mean qwen3-235b-a22b")
-    assert NAMES.near("zzzzzz") == NAMES.near("") == ""
+    assert NAMES.near("zzzzzz") == NAMES.near("") == f"known: {', '.join(sorted(KNOWN))}."
 
 
 @given(st.text(max_size=40))

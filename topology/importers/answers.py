@@ -138,7 +138,7 @@ def _named_gpu(text: str, hbm: str | None) -> GpuSpec:
     if known is not None:
         return load_gpu(known)
     if hbm is None:
-        near = spelled_gpus().near(text) or nearest(text, (*gpu_names(), *cluster_names()))
+        near = spelled_gpus().near(text)
         raise InputError(
             f"{input_name('gpu')} {text}: unknown GPU '{text}'; {near} For one of your own give its memory "
             f"too, like {input_name('hbm')} '48 GB'."

@@ -19,7 +19,16 @@ SHARED = HERE.parents[2] / "shared" / "data" / "model_configs"
 COUNTED = json.loads((HERE / "counted_by_transformers.json").read_text())
 SMALL = COUNTED["small"]
 # Adapters without a class of their own in transformers (remote code), or with the class of another one.
-ELSEWHERE = {"deepseek", "kimi_k2", "bailing_moe", "bailing_moe_v2", "internlm", "mimo", "minimax_m3"}
+ELSEWHERE = {
+    "deepseek",
+    "kimi_k2",
+    "bailing_moe",
+    "bailing_moe_v2",
+    "internlm",
+    "mimo",
+    "minimax_m3",
+    "step3p7",
+}
 VISION = {
     "qwen2_vl",
     "qwen2_vl_text",

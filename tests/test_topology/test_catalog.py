@@ -99,7 +99,6 @@ PRINTED: dict[str, dict[str, float]] = {
     "gb200-nvl72": {"up": 1.8e12, "host": 1600e9, "fp8": 720e15 / 2, "fp4": 1440e15 / 2, "hbm": 576e12},
     "gb300-nvl72": {"up": 1.8e12, "host": 3200e9, "fp8": 720e15 / 2, "fp4": 1080e15, "hbm": 576e12},
     "gh200-nvl4": {"up": 900e9, "host": 800e9},
-    "gh200-nvl32": {"up": 900e9},
     "l40s": {"up": 63e9, "host": 400e9, "fp8": 8 * 733e12},
     "rtx-pro-6000": {"up": 126e9, "host": 1600e9, "hbm": 8 * 1597e9},
     "vr-nvl72": {"up": 3.6e12, "host": 6400e9, "fp4": 2520e15, "hbm": 1580e12},

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from topology.base.errors import InputError, input_name
 from topology.base.figures import Figure
-from topology.base.reading import nearest
 from topology.base.schema import figure_of
 from topology.base.units import format_quantity, plural
 from topology.catalog import (

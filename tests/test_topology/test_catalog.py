@@ -193,6 +193,16 @@ def test_what_nobody_publishes_is_drawn_and_not_scored() -> None:
         load_scale_out("rubin-ultra-nvl144")
 
 
+def test_hosts_without_nvlink_say_so() -> None:
+    for name in ("l40s", "rtx-pro-6000"):
+        domain = load_domain(name)
+        assert (domain.words(), domain.fabric.kind, domain.gpus_per_node) == (
+            "PCIe, as one switch",
+            "pcie",
+            8,
+        )
+
+
 def test_rubins_fp4_as_its_maker_prints_it_is_one_setting_away() -> None:
     figure = load_gpu("rubin").figure("fp4_flop_per_s")
     (setting,) = re.findall(r"`--set (rubin\.\S+)`", figure.source)

@@ -1149,7 +1149,8 @@ class ExportRequest(Request):
     )
     launch: Text = opt(
         "shell",
-        "What starts it, in a file beside: lws (Kubernetes), dynamo, llm-d or slurm; shell prints lines.",
+        "What starts it, in a file beside: lws (Kubernetes), kueue, kai, grove, rbg, dynamo, llm-d or slurm; "
+        "shell prints lines.",
         "KIND",
     )
     prefill: Path | None = opt(

@@ -156,7 +156,7 @@ def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path:
     prepared(*PREFILL)
     export = ("export", "plan/plan.json", "-o", "x.json", "--to", "sglang")
     cases = {
-        ("--launch", "nomad"): "expected shell, lws, dynamo, llm-d or slurm",
+        ("--launch", "nomad"): "expected shell, lws, kueue, kai, grove, rbg, dynamo, llm-d, slurm or mpi",
         ("--hosts", "a,b"): "--hosts is of a file that starts an engine",
         ("--prefill", "first/plan.json"): "--prefill is of a file that starts an engine",
         ("--launch", "lws", "--hosts", "a,b,c"): "has 3 names, the cluster has 2 hosts and the plan uses 2",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import PurePath
 
 from placement.engines.engine import Engine, Launch, Role
 from placement.engines.export import Exported
+from placement.engines.manifests.packing import Packing, packing_of
 from placement.plan import Plan
 from topology.base.errors import InputError, input_name
 from topology.cluster import Cluster
@@ -112,6 +114,11 @@ class Pool:
     def map_name(self) -> str:
         """Name of the plan file without its folder."""
         return PurePath(self.launch.file).name
+
+    @cached_property
+    def packing(self) -> Packing | None:
+        """How close the hosts of a replica must be."""
+        return packing_of(self.plan)
 
     @property
     def gpu_vendor(self) -> str:

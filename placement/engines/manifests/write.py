@@ -103,8 +103,8 @@ def deploy(request: ExportRequest, plan: Plan, prefill: Plan | None = None) -> D
         name = next((name for name, value in of.items() if value), None)
         if name is not None:
             raise InputError(
-                f"{input_name(name)} is of a file that starts an engine: {input_name('launch')} lws, dynamo, "
-                f"llm-d or slurm."
+                f"{input_name(name)} is of a file that starts an engine: {input_name('launch')} "
+                f"{', '.join(KINDS[1:-1])} or {KINDS[-1]}."
             )
     given: list[tuple[Plan, Path, Role]] = [(plan, request.output, "decode" if prefill else "both")]
     if prefill is not None:

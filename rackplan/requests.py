@@ -1149,7 +1149,7 @@ class ExportRequest(Request):
     )
     launch: Text = opt(
         "shell",
-        "What starts it, in a file beside: lws (Kubernetes), kueue, kai, grove, rbg, dynamo, llm-d or slurm; "
+        "What starts it, in a file beside: lws (Kubernetes), kueue, kai, grove, rbg, dynamo, llm-d, slurm or mpi; "
         "shell prints lines.",
         "KIND",
     )
@@ -1157,9 +1157,10 @@ class ExportRequest(Request):
         None, "With --launch: a plan of a prefill pool; PLAN is the decode pool's.", "PLAN"
     )
     hosts: Text | None = opt(
-        None, "With --launch: names of the hosts in the plan's order: node[001-018].", "HOSTLIST"
+        None, "With --launch, --ranks: names of the hosts in the plan's order: node[001-018].", "HOSTLIST"
     )
     image: Text = opt("", "With --launch: the container's image.", "IMAGE", default="a placeholder")
+    ranks: Flag = opt(False, "Write the host, GPU and NICs of each rank beside, as ENGINE.ranks.csv.")
 
     QUOTED: ClassVar[bool] = False
     EXAMPLES: ClassVar[tuple[str, ...]] = (

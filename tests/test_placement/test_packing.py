@@ -12,9 +12,11 @@ import yaml
 from placement.engines.manifests.kubernetes import KUBERNETES
 from placement.engines.manifests.packing import DOMAIN, SWITCHES, Packing, packing_of
 from placement.engines.manifests.write import ExportRequest, deploy
+from placement.engines.mapping import nearest_nics
 from placement.engines.registry import ENGINES
 from placement.plan import Plan
 from rackplan import plan
+from topology import resolve_cluster
 
 SCHEMAS = yaml.safe_load((Path(__file__).parent / "crds.yaml").read_text())
 TYPES = {"string": str, "integer": int, "boolean": bool, "map": dict}
@@ -101,3 +103,24 @@ def test_a_replica_of_two_domains_keeps_each_half_in_one(
     manifest = deploy(ExportRequest(ENGINES["sglang"], Path("x.json"), kind), plans["block"]).manifest
     assert manifest is not None
     assert words in manifest.text
+
+
+def test_the_nics_of_a_gpu_are_those_behind_its_switch(tmp_path: Path) -> None:
+    gpus = [f"{{id: n0.g{i}, kind: gpu, domain: d, node: n0, gpu: h100-sxm}}" for i in range(2)]
+    others = ["{id: n0.p0, kind: pcie, domain: d, node: n0}"]
+    others += [f"{{id: n0.{nic}, kind: nic, domain: d, node: n0}}" for nic in ("mlx5_0", "mlx5_1")]
+    pairs = [
+        "n0.g0, n0.g1",
+        "n0.g0, n0.p0",
+        "n0.p0, n0.mlx5_0",
+        "n0.p0, n0.mlx5_1",
+        "n0.mlx5_0, l",
+        "n0.mlx5_1, l",
+    ]
+    lines = [f"{{between: [{pair}], rate: 50 GB/s, latency: 1 us}}" for pair in pairs]
+    nodes = ", ".join([*gpus, *others, "{id: l, kind: leaf}"])
+    (tmp_path / "c.yaml").write_text(f"name: c\nnodes: [{nodes}]\nlinks: [{', '.join(lines)}]\n")
+    cluster = resolve_cluster(str(tmp_path / "c.yaml"))
+    assert nearest_nics(cluster, "n0.g0") == ("n0.mlx5_0", "n0.mlx5_1")
+    assert nearest_nics(cluster, "n0.g1") == ()
+    assert nearest_nics(resolve_cluster("hgx-h100@16"), "d1.n0.g3") == ("d1.n0.g3.nic",)

@@ -117,7 +117,7 @@ def test_the_nics_of_a_gpu_are_those_behind_its_switch(tmp_path: Path) -> None:
         "n0.mlx5_0, l",
         "n0.mlx5_1, l",
     ]
-    lines = [f"{{between: [{pair}], rate: 50 GB/s, latency: 1 us}}" for pair in pairs]
+    lines = [f"{{between: [{pair}], rate: 25 GB/s, latency: 1 us}}" for pair in pairs]
     nodes = ", ".join([*gpus, *others, "{id: l, kind: leaf}"])
     (tmp_path / "c.yaml").write_text(f"name: c\nnodes: [{nodes}]\nlinks: [{', '.join(lines)}]\n")
     cluster = resolve_cluster(str(tmp_path / "c.yaml"))

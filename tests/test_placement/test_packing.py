@@ -21,6 +21,16 @@ from topology import resolve_cluster
 SCHEMAS = yaml.safe_load((Path(__file__).parent / "crds.yaml").read_text())
 TYPES = {"string": str, "integer": int, "boolean": bool, "map": dict}
 LEAF, BLOCK = SWITCHES
+SAYS = {
+    "lws": ("podAffinity:", "subGroupSize: 18"),
+    "llm-d": ("matchLabelKeys:", "leaderworkerset.sigs.k8s.io/subgroup-key"),
+    "rbg": ("podAffinity:", "topologyKey: fabric.topograph.run/tier-1"),
+    "grove": ("topologyName: rackplan", "preferred: block"),
+    "dynamo": ("clusterTopologyName: rackplan", "nodeCount: 36"),
+    "kueue": ("kueue.x-k8s.io/podset-", "kueue.x-k8s.io/podset-slice-size: '18'"),
+    "kai": ("kai.scheduler/topology-", "kai.scheduler/segment-topology-required-placement: accelerator."),
+}
+"""Of each kind: what a packed replica says, and what one of two domains of 18 hosts says."""
 
 
 def made(cluster: str, ep: int, redundant: int) -> Plan:
@@ -75,52 +85,24 @@ def test_manifests_have_the_fields_of_the_schemas(plans: dict[str, Plan], kind: 
             known = f"{one['apiVersion']} {one['kind']}"
             kinds.add(one["kind"])
             assert problems(one["spec"], SCHEMAS[known], known) == []
-    packed = name != "host"
-    text = deployed.manifest.text
-    says = {
-        "lws": "podAffinity:", "llm-d": "podAffinity:", "rbg": "podAffinity:", "grove": "topologyConstraint:",
-        "dynamo": "topologyConstraint:", "kueue": "kueue.x-k8s.io/podset-", "kai": "kai.scheduler/topology-",
-    }  # fmt: skip
-    assert (says[kind] in text) == packed
-    assert bool({"Topology", "ClusterTopologyBinding"} & kinds) == (
-        packed and kind in ("kueue", "kai", "grove")
-    )
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("kueue", "kueue.x-k8s.io/podset-slice-size: '18'"),
-        ("kueue", "kueue.x-k8s.io/podset-preferred-topology: fabric.topograph.run/tier-1"),
-        ("kai", "kai.scheduler/segment-topology-required-placement: accelerator.topograph.run/domain"),
-        ("lws", "subGroupSize: 18"),
-        ("grove", "preferred: block"),
-    ],
-)
-def test_a_replica_of_two_domains_keeps_each_half_in_one(
-    plans: dict[str, Plan], kind: str, words: str
-) -> None:
-    manifest = deploy(ExportRequest(ENGINES["sglang"], Path("x.json"), kind), plans["block"]).manifest
-    assert manifest is not None
-    assert words in manifest.text
+    packed, halves = SAYS[kind]
+    assert (packed in deployed.manifest.text) == (name != "host")
+    assert (halves in deployed.manifest.text) == (name == "block")
+    named = bool({"Topology", "ClusterTopologyBinding"} & kinds)
+    assert named == (name != "host" and kind in ("kueue", "kai", "grove"))
 
 
 def test_the_nics_of_a_gpu_are_those_behind_its_switch(tmp_path: Path) -> None:
-    gpus = [f"{{id: n0.g{i}, kind: gpu, domain: d, node: n0, gpu: h100-sxm}}" for i in range(2)]
-    others = ["{id: n0.p0, kind: pcie, domain: d, node: n0}"]
-    others += [f"{{id: n0.{nic}, kind: nic, domain: d, node: n0}}" for nic in ("mlx5_0", "mlx5_1")]
-    pairs = [
-        "n0.g0, n0.g1",
-        "n0.g0, n0.p0",
-        "n0.p0, n0.mlx5_0",
-        "n0.p0, n0.mlx5_1",
-        "n0.mlx5_0, l",
-        "n0.mlx5_1, l",
+    own = "domain: d, node: n0"
+    nodes = [f"{{id: n0.g{i}, kind: gpu, {own}, gpu: h100-sxm}}" for i in range(2)] + ["{id: l, kind: leaf}"]
+    nodes += [
+        f"{{id: n0.{name}, kind: {kind}, {own}}}"
+        for name, kind in (("p", "pcie"), ("m0", "nic"), ("m1", "nic"))
     ]
-    lines = [f"{{between: [{pair}], rate: 25 GB/s, latency: 1 us}}" for pair in pairs]
-    nodes = ", ".join([*gpus, *others, "{id: l, kind: leaf}"])
-    (tmp_path / "c.yaml").write_text(f"name: c\nnodes: [{nodes}]\nlinks: [{', '.join(lines)}]\n")
+    pairs = ("n0.g0, n0.g1", "n0.g0, n0.p", "n0.p, n0.m0", "n0.p, n0.m1", "n0.m0, l", "n0.m1, l")
+    links = ", ".join(f"{{between: [{pair}], rate: 25 GB/s, latency: 1 us}}" for pair in pairs)
+    (tmp_path / "c.yaml").write_text(f"name: c\nnodes: [{', '.join(nodes)}]\nlinks: [{links}]\n")
     cluster = resolve_cluster(str(tmp_path / "c.yaml"))
-    assert nearest_nics(cluster, "n0.g0") == ("n0.mlx5_0", "n0.mlx5_1")
+    assert nearest_nics(cluster, "n0.g0") == ("n0.m0", "n0.m1")
     assert nearest_nics(cluster, "n0.g1") == ()
     assert nearest_nics(resolve_cluster("hgx-h100@16"), "d1.n0.g3") == ("d1.n0.g3.nic",)

@@ -49,7 +49,7 @@ def listed(cluster: Cluster, a: str, b: str, amount: float) -> tuple[float, floa
         for hop in pairwise(path):
             load[hop] = load.get(hop, 0.0) + part
     rate = min(graph.edges[hop]["bytes_per_s"] / part for hop, part in load.items())
-    latency = max(sum(graph.edges[hop]["latency_s"] for hop in pairwise(path)) for path in paths)
+    latency = sum(graph.edges[hop]["latency_s"] * part for hop, part in load.items())
     return amount / rate + latency, rate
 
 

@@ -10,8 +10,9 @@ from io import BytesIO
 import numpy as np
 
 from topology.base.errors import InputError
+from topology.routes.demand import summed
 from topology.routes.link_loads import Router
-from topology.routes.network import Floats, Ints
+from topology.routes.network import Floats
 
 SUFFIXES = (".json", ".npy")
 MOST_GPUS = 2_048
@@ -27,8 +28,8 @@ class RankMatrix:
     amount_bytes:
         What one sends to the other.
     seconds:
-        ``[gpus, gpus]`` of the amount over the rate, with the latency of the longest of the pair's routes; zero to
-        itself.
+        ``[gpus, gpus]`` of the amount over the rate, with the latency of the pair's routes (the mean by their bytes);
+        zero to itself.
     bytes_per_s:
         ``[gpus, gpus]`` at which the tightest link of the pair's routes is full; infinite to itself.
     """
@@ -68,7 +69,7 @@ def rank_matrix(router: Router, gpus: Sequence[int], amount_bytes: float) -> Ran
     """
     if len(gpus) > MOST_GPUS:
         raise InputError(f"a matrix of {len(gpus):,} GPUs: at most {MOST_GPUS:,}; choose some of them.")
-    who, size = np.asarray(gpus, dtype=np.int64), len(gpus)
+    net, who, size = router.network, np.asarray(gpus, dtype=np.int64), len(gpus)
     seconds, rates = np.zeros((size, size)), np.full((size, size), np.inf)
     step = max(1, _BLOCK_PAIRS // size)
     for first in range(0, size, step):
@@ -77,25 +78,8 @@ def rank_matrix(router: Router, gpus: Sequence[int], amount_bytes: float) -> Ran
         parts.eliminate_zeros()
         router.require_rates(parts.row)
         rate = np.full(len(at), np.inf)
-        np.minimum.at(rate, parts.col, router.network.bytes_per_s[parts.row] / parts.data)
+        np.minimum.at(rate, parts.col, net.bytes_per_s[parts.row] / parts.data)
+        latency_s = summed(parts.col, parts.data * net.types.latency_s[net.type[parts.row]], len(at))
         rates[at + first, to] = rate
-        seconds[at + first, to] = amount_bytes / rate + _latency_s(router, parts.row, parts.col, len(at))
+        seconds[at + first, to] = amount_bytes / rate + latency_s
     return RankMatrix(amount_bytes, seconds, rates)
-
-
-def _latency_s(router: Router, link: Ints, pair: Ints, pairs: int) -> Floats:
-    """Return ``[pairs]`` latency of the longest route, of links that are taken by pairs."""
-    net, nodes = router.network, len(router.network.names)
-    keys = np.concatenate([pair * nodes + net.tail[link], pair * nodes + net.head[link]])
-    states, place = np.unique(keys, return_inverse=True)
-    tail, head = place[: len(link)], place[len(link) :]
-    step, arrived = net.types.latency_s[net.type[link]], np.zeros(len(states))
-    before = np.full(len(states), -1.0)
-    while (
-        arrived > before
-    ).any():  # the routes of a pair have no cycle: a round for each link of the longest
-        before = arrived.copy()
-        np.maximum.at(arrived, head, before[tail] + step)
-    found = np.zeros(pairs)
-    np.maximum.at(found, states // nodes, arrived)
-    return found

@@ -180,7 +180,8 @@ class _Search:
         The search sees experts by falling load, so that their names decide nothing, not even ties.
         """
         order = falling(problem.mean)
-        ranked = replace(problem, loads=np.take_along_axis(problem.mean, order, axis=1))
+        first = np.arange(problem.layers)[:, None] * problem.experts
+        ranked = replace(problem, loads=problem.mean.take(order + first))
         slot_expert, load, bound, ran = fast_placement(ranked)
         self.bound = bound if problem.each_alone else None
         self.log += ran
@@ -197,7 +198,7 @@ class _Search:
             if until.goes_on():
                 slot_expert, ran = search(ranked, slot_expert, bound, until, seed=self.seed)
                 self.log += ran
-        return np.take_along_axis(order, slot_expert.astype(np.int64), axis=1).astype(np.int32)
+        return order.take(slot_expert + first).astype(np.int32)
 
     def several_loads(self, problem: Problem, budget: Budget) -> Experts:
         """Place for several loads at once.

@@ -162,6 +162,7 @@ def most_requests(
     near: float,
     router: str = ROUTERS[0],
     on_try: Callable[[float, bool], None] | None = None,
+    seeds: int = SEEDS,
 ) -> MostRequests:
     """Return the largest rate at which 99 of 100 requests keep the limits, by bisection.
 
@@ -173,6 +174,8 @@ def most_requests(
         Requests per second to start from.
     on_try:
         Hears of each rate that was tried, and whether it kept the limits.
+    seeds:
+        Streams of requests that are tried.
 
     Raises
     ------
@@ -206,7 +209,7 @@ def most_requests(
         else:
             raise InfeasibleError(_out_of_reach(under_load(pools, make(low, 0), limits, router)))
     found = [largest(low, high, 0)]
-    for seed in range(1, SEEDS):
+    for seed in range(1, seeds):
         low, high = found[0] * 0.8, found[0] * 1.25
         found.append(largest(low, high, seed) if keeps(low, seed) else low)
     return MostRequests(float(np.median(found)), min(found), max(found))

@@ -43,7 +43,8 @@ class Published(Spec):
     total_counts, active_counts:
         What their figure counts beyond or short of :attr:`cost.model.Model.total_params` and ``active_params``,
         comma-separated: ``with vision tower``, ``with one draft layer``, ``with input embedding``,
-        ``without output head``, ``without embedding and head``, ``without sparse index``, ``rounded down``.
+        ``without output head``, ``without embedding and head``, ``without sparse index``,
+        ``with an index in every layer``, ``rounded down``.
     sources:
         Where they print them.
     """
@@ -223,8 +224,7 @@ def _hint(text: str) -> str:
         if known.spelled(shorter) is not None:
             return f"; did you mean {known.spelled(shorter)}?"
         words, (shorter, weights) = shorter, _shortened(shorter)
-    near = known.near(words)
-    return f"; {near}" if near else "."
+    return f"; {known.near(words)}"
 
 
 def model_title(name: str) -> str:

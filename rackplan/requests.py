@@ -1290,16 +1290,18 @@ class ExportRequest(Request):
     )
     launch: Text = opt(
         "shell",
-        "What starts it, in a file beside: lws (Kubernetes), dynamo, llm-d or slurm; shell prints lines.",
+        "What starts it, in a file beside: lws (Kubernetes), kueue, kai, grove, rbg, dynamo, llm-d, slurm or mpi; "
+        "shell prints lines.",
         "KIND",
     )
     prefill: Path | None = opt(
         None, "With --launch: a plan of a prefill pool; PLAN is the decode pool's.", "PLAN"
     )
     hosts: Text | None = opt(
-        None, "With --launch: names of the hosts in the plan's order: node[001-018].", "HOSTLIST"
+        None, "With --launch, --ranks: names of the hosts in the plan's order: node[001-018].", "HOSTLIST"
     )
     image: Text = opt("", "With --launch: the container's image.", "IMAGE", default="a placeholder")
+    ranks: Flag = opt(False, "Write the host, GPU and NICs of each rank beside, as ENGINE.ranks.csv.")
 
     QUOTED: ClassVar[bool] = False
     EXAMPLES: ClassVar[tuple[str, ...]] = (
@@ -1340,7 +1342,12 @@ class TrafficRequest(Set):
     """A cluster, and what its GPUs send."""
 
     cluster: Annotated[
-        Text, Option("Catalog name, in any spelling, name@GPUS or a YAML file.", "C", argument=True)
+        Text,
+        Option(
+            "Catalog name, in any spelling, name@GPUS, a YAML file, or a plan: its first replica's ranks.",
+            "C",
+            argument=True,
+        ),
     ]
     pattern: Annotated[str, BeforeValidator(_pattern)] = opt(
         "all-to-all", "all-to-all, ring, incast, permutation, or a .npy of [gpus, gpus] bytes.", "PATTERN"
@@ -1349,10 +1356,16 @@ class TrafficRequest(Set):
         None, 'Bytes each GPU sends in all, or "64 MB".', "N", default=DEFAULT_BYTES
     )
     gpus: Text | None = opt(None, "Only GPUs A to B, counted from 0.", "A-B", default="all")
+    matrix: Path | None = opt(
+        None,
+        "Write the seconds that --bytes-per-gpu take from each GPU (rank) to each on idle links; .json, as SGLang's "
+        "--eplb-topology takes it, has bytes/s too.",
+        "FILE.npy|.json",
+    )
     no_fair: Flag = opt(False, "Leave out the time under max-min fair sharing, beside the bound.")
 
     EXAMPLES: ClassVar[tuple[str, ...]] = (
-        "rackplan traffic hgx-h100@64",
+        "rackplan traffic out/plan.json --matrix cost.json",
         "rackplan traffic gb200-nvl72@144 --pattern ring --bytes-per-gpu '64 MB'",
     )
 

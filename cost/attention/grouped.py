@@ -23,6 +23,8 @@ class GroupedQuery(Projected):
         The window is a fixed chunk, not one that slides.
     gated:
         The output is multiplied by a gate projected from the input, as wide as the queries.
+    head_gated:
+        The gate has one number a head (Step-3.5).
     values_are_keys:
         Values are the projected keys before their norm and positions: no weights of their own, but a cache entry.
     own_cache:
@@ -39,6 +41,7 @@ class GroupedQuery(Projected):
     window: int | None = None
     chunked: bool = False
     gated: bool = False
+    head_gated: bool = False
     values_are_keys: bool = False
     own_cache: bool = True
     other_params: int = 0
@@ -53,7 +56,7 @@ class GroupedQuery(Projected):
     @property
     def modules(self) -> dict[str, int]:
         """Weights of each projection; a gate counts with the queries, whose projection is twice as wide."""
-        gate = self.hidden * self.heads * self.value_dim if self.gated else 0
+        gate = self.hidden * self.heads * (self.value_dim if self.gated else int(self.head_gated))
         keys = self.kv_heads if self.own_cache else 0
         return {
             "q": self.hidden * self.heads * self.head_dim + gate,

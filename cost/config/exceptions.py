@@ -287,6 +287,52 @@ _HUNYUAN_MOE = Routed(
 )
 
 
+def step_names(f: Facts) -> None:
+    """Give Step's keys the names that others have, and leave out the layer types of draft layers."""
+    f.rename(
+        {
+            "num_attention_groups": "num_key_value_heads",
+            "moe_num_experts": "n_routed_experts",
+            "moe_top_k": "num_experts_per_tok",
+            "share_expert_dims": "share_expert_dim",
+        }
+    )
+    layers = f.layers()
+    drafts = f.whole("num_nextn_predict_layers", default=0)
+    if f.has("layer_types") and len(f.items("layer_types")) == layers + drafts:
+        f.data = {**f.data, "layer_types": f.data["layer_types"][:layers]}
+    if f.has("moe_layers_enum") and isinstance(f.data["moe_layers_enum"], str):
+        ids = [int(part) if part.strip().isdigit() else part for part in f.text("moe_layers_enum").split(",")]
+        f.data = {**f.data, "moe_layers_enum": ids}
+
+
+def step_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
+    """Full attention, and layers with a window whose heads are in ``attention_other_setting``; a gate a head."""
+    other = f.sub("attention_other_setting")
+    other.choice("attention_type", (SLIDING,))
+    full = replace(_STEP_FULL.one(f, hidden), head_gated=f.flag("use_head_wise_attn_gate", default=False))
+    heads, groups = other.count("num_attention_heads", most=MOST_HEADS), other.count("num_attention_groups")
+    other.divides(groups, heads, "num_attention_groups must divide num_attention_heads")
+    if other.count("head_dim") != full.head_dim:
+        other.must_be("head_dim", f"that of the other layers ({full.head_dim})")
+    narrow = replace(full, heads=heads, kv_heads=groups)
+    other.ignore("true_head_dim")
+    check_unread(other, "step3p5")
+    return [
+        full if window is None else replace(narrow, window=window) for window in windows_by_type(f, layers)
+    ]
+
+
+_STEP_FULL = Grouped(kv_heads_required=True, head_dim_required=True, qk_norm="head")
+
+
+def step_sparse(f: Facts, layers: int) -> list[bool]:
+    """Whether each layer of Step has experts: those listed."""
+    f.need("moe_layers_enum")
+    listed = f.layer_ids("moe_layers_enum", layers)
+    return [index in listed for index in range(layers)]
+
+
 def checked_minimax_m2(f: Facts) -> None:
     """Refuse layers of another attention."""
     if f.has("attn_type_list"):

@@ -69,6 +69,13 @@ class Facts:
                 self.must_be(other, f"the same as {first} ({shown(self.data[first])}), which means the same")
         return first
 
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Give keys that are there other names; where both are there, they must say the same."""
+        for old, new in names.items():
+            if self.has(old):
+                self.one_of(old, new)
+                self.data = {**self.data, new: self.data[old]}
+
     def text(self, key: str, default: str | None = REQUIRED) -> str:
         """Return a text that is not empty."""
         if default is not None and not self.has(key):

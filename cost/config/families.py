@@ -405,6 +405,26 @@ TABLE = (
         before=own.checked_mimo,
     ),
     Family(
+        "step3p5 step3p7",
+        "Step-3.5-Flash and Step-3.7-Flash: more query heads in layers with a window, a gate a head.",
+        own.step_attention,
+        Routed(
+            experts=experts_in("n_routed_experts"),
+            shared=1,
+            shared_width=Count("share_expert_dim"),
+            router_bias=Flag("use_moe_router_bias", REQUIRED),
+            sparse=own.step_sparse,
+        ),
+        drafts=True,
+        must={
+            "attention_bias": (False, "false"),
+            "use_moe": (True, "true: Step without experts is not modelled"),
+        },
+        ignore="att_impl_type moe_every_n_layer moe_layer_offset moe_router_activation need_fp32_gate "
+        "norm_expert_weight partial_rotary_factors use_rope_layers yarn_only_types",
+        before=own.step_names,
+    ),
+    Family(
         "glm4_moe glm4v_moe_text",
         "GLM-4.5 and GLM-4.5V: DeepSeek's experts under grouped-query attention.",
         _GLM_HEADS,

@@ -66,22 +66,15 @@ def _kimi_delta(f: Facts, hidden: int) -> tuple[KimiDelta, Facts]:
     return KimiDelta.of(hidden, heads, dim, kernel, full_gate=full_gate), section
 
 
-# What Kimi calls the keys that DeepSeek's reading knows.
-_KIMI_NAMES = {
-    "num_expert_group": "n_group",
-    "num_experts_per_token": "num_experts_per_tok",
-    "num_shared_experts": "n_shared_experts",
-}
-
-
 def kimi_names(f: Facts) -> None:
-    """Give Kimi's keys the names that DeepSeek's have."""
-    for old, new in _KIMI_NAMES.items():
-        f.ignore(old)
-        if f.data.get(old) is not None:
-            if f.data.get(new, f.data[old]) != f.data[old]:
-                f.must_be(new, f"the same as {old}, which means the same")
-            f.data = {**f.data, new: f.data[old]}
+    """Give Kimi's keys the names that DeepSeek's reading knows."""
+    f.rename(
+        {
+            "num_expert_group": "n_group",
+            "num_experts_per_token": "num_experts_per_tok",
+            "num_shared_experts": "n_shared_experts",
+        }
+    )
 
 
 def kimi_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:

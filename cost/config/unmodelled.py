@@ -109,7 +109,7 @@ _PARTS = {
     "two attentions a layer and experts without weights": "longcat_flash",
     "cross-attention layers to a vision tower": "mllama mllama_text_model",
     "layers that differ one by one (block_configs)": "deci nemotron-nas",
-    "heads that differ by layer, and a gate a head": "step3p5 step3p7 laguna",
+    "heads that differ by layer, and a gate a head": "laguna",
     "a serving tool's own conversion; its model_type does not say which DeepSeek it is": "deepseek_ref",
     "the remote code that defines it": (
         "chatglm baichuan qwen internlm2 phi3small phi-msft grok-1 arctic openelm minicpm minicpm3"

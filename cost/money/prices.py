@@ -229,8 +229,7 @@ def gpu_named(text: str, clusters: Iterable[Cluster]) -> str:
     )
     found = kinds.one(text)
     if found is None:
-        near = kinds.near(text) or f"there are {', '.join(kinds.spellings)}."
-        raise InputError(f"no GPU here is called {text!r}; {near}")
+        raise InputError(f"no GPU here is called {text!r}; {kinds.near(text)}")
     return found
 
 

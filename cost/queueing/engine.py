@@ -67,6 +67,8 @@ class Engine:
         Tokens of a block that later prompts may share; 0: none do.
     load:
         Requests that it has, waiting ones included; ``running`` of them decode.
+    blocked:
+        Whether the cache has no room for the first of those that wait.
     count:
         Steps of decoding so far. A stretch of ``steps`` equal ones is one event, cut short by an arrival.
     context, used:
@@ -93,6 +95,7 @@ class Engine:
     took_s: float = 0.0
     decoding: bool = False
     busy: bool = False
+    blocked: bool = False
     version: int = 0
     context: float = 0.0
     used: float = 0.0
@@ -150,6 +153,7 @@ class Engine:
             self.busy = self.decoding = False
             return False
         self.busy, self.started_s = True, now
+        self.blocked = bool(self.waiting) and (self.waiting[0].made > 0 or not self.fits(self.waiting[0]))
         self.version += 1
         return True
 
@@ -157,7 +161,7 @@ class Engine:
         """Take the step's results: requests whose first token is there, and requests that are complete."""
         done: list[Job] = []
         self.busy_s += self.took_s
-        if self.waiting and not self.fits(self.waiting[0]):
+        if self.blocked:
             self.blocked_s += self.took_s * len(self.waiting)
         if self.decoding:
             self.count += self.steps
@@ -274,6 +278,6 @@ class Engine:
         for block in job.blocks:
             self.prefixes[block] = None
             self.prefixes.move_to_end(block)
-        free = max(0.0, self.room - self.used) // self.block
+        free = (self.room - self.used + job.isl) // self.block  # the prompt's own are in use already
         while len(self.prefixes) > free:
             self.prefixes.popitem(last=False)

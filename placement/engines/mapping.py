@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from cost.model import Model
 from placement.arrays import Bools, Ints
 from placement.plan import Plan
 from topology.base.errors import InputError, input_name
+from topology.cluster import Cluster
+from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
 
 _CLASSES = {
     "dbrx": "DbrxForCausalLM",
@@ -215,21 +218,58 @@ def experts_of(mapping: ExpertMapping, layout: Layout) -> tuple[Assignment | Non
 
 @dataclass(frozen=True)
 class Place:
-    """A rank of the engine and the GPU that it must run on; ranks count from 0 in each replica."""
+    """A rank of the engine and the GPU that it must run on; ranks count from 0 in each replica.
+
+    Attributes
+    ----------
+    device:
+        Number of the GPU on its host.
+    nics:
+        The NICs that are nearest to it.
+    """
 
     replica: int
     stage: int
     rank: int
     gpu: str
     node: str
+    device: int
+    nics: tuple[str, ...]
+
+
+def device_numbers(cluster: Cluster) -> list[int]:
+    """Number of each GPU on its host: from its id, else by order."""
+    found, seen = [], dict[str, int]()
+    for gpu in cluster.gpus:
+        match = re.search(r"\.g(\d+)$", gpu.id)
+        found.append(int(match[1]) if match else seen.get(gpu.node, 0))
+        seen[gpu.node] = seen.get(gpu.node, 0) + 1
+    return found
+
+
+def nearest_nics(cluster: Cluster, gpu: str) -> tuple[str, ...]:
+    """Return the NICs that are the fewest links inside the host away; ``GPU.nic`` is one that is only a cable."""
+    graph, seen, level = cluster.graph, {gpu}, [gpu]
+    while level:
+        around = {other: graph.nodes[other]["kind"] for one in level for other in graph[one]}
+        if level == [gpu] and any(kind in SCALE_OUT_KINDS for kind in around.values()):
+            return (f"{gpu}.nic",)
+        if nics := sorted(one for one, kind in around.items() if kind == "nic"):
+            return tuple(nics)
+        level = [one for one, kind in around.items() if kind in INSIDE_KINDS and one not in seen]
+        seen.update(level)
+    return ()
 
 
 def rank_places(plan: Plan) -> Iterator[Place]:
     """Yield the GPU of each rank: stages in order, in each its EP ranks."""
-    gpus = plan.deployment.cluster.gpus
+    cluster = plan.deployment.cluster
+    gpus, numbers = cluster.gpus, device_numbers(cluster)
     for replica, stages in enumerate(plan.layout.replicas):
         rank = 0
         for number, stage in enumerate(stages):
             for gpu in stage.gpus:
-                yield Place(replica, number, rank, gpus[gpu].id, gpus[gpu].node)
+                one = gpus[gpu]
+                nics = nearest_nics(cluster, one.id)
+                yield Place(replica, number, rank, one.id, one.node, numbers[gpu], nics)
                 rank += 1

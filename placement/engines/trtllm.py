@@ -146,7 +146,7 @@ class Trtllm(Engine):
         """See :class:`Engine`."""
         if launch.nodes == 1:
             return ""
-        return f"its {launch.world} ranks are tasks of MPI; --launch slurm or dynamo starts those"
+        return f"its {launch.world} ranks are tasks of MPI; --launch slurm, mpi or dynamo starts those"
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""

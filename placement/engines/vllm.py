@@ -1,10 +1,11 @@
 """vLLM: no released version loads a plan; the form in which an open pull request would.
 
 Offline EPLB (https://github.com/vllm-project/vllm/pull/41141, April 2026): JSON lines, read from its description and
-its tests (``tests/distributed/test_eplb_state.py``). vLLM 0.33.0 (wheel) has no such option. MoE layers count
-from 0. How several hosts are started is read from the wheel too (``engine/arg_utils.py``, ``envs.py``): with data
-parallelism each host serves its own groups (hybrid load balancing, as ``--data-parallel-start-rank`` implies); one
-group over several hosts has the others headless.
+its tests (``tests/distributed/test_eplb_state.py``). vLLM 0.33.0 (wheel) has no such option. Of the open proposals it
+alone is for every model, with copies of experts and a recording: #34811 has one rank for an expert, #49572 the rows,
+#53022 DeepSeek-V4. MoE layers count from 0. How several hosts are started is read from the wheel too
+(``engine/arg_utils.py``, ``envs.py``): with data parallelism each host serves its own groups (hybrid load balancing,
+as ``--data-parallel-start-rank`` implies); one group over several hosts has the others headless.
 """
 
 from __future__ import annotations

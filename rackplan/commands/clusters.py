@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -67,16 +68,21 @@ def draw(request: DrawRequest, *, json: JsonFlag = False) -> None:
 def traffic(request: TrafficRequest, *, output: Written = None, json: JsonFlag = False) -> None:
     """Route traffic between GPUs over the links. Times, bottlenecks, tiers and the hottest links."""
     from placement.budget import Budget
-    from rackplan import inputs
     from rackplan.commands.output import print_error, written
     from rackplan.progress import progress
     from rackplan.views.clusters import traffic_view
+    from topology.base.files import write_whole
+    from topology.base.units import amount as parse_amount
     from topology.changes.drained import drained_note
-    from topology.routes import FEW_CLASSES, Router, fair_s
+    from topology.routes import FEW_CLASSES, Router, fair_s, rank_matrix
+    from topology.routes.rank_matrix import SUFFIXES
 
     finish = written(output, "traffic", json=json)
-    target = inputs.clusters_of([request.cluster], request.settings)[0]
-    sent = traffic_from_options(request.pattern, request.bytes_per_gpu, request.gpus, len(target.gpus))
+    if request.matrix is not None and (request.matrix.suffix not in SUFFIXES or request.matrix.exists()):
+        wanted = f"a new file that ends in {' or '.join(SUFFIXES)}"
+        raise InputError(f"expected {wanted}.", field="matrix", value=request.matrix)
+    target, ranks, notes = _ranks(request)
+    sent = traffic_from_options(request.pattern, request.bytes_per_gpu, request.gpus, len(target.gpus), ranks)
     router = Router(target)
     loads = router.loads(sent)
     note = drained_note(target, sent, loads)
@@ -85,7 +91,12 @@ def traffic(request: TrafficRequest, *, output: Written = None, json: JsonFlag =
     time, budget = None, Budget()
     with progress() as told, budget:
         time = fair_s(router, sent, loads, most_classes=most, progress=told.arrived)
-    finish(traffic_view(target, sent, loads, time), notes=inputs.notes_of(request))
+    if request.matrix is not None:
+        members = [ranks[rank] for rank in _range(request.gpus, len(ranks))]
+        size = parse_amount(request.bytes_per_gpu or DEFAULT_BYTES, "--bytes-per-gpu")
+        facts = {"cluster": target.name, "gpus": [target.gpus[gpu].id for gpu in members]}
+        write_whole(request.matrix, rank_matrix(router, members, size).file(request.matrix.suffix, facts))
+    finish(traffic_view(target, sent, loads, time, request.matrix), notes=notes)
     if budget.interrupted:
         print_error("interrupted; the bound is known, the fair time is not.")
         raise typer.Exit(INTERRUPTED)
@@ -130,8 +141,22 @@ def import_(
     show(view, json=json)
 
 
-def traffic_from_options(pattern: str, bytes_per_gpu: str | None, gpus: str | None, count: int) -> Traffic:
-    """Return the traffic that the options ask for, on a cluster of ``count`` GPUs.
+def _ranks(request: TrafficRequest) -> tuple[Cluster, Sequence[int], list[str]]:
+    """Return the cluster, or a plan's, the GPUs (all, or ranks of the plan's first replica), and what is odd."""
+    from rackplan import inputs
+
+    named = Path(request.cluster)
+    if named.suffix != ".json" and not (named / "plan.json").is_file():
+        target = inputs.clusters_of([request.cluster], request.settings)[0]
+        return target, range(len(target.gpus)), inputs.notes_of(request)
+    plan = inputs.plan_of(named, request.settings)
+    return plan.deployment.cluster, [gpu for stage in plan.layout.replicas[0] for gpu in stage.gpus], []
+
+
+def traffic_from_options(
+    pattern: str, bytes_per_gpu: str | None, gpus: str | None, count: int, ranks: Sequence[int] | None = None
+) -> Traffic:
+    """Return the traffic that the options ask for, on a cluster of ``count`` GPUs, among ``ranks`` (default: all).
 
     Raises
     ------
@@ -142,7 +167,8 @@ def traffic_from_options(pattern: str, bytes_per_gpu: str | None, gpus: str | No
     from topology.routes import pattern_traffic, read_traffic
     from topology.routes.traffic import LEAST_BYTES, MOST_BYTES
 
-    members = None if gpus is None else _range(gpus, count)
+    ranks = range(count) if ranks is None else ranks
+    members = [ranks[rank] for rank in _range(gpus, len(ranks))]
     if pattern.lower().endswith(".npy"):
         if bytes_per_gpu is not None:
             raise InputError(
@@ -156,15 +182,17 @@ def traffic_from_options(pattern: str, bytes_per_gpu: str | None, gpus: str | No
     return pattern_traffic(pattern, count, amount, members)
 
 
-def _range(text: str, count: int) -> range:
-    """Parse ``A-B``, both included."""
+def _range(text: str | None, count: int) -> range:
+    """Parse ``A-B``, both included; None is all."""
+    if text is None:
+        return range(count)
     match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", text.strip())
     if match is None:
         raise InputError(f"--gpus {text}: expected two numbers from 0, like 0-{count - 1}.")
     first, last = int(match[1]), int(match[2])
     if last >= count or first >= last:
         raise InputError(
-            f"--gpus {text}: the cluster's {plural(count, 'GPU')} are 0 to {count - 1}; give at "
+            f"--gpus {text}: the {plural(count, 'GPU')} are 0 to {count - 1}; give at "
             f"least two, the lower first."
         )
     return range(first, last + 1)

@@ -29,7 +29,9 @@ def export(request: ExportRequest, *, json: JsonFlag = False) -> None:
 
     engine = require_engine(request.to, "to")
     named = request.output or Path(f"{engine.name}{engine.suffixes[0]}")
-    asked = Exported(engine, named, request.launch, None, request.model_path, request.hosts, request.image)
+    asked = Exported(
+        engine, named, request.launch, None, request.model_path, request.hosts, request.image, request.ranks
+    )
     prefill = None if request.prefill is None else inputs.plan_of(request.prefill)
     deployed = deploy(asked, inputs.plan_of(request.plan), prefill)
     view = export_view(deployed)

@@ -306,7 +306,7 @@ def _entry(name: str) -> View:
         return model_view(model_called(name), name)
     every = {text: one for names, _, _ in kinds for text, one in names.spellings.items()}
     lists = {text: text for text in ("gpus", "clusters", "models")}
-    near = Names("entry", {**every, **lists}).near(without_owner(name)) or "see `rackplan catalog`."
+    near = Names("entry", {**every, **lists}).near(without_owner(name))
     raise InputError(f"the catalog has no {shown(name)}; {near}")
 
 

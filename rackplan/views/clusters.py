@@ -125,6 +125,8 @@ class TrafficResult(SetData):
         By tier, and the largest loads of links.
     scale_up_over_scale_out:
         Of bytes and rates.
+    matrix:
+        The file of times between GPUs; null: none was asked for.
     notes:
         What a reader should know.
     """
@@ -146,11 +148,12 @@ class TrafficResult(SetData):
     tiers: dict[str, TierData]
     hottest: list[HotLinkData]
     scale_up_over_scale_out: RatioData
+    matrix: str | None
     notes: tuple[str, ...]
 
 
 def traffic_result(
-    cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None
+    cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None, matrix: Path | None = None
 ) -> TrafficResult:
     """Return the traffic as data; ``time`` is None where Ctrl-C came before it was known."""
     completion_s = loads.bound_s if time is None else time.completion_s
@@ -175,12 +178,15 @@ def traffic_result(
         tiers={name: taken(TierData, tier) for name, tier in loads.tiers.items()},
         hottest=[HotLinkData(**vars(link(one.link)), links=one.count) for one in loads.hottest(HOTTEST)],
         scale_up_over_scale_out=RatioData(bytes=_byte_ratio(loads), bytes_per_s=_rate_ratio(cluster)),
+        matrix=None if matrix is None else str(matrix),
     )
 
 
-def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None) -> View:
-    """Return the blocks and the data of ``rackplan traffic``."""
-    found = traffic_result(cluster, traffic, loads, time)
+def traffic_view(
+    cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None, matrix: Path | None = None
+) -> View:
+    """Return the blocks and the data of ``rackplan traffic``; ``matrix`` is the file of times between GPUs."""
+    found = traffic_result(cluster, traffic, loads, time, matrix)
     ties, hot = len(found.bottlenecks) - 1, found.bottleneck
     bound = (
         f"{_duration(found.bound_s)}: {_duration(found.transfer_s)} on the busiest link, "
@@ -220,6 +226,7 @@ def traffic_view(cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: Fai
                 "Bottleneck",
             ),
             *labelled("Up : out", _ratios(found.scale_up_over_scale_out)),
+            *labelled("Matrix", found.matrix or ""),
         ],
         [tiers],
         [hottest],

@@ -102,12 +102,17 @@ class RankData:
     ----------
     replica, stage, rank, gpu:
         Which rank, and the id of its GPU.
+    host, device, nics:
+        The host, the number of the GPU on it, and the NICs nearest to it.
     """
 
     replica: int
     stage: int
     rank: int
     gpu: str
+    host: str
+    device: int
+    nics: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,5 +344,5 @@ def _export_result(deployed: Deployed) -> ExportResult:
             for pool in deployed.pools
             for group in pool.groups
         ],
-        ranks=[taken(RankData, place) for place in exported.places],
+        ranks=[taken(RankData, place, host=deployed.names[0][place.node]) for place in exported.places],
     )

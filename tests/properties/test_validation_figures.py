@@ -61,7 +61,7 @@ def test_each_kind_has_its_predictor(monkeypatch):
 
         return predictor
 
-    rows = [POINT, other, replace(POINT, id="b"), replace(POINT, cluster="l40s")]
+    rows = [POINT, other, replace(POINT, id="b"), replace(POINT, cluster="x40s")]
     for name in ("alltoall", "serving"):
         monkeypatch.setattr(f"cost.validation.predict.predict_{name}", fake(name))
     found = predict(rows)

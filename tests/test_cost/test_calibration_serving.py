@@ -64,7 +64,11 @@ def test_measured_chips_have_every_coefficient(chip, engine):
             assert 0 <= figure.value < (1.0 if figure.unit == "s" else 1e6), name
 
 
-NAMED = {"a100-sxm": "h100-sxm", "a100-sxm-40gb": "h100-sxm"}  # `neighbour` of unmeasured.yaml
+NAMED = {  # `neighbour` of unmeasured.yaml
+    **dict.fromkeys(("a100-sxm", "a100-sxm-40gb", "l40s", "tpu-v5e", "trainium3", "gaudi3"), "h100-sxm"),
+    "rtx-pro-6000": "b200-sxm",
+    "mi350x": "mi355x",
+}
 
 
 def distance(gpu, name):

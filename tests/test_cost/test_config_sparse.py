@@ -147,3 +147,27 @@ def test_gemma_4_with_embeddings_a_layer_and_shared_keys_by_hand():
     assert sum(layer.attention.cache_bytes(100, 2) for layer in model.layers) == 2 * 2 * 2 * (
         16 * 8 + 32 * 100
     )
+
+
+def test_step_has_more_heads_where_it_has_a_window():
+    config = dict(resolve_model("step-3.7-flash").config)
+    layers = layers_of(config)
+    assert [(one.attention.heads, one.attention.window) for one in layers[:4]] == [(64, None)] + [
+        (96, 512)
+    ] * 3
+    # a token of cache: 8 heads of 128, keys and values, in 12 layers; 512 tokens of it in the other 33
+    assert (
+        sum(one.attention.cache_bytes(4096, 2) for one in layers) == (12 * 4096 + 33 * 512) * 2 * 8 * 128 * 2
+    )
+    assert sum(one.attention.modules["q"] for one in layers[:2]) == 4096 * (64 + 96) * (128 + 1)
+    other = config["text_config"]["attention_other_setting"]
+    for keys, words in (
+        ({"attention_other_setting": None}, "attention_other_setting is null"),
+        ({"attention_other_setting": {**other, "head_dim": 64}}, "must be that of the other layers"),
+        ({"attention_other_setting": {**other, "sink_dim": 64}}, "sink_dim is 64"),
+        ({"moe_layers_enum": "3,x"}, "moe_layers_enum: .* must be a list of layer ids"),
+        ({"moe_layers_enum": None}, "moe_layers_enum is null"),
+        ({"moe_top_k": 8, "num_experts_per_tok": 4}, "must be the same as moe_top_k"),
+    ):
+        with pytest.raises(InputError, match=words):
+            layers_of(with_text(config, **keys))

@@ -19,7 +19,16 @@ SHARED = HERE.parents[2] / "shared" / "data" / "model_configs"
 COUNTED = json.loads((HERE / "counted_by_transformers.json").read_text())
 SMALL = COUNTED["small"]
 # Adapters without a class of their own in transformers (remote code), or with the class of another one.
-ELSEWHERE = {"deepseek", "kimi_k2", "bailing_moe", "bailing_moe_v2", "internlm", "mimo", "minimax_m3"}
+ELSEWHERE = {
+    "deepseek",
+    "kimi_k2",
+    "bailing_moe",
+    "bailing_moe_v2",
+    "internlm",
+    "mimo",
+    "minimax_m3",
+    "step3p7",
+}
 VISION = {
     "qwen2_vl",
     "qwen2_vl_text",
@@ -87,12 +96,14 @@ TOWERS = {
 
 def as_counted(model: Model, counts: str, value: int) -> float:
     """Our count with what the authors' figure adds or leaves out."""
-    index = sum(layer.attention.modules.get("index", 0) for layer in model.layers)
+    indices = [layer.attention.modules.get("index", 0) for layer in model.layers]
+    index = sum(indices)
     adds = {
         "with input embedding": model.embedding_params,
         "with vision tower": TOWERS.get(model.name, 0),
         "without output head": -model.head_params,
         "without sparse index": -index,
+        "with an index in every layer": max(indices) * len(indices) - index,
         "without embedding and head": -model.head_params - model.embedding_params,
         "with one draft layer": max(layer.total_params for layer in model.layers),
         "rounded down": 0,

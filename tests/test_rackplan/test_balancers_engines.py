@@ -109,7 +109,9 @@ def test_vllm(loader: ModuleType, groups: int, nodes: int) -> None:
             given = window(seed), SLOTS, groups, nodes, RANKS, old
             ours = vllm.RackplanEplbPolicy.rebalance_experts(*given)
             alike(ours, theirs.rebalance_experts(*given))
-            assert (ours != old).sum() <= 0.05 * old.numel()
+            assert (
+                seed == 0 or (ours != old).sum() <= 0.05 * old.numel()
+            )  # from the engine's own start all may move
             # what would be copied within a rank for nothing is what vLLM itself would put back
             again = theirs.preserve_intragpu_slots(ours.numpy(), RANKS, old.numpy())
             assert np.array_equal(again, ours.numpy())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import subprocess
 from collections.abc import Callable
@@ -151,12 +152,36 @@ def test_slurm_lists_hosts_of_each_stage_and_expert_group(run: Run, prepared: Ru
     assert re.findall(r"<<'HOSTS'\n(.*)\nHOSTS", text) == ["node001", "node002"]
 
 
+def test_a_table_of_ranks(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*TWO_HOSTS)
+    result = run(
+        "export", "plan", "--to", "vllm", "-o", "x.jsonl", "--ranks", "--hosts", "n[08-09]", "--json"
+    )
+    rows = list(csv.DictReader((tmp_path / "x.ranks.csv").read_text().splitlines()))
+    assert [(row["rank"], row["host"], row["gpu"]) for row in rows[7:9]] == [
+        ("7", "n08", "7"),
+        ("8", "n09", "0"),
+    ]
+    assert rows[8]["nics"] == "d1.n0.g0.nic"
+    assert [one["gpu"] for one in result.data["ranks"]] == [row["id"] for row in rows]
+    assert result.data["ranks"][8]["host"] == "n09"
+
+
+def test_mpi_keeps_the_order_of_hosts(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared(*TWO_HOSTS)
+    exported(run, "plan/plan.json", "trtllm", "mpi", "--hosts", "n[08-09]")
+    text = (tmp_path / "x.mpi.sh").read_text()
+    assert subprocess.run(["bash", "-n", "x.mpi.sh"], check=False, cwd=tmp_path).returncode == 0  # noqa: S607
+    assert re.findall(r"<<'HOSTS'\n((?:.*\n)*?)HOSTS", text) == ["n08\n" * 8 + "n09\n" * 8]
+    assert "mpirun --map-by seq --hostfile mixtral-8x7b-v0-1-0.hosts -np 16 --bind-to none " in text
+
+
 def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*TWO_HOSTS)
     prepared(*PREFILL)
     export = ("export", "plan/plan.json", "-o", "x.json", "--to", "sglang")
     cases = {
-        ("--launch", "nomad"): "expected shell, lws, dynamo, llm-d or slurm",
+        ("--launch", "nomad"): "expected shell, lws, kueue, kai, grove, rbg, dynamo, llm-d, slurm or mpi",
         ("--hosts", "a,b"): "--hosts is of a file that starts an engine",
         ("--prefill", "first/plan.json"): "--prefill is of a file that starts an engine",
         ("--launch", "lws", "--hosts", "a,b,c"): "has 3 names, the cluster has 2 hosts and the plan uses 2",
@@ -167,7 +192,7 @@ def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path:
             "--prefill",
             "plan/plan.json",
         ): "the plan is for decode, expected one for prefill",
-        ("--launch", "slurm", "--image", "x"): "--image: a Slurm script runs what is on the hosts",
+        ("--launch", "slurm", "--image", "x"): "--image: a script runs what is on the hosts",
     }
     for more, words in cases.items():
         result = run(*export, *more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,3 +85,21 @@ def test_refusals(run: Run, options: list[str], words: str) -> None:
     result = run("traffic", "hgx-h100", *options)
     assert result.code == 2
     assert words in result.error_line
+
+
+def test_a_matrix_of_times_in_the_order_of_a_plan(run: Run, prepared: Run, tmp_path: Path) -> None:
+    prepared("plan", "--model", "mixtral-8x7b", "--time-limit", "0", "--batch", "2", "--redundant", "8",
+             "--cluster", "hgx-h100@16", "--ep", "16", "--stages", "1", "-o", "plan")  # fmt: skip
+    ranks = [rank["gpu"] for rank in run("export", "plan", "--to", "sglang", "--json").data["ranks"]]
+    data = run("traffic", "plan", "--matrix", "cost.json", "--bytes-per-gpu", "45 GB", "--json").data
+    assert data["matrix"] == "cost.json"
+    written = json.loads((tmp_path / "cost.json").read_text())
+    assert written["gpus"] == ranks
+    assert written["rank_cost_matrix"][0][1] == pytest.approx(0.1 + 1e-6)
+    assert written["bytes_per_s"][0][1] == pytest.approx(450e9)
+    run("traffic", "plan/plan.json", "--matrix", "some.npy", "--gpus", "6-9", "--no-fair")
+    some = np.load(tmp_path / "some.npy")
+    assert some.shape == (4, 4)
+    assert some[0, 2] > 5 * some[0, 1]
+    assert "ends in .json or .npy" in run("traffic", "plan", "--matrix", "x.csv").error_line
+    assert run("traffic", "plan", "--matrix", "cost.json").code == 2  # one that exists is left alone

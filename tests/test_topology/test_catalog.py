@@ -23,6 +23,7 @@ from topology import (
     resolve_cluster,
 )
 from topology.base.units import parse_quantity
+from topology.changes.overrides import overrides
 
 
 def all_figures() -> list[tuple[str, Figure]]:
@@ -58,6 +59,7 @@ def test_every_figure_has_its_origin() -> None:
         ("hgx-h100", 8, 4, 18, 25e9, 50e9),
         ("hgx-h800", 8, 4, 8, 25e9, 50e9),
         ("hgx-h20", 8, 4, 18, 25e9, 25e9),
+        ("hgx-h20-141gb", 8, 4, 18, 25e9, 50e9),
         ("hgx-h200", 8, 4, 18, 25e9, 50e9),
         ("hgx-b200", 8, 2, 18, 50e9, 50e9),
         ("hgx-b300", 8, 2, 18, 50e9, 100e9),
@@ -90,20 +92,29 @@ PRINTED: dict[str, dict[str, float]] = {
     "hgx-h100": {"up": 900e9, "host": 3200e9, "fp8": 32e15 / 2, "hbm": 26.8e12},
     "hgx-h800": {"up": 400e9, "host": 3200e9},
     "hgx-h20": {"up": 900e9, "host": 1600e9},
+    "hgx-h20-141gb": {"up": 900e9, "host": 3200e9},
     "hgx-h200": {"up": 900e9, "host": 3200e9, "fp8": 32e15 / 2, "hbm": 38.4e12},
     "hgx-b200": {"up": 1.8e12, "host": 3200e9, "fp8": 72e15 / 2, "fp4": 144e15 / 2, "hbm": 64e12},
     "hgx-b300": {"up": 1.8e12, "host": 6400e9, "fp8": 72e15 / 2},
     "gb200-nvl72": {"up": 1.8e12, "host": 1600e9, "fp8": 720e15 / 2, "fp4": 1440e15 / 2, "hbm": 576e12},
     "gb300-nvl72": {"up": 1.8e12, "host": 3200e9, "fp8": 720e15 / 2, "fp4": 1080e15, "hbm": 576e12},
+    "gh200-nvl4": {"up": 900e9, "host": 800e9},
+    "l40s": {"up": 63e9, "host": 400e9, "fp8": 8 * 733e12},
+    "rtx-pro-6000": {"up": 126e9, "host": 1600e9, "hbm": 8 * 1597e9},
     "vr-nvl72": {"up": 3.6e12, "host": 6400e9, "fp4": 2520e15, "hbm": 1580e12},
     "mi300x": {"up": 896e9, "host": 3200e9, "bf16": 10.5e15, "hbm": 42.4e12},
     "mi325x": {"up": 896e9, "host": 3200e9, "bf16": 10.5e15, "hbm": 48e12},
+    "mi350x": {"up": 1075.2e9, "host": 3200e9, "fp8": 36.9e15, "fp4": 147.6e15 / 2, "hbm": 64e12},
     "mi355x": {"up": 1075.2e9, "host": 3200e9, "fp8": 40.3e15, "fp4": 80.5e15, "hbm": 64e12},
     "helios-72": {"up": 260e12 / 72, "host": 43e12 / 2 * 8 / 18, "fp4": 2.9e18 / 2},
+    "gaudi3": {"up": 1050e9, "host": 4800e9, "hbm": 8 * 3.7e12},
+    "tpu-v5e": {"up": 400e9, "host": 200e9, "bf16": 50.63e15},
     "tpu-v5p": {"up": 1200e9},
     "tpu-v6e": {"up": 800e9, "host": 800e9, "bf16": 234.9e15},
     "tpu-v7": {"up": 1200e9},
     "trn2-ultra": {"up": 1.28e12, "host": 3200e9, "fp8": 83.2e15, "bf16": 42.8e15, "hbm": 185.6e12},
+    "trn3-ultra-64": {"up": 2048e9, "host": 3200e9, "fp8": 161.1e15, "bf16": 42.9e15, "hbm": 313.6e12},
+    "trn3-ultra-144": {"up": 2048e9, "host": 800e9, "fp8": 362.4e15, "fp4": 362.4e15, "hbm": 705.6e12},
     "cm384": {"up": 392e9, "host": 3200e9, "bf16": 289e15, "hbm": 1229e12},
 }
 
@@ -180,3 +191,21 @@ def test_what_nobody_publishes_is_drawn_and_not_scored() -> None:
         _ = cluster.spec.domains[0].gpu.hbm_bytes
     with pytest.raises(MissingFigureError, match="no network between its domains"):
         load_scale_out("rubin-ultra-nvl144")
+
+
+def test_hosts_without_nvlink_say_so() -> None:
+    for name in ("l40s", "rtx-pro-6000"):
+        domain = load_domain(name)
+        assert (domain.words(), domain.fabric.kind, domain.gpus_per_node) == (
+            "PCIe, as one switch",
+            "pcie",
+            8,
+        )
+
+
+def test_rubins_fp4_as_its_maker_prints_it_is_one_setting_away() -> None:
+    figure = load_gpu("rubin").figure("fp4_flop_per_s")
+    (setting,) = re.findall(r"`--set (rubin\.\S+)`", figure.source)
+    (cluster,) = overrides([resolve_cluster("VR200 NVL72")], [setting])
+    assert 72 * cluster.spec.domains[0].gpu.dense_flop_per_s("fp4") == pytest.approx(3.6e18)
+    assert 72 * figure.value == pytest.approx(2.52e18)

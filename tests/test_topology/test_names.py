@@ -47,7 +47,7 @@ def test_the_nearest_three_are_offered() -> None:
     assert NAMES.near("qwen4-235b").startswith("did you mean qwen3-235b-a22b or ")
     assert NAMES.near("kimi-k3").startswith("did you mean kimi-k2 or kimi-k2.5")
     assert NAMES.near("235b").startswith("did you mean qwen3-235b-a22b")
-    assert NAMES.near("zzzzzz") == NAMES.near("") == ""
+    assert NAMES.near("zzzzzz") == NAMES.near("") == f"known: {', '.join(sorted(KNOWN))}."
 
 
 @given(st.text(max_size=40))
@@ -85,6 +85,14 @@ def test_a_name_of_the_catalog_is_itself(name: str) -> None:
         ("a100-80gb", "hgx-a100"),
         ("Rubin Ultra NVL576", "rubin-ultra-nvl144"),
         ("v5p x 4x4x8", "tpu-v5p@4x4x8"),
+        ("H20", "hgx-h20"),
+        ("H20-3e", "hgx-h20-141gb"),
+        ("GH200", "gh200-nvl4"),
+        ("trn3-ultraserver-64", "trn3-ultra-64"),
+        ("Trn3 UltraServer Gen2", "trn3-ultra-144"),
+        ("Intel Gaudi 3", "gaudi3"),
+        ("8 x RTX PRO 6000", "rtx-pro-6000"),
+        ("VR200 NVL72", "vr-nvl72"),
     ],
 )
 def test_clusters_in_any_spelling(text: str, name: str) -> None:
@@ -100,7 +108,7 @@ def test_long_texts_count_nothing(text: str) -> None:
 
 def test_what_means_none_or_several_is_refused() -> None:
     assert find_gpu("h10") is None
-    with pytest.raises(InputError, match="cluster 'tpu' may be tpu-v5p, tpu-v6e or tpu-v7"):
+    with pytest.raises(InputError, match="cluster 'tpu' may be tpu-v5e, tpu-v5p, tpu-v6e or tpu-v7"):
         system_called("tpu")
     with pytest.raises(
         InputError, match=r'unknown cluster "gb20"; did you mean gb200-nvl72 or .* must end in \.yaml'

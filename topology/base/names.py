@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from topology.base.errors import InputError, printable
+from topology.base.reading import nearest
 
 _LIKE, _ALSO = 0.5, 0.35
 """Least likeness (of 1) of the nearest name to what was typed, and of those that are offered beside it."""
@@ -118,7 +119,7 @@ class Names:
         return only(self.what, text, self.meant(text))
 
     def near(self, text: str) -> str:
-        """Return "did you mean ...?" with the three nearest names; empty where none is near."""
+        """Return "did you mean ...?" with the three nearest names, or a list of them, of many the first."""
         typed = self._typed(text[:_LONGEST])
         best: dict[str, float] = {}
         match = difflib.SequenceMatcher(b=typed)
@@ -129,7 +130,7 @@ class Names:
             for name in names:
                 best[name] = max(best.get(name, 0.0), match.ratio())
         if max(best.values(), default=0.0) < _LIKE:
-            return ""
+            return nearest("", self.spellings.values())
         like = [name for name in sorted(best, key=lambda name: (-best[name], name)) if best[name] >= _ALSO]
         return f"did you mean {' or '.join(like[:_MOST_OFFERED])}?"
 

@@ -24,7 +24,7 @@ DEEPEST = 64
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return "did you mean ...?" with the known names nearest to ``name``, or a list of them, of many the first."""
-    choices = sorted(known)
+    choices = sorted(set(known))
     close = difflib.get_close_matches(name.lower(), choices, n=3, cutoff=0.5)
     if close:
         return f"did you mean {' or '.join(close)}?"

@@ -8,10 +8,9 @@ from typing import NoReturn
 
 from topology.base.errors import InputError, printable
 from topology.base.names import Names, only
-from topology.base.reading import nearest
 from topology.catalog import cluster_names, entry, fabric_names, gpu_names, other_names
 
-_MAKER = re.compile(r"^\s*(nvidia|amd|huawei|google|aws)[\s/_-]+", re.IGNORECASE)
+_MAKER = re.compile(r"^\s*(nvidia|amd|huawei|google|aws|intel)[\s/_-]+", re.IGNORECASE)
 
 
 @cache
@@ -72,7 +71,7 @@ def system_called(text: str, more: str = "") -> str:
         If it means none (the nearest are offered, and what may be done besides, ``more``), or several.
     """
     name = text if text in cluster_names() else find_system(text)
-    return name or _unknown(spelled_clusters(), text, cluster_names(), more)
+    return name or _unknown(spelled_clusters(), text, more)
 
 
 def fabric_called(text: str) -> str:
@@ -84,12 +83,11 @@ def fabric_called(text: str) -> str:
         If it means none (the nearest are offered), or several.
     """
     name = text if text in fabric_names() else spelled_fabrics().one(text)
-    return name or _unknown(spelled_fabrics(), text, fabric_names())
+    return name or _unknown(spelled_fabrics(), text)
 
 
-def _unknown(spelled: Names, text: str, names: tuple[str, ...], more: str = "") -> NoReturn:
-    near = spelled.near(text) or nearest(text, names)
-    raise InputError(" ".join(filter(None, [f'unknown {spelled.what} "{printable(text)}"; {near}', more])))
+def _unknown(spelled: Names, text: str, more: str = "") -> NoReturn:
+    raise InputError(f'unknown {spelled.what} "{printable(text)}"; {spelled.near(text)} {more}'.rstrip())
 
 
 _SIZES = r"\d{1,7}(?:\s*[x*]\s*\d{1,7})*"

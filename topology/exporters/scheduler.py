@@ -36,7 +36,7 @@ def slurm_topology_yaml(cluster: Cluster) -> str:
     InputError
         If it has neither several domains on a fabric nor several hosts in a domain: there is nothing to say.
     """
-    tree, blocks = _tree(cluster), _hosts_by_domain(cluster)
+    tree, blocks = switch_tree(cluster), _hosts_by_domain(cluster)
     blocks = blocks if max(map(len, blocks.values())) > 1 else {}
     if not tree and not blocks:
         raise InputError(f"{cluster.name}: one host; a Slurm topology has nothing to say of it.")
@@ -65,7 +65,7 @@ def topograph_model(cluster: Cluster) -> str:
     domain_of = {gpu.node: gpu.domain for gpu in cluster.gpus}
     blocks = _hosts_by_domain(cluster)
     wide = max(map(len, blocks.values())) > 1
-    tree = _tree(cluster) or [Switch("switch0", list(domain_of))]
+    tree = switch_tree(cluster) or [Switch("switch0", list(domain_of))]
     lines = [f"# Supported block sizes: {', '.join(map(str, _block_sizes(blocks)))}", "switches:"]
     for switch in reversed(tree):
         lines.append(f"  {_quoted(switch.name)}:{'' if switch.below else ' {}'}")
@@ -103,7 +103,7 @@ def _block_sizes(blocks: dict[int, dict[str, None]]) -> list[int]:
     return found
 
 
-def _tree(cluster: Cluster) -> list[Switch]:
+def switch_tree(cluster: Cluster) -> list[Switch]:
     """Return the switches of the tree, from the leaves up; none where no host is on a leaf."""
     graph = cluster.graph
     kinds: dict[str, str] = {node: data["kind"] for node, data in graph.nodes(data=True)}

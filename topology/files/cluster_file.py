@@ -209,7 +209,7 @@ class _Gpus:
             return replace(gpu, figures={**gpu.figures, **own}) if own else gpu
         if own is None or "hbm_bytes" not in own:
             raise InputError(
-                f'{where}: unknown GPU "{name}"; {spelled_gpus().near(name) or nearest(name, gpu_names())} '
+                f'{where}: unknown GPU "{name}"; {spelled_gpus().near(name)} '
                 "A GPU of your own needs its figures under `gpus:`."
             )
         return GpuSpec(name, name, "user", "user", 1, own)

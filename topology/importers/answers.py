@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from topology.base.errors import InputError, input_name
 from topology.base.figures import Figure
-from topology.base.reading import nearest
 from topology.base.schema import figure_of
 from topology.base.units import format_quantity, plural
 from topology.catalog import (
@@ -138,7 +137,7 @@ def _named_gpu(text: str, hbm: str | None) -> GpuSpec:
     if known is not None:
         return load_gpu(known)
     if hbm is None:
-        near = spelled_gpus().near(text) or nearest(text, (*gpu_names(), *cluster_names()))
+        near = spelled_gpus().near(text)
         raise InputError(
             f"{input_name('gpu')} {text}: unknown GPU '{text}'; {near} For one of your own give its memory "
             f"too, like {input_name('hbm')} '48 GB'."

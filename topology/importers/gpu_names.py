@@ -12,23 +12,26 @@ from topology.spec import GpuSpec
 
 _ARCHITECTURES = {
     "80": ("a100-sxm", "a100-sxm-40gb"),
-    "90": ("h100-sxm", "h800-sxm", "h20-sxm", "h200-sxm"),
+    "89": ("l40s",),
+    "90": ("h100-sxm", "h800-sxm", "h20-sxm", "h20-sxm-141gb", "h200-sxm", "gh200"),
     "100": ("b200-sxm", "gb200"),
     "103": ("b300-sxm", "gb300"),
     "107": ("rubin",),
+    "120": ("rtx-pro-6000",),
     "gfx942": ("mi300x", "mi325x"),
-    "gfx950": ("mi355x",),
+    "gfx950": ("mi350x", "mi355x"),
 }
 """GPUs by CUDA compute capability (NVIDIA's list; 10.7 as NCCL prints it of VR200), or AMD's target (LLVM's list)."""
 _PCI_IDS = {
     "10de:20b0": "a100-sxm-40gb", "10de:20b2": "a100-sxm", "10de:20b1": "A100 PCIe", "10de:20b5": "A100 PCIe",
     "10de:20f3": "A800 SXM", "10de:2330": "h100-sxm", "10de:2331": "H100 PCIe", "10de:2321": "H100 NVL",
-    "10de:2324": "h800-sxm", "10de:2329": "h20-sxm", "10de:232c": "H20 HBM3e", "10de:2335": "h200-sxm",
-    "10de:233b": "H200 NVL", "10de:2342": "GH200", "10de:2348": "GH200", "10de:2901": "b200-sxm",
+    "10de:2324": "h800-sxm", "10de:2329": "h20-sxm", "10de:232c": "h20-sxm-141gb", "10de:2335": "h200-sxm",
+    "10de:233b": "H200 NVL", "10de:2342": "gh200", "10de:2348": "GH200 HBM3e", "10de:2901": "b200-sxm",
     "10de:2941": "gb200", "10de:3182": "b300-sxm", "10de:31c2": "gb300", "10de:31c3": "gb300",
+    "10de:26b9": "l40s", "10de:2bb5": "rtx-pro-6000",
     "1002:74a0": "MI300A", "1002:74a1": "mi300x", "1002:74a2": "MI308X", "1002:74a5": "mi325x",
     "1002:74a9": "mi300x", "1002:74b5": "mi300x", "1002:74b9": "mi325x", "1002:74bd": "mi300x",
-    "1002:75a0": "MI350X", "1002:75a3": "mi355x",
+    "1002:75a0": "mi350x", "1002:75a3": "mi355x",
 }  # fmt: skip
 """GPUs by PCI vendor and device (the PCI ID Project's list), those of the catalog by their names there."""
 _VENDORS = {"10de": "NVIDIA", "1002": "AMD"}

@@ -16,6 +16,7 @@ from topology.routes.link_loads import (
     link_loads,
     uniform_bytes_per_s,
 )
+from topology.routes.rank_matrix import RankMatrix, rank_matrix
 from topology.routes.traffic import (
     PATTERNS,
     Traffic,
@@ -33,6 +34,7 @@ __all__ = [
     "LinkGroup",
     "LinkLoads",
     "Pairs",
+    "RankMatrix",
     "Router",
     "TierLoad",
     "Traffic",
@@ -41,6 +43,7 @@ __all__ = [
     "fair_s",
     "link_loads",
     "pattern_traffic",
+    "rank_matrix",
     "read_traffic",
     "traffic_matrix",
     "uniform_bytes_per_s",

@@ -233,7 +233,7 @@ class Router:
             found.add(self._route(NO_PAIRS, alike))
         for pairs in traffic.blocks():
             found.add(self._route(pairs, nothing_alike(net.gpus)))
-        self._check_rates(found)
+        self.require_rates(np.flatnonzero(found.load_bytes > 0))
         return LinkLoads(
             network=net,
             load_bytes=found.load_bytes,
@@ -318,7 +318,7 @@ class Router:
         net, members = self._net, np.zeros(self._net.gpus, dtype=bool)
         members[gpus] = True
         found = self._up.route(NO_PAIRS, Alike(members, members.astype(float), 1.0))
-        self._check_rates(found)
+        self.require_rates(np.flatnonzero(found.load_bytes > 0))
         used = np.flatnonzero(found.load_bytes)
         size = np.bincount(net.domain[: net.gpus][members])
         # a domain whose pairs go outside it may meet others there: then the busiest link is that of all
@@ -337,9 +337,15 @@ class Router:
         found.add(self._up.route(joined(pairs.where(inside), hops), alike))
         return found
 
-    def _check_rates(self, found: Routed) -> None:
-        """Refuse bytes on a link without a rate."""
-        unknown = np.flatnonzero((found.load_bytes > 0) & ~np.isfinite(self._net.bytes_per_s))
+    def require_rates(self, links: Ints) -> None:
+        """Refuse bytes on links, given by number, of which one has no rate.
+
+        Raises
+        ------
+        MissingFigureError
+            If one has none.
+        """
+        unknown = links[~np.isfinite(self._net.bytes_per_s[links])]
         if len(unknown):
             a, b = (self._net.names[ends[unknown[0]]] for ends in (self._net.tail, self._net.head))
             raise MissingFigureError(

@@ -56,6 +56,8 @@ class SwitchDomain(ChipDomain):
         """Count the chips: planes where no chip has as many ports."""
         if self.links_bundled:
             return "switched; the number of chips and links is not published"
+        if self.fabric.kind == "pcie":
+            return "PCIe, as one switch"
         planes = self.status in ("hypothetical", "blackboard")
         return plural(len(self.links_per_switch), "switch plane" if planes else "switch chip")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from placement.engines.manifests.pools import Pool
 from placement.engines.manifests.templates import render
@@ -15,13 +15,18 @@ MOST_BYTES = 1 << 20
 """Of a ConfigMap: https://kubernetes.io/docs/concepts/configuration/configmap/."""
 FOLDER = "/etc/rackplan"
 IMAGE, CLAIM, RESOURCE, SIDECAR = "<IMAGE>", "<CLAIM>", "<gpu-resource>", "<ROUTING-SIDECAR-IMAGE>"
+QUEUE = "<QUEUE>"
 """What nobody can know but the user: Kubernetes refuses each until it is replaced."""
+TOPOLOGY = "rackplan"
+"""The object that names the levels of the cluster, where a scheduler reads one."""
 PORT, BEHIND = 8000, 8001
 """Where llm-d's router finds a model server, and where one listens behind the sidecar."""
 _RESOURCES = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
 """As the device plug-ins of the vendors call a GPU."""
-_LONGEST_NAME = 46
-"""Of 63: what controllers add to the name of a pod comes on top."""
+_LONGEST_NAME = 31
+"""With ``-prefill`` the 39 characters that Kueue takes of the name of a LeaderWorkerSet."""
+_LONGEST_SET = 25
+"""Of 45 that Grove takes of the names of a set, a scaling group and a clique: ``prefill-group`` and ``prefill``."""
 _CONNECTORS = {"vllm": "nixlv2", "sglang": "sglang"}
 """Engines that llm-d runs, and how their sidecar fetches the prefill."""
 _DYNAMO = ("sglang", "vllm", "trtllm")
@@ -110,16 +115,20 @@ class Pod:
         return _COMPONENTS[self.pool.role]
 
 
-def _leader_worker_set(
-    pool: Pool, image: str, port: int = 0, labels: Mapping[str, str] | None = None, connector: str = ""
+def _numbered(
+    pool: Pool,
+    image: str,
+    port: int = 0,
+    labels: Mapping[str, str] | None = None,
+    connector: str = "",
+    rank: str = "$LWS_WORKER_INDEX",
+    address: str = "$LWS_LEADER_ADDRESS",
 ) -> Pod:
-    """Return pods that a LeaderWorkerSet numbers, which answer at a port; 0: the engine's own."""
+    """Return pods that a controller numbers, which answer at a port; 0: the engine's own."""
     engine, port = pool.engine, port or pool.engine.port
-    launch = replace(
-        pool.launch, file=f"{FOLDER}/{pool.map_name}", rank="$LWS_WORKER_INDEX", address="$LWS_LEADER_ADDRESS"
-    )
+    launch = replace(pool.launch, file=f"{FOLDER}/{pool.map_name}", rank=rank, address=address)
     if reason := engine.cannot_spread(launch):
-        raise InputError(f"{input_name('launch')} lws or llm-d, {engine.title}: {reason}.")
+        raise InputError(f"{input_name('launch')}, {engine.title}: {reason}.")
     lines = [*engine.command(launch), engine.listen(port)]
     answers_at = port if engine.answers_everywhere(launch) else None
     return Pod(pool, engine.name, image, lines, port, answers_at, labels or {}, connector)
@@ -135,7 +144,7 @@ def _llm_d(pool: Pool, image: str) -> Pod:
         "llm-d.ai/engine-type": framework,
     }
     connector = _CONNECTORS[framework] if behind else ""
-    return _leader_worker_set(pool, image, BEHIND if behind else PORT, labels, connector)
+    return _numbered(pool, image, BEHIND if behind else PORT, labels, connector)
 
 
 def _dynamo(pool: Pool, image: str) -> Pod:
@@ -148,9 +157,15 @@ def _dynamo(pool: Pool, image: str) -> Pod:
 
 
 KUBERNETES: Mapping[str, Callable[[Pool, str], Pod]] = {
-    "lws": _leader_worker_set,
+    "lws": _numbered,
     "dynamo": _dynamo,
     "llm-d": _llm_d,
+    "kueue": _numbered,
+    "kai": _numbered,
+    "grove": partial(
+        _numbered, rank="$GROVE_PCLQ_POD_INDEX", address="$GROVE_PCLQ_NAME-0.$GROVE_HEADLESS_SERVICE"
+    ),
+    "rbg": partial(_numbered, rank="$RBG_LWP_WORKER_INDEX", address="$RBG_LWP_LEADER_ADDRESS"),
 }
 """The kinds of manifests: each has a template of its name, and says what its pods are."""
 
@@ -167,13 +182,17 @@ def manifest(kind: str, pools: Sequence[Pool], image: str) -> tuple[str, list[st
     text = render(
         f"{kind}.yaml.j2",
         pods=pods,
-        name=dns_name(pools[0].launch.model.rpartition("/")[2]),
+        name=(name := dns_name(pools[0].launch.model.rpartition("/")[2])),
+        short=name[:_LONGEST_SET].rstrip("-"),
         framework=pools[-1].engine.framework,
         folder=FOLDER,
         claim=CLAIM,
         sidecar=SIDECAR,
         port=PORT,
         behind=BEHIND,
+        queue=f"'{QUEUE}'",
+        topology=TOPOLOGY,
+        packing=next((pool.packing for pool in pools if pool.packing), None),
     )
     return text.removeprefix("---\n"), [*_notes(pods, image), *_notes_of(kind, pools, image)]
 
@@ -199,8 +218,12 @@ def _notes(pods: Sequence[Pod], image: str) -> list[str]:
             )
         if len(pool.hosts) > 1:
             found.append(
-                f"{pool.name}: pods are numbered as hosts of the plan, and Kubernetes chooses the host of each: all "
-                "pods of a replica must come to hosts that are linked as the plan's are"
+                f"{pool.name}: pods are numbered as hosts of the plan, and Kubernetes chooses the host of each; "
+                + (
+                    pool.packing.words
+                    if pool.packing
+                    else "all must be linked as the plan's are, and nothing says so"
+                )
             )
     if not any(pod.pool.named for pod in pods):
         found.append("hosts have the names of the plan's cluster: with option `hosts` pods are kept on yours")
@@ -209,13 +232,23 @@ def _notes(pods: Sequence[Pod], image: str) -> list[str]:
 
 def _notes_of(kind: str, pools: Sequence[Pool], image: str) -> list[str]:
     """Return what else a kind of manifest needs."""
-    if kind == "dynamo" and image:
-        return ["an image whose tag is no version of Dynamo needs runtimeVersionOverride in each component"]
     if kind == "dynamo":
-        return [
-            "the image is one of Dynamo with the engine; a tag that is no version needs runtimeVersionOverride"
-        ]
+        first = (
+            "an image whose tag is no version of Dynamo needs runtimeVersionOverride in each component"
+            if image
+            else "the image is one of Dynamo with the engine; a tag that is no version needs runtimeVersionOverride"
+        )
+        wanted = (
+            f"Grove must know a topology {TOPOLOGY}, whose domain is the level: see the launch kind grove"
+        )
+        return [first, *[wanted] * any(pool.packing for pool in pools)]
     found = []
+    if kind in ("kueue", "kai", "grove"):
+        found.append(f"{QUEUE} stands for the queue that admits the pods")
+    if kind == "kueue" and any(pool.packing for pool in pools):
+        found.append(
+            f"topologyName of the ResourceFlavor must be {TOPOLOGY}, or the labels those of your Topology"
+        )
     if kind == "llm-d":
         found.append(
             "llm-d's router (InferencePool, gateway) is installed by its guide; it finds the pods by these labels"

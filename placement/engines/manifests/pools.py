@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import PurePath
 
 from placement.engines.engine import Engine, Launch, Role
 from placement.engines.export import Exported
+from placement.engines.manifests.packing import Packing, packing_of
+from placement.engines.mapping import device_numbers
 from placement.plan import Plan
 from topology.base.errors import InputError, input_name
 from topology.cluster import Cluster
@@ -113,6 +116,11 @@ class Pool:
         """Name of the plan file without its folder."""
         return PurePath(self.launch.file).name
 
+    @cached_property
+    def packing(self) -> Packing | None:
+        """How close the hosts of a replica must be."""
+        return packing_of(self.plan)
+
     @property
     def gpu_vendor(self) -> str:
         """Who makes its GPUs."""
@@ -130,7 +138,7 @@ def make_pool(exported: Exported, plan: Plan, names: Mapping[str, str], name: st
         that starts a process for each host could number them as the plan does.
     """
     cluster = plan.deployment.cluster
-    numbers = _numbers(cluster)
+    numbers = device_numbers(cluster)
     groups: list[ExpertGroup] = []
     for replica, stages in enumerate(plan.layout.replicas):
         everything = [gpu for part in stages for gpu in part.gpus]
@@ -170,16 +178,6 @@ def _require_alike(
             f"each the same; {input_name('launch')} shell lists which GPU is which rank."
         )
     return runs
-
-
-def _numbers(cluster: Cluster) -> list[int]:
-    """Number of each GPU on its host: from its id, else by order."""
-    found, seen = [], dict[str, int]()
-    for gpu in cluster.gpus:
-        match = re.search(r"\.g(\d+)$", gpu.id)
-        found.append(int(match[1]) if match else seen.get(gpu.node, 0))
-        seen[gpu.node] = seen.get(gpu.node, 0) + 1
-    return found
 
 
 def used_nodes(plan: Plan) -> list[str]:

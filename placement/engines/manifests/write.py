@@ -1,4 +1,4 @@
-"""What starts a plan's replicas, as a file: a Kubernetes manifest or a Slurm script."""
+"""What starts a plan's replicas, as a file: a Kubernetes manifest or a script of Slurm or MPI."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from placement.engines.export import Exported, export_plan
 from placement.engines.manifests import KINDS
 from placement.engines.manifests.kubernetes import dns_name, manifest
 from placement.engines.manifests.pools import Pool, host_names, make_pool, used_nodes
-from placement.engines.manifests.slurm import batch_script
+from placement.engines.manifests.scripts import RANK, script
 from placement.plan import Plan
 from topology.base.errors import InputError, input_name
 from topology.importers.hostlist import expand_hosts
@@ -54,6 +54,8 @@ class ExportRequest:
         Hostlist of the hosts in the order of the plan, then of a prefill plan; None: names of the plan's cluster.
     image:
         Of the container; empty: a placeholder.
+    ranks:
+        Whether a table of ranks stands beside.
     """
 
     engine: Engine
@@ -63,6 +65,7 @@ class ExportRequest:
     served: str = ""
     hosts: str | None = None
     image: str = ""
+    ranks: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +76,8 @@ class Deployed:
     ----------
     exported:
         The plan in the engine's form, then that of the prefill pool.
+    names:
+        Of each plan, what each node of its cluster is called.
     pools:
         Their replicas on hosts; empty for lines of a shell.
     manifest:
@@ -82,6 +87,7 @@ class Deployed:
     """
 
     exported: tuple[Exported, ...]
+    names: tuple[Mapping[str, str], ...]
     pools: tuple[Pool, ...]
     manifest: Manifest | None
     files: Mapping[Path, str]
@@ -99,12 +105,13 @@ def deploy(request: ExportRequest, plan: Plan, prefill: Plan | None = None) -> D
     if kind not in KINDS:
         raise InputError(f"expected {', '.join(KINDS[:-1])} or {KINDS[-1]}.", field="launch", value=kind)
     if kind == "shell":
-        of = {"prefill": prefill, "hosts": request.hosts, "image": request.image}
+        hosts = None if request.ranks else request.hosts
+        of = {"prefill": prefill, "hosts": hosts, "image": request.image}
         name = next((name for name, value in of.items() if value), None)
         if name is not None:
             raise InputError(
-                f"{input_name(name)} is of a file that starts an engine: {input_name('launch')} lws, dynamo, "
-                f"llm-d or slurm."
+                f"{input_name(name)} is of a file that starts an engine: {input_name('launch')} "
+                f"{', '.join(KINDS[1:-1])} or {KINDS[-1]}."
             )
     given: list[tuple[Plan, Path, Role]] = [(plan, request.output, "decode" if prefill else "both")]
     if prefill is not None:
@@ -115,9 +122,11 @@ def deploy(request: ExportRequest, plan: Plan, prefill: Plan | None = None) -> D
         for one, path, role in given
     )
     files = {path: one.text for one, (_, path, _) in zip(exported, given, strict=True)}
+    names = tuple(_names(request.hosts, [one for one, _, _ in given]))
+    if request.ranks:
+        files[request.output.with_suffix(".ranks.csv")] = rank_table(exported, names)
     if kind == "shell":
-        return Deployed(exported, (), None, files)
-    names = _names(request.hosts, [one for one, _, _ in given])
+        return Deployed(exported, names, (), None, files)
     base = dns_name(exported[0].launch.model.rpartition("/")[2])
     pools = tuple(
         make_pool(one, of, called, base if role == "both" else f"{base}-{role}")
@@ -125,7 +134,18 @@ def deploy(request: ExportRequest, plan: Plan, prefill: Plan | None = None) -> D
     )
     manifest = _manifest(kind, pools, request.image)
     files[request.output.with_suffix(f".{manifest.suffix}")] = manifest.text
-    return Deployed(exported, pools, manifest, files)
+    return Deployed(exported, names, pools, manifest, files)
+
+
+def rank_table(exported: Sequence[Exported], names: Sequence[Mapping[str, str]]) -> str:
+    """Return the host, GPU and NICs of each rank as CSV; ``gpu`` is its number on the host, ``id`` the plan's."""
+    lines = ["role,replica,stage,rank,host,gpu,nics,id"]
+    lines += [
+        f"{one.launch.role},{at.replica},{at.stage},{at.rank},{of[at.node]},{at.device},{' '.join(at.nics)},{at.gpu}"
+        for one, of in zip(exported, names, strict=True)
+        for at in one.places
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _require_pair(plan: Plan, prefill: Plan) -> None:
@@ -150,13 +170,15 @@ def _names(hosts: str | None, plans: Sequence[Plan]) -> list[dict[str, str]]:
 
 def _manifest(kind: str, pools: Sequence[Pool], image: str) -> Manifest:
     """Return the file of ``kind`` that starts ``pools``, in containers of ``image`` (empty: unknown)."""
-    if kind == "slurm":
+    if kind in RANK:
         if image:
-            raise InputError("a Slurm script runs what is on the hosts; leave it out.", field="image")
+            raise InputError("a script runs what is on the hosts; leave it out.", field="image")
         notes = ["the script runs on hosts that see the plan file under the name it has here"]
         if not any(pool.named for pool in pools):
             notes.append("hosts have the names of the plan's cluster: give yours with option `hosts`")
-        return Manifest(kind, batch_script(pools), "slurm.sh", "sbatch", tuple(notes))
+        return Manifest(
+            kind, script(kind, pools), f"{kind}.sh", "sbatch" if kind == "slurm" else "bash", tuple(notes)
+        )
     text, notes = manifest(kind, pools, image)
     header = [
         "stages and expert groups of the plan: pod n of a replica is the n-th of its hosts",

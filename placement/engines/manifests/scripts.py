@@ -1,4 +1,4 @@
-"""Slurm: what a batch script says of the steps that start replicas."""
+"""Scripts with a step for each replica: Slurm's and Open MPI's; both keep the hosts in the order of a file."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ PORT_STEP = 100
 """Between the ports of replicas that share their first host."""
 
 
-def batch_script(pools: Sequence[Pool]) -> str:
-    """Return a script for sbatch that starts all replicas of all pools.
+RANK = {"slurm": "$SLURM_PROCID", "mpi": "$OMPI_COMM_WORLD_RANK"}
+"""The kinds of scripts, and the variable that numbers the tasks of a step."""
+
+
+def script(kind: str, pools: Sequence[Pool]) -> str:
+    """Return a script of a kind that starts all replicas of all pools.
 
     Raises
     ------
@@ -29,26 +33,24 @@ def batch_script(pools: Sequence[Pool]) -> str:
         If an engine cannot be started on several hosts with ranks in the plan's order.
     """
     return render(
-        "slurm.sh.j2",
+        f"{kind}.sh.j2",
         pools=pools,
         hosts=list(dict.fromkeys(host for pool in pools for group in pool.groups for host in group.hosts)),
         gpus_per_node=max(max(group.devices) + 1 for pool in pools for group in pool.groups),
-        steps=[_step(pool, replica) for pool in pools for replica in pool.replicas],
+        steps=[_step(kind, pool, replica) for pool in pools for replica in pool.replicas],
     )
 
 
-def _step(pool: Pool, groups: Sequence[ExpertGroup]) -> dict[str, object]:
+def _step(kind: str, pool: Pool, groups: Sequence[ExpertGroup]) -> dict[str, object]:
     """Return what starts one replica: its hosts, one for each task, its files and its command."""
     engine, replica = pool.engine, groups[0].replica
     hosts = list(dict.fromkeys(host for group in groups for host in group.hosts))
     offset = 0 if pool.whole_hosts else PORT_STEP * replica
-    launch = replace(pool.launch, rank="$SLURM_PROCID", address=hosts[0], offset=offset)
+    launch = replace(pool.launch, rank=RANK[kind], address=hosts[0], offset=offset)
     reason = engine.cannot_spread(launch)
     if reason and not engine.ranks_are_tasks:
-        raise InputError(f"{input_name('launch')} slurm, {engine.title}: {reason}.")
+        raise InputError(f"{input_name('launch')} {kind}, {engine.title}: {reason}.")
     each = pool.launch.gpus_per_node if engine.ranks_are_tasks else 1
-    options = ["--distribution=arbitrary", f"--ntasks={len(hosts) * each}"]
-    options += ["--mpi=pmix"] * engine.ranks_are_tasks + ["--overlap"] * (not pool.whole_hosts)
     lines = [*engine.command(launch), engine.listen(engine.port + offset)]
     return {
         "pool": pool,
@@ -56,13 +58,13 @@ def _step(pool: Pool, groups: Sequence[ExpertGroup]) -> dict[str, object]:
         "name": f"{pool.name}-{replica}",
         "tasks": [host for host in hosts for _ in range(each)],
         "files": engine.files(pool.launch),
-        "visible": _visible(pool, groups),
-        "options": options,
+        "visible": _visible(kind, pool, groups),
+        "mpi": engine.ranks_are_tasks,
         "command": shlex.quote(" \\\n  ".join(lines)),
     }
 
 
-def _visible(pool: Pool, groups: Sequence[ExpertGroup]) -> str:
+def _visible(kind: str, pool: Pool, groups: Sequence[ExpertGroup]) -> str:
     """Return what shows a step its GPUs alone, in the order of their ranks; nothing where those are all of a host."""
     first = groups[0].hosts[0]
     devices = [device for group in groups if first in group.hosts for device in group.devices]
@@ -73,6 +75,6 @@ def _visible(pool: Pool, groups: Sequence[ExpertGroup]) -> str:
             f"replicas have a part of the GPUs of a host, and how a process is shown some of those of "
             f"{pool.gpu_vendor} is not known.",
             field="launch",
-            value="slurm",
+            value=kind,
         )
-    return f"{VISIBLE[pool.gpu_vendor]}={','.join(map(str, devices))} "
+    return f"{VISIBLE[pool.gpu_vendor]}={','.join(map(str, devices))}"

@@ -1,0 +1,155 @@
+"""The simulation of engines against what theory knows: queues, Little's law, conservation, and a plain simulator."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cost.queueing.engine import Engine
+from cost.queueing.requests import Requests, made_requests
+from cost.queueing.schedulers import Scheduler
+from cost.queueing.simulation import Simulation
+from cost.queueing.steps import StepTable
+from cost.serving.lengths import Lengths
+
+PER_TOKEN, PER_SEQUENCE = 1e-4, 1e-3
+ONE_AT_A_TIME = Scheduler(mixes=True, tokens=100_000, sequences=1, reserved=0.0)
+MIXED = Scheduler(mixes=True, tokens=2048, sequences=64, reserved=0.0)
+PROMPTS_FIRST = Scheduler(mixes=False, tokens=2048, sequences=64, reserved=1.0)
+
+
+def table(fixed_s=0.0, groups=1):
+    def seconds(sequences, tokens, cached, context):
+        step = fixed_s * (sequences + tokens > 0) + PER_SEQUENCE * sequences + PER_TOKEN * tokens
+        return np.stack([step, np.zeros_like(step)])
+
+    return StepTable.of(seconds, groups=groups, most=64, context=1000.0)
+
+
+def engines(number, scheduler, room=1e9, **more):
+    return [Engine(table(**more), scheduler, room) for _ in range(number)]
+
+
+def queue(isl, load, number, seed=0):
+    """Prompts of one token of answer, one at a time, that keep an engine busy for a part ``load`` of the time."""
+    rate = load / (PER_TOKEN * np.mean(isl))
+    starts = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, number))
+    asked = Requests(starts.tolist(), isl, [1] * number, [0] * number)
+    outcome = Simulation(engines(1, ONE_AT_A_TIME), asked).run()
+    return outcome.done_s - outcome.arrival_s
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+def test_constant_service_waits_as_in_m_d_1(load):
+    service, number = PER_TOKEN * 1000, 60_000
+    expected = service + load * service / (2 * (1 - load))
+    assert queue([1000] * number, load, number).mean() == pytest.approx(expected, rel=0.04)
+
+
+@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+def test_exponential_service_waits_as_in_m_m_1(load):
+    number = 100_000
+    isl = np.maximum(1, np.rint(np.random.default_rng(1).exponential(1000, number))).astype(int).tolist()
+    assert queue(isl, load, number).mean() == pytest.approx(PER_TOKEN * 1000 / (1 - load), rel=0.06)
+
+
+@pytest.mark.parametrize("scheduler", [MIXED, PROMPTS_FIRST])
+def test_users_are_rate_times_stay(scheduler):
+    users = 24
+    asked = made_requests(Lengths.of(600, 80), 3000, users=users, cv=0.3)
+    outcome = Simulation(engines(2, scheduler, fixed_s=0.002), asked).run()
+    middle = slice(users, len(asked) - users)
+    spans = np.sort(outcome.done_s)
+    rate = (len(asked) - 2 * users) / (spans[-users - 1] - spans[users - 1])
+    stay = (outcome.done_s - outcome.arrival_s)[middle].mean()
+    assert rate * stay == pytest.approx(users, rel=0.02)
+
+
+def test_an_idle_cluster_serves_in_unloaded_times():
+    asked = made_requests(Lengths.of(1500, 50), 40, requests_per_s=0.05)
+    outcome = Simulation(engines(8, MIXED, fixed_s=0.004), asked, fixed_s=0.1).run()
+    first = 0.1 + 0.004 + PER_TOKEN * 1500
+    assert outcome.first_s - outcome.arrival_s == pytest.approx(first)
+    assert outcome.done_s - outcome.first_s == pytest.approx(49 * (0.004 + PER_SEQUENCE))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    users=st.integers(1, 40),
+    scheduler=st.sampled_from([MIXED, PROMPTS_FIRST]),
+    room=st.sampled_from([1e9, 4000.0]),
+)
+def test_work_is_conserved_however_it_is_batched(seed, users, scheduler, room):
+    asked = made_requests(Lengths.of(700, 30), 120, users=users, cv=0.5, seed=seed)
+    pool = engines(2, scheduler, room)
+    outcome = Simulation(pool, asked).run()
+    work = PER_TOKEN * outcome.isl.sum() + PER_SEQUENCE * (outcome.osl - 1).sum()
+    done = sum(one.busy_s for one in pool)
+    assert outcome.preempted or done == pytest.approx(work)
+    assert done >= work * (1 - 1e-9)  # what was preempted is computed again
+    assert (outcome.done_s >= outcome.first_s).all()
+    assert (outcome.first_s > outcome.arrival_s).all()
+    for one in pool:
+        assert (one.running, one.load, len(one.waiting)) == (0, 0, 0)
+        assert one.used == pytest.approx(0, abs=1e-6)
+        assert one.context == pytest.approx(0, abs=1e-6)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), number=st.integers(1, 4), rate=st.floats(1, 40))
+def test_more_replicas_are_never_slower(seed, number, rate):
+    asked = made_requests(Lengths.of(800, 40), 300, requests_per_s=rate, seed=seed)
+    few, many = (
+        Simulation(engines(count, MIXED, fixed_s=0.003), asked).run() for count in (number, number + 1)
+    )
+    assert (many.done_s - many.arrival_s).mean() <= (few.done_s - few.arrival_s).mean() * (1 + 1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), mixes=st.booleans(), rate=st.floats(2, 30))
+def test_stretches_are_what_a_simulator_of_single_steps_finds(seed, mixes, rate):
+    scheduler = Scheduler(mixes=mixes, tokens=512, sequences=8, reserved=0.0)
+    asked = made_requests(Lengths.of(400, 25), 60, requests_per_s=rate, cv=0.6, seed=seed)
+    outcome = Simulation([Engine(table(fixed_s=0.002), scheduler, 1e9)], asked).run()
+    first, done = step_by_step(asked, scheduler, table(fixed_s=0.002))
+    assert outcome.first_s == pytest.approx(first)
+    assert outcome.done_s == pytest.approx(done)
+
+
+def step_by_step(asked, scheduler, steps):
+    """First and last tokens of one engine with room for all, one step after the other."""
+    now, waiting, started, left, made = 0.0, list(range(len(asked))), [], {}, {}
+    first, done = [0.0] * len(asked), [0.0] * len(asked)
+    while waiting or started:
+        if not started:
+            now = max(now, asked.starts_s[waiting[0]])
+        decoding = [one for one in started if made.get(one)]
+        budget = scheduler.tokens - (len(decoding) if scheduler.mixes else 0)
+        taken = {}
+        for one in [*started, *waiting]:
+            if one in waiting:
+                if asked.starts_s[one] > now or len(started) == scheduler.sequences or budget <= 0:
+                    break
+                started.append(one)
+                left[one] = asked.isl[one]
+            if left.get(one):
+                taken[one] = min(left[one], budget)
+                budget -= taken[one]
+        waiting = [one for one in waiting if one not in started]
+        taken = {one: tokens for one, tokens in taken.items() if tokens}
+        tokens = sum(taken.values())
+        beside = decoding if scheduler.mixes or not tokens else []
+        now += steps.decode(len(beside), 0.0) if beside else 0.0
+        if tokens:
+            now += steps.prompts(tokens, 0.0, tokens, len(beside))
+        for one in beside:
+            made[one] += 1
+        for one, part in taken.items():
+            left[one] -= part
+            if not left[one]:
+                made[one], first[one] = 1, now
+        for one in [one for one in started if made.get(one, 0) >= asked.osl[one]]:
+            done[one] = now
+            started.remove(one)
+    return first, done

@@ -1,0 +1,108 @@
+"""Where replicas must be packed, and manifests that say so held against the fields of the published schemas."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from placement.engines.manifests.kubernetes import KUBERNETES
+from placement.engines.manifests.packing import DOMAIN, SWITCHES, Packing, packing_of
+from placement.engines.manifests.write import ExportRequest, deploy
+from placement.engines.mapping import nearest_nics
+from placement.engines.registry import ENGINES
+from placement.plan import Plan
+from rackplan import plan
+from topology import resolve_cluster
+
+SCHEMAS = yaml.safe_load((Path(__file__).parent / "crds.yaml").read_text())
+TYPES = {"string": str, "integer": int, "boolean": bool, "map": dict}
+LEAF, BLOCK = SWITCHES
+SAYS = {
+    "lws": ("podAffinity:", "subGroupSize: 18"),
+    "llm-d": ("matchLabelKeys:", "leaderworkerset.sigs.k8s.io/subgroup-key"),
+    "rbg": ("podAffinity:", "topologyKey: fabric.topograph.run/tier-1"),
+    "grove": ("topologyName: rackplan", "preferred: block"),
+    "dynamo": ("clusterTopologyName: rackplan", "nodeCount: 36"),
+    "kueue": ("kueue.x-k8s.io/podset-", "kueue.x-k8s.io/podset-slice-size: '18'"),
+    "kai": ("kai.scheduler/topology-", "kai.scheduler/segment-topology-required-placement: accelerator."),
+}
+"""Of each kind: what a packed replica says, and what one of two domains of 18 hosts says."""
+
+
+def made(cluster: str, ep: int, redundant: int) -> Plan:
+    """A plan whose replicas have ``ep`` GPUs."""
+    return plan("mixtral-8x7b", cluster, ep=ep, redundant=redundant, stages=1, batch=1, time_limit_s=0.0)
+
+
+@pytest.fixture(scope="module")
+def plans() -> dict[str, Plan]:
+    wanted = {"host": ("hgx-h100@16", 8, 0), "leaf": ("hgx-h100@16", 16, 8), "domain": ("gb200-nvl72", 8, 0)}
+    return {name: made(*given) for name, given in (wanted | {"block": ("gb200-nvl72@144", 144, 136)}).items()}
+
+
+def problems(value: Any, shape: Any, where: str) -> list[str]:
+    """What is wrong with a value of a manifest: fields that are unknown or absent, types, enums, patterns."""
+    if isinstance(shape, dict):
+        known = {key.rstrip("!"): inner for key, inner in shape.items()}
+        if not isinstance(value, dict):
+            return [f"{where}: no object"]
+        found = [f"{where}: {key} is unknown" for key in value if key not in known]
+        found += [f"{where}: {key} missing" for key in shape if key.endswith("!") and key[:-1] not in value]
+        return found + [
+            one for key in value if key in known for one in problems(value[key], known[key], f"{where}.{key}")
+        ]
+    if isinstance(shape, list):
+        return [one for i, inner in enumerate(value) for one in problems(inner, shape[0], f"{where}[{i}]")]
+    if shape in TYPES:
+        good = type(value) is TYPES[shape]
+    else:
+        good = bool(re.fullmatch(shape[1:-1], value)) if shape[0] == "/" else value in shape.split("|")
+    return [] if good else [f"{where}: {value!r} is no {shape}"]
+
+
+def test_the_closest_level_that_holds_each_replica(plans: dict[str, Plan]) -> None:
+    assert packing_of(plans["host"]) is None
+    leaf, domain, block = (packing_of(plans[name]) for name in ("leaf", "domain", "block"))
+    assert (leaf and leaf.level, leaf and leaf.required) == (LEAF, False)
+    assert (domain and domain.level, domain and domain.required) == (DOMAIN, True)
+    assert isinstance(block, Packing)
+    assert (block.level, block.required, block.part, block.hosts) == (BLOCK, False, DOMAIN, 18)
+    assert [level.name for level in block.levels] == ["block", "leaf", "domain", "host"]
+
+
+@pytest.mark.parametrize("kind", KUBERNETES)
+@pytest.mark.parametrize("name", ["host", "leaf", "domain", "block"])
+def test_manifests_have_the_fields_of_the_schemas(plans: dict[str, Plan], kind: str, name: str) -> None:
+    deployed = deploy(ExportRequest(ENGINES["sglang"], Path("x.json"), kind), plans[name])
+    assert deployed.manifest is not None
+    kinds = set()
+    for one in yaml.safe_load_all(deployed.manifest.text):
+        if one["apiVersion"] != "v1":
+            known = f"{one['apiVersion']} {one['kind']}"
+            kinds.add(one["kind"])
+            assert problems(one["spec"], SCHEMAS[known], known) == []
+    packed, halves = SAYS[kind]
+    assert (packed in deployed.manifest.text) == (name != "host")
+    assert (halves in deployed.manifest.text) == (name == "block")
+    named = bool({"Topology", "ClusterTopologyBinding"} & kinds)
+    assert named == (name != "host" and kind in ("kueue", "kai", "grove"))
+
+
+def test_the_nics_of_a_gpu_are_those_behind_its_switch(tmp_path: Path) -> None:
+    own = "domain: d, node: n0"
+    nodes = [f"{{id: n0.g{i}, kind: gpu, {own}, gpu: h100-sxm}}" for i in range(2)] + ["{id: l, kind: leaf}"]
+    nodes += [
+        f"{{id: n0.{name}, kind: {kind}, {own}}}"
+        for name, kind in (("p", "pcie"), ("m0", "nic"), ("m1", "nic"))
+    ]
+    pairs = ("n0.g0, n0.g1", "n0.g0, n0.p", "n0.p, n0.m0", "n0.p, n0.m1", "n0.m0, l", "n0.m1, l")
+    links = ", ".join(f"{{between: [{pair}], rate: 25 GB/s, latency: 1 us}}" for pair in pairs)
+    (tmp_path / "c.yaml").write_text(f"name: c\nnodes: [{', '.join(nodes)}]\nlinks: [{links}]\n")
+    cluster = resolve_cluster(str(tmp_path / "c.yaml"))
+    assert nearest_nics(cluster, "n0.g0") == ("n0.m0", "n0.m1")
+    assert nearest_nics(cluster, "n0.g1") == ()
+    assert nearest_nics(resolve_cluster("hgx-h100@16"), "d1.n0.g3") == ("d1.n0.g3.nic",)

@@ -491,7 +491,7 @@ def _scheduler(pool: EnginePool) -> str:
     one = pool.scheduler
     return (
         f"prompts {'share steps with sequences that decode' if one.mixes else 'have steps of their own'}; at most "
-        f"{one.tokens:,} tokens a step and {one.sequences:,} sequences of an attention group; cache room for a prompt "
+        f"{one.tokens:,} tokens a step and {one.sequences:,} sequences of an attention group; room for a prompt "
         f"and {one.reserved:.0%} of its answer before it starts"
     )
 

@@ -1163,6 +1163,9 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
             raise InputError(
                 f"give one of {every}: {'they are different loads' if loads else 'a load is missing'}."
             )
+        if not 0 <= self.prefix_hit < 1:
+            hit = as_typed(self.prefix_hit)
+            raise InputError("expected a part of the prompt, 0 to below 1.", field="prefix_hit", value=hit)
         lacks = [name for name in ("model", "cluster") if not self.given(name)]
         if self.plan is None and lacks:
             both = f"{input_name('model')} and {input_name('cluster')}"

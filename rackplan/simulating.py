@@ -55,7 +55,8 @@ def simulated(request: SimulateRequest) -> Simulated:
         ttft_s, tpot_s = request.limits_s[::-1]
         limits = LoadLimits(ttft_s, tpot_s)
         moe = deployment.model.moe is not None
-        layouts = [one.layout.short(moe=moe) for one in (plan.prefill, plan) if one is not None]
+        both = [one.layout for one in (plan.prefill, plan) if one is not None]
+        layouts = [one.short(moe=moe).partition(" x")[0] for one in both]
         near = plan.score.tok_s_per_gpu * len(deployment.cluster.gpus) / lengths.mean_osl / 2
     told.stage("simulating")
     make = make_for(pools)

@@ -48,9 +48,8 @@ from rackplan.views.words import (
 from topology.base.shown import Shown
 from topology.base.units import plural
 
-RATES = 8
-"""Rates of the curve of percentiles, up to :data:`BEYOND` times the most that keep the limits."""
-BEYOND = 1.1
+RATES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0, 1.1)
+"""Rates of the curve of percentiles over the most that keep the limits."""
 BEHIND = 0.95
 """Served over sent requests per second below which a load is more than the engines serve."""
 HEIGHT = 420
@@ -105,7 +104,8 @@ class Simulated(Shown):
             return f"trace {asked.trace.name}, {self.requests.rate:,.3g} requests/s"
         if asked.concurrency is not None:
             return plural(asked.concurrency, "user")
-        return f"{asked.req_s:,.6g} requests/s ({asked.arrivals})"
+        arrivals = asked.arrivals.replace("poisson", "Poisson")
+        return f"{asked.req_s:,.6g} requests/s, {arrivals} arrivals"
 
     @property
     def req_s(self) -> float:
@@ -120,8 +120,8 @@ class Simulated(Shown):
     @cached_property
     def curve(self) -> tuple[list[float], list[list[float]]]:
         """Rates up to a little more than the most, and percentiles of the first token at each in seconds."""
-        last = BEYOND * (self.req_s if self.most is None else self.most.requests_per_s)
-        rates = [last * at / RATES for at in range(1, RATES + 1)]
+        most = self.req_s if self.most is None else self.most.requests_per_s
+        rates = [most * part for part in RATES]
         every = (
             under_load(self.pools, self.make(rate, 0), self.limits, self.request.router) for rate in rates
         )
@@ -470,7 +470,7 @@ def _details(found: Simulated, data: SimulateResult) -> list[Block]:
         f"the first {WARM_UP:.0%} fill the engines and are not counted" if found.requests.made else ""
     )
     return sections(
-        [table],
+        [Heading("The engines", 2), table],
         [
             *labelled("Scheduler", *dict.fromkeys(map(_scheduler, found.pools.pools))),
             *labelled("Serving", "; ".join(serving_words(deployment.workload, deployment.engine))),

@@ -91,7 +91,7 @@ def timeline_chart(found: UnderLoad) -> Figure:
         )
         for name, values, colour in (("in steps", running, BLUE), ("waiting", waiting, VERMILION))
     ]
-    return chart_of(data, xaxis=axis_of("s"), yaxis=axis_of("requests", rangemode="tozero"))
+    return chart_of(data, xaxis=axis_of("seconds"), yaxis=axis_of("requests", rangemode="tozero"))
 
 
 def shares_chart(found: UnderLoad) -> Figure:
@@ -120,6 +120,6 @@ def shares_chart(found: UnderLoad) -> Figure:
         )
     return chart_of(
         data,
-        xaxis=axis_of("s to the first token", rangemode="tozero"),
+        xaxis=axis_of("s to the first token", range=[0, 1.05 * max(seconds[-1], limit_s or 0.0)]),
         yaxis=axis_of("requests", tickformat=".0%", range=[0, 1.02]),
     )

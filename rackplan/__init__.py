@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from rackplan.library import replan as replan
     from rackplan.library import replay as replay
     from rackplan.library import score as score
+    from rackplan.library import simulate as simulate
     from rackplan.library import size as size
     from rackplan.library import study as study
     from rackplan.library import sweep as sweep
@@ -89,8 +90,8 @@ _HOMES = {
     "placement.progress": "Progress",
     "placement.verify": "verify_plan",
     "rackplan.library": (
-        "compare draw export fleet make_cluster make_deployment make_loads plan replan replay score size "
-        "study sweep validate what_if write_report"
+        "compare draw export fleet make_cluster make_deployment make_loads plan replan replay score simulate "
+        "size study sweep validate what_if write_report"
     ),
     "rackplan.views.compare": "Comparison",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",

@@ -17,6 +17,7 @@ from rackplan.requests import (
     ReplanRequest,
     ReplayRequest,
     ScoreRequest,
+    SimulateRequest,
     SizeRequest,
     SweepRequest,
     WhatIfRequest,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from rackplan.views.compare import Comparison
     from rackplan.views.pools import Pools
     from rackplan.views.replay import Replayed
+    from rackplan.views.simulate import Simulated
     from rackplan.views.size import Refused, Sizes
     from topology.cluster import Cluster
 
@@ -315,7 +317,9 @@ def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
     return [] if gain < WORTH_SAYING else [f"any shape (`any_shape`): {gain:.1%} more tok/s/GPU"]
 
 
-def served(deployment: Deployment, request: SweepRequest, *prefills: Cluster, together: bool = True) -> Pools:
+def served(
+    deployment: Deployment, request: SweepRequest | SimulateRequest, *prefills: Cluster, together: bool = True
+) -> Pools:
     """Return how a cluster serves whole requests, or one that decodes and another that ``prefills``.
 
     ``together``: by one pool too.
@@ -338,7 +342,7 @@ def served(deployment: Deployment, request: SweepRequest, *prefills: Cluster, to
 
 def serving_of(
     deployment: Deployment,
-    request: SweepRequest | CompareRequest,
+    request: SweepRequest | CompareRequest | SimulateRequest,
     tpots: Sequence[float],
     *prefills: Cluster,
     together: bool = True,
@@ -369,6 +373,25 @@ def serving_of(
     for side in (found.decode, found.prefill):
         _require_some(side)
     return found.reachable() if request.ttft_ms is None else found
+
+
+def simulate(request: SimulateRequest) -> Simulated:
+    """Return what users see of requests that arrive at the replicas of a plan, or of a model's on a cluster.
+
+    Without a plan the replicas are those that keep the limits at most requests per second, in one pool or two.
+
+    Raises
+    ------
+    InputError
+        If something given cannot be used, or a request does not fit the cache of a replica.
+    InfeasibleError
+        If the model does not fit, or nothing keeps the limits even without waiting.
+    CancelledError
+        If ``cancel`` says so.
+    """
+    from rackplan.simulating import simulated
+
+    return simulated(request)
 
 
 def compare(request: CompareRequest) -> Comparison:

@@ -41,6 +41,7 @@ COMMANDS = {
     "traffic": "clusters",
     "sweep": "sweep",
     "size": "size",
+    "simulate": "simulate",
     "compare": "sweep",
     "fleet": "fleet",
     "replay": "online",

@@ -24,6 +24,7 @@ from rackplan.requests import (
     ReplayRequest,
     Request,
     ScoreRequest,
+    SimulateRequest,
     SizeRequest,
     StudyRequest,
     SweepRequest,
@@ -93,6 +94,7 @@ sweep = door(SweepRequest, answers.sweep)
 compare = door(CompareRequest, answers.compare)
 fleet = door(FleetRequest, answers.fleet)
 size = door(SizeRequest, answers.size)
+simulate = door(SimulateRequest, answers.simulate)
 replay = door(ReplayRequest, answers.replay)
 make_deployment = door(DeploymentRequest, answers.deployment)
 

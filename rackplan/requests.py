@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, field, fields, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from cost.experts.dispatch import DispatchPolicy
     from cost.experts.loads import ExpertLoads
     from cost.model import Model
+    from cost.queueing.requests import Requests as Recorded
     from cost.serving.lengths import Lengths
     from placement.budget import Cancel
     from placement.options import Goal, Objective, Spread
@@ -83,6 +84,8 @@ DEFAULT_LOADS = "lognormal:0.63"
 """The default synthetic loads: the spread of eight real DeepSeek-V3 workloads."""
 NO_LIMIT: Literal["none"] = "none"
 Recipe = Literal["checkpoint", "usual"]
+Arrivals = Literal["poisson", "constant", "bursty"]
+Router = Literal["least", "round", "prefix"]
 DEFAULT_BYTES = "1 GB"
 """What each GPU sends by default."""
 ENGINES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
@@ -485,11 +488,42 @@ class Batch(Served):
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class Requests(Request):
-    """What is served: whole requests by their lengths, or one phase alone."""
+class Whole(Request):
+    """What is served: whole requests by their lengths."""
 
     isl: Tokens | None = opt(None, "Tokens of a prompt; 8k is 8,192.", "N", default=f"{ISL}")
     osl: Tokens | None = opt(None, "Tokens of an answer.", "N", default=f"{OSL}")
+    prefix_hit: Number = opt(0.0, "Part of each prompt that a cache already holds, 0 to below 1.", "F")
+
+    def check(self) -> None:
+        """Refuse one length beside a mix of them."""
+        super().check()
+        if self.given("lengths"):
+            for name in filter(self.given, ("isl", "osl")):
+                why = f"{input_name('lengths')} has the prompts and answers of all requests"
+                raise self.refuse(name, why)
+
+    @property
+    def whole(self) -> Lengths | None:
+        """Lengths of whole requests, the usual ones where none are given; None where one phase alone is asked about.
+
+        Raises
+        ------
+        InputError
+            If a file of lengths cannot be read.
+        """
+        from cost.serving.lengths import Lengths, read_lengths
+
+        isl, osl = (ISL if self.isl is None else self.isl), (OSL if self.osl is None else self.osl)
+        mix = getattr(self, "lengths", None)
+        found = Lengths.of(isl, osl) if mix is None else read_lengths(mix)
+        return replace(found, prefix_hit=self.prefix_hit)
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class Requests(Whole):
+    """What is served: whole requests by their lengths, or one phase alone."""
+
     phase: Annotated[str, Word] | None = opt(
         None, "Instead of whole requests one phase alone: decode or prefill.", default="both"
     )
@@ -499,17 +533,10 @@ class Requests(Request):
         "N",
         default=f"{CONTEXT}",
     )
-    prefix_hit: Number = opt(0.0, "Part of each prompt that a cache already holds, 0 to below 1.", "F")
 
     def check(self) -> None:
         """Refuse lengths of requests beside one phase alone, and what it has no use for."""
         super().check()
-        mixed = self.given("lengths")
-        for name in filter(self.given, ("isl", "osl")):
-            if mixed:
-                raise self.refuse(
-                    name, f"{input_name('lengths')} has the prompts and answers of all requests"
-                )
         given = [name for name in ("lengths", "isl", "osl") if self.given(name)]
         for name in filter(self.given, ("context", "phase") if self.alone else ()):
             if given:
@@ -526,21 +553,8 @@ class Requests(Request):
 
     @property
     def whole(self) -> Lengths | None:
-        """Lengths of whole requests, the usual ones where none are given; None where one phase alone is asked about.
-
-        Raises
-        ------
-        InputError
-            If a file of lengths cannot be read.
-        """
-        from cost.serving.lengths import Lengths, read_lengths
-
-        if self.alone:
-            return None
-        isl, osl = (ISL if self.isl is None else self.isl), (OSL if self.osl is None else self.osl)
-        mix = getattr(self, "lengths", None)
-        found = Lengths.of(isl, osl) if mix is None else read_lengths(mix)
-        return replace(found, prefix_hit=self.prefix_hit)
+        """Lengths of whole requests as given; None where one phase alone is asked about."""
+        return None if self.alone else super().whole
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -730,6 +744,9 @@ class Layouts(Request):
     stages: Count | None = opt(None, "Pipeline stages.")
 
 
+LengthsFile = Annotated[
+    Any, Option("Instead: a mix of them, a CSV file with the columns isl, osl and share.", "FILE.csv")
+]
 Seed = Annotated[Count, Option("Seed of synthetic loads and of the search.")]
 PlanFile = Annotated[
     PlanLike, BeforeValidator(_named), Option("A plan.json, or the folder of one.", "PLAN", argument=True)
@@ -947,9 +964,7 @@ class SizeRequest(Watched, Demanded, Pricing, Limits, Requests):
     usd_m: Amount | None = opt(
         None, "Instead of a speed: the fastest at which a million output tokens cost so many USD.", "X"
     )
-    lengths: Any = opt(
-        None, "Instead: a mix of them, a CSV file with the columns isl, osl and share.", "FILE.csv"
-    )
+    lengths: LengthsFile = None
 
     FIRST: ClassVar[str] = "model cluster req_s tok_s users gpus mw usd_h isl osl tpot_ms json"
     EXAMPLES: ClassVar[tuple[str, ...]] = (
@@ -1086,6 +1101,135 @@ class ReplayRequest(Watched, Set):
         super().check()
         if self.plan is not None and self.weights is not None:
             raise self.refuse("weights", "the plan is given, with all of that in it")
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class SimulateRequest(Watched, Pricing, Speed, Whole):
+    """What arrives, and where: a plan, or a model on a cluster; one of the three loads."""
+
+    plan: PlanLike | None = opt(
+        None, "A plan.json, or the folder of one.", "PLAN", argument=True, kw_only=False
+    )
+    model: ModelLike | None = opt(None, "Without PLAN: catalog name, Hugging Face id or config.json.", "M")
+    cluster: ClusterLike | None = opt(None, "Without PLAN: catalog name, name@GPUS or a YAML file.", "C")
+    req_s: Annotated[float, Spelled(_amount), Field(ge=1e-6, le=1e9)] | None = opt(
+        None, "Requests per second that arrive: 2, 1.5k.", "N"
+    )
+    trace: Path | None = opt(
+        None,
+        "Recorded requests, JSON lines or CSV: timestamp (ms), input_length, output_length, hash_ids.",
+        "FILE",
+    )
+    concurrency: Annotated[Count, Field(ge=1, le=100_000)] | None = opt(
+        None, "Users, each of whom sends the next request when an answer is complete.", "N"
+    )
+    lengths: LengthsFile = None
+    cv: Annotated[Number, Field(ge=0, le=10)] = opt(
+        0.0, "Spread of the lengths: standard deviation over mean, log-normal.", "X"
+    )
+    arrivals: Annotated[Arrivals, Word] = opt(
+        "poisson", "How requests arrive: poisson, constant, or bursty (four times the variance)."
+    )
+    speed: Annotated[Number, Field(ge=1e-6, le=1e6)] = opt(
+        1.0, "Times as fast as the trace was recorded.", "X"
+    )
+    router: Annotated[Router, Word] = opt(
+        "least",
+        "Which replica a request goes to: least (fewest requests), round (each in turn), prefix (the one that "
+        "holds most of its prompt).",
+    )
+    ttft_p99_ms: Milliseconds | None = opt(
+        None,
+        "Longest time to the first token in ms that 99 of 100 requests may see, waiting included; none: no limit.",
+        "Y|none",
+        default="2000",
+    )
+    seed: Annotated[Count, Field(ge=0)] = opt(0, "Seed of the requests.")
+
+    FIRST: ClassVar[str] = (
+        "plan model cluster req_s trace concurrency isl osl router tpot_ms ttft_p99_ms details output json"
+    )
+    EXAMPLES: ClassVar[tuple[str, ...]] = (
+        "rackplan simulate --model llama-3.1-70b --cluster hgx-h100 --req-s 2 --ttft-p99-ms 4000",
+        "rackplan simulate out --trace requests.jsonl --router prefix -o simulated",
+    )
+
+    def check(self) -> None:
+        """Refuse more than one load or none, and what a plan or a load says already."""
+        super().check()
+        loads = [name for name in ("req_s", "trace", "concurrency") if self.given(name)]
+        if len(loads) != 1:
+            every = ", ".join(map(input_name, ("req_s", "trace", "concurrency")))
+            raise InputError(
+                f"give one of {every}: {'they are different loads' if loads else 'a load is missing'}."
+            )
+        if not 0 <= self.prefix_hit < 1:
+            hit = as_typed(self.prefix_hit)
+            raise InputError("expected a part of the prompt, 0 to below 1.", field="prefix_hit", value=hit)
+        lacks = [name for name in ("model", "cluster") if not self.given(name)]
+        if self.plan is None and lacks:
+            both = f"{input_name('model')} and {input_name('cluster')}"
+            raise InputError(f"{input_name(lacks[0])} is missing: give a PLAN, or {both}.")
+        of_pricing = [*Pricing.__annotations__, *Money.__annotations__]
+        told = {
+            "the plan is given, with all of that in it": ("model", "cluster", *of_pricing)
+            * (self.plan is not None),
+            f"{input_name('trace')} has the lengths and times of all requests": (
+                "isl",
+                "osl",
+                "lengths",
+                "cv",
+                "arrivals",
+                "prefix_hit",
+            )
+            * (self.trace is not None),
+            f"{input_name('concurrency')} has users who wait for their answers": ("arrivals",)
+            * (self.concurrency is not None),
+            f"it is of {input_name('trace')}": ("speed",) * (self.trace is None),
+            f"{input_name('lengths')} has their spread": ("cv",) * self.given("lengths"),
+        }
+        for why, names in told.items():
+            for name in filter(self.given, names):
+                raise self.refuse(name, why)
+
+    @property
+    def ttft_ms(self) -> float | Literal["none"] | None:
+        """The limit to the first token as given."""
+        return self.ttft_p99_ms
+
+    @property
+    def limits_s(self) -> tuple[float | None, float | None]:
+        """Both limits in seconds, the usual ones where nothing was given; None: no limit."""
+        from placement.options import USUAL_TPOT
+
+        tpot_s = USUAL_TPOT.value if self.tpot_s is None else self.tpot_s
+        return None if isinstance(tpot_s, str) else tpot_s, self.ttft_s
+
+    @property
+    def ttft_s(self) -> float | None:
+        """The limit in seconds, the usual one where nothing was given; None: no limit."""
+        from cost.serving.pools import TTFT_LIMIT
+
+        ttft_s = seconds(self.ttft_p99_ms)
+        return TTFT_LIMIT.value if ttft_s is None else None if isinstance(ttft_s, str) else ttft_s
+
+    @cached_property
+    def recorded(self) -> Recorded | None:
+        """The requests of the trace; None where none is given.
+
+        Raises
+        ------
+        InputError
+            If it cannot be read.
+        """
+        from cost.queueing.requests import read_trace
+
+        return None if self.trace is None else read_trace(self.trace, self.speed)
+
+    @property
+    def whole(self) -> Lengths | None:
+        """Lengths of the requests, those of the trace where one is given."""
+        return super().whole if self.recorded is None else self.recorded.lengths
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)

@@ -167,6 +167,7 @@ def most_requests(
     router: str = ROUTERS[0],
     seeds: int = SEEDS,
     on_try: Callable[[float, bool], None] | None = None,
+    seeds: int = SEEDS,
 ) -> MostRequests:
     """Return the largest rate at which 99 of 100 requests keep the limits, by bisection.
 
@@ -180,6 +181,8 @@ def most_requests(
         Streams that give the interval.
     on_try:
         Hears of each rate that was tried, and whether it kept the limits.
+    seeds:
+        Streams of requests that are tried.
 
     Raises
     ------

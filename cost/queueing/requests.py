@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ BURSTY = 0.25
 """Shape of the gamma distribution of times between bursty arrivals: four times the variance of Poisson's."""
 BLOCK_TOKENS = 512
 """Tokens of a block of Mooncake's traces and of AIPerf's."""
+KINDS = 6
+"""Lengths that stand for those of a trace where layouts are priced."""
 TRACE = ("timestamp", "input_length", "output_length")
 
 
@@ -65,6 +68,28 @@ class Requests:
     def rate(self) -> float:
         """Requests per second on average."""
         return (len(self) - 1) / max(self.starts_s[-1] - self.starts_s[0], 1e-12) if len(self) > 1 else 1.0
+
+    @property
+    def lengths(self) -> Lengths:
+        """About the same lengths as a mix of :data:`KINDS`: equally many requests each, by prompt, with their means.
+
+        What a cache of all blocks seen before would hold is its part of the prompts.
+        """
+        rows = sorted(zip(self.isl, self.osl, strict=True))
+        parts = [part for part in np.array_split(np.array(rows, dtype=np.float64), KINDS) if len(part)]
+        means = [np.maximum(1, np.rint(part.mean(axis=0))).astype(int).tolist() for part in parts]
+        seen: set[int] = set()
+        hits = 0
+        for blocks, isl in zip(self.blocks, self.isl, strict=False):
+            known = sum(1 for _ in takewhile(seen.__contains__, blocks))
+            hits += min(known * self.block, isl - 1)
+            seen.update(blocks)
+        return Lengths(
+            tuple(isl for isl, _ in means),
+            tuple(osl for _, osl in means),
+            tuple(len(part) / len(rows) for part in parts),
+            prefix_hit=hits / sum(self.isl),
+        )
 
 
 def made_requests(

@@ -44,10 +44,14 @@ class StageMemory:
         """Bytes used at ``batch`` concurrent sequences per GPU in use."""
         return self.weights + batch * (self.kv_per_batch + self.workspace_per_batch)
 
+    @property
+    def room(self) -> float:
+        """Sequences per GPU in use that there is room for, parts of one included."""
+        return (self.usable - self.weights) / (self.kv_per_batch + self.workspace_per_batch)
+
     def max_batch(self) -> int:
         """The largest batch that fits; 0 where not even one sequence does."""
-        free = self.usable - self.weights
-        return max(0, math.floor(free / (self.kv_per_batch + self.workspace_per_batch)))
+        return max(0, math.floor(self.room))
 
     def breakdown(self, batch: float) -> dict[str, float]:
         """Bytes by use; they add up to ``capacity``."""

@@ -15,6 +15,7 @@ from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import CutReplicas, Layout, StageSpec, joints
 from cost.inputs.stage_context import digest
+from cost.inputs.workload import Workload
 from cost.serving.steady_state import stay_s
 from cost.step.memory import StageMemory, replica_max_batch, replica_memory
 from cost.step.step import batch_cost
@@ -164,6 +165,11 @@ class LayoutScorer:
         """The largest batch that fits; 0 where none does."""
         return min(replica_max_batch(memory) for memory in self._memories)
 
+    @property
+    def room(self) -> float:
+        """Sequences per GPU in use that there is room for, parts of one included."""
+        return min(memory.room for memories in self._memories for memory in memories)
+
     @cached_property
     def alike(self) -> list[tuple[int, ...]]:
         """Replicas that cost the same, as indices into those of the layout: a row for each kind of them."""
@@ -234,6 +240,11 @@ class LayoutScorer:
     def step_s(self, batch: float) -> float:
         """Return the seconds of a step at any batch, parts of a sequence per GPU too, whether it fits or not."""
         return max(cost.step_s for cost in self._costs(self._deployment, batch))
+
+    def terms_s(self, workload: Workload, batch: float) -> Mapping[str, float]:
+        """Return the seconds of a step of another workload by part, of the slowest replica; it need not fit."""
+        costs = self._costs(replace(self._deployment, workload=workload), batch)
+        return totals(max(costs, key=lambda cost: cost.step_s).parts_s, 0)
 
     def _costs(self, deployment: Deployment, batch: float) -> list[_ReplicaCost]:
         """What a step of each kind of replicas costs."""

@@ -20,6 +20,7 @@ FOOT = {
     "traffic": "traffic",
     "sweep": "compare",
     "size": "size",
+    "simulate": "under-load",
     "compare": "compare",
     "fleet": "size",
     "study": "studies",

@@ -130,7 +130,7 @@ class Commands(TyperGroup):
     """All commands, in sections by what a user comes for."""
 
     SECTIONS: Mapping[str, str] = {
-        "Plans": "plan replan score what-if diff replay",
+        "Plans": "plan replan score what-if diff simulate replay",
         "Clusters and money": "compare sweep size fleet study draw traffic serve",
         "Engines": "export import-plan check",
         "Data": "import loads catalog validate schema",

@@ -89,7 +89,7 @@ def frame(result: object) -> Any:
     if found is None:
         name = type(result).__name__
         raise InputError(
-            f"{name}: it has no rows; plans, sweeps, comparisons, levers, validations and studies have."
+            f"{name}: it has no rows; plans, sweeps, comparisons, simulations, levers, validations and studies have."
         )
     try:
         import pandas as pd
@@ -121,6 +121,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.pools import Pools
     from rackplan.views.replan import replan_view
     from rackplan.views.replay import Replayed, replay_view
+    from rackplan.views.simulate import Simulated, simulate_view
     from rackplan.views.size import Sizes, size_view
     from rackplan.views.study import study_view
     from rackplan.views.sweep import sweep_view
@@ -135,6 +136,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
         Pools: sweep_view,
         Size: size_view,
         Sizes: size_view,
+        Simulated: simulate_view,
         Levers: levers_view,
         Validation: lambda one: validate_view([one]),
         StudyResult: lambda found: study_view(found, {}),
@@ -152,9 +154,10 @@ def rows_of(result: object) -> Any:
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
     from rackplan.views.compare import Comparison
+    from rackplan.views.simulate import Simulated
     from rackplan.views.validate import Validation
 
-    if isinstance(result, Sweep):
+    if isinstance(result, Sweep | Simulated):
         return result.columns()
     if isinstance(result, StudyResult):
         return result.rows
@@ -263,6 +266,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from rackplan.views.pools import Pools
     from rackplan.views.replan import replan_section
     from rackplan.views.replay import Replayed, replay_blocks
+    from rackplan.views.simulate import Simulated, simulate_blocks
     from rackplan.views.study import study_blocks
     from rackplan.views.sweep import sweep_blocks, sweeps_of
 
@@ -285,6 +289,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
         Replanned: lambda found, command: of_plan(found.plan, command, first=replan_section(found)),
         Plan: of_plan,
         Replayed: replay_blocks,
+        Simulated: simulate_blocks,
         StudyResult: study_blocks,
     }
 

@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, str] = {
     "traffic": "clusters.TrafficResult",
     "sweep": "sweep.SweepResult",
     "size": "size.SizePrinted",
+    "simulate": "simulate.SimulateResult",
     "compare": "compare.CompareResult",
     "fleet": "fleet.FleetPrinted",
     "replay": "replay.ReplayPrinted",
@@ -48,7 +49,7 @@ COMMANDS: Mapping[str, str] = {
     "schema": "schema.SchemasResult",
 }
 """What each command prints: a module of :mod:`rackplan.views` and a type in it."""
-_WRITTEN = ("compare", "sweep", "size", "replay", "score", "what-if", "diff", "traffic")
+_WRITTEN = ("compare", "sweep", "size", "simulate", "replay", "score", "what-if", "diff", "traffic")
 """Commands whose file is what they print."""
 FILES: Mapping[str, str] = {
     "plan.json": "placement.plans.schema.PlanFile",

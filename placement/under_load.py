@@ -1,0 +1,78 @@
+"""A plan under load: its replicas as engines, whose steps are priced with experts as they are placed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import Workload
+from cost.queueing.pools import Array, EnginePool, EnginePools, engine_pool, joined
+from cost.serving.lengths import Lengths
+from cost.terms.experts import EXPERTS
+from placement.plan import Plan
+from placement.scoring import placement_scorer
+from topology.base.errors import InputError, input_name
+
+
+def lengths_of_plan(plan: Plan) -> Lengths:
+    """Return the lengths of the requests that a plan was made for.
+
+    Raises
+    ------
+    InputError
+        If it is of one phase alone.
+    """
+    work = plan.deployment.workload
+    if plan.requests is not None:
+        return Lengths.of(plan.requests.isl, plan.requests.osl)
+    if work.phase == "both":
+        return Lengths.of(round(work.prompt), round(work.answer))
+    if plan.prefill is None:
+        raise InputError(
+            f"the plan is of {work.phase} alone, and requests need both phases: plan with {input_name('isl')} and "
+            f"{input_name('osl')}, or give {input_name('model')} and {input_name('cluster')} in place of a plan."
+        )
+    isl = plan.prefill.deployment.workload.context
+    return Lengths.of(isl, max(1, 2 * (work.context - isl)))  # decode has isl + osl / 2 tokens in its caches
+
+
+def pools_of_plan(plan: Plan, lengths: Lengths) -> EnginePools:
+    """Return the replicas of a plan for whole requests as engines: one pool, or that which prefills and the other.
+
+    Replicas that differ are as fast as the slowest, and have equally many GPUs.
+
+    Raises
+    ------
+    InputError
+        If it is of one phase alone.
+    """
+    lengths_of_plan(plan)
+    if plan.prefill is None:
+        return joined([_pool(plan, "both", lengths)], plan.deployment, plan.deployment)
+    pools = [_pool(plan.prefill, "prefill", lengths), _pool(plan, "decode", lengths)]
+    return joined(pools, *_on_whole([plan.deployment, plan.prefill.deployment]))
+
+
+def _on_whole(deployments: Sequence[Deployment]) -> list[Deployment]:
+    """Return deployments on parts of one cluster as on the whole of it, which has the links between them."""
+    whole = deployments[0].cluster.whole
+    shared = all(one.cluster.whole.spec == whole.spec for one in deployments)
+    return [replace(one, cluster=whole if shared else one.cluster.whole) for one in deployments]
+
+
+def _pool(plan: Plan, role: str, lengths: Lengths) -> EnginePool:
+    deployment, layout = plan.deployment, plan.layout
+    scorer, _ = placement_scorer(deployment, layout, plan.experts, plan.loads, plan.split, unlike=plan.unlike)
+
+    def price(work: Workload, batch: Array) -> Array:
+        terms = [scorer.terms_s(work, each) for each in batch.tolist()]
+        return np.array([[sum(one.values()) for one in terms], [one.get(EXPERTS.name, 0.0) for one in terms]])
+
+    workers = len(layout.replicas)
+    gpus = layout.gpus_used // workers
+    # tokens in the caches of as many sequences as there is room for
+    room = scorer.room * gpus * deployment.workload.context
+    return engine_pool(deployment, price, role, layout.tp, gpus, workers, room=room, context=lengths.context)

@@ -1,0 +1,34 @@
+"""What users see under a load: requests that arrive at a plan's replicas, or at those that serve a model best."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rackplan.commands.options import DetailsFlag, JsonFlag, Written, command
+from rackplan.requests import SimulateRequest
+from topology.base.errors import InfeasibleError
+
+
+@command(SimulateRequest)
+def simulate(
+    request: SimulateRequest, *, output: Written = None, details: DetailsFlag = False, json: JsonFlag = False
+) -> None:
+    """Simulate requests under load. First token, tokens and whole requests at p50, p90, p99; the most requests/s."""
+    from rackplan import answers, inputs
+    from rackplan.commands.output import command_line, written
+    from rackplan.progress import progress
+    from rackplan.render.html import page
+    from rackplan.views.simulate import simulate_blocks, simulate_view
+
+    finish = written(output, "simulate", json=json, html="report.html", details=details)
+    with progress() as reporter:
+        found = answers.simulate(replace(request, on_progress=reporter.hear))
+
+        def report() -> str:
+            reporter.stage("drawing")
+            return page(simulate_blocks(found, command_line()))
+
+        finish(simulate_view(found), {"report.html": report}, notes=inputs.notes_of(request))
+    given = any(map(request.given, ("ttft_p99_ms", "tpot_ms", "tok_s_user")))
+    if found.most is None and given and request.limits_s != (None, None):
+        raise InfeasibleError(found.reason)

@@ -1,0 +1,141 @@
+"""How a simulation is answered: which replicas, which requests, and the most of them that keep the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from cost.inputs.deployment import Deployment
+from cost.queueing.choice import Make, best_under_load
+from cost.queueing.load import FEWEST, MOST, SEEDS, TURNS, LoadLimits, most_requests, stream_of, under_load
+from cost.queueing.pools import EnginePools
+from cost.queueing.requests import made_requests
+from cost.serving.lengths import Lengths
+from cost.serving.limits import rounded_up
+from cost.serving.serving import Serving
+from placement.budget import Budget
+from placement.plan import Plan
+from placement.progress import ProgressReporter
+from placement.under_load import lengths_of_plan, pools_of_plan
+from rackplan import answers, inputs
+from rackplan.requests import SimulateRequest
+from rackplan.views.simulate import Simulated
+from topology.base.errors import InfeasibleError, input_name
+
+Heard = Callable[[float, bool], None]
+MakeFor = Callable[[EnginePools], Make]
+
+
+def simulated(request: SimulateRequest) -> Simulated:
+    """Return what users see under a load (:func:`rackplan.answers.simulate`)."""
+    told, budget, trace = (
+        ProgressReporter(request.on_progress),
+        Budget(cancel=request.cancel),
+        request.recorded,
+    )
+    plan = None if request.plan is None else _plan_of(request)
+    lengths = request.whole if plan is None or trace is not None else _lengths_of(request, plan)
+    assert lengths is not None  # noqa: S101 - both phases are simulated
+
+    def heard(rate: float, keeps: bool) -> None:
+        budget.unless_cancelled()
+        told.stage(f"simulating: {rate:,.3g} requests/s {'keep' if keeps else 'miss'} the limits")
+
+    def make_for(pools: EnginePools) -> Make:
+        if trace is not None:
+            return lambda rate, _: trace.at_rate(rate)
+        return stream_of(pools, lengths, cv=request.cv, arrivals=request.arrivals, seed=request.seed)
+
+    told.stage("pricing steps")
+    if plan is None:
+        deployment, pools, layouts, limits, near = _chosen(request, make_for, heard)
+    else:
+        deployment, pools = plan.deployment, pools_of_plan(plan, lengths)
+        ttft_s, tpot_s = request.limits_s[::-1]
+        limits = LoadLimits(ttft_s, tpot_s)
+        moe = deployment.model.moe is not None
+        both = [one.layout for one in (plan.prefill, plan) if one is not None]
+        layouts = [one.short(moe=moe).partition(" x")[0] for one in both]
+        near = plan.score.tok_s_per_gpu * len(deployment.cluster.gpus) / lengths.mean_osl / 2
+    told.stage("simulating")
+    make = make_for(pools)
+    if request.concurrency is not None:
+        number = max(FEWEST, min(MOST, TURNS * request.concurrency), 4 * request.concurrency)
+        requests = made_requests(lengths, number, users=request.concurrency, cv=request.cv, seed=request.seed)
+    else:
+        requests = trace if trace is not None else make(request.req_s or 1.0, 0)
+    found = under_load(pools, requests, limits, request.router)
+    most, reason = None, "no limit was given that a rate could keep."
+    if request.limits_s != (None, None):
+        try:
+            seeds = SEEDS if trace is None else 1  # a trace is what it is
+            most = most_requests(pools, make, limits, near, request.router, heard, seeds)
+        except InfeasibleError as error:
+            reason = str(error)
+    return Simulated(
+        request, deployment, pools, tuple(layouts), lengths, requests, limits, found, most, reason, make
+    )
+
+
+def _chosen(
+    request: SimulateRequest, make_for: MakeFor, heard: Heard
+) -> tuple[Deployment, EnginePools, list[str], LoadLimits, float]:
+    """Return the way that keeps the limits at most requests per second, its layouts, and about that rate.
+
+    Raises
+    ------
+    InfeasibleError
+        If none does even without waiting.
+    """
+    assert request.model is not None and request.cluster is not None  # noqa: S101, PT018 - else a plan is given
+    where = inputs.clusters_of([request.cluster], request.settings)[0]
+    priced = answers.served(inputs.deployment_of(request, request.model, where), request)
+    serving, limits = priced.serving, LoadLimits(priced.serving.ttft_s, priced.tpot_s)
+    best = best_under_load(serving, limits, make_for, request.router, heard)
+    if best is None:
+        raise _out_of_reach(serving, limits)
+    layouts = [found.label(at).rpartition(" ")[0] for _, found, at, _ in serving.sides(best.row)]
+    near = best.requests_per_s or best.row.requests_per_s / 2
+    return serving.sides(best.row)[-1][1].deployment, best.pools, layouts, limits, near
+
+
+def _out_of_reach(serving: Serving, limits: LoadLimits) -> InfeasibleError:
+    """Return which limit no layout keeps even without waiting."""
+    where = serving.decode.deployment.cluster.name
+    speeds = [one.tok_s_per_user.max() for one in serving.ways().values() if len(one)]
+    name, limit_s, least_s = "ttft_p99_ms", limits.ttft_s, serving.fastest_ttft_s
+    if speeds and limits.tpot_s is not None:
+        name, limit_s, least_s = "tpot_ms", limits.tpot_s, 1 / float(max(speeds))
+    what = "an output token" if name == "tpot_ms" else "the first token"
+    return InfeasibleError(
+        f"{input_name(name)} {(limit_s or 0.0) * 1e3:g} is out of reach on {where}: {what} takes "
+        f"{rounded_up(least_s * 1e3)} ms at least, without waiting; ask for more, or use faster GPUs or more of them."
+    )
+
+
+def _plan_of(request: SimulateRequest) -> Plan:
+    """Return the plan, that of the prefill pool with it which lies in the folder beside it."""
+    assert request.plan is not None  # noqa: S101 - else a model is asked about
+    plan = inputs.plan_of(request.plan, request.settings)
+    if isinstance(request.plan, Plan):
+        beside = request.plan.prefill
+    else:
+        path = Path(request.plan)
+        file = (path if path.is_dir() else path.parent) / "prefill" / "plan.json"
+        beside = (
+            inputs.plan_of(file) if file.is_file() and plan.deployment.workload.phase == "decode" else None
+        )
+    if beside is None:
+        return plan
+    return replace(plan, prefill=inputs.plan_of(beside, request.settings))
+
+
+def _lengths_of(request: SimulateRequest, plan: Plan) -> Lengths:
+    """Return the lengths that are asked for; what is not given is as the plan was made for."""
+    planned = lengths_of_plan(plan)
+    if request.given("lengths") or (request.isl is not None and request.osl is not None):
+        return request.whole or planned
+    isl = planned.isl[0] if request.isl is None else request.isl
+    osl = planned.osl[0] if request.osl is None else request.osl
+    return replace(Lengths.of(isl, osl), prefix_hit=request.prefix_hit)

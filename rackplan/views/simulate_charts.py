@@ -1,0 +1,125 @@
+"""Charts of a simulation: percentiles against the rate, queue and batch over time, how first tokens are spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cost.queueing.load import PERCENTILES, UnderLoad
+from rackplan.views.plotting import (
+    BLUE,
+    GREEN,
+    NEUTRAL,
+    ORANGE,
+    VERMILION,
+    axis_of,
+    chart_of,
+    line_of,
+    scatter_of,
+)
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_POINTS = 200
+"""Points of a curve of shares."""
+_OVER = 3.0
+"""Times the limit that the axis of seconds reaches: beyond the most requests they grow without end."""
+
+
+def rates_chart(
+    rates: Sequence[float], ttft_s: Sequence[Sequence[float]], limit_s: float | None, most: float | None
+) -> Figure:
+    """Return percentiles of the time to the first token, ``[rates][percentiles]``, with the limit and the most."""
+    data = [
+        scatter_of(
+            f"p{percent}",
+            "lines+markers",
+            rates,
+            [row[at] for row in ttft_s],
+            line=line_of(colour),
+            hovertemplate=f"%{{x:,.3g}} requests/s: p{percent} %{{y:,.3g}} s<extra></extra>",
+        )
+        for at, (percent, colour) in enumerate(zip(PERCENTILES, (BLUE, ORANGE, VERMILION), strict=True))
+    ]
+    top = max(max(row) for row in ttft_s)
+    up: dict[str, Any] = {"rangemode": "tozero"}
+    if limit_s is not None:
+        top = min(top, _OVER * limit_s)
+        data.append(
+            scatter_of(
+                "limit",
+                "lines",
+                [0, rates[-1]],
+                [limit_s, limit_s],
+                line=line_of(NEUTRAL, 1.5, "dash"),
+                hoverinfo="skip",
+            )
+        )
+        up = {"range": [0, 1.08 * max(top, limit_s)]}
+    if most is not None:
+        data.append(
+            scatter_of(
+                "most that keep the limits",
+                "lines",
+                [most, most],
+                [0, 1.08 * max(top, limit_s or 0.0)],
+                line=line_of(GREEN, 1.5, "dot"),
+                hoverinfo="skip",
+            )
+        )
+    return chart_of(
+        data,
+        xaxis=axis_of("requests/s", rangemode="tozero"),
+        yaxis=axis_of("s to the first token", **up),
+    )
+
+
+def timeline_chart(found: UnderLoad) -> Figure:
+    """Return requests that wait and that are in steps over time."""
+    at, waiting, running = found.outcome.timeline.T.tolist()
+    data = [
+        scatter_of(
+            name,
+            "lines",
+            at,
+            values,
+            line=line_of(colour, 1.5),
+            hovertemplate=f"%{{x:,.1f}} s: %{{y:,}} {name}<extra></extra>",
+        )
+        for name, values, colour in (("in steps", running, BLUE), ("waiting", waiting, VERMILION))
+    ]
+    return chart_of(data, xaxis=axis_of("seconds"), yaxis=axis_of("requests", rangemode="tozero"))
+
+
+def shares_chart(found: UnderLoad) -> Figure:
+    """Return which part of the requests has its first token after so many seconds, with the limit."""
+    share = np.linspace(0, 1, _POINTS + 1)
+    seconds = np.quantile(found.ttft_s, share).tolist()
+    line = scatter_of(
+        "requests",
+        "lines",
+        seconds,
+        share.tolist(),
+        line=line_of(BLUE),
+        hovertemplate="%{y:.1%} within %{x:,.3g} s<extra></extra>",
+    )
+    data, limit_s = [line], found.limits.ttft_s
+    if limit_s is not None:
+        data.append(
+            scatter_of(
+                "limit",
+                "lines",
+                [limit_s, limit_s],
+                [0, 1],
+                line=line_of(NEUTRAL, 1.5, "dash"),
+                hoverinfo="skip",
+            )
+        )
+    return chart_of(
+        data,
+        xaxis=axis_of("s to the first token", range=[0, 1.05 * max(seconds[-1], limit_s or 0.0)]),
+        yaxis=axis_of("requests", tickformat=".0%", range=[0, 1.02]),
+    )

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.queueing.pools import EnginePools, pools_of
+from cost.queueing.pools import EnginePools
 from cost.queueing.requests import Requests, made_requests
 from cost.queueing.simulation import ROUTERS, Outcome
 from cost.serving.lengths import Lengths
-from cost.serving.pools import RateMatch
-from cost.serving.serving import Serving
 from topology.base.errors import InfeasibleError
 
 Array = NDArray[np.float64]
@@ -27,8 +25,6 @@ TURNS = 10
 NEAR = 0.02
 """How near the largest rate is found, and how far the first and the last try may be apart (doublings)."""
 DOUBLINGS = 20
-FASTER = (1.0, 1.6, 2.5)
-"""Times the speed asked for at which layouts are taken for the simulation."""
 SEEDS = 3
 """Streams of requests whose largest rates give the interval."""
 
@@ -165,7 +161,6 @@ def most_requests(
     limits: LoadLimits,
     near: float,
     router: str = ROUTERS[0],
-    seeds: int = SEEDS,
     on_try: Callable[[float, bool], None] | None = None,
     seeds: int = SEEDS,
 ) -> MostRequests:
@@ -177,12 +172,10 @@ def most_requests(
         Makes a stream of requests by its rate and a seed.
     near:
         Requests per second to start from.
-    seeds:
-        Streams that give the interval.
     on_try:
         Hears of each rate that was tried, and whether it kept the limits.
     seeds:
-        Streams of requests that are tried.
+        Streams that give the interval.
 
     Raises
     ------
@@ -236,40 +229,6 @@ def _out_of_reach(alone: UnderLoad) -> str:
                 f"take {least * 1e3:,.4g} ms; allow more, or give more GPUs a replica."
             )
     return "no rate keeps the limits."
-
-
-def best_under_load(serving: Serving, limits: LoadLimits) -> list[RateMatch]:
-    """Return the best of each way of serving, by the requests that it serves while the 99th percentiles keep limits.
-
-    The better way first; :attr:`RateMatch.requests_per_s` is the simulated one. Tried are the layouts that serve most
-    on average, at the limit and at faster speeds (:data:`FASTER`): prompts of others slow each request down.
-
-    Raises
-    ------
-    InfeasibleError
-        If none keeps the limits: why the last one does not.
-    """
-    tried: dict[tuple[object, ...], RateMatch] = {}
-    for times in FASTER if limits.tpot_s is not None else (1.0,):
-        found = serving.bests(None if limits.tpot_s is None else limits.tpot_s / times)
-        for way, row in found.items():
-            key = way, *((one.label(at).rpartition(" ")[0], many) for _, one, at, many in serving.sides(row))
-            tried.setdefault(key, row)
-    best: dict[object, RateMatch] = {}
-    refused: InfeasibleError | None = None
-    for (way, *_), row in tried.items():
-        pools = pools_of(serving, row)
-        make = stream_of(pools, serving.lengths)
-        try:
-            rate = most_requests(pools, make, limits, row.requests_per_s / 2, seeds=1).requests_per_s
-        except InfeasibleError as error:
-            refused = error
-            continue
-        if way not in best or rate > best[way].requests_per_s:
-            best[way] = replace(row, requests_per_s=rate)
-    if not best and refused is not None:
-        raise refused
-    return sorted(best.values(), key=lambda one: -one.requests_per_s)
 
 
 def stream_of(

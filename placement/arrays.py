@@ -13,6 +13,13 @@ Bools = NDArray[np.bool_]
 Index = NDArray[np.intp]
 
 
+def first_bad(loads: Floats) -> tuple[int, ...] | None:
+    """Return where the first entry is that is negative or not finite; None where there is none."""
+    if loads.size == 0 or (loads.min() >= 0 and loads.max() < np.inf):  # neither is so with a NaN
+        return None
+    return tuple(np.argwhere(~np.isfinite(loads) | (loads < 0))[0].tolist())
+
+
 def count_copies(expert: NDArray[np.integer], place: NDArray[np.integer], places: int, experts: int) -> Ints:
     """Count ids below ``experts`` in each place, int64 ``[rows, places, experts]``.
 
@@ -26,8 +33,15 @@ def count_copies(expert: NDArray[np.integer], place: NDArray[np.integer], places
 def least_of_each(owner: Index, value: Floats) -> Index:
     """Return the position of the least ``value`` of each owner that has some, by growing owner; ties: the first."""
     order = np.lexsort((value, owner))
-    first: Index = order[np.flatnonzero(np.diff(owner[order], prepend=-1))]
+    first: Index = order[starts(owner[order])]
     return first
+
+
+def starts(owner: Index) -> Index:
+    """Return where each run of equal entries begins."""
+    new = np.ones(owner.size, dtype=bool)
+    np.not_equal(owner[1:], owner[:-1], out=new[1:])
+    return np.flatnonzero(new)
 
 
 def falling(values: Floats) -> Index:
@@ -36,13 +50,14 @@ def falling(values: Floats) -> Index:
     A stable sort, but by keys that carry the position in their lowest bits: sorting numbers is ten times as fast as
     sorting positions by them, and no two keys are equal, so that no CPU orders ties in a way of its own.
     """
-    mask = (1 << values.shape[-1].bit_length()) - 1
-    position = mask - np.arange(values.shape[-1])
+    mask = (1 << values.shape[1].bit_length()) - 1
+    position = mask - np.arange(values.shape[1])
     key = ((values + 0.0).view(np.int64) & ~mask) | position
-    key.sort(axis=-1)
-    order: Index = mask - (key[..., ::-1] & mask)
-    found = np.take_along_axis(values, order, axis=-1)
-    wrong = (found[..., 1:] > found[..., :-1]).any(axis=-1)  # values that differ in those bits alone
-    if wrong.any():
-        order[wrong] = np.argsort(-values[wrong], axis=-1, kind="stable")
+    key.sort(axis=1)
+    order: Index = mask - (key[:, ::-1] & mask)
+    near = np.flatnonzero(((key[:, 1:] ^ key[:, :-1]) <= mask).any(axis=1))  # equal but for those bits
+    found = np.take_along_axis(values[near], order[near], axis=1)
+    wrong = near[(found[:, 1:] > found[:, :-1]).any(axis=1)]
+    if wrong.size:
+        order[wrong] = np.argsort(-values[wrong], axis=1, kind="stable")
     return order

@@ -36,7 +36,7 @@ class CancelledError(RackplanError):
 
 
 class Budget:
-    """How much a search may do.
+    """How much a search may do, and a part of it for each of its steps.
 
     What a search does follows from the units of work that it counts (a millisecond or two each), so that it is the
     same each time. A time limit also ends it by the clock, where the machine is slower. In a ``with`` block of it
@@ -50,13 +50,6 @@ class Budget:
         Called with what a search says of its state, and seconds.
     cancel:
         What ends all search as Ctrl-C does.
-
-    Attributes
-    ----------
-    units, done, deadline:
-        Work that it may do and has done, and when the clock ends it.
-    ended:
-        Whether the clock, Ctrl-C or a cancellation ended a part of it before its work was done.
     """
 
     def __init__(
@@ -68,8 +61,8 @@ class Budget:
     ) -> None:
         self.seconds, self.on_progress = seconds, on_progress
         self.cancelled = cancel.is_set if isinstance(cancel, Event) else cancel or (lambda: False)
-        self.units, self.deadline = (seconds or 0.0) * _TIMED_UNITS, math.inf
-        self.done, self.ended, self.share = 0.0, False, 1.0
+        self.units, self.deadline = (seconds or 0.0) * _TIMED_UNITS, math.inf  # of work, and of the clock
+        self.done, self.ended, self.share = 0.0, False, 1.0  # ended: by the clock, Ctrl-C or a cancellation
         self.whole, self.parts = self, [self]  # of which it is a part, itself the last
         self.came, self.held = False, [False]  # Ctrl-C, and whether blocks hold it back: of the whole
         self.begun = self.told = time.monotonic()
@@ -95,7 +88,7 @@ class Budget:
     def fixed(self, seconds: float) -> Budget:
         """Return the budget of a search with the work of so many seconds, whatever was asked for but none at all."""
         found = self.part(1.0)
-        found.units, found.deadline = (0.0 if self.seconds == 0 else seconds * _UNITS), math.inf
+        found.units = 0.0 if self.seconds == 0 else seconds * _UNITS
         return found
 
     def spend(self, units: float) -> None:
@@ -127,22 +120,17 @@ class Budget:
         """Whether there is work left."""
         return self.left() > 0
 
-    def progress(self) -> float:
-        """How much of its work is done, from 0 to 1: where the clock is ahead, a schedule catches up with it."""
-        if not self.goes_on():
-            return 1.0
-        clock = (time.monotonic() - self.begun) / (self.deadline - self.begun)
-        return max(self.done / self.units, 2 * clock - 1)
-
     def rounds(self, cost: float, tell: Callable[[], None]) -> Iterator[float]:
         """Yield how much is done, from 0 to below 1, before each round of work of ``cost`` units; tell before that.
 
-        Ctrl-C while it is told ends the search, and keeps what it found.
+        Where the clock is ahead, that catches up with it. Ctrl-C while it is told ends the search, and keeps what it
+        found.
         """
         while True:
             with self:
                 tell()
-            if (done := self.progress()) >= 1.0:
+            clock = (time.monotonic() - self.begun) / (self.deadline - self.begun)
+            if not self.goes_on() or (done := max(self.done / self.units, 2 * clock - 1)) >= 1.0:
                 return
             yield done
             self.spend(cost)
@@ -155,13 +143,7 @@ class Budget:
             self.told = time.monotonic()
 
     def unless_cancelled(self) -> None:
-        """Go on only if it was not cancelled.
-
-        Raises
-        ------
-        CancelledError
-            If it was.
-        """
+        """Raise a :class:`CancelledError` if it was cancelled."""
         if self.cancelled():
             raise CancelledError("cancelled before there was anything to keep.")
 
@@ -182,19 +164,18 @@ class Budget:
 
         A second one is not held back, and none that somebody else handles.
         """
-        whole = self.whole
+        whole, main = self.whole, threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGINT) if main else None
+        ours = before is signal.default_int_handler or isinstance(before, CtrlC)
 
         def hear(*_: object) -> None:
             if whole.came or not whole.held[-1]:
                 raise KeyboardInterrupt
             whole.came = True
 
-        main = threading.current_thread() is threading.main_thread()
-        before = signal.getsignal(signal.SIGINT) if main else None
-        ours = before is signal.default_int_handler or isinstance(before, CtrlC)
         whole.held.append(True)
         if ours:
-            whole.came = whole.came or (isinstance(before, CtrlC) and before.came)
+            whole.came = whole.came or getattr(before, "came", False)
             signal.signal(signal.SIGINT, hear)
         try:
             yield

@@ -1,35 +1,50 @@
-"""Fits how load stretches the time to the first token (cost/calibration/first_token.yaml) to measured TTFT.
+"""Fits what simulated first tokens lack to measured ones: cost/calibration/first_token.yaml and ``wait`` of the runs.
 
-``python benchmarks/calibration/fit_ttft.py SILICON.csv [--folds N] [--write]``: the calibration part of the silicon
-sample that aiconfigurator ships. Run it after ``fit_serving.py``: the prefill comes from the coefficients.
-
-For each engine (one pool for both phases) and for two pools: the fixed seconds are those that make unloaded times fit
-rows of few requests best in the median of absolute logarithms; quantiles 0.1, 0.5 and 0.9 of measured over unloaded
-are regressed (pinball loss, a linear program) on the logarithm of the requests per attention group, straight between
-knots and never falling. Where requests queue by Little's law, the two outer quantiles of measured over that.
-``--folds`` fits without a part of the configurations and says how many rows of that part the intervals hold.
+``python benchmarks/calibration/fit_ttft.py SILICON.csv INFERENCEX.csv... [--write]``, after ``fit_correction.py``; a
+quarter of an hour. Every run is simulated as it was measured (:mod:`cost.validation.under_load`); the seconds besides
+steps are those that fit runs of few requests best in the median of absolute logarithms, by engine of one pool and of
+two pools; the correction and its band are told by leaving each fifth of the configurations out in turn.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+import csv
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import yaml
-from held_out import configurations, folds_of
-from scipy.optimize import linprog
+from inferencex import read_inferencex
+from joblib import Parallel, delayed
 from silicon import read_silicon
 
-from cost.calibration.first_token import (
-    FirstTokenCalibration,
-    first_token,
+from cost.calibration.correction import (
+    PATH,
+    PHYSICS,
+    WAIT_MOST,
+    WAIT_NOISE,
+    WAIT_PARTS,
+    RunLine,
+    Runs,
+    lines_of,
+    shipped_correction,
 )
+from cost.calibration.first_token import PATH as OUT
+from cost.calibration.first_token import PHASES, first_token_calibration
 from cost.calibration.serving import ANY_ENGINE, calibrated
-from cost.validation.predict import group_points, group_times
-from topology.base.schema import validated
+from cost.validation.predict import (
+    Group,
+    group_correction,
+    group_points,
+    group_times,
+    run_features,
+    run_kind,
+    unpredictable,
+)
+from cost.validation.under_load import first_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,222 +55,159 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-OUT = Path(__file__).parents[2] / "cost" / "calibration" / "first_token.yaml"
-SOURCE = (
-    "fit of benchmarks/calibration/fit_ttft.py to measured time to first token (silicon sample of aiconfigurator "
-    "0.12.0, calibration part)"
-)
-KNOTS = (4.0, 32.0, 256.0)
 FEW = 8.0
-"""Requests per attention group up to which rows count for the fixed seconds."""
-LEVELS = {"low": 0.1, "middle": 0.5, "high": 0.9}
+"""Requests per attention group up to which runs count for the seconds besides steps."""
+FOLDS, HELD = 5, 0.8
+ROWS = 150
+"""Runs of an engine from which it has seconds of its own."""
 
 
 @dataclass
-class Rows:
-    """Measured rows with what their prediction is made of, ``[rows]`` each."""
+class Simulated:
+    """Runs with what the simulation says of them, ``[runs]`` each."""
 
     points: list[Point]
-    prefill_s: Array
-    waiting_s: Array
+    runs: Runs
+    seconds: Array
+    """Without what no step accounts for."""
     requests: Array
 
     @classmethod
-    def make(cls, points: Sequence[Point]) -> Rows:
-        """Return the rows of served points that have a prediction."""
-        groups, _ = group_points(points)
-        kept: list[Point] = []
-        found: list[tuple[float, float, float]] = []
-        for group in groups:
-            first = group_times(group, calibrated(group.gpu, group.engine)).first_token
-            if first is None:
-                continue
-            each = group.requests.concurrency / (group.workers * group.pool.attention_dp)
-            columns = np.broadcast_arrays(first.prefill_s, first.waiting_s, each)
-            kept += [points[i] for i in group.index.tolist()]
-            found += list(zip(*(column.tolist() for column in columns), strict=True))
-        prefill, waiting, requests = np.array(found).T
-        return cls(kept, prefill, waiting, requests)
+    def of(cls, points: Sequence[Point]) -> Simulated:
+        """Simulate every point."""
+        groups = [one for one in group_points(points)[0] if one.phase in PHASES]
+        parts = Parallel(n_jobs=-1)(delayed(_simulated)(one) for one in groups)
+        at = np.concatenate([one.index for one in groups])
+        seconds, requests, features = (np.concatenate(column) for column in zip(*parts, strict=True))
+        kinds = tuple(run_kind(one) for one in groups for _ in one.index)
+        runs = Runs(kinds, features, np.zeros(len(kinds)), WAIT_PARTS, noise=WAIT_NOISE)
+        return cls([points[i] for i in at.tolist()], runs, seconds, requests)
 
-    def take(self, chosen: NDArray[np.bool_]) -> Rows:
-        """Some of them."""
-        points = [p for p, one in zip(self.points, chosen.tolist(), strict=True) if one]
-        return Rows(points, self.prefill_s[chosen], self.waiting_s[chosen], self.requests[chosen])
-
-    @property
-    def measured_s(self) -> Array:
-        """Measured seconds to the first token."""
-        return np.array([p.measured for p in self.points]) / 1e3
-
-    def of(self, phase: str, engine: str = "") -> Rows:
-        """The rows of a phase, of one engine if named."""
-        return self.take(np.array([p.phase == phase and engine in ("", p.engine) for p in self.points]))
+    def logs(self, fixed: dict[str, float], two_pools_s: float) -> Array:
+        """Logarithms of measured over simulated."""
+        besides = [
+            two_pools_s if one.phase == PHASES[1] else fixed.get(one.engine, fixed[ANY_ENGINE])
+            for one in self.points
+        ]
+        return np.log([one.measured / 1e3 for one in self.points] / (self.seconds + besides))
 
 
-def fixed_seconds(rows: Rows) -> float:
-    """Seconds besides prefill that fit rows of few requests best."""
-    few = rows.take(rows.requests <= FEW)
-    grid = np.arange(0.01, 0.401, 0.005)
-    off = [np.median(np.abs(np.log(few.measured_s / (fixed + few.prefill_s)))) for fixed in grid]
-    return float(grid[int(np.argmin(off))])
+def _simulated(group: Group) -> tuple[Array, Array, Array]:
+    efficiency, correction = calibrated(group.gpu, group.engine), shipped_correction()
+    times = group_times(group, efficiency)
+    factor, features = group_correction(group, times, correction), run_features(group, times, PHYSICS)
+    seconds, _ = first_tokens(group, efficiency, factor)
+    besides = first_token_calibration().seconds(group.engine, group.phase)
+    each = np.asarray(group.requests.concurrency) / (group.workers * np.asarray(group.pool.attention_dp))
+    return seconds - besides, each, features
 
 
-def hats(requests: Array) -> Array:
-    """Weights of the knots at each count of requests, ``[rows, knots]``: straight in the logarithm."""
-    knots = np.log(KNOTS)
-    at = np.log(np.maximum(requests, KNOTS[0]))
-    right = np.clip(np.searchsorted(knots, at), 1, len(knots) - 1)
-    share = (at - knots[right - 1]) / (knots[right] - knots[right - 1])  # above 1 beyond the last knot
-    found = np.zeros((len(at), len(knots)))
-    found[np.arange(len(at)), right] = share
-    found[np.arange(len(at)), right - 1] = 1 - share
-    return found
-
-
-def quantile(basis: Array, target: Array, level: float) -> Array:
-    """Values at the knots that minimise the pinball loss at ``level``, never falling."""
-    rows, knots = basis.shape
-    cost = np.concatenate([np.zeros(knots), np.full(rows, level), np.full(rows, 1 - level)])
-    equal = np.hstack([basis, np.eye(rows), -np.eye(rows)])
-    rising = np.zeros((knots - 1, knots + 2 * rows))
-    for i in range(knots - 1):
-        rising[i, i], rising[i, i + 1] = 1.0, -1.0
-    bounds = [(None, None)] * knots + [(0, None)] * (2 * rows)
-    found = linprog(
-        cost, A_ub=rising, b_ub=np.zeros(knots - 1), A_eq=equal, b_eq=target, bounds=bounds, method="highs"
+def besides_steps(found: Simulated, phase: str, engine: str = "") -> float:
+    """Seconds besides steps that fit the runs of few requests best."""
+    few = np.array(
+        [
+            one.phase == phase and engine in ("", one.engine) and not one.saturated and not one.in_step
+            for one in found.points
+        ]
     )
-    values: Array = np.asarray(found.x)[:knots]
-    return values
+    few &= found.requests <= FEW
+    measured = np.array([one.measured for one in found.points])[few] / 1e3
+    grid = np.arange(0.01, 0.5, 0.005)
+    off = [np.median(np.abs(np.log(measured / (found.seconds[few] + each)))) for each in grid]
+    return float(f"{grid[int(np.argmin(off))]:.3g}")
 
 
-def rounded(number: float) -> float:
-    """Three digits: as many as the file keeps."""
-    return float(f"{number:.3g}")
+def held_out(runs: Runs, logs: Array) -> Array:
+    """Logarithms that runs of other configurations say."""
+    keys = {key: i for i, key in enumerate(dict.fromkeys(_keys(runs)))}
+    folds = np.random.default_rng(0).integers(0, FOLDS, len(keys))[[keys[key] for key in _keys(runs)]]
+    found = np.zeros(len(logs))
+    for fold in range(FOLDS):
+        seen = folds != fold
+        kinds = tuple(kind for kind, one in zip(runs.kinds, seen.tolist(), strict=True) if one)
+        fitted = replace(
+            runs, kinds=kinds, features=runs.features[seen], weights=np.zeros(seen.sum()), _known={}
+        ).fitted(logs[seen], WAIT_MOST)
+        for kind in dict.fromkeys(runs.kinds):
+            rows = np.flatnonzero(~seen & np.array([one == kind for one in runs.kinds]))
+            found[rows] = fitted.log_factor(kind, runs.features[rows])
+    return np.clip(found, -WAIT_MOST, WAIT_MOST)
 
 
-def loaded(rows: Rows) -> dict[str, Any]:
-    """The entry of one engine, or of two pools."""
-    fixed = rounded(fixed_seconds(rows))
-    kept = rows.take(rows.waiting_s <= fixed + rows.prefill_s)
-    basis = hats(kept.requests)
-    target = np.log(kept.measured_s / (fixed + kept.prefill_s))
-    values = np.sort([quantile(basis, target, level) for level in LEVELS.values()], axis=0)
-    factors = {
-        name: [rounded(v) for v in np.exp(row).tolist()] for name, row in zip(LEVELS, values, strict=True)
-    }
-    return {"fixed_s": fixed, **factors}
-
-
-def queue(rows: Rows, fixed_s: float) -> list[float]:
-    """Outer quantiles of measured over what Little's law gives, of rows that queue."""
-    unloaded = fixed_s + rows.prefill_s
-    queued = rows.waiting_s > unloaded
-    ratio = rows.measured_s[queued] / (unloaded + rows.waiting_s)[queued]
-    return [rounded(float(np.quantile(ratio, LEVELS[name]))) for name in ("low", "high")]
-
-
-def fit(rows: Rows) -> dict[str, Any]:
-    """Return the contents of the file, without its errors."""
-    single, pools = rows.of("aggregated"), rows.of("disaggregated")
-    engines = {
-        name: loaded(single.of("aggregated", name)) for name in sorted({p.engine for p in single.points})
-    }
-    everything = loaded(single)
-    two_pools = loaded(pools)
-    return {
-        "source": SOURCE,
-        "fit": {},
-        "knots": list(KNOTS),
-        "engines": {ANY_ENGINE: everything, **engines},
-        "two_pools": two_pools,
-        "queue": {
-            "aggregated": queue(single, everything["fixed_s"]),
-            "disaggregated": queue(pools, two_pools["fixed_s"]),
-        },
-    }
-
-
-def _read(data: object) -> FirstTokenCalibration:
-    return validated(FirstTokenCalibration, data, OUT.name)
-
-
-def held(
-    rows: Rows, calibration: FirstTokenCalibration
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Array]:
-    """Whether the interval holds each row, whether it has a point value, and that value over the measured one."""
-    inside, valued, ratio = [], [], []
-    for i, point in enumerate(rows.points):
-        found = first_token(
-            rows.prefill_s[i],
-            rows.waiting_s[i],
-            rows.requests[i],
-            engine=point.engine,
-            phase=point.phase,
-            calibration=calibration,
-        )
-        seconds = point.measured / 1e3
-        inside.append(bool(found.low_s[0] <= seconds <= found.high_s[0]))
-        valued.append(not found.reason(0))
-        ratio.append(float(found.unloaded_s[0]) / seconds)
-    return np.array(inside), np.array(valued), np.array(ratio)
-
-
-def report(label: str, inside: NDArray[np.bool_], valued: NDArray[np.bool_], ratio: Array) -> None:
-    """Print how many rows the intervals hold, and how far off the point values are."""
-    off = np.abs(ratio[valued] - 1)
-    print(
-        f"{label:44s} {len(inside):5d} rows  inside {inside.mean():.3f}  with a value {valued.sum():5d}, of them "
-        f"inside {inside[valued].mean():.3f}, median error {np.median(off):.3f}, "
-        f"bias {np.median(ratio[valued]) - 1:+.3f}"
-    )
-
-
-def report_all(label: str, rows: Rows, told: tuple[NDArray[np.bool_], NDArray[np.bool_], Array]) -> None:
-    """Print the report by phase, engine and requests per attention group."""
-    inside, valued, ratio = told
-    for phase in ("aggregated", "disaggregated"):
-        of_phase = np.array([p.phase == phase for p in rows.points])
-        report(f"{label}, {phase}", inside[of_phase], valued[of_phase], ratio[of_phase])
-        for engine in sorted({p.engine for p in rows.points}):
-            chosen = of_phase & np.array([p.engine == engine for p in rows.points])
-            if (chosen & valued).any():
-                report(f"  {engine}", inside[chosen], valued[chosen], ratio[chosen])
-        for low, high in ((0, 8), (8, 32), (32, 128), (128, np.inf)):
-            chosen = of_phase & (rows.requests >= low) & (rows.requests < high)
-            print(
-                f"    {low:g} to {high:g} requests a group: {chosen.sum()} rows, inside {inside[chosen].mean():.3f}"
-            )
+def _keys(runs: Runs) -> list[tuple[object, ...]]:
+    """Configurations: all but requests and days."""
+    rest = np.round(runs.features[:, 1:5], 3).tolist()
+    return [(kind, *row) for kind, row in zip(runs.kinds, rest, strict=True)]
 
 
 def main() -> None:
     """Fit, report, and write if asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("silicon", type=Path)
-    parser.add_argument("--folds", type=int, default=0)
+    parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    rows = Rows.make(read_silicon(options.silicon, "ttft_ms"))
-    data = fit(rows)
-    told = held(rows, _read(data))
-    report_all("fitted", rows, told)
-    aggregated = np.array([p.phase == "aggregated" for p in rows.points])
-    data["fit"] = {
-        "aggregated_rows": int(aggregated.sum()),
-        "aggregated_inside": rounded(told[0][aggregated].mean()),
-        "disaggregated_rows": int((~aggregated).sum()),
-        "disaggregated_inside": rounded(told[0][~aggregated].mean()),
+    silicon, *others = options.files
+    points = read_silicon(silicon, "ttft_ms")
+    for path in others:
+        points += read_inferencex(path, "ttft_ms")
+    points = [one for one in points if one.measured > 0 and one.drafts_recorded and not unpredictable(one)]
+    found = Simulated.of(points)
+    engines = {one.engine for one in found.points}
+    counts = {name: sum(one.engine == name for one in found.points) for name in sorted(engines - {""})}
+    fixed = {ANY_ENGINE: besides_steps(found, PHASES[0])}
+    fixed |= {name: besides_steps(found, PHASES[0], name) for name, rows in counts.items() if rows >= ROWS}
+    two_pools_s = besides_steps(found, PHASES[1])
+    logs = found.logs(fixed, two_pools_s)
+    said = held_out(found.runs, logs)
+    band, fit = {}, {"rows": len(logs)}
+    for phase in PHASES:
+        of = np.array([one.phase == phase for one in found.points])
+        left = np.abs(logs - said)[of]
+        band[phase] = float(f"{np.exp(np.quantile(left, HELD)):.3g}")
+        for name, off in (("held_out", said - logs), ("simulation", -logs)):
+            fit[f"{phase}_{name}"] = float(f"{np.median(np.abs(np.exp(off[of]) - 1)):.3g}")
+        for engine in sorted(engines):
+            those = of & np.array([one.engine == engine for one in found.points])
+            if those.any():
+                off = np.median(np.abs(np.exp((said - logs)[those]) - 1))
+                print(f"{phase:14} {engine or 'none':8} {those.sum():5} rows, held out {off:.3f}")
+    data = {
+        "source": first_token_calibration().source,
+        "fit": fit,
+        "prompt_factor": first_token_calibration().prompt_factor,
+        "fixed_s": fixed,
+        "two_pools_s": two_pools_s,
+        "band": band,
     }
-    if options.folds:
-        of = folds_of(configurations(rows.points), options.folds)
-        parts = [np.zeros(len(of), bool), np.zeros(len(of), bool), np.zeros(len(of))]
-        for k in sorted(set(of)):
-            calibration = _read(fit(rows.take(of != k)))
-            for whole, part in zip(parts, held(rows.take(of == k), calibration), strict=True):
-                whole[of == k] = part
-        report_all(f"held out, {options.folds} folds", rows, (parts[0], parts[1], parts[2]))
-        data["fit"]["aggregated_inside_held_out"] = rounded(parts[0][aggregated].mean())
+    print(yaml.safe_dump(data, sort_keys=False))
     if options.write:
-        OUT.write_text(yaml.safe_dump(data, sort_keys=False, default_flow_style=None), encoding="utf-8")
+        OUT.write_text(yaml.safe_dump(data, sort_keys=False, width=110), encoding="utf-8")
+        _write_waits(found.runs.fitted(logs, WAIT_MOST))
+
+
+def _write_waits(runs: Runs) -> None:
+    """Write the weights beside those of the same runs in the correction of decode steps."""
+    waits: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for line in lines_of(runs):
+        waits[_key(_row(line))].append(line.weight)
+    rows = [_row(line) for line in lines_of(shipped_correction().runs)]
+    for row in rows:
+        own = waits[_key(row)]
+        row["wait"] = f"{own.pop() if own else 0.0:.5g}"
+    print(f"{sum(map(len, waits.values()))} runs have no line")
+    with PATH.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, RunLine.__annotations__, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _row(line: RunLine) -> dict[str, str]:
+    row = {name: f"{v:.5g}" if isinstance(v, float) else v for name, v in asdict(line).items()}
+    return {**row, "model": str(int(line.model))}
+
+
+def _key(row: dict[str, str]) -> tuple[str, ...]:
+    return tuple(value for name, value in row.items() if name not in ("weight", "wait", "version"))
 
 
 if __name__ == "__main__":

@@ -89,6 +89,14 @@ PARTS = (
     ),
 )
 """Variances and lengths by cross-validation over configurations, chips and models (docs/calibration.md)."""
+WAIT_PARTS = (
+    *(replace(part, variance=4 * part.variance) for part in PARTS),
+    Part(0.3, ("engine", "phase"), {"requests": 1.5, "context": 0.5, "width": 1.0, "tp": 1.0}),
+)
+"""The same for the time to the first token, of which the simulation is further off; the last part is what it gets
+wrong of an engine whatever the model."""
+WAIT_NOISE, WAIT_MOST = 0.4, 2.5
+"""Of that: :data:`NOISE`, and the largest logarithm that is learned from and that is said."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +171,7 @@ class Runs:
     weights: Array
     parts: tuple[Part, ...] = PARTS
     versions: tuple[str, ...] = ()
+    noise: float = NOISE
     _known: dict[Kind, list[tuple[Indices, Array]]] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -215,7 +224,7 @@ class Runs:
         for kind in dict.fromkeys(self.kinds):
             rows = np.flatnonzero([one == kind for one in self.kinds])
             matrix[rows] = self.covariance(kind, self.features[rows])
-        matrix[np.diag_indices_from(matrix)] += NOISE**2
+        matrix[np.diag_indices_from(matrix)] += self.noise**2
         return matrix
 
     def covariance(self, kind: Kind, features: Array) -> Array:
@@ -246,9 +255,12 @@ class Runs:
         mine &= (self.columns["engine"] == kind.engine) | (not kind.engine)
         return np.asarray((self.closeness(PARTS[0], features, np.flatnonzero(mine)) >= NEAR).sum(axis=1))
 
-    def fitted(self, logs: Array) -> Runs:
-        """Return the same runs with the weights that their ``logs`` of measured over predicted give, ``[runs]``."""
-        weights: Array = np.linalg.solve(self._matrix, np.clip(logs, -CLIP, CLIP)).astype(np.float64)
+    def fitted(self, logs: Array, clip: float = CLIP) -> Runs:
+        """Return the same runs with the weights that their ``logs`` of measured over predicted give, ``[runs]``.
+
+        ``clip``: largest logarithm of a run that is learned from.
+        """
+        weights: Array = np.linalg.solve(self._matrix, np.clip(logs, -clip, clip)).astype(np.float64)
         return replace(self, weights=weights, _known={})
 
 
@@ -410,8 +422,8 @@ class RunLine:
         the cache, and of tokens of a sequence in a step.
     day:
         Of the run, in 90 days.
-    weight:
-        That it has in the correction.
+    weight, wait:
+        That it has in the correction of decode steps, and of the time to the first token.
     """
 
     model: float
@@ -427,6 +439,7 @@ class RunLine:
     queries: float
     day: float
     weight: float
+    wait: float = 0.0
 
 
 def runs_of(lines: Sequence[RunLine], parts: tuple[Part, ...] = PARTS) -> Runs:
@@ -458,10 +471,30 @@ def lines_of(runs: Runs) -> list[RunLine]:
 
 
 @cache
+def _shipped_lines() -> tuple[RunLine, ...]:
+    with PATH.open(encoding="utf-8", newline="") as file:
+        return tuple(validated(list[RunLine], [*csv.DictReader(file)], PATH.name))
+
+
+@cache
 def shipped_correction() -> Correction:
     """Return the correction that is shipped."""
-    with PATH.open(encoding="utf-8", newline="") as file:
-        return Correction(runs_of(validated(list[RunLine], [*csv.DictReader(file)], PATH.name)))
+    return Correction(runs_of(_shipped_lines()))
+
+
+@cache
+def shipped_waits() -> Runs:
+    """Return the same runs for what their first tokens took over the simulation (:data:`WAIT_PARTS`)."""
+    lines = _shipped_lines()
+    runs = runs_of(lines, WAIT_PARTS)
+    return replace(runs, weights=np.array([one.wait for one in lines]), noise=WAIT_NOISE, _known={})
+
+
+def wait_factor(kind: Kind, features: Array) -> Array:
+    """Return what first tokens take over the simulation, ``[questions]``."""
+    logs = shipped_waits().log_factor(kind, features)
+    found: Array = np.exp(np.clip(logs, -WAIT_MOST, WAIT_MOST))
+    return found
 
 
 def correction_with(own: Sequence[RunLine] = (), *, physics: bool = False) -> Correction:

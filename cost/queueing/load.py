@@ -175,7 +175,7 @@ def most_requests(
     on_try:
         Hears of each rate that was tried, and whether it kept the limits.
     seeds:
-        Streams of requests that are tried.
+        Streams that give the interval.
 
     Raises
     ------

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.calibration.first_token import first_token_calibration
+from cost.calibration.serving import require_engine
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.layouts import Sweep
@@ -129,7 +130,7 @@ def pools_of(serving: Serving, row: RateMatch) -> EnginePools:
 def joined(pools: Sequence[EnginePool], decode: Deployment, prefill: Deployment) -> EnginePools:
     """Return pools with the links between them, where there are two."""
     phase = "disaggregated" if len(pools) > 1 else "aggregated"
-    fixed_s = first_token_calibration().loaded(decode.engine, phase).fixed_s
+    fixed_s = first_token_calibration().seconds(require_engine(decode.engine), phase)
     transfers = None
     if len(pools) > 1:
         path = kv_path(decode, prefill)
@@ -159,7 +160,7 @@ def engine_pool(
     ``room``: tokens that the KV cache of one holds; ``context``: about how many a sequence has.
     """
     work, groups = deployment.workload, gpus // tp
-    scheduler = scheduler_of(deployment.engine)
+    scheduler = scheduler_of(require_engine(deployment.engine))
     most = min(MOST_PRICED, scheduler.sequences, max(2.0, room / context / groups))
     table = StepTable.of(
         priced_steps(price, work, tp=tp, groups=groups),
@@ -178,6 +179,7 @@ def engine_pool(
         room if decodes else np.inf,
         work.accept_length if decodes else 1.0,
         work.tokens_per_pass if decodes else 1.0,
+        prompt_factor=first_token_calibration().prompt_factor,
     )
 
 

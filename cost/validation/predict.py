@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
 from cost.calibration.correction import PHASES, Correction, Kind, features_of, kind_of
-from cost.calibration.first_token import FirstToken, first_token
 from cost.calibration.serving import ANY_ENGINE, calibrated, require_engine
 from cost.dtypes import dtype
 from cost.experts.tokens.reach import Routing
@@ -264,6 +263,7 @@ def _up_bytes_per_s(name: str, gpus: int) -> float:
 
 # Served models: points grouped so that each group is one model on one machine, computed as arrays.
 
+NOT_SIMULATED = "first tokens are simulated where the row states its layout and its requests"
 _LATENT = ("mla", "dsa")
 _FP4_BESIDES = {"attention": "fp8", "dense": "nvfp4", "shared": "nvfp4"}
 """What NVFP4 checkpoints keep besides experts: NVIDIA's of MLA models mix FP4 and BF16 in attention, about 8 bits;
@@ -459,17 +459,15 @@ def gpus_of(point: Point) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Times:
-    """One value for each point of a group; ``ttft_s`` is unloaded, ``first_token`` what load makes of it.
+    """One value for each point of a group.
 
     ``batch``: sequences per GPU that decode at a time, where requests are served.
     """
 
     tpot_s: Quantity
-    ttft_s: Quantity
     step_s: Quantity
     tokens_per_s: Quantity
     input_per_s: Quantity
-    first_token: FirstToken | None = None
     batch: Quantity = 0.0
 
 
@@ -546,20 +544,11 @@ def group_times(
 
 def _served(group: Group, served: Served) -> Times:
     requests = group.requests
-    first = first_token(
-        served.prefill_s,
-        served.waiting_s,
-        requests.concurrency / (group.workers * group.pool.attention_dp),
-        engine=group.engine,
-        phase=group.phase,
-    )
     return Times(
         served.tpot_s,
-        first.unloaded_s,
         served.step_s,
         served.requests_per_s * requests.osl,
         served.requests_per_s * requests.isl,
-        first,
         served.batch,
     )
 
@@ -570,7 +559,7 @@ def _decode(group: Group, step: Stepper, pool: StepShape) -> Times:
     step_s = step(replace(pool, sequences=batch, queries=1.0 + requests.draft_tokens, random=0.0))
     tpot_s = step_s / requests.accept_length
     nothing = np.full_like(batch, np.nan)
-    return Times(tpot_s, nothing, step_s, group.workers * gpus * batch / tpot_s, nothing, batch=batch)
+    return Times(tpot_s, step_s, group.workers * gpus * batch / tpot_s, nothing, batch=batch)
 
 
 def _prefill(group: Group, step: Stepper, pool: StepShape) -> Times:
@@ -579,7 +568,7 @@ def _prefill(group: Group, step: Stepper, pool: StepShape) -> Times:
     tokens: Array = np.where(group.tokens > 0, group.tokens, per_gpu)
     step_s = step(replace(pool, prompt_tokens=tokens, prompt_length=isl, sequences=0.0))
     nothing = np.full_like(isl, np.nan)
-    return Times(nothing, step_s, step_s, nothing, group.workers * np.asarray(pool.gpus) * tokens / step_s)
+    return Times(nothing, step_s, nothing, group.workers * np.asarray(pool.gpus) * tokens / step_s)
 
 
 def group_correction(group: Group, times: Times, correction: Correction) -> Array:
@@ -627,6 +616,8 @@ def predict_serving(
 ) -> list[Prediction]:
     """Return a prediction for each point, in the order of ``points``; one without a value says why.
 
+    First tokens of served requests have none here: they are simulated (:mod:`cost.validation.under_load`).
+
     Parameters
     ----------
     efficiency_of:
@@ -644,25 +635,10 @@ def predict_serving(
             factor = group_correction(group, physics, correction)
             times = group_times(group, efficiency, factor=factor) if (factor != 1).any() else physics
         for position, i in enumerate(group.index.tolist()):
-            if points[i].quantity == "ttft_ms" and physics.first_token is not None:
-                found[i] = _first_token(physics.first_token, position)
-                continue
             value = quantity_of(points[i], group, times, position)
-            found[i] = (
-                Prediction(value) if np.isfinite(value) else Prediction(None, "the phase has no such time")
-            )
+            why = NOT_SIMULATED if points[i].quantity == "ttft_ms" else "the phase has no such time"
+            found[i] = Prediction(value) if np.isfinite(value) else Prediction(None, why)
     return found
-
-
-def _first_token(first: FirstToken, position: int) -> Prediction:
-    """The unloaded time with its interval; where waiting dominates the interval and the reason alone."""
-    reason = first.reason(position)
-    return Prediction(
-        None if reason else float(first.unloaded_s[position]) * 1e3,
-        reason,
-        float(first.low_s[position]) * 1e3,
-        float(first.high_s[position]) * 1e3,
-    )
 
 
 def quantity_of(point: Point, group: Group, times: Times, position: int) -> float:
@@ -671,7 +647,8 @@ def quantity_of(point: Point, group: Group, times: Times, position: int) -> floa
     def at(values: Quantity) -> float:
         return float(np.broadcast_to(values, group.index.shape)[position])
 
-    seconds = {"tpot_ms": times.tpot_s, "ttft_ms": times.ttft_s, "step_ms": times.step_s}
+    alone = times.step_s if point.phase == "prefill" else math.nan
+    seconds = {"tpot_ms": times.tpot_s, "ttft_ms": alone, "step_ms": times.step_s}
     if point.quantity in seconds:
         return at(seconds[point.quantity]) * 1e3
     output, given = at(times.tokens_per_s), at(times.input_per_s)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.calibration.first_token import FirstTokenCalibration, first_token_calibration
+from cost.calibration.correction import correction_with, wait_factor
+from cost.calibration.first_token import first_token_calibration
+from cost.calibration.serving import calibrated
 from cost.inputs.machine import Efficiency
 from cost.inputs.workload import StepShape, with_imbalance
 from cost.quantity import Quantity
@@ -22,7 +24,20 @@ from cost.serving.steady_state import Requests as Asked
 from cost.step.memory import batch_room, even_memory
 from cost.terms.experts import EXPERTS
 from cost.terms.work import StepCost
-from cost.validation.predict import Group, machines, stepping, with_accepted
+from cost.validation.predict import (
+    Group,
+    Prediction,
+    group_correction,
+    group_points,
+    group_times,
+    machines,
+    run_features,
+    run_kind,
+    stepping,
+    unpredictable,
+    with_accepted,
+)
+from cost.validation.read import Point
 
 Array = NDArray[np.float64]
 ROUNDS = 10
@@ -35,87 +50,97 @@ MOST_WORKERS = 64
 """Prefill workers where a row does not say how many: enough for any of them."""
 
 
-def first_tokens(
-    group: Group,
-    efficiency: Efficiency,
-    factor: Quantity = 1.0,
-    calibration: FirstTokenCalibration | None = None,
-    which: NDArray[np.int64] | None = None,
-) -> tuple[Array, Array]:
+def with_first_tokens(
+    points: Sequence[Point], predictions: Sequence[Prediction], *, physics: bool = False
+) -> list[Prediction]:
+    """Return predictions with the time to the first token of served requests, and the interval of four rows in five.
+
+    ``physics``: without what measured runs near them took over the simulation.
+    """
+    found, correction = list(predictions), correction_with(physics=physics)
+    band = first_token_calibration().band
+    asked = [
+        i
+        for i, point in enumerate(points)
+        if point.quantity == "ttft_ms" and point.phase in band and not unpredictable(point)
+    ]
+    groups, _ = group_points([points[i] for i in asked])
+    for group in groups:
+        efficiency = calibrated(group.gpu, group.engine)
+        times = group_times(group, efficiency)
+        factor, features = group_correction(group, times, correction), run_features(group, times, correction)
+        first_s, _ = first_tokens(group, efficiency, factor)
+        waits = np.ones(len(first_s)) if physics else wait_factor(run_kind(group), features)
+        wide = band[group.phase]
+        for place, ms in zip(group.index.tolist(), (first_s * waits * 1e3).tolist(), strict=True):
+            found[asked[place]] = Prediction(ms, "", ms / wide, ms * wide)
+    return found
+
+
+def first_tokens(group: Group, efficiency: Efficiency, factor: Quantity = 1.0) -> tuple[Array, Array]:
     """Return the mean seconds to the first token and per output token of a group's runs, ``[2, points]``.
 
-    Parameters
-    ----------
-    factor:
-        What measured decode steps took over the model's.
-    which:
-        Points of the group to simulate; None: all.
+    ``factor``: what measured decode steps took over the model's.
     """
-    known = calibration or first_token_calibration()
     group = with_accepted(group, efficiency)
     factors = np.broadcast_to(np.asarray(factor, dtype=np.float64), group.index.shape)
-    found = np.full((2, len(group.index)), np.nan)
-    for at in range(len(group.index)) if which is None else which.tolist():
-        pools = _pools(group, efficiency, at, float(factors[at]), known)
-        found[:, at] = _measured(group, at, pools)
-    return found[0], found[1]
+    pools = (_pools(group, efficiency, at, float(factors[at])) for at in range(len(factors)))
+    found = np.array([_measured(group, at, each) for at, each in enumerate(pools)]).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
 
 
-def _pools(
-    group: Group, efficiency: Efficiency, at: int, factor: float, known: FirstTokenCalibration
-) -> EnginePools:
+def _pools(group: Group, efficiency: Efficiency, at: int, factor: float) -> EnginePools:
     on_decode, on_prefill = machines(group, efficiency)
     asked = _at(group.requests, at)
-    held = replace(with_imbalance(group.pool, "decode"), context=asked.context)
+    context, queries = float(asked.context), 1.0 + float(asked.draft_tokens)
+    held = replace(with_imbalance(group.pool, "decode"), context=group.requests.context)
     memory = even_memory(group.model, group.workload, held)
     room = float(
         np.broadcast_to(np.asarray(batch_room(memory, group.rates.hbm_bytes)), group.index.shape)[at]
     )
-    loaded = known.loaded(group.engine, group.phase)
+    known = first_token_calibration()
+    fixed_s = known.seconds(group.engine, group.phase)
 
     def pool(role: str, shape: StepShape, step: Callable[[StepShape], StepCost], workers: int) -> EnginePool:
         gpus = round(float(shape.gpus))
         groups = max(1, round(float(shape.attention_dp)))
-        most = min(MOST_PRICED, max(2.0, 1.3 * asked.concurrency / workers / groups))
-        table = StepTable.of(
-            _seconds(step, shape, 1.0 + asked.draft_tokens),
-            groups=groups,
-            most=most,
-            context=asked.context,
-            decodes=role != PREFILL,
-        )
         decodes = role != PREFILL
+        table = StepTable.of(
+            _seconds(step, shape, queries),
+            groups=groups,
+            most=min(MOST_PRICED, max(2.0, 1.3 * float(asked.concurrency) / workers / groups)),
+            context=context,
+            decodes=decodes,
+        )
         return EnginePool(
             role,
             table,
             scheduler_of(group.engine),
             workers,
             gpus,
-            max(room * gpus * asked.context, asked.isl + asked.osl) if decodes else np.inf,
-            asked.accept_length if decodes else 1.0,
-            1.0 + asked.draft_tokens if decodes else 1.0,
+            max(room * gpus * context, float(asked.isl + asked.osl)) if decodes else np.inf,
+            float(asked.accept_length) if decodes else 1.0,
+            queries if decodes else 1.0,
             factor,
-            getattr(loaded, "prompt_factor", 1.0),
+            known.prompt_factor,
         )
 
     workers = max(1, round(float(group.workers[at])))
     decode = _at(with_imbalance(group.pool, "decode"), at)
     if group.phase == "aggregated":
-        return EnginePools((pool(BOTH, decode, stepping(group, on_decode), workers),), None, loaded.fixed_s)
+        return EnginePools((pool(BOTH, decode, stepping(group, on_decode), workers),), None, fixed_s)
     prefill = _at(with_imbalance(group.prefill_pool, "prefill"), at)
     first = pool(
         PREFILL, prefill, stepping(group, on_prefill), min(MOST_WORKERS, int(group.prefill_workers[at]))
     )
-    return EnginePools(
-        (first, pool(DECODE, decode, stepping(group, on_decode), workers)), None, loaded.fixed_s
-    )
+    return EnginePools((first, pool(DECODE, decode, stepping(group, on_decode), workers)), None, fixed_s)
 
 
 Arrays = TypeVar("Arrays", StepShape, Asked)
 
 
 def _at(arrays: Arrays, at: int) -> Arrays:
-    """One of many."""
+    """One of many, its figures plain numbers."""
     one = {name: float(value[at]) if np.ndim(value) else float(value) for name, value in vars(arrays).items()}
     return replace(arrays, **one)
 

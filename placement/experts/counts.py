@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from placement.arrays import Floats, Index, Ints
+from placement.arrays import Floats, Index, Ints, falling, starts
 from placement.budget import evenly
 from placement.experts.problem import EQUAL, Problem
 
@@ -92,18 +92,21 @@ def divided(problem: Problem, loads: Floats, rounding: Floats, *, least: int = 1
             high, low = np.where(fits[:, None], middle, high), np.where(fits[:, None], low, middle)
         copies = np.clip(np.ceil(loads / high - rounding), least, most).astype(np.int64)
     left = problem.slots - copies.sum(axis=1)
+    rows = np.flatnonzero(left)
+    if not rows.size:
+        return copies
     score = np.where(copies < most, loads / (copies + rounding), -1.0)
-    first = np.arange(len(loads)) * problem.experts
-    rows, rounding = np.flatnonzero(left), rounding[:, 0]
+    first, rounding = np.arange(len(loads)) * problem.experts, rounding[:, 0]
+    flat_copies, flat_loads, flat_score = copies.ravel(), loads.ravel(), score.ravel()
     while rows.size:  # the layers with a copy left
         some = slice(None) if rows.size == len(loads) else rows
         turns = int(left[rows].min())
         for _ in range(turns):
             best = score[some].argmax(axis=1) + first[some]
-            count = copies.ravel()[best] + 1
-            copies.ravel()[best] = count
-            share = loads.ravel()[best] / (count + rounding[some])
-            score.ravel()[best] = np.where(count < most, share, -1.0)
+            count = flat_copies.take(best) + 1
+            flat_copies[best] = count
+            share = flat_loads.take(best) / (count + rounding[some])
+            flat_score[best] = share if spare < most else np.where(count < most, share, -1.0)
         left -= turns
         rows = np.flatnonzero(left > 0)
     return copies
@@ -201,7 +204,7 @@ def fold_counts(
     same in every layer, over experts by falling load: deterministic, layer by layer, and independent of the experts'
     names.
     """
-    order = np.argsort(-problem.mean, axis=1, kind="stable")
+    order = falling(problem.mean)
     ranked = replace(problem, loads=np.take_along_axis(problem.mean, order, axis=1))
     start = np.take_along_axis(copies, order, axis=1)
     steps = _STEPS + problem.slots // _SLOTS_A_STEP
@@ -255,10 +258,10 @@ class _FoldSearch:
         if row.size:
             keys = self._exchanged(row, more, fewer)
             values, peaks = self._values(keys)
-            first = np.flatnonzero(np.diff(row, prepend=-1))
+            first = starts(row)
             least = np.minimum.reduceat(values, first)
             pick = np.flatnonzero(values == np.repeat(least, np.diff(first, append=row.size)))
-            pick = pick[np.flatnonzero(np.diff(row[pick], prepend=-1))]
+            pick = pick[starts(row[pick])]
             pick = pick[values[pick] < self.value[row[pick]] * (1.0 + _HEAT * (1.0 - done) ** 2 * chance)]
             mine = row[pick]
             self.now[mine, more[pick]] += 1
@@ -276,9 +279,7 @@ class _FoldSearch:
         """Draw legal exchanges: the layer, the expert that gets a copy and the one that loses one, by layer."""
         keys, now, gpus = self.keys[rows], self.now[rows], self.problem.slots // 2
         load = keys.view(np.float64)
-        full = (load[:, :gpus] + load[:, : gpus - 1 : -1]).argmax(axis=1)[
-            :, None
-        ]  # with the i-th smallest copy
+        full = (load[:, :gpus] + load[:, : gpus - 1 : -1]).argmax(axis=1)[:, None]  # the i-th smallest copy
         place = np.where(draws[0] < _LARGER, self.problem.slots - 1 - full, full)
         more = np.take_along_axis(keys, place, axis=1) & self.mask
         rank = np.cumsum(now - 1, axis=1)  # of the copies above one of each

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from cost.experts.assignment import Assignment
 from cost.experts.best_split import lp_level
 from cost.experts.dispatch import DispatchPolicy, slot_shares
-from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies
+from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies, first_bad
 from placement.experts.scenario_groups import distinct, group_scenarios, heard, votes
 from placement.options import Objective, ScenarioWeights, require_objective, require_scenario_weights
 from topology.base.errors import InfeasibleError, InputError, input_name
@@ -376,10 +376,9 @@ class Problem:
 
         Every slot holds an expert that exists, every expert has a copy, and :meth:`over_cap` is 0.
         """
-        known = ((slot_expert >= 0) & (slot_expert < self.experts)).all(axis=1)
-        found = np.sort(slot_expert, axis=1)
-        distinct = 1 + (found[:, 1:] != found[:, :-1]).sum(axis=1)
-        rows = np.flatnonzero(known & (distinct == self.experts))
+        rows = np.flatnonzero((slot_expert.min(axis=1) >= 0) & (slot_expert.max(axis=1) < self.experts))
+        copies = count_copies(slot_expert[rows], np.zeros(1, dtype=np.int64), 1, self.experts)[:, 0]
+        rows = rows[copies.all(axis=1)]
         fine = np.zeros(len(slot_expert), dtype=bool)
         fine[rows] = self.over_cap(slot_expert[rows]) == 0
         return fine
@@ -396,6 +395,8 @@ def most_in_domain(copies: _Copies, domains: int) -> _Copies:
 
 def _again(slot_expert: Experts, place: NDArray[np.integer], experts: int) -> Ints:
     """Copies of an expert beyond the first in a place, ``[layers]``; ``place`` is that of each slot."""
+    if np.bincount(place).max() == 1:
+        return np.zeros(len(slot_expert), dtype=np.int64)
     held = np.sort(slot_expert + place.astype(np.int64) * experts, axis=1)
     again: Ints = (held[:, 1:] == held[:, :-1]).sum(axis=1)
     return again
@@ -490,14 +491,14 @@ def _check_loads(loads: Floats) -> None:
             f"expert loads have shape {list(shape)}: give [scenarios, layers, experts], or [layers, experts] of one "
             "load, none of them 0."
         )
-    bad = ~np.isfinite(loads) | (loads < 0)
-    if bad.any():
-        scenario, layer, expert = (int(i) for i in np.argwhere(bad)[0])
+    bad = first_bad(loads)
+    if bad:
+        scenario, layer, expert = bad
         raise InputError(
-            f"expert loads, {_row(loads, scenario, layer)}, expert {expert}: {loads[scenario, layer, expert]} is not "
+            f"expert loads, {_row(loads, scenario, layer)}, expert {expert}: {loads[bad]} is not "
             "a count of tokens; give finite numbers that are not negative."
         )
-    dead = ~loads.any(axis=2)
+    dead = loads.max(axis=2) == 0
     if dead.any():
         scenario, layer = (int(i) for i in np.argwhere(dead)[0])
         raise InputError(

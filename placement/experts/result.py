@@ -27,8 +27,6 @@ class ExpertResult:
         What it is judged by.
     assignment:
         The placement, legal by :func:`placement.verify.verify_experts`.
-    max_load:
-        ``[layers]``: the largest GPU load, recomputed from the assignment.
     interrupted:
         Whether Ctrl-C ended the search.
     log:
@@ -43,12 +41,16 @@ class ExpertResult:
 
     problem: Problem
     assignment: Assignment
-    max_load: Floats
     interrupted: bool
     log: tuple[str, ...]
     baselines: Mapping[str, Baseline]
     search: str = ""
     exact: Floats | None = field(default=None, repr=False)
+
+    @cached_property
+    def max_load(self) -> Floats:
+        """The largest GPU load, ``[layers]``: recomputed from the assignment when it is asked for."""
+        return self.problem.evaluate(self.assignment)
 
     @cached_property
     def bound(self) -> Floats:
@@ -59,7 +61,7 @@ class ExpertResult:
 
     def under(self, problem: Problem) -> ExpertResult:
         """Return the same placement judged by another problem."""
-        return replace(self, problem=problem, max_load=problem.evaluate(self.assignment), exact=None)
+        return replace(self, problem=problem, exact=None)
 
     @property
     def status(self) -> Literal["OPTIMAL", "FEASIBLE"]:
@@ -103,5 +105,4 @@ def checked_result(
     if not problem.legal(assignment.slot_expert).all():
         wrong = verify_experts(assignment, problem) or ["copies share a failure domain"]
         raise AssertionError(f"the placement found is not legal, which is a defect of rackplan: {wrong[0]}")
-    max_load = problem.evaluate(assignment)
-    return ExpertResult(problem, assignment, max_load, interrupted, log, baselines, search, exact)
+    return ExpertResult(problem, assignment, interrupted, log, baselines, search, exact)

@@ -10,7 +10,7 @@ import numpy as np
 
 from placement.arrays import Experts, Floats, Index, falling
 from placement.budget import CUT, Budget, evenly
-from placement.experts.anti_affinity import place_spread, second_copies_first, spread_evenly
+from placement.experts.anti_affinity import place_spread, second_copies_first
 from placement.experts.baselines import Baselines
 from placement.experts.bounds import lower_bound
 from placement.experts.counts import fold_counts, folds, replicate
@@ -118,7 +118,6 @@ def _not_behind(
     """Take a rival's placement in the layers above ``least`` where one is ahead and legal, in place."""
     slack = SLACK if problem.split == "lp" else EQUAL
     value = problem.evaluate(slot_expert)
-    apart = distinct_copies if problem.can_be_apart else spread_evenly
     behind = np.zeros(0, dtype=np.intp)
     for name in rivals:
         same = nodes == 1 and name == "eplb_hierarchical"  # as the global one
@@ -134,7 +133,9 @@ def _not_behind(
         if rows.size == 0:
             behind = rows
             continue
-        trial, fits = apart(problem.average.rows(rows), rival)
+        trial, fits = rival, problem.over_cap(rival) == 0
+        if problem.can_be_apart:
+            trial, fits = distinct_copies(problem.average.rows(rows), rival)
         trial_load = problem.rows(rows).evaluate(trial)
         won = fits & (trial_load * (1 + slack) < value[rows])
         won[won] = problem.legal(trial[won])
@@ -180,7 +181,8 @@ class _Search:
         The search sees experts by falling load, so that their names decide nothing, not even ties.
         """
         order = falling(problem.mean)
-        ranked = replace(problem, loads=np.take_along_axis(problem.mean, order, axis=1))
+        first = np.arange(problem.layers)[:, None] * problem.experts
+        ranked = replace(problem, loads=problem.mean.take(order + first))
         slot_expert, load, bound, ran = fast_placement(ranked)
         self.bound = bound if problem.each_alone else None
         self.log += ran
@@ -197,7 +199,7 @@ class _Search:
             if until.goes_on():
                 slot_expert, ran = search(ranked, slot_expert, bound, until, seed=self.seed)
                 self.log += ran
-        return np.take_along_axis(order, slot_expert.astype(np.int64), axis=1).astype(np.int32)
+        return order.take(slot_expert + first).astype(np.int32)
 
     def several_loads(self, problem: Problem, budget: Budget) -> Experts:
         """Place for several loads at once.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from placement.arrays import Bools, Experts, Floats, Ints
+from placement.arrays import Experts, Floats, Ints
 from placement.experts.problem import Problem
 from placement.experts.solve import solve
 from placement.migrate.start import fill, relabel
@@ -41,8 +41,6 @@ class Decision:
         limits the rest.
     allowed:
         The budget of this re-plan in moves; None: no limit.
-    before, expected:
-        Mean over layers of mean over largest GPU load on the last window, of what was placed and of this.
     why:
         One line for a log.
     state:
@@ -53,8 +51,6 @@ class Decision:
     moves: int
     restored: int
     allowed: int | None
-    before: float
-    expected: float
     why: str
     state: OnlineState
 
@@ -225,32 +221,15 @@ def _moves(state: OnlineState, old: Experts, new: Experts) -> int:
 def _mean_balance(state: OnlineState, placement: Experts) -> float:
     """Weighted mean over all votes and layers of mean over largest GPU load."""
     loads, weights = votes(state.last, state.memory, state.stored)
+    problem = _window(state)
     total, all_weights = 0.0, 0.0
     for load, weight in zip(loads, weights, strict=True):
         rows = np.flatnonzero(weight > 0)
         if rows.size:
-            value = balancedness(load[rows], placement[rows], state.slots_per_gpu)
+            value = problem.assignment(placement[rows]).balancedness(load[rows])
             total += float((value * weight[rows]).sum())
             all_weights += float(weight[rows].sum())
     return total / all_weights if all_weights else 1.0
-
-
-def balancedness(load: Floats, placement: Experts, slots_per_gpu: Ints) -> Floats:
-    """Return mean over largest GPU load of each layer, ``[layers]``; every row of ``load`` has tokens.
-
-    A GPU may hold two copies of an expert: it gets the share of both.
-    """
-    layers, experts = load.shape
-    table = placement.astype(np.int64)
-    rows = np.arange(layers)[:, None]
-    copies = np.bincount((rows * experts + table).ravel(), minlength=layers * experts).reshape(
-        layers, experts
-    )
-    share = load / np.maximum(copies, 1)
-    first = np.concatenate(([0], np.cumsum(slots_per_gpu)[:-1]))
-    gpu_load = np.add.reduceat(share[rows, table], first, axis=1)
-    balance: Floats = gpu_load.mean(axis=1) / gpu_load.max(axis=1)
-    return balance
 
 
 def _decision(
@@ -258,14 +237,6 @@ def _decision(
 ) -> Decision:
     """Describe a re-plan; ``limits``: the copies that had to be restored, and the moves allowed besides."""
     restored, allowed = limits
-    known: Bools = state.last.max(axis=1) > 0
-    load = state.last[known]
-
-    def on_window(placement: Experts) -> float:
-        if not known.any() or (placement < 0).any():
-            return 1.0 if not known.any() else 0.0
-        return float(balancedness(load, placement[known], state.slots_per_gpu).mean())
-
     moves = 0 if old is None else _moves(state, old, new)
     limit = "no limit" if allowed is None else f"{allowed} allowed"
     chosen = moves - restored
@@ -277,8 +248,6 @@ def _decision(
         moves,
         restored,
         allowed,
-        on_window(new if old is None else old),
-        on_window(new),
         why,
         replace(state, placed=new.copy()),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from placement.arrays import Experts, Floats, Ints
+from placement.arrays import Experts, Floats, Ints, first_bad
 from placement.online.memory import Memory
 from placement.online.votes import relative
 from topology.base.errors import InputError
@@ -130,11 +130,9 @@ def checked_loads(given: ArrayLike, name: str, shape: tuple[int, ...]) -> Floats
     ):
         want = ", ".join(str(size) if size else "any" for size in shape)
         raise InputError(f"`{name}` has shape {list(loads.shape)}, not [{want}].")
-    if not np.isfinite(loads).all() or (loads < 0).any():
-        at = np.argwhere(~np.isfinite(loads) | (loads < 0))[0]
-        raise InputError(
-            f"`{name}` has {loads[tuple(at)]} at {at.tolist()}: loads are finite and not negative."
-        )
+    bad = first_bad(loads)
+    if bad:
+        raise InputError(f"`{name}` has {loads[bad]} at {list(bad)}: loads are finite and not negative.")
     return loads
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placement.arrays import Floats, Ints
+from placement.arrays import Floats, Ints, first_bad
 from topology.base.errors import InputError
 
 
@@ -31,12 +31,11 @@ def loads_of(value: Any, name: str, axes: tuple[str, ...]) -> Floats:
     table = _numbers(value, name)
     _require_axes(table, name, axes)
     found = table.astype(np.float64)
-    bad = ~np.isfinite(found) | (found < 0)
-    if bad.any():
-        at = [int(i) for i in np.argwhere(bad)[0]]
-        where = ", ".join(f"{axis.removesuffix('s')} {i}" for axis, i in zip(axes, at, strict=True))
+    bad = first_bad(found)
+    if bad:
+        where = ", ".join(f"{axis.removesuffix('s')} {i}" for axis, i in zip(axes, bad, strict=True))
         raise InputError(
-            f"{name}, {where}: {found[tuple(at)]} is no count of tokens; give finite numbers that are not negative."
+            f"{name}, {where}: {found[bad]} is no count of tokens; give finite numbers that are not negative."
         )
     return found
 

@@ -153,6 +153,9 @@ def _old_map(old: Ints, shape: tuple[int, ...], slots: int, each: int) -> Expert
 def _placed(asked: Asked, given: Settings) -> Experts:
     if asked.slots // asked.ranks >= asked.loads.shape[1]:
         return _all_everywhere(asked, None if asked.at_start and given.max_moves else given.max_moves)
+    if asked.old is None and asked.stored is None and asked.ranks == asked.slots == asked.loads.shape[1]:
+        row = np.arange(asked.slots, dtype=np.int32)  # an expert each: no placement is better than another
+        return np.tile(row, (len(asked.loads), 1))
     return next_placement(asked, given)
 
 

@@ -17,6 +17,7 @@ from cost.validation.frontier import Frontier, errors_of_frontiers, frontiers
 from cost.validation.predict import Prediction, predict
 from cost.validation.read import Point
 from cost.validation.statistics import Errors, errors_of, inside, signed_error
+from cost.validation.under_load import with_first_tokens
 from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
 from rackplan.views.data import taken
 from topology.base.shown import Shown
@@ -232,7 +233,7 @@ class Validation(Shown):
 
 def validation(name: str, points: Sequence[Point], *, physics: bool = False) -> Validation:
     """Predict ``points`` (:func:`cost.validation.predict.predict`)."""
-    found = predict(points, correction_with(physics=physics))
+    found = with_first_tokens(points, predict(points, correction_with(physics=physics)), physics=physics)
     return Validation(name, points, with_bands(points, found, physics=physics), not physics)
 
 

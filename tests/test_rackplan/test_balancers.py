@@ -140,6 +140,12 @@ def test_vllm_ascends_start_with_shared_experts_is_left_too() -> None:
     assert moves(table.reshape(LAYERS, -1), new.reshape(LAYERS, -1)) <= 0.05 * table.size
 
 
+def test_an_expert_on_each_rank_is_left_where_an_engine_starts() -> None:
+    found = vllm.rebalance_experts(window(), EXPERTS, 1, 1, EXPERTS)
+    np.testing.assert_array_equal(found, linear(slots=EXPERTS))
+    assert found.dtype == np.int64
+
+
 def test_the_budget_holds_beside_what_is_restored(caplog: pytest.LogCaptureFixture) -> None:
     old = running()
     old[:, 4:9] = 0  # experts 11 to 15 have no copy, and 0 several on a rank

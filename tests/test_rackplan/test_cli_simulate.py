@@ -22,7 +22,7 @@ LLAMA = ("simulate", "--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--isl"
 
 
 @pytest.fixture(autouse=True)
-def _few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rate is tried with a few hundred requests."""
     monkeypatch.setattr("cost.queueing.load.FEWEST", 300)
     monkeypatch.setattr("cost.queueing.load.MOST", 600)
@@ -49,7 +49,7 @@ def test_the_answer_is_that_of_the_contract(run: Run) -> None:
     assert data["prefix_hit"] == data["preempted"] == 0
     assert sum(one["workers"] * one["gpus_per_worker"] for one in data["pools"]) == data["gpus"] <= 8
     more = run(*LLAMA, "--req-s", 1.3 * data["max_req_s_high"], "--json").data
-    assert not (more["ttft_ms"]["p99"] <= 2000 and more["tpot_ms"]["p99"] <= 50)
+    assert more["overloaded"] or more["ttft_ms"]["p99"] > 2000 or more["tpot_ms"]["p99"] > 50
     text = run(*LLAMA, "--req-s", 10).out
     assert len(text.splitlines()) <= 20
     assert f"{data['max_req_s']:,.3g} requests/s keep these limits" in text

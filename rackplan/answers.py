@@ -391,7 +391,12 @@ def simulate(request: SimulateRequest) -> Simulated:
     """
     from rackplan.simulating import simulated
 
-    return simulated(request)
+    def pools() -> Pools:
+        assert request.model is not None and request.cluster is not None  # noqa: S101, PT018 - else a plan is given
+        where = inputs.clusters_of([request.cluster], request.settings)[0]
+        return served(inputs.deployment_of(request, request.model, where), request)
+
+    return simulated(request, pools)
 
 
 def compare(request: CompareRequest) -> Comparison:

@@ -1147,7 +1147,7 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
     seed: Annotated[Count, Field(ge=0)] = opt(0, "Seed of the requests.")
 
     FIRST: ClassVar[str] = (
-        "plan model cluster req_s trace concurrency isl osl router tpot_ms ttft_p99_ms details output json"
+        "plan model cluster req_s trace concurrency isl osl tpot_ms ttft_p99_ms details output json"
     )
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan simulate --model llama-3.1-70b --cluster hgx-h100 --req-s 2 --ttft-p99-ms 4000",

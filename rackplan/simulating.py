@@ -18,8 +18,9 @@ from placement.budget import Budget
 from placement.plan import Plan
 from placement.progress import ProgressReporter
 from placement.under_load import lengths_of_plan, pools_of_plan
-from rackplan import answers, inputs
+from rackplan import inputs
 from rackplan.requests import SimulateRequest
+from rackplan.views.pools import Pools
 from rackplan.views.simulate import Simulated
 from topology.base.errors import InfeasibleError, input_name
 
@@ -27,8 +28,11 @@ Heard = Callable[[float, bool], None]
 MakeFor = Callable[[EnginePools], Make]
 
 
-def simulated(request: SimulateRequest) -> Simulated:
-    """Return what users see under a load (:func:`rackplan.answers.simulate`)."""
+def simulated(request: SimulateRequest, served: Callable[[], Pools]) -> Simulated:
+    """Return what users see under a load (:func:`rackplan.answers.simulate`).
+
+    ``served`` finds how a cluster serves such requests, where no plan is given.
+    """
     told, budget, trace = (
         ProgressReporter(request.on_progress),
         Budget(cancel=request.cancel),
@@ -49,7 +53,7 @@ def simulated(request: SimulateRequest) -> Simulated:
 
     told.stage("pricing steps")
     if plan is None:
-        deployment, pools, layouts, limits, near = _chosen(request, make_for, heard)
+        deployment, pools, layouts, limits, near = _chosen(served(), request.router, make_for, heard)
     else:
         deployment, pools = plan.deployment, pools_of_plan(plan, lengths)
         ttft_s, tpot_s = request.limits_s[::-1]
@@ -79,7 +83,7 @@ def simulated(request: SimulateRequest) -> Simulated:
 
 
 def _chosen(
-    request: SimulateRequest, make_for: MakeFor, heard: Heard
+    priced: Pools, router: str, make_for: MakeFor, heard: Heard
 ) -> tuple[Deployment, EnginePools, list[str], LoadLimits, float]:
     """Return the way that keeps the limits at most requests per second, its layouts, and about that rate.
 
@@ -88,11 +92,8 @@ def _chosen(
     InfeasibleError
         If none does even without waiting.
     """
-    assert request.model is not None and request.cluster is not None  # noqa: S101, PT018 - else a plan is given
-    where = inputs.clusters_of([request.cluster], request.settings)[0]
-    priced = answers.served(inputs.deployment_of(request, request.model, where), request)
     serving, limits = priced.serving, LoadLimits(priced.serving.ttft_s, priced.tpot_s)
-    best = best_under_load(serving, limits, make_for, request.router, heard)
+    best = best_under_load(serving, limits, make_for, router, heard)
     if best is None:
         raise _out_of_reach(serving, limits)
     layouts = [found.label(at).rpartition(" ")[0] for _, found, at, _ in serving.sides(best.row)]

@@ -54,8 +54,10 @@ def best_under_load(
         pools = pools_of(serving, row)
         one = Choice(row, pools, make_for(pools), None)
         least = None if best is None or best.requests_per_s is None else best.requests_per_s * (1 + NEAR)
-        if least is not None and not under_load(pools, one.make(least, 0), limits, router).keeps:
-            continue
+        if least is not None:
+            tried = under_load(pools, one.make(least, 0), limits, router)
+            if not tried.keeps or tried.grows:
+                continue
         near = least or row.requests_per_s / 2
         try:
             found = most_requests(pools, one.make, limits, near, router, on_try, seeds=1)

@@ -22,6 +22,9 @@ WARM_UP = 0.2
 FEWEST, MOST = 2_000, 20_000
 """Requests simulated at a rate: so many turns of all that are in the engines, but between these."""
 TURNS = 10
+GROWS, SPAN = 2.0, 4.0
+"""A queue grows where first tokens of the last quarter take so many times as long as those of the first, or requests
+arrive for less than so many times as long as a first token takes."""
 NEAR = 0.02
 """How near the largest rate is found, and how far the first and the last try may be apart (doublings)."""
 DOUBLINGS = 20
@@ -82,6 +85,13 @@ class UnderLoad:
         """Whether the 99th percentiles keep both limits."""
         pairs = ((self.ttft_s, self.limits.ttft_s), (self.tpot_s, self.limits.tpot_s))
         return all(limit is None or np.percentile(one, 99) <= limit * (1 + 1e-9) for one, limit in pairs)
+
+    @property
+    def grows(self) -> bool:
+        """Whether the queue grows for as long as requests arrive: a few of them may keep any limit."""
+        quarter, (start, end) = max(1, len(self.ttft_s) // 4), self._window
+        longer = self.ttft_s[-quarter:].mean() > GROWS * self.ttft_s[:quarter].mean()
+        return bool(longer or end - start < SPAN * self.ttft_s.mean())
 
     @cached_property
     def _window(self) -> tuple[float, float]:
@@ -184,7 +194,9 @@ def most_requests(
     """
 
     def keeps(rate: float, seed: int) -> bool:
-        found = under_load(pools, make(rate, seed), limits, router).keeps
+        asked = make(rate, seed)
+        tried = under_load(pools, asked, limits, router)
+        found = tried.keeps and not (asked.made and tried.grows)
         if on_try is not None:
             on_try(rate, found)
         return found

@@ -50,8 +50,6 @@ from topology.base.units import plural
 
 RATES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0, 1.1)
 """Rates of the curve of percentiles over the most that keep the limits."""
-BEHIND = 0.95
-"""Served over sent requests per second below which a load is more than the engines serve."""
 HEIGHT = 420
 
 
@@ -115,7 +113,7 @@ class Simulated(Shown):
     @property
     def overloaded(self) -> bool:
         """Whether more requests are sent than the engines serve."""
-        return self.found.requests_per_s < BEHIND * self.req_s
+        return self.requests.made and not self.requests.users and self.found.grows
 
     @cached_property
     def curve(self) -> tuple[list[float], list[list[float]]]:

@@ -1,0 +1,153 @@
+"""``rackplan simulate``: what it prints and writes, of a model and of plans, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+import rackplan
+from cost.queueing.requests import ARRIVALS
+from cost.queueing.simulation import ROUTERS
+from rackplan.requests import Arrivals, Router
+from rackplan.views.results import rows_of
+
+Run = Callable[..., Any]
+
+LLAMA = ("simulate", "--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--isl", "2000", "--osl", "100")
+
+
+@pytest.fixture(autouse=True)
+def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate is tried with a few hundred requests."""
+    monkeypatch.setattr("cost.queueing.load.FEWEST", 300)
+    monkeypatch.setattr("cost.queueing.load.MOST", 600)
+
+
+@pytest.fixture
+def plan(prepared: Callable[..., None]) -> str:
+    """A plan of whole requests, in ``p``."""
+    where = ("--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--isl", 2000, "--osl", 100)
+    prepared("plan", *where, "--time-limit", 0, "-o", "p")
+    return "p"
+
+
+def test_the_answer_is_that_of_the_contract(run: Run) -> None:
+    data = run(*LLAMA, "--req-s", 10, "--json").data
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
+        assert 0 < data[name]["p50"] <= data[name]["p90"] <= data[name]["p99"]
+    assert data["req_s"] == 10
+    assert data["served_req_s"] == pytest.approx(10, rel=0.15)
+    assert data["output_tok_s"] == pytest.approx(100 * data["served_req_s"])
+    assert data["goodput_req_s"] <= data["served_req_s"]
+    assert data["max_req_s_low"] <= data["max_req_s"] <= data["max_req_s_high"]
+    assert data["limits"] == {"ttft_p99_ms": 2000, "tpot_p99_ms": 50}
+    assert data["prefix_hit"] == data["preempted"] == 0
+    assert sum(one["workers"] * one["gpus_per_worker"] for one in data["pools"]) == data["gpus"] <= 8
+    more = run(*LLAMA, "--req-s", 1.3 * data["max_req_s_high"], "--json").data
+    assert more["overloaded"] or more["ttft_ms"]["p99"] > 2000 or more["tpot_ms"]["p99"] > 50
+    text = run(*LLAMA, "--req-s", 10).out
+    assert len(text.splitlines()) <= 20
+    assert f"{data['max_req_s']:,.3g} requests/s keep these limits" in text
+
+
+def test_a_plan_is_simulated_as_placed_and_written(run: Run, plan: str, tmp_path: Path) -> None:
+    first = run("simulate", plan, "--req-s", 10, "--seed", 3, "-o", "s", "--json")
+    assert first.data["isl"] == 2000
+    again = run("simulate", plan, "--req-s", 10, "--seed", 3, "-o", "s", "--json")
+    assert first.out == again.out
+    assert json.loads((tmp_path / "s/simulate.json").read_text())["max_req_s"] == first.data["max_req_s"]
+    page = (tmp_path / "s/report.html").read_text()
+    assert all(words in page for words in ("The first token against the rate", "Queue and batch"))
+    details = run("simulate", plan, "--concurrency", 8, "--details").out
+    assert "8 users" in details
+    assert "8,192 tokens a step" in details
+
+
+def test_a_trace_shares_its_prefixes(run: Run, plan: str, tmp_path: Path) -> None:
+    rows = [
+        {
+            "timestamp": 50 * at,
+            "input_length": 2000,
+            "output_length": 20,
+            "hash_ids": [at % 4, 9, 9, 1000 + at],
+        }
+        for at in range(200)
+    ]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = run("simulate", plan, "--trace", "t.jsonl", "--router", "prefix", "--json").data
+    assert data["requests"] == data["counted"] == 200
+    assert data["req_s"] == pytest.approx(20)
+    assert 0.5 < data["prefix_hit"] < 0.8
+    assert data["max_req_s_low"] == data["max_req_s_high"]
+    assert run("simulate", plan, "--trace", "t.jsonl", "--speed", 2, "--json").data["req_s"] == pytest.approx(
+        40
+    )
+
+
+def test_python_gives_a_frame_of_requests() -> None:
+    found = rackplan.simulate(model="llama-3.1-8b", cluster="hgx-h100", concurrency=4, isl=500, osl=50)
+    rows = rows_of(found)
+    assert rows["ttft_s"] == pytest.approx(rows["first_s"] - rows["arrival_s"])
+    assert set(rows) >= {"arrival_s", "first_s", "done_s", "isl", "osl", "cached", "ttft_s", "tpot_s"}
+    # four users: never more than four requests at once
+    at = np.concatenate([rows["arrival_s"], rows["done_s"]])
+    change = np.repeat([1, -1], len(rows["done_s"]))[
+        np.lexsort((np.repeat([1, -1], len(rows["done_s"])), at))
+    ]
+    assert change.cumsum().max() == 4
+    assert "4 users" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ((), "a load is missing"),
+        (("--req-s", 1, "--concurrency", 2), "they are different loads"),
+        (("--req-s", "nan"), "--req-s nan: expected a number above 0"),
+        (("--concurrency", 0), "--concurrency 0"),
+        (("--req-s", 1, "--router", "random"), "--router random: expected 'least', 'round' or 'prefix'"),
+        (("--req-s", 1, "--speed", 2), "--speed 2: it is of --trace"),
+        (("--req-s", 1, "--prefix-hit", 1), "expected a part of the prompt, 0 to below 1"),
+        (("--req-s", 1, "--engine", "vllm"), "the plan is given, with all of that in it"),
+        (("--req-s", 1, "--isl", 4_000_000), "does not fit the KV cache"),
+        (("--trace", "t.csv", "--osl", 5), "--trace has the lengths"),
+        (("--trace", "order.csv"), "order.csv, line 3: timestamp 1 is before the 2"),
+        (("--trace", "negative.csv"), "negative.csv, line 2: input_length is '-5'"),
+        (("--trace", "columns.csv"), "columns.csv, line 2: output_length is missing"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(
+    run: Run, plan: str, tmp_path: Path, args: tuple[object, ...], words: str
+) -> None:
+    head = "timestamp,input_length,output_length\n"
+    (tmp_path / "order.csv").write_text(f"{head}2,5,5\n1,5,5\n")
+    (tmp_path / "negative.csv").write_text(f"{head}1,-5,5\n")
+    (tmp_path / "columns.csv").write_text("timestamp,input_length\n1,5\n")
+    found = run("simulate", plan, *args, "-o", "s")
+    assert (found.code, found.out) == (2, "")
+    assert words in found.error_line
+    assert not (tmp_path / "s").exists()
+
+
+def test_neither_plan_nor_model_is_refused(run: Run) -> None:
+    assert "--cluster is missing: give a PLAN" in run("simulate", "--model", "x", "--req-s", 1).error_line
+
+
+def test_limits_out_of_reach_are_no_answer(run: Run, plan: str) -> None:
+    found = run("simulate", plan, "--req-s", 1, "--ttft-p99-ms", 5)
+    assert found.code == 3
+    assert "no rate keeps 5 ms to the first token" in found.err
+    assert "first token, ms" in found.out
+    found = run(*LLAMA, "--req-s", 1, "--tpot-ms", 0.01)
+    assert found.code == 3
+    assert "--tpot-ms 0.01 is out of reach" in found.error_line
+
+
+def test_words_of_options_are_those_of_the_simulation() -> None:
+    assert get_args(Router) == ROUTERS
+    assert get_args(Arrivals) == ARRIVALS

@@ -85,6 +85,9 @@ class DemandData:
         and its share.
     tpot_s, tpot_default, ttft_s, ttft_default:
         Longest time per token and to the first one (null: no limit), and whether they are the defaults.
+    ttft_p99_s:
+        Longest time to the first token that 99 of 100 requests may see under load, and the time per token with it;
+        null: waiting is left out.
     """
 
     currency: str
@@ -105,6 +108,7 @@ class DemandData:
     tpot_default: bool
     ttft_s: float | None
     ttft_default: bool
+    ttft_p99_s: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -486,6 +490,7 @@ def _answer(found: Size, data: SizeResult) -> list[Block]:
         *labelled("Serves", f"{', '.join(served)}{mean}"),
         *labelled("Speed", f"{speed}; limits: {_limits(found, asked)}"),
         *labelled("Note", *left_out_words(found.left_out)),
+        *labelled("On average", *_average_words(found, data)),
         *labelled("Cost", ", ".join(cost)),
         *labelled(
             "Band", f"{data.tok_s_per_gpu:,.0f} output tok/s/GPU{band_words(data.tok_s_per_gpu, errors)}"
@@ -547,6 +552,14 @@ def derate_words() -> str:
     )
 
 
+def _average_words(found: Size, data: SizeResult) -> tuple[str, ...]:
+    """Say what is enough where nobody waits, where that is fewer."""
+    few = found.on_average
+    if few is None or few >= data.gpus:
+        return ()
+    return (f"{few:,} GPUs are enough where waiting is left out; at the 99th percentile they are not",)
+
+
 def _limits(found: Size, asked: DemandData) -> str:
     """Return the limits, and which are defaults."""
     speed, first = "none on the speed", "none on the first token"
@@ -556,6 +569,8 @@ def _limits(found: Size, asked: DemandData) -> str:
         speed = f"{asked.usd_m:g} USD per million output tokens"
     if asked.ttft_s is not None:
         first = f"{asked.ttft_s:g} s{' (default)' * asked.ttft_default}"
+    if asked.ttft_p99_s is not None:
+        first += f" without waiting, {asked.ttft_p99_s:g} s at the 99th percentile under load"
     return speed if found.lengths is None else f"{speed}, {first}"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from cost.calibration.correction import shipped_correction, shipped_waits
 from cost.calibration.first_token import FirstTokenCalibration, first_token_calibration
-from cost.validation.predict import NOT_SIMULATED, predict
+from cost.validation.predict import predict
 from cost.validation.read import Point, Pool
 from cost.validation.under_load import with_first_tokens
 from topology.base.errors import InputError
@@ -96,6 +96,6 @@ def test_runs_near_correct_it_and_an_interval_is_around_it():
 
 
 def test_a_layout_left_open_is_not_simulated():
-    open_row = replace(ROW, pool=Pool(tp=8, best=True))
+    open_row = replace(ROW, pool=Pool(best=True), gpus=8)
     (found,) = with_first_tokens([open_row], predict([open_row], shipped_correction()))
-    assert (found.value, found.reason) == (None, NOT_SIMULATED)
+    assert (found.value, bool(found.reason)) == (None, True)

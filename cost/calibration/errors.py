@@ -38,7 +38,7 @@ UNRECORDED = "drafts not recorded"
 LEAST_ROWS = 20
 """A chip with fewer has no error of its own: a share of 80 % of them would rest on three rows or fewer."""
 LEAST_ROWS_OF_PART = 60
-"""Fewer rows of an engine or a phase have no band of their own: they are of some 15 configurations or fewer, and their
+"""Fewer rows of an engine or a phase have no band of their own: they are of 15 configurations or fewer, and their
 band holds too few rows of others: on MI300X 75 %, where that of the chip holds 80 %."""
 KINDS = {"served": "served requests", "published": "published figures"}
 """What the rows of a chip are. Published ones count where nobody gave rows of served requests."""

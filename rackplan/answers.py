@@ -553,6 +553,7 @@ def _sized(priced: Deployment, request: SizeRequest) -> Size:
         **{name: getattr(request, name) for name in asked},
         tpot_s=tpot_s,
         ttft_s=None if lengths is None else ttft_s,
+        ttft_p99_s=request.ttft_p99_s,
     )
     mixed = lengths is not None and len(lengths.isl) > 1
 
@@ -563,6 +564,9 @@ def _sized(priced: Deployment, request: SizeRequest) -> Size:
         return sized(priced, wanted, lengths=lengths, fleet=fleet)
 
     found, left_out = relax_default_limits(of, demand, usual)
+    if request.ttft_p99_s is not None:
+        on_average = of(replace(found.demand, ttft_p99_s=None)).gpus
+        return replace(found, usual=usual, left_out=left_out, on_average=on_average)
     other = _other_size(found, priced, request)
     return replace(found, usual=usual, left_out=left_out, other=other)
 

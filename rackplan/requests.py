@@ -616,6 +616,36 @@ class FirstToken(Request):
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
+class UnderLoad(Request):
+    """How long requests may wait."""
+
+    ttft_p99_ms: Milliseconds | None = opt(
+        None,
+        "Longest time to the first token in ms that 99 of 100 requests may see, waiting included: simulated.",
+        "Y",
+    )
+
+    def check(self) -> None:
+        """Refuse it where there are no requests, or where the speed is searched for."""
+        super().check()
+        if self.ttft_p99_ms is None:
+            return
+        if isinstance(self.ttft_p99_ms, str):
+            raise self.refuse("ttft_p99_ms", "without it waiting has no limit", "leave it out")
+        if getattr(self, "alone", False):
+            raise self.refuse("ttft_p99_ms", "one phase alone has no requests that wait")
+        if getattr(self, "usd_m", None) is not None:
+            raise self.refuse("usd_m", "it takes many simulations to find a speed by its price")
+
+    @property
+    def ttft_p99_s(self) -> float | None:
+        """The limit in seconds; None: no limit."""
+        return (
+            None if isinstance(self.ttft_p99_ms, str) or self.ttft_p99_ms is None else self.ttft_p99_ms / 1e3
+        )
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Limits(Speed, FirstToken):
     """How fast requests are served."""
 
@@ -911,7 +941,7 @@ class DiffRequest(Money):
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class SweepRequest(Pricing, Limits, Requests, Placed):
+class SweepRequest(Pricing, Limits, UnderLoad, Requests, Placed):
     """What is asked of a sweep: of whole requests, or of one phase."""
 
     prefill_cluster: ClusterLike | None = opt(None, "GPUs that prefill; default: a part of --cluster.", "C")
@@ -945,7 +975,7 @@ class Demanded(Request):
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class SizeRequest(Watched, Demanded, Pricing, Limits, Requests):
+class SizeRequest(Watched, Demanded, Pricing, Limits, UnderLoad, Requests):
     """What the fleet shall serve, or may cost: one of the first six."""
 
     model: ModelName = field(kw_only=False)
@@ -981,7 +1011,7 @@ class SizeRequest(Watched, Demanded, Pricing, Limits, Requests):
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class CompareRequest(Watched, Pricing, FirstToken, Requests):
+class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
     """Clusters to compare for one model."""
 
     clusters: Annotated[

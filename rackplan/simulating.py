@@ -7,13 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from cost.inputs.deployment import Deployment
-from cost.queueing.choice import Make, best_under_load
+from cost.queueing.choice import Make, best_under_load, out_of_reach
 from cost.queueing.load import FEWEST, MOST, SEEDS, TURNS, LoadLimits, most_requests, stream_of, under_load
 from cost.queueing.pools import EnginePools
 from cost.queueing.requests import made_requests
 from cost.serving.lengths import Lengths
-from cost.serving.limits import rounded_up
-from cost.serving.serving import Serving
 from placement.budget import Budget
 from placement.plan import Plan
 from placement.progress import ProgressReporter
@@ -22,7 +20,7 @@ from rackplan import inputs
 from rackplan.requests import SimulateRequest
 from rackplan.views.pools import Pools
 from rackplan.views.simulate import Simulated
-from topology.base.errors import InfeasibleError, input_name
+from topology.base.errors import InfeasibleError
 
 Heard = Callable[[float, bool], None]
 MakeFor = Callable[[EnginePools], Make]
@@ -95,24 +93,10 @@ def _chosen(
     serving, limits = priced.serving, LoadLimits(priced.serving.ttft_s, priced.tpot_s)
     best = best_under_load(serving, limits, make_for, router, heard)
     if best is None:
-        raise _out_of_reach(serving, limits)
+        raise out_of_reach(serving, limits)
     layouts = [found.label(at).rpartition(" ")[0] for _, found, at, _ in serving.sides(best.row)]
     near = best.requests_per_s or best.row.requests_per_s / 2
     return serving.sides(best.row)[-1][1].deployment, best.pools, layouts, limits, near
-
-
-def _out_of_reach(serving: Serving, limits: LoadLimits) -> InfeasibleError:
-    """Return which limit no layout keeps even without waiting."""
-    where = serving.decode.deployment.cluster.name
-    speeds = [one.tok_s_per_user.max() for one in serving.ways().values() if len(one)]
-    name, limit_s, least_s = "ttft_p99_ms", limits.ttft_s, serving.fastest_ttft_s
-    if speeds and limits.tpot_s is not None:
-        name, limit_s, least_s = "tpot_ms", limits.tpot_s, 1 / float(max(speeds))
-    what = "an output token" if name == "tpot_ms" else "the first token"
-    return InfeasibleError(
-        f"{input_name(name)} {(limit_s or 0.0) * 1e3:g} is out of reach on {where}: {what} takes "
-        f"{rounded_up(least_s * 1e3)} ms at least, without waiting; ask for more, or use faster GPUs or more of them."
-    )
 
 
 def _plan_of(request: SimulateRequest) -> Plan:

@@ -167,9 +167,12 @@ class Deployment(Shown):
         return self.context(stage).rates
 
     def near_runs(self, layout: Layout, batch: float) -> tuple[float, int]:
-        """What measured runs near a layout's decode step took over the physics, and how many are near."""
+        """What measured runs near a layout's decode step took over the physics, and how many are near.
+
+        1 and 0 of prefill, which no run corrects.
+        """
         correction = self._conditions.correction
-        if correction.bare:
+        if correction.bare or not self.workload.decodes:
             return 1.0, 0
         bound = correction.bound(
             self.model, self.rates(layout.replicas[0][0]).chip, self.engine, phase=self.workload.phase

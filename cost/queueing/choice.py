@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from cost.queueing.load import NEAR, LoadLimits, most_requests, under_load
+import numpy as np
+
+from cost.inputs.deployment import Deployment
+from cost.queueing.load import NEAR, LoadLimits, most_requests, stream_of, under_load
 from cost.queueing.pools import EnginePools, pools_of
 from cost.queueing.requests import Requests
 from cost.queueing.simulation import ROUTERS
+from cost.serving.lengths import Lengths
+from cost.serving.limits import rounded_up
 from cost.serving.pools import RateMatch
 from cost.serving.serving import Serving
-from topology.base.errors import InfeasibleError
+from cost.serving.supply import Served, Supply
+from cost.serving.units import MOST_JOINED_GPUS, joined_units, served_on
+from topology.base.errors import InfeasibleError, InputError, input_name
 
 STRICTER = ((1.0, 1.0), (1.0, 0.5), (0.7, 1.0), (0.7, 0.5), (0.5, 0.5))
 """Parts of the limits per token and to the first one at which the best without waiting is a candidate: waiting and
@@ -79,3 +86,54 @@ def candidates(serving: Serving, limits: LoadLimits) -> list[RateMatch]:
             key = tuple((role, int(side.layout[at]), workers) for role, side, at, workers in sides)
             found.setdefault(key, row)
     return list(found.values())
+
+
+def loaded_supply(
+    deployment: Deployment, lengths: Lengths, ttft_s: float | None, limits: LoadLimits
+) -> Supply:
+    """Return what units of a machine serve while 99 of 100 requests keep ``limits``, each unit by itself.
+
+    Units are joined only where the model, or the limits, need more than one. ``ttft_s``: longest time to the first
+    token without waiting.
+    """
+
+    def joined(_tpot_s: float | None) -> dict[int, Served]:  # of one limit
+        refused: Exception = InfeasibleError(
+            f"{deployment.model.name} does not fit {deployment.cluster.name}."
+        )
+        for units, cluster in joined_units(deployment.cluster)[0].items():
+            if units > 1 and len(cluster.gpus) > MOST_JOINED_GPUS:
+                break
+            try:
+                serving = Serving.of(
+                    replace(deployment, cluster=cluster),
+                    lengths,
+                    ttft_s=ttft_s,
+                    speeds=[] if limits.tpot_s is None else [1 / limits.tpot_s],
+                )
+                best = best_under_load(serving, limits, lambda pools: stream_of(pools, lengths))
+            except (InputError, InfeasibleError) as error:
+                refused = error
+                continue
+            if best is not None and best.requests_per_s is not None:
+                row = replace(best.row, requests_per_s=best.requests_per_s)
+                return {units: served_on(serving, units, row)}
+            refused = out_of_reach(serving, limits)
+        raise refused
+
+    return Supply((1,), np.zeros(0), joined)
+
+
+def out_of_reach(serving: Serving, limits: LoadLimits) -> InfeasibleError:
+    """Return which limit no layout keeps even without waiting, or that none keeps them under any load."""
+    where = serving.decode.deployment.cluster.name
+    speeds = [one.tok_s_per_user.max() for one in serving.ways().values() if len(one)]
+    name, limit_s, least_s = "ttft_p99_ms", limits.ttft_s, serving.fastest_ttft_s
+    if speeds and limits.tpot_s is not None and limits.tpot_s < 1 / float(max(speeds)):
+        name, limit_s, least_s = "tpot_ms", limits.tpot_s, 1 / float(max(speeds))
+    what = "an output token" if name == "tpot_ms" else "the first token"
+    alone = f"{what} takes {rounded_up(least_s * 1e3)} ms at least, without waiting"
+    return InfeasibleError(
+        f"{input_name(name)} {(limit_s or 0.0) * 1e3:g} is out of reach on {where} at the 99th percentile: {alone}; "
+        "ask for more, or use faster GPUs or more of them."
+    )

@@ -61,6 +61,9 @@ class Demand:
         Domains kept for failures, besides those that serve.
     tpot_s, ttft_s:
         Longest time per output token, and to the first one without waiting; None: no limit.
+    ttft_p99_s:
+        Longest time to the first token that 99 of 100 requests may see, waiting included, and then ``tpot_s`` is one
+        of those too; None: waiting is left out.
     usd_m:
         Instead of ``tpot_s``: the shortest time at which a million output tokens cost no more than so many USD.
     """
@@ -76,6 +79,7 @@ class Demand:
     spares: int = 0
     tpot_s: float | None = None
     ttft_s: float | None = None
+    ttft_p99_s: float | None = None
     usd_m: float | None = None
 
     def __post_init__(self) -> None:
@@ -105,6 +109,7 @@ class Demand:
         for name, limit, scale in (
             ("tpot_ms", self.tpot_s, 1e3),
             ("ttft_ms", self.ttft_s, 1e3),
+            ("ttft_p99_ms", self.ttft_p99_s, 1e3),
             ("usd_m", self.usd_m, 1.0),
         ):
             if limit is not None:
@@ -178,6 +183,8 @@ class Size(Shown):
         Why units are not joined; empty where they are.
     usual, left_out:
         The limits that are usual ones (``tpot_s``, ``ttft_s``), and those of them that nothing keeps.
+    on_average:
+        GPUs that are enough where waiting is left out; None where it is.
     other:
         What the recipe that is not in force would bring; None where that is about the same.
     """
@@ -191,6 +198,7 @@ class Size(Shown):
     unjoined: str = ""
     usual: frozenset[str] = frozenset()
     left_out: tuple[LimitError, ...] = ()
+    on_average: int | None = None
     other: OtherRecipe | None = None
     _bills: dict[int, Bill] = field(default_factory=dict, compare=False, repr=False)
 
@@ -371,7 +379,15 @@ def size(
                     value=f"{getattr(demand, name):g}",
                 )
     unit, searched = deployment.cluster, demand.usd_m is not None and demand.tpot_s is None
-    if fleet is not None and not searched and not alike(unit.spec):
+    if demand.ttft_p99_s is not None and lengths is not None:
+        from cost.queueing.choice import loaded_supply
+        from cost.queueing.load import LoadLimits
+
+        _require_one_size(unit, lengths)
+        limits = LoadLimits(demand.ttft_p99_s, demand.tpot_s)
+        one_shape = loaded_supply(deployment, lengths, demand.ttft_s, limits)
+        unjoined, fleet = "requests of each unit wait for each other alone", None
+    elif fleet is not None and not searched and not alike(unit.spec):
         one_shape = fleet_supply(unit, fleet)
         unjoined = "each unit has a fleet of its own: its domains are not alike, or not whole"
     else:

@@ -55,7 +55,7 @@ class Served:
 
     ``tpot_s`` seconds per output token after the first, ``prefill_s`` of one prompt alone, ``waiting_s`` for a place
     by Little's law, ``requests_per_s`` in all, ``batch`` sequences per GPU of the pool that decodes, ``step_s`` of a
-    decode step. :func:`cost.calibration.first_token.first_token` makes the time to the first token of it.
+    decode step.
     """
 
     tpot_s: Quantity

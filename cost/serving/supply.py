@@ -52,6 +52,8 @@ class Pool:
         Sequences (prefill: prompts) per GPU.
     step_s:
         Expected seconds of a step.
+    measured_factor, measured_runs:
+        What measured runs near a decode step took over the physics, in ``step_s``, and how many are near.
     """
 
     role: str
@@ -60,6 +62,8 @@ class Pool:
     gpus_per_worker: int
     batch: float
     step_s: float
+    measured_factor: float = 1.0
+    measured_runs: int = 0
 
     @property
     def gpus(self) -> int:

@@ -49,7 +49,7 @@ def layout_supply(
     ``alone``: one unit only. At the times per token ``tpots`` each layout has its exact batch.
     """
     unit = deployment.cluster
-    units, unjoined = ({1: unit}, "") if alone else _joined(unit)
+    units, unjoined = ({1: unit}, "") if alone else joined_units(unit)
     speeds = [1 / tpot_s for tpot_s in tpots]
     if lengths is None:
         balance = 1.0 if imbalance is None else imbalance
@@ -114,14 +114,16 @@ def _pooled_supply(
     every = [*own.values(), *([] if shared is None else [shared])]
 
     def joined(tpot_s: float | None) -> dict[int, Served]:
-        return {k: _served(one, k, best) for k, one in own.items() if (best := one.best(tpot_s)) is not None}
+        return {
+            k: served_on(one, k, best) for k, one in own.items() if (best := one.best(tpot_s)) is not None
+        }
 
     def whole(units: int, tpot_s: float | None) -> Served | None:
         # a domain alone has pools of its own, whose caches take the links inside it
         if shared is None or units * domains == 1:
             return None
         best = shared.bests(tpot_s, units * domains).get(TWO_POOLS)
-        return None if best is None else _served(shared, units, best)
+        return None if best is None else served_on(shared, units, best)
 
     return Supply(
         joinable,
@@ -132,7 +134,8 @@ def _pooled_supply(
     )
 
 
-def _served(serving: Serving, units: int, best: RateMatch) -> Served:
+def served_on(serving: Serving, units: int, best: RateMatch) -> Served:
+    """Return what one match gives on so many units joined."""
     return Served(
         units=units,
         tok_s=best.requests_per_s * best.osl,
@@ -194,13 +197,15 @@ def unit_domains(unit: Cluster) -> int:
 
 
 def _pool(role: str, found: Sweep, row: int, workers: int) -> Pool:
+    batch = float(found.batch[row])
     return Pool(
-        role=role,
-        layout=found.label(row).rpartition(" ")[0],
-        workers=workers,
-        gpus_per_worker=int(found.gpus[row]),
-        batch=float(found.batch[row]),
-        step_s=float(found.step_s[row]),
+        role,
+        found.label(row).rpartition(" ")[0],
+        workers,
+        int(found.gpus[row]),
+        batch,
+        float(found.step_s[row]),
+        *found.deployment.near_runs(found.layout_of(row), batch),
     )
 
 
@@ -209,7 +214,7 @@ def _tpots(sweeps: Iterable[Sweep]) -> NDArray[np.float64]:
     return np.unique(np.concatenate([1 / found.tok_s_per_user for found in sweeps]))
 
 
-def _joined(unit: Cluster) -> tuple[dict[int, Cluster], str]:
+def joined_units(unit: Cluster) -> tuple[dict[int, Cluster], str]:
     """Return 1, 2, 4... units joined, up to as many GPUs as pay, and why there are no more (empty: they pay not)."""
     found, count = {1: unit}, 2
     while count * len(unit.gpus) <= _MOST_TRIED_GPUS:

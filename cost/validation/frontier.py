@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from cost.calibration.correction import Correction
 from cost.layouts.batches import batch_grid
+from cost.layouts.deployable import deployable_stage
 from cost.layouts.front import pareto
 from cost.serving.steady_state import KEEPS_BUSY
 from cost.validation.predict import (
@@ -30,13 +32,17 @@ from cost.validation.predict import (
 )
 from cost.validation.read import Point, Pool
 from cost.validation.statistics import Errors, errors_of
+from topology.files.resolve import resolve_cluster
 
 OPEN = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)
 STEPS = 2
 """Numbers of requests priced between one and its double; between them a layout's curve is interpolated."""
-CHOSEN = ("draft_tokens", "accept_length", "drafts_recorded", "kv_dtype")
-"""What is chosen with the layout, among what ran."""
+CHOSEN = ("engine", "draft_tokens", "accept_length", "drafts_recorded", "kv_dtype")
+"""What is chosen with the layout, among what ran; an engine as of its newest run."""
+WIDTHS = ("tp", "attention_dp", "ep", "moe_tp")
+"""What tells layouts of one engine apart."""
 
+MEASURES = ("at_load", "at_speed", "of_run")
 FORMATS = ("weights", "experts_dtype")
 SHARED = ("model", *FORMATS, "isl", "osl", "context", "cache_hit", "in_step", "gpus_per_domain")
 """What the runs of a frontier have in common, beside phase and cluster."""
@@ -50,10 +56,11 @@ class FrontierPoint:
     ----------
     id, tok_s_user, requests_per_gpu, tok_s_per_gpu, layout:
         The run: tokens/s of a user (1 / time per token), requests in the system, output, pools and requests.
-    at_load, at_speed:
-        The most tok/s/GPU predicted at its requests per GPU, and at its speed (0: nothing is as fast).
+    at_load, at_speed, of_run:
+        The most tok/s/GPU predicted at its requests per GPU, at its speed (0: nothing is as fast), and at its speed
+        by a layout that some run of the frontier had.
     chosen:
-        The layout of the latter.
+        The layout of ``at_speed``.
     """
 
     id: str
@@ -63,6 +70,7 @@ class FrontierPoint:
     layout: str
     at_load: float = 0.0
     at_speed: float = 0.0
+    of_run: float = 0.0
     chosen: str = ""
 
 
@@ -85,10 +93,17 @@ class Frontier:
     points: list[FrontierPoint]
 
 
-def frontiers(points: Sequence[Point], correction: Correction | None = None) -> tuple[list[Frontier], int]:
+def frontiers(
+    points: Sequence[Point], correction: Correction | None = None, *, engines: bool = True
+) -> tuple[list[Frontier], int]:
     """Return the frontiers of measured runs, and how many runs do not give both speed and throughput.
 
-    The engine is not named. ``correction`` is that of :func:`cost.validation.predict.predict`.
+    Parameters
+    ----------
+    correction:
+        That of :func:`cost.validation.predict.predict`.
+    engines:
+        Whether the engine is chosen among those that ran; else none is named.
     """
     rows: dict[Point, dict[str, Point]] = defaultdict(dict)
     for point in points:
@@ -102,12 +117,14 @@ def frontiers(points: Sequence[Point], correction: Correction | None = None) -> 
         for i in group.index.tolist():
             point, found = listed[i]
             run = replace(point, kv_dtype=group.workload.kv_dtype)
+            if not engines:
+                run = replace(run, engine="", engine_version="")
             members[_question(run), group.gpu.name][run] = found
     return [_frontier(*one, those, correction) for one, those in members.items()], len(rows) - len(runs)
 
 
 def errors_of_frontiers(found: Sequence[Frontier]) -> dict[str, dict[str, Errors]]:
-    """Return the errors of tok/s/GPU, ``at_load`` and ``at_speed``, of each chip and of ``all`` together.
+    """Return the errors of tok/s/GPU by :data:`MEASURES`, of each chip and of ``all`` together.
 
     Notes
     -----
@@ -117,7 +134,7 @@ def errors_of_frontiers(found: Sequence[Frontier]) -> dict[str, dict[str, Errors
     chips = {chip: [one for one in found if one.chip == chip] for chip in sorted({one.chip for one in found})}
     errors = {}
     for chip, those in (*chips.items(), ("all", found)):
-        pairs = [(name, point) for name in ("at_load", "at_speed") for one in those for point in one.points]
+        pairs = [(name, point) for name in MEASURES for one in those for point in one.points]
         measured = [Point("", "", name, point.tok_s_per_gpu, "", "") for name, point in pairs]
         errors[chip] = errors_of(measured, [Prediction(getattr(point, name)) for name, point in pairs])
     return errors
@@ -164,39 +181,62 @@ def _frontier(
 ) -> Frontier:
     points, most = list(runs.values()), int(max(map(gpus_of, runs)))
     edge = pareto([one.tok_s_user for one in points], [one.tok_s_per_gpu for one in points])
-    ran = sorted({tuple(getattr(run, name) for name in CHOSEN) for run in runs})
-    asked = [replace(question, **dict(zip(CHOSEN, one, strict=True))) for one in ran]
+    newest = {
+        engine: max(_time(run) for run in runs if run.engine == engine) for engine in {r.engine for r in runs}
+    }
+    ran = {_chosen(run): newest[run.engine] for run in runs}
+    asked = [
+        replace(question, **dict(zip(CHOSEN, one, strict=True)), date=day, engine_version=version)
+        for one, (day, version) in sorted(ran.items())
+    ]
     rows = [replace(row, quantity="tpot_ms") for one in asked for row in _rows(one, most)]
     formats = "/".join(filter(None, (getattr(question, name) for name in FORMATS)))
     lengths = f"{question.isl:,} + {question.osl:,}" if question.osl else f"{question.context:,.0f}"
     name = f"{question.model} {formats} on {question.cluster}, {lengths} tokens, {question.phase}"
-    best = _beside([points[i] for i in edge.tolist()], rows, correction)
+    best = _beside([points[i] for i in edge.tolist()], rows, set(map(_curve, runs)), correction)
     return Frontier(name.replace("  ", " "), chip, len(runs), most, best)
 
 
+def _time(run: Point) -> tuple[str, str]:
+    return run.date, run.engine_version
+
+
+def _chosen(point: Point) -> tuple[Any, ...]:
+    return tuple(getattr(point, name) for name in CHOSEN)
+
+
+def _curve(point: Point) -> tuple[object, ...]:
+    """What rows that differ in requests, and pools in workers, have in common."""
+    return *(getattr(point.pool, name) for name in WIDTHS), *_chosen(point)
+
+
 def _beside(
-    points: Sequence[FrontierPoint], rows: Sequence[Point], correction: Correction | None
+    points: Sequence[FrontierPoint],
+    rows: Sequence[Point],
+    ran: Collection[tuple[object, ...]],
+    correction: Correction | None,
 ) -> list[FrontierPoint]:
-    """The points with the most that any layout of ``rows`` reaches."""
+    """The points with the most that any layout of ``rows`` reaches; ``ran``: the curves of measured runs."""
     tpots = values_of(rows, correction)
     rates = values_of([replace(row, quantity="tok_s_per_gpu") for row in rows], correction)
     loads = np.array([_requests(row) / gpus_of(row) for row in rows])
     curves: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for i in np.flatnonzero(np.isfinite(tpots * rates)).tolist():
-        chosen = (getattr(rows[i], name) for name in CHOSEN)
-        curves[replace(rows[i].pool, workers=1), *chosen].append(i)
+        curves[_curve(rows[i])].append(i)
     limits, asked = np.array([(1e3 / one.tok_s_user, one.requests_per_gpu) for one in points]).T
-    at_load, at_speed, fastest = np.zeros(len(points)), np.zeros(len(points)), np.zeros(len(points), int)
-    for curve in curves.values():
+    at_load, at_speed, of_run = np.zeros((3, len(points)))
+    fastest = np.zeros(len(points), int)
+    for kind, curve in curves.items():
         slower = np.maximum.accumulate(tpots[curve])
         rate = _between(limits, slower, rates[curve])
         last = np.array(curve)[np.maximum(np.searchsorted(slower, limits, side="right") - 1, 0)]
         fastest, at_speed = np.where(rate > at_speed, last, fastest), np.maximum(rate, at_speed)
+        of_run = np.maximum(of_run, rate * (kind in ran))
         at_load = np.maximum(at_load, _between(asked, np.maximum.accumulate(loads[curve]), rates[curve]))
     return [
-        replace(point, at_load=load, at_speed=speed, chosen=_layout(rows[i]) if speed else "")
-        for point, load, speed, i in zip(
-            points, at_load.tolist(), at_speed.tolist(), fastest.tolist(), strict=True
+        replace(point, at_load=load, at_speed=speed, of_run=run, chosen=_layout(rows[i]) if speed else "")
+        for point, load, speed, run, i in zip(
+            points, at_load.tolist(), at_speed.tolist(), of_run.tolist(), fastest.tolist(), strict=True
         )
     ]
 
@@ -222,9 +262,9 @@ def _fitting(rows: Sequence[Point]) -> list[tuple[Point, float]]:
 
 
 def _pools(question: Point, most: int) -> list[Pool]:
-    """Legal engines: of parts of a scale-up domain, of powers of two, and of whole domains."""
-    domain = domain_of(question)
-    sizes = [n for n in range(1, most + 1) if domain % n == 0 or n % domain == 0 or n & (n - 1) == 0]
+    """Engines that operators deploy (:mod:`cost.layouts.deployable`), as ``sweep`` prices them."""
+    node = resolve_cluster(question.cluster).spec.domains[0].gpus_per_node
+    sizes = [n for n in range(1, most + 1) if deployable_stage(n, node=node, domain=domain_of(question))]
     return [pool for n in sizes for pool in legal_pools(question, OPEN, n, [1]) if pool.gpus == n]
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.calibration.correction import correction_with, wait_factor
+from cost.calibration.correction import Correction, correction_with, wait_factor
 from cost.calibration.first_token import first_token_calibration
 from cost.calibration.serving import calibrated
 from cost.inputs.machine import Efficiency
@@ -44,8 +44,10 @@ ROUNDS = 10
 """Requests of a user in a benchmark: InferenceX sends ten for each in flight, all users start at once."""
 SHORTEST = 0.8
 """Lengths in it are evenly from this part of the nominal ones to all of them."""
-MOST, ROUNDS_SIMULATED = 600, 3
+MOST, ROUNDS_SIMULATED = 500, 2
 """Requests simulated where there are many users: so many, or so many a user; the rest counts as the later ones."""
+MANY = 200
+"""Rows from which they are simulated on all cores."""
 MOST_WORKERS = 64
 """Prefill workers where a row does not say how many: enough for any of them."""
 
@@ -65,16 +67,27 @@ def with_first_tokens(
         if point.quantity == "ttft_ms" and point.phase in band and not unpredictable(point)
     ]
     groups, _ = group_points([points[i] for i in asked])
-    for group in groups:
-        efficiency = calibrated(group.gpu, group.engine)
-        times = group_times(group, efficiency)
-        factor, features = group_correction(group, times, correction), run_features(group, times, correction)
-        first_s, _ = first_tokens(group, efficiency, factor)
-        waits = np.ones(len(first_s)) if physics else wait_factor(run_kind(group), features)
+    if len(asked) > MANY:
+        from joblib import Parallel, delayed
+
+        jobs = (delayed(_simulated)(group, correction, physics=physics) for group in groups)
+        every = Parallel(n_jobs=-1)(jobs)
+    else:
+        every = [_simulated(group, correction, physics=physics) for group in groups]
+    for group, seconds in zip(groups, every, strict=True):
         wide = band[group.phase]
-        for place, ms in zip(group.index.tolist(), (first_s * waits * 1e3).tolist(), strict=True):
+        for place, ms in zip(group.index.tolist(), (seconds * 1e3).tolist(), strict=True):
             found[asked[place]] = Prediction(ms, "", ms / wide, ms * wide)
     return found
+
+
+def _simulated(group: Group, correction: Correction, *, physics: bool) -> Array:
+    """Seconds to the first token of a group's runs, ``[points]``."""
+    efficiency = calibrated(group.gpu, group.engine)
+    times = group_times(group, efficiency)
+    factor, features = group_correction(group, times, correction), run_features(group, times, correction)
+    first_s, _ = first_tokens(group, efficiency, factor)
+    return first_s if physics else first_s * wait_factor(run_kind(group), features)
 
 
 def first_tokens(group: Group, efficiency: Efficiency, factor: Quantity = 1.0) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ from cost.serving.lengths import Lengths
 from cost.serving.sizing import Demand
 from cost.serving.supply import Pool, ProofData, Served, merged
 from placement.budget import Budget
+from placement.fleet.fleet import Pool as FleetPool
 from placement.fleet.fleet import make_fleet
 from placement.fleet.options import PREFILL, WORTH_S, FleetOptions, Traffic
 from topology.base.errors import InfeasibleError, NoAnswerError
@@ -86,8 +87,11 @@ class FleetOnUnits:
                     gpus_per_worker=pool.column.shape.gpus,
                     batch=pool.column.batch,
                     step_s=pool.column.step_s,
+                    measured_factor=factor,
+                    measured_runs=runs,
                 )
                 for pool in fleet.pools
+                for factor, runs in [_near_runs(pool)]
             ),
             joined=units,
             proof=ProofData(
@@ -98,3 +102,9 @@ class FleetOnUnits:
             ),
             requests_per_s=None if self.lengths is None else fleet.requests_per_s,
         )
+
+
+def _near_runs(pool: FleetPool) -> tuple[float, int]:
+    """What measured runs near a pool's step took over the physics, and how many are near; 1 and 0 without a plan."""
+    plan = pool.plan and pool.plan.plan
+    return plan.deployment.near_runs(plan.layout, pool.column.batch) if plan else (1.0, 0)

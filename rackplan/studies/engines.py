@@ -73,10 +73,8 @@ def open_engine(name: str, address: str | None, workers: int | None) -> Iterator
         with _ray(address, workers) as ray:
             yield RayEngine(ray, workers)
         return
-    try:
-        import joblib
-    except ImportError:
-        raise InputError('studies run on joblib: pip install "rackplan[study]".') from None
+    import joblib
+
     with _environment(PYTHONSAFEPATH="1"):  # workers import nothing from the folder that they start in
         yield LocalEngine(workers or joblib.cpu_count())
 

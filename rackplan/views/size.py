@@ -24,6 +24,7 @@ from rackplan.views.words import (
     chip_words,
     cluster_doubts,
     factor_words,
+    near_words,
     other_recipe_blocks,
     recipe_lines,
     serving_words,
@@ -85,6 +86,9 @@ class DemandData:
         and its share.
     tpot_s, tpot_default, ttft_s, ttft_default:
         Longest time per token and to the first one (null: no limit), and whether they are the defaults.
+    ttft_p99_s:
+        Longest time to the first token that 99 of 100 requests may see under load, and the time per token with it;
+        null: waiting is left out.
     """
 
     currency: str
@@ -105,6 +109,7 @@ class DemandData:
     tpot_default: bool
     ttft_s: float | None
     ttft_default: bool
+    ttft_p99_s: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +163,8 @@ class PoolData:
         Of all, how many workers, and GPUs of each.
     layout, batch, step_s:
         Of one (``EP72 TP1 PP1``), sequences or prompts per GPU, and expected seconds of a step.
+    measured_factor, measured_runs:
+        What measured runs near a decode step took over the physics, in ``step_s``, and how many are near.
     """
 
     role: str
@@ -167,6 +174,8 @@ class PoolData:
     layout: str
     batch: float
     step_s: float
+    measured_factor: float
+    measured_runs: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -440,6 +449,7 @@ def _sizes_view(found: Sizes) -> View:
         GAP,
         *labelled("Cheapest", f"USD per million output tokens: {cheapest}" if cheapest else ""),
         *labelled("Band", "; ".join(bands)),
+        *labelled("Measured", "; ".join(f"{of.unit}: {_measured(one, of)}" for one, of in several)),
         *(Text(str(one.error), one.deployment.cluster.name) for one in found.refused),
         *other_recipe_blocks([one.other for one, _ in several if one.other]),
     ]
@@ -486,10 +496,12 @@ def _answer(found: Size, data: SizeResult) -> list[Block]:
         *labelled("Serves", f"{', '.join(served)}{mean}"),
         *labelled("Speed", f"{speed}; limits: {_limits(found, asked)}"),
         *labelled("Note", *left_out_words(found.left_out)),
+        *labelled("On average", *_average_words(found, data)),
         *labelled("Cost", ", ".join(cost)),
         *labelled(
             "Band", f"{data.tok_s_per_gpu:,.0f} output tok/s/GPU{band_words(data.tok_s_per_gpu, errors)}"
         ),
+        *labelled("Measured", _measured(found, data)),
         *labelled("Fewer", _level_words(data, data.next) if data.next else fewest),
         *other_recipe_blocks([found.other] if found.other else []),
     ]
@@ -531,6 +543,18 @@ def _details(found: Size, data: SizeResult) -> list[Block]:
     return sections(demand, [_money_table(data)], [pools], legend)
 
 
+def _measured(found: Size, data: SizeResult) -> str:
+    """Return what measured runs did to the steps of the pools that decode."""
+    if found.deployment.correction.bare:
+        return "the physics alone (--physics)"
+    near = {
+        f"{pool.layout} ({pool.role}) {near_words(pool.measured_factor, pool.measured_runs)}"
+        for pool in data.pools
+        if pool.role != "prefill"
+    }
+    return "; ".join(sorted(near))
+
+
 def _asked(asked: DemandData) -> str:
     """Return what was given: an amount, or a budget."""
     words = {"req_s": "requests/s", "tok_s": "output tok/s", "users": "users", **BUDGETS}[asked.currency]
@@ -547,6 +571,14 @@ def derate_words() -> str:
     )
 
 
+def _average_words(found: Size, data: SizeResult) -> tuple[str, ...]:
+    """Say what is enough where nobody waits, where that is fewer."""
+    few = found.on_average
+    if few is None or few >= data.gpus:
+        return ()
+    return (f"{few:,} GPUs are enough where waiting is left out; at the 99th percentile they are not",)
+
+
 def _limits(found: Size, asked: DemandData) -> str:
     """Return the limits, and which are defaults."""
     speed, first = "none on the speed", "none on the first token"
@@ -556,6 +588,8 @@ def _limits(found: Size, asked: DemandData) -> str:
         speed = f"{asked.usd_m:g} USD per million output tokens"
     if asked.ttft_s is not None:
         first = f"{asked.ttft_s:g} s{' (default)' * asked.ttft_default}"
+    if asked.ttft_p99_s is not None:
+        first += f" without waiting, {asked.ttft_p99_s:g} s at the 99th percentile under load"
     return speed if found.lengths is None else f"{speed}, {first}"
 
 

@@ -1,86 +1,101 @@
-"""Time to the first token: factors between knots, where waiting dominates, what a calibration file must be."""
+"""The time to the first token: what its calibration file must be, and measured runs simulated as they ran."""
 
-import numpy as np
+from dataclasses import replace
+
 import pytest
 
-from cost.calibration.first_token import QUEUED, FirstTokenCalibration, first_token, first_token_calibration
+from cost.calibration.correction import shipped_correction, shipped_waits
+from cost.calibration.first_token import FirstTokenCalibration, first_token_calibration
+from cost.validation.predict import predict
+from cost.validation.read import Point, Pool
+from cost.validation.under_load import with_first_tokens
 from topology.base.errors import InputError
 from topology.base.schema import validated
 
-SIMPLE = {"fixed_s": 0.1, "low": [0.5, 0.5, 2.0], "middle": [1.0, 1.5, 4.0], "high": [2.0, 4.0, 16.0]}
 FILE = {
     "source": "test",
     "fit": {"rows": 10},
-    "knots": [4, 16, 64],
-    "engines": {"any": SIMPLE, "vllm": SIMPLE | {"fixed_s": 0.2}},
-    "two_pools": SIMPLE | {"fixed_s": 0.3},
-    "queue": {"aggregated": [0.1, 1.0], "disaggregated": [0.2, 2.0]},
+    "prompt_factor": 0.8,
+    "fixed_s": {"any": 0.1, "vllm": 0.2},
+    "two_pools_s": 0.3,
+    "band": {"aggregated": 2.0, "disaggregated": 3.0},
 }
-
-
-def first(requests, *, prefill=0.4, waiting=0.0, engine="", phase="aggregated"):
-    return first_token(
-        np.array([prefill]),
-        np.array([waiting]),
-        np.array([float(requests)]),
-        engine=engine,
-        phase=phase,
-        calibration=validated(FirstTokenCalibration, FILE, "first_token.yaml"),
-    )
-
-
-@pytest.mark.parametrize(
-    ("requests", "low", "high"),
-    [
-        (1, 0.5, 2.0),  # below the first knot as at it
-        (4, 0.5, 2.0),
-        (8, 0.5, 8**0.5),  # half way in the logarithm
-        (16, 0.5, 4.0),
-        (64, 2.0, 16.0),
-        (256, 8.0, 64.0),  # beyond the last knot as before it
-    ],
+ROW = Point(
+    id="a",
+    source="test",
+    quantity="ttft_ms",
+    measured=900.0,
+    phase="aggregated",
+    cluster="hgx-h200",
+    model="qwen3-235b-a22b",
+    pool=Pool(tp=8, ep=8),
+    concurrency=16,
+    isl=4000,
+    osl=400,
+    engine="vllm",
 )
-def test_factors_are_straight_in_logarithms(requests, low, high):
-    found = first(requests)
-    assert found.unloaded_s[0] == pytest.approx(0.5)
-    assert (found.low_s[0], found.high_s[0]) == (pytest.approx(0.5 * low), pytest.approx(0.5 * high))
 
 
-def test_a_queue_is_what_littles_law_says():
-    assert first(1, waiting=0.49).reason(0) == ""  # less than half of the time
-    found = first(1, waiting=9.5)
-    assert found.reason(0) == QUEUED
-    assert (found.low_s[0], found.high_s[0]) == (pytest.approx(1.0), pytest.approx(10.0))
-    other = first(1, waiting=9.5, phase="disaggregated")
-    assert (other.low_s[0], other.high_s[0]) == (pytest.approx(0.2 * 10.2), pytest.approx(2 * 10.2))
+def seconds(*rows, physics=True):
+    found = with_first_tokens(rows, predict(rows, shipped_correction()), physics=physics)
+    return [one.value for one in found]
 
 
 def test_engines_have_their_own_seconds():
-    assert first(1, engine="vllm").unloaded_s[0] == pytest.approx(0.6)
-    assert first(1, engine="dynamo").unloaded_s[0] == pytest.approx(0.5)
-    assert first(1, engine="vllm", phase="disaggregated").unloaded_s[0] == pytest.approx(0.7)
+    found = validated(FirstTokenCalibration, FILE, "first_token.yaml")
+    assert [found.seconds(engine, "aggregated") for engine in ("", "vllm", "dynamo")] == [0.1, 0.2, 0.1]
+    assert found.seconds("vllm", "disaggregated") == 0.3
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"knots": [4]}, "knots: expected two or more rising"),
-        ({"knots": [16, 4, 64]}, "knots: expected two or more rising"),
-        ({"engines": {"vllm": SIMPLE}}, "any is missing"),
-        ({"engines": {"any": SIMPLE | {"low": [0.5, 0.5]}}}, "a factor for each of 3 knots"),
-        ({"engines": {"any": SIMPLE | {"low": [3.0, 3.0, 3.0]}}}, "rise from low to high"),
-        ({"engines": {"any": SIMPLE | {"slow": 1}}}, "slow"),
-        ({"queue": {"aggregated": [2.0, 1.0], "disaggregated": [1, 2]}}, "two factors that rise"),
+        ({"fixed_s": {"vllm": 0.1}}, "any is missing"),
+        ({"band": {"aggregated": 2.0}}, "expected aggregated and disaggregated"),
+        ({"two_pools_s": -1.0}, "two_pools_s"),
         ({"more": 1}, "more"),
     ],
 )
-def test_bad_files(change, says):
+def test_a_bad_file_is_refused(change, says):
     with pytest.raises(InputError, match=says):
         validated(FirstTokenCalibration, FILE | change, "first_token.yaml")
 
 
-def test_the_committed_file_has_every_engine_and_its_held_out_share():
-    found = first_token_calibration()
-    assert set(found.engines) == {"any", "sglang", "trtllm", "vllm"}
-    assert found.fit["aggregated_rows"] == 1810
-    assert 0.75 <= found.fit["aggregated_inside_held_out"] <= 0.85
+def test_a_request_alone_waits_for_its_prompt_and_what_is_fixed():
+    short, long = seconds(replace(ROW, concurrency=1, isl=1), replace(ROW, concurrency=1, isl=8000))
+    fixed_ms = 1e3 * first_token_calibration().seconds("vllm", "aggregated")
+    assert fixed_ms < short < fixed_ms + 60
+    assert long > short + 100
+
+
+def test_more_in_flight_wait_longer():
+    found = seconds(*(replace(ROW, concurrency=users) for users in (1, 8, 64, 256)))
+    assert found == sorted(found)
+    assert found[-1] > 3 * found[0]
+
+
+def test_more_engines_and_engines_that_prefill_alone_wait_less():
+    one, two = seconds(
+        replace(ROW, concurrency=128), replace(ROW, concurrency=128, pool=replace(ROW.pool, workers=2))
+    )
+    assert two < one
+    few, many = (
+        replace(ROW, phase="disaggregated", concurrency=128, prefill_pool=replace(ROW.pool, workers=count))
+        for count in (1, 4)
+    )
+    few_ms, many_ms = seconds(few, many)
+    assert many_ms < few_ms
+
+
+def test_runs_near_correct_it_and_an_interval_is_around_it():
+    (bare,) = seconds(ROW)
+    (found,) = with_first_tokens([ROW], predict([ROW], shipped_correction()))
+    assert found.value != pytest.approx(bare, rel=1e-3)
+    assert found.value / found.low == pytest.approx(found.high / found.value)
+    assert len(shipped_waits().kinds) == len(shipped_correction().runs.kinds)
+
+
+def test_a_layout_left_open_is_not_simulated():
+    open_row = replace(ROW, pool=Pool(best=True), gpus=8)
+    (found,) = with_first_tokens([open_row], predict([open_row], shipped_correction()))
+    assert (found.value, bool(found.reason)) == (None, True)

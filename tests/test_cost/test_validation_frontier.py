@@ -60,3 +60,17 @@ def test_other_lengths_and_formats_are_other_frontiers_and_too_fast_has_no_layou
     assert sorted(one.runs for one in found) == [1, 1, 2]
     assert (found[0].points[0].at_speed, found[0].points[0].chosen) == (0, "")
     assert errors_of_frontiers(found)["all"]["at_speed"].bias == -1
+
+
+def test_the_engine_is_chosen_among_those_that_ran_and_layouts_that_ran_are_told_apart() -> None:
+    runs = [
+        replace(RUN, id=engine, engine=engine, concurrency=n) for engine, n in (("vllm", 16), ("trtllm", 32))
+    ]
+    rows = [row for one in runs for row in figures(one, tpot_ms=12, ttft_ms=200)]
+    (both,), _ = frontiers(rows)
+    (alone,), _ = frontiers([row for row in rows if row.engine == "vllm"])
+    (unnamed,), _ = frontiers(rows, engines=False)
+    assert {one.id for one in both.points} == {one.id for one in unnamed.points} == {"trtllm"}
+    assert both.points[0].at_load > unnamed.points[0].at_load > 0
+    (best,), (other,) = both.points, alone.points
+    assert best.at_speed >= other.at_speed >= other.of_run > 0

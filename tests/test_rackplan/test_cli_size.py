@@ -70,6 +70,16 @@ def test_the_first_lines_are_the_answer(run: Run) -> None:
     assert lines[-1].split() == ["More", "--details"]
 
 
+def test_measured_runs_of_each_pool_are_told(run: Run) -> None:
+    asked = ("size", "--model", "llama-3.1-70b", "--cluster", "hgx-h100", "--tok-s", "100k")
+    (pool,) = run(*asked, "--json").data["pools"]
+    assert pool["measured_runs"] > 0
+    words = f"x{pool['measured_factor']:.2f} from {pool['measured_runs']} measured runs near"
+    assert f"{pool['layout']} ({pool['role']}) {words}" in " ".join(run(*asked).out.split())
+    (bare,) = run(*asked, "--physics", "--json").data["pools"]
+    assert (bare["measured_factor"], bare["measured_runs"]) == (1, 0)
+
+
 def test_several_clusters_are_side_by_side(run: Run) -> None:
     asked = (*SMALL, "--cluster", "hgx-h200@4096", "--usd-h", "50")
     first, second = run(*asked, "--json").data["clusters"]

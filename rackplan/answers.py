@@ -28,6 +28,7 @@ from topology.base.errors import InfeasibleError, InputError
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
     from cost.layouts import Sweep
+    from cost.queueing.choice import Choice
     from cost.recipe import OtherRecipe
     from cost.serving.serving import Serving
     from cost.serving.sizing import Size
@@ -214,10 +215,22 @@ def sweep(request: SweepRequest) -> Sweep | Pools:
     if not request.alone:
         names = [request.cluster, *([] if request.prefill_cluster is None else [request.prefill_cluster])]
         sides = inputs.clusters_of(names, request.settings)
-        return served(inputs.deployment_of(request, request.model, *sides), request, *sides[1:])
+        found = served(inputs.deployment_of(request, request.model, *sides), request, *sides[1:])
+        if request.ttft_p99_s is None:
+            return found
+        loaded = _best_under_load(found.serving, request.ttft_p99_s, found.tpot_s)
+        return replace(found, ttft_p99_s=request.ttft_p99_s, loaded=loaded)
     priced = deployment(request)
     workload = replace(priced.workload, prefix_hit=request.prefix_hit)
     return swept(replace(priced, workload=workload), speeds=request.speeds)
+
+
+def _best_under_load(serving: Serving, ttft_p99_s: float, tpot_s: float | None) -> Choice | None:
+    """Return what serves most requests while 99 of 100 keep the limits; None where nothing does."""
+    from cost.queueing.choice import best_under_load
+    from cost.queueing.load import LoadLimits
+
+    return best_under_load(serving, LoadLimits(ttft_p99_s, tpot_s))
 
 
 def swept(deployment: Deployment, *, imbalance: float | None = 1.0, speeds: Sequence[float] = ()) -> Sweep:
@@ -493,7 +506,14 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
             except InfeasibleError:
                 return [None] * len(targets)
 
-        rows = compare_serving(deployments, serving, speeds, usual=usual, equal=equal)
+        def loaded(serving: Serving, speed: float | None) -> float | None:
+            if request.ttft_p99_s is None:
+                return None
+            told.stage(f"simulating {serving.decode.deployment.cluster.name}")
+            best = _best_under_load(serving, request.ttft_p99_s, speed and 1 / speed)
+            return None if best is None else best.requests_per_s
+
+        rows = compare_serving(deployments, serving, speeds, usual=usual, equal=equal, loaded=loaded)
         return Comparison(
             tuple(rows),
             tuple(deployments),
@@ -501,6 +521,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
             usual=usual,
             lengths=request.whole,
             ttft_s=request.ttft_s,
+            ttft_p99_s=request.ttft_p99_s,
             rates=rates,
             servings=servings,
         )

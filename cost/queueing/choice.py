@@ -15,7 +15,7 @@ from cost.queueing.simulation import ROUTERS
 from cost.serving.lengths import Lengths
 from cost.serving.limits import rounded_up
 from cost.serving.pools import RateMatch
-from cost.serving.serving import Serving
+from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
 from cost.serving.supply import Served, Supply
 from cost.serving.units import MOST_JOINED_GPUS, joined_units, served_on
 from topology.base.errors import InfeasibleError, InputError, input_name
@@ -44,18 +44,26 @@ class Choice:
     make: Make
     requests_per_s: float | None
 
+    @property
+    def serving(self) -> str:
+        """Whether one pool serves both phases, or two."""
+        return ONE_POOL if self.row.one_pool else TWO_POOLS
+
 
 def best_under_load(
     serving: Serving,
     limits: LoadLimits,
-    make_for: Callable[[EnginePools], Make],
+    make_for: Callable[[EnginePools], Make] | None = None,
     router: str = ROUTERS[0],
     on_try: Callable[[float, bool], None] | None = None,
 ) -> Choice | None:
     """Return the candidate that keeps ``limits`` at most requests per second; None where no layout fits them.
 
+    ``make_for``: what makes the requests for engines; None: of the lengths that are served, at random times.
+
     Where none keeps them at any rate, it is the one with most throughput without waiting.
     """
+    make_for = make_for or (lambda pools: stream_of(pools, serving.lengths))
     best: Choice | None = None
     for row in candidates(serving, limits):
         pools = pools_of(serving, row)
@@ -111,7 +119,7 @@ def loaded_supply(
                     ttft_s=ttft_s,
                     speeds=[] if limits.tpot_s is None else [1 / limits.tpot_s],
                 )
-                best = best_under_load(serving, limits, lambda pools: stream_of(pools, lengths))
+                best = best_under_load(serving, limits)
             except (InputError, InfeasibleError) as error:
                 refused = error
                 continue

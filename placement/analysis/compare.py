@@ -52,6 +52,8 @@ class CompareRow:
         token without waiting.
     instead:
         Of whole requests: throughput per GPU of the other way within the same limits; None: it keeps them nowhere.
+    loaded_requests_per_s:
+        The most requests per second of the cluster that 99 of 100 keep their limits at; None: none, or nobody asked.
     """
 
     cluster: str
@@ -74,11 +76,14 @@ class CompareRow:
     requests_per_s: float | None = None
     ttft_s: float | None = None
     instead: float | None = None
+    loaded_requests_per_s: float | None = None
 
     def times(self, scale: float) -> CompareRow:
         """Return the row of so many times as many GPUs, each of which does the same."""
         requests = self.requests_per_s and self.requests_per_s * scale
-        return self if scale == 1 else replace(self, gpus=round(self.gpus * scale), requests_per_s=requests)
+        loaded = self.loaded_requests_per_s and self.loaded_requests_per_s * scale
+        more = {"gpus": round(self.gpus * scale), "requests_per_s": requests, "loaded_requests_per_s": loaded}
+        return self if scale == 1 else replace(self, **more)  # type: ignore[arg-type]
 
 
 def compare_clusters(
@@ -141,8 +146,11 @@ def compare_serving(
     *,
     usual: bool = False,
     equal: bool = True,
+    loaded: Callable[[Serving, float | None], float | None] = lambda _serving, _speed: None,
 ) -> list[CompareRow]:
     """Return a row per cluster and target for whole requests, by one pool or two, whichever serves more.
+
+    ``loaded``: requests per second that a cluster serves at a speed per user while 99 of 100 keep their limits.
 
     Without targets a row per cluster is its most throughput; so it is where the target is the ``usual`` one and
     nothing reaches it. Experts are loaded as usual for their width.
@@ -160,10 +168,16 @@ def compare_serving(
             servings.append((deployment, serving_of(deployment)))
         except InfeasibleError as error:
             servings.append((deployment, str(error)))
-    rows = [_serving_row(*one, target) for one in servings for target in targets or (None,)]
+    at: Sequence[float | None] = targets or (None,)
+    rows = [_serving_row(*one, target) for one in servings for target in at]
     if usual and all(row.tok_s_per_gpu is None for row in rows):
-        return [_serving_row(*one, None) for one in servings]
-    return rows
+        at = (None,)
+        rows = [_serving_row(*one, None) for one in servings]
+    asked = [(one[1], target) for one in servings for target in at]
+    return [
+        row if isinstance(serving, str) else replace(row, loaded_requests_per_s=loaded(serving, target))
+        for row, (serving, target) in zip(rows, asked, strict=True)
+    ]
 
 
 def _serving_row(deployment: Deployment, serving: Serving | str, target: float | None) -> CompareRow:

@@ -83,8 +83,9 @@ class Comparison(Shown):
         Whether the rows are at the usual speed, since none was given.
     others:
         What the other recipe would bring at each speed where that is much.
-    lengths, ttft_s:
-        Of whole requests, and the limit on the time to the first token; None: one phase alone, no limit.
+    lengths, ttft_s, ttft_p99_s:
+        Of whole requests, and the limits on the time to the first token without waiting and at the 99th percentile
+        under load; None: one phase alone, no limit.
     scales, budget:
         How many times as many GPUs clusters have as are priced, by name, and what all may draw or cost, in words.
     rates:
@@ -100,6 +101,7 @@ class Comparison(Shown):
     others: tuple[OtherRecipe, ...] = ()
     lengths: Lengths | None = None
     ttft_s: float | None = None
+    ttft_p99_s: float | None = None
     scales: Mapping[str, float] = field(default_factory=dict)
     budget: str = ""
     rates: Callable[[Deployment, Sequence[float | None]], Rates] | None = None
@@ -188,6 +190,9 @@ class CompareRowData:
     serving, requests_per_s, ttft_s, instead:
         Of whole requests: ``one pool`` or ``two pools``, requests per second of the cluster, the time to the first
         token without waiting, and tok/s/GPU of the other way (null: it does not keep the limits).
+    loaded_requests_per_s:
+        The most requests per second of the cluster at which 99 of 100 keep their limits (null: none, or no
+        `--ttft-p99-ms`).
     totals:
         Of the cluster.
     per_gpu, per_mw, per_usd_h:
@@ -215,6 +220,7 @@ class CompareRowData:
     requests_per_s: float | None
     ttft_s: float | None
     instead: float | None
+    loaded_requests_per_s: float | None
     totals: Totals
     per_gpu: ShareData
     per_mw: ShareData
@@ -325,6 +331,7 @@ def compare_blocks(
             _answer(found),
             [share_table(found)],
             [
+                *labelled("Under load", _loaded_words(found)),
                 *labelled("Gains", *map(gain_words, gains)),
                 *other_recipe_blocks(found.others),
                 *(Text(reason, name) for name, reason in reasons.items()),
@@ -380,6 +387,19 @@ def share(found: Comparison, row: CompareRow, by: str) -> ShareData:
         ratio=totals.tok_s / much / base if base else None,
         reason="",
     )
+
+
+def _loaded_words(found: Comparison) -> str:
+    """Say what each cluster serves while 99 of 100 requests keep their limits; empty where waiting is left out."""
+    if found.ttft_p99_s is None:
+        return ""
+    rates = (
+        f"{row.cluster} {'none' if not row.loaded_requests_per_s else f'{row.loaded_requests_per_s:,.3g}'}{_at(row)}"
+        for row in _ordered(found.rows)
+        if row.tok_s_per_gpu
+    )
+    limit = f"{found.ttft_p99_s:g} s to the first token at the 99th percentile"
+    return f"requests/s that keep {limit} (simulated): {', '.join(rates)}"
 
 
 def _at(row: CompareRow) -> str:
@@ -509,6 +529,13 @@ def row_table(rows: Sequence[CompareRow]) -> Table:
             ("serving", lambda row: row.serving or "-"),
             ("the other way", lambda row: "-" if row.instead is None else f"{row.instead:,.0f}"),
         )
+        if any(row.loaded_requests_per_s for row in rows):
+            words = (0, 5, 7)
+            middle = (
+                middle[0],
+                ("req/s at p99", lambda row: rate_words(row.loaded_requests_per_s or 0.0)),
+                *middle[1:],
+            )
     return Table.of(
         _ordered(rows),
         ("cluster", lambda row: row.cluster),

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from cost.calibration.errors import CalibrationData, ErrorOf, error_to_dict, errors_in
 from cost.layouts import Sweep
 from cost.money.bill import Bill, Totals
+from cost.queueing.choice import Choice
 from cost.serving.pools import POOL_DERATE, TTFT_LIMIT, RateMatch
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
 from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labelled, sections, thinned
@@ -40,11 +41,16 @@ class Pools(Shown):
         Longest time per output token at which the best is told; None: the most throughput.
     ttft_default:
         Whether the limit on the time to the first token is the default.
+    ttft_p99_s, loaded:
+        Longest time to the first token that 99 of 100 requests may see, and the best way under load; None: waiting
+        is left out, or nothing keeps the limits.
     """
 
     serving: Serving
     tpot_s: float | None = None
     ttft_default: bool = False
+    ttft_p99_s: float | None = None
+    loaded: Choice | None = None
 
     def brief(self) -> str:
         """Return what is served, and the best way."""
@@ -201,6 +207,22 @@ class TurnData:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnderLoadData:
+    """What is served while 99 of 100 requests keep the limits, waiting included.
+
+    Attributes
+    ----------
+    ttft_p99_s, requests_per_s, serving, layouts:
+        The limit; what is served, how, and by which workers of each pool (null: nothing keeps it).
+    """
+
+    ttft_p99_s: float
+    requests_per_s: float | None
+    serving: str | None
+    layouts: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class MatchedData:
     """Whole requests.
 
@@ -228,6 +250,8 @@ class MatchedData:
         How far off it may be; null: no rows are measured.
     pareto:
         The frontier of both ways.
+    under_load:
+        Where a limit under load is given; else null.
     """
 
     isl: float
@@ -250,6 +274,7 @@ class MatchedData:
     speeds: list[MatchData]
     calibration: CalibrationData | None
     pareto: list[MatchData]
+    under_load: UnderLoadData | None
 
 
 def matched_data(pools: Pools) -> MatchedData:
@@ -290,7 +315,28 @@ def matched_data(pools: Pools) -> MatchedData:
         speeds=_matches([row for _, row in pools.at_speeds()], pools),
         calibration=error_to_dict(pools.errors),
         pareto=_matches(serving.frontier(), pools),
+        under_load=_loaded_data(pools),
     )
+
+
+def _loaded_data(pools: Pools) -> UnderLoadData | None:
+    loaded = pools.loaded
+    if pools.ttft_p99_s is None:
+        return None
+    if loaded is None or loaded.requests_per_s is None:
+        return UnderLoadData(ttft_p99_s=pools.ttft_p99_s, requests_per_s=None, serving=None, layouts=None)
+    return UnderLoadData(
+        ttft_p99_s=pools.ttft_p99_s,
+        requests_per_s=loaded.requests_per_s,
+        serving=loaded.serving,
+        layouts=layout_words(pools.serving, loaded.row),
+    )
+
+
+def layout_words(serving: Serving, row: RateMatch) -> str:
+    """Return the workers of each pool, and their layouts."""
+    sides = serving.sides(row)
+    return " + ".join(f"{workers} x {side.label(at).rpartition(' ')[0]}" for _, side, at, workers in sides)
 
 
 def _sourced(figure: Figure) -> SourcedData:
@@ -320,6 +366,17 @@ def _matches(rows: Sequence[RateMatch], pools: Pools) -> list[MatchData]:
     return data
 
 
+def _loaded_words(pools: Pools) -> str:
+    """Say what is served while 99 of 100 requests keep the limits; empty where waiting is left out."""
+    if pools.ttft_p99_s is None:
+        return ""
+    limit, loaded = f"{pools.ttft_p99_s:g} s to the first token at the 99th percentile", pools.loaded
+    if loaded is None or loaded.requests_per_s is None:
+        return f"nothing keeps {limit}"
+    layouts = layout_words(pools.serving, loaded.row)
+    return f"{loaded.requests_per_s:,.3g} requests/s keep {limit}: {loaded.serving}, {layouts} (simulated)"
+
+
 def pools_answer(pools: Pools) -> list[Block]:
     """Return the answer: the better way, what it gives and costs, and where the other one is."""
     serving, best = pools.serving, pools.best
@@ -339,6 +396,7 @@ def pools_answer(pools: Pools) -> list[Block]:
             "Speed",
         ),
         *totals_blocks(totals),
+        *labelled("Under load", _loaded_words(pools)),
         *labelled("Instead", _other_words(pools, best)),
         *labelled("Ahead", turns_words(serving)),
         *labelled("Limits", _limits(pools)),

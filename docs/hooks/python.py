@@ -20,17 +20,17 @@ What cannot be used is an `InputError`, what cannot be done an `InfeasibleError`
 """
 SECTIONS = {
     "One line each": (
-        "plan score replan what_if replay sweep compare fleet size study draw export write_report validate "
+        "plan score replan what_if replay sweep compare fleet size simulate study draw export write_report validate "
         "make_cluster make_deployment make_loads"
     ),
     "Keywords": (
         "rackplan.requests.PlanRequest rackplan.requests.ReplanRequest rackplan.requests.SweepRequest "
         "rackplan.requests.SizeRequest rackplan.requests.CompareRequest rackplan.requests.FleetRequest "
-        "rackplan.requests.ReplayRequest"
+        "rackplan.requests.ReplayRequest rackplan.requests.SimulateRequest"
     ),
     "Results": (
-        "Plan Score Comparison cost.layouts.result.Sweep rackplan.views.pools.Pools "
-        "cost.serving.sizing.Size rackplan.studies.result.StudyResult placement.fleet.fleet.Fleet "
+        "Plan Score Comparison cost.layouts.result.Sweep rackplan.views.pools.Pools cost.serving.sizing.Size "
+        "rackplan.views.simulate.Simulated rackplan.studies.result.StudyResult placement.fleet.fleet.Fleet "
         "placement.migrate.replan.Replanned rackplan.views.replay.Replayed placement.engines.export.Exported"
     ),
     "Options": (

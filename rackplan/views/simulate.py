@@ -116,14 +116,13 @@ class Simulated(Shown):
         return self.requests.made and not self.requests.users and self.found.grows
 
     @cached_property
-    def curve(self) -> tuple[list[float], list[list[float]]]:
-        """Rates up to a little more than the most, and percentiles of the first token at each in seconds."""
+    def curve(self) -> dict[float, UnderLoad]:
+        """What users see by the rate, up to a little more than the most."""
         most = self.req_s if self.most is None else self.most.requests_per_s
-        rates = [most * part for part in RATES]
-        every = (
-            under_load(self.pools, self.make(rate, 0), self.limits, self.request.router) for rate in rates
-        )
-        return rates, [np.percentile(one.ttft_s, PERCENTILES).tolist() for one in every]
+        return {
+            rate: under_load(self.pools, self.make(rate, 0), self.limits, self.request.router)
+            for rate in (most * part for part in RATES)
+        }
 
     @property
     def errors(self) -> tuple[ErrorOf, ...]:
@@ -355,14 +354,14 @@ def simulate_blocks(found: Simulated, command: str = "") -> list[Block]:
     what = f"{data.model} on {data.cluster}: {found.load}"
     return sections(
         [Heading(what)],
-        _answer(data),
+        _answer(data, factor_words(found.errors)),
         [Page(lambda: _charts(found))],
         [Details(_details(found, data))],
         [Page(lambda: _grounds(found, command))],
     )
 
 
-def _answer(data: SimulateResult) -> list[Block]:
+def _answer(data: SimulateResult, band: str) -> list[Block]:
     engines = "; ".join(
         f"{pool.role if len(data.pools) > 1 else ''} {pool.workers:,} x {pool.layout} "
         f"({plural(pool.gpus_per_worker, 'GPU')} each)".strip()
@@ -405,6 +404,7 @@ def _answer(data: SimulateResult) -> list[Block]:
         Text(f"engines in a step: {used}{again}", "Use"),
         Text(queue, "Queue"),
         Text(_most_words(data), "Most"),
+        *labelled("Band", f"throughput: {band}" if band else ""),
     ]
     return [replace(one, style="forward") if isinstance(one, Text) else one for one in answer]
 
@@ -497,21 +497,26 @@ def _scheduler(pool: EnginePool) -> str:
 def _charts(found: Simulated) -> list[Block]:
     from rackplan.views.simulate_charts import rates_chart, shares_chart, timeline_chart
 
-    rates, ttft_s = found.curve
+    rates, every = list(found.curve), list(found.curve.values())
+    ttft_s = [np.percentile(one.ttft_s, PERCENTILES).tolist() for one in every]
+    token_ms = [1e3 * float(np.percentile(one.tpot_s, 99)) for one in every]
     most = None if found.most is None else found.most.requests_per_s
     table = Table(
-        ("requests/s", *(f"p{percent} s" for percent in PERCENTILES)),
+        ("requests/s", *(f"first token p{percent}, s" for percent in PERCENTILES), "per token p99, ms"),
         [
-            (f"{rate:,.3g}", *(f"{seconds:,.3g}" for seconds in row))
-            for rate, row in zip(rates, ttft_s, strict=True)
+            (f"{rate:,.3g}", *(f"{seconds:,.3g}" for seconds in row), f"{token:,.1f}")
+            for rate, row, token in zip(rates, ttft_s, token_ms, strict=True)
         ],
     )
     ends = f"p99 {ttft_s[0][-1]:,.3g} s at {rates[0]:,.3g} requests/s, {ttft_s[-1][-1]:,.3g} s at {rates[-1]:,.3g}"
+    last = f"At {rates[-1]:,.3g} requests/s 99 of 100 first tokens take {ttft_s[-1][-1]:,.3g} s at most, later ones "
+    last += f"{token_ms[-1]:,.1f} ms{'; the queue grows' if every[-1].grows else ''}."
     timeline = found.found.outcome.timeline
     queue = f"At most {timeline[:, 1].max():,.0f} wait and {timeline[:, 2].max():,.0f} are in steps"
     return [
         Heading("The first token against the rate", 2),
         Chart("rates", rates_chart(rates, ttft_s, found.limits.ttft_s, most), ends, HEIGHT),
+        Text(last, style="note"),
         Page([table], fold="The percentiles as a table"),
         Heading("Queue and batch", 2),
         Chart("timeline", timeline_chart(found.found), queue, HEIGHT),

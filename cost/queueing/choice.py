@@ -84,15 +84,23 @@ def best_under_load(
 
 
 def candidates(serving: Serving, limits: LoadLimits) -> list[RateMatch]:
-    """Return the best of each way within the limits and within :data:`STRICTER` ones, each once."""
-    found: dict[object, RateMatch] = {}
+    """Return the best of each way within the limits and within :data:`STRICTER` ones, each once.
+
+    Besides, of each way, what makes the first token soonest without waiting: it has most time to wait.
+    """
+    rows: list[RateMatch] = []
     for token, first in STRICTER:
         tpot_s = None if limits.tpot_s is None else token * limits.tpot_s
         ttft_s = None if limits.ttft_s is None else first * limits.ttft_s
-        for row in replace(serving, ttft_s=ttft_s, _known={}).bests(tpot_s).values():
-            sides = serving.sides(row)
-            key = tuple((role, int(side.layout[at]), workers) for role, side, at, workers in sides)
-            found.setdefault(key, row)
+        rows += replace(serving, ttft_s=ttft_s, _known={}).bests(tpot_s).values()
+    for matches in replace(serving, ttft_s=limits.ttft_s, _known={}).ways(limits.tpot_s).values():
+        if len(matches):
+            rows.append(matches.row(int(np.argmin(matches.prefill_s + matches.transfer_s))))
+    found: dict[object, RateMatch] = {}
+    for row in rows:
+        sides = serving.sides(row)
+        key = tuple((role, int(side.layout[at]), workers) for role, side, at, workers in sides)
+        found.setdefault(key, row)
     return list(found.values())
 
 

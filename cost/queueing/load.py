@@ -17,6 +17,8 @@ from topology.base.errors import InfeasibleError
 
 Array = NDArray[np.float64]
 PERCENTILES = (50, 90, 99)
+HARDLY = 0.05
+"""Part of the time to the first token up to which waiting is not worth a word."""
 WARM_UP = 0.2
 """Part of made requests that fill the engines first and are not counted; a trace counts from its first one."""
 FEWEST, MOST = 2_000, 20_000
@@ -134,7 +136,7 @@ class UnderLoad:
     def queue(self) -> str:
         """Where requests wait most: prefill, transfer, decode or cache room; empty where they hardly wait."""
         waits = dict(self.outcome.waits_s)
-        if sum(waits.values()) < 0.01 * float(self.e2e_s.mean()):
+        if sum(waits.values()) < HARDLY * float(self.ttft_s.mean()):
             return ""
         if 2 * self.outcome.cache_wait_s > sum(waits.values()):
             return "cache room"

@@ -77,7 +77,7 @@ def test_it_says_what_commands_print(run: Callable[..., Result], monkeypatch: py
                 close = SEARCHED.get(words[1], 0.005)
                 assert shown == "" or differs(shown, found.out + found.err, close) == ""
                 assert found.code == (3 if shown.startswith("rackplan: HBM") else 0)
-    assert asked == ["plan", "compare", "size", "sweep", "replan", "what-if", "export"]
+    assert asked == ["plan", "compare", "size", "sweep", "simulate", "replan", "what-if", "export"]
 
 
 @pytest.mark.parametrize("page", PYTHON_PAGES)

@@ -103,7 +103,7 @@ class Simulated(Shown):
         if asked.concurrency is not None:
             return plural(asked.concurrency, "user")
         arrivals = asked.arrivals.replace("poisson", "Poisson")
-        return f"{asked.req_s:,.6g} requests/s, {arrivals} arrivals"
+        return f"{asked.req_s:,.6g} request{'s' * (asked.req_s != 1)}/s, {arrivals} arrivals"
 
     @property
     def req_s(self) -> float:

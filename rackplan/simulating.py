@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cost.inputs.deployment import Deployment
 from cost.queueing.choice import Make, best_under_load, out_of_reach
-from cost.queueing.load import FEWEST, MOST, SEEDS, TURNS, LoadLimits, most_requests, stream_of, under_load
+from cost.queueing.load import FEWEST, MOST, SEEDS, LoadLimits, most_requests, stream_of, under_load
 from cost.queueing.pools import EnginePools
 from cost.queueing.requests import made_requests
 from cost.serving.lengths import Lengths
@@ -63,7 +63,7 @@ def simulated(request: SimulateRequest, served: Callable[[], Pools]) -> Simulate
     told.stage("simulating")
     make = make_for(pools)
     if request.concurrency is not None:
-        number = max(FEWEST, min(MOST, TURNS * request.concurrency), 4 * request.concurrency)
+        number = max(FEWEST, min(MOST, 10 * request.concurrency), 4 * request.concurrency)
         requests = made_requests(lengths, number, users=request.concurrency, cv=request.cv, seed=request.seed)
     else:
         requests = trace if trace is not None else make(request.req_s or 1.0, 0)

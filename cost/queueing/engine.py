@@ -26,6 +26,8 @@ class Job:
         Identities of the prompt's blocks.
     made, left:
         Tokens of its answer that exist, and of what is computed now that are not computed yet.
+    turn:
+        Times that it started or stopped decoding: an entry of a list with another number is out of date.
     entered_s:
         When it arrived at the engine.
     """
@@ -41,6 +43,7 @@ class Job:
     span: float = 0.0
     group: int = 0
     joined: int = 0
+    turn: int = 0
     entered_s: float = 0.0
 
     @property
@@ -105,7 +108,8 @@ class Engine:
     preempted: int = 0
     waiting: deque[Job] = field(default_factory=deque)
     prefilling: list[Job] = field(default_factory=list)
-    finishing: list[tuple[int, int, Job]] = field(default_factory=list)
+    finishing: list[tuple[int, int, int, Job]] = field(default_factory=list)
+    joined: list[tuple[int, Job]] = field(default_factory=list)
     prefixes: OrderedDict[int, None] = field(default_factory=OrderedDict)
 
     def fits(self, job: Job) -> bool:
@@ -143,6 +147,8 @@ class Engine:
             while self.used + grown > self.room and self.running > 1:
                 self._preempt(now)
                 grown = self.running * self.accept
+            while self.finishing[0][2] != self.finishing[0][3].turn:
+                heapq.heappop(self.finishing)
             stretch = self.finishing[0][0] - self.count
             if self.running > 1:
                 stretch = min(stretch, max(1, int((self.room - self.used) // grown)))
@@ -169,9 +175,10 @@ class Engine:
             self.context += grown
             self.used += grown
             while self.finishing and self.finishing[0][0] <= self.count:
-                job = heapq.heappop(self.finishing)[2]
-                self._leave(job)
-                done.append(job)
+                _, _, turn, job = heapq.heappop(self.finishing)
+                if turn == job.turn:
+                    self._leave(job)
+                    done.append(job)
         first = [job for job in self.prefilling if job.left <= 0]
         if first:
             self.prefilling = [job for job in self.prefilling if job.left > 0]
@@ -235,19 +242,22 @@ class Engine:
         self.running += 1
         self.context += job.held
         last = self.count + max(1, math.ceil((job.osl - job.made) / self.accept))
-        heapq.heappush(self.finishing, (last, job.number, job))
+        job.turn += 1
+        heapq.heappush(self.finishing, (last, job.number, job.turn, job))
+        self.joined.append((job.turn, job))
 
     def _leave(self, job: Job) -> None:
         held = job.held + (self.count - job.joined) * self.accept
+        job.turn += 1
         self.running -= 1
         self.context -= held
         self.used -= held
 
     def _preempt(self, now: float) -> None:
         """Drop what the request that started last has in the cache; it starts again before all that wait."""
-        at = max(range(len(self.finishing)), key=lambda i: (self.finishing[i][2].joined, i))
-        job = self.finishing.pop(at)[2]
-        heapq.heapify(self.finishing)
+        turn, job = self.joined.pop()
+        while turn != job.turn:
+            turn, job = self.joined.pop()
         self._leave(job)
         job.made += int((self.count - job.joined) * self.accept)
         if self.role == DECODE:

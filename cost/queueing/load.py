@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cost.queueing.engine import BOTH
 from cost.queueing.pools import EnginePools
 from cost.queueing.requests import Requests, made_requests
 from cost.queueing.simulation import ROUTERS, Outcome
@@ -19,17 +20,21 @@ Array = NDArray[np.float64]
 PERCENTILES = (50, 90, 99)
 HARDLY = 0.05
 """Part of the time to the first token up to which waiting is not worth a word."""
-WARM_UP = 0.2
-"""Part of made requests that fill the engines first and are not counted; a trace counts from its first one."""
-FEWEST, MOST = 2_000, 20_000
-"""Requests simulated at a rate: so many turns of all that are in the engines, but between these."""
-TURNS = 10
+WARM_UP = 0.1
+"""Part of made requests that come before those that count; engines start with what they hold at the rate. A trace
+counts from its first one, from empty engines on."""
+FEWEST, MOST = 3_000, 12_000
+"""Requests simulated at a rate: twice as many as are in the engines, but between these."""
+TAIL = 0.4
+"""Part of them, at most, that only keeps up the load for those before."""
 GROWS, SPAN = 2.0, 4.0
 """A queue grows where first tokens of the last quarter take so many times as long as those of the first, or requests
-arrive for less than so many times as long as a first token takes."""
+arrive for less than so many times as long as a first token takes, or less than :data:`SERVED` of them end."""
+SERVED = 0.85
 NEAR = 0.02
 """How near the largest rate is found, and how far the first and the last try may be apart (doublings)."""
 DOUBLINGS = 20
+ROUNDS = 40
 SEEDS = 3
 """Streams of requests whose largest rates give the interval."""
 
@@ -93,7 +98,8 @@ class UnderLoad:
         """Whether the queue grows for as long as requests arrive: a few of them may keep any limit."""
         quarter, (start, end) = max(1, len(self.ttft_s) // 4), self._window
         longer = self.ttft_s[-quarter:].mean() > GROWS * self.ttft_s[:quarter].mean()
-        return bool(longer or end - start < SPAN * self.ttft_s.mean())
+        fewer = self.requests_per_s < SERVED * len(self.ttft_s) / (end - start)
+        return bool(longer or fewer or end - start < SPAN * self.ttft_s.mean())
 
     @cached_property
     def _window(self) -> tuple[float, float]:
@@ -154,8 +160,10 @@ def under_load(
         If there are none, or one fits no engine's cache.
     """
     outcome = pools.simulate(requests, router)
-    first = int(WARM_UP * len(requests)) if requests.made else 0
-    return UnderLoad(outcome, limits, np.arange(len(requests)) >= first)
+    begun, total = len(requests.begun), len(requests)
+    first = begun + int(WARM_UP * (total - begun)) if requests.made else 0
+    at = np.arange(total)
+    return UnderLoad(outcome, limits, (at >= first) & (at < total - requests.tail))
 
 
 @dataclass(frozen=True)
@@ -248,15 +256,42 @@ def _out_of_reach(alone: UnderLoad) -> str:
 def stream_of(
     pools: EnginePools, lengths: Lengths, *, cv: float = 0.0, arrivals: str = "poisson", seed: int = 0
 ) -> Callable[[float, int], Requests]:
-    """Return what makes requests of some lengths by rate and seed, enough for steady percentiles."""
-    probe = made_requests(lengths, 16, users=1, cv=cv, seed=seed)
-    alone = pools.simulate(probe)
-    turn_s = float((alone.done_s - alone.arrival_s).mean())
+    """Return what makes requests of some lengths by rate and seed, enough for steady percentiles.
+
+    The engines start with as many requests as they hold at that rate, each somewhere in its answer: with none, a
+    stream shorter than an answer would never fill them.
+    """
 
     def make(rate: float, other: int) -> Requests:
-        number = int(min(MOST, max(FEWEST, TURNS * rate * turn_s)))
-        return made_requests(
-            lengths, number, requests_per_s=rate, cv=cv, arrivals=arrivals, seed=seed + other
+        held = in_engines(pools, lengths, rate)
+        number = round(min(MOST, max(FEWEST, 2 * held)))
+        begun = round(held)
+        new = made_requests(
+            lengths, begun + number, requests_per_s=rate, cv=cv, arrivals=arrivals, seed=seed + other
         )
+        random = np.random.default_rng([seed, other])
+        made = [int(random.integers(1, max(2, osl))) for osl in new.osl[:begun]]
+        starts = [0.0] * begun + [at - new.starts_s[begun] for at in new.starts_s[begun:]]
+        return replace(new, starts_s=starts, begun=made, tail=round(min(TAIL * number, held)))
 
     return make
+
+
+def in_engines(pools: EnginePools, lengths: Lengths, requests_per_s: float) -> float:
+    """Return about how many requests decode at a rate, at most what the engines hold.
+
+    Little's law: the rate times the seconds of an answer, whose steps take the longer the more there are, and the
+    prompts of as many in between where one pool serves both phases.
+    """
+    pool, context = pools.pools[-1], lengths.mean_isl + lengths.mean_osl / 2
+    rate, steps = requests_per_s / pool.workers, lengths.mean_osl / pool.accept
+    table, tokens = pool.table, lengths.mean_isl * (1 - lengths.prefix_hit)
+    most = min(pool.scheduler.sequences * table.groups, pool.room / context)
+    held = 0.0
+    for _ in range(ROUNDS):
+        step_s = pool.factor * table.decode(max(held, 1.0), context)
+        if pool.role == BOTH:
+            each = min(rate * step_s * tokens / table.groups, float(pool.scheduler.tokens))
+            step_s += pool.prompt_factor * table.prompts(each, lengths.mean_isl, each, held)
+        held = min(most, rate * steps * step_s)
+    return held * pool.workers

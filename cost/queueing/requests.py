@@ -44,7 +44,10 @@ class Requests:
     blocks:
         Identities of the blocks of ``block`` tokens of each prompt; empty: prompts share nothing.
     made:
-        Whether they were made, from empty engines on; else recorded.
+        Whether they were made; else recorded.
+    begun:
+        Tokens of their answers that the first so many have already, each in an engine that decodes it; ``tail``: the
+        last so many keep up the load for those before.
     """
 
     starts_s: Sequence[float]
@@ -55,6 +58,8 @@ class Requests:
     blocks: Sequence[Sequence[int]] = ()
     block: int = BLOCK_TOKENS
     made: bool = True
+    begun: Sequence[int] = ()
+    tail: int = 0
 
     def __len__(self) -> int:
         return len(self.isl)

@@ -133,6 +133,9 @@ class Simulation:
         self._moving: list[_Transfer] = []
         self._moves, self._moved_s, self._moving_wait_s = 0, 0.0, 0.0
         self._timeline: list[tuple[float, int, int]] = []
+        for job, made in zip(self._jobs, asked.begun, strict=False):
+            job.made, self._next = made, self._next + 1
+            self._join_decoding(job, 0.0)
         for _ in range(min(asked.users, total) or 1):
             self._send(asked.starts_s[self._next])
         events = self._events
@@ -294,6 +297,11 @@ class Simulation:
         what.receiver.load -= 1
         what.job.cached = what.job.held
         self._enter(what.receiver, what.job, now)
+
+    def _join_decoding(self, job: Job, now: float) -> None:
+        """Put a request whose prompt is computed already into the engine with fewest."""
+        job.cached = job.held
+        self._enter(min(self.decoders or self.engines, key=_load), job, now)
 
 
 def _load(engine: Engine) -> int:

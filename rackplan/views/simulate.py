@@ -465,7 +465,9 @@ def _details(found: Simulated, data: SimulateResult) -> list[Block]:
             f"{1e3 * links.alone_s(moved):,.1f} ms alone"
         )
     not_counted = (
-        f"the first {WARM_UP:.0%} fill the engines and are not counted" if found.requests.made else ""
+        f"the first {WARM_UP:.0%} and the last, that keep up the load, are not counted"
+        if found.requests.made
+        else ""
     )
     return sections(
         [Heading("The engines", 2), table],

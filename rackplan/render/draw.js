@@ -31,6 +31,24 @@
     plots.forEach(function (plot) { Plotly.relayout(plot, { template: template(isDark) }); });
   }
 
+  // paper is light, as wide as A4 between its margins, and each chart takes a third of a page at most
+  const PAPER = { width: 686, height: 330 };
+  function toPaper() {
+    drawIn(document);
+    plots.forEach(function (plot) {
+      const height = Math.min(PAPER.height, plot.offsetHeight || PAPER.height);
+      plot.dataset.height = plot.style.height;
+      plot.style.height = height + "px";
+      Plotly.relayout(plot, { template: template(false), autosize: false, width: PAPER.width, height: height });
+    });
+  }
+  function toScreen() {
+    plots.forEach(function (plot) {
+      plot.style.height = plot.dataset.height;
+      Plotly.relayout(plot, { template: template(dark.matches), autosize: true, width: null, height: null });
+    });
+  }
+
   // a phone has the legend beneath the chart, in two columns where names are short, in room of its own, and narrow margins
   function fit(layout, data, plot) {
     if (!narrow) { return layout; }
@@ -114,14 +132,10 @@
     });
   }
 
-  // a printed page has nothing folded
-  const opened = [];
-  function unfold() {
-    document.querySelectorAll("details:not([open])").forEach(function (one) { one.open = true; opened.push(one); });
-  }
-  function fold() {
-    opened.splice(0).forEach(function (one) { one.open = false; });
-  }
+  // a phone folds sections that paper has
+  const shortened = [];
+  function unfold() { shortened.forEach(function (one) { one.open = true; }); }
+  function fold() { shortened.forEach(function (one) { one.open = false; }); }
 
   // a phone's page ends after a few screens: the sections that would come after that are folded
   const LONGEST = 4800, SHORT = 320;
@@ -130,7 +144,10 @@
     document.querySelectorAll("section").forEach(function (section) {
       const fold = section.querySelector("details.section");
       const height = section.offsetHeight, ends = used + height;
-      if (ends > LONGEST && !(height < SHORT && ends < LONGEST + 2 * SHORT)) { fold.open = false; }
+      if (fold.open && ends > LONGEST && !(height < SHORT && ends < LONGEST + 2 * SHORT)) {
+        fold.open = false;
+        shortened.push(fold);
+      }
       used += section.offsetHeight;
     });
   }
@@ -157,8 +174,8 @@
       drawIn(document);
       document.addEventListener("toggle", function (event) { drawIn(event.target); }, true);
       dark.addEventListener("change", function (event) { repaint(event.matches); });
-      window.addEventListener("beforeprint", function () { repaint(false); });
-      window.addEventListener("afterprint", function () { repaint(dark.matches); });
+      window.addEventListener("beforeprint", toPaper);
+      window.addEventListener("afterprint", toScreen);
     }
     reach();
     performance.mark("rackplan-charts");

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from placement.plan import Plan
-from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, thinned
+from rackplan.views.blocks import Block, Chart, Page, Table, Text, thinned
 from rackplan.views.charts import pareto_chart
-from rackplan.views.measured import MeasuredPoint, measured_points
+from rackplan.views.measured import beside_measured, comparable_points
 from rackplan.views.points import ReportPoint, frontier, report_points
 
 MOST_ROWS = 24
@@ -16,20 +16,16 @@ HEIGHT = 480
 
 
 def plan_pareto(plan: Plan) -> list[Block]:
-    """Return the section of a plan: the plan among all layouts, and runs that others measured."""
+    """Return the picture of a plan among all layouts, and its measured runs beside their predictions."""
     deployment = plan.deployment
     tokens = deployment.workload.token_word
     points = report_points(deployment, plan.request.copies)
-    measured = measured_points(deployment) if deployment.workload.decodes else []
     layout = plan.layout.short(moe=deployment.model.moe is not None)
-    chart = pareto_chart(points, tokens, (layout, plan.score), measured)
-    star = "the star is this plan with its experts as placed"
+    chart = pareto_chart(points, tokens, (layout, plan.score), comparable_points(deployment))
     return [
-        Heading("Throughput against speed per user", 2),
-        Chart("pareto", chart, says(points, tokens), HEIGHT),
-        Text(note(tokens, star, measured), style="note"),
+        *beside_measured(Chart("pareto", chart, says(points, tokens), HEIGHT), [deployment]),
+        Text(note(tokens, "the star is this plan with its experts as placed"), style="note"),
         frontier_fold(points),
-        *measured_fold(measured),
     ]
 
 
@@ -46,18 +42,12 @@ def says(points: Sequence[ReportPoint], tokens: str) -> str:
     )
 
 
-def note(tokens: str, star: str, measured: Sequence[MeasuredPoint]) -> str:
+def note(tokens: str, star: str) -> str:
     """Return what the marks are."""
-    text = (
+    return (
         f"{tokens.capitalize()} tokens, over all GPUs; experts taken as perfectly balanced"
         f"{'; ' + star if star else ''}. Layout: EP and TP width, PP stages, x replicas."
     )
-    if measured:
-        text += (
-            " Measured runs are of this model on this chip, under lengths, formats and drafts of their own: see them "
-            "in the table."
-        )
-    return text
 
 
 def frontier_fold(points: Sequence[ReportPoint]) -> Block:
@@ -65,18 +55,3 @@ def frontier_fold(points: Sequence[ReportPoint]) -> Block:
     best = thinned(frontier(points), MOST_ROWS)
     rows = Table(ReportPoint.COLUMNS, [point.cells for point in best], "On the frontier", words=(0, 5))
     return Page([rows] if best else [Text("No layout fits.")], fold="The frontier as a table")
-
-
-def measured_fold(measured: Sequence[MeasuredPoint]) -> list[Block]:
-    """Return the measured runs as a table, folded; nothing where there is none."""
-    if not measured:
-        return []
-    rows = Table.of(
-        sorted(measured, key=lambda one: one.tok_s_per_user),
-        ("run", lambda one: one.words),
-        ("tok/s/user", lambda one: f"{one.tok_s_per_user:,.1f}"),
-        ("tok/s/GPU", lambda one: f"{one.tok_s_per_gpu:,.0f}"),
-        ("source", lambda one: one.source),
-        words=(0, 3),
-    )
-    return [Page([rows], fold=f"The {len(measured)} measured runs")]

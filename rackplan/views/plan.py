@@ -47,7 +47,7 @@ from rackplan.views.explain import (
     weakest_note,
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
-from rackplan.views.forward import accuracy_words, plan_summary
+from rackplan.views.forward import accuracy_words, plan_headline
 from rackplan.views.money import money_tiles, rate_words, short_cost, short_power, totals_blocks
 from rackplan.views.pipeline import pipeline_blocks
 from rackplan.views.provenance import by_dtype, deployment_rows, figures_section, inputs_section
@@ -165,7 +165,7 @@ def plan_blocks(
         *finding_blocks(plan),
         *other,
         [
-            Heading("Evidence", 2),
+            Heading("Evidence", 2, folded=True),
             *evidence_blocks(plan),
             Page(lambda: inputs_section(command, _input_rows(plan), sha256)),
             Page(lambda: figure_blocks(explained())),
@@ -208,7 +208,7 @@ def _answer(plan: Plan, first: Sequence[Block] = (), *, hint: bool = False) -> l
     return [
         *limit_blocks(plan),
         Heading(title_words(plan, hint=hint)),
-        Page(lambda: [*plan_summary(plan), _key_figures(plan), *first, *_pareto(plan)]),
+        Page(lambda: [*plan_headline(plan), *_pareto(plan), _key_figures(plan), *first]),
         Heading("The plan", 2),
         *set_blocks("Set", deployment.cluster),
         Text(f"{pools}{idle}", "Pools" if plan.prefill is not None else "Layout"),

@@ -126,6 +126,8 @@ def _made(blocks: Iterable[Block]) -> Iterator[Block]:
     for one in blocks:
         if isinstance(one, Details):
             yield from _made(one.blocks)
+        elif isinstance(one, Text) and one.style == "terminal":
+            continue
         elif not isinstance(one, Page):
             yield one
         elif one.fold:

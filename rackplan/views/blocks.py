@@ -37,7 +37,10 @@ class Heading(Block):
 
 @dataclass(frozen=True)
 class Text(Block):
-    """A paragraph; ``label`` is before it (an empty one: it continues the one above), ``style`` is a page's."""
+    """A paragraph; ``label`` is before it (an empty one: it continues the one above), ``style`` is a page's.
+
+    With the style ``terminal`` a page leaves it out.
+    """
 
     text: str
     label: str | None = None

@@ -96,13 +96,7 @@ def pareto_chart(
         speeds.append(score.tok_s_per_user or 1.0)
         star = _marker("#ffd33d", "star", 18, line=line_of(INK, 1.5))
         data.append(_points([score], word, tokens, before=f"{word}: ", layout=layout, marker=star))
-    notes = []
-    if best:
-        fast = best[-1]
-        at = {"x": math.log10(fast.tok_s_per_user), "y": fast.tok_s_per_gpu, "ax": -40, "ay": -40}
-        text = f"fastest: {fast.tok_s_per_user:,.0f} tok/s/user"
-        notes.append({"text": text, "xanchor": "right", "arrowcolor": NEUTRAL, **at})
-    return chart_of(data, annotations=notes, **speed_axes(speeds, tokens))
+    return chart_of(data, **speed_axes(speeds, tokens))
 
 
 def runners_up(points: Sequence[ReportPoint]) -> list[str]:
@@ -192,6 +186,28 @@ def measured_chart(runs: Mapping[str, Sequence[tuple[MeasuredPoint, float]]], ba
         )
     axes = (log_axis(f"{word} tok/s/GPU (log scale)", ends) for word in ("predicted", "measured"))
     return chart_of(data, **dict(zip(("xaxis", "yaxis"), axes, strict=True)))
+
+
+def size_chart(
+    lines: Mapping[str, Sequence[tuple[float, float]]], stars: Sequence[tuple[float, float]], title: str
+) -> Figure:
+    """Return a line of each cluster over speed per user, both logarithmic, and stars at the speeds asked for."""
+    data = []
+    for index, ((name, points), colour) in enumerate(zip(lines.items(), series(len(lines)), strict=True)):
+        across, up = zip(*points, strict=True) if points else ((), ())
+        dots = _marker(colour, SYMBOLS[index % len(SYMBOLS)], 6)
+        hover = f"{plotly_text(name)}: %{{y:,.4g}} {title}<br>at %{{x:,.3g}} tok/s/user<extra></extra>"
+        look = {"line": line_of(colour), "marker": dots, "hovertemplate": hover}
+        data.append(scatter_of(plotly_text(name), "lines+markers", across, up, **look))
+    speeds, values = zip(*stars, strict=True)
+    star = _marker("#ffd33d", "star", 16, line=line_of(INK, 1.5))
+    data.append(scatter_of("asked for", "markers", speeds, values, marker=star, hoverinfo="skip"))
+    every = [*stars, *(point for points in lines.values() for point in points)]
+    axes = [
+        log_axis(name, one)
+        for name, one in zip(("tok/s/user (log scale)", title), zip(*every, strict=True), strict=True)
+    ]
+    return chart_of(data, xaxis=axes[0], yaxis=axes[1])
 
 
 def steps_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:

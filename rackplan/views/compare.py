@@ -34,6 +34,7 @@ from rackplan.views.blocks import (
     View,
     labelled,
     sections,
+    thinned,
 )
 from rackplan.views.charts import frontier_chart, memories_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
@@ -50,7 +51,7 @@ from rackplan.views.money import (
     rate_words,
     watts,
 )
-from rackplan.views.pareto import HEIGHT
+from rackplan.views.pareto import HEIGHT, MOST_ROWS
 from rackplan.views.points import ReportPoint, frontier, report_points, serving_points
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
@@ -63,7 +64,6 @@ from rackplan.views.words import (
     phase_words,
     range_words,
     recipe_lines,
-    sentence,
     serving_words,
 )
 from topology.base.figures import EvidenceLabel
@@ -405,8 +405,8 @@ def _answer(found: Comparison) -> list[Block]:
             texts.append(f"{best}: {rate_words(rates[best])} {word} tok/s{how}")
             texts += [f"{rates[best] / rates[name]:.2f}x {name}, the next" for name in others[:1]]
         texts += [f"{name} {one.reason}" for name, one in shares.items() if one.reason]
-        lines.append(Text("; ".join(texts), f"Per {label}"))
-    return [*lines, *labelled("How sure", _sure(rows))]
+        lines.append(Text("; ".join(texts), f"Per {label}", "terminal"))
+    return [*lines, *([Text(sure, "How sure", "terminal")] if (sure := _sure(rows)) else [])]
 
 
 def _headline(found: Comparison) -> list[Block]:
@@ -423,11 +423,12 @@ def _headline(found: Comparison) -> list[Block]:
             leads[by] = ranked[0], ahead, rates[ranked[0]]
     best, ahead, rate = leads["gpu"]
     word, at = found.deployments[0].workload.token_word, _at(rows[0])
-    lines = [f"{best} serves most per GPU{at}: {rate_words(rate)} {word} tok/s{', ' * bool(ahead)}{ahead}."]
+    lines = [f"{best} serves most per GPU{at}: {rate_words(rate)} {word} tok/s{', ' * bool(ahead)}{ahead}"]
     each = [(name, leads[by]) for by, name in (("usd_h", "dollar"), ("mw", "megawatt")) if by in leads]
     lines.append("; ".join(f"per {name} {one[0]} leads{', ' * bool(one[1])}{one[1]}" for name, one in each))
+    lines[1] = lines[1].replace("per", "Per", 1)
     lines.append(_sure(rows))
-    return [Text(sentence(line.removesuffix(".")), style="forward") for line in lines if line]
+    return [Text(f"{line}.", style="forward") for line in lines if line]
 
 
 def _sure(rows: Sequence[CompareRow]) -> str:
@@ -591,7 +592,7 @@ def _frontiers(found: Comparison) -> list[Block]:
         points[name] = served[0] if whole else report_points(one, None)
         measured[name] = comparable_points(one, found.lengths)
     best = {name: frontier(mine) for name, mine in points.items()}
-    cells = [(name, *point.cells) for name, mine in best.items() for point in mine]
+    cells = [(name, *point.cells) for name, mine in best.items() for point in thinned(mine, MOST_ROWS)]
     what = "by one pool or two" if whole else "experts taken as perfectly balanced"
     stars = "the rows" if whole else "the rows, experts as placed"
     note = f"The best of all layouts and batches of each cluster down to its fastest point, {what}; stars: {stars}."

@@ -40,7 +40,7 @@ from rackplan.views.charts import frontier_chart, memories_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.evidence import deployment_figures
 from rackplan.views.gains import GainData, gain_blocks, gain_chart, gain_words, gains_data
-from rackplan.views.measured import MeasuredPoint, beside_measured, comparable_points
+from rackplan.views.measured import MeasuredPoint, comparable_points
 from rackplan.views.money import (
     bill_blocks,
     cost_words,
@@ -51,7 +51,7 @@ from rackplan.views.money import (
     rate_words,
     watts,
 )
-from rackplan.views.pareto import HEIGHT, MOST_ROWS
+from rackplan.views.pareto import HEIGHT, MOST_ROWS, beside_measured
 from rackplan.views.points import ReportPoint, frontier, report_points, serving_points
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data

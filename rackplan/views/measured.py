@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
 from cost.calibration.correction import Correction, kind_of
-from cost.calibration.errors import errors_in, widest
 from cost.calibration.serving import ANY_ENGINE, engine_version, require_engine
 from cost.inputs.deployment import Deployment
 from cost.model import Model
 from cost.serving.lengths import Lengths
 from cost.validation.read import Point
-from rackplan.views.blocks import Beside, Block, Chart, Page, Table, Text
 from topology.base.units import plural
 
 ONE_POOL, POOLS = ("decode",), ("disaggregated", "aggregated")
@@ -87,7 +85,7 @@ def measured_points(deployment: Deployment, phases: Iterable[str] = ONE_POOL + P
     phases:
         Those wanted.
     """
-    return [run for run in _runs_of(deployment) if run.phase in set(phases) and run.tok_s_per_user]
+    return [run for run in published_runs(deployment) if run.phase in set(phases) and run.tok_s_per_user]
 
 
 def comparable_points(deployment: Deployment, lengths: Lengths | None = None) -> list[MeasuredPoint]:
@@ -128,58 +126,6 @@ def _comparable(row: Point, deployment: Deployment, lengths: Lengths | None) -> 
     )
 
 
-def beside_measured(chart: Chart, deployments: Sequence[Deployment], phase: str = "") -> list[Block]:
-    """Return a chart of a frontier with a panel beside it: the runs of its chips and model against predictions.
-
-    Each run stands against the prediction for its own conditions, in the band of the question that is asked.
-    ``phase`` as :func:`cost.calibration.errors.errors_in` takes it.
-    """
-    from rackplan.views.charts import measured_chart
-
-    found: dict[str, list[tuple[MeasuredPoint, float]]] = {}
-    refused = 0
-    for one in deployments:
-        for run in _runs_of(one) if one.workload.decodes else []:
-            rate = predicted(run, one.correction)
-            refused += rate is None
-            if rate is not None and (run, rate) not in found.setdefault(run.chip, []):
-                found[run.chip].append((run, rate))
-    pairs = [pair for some in found.values() for pair in some]
-    if not pairs:
-        none = "No published run of this model on these chips ships with rackplan."
-        return [chart, *([Text(none, style="note")] if deployments[0].workload.decodes else [])]
-    errors = [error for one in deployments for error in errors_in(one, phase=phase)]
-    error = widest(error for error in errors if error.chip in found) or widest(errors)
-    band = None if error is None else error.band
-    inside = sum(band is not None and 1 / band <= run.tok_s_per_gpu / rate <= band for run, rate in pairs)
-    words = f"Measured against predicted: {plural(len(pairs), 'published run')} of this model on these chips"
-    note = (
-        f"{words}, each against the prediction for its own lengths, formats and drafts"
-        + (
-            f"; {inside} of {len(pairs)} within the factor {band:.2f} that holds for 80% of such runs"
-            * bool(band)
-        )
-        + f"; {refused} that say too little to be predicted are left out" * bool(refused)
-        + ". A run is drawn on the frontier only where it ran at the conditions asked for."
-    )
-    panel = Chart("measured", measured_chart(found, band), words, chart.height)
-    rows = Table.of(
-        sorted(pairs, key=lambda pair: pair[1]),
-        ("run", lambda pair: pair[0].words),
-        ("tok/s/user", lambda pair: f"{pair[0].tok_s_per_user:,.1f}" if pair[0].tok_s_per_user else "-"),
-        ("tok/s/GPU", lambda pair: f"{pair[0].tok_s_per_gpu:,.0f}"),
-        ("predicted", lambda pair: f"{pair[1]:,.0f}"),
-        ("measured/predicted", lambda pair: f"{pair[0].tok_s_per_gpu / pair[1]:.2f}"),
-        ("source", lambda pair: pair[0].source),
-        words=(0, 5),
-    )
-    return [
-        Beside([chart, panel]),
-        Text(note, style="note"),
-        Page([rows], fold=f"The {plural(len(pairs), 'measured run')} beside their predictions"),
-    ]
-
-
 @cache
 def predicted(run: MeasuredPoint, correction: Correction) -> float | None:
     """Return the predicted tok/s/GPU of a run at its own conditions; None where it does not say enough."""
@@ -189,7 +135,8 @@ def predicted(run: MeasuredPoint, correction: Correction) -> float | None:
     return None if found.value is None else run.tok_s_per_gpu * found.value / run.row.measured
 
 
-def _runs_of(deployment: Deployment) -> list[MeasuredPoint]:
+def published_runs(deployment: Deployment) -> list[MeasuredPoint]:
+    """Return all shipped runs of the deployment's model (or one with the same layers) on a chip of its cluster."""
     chips = {domain.gpu.name for domain in deployment.cluster.spec.domains}
     return [run for run in _shipped() if run.chip in chips and _same_layers(run.model, deployment.model)]
 

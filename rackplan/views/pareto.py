@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cost.calibration.errors import errors_in, widest
+from cost.inputs.deployment import Deployment
 from placement.plan import Plan
-from rackplan.views.blocks import Block, Chart, Page, Table, Text, thinned
-from rackplan.views.charts import pareto_chart
-from rackplan.views.measured import beside_measured, comparable_points
+from rackplan.views.blocks import Beside, Block, Chart, Page, Table, Text, thinned
+from rackplan.views.charts import measured_chart, pareto_chart
+from rackplan.views.measured import MeasuredPoint, comparable_points, predicted, published_runs
 from rackplan.views.points import ReportPoint, frontier, report_points
+from topology.base.units import plural
 
 MOST_ROWS = 24
 """Points of a frontier that a page lists."""
@@ -26,6 +29,56 @@ def plan_pareto(plan: Plan) -> list[Block]:
         *beside_measured(Chart("pareto", chart, says(points, tokens), HEIGHT), [deployment]),
         Text(note(tokens, "the star is this plan with its experts as placed"), style="note"),
         frontier_fold(points),
+    ]
+
+
+def beside_measured(chart: Chart, deployments: Sequence[Deployment], phase: str = "") -> list[Block]:
+    """Return a chart of a frontier with a panel beside it: the runs of its chips and model against predictions.
+
+    Each run stands against the prediction for its own conditions, in the band of the question that is asked.
+    ``phase`` as :func:`cost.calibration.errors.errors_in` takes it.
+    """
+    found: dict[str, list[tuple[MeasuredPoint, float]]] = {}
+    refused = 0
+    for one in deployments:
+        for run in published_runs(one) if one.workload.decodes else []:
+            rate = predicted(run, one.correction)
+            refused += rate is None
+            if rate is not None and (run, rate) not in found.setdefault(run.chip, []):
+                found[run.chip].append((run, rate))
+    pairs = [pair for some in found.values() for pair in some]
+    if not pairs:
+        none = "No published run of this model on these chips ships with rackplan."
+        return [chart, *([Text(none, style="note")] if deployments[0].workload.decodes else [])]
+    errors = [error for one in deployments for error in errors_in(one, phase=phase)]
+    error = widest(error for error in errors if error.chip in found) or widest(errors)
+    band = None if error is None else error.band
+    inside = sum(band is not None and 1 / band <= run.tok_s_per_gpu / rate <= band for run, rate in pairs)
+    words = f"Measured against predicted: {plural(len(pairs), 'published run')} of this model on these chips"
+    note = (
+        f"{words}, each against the prediction for its own lengths, formats and drafts"
+        + (
+            f"; {inside} of {len(pairs)} within the factor {band:.2f} that holds for 80% of such runs"
+            * bool(band)
+        )
+        + f"; {refused} that say too little to be predicted are left out" * bool(refused)
+        + ". A run is drawn on the frontier only where it ran at the conditions asked for."
+    )
+    panel = Chart("measured", measured_chart(found, band), words, chart.height)
+    rows = Table.of(
+        sorted(pairs, key=lambda pair: pair[1]),
+        ("run", lambda pair: pair[0].words),
+        ("tok/s/user", lambda pair: f"{pair[0].tok_s_per_user:,.1f}" if pair[0].tok_s_per_user else "-"),
+        ("tok/s/GPU", lambda pair: f"{pair[0].tok_s_per_gpu:,.0f}"),
+        ("predicted", lambda pair: f"{pair[1]:,.0f}"),
+        ("measured/predicted", lambda pair: f"{pair[0].tok_s_per_gpu / pair[1]:.2f}"),
+        ("source", lambda pair: pair[0].source),
+        words=(0, 5),
+    )
+    return [
+        Beside([chart, panel]),
+        Text(note, style="note"),
+        Page([rows], fold=f"The {plural(len(pairs), 'measured run')} beside their predictions"),
     ]
 
 

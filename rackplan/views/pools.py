@@ -18,9 +18,9 @@ from rackplan.views.charts import pools_chart
 from rackplan.views.data import taken
 from rackplan.views.forward import headline, machine_words
 from rackplan.views.layouts import MOST_ROWS, ConfigurationData, configurations
-from rackplan.views.measured import beside_measured, comparable_points
+from rackplan.views.measured import comparable_points
 from rackplan.views.money import money_columns, totals_blocks
-from rackplan.views.pareto import HEIGHT
+from rackplan.views.pareto import HEIGHT, beside_measured
 from rackplan.views.size import derate_words
 from rackplan.views.words import band_words, cluster_doubts
 from topology.base.figures import EvidenceLabel, Figure

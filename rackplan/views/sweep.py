@@ -32,9 +32,9 @@ from rackplan.views.data import LEFT_OUT, Maybe
 from rackplan.views.evidence import deployment_figures
 from rackplan.views.forward import headline, machine_words
 from rackplan.views.layouts import SweptData, swept_blocks, swept_data, swept_table
-from rackplan.views.measured import beside_measured, comparable_points
+from rackplan.views.measured import comparable_points
 from rackplan.views.money import totals_blocks
-from rackplan.views.pareto import HEIGHT, note, says
+from rackplan.views.pareto import HEIGHT, beside_measured, note, says
 from rackplan.views.points import sweep_points
 from rackplan.views.pools import (
     SPEEDS,

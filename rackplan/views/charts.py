@@ -55,9 +55,9 @@ HBM_COLOURS = {
 """Of the uses of HBM, as :mod:`rackplan.views.pictures.memory` has them."""
 MEASURED = "#d6409f"
 """Of measured runs: no layout, part or resource has it."""
-MOST_FAINT = 400
+MOST_FAINT = 250
 """Points of other layouts that are drawn, evenly."""
-MOST_IN_LINE = 300
+MOST_IN_LINE = 120
 """Points of one line that are drawn, evenly: a screen shows no more."""
 MOST_COLOURS = 6
 """Layouts with a colour of their own; the rest are one grey."""
@@ -387,7 +387,7 @@ def _points(
     **more: Any,
 ) -> Scatter:
     """Return points of throughput against speed: layout, batch, step, both speeds and what binds on hover."""
-    some = thinned(points, MOST_IN_LINE) if len(points) > MOST_FAINT else points
+    some = thinned(points, MOST_IN_LINE) if mode != "markers" else points
     custom = [
         [
             plotly_text(getattr(point, "layout", layout) or ""),

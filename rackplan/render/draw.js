@@ -5,12 +5,26 @@
   const touch = window.matchMedia("(pointer: coarse)").matches;
   const plots = [];
 
+  // base 85 as Python's b85encode has it, but for its "<"
+  function unpacked(text) {
+    const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;\"=>?@^_`{|}~";
+    const value = new Uint8Array(128);
+    for (let at = 0; at < 85; at += 1) { value[digits.charCodeAt(at)] = at; }
+    const groups = Math.ceil(text.length / 5), left = 5 * groups - text.length, words = new DataView(new ArrayBuffer(4 * groups));
+    text += "~".repeat(left);
+    for (let group = 0, at = 0; group < groups; group += 1) {
+      let word = 0;
+      for (let end = at + 5; at < end; at += 1) { word = 85 * word + value[text.charCodeAt(at)]; }
+      words.setUint32(4 * group, word);
+    }
+    return new Uint8Array(words.buffer, 0, 4 * groups - left);
+  }
+
   // the library lies in the page compressed; a browser too old to unpack it leaves the tables
   async function library() {
     const packed = document.getElementById("plotly");
     if (!packed || typeof DecompressionStream === "undefined") { return false; }
-    const bytes = Uint8Array.from(atob(packed.textContent), function (one) { return one.charCodeAt(0); });
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const stream = new Blob([unpacked(packed.textContent.trim())]).stream().pipeThrough(new DecompressionStream("gzip"));
     const script = document.createElement("script");
     script.textContent = await new Response(stream).text();
     document.body.append(script);

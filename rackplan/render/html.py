@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
+from base64 import b85encode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -116,9 +116,9 @@ def _packed_plotly() -> Markup:
     """Return the library of the charts, compressed: a page that is sent on is 2 MB with it and not 5."""
     from plotly.offline import get_plotlyjs
 
-    packed = bytearray(compress(get_plotlyjs().encode(), 6, mtime=0))
+    packed = bytearray(compress(get_plotlyjs().encode(), 9, mtime=0))
     packed[_MADE_ON] = 255  # not known: versions of Python write this or the system's number
-    return Markup(b64encode(packed).decode())
+    return Markup(b85encode(packed).decode().replace("<", '"'))  # which begins no tag or comment
 
 
 def _made(blocks: Iterable[Block]) -> Iterator[Block]:

@@ -144,7 +144,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Level:
-    """Fewer units than are needed.
+    """Fewer units than are needed, or one more.
 
     Attributes
     ----------
@@ -187,6 +187,8 @@ class Size(Shown):
         GPUs that are enough where waiting is left out; None where it is.
     other:
         What the recipe that is not in force would bring; None where that is about the same.
+    more:
+        The level of a unit more; None where levels were not asked for.
     """
 
     deployment: Deployment
@@ -200,7 +202,18 @@ class Size(Shown):
     left_out: tuple[LimitError, ...] = ()
     on_average: int | None = None
     other: OtherRecipe | None = None
+    more: Level | None = None
     _bills: dict[int, Bill] = field(default_factory=dict, compare=False, repr=False)
+    _sizes: _Sizes | None = field(default=None, compare=False, repr=False)
+
+    def at_speed(self, tok_s_per_user: float) -> Size | None:
+        """Return the size for the same demand at another speed, of one layout a pool; None where none is so fast."""
+        if self._sizes is None:
+            return None
+        try:
+            return replace(self._sizes, fleet=None).at(1 / tok_s_per_user, levels=False)
+        except InfeasibleError:  # a budget buys nothing that is so fast
+            return None
 
     def brief(self) -> str:
         """Return what is served by how much of what."""
@@ -430,6 +443,7 @@ class _Sizes:
             joined={k: self.one_shape.rate(k, tpot_s) for k in self.one_shape.joinable},
             unjoined=self.unjoined,
             _bills=self.bills,
+            _sizes=self,
         )
         if self.demand.currency in BUDGETS:
             units = _affordable(found)
@@ -443,18 +457,17 @@ class _Sizes:
         if self.demand.currency == "users":  # a unit more may be served faster, and so fewer users at once
             near = range(max(1, units - _NEAR), units + 1)
             units = next(few for few in near if few == units or supply.part(part, few, tpot_s) >= ENOUGH)
-        below = sorted({units - 1, math.floor(0.9 * units)} - {0}, reverse=True) if levels else ()
+        below = sorted({units - 1, math.floor(0.9 * units)} - {0}, reverse=True)
+
+        def level(count: int) -> Level:
+            tpot = None if tpot_s is None else supply.shortest_tpot(part, count)
+            return Level(count, supply.rate(count, tpot_s), tpot)
+
         return replace(
             found,
             served=supply.served(units, tpot_s),
-            fewer=tuple(
-                Level(
-                    fewer,
-                    supply.rate(fewer, tpot_s),
-                    None if tpot_s is None else supply.shortest_tpot(part, fewer, tpot_s),
-                )
-                for fewer in below
-            ),
+            fewer=tuple(map(level, below)) if levels else (),
+            more=level(units + 1) if levels else None,
         )
 
     def _supply(self, part: Part | None, tpot_s: float | None) -> Supply:

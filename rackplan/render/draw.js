@@ -5,12 +5,26 @@
   const touch = window.matchMedia("(pointer: coarse)").matches;
   const plots = [];
 
+  // base 85 as Python's b85encode has it, but for its "<"
+  function unpacked(text) {
+    const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;\"=>?@^_`{|}~";
+    const value = new Uint8Array(128);
+    for (let at = 0; at < 85; at += 1) { value[digits.charCodeAt(at)] = at; }
+    const groups = Math.ceil(text.length / 5), left = 5 * groups - text.length, words = new DataView(new ArrayBuffer(4 * groups));
+    text += "~".repeat(left);
+    for (let group = 0, at = 0; group < groups; group += 1) {
+      let word = 0;
+      for (let end = at + 5; at < end; at += 1) { word = 85 * word + value[text.charCodeAt(at)]; }
+      words.setUint32(4 * group, word);
+    }
+    return new Uint8Array(words.buffer, 0, 4 * groups - left);
+  }
+
   // the library lies in the page compressed; a browser too old to unpack it leaves the tables
   async function library() {
     const packed = document.getElementById("plotly");
     if (!packed || typeof DecompressionStream === "undefined") { return false; }
-    const bytes = Uint8Array.from(atob(packed.textContent), function (one) { return one.charCodeAt(0); });
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const stream = new Blob([unpacked(packed.textContent.trim())]).stream().pipeThrough(new DecompressionStream("gzip"));
     const script = document.createElement("script");
     script.textContent = await new Response(stream).text();
     document.body.append(script);
@@ -29,6 +43,24 @@
 
   function repaint(isDark) {
     plots.forEach(function (plot) { Plotly.relayout(plot, { template: template(isDark) }); });
+  }
+
+  // paper is light, as wide as A4 between its margins, and each chart takes a third of a page at most
+  const PAPER = { width: 686, height: 330 };
+  function toPaper() {
+    drawIn(document);
+    plots.forEach(function (plot) {
+      const height = Math.min(PAPER.height, plot.offsetHeight || PAPER.height);
+      plot.dataset.height = plot.style.height;
+      plot.style.height = height + "px";
+      Plotly.relayout(plot, { template: template(false), autosize: false, width: PAPER.width, height: height });
+    });
+  }
+  function toScreen() {
+    plots.forEach(function (plot) {
+      plot.style.height = plot.dataset.height;
+      Plotly.relayout(plot, { template: template(dark.matches), autosize: true, width: null, height: null });
+    });
   }
 
   // a phone has the legend beneath the chart, in two columns where names are short, in room of its own, and narrow margins
@@ -114,14 +146,10 @@
     });
   }
 
-  // a printed page has nothing folded
-  const opened = [];
-  function unfold() {
-    document.querySelectorAll("details:not([open])").forEach(function (one) { one.open = true; opened.push(one); });
-  }
-  function fold() {
-    opened.splice(0).forEach(function (one) { one.open = false; });
-  }
+  // a phone folds sections that paper has
+  const shortened = [];
+  function unfold() { shortened.forEach(function (one) { one.open = true; }); }
+  function fold() { shortened.forEach(function (one) { one.open = false; }); }
 
   // a phone's page ends after a few screens: the sections that would come after that are folded
   const LONGEST = 4800, SHORT = 320;
@@ -130,7 +158,10 @@
     document.querySelectorAll("section").forEach(function (section) {
       const fold = section.querySelector("details.section");
       const height = section.offsetHeight, ends = used + height;
-      if (ends > LONGEST && !(height < SHORT && ends < LONGEST + 2 * SHORT)) { fold.open = false; }
+      if (fold.open && ends > LONGEST && !(height < SHORT && ends < LONGEST + 2 * SHORT)) {
+        fold.open = false;
+        shortened.push(fold);
+      }
       used += section.offsetHeight;
     });
   }
@@ -157,8 +188,8 @@
       drawIn(document);
       document.addEventListener("toggle", function (event) { drawIn(event.target); }, true);
       dark.addEventListener("change", function (event) { repaint(event.matches); });
-      window.addEventListener("beforeprint", function () { repaint(false); });
-      window.addEventListener("afterprint", function () { repaint(dark.matches); });
+      window.addEventListener("beforeprint", toPaper);
+      window.addEventListener("afterprint", toScreen);
     }
     reach();
     performance.mark("rackplan-charts");

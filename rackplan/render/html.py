@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
+from base64 import b85encode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -16,6 +16,7 @@ from types import UnionType
 from rackplan.render import pictures
 from rackplan.render.text import with_flags
 from rackplan.views.blocks import (
+    Beside,
     Block,
     Chart,
     Details,
@@ -84,7 +85,7 @@ def page(blocks: Iterable[Block]) -> str:
         element("style", _asset("style.css"), Markup(pictures.style())),
     )
     first, sections = _sections(shown)
-    top = element("header", *_elements(first), _contents([title for title, _ in sections]))
+    top = element("header", *_elements(first), _contents([heading.text for heading, _ in sections]))
     drawn = element("script", Markup(pictures.script())) if _has(shown, ExpertMap | Drawing) else None
     packed = element("script", _packed_plotly(), id="plotly", type="application/gzip")
     content = join(
@@ -93,7 +94,7 @@ def page(blocks: Iterable[Block]) -> str:
             element("noscript", element("p", "Charts need JavaScript; every figure is in the tables too.")),
             # at the end, so that text and tables are there before the library is read
             drawn,
-            packed if _has(shown, Chart) else None,
+            packed if _has(shown, Chart | Beside) else None,
             element("script", _asset("draw.js")),
         ]
     )
@@ -115,9 +116,9 @@ def _packed_plotly() -> Markup:
     """Return the library of the charts, compressed: a page that is sent on is 2 MB with it and not 5."""
     from plotly.offline import get_plotlyjs
 
-    packed = bytearray(compress(get_plotlyjs().encode(), 6, mtime=0))
+    packed = bytearray(compress(get_plotlyjs().encode(), 9, mtime=0))
     packed[_MADE_ON] = 255  # not known: versions of Python write this or the system's number
-    return Markup(b64encode(packed).decode())
+    return Markup(b85encode(packed).decode().replace("<", '"'))  # which begins no tag or comment
 
 
 def _made(blocks: Iterable[Block]) -> Iterator[Block]:
@@ -125,6 +126,8 @@ def _made(blocks: Iterable[Block]) -> Iterator[Block]:
     for one in blocks:
         if isinstance(one, Details):
             yield from _made(one.blocks)
+        elif isinstance(one, Text) and one.style == "terminal":
+            continue
         elif not isinstance(one, Page):
             yield one
         elif one.fold:
@@ -139,21 +142,22 @@ def _has(blocks: Iterable[Block], kinds: type[Block] | UnionType) -> bool:
     )
 
 
-def _sections(blocks: Iterable[Block]) -> tuple[list[Block], list[tuple[str, list[Block]]]]:
-    """Return the blocks before the first heading of level 2, then the title and blocks of each section after it."""
+def _sections(blocks: Iterable[Block]) -> tuple[list[Block], list[tuple[Heading, list[Block]]]]:
+    """Return the blocks before the first heading of level 2, then heading and blocks of each section after it."""
     first: list[Block] = []
-    found: list[tuple[str, list[Block]]] = []
+    found: list[tuple[Heading, list[Block]]] = []
     for one in blocks:
         if isinstance(one, Heading) and one.level == 2:
-            found.append((one.text, []))
+            found.append((one, []))
         else:
             (found[-1][1] if found else first).append(one)
     return first, found
 
 
-def _section(number: int, title: str, blocks: Iterable[Block]) -> Markup:
-    heading = element("summary", element("h2", title, id=f"s{number}-title"))
-    body = element("details", heading, *_elements(blocks), open="open", class_="section")
+def _section(number: int, title: Heading, blocks: Iterable[Block]) -> Markup:
+    heading = element("summary", element("h2", title.text, id=f"s{number}-title"))
+    unfolded = "" if title.folded else "open"
+    body = element("details", heading, *_elements(blocks), open=unfolded, class_="section")
     return element("section", body, id=f"s{number}", aria_labelledby=f"s{number}-title")
 
 
@@ -245,7 +249,7 @@ def _block(block: Block) -> Markup | None:
             shown = element("ul", *(element("li", text) for text in texts))
         case Table():
             shown = _folded(block.fold, [table(block)])
-        case Chart():
+        case Chart() | Beside():
             shown = _chart(block)
         case ExpertMap(name, data, says):
             script = element("script", _json(data), type="application/json")
@@ -278,7 +282,9 @@ def _json(data: object) -> Markup:
     return Markup(json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
 
 
-def _chart(block: Chart) -> Markup:
+def _chart(block: Chart | Beside) -> Markup:
+    if isinstance(block, Beside):
+        return element("div", *map(_chart, block.charts), class_="beside")
     return element(
         "figure",
         element("div", class_="plot", style=f"height:{block.height}px"),

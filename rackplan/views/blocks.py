@@ -25,15 +25,22 @@ class Block:
 
 @dataclass(frozen=True)
 class Heading(Block):
-    """The title of a view (level 1), or of a section of a page (level 2, which a terminal leaves out)."""
+    """The title of a view (level 1), or of a section of a page (level 2, which a terminal leaves out).
+
+    A section that is ``folded`` begins so on a page, and is not printed.
+    """
 
     text: str
     level: int = 1
+    folded: bool = False
 
 
 @dataclass(frozen=True)
 class Text(Block):
-    """A paragraph; ``label`` is before it (an empty one: it continues the one above), ``style`` is a page's."""
+    """A paragraph; ``label`` is before it (an empty one: it continues the one above), ``style`` is a page's.
+
+    With the style ``terminal`` a page leaves it out.
+    """
 
     text: str
     label: str | None = None
@@ -145,6 +152,13 @@ class Chart(Block):
 
 
 @dataclass(frozen=True)
+class Beside(Block):
+    """Charts side by side where there is room for it, else one below the other. Pages alone."""
+
+    charts: Sequence[Chart]
+
+
+@dataclass(frozen=True)
 class Tiles(Block):
     """Key figures side by side: each with what it is. Pages alone."""
 
@@ -245,9 +259,9 @@ def in_full(blocks: Iterable[Block], *, details: bool = True) -> list[Block]:
     return found
 
 
-def section(title: str) -> list[Block]:
+def section(title: str, *, folded: bool = False) -> list[Block]:
     """Return the title of a section, underlined on a terminal."""
-    return [Heading(title, 2), Lines([title, "-" * len(title)])]
+    return [Heading(title, 2, folded), Lines([title, "-" * len(title)])]
 
 
 def thinned(items: Sequence[T], most: int) -> list[T]:

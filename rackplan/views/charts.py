@@ -33,6 +33,7 @@ from rackplan.views.plotting import (
     by_term,
     chart_of,
     line_of,
+    log_axis,
     plotly_text,
     scatter_of,
     series,
@@ -54,13 +55,12 @@ HBM_COLOURS = {
 """Of the uses of HBM, as :mod:`rackplan.views.pictures.memory` has them."""
 MEASURED = "#d6409f"
 """Of measured runs: no layout, part or resource has it."""
-MOST_FAINT = 400
+MOST_FAINT = 250
 """Points of other layouts that are drawn, evenly."""
-MOST_IN_LINE = 300
+MOST_IN_LINE = 120
 """Points of one line that are drawn, evenly: a screen shows no more."""
 MOST_COLOURS = 6
 """Layouts with a colour of their own; the rest are one grey."""
-PATTERNS = ("", "/", "x", ".", "-", "+")
 
 
 def pareto_chart(
@@ -96,13 +96,7 @@ def pareto_chart(
         speeds.append(score.tok_s_per_user or 1.0)
         star = _marker("#ffd33d", "star", 18, line=line_of(INK, 1.5))
         data.append(_points([score], word, tokens, before=f"{word}: ", layout=layout, marker=star))
-    notes = []
-    if best:
-        fast = best[-1]
-        at = {"x": math.log10(fast.tok_s_per_user), "y": fast.tok_s_per_gpu, "ax": -40, "ay": -40}
-        text = f"fastest: {fast.tok_s_per_user:,.0f} tok/s/user"
-        notes.append({"text": text, "xanchor": "right", "arrowcolor": NEUTRAL, **at})
-    return chart_of(data, annotations=notes, **speed_axes(speeds, tokens))
+    return chart_of(data, **speed_axes(speeds, tokens))
 
 
 def runners_up(points: Sequence[ReportPoint]) -> list[str]:
@@ -161,6 +155,61 @@ def frontier_chart(
     return chart_of(data, **speed_axes(speeds, tokens))
 
 
+def measured_chart(runs: Mapping[str, Sequence[tuple[MeasuredPoint, float]]], band: float | None) -> Figure:
+    """Return measured tok/s/GPU of each chip's runs against their predictions, the diagonal, and the ``band``."""
+    pairs = [(rate, run.tok_s_per_gpu) for some in runs.values() for run, rate in some]
+    least, most = min(map(min, pairs)) / 1.3, max(map(max, pairs)) * 1.3
+    data = []
+    if band is not None:
+        edge = [least / band, most / band, most * band, least * band]
+        look = {"fill": "toself", "fillcolor": "rgba(140,149,159,0.22)", "line": line_of(NEUTRAL, 0)}
+        data.append(
+            scatter_of(
+                f"80% band, x{band:.2f}", "lines", [least, most, most, least], edge, hoverinfo="skip", **look
+            )
+        )
+    ends = [least, most]
+    data.append(
+        scatter_of("equal", "lines", ends, ends, hoverinfo="skip", line=line_of(NEUTRAL, 1.5, "dash"))
+    )
+    for index, ((chip, some), colour) in enumerate(zip(runs.items(), series(len(runs)), strict=True)):
+        hover = [
+            f"{plotly_text(run.words)}<br>measured {run.tok_s_per_gpu:,.0f}, predicted {rate:,.0f} tok/s/GPU"
+            for run, rate in some
+        ]
+        dots = _marker(colour, SYMBOLS[index % len(SYMBOLS)], 10, line=line_of(INK, 1))
+        across, up = [rate for _, rate in some], [run.tok_s_per_gpu for run, _ in some]
+        data.append(
+            scatter_of(
+                plotly_text(chip), "markers", across, up, marker=dots, hovertext=hover, hoverinfo="text"
+            )
+        )
+    axes = (log_axis(f"{word} tok/s/GPU (log scale)", ends) for word in ("predicted", "measured"))
+    return chart_of(data, **dict(zip(("xaxis", "yaxis"), axes, strict=True)))
+
+
+def size_chart(
+    lines: Mapping[str, Sequence[tuple[float, float]]], stars: Sequence[tuple[float, float]], title: str
+) -> Figure:
+    """Return a line of each cluster over speed per user, both logarithmic, and stars at the speeds asked for."""
+    data = []
+    for index, ((name, points), colour) in enumerate(zip(lines.items(), series(len(lines)), strict=True)):
+        across, up = zip(*points, strict=True) if points else ((), ())
+        dots = _marker(colour, SYMBOLS[index % len(SYMBOLS)], 6)
+        hover = f"{plotly_text(name)}: %{{y:,.4g}} {title}<br>at %{{x:,.3g}} tok/s/user<extra></extra>"
+        look = {"line": line_of(colour), "marker": dots, "hovertemplate": hover}
+        data.append(scatter_of(plotly_text(name), "lines+markers", across, up, **look))
+    speeds, values = zip(*stars, strict=True)
+    star = _marker("#ffd33d", "star", 16, line=line_of(INK, 1.5))
+    data.append(scatter_of("asked for", "markers", speeds, values, marker=star, hoverinfo="skip"))
+    every = [*stars, *(point for points in lines.values() for point in points)]
+    axes = [
+        log_axis(name, one)
+        for name, one in zip(("tok/s/user (log scale)", title), zip(*every, strict=True), strict=True)
+    ]
+    return chart_of(data, xaxis=axes[0], yaxis=axes[1])
+
+
 def steps_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
     """Return a bar for each named step by part, in seconds: the parts in the same colours everywhere."""
     colours = by_term(dict.fromkeys(name for _, parts in rows for name in parts))
@@ -214,39 +263,6 @@ def pools_chart(
         data.append(_mark("most throughput", best.tok_s_per_user, best.output_tok_s_per_gpu, "star"))
     speeds = [*(row.tok_s_per_user for row in rows), *(run.tok_s_per_user for run in measured)]
     return chart_of(data, **speed_axes(speeds, "output"))
-
-
-def speed_chart(rows: Sequence[CompareRow], tokens: str) -> Figure:
-    """Return a bar per cluster at each required speed; below a speed are the clusters that do not reach it."""
-    clusters = list(dict.fromkeys(row.cluster for row in rows))
-    speeds = sorted(dict.fromkeys(row.target_tok_s_per_user for row in rows), key=lambda speed: speed or 0.0)
-    found = {(row.cluster, row.target_tok_s_per_user): row.tok_s_per_gpu for row in rows}
-    labels = []
-    for speed in speeds:
-        label = f"{speed:g} tok/s/user" if speed else "as much as fits"
-        missing = (plotly_text(name) for name in clusters if found[name, speed] is None)
-        labels.append("<br>".join([label, *(f"unreachable: {name}" for name in missing)]))
-    data = []
-    for index, (cluster, colour) in enumerate(zip(clusters, series(len(clusters)), strict=True)):
-        heights = [found[cluster, speed] for speed in speeds]
-        pattern = {"shape": PATTERNS[index % len(PATTERNS)], "fillmode": "overlay", "solidity": 0.15}
-        data.append(
-            bar_of(
-                plotly_text(cluster),
-                x=labels,
-                y=heights,
-                text=["" if height is None else f"{height:,.0f}" for height in heights],
-                textposition="outside",
-                textangle=0,
-                constraintext="none",
-                cliponaxis=False,
-                hoverinfo="skip",
-                marker={"color": colour, "pattern": pattern},
-            )
-        )
-    across = {"type": "category", "categoryorder": "array", "categoryarray": labels, "automargin": True}
-    up = axis_of(f"{tokens} tok/s/GPU", tickformat=",~r", rangemode="tozero")
-    return chart_of(data, barmode="group", xaxis=across, yaxis=up)
 
 
 def gains_chart(gains: Sequence[tuple[Gain, Sequence[tuple[str, float]]]], tokens: str) -> Figure:
@@ -371,7 +387,7 @@ def _points(
     **more: Any,
 ) -> Scatter:
     """Return points of throughput against speed: layout, batch, step, both speeds and what binds on hover."""
-    some = thinned(points, MOST_IN_LINE) if len(points) > MOST_FAINT else points
+    some = thinned(points, MOST_IN_LINE) if mode != "markers" else points
     custom = [
         [
             plotly_text(getattr(point, "layout", layout) or ""),
@@ -397,7 +413,7 @@ def _measured(runs: Sequence[MeasuredPoint], colour: str, before: str = "") -> S
     across, up = [run.tok_s_per_user for run in runs], [run.tok_s_per_gpu for run in runs]
     hover = {"hovertext": [f"{before}{plotly_text(run.words)}" for run in runs], "hoverinfo": "text"}
     return scatter_of(
-        "measured by others", "markers", across, up, marker=ring, showlegend=not before, **hover
+        "measured at these conditions", "markers", across, up, marker=ring, showlegend=not before, **hover
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic.dataclasses import dataclass
 
-from rackplan.views.blocks import Block, Heading, Items, Lines, Table, Text, View, labelled, sections
+from rackplan.views.blocks import Block, Heading, Items, Lines, Page, Table, Text, View, labelled, sections
 from rackplan.views.data import LEFT_OUT, Maybe, SetData, taken
 from rackplan.views.settings import set_blocks, set_data
 from topology.base.units import format_quantity, plural
@@ -204,6 +204,13 @@ def traffic_view(
         ("busiest link", lambda tier: _duration(tier[1].seconds)),
         ("of completion", lambda tier: f"{tier[1].seconds / found.completion_s:.1%}"),
     )
+
+    def picture() -> list[Block]:
+        from rackplan.views.pictures.strips import links_picture
+
+        rows = [(name, one.seconds, _duration(one.seconds)) for name, one in found.tiers.items()]
+        return [links_picture(rows, found.completion_s)] if rows else []
+
     hottest = Table.of(
         found.hottest,
         ("hottest links", lambda one: one.link),
@@ -228,7 +235,7 @@ def traffic_view(
             *labelled("Up : out", _ratios(found.scale_up_over_scale_out)),
             *labelled("Matrix", found.matrix or ""),
         ],
-        [tiers],
+        [Page(picture), tiers],
         [hottest],
         [
             Text("Rates per direction. Bytes count once per tier, however many of its links they take."),

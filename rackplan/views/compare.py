@@ -34,12 +34,13 @@ from rackplan.views.blocks import (
     View,
     labelled,
     sections,
+    thinned,
 )
-from rackplan.views.charts import frontier_chart, memories_chart, speed_chart, steps_chart
+from rackplan.views.charts import frontier_chart, memories_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.evidence import deployment_figures
 from rackplan.views.gains import GainData, gain_blocks, gain_chart, gain_words, gains_data
-from rackplan.views.measured import MeasuredPoint, measured_points, served_points
+from rackplan.views.measured import MeasuredPoint, comparable_points
 from rackplan.views.money import (
     bill_blocks,
     cost_words,
@@ -50,7 +51,7 @@ from rackplan.views.money import (
     rate_words,
     watts,
 )
-from rackplan.views.pareto import HEIGHT, measured_fold
+from rackplan.views.pareto import HEIGHT, MOST_ROWS, beside_measured
 from rackplan.views.points import ReportPoint, frontier, report_points, serving_points
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
@@ -61,6 +62,7 @@ from rackplan.views.words import (
     near_words,
     other_recipe_blocks,
     phase_words,
+    range_words,
     recipe_lines,
     serving_words,
 )
@@ -301,13 +303,14 @@ def compare_blocks(
     layouts = [f"{row.cluster}{_at(row)}: {row.layout}" for row in _ordered(rows) if row.serving]
     details = sections(
         [
+            Heading("Every row", 2, folded=True),
             *labelled("Serving", *_serving(found)),
             *labelled("Recipe", *recipe_lines(*found.deployments)),
             *labelled("Speed", _usual_words(rows) if found.usual else ""),
             *set_blocks("Set", *clusters),
             *load_blocks(found.loads),
         ],
-        [Heading("Every row", 2), row_table(rows), GAP, *labelled("Layouts", *layouts)],
+        [row_table(rows), GAP, *labelled("Layouts", *layouts)],
         [
             Text(
                 f"tok/s are {workload.token_word} tokens, over all GPUs of the cluster; ratios to "
@@ -315,11 +318,15 @@ def compare_blocks(
             ),
         ],
         gain_blocks([gain for gain in found.gains if gain.gain]),
-        [Heading("What it costs", 2), money_table(found)],
-        [*money_legend(found.bills.values()), *bill_blocks(found.bills)],
+        [
+            Heading("What it costs", 2, folded=True),
+            *money_legend(found.bills.values()),
+            *labelled("In all", *_whole_words(found)),
+            *bill_blocks(found.bills),
+        ],
         [Page(_drawings(drawings or {}))],
         [
-            Heading("How far off each cluster may be", 2),
+            Heading("How far off each cluster may be", 2, folded=True),
             *labelled("Evidence", f"weakest figure: {', '.join(weakest.values())}" if weakest else ""),
         ],
         error_blocks(errors) if errors else [],
@@ -327,7 +334,10 @@ def compare_blocks(
     )
     return [
         *sections(
-            [Heading(f"{first.model.name} on {plural(len(clusters), 'cluster')}{of}, {what}")],
+            [
+                Heading(f"{first.model.name} on {plural(len(clusters), 'cluster')}{of}, {what}"),
+                Page(lambda: [*_headline(found), *_frontiers(found)]),
+            ],
             _answer(found),
             [share_table(found)],
             [
@@ -337,16 +347,7 @@ def compare_blocks(
                 *(Text(reason, name) for name, reason in reasons.items()),
                 *labelled("Note", *(f"{name} is {doubt}" for name, doubt in notes.items()), *_over(found)),
             ],
-            [
-                Page(
-                    lambda: [
-                        *gain_chart(gains, workload.token_word),
-                        *_frontiers(found),
-                        *_steps(rows),
-                        *_speeds(found),
-                    ]
-                )
-            ],
+            [Page(lambda: [*gain_chart(gains, workload.token_word), *_steps(rows)])],
         ),
         Details(details),
         Page(partial(_grounds, found, command)),
@@ -410,7 +411,7 @@ def _answer(found: Comparison) -> list[Block]:
     """Return which cluster is best at which speed by each of :data:`SHARES`, and how sure that is."""
     rows = compared_at(found.rows)
     if not rows:
-        return [Text("no cluster reaches a speed that is compared at", "Best", style="forward")]
+        return [Text("no cluster reaches a speed that is compared at", "Best")]
     word, lines = found.deployments[0].workload.token_word, list[Block]()
     speed = _at(rows[0]) + " (default)" * bool(found.usual and rows[0].target_tok_s_per_user)
     for by, (label, *_) in SHARES.items():
@@ -424,8 +425,30 @@ def _answer(found: Comparison) -> list[Block]:
             texts.append(f"{best}: {rate_words(rates[best])} {word} tok/s{how}")
             texts += [f"{rates[best] / rates[name]:.2f}x {name}, the next" for name in others[:1]]
         texts += [f"{name} {one.reason}" for name, one in shares.items() if one.reason]
-        lines.append(Text("; ".join(texts), f"Per {label}", style="forward"))
-    return [*lines, *([Text(sure, "How sure", style="forward")] if (sure := _sure(rows)) else [])]
+        lines.append(Text("; ".join(texts), f"Per {label}", "terminal"))
+    return [*lines, *([Text(sure, "How sure", "terminal")] if (sure := _sure(rows)) else [])]
+
+
+def _headline(found: Comparison) -> list[Block]:
+    """Return the decision in three sentences at most: the best per GPU, per dollar and megawatt, and how sure."""
+    rows = compared_at(found.rows)
+    if not rows:
+        return [Text("No cluster reaches a speed that is compared at.", style="forward")]
+    leads = {}
+    for by in SHARES:
+        rates = {row.cluster: one for row in rows if (one := share(found, row, by).tok_s) is not None}
+        ranked = sorted(rates, key=lambda name: -rates[name])
+        if ranked:
+            ahead = f"{rates[ranked[0]] / rates[ranked[1]]:.2f} times {ranked[1]}" if ranked[1:] else ""
+            leads[by] = ranked[0], ahead, rates[ranked[0]]
+    best, ahead, rate = leads["gpu"]
+    word, at = found.deployments[0].workload.token_word, _at(rows[0])
+    lines = [f"{best} serves most per GPU{at}: {rate_words(rate)} {word} tok/s{', ' * bool(ahead)}{ahead}"]
+    each = [(name, leads[by]) for by, name in (("usd_h", "dollar"), ("mw", "megawatt")) if by in leads]
+    lines.append("; ".join(f"per {name} {one[0]} leads{', ' * bool(one[1])}{one[1]}" for name, one in each))
+    lines[1] = lines[1].replace("per", "Per", 1)
+    lines.append(_sure(rows))
+    return [Text(f"{line}.", style="forward") for line in lines if line]
 
 
 def _sure(rows: Sequence[CompareRow]) -> str:
@@ -458,12 +481,17 @@ def share_table(found: Comparison) -> Table:
         rate = row.requests_per_s if found.lengths else row.tok_s_per_gpu and found.totals(row).tok_s
         return "-" if rate is None else rate_words(rate)
 
+    def reached(row: CompareRow) -> Totals | None:
+        return None if row.tok_s_per_gpu is None else found.totals(row)
+
     return Table.of(
         _ordered(found.rows),
         ("cluster", lambda row: row.cluster),
         *([("tok/s/user", _speed)] if len(speeds) != 1 else []),
-        ("GPUs", lambda row: f"{row.gpus:,}"),
+        *([("GPUs", lambda row: f"{row.gpus:,}")] if len({row.gpus for row in found.rows}) > 1 else []),
         *((f"tok/s/{label}", partial(cell, by=by)) for by, (label, *_) in SHARES.items()),
+        *money_columns(reached, found.bills.values())[:1],
+        ("80% of runs", lambda row: range_words(row.tok_s_per_gpu or 0.0, row.errors) or "-"),
         *([("serving", lambda row: row.serving or "-")] if found.lengths else []),
         ("requests/s" if found.lengths else "tok/s in all", whole),
     ).narrowed()
@@ -556,25 +584,12 @@ def _speed(row: CompareRow) -> str:
     return "-" if row.tok_s_per_user is None else f"{row.tok_s_per_user:.1f}"
 
 
-def money_table(found: Comparison) -> Table:
-    """Return what the whole cluster of each row gives, costs and draws."""
-    bills = list(found.bills.values())
-
-    def cell(shown: Callable[[Totals], str | None]) -> Callable[[CompareRow], str]:
-        return lambda row: shown(found.totals(row)) or "-"
-
-    def reached(row: CompareRow) -> Totals | None:
-        return None if row.tok_s_per_gpu is None else found.totals(row)
-
-    return Table.of(
-        _ordered(found.rows),
-        ("cluster", lambda row: row.cluster),
-        ("tok/s/user", _speed),
-        ("tok/s in all", cell(lambda one: f"{one.tok_s:,.0f}" if one.tok_s else None)),
-        *money_columns(reached, bills),
-        ("USD/h", cell(lambda one: None if one.usd_per_hour is None else dollars(one.usd_per_hour))),
-        ("power", cell(lambda one: None if one.power_w is None else watts(one.power_w))),
-    )
+def _whole_words(found: Comparison) -> Iterator[str]:
+    """Yield what all GPUs of each cluster cost and draw, as far as it is known."""
+    for name, bill in found.bills.items():
+        usd = [] if bill.usd_per_hour is None else [f"{dollars(bill.usd_per_hour)} USD/h"]
+        power = [] if bill.power_w is None else [watts(bill.power_w)]
+        yield from [f"{name} {', '.join([*usd, *power])}"] if usd or power else []
 
 
 def reached_by_speed(rows: Sequence[CompareRow]) -> dict[float, list[CompareRow]]:
@@ -594,54 +609,35 @@ def compared_at(rows: Sequence[CompareRow]) -> list[CompareRow]:
     return reached[max(common or several)] if reached else []
 
 
-def _speeds(found: Comparison) -> list[Block]:
-    tokens = found.deployments[0].workload.token_word
-    says = f"{tokens} tok/s/GPU of each cluster by speed per user"
-    return [
-        Heading("At the same speed for the user", 2),
-        Chart("speeds", speed_chart(found.rows, tokens), says, 400),
-    ]
-
-
 def _frontiers(found: Comparison) -> list[Block]:
-    tokens = found.deployments[0].workload.token_word
+    tokens, whole = found.deployments[0].workload.token_word, found.lengths is not None
     points: dict[str, list[ReportPoint]] = {}
     measured: dict[str, list[MeasuredPoint]] = {}
     for one in found.deployments:
         name = one.cluster.name
-        if found.lengths is not None:
-            points[name] = serving_points(found.servings[name]) if name in found.servings else []
-            measured[name] = served_points(one, found.lengths)
-        else:
-            points[name] = report_points(one, None)
-            measured[name] = measured_points(one) if one.workload.decodes else []
+        served = [serving_points(found.servings[name])] if name in found.servings else [[]]
+        points[name] = served[0] if whole else report_points(one, None)
+        measured[name] = comparable_points(one, found.lengths)
     best = {name: frontier(mine) for name, mine in points.items()}
-    cells = [(name, *point.cells) for name, mine in best.items() for point in mine]
-    runs = list({run.id: run for mine in measured.values() for run in mine}.values())
-    what, of = (
-        "experts taken as perfectly balanced; stars: the rows, experts as placed.",
-        "at lengths of their own.",
-    )
-    if found.lengths is not None:
-        what, of = "by one pool or two; stars: the rows.", "of such requests."
-    note = f"The best of all layouts and batches of each cluster down to its fastest point, {what}"
-    note += f" Ringed dots: measured runs of this model on such chips, {of}" * bool(runs)
+    cells = [(name, *point.cells) for name, mine in best.items() for point in thinned(mine, MOST_ROWS)]
+    what = "by one pool or two" if whole else "experts taken as perfectly balanced"
+    stars = "the rows" if whole else "the rows, experts as placed"
+    note = f"The best of all layouts and batches of each cluster down to its fastest point, {what}; stars: {stars}."
     ends = (
         f"{name} {mine[0].tok_s_per_gpu:,.0f} to {mine[-1].tok_s_per_gpu:,.0f} tok/s/GPU up to "
         f"{mine[-1].tok_s_per_user:,.0f} tok/s/user"
         for name, mine in best.items()
         if mine
     )
-    chart = frontier_chart(points, found.rows, tokens, measured)
+    figure = frontier_chart(points, found.rows, tokens, measured)
+    says = f"Frontier of each cluster: {'; '.join(ends) or 'no layout fits'}"
+    rows = Table(("cluster", *ReportPoint.COLUMNS), cells, words=(0, 1, 6))
     return [
-        Heading("Throughput against speed per user", 2),
-        Chart("frontiers", chart, f"Frontier of each cluster: {'; '.join(ends) or 'no layout fits'}", HEIGHT),
-        Page([Text(note, style="note")]),
-        Page(
-            [Table(("cluster", *ReportPoint.COLUMNS), cells, words=(0, 1, 6))],
-            fold="The frontiers as a table",
+        *beside_measured(
+            Chart("frontiers", figure, says, HEIGHT), found.deployments, "disaggregated" if whole else ""
         ),
-        *measured_fold(runs),
+        Text(note, style="note"),
+        Page([rows], fold="The frontiers as a table"),
     ]
 
 
@@ -674,7 +670,7 @@ def _steps(rows: Sequence[CompareRow]) -> list[Block]:
 
 def _drawings(drawings: Mapping[str, str]) -> list[Block]:
     pictures = [Page([Drawing(svg)], fold=name) for name, svg in drawings.items()]
-    return [Heading("The clusters", 2), *pictures] if pictures else []
+    return [Heading("The clusters", 2, folded=True), *pictures] if pictures else []
 
 
 def _grounds(found: Comparison, command: str) -> list[Block]:

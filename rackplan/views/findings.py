@@ -47,10 +47,19 @@ def scenario_blocks(report: ScenarioReport | None) -> list[Block]:
     ]
 
 
-def failure_blocks(failures: Failures | None) -> list[Block]:
-    """Return what losing any one GPU, node or rack would do, and the experts that one failure would kill."""
+def failure_blocks(failures: Failures | None, tok_s_per_gpu: float) -> list[Block]:
+    """Return what losing any one GPU, node or rack would do, and the experts that one failure would kill.
+
+    ``tok_s_per_gpu`` is the throughput of the plan as it is.
+    """
     if failures is None:
         return []
+
+    def picture() -> list[Block]:
+        from rackplan.views.pictures.strips import failures_picture
+
+        return [failures_picture(failures, tok_s_per_gpu)] if failures.what_if else []
+
     lost = Table.of(
         failures.what_if,
         ("lost", lambda row: UNITS[row.unit]),
@@ -63,6 +72,7 @@ def failure_blocks(failures: Failures | None) -> list[Block]:
         ("worst to lose", lambda row: row.worst),
         title="After losing any one (mean, and worst; experts keep the copies that are left):",
         words=(0, 7),
+        fold="Losses as a table",
     )
     dropped = (
         "Tokens of experts without a copy left are dropped. Throughput is over all GPUs given, lost ones too."
@@ -75,6 +85,7 @@ def failure_blocks(failures: Failures | None) -> list[Block]:
     tried = f"{', '.join(some)}, evenly spaced" if some else ""
     return [
         Heading("After a failure", 2),
+        Page(picture),
         lost,
         Page([Text(dropped, style="note")]),
         *labelled("Tried", tried),

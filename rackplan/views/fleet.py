@@ -31,8 +31,8 @@ from rackplan.views.blocks import (
 )
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.evidence import deployment_figures
-from rackplan.views.forward import machine_words, summary, summary_blocks
-from rackplan.views.money import totals_blocks
+from rackplan.views.forward import headline, machine_words
+from rackplan.views.money import rate_words, totals_blocks
 from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data, set_words
 from rackplan.views.words import (
@@ -402,33 +402,35 @@ def _speed_words(fleet: Fleet) -> str:
 
 
 def _summary(fleet: Fleet) -> list[Block]:
-    """Return what is sent on: of the GPUs in use and the spares where that many tokens/s are required."""
+    """Return the decision, and which GPUs do what; of those in use where that many tokens/s are required."""
     totals = fleet_totals(fleet)
     used = None if totals.gpus == len(fleet.cluster.gpus) else fleet.used()
-    binding: dict[str, dict[str, None]] = {}
-    for pool, one in zip(fleet.pools, fleet.plans, strict=False):
-        if one.plan is not None:
-            binding.setdefault(pool.role, {})[one.plan.score.bound_by] = None
-    bound = ", ".join(f"{' and '.join(names)} ({role})" for role, names in binding.items())
-    machine = machine_words(fleet.cluster, used)
-    rows = summary(machine, totals, fleet_errors(fleet), bound)
-    return summary_blocks([*rows, ("Status", cluster_doubts(fleet.cluster))])
+    requests = "" if totals.requests_per_s is None else f", {rate_words(totals.requests_per_s)} requests/s"
+    answer = f"{rate_words(totals.tok_s)} {totals.tokens} tok/s{requests} at {_speed_words(fleet)}"
+    machine, doubts = machine_words(fleet.cluster, used), cluster_doubts(fleet.cluster)
+    return [*headline(answer, machine, totals, fleet_errors(fleet), doubts), _gpus(fleet)]
+
+
+def _pool_names(fleet: Fleet) -> list[str]:
+    return [f"P{number} {pool.role}" for number, pool in enumerate(fleet.pools)]
+
+
+def _gpus(fleet: Fleet) -> Chart:
+    from rackplan.views.charts import gpus_chart
+
+    idle = len(fleet.cluster.gpus) - fleet.gpus_used
+    counts = [(name, pool.gpus) for name, pool in zip(_pool_names(fleet), fleet.pools, strict=True)]
+    counts += [("idle", idle)] if idle else []
+    spoken = ", ".join(f"{name} {count:,}" for name, count in counts)
+    return Chart("gpus", gpus_chart(counts), f"GPUs by pool: {spoken}", BAR + AROUND)
 
 
 def _pictures(fleet: Fleet, drawing: str) -> list[Block]:
-    """Return the GPUs by pool, and the step and HBM of each kind of replica with its experts placed."""
-    from rackplan.views.charts import gpus_chart, memories_chart, steps_chart
+    """Return the pools on the cluster, and the step and HBM of each kind of replica with its experts placed."""
+    from rackplan.views.charts import memories_chart, steps_chart
 
-    idle = len(fleet.cluster.gpus) - fleet.gpus_used
-    names = [f"P{number} {pool.role}" for number, pool in enumerate(fleet.pools)]
-    counts = [(name, pool.gpus) for name, pool in zip(names, fleet.pools, strict=True)]
-    counts += [("idle", idle)] if idle else []
-    spoken = ", ".join(f"{name} {count:,}" for name, count in counts)
-    blocks: list[Block] = [
-        Heading("Which GPUs do what", 2),
-        Chart("gpus", gpus_chart(counts), f"GPUs by pool: {spoken}", BAR + AROUND),
-        *([Drawing(drawing)] if drawing else []),
-    ]
+    names = _pool_names(fleet)
+    blocks: list[Block] = [Heading("Which GPUs do what", 2), Drawing(drawing)] if drawing else []
     made = [
         (pool.role, name, one.plan.score)
         for name, pool, one in zip(names, fleet.pools, fleet.plans, strict=False)

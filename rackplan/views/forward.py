@@ -1,4 +1,4 @@
-"""The table that a manager sends on: racks, megawatts, dollars per million tokens, within which factor, and why."""
+"""The headline that a manager sends on: what is reached, on how many racks, its price and power, and how sure."""
 
 from __future__ import annotations
 
@@ -9,39 +9,38 @@ from cost.money.bill import Bill, Totals
 from cost.step.score import Score
 from placement.plan import Plan
 from rackplan.views.blocks import Block, Text
-from rackplan.views.money import dollars
+from rackplan.views.money import dollars, rate_words
 from rackplan.views.words import cluster_doubts
 from topology.base.units import plural
 from topology.cluster import Cluster
 
 
-def summary(machine: str, totals: Totals, errors: Iterable[ErrorOf], bound_by: str) -> list[tuple[str, str]]:
-    """Return labels and values: the machine, power, price, how far off they may be, and what binds."""
-    return [
-        ("Machine", machine),
-        ("Power", megawatts(totals)),
-        ("Price", price(totals)),
-        ("Accuracy", accuracy_words(errors)),
-        ("Bound by", bound_by),
-    ]
-
-
-def summary_blocks(rows: Iterable[tuple[str, str]]) -> list[Block]:
-    """Return such rows as a page shows them above all else; those without a value are left out."""
-    return [Text(value, label, style="forward") for label, value in rows if value]
-
-
-def plan_summary(plan: Plan) -> list[Block]:
-    """Return the summary of a plan."""
-    cluster, score = plan.deployment.cluster, plan.score
-    return summary_blocks(
-        [
-            *summary(machine_words(cluster.whole), plan.totals, plan.errors, bound_words(score)),
-            ("Status", cluster_doubts(cluster)),
-            ("What if", score.what_if.replace("_", " ")),
-            ("Search", "interrupted: the best so far" if plan.interrupted else ""),
-        ]
+def headline(
+    answer: str, machine: str, totals: Totals, errors: Iterable[ErrorOf], *doubts: str
+) -> list[Block]:
+    """Return the decision in three lines: what is reached, on what and at what price, and how sure that is."""
+    lines = (
+        answer,
+        f"On {machine}: {price(totals)}, {megawatts(totals)}",
+        "; ".join(filter(None, [f"How sure: {accuracy_words(errors)}", *doubts])),
     )
+    return [Text(f"{line}.", style="forward") for line in lines]
+
+
+def plan_headline(plan: Plan) -> list[Block]:
+    """Return that of a plan."""
+    cluster, score, totals = plan.deployment.cluster, plan.score, plan.totals
+    requests = "" if totals.requests_per_s is None else f", {rate_words(totals.requests_per_s)} requests/s"
+    answer = (
+        f"{totals.tok_s_per_gpu:,.0f} {totals.tokens} tok/s/GPU{requests} at {score.tok_s_per_user:,.1f} tok/s/user; "
+        f"{bound_words(score)} binds"
+    )
+    doubts = (
+        cluster_doubts(cluster),
+        f"what if: {score.what_if.replace('_', ' ')}" * bool(score.what_if),
+        "search interrupted: the best so far" * plan.interrupted,
+    )
+    return headline(answer, machine_words(cluster.whole), totals, plan.errors, *doubts)
 
 
 def machine_words(cluster: Cluster, gpus: Iterable[int] | None = None) -> str:

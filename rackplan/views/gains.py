@@ -77,7 +77,7 @@ def gain_words(gain: Gain) -> str:
 def gain_blocks(gains: Sequence[Gain]) -> list[Block]:
     """Return all gains, and what the factors are of."""
     lines = labelled("Gains", *map(gain_words, gains))
-    return [Heading("What the gains are made of", 2), *lines, Text(LEGEND)] if lines else []
+    return [Heading("What the gains are made of", 2, folded=True), *lines, Text(LEGEND)] if lines else []
 
 
 def gain_chart(gains: Sequence[Gain], tokens: str) -> list[Block]:
@@ -85,4 +85,5 @@ def gain_chart(gains: Sequence[Gain], tokens: str) -> list[Block]:
     split = [gain for gain in gains if gain.factors]
     chart = gains_chart([(gain, counting(gain)) for gain in split], tokens)
     says = "; ".join(map(gain_words, split))
-    return [Heading("From each to the next", 2), Chart("gains", chart, says, HEIGHT)] if split else []
+    title = Heading("What makes each faster than the one before", 2)
+    return [title, Chart("gains", chart, says, HEIGHT)] if split else []

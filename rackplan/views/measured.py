@@ -1,4 +1,4 @@
-"""Served runs that others measured: what ships with rackplan, as dots beside predicted throughput and speed."""
+"""Served runs that others measured and that ship with rackplan: each beside the prediction for its own conditions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
+from cost.calibration.correction import Correction, kind_of
+from cost.calibration.serving import ANY_ENGINE, engine_version, require_engine
 from cost.inputs.deployment import Deployment
 from cost.model import Model
 from cost.serving.lengths import Lengths
@@ -17,6 +19,8 @@ from topology.base.units import plural
 ONE_POOL, POOLS = ("decode",), ("disaggregated", "aggregated")
 """Phases of points that count the GPUs of a decode pool alone, and those that count the GPUs of prompts too."""
 TPOT, RATE = "tpot_ms", "tok_s_per_gpu"
+NEAR_CONTEXT = 0.05
+"""Part by which the context of a run may differ from that of a question about decode alone."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class MeasuredPoint:
     Attributes
     ----------
     tok_s_per_user, tok_s_per_gpu:
-        Output tokens per second of one request, and over the GPUs that the publication counts.
+        Output tokens per second of one request (0: not published), and over the GPUs that the publication counts.
     chip:
         Catalog name of the GPU.
     phase:
@@ -35,6 +39,8 @@ class MeasuredPoint:
         Tokens of prompt and answer; of ``decode`` ``isl`` is the context and ``osl`` 0 where only that is known.
     drafts:
         Tokens drafted a step; 0 where none or not said.
+    row:
+        Its throughput as published, with all that is known of how it ran.
     """
 
     id: str
@@ -49,6 +55,7 @@ class MeasuredPoint:
     osl: int
     weights: str
     drafts: int
+    row: Point
 
     @property
     def words(self) -> str:
@@ -71,25 +78,67 @@ class MeasuredPoint:
 def measured_points(deployment: Deployment, phases: Iterable[str] = ONE_POOL + POOLS) -> list[MeasuredPoint]:
     """Return the shipped runs of the deployment's model (or one with the same layers) on a chip of its cluster.
 
+    Those alone that publish the speed of a user.
+
     Parameters
     ----------
     phases:
         Those wanted.
     """
-    chips = {domain.gpu.name for domain in deployment.cluster.spec.domains}
-    wanted = set(phases)
-    return [
-        point
-        for point in _shipped()
-        if point.phase in wanted and point.chip in chips and _same_layers(point.model, deployment.model)
+    return [run for run in published_runs(deployment) if run.phase in set(phases) and run.tok_s_per_user]
+
+
+def comparable_points(deployment: Deployment, lengths: Lengths | None = None) -> list[MeasuredPoint]:
+    """Return those that ran at the question's own conditions, which alone belong beside its frontier.
+
+    The same lengths (of decode alone: the context, within :data:`NEAR_CONTEXT`), formats of experts and cache, drafts
+    and overlap, and the same engine where the question names one.
+    """
+    if deployment.workload.what_if or not deployment.workload.decodes:
+        return []
+    runs = measured_points(deployment, ONE_POOL if lengths is None else POOLS)
+    return [run for run in runs if _comparable(run.row, deployment, lengths)]
+
+
+def _comparable(row: Point, deployment: Deployment, lengths: Lengths | None) -> bool:
+    from cost.validation.predict import group_points
+
+    work, engine = deployment.workload, require_engine(engine_version(deployment.engine)[0])
+    context = row.context or row.isl + row.osl / 2
+    same_lengths = (
+        math.isclose(context, work.context, rel_tol=NEAR_CONTEXT)
+        if lengths is None
+        else (row.isl, row.osl) == (lengths.mean_isl, lengths.mean_osl)
+    )
+    (group, *_), _ = group_points([row])
+    formats = [
+        (kind_of(model, "", "", "").format, kv_dtype)
+        for model, kv_dtype in ((group.model, group.workload.kv_dtype), (deployment.model, work.kv_dtype))
     ]
+    return (
+        same_lengths
+        and formats[0] == formats[1]
+        and row.drafts_recorded
+        and row.draft_tokens == work.draft_tokens
+        and row.overlap == work.overlap
+        and row.cache_hit == work.prefix_hit
+        and engine in (ANY_ENGINE, group.engine)
+    )
 
 
-def served_points(deployment: Deployment, lengths: Lengths) -> list[MeasuredPoint]:
-    """Return those that served whole requests of these lengths, by one pool or two."""
-    asked = (lengths.mean_isl, lengths.mean_osl)
-    found = measured_points(deployment, ("aggregated", "disaggregated"))
-    return [point for point in found if (point.isl, point.osl) == asked]
+@cache
+def predicted(run: MeasuredPoint, correction: Correction) -> float | None:
+    """Return the predicted tok/s/GPU of a run at its own conditions; None where it does not say enough."""
+    from cost.validation.predict import predict
+
+    (found,) = predict([run.row], correction)
+    return None if found.value is None else run.tok_s_per_gpu * found.value / run.row.measured
+
+
+def published_runs(deployment: Deployment) -> list[MeasuredPoint]:
+    """Return all shipped runs of the deployment's model (or one with the same layers) on a chip of its cluster."""
+    chips = {domain.gpu.name for domain in deployment.cluster.spec.domains}
+    return [run for run in _shipped() if run.chip in chips and _same_layers(run.model, deployment.model)]
 
 
 def _same_layers(name: str, model: Model) -> bool:
@@ -104,7 +153,7 @@ def _same_layers(name: str, model: Model) -> bool:
 
 @cache
 def _shipped() -> tuple[MeasuredPoint, ...]:
-    """Return all runs of the shipped files that have both a speed and a throughput."""
+    """Return all runs of the shipped files that have a throughput."""
     from cost.validation.read import read_measurements, shipped_files
 
     runs: dict[str, dict[str, Point]] = defaultdict(dict)
@@ -117,7 +166,7 @@ def _shipped() -> tuple[MeasuredPoint, ...]:
 
 
 def _run(run: dict[str, Point]) -> MeasuredPoint | None:
-    """Return a run; None where its speed for a user, or which tokens it counts, is not published."""
+    """Return a run; None where it counts tokens that say nothing of its output."""
     from topology.files.resolve import resolve_cluster
 
     rate = run[RATE]
@@ -130,8 +179,6 @@ def _run(run: dict[str, Point]) -> MeasuredPoint | None:
     # every GPU of a pool that decodes alone has so many sequences
     if not speed and rate.phase in ONE_POOL and math.isfinite(rate.batch) and rate.batch > 0:
         speed = per_gpu / rate.batch
-    if not speed:
-        return None
     chip = resolve_cluster(rate.cluster).spec.domains[0].gpu.name
     return MeasuredPoint(
         id=rate.id,
@@ -146,4 +193,5 @@ def _run(run: dict[str, Point]) -> MeasuredPoint | None:
         osl=round(rate.osl),
         weights=rate.weights,
         drafts=max(0, round(rate.draft_tokens)),
+        row=rate,
     )

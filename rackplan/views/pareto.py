@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cost.calibration.errors import errors_in, widest
+from cost.inputs.deployment import Deployment
 from placement.plan import Plan
-from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, thinned
-from rackplan.views.charts import pareto_chart
-from rackplan.views.measured import MeasuredPoint, measured_points
+from rackplan.views.blocks import Beside, Block, Chart, Page, Table, Text, thinned
+from rackplan.views.charts import measured_chart, pareto_chart
+from rackplan.views.measured import MeasuredPoint, comparable_points, predicted, published_runs
 from rackplan.views.points import ReportPoint, frontier, report_points
+from topology.base.units import plural
 
 MOST_ROWS = 24
 """Points of a frontier that a page lists."""
@@ -16,20 +19,66 @@ HEIGHT = 480
 
 
 def plan_pareto(plan: Plan) -> list[Block]:
-    """Return the section of a plan: the plan among all layouts, and runs that others measured."""
+    """Return the picture of a plan among all layouts, and its measured runs beside their predictions."""
     deployment = plan.deployment
     tokens = deployment.workload.token_word
     points = report_points(deployment, plan.request.copies)
-    measured = measured_points(deployment) if deployment.workload.decodes else []
     layout = plan.layout.short(moe=deployment.model.moe is not None)
-    chart = pareto_chart(points, tokens, (layout, plan.score), measured)
-    star = "the star is this plan with its experts as placed"
+    chart = pareto_chart(points, tokens, (layout, plan.score), comparable_points(deployment))
     return [
-        Heading("Throughput against speed per user", 2),
-        Chart("pareto", chart, says(points, tokens), HEIGHT),
-        Text(note(tokens, star, measured), style="note"),
+        *beside_measured(Chart("pareto", chart, says(points, tokens), HEIGHT), [deployment]),
+        Text(note(tokens, "the star is this plan with its experts as placed"), style="note"),
         frontier_fold(points),
-        *measured_fold(measured),
+    ]
+
+
+def beside_measured(chart: Chart, deployments: Sequence[Deployment], phase: str = "") -> list[Block]:
+    """Return a chart of a frontier with a panel beside it: the runs of its chips and model against predictions.
+
+    Each run stands against the prediction for its own conditions, in the band of the question that is asked.
+    ``phase`` as :func:`cost.calibration.errors.errors_in` takes it.
+    """
+    found: dict[str, list[tuple[MeasuredPoint, float]]] = {}
+    refused = 0
+    for one in deployments:
+        for run in published_runs(one) if one.workload.decodes else []:
+            rate = predicted(run, one.correction)
+            refused += rate is None
+            if rate is not None and (run, rate) not in found.setdefault(run.chip, []):
+                found[run.chip].append((run, rate))
+    pairs = [pair for some in found.values() for pair in some]
+    if not pairs:
+        none = "No published run of this model on these chips ships with rackplan."
+        return [chart, *([Text(none, style="note")] if deployments[0].workload.decodes else [])]
+    errors = [error for one in deployments for error in errors_in(one, phase=phase)]
+    error = widest(error for error in errors if error.chip in found) or widest(errors)
+    band = None if error is None else error.band
+    inside = sum(band is not None and 1 / band <= run.tok_s_per_gpu / rate <= band for run, rate in pairs)
+    words = f"Measured against predicted: {plural(len(pairs), 'published run')} of this model on these chips"
+    note = (
+        f"{words}, each against the prediction for its own lengths, formats and drafts"
+        + (
+            f"; {inside} of {len(pairs)} within the factor {band:.2f} that holds for 80% of such runs"
+            * bool(band)
+        )
+        + f"; {refused} that say too little to be predicted are left out" * bool(refused)
+        + ". A run is drawn on the frontier only where it ran at the conditions asked for."
+    )
+    panel = Chart("measured", measured_chart(found, band), words, chart.height)
+    rows = Table.of(
+        sorted(pairs, key=lambda pair: pair[1]),
+        ("run", lambda pair: pair[0].words),
+        ("tok/s/user", lambda pair: f"{pair[0].tok_s_per_user:,.1f}" if pair[0].tok_s_per_user else "-"),
+        ("tok/s/GPU", lambda pair: f"{pair[0].tok_s_per_gpu:,.0f}"),
+        ("predicted", lambda pair: f"{pair[1]:,.0f}"),
+        ("measured/predicted", lambda pair: f"{pair[0].tok_s_per_gpu / pair[1]:.2f}"),
+        ("source", lambda pair: pair[0].source),
+        words=(0, 5),
+    )
+    return [
+        Beside([chart, panel]),
+        Text(note, style="note"),
+        Page([rows], fold=f"The {plural(len(pairs), 'measured run')} beside their predictions"),
     ]
 
 
@@ -46,18 +95,12 @@ def says(points: Sequence[ReportPoint], tokens: str) -> str:
     )
 
 
-def note(tokens: str, star: str, measured: Sequence[MeasuredPoint]) -> str:
+def note(tokens: str, star: str) -> str:
     """Return what the marks are."""
-    text = (
+    return (
         f"{tokens.capitalize()} tokens, over all GPUs; experts taken as perfectly balanced"
         f"{'; ' + star if star else ''}. Layout: EP and TP width, PP stages, x replicas."
     )
-    if measured:
-        text += (
-            " Measured runs are of this model on this chip, under lengths, formats and drafts of their own: see them "
-            "in the table."
-        )
-    return text
 
 
 def frontier_fold(points: Sequence[ReportPoint]) -> Block:
@@ -65,18 +108,3 @@ def frontier_fold(points: Sequence[ReportPoint]) -> Block:
     best = thinned(frontier(points), MOST_ROWS)
     rows = Table(ReportPoint.COLUMNS, [point.cells for point in best], "On the frontier", words=(0, 5))
     return Page([rows] if best else [Text("No layout fits.")], fold="The frontier as a table")
-
-
-def measured_fold(measured: Sequence[MeasuredPoint]) -> list[Block]:
-    """Return the measured runs as a table, folded; nothing where there is none."""
-    if not measured:
-        return []
-    rows = Table.of(
-        sorted(measured, key=lambda one: one.tok_s_per_user),
-        ("run", lambda one: one.words),
-        ("tok/s/user", lambda one: f"{one.tok_s_per_user:,.1f}"),
-        ("tok/s/GPU", lambda one: f"{one.tok_s_per_gpu:,.0f}"),
-        ("source", lambda one: one.source),
-        words=(0, 3),
-    )
-    return [Page([rows], fold=f"The {len(measured)} measured runs")]

@@ -47,7 +47,7 @@ from rackplan.views.explain import (
     weakest_note,
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
-from rackplan.views.forward import accuracy_words, plan_summary
+from rackplan.views.forward import accuracy_words, plan_headline
 from rackplan.views.money import money_tiles, rate_words, short_cost, short_power, totals_blocks
 from rackplan.views.pipeline import pipeline_blocks
 from rackplan.views.provenance import by_dtype, deployment_rows, figures_section, inputs_section
@@ -149,7 +149,7 @@ def plan_blocks(
     own, other = "", list[list[Block]]()
     if plan.prefill is not None:
         own, beside = "The pool that decodes", plan.prefill
-        title = [Heading("The pool that prefills", 2), Text("The pool that prefills:")]
+        title = [Heading("The pool that prefills", 2, folded=True), Text("The pool that prefills:")]
         other = [
             [*title, *_layout(beside)],
             _speed(beside),
@@ -165,7 +165,7 @@ def plan_blocks(
         *finding_blocks(plan),
         *other,
         [
-            Heading("Evidence", 2),
+            Heading("Evidence", 2, folded=True),
             *evidence_blocks(plan),
             Page(lambda: inputs_section(command, _input_rows(plan), sha256)),
             Page(lambda: figure_blocks(explained())),
@@ -208,7 +208,7 @@ def _answer(plan: Plan, first: Sequence[Block] = (), *, hint: bool = False) -> l
     return [
         *limit_blocks(plan),
         Heading(title_words(plan, hint=hint)),
-        Page(lambda: [*plan_summary(plan), _key_figures(plan), *first, *_pareto(plan)]),
+        Page(lambda: [*plan_headline(plan), *_pareto(plan), _key_figures(plan), *first]),
         Heading("The plan", 2),
         *set_blocks("Set", deployment.cluster),
         Text(f"{pools}{idle}", "Pools" if plan.prefill is not None else "Layout"),
@@ -275,6 +275,16 @@ def balance_blocks(plan: Plan) -> list[Block]:
             absent.append(f"{baseline_name(name)} does not apply: {entry.reason}")
         else:
             rows.append(_balance_row(baseline_name(name), entry.balancedness, entry.score))
+    shown = {"imported" if plan.origin == "imported" else "rackplan": plan.balancedness}
+    shown |= {
+        baseline_name(name): one.balancedness for name, one in plan.baselines.items() if one.balancedness
+    }
+
+    def picture() -> list[Block]:
+        from rackplan.views.pictures.strips import balance_picture
+
+        return [balance_picture(shown)]
+
     proof = plan.proof
     proven = (
         f"{proof.status}: largest over mean GPU load{worst_words(plan)} {proof.objective:.4f}, none can be below "
@@ -284,6 +294,7 @@ def balance_blocks(plan: Plan) -> list[Block]:
     columns = ("placement", "balancedness", "worst layer", "step ms", f"{plan.score.tokens} tok/s/GPU")
     return [
         Heading("Balance of the experts", 2),
+        Page(picture),
         Table(columns, rows, title),
         Items(absent),
         Text(proven + ("; INTERRUPTED, the best so far" if plan.interrupted else ""), "Proof"),
@@ -316,7 +327,7 @@ def finding_blocks(plan: Plan) -> list[list[Block]]:
         traffic_choice_blocks(plan.by_traffic),
         token_traffic_blocks(plan) if plan.traffic is not None else [],
         scenario_blocks(plan.scenarios),
-        failure_blocks(plan.failures),
+        failure_blocks(plan.failures, plan.score.tok_s_per_gpu),
         redundancy_blocks(plan.redundancy),
     ]
 
@@ -327,12 +338,13 @@ def _costs(plan: Plan, explained: Callable[[], Explanation], own: str = "") -> l
     model = deployment.model
     return [
         [
+            Heading("The plan in detail", 2, folded=True),
             Text(
                 f"{model.total_params / 1e9:.1f} B parameters, {model.active_params / 1e9:.1f} B active per token "
                 "(with the head, without the input embedding)",
                 "Model",
             ),
-            *([Heading(own, 2), Text(f"{own}:")] if own else []),
+            *([Text(f"{own}:")] if own else []),
             *_layout(plan),
         ],
         _speed(plan),

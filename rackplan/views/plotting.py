@@ -26,6 +26,8 @@ SAND = "#ddcc77"
 INK = "#1b1f24"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
+_STEPS = ((8, (1, 1.5, 2, 3, 5, 7)), (300, (1, 2, 5)), (math.inf, (1,)))
+"""Numbers on a logarithmic axis, by the times its least value that it reaches less than."""
 _FABRICS = ("#bbcc33", "#b39ddb", "#80cbc4")
 
 
@@ -97,14 +99,15 @@ def chart_of(data: Sequence[Scatter | Bar], **layout: Any) -> Figure:
 
 def speed_axes(speeds: Sequence[float], tokens: str) -> dict[str, Any]:
     """Return the axes of throughput against speed per user: round numbers on a logarithmic one."""
-    least, most = (min(speeds), max(speeds)) if speeds else (1.0, 100.0)
-    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
-    ticks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
-    across = axis_of(
-        f"{tokens} tok/s/user (log scale)",
-        type="log",
-        tickvals=ticks,
-        ticktext=[f"{tick:,g}" for tick in ticks],
-        range=[math.log10(least) - 0.05, math.log10(most) + 0.05],
-    )
+    across = log_axis(f"{tokens} tok/s/user (log scale)", speeds)
     return {"xaxis": across, "yaxis": axis_of(f"{tokens} tok/s/GPU", rangemode="tozero", tickformat=",~r")}
+
+
+def log_axis(title: str, values: Sequence[float]) -> dict[str, Any]:
+    """Return a logarithmic axis that holds all values, with round numbers on it."""
+    least, most = (min(values), max(values)) if values else (1.0, 100.0)
+    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    steps = next(steps for times, steps in _STEPS if most / least < times)
+    ticks = [step * 10.0**power for power in powers for step in steps]
+    span = [math.log10(least) - 0.05, math.log10(most) + 0.05]
+    return axis_of(title, type="log", tickvals=ticks, ticktext=[f"{tick:,g}" for tick in ticks], range=span)

@@ -14,15 +14,16 @@ from cost.money.bill import Bill, Totals
 from cost.queueing.choice import Choice
 from cost.serving.pools import POOL_DERATE, TTFT_LIMIT, RateMatch
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
-from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labelled, sections, thinned
+from rackplan.views.blocks import Block, Chart, Heading, Table, Text, labelled, sections, thinned
 from rackplan.views.charts import pools_chart
 from rackplan.views.data import taken
+from rackplan.views.forward import headline, machine_words
 from rackplan.views.layouts import MOST_ROWS, ConfigurationData, configurations
-from rackplan.views.measured import served_points
+from rackplan.views.measured import comparable_points
 from rackplan.views.money import money_columns, totals_blocks
-from rackplan.views.pareto import HEIGHT
+from rackplan.views.pareto import HEIGHT, beside_measured
 from rackplan.views.size import derate_words
-from rackplan.views.words import band_words
+from rackplan.views.words import band_words, cluster_doubts
 from topology.base.figures import EvidenceLabel, Figure
 from topology.base.shown import Shown
 from topology.base.units import plural
@@ -384,7 +385,7 @@ def pools_answer(pools: Pools) -> list[Block]:
         fastest = f"the fastest first token takes {serving.fastest_ttft_s:,.2f} s"
         return [Text("Nothing keeps the limits."), Text(f"{_limits(pools)}; {fastest}", "Limits")]
     totals, path = pools.totals(best), "" if best.one_pool else " and transfer of its cache"
-    answer = [
+    return [
         Text(_way_words(pools, best), way_of(best).capitalize()),
         Text(
             f"{best.output_tok_s_per_gpu:,.0f} output tok/s/GPU{band_words(best.output_tok_s_per_gpu, pools.errors)} "
@@ -401,7 +402,30 @@ def pools_answer(pools: Pools) -> list[Block]:
         *labelled("Ahead", turns_words(serving)),
         *labelled("Limits", _limits(pools)),
     ]
-    return [replace(one, style="forward") if isinstance(one, Text) else one for one in answer]
+
+
+def pools_headline(pools: Pools) -> list[Block]:
+    """Return the decision: the way of serving and what it gives, or that nothing keeps the limits."""
+    best, cluster = pools.best, pools.serving.decode.deployment.cluster
+    if best is None:
+        return [Text(f"Nothing keeps the limits: {_limits(pools)}.", style="forward")]
+    ways = [row for row in pools.serving.bests(pools.tpot_s).values() if row.one_pool != best.one_pool]
+    ahead = "".join(
+        f", {best.output_tok_s_per_gpu / row.output_tok_s_per_gpu:.2f} times {way_of(row)}" for row in ways
+    )
+    answer = (
+        f"{way_of(best).capitalize()}: {best.output_tok_s_per_gpu:,.0f} output tok/s/GPU at "
+        f"{best.tok_s_per_user:,.1f} tok/s/user{ahead}"
+    )
+    return headline(answer, machine_words(cluster), pools.totals(best), pools.errors, cluster_doubts(cluster))
+
+
+def pools_picture(pools: Pools) -> list[Block]:
+    """Return output throughput against speed per user, with measured runs beside their predictions."""
+    deployment, edge = pools.serving.decode.deployment, pools.serving.frontier()
+    figure = pools_chart(edge, pools.best, comparable_points(deployment, pools.serving.lengths))
+    says = "Output tok/s/GPU of whole requests against tok/s/user"
+    return beside_measured(Chart("pools", figure, says, HEIGHT), [deployment], "disaggregated")
 
 
 def turns_words(serving: Serving) -> str:
@@ -450,7 +474,7 @@ def speeds_table(pools: Pools) -> Table:
 
 def pools_details(pools: Pools) -> list[Block]:
     """Return the frontier of both ways, how caches move, and what is counted."""
-    edge, best = pools.serving.frontier(), pools.best
+    edge = pools.serving.frontier()
     two = pools.serving.ways(pools.tpot_s).get(TWO_POOLS)
     transfer = ""
     if two is not None and two.path is not None:
@@ -460,14 +484,11 @@ def pools_details(pools: Pools) -> list[Block]:
             f"{path.bytes_per_s / 1e9:,.1f} GB/s a GPU ({path.reach.kind.label}: {path.reach.source})"
         )
 
-    def chart() -> list[Block]:
-        measured = served_points(pools.serving.decode.deployment, pools.serving.lengths)
-        figure = pools_chart(edge, best, measured)
-        return [Chart("pools", figure, "Output tok/s/GPU of whole requests against tok/s/user", HEIGHT)]
-
     return sections(
-        [Page(chart), Heading("The frontier of whole requests", 2)],
-        [_pair_table(thinned(edge, MOST_ROWS), pools).narrowed()],
+        [
+            Heading("The frontier of whole requests", 2, folded=True),
+            _pair_table(thinned(edge, MOST_ROWS), pools).narrowed(),
+        ],
         [
             Text(
                 "tok/s/GPU: output tokens over all GPUs given, idle ones too; TTFT: time to the first token without "

@@ -24,7 +24,7 @@ def inputs_section(command: str, rows: Iterable[Row], sha256: Mapping[str, str] 
     digests = [(f"SHA-256 of {name}", digest) for name, digest in (sha256 or {}).items()]
     table = Table(("input", "value"), [*rows, *digests, ("command", command)], words=(0, 1))
     return [
-        Heading("Inputs and command", 2),
+        Heading("Inputs and command", 2, folded=True),
         Text("This page is made again by:"),
         Text(command, style="command"),
         Page([table], fold="Every input"),
@@ -81,7 +81,7 @@ def figures_section(
         words=(0, 1, 3, 4),
     )
     return [
-        Heading("Where the figures come from", 2),
+        Heading("Where the figures come from", 2, folded=True),
         *map(Text, notes),
         Page(
             [table, Items([f"{numbers[source]} {source}" for source in sources])],

@@ -237,7 +237,7 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
             head,
             [_front(found)] if len(found.front) > 1 else [],
             balance_blocks(plan),
-            failure_blocks(plan.failures),
+            failure_blocks(plan.failures, plan.score.tok_s_per_gpu),
             [*evidence_blocks(plan), Text(", ".join(files.values()), "Written")],
         ),
         ReplanResult(

@@ -26,7 +26,7 @@ from rackplan.views.blocks import (
 )
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.explain import explain_plan
-from rackplan.views.forward import bound_words, machine_words, summary, summary_blocks
+from rackplan.views.forward import headline, machine_words
 from rackplan.views.pictures.experts import expert_map_blocks
 from rackplan.views.plan import figure_blocks, memory_blocks, step_blocks
 from rackplan.views.provenance import deployment_rows, inputs_section
@@ -255,22 +255,16 @@ def replay_blocks(found: Replayed, command: str = "") -> list[Block]:
 
 
 def _summary(found: Replayed) -> list[Block]:
-    """Return what is sent on: the policy to take, and what the cluster comes to with it."""
+    """Return the decision: the policy to take, and what the cluster comes to with it."""
     plan, best = found.plan, found.recommendation.best
     cluster, totals, bill = plan.deployment.cluster, plan.totals, plan.deployment.bill
     if totals.tok_s:
         totals = bill.totals(best.tok_s, totals.tokens, phase=totals.phase)
     gain = f"{best.tok_s / found.baseline.tok_s - 1:+.2%} against {found.baseline.entry.name}"
     errors = errors_in(plan.deployment, plan.layout)
-    return summary_blocks(
-        [
-            ("Policy", run_words(found, best)),
-            ("Tokens", "" if best is found.baseline else gain),
-            ("Busiest GPU", f"{1 / best.mean:.2f} times the mean load"),
-            *summary(machine_words(cluster), totals, errors, bound_words(plan.score)),
-            ("Status", cluster_doubts(cluster)),
-        ]
-    )
+    gained = "" if best is found.baseline else f", {gain} in tokens"
+    answer = f"{run_words(found, best)}{gained}; the busiest GPU has {1 / best.mean:.2f} times the mean load"
+    return headline(answer, machine_words(cluster), totals, errors, cluster_doubts(cluster))
 
 
 def _charts(found: Replayed) -> list[Block]:

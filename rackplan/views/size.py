@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass as plain_dataclass
 
 from pydantic.dataclasses import dataclass
 
-from cost.calibration.errors import CalibrationData, ErrorOf, error_to_dict, errors_in
+from cost.calibration.errors import CalibrationData, ErrorOf, error_to_dict, errors_in, widest
 from cost.inputs.deployment import Deployment
-from cost.money.bill import BillPart
+from cost.money.bill import HOURS_PER_YEAR, BillPart
 from cost.recipe import OtherRecipe
 from cost.serving.limits import left_out_words, rounded_down, rounded_up
 from cost.serving.pools import POOL_DERATE
 from cost.serving.sizing import BUDGETS, Level, Size
 from cost.serving.supply import ProofData
-from rackplan.views.blocks import GAP, Block, Details, Heading, Table, Text, View, labelled, section, sections
+from rackplan.views.blocks import (
+    GAP,
+    Beside,
+    Block,
+    Chart,
+    Details,
+    Heading,
+    Page,
+    Table,
+    Text,
+    View,
+    labelled,
+    section,
+    sections,
+)
 from rackplan.views.data import SetData, taken
+from rackplan.views.forward import accuracy_words, megawatts, price
 from rackplan.views.money import dollars, power_words, rate_words, watts
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
@@ -405,9 +421,98 @@ def size_view(found: Size | Sizes) -> View:
         return _sizes_view(found)
     data = size_result(found)
     title = f"{data.model} on {data.unit}: {_asked(data.asked)}"
+
+    def lead() -> list[Block]:
+        return [*_headline(found, data), *_pictures([found]), _steps_table(found, data)]
+
     return View(
-        sections([Heading(title)], _answer(found, data), [Details(_details(found, data))]),
+        sections(
+            [Heading(title), Page(lead)],
+            _answer(found, data),
+            [Details([Heading("In detail", 2, folded=True), *_details(found, data)])],
+        ),
         data,
+    )
+
+
+def _headline(found: Size, data: SizeResult, others: str = "") -> list[Block]:
+    """Return the decision in three lines: what is needed, what it costs and draws, and how sure that is.
+
+    ``others``: what other clusters cost.
+    """
+    asked, error = data.asked, widest(_errors(found))
+    what = f"{_asked(asked)} buys" if asked.currency in BUDGETS else f"{_asked(asked)} takes"
+    racks = "" if data.racks is None else f" in {plural(data.racks, 'rack')}"
+    served = f"{_many(data.tok_s)} output tok/s, {rounded_down(data.users)} users at once"
+    need = f"{what} {data.gpus:,} GPUs: {data.domains:,} x {data.unit}{racks}, for {served}"
+    money = [price(found.bill.totals(found.tok_s)), megawatts(found.bill)]
+    if data.usd_per_hour is not None and data.usd_per_year is not None:
+        hour, year = rounded_up(data.usd_per_hour), _many(data.usd_per_year)
+        money.insert(0, f"{hour} USD an hour, {year} USD a year ({data.price_basis})")
+    sure = f"How sure: {accuracy_words(_errors(found))}"
+    if error is not None and asked.currency not in BUDGETS:
+        sure += f"; at the low end a fleet {error.band:.2f} times as large is needed"
+    return [Text(f"{line}.", style="forward") for line in (need, ", ".join(money) + others, sure)]
+
+
+SPEEDS = 14
+"""Speeds per user at which a page draws what is needed."""
+
+
+def _pictures(sizes: Sequence[Size]) -> list[Block]:
+    """Return GPUs needed (of a budget: tokens/s served) and USD per million tokens, against speed per user."""
+    from rackplan.views.charts import size_chart
+
+    buys = sizes[0].demand.currency in BUDGETS
+    title = "output tok/s" if buys else "GPUs"
+    amounts: dict[str, list[tuple[float, float]]] = {}
+    costs: dict[str, list[tuple[float, float]]] = {}
+    stars: list[tuple[float, float, float | None]] = []
+    for one in sizes:
+        asked = 1 / (one.demand.tpot_s or 1 / one.served.tok_s_per_user)
+        speeds = {asked * 10 ** (step / SPEEDS * 1.2 - 0.6) for step in range(SPEEDS + 1)} | {asked}
+        found = [(speed, size) for speed in sorted(speeds) if (size := one.at_speed(speed)) is not None]
+        name, priced = one.unit.name, one.bill.usd_per_hour is not None
+        amounts[name] = [(speed, size.tok_s if buys else size.gpus) for speed, size in found]
+        costs[name] = [(speed, size.usd_per_million) for speed, size in found] if priced else []
+        amount = one.tok_s if buys else one.gpus
+        stars.append((asked, amount, one.usd_per_million if priced else None))
+    drawn = [
+        Chart("need", size_chart(amounts, [star[:2] for star in stars], title), f"{title} by speed", 360)
+    ]
+    if any(costs.values()):
+        marks = [(speed, usd) for speed, _, usd in stars if usd is not None]
+        title = "USD per million output tokens"
+        drawn.append(Chart("cost", size_chart(costs, marks, title), f"{title} by speed", 360))
+    note = "Each point is a fleet sized again for that speed per user, one layout a pool; stars: what was asked for."
+    return [Beside(drawn), Text(note, style="note")]
+
+
+def _steps_table(found: Size, data: SizeResult) -> Table:
+    """Return the fleet beside one a step smaller and one a step larger: what each gives and costs."""
+    levels = [
+        *([("one step down", data.next)] if data.next else []),
+        ("this fleet", _level(found, Level(found.served.units, data.tok_s, found.demand.tpot_s))),
+        *([("one step up", _level(found, found.more))] if found.more else []),
+    ]
+
+    def known(value: float | None, words: Callable[[float], str]) -> str:
+        return "-" if value is None else words(value)
+
+    return Table.of(
+        levels,
+        ("", lambda row: row[0]),
+        ("GPUs", lambda row: f"{row[1].gpus:,}"),
+        ("output tok/s", lambda row: _many(row[1].tok_s)),
+        ("of the peak", lambda row: f"{row[1].tok_s / data.asked.peak_tok_s:.1%}"),
+        (
+            "serves it at tok/s/user",
+            lambda row: known(row[1].enough_at_tpot_s, lambda tpot: f"{1 / tpot:,.1f}"),
+        ),
+        ("USD/h", lambda row: known(row[1].usd_per_hour, rounded_up)),
+        ("USD a year", lambda row: known(row[1].usd_per_hour, lambda usd: _many(usd * HOURS_PER_YEAR))),
+        ("MW", lambda row: known(row[1].power_w, lambda watts: rounded_up(watts / 1e6))),
+        title="One step down, one step up",
     )
 
 
@@ -453,8 +558,15 @@ def _sizes_view(found: Sizes) -> View:
         *(Text(str(one.error), one.deployment.cluster.name) for one in found.refused),
         *other_recipe_blocks([one.other for one, _ in several if one.other]),
     ]
-    each = [[*section(of.unit), *_answer(one, of), *_details(one, of)] for one, of in several]
-    return View(sections([Heading(title)], answer, [Details(sections(*each))]), SizesResult(clusters=data))
+    each = [[*section(of.unit, folded=True), *_answer(one, of), *_details(one, of)] for one, of in several]
+
+    def lead() -> list[Block]:
+        ranked = sorted(several, key=lambda pair: (pair[1].usd_per_million_tokens or math.inf, pair[1].gpus))
+        return [*_headline(*ranked[0], f"; {cheapest}" * (len(priced) > 1)), *_pictures(found.sizes)]
+
+    return View(
+        sections([Heading(title), Page(lead)], answer, [Details(sections(*each))]), SizesResult(clusters=data)
+    )
 
 
 def _refused(one: Refused) -> RefusedData:

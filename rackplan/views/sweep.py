@@ -30,11 +30,11 @@ from rackplan.views.blocks import (
 from rackplan.views.charts import memories_chart, pareto_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe
 from rackplan.views.evidence import deployment_figures
-from rackplan.views.forward import machine_words, summary, summary_blocks
+from rackplan.views.forward import headline, machine_words
 from rackplan.views.layouts import SweptData, swept_blocks, swept_data, swept_table
-from rackplan.views.measured import measured_points
+from rackplan.views.measured import comparable_points
 from rackplan.views.money import totals_blocks
-from rackplan.views.pareto import HEIGHT, measured_fold, note, says
+from rackplan.views.pareto import HEIGHT, beside_measured, note, says
 from rackplan.views.points import sweep_points
 from rackplan.views.pools import (
     SPEEDS,
@@ -43,6 +43,8 @@ from rackplan.views.pools import (
     matched_data,
     pools_answer,
     pools_details,
+    pools_headline,
+    pools_picture,
     speeds_table,
 )
 from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section
@@ -131,7 +133,7 @@ def sweep_blocks(
     title = f"{first.deployment.model.name} on {cluster.name} ({plural(len(cluster.gpus), 'GPU')})"
     what = phase_words(work) if pools is None else pools.serving.lengths.brief()
     parts: list[Sequence[Block]] = [
-        [Heading(f"{title}, {what}"), *([Page(partial(_summary, first))] if pools is None else [])],
+        [Heading(f"{title}, {what}"), Page(partial(_lead, first, pools))],
         _answer(first) if pools is None else pools_answer(pools),
     ]
     if len(first):
@@ -140,16 +142,13 @@ def sweep_blocks(
     more: list[Sequence[Block]] = [] if pools is None else [pools_details(pools)]
     for one in sweeps if len(first) else ():
         words = f"{phase_words(one.deployment.workload).capitalize()} on {one.deployment.cluster.name}"
-        more += (
-            [[*section(words), Page(partial(_points, one))]]
-            if pools is not None
-            else [[Page(partial(_points, one))]]
-        )
+        if pools is not None:
+            more.append([*section(words, folded=True), Page(partial(_points, one))])
         more.append(swept_blocks(one, targets if one is first else ()))
     pictures = [Page([Drawing(svg)], fold=name) for name, svg in (drawings or {}).items()]
     parts.append([Details(sections(*more))])
     parts.append([Page(partial(_steps, first, targets))])
-    parts.append([Page([Heading("The cluster", 2), *pictures] if pictures else [])])
+    parts.append([Page([Heading("The cluster", 2, folded=True), *pictures] if pictures else [])])
     parts.append([Page(partial(_grounds, sweeps, pools, targets, command))])
     return sections(*parts)
 
@@ -182,16 +181,23 @@ def _chosen(found: Sweep) -> tuple[float | None, int] | None:
     return (None, int(found.frontier()[0])) if index is None else (usual, index)
 
 
-def _summary(found: Sweep) -> list[Block]:
-    """Return what is sent on: the configuration that stands for the sweep."""
+def _lead(found: Sweep, pools: Pools | None) -> list[Block]:
+    """Return the decision, and the picture that carries it: all configurations, or both ways of whole requests."""
+    if pools is not None:
+        return [*pools_headline(pools), *pools_picture(pools)]
     cluster, chosen = found.deployment.cluster, _chosen(found)
-    rows: list[tuple[str, str]] = [("Layout", "none fits")]
-    if chosen is not None:
-        speed, index = chosen
-        errors = errors_in(found.deployment)
-        rows = summary(machine_words(cluster), found.totals(index), errors, found.bound(index))
-        rows.append(("Speed", f"{speed:g} tok/s/user" if speed else "as much throughput as fits"))
-    return summary_blocks([*rows, ("Status", cluster_doubts(cluster)), ("Span", _verdict(found))])
+    if chosen is None:
+        return [Text(_verdict(found), style="forward")]
+    speed, index = chosen
+    one, word = found.rows([index]), found.deployment.workload.token_word
+    asked = f"the most of any layout at {speed:g} or more" if speed else "the most of any layout"
+    answer = (
+        f"{one.label(0)} gives {one.tok_s_per_gpu[0]:,.0f} {word} tok/s/GPU at {one.tok_s_per_user[0]:,.1f} "
+        f"tok/s/user, {asked}; {one.bound(0)} binds"
+    )
+    errors, doubts = errors_in(found.deployment), cluster_doubts(cluster)
+    lead = headline(answer, machine_words(cluster), found.totals(index), errors, doubts)
+    return [*lead, *_points(found, beside=True)]
 
 
 def _verdict(found: Sweep) -> str:
@@ -208,22 +214,19 @@ def _verdict(found: Sweep) -> str:
     return f"{len(found):,} configurations of {phase_words(workload)}: from {most} to {fast}."
 
 
-def _points(found: Sweep) -> list[Block]:
-    """Return every configuration as a point, and measured runs beside them."""
+def _points(found: Sweep, *, beside: bool = False) -> list[Block]:
+    """Return every configuration as a point; ``beside`` it the panel of measured runs."""
     workload, chosen = found.deployment.workload, _chosen(found)
     tokens, points = workload.token_word, sweep_points(found)
-    measured = measured_points(found.deployment) if workload.decodes else []
     mark, star = None, ""
     if chosen is not None:
         speed, index = chosen
         mark = (found.label(index), sweep_points(found.rows([index]))[0])
         star = "the star is the best at the usual speed" if speed else "the star has the most throughput"
-    chart = pareto_chart(points, tokens, mark, measured, word="best")
-    return [
-        Chart(f"pareto-{workload.phase}".removesuffix("-decode"), chart, says(points, tokens), HEIGHT),
-        Page([Text(note(tokens, star, measured), style="note")]),
-        *measured_fold(measured),
-    ]
+    figure = pareto_chart(points, tokens, mark, comparable_points(found.deployment), word="best")
+    chart = Chart(f"pareto-{workload.phase}".removesuffix("-decode"), figure, says(points, tokens), HEIGHT)
+    shown = beside_measured(chart, [found.deployment]) if beside else [chart]
+    return [*shown, Text(note(tokens, star), style="note")]
 
 
 def _steps(found: Sweep, targets: Sequence[float]) -> list[Block]:

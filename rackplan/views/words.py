@@ -53,7 +53,7 @@ def limit_words(plan: Plan, name: str = "") -> str:
 def limit_blocks(plan: Plan, name: str = "") -> list[Block]:
     """Return the limit that a plan exceeds, which comes before all else; nothing where it holds."""
     words = limit_words(plan, name)
-    return [Text(words, style="forward")] if words else []
+    return [Text(words, style="missed")] if words else []
 
 
 def load_names(names: Sequence[str], word: str = "scenario") -> str:

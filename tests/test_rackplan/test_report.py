@@ -183,7 +183,7 @@ def test_the_drawing_of_a_real_plan_is_inlined_and_safe(run: Run, tmp_path: Path
     text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     found = Page(text)
     check_safe(found, text)
-    assert sum(tag == "svg" for tag, _ in found.tags) == 3
+    assert sum(tag == "svg" for tag, _ in found.tags) == 5
     assert "polygon" in {tag for tag, _ in found.tags}
     ids = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
     assert len(ids) == len(set(ids))

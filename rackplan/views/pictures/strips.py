@@ -1,0 +1,99 @@
+"""Strips that say something at a glance: what is left after each loss, how even each layer is, how busy links are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from placement.plans.findings import Failures, WhatIf
+from rackplan.views.blocks import Diagram
+from rackplan.views.pictures.svg import Cell, share_text, strips
+from rackplan.views.plotting import BLUE, ORANGE, SAND, SKY, VERMILION
+from rackplan.views.words import UNITS
+from topology.base.units import mean_of
+
+LEVELS = ((0.99, BLUE), (0.95, SKY), (0.9, SAND), (0.8, ORANGE), (0.0, VERMILION))
+"""Least part of even load of each colour."""
+_GAP = 0.12
+"""Part of a column that is left free beside it."""
+
+
+def _colour(value: float) -> str:
+    return next(colour for least, colour in LEVELS if value >= least)
+
+
+def failures_picture(failures: Failures, tok_s_per_gpu: float) -> Diagram:
+    """Return the throughput that is left after each loss that was tried, worst first, a strip for each kind of loss.
+
+    A full column is ``tok_s_per_gpu``, that of the plan.
+    """
+    rows = []
+    for row in failures.what_if:
+        left, worst = (part / tok_s_per_gpu for part in (row.tok_s_per_gpu_mean, row.tok_s_per_gpu_worst))
+        dropped = f"; {row.tokens_lost_mean:.2%} of tokens dropped" * bool(row.tokens_lost_mean)
+        kept = (
+            f"{share_text(left)} of the throughput left, {share_text(worst)} at worst"
+            if left
+            else "nothing left"
+        )
+        rows.append((f"any one {UNITS[row.unit]}: {kept}{dropped}", _columns(row, tok_s_per_gpu)))
+    says = f"Throughput left after a loss: {'; '.join(words for words, _ in rows)}"
+    legend = [
+        (f"a bar for each loss, worst first; the frame is {tok_s_per_gpu:,.0f} tok/s/GPU, nothing lost", BLUE)
+    ]
+    return Diagram("failures", strips("failures", rows, legend, high=46), says)
+
+
+def _columns(row: WhatIf, whole: float) -> list[Cell]:
+    """Return a column for each loss tried, the worst first; of a plan without them the worst and the mean."""
+    each = sorted(zip(row.each.tok_s_per_gpu, row.each.names, strict=True))
+    each = each or [(row.tok_s_per_gpu_worst, row.worst), (row.tok_s_per_gpu_mean, "mean")]
+    wide = 1 / len(each)
+    return [
+        Cell(
+            place * wide,
+            (1 - _GAP) * wide,
+            BLUE,
+            f"without {name}: {rate:,.0f} tok/s/GPU, {share_text(rate / whole)}",
+            min(1.0, rate / whole),
+        )
+        for place, (rate, name) in enumerate(each)
+    ]
+
+
+def balance_picture(rows: Mapping[str, Mapping[int, float]]) -> Diagram:
+    """Return a strip for each placement, a cell for each layer: mean over largest GPU load, by layer."""
+    shown = []
+    for name, layers in rows.items():
+        wide = 1 / len(layers)
+        cells = [
+            Cell(place * wide, wide, _colour(even), f"{name}, layer {layer}: {even:.4f}")
+            for place, (layer, even) in enumerate(layers.items())
+        ]
+        low = min(layers, key=lambda layer: layers[layer])
+        words = f"{name}: {mean_of(layers.values()):.3f} on average, {layers[low]:.3f} in layer {low}"
+        shown.append((words, cells))
+    first = next(iter(rows.values()))
+    ends = f"layers {min(first)} to {max(first)} from left to right"
+    lows = [least for least, _ in LEVELS]
+    legend = [(f"{lows[0]:g} or more of even ({ends})", LEVELS[0][1])]
+    legend += [
+        (f"{least:g} to {above:g}" if least else f"below {above:g}", colour)
+        for above, (least, colour) in zip(lows, LEVELS[1:], strict=False)
+    ]
+    says = f"Balance of each layer: {'; '.join(words for words, _ in shown)}"
+    return Diagram("balance", strips("balance", shown, legend), says)
+
+
+def links_picture(tiers: Sequence[tuple[str, float, str]], whole_s: float) -> Diagram:
+    """Return a bar for each tier: seconds of its busiest link, as a part of ``whole_s``; each with its words."""
+    rows = [
+        (
+            f"{name}: {words}, {share_text(seconds / whole_s)} of the time",
+            [Cell(0.0, min(1.0, seconds / whole_s), VERMILION if seconds == most else BLUE, name)],
+        )
+        for most in [max(seconds for _, seconds, _ in tiers)]
+        for name, seconds, words in tiers
+    ]
+    return Diagram(
+        "links", strips("links", rows), f"Busiest link of each tier: {'; '.join(row[0] for row in rows)}"
+    )

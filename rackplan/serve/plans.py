@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cost.calibration.errors import errors_in
+from cost.money.bill import Totals
 from placement.migrate.replan import Replanned
 from placement.plan import Plan
 from placement.plans.reading import plan_of_text
@@ -18,16 +19,17 @@ from rackplan.requests import NO_LIMIT, CompareRequest, make
 from rackplan.serve.commands import explore_command, plan_command
 from rackplan.serve.point import Row, figure_list, picture_data, speed_rows, step_rows
 from rackplan.serve.pool import Line
-from rackplan.serve.pricing import deployed, explored, limits_s, of_requests
+from rackplan.serve.pricing import deployed, explored, limits_s
 from rackplan.serve.question import PlaceOrder, Question
 from rackplan.views.blocks import Diagram, ExpertMap, Text
 from rackplan.views.compare import compare_blocks
 from rackplan.views.explain import explain_plan, verdict
+from rackplan.views.money import dollars, rate_words
 from rackplan.views.pictures.experts import expert_map
 from rackplan.views.pictures.memory import memory_picture
 from rackplan.views.pictures.step import step_picture
 from rackplan.views.plan import plan_blocks
-from rackplan.views.pools import SPEEDS
+from rackplan.views.pools import SPEEDS, Pools
 from rackplan.views.replan import replan_section
 from rackplan.views.results import svg
 from rackplan.views.sweep import sweep_blocks
@@ -61,17 +63,19 @@ def place(wanted: PlaceOrder, line: Line) -> Shown:
     question, order = wanted.asked, wanted.order
     line.send({"stage": "reading model and cluster"})
     side = deployed(question)[1][order.cluster]
-    given: dict[str, Any] = {name: getattr(order, name) for name in ("ep", "tp", "stages")}
-    if order.batch is not None:
-        given["batch"] = order.batch
-    elif question.tpot_ms is not None:
+    given: dict[str, Any] = order.widths(question)
+    if question.tpot_ms is not None and order.batch is None:
         given["tpot_ms"] = question.tpot_ms
+    if question.whole:
+        given |= {"isl": question.isl, "osl": question.osl, "ttft_ms": question.ttft_ms}
+    else:
+        given["context"] = question.context
     made = library.plan(
         side.model,
         side.cluster,
         loads=order.loads if side.model.moe is not None else None,
-        context=question.context,
         prices=dict(side.prices.prices),
+        powers=dict(side.prices.powers),
         time_limit_s=order.seconds,
         on_progress=_telling(line),
         cancel=line.cancelled,
@@ -126,14 +130,14 @@ def report(question: Question, line: Line) -> Shown:
         side = explored(question).sides[0]
         if side.reason:
             raise InfeasibleError(side.reason)
-        found = None  # one pool too, which the page does not draw
-        if side.pools is not None:
-            found = answers.served(side.deployment, of_requests(question, side.deployment))
-        text = page(sweep_blocks(found or side.decoding, speeds or SPEEDS, **more))
+        found = Pools(side.serving, tpot_s, ttft_default=question.ttft_ms is None) if side.serving else None
+        text = page(sweep_blocks(found or side.shown[0].sweep, speeds or SPEEDS, **more))
         return Shown({"name": f"{model.name}-{side.deployment.cluster.name}-sweep.html", "page": text})
     usual = question.tpot_ms is None
     wanted = None if usual else speeds or NO_LIMIT
-    served = {"isl": question.isl, "osl": question.osl} if question.pools else {"context": question.context}
+    served: dict[str, Any] = {"context": question.context}
+    if question.whole:
+        served = {name: getattr(question, name) for name in ("isl", "osl", "ttft_ms")}
     asked = make(CompareRequest, [side.cluster for side in sides], model, tok_s_user=wanted, **served)
     text = page(compare_blocks(answers.compared(sides, asked), **more))
     return Shown({"name": f"{model.name}-compared.html", "page": text})
@@ -201,11 +205,21 @@ def _loss(found: Replanned, before: Plan, lost: tuple[str, ...]) -> dict[str, An
     }
 
 
+def _money_rows(totals: Totals) -> list[Row]:
+    usd, per_mw = totals.usd_per_million_tokens, totals.tok_s_per_mw
+    return [
+        ("tok/s of all GPUs", totals.tok_s, f"{totals.tok_s:,.0f}"),
+        *([] if usd is None else [("$ per million tokens", usd, dollars(usd))]),
+        *([] if per_mw is None else [("tok/s per MW", per_mw, rate_words(per_mw))]),
+    ]
+
+
 def _figures(plan: Plan) -> list[dict[str, Any]]:
     score = plan.score
     errors, word = errors_in(plan.deployment, plan.layout), f"{score.tokens} tok/s"
     rows: list[Row] = [
-        *speed_rows(word, score.tok_s_per_user, score.tok_s_per_gpu, plan.totals, errors),
+        *speed_rows(word, score.tok_s_per_user, score.tok_s_per_gpu, errors),
+        *_money_rows(plan.totals),
         *step_rows(score.step_s, score.lower_step_s),
         ("sequences per GPU", score.batch, f"{score.batch:,}"),
         ("most that fit", score.max_batch, f"{score.max_batch:,}"),

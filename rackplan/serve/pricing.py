@@ -1,4 +1,4 @@
-"""Clusters priced for the page: every layout at every batch, or two pools matched, under what is asked."""
+"""Clusters priced for the page: every layout at every batch, or whole requests in one pool and in two."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from cost.calibration.correction import Correction
 from cost.config.build import model_from_config
 from cost.inputs.deployment import Deployment
-from cost.layouts import Sweep
+from cost.layouts import Sweep, best_at
+from cost.layouts.front import pareto
 from cost.model import Model
 from cost.money.prices import gpu_named
 from cost.resolve import model_called, resolve_model
 from cost.serving.pools import TTFT_LIMIT, RateMatches
-from cost.serving.serving import TWO_POOLS
+from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
 from cost.validation.read import measurements_of
 from cost.validation.runs import with_own_runs
 from placement.options import USUAL_TPOT
@@ -27,7 +28,6 @@ from rackplan import library
 from rackplan.answers import served, swept
 from rackplan.requests import SweepRequest, make
 from rackplan.serve.question import MOST_GPUS, SLIDERS, FieldError, Question, Source
-from rackplan.views.pools import Pools
 from topology import cluster_from_dict
 from topology.base.errors import InputError, RackplanError
 from topology.base.reading import parse_json, parse_yaml
@@ -43,49 +43,73 @@ from topology.files.resolve import cluster_called, resolve_cluster
 _MOST_DIGITS = 9
 _FIELDS = {"context": "isl", "accept_length": "draft_tokens"}
 """The page's fields of inputs that it does not have."""
-_ON_PAGE = {*_FIELDS, "draft_tokens", "prices", "price_basis", "kv_dtype", "weights"}
+_ON_PAGE = {*_FIELDS, "draft_tokens", "prices", "powers", "price_basis", "kv_dtype", "weights", "engine"}
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """One way of serving on one cluster: what decodes (in one pool, what serves), and how pools match of requests."""
+
+    name: str
+    sweep: Sweep
+    serving: Serving | None = None
+    matches: RateMatches | None = None
+
+    @cached_property
+    def speeds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Output tokens per second of one user, and per GPU, of every configuration or match."""
+        found = self.sweep if self.matches is None else self.matches
+        if isinstance(found, RateMatches):
+            return found.tok_s_per_user, found.output_tok_s_per_gpu
+        return found.tok_s_per_user, found.tok_s_per_gpu
+
+    @cached_property
+    def frontier(self) -> NDArray[np.int64]:
+        """The configurations that none beats in both speeds, slowest per user first."""
+        return pareto(*self.speeds)
+
+    def best(self, target: float) -> int | None:
+        """Return the configuration with most throughput of those as fast as ``target``."""
+        if self.matches is None:
+            return best_at(self.sweep, target)
+        edge = self.frontier
+        at = int(np.searchsorted(self.speeds[0][edge], target * (1 - 1e-12)))
+        return int(edge[at]) if at < len(edge) else None
+
+    def in_sweep(self, rows: Any) -> Any:
+        """Return the rows of the sweep behind configurations or matches."""
+        return rows if self.matches is None else self.matches.decode[rows]
+
+    def label(self, row: int) -> str:
+        """Return the layout of a configuration in a few letters; of requests the workers of each pool."""
+        if self.serving is None or self.matches is None:
+            return self.sweep.label(row)
+        sides = self.serving.sides(self.matches.row(row))
+        return " + ".join(
+            f"{workers} x {sweep.label(at).rpartition(' ')[0]}{f' {role}' if len(sides) > 1 else ''}"
+            for role, sweep, at, workers in sides
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One cluster priced: its sweep, or why nothing fits; with two pools both sweeps and their matches."""
+    """One cluster priced: the ways that there are, the names of those that are drawn, or why nothing is."""
 
     deployment: Deployment
-    sweep: Sweep | None = None
-    pools: Pools | None = None
-    matches: RateMatches | None = None
+    ways: Mapping[str, Way]
+    drawn: tuple[str, ...] = ()
+    serving: Serving | None = None
     reason: str = ""
 
+    def best(self, target: float) -> tuple[Way, int] | None:
+        """Return the configuration with most throughput of those drawn that are as fast as ``target``."""
+        found = [(way, row) for way in self.shown if (row := way.best(target)) is not None]
+        return max(found, key=lambda one: float(one[0].speeds[1][one[1]]), default=None)
+
     @property
-    def decoding(self) -> Sweep:
-        """The sweep of a side on which something fits."""
-        assert self.sweep is not None  # noqa: S101 - there is no reason why not
-        return self.sweep
-
-    @cached_property
-    def speeds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Output tokens per second of one user, and per GPU, of every configuration or pair of pools."""
-        if self.matches is not None:
-            return self.matches.tok_s_per_user, self.matches.output_tok_s_per_gpu
-        return self.decoding.tok_s_per_user, self.decoding.tok_s_per_gpu
-
-    def in_sweep(self, rows: Any) -> Any:
-        """Return the rows of the sweep that decodes behind configurations or pairs of pools."""
-        return rows if self.matches is None else self.matches.decode[rows]
-
-    def label(self, row: int) -> str:
-        """Return the layout of a point in a few letters; of pools that of decode, then that of prefill."""
-        if self.pools is None or self.matches is None:
-            return self.decoding.label(row)
-        match, serving = self.matches, self.pools.serving
-        parts = (
-            (match.decode_workers, serving.decode, match.decode),
-            (match.prefill_workers, serving.prefill, match.prefill),
-        )
-        return " + ".join(
-            f"{workers[row]} of {sweep.label(int(rows[row])).rsplit(' x', 1)[0]}"
-            for workers, sweep, rows in parts
-        )
+    def shown(self) -> list[Way]:
+        """The ways that are drawn."""
+        return [self.ways[name] for name in self.drawn]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,15 +123,27 @@ class Explored:
 
 @lru_cache(maxsize=12)
 def explored(question: Question) -> Explored:
-    """Return the clusters priced; the answers of the sliders' last positions are kept.
+    """Return the clusters priced, by the ways and of the widths that are asked for.
 
     Raises
     ------
     FieldError
         If something asked cannot be used: what, by field.
     """
+    any_way = {"serving": "better" if question.whole else "decode", "tp": None, "ep": None}
+    model, priced, notes = _priced(question.model_copy(update=any_way))
+    return Explored(model, tuple(_side(question, *one) for one in priced), notes)
+
+
+Priced = Sweep | Serving | str
+"""One phase or whole requests; or why nothing fits."""
+
+
+@lru_cache(maxsize=12)
+def _priced(question: Question) -> tuple[Model, list[tuple[Deployment, Priced]], Mapping[str, str]]:
+    """Return what clusters can do; that of the sliders' last positions is kept."""
     model, deployments, notes = deployed(question)
-    return Explored(model, tuple(_side(question, one) for one in deployments), notes)
+    return model, [(one, _swept(question, one)) for one in deployments], notes
 
 
 def deployed(question: Question) -> tuple[Model, list[Deployment], Mapping[str, str]]:
@@ -132,7 +168,7 @@ def deployed(question: Question) -> tuple[Model, list[Deployment], Mapping[str, 
         wrong |= error.fields
     if wrong or model is None:
         raise FieldError(wrong)
-    own = _own_prices(question, clusters)
+    own = {name: _by_gpu(question, name, clusters) for name in ("prices", "powers")}
     return model, [_deployment(question, model, cluster, own) for cluster in clusters], notes
 
 
@@ -244,12 +280,23 @@ def _require_size(gpus: int) -> None:
         raise InputError(f"{gpus:,} GPUs: the page takes {MOST_GPUS:,} at most; `rackplan sweep` takes more.")
 
 
-def _deployment(question: Question, model: Model, cluster: Cluster, own: Mapping[str, float]) -> Deployment:
+def _deployment(
+    question: Question, model: Model, cluster: Cluster, own: Mapping[str, Mapping[str, float]]
+) -> Deployment:
     served = question.served | {"context": question.context}
+    chips = {domain.gpu.name for domain in cluster.spec.domains}
+    here: dict[str, Any] = {
+        kind: {name: one for name, one in given.items() if name in chips} for kind, given in own.items()
+    }
     try:
-        base = library.make_deployment(model, cluster, **served)
-        if prices := _prices_on(question.factors.price, base, own):
-            base = library.make_deployment(model, cluster, prices=prices, **served)
+        base = library.make_deployment(model, cluster, **here, **served)
+        if question.factors.price != 1:
+            prices = {
+                part.name: float(f"{part.usd_per_hour.value * question.factors.price:.6g}")
+                for part in base.bill.gpu_parts
+                if part.usd_per_hour is not None
+            }
+            base = library.make_deployment(model, cluster, **(here | {"prices": prices} | served))
     except RackplanError as error:
         field = next((_FIELDS.get(name, name) for name in error.inputs if name in _ON_PAGE), "request")
         raise FieldError({field: str(error)}) from None
@@ -265,51 +312,84 @@ def _own_runs(source: Source) -> Correction:
         raise FieldError({"runs": str(error)}) from None
 
 
-def _own_prices(question: Question, clusters: Sequence[Cluster]) -> dict[str, float]:
-    """Return the user's prices by the catalog's name of each GPU."""
-    prices: dict[str, float] = {}
-    for name, price in question.prices:
+def _by_gpu(question: Question, kind: str, clusters: Sequence[Cluster]) -> dict[str, float]:
+    """Return the user's prices or powers by the catalog's name of each GPU."""
+    found: dict[str, float] = {}
+    for name, figure in getattr(question, kind):
         try:
             gpu = gpu_named(name, clusters)
         except RackplanError as error:
-            raise FieldError({"prices": str(error)}) from None
-        if gpu in prices:
-            raise FieldError({"prices": f"{name}: {gpu} has two prices; leave one out."})
-        prices[gpu] = price
-    return prices
+            raise FieldError({kind: str(error)}) from None
+        if gpu in found:
+            raise FieldError({kind: f"{name}: {gpu} is there twice; leave one out."})
+        found[gpu] = figure
+    return found
 
 
-def _prices_on(factor: float, base: Deployment, own: Mapping[str, float]) -> dict[str, float]:
-    """Return the prices of a cluster's GPUs that the user sets: given ones, all times the slider's factor."""
-    chips = {domain.gpu.name for domain in base.cluster.spec.domains}
-    prices = {name: price for name, price in own.items() if name in chips}
-    for part in base.bill.parts if factor != 1 else ():
-        if part.usd_per_hour is not None and part.name in chips:
-            price = prices.get(part.name, part.usd_per_hour.value)
-            prices[part.name] = float(f"{price * factor:.6g}")
-    return prices
-
-
-def _side(question: Question, deployment: Deployment) -> Side:
-    """Price one cluster; where nothing fits the side says why."""
-    tpot_s, ttft_s = limits_s(question)
-    given_s = None if question.tpot_ms is None else tpot_s
+def _swept(question: Question, deployment: Deployment) -> Priced:
+    tpot_s, _ = limits_s(question)
     try:
-        if not question.pools:
-            # as the command does: each layout at its exact batch where somebody gave a limit
-            return Side(deployment, swept(deployment, speeds=[] if given_s is None else [1 / given_s]))
-        pools = served(deployment, of_requests(question, deployment), together=False)
+        if question.whole:
+            return served(deployment, of_requests(question, deployment)).serving
+        # as the command does: each layout at its exact batch where somebody gave a limit
+        speeds = [] if question.tpot_ms is None or tpot_s is None else [1 / tpot_s]
+        return swept(deployment, speeds=speeds)
     except RackplanError as error:
-        return Side(deployment, reason=str(error))
-    matches = pools.serving.ways()[TWO_POOLS]
-    if len(matches):
-        return Side(deployment, pools.serving.decode, pools, matches)
-    limit = "none" if ttft_s is None else f"{ttft_s * 1e3:,.0f} ms"
-    reason = (
-        f"no two pools keep a first token within {limit}: the fastest prefill of {question.isl:,} tokens takes "
-        f"{matches.fastest_ttft_s * 1e3:,.0f} ms."
-    )
-    return Side(deployment, pools.serving.decode, pools, matches, reason)
+        return str(error)
+
+
+def _side(question: Question, deployment: Deployment, found: Priced) -> Side:
+    """Return one cluster by the ways and of the widths that are asked for; where nothing fits the side says why."""
+    if isinstance(found, str):
+        return Side(deployment, {}, reason=found)
+    if isinstance(found, Sweep):
+        (sweep,) = _of_widths(question, found)
+        assert sweep is not None  # noqa: S101 - else it is refused
+        return Side(deployment, {"decode": Way("decode", sweep)}, ("decode",))
+    if (question.tp, question.ep) != (None, None):
+        decode, both = _of_widths(question, found.decode, found.both)
+        none = np.array([], dtype=np.int64)
+        found = replace(found, decode=decode or found.decode.rows(none), both=both, _known={})
+    matched = {name: one for name, one in found.ways().items() if len(one)}
+    sweeps = {ONE_POOL: found.both, TWO_POOLS: found.decode}
+    ways = {
+        name: Way(name, sweep, found, one)
+        for name, one in matched.items()
+        if (sweep := sweeps[name]) is not None
+    }
+    drawn = tuple(name for name in ways if question.serving in ("better", name))
+    return Side(deployment, ways, drawn, found, "" if drawn else _why_not(question, found))
+
+
+def _of_widths(question: Question, *sweeps: Sweep | None) -> list[Sweep | None]:
+    """Return the layouts of sweeps that have the widths asked for, None where there are none.
+
+    Raises
+    ------
+    FieldError
+        If no sweep has any.
+    """
+    found = list(sweeps)
+    for name in ("tp", "ep"):
+        width = getattr(question, name)
+        if width is None:
+            continue
+        there = sorted({int(one) for sweep in found if sweep is not None for one in getattr(sweep, name)})
+        if width not in there:
+            raise FieldError({name: f"no layout here has {width}; {', '.join(map(str, there))} do."})
+        for at, sweep in enumerate(found):
+            rows = np.array([]) if sweep is None else np.flatnonzero(getattr(sweep, name) == width)
+            found[at] = sweep.rows(rows) if sweep is not None and len(rows) else None
+    return found
+
+
+def _why_not(question: Question, found: Serving) -> str:
+    """Return why a cluster does not serve requests the way that is asked for."""
+    if question.serving == TWO_POOLS and found.refused:
+        return found.refused
+    way = "nothing" if question.serving == "better" else f"no layout of {question.serving}"
+    limit = "" if found.ttft_s is None else f" keeps a first token within {found.ttft_s * 1e3:,.0f} ms"
+    return f"{way}{limit or ' fits'}: the fastest takes {found.fastest_ttft_s * 1e3:,.0f} ms."
 
 
 def of_requests(question: Question, deployment: Deployment) -> SweepRequest:

@@ -3,6 +3,7 @@ import { button, byId, element, select } from "./page.js";
 import { SLIDERS, state, typed } from "./state.js";
 
 const MOST_CLUSTERS = 5, MOST_TEXT = 262_144, USUAL = ["hgx-h100", "hgx-b200", "gb300-nvl72", "vr-nvl72"];
+const PLACES = { gpus: "size-field", price_basis: "basis-field", settings: "settings-field" };
 const shows = [];
 let start = null, changed = () => {};
 
@@ -102,7 +103,7 @@ export function showForm() {
   byId("add-cluster").hidden = state.clusters.length >= MOST_CLUSTERS;
   for (const show of shows) { show(); }
   byId("size-field").hidden = !many;
-  byId("ttft_ms").closest(".field").hidden = !state.pools;
+  byId("ttft_ms").closest(".field").hidden = state.serving === "decode";
 }
 
 // a field as the server describes it: one of several choices, or a text that the server reads
@@ -115,7 +116,7 @@ function makeField({ name, title, hint, example, choices }) {
     refresh();
   });
   shows.push(() => { input.value = choices ? String(choices.findIndex(([value]) => value === (state[name] ?? null))) : state[name] ?? ""; });
-  byId(name === "gpus" ? "size-field" : "serving-fields").append(element("div", { class: "field" },
+  byId(PLACES[name] ?? "serving-fields").append(element("div", { class: "field" },
     element("label", { for: name, text: title }), input, hint && element("span", { class: "hint", text: hint }), errorOf(name)));
 }
 

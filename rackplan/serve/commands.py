@@ -14,8 +14,9 @@ from topology.changes.overrides import figures_set
 def explore_command(question: Question, sides: Sequence[Deployment]) -> str:
     """Return the sweep of one cluster, or the comparison of several, at the same figures."""
     names = [_cluster(source, side) for source, side in zip(question.clusters, sides, strict=True)]
-    words = ["compare", *names] if len(names) > 1 else ["sweep", "--cluster", names[0]]
-    words += ["--model", _model(question.model), *_lengths(question)]
+    model = ["--model", _model(question.model)]
+    words = ["compare", *names, *model] if len(names) > 1 else ["sweep", *model, "--cluster", names[0]]
+    words += _lengths(question)
     if len(names) > 1 or not question.whole:
         words += _speed(question.tpot_ms)
     else:

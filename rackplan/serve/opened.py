@@ -54,7 +54,7 @@ class OpenPlan(PlanText):
         deployment, limit = self.plan.deployment, self.plan.request
         work, prices = deployment.workload, deployment.prices
         model, weights = _model(self.plan)
-        cluster, settings = _cluster(deployment.cluster.whole)
+        cluster, settings = _cluster(deployment.cluster)
         osl = max(1, min(_ANSWER, 2 * (work.context - 1)))
         asked = {
             "serving": "decode" if work.decodes else "two pools",
@@ -63,13 +63,9 @@ class OpenPlan(PlanText):
             "tpot_ms": _ms(limit.tpot_s),
             "ttft_ms": None if work.decodes else _ms(limit.ttft_s),
         }
-        if (whole := self.plan.requests) is not None:
-            asked |= {
-                "serving": whole.serving,
-                "isl": whole.isl,
-                "osl": whole.osl,
-                "ttft_ms": _ms(limit.ttft_s),
-            }
+        if work.phase == "both":
+            asked |= {"serving": "one pool", "isl": round(work.prompt), "osl": round(work.answer)}
+            asked["ttft_ms"] = _ms(limit.ttft_s)
         return asked | {
             "model": model,
             "clusters": [cluster],

@@ -74,6 +74,7 @@ def plot(question: Question) -> dict[str, Any]:
 
 PHASES = {"decode": "decode", ONE_POOL: "aggregated", TWO_POOLS: "disaggregated"}
 """Phase of measured runs that are served each way."""
+_WAYS = {"better": "one pool or two"}
 
 
 def _measured(question: Question, sides: Sequence[Side]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -123,19 +124,23 @@ def _conditions(run: MeasuredPoint) -> dict[str, Any]:
 
 def _lengths(question: Question) -> str:
     isl, osl = f"{question.isl:,}", f"{question.osl:,}"
+    what = f"decode alone at {question.context:,} tokens ({isl} + half of {osl})"
     if question.whole:
-        return f"whole requests of {isl} + {osl} tokens"
-    return f"decode alone at {question.context:,} tokens ({isl} + half of {osl})"
+        what = f"whole requests of {isl} + {osl} tokens, {_WAYS.get(question.serving, question.serving)}"
+    return ", ".join([what, *_widths(question)])
 
 
 def _not_of_command(question: Question) -> str:
     """Return what the command to copy cannot ask for."""
-    widths = [
+    if not _widths(question):
+        return ""
+    return f"{' and '.join(_widths(question))} of GPUs that decode, or of one pool; the command prices all widths"
+
+
+def _widths(question: Question) -> list[str]:
+    return [
         f"{name.upper()} {width}" for name in ("tp", "ep") if (width := getattr(question, name)) is not None
     ]
-    if not widths:
-        return ""
-    return f"{' and '.join(widths)} is of the GPUs that decode, or of one pool; the command prices all widths"
 
 
 def _side_data(side: Side, tpot_s: float | None, *, runners: bool) -> dict[str, Any]:

@@ -34,6 +34,7 @@ export const open = (plan) => work({ kind: "open", plan }, showPlan);
 export function place(order, lost = []) {
   state.lost = lost;
   showLost();
+  remember();
   byId("plan-heading").scrollIntoView({ block: "nearest" });
   return work({ kind: "place", asked: asked(), order: { ...order, loads: state.loads, seconds: state.seconds } }, showPlan);
 }

@@ -27,7 +27,7 @@ export const isHere = () => location.hash === entry.address;
 // puts an answer on the list, by its question
 export function keep(question, said, title, command) {
   if (question !== entry.question || !entry.address) { return; }
-  const kept = [{ address: entry.address, said, title, command }, ...read().filter((one) => one.command !== command)].slice(0, MOST);
+  const kept = [{ address: entry.address, said, title, command }, ...read().filter((one) => one.address !== entry.address)].slice(0, MOST);
   try { localStorage.setItem(KEY, JSON.stringify(kept)); } catch { /* a browser that keeps nothing, or a large file */ }
   showPast();
 }

@@ -132,7 +132,7 @@ export function draw(found) {
 // the chart as a picture on paper, and its frontiers as rows
 async function png() {
   const { data, layout } = byId("plot"), paper = colour("--paper");
-  const titled = { ...layout, paper_bgcolor: paper, plot_bgcolor: paper, margin: { ...layout.margin, t: 70 }, title: { text: escaped(last.title), font: { size: 16 } } };
+  const titled = { ...layout, paper_bgcolor: paper, plot_bgcolor: paper, margin: { ...layout.margin, t: 70 }, title: { text: escaped(`${last.title}, on ${last.clusters.map((side) => side.name).join(", ")}`), font: { size: 16 } } };
   save(await window.Plotly.toImage({ data, layout: titled }, { format: "png", width: 1200, height: 640, scale: 2 }), `${last.model}.png`);
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -161,36 +161,39 @@ def _side_data(side: Side, tpot_s: float | None, *, runners: bool) -> dict[str, 
     }
     if side.reason:
         return data
-    labels = _Labels()
-    edge = _frontier(side.shown)
     best = None if tpot_s is None else side.best(1 / tpot_s)
-    if side.serving is not None:
-        rivals = [(way.name, [(way, row) for row in way.frontier.tolist()]) for way in side.ways.values()]
-        rivals, most = [one for one in rivals if side.drawn != (one[0],)], MOST_POINTS
-        at_limit = [(way, way.best(0.0 if tpot_s is None else 1 / tpot_s)) for way in side.ways.values()]
-        data["ways"] = [
-            {"name": way.name, "points": labels.columns([(way, row)])}
-            for way, row in at_limit
-            if row is not None
-        ]
-        data["turns"] = turns_words(side.serving)
-        data["refused"] = side.serving.refused
-    else:
-        (way,), most = side.shown, RUNNER_POINTS
-        rivals = [(way.sweep.label(int(row[0])), [(way, at) for at in row.tolist()]) for row in _runners(way)]
-    rivals = rivals if runners else []
-    errors = errors_in(deployment, phase=PHASES[(best[0] if best else side.shown[0]).name])
+    shown = (best[0] if best else side.shown[0]).name
+    errors = errors_in(deployment, phase=PHASES[shown])
     near = widest(errors)
+    lines: dict[str, Rows] = {"frontier": thinned(_frontier(side.shown), MOST_POINTS)}
+    if best is not None:
+        lines["best"] = [best]
+    rivals: dict[str, Rows] = {}
+    if side.serving is None:
+        (way,) = side.shown
+        for row in _runners(way) if runners else []:
+            rivals[way.sweep.label(int(row[0]))] = [(way, at) for at in thinned(row.tolist(), RUNNER_POINTS)]
+    else:
+        for way in side.ways.values():
+            at = way.best(0.0 if tpot_s is None else 1 / tpot_s)
+            lines |= {} if at is None else {f"best of {way.name}": [(way, at)]}
+            if runners and side.drawn != (way.name,):
+                rivals[way.name] = [(way, row) for row in thinned(way.frontier.tolist(), MOST_POINTS)]
+        data |= {"turns": turns_words(side.serving), "refused": side.serving.refused}
+    points, layouts, bounds = _columns(lines | rivals)
+    if side.serving is not None:
+        at_limit = [{"name": name, "points": points.get(f"best of {name}")} for name in side.ways]
+        data["ways"] = [one for one in at_limit if one["points"]]
     return data | {
         "configurations": sum(len(way.speeds[0]) for way in side.shown),
-        "frontier": labels.columns(thinned(edge, MOST_POINTS)),
-        "runners": [{"name": name, "points": labels.columns(thinned(rows, most))} for name, rows in rivals],
+        "frontier": points["frontier"],
+        "runners": [{"name": name, "points": points[name]} for name in rivals],
         "runner_colours": series(len(rivals) + 1)[1:],
         "factor": factor_words(errors),
         "band": None if near is None else near.band,
-        "best": None if best is None else labels.columns([best]),
-        "layouts": list(labels.layouts),
-        "bounds": list(labels.bounds),
+        "best": points.get("best"),
+        "layouts": layouts,
+        "bounds": bounds,
     }
 
 
@@ -230,37 +233,39 @@ def _frontier(ways: Sequence[Way]) -> Rows:
     return [rows[at] for at in pareto(user, gpu).tolist()]
 
 
-class _Labels:
-    """Columns of points, with layouts and resources as numbers of a list that is sent once."""
+def _columns(lines: Mapping[str, Rows]) -> tuple[dict[str, dict[str, list[Any]]], list[str], list[str]]:
+    """Return the points of each line; and the layouts and resources, which points have as numbers of these lists.
 
-    def __init__(self) -> None:
-        self.layouts: dict[str, int] = {}
-        self.bounds: dict[str, int] = {}
-
-    def columns(self, rows: Rows) -> dict[str, list[Any]]:
-        """Return the points of ``rows``; ``ttft`` in ms is none of decode alone."""
-        found: dict[str, list[Any]] = {
-            name: [None] * len(rows) for name in ("user", "gpu", "batch", "step", "ttft", "layout", "bound")
-        }
-        for way in {id(way): way for way, _ in rows}.values():
-            places = [place for place, one in enumerate(rows) if one[0] is way]
-            which = np.array([rows[place][1] for place in places], dtype=np.int64)
-            sweep = way.sweep.rows(way.in_sweep(which))  # what binds is found of these alone
-            first = None if way.matches is None else (way.matches.prefill_s + way.matches.transfer_s)[which]
-            for at, place in enumerate(places):
-                row = int(which[at])
-                values = {
-                    "user": _short(float(way.speeds[0][row])),
-                    "gpu": _short(float(way.speeds[1][row])),
-                    "batch": float(f"{sweep.batch[at]:.6g}"),
-                    "step": _short(float(sweep.step_s[at]) * 1e3),
-                    "ttft": None if first is None else _short(float(first[at]) * 1e3),
-                    "layout": self.layouts.setdefault(way.label(row), len(self.layouts)),
-                    "bound": self.bounds.setdefault(sweep.bound(at), len(self.bounds)),
-                }
-                for name, value in values.items():
-                    found[name][place] = value
-        return found
+    ``step`` and ``ttft`` are milliseconds, ``ttft`` None of decode alone.
+    """
+    layouts: dict[str, int] = {}
+    bounds: dict[str, int] = {}
+    points: dict[tuple[str, int], tuple[Any, ...]] = {}
+    every = [one for rows in lines.values() for one in rows]
+    for way in {way.name: way for way, _ in every}.values():
+        which = np.unique([row for one, row in every if one is way])
+        sweep = way.sweep.rows(way.in_sweep(which))  # what binds is found of these alone, and once
+        first = None if way.matches is None else (way.matches.prefill_s + way.matches.transfer_s)[which]
+        for at, row in enumerate(which.tolist()):
+            points[way.name, row] = (
+                _short(float(way.speeds[0][row])),
+                _short(float(way.speeds[1][row])),
+                float(f"{sweep.batch[at]:.6g}"),
+                _short(float(sweep.step_s[at]) * 1e3),
+                None if first is None else _short(float(first[at]) * 1e3),
+                layouts.setdefault(way.label(row), len(layouts)),
+                bounds.setdefault(sweep.bound(at), len(bounds)),
+            )
+    names = ("user", "gpu", "batch", "step", "ttft", "layout", "bound")
+    found = {
+        line: dict(
+            zip(
+                names, map(list, zip(*(points[way.name, row] for way, row in rows), strict=True)), strict=True
+            )
+        )
+        for line, rows in lines.items()
+    }
+    return found, list(layouts), list(bounds)
 
 
 def _runners(way: Way) -> list[NDArray[np.int64]]:

@@ -25,7 +25,7 @@ from cost.validation.read import measurements_of
 from cost.validation.runs import with_own_runs
 from placement.options import USUAL_TPOT
 from rackplan import library
-from rackplan.answers import served, swept
+from rackplan.answers import serving_of, swept
 from rackplan.requests import SweepRequest, make
 from rackplan.serve.question import MOST_GPUS, SLIDERS, FieldError, Question, Source
 from topology import cluster_from_dict
@@ -330,7 +330,9 @@ def _swept(question: Question, deployment: Deployment) -> Priced:
     tpot_s, _ = limits_s(question)
     try:
         if question.whole:
-            return served(deployment, of_requests(question, deployment)).serving
+            asked = {name: getattr(question, name) for name in ("isl", "osl", "tpot_ms", "ttft_ms")}
+            request = make(SweepRequest, deployment.model, deployment.cluster, **asked)
+            return serving_of(deployment, request, [] if tpot_s is None else [tpot_s])
         # as the command does: each layout at its exact batch where somebody gave a limit
         speeds = [] if question.tpot_ms is None or tpot_s is None else [1 / tpot_s]
         return swept(deployment, speeds=speeds)
@@ -390,12 +392,6 @@ def _why_not(question: Question, found: Serving) -> str:
     way = "nothing" if question.serving == "better" else f"no layout of {question.serving}"
     limit = "" if found.ttft_s is None else f" keeps a first token within {found.ttft_s * 1e3:,.0f} ms"
     return f"{way}{limit or ' fits'}: the fastest takes {found.fastest_ttft_s * 1e3:,.0f} ms."
-
-
-def of_requests(question: Question, deployment: Deployment) -> SweepRequest:
-    """Return what is asked of a cluster that serves whole requests."""
-    asked = {name: getattr(question, name) for name in ("isl", "osl", "tpot_ms", "ttft_ms")}
-    return make(SweepRequest, deployment.model, deployment.cluster, **asked)
 
 
 def limits_s(question: Question) -> tuple[float | None, float | None]:

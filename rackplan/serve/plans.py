@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from cost.calibration.errors import errors_in
-from cost.money.bill import Totals
 from placement.migrate.replan import Replanned
 from placement.plan import Plan
 from placement.plans.reading import plan_of_text
@@ -19,8 +18,9 @@ from rackplan.requests import NO_LIMIT, CompareRequest, make
 from rackplan.serve.commands import explore_command, plan_command
 from rackplan.serve.point import Row, figure_list, picture_data, speed_rows, step_rows
 from rackplan.serve.pool import Line
-from rackplan.serve.pricing import deployed, explored, limits_s
+from rackplan.serve.pricing import deployed, limits_s
 from rackplan.serve.question import PlaceOrder, Question
+from rackplan.serve.ways import explored
 from rackplan.views.blocks import Diagram, ExpertMap, Text
 from rackplan.views.compare import compare_blocks
 from rackplan.views.explain import explain_plan, verdict
@@ -205,21 +205,14 @@ def _loss(found: Replanned, before: Plan, lost: tuple[str, ...]) -> dict[str, An
     }
 
 
-def _money_rows(totals: Totals) -> list[Row]:
-    usd, per_mw = totals.usd_per_million_tokens, totals.tok_s_per_mw
-    return [
-        ("tok/s of all GPUs", totals.tok_s, f"{totals.tok_s:,.0f}"),
-        *([] if usd is None else [("$ per million tokens", usd, dollars(usd))]),
-        *([] if per_mw is None else [("tok/s per MW", per_mw, rate_words(per_mw))]),
-    ]
-
-
 def _figures(plan: Plan) -> list[dict[str, Any]]:
     score = plan.score
     errors, word = errors_in(plan.deployment, plan.layout), f"{score.tokens} tok/s"
+    usd, per_mw = plan.totals.usd_per_million_tokens, plan.totals.tok_s_per_mw
     rows: list[Row] = [
-        *speed_rows(word, score.tok_s_per_user, score.tok_s_per_gpu, errors),
-        *_money_rows(plan.totals),
+        *speed_rows(word, score.tok_s_per_user, score.tok_s_per_gpu, plan.totals.tok_s, errors),
+        *([] if usd is None else [("$ per million tokens", usd, dollars(usd))]),
+        *([] if per_mw is None else [("tok/s per MW", per_mw, rate_words(per_mw))]),
         *step_rows(score.step_s, score.lower_step_s),
         ("sequences per GPU", score.batch, f"{score.batch:,}"),
         ("most that fit", score.max_batch, f"{score.max_batch:,}"),

@@ -1,12 +1,12 @@
-"""What the page plots: the frontier of each cluster, runners-up, measured runs, and the best at the service level."""
+"""What the page plots: the frontier of each cluster and way, measured runs, and the best at the service level."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.calibration.errors import errors_in, widest
 from cost.inputs.deployment import Deployment
@@ -14,8 +14,9 @@ from cost.layouts.front import pareto
 from cost.money.prices import PRICE_BASES, PriceBook
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 from rackplan.serve.commands import explore_command
-from rackplan.serve.pricing import Side, Way, explored, limits_s, model_of
+from rackplan.serve.pricing import limits_s, model_of
 from rackplan.serve.question import MOST_DRAFTS, Question
+from rackplan.serve.ways import Side, Way, explored
 from rackplan.views.blocks import thinned
 from rackplan.views.measured import MeasuredPoint, measured_points
 from rackplan.views.plotting import series
@@ -23,16 +24,13 @@ from rackplan.views.pools import turns_words
 from rackplan.views.settings import set_words
 from rackplan.views.words import cluster_doubts, factor_words, recipe_lines
 from topology.base.errors import MissingFigureError
-from topology.spec import GpuSpec
 
 MOST_POINTS = 240
 """Points of a frontier that are sent: more lie on one another on a screen."""
-RUNNERS, RUNNER_POINTS = 6, 24
-"""Layouts shown beside the frontier of one cluster, and points of each."""
 
 
 def plot(question: Question) -> dict[str, Any]:
-    """Return what the page draws: a frontier for each cluster, runners-up of one alone, measured runs, the command.
+    """Return what the page draws: frontiers of each cluster, or of each way of one, measured runs, the command.
 
     Columns are arrays of one length. Money is the page's own: it is given the GPUs that are paid for, at the prices
     of each basis and the powers that the catalog has.
@@ -45,20 +43,15 @@ def plot(question: Question) -> dict[str, Any]:
     found = explored(question)
     first = found.sides[0].deployment
     tpot_s, _ = limits_s(question)
-    many = len(found.sides) > 1
     measured, others = _measured(question, found.sides)
     recipes = recipe_lines(*(side.deployment for side in found.sides))
-    said = (
-        found.model.beyond(first.workload.context),
-        *found.model.notes,
-        *recipes,
-        _not_of_command(question),
-    )
+    said = [found.model.beyond(first.workload.context), *found.model.notes, *recipes]
+    said += [f"{width}: {_ONLY_HERE}" for width in _widths(question)]
     return {
         "model": found.model.name,
         "title": f"{found.model.name}, {_lengths(question)}",
         "clusters": [
-            _side_data(side, tpot_s, runners=not many) | {"colour": colour}
+            _side_data(side, tpot_s, alone=len(found.sides) == 1) | {"colour": colour}
             for side, colour in zip(found.sides, series(len(found.sides)), strict=True)
         ],
         "measured": measured,
@@ -75,6 +68,7 @@ def plot(question: Question) -> dict[str, Any]:
 PHASES = {"decode": "decode", ONE_POOL: "aggregated", TWO_POOLS: "disaggregated"}
 """Phase of measured runs that are served each way."""
 _WAYS = {"better": "one pool or two"}
+_ONLY_HERE = "of the GPUs that decode, or of one pool; the command prices all widths"
 
 
 def _measured(question: Question, sides: Sequence[Side]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -130,31 +124,20 @@ def _lengths(question: Question) -> str:
     return ", ".join([what, *_widths(question)])
 
 
-def _not_of_command(question: Question) -> str:
-    """Return what the command to copy cannot ask for."""
-    if not _widths(question):
-        return ""
-    return f"{' and '.join(_widths(question))} of GPUs that decode, or of one pool; the command prices all widths"
-
-
 def _widths(question: Question) -> list[str]:
     return [
         f"{name.upper()} {width}" for name in ("tp", "ep") if (width := getattr(question, name)) is not None
     ]
 
 
-def _side_data(side: Side, tpot_s: float | None, *, runners: bool) -> dict[str, Any]:
+def _side_data(side: Side, tpot_s: float | None, *, alone: bool) -> dict[str, Any]:
     deployment, cluster = side.deployment, side.deployment.cluster
-    names = [part.name for part in deployment.bill.gpu_parts]
+    lacks = tuple(f"{part.name}: no " for part in deployment.bill.gpu_parts)  # which the page says itself
     data: dict[str, Any] = {
         "name": cluster.name,
         "gpus": len(cluster.gpus),
         "bill": _bill(deployment),
-        "left_out": [
-            one
-            for one in deployment.bill.missing
-            if not any(one.startswith(f"{name}: no ") for name in names)
-        ],
+        "left_out": [one for one in deployment.bill.missing if not one.startswith(lacks)],
         "doubt": cluster_doubts(cluster),
         "set": set_words(cluster),
         "reason": side.reason,
@@ -169,26 +152,21 @@ def _side_data(side: Side, tpot_s: float | None, *, runners: bool) -> dict[str, 
     if best is not None:
         lines["best"] = [best]
     rivals: dict[str, Rows] = {}
-    if side.serving is None:
-        (way,) = side.shown
-        for row in _runners(way) if runners else []:
-            rivals[way.sweep.label(int(row[0]))] = [(way, at) for at in thinned(row.tolist(), RUNNER_POINTS)]
-    else:
-        for way in side.ways.values():
-            at = way.best(0.0 if tpot_s is None else 1 / tpot_s)
-            lines |= {} if at is None else {f"best of {way.name}": [(way, at)]}
-            if runners and side.drawn != (way.name,):
-                rivals[way.name] = [(way, row) for row in thinned(way.frontier.tolist(), MOST_POINTS)]
-        data |= {"turns": turns_words(side.serving), "refused": side.serving.refused}
+    for way in side.ways.values() if side.serving is not None else ():
+        at = way.best(0.0 if tpot_s is None else 1 / tpot_s)
+        lines |= {} if at is None else {f"best of {way.name}": [(way, at)]}
+        if alone and side.drawn != (way.name,):
+            rivals[way.name] = [(way, row) for row in thinned(way.frontier.tolist(), MOST_POINTS)]
     points, layouts, bounds = _columns(lines | rivals)
     if side.serving is not None:
         at_limit = [{"name": name, "points": points.get(f"best of {name}")} for name in side.ways]
         data["ways"] = [one for one in at_limit if one["points"]]
+        data |= {"turns": turns_words(side.serving), "refused": side.serving.refused}
     return data | {
         "configurations": sum(len(way.speeds[0]) for way in side.shown),
         "frontier": points["frontier"],
-        "runners": [{"name": name, "points": points[name]} for name in rivals],
-        "runner_colours": series(len(rivals) + 1)[1:],
+        "rivals": [{"name": name, "points": points[name]} for name in rivals],
+        "rival_colours": series(len(rivals) + 1)[1:],
         "factor": factor_words(errors),
         "band": None if near is None else near.band,
         "best": points.get("best"),
@@ -198,25 +176,20 @@ def _side_data(side: Side, tpot_s: float | None, *, runners: bool) -> dict[str, 
 
 
 def _bill(deployment: Deployment) -> list[dict[str, Any]]:
-    """Return what is paid for and draws power: GPUs, at prices by basis, and the network where it is not theirs."""
-    gpus = {domain.gpu.name: domain.gpu for domain in deployment.cluster.spec.domains}
-
-    def price(basis: str, gpu: GpuSpec) -> float | None:
-        try:
-            return PriceBook(basis).price(gpu).value
-        except MissingFigureError:
-            return None
-
+    """Return what draws power and is paid for: GPUs, with prices by basis, and the network where it is not theirs."""
+    usd: dict[str, dict[str, float]] = {}
+    for gpu in {domain.gpu for domain in deployment.cluster.spec.domains}:
+        usd[gpu.name] = {}
+        for basis in PRICE_BASES:
+            with suppress(MissingFigureError):
+                usd[gpu.name][basis] = PriceBook(basis).price(gpu).value
     return [
         {
             "name": part.name,
             "count": part.count,
-            "usd": {basis: price(basis, gpus[part.name]) for basis in PRICE_BASES}
-            if part.name in gpus
-            else {},
+            "usd": usd.get(part.name),
             "power_w": None if part.power_w is None else part.power_w.value,
             "all_in": part.all_in,
-            "gpu": part.name in gpus,
         }
         for part in deployment.bill.parts
     ]
@@ -266,32 +239,6 @@ def _columns(lines: Mapping[str, Rows]) -> tuple[dict[str, dict[str, list[Any]]]
         for line, rows in lines.items()
     }
     return found, list(layouts), list(bounds)
-
-
-def _runners(way: Way) -> list[NDArray[np.int64]]:
-    """Return the points of layouts that come nearest to the frontier but are seldom on it, a row for each."""
-    sweep, edge = way.sweep, way.frontier
-    user, gpu = way.speeds
-    keys = np.stack([sweep.layout, sweep.tp, sweep.moe_tp])
-    layout = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
-    rival = edge[np.minimum(np.searchsorted(user[edge], user), len(edge) - 1)]
-    loss = np.full(int(layout.max(initial=-1)) + 1, np.inf)
-    np.minimum.at(loss, layout, gpu[rival] / gpu)
-    on_edge = np.bincount(layout[edge], minlength=len(loss))
-    order = np.lexsort((loss, -on_edge))
-    found: list[NDArray[np.int64]] = []
-    seen: set[str] = set()
-    for key in order.tolist():
-        rows = np.flatnonzero(layout == key)
-        rows = rows[np.argsort(user[rows], kind="stable")]
-        name = sweep.label(int(rows[0]))
-        if len(rows) < 2 or name in seen:
-            continue
-        seen.add(name)
-        found.append(rows)
-        if len(found) == RUNNERS:
-            break
-    return found
 
 
 def _short(value: float) -> float:

@@ -15,8 +15,8 @@ from placement.layouts.fitting import Fitted, fitted_layouts
 from placement.layouts.shapes import TP_WIDTHS
 from rackplan.serve.commands import plan_command
 from rackplan.serve.plot import PHASES
-from rackplan.serve.pricing import Side, Way, explored
 from rackplan.serve.question import AskedPoint, FieldError, PlanOrder, Point
+from rackplan.serve.ways import Side, Way, explored
 from rackplan.views.blocks import Diagram, ExpertMap
 from rackplan.views.overlay import layout_overlay
 from rackplan.views.pictures.memory import memory_of
@@ -74,13 +74,9 @@ def _found(side: Side, point: Point) -> tuple[Way, int] | None:
 def _figures(side: Side, way: Way, row: int) -> list[dict[str, Any]]:
     deployment, sweep = side.deployment, way.sweep.rows([int(way.in_sweep(row))])
     user, gpu = (float(values[row]) for values in way.speeds)
+    errors = errors_in(deployment, phase=PHASES[way.name])
     rows = [
-        *speed_rows("tok/s", user, gpu, errors_in(deployment, phase=PHASES[way.name])),
-        (
-            "tok/s of all GPUs",
-            gpu * len(deployment.cluster.gpus),
-            f"{gpu * len(deployment.cluster.gpus):,.0f}",
-        ),
+        *speed_rows("tok/s", user, gpu, gpu * len(deployment.cluster.gpus), errors),
         *step_rows(float(sweep.step_s[0]), float(sweep.lower_step_s[0])),
         ("sequences per GPU", float(sweep.batch[0]), f"{sweep.batch[0]:,.4g}"),
         ("most that fit", float(sweep.max_batch[0]), f"{sweep.max_batch[0]:,.4g}"),
@@ -107,13 +103,14 @@ def figure_list(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [{"what": what, "value": value, "said": text} for what, value, text in rows]
 
 
-def speed_rows(word: str, user: float, gpu: float, errors: Sequence[ErrorOf]) -> list[Row]:
-    """Return speed, and throughput with its range; ``word`` is the unit of both."""
+def speed_rows(word: str, user: float, gpu: float, every: float, errors: Sequence[ErrorOf]) -> list[Row]:
+    """Return speed, and throughput of a GPU with its range and of ``every`` GPU; ``word`` is the unit."""
     band = range_words(gpu, errors)
     return [
         (f"{word} per user", user, f"{user:,.1f}"),
         (f"{word} per GPU", gpu, f"{gpu:,.0f}"),
         *([("80% range of tok/s per GPU", None, band)] if band else []),
+        ("tok/s of all GPUs", every, f"{every:,.0f}"),
     ]
 
 

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from cost.calibration.correction import Correction
 from cost.config.build import model_from_config
 from cost.inputs.deployment import Deployment
-from cost.layouts import Sweep, best_at
-from cost.layouts.front import pareto
 from cost.model import Model
 from cost.money.prices import gpu_named
 from cost.resolve import model_called, resolve_model
-from cost.serving.pools import TTFT_LIMIT, RateMatches
-from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from cost.serving.pools import TTFT_LIMIT
 from cost.validation.read import measurements_of
 from cost.validation.runs import with_own_runs
 from placement.options import USUAL_TPOT
 from rackplan import library
-from rackplan.answers import serving_of, swept
-from rackplan.requests import SweepRequest, make
 from rackplan.serve.question import MOST_GPUS, SLIDERS, FieldError, Question, Source
 from topology import cluster_from_dict
 from topology.base.errors import InputError, RackplanError
@@ -44,106 +36,6 @@ _MOST_DIGITS = 9
 _FIELDS = {"context": "isl", "accept_length": "draft_tokens"}
 """The page's fields of inputs that it does not have."""
 _ON_PAGE = {*_FIELDS, "draft_tokens", "prices", "powers", "price_basis", "kv_dtype", "weights", "engine"}
-
-
-@dataclass(frozen=True, eq=False)
-class Way:
-    """One way of serving on one cluster: what decodes (in one pool, what serves), and how pools match of requests."""
-
-    name: str
-    sweep: Sweep
-    serving: Serving | None = None
-    matches: RateMatches | None = None
-
-    @cached_property
-    def speeds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Output tokens per second of one user, and per GPU, of every configuration or match."""
-        found = self.sweep if self.matches is None else self.matches
-        if isinstance(found, RateMatches):
-            return found.tok_s_per_user, found.output_tok_s_per_gpu
-        return found.tok_s_per_user, found.tok_s_per_gpu
-
-    @cached_property
-    def frontier(self) -> NDArray[np.int64]:
-        """The configurations that none beats in both speeds, slowest per user first."""
-        return pareto(*self.speeds)
-
-    def best(self, target: float) -> int | None:
-        """Return the configuration with most throughput of those as fast as ``target``."""
-        if self.matches is None:
-            return best_at(self.sweep, target)
-        edge = self.frontier
-        at = int(np.searchsorted(self.speeds[0][edge], target * (1 - 1e-12)))
-        return int(edge[at]) if at < len(edge) else None
-
-    def in_sweep(self, rows: Any) -> Any:
-        """Return the rows of the sweep behind configurations or matches."""
-        return rows if self.matches is None else self.matches.decode[rows]
-
-    def label(self, row: int) -> str:
-        """Return the layout of a configuration in a few letters; of requests the workers of each pool."""
-        if self.serving is None or self.matches is None:
-            return self.sweep.label(row)
-        sides = self.serving.sides(self.matches.row(row))
-        return " + ".join(
-            f"{workers} x {sweep.label(at).rpartition(' ')[0]}{f' {role}' if len(sides) > 1 else ''}"
-            for role, sweep, at, workers in sides
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Side:
-    """One cluster priced: the ways that there are, the names of those that are drawn, or why nothing is."""
-
-    deployment: Deployment
-    ways: Mapping[str, Way]
-    drawn: tuple[str, ...] = ()
-    serving: Serving | None = None
-    reason: str = ""
-
-    def best(self, target: float) -> tuple[Way, int] | None:
-        """Return the configuration with most throughput of those drawn that are as fast as ``target``."""
-        found = [(way, row) for way in self.shown if (row := way.best(target)) is not None]
-        return max(found, key=lambda one: float(one[0].speeds[1][one[1]]), default=None)
-
-    @property
-    def shown(self) -> list[Way]:
-        """The ways that are drawn."""
-        return [self.ways[name] for name in self.drawn]
-
-
-@dataclass(frozen=True, eq=False)
-class Explored:
-    """All that one answer needs: the model, the clusters priced, and notes beside fields."""
-
-    model: Model
-    sides: tuple[Side, ...]
-    notes: Mapping[str, str]
-
-
-@lru_cache(maxsize=12)
-def explored(question: Question) -> Explored:
-    """Return the clusters priced, by the ways and of the widths that are asked for.
-
-    Raises
-    ------
-    FieldError
-        If something asked cannot be used: what, by field.
-    """
-    any_way = {"serving": "better" if question.whole else "decode", "tp": None, "ep": None}
-    model, priced, notes = _priced(question.model_copy(update=any_way))
-    return Explored(model, tuple(_side(question, *one) for one in priced), notes)
-
-
-Priced = Sweep | Serving | str
-"""One phase or whole requests; or why nothing fits."""
-
-
-@lru_cache(maxsize=12)
-def _priced(question: Question) -> tuple[Model, list[tuple[Deployment, Priced]], Mapping[str, str]]:
-    """Return what clusters can do; that of the sliders' last positions is kept."""
-    model, deployments, notes = deployed(question)
-    return model, [(one, _swept(question, one)) for one in deployments], notes
 
 
 def deployed(question: Question) -> tuple[Model, list[Deployment], Mapping[str, str]]:
@@ -324,74 +216,6 @@ def _by_gpu(question: Question, kind: str, clusters: Sequence[Cluster]) -> dict[
             raise FieldError({kind: f"{name}: {gpu} is there twice; leave one out."})
         found[gpu] = figure
     return found
-
-
-def _swept(question: Question, deployment: Deployment) -> Priced:
-    tpot_s, _ = limits_s(question)
-    try:
-        if question.whole:
-            asked = {name: getattr(question, name) for name in ("isl", "osl", "tpot_ms", "ttft_ms")}
-            request = make(SweepRequest, deployment.model, deployment.cluster, **asked)
-            return serving_of(deployment, request, [] if tpot_s is None else [tpot_s])
-        # as the command does: each layout at its exact batch where somebody gave a limit
-        speeds = [] if question.tpot_ms is None or tpot_s is None else [1 / tpot_s]
-        return swept(deployment, speeds=speeds)
-    except RackplanError as error:
-        return str(error)
-
-
-def _side(question: Question, deployment: Deployment, found: Priced) -> Side:
-    """Return one cluster by the ways and of the widths that are asked for; where nothing fits the side says why."""
-    if isinstance(found, str):
-        return Side(deployment, {}, reason=found)
-    if isinstance(found, Sweep):
-        (sweep,) = _of_widths(question, found)
-        assert sweep is not None  # noqa: S101 - else it is refused
-        return Side(deployment, {"decode": Way("decode", sweep)}, ("decode",))
-    if (question.tp, question.ep) != (None, None):
-        decode, both = _of_widths(question, found.decode, found.both)
-        none = np.array([], dtype=np.int64)
-        found = replace(found, decode=decode or found.decode.rows(none), both=both, _known={})
-    matched = {name: one for name, one in found.ways().items() if len(one)}
-    sweeps = {ONE_POOL: found.both, TWO_POOLS: found.decode}
-    ways = {
-        name: Way(name, sweep, found, one)
-        for name, one in matched.items()
-        if (sweep := sweeps[name]) is not None
-    }
-    drawn = tuple(name for name in ways if question.serving in ("better", name))
-    return Side(deployment, ways, drawn, found, "" if drawn else _why_not(question, found))
-
-
-def _of_widths(question: Question, *sweeps: Sweep | None) -> list[Sweep | None]:
-    """Return the layouts of sweeps that have the widths asked for, None where there are none.
-
-    Raises
-    ------
-    FieldError
-        If no sweep has any.
-    """
-    found = list(sweeps)
-    for name in ("tp", "ep"):
-        width = getattr(question, name)
-        if width is None:
-            continue
-        there = sorted({int(one) for sweep in found if sweep is not None for one in getattr(sweep, name)})
-        if width not in there:
-            raise FieldError({name: f"no layout here has {width}; {', '.join(map(str, there))} do."})
-        for at, sweep in enumerate(found):
-            rows = np.array([]) if sweep is None else np.flatnonzero(getattr(sweep, name) == width)
-            found[at] = sweep.rows(rows) if sweep is not None and len(rows) else None
-    return found
-
-
-def _why_not(question: Question, found: Serving) -> str:
-    """Return why a cluster does not serve requests the way that is asked for."""
-    if question.serving == TWO_POOLS and found.refused:
-        return found.refused
-    way = "nothing" if question.serving == "better" else f"no layout of {question.serving}"
-    limit = "" if found.ttft_s is None else f" keeps a first token within {found.ttft_s * 1e3:,.0f} ms"
-    return f"{way}{limit or ' fits'}: the fastest takes {found.fastest_ttft_s * 1e3:,.0f} ms."
 
 
 def limits_s(question: Question) -> tuple[float | None, float | None]:

@@ -3,16 +3,16 @@ import { byId, element } from "./page.js";
 import { basis, state } from "./state.js";
 
 const KINDS = { prices: ["USD/h", "--price"], powers: ["W", "--power"] };
-const gpusOf = (clusters) => [...new Map(clusters.flatMap((side) => side.bill.filter((part) => part.gpu)).map((part) => [part.name, part])).values()];
+const gpusOf = (clusters) => [...new Map(clusters.flatMap((side) => side.bill.filter((part) => part.usd)).map((part) => [part.name, part])).values()];
 const priceOf = (part) => {
-  const usd = state.prices[part.name] ?? part.usd[basis()];
+  const usd = state.prices[part.name] ?? part.usd[basis()] ?? null;
   return usd === null ? null : usd * (state.factors.price ?? 1);
 };
 const sum = (parts, of) => (parts.some((part) => of(part) === null) ? null : parts.reduce((all, part) => all + part.count * of(part), 0));
 
 // USD an hour and watts of a cluster, null where a GPU has no figure; a GPU with an own power has its network in it
 export function billOf({ bill }) {
-  const gpus = bill.filter((part) => part.gpu), network = bill.filter((part) => !part.gpu && part.power_w !== null);
+  const gpus = bill.filter((part) => part.usd), network = bill.filter((part) => !part.usd && part.power_w !== null);
   const count = (parts) => parts.reduce((all, part) => all + part.count, 0), apart = gpus.filter((part) => !part.all_in);
   const share = apart.length ? count(apart.filter((part) => !state.powers[part.name])) / count(apart) : 0;
   const watts = sum(gpus, (part) => state.powers[part.name] ?? part.power_w);
@@ -59,7 +59,7 @@ export function showMoney(clusters, changed) {
   if (key === made) { return; }
   made = key;
   byId("money-fields").replaceChildren(...gpus.flatMap((part) => Object.entries(KINDS).map(([kind, [unit, flag]]) => {
-    const id = `${kind}-${part.name}`, known = kind === "prices" ? part.usd[basis()] : part.power_w;
+    const id = `${kind}-${part.name}`, known = (kind === "prices" ? part.usd[basis()] : part.power_w) ?? null;
     const wrong = element("p", { class: "error", id: `${id}-error`, role: "alert" });
     const input = element("input", {
       type: "text", id, inputmode: "decimal", autocomplete: "off", placeholder: known === null ? "none known" : short(known, 4), "aria-describedby": wrong.id,

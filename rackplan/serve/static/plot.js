@@ -1,4 +1,4 @@
-// The Pareto plot: a frontier for each cluster, runners-up of one alone, measured runs as dots, pins and the choice.
+// The Pareto plot: a frontier for each cluster, ways of serving, measured runs as dots, pins and the choice.
 import { perMwOf, short, usdOf } from "./money.js";
 import { byId, colour, download, element, save, select } from "./page.js";
 import { state } from "./state.js";
@@ -56,16 +56,16 @@ function line(side, place, points, name, look, before) {
 // the traces of one cluster
 function sideTraces(side, place, many) {
   const ink = colour("--ink"), mode = "lines+markers";
-  const runners = side.runners.map(({ name, points }, index) => {
-    const color = side.runner_colours[index];
-    const look = { mode, opacity: 0.75, showlegend: !isSmall(), line: { color, width: side.ways ? 2 : 1, dash: "dot" }, marker: { color, size: 4 } };
+  const rivals = side.rivals.map(({ name, points }, index) => {
+    const color = side.rival_colours[index];
+    const look = { mode, opacity: 0.75, showlegend: !isSmall(), line: { color, width: 2, dash: "dot" }, marker: { color, size: 4 } };
     return line(side, place, points, name, look, "");
   });
   const symbol = SYMBOLS[place % SYMBOLS.length], color = side.colour;
   const edge = { mode, line: { color, width: 2.5 }, marker: { color, size: 5, symbol } };
   const star = { mode: "markers", showlegend: false, marker: { color, size: 15, symbol: "star", line: { color: ink, width: 1 } } };
   return [
-    ...runners, line(side, place, side.frontier, many ? side.name : side.ways && state.serving !== "better" ? state.serving : "frontier", edge, many ? `${side.name}: ` : ""),
+    ...rivals, line(side, place, side.frontier, many ? side.name : side.ways && state.serving !== "better" ? state.serving : "frontier", edge, many ? `${side.name}: ` : ""),
     ...(side.best ? [line(side, place, side.best, "at the limit", star, `best at the limit, ${side.name}: `)] : []),
   ];
 }
@@ -139,7 +139,7 @@ async function png() {
 function csv() {
   const rows = [["cluster", "line", "layout", "batch per GPU", "step ms", "first token ms", "tok/s per user", "tok/s per GPU", "USD per million tokens", "tok/s per MW", "bound by"]];
   for (const side of last.clusters.filter((one) => !one.reason)) {
-    for (const { name, points } of [{ name: "frontier", points: side.frontier }, ...side.runners]) {
+    for (const { name, points } of [{ name: "frontier", points: side.frontier }, ...side.rivals]) {
       points.user.forEach((user, index) => rows.push([side.name, name, side.layouts[points.layout[index]], points.batch[index], points.step[index], points.ttft[index],
         user, points.gpu[index], usdOf(points.gpu[index], side), perMwOf(points.gpu[index], side), side.bounds[points.bound[index]]]));
     }

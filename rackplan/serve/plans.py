@@ -165,11 +165,9 @@ def _handed(plan: Plan, command: str, more: dict[str, Any]) -> Shown:
 
 def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
     """Return what the page shows of a plan: line to forward, figures, pictures and drawing."""
-    deployment = plan.deployment
     experts = expert_map(plan)
     others: list[Diagram | ExpertMap] = [step_picture(explain_plan(plan)), memory_picture(plan)]
     return {
-        "title": f"{deployment.model.name} on {deployment.cluster.name}",
         "verdict": " ".join(filter(None, [sentence(limit_words(plan)), verdict(plan)])),
         "figures": _figures(plan),
         "baselines": [
@@ -177,7 +175,6 @@ def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
                 "name": baseline_name(name),
                 "balancedness": mean_of(entry.balancedness.values()) if entry.balancedness else None,
                 "tok_s_per_gpu": entry.score.tok_s_per_gpu if entry.score else None,
-                "reason": entry.reason,
             }
             for name, entry in plan.baselines.items()
         ],
@@ -185,8 +182,6 @@ def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
         "svg": svg(plan) or "",
         "command": command,
         "interrupted": plan.interrupted,
-        "experts": bool(plan.balancedness),
-        "gpus": len(deployment.cluster.gpus),
     }
 
 
@@ -197,9 +192,6 @@ def _loss(found: Replanned, before: Plan, lost: tuple[str, ...]) -> dict[str, An
         "lost": list(dict.fromkeys(lost)),
         "lost_gpus": found.lost_gpus,
         "lost_copies": found.lost_copies,
-        "moves": found.moves,
-        "copies": found.copies,
-        "bytes": found.bytes,
         "said": texts,
         "before": _figures(before),
     }

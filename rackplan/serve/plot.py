@@ -18,7 +18,7 @@ from rackplan.serve.pricing import limits_s, model_of
 from rackplan.serve.question import MOST_DRAFTS, Question
 from rackplan.serve.ways import Side, Way, explored
 from rackplan.views.blocks import thinned
-from rackplan.views.measured import MeasuredPoint, measured_points
+from rackplan.views.measured import measured_points
 from rackplan.views.plotting import series
 from rackplan.views.pools import turns_words
 from rackplan.views.settings import set_words
@@ -80,10 +80,12 @@ def _measured(question: Question, sides: Sequence[Side]) -> tuple[list[dict[str,
         for run in measured_points(side.deployment):
             if run.drafts > MOST_DRAFTS or not run.isl or run.id in dots:
                 continue  # the page cannot ask for it, or has it
-            asked = _conditions(run)
-            whole = asked["serving"] != "decode"
+            way = next(way for way, phase in PHASES.items() if run.phase == phase)
+            asked = {"serving": way, "isl": run.isl, "osl": max(1, run.osl), "weights": run.weights or None}
+            asked["draft_tokens"] = run.drafts
+            whole = way != "decode"
             alike = (
-                question.serving in (asked["serving"], "better" if whole else "")
+                question.serving in (way, "better" if whole else way)
                 and (not whole or (run.isl, run.osl) == (question.isl, question.osl))
                 and (whole or run.isl + run.osl // 2 == question.context)
                 and run.drafts == work.draft_tokens
@@ -99,21 +101,11 @@ def _measured(question: Question, sides: Sequence[Side]) -> tuple[list[dict[str,
                     "asked": asked,
                 }
             else:
-                words = f"{asked['serving']}, {run.isl:,} + {run.osl:,}, {run.weights or 'checkpoint'}"
-                words += f", {run.drafts} drafted" if run.drafts else ""
-                others.setdefault(words, {"words": words, "runs": 0, "asked": asked})["runs"] += 1
+                drafts = f", {run.drafts} drafted" if run.drafts else ""
+                words = f"{way}, {run.isl:,} + {run.osl:,}, {run.weights or 'checkpoint'}{drafts}"
+                other = {"words": words, "runs": 0, "asked": asked}
+                others.setdefault(words, other)["runs"] += 1
     return list(dots.values()), [others[words] for words in sorted(others)]
-
-
-def _conditions(run: MeasuredPoint) -> dict[str, Any]:
-    """Return what to ask for the conditions of a run."""
-    return {
-        "isl": run.isl,
-        "osl": max(1, run.osl),
-        "weights": run.weights or None,
-        "draft_tokens": run.drafts,
-        "serving": next(way for way, phase in PHASES.items() if run.phase == phase),
-    }
 
 
 def _lengths(question: Question) -> str:

@@ -138,7 +138,6 @@ def _inside(asked: AskedPoint, way: Way, at: int) -> dict[str, Any]:
         ],
         "experts": experts,
         "note": BALANCED if experts and not whole else "",
-        "kind": f"weakest figure: {score.evidence.label}",
     }
     if not whole:
         order = PlanOrder(

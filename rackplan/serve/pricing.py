@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +12,6 @@ from cost.calibration.correction import Correction
 from cost.config.build import model_from_config
 from cost.inputs.deployment import Deployment
 from cost.model import Model
-from cost.money.prices import gpu_named
 from cost.resolve import model_called, resolve_model
 from cost.serving.pools import TTFT_LIMIT
 from cost.validation.read import measurements_of
@@ -60,8 +59,7 @@ def deployed(question: Question) -> tuple[Model, list[Deployment], Mapping[str, 
         wrong |= error.fields
     if wrong or model is None:
         raise FieldError(wrong)
-    own = {name: _by_gpu(question, name, clusters) for name in ("prices", "powers")}
-    return model, [_deployment(question, model, cluster, own) for cluster in clusters], notes
+    return model, [_deployment(question, model, cluster) for cluster in clusters], notes
 
 
 @lru_cache(maxsize=32)
@@ -172,13 +170,12 @@ def _require_size(gpus: int) -> None:
         raise InputError(f"{gpus:,} GPUs: the page takes {MOST_GPUS:,} at most; `rackplan sweep` takes more.")
 
 
-def _deployment(
-    question: Question, model: Model, cluster: Cluster, own: Mapping[str, Mapping[str, float]]
-) -> Deployment:
+def _deployment(question: Question, model: Model, cluster: Cluster) -> Deployment:
     served = question.served | {"context": question.context}
     chips = {domain.gpu.name for domain in cluster.spec.domains}
     here: dict[str, Any] = {
-        kind: {name: one for name, one in given.items() if name in chips} for kind, given in own.items()
+        kind: {name: figure for name, figure in getattr(question, kind) if name in chips}
+        for kind in ("prices", "powers")
     }
     try:
         base = library.make_deployment(model, cluster, **here, **served)
@@ -202,20 +199,6 @@ def _own_runs(source: Source) -> Correction:
         return with_own_runs(measurements_of(Table.of_text(source.text, source.label)), source.label)
     except InputError as error:
         raise FieldError({"runs": str(error)}) from None
-
-
-def _by_gpu(question: Question, kind: str, clusters: Sequence[Cluster]) -> dict[str, float]:
-    """Return the user's prices or powers by the catalog's name of each GPU."""
-    found: dict[str, float] = {}
-    for name, figure in getattr(question, kind):
-        try:
-            gpu = gpu_named(name, clusters)
-        except RackplanError as error:
-            raise FieldError({kind: str(error)}) from None
-        if gpu in found:
-            raise FieldError({kind: f"{name}: {gpu} is there twice; leave one out."})
-        found[gpu] = figure
-    return found
 
 
 def limits_s(question: Question) -> tuple[float | None, float | None]:

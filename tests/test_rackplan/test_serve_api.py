@@ -203,7 +203,7 @@ WRONG = [
     ({"isl": 0}, "isl"),
     ({"osl": 10**400}, "osl"),
     ({"clusters": [{"name": "hgx-h100@" + "9" * 5000}]}, "clusters.0"),
-    ({"prices": {"h100-sxm": 3, "H100": 2}}, "prices"),
+    ({"prices": {"h100-sxm": 0}}, "prices"),
     ({"weights": "fp3"}, "weights"),
     ({"factors": {"hbm": 40}}, "factors.hbm"),
     ({"settings": "gpu.hbm_bytes_per_s"}, "settings"),
@@ -430,8 +430,8 @@ def test_a_plan_is_handed_over_with_figures_pictures_and_file(placed, client):
 @pytest.mark.wide
 def test_a_loss_is_beside_the_plan_before(placed, client):
     found = job(client, kind="lose", of=placed["id"], lost=["d0.n0.g1"])[-1]["result"]
-    assert (found["lost"], found["lost_gpus"], found["gpus"]) == (["d0.n0.g1"], 1, 7)
-    assert found["moves"] > 0
+    assert (found["lost"], found["lost_gpus"]) == (["d0.n0.g1"], 1)
+    assert "relabelling" in found["said"][0] or "copies" in found["said"][0]
     assert found["before"] == placed["result"]["figures"]
     assert found["command"] == "rackplan replan PLAN --lost d0.n0.g1"
     assert found["verdict"].startswith("Misses its limit: ")

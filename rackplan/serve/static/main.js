@@ -110,8 +110,8 @@ async function begin() {
   makeForm(start, ask);
   makePlot(choose);
   makeJobs(start.plans, remember);
-  for (const [id, read] of [["up", "value"], ["log", "checked"]]) {
-    byId(id).addEventListener("change", () => { state[id] = byId(id)[read]; remember(); draw(found); });
+  for (const [id, read] of [["up", (field) => field.value], ["log", (field) => Number(field.checked)]]) {
+    byId(id).addEventListener("change", () => { state[id] = read(byId(id)); remember(); draw(found); });
   }
   for (const link of document.querySelectorAll(".skip")) {
     link.addEventListener("click", (event) => { event.preventDefault(); byId(link.dataset.to).focus(); });

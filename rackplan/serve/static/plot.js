@@ -116,7 +116,7 @@ export function draw(found) {
   last = found;
   if (!UPS[state.up]) { state.up = "gpu"; }
   byId("up").value = state.up;
-  byId("log").checked = state.log;
+  byId("log").checked = Boolean(state.log);
   const plot = byId("plot"), first = !plot.data;
   window.Plotly.react(plot, traces(found), axes(found), {
     responsive: true, displayModeBar: isSmall() ? false : "hover", displaylogo: false, scrollZoom: false,

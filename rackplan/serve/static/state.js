@@ -3,7 +3,7 @@
 export const state = {};
 export const SLIDERS = { hbm: "HBM rate", flop: "flop/s", up: "scale-up links", out: "scale-out links", price: "price" };
 const PACKED = ["point", "a", "b", "runs"];
-const SHOWN = { up: "gpu", log: true, loads: "lognormal:0.63", seconds: 10 };
+const SHOWN = { up: "gpu", log: 1, loads: "lognormal:0.63", seconds: 10 };
 const BY_GPU = ["prices", "powers"];
 let defaults = {}, fields = [], usualBasis = "";
 
@@ -90,14 +90,11 @@ export async function fromAddress(hash) {
     const choice = choices?.find(([value]) => written(value) === given.get(name));
     if (choice || !choices) { fresh[name] = choice ? choice[0] : typed(given.get(name)); }
   }
-  if (given.has("up")) { fresh.up = given.get("up"); }
-  if (given.has("loads")) { fresh.loads = given.get("loads"); }
-  if (given.has("log")) { fresh.log = given.get("log") !== "0"; }
+  for (const name of Object.keys(SHOWN)) { if (given.has(name)) { fresh[name] = typed(given.get(name)); } }
   for (const name of BY_GPU) {
     const pairs = (given.get(name) ?? "").split(";").map((pair) => pair.split("=")).map(([gpu, figure]) => [gpu, Number(figure)]);
     fresh[name] = Object.fromEntries(pairs.filter(([gpu, figure]) => gpu && figure > 0 && Number.isFinite(figure)));
   }
-  if (given.has("seconds")) { fresh.seconds = typed(given.get("seconds")); }
   for (const name of Object.keys(SLIDERS)) {
     const factor = typed(given.get(`x-${name}`) ?? "");
     if (typeof factor === "number") { fresh.factors[name] = factor; }

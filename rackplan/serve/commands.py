@@ -17,10 +17,7 @@ def explore_command(question: Question, sides: Sequence[Deployment]) -> str:
     model = ["--model", _model(question.model)]
     words = ["compare", *names, *model] if len(names) > 1 else ["sweep", *model, "--cluster", names[0]]
     words += _lengths(question)
-    if len(names) > 1 or not question.whole:
-        words += _speed(question.tpot_ms)
-    else:
-        words += _limit("--tpot-ms", question.tpot_ms)
+    words += _speed(question.tpot_ms) if len(names) > 1 else _limit("--tpot-ms", question.tpot_ms)
     words += _limit("--ttft-ms", question.ttft_ms) if question.whole else []
     return shlex.join(["rackplan", *words, *_priced(question, sides)])
 

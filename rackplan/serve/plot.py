@@ -67,7 +67,6 @@ def plot(question: Question) -> dict[str, Any]:
 
 PHASES = {"decode": "decode", ONE_POOL: "aggregated", TWO_POOLS: "disaggregated"}
 """Phase of measured runs that are served each way."""
-_WAYS = {"better": "one pool or two"}
 _ONLY_HERE = "of the GPUs that decode, or of one pool; the command prices all widths"
 
 
@@ -112,7 +111,8 @@ def _lengths(question: Question) -> str:
     isl, osl = f"{question.isl:,}", f"{question.osl:,}"
     what = f"decode alone at {question.context:,} tokens ({isl} + half of {osl})"
     if question.whole:
-        what = f"whole requests of {isl} + {osl} tokens, {_WAYS.get(question.serving, question.serving)}"
+        way = "one pool or two" if question.serving == "better" else question.serving
+        what = f"whole requests of {isl} + {osl} tokens, {way}"
     return ", ".join([what, *_widths(question)])
 
 

@@ -186,7 +186,7 @@ class Question(Asked):
     settings:
         Figures of the user's own, as ``--set`` takes them.
     prices, powers:
-        USD of a GPU-hour and all-in watts, by the catalog's name of each GPU; those that no cluster has count nothing.
+        USD of a GPU-hour and all-in watts, by the catalog's name of each GPU; any other is not used.
     runs:
         The user's measured runs, a CSV of points.
 

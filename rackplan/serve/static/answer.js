@@ -1,9 +1,8 @@
 // The answer in figures: the headline, each cluster or way at the limit, and what the figures rest on.
-import { billOf, dollars, lacks, perMwOf, rate, short, usdOf } from "./money.js";
+import { billOf, dollars, lacks, perMwOf, rate, short, usdOf, whole } from "./money.js";
 import { byId, element, region, table } from "./page.js";
 import { state } from "./state.js";
 
-const whole = (value) => Math.round(value).toLocaleString("en-US");
 const ahead = (one, other) => `${((one / other - 1) * 100).toFixed(0)}%`;
 
 // the side that gives most at the limit, else the one that gives most at all, and its figures there
@@ -69,7 +68,7 @@ function showTable(found) {
   const rows = !many && only.ways?.length ? only.ways.map(({ name, points }) => row(name, only, points, ""))
     : found.clusters.map((side) => row(`${side.name}, ${side.gpus} GPUs`, side, side.best, side.reason));
   const keep = (cells) => cells.filter((_, place) => many || place !== 2);
-  const columns = [many ? "cluster" : "way", "tok/s/GPU", "ratio", "tok/s/user", "first token", "$/Mtok", "tok/s/MW", "80% within", "layout"];
+  const columns = [many || !only.ways ? "cluster" : "way", "tok/s/GPU", "ratio", "tok/s/user", "first token", "$/Mtok", "tok/s/MW", "80% within", "layout"];
   const caption = found.tpot_ms ? `The best at ${short(1e3 / found.tpot_ms, 4)} tok/s per user (${short(found.tpot_ms, 4)} ms a token${found.usual_tpot ? ", as usual" : ""})`
     : "The most throughput: no limit on the time per token";
   byId("best").replaceChildren(region("The best at the service level", table(keep(columns), rows.map(keep), { caption, words: [many ? 8 : 7] })));

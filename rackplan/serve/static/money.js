@@ -24,7 +24,8 @@ export const usdOf = (gpu, side) => { const { usd_per_h: usd } = billOf(side); r
 export const perMwOf = (gpu, side) => { const { power_w: watts } = billOf(side); return watts === null ? null : (1e6 * side.gpus * gpu) / watts; };
 
 export const short = (value, digits = 3) => (value === null || value === undefined ? "-" : value.toLocaleString("en-US", { maximumSignificantDigits: digits }));
-export const dollars = (value) => (value === null ? "-" : `$${short(value)}`);
+export const whole = (value) => Math.round(value).toLocaleString("en-US");
+export const dollars = (value) => (value === null ? "-" : `$${value.toLocaleString("en-US", { minimumSignificantDigits: 3, maximumSignificantDigits: 3 })}`);
 export const rate = (value) => (value === null ? "-" : value >= 1e6 ? `${short(value / 1e6)}M` : short(value));
 
 // the figures of a point that follow from its tok/s per GPU

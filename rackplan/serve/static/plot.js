@@ -1,5 +1,5 @@
 // The Pareto plot: a frontier for each cluster, ways of serving, measured runs as dots, pins and the choice.
-import { perMwOf, short, usdOf } from "./money.js";
+import { perMwOf, usdOf, whole } from "./money.js";
 import { byId, colour, download, element, save, select } from "./page.js";
 import { state } from "./state.js";
 
@@ -29,7 +29,6 @@ export function makePlot(onChoice) {
 // on a phone the legend is short, and nothing floats over the plot
 const isSmall = () => byId("plot").clientWidth < 600;
 const pointAt = (side, cluster, points, index) => ({ cluster, layout: side.layouts[points.layout[index]], batch: points.batch[index] });
-const whole = (value) => Math.round(value).toLocaleString("en-US");
 
 // Plotly reads a few tags in its labels: a name is shown as it is
 const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
@@ -99,8 +98,9 @@ function axes(found) {
   const ink = colour("--ink"), rule = colour("--rule"), up = UPS[state.up], clear = "rgba(0,0,0,0)";
   const axis = { gridcolor: rule, linecolor: rule, zeroline: false, automargin: true, ticks: "outside", tickcolor: rule, showline: true };
   const speeds = found.clusters.flatMap((side) => side.frontier?.user ?? []).concat(found.measured.map((dot) => dot.user));
-  const ticks = [-1, 0, 1, 2, 3].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
   const range = speeds.length ? [Math.log10(Math.min(...speeds)) - 0.04, Math.log10(Math.max(...speeds)) + 0.04] : [0, 2];
+  const steps = range[1] - range[0] < 0.8 ? [1, 1.5, 2, 3, 4, 5, 6, 8] : [1, 2, 5];
+  const ticks = [-1, 0, 1, 2, 3].flatMap((power) => steps.map((step) => Number((step * 10 ** power).toPrecision(3))));
   const limit = { type: "line", x0: 1e3 / found.tpot_ms, x1: 1e3 / found.tpot_ms, yref: "paper", y0: 0, y1: 1, line: { color: ink, width: 1, dash: "dot" } };
   return {
     paper_bgcolor: clear, plot_bgcolor: clear, height: isSmall() ? 340 : 400, hovermode: "closest", dragmode: "pan",

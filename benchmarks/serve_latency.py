@@ -88,8 +88,8 @@ def ask_server(requests: int) -> None:
             if "context" in kw or "phase" in kw:
                 continue
             rng = np.random.default_rng(number)
-            wanted = {"model": {"name": model}, "clusters": [{"name": name} for name in clusters], **kw}
-            wanted["pools"] = "isl" in kw
+            wanted = {"model": {"name": model}, "clusters": [{"name": name} for name in clusters]}
+            wanted |= kw if "isl" in kw else {"serving": "decode", "isl": 4096, **kw}
             ask(wanted)
             ms = []
             for _ in range(requests):

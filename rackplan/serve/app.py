@@ -47,7 +47,7 @@ MOST_JOBS, MOST_JOBS_WAITING, MOST_JOB_S = 12, 3, 900
 """Plans that are kept, jobs that may wait for their turn, and when one is ended."""
 LOOKS_EVERY_S = 0.25
 """How often a computation looks whether its client is still there."""
-SCRIPTS = ("main", "state", "form", "plot", "point", "jobs", "page")
+SCRIPTS = ("main", "state", "form", "money", "answer", "plot", "point", "jobs", "past", "page")
 TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/html"}
 
 

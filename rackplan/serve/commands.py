@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from cost.inputs.deployment import Deployment
-from rackplan.requests import NO_LIMIT, as_typed
+from rackplan.requests import as_typed
 from rackplan.serve.question import SLIDERS, PlanOrder, Question, Source
 from topology.changes.overrides import figures_set
 
@@ -14,25 +14,11 @@ from topology.changes.overrides import figures_set
 def explore_command(question: Question, sides: Sequence[Deployment]) -> str:
     """Return the sweep of one cluster, or the comparison of several, at the same figures."""
     names = [_cluster(source, side) for source, side in zip(question.clusters, sides, strict=True)]
-    model, limit_ms = ["--model", _model(question.model)], question.tpot_ms
-    context = ["--context", str(question.context)]
-    if len(names) > 1:
-        words = ["compare", *names, *model, *context, *_speed(limit_ms)]
-    elif question.pools:
-        words = [
-            "sweep",
-            *model,
-            "--cluster",
-            names[0],
-            "--isl",
-            str(question.isl),
-            "--osl",
-            str(question.osl),
-        ]
-        words += [*_limit("--tpot-ms", limit_ms), *_limit("--ttft-ms", question.ttft_ms)]
-    else:
-        words = ["sweep", *model, "--cluster", names[0], *context]
-        words += [] if limit_ms == NO_LIMIT else _speed(limit_ms)
+    model = ["--model", _model(question.model)]
+    words = ["compare", *names, *model] if len(names) > 1 else ["sweep", *model, "--cluster", names[0]]
+    words += _lengths(question)
+    words += _speed(question.tpot_ms) if len(names) > 1 else _limit("--tpot-ms", question.tpot_ms)
+    words += _limit("--ttft-ms", question.ttft_ms) if question.whole else []
     return shlex.join(["rackplan", *words, *_priced(question, sides)])
 
 
@@ -40,12 +26,12 @@ def plan_command(question: Question, side: Deployment, order: PlanOrder) -> str:
     """Return the plan of one cluster: of a layout at a batch, or the best at the service level."""
     cluster = _cluster(question.clusters[order.cluster], side)
     words = ["plan", "--model", _model(question.model), "--cluster", cluster]
-    words += ["--context", str(question.context)]
-    for option in ("ep", "tp", "stages", "batch"):
-        width = getattr(order, option)
-        words += [] if width is None else [f"--{option}", str(width)]
+    words += _lengths(question)
+    for option, width in order.widths(question).items():
+        words += [f"--{option}", str(width)]
     if order.batch is None:
         words += _limit("--tpot-ms", question.tpot_ms)
+        words += _limit("--ttft-ms", question.ttft_ms) if question.whole else []
     if side.model.moe is not None:
         words += ["--loads", order.loads]
     words += ["--time-limit", f"{order.seconds:g}"]
@@ -65,6 +51,12 @@ def _cluster(source: Source, side: Deployment) -> str:
     return f"{source.name.removesuffix('.json')}.yaml"  # the file that a plan was made of
 
 
+def _lengths(question: Question) -> list[str]:
+    if question.whole:
+        return ["--isl", str(question.isl), "--osl", str(question.osl)]
+    return ["--context", str(question.context)]
+
+
 def _limit(option: str, limit_ms: float | str | None) -> list[str]:
     return [] if limit_ms is None else [option, as_typed(limit_ms)]
 
@@ -76,7 +68,7 @@ def _speed(limit_ms: float | str | None) -> list[str]:
 
 
 def _priced(question: Question, sides: Sequence[Deployment]) -> Iterator[str]:
-    """Yield formats, drafts, figures of the user and of the sliders, and prices."""
+    """Yield formats, drafts, the engine, figures of the user and of the sliders, prices and powers."""
     if question.weights is not None:
         yield from ("--weights", question.weights)
     if question.recipe != "checkpoint":
@@ -85,6 +77,8 @@ def _priced(question: Question, sides: Sequence[Deployment]) -> Iterator[str]:
         yield from ("--kv-dtype", question.kv_dtype)
     if question.draft_tokens is not None:
         yield from ("--draft-tokens", str(question.draft_tokens))
+    if question.engine:
+        yield from ("--engine", question.engine)
     settings = {SLIDERS[name]: factor for name, factor in question.factors.moved.items()}
     if question.settings or any(source.name.endswith(".json") for source in question.clusters):
         # a figure may be set and moved by a slider: what has come of both
@@ -96,5 +90,8 @@ def _priced(question: Question, sides: Sequence[Deployment]) -> Iterator[str]:
         yield from ("--runs", question.runs.name)
     if question.price_basis is not None:
         yield from ("--price-basis", question.price_basis)
-    for gpu, price in {gpu: price for side in sides for gpu, price in side.prices.prices.items()}.items():
-        yield from ("--price", f"{gpu}={price:g}")
+    for option in ("price", "power"):
+        for gpu, figure in sorted(
+            {one for side in sides for one in getattr(side.prices, f"{option}s").items()}
+        ):
+            yield from (f"--{option}", f"{gpu}={figure:g}")

@@ -8,8 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
+from cost.calibration.serving import engine_names
 from cost.dtypes import CACHE_DTYPES, DTYPES
 from cost.inputs.workload import Workload
+from cost.money.network import NETWORK
 from cost.money.prices import PRICE_BASES, PriceBook
 from cost.resolve import model_names, model_title
 from placement.plan import Plan
@@ -17,7 +19,7 @@ from placement.plans.reading import PLAN_FILE, plan_of_text
 from rackplan.requests import Recipe
 from rackplan.serve.plans import PlanText
 from rackplan.serve.pricing import cluster_of, model_of
-from rackplan.serve.question import MOST_DRAFTS, MOST_TEXT, Question, Source
+from rackplan.serve.question import MOST_DRAFTS, MOST_TEXT, Question, Serving, Source
 from topology.base.errors import InputError, RackplanError
 from topology.base.reading import read_text
 from topology.catalog import cluster_names
@@ -26,6 +28,7 @@ from topology.cluster import Cluster
 from topology.files.cluster_data import cluster_to_dict
 
 MOST_PLANS = 50
+_SERVING = {"better": "the better way", "decode": "decode alone"}
 _ANSWER = 1024
 """Tokens of an answer, of a plan that says only its context."""
 
@@ -53,21 +56,27 @@ class OpenPlan(PlanText):
         model, weights = _model(self.plan)
         cluster, settings = _cluster(deployment.cluster)
         osl = max(1, min(_ANSWER, 2 * (work.context - 1)))
-        isl = work.context - osl // 2
-        return {
-            "model": model,
-            "clusters": [cluster],
-            "isl": isl if work.decodes else work.context,
+        asked = {
+            "serving": "decode" if work.decodes else "two pools",
+            "isl": work.context - osl // 2 if work.decodes else work.context,
             "osl": osl if work.decodes else _ANSWER,
-            "pools": not work.decodes,
             "tpot_ms": _ms(limit.tpot_s),
             "ttft_ms": None if work.decodes else _ms(limit.ttft_s),
+        }
+        if work.phase == "both":
+            asked |= {"serving": "one pool", "isl": round(work.prompt), "osl": round(work.answer)}
+            asked["ttft_ms"] = _ms(limit.ttft_s)
+        return asked | {
+            "model": model,
+            "clusters": [cluster],
             "weights": weights,
             "kv_dtype": None if work.kv_dtype == Workload.kv_dtype else work.kv_dtype,
             "draft_tokens": min(work.draft_tokens, MOST_DRAFTS) or None,
+            "engine": deployment.engine,
             "settings": settings,
             "price_basis": None if prices.basis == PriceBook().basis else prices.basis,
-            "prices": "; ".join(f"{gpu}={price!r}" for gpu, price in prices.prices.items()),
+            "prices": {name: usd for name, usd in prices.prices.items() if name not in NETWORK},
+            "powers": {name: watts for name, watts in prices.powers.items() if name not in NETWORK},
         }
 
 
@@ -141,13 +150,19 @@ class Opened:
     @cached_property
     def start(self) -> dict[str, Any]:
         """What the page is given at its start: names, the form, and the question of the first plan."""
-        defaults = Question().model_dump(mode="json") | {"settings": "", "prices": "", "factors": {}}
+        defaults = Question().model_dump(mode="json") | {
+            "settings": "",
+            "prices": {},
+            "powers": {},
+            "factors": {},
+        }
         return {
             "models": [{"name": name, "title": model_title(name)} for name in model_names()],
             "clusters": list(cluster_names()),
             "fields": _fields(),
             "asked": defaults | (self.plans[0].asked if self.plans else {}),
             "defaults": defaults,
+            "basis": PriceBook().basis,
             "plans": [plan.name for plan in self.plans],
         }
 
@@ -155,7 +170,8 @@ class Opened:
 def _fields() -> list[dict[str, Any]]:
     """Return the fields of the form, as :class:`Question` describes them."""
     choices: dict[str, list[list[Any]]] = {
-        "pools": [[False, "those that decode"], [True, "those that prefill too"]],
+        "serving": [[name, _SERVING.get(name, name)] for name in get_args(Serving)],
+        "engine": [["", "any measured"], *([name, name] for name in engine_names())],
         "recipe": [[name, name] for name in get_args(Recipe)],
         "weights": [[name, name] for name in DTYPES],
         "kv_dtype": [[name, name] for name in CACHE_DTYPES],

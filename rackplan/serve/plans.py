@@ -18,16 +18,18 @@ from rackplan.requests import NO_LIMIT, CompareRequest, make
 from rackplan.serve.commands import explore_command, plan_command
 from rackplan.serve.point import Row, figure_list, picture_data, speed_rows, step_rows
 from rackplan.serve.pool import Line
-from rackplan.serve.pricing import deployed, explored, limits_s, of_requests
+from rackplan.serve.pricing import deployed, limits_s
 from rackplan.serve.question import PlaceOrder, Question
+from rackplan.serve.ways import explored
 from rackplan.views.blocks import Diagram, ExpertMap, Text
 from rackplan.views.compare import compare_blocks
 from rackplan.views.explain import explain_plan, verdict
+from rackplan.views.money import dollars, rate_words
 from rackplan.views.pictures.experts import expert_map
 from rackplan.views.pictures.memory import memory_picture
 from rackplan.views.pictures.step import step_picture
 from rackplan.views.plan import plan_blocks
-from rackplan.views.pools import SPEEDS
+from rackplan.views.pools import SPEEDS, Pools
 from rackplan.views.replan import replan_section
 from rackplan.views.results import svg
 from rackplan.views.sweep import sweep_blocks
@@ -61,17 +63,19 @@ def place(wanted: PlaceOrder, line: Line) -> Shown:
     question, order = wanted.asked, wanted.order
     line.send({"stage": "reading model and cluster"})
     side = deployed(question)[1][order.cluster]
-    given: dict[str, Any] = {name: getattr(order, name) for name in ("ep", "tp", "stages")}
-    if order.batch is not None:
-        given["batch"] = order.batch
-    elif question.tpot_ms is not None:
+    given: dict[str, Any] = order.widths(question)
+    if question.tpot_ms is not None and order.batch is None:
         given["tpot_ms"] = question.tpot_ms
+    if question.whole:
+        given |= {"isl": question.isl, "osl": question.osl, "ttft_ms": question.ttft_ms}
+    else:
+        given["context"] = question.context
     made = library.plan(
         side.model,
         side.cluster,
         loads=order.loads if side.model.moe is not None else None,
-        context=question.context,
         prices=dict(side.prices.prices),
+        powers=dict(side.prices.powers),
         time_limit_s=order.seconds,
         on_progress=_telling(line),
         cancel=line.cancelled,
@@ -126,14 +130,14 @@ def report(question: Question, line: Line) -> Shown:
         side = explored(question).sides[0]
         if side.reason:
             raise InfeasibleError(side.reason)
-        found = None  # one pool too, which the page does not draw
-        if side.pools is not None:
-            found = answers.served(side.deployment, of_requests(question, side.deployment))
-        text = page(sweep_blocks(found or side.decoding, speeds or SPEEDS, **more))
+        found = Pools(side.serving, tpot_s, ttft_default=question.ttft_ms is None) if side.serving else None
+        text = page(sweep_blocks(found or side.shown[0].sweep, speeds or SPEEDS, **more))
         return Shown({"name": f"{model.name}-{side.deployment.cluster.name}-sweep.html", "page": text})
     usual = question.tpot_ms is None
     wanted = None if usual else speeds or NO_LIMIT
-    served = {"isl": question.isl, "osl": question.osl} if question.pools else {"context": question.context}
+    served: dict[str, Any] = {"context": question.context}
+    if question.whole:
+        served = {name: getattr(question, name) for name in ("isl", "osl", "ttft_ms")}
     asked = make(CompareRequest, [side.cluster for side in sides], model, tok_s_user=wanted, **served)
     text = page(compare_blocks(answers.compared(sides, asked), **more))
     return Shown({"name": f"{model.name}-compared.html", "page": text})
@@ -161,11 +165,9 @@ def _handed(plan: Plan, command: str, more: dict[str, Any]) -> Shown:
 
 def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
     """Return what the page shows of a plan: line to forward, figures, pictures and drawing."""
-    deployment = plan.deployment
     experts = expert_map(plan)
     others: list[Diagram | ExpertMap] = [step_picture(explain_plan(plan)), memory_picture(plan)]
     return {
-        "title": f"{deployment.model.name} on {deployment.cluster.name}",
         "verdict": " ".join(filter(None, [sentence(limit_words(plan)), verdict(plan)])),
         "figures": _figures(plan),
         "baselines": [
@@ -173,7 +175,6 @@ def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
                 "name": baseline_name(name),
                 "balancedness": mean_of(entry.balancedness.values()) if entry.balancedness else None,
                 "tok_s_per_gpu": entry.score.tok_s_per_gpu if entry.score else None,
-                "reason": entry.reason,
             }
             for name, entry in plan.baselines.items()
         ],
@@ -181,8 +182,6 @@ def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
         "svg": svg(plan) or "",
         "command": command,
         "interrupted": plan.interrupted,
-        "experts": bool(plan.balancedness),
-        "gpus": len(deployment.cluster.gpus),
     }
 
 
@@ -193,9 +192,6 @@ def _loss(found: Replanned, before: Plan, lost: tuple[str, ...]) -> dict[str, An
         "lost": list(dict.fromkeys(lost)),
         "lost_gpus": found.lost_gpus,
         "lost_copies": found.lost_copies,
-        "moves": found.moves,
-        "copies": found.copies,
-        "bytes": found.bytes,
         "said": texts,
         "before": _figures(before),
     }
@@ -204,8 +200,11 @@ def _loss(found: Replanned, before: Plan, lost: tuple[str, ...]) -> dict[str, An
 def _figures(plan: Plan) -> list[dict[str, Any]]:
     score = plan.score
     errors, word = errors_in(plan.deployment, plan.layout), f"{score.tokens} tok/s"
+    usd, per_mw = plan.totals.usd_per_million_tokens, plan.totals.tok_s_per_mw
     rows: list[Row] = [
-        *speed_rows(word, score.tok_s_per_user, score.tok_s_per_gpu, plan.totals, errors),
+        *speed_rows(word, score.tok_s_per_user, score.tok_s_per_gpu, plan.totals.tok_s, errors),
+        *([] if usd is None else [("$ per million tokens", usd, dollars(usd))]),
+        *([] if per_mw is None else [("tok/s per MW", per_mw, rate_words(per_mw))]),
         *step_rows(score.step_s, score.lower_step_s),
         ("sequences per GPU", score.batch, f"{score.batch:,}"),
         ("most that fit", score.max_batch, f"{score.max_batch:,}"),

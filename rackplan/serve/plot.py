@@ -1,36 +1,39 @@
-"""What the page plots: the frontier of each cluster, runners-up, measured runs, and the best at the service level."""
+"""What the page plots: the frontier of each cluster and way, measured runs, and the best at the service level."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.calibration.errors import errors_in, widest
-from cost.layouts import best_at
+from cost.inputs.deployment import Deployment
 from cost.layouts.front import pareto
+from cost.money.prices import PRICE_BASES, PriceBook
+from cost.serving.serving import ONE_POOL, TWO_POOLS
 from rackplan.serve.commands import explore_command
-from rackplan.serve.pricing import Side, explored, limits_s
+from rackplan.serve.pricing import limits_s, model_of
 from rackplan.serve.question import MOST_DRAFTS, Question
+from rackplan.serve.ways import Side, Way, explored
 from rackplan.views.blocks import thinned
-from rackplan.views.measured import ONE_POOL, POOLS, MeasuredPoint, measured_points
+from rackplan.views.measured import measured_points
 from rackplan.views.plotting import series
+from rackplan.views.pools import turns_words
 from rackplan.views.settings import set_words
 from rackplan.views.words import cluster_doubts, factor_words, recipe_lines
+from topology.base.errors import MissingFigureError
 
 MOST_POINTS = 240
 """Points of a frontier that are sent: more lie on one another on a screen."""
-RUNNERS, RUNNER_POINTS = 6, 24
-"""Layouts shown beside the frontier of one cluster, and points of each."""
 
 
 def plot(question: Question) -> dict[str, Any]:
-    """Return what the page draws: a frontier for each cluster, runners-up of one alone, measured runs, the command.
+    """Return what the page draws: frontiers of each cluster, or of each way of one, measured runs, the command.
 
-    Columns are arrays of one length; ``usd`` and ``mw`` are dollars per million tokens and tok/s per megawatt where
-    one GPU makes one token a second: divided by it, and multiplied with it.
+    Columns are arrays of one length. Money is the page's own: it is given the GPUs that are paid for, at the prices
+    of each basis and the powers that the catalog has.
 
     Raises
     ------
@@ -40,153 +43,194 @@ def plot(question: Question) -> dict[str, Any]:
     found = explored(question)
     first = found.sides[0].deployment
     tpot_s, _ = limits_s(question)
-    dots: dict[str, dict[str, Any]] = {}
-    for place, side in enumerate(found.sides):
-        for dot in measured_points(side.deployment, POOLS if question.pools else ONE_POOL):
-            dots.setdefault(dot.id, _dot(place, dot))
-    many = len(found.sides) > 1
+    measured, others = _measured(question, found.sides)
     recipes = recipe_lines(*(side.deployment for side in found.sides))
-    said = (found.model.beyond(first.workload.context), *found.model.notes, *recipes)
+    said = [found.model.beyond(first.workload.context), *found.model.notes, *recipes]
+    said += [f"{width}: {_ONLY_HERE}" for width in _widths(question)]
     return {
         "model": found.model.name,
         "title": f"{found.model.name}, {_lengths(question)}",
         "clusters": [
-            _side_data(side, tpot_s, runners=not many) | {"colour": colour}
+            _side_data(side, tpot_s, alone=len(found.sides) == 1) | {"colour": colour}
             for side, colour in zip(found.sides, series(len(found.sides)), strict=True)
         ],
-        "measured": list(dots.values()),
+        "measured": measured,
+        "others": others,
         "tpot_ms": None if tpot_s is None else tpot_s * 1e3,
         "usual_tpot": question.tpot_ms is None,
+        "osl": question.osl if question.whole else None,
         "notes": found.notes,
         "said": [note for note in said if note],
         "command": explore_command(question, [side.deployment for side in found.sides]),
     }
 
 
-def _dot(place: int, run: MeasuredPoint) -> dict[str, Any]:
-    """Return a measured run, with what to ask for its conditions."""
-    return {
-        "cluster": place,
-        "user": _short(run.tok_s_per_user),
-        "gpu": _short(run.tok_s_per_gpu),
-        "words": run.words,
-        "source": run.source,
-        "asked": {
-            "isl": max(1, run.isl),
-            "osl": max(1, run.osl),
-            "weights": run.weights or None,
-            "draft_tokens": min(run.drafts, MOST_DRAFTS),
-            "pools": run.phase in POOLS,
-        },
-    }
+PHASES = {"decode": "decode", ONE_POOL: "aggregated", TWO_POOLS: "disaggregated"}
+"""Phase of measured runs that are served each way."""
+_ONLY_HERE = "of the GPUs that decode, or of one pool; the command prices all widths"
+
+
+def _measured(question: Question, sides: Sequence[Side]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return measured runs under what is asked, and other lengths, formats and drafts under which there are some."""
+    dots: dict[str, dict[str, Any]] = {}
+    others: dict[str, dict[str, Any]] = {}
+    for place, side in enumerate(sides):
+        work, model = side.deployment.workload, side.deployment.model
+        for run in measured_points(side.deployment):
+            if run.drafts > MOST_DRAFTS or not run.isl or run.id in dots:
+                continue  # the page cannot ask for it, or has it
+            way = next(way for way, phase in PHASES.items() if run.phase == phase)
+            asked = {"serving": way, "isl": run.isl, "osl": max(1, run.osl), "weights": run.weights or None}
+            asked["draft_tokens"] = run.drafts
+            whole = way != "decode"
+            alike = (
+                question.serving in (way, "better" if whole else way)
+                and (not whole or (run.isl, run.osl) == (question.isl, question.osl))
+                and (whole or run.isl + run.osl // 2 == question.context)
+                and run.drafts == work.draft_tokens
+                and model_of(question.model, run.weights or None).precision == model.precision
+            )
+            if alike:
+                dots[run.id] = {
+                    "cluster": place,
+                    "user": _short(run.tok_s_per_user),
+                    "gpu": _short(run.tok_s_per_gpu),
+                    "words": run.words,
+                    "source": run.source,
+                    "asked": asked,
+                }
+            else:
+                drafts = f", {run.drafts} drafted" if run.drafts else ""
+                words = f"{way}, {run.isl:,} + {run.osl:,}, {run.weights or 'checkpoint'}{drafts}"
+                other = {"words": words, "runs": 0, "asked": asked}
+                others.setdefault(words, other)["runs"] += 1
+    return list(dots.values()), [others[words] for words in sorted(others)]
 
 
 def _lengths(question: Question) -> str:
     isl, osl = f"{question.isl:,}", f"{question.osl:,}"
-    if question.pools:
-        return f"prompts of {isl} and answers of {osl} tokens, prefill and decode pools"
-    return f"decode at {question.context:,} tokens ({isl} + half of {osl})"
+    what = f"decode alone at {question.context:,} tokens ({isl} + half of {osl})"
+    if question.whole:
+        way = "one pool or two" if question.serving == "better" else question.serving
+        what = f"whole requests of {isl} + {osl} tokens, {way}"
+    return ", ".join([what, *_widths(question)])
 
 
-def _side_data(side: Side, tpot_s: float | None, *, runners: bool) -> dict[str, Any]:
+def _widths(question: Question) -> list[str]:
+    return [
+        f"{name.upper()} {width}" for name in ("tp", "ep") if (width := getattr(question, name)) is not None
+    ]
+
+
+def _side_data(side: Side, tpot_s: float | None, *, alone: bool) -> dict[str, Any]:
     deployment, cluster = side.deployment, side.deployment.cluster
-    bill, gpus = deployment.bill, len(cluster.gpus)
+    lacks = tuple(f"{part.name}: no " for part in deployment.bill.gpu_parts)  # which the page says itself
     data: dict[str, Any] = {
         "name": cluster.name,
-        "gpus": gpus,
-        "usd_per_h": bill.usd_per_hour,
-        "power_w": bill.power_w,
-        "usd": None if bill.usd_per_hour is None else bill.usd_per_hour / 3600 * 1e6 / gpus,
-        "mw": None if bill.power_w is None else 1e6 * gpus / bill.power_w,
-        "left_out": list(bill.missing),
+        "gpus": len(cluster.gpus),
+        "bill": _bill(deployment),
+        "left_out": [one for one in deployment.bill.missing if not one.startswith(lacks)],
         "doubt": cluster_doubts(cluster),
         "set": set_words(cluster),
         "reason": side.reason,
     }
     if side.reason:
         return data
-    labels = _Labels(side)
-    user, gpu = side.speeds
-    edge = pareto(user, gpu)
-    runner_up = _runners(side, edge) if runners else []
-    errors = errors_in(deployment)
+    best = None if tpot_s is None else side.best(1 / tpot_s)
+    shown = (best[0] if best else side.shown[0]).name
+    errors = errors_in(deployment, phase=PHASES[shown])
     near = widest(errors)
-    data |= {
-        "configurations": len(user),
-        "frontier": labels.columns(np.array(thinned(edge.tolist(), MOST_POINTS))),
-        "runners": [labels.columns(row) for row in runner_up],
-        "runner_colours": series(len(runner_up) + 1)[1:],
+    lines: dict[str, Rows] = {"frontier": thinned(_frontier(side.shown), MOST_POINTS)}
+    if best is not None:
+        lines["best"] = [best]
+    rivals: dict[str, Rows] = {}
+    for way in side.ways.values() if side.serving is not None else ():
+        at = way.best(0.0 if tpot_s is None else 1 / tpot_s)
+        lines |= {} if at is None else {f"best of {way.name}": [(way, at)]}
+        if alone and side.drawn != (way.name,):
+            rivals[way.name] = [(way, row) for row in thinned(way.frontier.tolist(), MOST_POINTS)]
+    points, layouts, bounds = _columns(lines | rivals)
+    if side.serving is not None:
+        at_limit = [{"name": name, "points": points.get(f"best of {name}")} for name in side.ways]
+        data["ways"] = [one for one in at_limit if one["points"]]
+        data |= {"turns": turns_words(side.serving), "refused": side.serving.refused}
+    return data | {
+        "configurations": sum(len(way.speeds[0]) for way in side.shown),
+        "frontier": points["frontier"],
+        "rivals": [{"name": name, "points": points[name]} for name in rivals],
+        "rival_colours": series(len(rivals) + 1)[1:],
         "factor": factor_words(errors),
         "band": None if near is None else near.band,
+        "best": points.get("best"),
+        "layouts": layouts,
+        "bounds": bounds,
     }
-    if tpot_s is not None:
-        best = _best(side, 1 / tpot_s)
-        data["best"] = None if best is None else labels.columns(np.array([best]))
-    return data | {"layouts": list(labels.layouts), "bounds": list(labels.bounds)}
 
 
-def _best(side: Side, target: float) -> int | None:
-    """Return the configuration with most throughput of those as fast as ``target``."""
-    if side.pools is None:
-        return best_at(side.decoding, target)
-    user, gpu = side.speeds
-    fast = np.flatnonzero(user >= target * (1 - 1e-12))
-    return int(fast[np.argmax(gpu[fast])]) if len(fast) else None
-
-
-class _Labels:
-    """Columns of points, with layouts and resources as numbers of a list that is sent once."""
-
-    def __init__(self, side: Side) -> None:
-        self._side = side
-        self.layouts: dict[str, int] = {}
-        self.bounds: dict[str, int] = {}
-
-    def columns(self, rows: NDArray[np.int64]) -> dict[str, list[Any]]:
-        """Return the points of ``rows``."""
-        side, sweep = self._side, self._side.decoding
-        user, gpu = side.speeds
-        decode = side.in_sweep(rows)
-
-        def places(known: dict[str, int], names: Iterable[str]) -> list[int]:
-            return [known.setdefault(name, len(known)) for name in names]
-
-        return {
-            "user": [_short(value) for value in user[rows].tolist()],
-            "gpu": [_short(value) for value in gpu[rows].tolist()],
-            "batch": [float(f"{value:.6g}") for value in sweep.batch[decode].tolist()],
-            "step": [_short(value * 1e3) for value in sweep.step_s[decode].tolist()],
-            "layout": places(self.layouts, map(side.label, rows.tolist())),
-            "bound": places(self.bounds, map(sweep.bound, decode.tolist())),
+def _bill(deployment: Deployment) -> list[dict[str, Any]]:
+    """Return what draws power and is paid for: GPUs, with prices by basis, and the network where it is not theirs."""
+    usd: dict[str, dict[str, float]] = {}
+    for gpu in {domain.gpu for domain in deployment.cluster.spec.domains}:
+        usd[gpu.name] = {}
+        for basis in PRICE_BASES:
+            with suppress(MissingFigureError):
+                usd[gpu.name][basis] = PriceBook(basis).price(gpu).value
+    return [
+        {
+            "name": part.name,
+            "count": part.count,
+            "usd": usd.get(part.name),
+            "power_w": None if part.power_w is None else part.power_w.value,
+            "all_in": part.all_in,
         }
+        for part in deployment.bill.parts
+    ]
 
 
-def _runners(side: Side, edge: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the points of layouts that come nearest to the frontier but are seldom on it, a row for each."""
-    if side.pools is not None:
-        return []
-    sweep = side.decoding
-    user, gpu = side.speeds
-    keys = np.stack([sweep.layout, sweep.tp, sweep.moe_tp])
-    layout = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
-    rival = edge[np.minimum(np.searchsorted(user[edge], user), len(edge) - 1)]
-    loss = np.full(int(layout.max(initial=-1)) + 1, np.inf)
-    np.minimum.at(loss, layout, gpu[rival] / gpu)
-    on_edge = np.bincount(layout[edge], minlength=len(loss))
-    order = np.lexsort((loss, -on_edge))
-    found: list[NDArray[np.int64]] = []
-    seen: set[str] = set()
-    for key in order.tolist():
-        rows = np.flatnonzero(layout == key)
-        rows = rows[np.argsort(user[rows], kind="stable")]
-        name = sweep.label(int(rows[0]))
-        if len(rows) < 2 or name in seen:
-            continue
-        seen.add(name)
-        found.append(np.array(thinned(rows.tolist(), RUNNER_POINTS)))
-        if len(found) == RUNNERS:
-            break
-    return found
+Rows = Sequence[tuple[Way, int]]
+"""Configurations of several ways."""
+
+
+def _frontier(ways: Sequence[Way]) -> Rows:
+    """Return the configurations of any of the ways that none beats, slowest per user first."""
+    rows = [(way, row) for way in ways for row in way.frontier.tolist()]
+    user, gpu = (np.array([way.speeds[kind][row] for way, row in rows]) for kind in (0, 1))
+    return [rows[at] for at in pareto(user, gpu).tolist()]
+
+
+def _columns(lines: Mapping[str, Rows]) -> tuple[dict[str, dict[str, list[Any]]], list[str], list[str]]:
+    """Return the points of each line; and the layouts and resources, which points have as numbers of these lists.
+
+    ``step`` and ``ttft`` are milliseconds, ``ttft`` None of decode alone.
+    """
+    layouts: dict[str, int] = {}
+    bounds: dict[str, int] = {}
+    points: dict[tuple[str, int], tuple[Any, ...]] = {}
+    every = [one for rows in lines.values() for one in rows]
+    for way in {way.name: way for way, _ in every}.values():
+        which = np.unique([row for one, row in every if one is way])
+        sweep = way.sweep.rows(way.in_sweep(which))  # what binds is found of these alone, and once
+        first = None if way.matches is None else (way.matches.prefill_s + way.matches.transfer_s)[which]
+        for at, row in enumerate(which.tolist()):
+            points[way.name, row] = (
+                _short(float(way.speeds[0][row])),
+                _short(float(way.speeds[1][row])),
+                float(f"{sweep.batch[at]:.6g}"),
+                _short(float(sweep.step_s[at]) * 1e3),
+                None if first is None else _short(float(first[at]) * 1e3),
+                layouts.setdefault(way.label(row), len(layouts)),
+                bounds.setdefault(sweep.bound(at), len(bounds)),
+            )
+    names = ("user", "gpu", "batch", "step", "ttft", "layout", "bound")
+    found = {
+        line: dict(
+            zip(
+                names, map(list, zip(*(points[way.name, row] for way, row in rows), strict=True)), strict=True
+            )
+        )
+        for line, rows in lines.items()
+    }
+    return found, list(layouts), list(bounds)
 
 
 def _short(value: float) -> float:

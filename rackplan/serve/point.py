@@ -9,15 +9,15 @@ import numpy as np
 
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.layouts import Sweep
-from cost.money.bill import Totals
+from cost.serving.serving import TWO_POOLS
 from cost.step.score import Score
 from placement.layouts.fitting import Fitted, fitted_layouts
 from placement.layouts.shapes import TP_WIDTHS
 from rackplan.serve.commands import plan_command
-from rackplan.serve.pricing import Side, explored
+from rackplan.serve.plot import PHASES
 from rackplan.serve.question import AskedPoint, FieldError, PlanOrder, Point
+from rackplan.serve.ways import Side, Way, explored
 from rackplan.views.blocks import Diagram, ExpertMap
-from rackplan.views.money import dollars, rate_words
 from rackplan.views.overlay import layout_overlay
 from rackplan.views.pictures.memory import memory_of
 from rackplan.views.pictures.step import waterfall
@@ -44,46 +44,53 @@ def point_data(asked: AskedPoint) -> dict[str, Any]:
     side, point = explored(asked.asked).sides[asked.point.cluster], asked.point
     if side.reason:
         raise FieldError({f"clusters.{point.cluster}": side.reason})
-    row = _row(side, point)
+    found = _found(side, point)
     name = side.deployment.cluster.name
-    if row is None:
+    if found is None:
         return {"gone": f"{point.layout} does not fit {name} under what is asked now."}
-    at, sweep = int(side.in_sweep(row)), side.decoding
+    way, row = found
+    at = int(way.in_sweep(row))
     data = {
         "cluster": name,
-        "layout": side.label(row),
-        "batch": float(sweep.batch[at]),
-        "moved": bool(abs(sweep.batch[at] / point.batch - 1) > 1e-4),
-        "figures": _figures(side, row, at),
+        "layout": way.label(row),
+        "batch": float(way.sweep.batch[at]),
+        "moved": bool(abs(way.sweep.batch[at] / point.batch - 1) > 1e-4),
+        "figures": _figures(side, way, row),
     }
-    return data | _inside(asked, side, at)
+    return data | _inside(asked, way, at)
 
 
-def _row(side: Side, point: Point) -> int | None:
+def _found(side: Side, point: Point) -> tuple[Way, int] | None:
     """Return the configuration of that layout nearest in batch, None where there is none."""
-    batch = side.decoding.batch[side.in_sweep(np.arange(len(side.speeds[0])))]
-    nearest = np.argsort(np.abs(np.log(batch / point.batch)), kind="stable")
-    return next((row for row in nearest.tolist() if side.label(row) == point.layout), None)
+    for way in side.ways.values():
+        batch = way.sweep.batch[way.in_sweep(np.arange(len(way.speeds[0])))]
+        nearest = np.argsort(np.abs(np.log(batch / point.batch)), kind="stable")
+        row = next((row for row in nearest.tolist() if way.label(row) == point.layout), None)
+        if row is not None:
+            return way, row
+    return None
 
 
-def _figures(side: Side, row: int, at: int) -> list[dict[str, Any]]:
-    sweep, deployment = side.decoding, side.deployment
-    user, gpu = (float(values[row]) for values in side.speeds)
-    totals = deployment.bill.totals(gpu * len(deployment.cluster.gpus))
+def _figures(side: Side, way: Way, row: int) -> list[dict[str, Any]]:
+    deployment, sweep = side.deployment, way.sweep.rows([int(way.in_sweep(row))])
+    user, gpu = (float(values[row]) for values in way.speeds)
+    errors = errors_in(deployment, phase=PHASES[way.name])
     rows = [
-        *speed_rows("tok/s", user, gpu, totals, errors_in(deployment)),
-        *step_rows(float(sweep.step_s[at]), float(sweep.lower_step_s[at])),
-        ("sequences per GPU", float(sweep.batch[at]), f"{sweep.batch[at]:,.4g}"),
-        ("most that fit", float(sweep.max_batch[at]), f"{sweep.max_batch[at]:,.4g}"),
-        ("bound by", None, sweep.bound(at)),
+        *speed_rows("tok/s", user, gpu, gpu * len(deployment.cluster.gpus), errors),
+        *step_rows(float(sweep.step_s[0]), float(sweep.lower_step_s[0])),
+        ("sequences per GPU", float(sweep.batch[0]), f"{sweep.batch[0]:,.4g}"),
+        ("most that fit", float(sweep.max_batch[0]), f"{sweep.max_batch[0]:,.4g}"),
+        ("bound by", None, sweep.bound(0)),
     ]
-    if side.matches is not None:
-        match = side.matches.row(row)
+    if way.matches is not None:
+        match = way.matches.row(row)
         rows += [
+            ("requests/s", match.requests_per_s, f"{match.requests_per_s:,.3g}"),
             ("first token, ms", match.ttft_s * 1e3, f"{match.ttft_s * 1e3:,.0f}"),
-            ("GPUs that prefill", match.prefill_gpus, f"{match.prefill_gpus:,}"),
-            ("GPUs that decode", match.decode_gpus, f"{match.decode_gpus:,}"),
+            ("GPUs in use", match.gpus_used, f"{match.gpus_used:,}"),
         ]
+        if not match.one_pool:
+            rows.append(("GPUs that prefill", match.prefill_gpus, f"{match.prefill_gpus:,}"))
     return figure_list(rows)
 
 
@@ -96,16 +103,14 @@ def figure_list(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [{"what": what, "value": value, "said": text} for what, value, text in rows]
 
 
-def speed_rows(word: str, user: float, gpu: float, totals: Totals, errors: Sequence[ErrorOf]) -> list[Row]:
-    """Return speed, throughput with its range, dollars and power; ``word`` is the unit of the first two."""
-    band, usd, per_mw = range_words(gpu, errors), totals.usd_per_million_tokens, totals.tok_s_per_mw
+def speed_rows(word: str, user: float, gpu: float, every: float, errors: Sequence[ErrorOf]) -> list[Row]:
+    """Return speed, and throughput of a GPU with its range and of ``every`` GPU; ``word`` is the unit."""
+    band = range_words(gpu, errors)
     return [
         (f"{word} per user", user, f"{user:,.1f}"),
         (f"{word} per GPU", gpu, f"{gpu:,.0f}"),
         *([("80% range of tok/s per GPU", None, band)] if band else []),
-        ("tok/s of all GPUs", totals.tok_s, f"{totals.tok_s:,.0f}"),
-        *([] if usd is None else [("$ per million tokens", usd, dollars(usd))]),
-        *([] if per_mw is None else [("tok/s per MW", per_mw, rate_words(per_mw))]),
+        ("tok/s of all GPUs", every, f"{every:,.0f}"),
     ]
 
 
@@ -117,25 +122,24 @@ def step_rows(step_s: float, lower_step_s: float) -> list[Row]:
     ]
 
 
-def _inside(asked: AskedPoint, side: Side, at: int) -> dict[str, Any]:
+def _inside(asked: AskedPoint, way: Way, at: int) -> dict[str, Any]:
     """Return the pictures of a configuration, and the plan to order."""
-    sweep, pools = side.decoding, asked.asked.pools
+    sweep, whole = way.sweep, way.matches is not None
     fit = _fitted(sweep, at)
     if fit is None:
         return {"pictures": [picture_data(_terms(sweep, at))], "note": NOT_PLANNED}
     score = fit.scorer.at(fit.batch)
     # the experts of pools are not counted as balanced, so theirs is the step of the sweep
-    step = _terms(sweep, at) if pools else waterfall(score)
-    experts = side.deployment.model.moe is not None
+    step = _terms(sweep, at) if whole else waterfall(score)
+    experts = sweep.deployment.model.moe is not None
     data: dict[str, Any] = {
         "pictures": [
             picture_data(one) for one in (step, memory_of(sweep.deployment, fit.layout, fit.slots, score))
         ],
         "experts": experts,
-        "note": BALANCED if experts and not pools else "",
-        "kind": f"weakest figure: {score.evidence.label}",
+        "note": BALANCED if experts and not whole else "",
     }
-    if not pools:
+    if not whole:
         order = PlanOrder(
             cluster=asked.point.cluster,
             ep=fit.layout.ep if experts else None,
@@ -144,7 +148,7 @@ def _inside(asked: AskedPoint, side: Side, at: int) -> dict[str, Any]:
             batch=fit.batch,
         )
         data["order"] = {"cluster": order.cluster, **{name: getattr(order, name) for name in _ORDERED}}
-        data["command"] = plan_command(asked.asked, side.deployment, order)
+        data["command"] = plan_command(asked.asked, sweep.deployment, order)
     return data
 
 
@@ -152,8 +156,10 @@ def drawing(asked: AskedPoint) -> dict[str, Any]:
     """Return the cluster of a point as SVG, with the replica and the stage that each GPU belongs to."""
     side = explored(asked.asked).sides[asked.point.cluster]
     cluster, fit = side.deployment.cluster, None
-    if not side.reason and side.pools is None and (row := _row(side, asked.point)) is not None:
-        fit = _fitted(side.decoding, row)
+    found = _found(side, asked.point)
+    if found is not None and found[0].name != TWO_POOLS:
+        way, row = found
+        fit = _fitted(way.sweep, int(way.in_sweep(row)))
     overlay = None if fit is None else layout_overlay(fit.layout, len(cluster.gpus))
     return {"svg": cluster_svg(cluster, overlay)}
 

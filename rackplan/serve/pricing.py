@@ -1,33 +1,24 @@
-"""Clusters priced for the page: every layout at every batch, or two pools matched, under what is asked."""
+"""Clusters priced for the page: every layout at every batch, or whole requests in one pool and in two."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from cost.calibration.correction import Correction
 from cost.config.build import model_from_config
 from cost.inputs.deployment import Deployment
-from cost.layouts import Sweep
 from cost.model import Model
-from cost.money.prices import gpu_named
 from cost.resolve import model_called, resolve_model
-from cost.serving.pools import TTFT_LIMIT, RateMatches
-from cost.serving.serving import TWO_POOLS
+from cost.serving.pools import TTFT_LIMIT
 from cost.validation.read import measurements_of
 from cost.validation.runs import with_own_runs
 from placement.options import USUAL_TPOT
 from rackplan import library
-from rackplan.answers import served, swept
-from rackplan.requests import SweepRequest, make
 from rackplan.serve.question import MOST_GPUS, SLIDERS, FieldError, Question, Source
-from rackplan.views.pools import Pools
 from topology import cluster_from_dict
 from topology.base.errors import InputError, RackplanError
 from topology.base.reading import parse_json, parse_yaml
@@ -43,71 +34,7 @@ from topology.files.resolve import cluster_called, resolve_cluster
 _MOST_DIGITS = 9
 _FIELDS = {"context": "isl", "accept_length": "draft_tokens"}
 """The page's fields of inputs that it does not have."""
-_ON_PAGE = {*_FIELDS, "draft_tokens", "prices", "price_basis", "kv_dtype", "weights"}
-
-
-@dataclass(frozen=True, eq=False)
-class Side:
-    """One cluster priced: its sweep, or why nothing fits; with two pools both sweeps and their matches."""
-
-    deployment: Deployment
-    sweep: Sweep | None = None
-    pools: Pools | None = None
-    matches: RateMatches | None = None
-    reason: str = ""
-
-    @property
-    def decoding(self) -> Sweep:
-        """The sweep of a side on which something fits."""
-        assert self.sweep is not None  # noqa: S101 - there is no reason why not
-        return self.sweep
-
-    @cached_property
-    def speeds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Output tokens per second of one user, and per GPU, of every configuration or pair of pools."""
-        if self.matches is not None:
-            return self.matches.tok_s_per_user, self.matches.output_tok_s_per_gpu
-        return self.decoding.tok_s_per_user, self.decoding.tok_s_per_gpu
-
-    def in_sweep(self, rows: Any) -> Any:
-        """Return the rows of the sweep that decodes behind configurations or pairs of pools."""
-        return rows if self.matches is None else self.matches.decode[rows]
-
-    def label(self, row: int) -> str:
-        """Return the layout of a point in a few letters; of pools that of decode, then that of prefill."""
-        if self.pools is None or self.matches is None:
-            return self.decoding.label(row)
-        match, serving = self.matches, self.pools.serving
-        parts = (
-            (match.decode_workers, serving.decode, match.decode),
-            (match.prefill_workers, serving.prefill, match.prefill),
-        )
-        return " + ".join(
-            f"{workers[row]} of {sweep.label(int(rows[row])).rsplit(' x', 1)[0]}"
-            for workers, sweep, rows in parts
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Explored:
-    """All that one answer needs: the model, the clusters priced, and notes beside fields."""
-
-    model: Model
-    sides: tuple[Side, ...]
-    notes: Mapping[str, str]
-
-
-@lru_cache(maxsize=12)
-def explored(question: Question) -> Explored:
-    """Return the clusters priced; the answers of the sliders' last positions are kept.
-
-    Raises
-    ------
-    FieldError
-        If something asked cannot be used: what, by field.
-    """
-    model, deployments, notes = deployed(question)
-    return Explored(model, tuple(_side(question, one) for one in deployments), notes)
+_ON_PAGE = {*_FIELDS, "draft_tokens", "prices", "powers", "price_basis", "kv_dtype", "weights", "engine"}
 
 
 def deployed(question: Question) -> tuple[Model, list[Deployment], Mapping[str, str]]:
@@ -132,8 +59,7 @@ def deployed(question: Question) -> tuple[Model, list[Deployment], Mapping[str, 
         wrong |= error.fields
     if wrong or model is None:
         raise FieldError(wrong)
-    own = _own_prices(question, clusters)
-    return model, [_deployment(question, model, cluster, own) for cluster in clusters], notes
+    return model, [_deployment(question, model, cluster) for cluster in clusters], notes
 
 
 @lru_cache(maxsize=32)
@@ -244,12 +170,22 @@ def _require_size(gpus: int) -> None:
         raise InputError(f"{gpus:,} GPUs: the page takes {MOST_GPUS:,} at most; `rackplan sweep` takes more.")
 
 
-def _deployment(question: Question, model: Model, cluster: Cluster, own: Mapping[str, float]) -> Deployment:
+def _deployment(question: Question, model: Model, cluster: Cluster) -> Deployment:
     served = question.served | {"context": question.context}
+    chips = {domain.gpu.name for domain in cluster.spec.domains}
+    here: dict[str, Any] = {
+        kind: {name: figure for name, figure in getattr(question, kind) if name in chips}
+        for kind in ("prices", "powers")
+    }
     try:
-        base = library.make_deployment(model, cluster, **served)
-        if prices := _prices_on(question.factors.price, base, own):
-            base = library.make_deployment(model, cluster, prices=prices, **served)
+        base = library.make_deployment(model, cluster, **here, **served)
+        if question.factors.price != 1:
+            prices = {
+                part.name: float(f"{part.usd_per_hour.value * question.factors.price:.6g}")
+                for part in base.bill.gpu_parts
+                if part.usd_per_hour is not None
+            }
+            base = library.make_deployment(model, cluster, **(here | {"prices": prices} | served))
     except RackplanError as error:
         field = next((_FIELDS.get(name, name) for name in error.inputs if name in _ON_PAGE), "request")
         raise FieldError({field: str(error)}) from None
@@ -263,59 +199,6 @@ def _own_runs(source: Source) -> Correction:
         return with_own_runs(measurements_of(Table.of_text(source.text, source.label)), source.label)
     except InputError as error:
         raise FieldError({"runs": str(error)}) from None
-
-
-def _own_prices(question: Question, clusters: Sequence[Cluster]) -> dict[str, float]:
-    """Return the user's prices by the catalog's name of each GPU."""
-    prices: dict[str, float] = {}
-    for name, price in question.prices:
-        try:
-            gpu = gpu_named(name, clusters)
-        except RackplanError as error:
-            raise FieldError({"prices": str(error)}) from None
-        if gpu in prices:
-            raise FieldError({"prices": f"{name}: {gpu} has two prices; leave one out."})
-        prices[gpu] = price
-    return prices
-
-
-def _prices_on(factor: float, base: Deployment, own: Mapping[str, float]) -> dict[str, float]:
-    """Return the prices of a cluster's GPUs that the user sets: given ones, all times the slider's factor."""
-    chips = {domain.gpu.name for domain in base.cluster.spec.domains}
-    prices = {name: price for name, price in own.items() if name in chips}
-    for part in base.bill.parts if factor != 1 else ():
-        if part.usd_per_hour is not None and part.name in chips:
-            price = prices.get(part.name, part.usd_per_hour.value)
-            prices[part.name] = float(f"{price * factor:.6g}")
-    return prices
-
-
-def _side(question: Question, deployment: Deployment) -> Side:
-    """Price one cluster; where nothing fits the side says why."""
-    tpot_s, ttft_s = limits_s(question)
-    given_s = None if question.tpot_ms is None else tpot_s
-    try:
-        if not question.pools:
-            # as the command does: each layout at its exact batch where somebody gave a limit
-            return Side(deployment, swept(deployment, speeds=[] if given_s is None else [1 / given_s]))
-        pools = served(deployment, of_requests(question, deployment), together=False)
-    except RackplanError as error:
-        return Side(deployment, reason=str(error))
-    matches = pools.serving.ways()[TWO_POOLS]
-    if len(matches):
-        return Side(deployment, pools.serving.decode, pools, matches)
-    limit = "none" if ttft_s is None else f"{ttft_s * 1e3:,.0f} ms"
-    reason = (
-        f"no two pools keep a first token within {limit}: the fastest prefill of {question.isl:,} tokens takes "
-        f"{matches.fastest_ttft_s * 1e3:,.0f} ms."
-    )
-    return Side(deployment, pools.serving.decode, pools, matches, reason)
-
-
-def of_requests(question: Question, deployment: Deployment) -> SweepRequest:
-    """Return what is asked of a cluster that serves whole requests."""
-    asked = {name: getattr(question, name) for name in ("isl", "osl", "tpot_ms", "ttft_ms")}
-    return make(SweepRequest, deployment.model, deployment.cluster, **asked)
 
 
 def limits_s(question: Question) -> tuple[float | None, float | None]:

@@ -26,6 +26,8 @@ MOST_TEXT = 262_144
 """Characters of a dropped file."""
 MOST_LOST = 256
 MOST_DRAFTS = 3
+Serving = Literal["better", "one pool", "two pools", "decode"]
+"""Whole requests by the better way or by a given one, or decoding alone."""
 SLIDERS: Mapping[str, str] = {
     "hbm": "gpu.hbm_bytes_per_s",
     "flop": "gpu.flop_per_s",
@@ -84,13 +86,14 @@ def _by_name(value: object, where: str, expected: str) -> dict[str, object]:
     return found
 
 
-def _prices(value: object, where: str) -> tuple[tuple[str, float], ...]:
-    expected = "prices by GPU, like gb200=3.10"
+def _by_gpu(value: object, where: str) -> tuple[tuple[str, float], ...]:
+    """Read prices in USD/h or powers in W; whether a GPU can have that is asked of the library."""
+    expected = "figures by GPU, like gb200=3.10"
     found = _by_name(value, where, expected)
     return tuple(
         sorted(
-            (_text(name, where, _GPU_NAME, expected), _number(price, name, 1e-6, 1e5))
-            for name, price in found.items()
+            (_text(name, where, _GPU_NAME, expected), _number(figure, name, 1e-6, 1e6))
+            for name, figure in found.items()
         )
     )
 
@@ -113,6 +116,7 @@ Tokens = Annotated[requests.Tokens, Field(ge=1, le=10_000_000)]
 Width = Annotated[int | None, checked(_whole, 1, MOST_GPUS)]
 Place = Annotated[int, checked(_whole, 0, MOST_CLUSTERS - 1)]
 Factor = Annotated[float, checked(_factor)]
+ByGpu = Annotated[tuple[tuple[str, float], ...], checked(_by_gpu)]
 
 
 class Asked(BaseModel):
@@ -173,14 +177,16 @@ class Question(Asked):
         GPUs of each of several clusters; None: as many as the largest named has.
     isl, osl:
         Tokens of a prompt and of its answer.
-    pools:
-        Whether GPUs that prefill are counted too; else decoding alone, at ``isl + osl / 2`` tokens of context.
+    serving:
+        How requests are served; decoding alone is at ``isl + osl / 2`` tokens of context.
+    tp, ep:
+        Widths that layouts of the GPUs that decode (in one pool: of all) must have; None: any.
     tpot_ms, ttft_ms:
         Service levels in milliseconds; None: the usual one.
     settings:
         Figures of the user's own, as ``--set`` takes them.
-    prices:
-        USD of a GPU-hour by GPU.
+    prices, powers:
+        USD of a GPU-hour and all-in watts, by the catalog's name of each GPU; any other is not used.
     runs:
         The user's measured runs, a CSV of points.
 
@@ -193,18 +199,22 @@ class Question(Asked):
         Source(name="gb200-nvl72"),
     )
     gpus: Width = _shared("gpus", requests.CompareRequest)
-    isl: Tokens = _shared("isl", default=requests.CONTEXT)
-    osl: Tokens = _shared("osl", default=1024)
-    pools: requests.Flag = Field(default=False, title="GPUs counted")
+    serving: Serving = Field(default="better", title="Served by")
+    recipe: Annotated[requests.Recipe, requests.Word] = _shared("recipe")
+    isl: Tokens = _shared("isl", default=requests.ISL)
+    osl: Tokens = _shared("osl", default=requests.OSL)
     tpot_ms: requests.Milliseconds | None = _shared("tpot_ms")
     ttft_ms: requests.Milliseconds | None = _shared("ttft_ms")
-    recipe: Annotated[requests.Recipe, requests.Word] = _shared("recipe")
     weights: Annotated[str | None, checked(_weights)] = _shared("weights")
     kv_dtype: Word | None = _shared("kv_dtype")
     draft_tokens: Annotated[requests.Count, Field(ge=0, le=MOST_DRAFTS)] | None = _shared("draft_tokens")
+    engine: Annotated[Word, Field(pattern=r"^[a-z0-9.=-]{0,40}$")] = _shared("engine")
+    tp: Width = _shared("tp", requests.PlanRequest)
+    ep: Width = _shared("ep", requests.PlanRequest)
     settings: Annotated[tuple[tuple[str, str], ...], checked(_settings)] = _shared("settings")
     price_basis: Word | None = _shared("price_basis")
-    prices: Annotated[tuple[tuple[str, float], ...], checked(_prices)] = _shared("prices", default=())
+    prices: ByGpu = ()
+    powers: ByGpu = ()
     factors: Factors = Factors()
     runs: Source | None = None
 
@@ -214,9 +224,14 @@ class Question(Asked):
         return self.isl + self.osl // 2
 
     @property
+    def whole(self) -> bool:
+        """Whether whole requests are served."""
+        return self.serving != "decode"
+
+    @property
     def served(self) -> dict[str, Any]:
         """Keywords of the library that say what is served, but for the lengths and the formats of the weights."""
-        names = ("recipe", "kv_dtype", "draft_tokens", "price_basis")
+        names = ("recipe", "kv_dtype", "draft_tokens", "price_basis", "engine")
         return {name: getattr(self, name) for name in names}
 
 
@@ -248,6 +263,14 @@ class PlanOrder(Asked):
         ),
     ] = requests.DEFAULT_LOADS
     seconds: Annotated[float, checked(_number, 0, 600)] = 0.0
+
+    def widths(self, question: Question) -> dict[str, int]:
+        """Return the widths and the batch that are given, here or in what is asked."""
+        asked = {name: getattr(question, name, None) for name in ("ep", "tp", "stages", "batch")}
+        found = {
+            name: width if (own := getattr(self, name)) is None else own for name, width in asked.items()
+        }
+        return {name: width for name, width in found.items() if width is not None}
 
 
 class AskedPoint(Asked):

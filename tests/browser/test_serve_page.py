@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -53,8 +54,11 @@ def test_the_example_is_real_and_the_sliders_answer(page, server):
     assert "deepseek-v3" in where.text_content("#title")
     assert (
         where.text_content("#command")
-        == "rackplan sweep --model deepseek-v3 --cluster gb200-nvl72 --context 4608"
+        == "rackplan sweep --model deepseek-v3 --cluster gb200-nvl72 --isl 8192 --osl 1024"
     )
+    chart, headline = (where.locator(name).bounding_box() for name in ("#plot", "#headline"))
+    assert headline["y"] < chart["y"] < chart["y"] + chart["height"] < 900
+    assert "One pool is better here, by" in where.text_content("#headline")
     before = where.text_content("#best")
     where.locator("#slider-hbm").focus()
     where.keyboard.press("End")
@@ -80,10 +84,68 @@ def test_what_is_wrong_stands_beside_its_field(page):
     assert "expected a number above 0" in where.text_content("#tpot_ms-error")
     where.fill("#tpot_ms", "")
     where.press("#tpot_ms", "Enter")
-    where.fill("#prices", "h100")
-    where.press("#prices", "Enter")
-    where.wait_for_selector("#prices-error:not(:empty)")
-    assert "gb200=3.10" in where.text_content("#prices-error")
+    price = where.get_by_label("h100-sxm, USD/h")
+    price.fill("cheap")
+    price.press("Enter")
+    assert "expected a number above 0 in USD/h" in where.text_content("#money-fields")
+    where.fill("#tp", "3")
+    where.press("#tp", "Enter")
+    where.wait_for_selector("#tp-error:not(:empty)")
+    assert "no layout here has 3" in where.text_content("#tp-error")
+
+
+def test_prices_and_powers_ask_nothing_and_each_question_can_be_undone(page):
+    found = page()
+    where = found.page
+    where.wait_for_function("() => location.hash.includes('model=mixtral')")
+    where.wait_for_timeout(1000)
+    asked: list[str] = []
+    where.on("request", lambda request: asked.append(request.url))
+    dear, power = where.get_by_label("h100-sxm, USD/h"), where.get_by_label("h100-sxm, W")
+    before = where.text_content("#headline dl")
+    for field, value, flag in (
+        (dear, "2.6", "--price h100-sxm=2.6"),
+        (power, "1000", "--power h100-sxm=1000"),
+    ):
+        field.fill(value)
+        field.press("Enter")
+        assert flag in where.text_content("#command")
+        where.wait_for_function("value => location.hash.includes(value)", arg=f"h100-sxm%3D{value}")
+    assert "$20.8/h, 8 kW" in where.text_content("#headline")
+    where.locator("#undo").click()
+    where.wait_for_function("() => !location.hash.includes('powers')")
+    where.go_back()
+    where.wait_for_function("() => !location.hash.includes('prices')")
+    assert where.text_content("#headline dl") == before
+    assert where.locator("#undo").is_disabled()
+    assert asked == []
+    where.locator("#past summary").click()
+    where.locator("#past-list button", has_text="--power h100-sxm=1000").click()
+    where.wait_for_function("() => location.hash.includes('powers')")
+    assert power.input_value() == "1000"
+    assert found.errors == []
+
+
+def test_the_chart_is_taken_away(page):
+    where = page().page
+    for button, name in (("#csv", "mixtral-8x7b.csv"), ("#png", "mixtral-8x7b.png")):
+        with where.expect_download() as taken:
+            where.locator(button).click()
+        assert taken.value.suggested_filename == name
+        head = Path(taken.value.path()).read_bytes()[:8]
+        assert head.startswith(b"cluster," if button == "#csv" else b"\x89PNG")
+
+
+def test_a_gpu_is_lost_by_a_few_keys(page):
+    where = page(SMALL + "&seconds=0").page
+    where.keyboard.press("Tab")
+    where.keyboard.press("Tab")
+    where.keyboard.press("Enter")
+    assert where.evaluate("document.activeElement.id") == "lose-id"
+    where.keyboard.type("d0.n0.g1")
+    where.keyboard.press("Enter")
+    where.wait_for_selector("#plan >> text=copies of experts", timeout=60_000)
+    where.wait_for_function("() => location.hash.includes('lost=d0.n0.g1')")
 
 
 def test_names_with_markup_are_text(page):

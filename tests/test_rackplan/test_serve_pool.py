@@ -108,7 +108,7 @@ def test_a_search_ends_when_its_client_leaves(server):
 def test_an_answer_is_not_computed_for_a_client_that_left(server):
     process, port = server
     sizes = [{"name": f"hgx-h100@{gpus}"} for gpus in (4608, 4096, 2048)]
-    body = json.dumps({"model": {"name": "deepseek-v3"}, "clusters": sizes, "pools": True}).encode()
+    body = json.dumps({"model": {"name": "deepseek-v3"}, "clusters": sizes}).encode()
     head = f"{HEAD}{len(body)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(head.encode() + body)

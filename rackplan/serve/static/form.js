@@ -3,6 +3,7 @@ import { button, byId, element, select } from "./page.js";
 import { SLIDERS, state, typed } from "./state.js";
 
 const MOST_CLUSTERS = 5, MOST_TEXT = 262_144, USUAL = ["hgx-h100", "hgx-b200", "gb300-nvl72", "vr-nvl72"];
+const PLACES = { gpus: "size-field", price_basis: "basis-field", settings: "settings-field" };
 const shows = [];
 let start = null, changed = () => {};
 
@@ -52,6 +53,20 @@ async function take(file, place) {
   refresh();
 }
 
+// a field with a file beside it
+function withFile(input, words, place, accept, isFile, drop, away) {
+  const label = `${words}: ${isFile ? "without the file" : "a file of yours"}`;
+  const file = element("input", {
+    type: "file", id: `${input.id}-file`, class: "hidden-file", accept, "aria-label": label,
+    onchange: () => { if (file.files[0]) { take(file.files[0], place); } },
+  });
+  const other = button(isFile ? "Remove" : "File ...", () => {
+    if (isFile) { drop(); refresh(); } else { file.click(); }
+  }, { class: "quiet", "aria-label": label });
+  return element("div", { class: "field" },
+    element("label", { for: input.id, text: words }), element("div", { class: "row" }, input, other, away, file), errorOf(input.id));
+}
+
 // the field of a model or a cluster: a name of the catalog, or a file
 function named(words, place, value, remove) {
   const isModel = place === "model", id = isModel ? place : `clusters.${place}`, isFile = Boolean(value.text);
@@ -60,35 +75,15 @@ function named(words, place, value, remove) {
     type: "text", id, list: isFile ? null : isModel ? "models" : "clusters", value: value.name, autocomplete: "off", spellcheck: "false",
     "aria-describedby": `${id}-error`, readOnly: isFile, onchange: () => { set(input.value.trim()); changed(); },
   });
-  const label = `${words}: ${isFile ? "back to the catalog" : "a file of yours"}`;
-  const file = element("input", {
-    type: "file", id: `${id}-file`, class: "hidden-file", accept: isModel ? ".json,application/json" : ".yaml,.yml", "aria-label": label,
-    onchange: () => { if (file.files[0]) { take(file.files[0], place); } },
-  });
-  const other = button(isFile ? "Back to the catalog" : "File ...", () => {
-    if (!isFile) { file.click(); return; }
-    set((isModel ? start.defaults.model : start.defaults.clusters[0]).name);
-    refresh();
-  }, { class: "quiet", "aria-label": label });
   const away = remove && button("\u00d7", remove, { class: "quiet", title: "Remove", "aria-label": `Remove ${value.name}` });
-  return element("div", { class: "field" },
-    element("label", { for: id, text: words }), element("div", { class: "row" }, input, other, away, file), errorOf(id));
+  const usual = (isModel ? start.defaults.model : start.defaults.clusters[0]).name;
+  return withFile(input, words, place, isModel ? ".json,application/json" : ".yaml,.yml", isFile, () => set(usual), away);
 }
 
 // measured runs of the user's own: a CSV of points
 function runsField() {
-  const file = element("input", {
-    type: "file", id: "runs-file", class: "hidden-file", accept: ".csv,text/csv", "aria-label": "Measured runs: a file of yours",
-    onchange: () => { if (file.files[0]) { take(file.files[0], "runs"); } },
-  });
-  const other = button(state.runs ? "Remove" : "File ...", () => {
-    if (!state.runs) { file.click(); return; }
-    state.runs = null;
-    refresh();
-  }, { class: "quiet", "aria-label": state.runs ? "Remove measured runs" : "Measured runs: a file of yours" });
   const input = element("input", { type: "text", id: "runs", value: state.runs?.name ?? "", placeholder: "none", readOnly: true, "aria-describedby": "runs-error" });
-  return element("div", { class: "field" }, element("label", { for: "runs", text: "Your measured runs" }),
-    element("div", { class: "row" }, input, other, file), errorOf("runs"));
+  return withFile(input, "Your measured runs", "runs", ".csv,text/csv", Boolean(state.runs), () => { state.runs = null; });
 }
 
 export function showForm() {
@@ -102,7 +97,7 @@ export function showForm() {
   byId("add-cluster").hidden = state.clusters.length >= MOST_CLUSTERS;
   for (const show of shows) { show(); }
   byId("size-field").hidden = !many;
-  byId("ttft_ms").closest(".field").hidden = !state.pools;
+  byId("ttft_ms").closest(".field").hidden = state.serving === "decode";
 }
 
 // a field as the server describes it: one of several choices, or a text that the server reads
@@ -115,7 +110,7 @@ function makeField({ name, title, hint, example, choices }) {
     refresh();
   });
   shows.push(() => { input.value = choices ? String(choices.findIndex(([value]) => value === (state[name] ?? null))) : state[name] ?? ""; });
-  byId(name === "gpus" ? "size-field" : "serving-fields").append(element("div", { class: "field" },
+  byId(PLACES[name] ?? "serving-fields").append(element("div", { class: "field" },
     element("label", { for: name, text: title }), input, hint && element("span", { class: "hint", text: hint }), errorOf(name)));
 }
 

@@ -20,7 +20,9 @@ export function makeJobs(plans, changed) {
       button("Place experts", () => place({ cluster: state.point?.cluster ?? 0 })),
       choose("loads", "under loads", LOADS.map((name) => [name, name === "uniform" ? "uniform" : `${name} (synthetic)`]), String),
       choose("seconds", "and search for", SECONDS, Number)),
-    element("p", { class: "hint", text: "The best layout at the service level on the first cluster, or that of the point above." }));
+    element("p", { class: "hint", text: "Of whole requests the better way at the service level is planned, on the cluster of the point above." }),
+    element("div", { id: "lost" }));
+  showLost();
   if (plans.length > 1) {
     const opened = select({ id: "opened", onchange: () => open(Number(opened.value)) }, [...plans.entries()]);
     byId("order").prepend(element("label", { class: "inline" }, "Opened plan ", opened));
@@ -29,8 +31,10 @@ export function makeJobs(plans, changed) {
 
 export const open = (plan) => work({ kind: "open", plan }, showPlan);
 
-export function place(order) {
-  state.lost = [];
+export function place(order, lost = []) {
+  state.lost = lost;
+  showLost();
+  remember();
   byId("plan-heading").scrollIntoView({ block: "nearest" });
   return work({ kind: "place", asked: asked(), order: { ...order, loads: state.loads, seconds: state.seconds } }, showPlan);
 }
@@ -118,7 +122,7 @@ function show(one) {
       button("Download the report", (event) => report({ kind: "report", of: planned.job }, event.target)),
       button("Download plan.json", async () => download(await (await get(`/api/jobs/${planned.job}/plan`)).text(), "plan.json", "application/json"))),
     found.command ? element("div", { class: "command" }, element("code", { text: found.command }), copyButton(found.command)) : "",
-    lostRow(), after, compared(columns), baselines(found),
+    after, compared(columns), baselines(found),
     ...(held ? [element("h3", { text: "Experts: layers x GPUs" }), held] : []),
     element("h3", { text: "The cluster: choose a GPU, a node or a rack to lose it" }), picked,
     element("div", { class: "pictures" }, ...found.pictures.filter((other) => other !== map).map(picture)),
@@ -133,20 +137,23 @@ function baselines(found) {
   return rows.length ? region("Other placements", table(["placement", "balancedness", "tok/s/GPU"], rows, { caption })) : "";
 }
 
-function lostRow() {
-  if (!base.found.experts) { return ""; }
+// what is lost; the first loss places experts where no plan is yet
+function showLost() {
   const add = () => { if (field.value.trim()) { toggle(field.value.trim()); } };
   const field = element("input", {
-    type: "text", id: "lose-id", placeholder: "d0.n3", "aria-label": "GPU, node or rack to lose", size: "12",
+    type: "text", id: "lose-id", placeholder: "d0.n0.g0", size: "12", autocomplete: "off",
     onkeydown: (event) => { if (event.key === "Enter") { event.preventDefault(); add(); } },
   });
-  return element("div", { class: "row" }, element("label", { for: "lose-id", text: "Lose" }), field, button("Lose it", add),
+  byId("lost").replaceChildren(element("div", { class: "row" }, element("label", { for: "lose-id", text: "Lose a GPU, node or rack" }), field, button("Lose it", add),
     ...state.lost.map((id) => element("span", { class: "pin" }, `${id} lost `,
-      button("Bring back", () => toggle(id), { class: "quiet", "aria-label": `Bring back ${id}` }))));
+      button("Bring back", () => toggle(id), { class: "quiet", "aria-label": `Bring back ${id}` })))));
 }
 
 export function toggle(id) {
-  state.lost = state.lost.includes(id) ? state.lost.filter((one) => one !== id) : [...state.lost, id];
+  const lost = state.lost.includes(id) ? state.lost.filter((one) => one !== id) : [...state.lost, id];
+  if (!base) { place({ cluster: state.point?.cluster ?? 0 }, lost); return; }
+  state.lost = lost;
+  showLost();
   remember();
   if (state.lost.length) { lose(); } else { show(base); }
 }

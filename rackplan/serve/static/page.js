@@ -22,7 +22,7 @@ export const error = (text) => element("p", { class: "error", text });
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 export function table(columns, rows, { caption, words = [] } = {}) {
-  const head = columns.map((text) => element("th", { text, scope: "col" }));
+  const head = columns.map((text, place) => element("th", { text, scope: "col", class: place === 0 || words.includes(place) ? "" : "figure" }));
   const cell = (value, place) => (place === 0 ? element("th", { scope: "row", text: String(value) })
     : element("td", { class: words.includes(place) ? "" : "figure", text: String(value ?? "") }));
   return element("table", {},
@@ -44,13 +44,17 @@ export async function copy(text, pressed) {
   setTimeout(() => { pressed.textContent = before; }, 1500);
 }
 
+export function save(href, name) {
+  element("a", { href, download: name }).click();
+}
+
 export const copyButton = (text) =>
   button("Copy", (event) => copy(text, event.target), { class: "quiet", "aria-label": "Copy the command of this plan" });
 
 export function download(text, name, type) {
-  const link = element("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  const address = URL.createObjectURL(new Blob([text], { type }));
+  save(address, name);
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
 // a diagram of the server, or the map of experts, in an element of its own
@@ -107,13 +111,16 @@ export async function* lines(path, body, signal) {
   }
 }
 
-// Asks for the latest of several questions: one is on its way at a time, and those between are left out.
-export function latest(ask, show, refuse) {
+// Asks for the latest of several questions: one is on its way at a time, and those between are left out. That one is
+// on its way is told where it takes a while.
+export function latest(ask, show, refuse, waiting = () => {}) {
+  const SOON_MS = 120;
   let next = null, busy = false;
   return async (question) => {
     next = { question };
     if (busy) { return; }
     busy = true;
+    const timer = setTimeout(() => waiting(true), SOON_MS);
     while (next) {
       const { question: now } = next;
       next = null;
@@ -125,5 +132,7 @@ export function latest(ask, show, refuse) {
       }
     }
     busy = false;
+    clearTimeout(timer);
+    waiting(false);
   };
 }

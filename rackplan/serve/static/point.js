@@ -1,7 +1,8 @@
 // The chosen point in detail, and two that are pinned with their differences.
 import { place } from "./jobs.js";
+import { flags, moneyRows } from "./money.js";
 import { button, byId, copyButton, drawing, element, error, picture, post, region, table } from "./page.js";
-import { asked, state } from "./state.js";
+import { asked, state, unpriced } from "./state.js";
 
 const REST_MS = 500;
 const drawn = { key: "", held: null, timer: 0 };
@@ -29,7 +30,7 @@ function whereItRuns(found, point) {
   const key = JSON.stringify([found.cluster, found.layout]);
   clearTimeout(drawn.timer);
   if (drawn.key === key) { return element("div", {}, drawn.held); }
-  const question = { asked: asked(), point }, holder = element("div", {}, element("p", { class: "hint", text: "Drawing the cluster ..." }));
+  const question = { asked: unpriced(asked()), point }, holder = element("div", {}, element("p", { class: "hint", text: "Drawing the cluster ..." }));
   drawn.timer = setTimeout(async () => {
     try {
       const held = drawing((await post("/api/drawing", question)).svg);
@@ -41,6 +42,13 @@ function whereItRuns(found, point) {
     }
   }, REST_MS);
   return holder;
+}
+
+// the answer with money at the prices of now
+export function priced(found, clusters, point) {
+  if (!found || found.gone) { return found; }
+  const gpu = found.figures.find((row) => row.what === "tok/s per GPU").value;
+  return { ...found, figures: [...found.figures, ...moneyRows(clusters[point.cluster], gpu)], command: found.command && found.command + flags([clusters[point.cluster]]) };
 }
 
 export function showPoint(found, point, pin) {
@@ -56,8 +64,7 @@ export function showPoint(found, point, pin) {
     element("p", {}, element("b", { text: found.layout }), ` on ${found.cluster}, ${found.batch.toLocaleString("en-US")} sequences per GPU`,
       found.moved && " (the nearest to the one that was chosen)"),
     pins(found, pin),
-    compared(columns),
-    element("div", { class: "pictures" }, ...found.pictures.map(picture)),
+    element("div", { class: "beside" }, compared(columns), element("div", { class: "pictures" }, ...found.pictures.map(picture))),
     element("h3", { text: "Where it runs" }), whereItRuns(found, point),
     found.note ? element("p", { class: "hint", text: found.note }) : "",
     found.order ? element("div", { class: "command" },

@@ -3,23 +3,33 @@
 export const state = {};
 export const SLIDERS = { hbm: "HBM rate", flop: "flop/s", up: "scale-up links", out: "scale-out links", price: "price" };
 const PACKED = ["point", "a", "b", "runs"];
-const SHOWN = { up: "gpu", loads: "lognormal:0.63", seconds: 10 };
-let defaults = {}, fields = [];
+const SHOWN = { up: "gpu", log: 1, loads: "lognormal:0.63", seconds: 10 };
+const BY_GPU = ["prices", "powers"];
+let defaults = {}, fields = [], usualBasis = "";
 
 export function startState(start) {
   fields = start.fields;
+  usualBasis = start.basis;
   defaults = { ...start.defaults, ...SHOWN, point: null, a: null, b: null, runs: null, lost: [] };
   Object.assign(state, structuredClone({ ...defaults, ...start.asked }));
 }
 
 // the request that the state stands for; the server reads what was typed, and refuses what is no number
 export function asked() {
-  const found = { model: state.model, clusters: state.clusters, factors: state.factors, runs: state.runs };
+  const found = { model: state.model, clusters: state.clusters, factors: state.factors, runs: state.runs, prices: state.prices, powers: state.powers };
   for (const { name } of fields) { found[name] = state[name]; }
   if (state.clusters.length < 2) { found.gpus = null; }
-  if (!state.pools) { found.ttft_ms = null; }
-  return found;
+  if (state.serving === "decode") { found.ttft_ms = null; }
+  return structuredClone(found);
 }
+
+// the question without prices and powers, of which the page counts money and power itself
+export function unpriced(question) {
+  const { price, ...factors } = question.factors;
+  return { ...question, prices: {}, powers: {}, price_basis: null, factors };
+}
+
+export const basis = () => state.price_basis ?? usualBasis;
 
 // nothing where a field is empty, a number where it is one, else the text as it was typed
 export function typed(text) {
@@ -56,6 +66,10 @@ export async function toAddress() {
     const value = state[name] ?? "";
     if (value !== (defaults[name] ?? "")) { found.set(name, written(value)); }
   }
+  for (const name of BY_GPU) {
+    const given = Object.entries(state[name]).map((pair) => pair.join("="));
+    if (given.length) { found.set(name, given.join(";")); }
+  }
   for (const [name, factor] of Object.entries(state.factors)) { found.set(`x-${name}`, factor); }
   for (const name of PACKED) { if (state[name]) { found.set(name, await pack(state[name])); } }
   for (const id of state.lost) { found.append("lost", id); }
@@ -76,9 +90,11 @@ export async function fromAddress(hash) {
     const choice = choices?.find(([value]) => written(value) === given.get(name));
     if (choice || !choices) { fresh[name] = choice ? choice[0] : typed(given.get(name)); }
   }
-  if (given.has("up")) { fresh.up = given.get("up"); }
-  if (given.has("loads")) { fresh.loads = given.get("loads"); }
-  if (given.has("seconds")) { fresh.seconds = typed(given.get("seconds")); }
+  for (const name of Object.keys(SHOWN)) { if (given.has(name)) { fresh[name] = typed(given.get(name)); } }
+  for (const name of BY_GPU) {
+    const pairs = (given.get(name) ?? "").split(";").map((pair) => pair.split("=")).map(([gpu, figure]) => [gpu, Number(figure)]);
+    fresh[name] = Object.fromEntries(pairs.filter(([gpu, figure]) => gpu && figure > 0 && Number.isFinite(figure)));
+  }
   for (const name of Object.keys(SLIDERS)) {
     const factor = typed(given.get(`x-${name}`) ?? "");
     if (typeof factor === "number") { fresh.factors[name] = factor; }

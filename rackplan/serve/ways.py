@@ -1,0 +1,162 @@
+"""Whole requests in one pool and in two, or decoding alone, under what is asked on the page; the widths it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.inputs.deployment import Deployment
+from cost.layouts import Sweep
+from cost.layouts.front import pareto
+from cost.model import Model
+from cost.serving.pools import RateMatches
+from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from rackplan.answers import serving_of, swept
+from rackplan.requests import SweepRequest, make
+from rackplan.serve.pricing import deployed, limits_s
+from rackplan.serve.question import FieldError, Question
+from topology.base.errors import RackplanError
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """One way of serving on one cluster: what decodes (in one pool, what serves), and how pools match of requests."""
+
+    name: str
+    sweep: Sweep
+    serving: Serving | None = None
+    matches: RateMatches | None = None
+
+    @cached_property
+    def speeds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Output tokens per second of one user, and per GPU, of every configuration or match."""
+        found = self.sweep if self.matches is None else self.matches
+        if isinstance(found, RateMatches):
+            return found.tok_s_per_user, found.output_tok_s_per_gpu
+        return found.tok_s_per_user, found.tok_s_per_gpu
+
+    @cached_property
+    def frontier(self) -> NDArray[np.int64]:
+        """The configurations that none beats in both speeds, slowest per user first."""
+        return pareto(*self.speeds)
+
+    def best(self, target: float) -> int | None:
+        """Return the configuration with most throughput of those as fast as ``target``."""
+        edge = self.frontier
+        at = int(np.searchsorted(self.speeds[0][edge], target * (1 - 1e-12)))
+        return int(edge[at]) if at < len(edge) else None
+
+    def in_sweep(self, rows: Any) -> Any:
+        """Return the rows of the sweep behind configurations or matches."""
+        return rows if self.matches is None else self.matches.decode[rows]
+
+    def label(self, row: int) -> str:
+        """Return the layout of a configuration in a few letters; of requests the workers of each pool."""
+        if self.serving is None or self.matches is None:
+            return self.sweep.label(row)
+        sides = self.serving.sides(self.matches.row(row))
+        return " + ".join(
+            f"{workers} x {sweep.label(at).rpartition(' ')[0]}{f' {role}' if len(sides) > 1 else ''}"
+            for role, sweep, at, workers in sides
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One cluster priced: the ways that there are, the names of those that are drawn, or why nothing is."""
+
+    deployment: Deployment
+    ways: Mapping[str, Way]
+    drawn: tuple[str, ...] = ()
+    serving: Serving | None = None
+    reason: str = ""
+
+    def best(self, target: float) -> tuple[Way, int] | None:
+        """Return the configuration with most throughput of those drawn that are as fast as ``target``."""
+        found = [(way, row) for way in self.shown if (row := way.best(target)) is not None]
+        return max(found, key=lambda one: float(one[0].speeds[1][one[1]]), default=None)
+
+    @property
+    def shown(self) -> list[Way]:
+        """The ways that are drawn."""
+        return [self.ways[name] for name in self.drawn]
+
+
+@dataclass(frozen=True, eq=False)
+class Explored:
+    """All that one answer needs: the model, the clusters priced, and notes beside fields."""
+
+    model: Model
+    sides: tuple[Side, ...]
+    notes: Mapping[str, str]
+
+
+@lru_cache(maxsize=12)
+def explored(question: Question) -> Explored:
+    """Return the clusters priced; the answers of the sliders' last positions are kept.
+
+    Raises
+    ------
+    FieldError
+        If something asked cannot be used: what, by field.
+    """
+    model, deployments, notes = deployed(question)
+    return Explored(model, tuple(_side(question, one) for one in deployments), notes)
+
+
+def _side(question: Question, deployment: Deployment) -> Side:
+    """Price one cluster by the ways and of the widths that are asked for; where nothing fits the side says why."""
+    tpot_s, _ = limits_s(question)
+    try:
+        if not question.whole:
+            # as the command does: each layout at its exact batch where somebody gave a limit
+            speeds = [] if question.tpot_ms is None or tpot_s is None else [1 / tpot_s]
+            (sweep,) = _of_widths(question, swept(deployment, speeds=speeds))
+            return Side(deployment, {"decode": Way("decode", sweep)}, ("decode",))
+        asked = {name: getattr(question, name) for name in ("isl", "osl", "tpot_ms", "ttft_ms")}
+        request = make(SweepRequest, deployment.model, deployment.cluster, **asked)
+        found = serving_of(deployment, request, [] if tpot_s is None else [tpot_s])
+    except FieldError:
+        raise
+    except RackplanError as error:
+        return Side(deployment, {}, reason=str(error))
+    assert found.both is not None  # noqa: S101 - one cluster serves both phases
+    decode, both = _of_widths(question, found.decode, found.both)
+    found = replace(found, decode=decode, both=both, _known={}) if decode is not found.decode else found
+    sweeps = {ONE_POOL: both, TWO_POOLS: decode}
+    ways = {name: Way(name, sweeps[name], found, one) for name, one in found.ways().items() if len(one)}
+    drawn = tuple(name for name in ways if question.serving in ("better", name))
+    return Side(deployment, ways, drawn, found, "" if drawn else _why_not(question, found))
+
+
+def _of_widths(question: Question, *sweeps: Sweep) -> list[Sweep]:
+    """Return the layouts of sweeps that have the widths asked for.
+
+    Raises
+    ------
+    FieldError
+        If there are none.
+    """
+    found = list(sweeps)
+    for name in ("tp", "ep"):
+        width = getattr(question, name)
+        there = sorted({int(one) for sweep in found for one in getattr(sweep, name)})
+        if width is not None and width not in there:
+            raise FieldError({name: f"no layout here has {width}; {', '.join(map(str, there))} do."})
+        if width is not None:
+            found = [sweep.rows(np.flatnonzero(getattr(sweep, name) == width)) for sweep in found]
+    return found
+
+
+def _why_not(question: Question, found: Serving) -> str:
+    """Return why a cluster does not serve requests the way that is asked for."""
+    if question.serving == TWO_POOLS and found.refused:
+        return found.refused
+    way = "nothing" if question.serving == "better" else f"no layout of {question.serving}"
+    limit = "" if found.ttft_s is None else f" keeps a first token within {found.ttft_s * 1e3:,.0f} ms"
+    return f"{way}{limit or ' fits'}: the fastest takes {found.fastest_ttft_s * 1e3:,.0f} ms."

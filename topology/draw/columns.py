@@ -192,7 +192,7 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
     title += f" (x {len(block.others) + 1} alike)" if block.others else ""
     band = _band(painter, block) if painter.opened is None else []
     texts = [
-        text_width(title, 9, bold=True) + 8,
+        text_width(title, TEXT_POINTS, bold=True) + 8,
         *(text_width(line) + 12 for line, _, _ in band),
     ]
     header = header_width(painter, block.rows, shared)
@@ -280,7 +280,7 @@ def _placeholder(painter: Painter, column: Column) -> ColumnView:
     above = leaves[0].id if len(leaves) == 1 else plural(len(leaves), _words(leaves)[0])
     if not hosts and len(leaves) > 1:
         above = f"{above}: {ids_text([leaf.id for leaf in leaves])}"
-    wide = max(_PLACEHOLDER, *(text_width(line, 9, bold=True) + 14 for line in [above, *lines]))
+    wide = max(_PLACEHOLDER, *(text_width(line, TEXT_POINTS, bold=True) + 14 for line in [above, *lines]))
     head: Sheet | None = None
     if leaves or painter.opened is None:
         head = Sheet(wide, palette.QUIET, dashed=True)

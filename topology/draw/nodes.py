@@ -16,7 +16,7 @@ from topology.draw.fold import Host, Links
 from topology.draw.painter import Ends, Painter
 from topology.structures.domain import DomainSpec
 
-MOST_IN_CIRCLE = 12
+MOST_IN_CIRCLE = 16
 _MOST_NODES, _MOST_EDGES, _MOST_CHIPS = 60, 100, 18
 _FABRIC = (("core",), ("spine",), ("leaf", "router"))
 _INSIDE = (("host",), ("pcie",))

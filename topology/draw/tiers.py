@@ -87,7 +87,7 @@ class _Tiers:
     def _lines(self) -> list[list[_Part]]:
         """Measure all columns and break them into lines that fit a screen, all about equally long."""
         widest = max(host.places for host in self.fold.hosts)
-        least = 14 + 4 * max(3, len(str(len(self.painter.cluster.gpus))))
+        least = max(26, 6 * len(str(len(self.painter.cluster.gpus))) + 2)
         for detail, cell_width in self.painter.detail_widths(least, widest, _MOST_DETAIL):
             self.painter.detail = detail
             views = [

@@ -8,7 +8,7 @@ from typing import Any
 
 from topology.base.names import natural
 from topology.base.units import format_number, plural
-from topology.draw.captions import broken_lines, chips_text
+from topology.draw.captions import broken_lines, chips_text, rate_text
 from topology.draw.fold import Links, Switch, most_common
 from topology.draw.painter import Painter
 from topology.fabrics.fabric import CabledFabric
@@ -78,7 +78,7 @@ class TierWords:
             least, most = min(counts), max(counts)
             from_to = plural(most, "link") if least == most else f"{least} to {plural(most, 'link')}"
             each = f"{from_to} between any two {self.linked}, {plural(len(links), 'pair')}"
-        return f"{each}; in all {Links.sum(links.values()).text()}"
+        return f"{each}; in all {rate_text(Links.sum(links.values()).bytes_per_s)} each way"
 
     def top(self) -> list[str]:
         """Name the top tier."""

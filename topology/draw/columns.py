@@ -16,7 +16,7 @@ from topology.draw.overlay import percent
 from topology.draw.painter import Painter
 
 GAP = 12
-_PLACEHOLDER, _LONGEST_ROW, _MOST_CELLS = 158, 16, 16
+_PLACEHOLDER, _LONGEST_ROW, _MOST_CELLS = 158, 16, 32
 
 
 @dataclass
@@ -125,8 +125,8 @@ def _leaf_box(
     for row in rows:
         sheet.add(row, 16)
     if rows and not over and len(leaves) > _MOST_CELLS:
-        more = plural(len(leaves) - _MOST_CELLS, word)
-        sheet.line(f"and {more} more", 12, colspan=span)
+        more, _, words = plural(len(leaves) - _MOST_CELLS, word).partition(" ")
+        sheet.line(f"and {more} more {words}", 12, colspan=span)
     if local:
         look = {"bgcolor": "#ffffff", "ink": palette.INK}
         if painter.usage is not None:

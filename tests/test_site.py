@@ -102,7 +102,14 @@ NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
 
 @pytest.mark.wide
 @pytest.mark.parametrize(
-    "name", ["readme-light.svg", "tutorial-topology.svg", "tutorial-step.svg", "tutorial-frontier.svg"]
+    "name",
+    [
+        "readme-light.svg",
+        "tutorial-topology.svg",
+        "tutorial-step.svg",
+        "tutorial-frontier.svg",
+        "generations.svg",
+    ],
 )
 def test_a_picture_is_what_the_code_draws(name: str) -> None:
     """``python docs/images/make.py`` makes it anew. Last digits may differ between machines."""

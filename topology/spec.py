@@ -67,7 +67,8 @@ class GpuSpec(Spec):
 
     ``figures`` holds, each with its origin: ``hbm_bytes`` (capacity as the driver reports it),
     ``hbm_bytes_per_s``, ``bf16_flop_per_s``, ``fp8_flop_per_s``, ``int8_flop_per_s``, ``fp4_flop_per_s`` (dense),
-    ``power_w``, ``usd_per_h``. A figure that is not there is not known.
+    ``power_w``, ``usd_per_h``. A figure that is not there is not known. ``memory`` is what kind the ``hbm_`` figures
+    are of: HBM, GDDR6; just memory where nobody says.
     """
 
     name: Text
@@ -77,6 +78,7 @@ class GpuSpec(Spec):
     dies: Count
     figures: Annotated[Mapping[str, Figure], figures_by_name(GPU_FIGURES)]
     notes: tuple[Text, ...] = ()
+    memory: Text = "memory"
 
     @property
     def noun(self) -> str:

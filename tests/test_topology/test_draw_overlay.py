@@ -34,7 +34,7 @@ def source(folder: Path, content: dict[str, Any], broken: list[dict[str, Any]], 
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ({"gpu": "d5.n3.g1"}, ["x 14 alike", "d5: 71 GPUs", ">out<", "Out of service: d5.n3.g1"]),
+        ({"gpu": "d5.n3.g1"}, ["x 14 alike", "d5: 71 of 72 GPUs", ">out<", "Out of service: d5.n3.g1"]),
         ({"link": ["d5.n3.g1", "d5.s7"], "factor": 0.25}, ["x 14 alike", "d5.n3.g1: d5.s7", "at x 0.25"]),
         (
             {"link": ["f.p5.l2", "f.s3"]},

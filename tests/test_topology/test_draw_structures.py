@@ -146,8 +146,10 @@ def test_gpus_that_pcie_alone_joins_are_not_called_linked_directly(tmp_path: Pat
     nodes.append({"id": "c", "kind": "host", "node": "h"})
     rate = {"rate": "64 GB/s", "latency": "1 us"}
     links = [{"between": ["c", f"g{g}"], **rate} for g in range(16)]
-    assert draw(tmp_path, nodes=nodes, links=links).count("edge") == 16
-    assert draw(tmp_path, "domain", nodes=nodes, links=links).has("no scale-up links between GPUs")
+    for level in ("auto", "domain"):
+        picture = draw(tmp_path, level, nodes=nodes, links=links)
+        assert picture.count("edge") == 16
+        assert not picture.has("linked directly")
 
 
 def test_leaves_that_are_linked_to_each_other_show_it(tmp_path: Path) -> None:
@@ -161,5 +163,6 @@ def test_leaves_that_are_linked_to_each_other_show_it(tmp_path: Path) -> None:
     links = [{"between": [*pair], "rate": "50 GB/s", "latency": "1 us", "count": 1} for pair in ends]
     picture = draw(tmp_path, "fabric", nodes=nodes, links=links, rate_checked=True)
     assert picture.has("leaves linked directly, no switch between them")
-    assert picture.has("each two leaves: 1 link, 10 pairs; in all 10 x 50 GB/s = 500 GB/s each way")
-    assert picture.count("edge") == 2 + 2  # one column drawn and one for the rest, each with its bundle up
+    assert picture.has("1 link between any two leaves, 10 pairs; in all 500 GB/s each way")
+    assert picture.has("4 links")  # of the column that is drawn to that of the rest, as one arc
+    assert picture.count("edge") == 1 + 2

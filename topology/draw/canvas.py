@@ -18,8 +18,10 @@ Point = tuple[float, float]
 Line = tuple[tuple[str, Point], tuple[str, Point]]
 """A box and a place of each end."""
 FONT = "DejaVu Sans"
-TEXT_POINTS, SMALL_POINTS = 9, 8
+TEXT_POINTS, SMALL_POINTS = 10, 9
 """Font sizes of titles and legends, and of all else."""
+MOST_WIDE = 1148
+"""Width of a drawing in points: on a screen of 1,440 pixels its small letters are then 11 pixels high."""
 
 
 def safe(text: object) -> str:
@@ -141,10 +143,19 @@ class Canvas:
         rows = [[cell(line, ink=ink, size=points, align="left", width=width, height=row)] for line in lines]
         self.box(name, at, (width, row * len(rows)), table(rows, bgcolor="#ffffff"))
 
-    def link(self, line: Line, colour: str, width: float = 1.0, style: str = "solid", tip: str = "") -> None:
-        """Draw a straight line; boxes cover what is under them."""
+    def link(
+        self,
+        line: Line,
+        colour: str,
+        width: float = 1.0,
+        style: str = "solid",
+        tip: str = "",
+        bend: float = 0.0,
+    ) -> None:
+        """Draw a line, straight or with its middle up to ``bend`` points higher; boxes cover what is under them."""
         (tail, (x, y)), (head, (to_x, to_y)) = line
-        path = f"{x:.2f},{-y:.2f} {x:.2f},{-y:.2f} {to_x:.2f},{-to_y:.2f} {to_x:.2f},{-to_y:.2f}"
+        up = bend * 4 / 3  # of the two inner points of the curve
+        path = f"{x:.2f},{-y:.2f} {x:.2f},{up - y:.2f} {to_x:.2f},{up - to_y:.2f} {to_x:.2f},{-to_y:.2f}"
         tips = f', tooltip="{safe(tip)}", href="#"' if tip else ""
         look = f'color="{colour}", penwidth="{width:.2f}", style="{style}"{tips}'
         self._edges.append(f'  "{safe(tail)}" -- "{safe(head)}" [pos="{path}", {look}];')

@@ -9,7 +9,7 @@ from math import isnan
 from topology.base.figures import Evidence, weakest
 from topology.base.units import format_quantity, plural
 from topology.cluster import Cluster
-from topology.draw.canvas import fitting
+from topology.draw.canvas import MOST_WIDE, fitting
 from topology.draw.fold import Fold
 from topology.fabrics.fabric import ScaleOutSpec
 from topology.physical import physical_of_whole
@@ -17,7 +17,7 @@ from topology.spec import FabricSpec
 from topology.structures.domain import DomainSpec
 from topology.structures.torus import TorusDomain
 
-_MOST_RANGES, _MOST_KINDS, _MOST_TITLES, _MOST_WIDE = 3, 3, 4, 1160
+_MOST_RANGES, _MOST_KINDS, _MOST_TITLES = 3, 3, 4
 UNCOUNTED = "switch chips: number not published"
 """Of switches where one in the graph replaces all."""
 
@@ -85,7 +85,7 @@ def title(cluster: Cluster) -> str:
     elif broken:
         gpus += f", {broken} out of service"
     gpus += f", {slow} throttled" if slow else ""
-    return fitting(f"{cluster.name}: {' + '.join(parts)}, {gpus}{warning}", _MOST_WIDE, 13)
+    return fitting(f"{cluster.name}: {' + '.join(parts)}, {gpus}{warning}", MOST_WIDE, 13)
 
 
 def physical_line(cluster: Cluster) -> str:
@@ -98,6 +98,7 @@ def physical_line(cluster: Cluster) -> str:
         parts.append(f"{format_quantity(limits.power.value, 'W', 3)} ({alone}{limits.power.evidence.label})")
     cables = [(limits.copper, "copper link"), (limits.optical, "optical link")]
     counted = [plural(count, word) for count, word in cables if count]
+    counted = [f"{' and '.join(counted)} outside hosts"] if counted else []
     if not all(one.counted for one in limits.cabling):
         counted.append("scale-up cables not published")
     return f"Physical: {', '.join([*parts, *(counted or ['no cables between hosts'])])}"
@@ -157,7 +158,9 @@ def gpu_line(domain: DomainSpec) -> str:
     figures, parts = domain.gpu.figures, []
     if "hbm_bytes" in figures and "hbm_bytes_per_s" in figures:
         rate = format_quantity(figures["hbm_bytes_per_s"].value, "byte/s")
-        parts.append(f"{format_quantity(figures['hbm_bytes'].value, 'byte', 3)} HBM at {rate}")
+        parts.append(
+            f"{format_quantity(figures['hbm_bytes'].value, 'byte', 3)} {domain.gpu.memory} at {rate}"
+        )
     if "bf16_flop_per_s" in figures:
         parts.append(f"{format_quantity(figures['bf16_flop_per_s'].value, 'flop/s')} BF16 dense")
     return f"{domain.gpu.title}: {', '.join(parts)}" if parts else domain.gpu.title

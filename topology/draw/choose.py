@@ -229,7 +229,8 @@ def _block(painter: Painter, hosts: list[Host], *, several: bool, every_row: boo
     # the last part of an id of ours, else the id
     names = [h.id.rpartition(".")[2] if h.id.startswith(f"d{number}.") else h.id for h in hosts]
     domain = painter.spec.domains[number]
-    title = f"{place}: {plural(sum(len(host.gpus) for host in hosts), domain.gpu.noun)}"
+    working, built = sum(len(host.gpus) for host in hosts), sum(host.places for host in hosts)
+    title = f"{place}: {f'{working} of ' if working < built else ''}{plural(built, domain.gpu.noun)}"
     shape = (painter.fold.domain_shapes[number], tuple(host.shape for host in hosts))
     rows = _rows(painter, names, hosts, every_row=every_row)
     return Block(title, domain, (number,), False, False, rows, shape)

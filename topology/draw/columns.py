@@ -16,7 +16,7 @@ from topology.draw.overlay import percent
 from topology.draw.painter import Painter
 
 GAP = 12
-_PLACEHOLDER, _LONGEST_ROW, _MOST_CELLS = 158, 16, 16
+_PLACEHOLDER, _LONGEST_ROW, _MOST_CELLS = 158, 16, 32
 
 
 @dataclass
@@ -125,8 +125,8 @@ def _leaf_box(
     for row in rows:
         sheet.add(row, 16)
     if rows and not over and len(leaves) > _MOST_CELLS:
-        more = plural(len(leaves) - _MOST_CELLS, word)
-        sheet.line(f"and {more} more", 12, colspan=span)
+        more, _, words = plural(len(leaves) - _MOST_CELLS, word).partition(" ")
+        sheet.line(f"and {more} more {words}", 12, colspan=span)
     if local:
         look = {"bgcolor": "#ffffff", "ink": palette.INK}
         if painter.usage is not None:
@@ -192,7 +192,7 @@ def _block(painter: Painter, pod: Pod, block: Block, cell_width: int) -> BlockVi
     title += f" (x {len(block.others) + 1} alike)" if block.others else ""
     band = _band(painter, block) if painter.opened is None else []
     texts = [
-        text_width(title, 9, bold=True) + 8,
+        text_width(title, TEXT_POINTS, bold=True) + 8,
         *(text_width(line) + 12 for line, _, _ in band),
     ]
     header = header_width(painter, block.rows, shared)
@@ -280,7 +280,7 @@ def _placeholder(painter: Painter, column: Column) -> ColumnView:
     above = leaves[0].id if len(leaves) == 1 else plural(len(leaves), _words(leaves)[0])
     if not hosts and len(leaves) > 1:
         above = f"{above}: {ids_text([leaf.id for leaf in leaves])}"
-    wide = max(_PLACEHOLDER, *(text_width(line, 9, bold=True) + 14 for line in [above, *lines]))
+    wide = max(_PLACEHOLDER, *(text_width(line, TEXT_POINTS, bold=True) + 14 for line in [above, *lines]))
     head: Sheet | None = None
     if leaves or painter.opened is None:
         head = Sheet(wide, palette.QUIET, dashed=True)

@@ -107,7 +107,8 @@ def _draw(painter: Painter, level: str, number: int) -> list[str]:
     picture = domain.picture
     if picture == "grid":
         return draw_torus(painter, number)
-    if level == "gpu" or domain.gpus == 1 or (picture == "pairs" and domain.gpus <= MOST_IN_CIRCLE):
+    one_host = len(painter.fold.hosts_by_domain[number]) == 1
+    if level == "gpu" or one_host or (picture == "pairs" and domain.gpus <= MOST_IN_CIRCLE):
         view, notes = view_of_domain(painter, number)
         return [*notes, *view.draw()]
     if one_rack(painter, number):

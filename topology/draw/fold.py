@@ -85,7 +85,7 @@ class Links:
         for (rate, health), count in sorted(self.counts.items(), reverse=True):
             slow = "" if health >= 1 else f" x {health:.3g}"
             one = "unpublished rate" if rate == _UNPUBLISHED else f"{format_quantity(rate, 'byte/s')}{slow}"
-            parts.append(f"{count} x {one}" if self.count > 1 else one)
+            parts.append(f"{count:,} x {one}" if self.count > 1 else one)
         text = " + ".join(parts)
         if isnan(self.bytes_per_s):
             return text
@@ -222,6 +222,17 @@ class Fold:
         self._shapes()
         self.domain_shapes = self._domain_shapes()
         self.groups = self._groups(self._pods())
+
+    @cached_property
+    def slow_switches(self) -> dict[str, float]:
+        """Switches all of whose links, several, run at one health below 1, by id."""
+        found: dict[str, float] = {}
+        for name, switch in self.switches.items():
+            links = Links.sum([switch.up, switch.down, switch.side, switch.far])
+            healths = {health for _, health in links.counts}
+            if links.count > 1 and len(healths) == 1 and (health := healths.pop()) < 1:
+                found[name] = health
+        return found
 
     @property
     def pods(self) -> list[Pod]:

@@ -10,15 +10,15 @@ from typing import Any
 
 from topology.base.units import plural
 from topology.draw import palette
-from topology.draw.canvas import TEXT_POINTS, Point, Sheet, cell, named, table, text_width
+from topology.draw.canvas import MOST_WIDE, TEXT_POINTS, Point, Sheet, cell, named, table, text_width
 from topology.draw.captions import UNCOUNTED, broken_lines, own_links, rate_text
 from topology.draw.fold import Host, Links, Switch
 from topology.draw.painter import Ends, Painter, Place
 from topology.structures.torus import TorusDomain, torus_places
 
 _CELL, _BRIDGE, _STUB, _GAP = 26, 8, 6, 78
-_MOST_WIDE, _MOST_DETAIL = 1140, 560
-_MOST_PLANES, _MOST_CELLS = 8, 576
+_MOST_DETAIL = 560
+_MOST_PLANES, _MOST_CELLS, _MOST_LINES = 8, 576, 80
 _LARGEST_SIDE, _SHOWN_SIDE = 16, 8
 _NAMES = "xyzuvw"
 Coordinate = tuple[int, ...]
@@ -44,7 +44,7 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
     x, y, tall = margin, 0.0, 0.0
     corners: list[Point] = []
     for i, plane in enumerate(planes):
-        if x > margin and x + plane.sheet.width + margin > _MOST_WIDE:
+        if x > margin and x + plane.sheet.width + margin > MOST_WIDE:
             x, y, tall = margin, y + tall + 30, 0.0
         corners.append((x, y))
         painter.canvas.sheet(f"plane{i}", (x, y + (grid.middle - 11 if plane.left_out else 0)), plane.sheet)
@@ -58,24 +58,26 @@ def draw_torus(painter: Painter, number: int) -> list[str]:
             continue
         style: dict[str, Any] = {
             "colour": palette.NVLINK,
-            "width": 3.0,
-            "dashed": links.degraded,
-            "links": links,
+            "width": 1.0 if grid.each_link else 3.0,
         }
-        right, middle = corners[i][0] + plane.sheet.width, corners[i][1] + grid.middle
-        painter.label((right - 2, middle - 18), links)
-        left, there = corners[target][0], corners[target][1] + grid.middle
-        begin, end = (f"plane{i}", (right, middle)), (f"plane{target}", (left, there))
-        if target == i + 1 and there == middle:
-            painter.link((begin, end), pairs, **style)
-            continue
-        stubs = (
-            (f"to{i}", begin, (right + 46, middle), following),
-            (f"from{i}", end, (left - 46, there), plane.rest),
-        )
-        for name, edge, place, words in stubs:
-            painter.canvas.text(name, place, [f"to {_words(words)}"], palette.BAND_INK)
-            painter.link((edge, (name, place)), pairs, **style)
+        right, top = corners[i][0] + plane.sheet.width, corners[i][1]
+        painter.label((right - 2, top + 8), links)
+        left, there = corners[target]
+        straight = target == i + 1 and there == top
+        if not straight:
+            for name, at, words in (
+                (f"to{i}", (right + 52, top + grid.middle), following),
+                (f"from{i}", (left - 52, there + grid.middle), plane.rest),
+            ):
+                painter.canvas.text(name, at, [f"to {_words(words)}"], palette.BAND_INK)
+        for down, own, of_own in grid.lines(links, pairs):
+            style |= {"dashed": of_own.degraded, "links": of_own}
+            begin, end = (f"plane{i}", (right, top + down)), (f"plane{target}", (left, there + down))
+            if straight:
+                painter.link((begin, end), own, **style)
+                continue
+            painter.link((begin, (f"to{i}", (right + 26, top + down))), own, **style)
+            painter.link((end, (f"from{i}", (left - 26, there + down))), own, **style)
     painter.draw_legend((0.0, y + tall + 20))
     return _torus_notes(grid.domain)
 
@@ -102,12 +104,31 @@ class _Torus:
         self.rows, self.columns = (*self.shape, 1)[:2]
         self.shown = [n if n <= _LARGEST_SIDE else _SHOWN_SIDE for n in (self.rows, self.columns)]
         self.cell = painter.detail_width(_CELL, min(self.columns, _LARGEST_SIDE), _MOST_DETAIL)
-        # where links to other planes end
-        self.middle = 2 + 16 + _STUB + 1 + (19 + _STUB + 1) * (self.shown[0] // 2) + 9
+        self.middle = self._down(self.shown[0] // 2)  # where links to other planes end
         self.rest = list(product(*(range(size) for size in self.shape[2:])))
         self.members: dict[Coordinate, list[str]] = {rest: [] for rest in self.rest}
         for at, name in self.ids.items():
             self.members[at[2:]].append(name)
+
+        # whether each link to another plane is a line of its own, in as many as can be read
+        self.each_link = self.rows * self.columns * (len(self.rest) + 1) <= _MOST_LINES
+
+    def lines(self, links: Links, pairs: list[Ends]) -> list[tuple[float, list[Ends], Links]]:
+        """Return how far down the lines from a plane to the next begin, and what each stands for."""
+        if not self.each_link:
+            return [(self.middle, pairs, links)]
+        place = {name: at for at, name in self.ids.items()}
+        lines = []
+        for pair in pairs:
+            row, column = (*place[pair[0]], 0)[:2]
+            down = self._down(row) + 4 * (column - (self.columns - 1) / 2)
+            lines.append((down, [pair], Links.of([self.painter.cluster.graph.edges[pair]])))
+        return lines
+
+    @staticmethod
+    def _down(row: int) -> float:
+        """Return how far from the top of a plane the middle of a row is."""
+        return 2 + 16 + _STUB + 1 + (19 + _STUB + 1) * row + 9
 
     def planes(self) -> list[_Plane]:
         """Return the planes to draw: all, or the first of each look, and what is left out between them."""
@@ -161,7 +182,7 @@ class _Torus:
         count = plural(len(rest), "plane")
         gpus = plural(len(rest) * self.rows * self.columns, self.domain.gpu.noun)
         lines = (f"x {count} alike" if same else f"{count} more, not all alike", which, gpus)
-        wide = max(text_width(text, 9, bold=True) for text in lines) + 10
+        wide = max(text_width(text, TEXT_POINTS, bold=True) for text in lines) + 10
         sheet = Sheet(wide + 4, palette.NVLINK, dashed=True)
         for i, text in enumerate(lines):
             sheet.line(text, 16 if i else 18, bold=i == 0, size=TEXT_POINTS, width=wide)
@@ -241,11 +262,11 @@ def _torus_notes(domain: TorusDomain) -> list[str]:
     return [f"Bars are links{round_ends}", "; ".join(parts)]
 
 
-_GPU, _CPU, _NIC, _NICS, _ROW = 30, 32, 32, 54, 18
-_SPACE, _REACH, _BAND = 3, 70, 20
-_MOST_TRAYS, _MOST_GPUS = 18, 8
+_GPU, _CPU, _NIC, _NICS, _ROW = 30, 32, 36, 60, 18
+_SPACE, _REACH, _BAND = 3, 50, 20
+_MOST_TRAYS, _MOST_GPUS, _WIDE_ROW = 18, 16, 8
 _MOST_TRAY_DETAIL = 700
-_CHIPS_IN_ROW, _MOST_KINDS = 6, 3
+_CHIPS_IN_ROW, _MOST_KINDS = 6, 4
 
 
 def one_rack(painter: Painter, number: int) -> bool:
@@ -261,7 +282,7 @@ def draw_rack(painter: Painter, number: int) -> None:
     hosts = painter.fold.hosts_by_domain[number]
     rack = _Rack(painter, number)
     trays = [rack.node_tray(host) for host in hosts]
-    half = (len(hosts) + 2) // 2 if len(hosts) > 1 else 0
+    half = len(hosts) * 10 // 18  # as in an NVL72
     trays[half:half] = rack.switch_trays()
     painter.canvas.box("columns", (0.0, 0.0), (rack.width, _ROW), rack.header())
     y = top = float(_ROW + _SPACE)
@@ -279,7 +300,9 @@ def draw_rack(painter: Painter, number: int) -> None:
     band = [[cell("", width=size[0], height=round(size[1]), **whole)]]
     html = table(band, border=1, color=palette.NVLINK, bgcolor=palette.NVLINK_FILL)
     painter.canvas.box("band", (x, top - _SPACE), size, html)
-    painter.canvas.note("words", (x + _BAND + 12, top), rack.words(), palette.BAND_INK, TEXT_POINTS)
+    words = rack.words()
+    start = max(top, (top + y) / 2 - 8 * len(words))  # half way down
+    painter.canvas.note("words", (x + _BAND + 12, start), words, palette.BAND_INK, TEXT_POINTS)
     painter.draw_legend((0.0, y + 14))
 
 
@@ -296,11 +319,12 @@ class _Rack:
         self.columns = max(host.places for host in self.hosts)
         self.cpus = self._figure("node_cpus")
         self.head = max(text_width(self._title(h), bold=True) + 8 for h in self.hosts)
-        self.cell = painter.detail_width(_GPU, self.columns, _MOST_TRAY_DETAIL)
+        self.short = self.columns > _WIDE_ROW
+        self.cell = painter.detail_width(_GPU - 6 * self.short, self.columns, _MOST_TRAY_DETAIL)
         out, raw = painter.spec.scale_out, painter.fold.raw
         own = painter.plain and (not raw or self.columns <= painter.fold.rails)  # else GPUs share NICs
         self.nics = out.nic_links_per_gpu if out is not None and own else 0
-        self.nic = (_NIC if self.nics == 1 else _NICS) if self.nics else 0
+        self.nic = (_NICS if self.nics > 1 else self.cell if self.short else _NIC) if self.nics else 0
         self.rate = f", {rate_text(out.fabric.link_bytes_per_s.value)} each" if out and not raw else ""
         self.width = self.head + self.cpus * (_CPU + 1) + self.columns * (self.cell + 1) + 4
         self.width += self.columns * (self.nic + 1) if self.nics else 0
@@ -353,6 +377,7 @@ class _Rack:
         """Return the cell of the NICs of one GPU; those of a broken one are there, and nothing uses them."""
         rail = self.painter.cluster.gpus[place].rail if isinstance(place, int) else rail
         text = f"NIC {rail}" if self.nics == 1 else f"{self.nics} x NIC {rail}"
+        text = text.removeprefix("NIC " if self.short else "")
         if isinstance(place, int):
             return self.painter.rail_cell(rail, self.nic, text, height=_ROW)
         return cell(text, width=self.nic, height=_ROW, bgcolor="#ececec", ink=palette.QUIET)
@@ -401,12 +426,15 @@ class _Rack:
         noun = self.domain.gpu.noun
         gpus = plural(len(self.gpus), noun)
         if self.domain.links_bundled:
-            return [f"Scale-up links of {gpus}:", f"each {noun} {own_links(self.domain)}"]
+            return [f"Scale-up links of {gpus}:", f"each {own_links(self.domain)}"]
         fold = self.painter.fold
         words = [f"Scale-up: {plural(fold.scale_up_links(self.hosts).count, 'link')} of {gpus}"]
         nodes = [links for host in self.hosts if (links := fold.scale_up_links([host])).count]
         for of, word in ((nodes, "node tray"), ([chip.down for chip in self.chips], "switch chip")):
-            for text, count in Counter(links.text() for links in of).most_common(_MOST_KINDS):
+            kinds = Counter(links.text() for links in of)
+            for text, count in kinds.most_common(_MOST_KINDS):
                 each = f"each of {plural(count, word)}:" if count > 1 else f"one {word}:"
                 words += ["", each, *broken_lines(text)]
+            if len(kinds) > _MOST_KINDS:
+                words.append(f"and {plural(len(kinds) - _MOST_KINDS, 'more kind')}")
         return words

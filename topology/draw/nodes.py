@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from math import cos, pi, sin
 
 from topology.base.names import natural
 from topology.base.units import plural
 from topology.draw import palette
-from topology.draw.canvas import Point, cell, named, table, text_width
+from topology.draw.canvas import MOST_WIDE, Point, cell, named, table, text_width, wrapped
 from topology.draw.captions import UNCOUNTED
 from topology.draw.fold import Host, Links
 from topology.draw.painter import Ends, Painter
+from topology.structures.domain import DomainSpec
 
-MOST_IN_CIRCLE = 12
+MOST_IN_CIRCLE = 16
 _MOST_NODES, _MOST_EDGES, _MOST_CHIPS = 60, 100, 18
-_MOST_WIDE, _WIDEST = 1180, 2000
-"""Width of all hosts of a domain side by side; and of one host, which is drawn whole."""
 _FABRIC = (("core",), ("spine",), ("leaf", "router"))
 _INSIDE = (("host",), ("pcie",))
 _CHIPS = (("upper",), ("switch",))
-_MARGIN, _LINE, _DROP, _GAP, _PAD, _NARROWEST = 176, 13, 96, 8, 6, 46
+_MARGIN, _LINE, _DROP, _GAP, _PAD, _NARROWEST = 140, 13, 96, 6, 6, 46
 _MOST_TEXTS, _MANY, _MOST_WORDY, _MOST_TOGETHER = 4, 40, 8, 16
 _WITH_MANY = ("switch", "upper")
 _WORDS = {
@@ -34,20 +33,16 @@ _WORDS = {
 }
 
 
-def view_of(painter: Painter, names: Sequence[str], *most: int) -> NodesView | None:
-    """Return ``names`` and the links among them, each kind in one row; None if they are too many to be read.
-
-    ``most``: widths to try, the narrower first.
-    """
+def view_of(painter: Painter, names: Sequence[str]) -> NodesView | None:
+    """Return ``names`` and the links among them, each kind in one row; None if they are too many to be read."""
     if len(names) > _MOST_CHIPS**2:
         return None
-    for wide in most or (_MOST_WIDE,):
-        for each in range(1, _MOST_TOGETHER + 1):
-            view = NodesView(painter, names, each)
-            if view.fits(wide):
-                return view
-            if not view.bundled:
-                break
+    for each, apart in product(range(1, _MOST_TOGETHER + 1), (False, True)):
+        view = NodesView(painter, names, each, nics_apart=apart)
+        if view.fits():
+            return view
+        if apart and not view.bundled:
+            break
     return None
 
 
@@ -59,14 +54,14 @@ def view_of_domain(painter: Painter, number: int) -> tuple[NodesView, list[str]]
     hosts = painter.fold.hosts_by_domain[number]
     if painter.spec.domains[number].picture == "pairs":
         gpus = [name for host in hosts for name in _gpus_of(painter, host)]
-        if view := view_of(painter, gpus, _MOST_WIDE, _WIDEST):
+        if view := view_of(painter, gpus):
             return view, []
     one = min(hosts, key=lambda host: (not painter.holds([host]), host.id not in painter.odd))
     if len(hosts) > 1 and (view := view_of(painter, _neighbourhood(painter, number, hosts))):
         return view, []
     for count in range(min(one.places, _MOST_NODES), 0, -1):
         names = _neighbourhood(painter, number, [one], count)
-        if view := view_of(painter, names, _MOST_WIDE, _WIDEST):
+        if view := view_of(painter, names):
             break
     switches = any(name in painter.fold.switches for name in names)
     return view or NodesView(painter, names, 1), _left_out(painter, hosts, one, count, switches=switches)
@@ -111,9 +106,14 @@ def _left_out(
 
 
 class NodesView:
-    """The nodes that are drawn, by kind, and their places; ``each`` switch chips are bundled into a box."""
+    """The nodes that are drawn, by kind, and their places; ``each`` switch chips are bundled into a box.
 
-    def __init__(self, painter: Painter, names: Sequence[str], each: int) -> None:
+    ``nics_apart``: NICs have a row of their own, not one with the GPUs.
+    """
+
+    def __init__(
+        self, painter: Painter, names: Sequence[str], each: int, *, nics_apart: bool = False
+    ) -> None:
         self.painter, self.canvas, self.graph = painter, painter.canvas, painter.cluster.graph
         by_kind: dict[str, list[str]] = defaultdict(list)
         for name in sorted(names, key=natural):
@@ -141,24 +141,25 @@ class NodesView:
         self.x: dict[str, float] = {}
         self.y: dict[str, float] = {}
         self.size: dict[str, Point] = {}
-        self.rows = self._rows()
+        self.rows = self._rows(nics_apart=nics_apart)
         self.row = {} if self.direct else {name: n for n, row in enumerate(self.rows) for name in row}
 
     def draw(self) -> list[str]:
         """Draw the nodes and all links among them; return lines that explain them."""
         return self._circle() if self.direct else self._tiers()
 
-    def fits(self, most: int) -> bool:
-        """Whether it is few boxes and lines, and each kind in one row of at most ``most`` points."""
+    def fits(self) -> bool:
+        """Whether it is few boxes and lines, and each kind in one row that is no wider than a drawing."""
         lines = sum(self.kind(a) != self.kind(b) for a, b in self.links)
-        if len(self.members) > _MOST_NODES or lines > _MOST_EDGES:
-            return False
-        wide = [sum(_width([_title(self.members[name])]) + _GAP for name in row) for row in self.rows]
-        return max(wide, default=0) + _MARGIN <= most
+        if self.direct or len(self.members) > _MOST_NODES or lines > _MOST_EDGES:
+            return self.direct
+        wide = self._widths({name: self._texts(name) for row in self.rows for name in row})
+        longest = max((sum(wide[name] + _GAP for name in row) for row in self.rows), default=0)
+        return longest + _MARGIN <= MOST_WIDE
 
-    def _rows(self) -> list[list[str]]:
+    def _rows(self, *, nics_apart: bool) -> list[list[str]]:
         """Return rows by kind: the fabric, what is inside a host, GPUs; chips on top where nothing else is there."""
-        if any(self.kinds[kind] for row in _FABRIC for kind in row):
+        if nics_apart or any(self.kinds[kind] for row in _FABRIC for kind in row):
             order = (*_FABRIC, ("nic",), ("host",), ("pcie",), ("gpu",), *reversed(_CHIPS))
         elif any(self.kinds[kind] for row in _INSIDE for kind in row):
             order = (*_INSIDE, ("gpu", "nic"), *reversed(_CHIPS))
@@ -189,7 +190,7 @@ class NodesView:
     def _tiers(self) -> list[str]:
         """Draw rows by kind, and what each row and the lines under it are at the left."""
         texts = {name: self._texts(name) for row in self.rows for name in row}
-        wide = {name: max(_width(texts[name]), 3 * self._most_links(name)) for name in texts}
+        wide = self._widths(texts)
         widest = max(sum(wide[name] + _GAP for name in row) - _GAP for row in self.rows)
         for row in self.rows:
             gap = (widest - sum(wide[name] for name in row)) / len(row)
@@ -215,25 +216,35 @@ class NodesView:
         self.painter.draw_legend((0.0, y + 20))
         return []
 
+    def _widths(self, texts: dict[str, list[str]]) -> dict[str, int]:
+        """Return the width of each box: its texts fit in, and its lines begin apart."""
+        return {name: max(_width(lines), 3 * self._most_links(name)) for name, lines in texts.items()}
+
     def _circle(self) -> list[str]:
         """Draw GPUs in a circle, a line for each two that are linked."""
         texts = {name: self._texts(name) for name in self.gpus}
         width = max(_width(texts[name]) for name in self.gpus)
         height, count = self._height(self.gpus, texts), len(self.gpus)
-        across = max(2.0 * width, 34.0 * count)
+        across = max(2.0 * width, 34.0 * count, 190.0)
         down = 0.0 if count == 2 else max(130.0, 22.0 * count)
+        first = cos(pi / count)  # of the two on top
         for g, name in enumerate(self.gpus):
             angle = 2 * pi * (g + 0.5) / count
-            x, self.y[name] = across * (1 + sin(angle) * (1 if count > 2 else -1)), down * (1 - cos(angle))
+            x, self.y[name] = (
+                across * (1 + sin(angle) * (1 if count > 2 else -1)),
+                down * (first - cos(angle)),
+            )
             self.x[name], self.size[name] = x + width / 2, (width, height)
             self._box(name, texts[name])
         middle = {name: (self.x[name], self.y[name] + height / 2) for name in self.gpus}
         for a, b in self.lines:
             self._draw((a, b), (middle[a], middle[b]), palette.NVLINK)
-        self.painter.draw_legend((0.0, 2 * down + height + 20))
+        self.painter.draw_legend((0.0, max(self.y.values()) + height + 20))
         kinds = Counter(self._of(ends).text() for ends in self.links)
         if len(kinds) == 1 and len(self.links) == count * (count - 1) // 2:
-            return [f"Each two {self.painter.noun}s, {plural(len(self.links), 'line')}: {next(iter(kinds))}"]
+            return [
+                f"{plural(len(self.links), 'line')}, one between any two {self.painter.noun}s: {next(iter(kinds))}"
+            ]
         each = "; ".join(f"{count} of {text}" for text, count in kinds.most_common(_MOST_TEXTS))
         return [f"Each line joins two {self.painter.noun}s: {each}"]
 
@@ -271,7 +282,7 @@ class NodesView:
         """Return where on the lower (1) or upper (-1) edge of a box its line to another begins: in their order."""
         near, (wide, tall) = self._near(name, way), self.size[name]
         x = self.x[name] + wide * ((near.index(other) + 0.5) / len(near) - 0.5)
-        return (x, self.y[name] + (tall - 6 if way > 0 else 6))
+        return (x, self.y[name] + (tall - 4 if way > 0 else 4))
 
     def _near(self, name: str, way: int) -> list[str]:
         """Return the nodes above (-1) or below (1) that a node has a line to, left to right."""
@@ -287,13 +298,18 @@ class NodesView:
         """Return the lines in the box of a node: its name, its links, those to others of its row, its faults."""
         painter, kind = self.painter, self.kind(name)
         if name not in self.graph:
-            return [name, "out of service"]
-        lines = ["switch chips" if self._uncounted(name) else _title(self.members[name])]
+            return [name, *self._faults(name)]
+        lines = [
+            "switch chips"
+            if (chips := self._chip_domain(name)) and chips.links_bundled
+            else _title(self.members[name])
+        ]
         if kind == "gpu":
             number = painter.fold.number.get(name)  # none of one that a part of the cluster leaves out
             title = f"{painter.noun} of another"
             if number is not None:
-                title = f"{painter.noun} {number} {painter.tag([number])}".strip()
+                word = painter.noun.rpartition(" ")[2]  # the caption of the row has all of it
+                title = f"{word} {number} {painter.tag([number])}".strip()
                 links = painter.fold.gpu_links[number].count
                 if links and not (painter.overlay or painter.cluster.domain_of(number).links_bundled):
                     lines.append(plural(links, "link"))
@@ -317,21 +333,28 @@ class NodesView:
         line = f"{each} to each {self.painter.noun}".replace(" each way", "")
         return [line, f"= {total}"] if equal else [line]
 
-    def _uncounted(self, name: str) -> bool:
-        """Whether one chip in the graph replaces all of its domain, their number not being published."""
-        if name not in self.graph or self.kind(name) != "switch":
-            return False
+    def _chip_domain(self, name: str) -> DomainSpec | None:
+        """Return the domain of a switch chip, of a cluster that is not a raw graph; None of other nodes."""
+        if self.painter.fold.raw or name not in self.graph or self.kind(name) != "switch":
+            return None
         domain: int | None = self.graph.nodes[name].get("domain")
-        return domain is not None and self.painter.spec.domains[domain].links_bundled
+        return None if domain is None else self.painter.spec.domains[domain]
 
     def _faults(self, name: str) -> list[str]:
-        """Return the first words about what is wrong with the nodes of a box."""
-        return [word for one in self.members[name] for word in self.painter.marks.of(one)][:2]
+        """Return the first words about what is wrong with the nodes of a box, in short lines."""
+        several = len(self.members[name]) > 1
+        words = [
+            f"{one.rpartition('.')[2]}: {word}" if several else word
+            for one in self.members[name]
+            for word in self.painter.marks.of(one)
+        ]
+        return [line for word in words[:2] for line in wrapped(word, _NARROWEST)]
 
     def _row_words(self, row: Sequence[str]) -> str:
         """Return what a row is."""
-        if any(self._uncounted(name) for name in row):
-            return UNCOUNTED.partition(": ")[2]
+        domain = self._chip_domain(row[0])
+        if domain is not None and (domain.links_bundled or domain.fabric.kind == "pcie"):
+            return UNCOUNTED.partition(": ")[2] if domain.links_bundled else domain.words()
         tally: Counter[str] = Counter()
         for name in row:
             tally[self.kind(name)] += len(self.members[name])
@@ -347,7 +370,7 @@ class NodesView:
         lines = []
         for text, count in kinds.most_common(_MOST_TEXTS):
             each, equal, total = text.partition(" = ")
-            lines += [f"{plural(count, 'line')}{' each' if count > 1 else ''}:", each]
+            lines += [f"{plural(count, 'line')}, each" if count > 1 else "1 line:", each]
             lines += [f"= {total} each way"] if equal else []
         return [*lines, f"{len(kinds) - _MOST_TEXTS} more kinds"] if len(kinds) > _MOST_TEXTS else lines
 
@@ -360,7 +383,7 @@ class NodesView:
     def _box(self, name: str, lines: Sequence[str]) -> None:
         """Draw the box of one node: its lines, what an overlay adds to it, its rail."""
         painter, kind, (width, height) = self.painter, self.kind(name), self.size[name]
-        words = painter.marks.of(name) if name not in self.graph else self._faults(name)
+        words = self._faults(name)
         chip = kind in ("switch", "upper")
         usual = (
             (palette.NVLINK_FILL, palette.NVLINK)
@@ -383,7 +406,7 @@ class NodesView:
         look: dict[str, object] = {"width": inside}
         look["height"] = (round(height) - _PAD - 15 * len(extra)) // len(lines)
         what = {"gpu": "gpu", "host": "node"}.get(kind, "switch" if chip else "")
-        first = {"bold": True} | (named(what, name, *words) if what else {})
+        first = {"bold": True} | (named(what, name, *painter.marks.of(name)) if what else {})
         rows = [
             [cell(text, ink=line if text in words else None, **look, **({} if i else first))]
             for i, text in enumerate(lines)
@@ -411,7 +434,7 @@ def _title(bundle: Sequence[str]) -> str:
 
 def _width(lines: Sequence[str]) -> int:
     """Return the least width of a box with some lines of text."""
-    return max([_NARROWEST, *(text_width(line, bold=True) + 8 for line in lines)])
+    return max([_NARROWEST, *(text_width(line, bold=not i) + 8 for i, line in enumerate(lines))])
 
 
 def _box_name(name: str) -> str:

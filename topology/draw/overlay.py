@@ -252,7 +252,9 @@ class Marks:
 
     def __init__(self, cluster: Cluster, folded: Fold) -> None:
         self.broken_gpus, self.broken_links = cluster.wiring.broken_gpus, cluster.wiring.broken_links
-        self.slow, self._degraded = slow_gpus(cluster), folded.degraded
+        self.slow, self._below = slow_gpus(cluster), folded.slow_switches
+        # links of a switch that is as slow as all of them are not named one by one
+        self._degraded = [link for link in folded.degraded if self._below.keys().isdisjoint(link[:2])]
         self._noun = noun(cluster.spec.domains)
         self._words: dict[str, list[str]] = defaultdict(list)
         cut = {end for pair in self.broken_links for end in pair}
@@ -265,6 +267,8 @@ class Marks:
         for a, b, word in words:
             self._words[a].append(f"{b} {word}")
             self._words[b].append(f"{a} {word}")
+        for name, health in self._below.items():
+            self._words[name].append(f"all links x {health:.3g}")
         for name, factor in self.slow.items():
             self._words[name].append(f"{THROTTLED}{factor:.3g}")
         if cluster.spec.raw is not None:
@@ -311,41 +315,40 @@ class Marks:
     def summary(self) -> list[str]:
         """Return the lines of the caption that name what is broken, the first few of each kind."""
         slow = [f"{a} - {b} at x {health:.3g}" for a, b, health in self._degraded]
+        below = [f"{name} at x {health:.3g}" for name, health in self._below.items()]
         throttled = [f"{name} at x {factor:.3g}" for name, factor in self.slow.items()]
         lines = []
         for what, names, word in (
-            ("Out of service", self.broken_gpus, f"{self._noun}s"),
-            ("Throttled", throttled, f"{self._noun}s"),
-            ("Switches out of service", self._dead, "switches"),
-            ("Broken links", [f"{a} - {b}" for a, b in self._alone], "links"),
-            ("Degraded links", slow, "links"),
+            ("Out of service", self.broken_gpus, self._noun),
+            ("Throttled", throttled, self._noun),
+            ("Switches out of service", self._dead, "switch"),
+            ("Switches below their rate", below, "switch"),
+            ("Broken links", [f"{a} - {b}" for a, b in self._alone], "link"),
+            ("Degraded links", slow, "link"),
         ):
-            more = f" and {len(names) - _MOST_NAMED} more {word}" if len(names) > _MOST_NAMED else ""
+            more = (
+                f" and {plural(len(names) - _MOST_NAMED, f'more {word}')}" if len(names) > _MOST_NAMED else ""
+            )
             lines += [f"{what}: {', '.join(names[:_MOST_NAMED])}{more}"] if names else []
         return lines
 
     def legend(self) -> list[tuple[tuple[str, str, str], str]]:
         """Return each mark in use (text, fill and ink), and what it means."""
-        links = len(self._alone) + len(self._degraded)
+        links = (len(self._alone) + len(self._degraded), "link"), (len(self._below), "switch")
+        red, noun = (palette.FAULT_FILL, palette.FAULT), self._noun
         kinds = (
-            ("out", palette.FAULT_FILL, palette.FAULT, "out of service", len(self.broken_gpus), self._noun),
+            ("out", *red, "out of service", [(len(self.broken_gpus), noun)]),
             (
                 "amber",
                 palette.SLOW_FILL,
                 palette.SLOW,
                 "throttled, works at a part of its rates",
-                len(self.slow),
-                self._noun,
+                [(len(self.slow), noun)],
             ),
-            (
-                "red",
-                palette.FAULT_FILL,
-                palette.FAULT,
-                "at an end of a link that is broken or below its rate",
-                links,
-                "link",
-            ),
+            ("red", *red, "at an end of a link that is broken or below its rate", links),
         )
         return [
-            ((text, fill, ink), f"{words}: {plural(n, one)}") for text, fill, ink, words, n, one in kinds if n
+            ((text, fill, ink), f"{words}: {', '.join(plural(n, one) for n, one in counts if n)}")
+            for text, fill, ink, words, counts in kinds
+            if any(n for n, _ in counts)
         ]

@@ -133,6 +133,7 @@ class Painter:
         dashed: bool = False,
         tip: str = "",
         links: Links | None = None,
+        bend: float = 0.0,
     ) -> None:
         """Draw a bundle of links: ``pairs`` are the ends of each, None where traffic means nothing for it.
 
@@ -144,7 +145,7 @@ class Painter:
             share = self.usage.busiest(pairs)
             colour, width = self.usage.colour(share), self.usage.width(share)
             tip = "; ".join([*filter(None, [tip]), f"{percent(share)} of the time busy"])
-        self.canvas.link(line, colour, width=width, style="dashed" if dashed else "solid", tip=tip)
+        self.canvas.link(line, colour, width=width, style="dashed" if dashed else "solid", tip=tip, bend=bend)
 
     def label(
         self, at: Point, links: Links, kind: str = "", *, total: bool = False, left: bool = False
@@ -290,15 +291,16 @@ class Painter:
         if self.usage is not None:
             html, width = self.usage.legend()
         elif self.overlay is not None and self.ramp is not None:
-            cells = self.overlay.cells[self.detail] if self.detail < len(self.overlay.cells) else ""
-            words = f"{self.overlay.legend} (in cells: {cells})" if cells else self.overlay.legend
-            html, width = self.ramp.legend(words)
+            html, width = self.ramp.legend(self.overlay.legend)
         if html:
             self.canvas.box("legend", (x, y), (width, _LEGEND_HEIGHT), html)
             y += _LEGEND_HEIGHT + 6
+        key = list(self.overlay.key) if self.overlay is not None else []
+        if self.overlay is not None and self.detail < len(self.overlay.cells):
+            key.insert(0, f"In cells: {self.overlay.cells[self.detail]}")
         for number, (swatch, words) in enumerate(self.marks.legend()):
             html, width = legend([swatch], [(words, None)])
             self.canvas.box(f"mark{number}", (x, y), (width, _LEGEND_HEIGHT), html)
             y += _LEGEND_HEIGHT
-        if self.overlay is not None and self.overlay.key:
-            self.canvas.note("key", (x, y), list(self.overlay.key), points=TEXT_POINTS)
+        if key:
+            self.canvas.note("key", (x, y), key, points=TEXT_POINTS)

@@ -8,14 +8,19 @@ from typing import Any
 
 from topology.base.names import natural
 from topology.base.units import format_number, plural
-from topology.draw.captions import broken_lines, chips_text
+from topology.draw.captions import broken_lines, chips_text, rate_text
 from topology.draw.fold import Links, Switch, most_common
 from topology.draw.painter import Painter
 from topology.fabrics.fabric import CabledFabric
 from topology.structures.switch import ChipDomain
 
 _MOST_PAIRS = 6
-_ONE_AND_MORE = {"chip": ("chip", "chips"), "leaf": ("leaf", "leaves"), "router": ("router", "routers")}
+_ONE_AND_MORE = {
+    "chip": ("chip", "chips"),
+    "leaf": ("leaf", "leaves"),
+    "router": ("router", "routers"),
+    "spine": ("spine", "spines"),
+}
 
 
 class TierWords:
@@ -72,8 +77,8 @@ class TierWords:
             counts = [one.count for one in links.values()]
             least, most = min(counts), max(counts)
             from_to = plural(most, "link") if least == most else f"{least} to {plural(most, 'link')}"
-            each = f"each two {self.linked}: {from_to}, {plural(len(links), 'pair')}"
-        return f"{each}; in all {Links.sum(links.values()).text()}"
+            each = f"{from_to} between any two {self.linked}, {plural(len(links), 'pair')}"
+        return f"{each}; in all {rate_text(Links.sum(links.values()).bytes_per_s)} each way"
 
     def top(self) -> list[str]:
         """Name the top tier."""
@@ -95,22 +100,27 @@ class TierWords:
         by_node = f"{self.noun}s by node"
         return [f"{self.noun}s by domain", "and node"] if self.number is None else [by_node]
 
-    def up(self) -> list[str]:
-        """Count what goes up from each switch of the first tier, and compare it with what comes from below."""
-        links, which = most_common(leaf.far if self.direct else leaf.up for leaf in self.leaves)
+    def up(self, switches: Sequence[Switch]) -> list[str]:
+        """Count what goes up from each switch of a tier, and compare it with what comes from below."""
+        links, which = most_common(one.far if self.direct else one.up for one in switches)
         if not links.count:
             return []
-        one, more = _ONE_AND_MORE[self.first]
+        one, more = _ONE_AND_MORE[switches[0].tier]
         each = f"each {one}" if which == "each" else f"{which} {more}"
-        return [f"{each}{':' if self.direct else ', up:'}", *broken_lines(links.text()), self._ratio(links)]
+        return [
+            f"{each}{':' if self.direct else ', up:'}",
+            *broken_lines(links.text()),
+            self._ratio(switches, links),
+        ]
 
-    def _ratio(self, up: Links) -> str:
-        """Return the oversubscription of the first tier: as designed, else of most switches."""
+    def _ratio(self, switches: Sequence[Switch], up: Links) -> str:
+        """Return the oversubscription of a tier: as designed, else of most switches."""
         scale_out = self.spec.scale_out
         if self.number is None and scale_out is not None and scale_out.kind != "raw":
-            ratio = scale_out.oversubscription
+            spine = switches[0].tier == "spine"
+            ratio = scale_out.oversubscription_above_pods if spine else scale_out.oversubscription
         else:
-            down, _ = most_common(leaf.down for leaf in self.leaves)
+            down, _ = most_common(one.down for one in switches)
             ratio = down.bytes_per_s / up.bytes_per_s if up.bytes_per_s > 0 else 0.0
         if not ratio > 0:
             return ""

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from topology.base.units import plural
 from topology.draw import palette
-from topology.draw.canvas import TEXT_POINTS, Line, Point, cell, fitting, table, text_width
+from topology.draw.canvas import MOST_WIDE, TEXT_POINTS, Line, Point, cell, fitting, table, text_width
 from topology.draw.captions import ids_text
 from topology.draw.choose import Block, Section, domain_section, fabric_sections
 from topology.draw.columns import GAP, BlockView, ColumnView, measure, planes_of
 from topology.draw.fold import Host, Links, Switch
-from topology.draw.painter import Painter
+from topology.draw.painter import Ends, Painter
 from topology.draw.tier_words import TierWords
 
 _COLUMN_GAP, _LINE_GAP, _BAR, _DROP, _MARGIN = 26, 42, 40, 76, 150
-_MOST_DETAIL, _MOST_WIDE, _TALLEST = 770, 1140, 2000
+_MOST_DETAIL, _TALLEST = 770, 2000
 _MOST_RAIL_LINKS, _MOST_ODD = 72, 3
+_ARC, _MOST_ARCS = 34, 15
 _AS_ABOVE = ", as above"
 
 
@@ -68,12 +70,15 @@ class _Tiers:
 
     def draw(self) -> None:
         """Draw all tiers, line by line."""
-        lines = self._lines()
+        lines = self.lines = self._lines()
+        self.views = [view for part in lines[0] for view in part.views]
         y = 0.0
         if cores := self.fold.tier("core") if self.number is None else []:
             right = max(part.right for line in lines for part in line)
             self._bar("core", (_MARGIN - _COLUMN_GAP / 2, y), right, cores, "core")
             self._caption(y + _BAR / 2, ["core"], palette.INK)
+            spines = [spine for section in self.sections for spine in section.group.spines]
+            self._caption(y + _BAR + _DROP / 2, self.words.up(spines), palette.QUIET)
             y += _BAR + _DROP
         for i, line in enumerate(lines):
             y = self._draw_line(line, y, first=i == 0) + _LINE_GAP
@@ -82,21 +87,21 @@ class _Tiers:
     def _lines(self) -> list[list[_Part]]:
         """Measure all columns and break them into lines that fit a screen, all about equally long."""
         widest = max(host.places for host in self.fold.hosts)
-        least = 30 if len(self.painter.cluster.gpus) > 9999 else 26
+        least = max(26, 6 * len(str(len(self.painter.cluster.gpus))) + 2)
         for detail, cell_width in self.painter.detail_widths(least, widest, _MOST_DETAIL):
             self.painter.detail = detail
             views = [
                 [measure(self.painter, column, cell_width) for column in section.columns]
                 for section in self.sections
             ]
-            lines = self._broken(views, _MOST_WIDE)
+            lines = self._broken(views, MOST_WIDE)
             tall = [max(view.height for part in line for view in part.views) for line in lines]
             if sum(tall) + (2 * _DROP + _BAR + _LINE_GAP) * len(lines) <= _TALLEST:
                 break
-        for wide in range(_MARGIN + 100, _MOST_WIDE, 20):
+        for wide in range(_MARGIN + 100, MOST_WIDE, 20):
             if len(lines) > 1 and len(self._broken(views, wide)) == len(lines):
                 return self._broken(views, wide)
-        return self._broken(views, _MOST_WIDE)
+        return self._broken(views, MOST_WIDE)
 
     def _broken(self, views: list[list[ColumnView]], most: int) -> list[list[_Part]]:
         """Return the columns in lines no wider than ``most``, and set the place of each."""
@@ -121,39 +126,67 @@ class _Tiers:
         topped = spines or self.words.direct or self.number is not None
         views = [view for part in parts for view in part.views]
         lowest = y
+        arcs = self._arcs(views) if self.words.direct and len(self.lines) == 1 else []
         if topped:
             for part in parts:
                 self._top(part, y, first=first)
             self._caption(y + _BAR / 2, self.words.top(), palette.INK)
             lowest = y + _BAR
         if self.leaves or self.number is None:
-            leaf_at = lowest + _DROP if topped else y
+            drop = _ARC * len(views) if arcs else _DROP
+            leaf_at = lowest + drop if topped else y
             if topped and first:
-                self._caption(lowest + _DROP / 2, self.words.up(), palette.QUIET)
+                self._caption(lowest + drop / 2, self.words.up(self.leaves), palette.QUIET)
             self._caption(leaf_at + 19, self.words.leaf(), palette.INK)
             lowest = leaf_at + max(view.head.height for view in views if view.head is not None)
+        for pair, links, pairs in arcs:
+            self._arc(pair, links, pairs, leaf_at)
         block_at = lowest + _DROP
         if first:
             self._caption(lowest + _DROP / 2, self.words.down(), palette.QUIET)
-        self._caption(block_at + 24, self.words.gpus(), palette.INK)
+        tall = max(view.height for view in views)
+        self._caption(block_at + tall / 2, self.words.gpus(), palette.INK)
         rails = sum(len(v.blocks) * len(v.column.leaves) for v in views if v.column.blocks)
         for part in parts:
             for view in part.views:
-                above = part.bar
+                above, bottom = part.bar, lowest
                 if view.head is not None:
-                    at = (view.centre - view.head.width / 2, lowest - view.head.height)
+                    bottom = leaf_at + view.head.height if arcs else lowest
+                    at = (view.centre - view.head.width / 2, bottom - view.head.height)
                     self.canvas.sheet(view.name, at, view.head)
-                    if topped:
+                    if topped and not arcs:
                         self._uplinks((part.bar, (view.centre, y + _BAR)), view, at[1])
                     above = view.name
-                self._blocks(view, (above, lowest), block_at, by_rail=rails <= _MOST_RAIL_LINKS)
-        return block_at + max(view.height for view in views)
+                self._blocks(view, (above, bottom), block_at, by_rail=rails <= _MOST_RAIL_LINKS)
+        return block_at + tall
+
+    def _arcs(
+        self, views: Sequence[ColumnView]
+    ) -> list[tuple[tuple[ColumnView, ColumnView], Links, list[Ends]]]:
+        """Return each two columns with the links between their leaves, where they are few enough to be drawn."""
+        if len(views) * (len(views) - 1) // 2 > _MOST_ARCS:
+            return []
+        graph, arcs = self.painter.cluster.graph, []
+        for pair in combinations(views, 2):
+            near, far = ({leaf.id for leaf in view.column.leaves} for view in pair)
+            ends = [(a, b) for a in sorted(near) for b in graph[a] if b in far]
+            arcs += [(pair, Links.of(graph.edges[one] for one in ends), ends)] if ends else []
+        return arcs
+
+    def _arc(self, pair: tuple[ColumnView, ColumnView], links: Links, pairs: list[Ends], y: float) -> None:
+        """Draw the links between the leaves of two columns, which end at ``y``, as one arc over them."""
+        left, right = ((view.name, (view.centre, y)) for view in pair)
+        apart = self.views.index(pair[1]) - self.views.index(pair[0])
+        high = _ARC * (apart - 0.4)
+        self.painter.link((left, right), pairs, width=2.0, dashed=links.degraded, links=links, bend=high)
+        at = ((left[1][0] + right[1][0]) / 2, y - high)
+        self.canvas.text(f"arc {left[0]} {right[0]}", at, [plural(links.count, "link")], palette.QUIET)
 
     def _top(self, part: _Part, y: float, *, first: bool) -> None:
         """Draw the top tier over one part, and its links to the cores."""
         group, others = part.section.group, len(part.section.others)
         part.bar = f"spine{part.number}.{self.captions}"
-        note = f"; x {others} more groups alike" if others else ""
+        note = f" and {plural(others, 'more group')} alike" if others else ""
         if part.section.differ and others:
             note = f" and those of {plural(others, 'more group')}, all different"
         if self.words.direct:
@@ -198,7 +231,7 @@ class _Tiers:
         whole = f"{title}{note}"
         if ids and not note.endswith(_AS_ABOVE):
             longer = f"{title} ({ids}){note}"
-            if second or text_width(longer, 9, bold=True) <= right - at[0] - 12:
+            if second or text_width(longer, TEXT_POINTS, bold=True) <= right - at[0] - 12:
                 whole = longer
             else:
                 second, ink = ids, palette.INK
@@ -208,7 +241,7 @@ class _Tiers:
         """Draw a bar with one or two lines of words."""
         wide, tall = right - at[0], round((_BAR - 4) / (2 if second else 1))
         size: dict[str, object] = {"width": round(wide) - 2, "height": tall}
-        rows = [[cell(fitting(title, wide - 12, 9), bold=True, size=TEXT_POINTS, **size)]]
+        rows = [[cell(fitting(title, wide - 12, TEXT_POINTS), bold=True, size=TEXT_POINTS, **size)]]
         if second:
             text = fitting(second, wide - 12)
             rows.append([cell(text, ink=ink, **size)])

@@ -2,58 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.experts.assignment import Assignment
-from cost.experts.loads import ExpertLoads
 from cost.inputs.layout import Layout, StageSpec
 from placement.plan import Plan
-from placement.scoring import split_use, stage_loads, stage_speed
+from rackplan.views.pictures.experts import gpu_load
 from rackplan.views.pipeline import bubble_words, domain_words, hop_words, plan_hops
 from topology.draw import Overlay
 
-_MOST_LINES, _MOST_FIRST = 12, 4
+_MOST_LINES, _MOST_LAYERS = 12, 4
 _BALANCED = 0.02  # loads over their mean this close are one colour
 
 
 def plan_overlay(plan: Plan) -> Overlay:
     """Return what each GPU does: its load over the mean of its stage, and the stage and replica it belongs to.
 
-    The load is what the plan's split gives, over speed where GPUs differ, as in balancedness; it is averaged over
-    layers and scenarios. The label of a GPU is the number of expert slots it has per
-    layer. Where there are several stages or replicas, the tag of a GPU is ``S1`` (stage 1) or ``R2.S1``.
+    The load is what the plan's split gives, over speed where GPUs differ, as in balancedness, averaged over
+    scenarios, in the least balanced layer of the stage: each layer waits for its fullest GPU. The label of a GPU is
+    the number of expert slots it has per layer. Where there are several stages or replicas, the tag of a GPU is
+    ``S1`` (stage 1) or ``R2.S1``.
     """
     count = len(plan.deployment.cluster.gpus)
     values = np.zeros(count)
     labels = [""] * count
     experts = [""] * count
     firsts = [""] * count
+    rows: dict[int, int] = {}  # the least balanced layer of each stage, of those with experts
     for r, stages in enumerate(plan.layout.replicas):
         for s, (stage, assignment) in enumerate(zip(stages, plan.held_by(r), strict=True)):
             gpus = list(stage.gpus)
             if assignment is None or plan.loads is None:
                 continue
             if r == 0 or r in plan.unlike:
-                values[gpus] = _busy(plan, stage, assignment, plan.loads)
+                load = gpu_load(plan, stage, assignment)
+                row = rows.setdefault(s, int(load.max(axis=1).argmax()))
+                values[gpus] = load[row]
             else:  # as the first
+                row = rows[s]
                 values[gpus] = values[list(plan.layout.replicas[0][s].gpus)]
             for place, (gpu, slots) in enumerate(zip(gpus, assignment.slots_per_gpu, strict=True)):
                 labels[gpu] = str(slots)
-                held = assignment.slot_expert[0, assignment.slot_gpu == place]
+                held = assignment.slot_expert[row, assignment.slot_gpu == place]
                 first, *others = sorted(held.tolist()) or [-1]
                 experts[gpu] = " ".join(map(str, ["e" + str(first), *others])) if len(held) else "none"
                 firsts[gpu] = f"e{first}{f'+{len(others)}' if others else ''}" if len(held) else "none"
-    loaded, layer = plan.loads is not None, _first_layers(plan)
+    loaded, layer = plan.loads is not None, _least_balanced(plan, rows)
     return Overlay(
         values=values.tolist() if loaded else None,
         labels=labels,
-        legend=f"expert load / mean{_range(values)}" if loaded else "",
+        legend=f"expert load / mean of the least balanced layer{_range(values)}" if loaded else "",
         details=(firsts, experts) if any(experts) else (),
-        cells=("slots per layer", f"first expert + how many more, of the {layer}", f"experts of the {layer}")
+        cells=("slots per layer", f"first expert + how many more, of {layer}", f"experts of {layer}")
         if loaded
         else (),
         spans=(0.8, 1.2) if loaded else None,
@@ -88,15 +91,14 @@ def _range(values: NDArray[np.float64]) -> str:
     return f", {least:.3g} to {most:.3g}{': balanced' if most - least < _BALANCED else ''}"
 
 
-def _first_layers(plan: Plan) -> str:
-    """Say of which layers the experts in the cells are: the first of each stage that has experts."""
-    moe = plan.deployment.model.moe_layers
-    firsts = [next((i for i in moe if i in stage.layers), None) for stage in plan.layout.replicas[0]]
-    named = [str(first) for first in firsts if first is not None]
+def _least_balanced(plan: Plan, rows: Mapping[int, int]) -> str:
+    """Say of which layers the loads and the experts in the cells are; ``rows``: which of those with experts."""
+    moe, stages = plan.deployment.model.moe_layers, plan.layout.replicas[0]
+    named = [str([i for i in moe if i in stages[s].layers][row]) for s, row in rows.items()]
     if len(named) <= 1:
-        return f"first of {len(moe)} layers with experts, layer {''.join(named)}"
-    more = ", ..." if len(named) > _MOST_FIRST else ""
-    return f"first layer of each stage that has any: {', '.join(named[:_MOST_FIRST])}{more}"
+        return f"layer {''.join(named)}, the least balanced of {len(moe)} with experts"
+    more = ", ..." if len(named) > _MOST_LAYERS else ""
+    return f"the least balanced layer of each stage: {', '.join(named[:_MOST_LAYERS])}{more}"
 
 
 def spread(overlay: Overlay, gpus: Sequence[str], all_gpus: Sequence[str]) -> Overlay:
@@ -111,16 +113,6 @@ def spread(overlay: Overlay, gpus: Sequence[str], all_gpus: Sequence[str]) -> Ov
         details=[["" if at is None else texts[at] for at in known] for texts in overlay.details],
         tags=["" if at is None else overlay.tags[at] for at in known] if overlay.tags else (),
     )
-
-
-def _busy(plan: Plan, stage: StageSpec, assignment: Assignment, loads: ExpertLoads) -> NDArray[np.float64]:
-    """Return the load of each GPU of a stage over the mean one, ``[gpus]``."""
-    mine = stage_loads(plan.deployment, loads.untraced, stage.layers)
-    share = split_use(plan.deployment, stage, assignment, mine, plan.split).share
-    speed = stage_speed(plan.deployment, stage, assignment.slots_per_gpu)
-    busy = share if speed is None else share / speed
-    over_mean: NDArray[np.float64] = busy.mean(axis=(0, 1)) / share.mean()
-    return over_mean
 
 
 def _tag(layout: Layout, replica: int, stage: int) -> str:

@@ -18,6 +18,7 @@ from placement.plan import Plan
 from placement.planner import make_plan
 from rackplan.inputs import loads_of
 from rackplan.render import pictures
+from rackplan.views.overlay import plan_overlay
 from rackplan.views.pictures.experts import expert_map, gpu_load, map_table
 from topology import resolve_cluster
 
@@ -59,6 +60,21 @@ def test_the_map_holds_every_slot_and_load_of_the_plan(cluster: str, stages: int
         assert sum(count for _, count in data[runs]) == len(data["gpus"])
     table = map_table(plan)
     assert [row[0] for row in table.rows] == [str(layer) for layer in plan.deployment.model.moe_layers]
+
+
+def test_the_drawing_shows_the_layer_that_waits_longest() -> None:
+    plan = made("deepseek-v2-lite", "hgx-h200")
+    overlay = plan_overlay(plan)
+    layer = min(plan.balancedness, key=lambda one: plan.balancedness[one])
+    assert overlay.values is not None
+    assert 1 / max(overlay.values) == pytest.approx(plan.balancedness[layer], rel=1e-3)
+    assert f"layer {layer}, the least balanced" in overlay.cells[-1]
+    entry = plan.experts[0]
+    assert entry is not None
+    row = plan.deployment.model.moe_layers.index(layer)
+    held = [sorted(map(int, text.removeprefix("e").split())) for text in overlay.details[1]]
+    placed = [sorted(entry.slot_expert[row, entry.slot_gpu == gpu]) for gpu in range(entry.gpus)]
+    assert held == placed * len(plan.layout.replicas)
 
 
 def test_scripts_write_no_markup_and_ask_for_nothing() -> None:

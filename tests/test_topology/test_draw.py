@@ -34,6 +34,19 @@ def groups(svg: ET.Element, kind: str) -> int:
     return sum(group.get("class") == kind for group in svg.iter(f"{SVG}g"))
 
 
+def test_every_link_of_a_small_torus_is_a_line_or_a_bar(tmp_path: Path) -> None:
+    svg = draw_svg("tpu-v5p", tmp_path)
+    assert groups(svg, "edge") == 3 * 16 + 2 * 16  # along z, each that wraps round at both ends
+    ends = [tip.text for tip in svg.iter(f"{SVG}title") if " - " in (tip.text or "")]
+    assert len(set(ends)) == 2 * 64  # along x and y
+    assert len(ends) == 2 * (64 + 16)  # those that wrap round are drawn at both ends
+
+
+@pytest.mark.parametrize(("name", "memory"), [("l40s", "48.3 GB GDDR6"), ("hgx-h100", "85.5 GB HBM")])
+def test_memory_is_called_what_it_is(name: str, memory: str, tmp_path: Path) -> None:
+    assert any(memory in text for text in texts(draw_svg(name, tmp_path)))
+
+
 @pytest.mark.wide
 @pytest.mark.parametrize(
     ("name", "level"),
@@ -53,9 +66,9 @@ def test_never_a_hairball(name: str, level: str, tmp_path: Path) -> None:
     flat = name == "tpu-v6e"  # one plane of a torus: its links are bars of the grid
     assert (0 if flat else 1) <= groups(svg, "edge") <= 100
     assert (tmp_path / "x.svg").stat().st_size < 1_000_000
-    # At 100 % zoom one point is 4/3 pixels, and letters are at least 10 pixels high.
+    # Letters are at least 11 pixels high on a screen of 1,440: at 100 % one point is 4/3 pixels.
     sizes = {float(text.get("font-size", "0")) for text in svg.iter(f"{SVG}text")}
-    assert min(sizes) * 4 / 3 >= 10
+    assert min(sizes) * min(4 / 3, 1440 / float(svg.get("width", "").removesuffix("pt"))) >= 11
     assert {text.get("font-family") for text in svg.iter(f"{SVG}text")} == {None}  # all have the drawing's
     families = {group.get("font-family") for group in svg.iter(f"{SVG}g")} - {None}
     assert families == {"DejaVu Sans, Verdana, sans-serif"}

@@ -49,6 +49,14 @@ def test_one_fault_opens_its_pod(fault: dict[str, Any], words: list[str], tmp_pa
     assert FAULT in text
 
 
+def test_a_slow_switch_is_named_once_not_with_each_of_its_links(tmp_path: Path) -> None:
+    text = source(tmp_path, PODS, [{"leaf": "f.p5.l2", "factor": 0.5}])
+    assert "Switches below their rate: f.p5.l2 at x 0.5" in text
+    assert "f.p5.l2: all links x 0.5" in text
+    assert "below its rate: 1 switch" in text
+    assert "Degraded links" not in text
+
+
 @pytest.mark.parametrize("part", ["gb200-nvl72", "mi300x", "tpu-v5p", "cm384"])
 @pytest.mark.parametrize("level", ["domain", "gpu"])
 def test_throttled_gpus_are_drawn_named_and_counted(part: str, level: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,16 @@ def test_gpus_that_pcie_alone_joins_are_not_called_linked_directly(tmp_path: Pat
         picture = draw(tmp_path, level, nodes=nodes, links=links)
         assert picture.count("edge") == 16
         assert not picture.has("linked directly")
+
+
+def test_groups_of_a_dragonfly_have_an_arc_for_each_two(tmp_path: Path) -> None:
+    fabric = {"kind": "dragonfly", "nic": "200 Gb/s", "nodes_per_router": 4, "routers_per_group": 4}
+    picture = draw(tmp_path, domains=[{"part": "gh200-nvl4", "count": 64}], fabric=fabric)
+    assert picture.count("edge") == 6 + 4  # four groups, each with a bundle to its hosts
+    counts = [int(word.removesuffix(" links")) for word in picture.words if re.fullmatch(r"\d+ links", word)]
+    assert len(counts) == 6
+    assert sum(counts) == 128
+    assert {f"r{router}" for router in range(4)} <= set(picture.words)
 
 
 def test_leaves_that_are_linked_to_each_other_show_it(tmp_path: Path) -> None:

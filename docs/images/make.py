@@ -149,7 +149,7 @@ def frontier_of_tutorial() -> str:
 
     lines: dict[str, list[tuple[float, float]]] = {}
     for name in ("hgx-h200@72", "hgx-b200@72", "gb200-nvl72"):
-        found = rackplan.sweep("deepseek-v3", name)
+        found = rackplan.sweep("deepseek-v3", name, phase="decode")
         rows = pareto(found.tok_s_per_user, found.tok_s_per_gpu)
         order = rows[np.argsort(found.tok_s_per_user[rows])]
         lines[name] = [(float(found.tok_s_per_user[i]), float(found.tok_s_per_gpu[i])) for i in order]

@@ -9,7 +9,7 @@ MODEL, RACK = "deepseek-v3", "gb200-nvl72"
 plan = rackplan.plan(MODEL, RACK, time_limit_s=0)
 print(f"Today       {plan.score.tok_s_per_gpu:,.0f} tok/s/GPU, {plan.score.bound_by} binds")
 
-# Each lever alone, the speed for users kept.
+# Improve one parameter at a time, at the same speed per user.
 for row in rackplan.what_if(plan).largest:
     print(f"  {row.name:20s}{row.change:10s}{row.gain:+.1%}")
 

@@ -790,7 +790,7 @@ class DeploymentRequest(Pricing, Batch, Placed):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
-    """What is asked of a plan."""
+    """Planning options."""
 
     isl: Tokens | None = opt(
         None,
@@ -901,7 +901,7 @@ class ReplanRequest(Watched, Loaded):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ScoreRequest(Money, Set, Loaded):
-    """What is asked of a plan's score."""
+    """Scoring options."""
 
     plan: PlanFile = field(kw_only=False)
     sparse_attention: SparseAttention = ""

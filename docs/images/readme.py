@@ -89,7 +89,10 @@ def computed() -> Drawn:
     usual = int(np.argsort(balance["in order"])[len(tokens[0]) // 2])
     return Drawn(
         {name: (np.sort(load[usual])[::-1], float(balance[name].mean())) for name, load in each.items()},
-        {cluster: list(iso_interactivity(rackplan.sweep(MODEL, cluster, phase="decode"), SPEEDS)) for cluster in CLUSTERS},
+        {
+            cluster: list(iso_interactivity(rackplan.sweep(MODEL, cluster, phase="decode"), SPEEDS))
+            for cluster in CLUSTERS
+        },
     )
 
 

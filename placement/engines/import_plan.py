@@ -1,4 +1,4 @@
-"""Anyone's placement as a plan of ours: laid on a cluster, scored, bounded and compared like one that we made."""
+"""Import an engine's placement as a plan: mapped to a cluster, scored, bounded and compared with the baselines."""
 
 from __future__ import annotations
 

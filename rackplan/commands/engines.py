@@ -74,7 +74,7 @@ def import_plan(request: ImportPlanRequest, *, output: OutputFolder = None, json
 
 @command(CheckRequest)
 def check(request: CheckRequest, *, json: JsonFlag = False) -> None:
-    """Say whether a plan file would load and be right. Exit code 2 if not."""
+    """Validate a placement file for an engine. Exit code 2 if it is not valid."""
     from placement.engines.mapping import model_facts
     from placement.engines.registry import check_file, require_engine
     from rackplan import inputs

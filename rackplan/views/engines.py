@@ -180,7 +180,7 @@ class FindingData:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """What ``rackplan check`` prints: whether a plan file would load and be right.
+    """What ``rackplan check`` prints: whether an engine would load a placement file, and read it right.
 
     Attributes
     ----------

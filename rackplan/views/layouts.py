@@ -244,7 +244,7 @@ def swept_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
     return sections(
         [Text(counts, "Swept"), *set_blocks("Set", found.deployment.cluster)],
         [_frontier_table(found.rows(thinned(edge.tolist(), MOST_ROWS)))],
-        [Text("At most throughput, the first of the frontier:"), *totals_blocks(found.totals(int(edge[0])))],
+        [Text("Highest throughput:"), *totals_blocks(found.totals(int(edge[0])))],
         _legend(found, targets),
     )
 

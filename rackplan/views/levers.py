@@ -305,4 +305,4 @@ def _refusals(rows: Sequence[Lever]) -> list[Block]:
             where = "" if len(ways) == len(_ways(row)) else f", {' and '.join(ways)}"
             changes.setdefault((row.name, where, reason), []).append(_first(row))
     said = [f"{' and '.join(names)}{where}: {reason}" for (_, where, reason), names in changes.items()]
-    return [Text("What cannot be, and why:"), Items(said, hanging=True)] if said else []
+    return [Text("Not possible:"), Items(said, hanging=True)] if said else []

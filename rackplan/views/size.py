@@ -772,9 +772,7 @@ def _share(value: float) -> str:
 def _joined_words(data: SizeResult) -> str:
     """Return what so many units give per GPU, by how many there are."""
     rates = ", ".join(f"{one.tok_s_per_gpu:,.0f} of {one.units:,}" for one in data.joined)
-    text = f"tok/s/GPU of one layout a pool, by units joined by their fabric: {rates}" * (
-        len(data.joined) > 1
-    )
+    text = f"tok/s/GPU of one layout a pool, by units that share a replica: {rates}" * (len(data.joined) > 1)
     return "; ".join(filter(None, (text, (data.not_joined or "").rstrip("."))))
 
 

@@ -1,7 +1,7 @@
 """A cluster with its slow NICs and links taken out of service, as an operator does where others have room.
 
-A NIC that is down has others of its host to stand in, a link that is down has those beside it; one that is slow keeps
-its part of the bytes and holds up all.
+Traffic of a NIC that is down fails over to the host's other NICs, that of a link to those beside it; one that is slow
+keeps its part of the bytes and holds up all.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class DomainSpec(Spec, ABC):
     links_bundled:
         The number of links is not published: one of the total rate stands for all, and cables are not counted.
     copper_between_racks:
-        Its links between racks are copper too: it reaches as far as they go.
+        Inter-rack scale-up links are copper, so their length limits the domain.
     """
 
     structure: str

@@ -589,6 +589,22 @@ class Speed(Request):
             return NO_LIMIT if isinstance(self.tok_s_user, str) else 1 / self.tok_s_user
         return seconds(self.tpot_ms)
 
+    @property
+    def usual_tpot_s(self) -> float | None:
+        """The limit in seconds per token, the usual one where nothing was given; None: no limit."""
+        from placement.options import USUAL_TPOT
+
+        tpot_s = USUAL_TPOT.value if self.tpot_s is None else self.tpot_s
+        return None if isinstance(tpot_s, str) else tpot_s
+
+
+def usual_ttft_s(limit_ms: float | Literal["none"] | None) -> float | None:
+    """Return a limit to the first token in seconds, the usual one where nothing was given; None: no limit."""
+    from cost.serving.pools import TTFT_LIMIT
+
+    ttft_s = seconds(limit_ms)
+    return TTFT_LIMIT.value if ttft_s is None else None if isinstance(ttft_s, str) else ttft_s
+
 
 def seconds(limit_ms: float | Literal["none"] | None) -> float | Literal["none"] | None:
     """Return a limit in milliseconds in seconds; ``none`` and None as such."""
@@ -609,10 +625,7 @@ class FirstToken(Request):
     @property
     def ttft_s(self) -> float | None:
         """The limit in seconds, the usual one where nothing was given; None: no limit."""
-        from cost.serving.pools import TTFT_LIMIT
-
-        ttft_s = seconds(self.ttft_ms)
-        return TTFT_LIMIT.value if ttft_s is None else None if isinstance(ttft_s, str) else ttft_s
+        return usual_ttft_s(self.ttft_ms)
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -640,9 +653,8 @@ class UnderLoad(Request):
     @property
     def ttft_p99_s(self) -> float | None:
         """The limit in seconds; None: no limit."""
-        return (
-            None if isinstance(self.ttft_p99_ms, str) or self.ttft_p99_ms is None else self.ttft_p99_ms / 1e3
-        )
+        limit_s = seconds(self.ttft_p99_ms)
+        return None if isinstance(limit_s, str) else limit_s
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -652,10 +664,7 @@ class Limits(Speed, FirstToken):
     @property
     def limits_s(self) -> tuple[float | None, float | None]:
         """Both limits in seconds, the usual ones where nothing was given; None: no limit."""
-        from placement.options import USUAL_TPOT
-
-        tpot_s = USUAL_TPOT.value if self.tpot_s is None else self.tpot_s
-        return None if isinstance(tpot_s, str) else tpot_s, self.ttft_s
+        return self.usual_tpot_s, self.ttft_s
 
     @property
     def usual(self) -> frozenset[str]:
@@ -1230,18 +1239,12 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
     @property
     def limits_s(self) -> tuple[float | None, float | None]:
         """Both limits in seconds, the usual ones where nothing was given; None: no limit."""
-        from placement.options import USUAL_TPOT
-
-        tpot_s = USUAL_TPOT.value if self.tpot_s is None else self.tpot_s
-        return None if isinstance(tpot_s, str) else tpot_s, self.ttft_s
+        return self.usual_tpot_s, self.ttft_s
 
     @property
     def ttft_s(self) -> float | None:
         """The limit in seconds, the usual one where nothing was given; None: no limit."""
-        from cost.serving.pools import TTFT_LIMIT
-
-        ttft_s = seconds(self.ttft_p99_ms)
-        return TTFT_LIMIT.value if ttft_s is None else None if isinstance(ttft_s, str) else ttft_s
+        return usual_ttft_s(self.ttft_p99_ms)
 
     @cached_property
     def recorded(self) -> Recorded | None:

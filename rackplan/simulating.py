@@ -94,7 +94,7 @@ def _chosen(
     best = best_under_load(serving, limits, make_for, router, heard)
     if best is None:
         raise out_of_reach(serving, limits)
-    layouts = [found.label(at).rpartition(" ")[0] for _, found, at, _ in serving.sides(best.row)]
+    layouts = [found.worker_label(at) for _, found, at, _ in serving.sides(best.row)]
     near = best.requests_per_s or best.row.requests_per_s / 2
     return serving.sides(best.row)[-1][1].deployment, best.pools, layouts, limits, near
 

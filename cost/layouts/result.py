@@ -163,11 +163,15 @@ class Sweep(Shown):
 
     def label(self, index: int) -> str:
         """The layout in a few letters: ``EP72 TP1 PP1 x1``; ``ETP``: parts that each expert is cut into."""
+        return f"{self.worker_label(index)} x{self.replicas[index]}"
+
+    def worker_label(self, index: int) -> str:
+        """The layout of one replica, without how many the cluster holds."""
         moe = self.deployment.model.moe is not None
         expert = f"EP{self.ep[index]} " if moe else ""
         if self.moe_tp[index] > 1:
             expert += f"ETP{self.moe_tp[index]} "
-        return f"{expert}TP{self.tp[index]} PP{self.stages[index]} x{self.replicas[index]}"
+        return f"{expert}TP{self.tp[index]} PP{self.stages[index]}"
 
     def bound(self, index: int) -> str:
         """What most of the step of one configuration is spent on."""

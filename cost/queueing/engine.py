@@ -268,12 +268,9 @@ class Engine:
 
     def _hit(self, job: Job) -> int:
         """Tokens at the start of a prompt whose blocks the cache still holds; the last one is always computed."""
-        found = 0
-        for block in job.blocks:
-            if block not in self.prefixes:
-                break
+        found = self.matches(job)
+        for block in job.blocks[:found]:
             self.prefixes.move_to_end(block)
-            found += 1
         return min(found * self.block, job.held - 1)
 
     def matches(self, job: Job) -> int:

@@ -35,6 +35,7 @@ NEAR = 0.02
 """How near the largest rate is found, and how far the first and the last try may be apart (doublings)."""
 DOUBLINGS = 20
 ROUNDS = 40
+"""Steps of the fixed point between requests in an engine and the time of its steps."""
 SEEDS = 3
 """Streams of requests whose largest rates give the interval."""
 
@@ -82,16 +83,20 @@ class UnderLoad:
     def good(self) -> NDArray[np.bool_]:
         """Whether each kept both limits."""
         found = np.ones(len(self.ttft_s), dtype=bool)
-        for seconds, limit in ((self.ttft_s, self.limits.ttft_s), (self.tpot_s, self.limits.tpot_s)):
-            if limit is not None:
-                found &= seconds <= limit * (1 + 1e-9)
+        for seconds, limit in self._limited:
+            found &= seconds <= limit
         return found
 
     @property
     def keeps(self) -> bool:
         """Whether the 99th percentiles keep both limits."""
+        return all(bool(np.percentile(seconds, 99) <= limit) for seconds, limit in self._limited)
+
+    @property
+    def _limited(self) -> list[tuple[Array, float]]:
+        """Times that have a limit, with it and what rounding may add."""
         pairs = ((self.ttft_s, self.limits.ttft_s), (self.tpot_s, self.limits.tpot_s))
-        return all(limit is None or np.percentile(one, 99) <= limit * (1 + 1e-9) for one, limit in pairs)
+        return [(seconds, limit * (1 + 1e-9)) for seconds, limit in pairs if limit is not None]
 
     @property
     def grows(self) -> bool:

@@ -57,6 +57,47 @@ class EnginePool:
     factor: float = 1.0
     prompt_factor: float = 1.0
 
+    @classmethod
+    def of(  # noqa: PLR0913 - each is a figure of its own
+        cls,
+        role: str,
+        seconds: Seconds,
+        scheduler: Scheduler,
+        *,
+        groups: int,
+        workers: int,
+        gpus: int,
+        room: float,
+        most: float,
+        context: float,
+        accept: float,
+        queries: float,
+        factor: float = 1.0,
+    ) -> EnginePool:
+        """Return ``workers`` engines of ``groups`` attention groups whose steps cost what ``seconds`` says.
+
+        Parameters
+        ----------
+        room, accept, queries:
+            As of an engine; one that prefills alone has no use for them.
+        most, context:
+            Sequences of a group up to which steps are priced; about how many tokens the cache of one holds.
+        """
+        decodes, most = role != PREFILL, min(MOST_PRICED, max(2.0, most))
+        table = StepTable.of(seconds, groups=groups, most=most, context=context, decodes=decodes)
+        return cls(
+            role,
+            table,
+            scheduler,
+            workers,
+            gpus,
+            room if decodes else np.inf,
+            accept if decodes else 1.0,
+            queries if decodes else 1.0,
+            factor,
+            first_token_calibration().prompt_factor,
+        )
+
     def engines(self, block: int) -> list[Engine]:
         """Return them, idle."""
         return [
@@ -160,26 +201,18 @@ def engine_pool(
     ``room``: tokens that the KV cache of one holds; ``context``: about how many a sequence has.
     """
     work, groups = deployment.workload, gpus // tp
-    scheduler = scheduler_of(require_engine(deployment.engine))
-    most = min(MOST_PRICED, scheduler.sequences, max(2.0, room / context / groups))
-    table = StepTable.of(
-        priced_steps(price, work, tp=tp, groups=groups),
-        groups=groups,
-        most=most,
-        context=context,
-        decodes=role != PREFILL,
-    )
-    decodes = work.decodes
-    return EnginePool(
+    return EnginePool.of(
         role,
-        table,
-        scheduler,
-        workers,
-        gpus,
-        room if decodes else np.inf,
-        work.accept_length if decodes else 1.0,
-        work.tokens_per_pass if decodes else 1.0,
-        prompt_factor=first_token_calibration().prompt_factor,
+        priced_steps(price, work, tp=tp, groups=groups),
+        scheduler_of(require_engine(deployment.engine)),
+        groups=groups,
+        workers=workers,
+        gpus=gpus,
+        room=room,
+        most=room / context / groups,
+        context=context,
+        accept=work.accept_length,
+        queries=work.tokens_per_pass,
     )
 
 

@@ -51,7 +51,7 @@ class Transfers:
 @dataclass(eq=False)
 class _Transfer:
     job: Job
-    sender: int
+    sender: Engine
     receiver: Engine
     left: float
     bytes_per_s: float = 0.0
@@ -135,7 +135,7 @@ class Simulation:
         self._timeline: list[tuple[float, int, int]] = []
         for job, made in zip(self._jobs, asked.begun, strict=False):
             job.made, self._next = made, self._next + 1
-            self._join_decoding(job, 0.0)
+            self._enter_computed(min(self.decoders or self.engines, key=_load), job, 0.0)
         for _ in range(min(asked.users, total) or 1):
             self._send(asked.starts_s[self._next])
         events = self._events
@@ -237,7 +237,7 @@ class Simulation:
             if engine.role == PREFILL:
                 engine.load -= 1
                 if job.made < job.osl:
-                    self._start_transfer(now, job, self.engines.index(engine))
+                    self._start_transfer(now, job, engine)
         for job in done:
             engine.load -= engine.role != PREFILL
             self._done[job.number] = now
@@ -245,7 +245,7 @@ class Simulation:
                 self._send(now)
         self._begin(engine, now)
 
-    def _start_transfer(self, now: float, job: Job, sender: int) -> None:
+    def _start_transfer(self, now: float, job: Job, sender: Engine) -> None:
         engine = min(self.decoders, key=_load)
         engine.load += 1  # it counts from now on, so that the next one goes elsewhere
         if self.transfers is None:
@@ -269,13 +269,11 @@ class Simulation:
         links = self.transfers
         if links is None or not self._moving:
             return
-        sent, received = (
-            Counter(one.sender for one in self._moving),
-            Counter(id(one.receiver) for one in self._moving),
-        )
+        sent = Counter(one.sender for one in self._moving)
+        received = Counter(one.receiver for one in self._moving)
         for one in self._moving:
             one.bytes_per_s = links.bytes_per_s * min(
-                links.send_gpus / sent[one.sender], links.receive_gpus / received[id(one.receiver)]
+                links.send_gpus / sent[one.sender], links.receive_gpus / received[one.receiver]
             )
         self._moves += 1
         soonest = min(max(0.0, one.left) / one.bytes_per_s for one in self._moving)
@@ -295,13 +293,12 @@ class Simulation:
 
     def _received(self, now: float, what: _Transfer) -> None:
         what.receiver.load -= 1
-        what.job.cached = what.job.held
-        self._enter(what.receiver, what.job, now)
+        self._enter_computed(what.receiver, what.job, now)
 
-    def _join_decoding(self, job: Job, now: float) -> None:
-        """Put a request whose prompt is computed already into the engine with fewest."""
+    def _enter_computed(self, engine: Engine, job: Job, now: float) -> None:
+        """As :meth:`_enter`, with a cache of all that the request has so far."""
         job.cached = job.held
-        self._enter(min(self.decoders or self.engines, key=_load), job, now)
+        self._enter(engine, job, now)
 
 
 def _load(engine: Engine) -> int:

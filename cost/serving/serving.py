@@ -116,6 +116,10 @@ class Serving:
             ("decode", self.decode, row.decode, row.decode_workers),
         )
 
+    def label(self, row: RateMatch) -> str:
+        """Return the workers of each pool of a match, and their layouts."""
+        return " + ".join(f"{workers} x {one.worker_label(at)}" for _, one, at, workers in self.sides(row))
+
     def ways(self, tpot_s: float | None = None, domains: int | None = None) -> dict[str, RateMatches]:
         """Return what each way that there is serves within the limits; ``domains`` that two pools share."""
         found: dict[str, RateMatches] = {}

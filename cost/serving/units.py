@@ -200,7 +200,7 @@ def _pool(role: str, found: Sweep, row: int, workers: int) -> Pool:
     batch = float(found.batch[row])
     return Pool(
         role,
-        found.label(row).rpartition(" ")[0],
+        found.worker_label(row),
         workers,
         int(found.gpus[row]),
         batch,

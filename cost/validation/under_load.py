@@ -16,10 +16,10 @@ from cost.inputs.machine import Efficiency
 from cost.inputs.workload import StepShape, with_imbalance
 from cost.quantity import Quantity
 from cost.queueing.engine import BOTH, DECODE, PREFILL
-from cost.queueing.pools import MOST_PRICED, EnginePool, EnginePools
+from cost.queueing.pools import EnginePool, EnginePools
 from cost.queueing.requests import Requests
 from cost.queueing.schedulers import scheduler_of
-from cost.queueing.steps import Seconds, StepTable
+from cost.queueing.steps import Seconds
 from cost.serving.steady_state import Requests as Asked
 from cost.step.memory import batch_room, even_memory
 from cost.terms.experts import EXPERTS
@@ -111,31 +111,24 @@ def _pools(group: Group, efficiency: Efficiency, at: int, factor: float) -> Engi
     room = float(
         np.broadcast_to(np.asarray(batch_room(memory, group.rates.hbm_bytes)), group.index.shape)[at]
     )
-    known = first_token_calibration()
-    fixed_s = known.seconds(group.engine, group.phase)
+    fixed_s = first_token_calibration().seconds(group.engine, group.phase)
 
     def pool(role: str, shape: StepShape, step: Callable[[StepShape], StepCost], workers: int) -> EnginePool:
         gpus = round(float(shape.gpus))
         groups = max(1, round(float(shape.attention_dp)))
-        decodes = role != PREFILL
-        table = StepTable.of(
-            _seconds(step, shape, queries),
-            groups=groups,
-            most=min(MOST_PRICED, max(2.0, 1.3 * float(asked.concurrency) / workers / groups)),
-            context=context,
-            decodes=decodes,
-        )
-        return EnginePool(
+        return EnginePool.of(
             role,
-            table,
+            _seconds(step, shape, queries),
             scheduler_of(group.engine),
-            workers,
-            gpus,
-            max(room * gpus * context, float(asked.isl + asked.osl)) if decodes else np.inf,
-            float(asked.accept_length) if decodes else 1.0,
-            queries if decodes else 1.0,
-            factor,
-            known.prompt_factor,
+            groups=groups,
+            workers=workers,
+            gpus=gpus,
+            room=max(room * gpus * context, float(asked.isl + asked.osl)),
+            most=1.3 * float(asked.concurrency) / workers / groups,
+            context=context,
+            accept=float(asked.accept_length),
+            queries=queries,
+            factor=factor,
         )
 
     workers = max(1, round(float(group.workers[at])))

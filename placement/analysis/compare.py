@@ -193,7 +193,6 @@ def _serving_row(deployment: Deployment, serving: Serving | str, target: float |
     best = found[0]
     sides = serving.sides(best)
     _, side, row, _ = sides[-1]
-    layout = " + ".join(f"{workers} x {one.label(at).rpartition(' ')[0]}" for _, one, at, workers in sides)
     factor, runs = side.deployment.near_runs(side.layout_of(row), float(side.batch[row]))
     return replace(
         empty,
@@ -202,7 +201,7 @@ def _serving_row(deployment: Deployment, serving: Serving | str, target: float |
         step_s=float(side.step_s[row]),
         batch=float(side.batch[row]),
         bound_by=side.rows([row]).bound(0),
-        layout=layout,
+        layout=serving.label(best),
         evidence=Evidence.ASSUMED.label,  # what of pools' rates counts as served
         measured_factor=factor,
         measured_runs=runs,

@@ -104,5 +104,5 @@ def _served(serving: Serving, row: RateMatch, traffic: Traffic, place: Place | N
         serving.sides(row), rates, limits, words, strict=True
     ):
         requests_per_s = min(requests_per_s, rate * _reached(side, index, role, limit_s, place))
-        labels.append(f"{workers} x {side.label(index).rpartition(' ')[0]} {word}")
+        labels.append(f"{workers} x {side.worker_label(index)} {word}")
     return Uniform(requests_per_s * traffic.osl, row.gpus_used, ", ".join(labels))

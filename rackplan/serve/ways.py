@@ -61,7 +61,7 @@ class Way:
             return self.sweep.label(row)
         sides = self.serving.sides(self.matches.row(row))
         return " + ".join(
-            f"{workers} x {sweep.label(at).rpartition(' ')[0]}{f' {role}' if len(sides) > 1 else ''}"
+            f"{workers} x {sweep.worker_label(at)}{f' {role}' if len(sides) > 1 else ''}"
             for role, sweep, at, workers in sides
         )
 

@@ -82,7 +82,7 @@ def serving_points(serving: Serving) -> list[ReportPoint]:
     for row in thinned(serving.frontier(), MOST_SERVED):
         sides = serving.sides(row)
         side, at = sides[-1][1], sides[-1][2]
-        workers = (f"{count} x {one.label(index).rpartition(' ')[0]}" for _, one, index, count in sides)
+        workers = (f"{count} x {one.worker_label(index)}" for _, one, index, count in sides)
         found.append(
             ReportPoint(
                 " + ".join(workers),

@@ -330,14 +330,8 @@ def _loaded_data(pools: Pools) -> UnderLoadData | None:
         ttft_p99_s=pools.ttft_p99_s,
         requests_per_s=loaded.requests_per_s,
         serving=loaded.serving,
-        layouts=layout_words(pools.serving, loaded.row),
+        layouts=pools.serving.label(loaded.row),
     )
-
-
-def layout_words(serving: Serving, row: RateMatch) -> str:
-    """Return the workers of each pool, and their layouts."""
-    sides = serving.sides(row)
-    return " + ".join(f"{workers} x {side.label(at).rpartition(' ')[0]}" for _, side, at, workers in sides)
 
 
 def _sourced(figure: Figure) -> SourcedData:
@@ -374,7 +368,7 @@ def _loaded_words(pools: Pools) -> str:
     limit, loaded = f"{pools.ttft_p99_s:g} s to the first token at the 99th percentile", pools.loaded
     if loaded is None or loaded.requests_per_s is None:
         return f"nothing keeps {limit}"
-    layouts = layout_words(pools.serving, loaded.row)
+    layouts = pools.serving.label(loaded.row)
     return f"{loaded.requests_per_s:,.3g} requests/s keep {limit}: {loaded.serving}, {layouts} (simulated)"
 
 
@@ -456,7 +450,7 @@ def _other_words(pools: Pools, best: RateMatch) -> str:
 def _way_words(pools: Pools, row: RateMatch) -> str:
     """Return the workers of all pools."""
     sides = [
-        f"{role if len(pools.serving.sides(row)) > 1 else ''} {workers} x {_worker(found, index)} "
+        f"{role if len(pools.serving.sides(row)) > 1 else ''} {workers} x {found.worker_label(index)} "
         f"({plural(int(found.gpus[index]), 'GPU')} and {_in_flight(found, index)} in flight each)".strip()
         for role, found, index, workers in pools.serving.sides(row)
     ]
@@ -501,11 +495,6 @@ def pools_details(pools: Pools) -> list[Block]:
     )
 
 
-def _worker(found: Sweep, index: int) -> str:
-    """Return the layout of one worker, without how many replicas the cluster holds."""
-    return found.label(index).rpartition(" ")[0]
-
-
 def _in_flight(found: Sweep, index: int) -> str:
     """Return the requests of one worker."""
     return f"{float(found.batch[index] * found.gpus[index]):,.4g}"
@@ -529,7 +518,7 @@ def _pair_table(rows: Sequence[RateMatch], pools: Pools) -> Table:
         (
             "workers",
             lambda row: " + ".join(
-                f"{workers} x {_worker(found, index)}"
+                f"{workers} x {found.worker_label(index)}"
                 for _, found, index, workers in pools.serving.sides(row)
             ),
         ),

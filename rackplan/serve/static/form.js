@@ -137,10 +137,11 @@ function makeSlider(name, words) {
   shows.push(() => { range.value = String(Math.log2(state.factors[name] ?? 1)); show(); });
 }
 
-// shows what is wrong beside its field; notes are softer
+// shows what is wrong beside its field; notes are softer. Prices and powers are the page's own to check: an answer that
+// comes back leaves what is said of them
 export function showErrors(errors, notes = {}) {
-  for (const old of document.querySelectorAll("#inputs .error")) { old.textContent = ""; old.classList.remove("note"); }
-  for (const old of document.querySelectorAll("#inputs [aria-invalid]")) { old.removeAttribute("aria-invalid"); }
+  for (const old of document.querySelectorAll("#inputs .error:not(#money-fields *)")) { old.textContent = ""; old.classList.remove("note"); }
+  for (const old of document.querySelectorAll("#inputs [aria-invalid]:not(#money-fields *)")) { old.removeAttribute("aria-invalid"); }
   for (const [name, text] of Object.entries({ ...notes, ...errors })) {
     const slot = byId(`${name}-error`) || byId("request-error"), soft = !(name in errors);
     slot.textContent = slot.id === "request-error" && name !== "request" ? `${name}: ${text}` : text;

@@ -158,7 +158,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Place a large model on a real cluster: layers to racks, experts to GPUs, and what a step costs."""
+    """Plan inference of large models on GPU clusters: experts to GPUs, layers to racks, and what a step costs."""
 
 
 def _one_blas_thread() -> None:
@@ -191,6 +191,15 @@ def _refuse_empty(words: Sequence[str]) -> None:
             raise InputError(f"{where}: is empty; a variable of the shell may have no value.")
 
 
+def _next_step(error: BaseException) -> str:
+    """Return what to type after a mistake: an example of the command where a part of it is missing."""
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    request = getattr(command, "request", None)
+    if request is None or type(error).__name__ != "MissingParameter":
+        return "see --help."
+    return f"for example: {request.EXAMPLES[0]}"
+
+
 def main() -> None:
     """Run the command line; errors for people end with one line on standard error and their exit code."""
     steady_streams()
@@ -207,11 +216,13 @@ def main() -> None:
             raise SystemExit(code)
     except _UsageError as error:
         # with no arguments at all the message is the help
+        from rackplan.requests import in_plain_words
+
         text = str(getattr(error, "format_message", error.__str__)())
         if "\n" in text:
             sys.stderr.write("\n".join(map(printable, text.split("\n"))) + "\n")
         else:
-            print_error(f"{text.rstrip('.')}; see --help.")
+            print_error(f"{in_plain_words(text).rstrip('.')}; {_next_step(error)}")
         raise SystemExit(BAD_INPUT) from None
     except RackplanError as error:
         with suppress(OSError):  # a terminal that was closed

@@ -1636,7 +1636,13 @@ def refused(error: ErrorDetails, request: type[Request]) -> InputError:
 
 def expected(error: ErrorDetails) -> str:
     """Return in a sentence what pydantic expected."""
-    return f"{error['msg'].replace('Input should be', 'expected').rstrip('.')}."
+    return in_plain_words(error["msg"])
+
+
+def in_plain_words(said: str) -> str:
+    """Return a message of pydantic as the other messages are worded."""
+    short = said.split(", unable to parse")[0].replace("Input should be", "expected").rstrip(".")
+    return f"{short.replace('a valid integer', 'a whole number').replace('a valid number', 'a number')}."
 
 
 def plain(value: Any) -> Any:

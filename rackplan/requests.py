@@ -1641,7 +1641,7 @@ def expected(error: ErrorDetails) -> str:
 
 def in_plain_words(said: str) -> str:
     """Return a message of pydantic as the other messages are worded."""
-    short = said.split(", unable to parse")[0].replace("Input should be", "expected").rstrip(".")
+    short = said.split(", unable to parse", maxsplit=1)[0].replace("Input should be", "expected").rstrip(".")
     return f"{short.replace('a valid integer', 'a whole number').replace('a valid number', 'a number')}."
 
 

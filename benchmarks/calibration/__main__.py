@@ -53,7 +53,7 @@ def main() -> None:
         for path in options.runs:
             runs += [point for name in ("tpot_ms", "tok_s_per_gpu") for point in read_inferencex(path, name)]
         edges = frontier.measure(runs)
-        blocks = error_tables.blocks(table) | frontier.blocks(edges)
+        blocks = error_tables.blocks(table, edges) | frontier.blocks(edges)
         files = {errors.PATH: error_tables.to_yaml(data), frontier.PATH: error_tables.to_yaml(edges)}
         _write(files, blocks)
 

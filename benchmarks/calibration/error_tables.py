@@ -54,6 +54,15 @@ HEAD = (
     "80 % within",
 )
 SHORT_HEAD = ("chip", "runs", "median error", "within 20 %", "80 % within", "chip left out")
+README_HEAD = (
+    "chip",
+    "runs",
+    "time per token",
+    "80 % within",
+    "chip left out",
+    "tok/s/GPU, same speed",
+    "engine open",
+)
 ENGINE_WORDS = {UNNAMED: "not named", NAMED: "each named"}
 
 
@@ -246,11 +255,17 @@ def sections(table: ErrorTable) -> dict[str, tuple[tuple[str, ...], list[tuple[s
     }
 
 
-def blocks(table: ErrorTable) -> dict[str, str]:
-    """Return what stands between each pair of marks, by the name of the pair."""
+def blocks(table: ErrorTable, edges: Mapping[str, Any]) -> dict[str, str]:
+    """Return what stands between each pair of marks, by the name of the pair; ``edges`` is ``frontier.yaml``."""
     found = {name: _markdown((*titles, *HEAD), rows) for name, (titles, rows) in sections(table).items()}
     rows = f"{table.served[NAMED].rows:,}"
-    return found | {"rows": rows, "trust": _trust(table), "short": _markdown(SHORT_HEAD, _short(table))}
+    short = _short(table)
+    return found | {
+        "rows": rows,
+        "trust": _trust(table),
+        "short": _markdown(SHORT_HEAD, short),
+        "readme": _markdown(README_HEAD, _readme(short, edges)),
+    }
 
 
 def _served(table: ErrorTable) -> dict[str, Cell]:
@@ -270,6 +285,16 @@ def _short(table: ErrorTable) -> list[tuple[str, ...]]:
         found.append(
             (chip, f"{cell.rows:,}", _percent(seen.median), _share(seen), _factor(seen), _factor(out))
         )
+    return found
+
+
+def _readme(short: list[tuple[str, ...]], edges: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the rows of :data:`README_HEAD`: of a layout that is given, and of one that is chosen."""
+    found = []
+    for chip, runs, median, _, within, out in short:
+        chosen = edges["chips"][chip]
+        speeds = (_percent(chosen[at]["median_abs_error"]) for at in ("at_speed", "unnamed_at_speed"))
+        found.append((chip, runs, median, within, out, *speeds))
     return found
 
 

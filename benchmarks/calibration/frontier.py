@@ -44,7 +44,7 @@ def measure(points: Sequence[Point]) -> dict[str, Any]:
 
 
 def blocks(data: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tables of the pages, the whole and the narrow one of the README, by what the file holds."""
+    """Return the table of the pages, by what the file holds."""
     rows = [HEAD, ("---",) * len(HEAD)]
     for chip, one in data["chips"].items():
         load = one["at_load"]
@@ -53,9 +53,4 @@ def blocks(data: Mapping[str, Any]) -> dict[str, str]:
         forms = (".1f", ".0f", "+.1f", ".1f", ".1f", ".1f")
         cells = (f"{x * 100:{form}} %" for x, form in zip(errors, forms, strict=True))
         rows.append((chip, f"{one['frontiers']:,}", f"{one['points']:,}", *cells))
-    narrow = [tuple(row[i] for i in (0, 1, 3, 6, 8)) for row in rows]
-    narrow[0] = ("chip", "frontiers", "same requests", "same speed", "engine not named")
-    return {
-        name: "\n" + "\n".join(f"| {' | '.join(row)} |" for row in table) + "\n"
-        for name, table in (("frontier", rows), ("frontier_short", narrow))
-    }
+    return {"frontier": "\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"}

@@ -17,7 +17,7 @@ ROOT = Path(rackplan.__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PYTHON_PAGES = ("README.md", "docs/python.md")
-SEARCHED = {"replan": 0.04, "what-if": 0.01}
+SEARCHED = {"replan": 0.04}
 """How far a figure may be off that follows from where a search of a second left each copy."""
 
 
@@ -77,7 +77,7 @@ def test_it_says_what_commands_print(run: Callable[..., Result], monkeypatch: py
                 close = SEARCHED.get(words[1], 0.005)
                 assert shown == "" or differs(shown, found.out + found.err, close) == ""
                 assert found.code == (3 if shown.startswith("rackplan: HBM") else 0)
-    assert asked == ["plan", "compare", "size", "sweep", "simulate", "replan", "what-if", "export"]
+    assert asked == ["plan", "compare", "size", "simulate", "replan", "export"]
 
 
 @pytest.mark.parametrize("page", PYTHON_PAGES)

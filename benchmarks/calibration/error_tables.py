@@ -1,4 +1,4 @@
-"""Errors of predictions as ``errors.yaml`` holds them, and as tables of docs/calibration.md and of the README."""
+"""Errors of predictions as ``errors.yaml`` holds them, and as tables of docs/trust.md and of the README."""
 
 from __future__ import annotations
 
@@ -53,6 +53,17 @@ HEAD = (
     "model left out: median",
     "80 % within",
 )
+PAGE = {
+    "rows": 0,
+    "median": 3,
+    "within 20 %": 5,
+    "bias": 6,
+    "80 % within": 7,
+    "physics: median": 2,
+    "chip left out: median": 8,
+    "model left out: median": 10,
+}
+"""Columns of the tables of pages, and which of :data:`HEAD` they are."""
 SHORT_HEAD = ("chip", "runs", "median error", "within 20 %", "80 % within", "chip left out")
 ENGINE_WORDS = {UNNAMED: "not named", NAMED: "each named"}
 
@@ -248,7 +259,13 @@ def sections(table: ErrorTable) -> dict[str, tuple[tuple[str, ...], list[tuple[s
 
 def blocks(table: ErrorTable) -> dict[str, str]:
     """Return what stands between each pair of marks, by the name of the pair."""
-    found = {name: _markdown((*titles, *HEAD), rows) for name, (titles, rows) in sections(table).items()}
+    found = {
+        name: _markdown(
+            (*titles, *PAGE),
+            [(*row[: len(titles)], *(row[len(titles) + i] for i in PAGE.values())) for row in rows],
+        )
+        for name, (titles, rows) in sections(table).items()
+    }
     rows = f"{table.served[NAMED].rows:,}"
     return found | {"rows": rows, "trust": _trust(table), "short": _markdown(SHORT_HEAD, _short(table))}
 

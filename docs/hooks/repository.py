@@ -45,10 +45,12 @@ def github_anchor(title: str, separator: str = "-") -> str:
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Anchors as on GitHub; every decision in the navigation; no script of another host."""
     config.mdx_configs["toc"] = {"slugify": github_anchor, "permalink": True}
-    config.nav = [
-        {"Decisions": [DECISIONS, *_decisions()]} if entry == {"Decisions": "decisions/"} else entry
-        for entry in config.nav or ()
-    ]
+    for section in config.nav or ():
+        for title, entries in section.items():
+            section[title] = [
+                {"Decisions": [DECISIONS, *_decisions()]} if entry == {"Decisions": "decisions/"} else entry
+                for entry in entries
+            ]
     # what the plugin `offline` adds for searching in old browsers
     config.extra["polyfills"] = [one for one in config.extra.get("polyfills", ()) if "://" not in one]
     return config
@@ -125,7 +127,7 @@ def _decisions() -> list[str]:
 
 
 def _list_of_decisions() -> str:
-    lines = ["# Decisions", "", "Choices that a reader would question, and what speaks for them.", ""]
+    lines = ["# Decisions", "", "Choices that a reader may question, with the evidence.", ""]
     for name in _decisions():
         first = (ROOT / "docs" / name).read_text(encoding="utf-8").splitlines()[0]
         lines.append(f"- [{first.lstrip('# ')}]({posixpath.basename(name)})")

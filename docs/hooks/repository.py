@@ -91,7 +91,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         text = _PICTURE.sub(moved, _LINK.sub(moved, _COMMENT.sub("", parts[number])))
         parts[number] = _ROW.sub(lambda row: _without_escapes(row[0]), text)
     if page.file.src_uri in LAST_FOUND or here:
-        page.meta.setdefault("search", {"boost": 0.3})
+        page.meta.setdefault("search", {"boost": 0.1})
     return "".join(parts)
 
 

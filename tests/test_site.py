@@ -32,7 +32,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
     named = list(pages(CONFIG["nav"]))
     assert len(named) == len(set(named))
     made = {script(f"docs/hooks/{name}.py").PAGE for name in ("commands", "python", "schemas")}
-    made |= {*script("docs/hooks/repository.py").PAGES.values(), "decisions/"}
+    made |= {*script("docs/hooks/repository.py").PAGES.values(), "decisions/index.md"}
     assert set(named) == {path.name for path in DOCS.glob("*.md")} | made
 
 

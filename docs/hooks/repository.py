@@ -43,14 +43,8 @@ def github_anchor(title: str, separator: str = "-") -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Anchors as on GitHub; every decision in the navigation; no script of another host."""
+    """Anchors as on GitHub; no script of another host."""
     config.mdx_configs["toc"] = {"slugify": github_anchor, "permalink": True}
-    for section in config.nav or ():
-        for title, entries in section.items():
-            section[title] = [
-                {"Decisions": [DECISIONS, *_decisions()]} if entry == {"Decisions": "decisions/"} else entry
-                for entry in entries
-            ]
     # what the plugin `offline` adds for searching in old browsers
     config.extra["polyfills"] = [one for one in config.extra.get("polyfills", ()) if "://" not in one]
     return config

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import rackplan
 
-# One row is one figure; docs/calibration.md has all columns. Put your own runs here: these six are of InferenceX,
+# One row is one figure; docs/trust.md has all columns. Put your own runs here: these six are of InferenceX,
 # run 26306422380 of May 2026, DeepSeek-R1 in NVFP4, 1,024 tokens in and out.
 COLUMNS = (
     "id,quantity,measured,phase,model,cluster,gpus,engine,weights,tp,ep,attention_dp,workers,prefill_tp,"

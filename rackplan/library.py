@@ -160,7 +160,7 @@ def make_loads(
 
 
 def validate(path: str | Path, *, physics: bool = False) -> Validation:
-    """Return measured points of a CSV (docs/calibration.md) beside what is predicted for each, and how far off.
+    """Return measured points of a CSV (docs/trust.md) beside what is predicted for each, and how far off.
 
     Parameters
     ----------

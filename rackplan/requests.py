@@ -756,7 +756,7 @@ class Pricing(Money, Set):
     )
     runs: Path | None = opt(
         None,
-        "Measured runs of your own, a CSV of points (docs/calibration.md): they correct predictions near them.",
+        "Measured runs of your own, a CSV of points (docs/trust.md): they correct predictions near them.",
         "FILE.csv",
     )
     physics: Flag = opt(False, "The bare model, without the correction by measured runs that ships.")
@@ -1513,7 +1513,7 @@ class ValidateRequest(Request):
 
     points: Texts = opt(
         (),
-        "Measured points (docs/calibration.md); default: those shipped.",
+        "Measured points (docs/trust.md); default: those shipped.",
         "[POINTS.csv ...]",
         argument=True,
         kw_only=False,

@@ -15,6 +15,7 @@ from rackplan.cli import COMMANDS, request_of
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 
 
@@ -31,7 +32,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
     named = list(pages(CONFIG["nav"]))
     assert len(named) == len(set(named))
     made = {script(f"docs/hooks/{name}.py").PAGE for name in ("commands", "python", "schemas")}
-    made |= {*script("docs/hooks/repository.py").PAGES.values(), "decisions/"}
+    made |= {*script("docs/hooks/repository.py").PAGES.values(), "decisions/index.md"}
     assert set(named) == {path.name for path in DOCS.glob("*.md")} | made
 
 
@@ -95,6 +96,24 @@ def test_links_of_the_repository_become_links_of_the_site(page: str, link: str, 
     hook = script("docs/hooks/repository.py")
     assert hook.on_page_markdown(f"see [it]({link})\n", Page, None, None) == f"see [it]({becomes})\n"
     assert hook.on_page_markdown(f"```\n[it]({link})\n```\n", Page, None, None) == f"```\n[it]({link})\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("cost per token", "size.md"),
+        ("NVL72", "catalog.md"),
+        ("EPLB", "placement.md"),
+        ("time to first token", "under-load.md"),
+        ("node failure", "replan.md"),
+        ("SGLang", "engines.md"),
+    ],
+)
+def test_what_is_searched_for_is_in_the_headings_of_one_page(words: str, page: str) -> None:
+    """Search ranks words of a heading above all others."""
+    texts = {path.name: CODE.sub("", path.read_text(encoding="utf-8")).lower() for path in DOCS.glob("*.md")}
+    headings = {name: " ".join(re.findall(r"^##? .*$", text, re.MULTILINE)) for name, text in texts.items()}
+    assert [name for name, text in headings.items() if words.lower() in text] == [page]
 
 
 NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")

@@ -3,7 +3,7 @@
 ``python benchmarks/calibration SILICON.csv [--folds N] [--write]`` fits anew without each fold of configurations,
 without each chip and without each model, and prints the errors of what was left out beside those in sample: by chip,
 engine, phase and model. ``--write`` measures frontiers too, writes ``errors.yaml`` and ``frontier.yaml`` of
-``cost/calibration`` and rewrites the marked figures in docs/calibration.md, docs/trust.md and README.md. A fit takes
+``cost/calibration`` and rewrites the marked figures in docs/trust.md and README.md. A fit takes
 about 20 seconds of CPU, and there are some two dozen. The coefficients themselves are written by
 ``fit_serving.py --write``, before this.
 """
@@ -24,7 +24,7 @@ from cost.calibration import errors
 from topology.base.schema import validated
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "docs" / "calibration.md", ROOT / "docs" / "trust.md", ROOT / "README.md")
+PAGES = (ROOT / "docs" / "trust.md", ROOT / "README.md")
 
 
 def main() -> None:
@@ -34,9 +34,7 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    options, found = ask_held_out(
-        parser, writes="errors.yaml, frontier.yaml, docs/calibration.md, docs/trust.md and README.md"
-    )
+    options, found = ask_held_out(parser, writes="errors.yaml, frontier.yaml, docs/trust.md and README.md")
     data = error_tables.errors_data(found)
     table = validated(errors.ErrorTable, data, errors.PATH.name)
     for titles, rows in error_tables.sections(table).values():

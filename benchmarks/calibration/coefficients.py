@@ -138,7 +138,7 @@ ranks or to delays, and is not hidden in a kernel that is known to be better."""
 INDEX_LAYER_S = {"sglang": 40e-6, "trtllm": 70e-6, "vllm": 65e-6}
 COMPRESS_LAYER_S = 50e-6
 """Not fitted: no row has such attention. Modules of DeepSeek-V3.2 less those of V3, of CSA less HCA, and of HCA with
-the mixing of residual streams less MLA (data/sparse_kernels.csv; docs/calibration.md)."""
+the mixing of residual streams less MLA (data/sparse_kernels.csv; docs/trust.md)."""
 FIXED = {
     "overlap": 0.6,
     "links.all_reduce": 0.82,

@@ -1,4 +1,4 @@
-"""Errors of predictions as ``errors.yaml`` holds them, and as tables of docs/calibration.md and of the README."""
+"""Errors of predictions as ``errors.yaml`` holds them, and as tables of docs/trust.md and of the README."""
 
 from __future__ import annotations
 
@@ -53,7 +53,17 @@ HEAD = (
     "model left out: median",
     "80 % within",
 )
-SHORT_HEAD = ("chip", "runs", "median error", "within 20 %", "80 % within", "chip left out")
+PAGE = {
+    "rows": 0,
+    "median": 3,
+    "within 20 %": 5,
+    "bias": 6,
+    "80 % within": 7,
+    "physics: median": 2,
+    "chip left out: median": 8,
+    "model left out: median": 10,
+}
+"""Columns of the tables of pages, and which of :data:`HEAD` they are."""
 README_HEAD = (
     "chip",
     "runs",
@@ -257,14 +267,18 @@ def sections(table: ErrorTable) -> dict[str, tuple[tuple[str, ...], list[tuple[s
 
 def blocks(table: ErrorTable, edges: Mapping[str, Any]) -> dict[str, str]:
     """Return what stands between each pair of marks, by the name of the pair; ``edges`` is ``frontier.yaml``."""
-    found = {name: _markdown((*titles, *HEAD), rows) for name, (titles, rows) in sections(table).items()}
+    found = {
+        name: _markdown(
+            (*titles, *PAGE),
+            [(*row[: len(titles)], *(row[len(titles) + i] for i in PAGE.values())) for row in rows],
+        )
+        for name, (titles, rows) in sections(table).items()
+    }
     rows = f"{table.served[NAMED].rows:,}"
-    short = _short(table)
     return found | {
         "rows": rows,
         "trust": _trust(table),
-        "short": _markdown(SHORT_HEAD, short),
-        "readme": _markdown(README_HEAD, _readme(short, edges)),
+        "readme": _markdown(README_HEAD, _readme(table, edges)),
     }
 
 
@@ -274,27 +288,16 @@ def _served(table: ErrorTable) -> dict[str, Cell]:
     return {name: cell for name, cell in cells.items() if cell.rows >= LEAST_ROWS}
 
 
-def _short(table: ErrorTable) -> list[tuple[str, ...]]:
-    """Return the rows of :data:`SHORT_HEAD`: the chips with served runs, the engine not named; then all together."""
-    cells = _served(table)
+def _readme(table: ErrorTable, edges: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the rows of :data:`README_HEAD`: chips with served runs, the engine not named; then all together."""
     found = []
-    for chip, cell in {**cells, "all": table.served[UNNAMED]}.items():
+    for chip, cell in {**_served(table), "all": table.served[UNNAMED]}.items():
         seen, out = cell.cross_validated, cell.left_out
         if out is None:
             raise ValueError(f"{chip} has no figures of a fit without it.")
-        found.append(
-            (chip, f"{cell.rows:,}", _percent(seen.median), _share(seen), _factor(seen), _factor(out))
-        )
-    return found
-
-
-def _readme(short: list[tuple[str, ...]], edges: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the rows of :data:`README_HEAD`: of a layout that is given, and of one that is chosen."""
-    found = []
-    for chip, runs, median, _, within, out in short:
-        chosen = edges["chips"][chip]
-        speeds = (_percent(chosen[at]["median_abs_error"]) for at in ("at_speed", "unnamed_at_speed"))
-        found.append((chip, runs, median, within, out, *speeds))
+        given = (_percent(seen.median), _factor(seen), _factor(out))
+        chosen = (edges["chips"][chip][at]["median_abs_error"] for at in ("at_speed", "unnamed_at_speed"))
+        found.append((chip, f"{cell.rows:,}", *given, *map(_percent, chosen)))
     return found
 
 

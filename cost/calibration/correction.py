@@ -88,7 +88,7 @@ PARTS = (
         {"format": 0.5, "chip": 0.5},
     ),
 )
-"""Variances and lengths by cross-validation over configurations, chips and models (docs/calibration.md)."""
+"""Variances and lengths by cross-validation over configurations, chips and models (docs/trust.md)."""
 WAIT_PARTS = (
     *(replace(part, variance=4 * part.variance) for part in PARTS),
     Part(0.3, ("engine", "phase"), {"requests": 1.5, "context": 0.5, "width": 1.0, "tp": 1.0}),

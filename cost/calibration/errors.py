@@ -1,7 +1,7 @@
 """How far predictions are off: by chip, engine and phase, on rows that a fit did not see.
 
 ``errors.yaml`` is written by ``python benchmarks/calibration SILICON.csv --write``; what its figures mean:
-docs/calibration.md.
+docs/trust.md.
 """
 
 from __future__ import annotations

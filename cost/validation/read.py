@@ -1,4 +1,4 @@
-"""Measured points: a figure with the configuration it was measured on, read from a CSV (``docs/calibration.md``)."""
+"""Measured points: a figure with the configuration it was measured on, read from a CSV (``docs/trust.md``)."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ COLUMNS = (
     "accept_length", "imbalance", "kernel", "token_kind", "link_gb_s", "nic_gb_s", "pair", "hidden", "experts",
     "top_k", "groups", "topk_groups", "dispatch_dtype", "combine_dtype", "notes",
 )  # fmt: skip
-"""Every column, in the order in which files are written; docs/calibration.md has what each means."""
+"""Every column, in the order in which files are written; docs/trust.md has what each means."""
 
 NEEDED = ("id", "quantity", "measured", "phase", "cluster")
 """Columns that a file must have; every other one may be left out."""
@@ -265,7 +265,7 @@ def shipped_files() -> list[Path]:
 
 
 def read_measurements(path: str | Path) -> list[Point]:
-    """Read a CSV of measured points (docs/calibration.md).
+    """Read a CSV of measured points (docs/trust.md).
 
     Raises
     ------
@@ -288,7 +288,7 @@ def measurements_of(table: Table) -> list[Point]:
     if not {"quantity", "measured"} <= set(names):
         raise InputError(
             f"{path}: no measured points; expected columns id, quantity, measured, phase, cluster, ... "
-            "(docs/calibration.md)."
+            "(docs/trust.md)."
         )
     for name, cell in zip(names, table.header, strict=True):
         if name not in COLUMNS:

@@ -43,12 +43,8 @@ def github_anchor(title: str, separator: str = "-") -> str:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Anchors as on GitHub; every decision in the navigation; no script of another host."""
+    """Anchors as on GitHub; no script of another host."""
     config.mdx_configs["toc"] = {"slugify": github_anchor, "permalink": True}
-    config.nav = [
-        {"Decisions": [DECISIONS, *_decisions()]} if entry == {"Decisions": "decisions/"} else entry
-        for entry in config.nav or ()
-    ]
     # what the plugin `offline` adds for searching in old browsers
     config.extra["polyfills"] = [one for one in config.extra.get("polyfills", ()) if "://" not in one]
     return config
@@ -89,7 +85,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         text = _PICTURE.sub(moved, _LINK.sub(moved, _COMMENT.sub("", parts[number])))
         parts[number] = _ROW.sub(lambda row: _without_escapes(row[0]), text)
     if page.file.src_uri in LAST_FOUND or here:
-        page.meta.setdefault("search", {"boost": 0.3})
+        page.meta.setdefault("search", {"boost": 0.1})
     return "".join(parts)
 
 
@@ -125,7 +121,7 @@ def _decisions() -> list[str]:
 
 
 def _list_of_decisions() -> str:
-    lines = ["# Decisions", "", "Choices that a reader would question, and what speaks for them.", ""]
+    lines = ["# Decisions", "", "Choices that a reader may question, with the evidence.", ""]
     for name in _decisions():
         first = (ROOT / "docs" / name).read_text(encoding="utf-8").splitlines()[0]
         lines.append(f"- [{first.lstrip('# ')}]({posixpath.basename(name)})")

@@ -2,7 +2,7 @@
 
 Nobody knows the next window. It may be like the last one (engines serve the same users for minutes), like one of a
 few windows ago, or like any of the stored workloads; a placement that is good under all of them, weighted, is what
-the re-plan looks for. The weights were chosen by simulation (docs/online.md).
+the re-plan looks for. The weights were chosen by simulation (docs/replan.md).
 """
 
 from __future__ import annotations

@@ -30,11 +30,22 @@ def test_pages_are_sound(open_page: OpenPage, width: int, dark: bool) -> None:
         opened.page.close()
 
 
-def test_searching_works_without_a_server(open_page: OpenPage) -> None:
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("cost per token", "size"),
+        ("NVL72", "catalog"),
+        ("EPLB", "placement"),
+        ("time to first token", "under-load"),
+        ("node failure", "replan"),
+        ("SGLang", "engines"),
+    ],
+)
+def test_searching_works_without_a_server(open_page: OpenPage, words: str, page: str) -> None:
     opened = open_page(SITE / "index.html", width=1440)
     opened.page.click("input.md-search__input")
-    opened.page.keyboard.type("balancedness")
+    opened.page.keyboard.type(words)
     opened.page.wait_for_selector("a.md-search-result__link")
     opened.page.click("a.md-search-result__link")
-    opened.page.wait_for_url("**/reference/python.html*")  # where it is a heading
+    opened.page.wait_for_url(f"**/{page}.html*")
     assert opened.errors == []

@@ -27,7 +27,7 @@ from cost.validation.read import (
 )
 from topology.base.errors import InputError
 
-PAGE = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "trust.md").read_text()
 EXAMPLES = re.findall(r"^```csv\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 DECODE = {

@@ -80,7 +80,7 @@ QUICK = {"09_validate_your_runs", "lecture"}
 
 def test_the_page_of_the_lecture_is_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / "lecture.py"), run_name="__main__")
-    page = (EXAMPLES.parent / "docs" / "lecture.md").read_text(encoding="utf-8")
+    page = (EXAMPLES.parent / "docs" / "cost.md").read_text(encoding="utf-8")
     assert page.split("```text\n")[1].split("```")[0].strip() == capsys.readouterr().out.strip()
 
 

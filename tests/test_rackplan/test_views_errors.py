@@ -1,4 +1,4 @@
-"""Every output says how far off this chip's figures are, and says the same as docs/calibration.md."""
+"""Every output says how far off this chip's figures are, and says the same as docs/trust.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importers: clusters from the files of other tools. See ``docs/importers.md``."""
+"""Importers: clusters from the files of other tools. See ``docs/catalog.md``."""
 
 from topology.importers.importer import KINDS, Imported, import_files
 from topology.importers.options import ImportOptions

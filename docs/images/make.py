@@ -1,6 +1,7 @@
 """The pictures of the documentation, drawn by the code that they show: ``python docs/images/make.py [NAME...]``.
 
-Without names all of them are made anew, in this folder. A test says which are not what the code draws today.
+Without names all of them are made anew, in this folder; that of the README by ``benchmarks/readme_picture.py``. A test
+says which are not what the code draws today.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from functools import cache
 from html import escape
 from math import log10
 from pathlib import Path
-from runpy import run_path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -249,17 +249,7 @@ def generations() -> str:
     return chart.svg()
 
 
-@cache
-def of_readme() -> Mapping[str, str]:
-    """Return the picture of the README, in light and in dark."""
-    found: Mapping[str, str] = run_path(str(FOLDER / "readme.py"))["pictures"]()
-    return found
-
-
 PICTURES: Mapping[str, Callable[[], str]] = {
-    "readme-light.svg": lambda: of_readme()["readme-light.svg"],
-    "readme-dark.svg": lambda: of_readme()["readme-dark.svg"],
-    "plan-gb200-nvl72.svg": lambda: drawn(planned("gb200-nvl72")),
     "tutorial-topology.svg": lambda: drawn(planned(TUTORIAL)),
     "tutorial-step.svg": step_of_tutorial,
     "tutorial-frontier.svg": frontier_of_tutorial,

@@ -1,6 +1,6 @@
 """The pictures of the documentation, drawn by the code that they show: ``python docs/images/make.py [NAME...]``.
 
-Without names all of them are made anew, in this folder; that of the README by ``benchmarks/readme_picture.py``. A test
+Without names all of them are drawn, in this folder; ``benchmarks/readme_picture.py`` draws that of the README. A test
 says which are not what the code draws today.
 """
 

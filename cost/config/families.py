@@ -1,7 +1,8 @@
 """The table of families: one row each, in the order of their ancestry; a new family is a new row.
 
-What a row cannot say is a function in :mod:`cost.config.latent`, :mod:`cost.config.linear` or
-:mod:`cost.config.exceptions`. No row takes a default that published configs of the family do not rely on.
+What a row cannot say is a function in :mod:`cost.config.latent`, :mod:`cost.config.linear`,
+:mod:`cost.config.state_space` or :mod:`cost.config.exceptions`. No row takes a default that published configs of the
+family do not rely on.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cost.config import exceptions as own
-from cost.config import latent, linear
+from cost.config import latent, linear, state_space
 from cost.config.facts import REQUIRED
 from cost.config.family import (
     Count,
@@ -583,6 +584,22 @@ TABLE = (
             "index_kpool_compress": (True, "true: an index over pools without weights is not modelled"),
         },
         ignore="mla_use_nope index_share_for_mtp_iteration index_kpool_always_select_tail",
+    ),
+    # One part a layer.
+    Family(
+        "nemotron_h",
+        "Nemotron-H and Nemotron 3: Mamba-2, attention, experts or a dense part, each a layer with one norm.",
+        state_space.mixers,
+        state_space.one_ffn,
+        norms=1,
+        drafts=True,
+        must={
+            **dict.fromkeys(("attention_bias", "mlp_bias", "use_bias", "mamba_proj_bias"), (False, "false")),
+            "n_shared_experts": (1, "1: moe_shared_expert_intermediate_size is the width of one"),
+        },
+        ignore="expand mtp_hybrid_override_pattern mtp_layers_block_type moe_shared_expert_overlap "
+        "num_logits_to_keep time_step_rank",
+        before=state_space.part_names,
     ),
 )
 

@@ -88,8 +88,7 @@ def check_unread(facts: Facts, family: str) -> tuple[str, ...]:
 
 _PARTS = {
     "state-space (Mamba) layers": (
-        "mamba mamba2 falcon_mamba jamba zamba zamba2 bamba falcon_h1 nemotron_h "
-        "granitemoehybrid plamo2 hymba samba"
+        "mamba mamba2 falcon_mamba jamba zamba zamba2 bamba falcon_h1 granitemoehybrid plamo2 hymba samba"
     ),
     "an encoder with cross-attention": (
         "t5 mt5 umt5 longt5 t5gemma bart mbart pegasus pegasus_x bigbird_pegasus "

@@ -100,7 +100,8 @@ _PARTS = {
         "nomic_bert mpnet camembert ernie eurobert clip siglip vit dinov2 swin"
     ),
     "recurrent layers": "rwkv rwkv5 rwkv6 rwkv7 xlstm recurrent_gemma",
-    "lightning (linear) attention": "minimax minimax_text_01 minimax_m1 bailing_moe_linear bailing_hybrid",
+    "lightning (linear) attention": "minimax minimax_text_01 minimax_m1 bailing_moe_linear",
+    "linear attention in Ling's own form (2.5 and 3)": "bailing_hybrid",
     "native sparse attention in three branches, which no serving engine runs": "nsa",
     "compressed attention with rates of its own (DeepSeek-V4.1)": "deepseek_v41 deepseek_v41_text",
     "short convolution layers": "lfm2 lfm2_moe",

@@ -534,7 +534,7 @@ TABLE = (
     ),
     Family(
         "deepseek_v3 kimi_k2 glm4_moe_lite sarvam_mla",
-        "DeepSeek-V3, R1 and V3.1, Kimi K2, GLM-4.7-Flash, Sarvam 105B: a correction bias in the router (`noaux_tc`).",
+        "DeepSeek-V3 to V3.1, Kimi K2, GLM-4.7-Flash, Sarvam 105B: a correction bias in the router (`noaux_tc`).",
         latent.latent_everywhere,
         _DEEPSEEK_V3_MOE,
         drafts=True,

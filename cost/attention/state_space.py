@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cost.attention.linear import CONV_BYTES, Recurrent
 from cost.model import Projected
 from cost.quantity import Quantity, at_most
 
-_CONV_BYTES = 2
-
 
 @dataclass(frozen=True)
-class Mamba2(Projected):
+class Mamba2(Recurrent):
     """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060) as in Nemotron-H: a state ``head_dim x state`` a head.
 
     Attributes
@@ -63,15 +62,7 @@ class Mamba2(Projected):
     def state_bytes(self) -> float:
         """State and the convolution's last ``kernel - 1`` inputs of one sequence."""
         state = self._values * self.state * self.state_dtype_bytes
-        return state + self._channels * (self.kernel - 1) * _CONV_BYTES
-
-    def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:  # noqa: ARG002 - the protocol's signature
-        """Return the state, whatever the context."""
-        return self.state_bytes
-
-    def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:  # noqa: ARG002 - the protocol's signature
-        """Return the state twice: it is read and written back every step."""
-        return 2 * self.state_bytes
+        return state + self._channels * (self.kernel - 1) * CONV_BYTES
 
     def decode_flop(self, context: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
         """Flop of the state (an element: decay 1, update 2, output 2) and the convolution."""

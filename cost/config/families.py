@@ -294,6 +294,12 @@ TABLE = (
         replace(_MIXTRAL_MOE, shared=1, shared_width=Count("shared_intermediate_size", default=0, least=0)),
     ),
     Family(
+        "mellum",
+        "Mellum: norms of queries and keys a head, windows by layer, experts or a dense part by `mlp_layer_types`.",
+        replace(_KV_DIM_BIAS, qk_norm="head", windows=windows_by_type),
+        Routed(sparse=from_start),
+    ),
+    Family(
         "dbrx",
         "DBRX: its own names for everything, norms without bias.",
         own.dbrx_attention,

@@ -19,14 +19,8 @@ Module = tuple[str, ...]
 
 # Attention's projections by the key in `Attention.modules`, with the names that families give them.
 _FUSED = ("self_attn.qkv_proj", "attention.query_key_value", "self_attention.query_key_value", "attn.c_attn")
-_OUT = (
-    "self_attn.o_proj",
-    "mixer.o_proj",
-    "self_attn.dense",
-    "self_attention.dense",
-    "attention.dense",
-    "attn.c_proj",
-)
+_DENSE = ("self_attn.dense", "self_attention.dense", "attention.dense")
+_OUT = ("self_attn.o_proj", "mixer.o_proj", *_DENSE, "attn.c_proj")
 _GROUPED: dict[str, Module] = {
     "q": ("self_attn.q_proj", "mixer.q_proj", *_FUSED),
     "k": ("self_attn.k_proj", "mixer.k_proj", *_FUSED),

@@ -1,10 +1,10 @@
-"""What a model is, as far as its cost goes: layers with an attention and a feed-forward part."""
+"""What a model is, as far as its cost goes: layers with an attention, a feed-forward part or both."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -97,7 +97,7 @@ class MoeFfn:
     ``expert_params`` are the weights of one expert. ``groups`` and ``topk_groups`` describe group-limited
     routing (1 and 1 where there is none). ``router_params`` includes the router's bias. ``width`` is that of the
     vectors that experts take where it is not the model's own (latent MoE: the two projections are in
-    ``shared_params``, and tokens travel in the narrow form).
+    ``shared_params``, and tokens travel in the narrow form). ``matrices`` of an expert: gate, up and down, or 2.
     """
 
     experts: int
@@ -108,6 +108,7 @@ class MoeFfn:
     groups: int = 1
     topk_groups: int = 1
     width: int | None = None
+    matrices: int = 3
 
 
 Ffn = DenseFfn | MoeFfn
@@ -120,6 +121,12 @@ class Layer:
     attention: Attention
     ffn: Ffn
     norm_params: int
+
+    @property
+    def parts(self) -> int:
+        """How many parts it has: 2, or 1 in a model whose layers have one each (Nemotron-H)."""
+        ffn = isinstance(self.ffn, MoeFfn) or self.ffn.params > 0
+        return (self.attention.matmul_params > 0) + ffn
 
     @property
     def total_params(self) -> int:
@@ -233,6 +240,15 @@ class Model(Shown):
         """The routed experts of the first MoE layer (all alike in every model we read), or None."""
         ffn = self.layers[self.moe_layers[0]].ffn if self.moe_layers else None
         return ffn if isinstance(ffn, MoeFfn) else None
+
+    @property
+    def draft(self) -> Layer:
+        """The decoder layer of a draft module: as the last; of two layers of one part each in Nemotron 3 (``*E``)."""
+        last = self.layers[-1]
+        if last.attention.heads:
+            return last
+        mixers = (layer.attention for layer in self.layers[::-1])
+        return replace(last, attention=next(one for one in mixers if one.kind not in ("none", "mamba2")))
 
     @property
     def expert_hidden(self) -> int:

@@ -113,13 +113,14 @@ def hugging_face_ids(name: str) -> Mapping[str, HubModel]:
 
 @cache
 def spelled_models() -> Names:
-    """Return how people may write the models: names, titles, and Hugging Face ids with and without the owner."""
+    """Return how people may write the models: names, titles, and Hugging Face ids, without owner and BF16 too."""
     found: dict[str, str] = {}
     for name in model_names():
         entry = _entry(name)
         for text in (name, entry.title, *entry.huggingface):
             found[text] = name
             found.setdefault(without_owner(text), name)
+            found.setdefault(without_owner(text).removesuffix("-bf16"), name)
     return Names("model", {**found, **{name: name for name in model_names()}})
 
 

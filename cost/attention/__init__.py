@@ -6,6 +6,7 @@ from cost.attention.grouped import BlockSparse, GroupedQuery
 from cost.attention.latent import CompressedAttention, IndexedLatent, Latent
 from cost.attention.linear import GatedDelta, KimiDelta
 from cost.attention.sparse import AsIfSparse
+from cost.attention.state_space import Mamba2, NoAttention
 
 __all__ = [
     "AsIfSparse",
@@ -16,4 +17,6 @@ __all__ = [
     "IndexedLatent",
     "KimiDelta",
     "Latent",
+    "Mamba2",
+    "NoAttention",
 ]

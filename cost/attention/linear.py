@@ -8,13 +8,30 @@ from cost.model import Projected
 from cost.quantity import Quantity, at_most
 
 _STATE_BYTES = 4  # the recurrent state is kept in FP32 (`mamba_ssm_dtype` of Qwen3.5's config)
-_CONV_BYTES = 2
+CONV_BYTES = 2
 # Tokens that the prefill kernel of Kimi delta attention takes at once (arXiv:2510.26692, section 6.3).
 _CHUNK = 64
 
 
+class Recurrent(Projected):
+    """A state of constant size instead of a cache."""
+
+    @property
+    def state_bytes(self) -> float:
+        """State and the last inputs of the convolution of one sequence."""
+        raise NotImplementedError
+
+    def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:  # noqa: ARG002 - the protocol's signature
+        """Return the state, whatever the context."""
+        return self.state_bytes
+
+    def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:  # noqa: ARG002 - the protocol's signature
+        """Return the state twice: it is read and written back every step."""
+        return 2 * self.state_bytes
+
+
 @dataclass(frozen=True)
-class GatedDelta(Projected):
+class GatedDelta(Recurrent):
     """Gated DeltaNet (Yang et al. 2024, arXiv:2412.06464) as in Qwen3-Next and Qwen3.5.
 
     Attributes
@@ -70,15 +87,7 @@ class GatedDelta(Projected):
     def state_bytes(self) -> float:
         """State in FP32 and the convolution's last ``kernel - 1`` inputs of one sequence."""
         state = self.value_heads * self.key_dim * self.value_dim * _STATE_BYTES
-        return state + self._channels * (self.kernel - 1) * _CONV_BYTES
-
-    def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:  # noqa: ARG002 - the protocol's signature
-        """Return the state, whatever the context."""
-        return self.state_bytes
-
-    def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:  # noqa: ARG002 - the protocol's signature
-        """Return the state twice: it is read and written back every step."""
-        return 2 * self.state_bytes
+        return state + self._channels * (self.kernel - 1) * CONV_BYTES
 
     def decode_flop(self, context: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
         """Flop of the state (an element: decay 1, look-up 2, update 2, query 2) and the convolution."""
@@ -90,7 +99,7 @@ class GatedDelta(Projected):
 
     def kv_shards(self, tp: Quantity) -> Quantity:
         """States are split by head."""
-        return at_most(tp, self.value_heads)
+        return at_most(tp, self.heads)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from cost.config.family import (
     Grouped,
     Routed,
     experts_in,
-    gated,
+    feed_forward,
     windows_by_type,
 )
 from cost.config.unmodelled import check_unread
@@ -203,7 +203,7 @@ def gemma4_ffn(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
     own = f.whole("hidden_size_per_layer_input", default=0)
     first_shared = layers - _gemma4_shared(f, layers)
     dense = [
-        gated(hidden, inner * (2 if double and index >= first_shared else 1)) + 3 * hidden * own
+        feed_forward(hidden, inner * (2 if double and index >= first_shared else 1)) + 3 * hidden * own
         for index in range(layers)
     ]
     f.ignore("num_experts", "top_k_experts", "moe_intermediate_size", "expert_intermediate_size")

@@ -1,7 +1,8 @@
 """The table of families: one row each, in the order of their ancestry; a new family is a new row.
 
-What a row cannot say is a function in :mod:`cost.config.latent`, :mod:`cost.config.linear` or
-:mod:`cost.config.exceptions`. No row takes a default that published configs of the family do not rely on.
+What a row cannot say is a function in :mod:`cost.config.latent`, :mod:`cost.config.linear`,
+:mod:`cost.config.state_space` or :mod:`cost.config.exceptions`. No row takes a default that published configs of the
+family do not rely on.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cost.config import exceptions as own
-from cost.config import latent, linear
+from cost.config import latent, linear, state_space
 from cost.config.facts import REQUIRED
 from cost.config.family import (
     Count,
@@ -293,6 +294,12 @@ TABLE = (
         replace(_MIXTRAL_MOE, shared=1, shared_width=Count("shared_intermediate_size", default=0, least=0)),
     ),
     Family(
+        "mellum",
+        "Mellum: norms of queries and keys a head, windows by layer, experts or a dense part by `mlp_layer_types`.",
+        replace(_KV_DIM_BIAS, qk_norm="head", windows=windows_by_type),
+        Routed(sparse=from_start),
+    ),
+    Family(
         "dbrx",
         "DBRX: its own names for everything, norms without bias.",
         own.dbrx_attention,
@@ -433,6 +440,15 @@ TABLE = (
         ignore=_GLM_IGNORED,
     ),
     Family(
+        "sarvam_moe",
+        "Sarvam 30B: GLM-4.5 with norms of queries and keys unless the config says no.",
+        replace(_GLM_HEADS, normed=Flag("use_qk_norm", default=True)),
+        _GLM_MOE,
+        drafts=True,
+        must={"use_qkv_bias": (False, "false")},
+        before=linear.kimi_names,
+    ),
+    Family(
         "solar_open",
         "Solar Open: GLM-4.5 with experts from the first layer on.",
         _GLM_HEADS,
@@ -516,17 +532,26 @@ TABLE = (
         latent.DEEPSEEK_MOE,
     ),
     Family(
-        "deepseek_v2",
-        "DeepSeek-V2 and V2-Lite: latent attention; the router has no bias.",
+        "deepseek_v2 mistral4",
+        "DeepSeek-V2 and V2-Lite, Mistral Small 4: latent attention; the router has no bias.",
         latent.latent_everywhere,
         latent.DEEPSEEK_MOE,
         ignore="mlp_bias",
     ),
     Family(
-        "deepseek_v3 kimi_k2 glm4_moe_lite",
-        "DeepSeek-V3, R1 and V3.1, Kimi K2, GLM-4.7-Flash: a correction bias in the router (`noaux_tc`).",
+        "deepseek_v3 kimi_k2 glm4_moe_lite sarvam_mla",
+        "DeepSeek-V3 to V3.1, Kimi K2, GLM-4.7-Flash, Sarvam 105B: a correction bias in the router (`noaux_tc`).",
         latent.latent_everywhere,
         _DEEPSEEK_V3_MOE,
+        drafts=True,
+        ignore="q_head_dim",
+        before=linear.kimi_names,
+    ),
+    Family(
+        "axk1",
+        "A.X K1: DeepSeek-V3 with a norm of what the experts return.",
+        latent.latent_everywhere,
+        latent.normed_experts,
         drafts=True,
     ),
     Family(
@@ -583,6 +608,22 @@ TABLE = (
             "index_kpool_compress": (True, "true: an index over pools without weights is not modelled"),
         },
         ignore="mla_use_nope index_share_for_mtp_iteration index_kpool_always_select_tail",
+    ),
+    # One part a layer.
+    Family(
+        "nemotron_h",
+        "Nemotron-H and Nemotron 3: Mamba-2, attention, experts or a dense part, each a layer with one norm.",
+        state_space.mixers,
+        state_space.one_ffn,
+        norms=1,
+        drafts=True,
+        must={
+            **dict.fromkeys(("attention_bias", "mlp_bias", "use_bias", "mamba_proj_bias"), (False, "false")),
+            "n_shared_experts": (1, "1: moe_shared_expert_intermediate_size is the width of one"),
+        },
+        ignore="expand mtp_hybrid_override_pattern mtp_layers_block_type moe_shared_expert_overlap "
+        "num_logits_to_keep time_step_rank",
+        before=state_space.part_names,
     ),
 )
 

@@ -189,9 +189,9 @@ class Grouped:
         ]
 
 
-def gated(hidden: int, inner: int, *, bias: bool = False) -> int:
-    """Weights of a gated feed-forward part: gate, up and down."""
-    return 3 * hidden * inner + (2 * inner + hidden if bias else 0)
+def feed_forward(hidden: int, inner: int, matrices: int = 3, *, bias: bool = False) -> int:
+    """Weights of a feed-forward part: gate, up and down, or up and down alone (2 matrices)."""
+    return matrices * hidden * inner + ((matrices - 1) * inner + hidden if bias else 0)
 
 
 @dataclass(frozen=True)
@@ -208,10 +208,8 @@ class Dense:
 
     def one(self, f: Facts, hidden: int) -> DenseFfn:
         """Return the part of one layer."""
-        inner = f.count(self.width)
-        bias = value(f, self.bias)
-        plain = 2 * hidden * inner + (inner + hidden if bias else 0)
-        return DenseFfn((gated(hidden, inner, bias=bias) if self.gated else plain) + self.extra)
+        inner, matrices = f.count(self.width), 3 if self.gated else 2
+        return DenseFfn(feed_forward(hidden, inner, matrices, bias=value(f, self.bias)) + self.extra)
 
     def __call__(self, f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
         """Return each layer's part."""
@@ -272,8 +270,8 @@ class Routed:
     ----------
     experts, top_k, width:
         Keys of the number of experts, of those a token uses, and of one expert's inner width.
-    bias:
-        Whether experts have biases.
+    bias, gated:
+        Whether experts have biases, and a gate.
     shared, shared_width, shared_gate:
         How many experts every token uses besides, their inner width (None: a routed one's), and whether a gate
         of its own weighs them.
@@ -289,6 +287,7 @@ class Routed:
     top_k: Number = _TOP_K
     width: Number = _WIDTH
     bias: bool = False
+    gated: bool = True
     shared: Number = 0
     shared_width: Number | None = None
     shared_gate: bool = False
@@ -300,13 +299,15 @@ class Routed:
     def one(self, f: Facts, hidden: int, *, expert_hidden: int | None = None) -> MoeFfn:
         """Return the experts of one layer, and check that the router can choose what it shall.
 
-        ``expert_hidden``: width of the vectors which routed experts take, where it is not ``hidden``.
+        ``expert_hidden``: width of the vectors which routed experts take, where it is not ``hidden`` (latent MoE).
         """
         inner = value(f, self.width)
         experts, top_k = value(f, self.experts), value(f, self.top_k)
         shared = value(f, self.shared)
         shared_inner = inner if self.shared_width is None else value(f, self.shared_width)
-        shared_params = gated(hidden, shared * shared_inner) + (hidden if self.shared_gate else 0)
+        matrices = 3 if self.gated else 2
+        shared_params = matrices * hidden * shared * shared_inner + (hidden if self.shared_gate else 0)
+        shared_params += 2 * hidden * (expert_hidden or 0)
         router_bias = value(f, self.router_bias)
         if top_k > experts:
             f.refuse(
@@ -316,11 +317,13 @@ class Routed:
         return MoeFfn(
             experts=experts,
             top_k=top_k,
-            expert_params=gated(expert_hidden or hidden, inner, bias=self.bias),
+            expert_params=feed_forward(expert_hidden or hidden, inner, matrices, bias=self.bias),
             shared_params=shared_params,
             router_params=experts * hidden + (experts if router_bias else 0),
             groups=groups,
             topk_groups=top_groups,
+            width=expert_hidden,
+            matrices=matrices,
         )
 
     @staticmethod

@@ -32,6 +32,14 @@ DEEPSEEK_MOE = Routed(
 )
 
 
+def normed_experts(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
+    """DeepSeek-V3's experts and a norm of their sum, which counts with the router."""
+    rule = replace(DEEPSEEK_MOE, router_bias=True)
+    experts = rule.one(f, hidden)
+    experts = replace(experts, router_params=experts.router_params + hidden)
+    return rule.in_layers(f, hidden, layers, experts)
+
+
 def latent(f: Facts, hidden: int) -> Latent:
     """Read latent attention; ``q_lora_rank`` may be null, then queries are projected directly."""
     heads = f.count("num_attention_heads", most=MOST_HEADS)

@@ -97,9 +97,8 @@ def kimi_experts(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
     rule = replace(DEEPSEEK_MOE, router_bias=True)
     width = f.count_or_none("routed_expert_hidden_size")
     experts = rule.one(f, hidden, expert_hidden=width)
-    if width is not None:
-        around = 2 * hidden * width + (width if f.flag("latent_moe_use_norm") else 0)
-        experts = replace(experts, shared_params=experts.shared_params + around, width=width)
+    if width is not None and f.flag("latent_moe_use_norm"):
+        experts = replace(experts, shared_params=experts.shared_params + width)
     f.ignore("latent_moe_use_norm")
     return rule.in_layers(f, hidden, layers, experts)
 

@@ -19,11 +19,12 @@ Module = tuple[str, ...]
 
 # Attention's projections by the key in `Attention.modules`, with the names that families give them.
 _FUSED = ("self_attn.qkv_proj", "attention.query_key_value", "self_attention.query_key_value", "attn.c_attn")
-_OUT = ("self_attn.o_proj", "self_attn.dense", "self_attention.dense", "attention.dense", "attn.c_proj")
+_DENSE = ("self_attn.dense", "self_attention.dense", "attention.dense")
+_OUT = ("self_attn.o_proj", "mixer.o_proj", *_DENSE, "attn.c_proj")
 _GROUPED: dict[str, Module] = {
-    "q": ("self_attn.q_proj", *_FUSED),
-    "k": ("self_attn.k_proj", *_FUSED),
-    "v": ("self_attn.v_proj", *_FUSED),
+    "q": ("self_attn.q_proj", "mixer.q_proj", *_FUSED),
+    "k": ("self_attn.k_proj", "mixer.k_proj", *_FUSED),
+    "v": ("self_attn.v_proj", "mixer.v_proj", *_FUSED),
     "o": _OUT,
     "index": ("self_attn.index_q_proj", "self_attn.index_k_proj", "self_attn.indexer.q_proj"),
 }
@@ -51,6 +52,7 @@ _DELTA: dict[str, Module] = {
     "gate": ("self_attn.g_proj", "self_attn.g_a_proj", "self_attn.g_b_proj"),
     "o": ("self_attn.o_proj",),
 }
+_MAMBA: dict[str, Module] = {"in": ("mixer.in_proj",), "mixed": ("mixer.out_proj",)}
 _COMPRESSED: dict[str, Module] = {
     "q_a": ("self_attn.q_a_proj", "attn.wq_a"),
     "q_b": ("self_attn.q_b_proj", "attn.wq_b"),
@@ -60,9 +62,9 @@ _COMPRESSED: dict[str, Module] = {
     "compressors": ("self_attn.compressor.kv_proj", "attn.compressor.wkv"),
     "index": ("self_attn.compressor.indexer.q_b_proj", "attn.indexer.wq_b"),
 }
-_ATTENTIONS = (_GROUPED, _LATENT, _LINEAR, _DELTA, _COMPRESSED)
+_ATTENTIONS = (_GROUPED, _LATENT, _LINEAR, _DELTA, _MAMBA, _COMPRESSED)
 
-_BLOCKS = ("mlp", "block_sparse_moe", "feed_forward", "ffn")
+_BLOCKS = ("mlp", "block_sparse_moe", "feed_forward", "ffn", "mixer")
 _SHARED_NAMES = ("shared_experts", "shared_expert", "shared_mlp")
 # A gated part is two thirds gate and up, one third down.
 _GATE_UP = ("gate_proj", "gate_up_proj", "w1", "fc1", "up_proj", "c_fc")
@@ -81,7 +83,7 @@ def _below(*path: tuple[str, ...]) -> tuple[Module, Module]:
 _FFN = {
     "experts": _below(_BLOCKS, ("experts",), ("0",)),
     "shared": _below(_BLOCKS, _SHARED_NAMES),
-    "dense": _below(("mlp", "feed_forward", "ffn")),
+    "dense": _below(("mlp", "feed_forward", "ffn", "mixer")),
 }
 
 
@@ -106,10 +108,11 @@ def modules_of(decoder: Decoder) -> dict[str, Counter[Module]]:
             }
         else:
             parts = {"dense": layer.ffn.params}
+        matrices = layer.ffn.matrices if isinstance(layer.ffn, MoeFfn) else 3
         for part, count in parts.items():
             gate_up, down = _FFN[part]
-            found[part][tuple(at + name for name in gate_up)] += count - count // 3
-            found[part][tuple(at + name for name in down)] += count // 3
+            found[part][tuple(at + name for name in gate_up)] += count - count // matrices
+            found[part][tuple(at + name for name in down)] += count // matrices
     return {name: +modules for name, modules in found.items() if +modules}
 
 
@@ -119,8 +122,8 @@ _MOST_EXPRESSIONS = 64
 _LONGEST_EXPRESSION = 200
 _NESTED_REPEATS = re.compile(r"[*+}][^()]*\)[*+{]")
 """A repeated group with a repeat in it: Python's matcher may try every way to divide the text between the two."""
-_PREFIXES = ("model.", "language_model.model.", "model.language_model.", "")
-_STRIPPED = re.compile(r"^(model\.|language_model\.|transformer\.)+")
+_PREFIXES = ("model.", "backbone.", "language_model.model.", "model.language_model.", "")
+_STRIPPED = re.compile(r"^(model\.|language_model\.|transformer\.|backbone\.)+")
 
 
 def _parts(pattern: str) -> list[str]:

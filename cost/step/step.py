@@ -191,7 +191,7 @@ def _add_ends(parts: Parts, model: Model, shape: StepShape, machine: Machine, la
     if np.any(np.asarray(drafts) > 0):
         one = replace(shape, queries=1.0, prompt_tokens=0.0)
         extra = Parts()
-        _add_layers(extra, model, [(model.layers[-1], 1.0)], one, machine)
+        _add_layers(extra, model, [(model.draft, 1.0)], one, machine)
         add_head(extra, model, one, machine, 1.0)
         parts.add(extra, drafts)
 

@@ -46,13 +46,13 @@ def all_reduce_part(
 
 
 def all_reduces(layer: Layer, shape: StepShape) -> Quantity:
-    """All-reduces of one layer: after attention, and after a feed-forward part that tensor parallelism cuts.
+    """All-reduces of one layer: after attention, and after a feed-forward part that tensor parallelism cuts, if any.
 
     Experts of several attention groups return their sums by the combine; of one group, by the all-reduce.
     """
     if not isinstance(layer.ffn, MoeFfn) or layer.ffn.shared_params:
-        return 2.0
-    return np.where(np.asarray(shape.attention_dp) > 1, 1.0, 2.0)
+        return float(layer.parts)
+    return layer.parts - (np.asarray(shape.attention_dp) > 1).astype(float)
 
 
 def _add(parts: Parts, at: LayerStep) -> None:

@@ -35,13 +35,11 @@ DRAFTS_APART = 0.5
 """Part of a token's experts that a further token of the same sequence adds, where use is unequal: of 1, 0.5 and 0.25
 the middle one meets published times of 1, 6 and 12 sequences an engine with three drafts (InferenceX, GB200) within
 8 %."""
-MATRICES = 3
-"""An expert is a gated feed-forward: gate, up and down, each ``hidden`` by the expert's own width."""
 
 
 def expert_columns(moe: MoeFfn, hidden: int) -> float:
     """Width of one expert (DeepSeek-V3: 2,048)."""
-    return moe.expert_params / (MATRICES * hidden)
+    return moe.expert_params / (moe.matrices * hidden)
 
 
 def _work(

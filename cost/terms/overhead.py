@@ -16,10 +16,10 @@ COMPRESSED = ("csa", "hca")
 
 
 def add_delays(parts: Parts, at: LayerStep) -> None:
-    """Count the fixed delays of layers alike."""
+    """Count the fixed delays of layers alike; one that is attention or feed-forward part alone counts half."""
     kind, count = at.layer.attention.kind, at.count
     picks = kind in INDEXED and getattr(at.layer.attention, "own_index", True)
-    parts.count("delay.layer", count)
+    parts.count("delay.layer", count * at.layer.parts / 2)
     parts.count("delay.moe_layer", count * isinstance(at.layer.ffn, MoeFfn))
     parts.count("delay.latent_layer", count * (kind in LATENT))
     parts.count("delay.index_layer", count * picks)

@@ -495,7 +495,7 @@ def _precision(plan: Plan) -> str:
         "experts": model.moe is not None,
         "shared": any(isinstance(ffn, MoeFfn) and ffn.shared_params for ffn in ffns),
         "attention": True,
-        "dense": any(isinstance(ffn, DenseFfn) for ffn in ffns),
+        "dense": any(isinstance(ffn, DenseFfn) and ffn.params for ffn in ffns),
         "head": True,
     }
     kinds = by_dtype({part: model.precision[part] for part, there in held.items() if there})

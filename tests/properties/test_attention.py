@@ -14,6 +14,8 @@ from cost.attention import (
     IndexedLatent,
     KimiDelta,
     Latent,
+    Mamba2,
+    NoAttention,
 )
 from cost.quantity import mean_prompt_span, span
 from cost.resolve import resolve_model
@@ -33,6 +35,17 @@ M3 = BlockSparse(
     top_blocks=16,
 )  # fmt: skip
 POOLED = replace(V32, pool=4)
+MAMBA = Mamba2(
+    hidden=2688,
+    heads=64,
+    head_dim=64,
+    state=128,
+    groups=8,
+    kernel=4,
+    conv_bias=True,
+    chunk=128,
+    state_dtype_bytes=4,
+)
 V4 = {
     "hidden": 7168,
     "heads": 128,
@@ -45,8 +58,9 @@ V4 = {
 CSA = CompressedAttention(**V4, rate=4, index_heads=64, index_dim=128, top_k=1024)
 HCA = CompressedAttention(**V4, rate=128)
 SWA = CompressedAttention(**V4, rate=0)
-ALL = [V3, V32, LLAMA, WINDOW, CHUNK, DELTA, CSA, HCA, SWA, KDA, M3, POOLED]
+ALL = [V3, V32, LLAMA, WINDOW, CHUNK, DELTA, CSA, HCA, SWA, KDA, M3, POOLED, MAMBA, NoAttention()]
 IDS = ["mla", "dsa", "gqa", "swa", "chunked", "linear", "csa", "hca", "v4-window", "kda", "bsa", "dsa-pooled"]
+IDS += ["mamba2", "none"]
 
 
 def test_mla_check_values():
@@ -130,6 +144,29 @@ def test_kimi_delta_by_hand():
     # arXiv:2510.26692, eq. 13, for a token: 6 d^2 + 3 C d + C^2 a head with C = 64
     assert KDA.prefill_flop(5) == 32 * (98_304 + 24_576 + 4_096) + convolution
     assert [KDA.kv_shards(tp) for tp in (1, 8, 64)] == [1, 8, 32]
+
+
+def test_mamba2_by_hand():
+    inner, channels = 64 * 64, 64 * 64 + 2 * 8 * 128
+    assert MAMBA.modules == {"in": 2688 * (inner + channels + 64), "mixed": inner * 2688}
+    assert MAMBA.other_params == channels * 4 + channels + 3 * 64 + inner
+    assert MAMBA.cache_bytes(1, 2) == MAMBA.cache_bytes(10**6, 1) == inner * 128 * 4 + channels * 3 * 2
+    assert MAMBA.read_bytes(5, 2) == 2 * MAMBA.cache_bytes(5, 2)
+    convolution = 2 * 4 * channels
+    assert MAMBA.decode_flop(5) == 5 * inner * 128 + convolution
+    # arXiv:2405.21060, section 6.3, for a token in chunks of 128: 2 Q N a group, 2 Q P + 4 N P a head
+    assert MAMBA.prefill_flop(5) == 8 * 32_768 + 64 * (16_384 + 32_768) + convolution
+    assert [MAMBA.kv_shards(tp) for tp in (1, 8, 128)] == [1, 8, 64]
+
+
+def test_nemotron_keeps_keys_in_six_of_52_layers():
+    layers = resolve_model("nemotron-3-nano-30b-a3b").layers
+    caches = [layer.attention.cache_bytes(2**20, 2) for layer in layers]
+    assert {layer.parts for layer in layers} == {1}
+    # 2 heads of 128, keys and values, in BF16; a state in FP32 and three inputs of 6,144 channels in BF16
+    assert caches.count(2**20 * 2 * 2 * 128 * 2) == 6
+    assert caches.count(64 * 64 * 128 * 4 + 6144 * 3 * 2) == 23
+    assert caches.count(0) == 23
 
 
 def test_kimi_linear_saves_three_quarters_of_the_cache():

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cost.attention import NoAttention
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.workload import StepShape, Workload
+from cost.model import DenseFfn
 from cost.resolve import resolve_model
 from cost.step.step import batch_cost, even_parts, even_step, overlapped
 from cost.terms.registry import TERMS
@@ -198,6 +200,31 @@ def test_layers_that_pay_a_delay_of_their_kind(name, layers):
     assert drafted.counts["delay.index_layer"] == layers[1] + 2 * bool(
         layers[1]
     )  # the last layer of each has one
+
+
+@settings(deadline=None, max_examples=20)
+@given(shape=one_shape())
+def test_two_layers_of_one_part_take_as_long_as_one_of_both(toy, shape):
+    model, machine = small_model(toy), toy.machine(toy.cluster(4, 4), efficiency=toy.fitted())
+    shape = replace(shape, queries=1.0)
+    halves = [
+        half
+        for layer in model.layers
+        for half in (replace(layer, ffn=DenseFfn(0), norm_params=0), replace(layer, attention=NoAttention()))
+    ]
+    assert [layer.parts for layer in halves] == [1] * 6
+    split = replace(model, layers=tuple(halves))
+    whole, apart = (even_step(one, shape, machine) for one in (model, split))
+    assert float(apart.total_s) == pytest.approx(float(whole.total_s))
+    assert float(apart.lower_s) == pytest.approx(float(whole.lower_s))
+    assert split.total_params == model.total_params
+
+
+def test_a_draft_of_one_part_layers_has_attention_and_experts():
+    model = resolve_model("nemotron-3-super-120b-a12b")
+    assert (model.layers[-1].parts, model.draft.parts, model.draft.attention.kind) == (1, 2, "gqa")
+    assert model.draft.ffn == model.moe
+    assert resolve_model("deepseek-v3").draft == resolve_model("deepseek-v3").layers[-1]
 
 
 @settings(deadline=None, max_examples=20)

@@ -58,7 +58,9 @@ SCOUT = {
     },
 }  # fmt: skip
 SMALL = json.loads(Path(__file__).with_name("small_configs.json").read_text())
-KIMI, K3, M3, GEMMA4, GLM53 = (SMALL[name] for name in ("kimi", "k3", "m3", "gemma4", "glm53"))
+KIMI, K3, M3, GEMMA4, GLM53, NEMOTRON = (
+    SMALL[name] for name in ("kimi", "k3", "m3", "gemma4", "glm53", "nemotron")
+)
 BASES = [DENSE, MOE, MLA, OSS, V4, NEXT, SCOUT, *SMALL.values()]
 DROP = object()
 
@@ -119,6 +121,13 @@ BAD = [
     (changed(GLM53, index_kpool=3), "index_kpool"),
     (within(M3, "text_config", "sparse_attention_config", sparse_block_size=DROP), "sparse_block_size"),
     (within(GEMMA4, "text_config", num_kv_shared_layers=4), "num_kv_shared_layers"),
+    (changed(NEMOTRON, hybrid_override_pattern="ME*EMX"), r"layers_block_type[5]"),
+    (changed(NEMOTRON, hybrid_override_pattern="ME*E"), "layers_block_type"),
+    (changed(NEMOTRON, hybrid_override_pattern=DROP), "layers_block_type"),
+    (changed(NEMOTRON, mamba_ssm_cache_dtype="float8"), "mamba_ssm_cache_dtype"),
+    (changed(NEMOTRON, n_groups=3), "n_groups"),
+    (changed(NEMOTRON, mamba_proj_bias=True), "mamba_proj_bias"),
+    (changed(NEMOTRON, sliding_window=4096), "sliding_window"),
     # parts that are not modelled, and keys that do not belong
     (changed(DENSE, model_type="mamba2"), "mamba2"),
     (changed(DENSE, model_type="t5"), "t5"),

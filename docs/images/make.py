@@ -250,6 +250,7 @@ def generations() -> str:
 
 
 PICTURES: Mapping[str, Callable[[], str]] = {
+    "plan-gb200-nvl72.svg": lambda: drawn(planned("gb200-nvl72")),
     "tutorial-topology.svg": lambda: drawn(planned(TUTORIAL)),
     "tutorial-step.svg": step_of_tutorial,
     "tutorial-frontier.svg": frontier_of_tutorial,

@@ -413,9 +413,10 @@ def simulate(request: SimulateRequest) -> Simulated:
 
 
 def compare(request: CompareRequest) -> Comparison:
-    """Return the best that each cluster does for one model, at speeds per user (None: the usual one).
+    """Return the best that each cluster does for one model, at speeds per user.
 
-    Clusters by name have ``gpus`` GPUs, or as many as the largest of them.
+    Clusters by name have ``gpus`` GPUs, or as many as the largest of all; ``name@GPUS``, files and objects have
+    those that they have. Where sizes differ the summary says so: read it per GPU, megawatt and USD.
 
     Raises
     ------
@@ -425,7 +426,7 @@ def compare(request: CompareRequest) -> Comparison:
     if request.budget:
         sides, scales = inputs.clusters_within(request)
     else:
-        sides, scales = inputs.equal_clusters(request.clusters, request.gpus, request.settings), {}
+        sides, scales = inputs.compared_clusters(request.clusters, request.gpus, request.settings), {}
     found = compared(inputs.deployments_of(request, request.model, sides), request)
     rows = tuple(row.times(scales.get(row.cluster, 1.0)) for row in found.rows)
     found = replace(found, rows=rows, scales=scales, budget=request.budget)
@@ -468,13 +469,7 @@ def _rates_at(
 
 
 def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comparison:
-    """Return the best on each cluster that is priced.
-
-    Raises
-    ------
-    InputError
-        As of :func:`placement.analysis.compare.compare_clusters`.
-    """
+    """Return the best on each cluster that is priced."""
     from placement.analysis.compare import compare_clusters, compare_serving
     from placement.options import USUAL_TPOT, PlanOptions
     from placement.progress import ProgressReporter
@@ -482,7 +477,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
 
     free = request.tok_s_user == NO_LIMIT
     targets: Sequence[float] = () if isinstance(request.tok_s_user, str) else request.tok_s_user or ()
-    told, turn, equal = ProgressReporter(request.on_progress), count(1), not request.budget
+    told, turn = ProgressReporter(request.on_progress), count(1)
 
     def on_progress(name: str) -> None:
         told.stage(f"comparing {name}, {next(turn)} of {len(deployments)}")
@@ -513,7 +508,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
             best = _best_under_load(serving, request.ttft_p99_s, speed and 1 / speed)
             return None if best is None else best.requests_per_s
 
-        rows = compare_serving(deployments, serving, speeds, usual=usual, equal=equal, loaded=loaded)
+        rows = compare_serving(deployments, serving, speeds, usual=usual, loaded=loaded)
         return Comparison(
             tuple(rows),
             tuple(deployments),
@@ -528,7 +523,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
     wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=NO_LIMIT if free else None)
     first = deployments[0]
     loads = inputs.loads_of(first.model, request.loads, seed=request.seed)
-    rows = compare_clusters(deployments, loads, wanted, targets, equal=equal, on_progress=on_progress)
+    rows = compare_clusters(deployments, loads, wanted, targets, on_progress=on_progress)
     usual = not targets and wanted.service_level(first.workload).usual
     return Comparison(tuple(rows), tuple(deployments), loads, usual=usual)
 

@@ -19,6 +19,7 @@ from rackplan.requests import (
     ScoreRequest,
     SimulateRequest,
     SizeRequest,
+    StudyRequest,
     SweepRequest,
     WhatIfRequest,
     seconds,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.options import PlanOptions
     from placement.plan import Plan
+    from rackplan.studies.result import StudyResult
     from rackplan.views.compare import Comparison
     from rackplan.views.pools import Pools
     from rackplan.views.replay import Replayed
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
 
 def deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
     """Return what is priced: a model on a cluster under a workload.
+
+    >>> rackplan.make_deployment("mixtral-8x7b", "hgx-h100", context=8192).workload.context
+    8192
 
     Raises
     ------
@@ -133,6 +138,8 @@ def plan(request: PlanRequest) -> Plan:
 def score(request: ScoreRequest) -> Plan:
     """Return a plan scored again from its assignment alone, under its loads or others.
 
+    >>> rackplan.score("out", loads="zipf:0.4").balancedness  # doctest: +SKIP
+
     Raises
     ------
     InputError
@@ -167,6 +174,10 @@ def replan_options(request: ReplanRequest) -> ReplanOptions:
 def replan(request: ReplanRequest) -> Replanned:
     """Return a plan for other loads, or without what is ``lost``, that moves few copies; and the moves in order.
 
+    >>> plan = rackplan.plan("qwen3-30b-a3b", "hgx-h100", redundant=16, batch=128, time_limit_s=0)
+    >>> len(rackplan.replan(plan, lost="d0.n0.g3").plan.layout.replicas[0][0].gpus)
+    7
+
     Raises
     ------
     InputError
@@ -190,6 +201,10 @@ def replan(request: ReplanRequest) -> Replanned:
 def what_if(request: WhatIfRequest) -> Levers:
     """Return what each lever of a plan would bring alone, the largest first.
 
+    >>> plan = rackplan.plan("mixtral-8x7b", "hgx-h100", time_limit_s=0)
+    >>> rackplan.what_if(plan).largest[0].name
+    'context'
+
     Raises
     ------
     InputError
@@ -204,6 +219,9 @@ def what_if(request: WhatIfRequest) -> Levers:
 
 def sweep(request: SweepRequest) -> Sweep | Pools:
     """Return every parallel layout at every batch, priced: of one phase, or matched to serve whole requests.
+
+    >>> rackplan.sweep("mixtral-8x7b", "hgx-h100", isl=2048, osl=512).best.one_pool
+    True
 
     Raises
     ------
@@ -393,6 +411,10 @@ def simulate(request: SimulateRequest) -> Simulated:
 
     Without a plan the replicas are those that keep the limits at most requests per second, in one pool or two.
 
+    >>> plan = rackplan.plan("mixtral-8x7b", "hgx-h100", isl=2048, osl=256, time_limit_s=0)
+    >>> rackplan.simulate(plan, req_s=2).overloaded
+    False
+
     Raises
     ------
     InputError
@@ -417,6 +439,9 @@ def compare(request: CompareRequest) -> Comparison:
 
     Clusters by name have ``gpus`` GPUs, or as many as the largest of all; ``name@GPUS``, files and objects have
     those that they have. Where sizes differ the summary says so: read it per GPU, megawatt and USD.
+
+    >>> rackplan.compare(["hgx-h100", "gb200-nvl72"], "mixtral-8x7b", tok_s_user=50).rows[1].gpus
+    72
 
     Raises
     ------
@@ -533,6 +558,9 @@ def size(request: SizeRequest) -> Size | Sizes:
 
     Of several clusters, a list, these are side by side; one that cannot has the reason in its place.
 
+    >>> rackplan.size("mixtral-8x7b", "hgx-h200", tok_s="100k", tpot_ms=20).gpus
+    176
+
     Raises
     ------
     InputError
@@ -630,6 +658,9 @@ def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
 def fleet(request: FleetRequest) -> Fleet:
     """Return replicas of different shapes for a whole cluster, of one model or several with shares of the requests.
 
+    >>> rackplan.fleet("mixtral-8x7b", "hgx-h200@16", tok_s="10k").gpus_used
+    14
+
     Raises
     ------
     InputError
@@ -663,8 +694,28 @@ def fleet(request: FleetRequest) -> Fleet:
     return replace(found, notes=(*inputs.shares_of(request.models)[1], *found.notes))
 
 
+def study(request: StudyRequest) -> StudyResult:
+    """Price the points of a study that are not in its folder yet, and return all of them.
+
+    ``study`` may be the content of a ``STUDY.yaml`` too; it then needs a ``folder`` for its results.
+
+    >>> grid = {"model": ["mixtral-8x7b"], "cluster": ["hgx-h100", "hgx-h200"]}
+    >>> rackplan.study({"kind": "score", "grid": grid}, "out/mixtral")  # doctest: +SKIP
+
+    Raises
+    ------
+    InputError
+        If the study says what cannot be, its folder holds another, or what is needed is not installed.
+    """
+    from rackplan.studies.begin import begin, opened
+
+    return begin(request, *opened(request))
+
+
 def replay(request: ReplayRequest) -> Replayed:
     """Return what balancers make of recorded loads: each plans on what it has seen and is scored on what comes next.
+
+    >>> rackplan.replay("out", loads="windows.npy", policies=["static", "vllm"])  # doctest: +SKIP
 
     Raises
     ------

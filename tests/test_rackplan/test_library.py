@@ -14,7 +14,8 @@ import pytest
 import rackplan
 from helpers import Result
 from placement.plan import Plan
-from rackplan.views.results import rows_of, view_of
+from rackplan.views.frames import rows_of
+from rackplan.views.results import view_of
 from topology.base.shown import LONGEST
 
 MODEL, CLUSTER = "qwen3-30b-a3b", "hgx-h100@16"

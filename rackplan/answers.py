@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from topology.cluster import Cluster
 
 
-def deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
+def make_deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
     """Return what is priced: a model on a cluster under a workload.
 
     >>> rackplan.make_deployment("mixtral-8x7b", "hgx-h100", context=8192).workload.context
@@ -108,7 +108,7 @@ def plan(request: PlanRequest) -> Plan:
     from placement.whole import Limits, plan_requests
 
     wanted = plan_options(request)
-    priced = deployment(request)
+    priced = make_deployment(request)
     loads = inputs.loads_of(priced.model, request.loads, request.routing, seed=request.seed)
     told, whole = ProgressReporter(request.on_progress), request.whole
     if whole is None:
@@ -238,7 +238,7 @@ def sweep(request: SweepRequest) -> Sweep | Pools:
             return found
         loaded = _best_under_load(found.serving, request.ttft_p99_s, found.tpot_s)
         return replace(found, ttft_p99_s=request.ttft_p99_s, loaded=loaded)
-    priced = deployment(request)
+    priced = make_deployment(request)
     workload = replace(priced.workload, prefix_hit=request.prefix_hit)
     return swept(replace(priced, workload=workload), speeds=request.speeds)
 

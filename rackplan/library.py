@@ -143,7 +143,7 @@ replay = door(ReplayRequest, answers.replay)
 study = door(StudyRequest, answers.study)
 make_deployment = door(
     DeploymentRequest,
-    answers.deployment,
+    answers.make_deployment,
     "What :func:`rackplan.make_plan` and the other functions of a step take.",
 )
 

@@ -1,4 +1,4 @@
-"""The reference of the library: every public name, from its docstring (mkdocstrings), on a page for each kind of object."""
+"""The reference of the library: every public name from its docstring, on a page for each kind of object."""
 
 from __future__ import annotations
 

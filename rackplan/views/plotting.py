@@ -127,7 +127,6 @@ def picture_of(svg: str) -> Figure:
         images=[image],
         xaxis={**hidden, "range": [0, width]},
         yaxis={**hidden, "range": [height, 0], "scaleanchor": "x"},
-        plot_bgcolor="rgba(0,0,0,0)",
         margin={"l": 0, "r": 0, "t": 0, "b": 0},
         height=min(900.0, max(300.0, 900 * height / width)),
     )

@@ -106,9 +106,9 @@ def figure(result: object) -> Figure:
     from rackplan.views.plotting import picture_of
 
     for block in _pictures(_blocks_of(result, "")):
-        if isinstance(block, Drawing):
-            return picture_of(block.svg)
-        return block.figure.update_layout(height=block.height)
+        found = picture_of(block.svg) if isinstance(block, Drawing) else block.figure
+        height = found.layout.height if isinstance(block, Drawing) else block.height
+        return found.update_layout(height=height, paper_bgcolor="white", plot_bgcolor="white")
     raise InputError(f"{type(result).__name__}: there is no chart of it.")
 
 

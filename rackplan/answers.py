@@ -19,7 +19,6 @@ from rackplan.requests import (
     ScoreRequest,
     SimulateRequest,
     SizeRequest,
-    StudyRequest,
     SweepRequest,
     WhatIfRequest,
     seconds,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.options import PlanOptions
     from placement.plan import Plan
-    from rackplan.studies.result import StudyResult
     from rackplan.views.compare import Comparison
     from rackplan.views.pools import Pools
     from rackplan.views.replay import Replayed
@@ -692,24 +690,6 @@ def fleet(request: FleetRequest) -> Fleet:
         found = make_fleet(where, traffic_of(replace(request, any_shape=True), where), wanted, on_stage=say)
         found = replace(found, notes=(NONE_DEPLOYABLE, *found.notes))
     return replace(found, notes=(*inputs.shares_of(request.models)[1], *found.notes))
-
-
-def study(request: StudyRequest) -> StudyResult:
-    """Price the points of a study that are not in its folder yet, and return all of them.
-
-    ``study`` may be the content of a ``STUDY.yaml`` too; it then needs a ``folder`` for its results.
-
-    >>> grid = {"model": ["mixtral-8x7b"], "cluster": ["hgx-h100", "hgx-h200"]}
-    >>> rackplan.study({"kind": "score", "grid": grid}, "out/mixtral")  # doctest: +SKIP
-
-    Raises
-    ------
-    InputError
-        If the study says what cannot be, its folder holds another, or what is needed is not installed.
-    """
-    from rackplan.studies.begin import begin, opened
-
-    return begin(request, *opened(request))
 
 
 def replay(request: ReplayRequest) -> Replayed:

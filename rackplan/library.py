@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from placement.engines.export import Exported
     from placement.plan import Plan
     from rackplan.requests import ClusterLike, Loads, ModelLike, PlanLike
+    from rackplan.studies.result import StudyResult
     from rackplan.views.validate import Validation
     from topology.cluster import Cluster
 
@@ -84,6 +85,7 @@ def door(request: Callable[P, Asked], answer: Callable[[Asked], R], returns: str
     )
     del called.__wrapped__  # its parameter is the request
     called.__module__ = __name__
+    called.__name__ = called.__qualname__ = answer.__name__.removeprefix("_")
     summary, _, rest = inspect.cleandoc(answer.__doc__ or "").partition("\n\nRaises\n")
     listed = "\n".join(_parameter(of, one.name) for one in ordered)
     called.__doc__ = (
@@ -140,12 +142,32 @@ fleet = door(FleetRequest, answers.fleet)
 size = door(SizeRequest, answers.size)
 simulate = door(SimulateRequest, answers.simulate)
 replay = door(ReplayRequest, answers.replay)
-study = door(StudyRequest, answers.study)
 make_deployment = door(
     DeploymentRequest,
     answers.make_deployment,
     "What :func:`rackplan.make_plan` and the other functions of a step take.",
 )
+
+
+def _study(request: StudyRequest) -> StudyResult:
+    """Price the points of a study that are not in its folder yet, and return all of them.
+
+    ``study`` may be the content of a ``STUDY.yaml`` too; it then needs a ``folder`` for its results.
+
+    >>> grid = {"model": ["mixtral-8x7b"], "cluster": ["hgx-h100", "hgx-h200"]}
+    >>> rackplan.study({"kind": "score", "grid": grid}, "out/mixtral")  # doctest: +SKIP
+
+    Raises
+    ------
+    InputError
+        If the study says what cannot be, its folder holds another, or what is needed is not installed.
+    """
+    from rackplan.studies.begin import begin, opened
+
+    return begin(request, *opened(request))
+
+
+study = door(StudyRequest, _study)
 
 
 @documented(cluster=PlanRequest, settings=PlanRequest)

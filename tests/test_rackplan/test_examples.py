@@ -124,7 +124,8 @@ HBM bandwidth x2 +56.1%
 HBM twice as fast: 1.56 times the throughput
 <Comparison of qwen3-30b-a3b: hgx-h100@72 793 output tok/s/GPU, hgx-h200@72 1,150 output tok/s/GPU, gb200-nvl72
 ...
-<Size qwen3-30b-a3b on hgx-h200, requests of 8,192 + 1,024 tokens: 1,000,000 output tok/s by 1,248 GPUs in 156 domains>
+<Size qwen3-30b-a3b on hgx-h200, requests of 8,192 + 1,024 tokens: 1,000,000 output tok/s by 1,248
+GPUs in 156 domains>
 2,159 kW, 1,997 USD an hour
 ...
 HBM capacity binds: deepseek-v3 needs 86.6 GB per GPU

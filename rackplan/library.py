@@ -103,7 +103,7 @@ def documented(**of: type[Request]) -> Callable[[Callable[P, R]], Callable[P, R]
         summary, _, own = before.partition("Parameters\n----------\n")
         listed = {one.partition(" :")[0]: one.strip() for one in re.split(r"(?m)^(?=\w+ :)", own) if one}
         listed |= {name: _parameter(request, name) for name, request in of.items()}
-        text = "\n".join(listed[name] for name in inspect.signature(function).parameters)
+        text = "\n".join(listed[name] for name in inspect.signature(function).parameters if name in listed)
         function.__doc__ = f"{summary}Parameters\n----------\n{text}\n\nReturns\n-------\n{after}"
         return function
 

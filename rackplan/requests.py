@@ -1580,8 +1580,13 @@ class ServeRequest(Request):
 R = TypeVar("R", bound=Request)
 
 
-def options_of(request: type[Request]) -> dict[str, tuple[Option, Any]]:
+def options_of(request: type[Request]) -> Mapping[str, tuple[Option, Any]]:
     """Return the options of a request by the field, each with the type of its values, in the order of the fields."""
+    return _options_of(request)  # type: ignore[arg-type] # a class can be hashed
+
+
+@cache
+def _options_of(request: type[Request]) -> Mapping[str, tuple[Option, Any]]:
     found: dict[str, tuple[Option, Any]] = {}
     hints = get_type_hints(request, include_extras=True)
     for one in fields(request):  # type: ignore[arg-type]

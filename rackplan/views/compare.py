@@ -148,8 +148,10 @@ class Comparison(Shown):
             + ("nothing" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f} {word} tok/s/GPU")
             for row in self.rows
         )
-        sizes = {row.gpus for row in self.rows}
-        unequal = f" ({' and '.join(f'{gpus:,}' for gpus in sorted(sizes))} GPUs)" * (len(sizes) > 1)
+        sizes = sorted({row.gpus for row in self.rows})
+        unequal = (
+            f" ({' and '.join(f'{gpus:,}' for gpus in sizes)} GPUs)" if sizes[1:] and not self.budget else ""
+        )
         return f"of {self.deployments[0].model.name}{unequal}: {', '.join(rates)}"
 
 

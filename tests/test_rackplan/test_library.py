@@ -153,7 +153,7 @@ def test_help_has_every_argument(name: str) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_examples_of_the_help_are_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    run_block(inspect.getdoc(getattr(rackplan, name)) or "", name)
+    run_block(f">>> import rackplan\n\n{inspect.getdoc(getattr(rackplan, name))}", name)
 
 
 def test_help_says_type_default_and_meaning() -> None:

@@ -22,14 +22,20 @@ if TYPE_CHECKING:
     from cost.experts.loads import read_loads as read_loads
     from cost.inputs.deployment import Deployment as Deployment
     from cost.inputs.workload import Workload as Workload
+    from cost.layouts import Sweep as Sweep
     from cost.model import Model as Model
     from cost.money.prices import PriceBook as PriceBook
     from cost.resolve import model_names as model_names
     from cost.resolve import resolve_model as resolve_model
+    from cost.serving.sizing import Size as Size
     from cost.step.score import Score as Score
     from placement.analysis.compare import compare_clusters as compare_clusters
+    from placement.analysis.levers import Levers as Levers
     from placement.analysis.levers import find_levers as find_levers
     from placement.budget import CancelledError as CancelledError
+    from placement.engines.export import Exported as Exported
+    from placement.fleet.fleet import Fleet as Fleet
+    from placement.migrate.replan import Replanned as Replanned
     from placement.options import PlanOptions as PlanOptions
     from placement.plan import Plan as Plan
     from placement.planner import make_plan as make_plan
@@ -56,7 +62,13 @@ if TYPE_CHECKING:
     from rackplan.library import validate as validate
     from rackplan.library import what_if as what_if
     from rackplan.library import write_report as write_report
+    from rackplan.studies.result import StudyResult as StudyResult
     from rackplan.views.compare import Comparison as Comparison
+    from rackplan.views.pools import Pools as Pools
+    from rackplan.views.replay import Replayed as Replayed
+    from rackplan.views.simulate import Simulated as Simulated
+    from rackplan.views.size import Sizes as Sizes
+    from rackplan.views.validate import Validation as Validation
     from topology import Cluster as Cluster
     from topology import InfeasibleError as InfeasibleError
     from topology import InputError as InputError
@@ -69,34 +81,45 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "cost.experts.assignment": "Assignment",
-    "cost.inputs.deployment": "Deployment",
-    "cost.experts.loads": "ExpertLoads read_loads",
-    "cost.model": "Model",
     "cost.config.build": "model_from_config",
+    "cost.experts.assignment": "Assignment",
+    "cost.experts.loads": "ExpertLoads read_loads",
+    "cost.inputs.deployment": "Deployment",
+    "cost.inputs.workload": "Workload",
+    "cost.layouts": "Sweep",
+    "cost.model": "Model",
     "cost.money.prices": "PriceBook",
     "cost.resolve": "model_names resolve_model",
+    "cost.serving.sizing": "Size",
     "cost.step.score": "Score",
-    "cost.inputs.workload": "Workload",
     "placement.analysis.compare": "compare_clusters",
-    "placement.analysis.levers": "find_levers",
+    "placement.analysis.levers": "Levers find_levers",
+    "placement.budget": "CancelledError",
+    "placement.engines.export": "Exported",
+    "placement.fleet.fleet": "Fleet",
+    "placement.migrate.replan": "Replanned",
     "placement.options": "PlanOptions",
     "placement.plan": "Plan",
+    "placement.planner": "make_plan",
     "placement.plans.reading": "read_plan",
     "placement.plans.writing": "plan_to_dict",
-    "placement.planner": "make_plan",
-    "placement.scoring": "score_placement",
-    "placement.budget": "CancelledError",
     "placement.progress": "Progress",
+    "placement.scoring": "score_placement",
     "placement.verify": "verify_plan",
     "rackplan.library": (
         "compare draw export fleet make_cluster make_deployment make_loads plan replan replay score simulate "
         "size study sweep validate what_if write_report"
     ),
+    "rackplan.studies.result": "StudyResult",
     "rackplan.views.compare": "Comparison",
+    "rackplan.views.pools": "Pools",
+    "rackplan.views.replay": "Replayed",
+    "rackplan.views.simulate": "Simulated",
+    "rackplan.views.size": "Sizes",
+    "rackplan.views.validate": "Validation",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
-    "topology.draw": "draw_cluster",
     "topology.changes.overrides": "overrides",
+    "topology.draw": "draw_cluster",
 }
 """The public names, by the module that each lives in."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
@@ -112,5 +135,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """List the public names too, those not loaded yet with them."""
-    return sorted({*globals(), *__all__})
+    """List the public names alone, those not loaded yet with them."""
+    return __all__

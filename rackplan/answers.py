@@ -46,8 +46,11 @@ if TYPE_CHECKING:
     from topology.cluster import Cluster
 
 
-def deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
+def make_deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
     """Return what is priced: a model on a cluster under a workload.
+
+    >>> rackplan.make_deployment("mixtral-8x7b", "hgx-h100", context=8192).workload.context
+    8192
 
     Raises
     ------
@@ -103,7 +106,7 @@ def plan(request: PlanRequest) -> Plan:
     from placement.whole import Limits, plan_requests
 
     wanted = plan_options(request)
-    priced = deployment(request)
+    priced = make_deployment(request)
     loads = inputs.loads_of(priced.model, request.loads, request.routing, seed=request.seed)
     told, whole = ProgressReporter(request.on_progress), request.whole
     if whole is None:
@@ -132,6 +135,8 @@ def plan(request: PlanRequest) -> Plan:
 
 def score(request: ScoreRequest) -> Plan:
     """Return a plan scored again from its assignment alone, under its loads or others.
+
+    >>> rackplan.score("out", loads="zipf:0.4").balancedness  # doctest: +SKIP
 
     Raises
     ------
@@ -167,6 +172,10 @@ def replan_options(request: ReplanRequest) -> ReplanOptions:
 def replan(request: ReplanRequest) -> Replanned:
     """Return a plan for other loads, or without what is ``lost``, that moves few copies; and the moves in order.
 
+    >>> plan = rackplan.plan("qwen3-30b-a3b", "hgx-h100", redundant=16, batch=128, time_limit_s=0)
+    >>> len(rackplan.replan(plan, lost="d0.n0.g3").plan.layout.replicas[0][0].gpus)
+    7
+
     Raises
     ------
     InputError
@@ -190,6 +199,10 @@ def replan(request: ReplanRequest) -> Replanned:
 def what_if(request: WhatIfRequest) -> Levers:
     """Return what each lever of a plan would bring alone, the largest first.
 
+    >>> plan = rackplan.plan("mixtral-8x7b", "hgx-h100", time_limit_s=0)
+    >>> rackplan.what_if(plan).largest[0].name
+    'context'
+
     Raises
     ------
     InputError
@@ -204,6 +217,9 @@ def what_if(request: WhatIfRequest) -> Levers:
 
 def sweep(request: SweepRequest) -> Sweep | Pools:
     """Return every parallel layout at every batch, priced: of one phase, or matched to serve whole requests.
+
+    >>> rackplan.sweep("mixtral-8x7b", "hgx-h100", isl=2048, osl=512).best.one_pool
+    True
 
     Raises
     ------
@@ -220,7 +236,7 @@ def sweep(request: SweepRequest) -> Sweep | Pools:
             return found
         loaded = _best_under_load(found.serving, request.ttft_p99_s, found.tpot_s)
         return replace(found, ttft_p99_s=request.ttft_p99_s, loaded=loaded)
-    priced = deployment(request)
+    priced = make_deployment(request)
     workload = replace(priced.workload, prefix_hit=request.prefix_hit)
     return swept(replace(priced, workload=workload), speeds=request.speeds)
 
@@ -393,6 +409,10 @@ def simulate(request: SimulateRequest) -> Simulated:
 
     Without a plan the replicas are those that keep the limits at most requests per second, in one pool or two.
 
+    >>> plan = rackplan.plan("mixtral-8x7b", "hgx-h100", isl=2048, osl=256, time_limit_s=0)
+    >>> rackplan.simulate(plan, req_s=2).overloaded
+    False
+
     Raises
     ------
     InputError
@@ -413,9 +433,13 @@ def simulate(request: SimulateRequest) -> Simulated:
 
 
 def compare(request: CompareRequest) -> Comparison:
-    """Return the best that each cluster does for one model, at speeds per user (None: the usual one).
+    """Return the best that each cluster does for one model, at speeds per user.
 
-    Clusters by name have ``gpus`` GPUs, or as many as the largest of them.
+    Clusters by name have ``gpus`` GPUs, or as many as the largest of all; ``name@GPUS``, files and objects have
+    those that they have. Where sizes differ the summary says so: read it per GPU, megawatt and USD.
+
+    >>> rackplan.compare(["hgx-h100", "gb200-nvl72"], "mixtral-8x7b", tok_s_user=50).rows[1].gpus
+    72
 
     Raises
     ------
@@ -425,7 +449,7 @@ def compare(request: CompareRequest) -> Comparison:
     if request.budget:
         sides, scales = inputs.clusters_within(request)
     else:
-        sides, scales = inputs.equal_clusters(request.clusters, request.gpus, request.settings), {}
+        sides, scales = inputs.compared_clusters(request.clusters, request.gpus, request.settings), {}
     found = compared(inputs.deployments_of(request, request.model, sides), request)
     rows = tuple(row.times(scales.get(row.cluster, 1.0)) for row in found.rows)
     found = replace(found, rows=rows, scales=scales, budget=request.budget)
@@ -468,13 +492,7 @@ def _rates_at(
 
 
 def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comparison:
-    """Return the best on each cluster that is priced.
-
-    Raises
-    ------
-    InputError
-        As of :func:`placement.analysis.compare.compare_clusters`.
-    """
+    """Return the best on each cluster that is priced."""
     from placement.analysis.compare import compare_clusters, compare_serving
     from placement.options import USUAL_TPOT, PlanOptions
     from placement.progress import ProgressReporter
@@ -482,7 +500,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
 
     free = request.tok_s_user == NO_LIMIT
     targets: Sequence[float] = () if isinstance(request.tok_s_user, str) else request.tok_s_user or ()
-    told, turn, equal = ProgressReporter(request.on_progress), count(1), not request.budget
+    told, turn = ProgressReporter(request.on_progress), count(1)
 
     def on_progress(name: str) -> None:
         told.stage(f"comparing {name}, {next(turn)} of {len(deployments)}")
@@ -513,7 +531,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
             best = _best_under_load(serving, request.ttft_p99_s, speed and 1 / speed)
             return None if best is None else best.requests_per_s
 
-        rows = compare_serving(deployments, serving, speeds, usual=usual, equal=equal, loaded=loaded)
+        rows = compare_serving(deployments, serving, speeds, usual=usual, loaded=loaded)
         return Comparison(
             tuple(rows),
             tuple(deployments),
@@ -528,7 +546,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
     wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=NO_LIMIT if free else None)
     first = deployments[0]
     loads = inputs.loads_of(first.model, request.loads, seed=request.seed)
-    rows = compare_clusters(deployments, loads, wanted, targets, equal=equal, on_progress=on_progress)
+    rows = compare_clusters(deployments, loads, wanted, targets, on_progress=on_progress)
     usual = not targets and wanted.service_level(first.workload).usual
     return Comparison(tuple(rows), tuple(deployments), loads, usual=usual)
 
@@ -537,6 +555,9 @@ def size(request: SizeRequest) -> Size | Sizes:
     """Return how many of ``cluster`` serve a demand, or what a budget of them serves, and what they cost and draw.
 
     Of several clusters, a list, these are side by side; one that cannot has the reason in its place.
+
+    >>> rackplan.size("mixtral-8x7b", "hgx-h200", tok_s="100k", tpot_ms=20).gpus
+    176
 
     Raises
     ------
@@ -635,6 +656,9 @@ def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
 def fleet(request: FleetRequest) -> Fleet:
     """Return replicas of different shapes for a whole cluster, of one model or several with shares of the requests.
 
+    >>> rackplan.fleet("mixtral-8x7b", "hgx-h200@16", tok_s="10k").gpus_used
+    14
+
     Raises
     ------
     InputError
@@ -670,6 +694,8 @@ def fleet(request: FleetRequest) -> Fleet:
 
 def replay(request: ReplayRequest) -> Replayed:
     """Return what balancers make of recorded loads: each plans on what it has seen and is scored on what comes next.
+
+    >>> rackplan.replay("out", loads="windows.npy", policies=["static", "vllm"])  # doctest: +SKIP
 
     Raises
     ------

@@ -114,8 +114,12 @@ def clusters_of(clusters: Sequence[ClusterLike], settings: Lines = ()) -> list[C
     return overrides(found, settings) if settings else found
 
 
-def equal_clusters(clusters: Sequence[ClusterLike], gpus: int | None, settings: Lines = ()) -> list[Cluster]:
-    """Return clusters to compare, those named without ``@GPUS`` at the common count (``gpus``, else the largest).
+def compared_clusters(
+    clusters: Sequence[ClusterLike], gpus: int | None, settings: Lines = ()
+) -> list[Cluster]:
+    """Return clusters to compare: names without ``@GPUS`` with ``gpus`` GPUs, else as many as the largest has.
+
+    Those with ``@GPUS``, files and objects are as large as they are.
 
     Raises
     ------
@@ -126,24 +130,24 @@ def equal_clusters(clusters: Sequence[ClusterLike], gpus: int | None, settings: 
     from topology.files.resolve import cluster_called
 
     _require_several(clusters)
-    if not all(isinstance(one, str | Path) for one in clusters):
-        return clusters_of(clusters, settings)
-    names = [cluster_called(str(one)) for one in clusters]
-    sides = clusters_of(names)
+    named = [cluster_called(str(one)) if isinstance(one, str | Path) else one for one in clusters]
+    sides = clusters_of(named)
     count = gpus if gpus is not None else max(len(side.gpus) for side in sides)
     sized = [
-        f"{name}@{count}" if name in cluster_names() and len(side.gpus) != count else name
-        for name, side in zip(names, sides, strict=True)
+        f"{one}@{count}"
+        if isinstance(one, str) and one in cluster_names() and len(side.gpus) != count
+        else one
+        for one, side in zip(named, sides, strict=True)
     ]
-    equal = clusters_of(sized, settings)
-    for name, side in zip(names, equal, strict=True):
+    found = clusters_of(sized, settings)
+    for side in found:
         if gpus is not None and len(side.gpus) != gpus:
             raise InputError(
-                f"{name} has {len(side.gpus)} GPUs; leave {input_name('gpus')} or its @GPUS out.",
+                f"{side.name} has {len(side.gpus)} GPUs; leave {input_name('gpus')} or its @GPUS out.",
                 field="gpus",
                 value=gpus,
             )
-    return equal
+    return found
 
 
 def _require_several(clusters: Sequence[ClusterLike]) -> None:

@@ -7,18 +7,22 @@ of loads are taken as they are. Figures have SI units as the names say (``tpot_m
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rackplan import answers, inputs
 from rackplan.requests import (
     CompareRequest,
     DeploymentRequest,
+    DrawRequest,
+    ExportRequest,
     FleetRequest,
+    Loaded,
     PlanRequest,
     ReplanRequest,
     ReplayRequest,
@@ -28,8 +32,11 @@ from rackplan.requests import (
     SizeRequest,
     StudyRequest,
     SweepRequest,
+    ValidateRequest,
     WhatIfRequest,
+    default_of,
     make,
+    named_type,
     options_of,
 )
 from topology.base.errors import InputError
@@ -51,7 +58,10 @@ Asked = TypeVar("Asked", bound=Request)
 R = TypeVar("R")
 
 
-def door(request: Callable[P, Asked], answer: Callable[[Asked], R]) -> Callable[P, R]:
+RESULT = "Printed it is a line; ``.summary()`` is what the command prints, ``.to_frame()`` rows, ``.plot()`` a chart."
+
+
+def door(request: Callable[P, Asked], answer: Callable[[Asked], R], returns: str = RESULT) -> Callable[P, R]:
     """Return ``answer`` as a function whose parameters are the fields of its request."""
     of: Any = request
 
@@ -59,31 +69,67 @@ def door(request: Callable[P, Asked], answer: Callable[[Asked], R]) -> Callable[
     def called(*args: Any, **given: Any) -> Any:
         return answer(make(of, *args, **given))
 
-    summary, _, rest = inspect.cleandoc(answer.__doc__ or "").partition("\n\nRaises\n")
-    called.__doc__ = f"{summary}\n\nParameters\n----------\n{_documented(of)}\n\nRaises\n{rest}"
-    kinds, returned = get_type_hints(of), inspect.signature(answer).return_annotation
-    named = [
-        inspect.Parameter(
-            one.name,
-            inspect.Parameter.KEYWORD_ONLY if one.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            default=inspect.Parameter.empty if one.default is MISSING else one.default,
-            annotation=kinds[one.name],
-        )
-        for one in sorted(fields(of), key=lambda one: (one.kw_only, one.default is not MISSING))
-    ]
-    called.__signature__ = inspect.Signature(named, return_annotation=returned)  # type: ignore[attr-defined]
+    options, returned = options_of(of), inspect.signature(answer).return_annotation
+    ordered = sorted(fields(of), key=lambda one: (one.kw_only, one.default is not MISSING))
+    called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                one.name,
+                inspect.Parameter.KEYWORD_ONLY if one.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=inspect.Parameter.empty if one.default is MISSING else one.default,
+                annotation=named_type(options[one.name][1]).text + " | None" * (one.default is None),
+            )
+            for one in ordered
+        ],
+        return_annotation=returned,
+    )
     del called.__wrapped__  # its parameter is the request
     called.__module__ = __name__
+    called.__name__ = called.__qualname__ = answer.__name__.removeprefix("_")
+    summary, _, rest = inspect.cleandoc(answer.__doc__ or "").partition("\n\nRaises\n")
+    listed = "\n".join(_parameter(of, one.name) for one in ordered)
+    called.__doc__ = (
+        f"{summary}\n\nParameters\n----------\n{listed}\n\nReturns\n-------\n{returned}\n"
+        f"{_indented(returns)}\n\nRaises\n{rest}"
+    )
     return called
 
 
-def _documented(request: type[Request]) -> str:
-    """Return the help of each option, as docstrings have parameters."""
-    lines = [
-        f"{name}:\n{textwrap.indent(textwrap.fill(option.documented, 108), '    ')}"
-        for name, (option, _) in options_of(request).items()
-    ]
-    return "\n".join(lines)
+def documented(**of: type[Request]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return what lists options among the parameters of a function's docstring, in the order of its signature."""
+
+    def put(function: Callable[P, R]) -> Callable[P, R]:
+        before, _, after = inspect.cleandoc(function.__doc__ or "").partition("Returns\n-------\n")
+        summary, _, own = before.partition("Parameters\n----------\n")
+        listed = {one.partition(" :")[0]: one.strip() for one in re.split(r"(?m)^(?=\w+ :)", own) if one}
+        listed |= {name: _parameter(request, name) for name, request in of.items()}
+        text = "\n".join(listed[name] for name in inspect.signature(function).parameters if name in listed)
+        function.__doc__ = f"{summary}Parameters\n----------\n{text}\n\nReturns\n-------\n{after}"
+        return function
+
+    return put
+
+
+def _parameter(request: type[Request], name: str) -> str:
+    """Return an option as docstrings list a parameter: its type, its default, and what it is."""
+    (option, hint), default = options_of(request)[name], default_of(request, name)
+    words, kind = option.default, named_type(hint)
+    if default not in (None, "", (), ...):
+        words = f"{default!r} ({words})" if words else repr(default)
+    head = f"{name} : {kind.text}"
+    head += "" if default is ... else f", default: {_in_python(words, request)}" if words else ", optional"
+    return f"{head}\n{_indented(_in_python(f'{option.help} {kind.more}'.rstrip(), request))}"
+
+
+def _in_python(text: str, request: type[Request]) -> str:
+    """Return the help of an option with the names that Python has for options."""
+    names = {option.flag(name): name for name, (option, _) in options_of(request).items()}
+    text = text.replace("; repeatable", "")
+    return re.sub(r"--[a-z][a-z-]*", lambda flag: f"`{names.get(flag[0], flag[0])}`", text)
+
+
+def _indented(text: str) -> str:
+    return textwrap.indent(textwrap.fill(text, 108), "    ")
 
 
 plan = door(PlanRequest, answers.plan)
@@ -96,13 +142,20 @@ fleet = door(FleetRequest, answers.fleet)
 size = door(SizeRequest, answers.size)
 simulate = door(SimulateRequest, answers.simulate)
 replay = door(ReplayRequest, answers.replay)
-make_deployment = door(DeploymentRequest, answers.deployment)
+make_deployment = door(
+    DeploymentRequest,
+    answers.make_deployment,
+    "What :func:`rackplan.make_plan` and the other functions of a step take.",
+)
 
 
 def _study(request: StudyRequest) -> StudyResult:
     """Price the points of a study that are not in its folder yet, and return all of them.
 
     ``study`` may be the content of a ``STUDY.yaml`` too; it then needs a ``folder`` for its results.
+
+    >>> grid = {"model": ["mixtral-8x7b"], "cluster": ["hgx-h100", "hgx-h200"]}
+    >>> rackplan.study({"kind": "score", "grid": grid}, "out/mixtral")  # doctest: +SKIP
 
     Raises
     ------
@@ -117,6 +170,7 @@ def _study(request: StudyRequest) -> StudyResult:
 study = door(StudyRequest, _study)
 
 
+@documented(cluster=PlanRequest, settings=PlanRequest)
 def make_cluster(
     cluster: ClusterLike, *, settings: Mapping[str, str | float] | Sequence[str] = ()
 ) -> Cluster:
@@ -129,6 +183,11 @@ def make_cluster(
     >>> len(rackplan.make_cluster(own).gpus)
     8
 
+    Returns
+    -------
+    Cluster
+        Its GPUs, links and domains; ``.to_frame()`` has a row for each GPU, ``.plot()`` is the drawing.
+
     Raises
     ------
     InputError
@@ -139,6 +198,7 @@ def make_cluster(
     return inputs.clusters_of([cluster], make(Set, settings=settings).settings)[0]
 
 
+@documented(model=PlanRequest, loads=PlanRequest, routing=PlanRequest, seed=PlanRequest)
 def make_loads(
     model: ModelLike,
     loads: Loads | None = None,
@@ -148,24 +208,38 @@ def make_loads(
 ) -> ExpertLoads | None:
     """Return loads for ``model``: files, generators or arrays, the default synthetic ones; None without experts.
 
+    >>> rackplan.make_loads("mixtral-8x7b", "zipf:0.5")
+    <ExpertLoads 1 x 32 layers x 8 experts: zipf:0.5 (synthetic, seed 0)>
+
+    Returns
+    -------
+    ExpertLoads | None
+        Tokens ``[scenarios, layers, experts]``.
+
     Raises
     ------
     InputError
         If some cannot be used, or the model has no experts.
     """
-    from rackplan.requests import Loaded
-
     given = make(Loaded, loads=loads, routing=routing)
     return inputs.loads_of(inputs.model_of(model), given.loads, given.routing, seed=seed)
 
 
+@documented(physics=ValidateRequest)
 def validate(path: str | Path, *, physics: bool = False) -> Validation:
     """Return measured points of a CSV (docs/trust.md) beside what is predicted for each, and how far off.
 
+    >>> rackplan.validate("my-runs.csv").summary()  # doctest: +SKIP
+
     Parameters
     ----------
-    physics:
-        The bare model, without the correction by measured runs that ships.
+    path : str | Path
+        The CSV of measured points.
+
+    Returns
+    -------
+    Validation
+        ``.to_frame()`` has a row for each point, ``.plot()`` shows measured against predicted.
 
     Raises
     ------
@@ -178,8 +252,24 @@ def validate(path: str | Path, *, physics: bool = False) -> Validation:
     return validation(Path(path).name, read_measurements(path), physics=physics)
 
 
+@documented(level=DrawRequest)
 def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") -> Path:
     """Draw a cluster, or the cluster of a plan with the plan on it, as .svg, .png or .pdf; return the path.
+
+    >>> rackplan.draw("gb200-nvl72", "rack.svg")
+    PosixPath('rack.svg')
+
+    Parameters
+    ----------
+    cluster : ClusterLike | Plan
+        What is drawn: a plan with its stages, experts and load.
+    path : str | Path
+        The file, whose ending is its format.
+
+    Returns
+    -------
+    Path
+        The file.
 
     Raises
     ------
@@ -193,8 +283,21 @@ def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") 
     return _path(path)
 
 
+@documented(plan=ExportRequest, to=ExportRequest)
 def export(plan: PlanLike, to: str, path: str | Path) -> Exported:
     """Write a plan in the form that the engine ``to`` loads; a file that exists is left alone.
+
+    >>> rackplan.export("out", "sglang", "sglang.json")  # doctest: +SKIP
+
+    Parameters
+    ----------
+    path : str | Path
+        The file, which must not exist.
+
+    Returns
+    -------
+    Exported
+        The text of the file, the flags that the engine needs, and what it cannot hold.
 
     Raises
     ------
@@ -214,6 +317,21 @@ def export(plan: PlanLike, to: str, path: str | Path) -> Exported:
 
 def write_report(result: object, path: str | Path) -> Path:
     """Write the self-contained page of a result; return its path.
+
+    >>> rackplan.write_report(rackplan.plan("mixtral-8x7b", "hgx-h100"), "plan.html")
+    PosixPath('plan.html')
+
+    Parameters
+    ----------
+    result : Plan, Comparison, Size, ...
+        What a function of rackplan returned.
+    path : str | Path
+        The file, .html; one that exists is replaced.
+
+    Returns
+    -------
+    Path
+        The file.
 
     Raises
     ------

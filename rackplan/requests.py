@@ -44,6 +44,15 @@ from topology.base.errors import InputError, input_name
 from topology.base.reading import nearest, shown
 from topology.base.units import amount, parse_length, plain_number
 
+
+@dataclass(frozen=True)
+class Named:
+    """What Python's help calls a type that is another when it runs, and what it takes beside texts and files."""
+
+    text: str
+    more: str = ""
+
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -72,8 +81,17 @@ if TYPE_CHECKING:
     """``PART.FIGURE=VALUE``; when it is read, a tuple of them."""
     Hear = Callable[[Progress], object]
 else:  # heavy packages are imported by what reads these, and words are checked there
-    ModelLike = ClusterLike = PlanLike = Loads = Clusters = Models = Hear = Cancel = Any
-    Lines = Sequence[str]
+    ModelLike = Annotated[Any, Named("ModelLike", "Or a Model, or the content of such a file.")]
+    ClusterLike = Annotated[Any, Named("ClusterLike", "Or a Cluster, or the content of such a file.")]
+    PlanLike = Annotated[Any, Named("PlanLike", "Or a Plan.")]
+    Loads = Annotated[
+        Any, Named("Loads", "Or an array [layers, experts] or [scenarios, layers, experts], or several.")
+    ]
+    Clusters = Annotated[Any, Named("Sequence[ClusterLike]", "Or Clusters, or the content of such files.")]
+    Models = Annotated[Any, Named("ModelLike | Mapping[str, float] | Sequence[str]")]
+    Hear = Annotated[Any, Named("Callable[[Progress], object]")]
+    Cancel = Annotated[Any, Named("threading.Event | Callable[[], bool]")]
+    Lines = Annotated[Sequence[str], Named("Mapping[str, float | str] | Sequence[str]")]
     DispatchPolicy = Goal = Objective = Spread = str
 
 CONTEXT = 4096
@@ -332,8 +350,8 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 Tokens = Annotated[int, Spelled(_tokens)]
 Milliseconds = Annotated[float | Literal["none"], Spelled(_limit)]
 Word = BeforeValidator(_word)
-Texts = Annotated[Sequence[str], BeforeValidator(_texts)]
-ByGpu = Annotated[Mapping[str, str | float], BeforeValidator(_by_gpu)]
+Texts = Annotated[Sequence[str], BeforeValidator(_texts), Named("str | Sequence[str]")]
+ByGpu = Annotated[Mapping[str, str | float], BeforeValidator(_by_gpu), Named("Mapping[str, float | str]")]
 Amount = Annotated[float, Spelled(_amount)]
 
 CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
@@ -439,6 +457,7 @@ class Loaded(Request):
         "Tokens per expert: SGLang's .pt or .json, TensorRT-LLM's folder, vLLM's .jsonl, .npy, .npz, .csv, "
         "or lognormal:SIGMA, zipf:S, uniform; repeatable.",
         "FILE",
+        default=f"{DEFAULT_LOADS}; of a plan its own",
         repeatable=True,
     )
     routing: Texts = opt(
@@ -461,8 +480,8 @@ class Watched(Request):
     )
     cancel: Cancel | None = opt(
         None,
-        "A threading.Event, or a function that says so: the best so far is finished the fast way, and its "
-        "interrupted is true; before there is any, a placement.budget.CancelledError is raised.",
+        "A threading.Event, or a function that returns whether to stop: the best so far is finished the fast "
+        "way, and its interrupted is true; before there is any, a placement.budget.CancelledError is raised.",
         python=True,
     )
 
@@ -778,13 +797,15 @@ class Pricing(Money, Set):
 class Layouts(Request):
     """Which layout."""
 
-    ep: Count | None = opt(None, "GPUs that a layer's experts are spread over.")
-    tp: Count | None = opt(None, "Tensor-parallel width.")
-    stages: Count | None = opt(None, "Pipeline stages.")
+    ep: Count | None = opt(None, "GPUs that a layer's experts are spread over.", default="the best")
+    tp: Count | None = opt(None, "Tensor-parallel width.", default="the best")
+    stages: Count | None = opt(None, "Pipeline stages.", default="the best")
 
 
 LengthsFile = Annotated[
-    Any, Option("Instead: a mix of them, a CSV file with the columns isl, osl and share.", "FILE.csv")
+    Any,
+    Named("Path | str | Lengths"),
+    Option("Instead: a mix of them, a CSV file with the columns isl, osl and share.", "FILE.csv"),
 ]
 Seed = Annotated[Count, Option("Seed of synthetic loads and of the search.")]
 PlanFile = Annotated[
@@ -823,7 +844,7 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
         default="2000 with --isl or --osl",
     )
     tolerance: Annotated[float, Spelled(_share)] = opt(
-        0.02, "The simplest layout within so many percent of the best; 0: the best.", "P", default="2%"
+        0.02, "The simplest layout within this share of the best, like 2%; 0: the best.", "P", default="2%"
     )
     redundant: Annotated[int | Literal["auto"], Spelled(_copies)] | None = opt(
         None, "Extra expert copies per layer; default: fewest that divide; auto: most throughput.", "N|auto"
@@ -991,6 +1012,7 @@ class SizeRequest(Watched, Demanded, Pricing, Limits, UnderLoad, Requests):
     cluster: Annotated[
         Clusters,
         BeforeValidator(_clusters),
+        Named("ClusterLike | Sequence[ClusterLike]", "Or Clusters, or the content of such files."),
         Option("Catalog name, name@GPUS or a YAML file; repeatable: side by side.", "C", repeatable=True),
     ] = field(kw_only=False)
     req_s: Amount | None = opt(None, "Requests per second on average: 500, 1.5k.", "N")
@@ -1114,8 +1136,8 @@ class ReplayRequest(Watched, Set):
             "Recording of windows in order, two or more over all files; repeatable.", "FILE", repeatable=True
         ),
     ]
-    model: ModelLike | None = opt(None, "Without PLAN: catalog name, Hugging Face id or config.json.", "M")
-    cluster: ClusterLike | None = opt(None, "Without PLAN: catalog name, name@GPUS or a YAML file.", "C")
+    model: ModelLike | None = opt(None, "Without a plan: catalog name, Hugging Face id or config.json.", "M")
+    cluster: ClusterLike | None = opt(None, "Without a plan: catalog name, name@GPUS or a YAML file.", "C")
     policies: Texts = opt(
         (),
         "static, vllm, sglang, rackplan[:BUDGET] (rackplan:5%, rackplan:0, rackplan:none) or "
@@ -1149,8 +1171,8 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
     plan: PlanLike | None = opt(
         None, "A plan.json, or the folder of one.", "PLAN", argument=True, kw_only=False
     )
-    model: ModelLike | None = opt(None, "Without PLAN: catalog name, Hugging Face id or config.json.", "M")
-    cluster: ClusterLike | None = opt(None, "Without PLAN: catalog name, name@GPUS or a YAML file.", "C")
+    model: ModelLike | None = opt(None, "Without a plan: catalog name, Hugging Face id or config.json.", "M")
+    cluster: ClusterLike | None = opt(None, "Without a plan: catalog name, name@GPUS or a YAML file.", "C")
     req_s: Annotated[float, Spelled(_amount), Field(ge=1e-6, le=1e9)] | None = opt(
         None, "Requests per second that arrive: 2, 1.5k.", "N"
     )
@@ -1456,7 +1478,9 @@ class StudyRequest(Request):
     """A study, and where its points are priced."""
 
     study: Annotated[
-        Any, Option("What to price, or the folder of a study to go on with.", "STUDY.yaml|DIR", argument=True)
+        Any,
+        Named("Path | str | Mapping", "Or the content of such a file."),
+        Option("What to price, or the folder of a study to go on with.", "STUDY.yaml|DIR", argument=True),
     ] = field(kw_only=False)
     folder: Path | None = opt(
         None, "Folder for results and report.", "DIR", "-o --output", kw_only=False, default="below out/"
@@ -1556,8 +1580,13 @@ class ServeRequest(Request):
 R = TypeVar("R", bound=Request)
 
 
-def options_of(request: type[Request]) -> dict[str, tuple[Option, Any]]:
+def options_of(request: type[Request]) -> Mapping[str, tuple[Option, Any]]:
     """Return the options of a request by the field, each with the type of its values, in the order of the fields."""
+    return _options_of(request)  # type: ignore[arg-type] # a class can be hashed
+
+
+@cache
+def _options_of(request: type[Request]) -> Mapping[str, tuple[Option, Any]]:
     found: dict[str, tuple[Option, Any]] = {}
     hints = get_type_hints(request, include_extras=True)
     for one in fields(request):  # type: ignore[arg-type]
@@ -1604,6 +1633,36 @@ def parts_of(hint: Any) -> Iterator[Any]:
             yield from parts_of(one)
     elif hint is not NoneType:
         yield get_origin(hint) or hint
+
+
+def named_type(hint: Any) -> Named:
+    """Return the type of a field as Python's users give it: ``int | str`` where a text is read too."""
+    named = [one for one in parts_of(hint) if isinstance(one, Named)]
+    words = _type_words(hint).removesuffix(" | None")
+    return replace(named[-1], text=words) if named else Named(words)
+
+
+def _type_words(hint: Any) -> str:
+    kinds = get_args(hint)
+    if get_origin(hint) is Annotated:
+        named = [one.text for one in kinds[1:] if isinstance(one, Named)]
+        words = named[-1] if named else _type_words(kinds[0])
+        spelled = not named and '"' not in words and any(isinstance(one, Spelled) for one in kinds)
+        return words + " | str" * spelled
+    if get_origin(hint) in (Union, UnionType):
+        return " | ".join(map(_type_words, kinds))
+    if get_origin(hint) is Literal:
+        return " | ".join(f'"{one}"' for one in kinds)
+    if hint is Path:
+        return "Path | str"
+    return (
+        "None"
+        if hint is NoneType
+        else "..."
+        if hint is ...
+        else getattr(hint, "__name__", str(hint))
+        + (f"[{', '.join(map(_type_words, kinds))}]" if kinds else "")
+    )
 
 
 def make(request: type[R], *args: Any, **given: Any) -> R:

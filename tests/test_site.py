@@ -48,16 +48,15 @@ def test_the_reference_has_every_command_with_all_its_options() -> None:
     ] == []
 
 
-def test_the_reference_has_every_public_name() -> None:
+def test_the_reference_has_every_public_name_once() -> None:
     import rackplan
 
     hook = script("docs/hooks/python.py")
-    text = hook.python_page()
-    names = [name for name in rackplan.__all__ if not name.startswith("__")]
-    assert [name for name in names if f"::: {hook.home_of(name)}\n" not in text] == []
-    stale = [name for some in hook.SECTIONS.values() for name in some.split() if "." not in name]
-    assert set(stale) <= set(names)
-    assert "::: placement.plan.Plan\n" in text
+    named = [name for some in hook.PAGES.values() for name in some.split()]
+    assert sorted(named) == [name for name in rackplan.__all__ if not name.startswith("__")]
+    index, *others = hook.pages().values()
+    assert [name for name in named if f"#{hook.home_of(name)})" not in index] == []
+    assert "::: placement.plan.Plan\n" in "".join(others)
 
 
 def test_the_reference_has_every_schema_with_all_its_fields() -> None:

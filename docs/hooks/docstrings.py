@@ -23,3 +23,14 @@ class Docstrings(griffe.Extension):
         """Rewrite the docstring of an object."""
         if obj.docstring:
             obj.docstring.value = as_markdown(obj.docstring.value)
+
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        """Let functions that are made of options be what they are when they run: with parameters and a docstring."""
+        if pkg.name != "rackplan":
+            return
+        library = pkg["library"]
+        for name, one in griffe.inspect("rackplan.library", filepath=library.filepath).functions.items():
+            if library.members[name].is_attribute and one.docstring:
+                one.docstring.value = as_markdown(one.docstring.value)
+                one.docstring.parser = library.docstring.parser
+                library.set_member(name, one)

@@ -1,7 +1,8 @@
-"""The reference of the library: every public name, from its docstring (mkdocstrings), in the order of use."""
+"""The reference of the library: every public name from its docstring, on a page for each kind of object."""
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,73 +13,84 @@ PAGE = "reference/python.md"
 HEAD = """# Python
 
 `import rackplan` is the whole public face: functions that do what the commands do, and what they take and return.
-[From Python](../python.md) shows them at work; here is every name.
+[From Python](../python.md) shows them at work, [Bring your own](../own.md) a GPU, a model, loads and a placement.
 
 Figures have SI units, which the names say (`step_s` seconds, `hbm_bytes` bytes); keywords in milliseconds end in
-`_ms`.
-What cannot be used is an `InputError`, what cannot be done an `InfeasibleError`, each with a line for people.
+`_ms`. A result prints as a line; `.summary()` is what the command prints, `.to_frame()` its rows, `.plot()` the chart
+that its report leads with, `rackplan.write_report(result, path)` the report.
 """
-SECTIONS = {
-    "One line each": (
-        "plan score replan what_if replay sweep compare fleet size simulate study draw export write_report validate "
-        "make_cluster make_deployment make_loads"
+PAGES = {
+    "Functions that plan": "plan replan score what_if replay simulate",
+    "Functions that compare and size": "sweep compare size fleet study",
+    "Functions that make, read and write": (
+        "make_cluster make_loads make_deployment read_plan export draw write_report validate"
     ),
-    "Keywords": (
-        "rackplan.requests.PlanRequest rackplan.requests.ReplanRequest rackplan.requests.SweepRequest "
-        "rackplan.requests.SizeRequest rackplan.requests.CompareRequest rackplan.requests.FleetRequest "
-        "rackplan.requests.ReplayRequest rackplan.requests.SimulateRequest"
+    "Plans and scores": "Plan Score Assignment PlanOptions make_plan score_placement verify_plan plan_to_dict",
+    "Clusters and prices": (
+        "Cluster cluster_names resolve_cluster overrides draw_cluster compare_clusters PriceBook"
+    ),
+    "Models and loads": (
+        "Model model_names resolve_model model_from_config ExpertLoads read_loads Workload Deployment"
     ),
     "Results": (
-        "Plan Score Comparison cost.layouts.result.Sweep rackplan.views.pools.Pools cost.serving.sizing.Size "
-        "rackplan.views.simulate.Simulated rackplan.studies.result.StudyResult placement.fleet.fleet.Fleet "
-        "placement.migrate.replan.Replanned rackplan.views.replay.Replayed placement.engines.export.Exported"
-    ),
-    "Options": (
-        "PlanOptions placement.migrate.replan.ReplanOptions placement.fleet.options.FleetOptions "
-        "PriceBook Workload"
-    ),
-    "Models, clusters, loads": (
-        "Model model_names model_from_config resolve_model Cluster cluster_names resolve_cluster overrides "
-        "ExpertLoads read_loads Deployment Assignment"
-    ),
-    "Step by step": (
-        "make_plan read_plan plan_to_dict score_placement verify_plan compare_clusters find_levers draw_cluster"
+        "Replanned Levers Replayed Simulated Sweep Pools Comparison Size Sizes Fleet StudyResult Validation Exported "
+        "find_levers"
     ),
     "Errors and progress": "RackplanError InputError InfeasibleError CancelledError Progress",
 }
-"""Public names of ``rackplan``, and what else its functions take and return by its full name."""
+"""Public names by the title of their page."""
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages below theirs in the navigation."""
+    below = [PAGE, *({title: page_of(title)} for title in PAGES)]
+    for group in config.nav or ():
+        for title, entries in group.items():
+            if isinstance(entries, list) and PAGE in entries:
+                group[title] = [{"Python": below} if entry == PAGE else entry for entry in entries]
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the page."""
+    """Add the pages."""
     from mkdocs.structure.files import File
 
-    files.append(File.generated(config, PAGE, content=python_page()))
+    for page, content in pages().items():
+        files.append(File.generated(config, page, content=content))
     return files
 
 
-def python_page() -> str:
-    """Return a section for each group of names, which mkdocstrings fills."""
+def pages() -> dict[str, str]:
+    """Return the list of all names, and a page for each group of them, which mkdocstrings fills."""
     import rackplan
 
-    sections = {title: names.split() for title, names in SECTIONS.items()}
-    known = {name for names in sections.values() for name in names}
-    others = [name for name in rackplan.__all__ if name not in known and not name.startswith("__")]
-    lines = [HEAD]
-    for title, names in {**sections, "Others": others}.items():
-        lines += [f"## {title}", ""] if names else []
-        for name in names:
-            apart = "false" if name.split(".")[-1][0].isupper() else "true"
-            lines += [
-                f"::: {home_of(name)}",
-                f"    options: {{heading_level: 3, separate_signature: {apart}}}",
-                "",
-            ]
-    return "\n".join(lines)
+    found, lines = {}, [HEAD]
+    for title, names in PAGES.items():
+        page, objects = page_of(title), [f"# {title}", ""]
+        lines += [f"## {title}", "", "| | |", "|---|---|"]
+        for name in names.split():
+            home = home_of(name)
+            brief = (inspect.getdoc(getattr(rackplan, name)) or "").split("\n\n")[0]
+            words = " ".join(brief.replace("|", "\\|").replace("``", "`").split())
+            lines.append(f"| [`{name}`]({page.removeprefix('reference/')}#{home}) | {words} |")
+            kind = (
+                "separate_signature: false, show_signature_annotations: true"
+                if name[0].isupper()
+                else "separate_signature: true, show_signature_annotations: false"
+            )
+            objects += [f"::: {home}", f"    options: {{heading_level: 2, {kind}}}", ""]
+        lines.append("")
+        found[page] = "\n".join(objects)
+    return {PAGE: "\n".join(lines), **found}
+
+
+def page_of(title: str) -> str:
+    """Return the page of a group of names."""
+    return f"reference/python/{title.lower().replace(',', '').replace(' ', '-')}.md"
 
 
 def home_of(name: str) -> str:
     """Return the full name of a public one, in the module where it is defined."""
     import rackplan
 
-    return name if "." in name else f"{getattr(rackplan, name).__module__}.{name}"
+    return f"{getattr(rackplan, name).__module__}.{name}"

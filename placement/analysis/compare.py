@@ -1,4 +1,4 @@
-"""One model on several clusters with equally many GPUs: the best of each at the same speed per user."""
+"""One model on several clusters: the best of each at the same speed per user, over all its GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from placement.layouts.choose import choose_layout
 from placement.layouts.fitting import Fitted, fitted_layouts
 from placement.layouts.refuse import fastest_step_s
 from placement.options import USUAL_TPOT, PlanOptions, ServiceLevel
-from topology.base.errors import InfeasibleError, InputError, input_name
+from topology.base.errors import InfeasibleError, input_name
 from topology.base.figures import Evidence, EvidenceLabel
 from topology.cluster import Cluster
 
@@ -92,7 +92,6 @@ def compare_clusters(
     options: PlanOptions,
     targets: Sequence[float] = (),
     *,
-    equal: bool = True,
     on_progress: Callable[[str], None] | None = None,
 ) -> list[CompareRow]:
     """Return a row per cluster and target, of one model under one phase; formats and drafts may be each side's own.
@@ -100,14 +99,7 @@ def compare_clusters(
     Without a target it is the usual speed (:data:`placement.options.USUAL_TPOT`) where any cluster is as fast and no
     batch is asked for; else a row per cluster is its best plan. Experts are placed by the fast path, so rows are
     reproducible. ``on_progress`` is told the name of each cluster as its turn comes.
-
-    Raises
-    ------
-    InputError
-        If the clusters shall have ``equal`` numbers of GPUs and do not.
     """
-    if equal:
-        _require_equal(deployments)
     level = options.service_level(deployments[0].workload)
     usual = not targets and level.usual
     fits: list[tuple[Deployment, list[Fitted]]] = []
@@ -129,23 +121,12 @@ def compare_clusters(
     return relax_default_limits(within, level, {"limit_s"} if usual else ())[0]
 
 
-def _require_equal(deployments: Sequence[Deployment]) -> None:
-    """Refuse clusters of different numbers of GPUs."""
-    sizes = {one.cluster.name: len(one.cluster.gpus) for one in deployments}
-    if len(set(sizes.values())) > 1:
-        listed = ", ".join(f"{name} {gpus}" for name, gpus in sizes.items())
-        raise InputError(
-            f"a comparison needs equally many GPUs on each side, not {listed}; use {input_name('gpus')} N or name@N."
-        )
-
-
 def compare_serving(
     deployments: Sequence[Deployment],
     serving_of: Callable[[Deployment], Serving],
     targets: Sequence[float],
     *,
     usual: bool = False,
-    equal: bool = True,
     loaded: Callable[[Serving, float | None], float | None] = lambda _serving, _speed: None,
 ) -> list[CompareRow]:
     """Return a row per cluster and target for whole requests, by one pool or two, whichever serves more.
@@ -154,14 +135,7 @@ def compare_serving(
 
     Without targets a row per cluster is its most throughput; so it is where the target is the ``usual`` one and
     nothing reaches it. Experts are loaded as usual for their width.
-
-    Raises
-    ------
-    InputError
-        If the clusters shall have ``equal`` numbers of GPUs and do not.
     """
-    if equal:
-        _require_equal(deployments)
     servings: list[tuple[Deployment, Serving | str]] = []
     for deployment in deployments:
         try:

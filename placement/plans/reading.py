@@ -43,6 +43,16 @@ _NEVER_READ = ("score", "baselines", "baseline_reasons")
 def read_plan(path: str | Path) -> Plan:
     """Read a plan file, or that in a folder of results, and score it afresh from its assignment alone.
 
+    Parameters
+    ----------
+    path : str | Path
+        A ``plan.json``, or the folder of one.
+
+    Returns
+    -------
+    Plan
+        As :func:`rackplan.plan` returns it.
+
     Raises
     ------
     InputError

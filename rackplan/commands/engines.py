@@ -59,7 +59,7 @@ def import_plan(request: ImportPlanRequest, *, output: OutputFolder = None, json
     from rackplan.views.engines import import_view
 
     asked = PlanOptions(None, None, 0.0, request.seed, request.ep, request.tp, request.stages)
-    priced, kind, file = answers.deployment(request), request.kind, request.file
+    priced, kind, file = answers.make_deployment(request), request.kind, request.file
     mapping = read_mapping(file, kind, model_facts(priced.model), default_ranks(priced, asked))
     loads = inputs.loads_of(priced.model, request.loads, seed=request.seed)
     if loads is None:

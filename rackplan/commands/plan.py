@@ -33,7 +33,7 @@ def plan(
     from rackplan.views.plan import plan_view
 
     answers.plan_options(request)
-    priced = answers.deployment(request)
+    priced = answers.make_deployment(request)
     named = output or default_output(f"{priced.model.name}-on-{priced.cluster.name}")
     target = require_output(named, ours=RESULTS)
     notes = inputs.notes_of(request)

@@ -155,7 +155,7 @@ def _key(given: Mapping[str, Any]) -> str:
 @lru_cache(_KEPT)
 def _deployed(key: str) -> Deployment:
     """Return what is priced, at no batch: what it finds of model and cluster is found once."""
-    return answers.deployment(_request("score", json.loads(key)))
+    return answers.make_deployment(_request("score", json.loads(key)))
 
 
 def _score(given: Mapping[str, Any]) -> Row:

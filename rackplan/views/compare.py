@@ -148,7 +148,11 @@ class Comparison(Shown):
             + ("nothing" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f} {word} tok/s/GPU")
             for row in self.rows
         )
-        return f"of {self.deployments[0].model.name}: {', '.join(rates)}"
+        sizes = sorted({row.gpus for row in self.rows})
+        unequal = (
+            f" ({' and '.join(f'{gpus:,}' for gpus in sizes)} GPUs)" if sizes[1:] and not self.budget else ""
+        )
+        return f"of {self.deployments[0].model.name}{unequal}: {', '.join(rates)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,13 +349,30 @@ def compare_blocks(
                 *labelled("Gains", *map(gain_words, gains)),
                 *other_recipe_blocks(found.others),
                 *(Text(reason, name) for name, reason in reasons.items()),
-                *labelled("Note", *(f"{name} is {doubt}" for name, doubt in notes.items()), *_over(found)),
+                *labelled(
+                    "Note",
+                    *(f"{name} is {doubt}" for name, doubt in notes.items()),
+                    *_over(found),
+                    _sizes(found),
+                ),
             ],
             [Page(lambda: [*gain_chart(gains, workload.token_word), *_steps(rows)])],
         ),
         Details(details),
         Page(partial(_grounds, found, command)),
     ]
+
+
+def _sizes(found: Comparison) -> str:
+    """Say that the clusters have different numbers of GPUs, if nothing else is equal; else an empty text."""
+    sizes = {row.cluster: row.gpus for row in found.rows}
+    if found.budget or len({*sizes.values()}) == 1:
+        return ""
+    listed = ", ".join(f"{name} {gpus:,}" for name, gpus in sizes.items())
+    return (
+        f"the clusters differ in size ({listed} GPUs): read them per GPU, MW and USD/h; a larger one has more "
+        "layouts to choose from. Names without @GPUS, or --gpus, compare equal sizes"
+    )
 
 
 def _over(found: Comparison) -> Iterator[str]:

@@ -11,7 +11,19 @@ from placement.analysis.lever import Lever, Reached, rate_of
 from placement.analysis.levers import WORTH, Levers
 from placement.plans.schema import LayoutPart
 from placement.plans.writing import layout_part
-from rackplan.views.blocks import Block, Details, Heading, Items, Table, Text, View, labelled, sections
+from rackplan.views.blocks import (
+    Block,
+    Chart,
+    Details,
+    Heading,
+    Items,
+    Page,
+    Table,
+    Text,
+    View,
+    labelled,
+    sections,
+)
 from rackplan.views.data import LEFT_OUT, Maybe, SetData, taken
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import limit_blocks, sentence, title_words
@@ -162,6 +174,7 @@ def levers_view(found: Levers) -> View:
     return View(
         [
             *sections(head, [_table(largest)] if largest else [Text("No lever gains anything.")]),
+            Page(lambda: _chart(found)),
             Details(rest),
         ],
         LeversResult(
@@ -179,6 +192,16 @@ def levers_view(found: Levers) -> View:
             levers=[lever_data(row) for row in found.rows],
         ),
     )
+
+
+def _chart(found: Levers) -> list[Block]:
+    from rackplan.views.data_charts import levers_chart
+
+    gains = [(_name(row), row.gain) for row in found.largest]
+    if not gains:
+        return []
+    words, rate = "; ".join(f"{name} {gain:+.1%}" for name, gain in gains), _RATES[rate_of(found.plan)]
+    return [Chart("levers", levers_chart(gains, rate), words, 120 + 30 * len(gains))]
 
 
 def level_words(found: Levers) -> str:

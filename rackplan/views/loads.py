@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
-from cost.experts.loads import is_generator
+from cost.experts.loads import ExpertLoads, is_generator
 from cost.experts.traces.counts import TokenCounts
 from cost.experts.traces.open import is_routing, open_counts, open_routing
 from cost.experts.traces.routing import RoutingTrace, collect_routing
@@ -22,7 +22,7 @@ from cost.experts.traces.statistics import (
     load_statistics,
 )
 from cost.experts.traces.windows import MOST_WINDOWS, Windows, collect_windows
-from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
+from rackplan.views.blocks import Block, Chart, Heading, Table, Text, View, labelled, sections
 from rackplan.views.data import LEFT_OUT, Maybe, taken
 from topology.base.errors import InputError
 from topology.base.units import plural
@@ -301,6 +301,15 @@ def loads_view(found: Mapping[str, Description | TraceDescription]) -> View:
         if trace is not None and traced is not None:
             blocks.append(_trace_blocks(name, trace, traced))
     return View(sections(*blocks), LoadsResult(files=files))
+
+
+def skew_blocks(loads: ExpertLoads) -> list[Block]:
+    """Return what the page of loads shows: what they are, and how uneven their layers are."""
+    from rackplan.views.data_charts import skew_chart
+
+    notes = [Text(note, style="note") for note in loads.notes]
+    chart = Chart("skew", skew_chart(loads.mean), "Load of experts by rank over the mean of their layer", 420)
+    return [Heading(f"Loads: {loads.brief()}"), chart, *notes]
 
 
 def _mean_and_worst(values: NDArray[np.float64], layers: Sequence[int]) -> MeanAndWorstData:

@@ -6,6 +6,8 @@ Plotly is imported where a figure is made, so that what prints text does not wai
 from __future__ import annotations
 
 import math
+import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -111,3 +113,20 @@ def log_axis(title: str, values: Sequence[float]) -> dict[str, Any]:
     ticks = [step * 10.0**power for power in powers for step in steps]
     span = [math.log10(least) - 0.05, math.log10(most) + 0.05]
     return axis_of(title, type="log", tickvals=ticks, ticktext=[f"{tick:,g}" for tick in ticks], range=span)
+
+
+def picture_of(svg: str) -> Figure:
+    """Return an SVG file as a figure that shows it whole."""
+    from plotly.graph_objects import Figure
+
+    width, height = (float(found) for found in re.findall(r'\b(?:width|height)="([0-9.]+)', svg)[:2])
+    source = f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
+    hidden = {"visible": False, "fixedrange": True}
+    image = {"source": source, "xref": "x", "yref": "y", "x": 0, "y": 0, "sizex": width, "sizey": height}
+    return Figure().update_layout(
+        images=[image],
+        xaxis={**hidden, "range": [0, width]},
+        yaxis={**hidden, "range": [height, 0], "scaleanchor": "x"},
+        margin={"l": 0, "r": 0, "t": 0, "b": 0},
+        height=min(900.0, max(300.0, 900 * height / width)),
+    )

@@ -297,37 +297,31 @@ def _inputs(found: Replayed) -> list[tuple[str, str]]:
 
 def replay_csv(found: Replayed) -> str:
     """Return a row for each policy and scored window."""
-    head = [
-        "policy",
-        "interval",
-        "window",
-        "name",
-        "balancedness",
-        "step_s",
-        "copies_moved",
-        "bytes_moved",
-        "moves_s",
-    ]
-    rows: list[list[object]] = []
+    rows = replay_rows(found)
+    return csv_text(list(rows[0]), (row.values() for row in rows))
+
+
+def replay_rows(found: Replayed) -> list[dict[str, object]]:
+    """Return a row for each policy and scored window: the balance, the step, and what the re-plan before it moved."""
+    rows: list[dict[str, object]] = []
     for name, run in zip(run_names(found.result.runs), found.result.runs, strict=True):
         before = {each.window: each for each in run.replans}
         for number, (balance, step) in enumerate(zip(run.by_window, run.step_s, strict=True)):
             moved = before.get(number)
-            what = [0.0, 0.0, 0.0]
-            if moved is not None:
-                what = [moved.moves.copies / run.setting.copies, moved.moves.bytes, moved.lost_s]
-            at = number + 1
-            row: list[object] = [
-                name,
-                run.entry.interval,
-                at + 1,
-                found.loads.names[at],
-                float(balance),
-                float(step),
-                *what,
-            ]
-            rows.append(row)
-    return csv_text(head, rows)
+            rows.append(
+                {
+                    "policy": name,
+                    "interval": run.entry.interval,
+                    "window": number + 2,
+                    "name": found.loads.names[number + 1],
+                    "balancedness": float(balance),
+                    "step_s": float(step),
+                    "copies_moved": 0.0 if moved is None else moved.moves.copies / run.setting.copies,
+                    "bytes_moved": 0.0 if moved is None else moved.moves.bytes,
+                    "moves_s": 0.0 if moved is None else moved.lost_s,
+                }
+            )
+    return rows
 
 
 def best_words(found: Replayed) -> str:

@@ -1,22 +1,19 @@
-"""Results as Python shows them: views as HTML, drawings as SVG, figures as a frame, reports as a page."""
+"""Results as Python shows them: views as HTML, drawings as SVG, rows as a frame, a picture, reports as a page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from topology.base.errors import InputError
 
 if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
     from cost.inputs.deployment import Deployment
-    from placement.analysis.compare import CompareRow
-    from placement.analysis.levers import Levers
     from placement.plan import Plan
-    from rackplan.views.blocks import Block, View
-    from rackplan.views.compare import Comparison
-    from rackplan.views.validate import Validation
+    from rackplan.views.blocks import Block, Chart, Drawing, View
     from topology.cluster import Cluster
     from topology.draw import Overlay
 
@@ -85,17 +82,47 @@ def frame(result: object) -> Any:
     InputError
         If pandas is not installed, or such a result has no rows.
     """
+    from rackplan.views.frames import rows_of
+
     found = rows_of(result)
     if found is None:
-        name = type(result).__name__
-        raise InputError(
-            f"{name}: it has no rows; plans, sweeps, comparisons, simulations, levers, validations and studies have."
-        )
+        raise InputError(f"{type(result).__name__}: it has no rows.")
     try:
         import pandas as pd
     except ImportError:
         raise InputError("to_frame() needs pandas: pip install pandas.") from None
     return pd.DataFrame(found)
+
+
+def figure(result: object) -> Figure:
+    """Return the picture that the page of a result leads with, as a figure of Plotly.
+
+    Raises
+    ------
+    InputError
+        If there is none of such a result.
+    """
+    from rackplan.views.blocks import Drawing
+    from rackplan.views.plotting import picture_of
+
+    for block in _pictures(_blocks_of(result, "")):
+        found = picture_of(block.svg) if isinstance(block, Drawing) else block.figure
+        height = found.layout.height if isinstance(block, Drawing) else block.height
+        return found.update_layout(height=height, paper_bgcolor="white", plot_bgcolor="white")
+    raise InputError(f"{type(result).__name__}: there is no chart of it.")
+
+
+def _pictures(blocks: Iterable[Block]) -> Iterator[Chart | Drawing]:
+    """Yield charts and drawings in order; what a page makes late is made when its turn comes."""
+    from rackplan.views.blocks import Beside, Chart, Details, Drawing, Page
+
+    for block in blocks:
+        if isinstance(block, Chart | Drawing):
+            yield block
+        elif isinstance(block, Beside):
+            yield from block.charts
+        elif isinstance(block, Page | Details):
+            yield from _pictures(block.blocks)
 
 
 def view_of(result: object) -> View | None:
@@ -144,92 +171,6 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     }
 
 
-def rows_of(result: object) -> Any:
-    """Return the table of a result: columns by name, or a mapping a row; None where it has none.
-
-    Of a plan a row is a slot: layer, slot, GPU, expert, and how many copies that has.
-    """
-    from cost.layouts import Sweep
-    from placement.analysis.levers import Levers
-    from placement.plan import Plan
-    from rackplan.studies.result import StudyResult
-    from rackplan.views.compare import Comparison
-    from rackplan.views.simulate import Simulated
-    from rackplan.views.validate import Validation
-
-    if isinstance(result, Sweep | Simulated):
-        return result.columns()
-    if isinstance(result, StudyResult):
-        return result.rows
-    if isinstance(result, Comparison):
-        return [_row(result, row) for row in result.rows]
-    if isinstance(result, Validation | Levers):
-        return _listed(result)
-    return _slots(result) if isinstance(result, Plan) else None
-
-
-def _row(compared: Comparison, row: CompareRow) -> dict[str, Any]:
-    totals = compared.totals(row)
-    figures = {one.name: getattr(row, one.name) for one in fields(row) if one.name not in ("errors", "score")}
-    return figures | {
-        "tok_s": totals.tok_s,
-        "usd_per_h": totals.usd_per_hour,
-        "power_w": totals.power_w,
-        "usd_per_million_tokens": totals.usd_per_million_tokens,
-        "tok_s_per_mw": totals.tok_s_per_mw,
-    }
-
-
-def _listed(result: Validation | Levers) -> list[dict[str, Any]]:
-    """Return points beside their predictions, or levers with what each brings as the layout is kept."""
-    from rackplan.views.data import json_data
-    from rackplan.views.validate import Validation
-
-    if isinstance(result, Validation):
-        return [json_data(row) for row in result.rows]
-    return [
-        {
-            "lever": row.name,
-            "kind": row.kind,
-            "change": row.change,
-            "to": row.to,
-            "gain": row.gain if row.gain > -1 else None,
-        }
-        for row in result.rows
-    ]
-
-
-def _slots(plan: Any) -> dict[str, Any]:
-    import numpy as np
-
-    parts: list[tuple[Any, ...]] = []
-    model, cluster = plan.deployment.model, plan.deployment.cluster
-    ids = np.array([gpu.id for gpu in cluster.gpus])
-    for stage, (place, experts) in enumerate(zip(plan.layout.replicas[0], plan.experts, strict=True)):
-        if experts is None:
-            continue
-        layers = np.array([layer for layer in place.layers if layer in set(model.moe_layers)])
-        rows, slots = experts.slot_expert.shape
-        gpu = np.array(place.gpus)[experts.slot_gpu]
-        copies = np.take_along_axis(experts.copies, experts.slot_expert.astype(np.int64), axis=1)
-        parts.append(
-            (
-                np.full(rows * slots, stage),
-                np.repeat(layers, slots),
-                np.tile(np.arange(slots), rows),
-                np.tile(ids[gpu], rows),
-                experts.slot_expert.ravel(),
-                copies.ravel(),
-            )
-        )
-    names = ("stage", "layer", "slot", "gpu", "expert", "copies")
-    return (
-        {name: np.concatenate(column) for name, column in zip(names, zip(*parts, strict=True), strict=True)}
-        if parts
-        else {name: [] for name in names}
-    )
-
-
 def page_of(result: object, command: str = "") -> str:
     """Return the self-contained page of a result; of one that has none of its own, the page of its view.
 
@@ -244,24 +185,33 @@ def page_of(result: object, command: str = "") -> str:
 
     command = command or f"rackplan.write_report(<{type(result).__name__}>, 'report.html')"
 
+    blocks = _blocks_of(result, command)
+    if not blocks:
+        raise InputError(f"{type(result).__name__}: there is no report of it.")
+    return page(blocks)
+
+
+def _blocks_of(result: object, command: str) -> Sequence[Block]:
+    """Return the blocks of a result's own page, else those of its view; none where nothing is said of it."""
     for kind, make in _pages().items():
         if isinstance(result, kind):
-            return page(make(result, command))
+            return make(result, command)
     view = view_of(result)
-    if view is None:
-        raise InputError(f"{type(result).__name__}: there is no report of it.")
-    return page(view.blocks)
+    return [] if view is None else view.blocks
 
 
 def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     """Return what makes the page of each kind of result, of the result and the command that makes it again."""
+    from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
+    from rackplan.views.blocks import Drawing, Heading
     from rackplan.views.compare import Comparison, compare_blocks
     from rackplan.views.fleet import fleet_blocks, fleet_overlay
+    from rackplan.views.loads import skew_blocks
     from rackplan.views.plan import plan_blocks
     from rackplan.views.pools import Pools
     from rackplan.views.replan import replan_section
@@ -269,6 +219,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from rackplan.views.simulate import Simulated, simulate_blocks
     from rackplan.views.study import study_blocks
     from rackplan.views.sweep import sweep_blocks, sweeps_of
+    from topology.cluster import Cluster
 
     def of_plan(plan: Plan, command: str, **more: Any) -> Sequence[Block]:
         return plan_blocks(plan, drawing=svg(plan) or "", command=command, **more)
@@ -291,6 +242,8 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
         Replayed: replay_blocks,
         Simulated: simulate_blocks,
         StudyResult: study_blocks,
+        Cluster: lambda one, _: [Heading(one.brief()), Drawing(drawing(one))],
+        ExpertLoads: lambda one, _: skew_blocks(one),
     }
 
 

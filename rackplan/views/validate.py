@@ -18,7 +18,7 @@ from cost.validation.predict import Prediction, predict
 from cost.validation.read import Point
 from cost.validation.statistics import Errors, errors_of, inside, signed_error
 from cost.validation.under_load import with_first_tokens
-from rackplan.views.blocks import Block, Heading, Table, Text, View, labelled, sections
+from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, View, labelled, sections
 from rackplan.views.data import taken
 from topology.base.shown import Shown
 from topology.base.units import plural
@@ -354,7 +354,7 @@ def _file_blocks(found: Validation, *, show_all: bool) -> list[Block]:
     chosen = {_short(row.id): row.chosen for row in found.rows if row.chosen}
     reasons = Counter(row.reason for row in found.rows if row.predicted is None)
     return sections(
-        [Heading(f"{found.name}: {plural(len(found.points), 'row')}")],
+        [Heading(f"{found.name}: {plural(len(found.points), 'row')}"), Page(lambda: _chart(found))],
         *([_rows(found, quantity, show_all=show_all)] for quantity in found.errors),
         [Text(f"{legend}."), errors],
         [groups] if len(found.groups) > 1 else [],
@@ -364,6 +364,17 @@ def _file_blocks(found: Validation, *, show_all: bool) -> list[Block]:
             [f"{n:,}: {why or 'no reason'}" for why, n in reasons.most_common()], _MOST_REASONS, "Left out"
         ),
     )
+
+
+def _chart(found: Validation) -> list[Block]:
+    from rackplan.views.data_charts import validation_chart
+
+    points: dict[str, list[tuple[str, float, float]]] = {}
+    for row in found.rows:
+        if row.predicted is not None:
+            points.setdefault(row.quantity, []).append((row.id, row.measured, row.predicted))
+    words = f"Measured against predicted: {', '.join(points)}"
+    return [Chart("validation", validation_chart(points), words, 480)] if points else []
 
 
 def _first(texts: Sequence[str], most: int, label: str) -> list[Block]:

@@ -1,4 +1,4 @@
-"""``rackplan compare``: rows of the contract, equal sides, unreachable speeds."""
+"""``rackplan compare``: rows of the contract, sides of one size or of several, unreachable speeds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def test_json_has_a_row_per_cluster(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("hgx-h100@16", "hgx-h200@8"), "hgx-h100@16 16, hgx-h200@8 8"),
         (("hgx-h100", "--gpus", 12), "hgx-h100@8 or hgx-h100@16"),
         (("hgx-h100", "--tok-s-user", "fast"), "--tok-s-user fast"),
         (("hgx-h100", "--accept-length", 2), "--accept-length 2"),
@@ -38,6 +37,16 @@ def test_bad_input_leaves_nothing(run: Run, args: tuple[object, ...], words: str
     assert result.code == 2
     assert words in result.error_line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_different_sizes_are_said(run: Run) -> None:
+    result = run("compare", "hgx-h100@16", "hgx-h200@8", *MIXTRAL)
+    assert result.code == 0
+    note = " ".join(result.out.split("Note", 1)[1].split())
+    assert note.startswith("the clusters differ in size (hgx-h100@16 16, hgx-h200@8 8 GPUs)")
+    assert "differ" not in run("compare", "hgx-h100@16", "hgx-h200", *MIXTRAL).out
+    refused = run("compare", "hgx-h100@16", "hgx-h200@8", *MIXTRAL, "--gpus", 16)
+    assert (refused.code, "hgx-h200@8 has 8 GPUs" in refused.error_line) == (2, True)
 
 
 def test_where_nobody_can_the_rows_still_say_why(run: Run) -> None:

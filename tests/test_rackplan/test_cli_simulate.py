@@ -14,7 +14,7 @@ import rackplan
 from cost.queueing.requests import ARRIVALS
 from cost.queueing.simulation import ROUTERS
 from rackplan.requests import Arrivals, Router
-from rackplan.views.results import rows_of
+from rackplan.views.frames import rows_of
 
 Run = Callable[..., Any]
 

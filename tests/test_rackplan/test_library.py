@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import doctest
+import inspect
 import math
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +17,14 @@ import pytest
 
 import rackplan
 from helpers import Result
+from pages import run_block
 from placement.plan import Plan
-from rackplan.views.results import rows_of, view_of
+from rackplan.views.frames import rows_of
+from rackplan.views.results import view_of
 from topology.base.shown import LONGEST
 
 MODEL, CLUSTER = "qwen3-30b-a3b", "hgx-h100@16"
+PUBLISHED = Path(rackplan.__file__).parents[1] / "cost" / "validation" / "data" / "published.csv"
 OWN: dict[str, Any] = {
     "domains": [{"gpu": "mine", "gpus": 8, "gpus_per_node": 8, "structure": "mesh", "link": "100 GB/s"}],
     "gpus": {
@@ -62,6 +69,107 @@ def test_rows_of_a_plan_are_its_slots(plan: Plan) -> None:
     one = (rows["layer"] == plan.deployment.model.moe_layers[3]) & (rows["slot"] == 5)
     assert rows["expert"][one].tolist() == [experts.slot_expert[3, 5]]
     assert rows["gpu"][one].tolist() == [plan.deployment.cluster.gpus[int(experts.slot_gpu[5])].id]
+
+
+@pytest.mark.parametrize(
+    ("make", "columns"),
+    [
+        (lambda plan: plan, "layer slot gpu expert copies"),
+        (lambda plan: rackplan.replan(plan, loads="zipf:0.3", max_moves=9), "layer expert gpu source bytes"),
+        (
+            lambda _: rackplan.sweep(MODEL, CLUSTER, context=2048),
+            "ep tp batch step_s tok_s_per_user tok_s_per_gpu",
+        ),
+        (lambda _: rackplan.sweep(MODEL, CLUSTER), "serving layouts requests_per_s tok_s_per_user ttft_s"),
+        (
+            lambda _: rackplan.compare(["hgx-h100", "hgx-h200"], MODEL),
+            "cluster gpus tok_s_per_gpu usd_per_h power_w",
+        ),
+        (lambda _: rackplan.size(MODEL, CLUSTER, gpus=16), "gpus domains tok_s usd_per_hour power_w missing"),
+        (lambda _: rackplan.fleet(MODEL, CLUSTER, tok_s="9k"), "role model layout replicas tok_s step_s"),
+        (rackplan.what_if, "lever change gain"),
+        (lambda _: rackplan.validate(PUBLISHED), "id quantity measured predicted error"),
+        (lambda _: rackplan.make_cluster(CLUSTER), "gpu node domain rack hbm_bytes hbm_bytes_per_s"),
+        (lambda _: rackplan.make_loads(MODEL), "scenario moe_layer expert tokens"),
+    ],
+    ids=lambda one: one.split()[0] if isinstance(one, str) else "",
+)
+def test_a_result_has_rows_and_a_picture(
+    plan: Plan, make: Callable[[Plan], Any], columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rackplan.views.size.SPEEDS", 2)
+    found = make(plan)
+    frame, figure = found.to_frame(), found.plot()
+    assert len(frame) > 0
+    assert set(columns.split()) <= set(frame.columns)
+    assert len(figure.data) + len(figure.layout.images) > 0
+    assert figure.layout.height >= 100
+
+
+def test_what_has_no_rows_or_picture_says_so() -> None:
+    deployment = rackplan.make_deployment(MODEL, CLUSTER)
+    with pytest.raises(rackplan.InputError, match="Deployment: it has no rows"):
+        deployment.to_frame()
+    with pytest.raises(rackplan.InputError, match="Deployment: there is no chart"):
+        deployment.plot()
+
+
+def test_the_module_lists_its_api_alone() -> None:
+    found = dir(rackplan)
+    assert found == sorted(rackplan.__all__)
+    assert {"plan", "compare", "Plan", "Pools", "StudyResult", "InputError"} <= set(found)
+    assert all(getattr(rackplan, name) is not None for name in found)
+    assert [name for name in found if name.startswith("_")] == ["__version__"]
+
+
+FUNCTIONS = rackplan._HOMES["rackplan.library"].split()
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, "read_plan"])
+def test_help_has_every_argument(name: str) -> None:
+    function = getattr(rackplan, name)
+    text, signature = inspect.getdoc(function) or "", inspect.signature(function)
+    assert function.__name__ == name
+    listed = text.split("Parameters\n----------\n")[1].split("\n\nReturns\n-------\n")[0]
+    blocks = re.findall(r"^(\w+) : .+\n    \S", listed, re.MULTILINE)
+    assert blocks == list(signature.parameters)
+    assert "--" not in listed
+    assert "Raises\n------\nInputError" in text
+    calls = [
+        ast.parse(one.source, mode="exec").body[-1] for one in doctest.DocTestParser().get_examples(text)
+    ]
+    found = [
+        one
+        for call in calls
+        for one in ast.walk(call)
+        if isinstance(one, ast.Call) and ast.unparse(one.func) == f"rackplan.{name}"
+    ]
+    assert found or name == "read_plan"
+    for one in found:
+        signature.bind(*one.args, **{word.arg: word.value for word in one.keywords if word.arg})
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_examples_of_the_help_are_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_block(f">>> import rackplan\n\n{inspect.getdoc(getattr(rackplan, name))}", name)
+
+
+def test_help_says_type_default_and_meaning() -> None:
+    text = inspect.getdoc(rackplan.plan) or ""
+    for words in (
+        "context : int | str, default: 4096\n    Tokens already in each sequence",
+        'tpot_ms : float | "none", default: 50\n    Longest time per output token in ms',
+        "tolerance : float | str, default: 0.02 (2%)",
+        "prices : Mapping[str, float | str], optional\n",
+        "Or a Cluster, or the content of such a file.",
+        "cancel : threading.Event | Callable[[], bool], optional",
+    ):
+        assert words in text
+    assert str(inspect.signature(rackplan.plan)).startswith(
+        "(model: 'ModelLike', cluster: 'ClusterLike', *, "
+    )
 
 
 def test_arrays_are_loads_as_files_are(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pages import blocks, commands, conversation, differs, parse, run_block
 ROOT = Path(rackplan.__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PYTHON_PAGES = ("README.md", "docs/python.md")
+PYTHON_PAGES = ("README.md", "docs/python.md", "docs/own.md")
 SEARCHED = {"replan": 0.04}
 """How far a figure may be off that follows from where a search of a second left each copy."""
 

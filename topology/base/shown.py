@@ -17,8 +17,8 @@ class Shown:
     Attributes
     ----------
     renderer:
-        Name of the module whose ``html``, ``svg``, ``text`` and ``frame`` show results, which the package with it
-        sets; it is loaded on first use.
+        Name of the module whose ``html``, ``svg``, ``text``, ``frame`` and ``figure`` show results, which the package
+        with it sets; it is loaded on first use.
     """
 
     renderer: ClassVar[str] = ""
@@ -40,6 +40,16 @@ class Shown:
             If pandas is not installed, or there is no table of such a result.
         """
         return self._rendered("frame")
+
+    def plot(self) -> Any:
+        """Return the chart that its report leads with, as a Plotly figure.
+
+        Raises
+        ------
+        InputError
+            If there is no chart of such a result.
+        """
+        return self._rendered("figure")
 
     def summary(self) -> str:
         """Return what the command prints of it; empty where no command does."""

@@ -255,17 +255,17 @@ def _require_some(found: Sweep) -> None:
     if not len(found):
         raise InfeasibleError(
             f"HBM capacity binds: no layout of {deployment.model.name} on {deployment.cluster.name} holds a sequence "
-            f"of {deployment.workload.context:,} tokens; the nearest lacks {found.shortage_bytes / 1e9:.1f} GB per "
+            f"of {deployment.workload.context:,} tokens; the closest lacks {found.shortage_bytes / 1e9:.1f} GB per "
             "GPU."
         )
 
 
 WORTH_SAYING, MOST_GPUS = 0.02, 128
-"""Gain by layouts of any shape that is worth a word, and GPUs of a cluster up to which looking for it is quick."""
+"""Gain by layouts of any shape that is reported, and the largest cluster (GPUs) for which it is searched."""
 
 
 def plan_shape_notes(plan: Plan, request: PlanRequest) -> list[str]:
-    """Say what layouts of any shape would gain over those that a plan was chosen from, where experts are balanced."""
+    """Return the gain of layouts of any shape over those that a plan was chosen from, with balanced experts."""
     from cost.layouts import sweep as sweep_layouts
 
     deployment = plan.deployment
@@ -279,14 +279,14 @@ def plan_shape_notes(plan: Plan, request: PlanRequest) -> list[str]:
 
 
 def _quick(deployment: Deployment) -> bool:
-    """Whether layouts that are deployable were priced, and few enough GPUs to price all others too."""
+    """Whether only deployable layouts were priced, and the cluster is small enough to price all others."""
     return not deployment.any_shape and len(deployment.cluster.gpus) <= MOST_GPUS
 
 
 def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool = True) -> list[str]:
-    """Say what layouts of any shape would gain over those of a sweep, at the one of ``speeds`` where it is most.
+    """Return the largest gain of layouts of any shape over those of a sweep at one of ``speeds``.
 
-    Or that they are of any shape, since no other holds the model. Nothing is said of large clusters.
+    Or a note that all layouts are of any shape, since no other holds the model. Empty for large clusters.
     """
     from cost.inputs.deployment import NONE_DEPLOYABLE
     from cost.layouts import best_at
@@ -313,11 +313,11 @@ def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool
     if gain < WORTH_SAYING:
         return []
     at = f" at {speed:g} tok/s/user" if speed else ""
-    return [f"any shape (`any_shape`): {gain:.1%} more tok/s/GPU{at}, {label}"]
+    return [f"layouts of any shape (`any_shape`): {gain:.1%} more tok/s/GPU{at}, {label}"]
 
 
 def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
-    """Say what layouts of any shape would gain over those of a sweep, or over those that serve requests best."""
+    """Return the gain of layouts of any shape over those of a sweep, or over the best for whole requests."""
     from rackplan.views.pools import Pools
 
     if not isinstance(found, Pools):
@@ -327,15 +327,15 @@ def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
         return []
     then = served(replace(deployment, any_shape=True), request).serving.best(found.tpot_s)
     gain = 0.0 if then is None else then.output_tok_s_per_gpu / best.output_tok_s_per_gpu - 1
-    return [] if gain < WORTH_SAYING else [f"any shape (`any_shape`): {gain:.1%} more tok/s/GPU"]
+    return [] if gain < WORTH_SAYING else [f"layouts of any shape (`any_shape`): {gain:.1%} more tok/s/GPU"]
 
 
 def served(
     deployment: Deployment, request: SweepRequest | SimulateRequest, *prefills: Cluster, together: bool = True
 ) -> Pools:
-    """Return how a cluster serves whole requests, or one that decodes and another that ``prefills``.
+    """Return how a cluster serves whole requests, or how one decodes while another one ``prefills``.
 
-    ``together``: by one pool too.
+    ``together``: with one pool too.
 
     Raises
     ------
@@ -362,7 +362,7 @@ def serving_of(
 ) -> Serving:
     """Return how whole requests are served; each layout has its exact batch at the times per token ``tpots``.
 
-    ``together``: by one pool too.
+    ``together``: with one pool too.
 
     Raises
     ------
@@ -624,9 +624,7 @@ def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
     names = [one.model.name for one in deployments]
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice is not None:
-        raise InputError(
-            "a duplicate; give it once, with the sum of its shares.", field="models", value=twice
-        )
+        raise InputError("duplicate; give it once, with the sum of its shares.", field="models", value=twice)
     shares = [share for _, share in named]
     loads = [inputs.loads_of(one.model, request.loads, seed=request.seed) for one in deployments]
     return Traffic.of(deployments, shares, request.whole, request.limits_s, usual=request.usual, loads=loads)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BAD_INPUT = 2
 SIGNALLED = 128
-"""What shells add to the number of a signal in an exit code."""
+"""Offset that shells add to a signal number in an exit code."""
 # typer carries its own click; the base of its public exception is the one for every mistake on a command line
 _UsageError: type[BaseException] = typer.BadParameter.__base__ or typer.BadParameter
 
@@ -56,7 +56,7 @@ COMMANDS = {
     "schema": "schema",
     "serve": "serve",
 }
-"""The module of :mod:`rackplan.commands` that each command is in; only that of the one that runs is imported."""
+"""The module of :mod:`rackplan.commands` of each command; only the one that runs is imported."""
 
 
 class _InterruptedError(RackplanError):
@@ -93,9 +93,13 @@ def _guarded(run: Callable[..., None], begun: list[str], ctrl_c: CtrlC) -> Calla
                 number = signal_behind(error)
                 if number is None:
                     raise
-                how = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+                how = (
+                    "interrupted"
+                    if number == signal.SIGINT
+                    else f"terminated by {signal.Signals(number).name}"
+                )
                 names = ", ".join(map(str, written))
-                result = f"{names}: written and whole" if names else "nothing was written"
+                result = f"{names}: written completely" if names else "nothing was written"
                 raise _InterruptedError(f"{how}; {result}.", number) from None
 
     return wrapped
@@ -188,7 +192,7 @@ def _refuse_empty(words: Sequence[str]) -> None:
         name, equals, value = word.partition("=") if word.startswith("--") else (before, "", "")
         if not (value if equals else word).strip():
             where = name if name.startswith("-") else "an argument"
-            raise InputError(f"{where}: is empty; a variable of the shell may have no value.")
+            raise InputError(f"{where} is empty; is a shell variable unset?")
 
 
 def _next_step(error: BaseException) -> str:

@@ -35,7 +35,7 @@ def loads_of(value: Any, name: str, axes: tuple[str, ...]) -> Floats:
     if bad:
         where = ", ".join(f"{axis.removesuffix('s')} {i}" for axis, i in zip(axes, bad, strict=True))
         raise InputError(
-            f"{name}, {where}: {found[bad]} is no count of tokens; give finite numbers that are not negative."
+            f"{name}, {where}: {found[bad]} is not a token count; give finite, non-negative numbers."
         )
     return found
 
@@ -50,7 +50,7 @@ def ids_of(value: Any, name: str, axes: tuple[str, ...]) -> Ints:
     """
     table = _numbers(value, name)
     if table.dtype.kind not in "iu":
-        raise InputError(f"{name} holds {table.dtype}, not whole numbers: give the ids of experts.")
+        raise InputError(f"{name} holds {table.dtype}, not integers: give expert ids.")
     _require_axes(table, name, axes)
     return table.astype(np.int64)
 
@@ -66,9 +66,9 @@ def whole(value: Any, name: str, least: int = 1) -> int:
     try:
         number = int(value.__index__())
     except (AttributeError, TypeError):
-        raise InputError(f"{name} {value!r}: expected a whole number.") from None
+        raise InputError(f"{name} {value!r}: expected an integer.") from None
     if isinstance(value, bool) or number < least:
-        raise InputError(f"{name} {value!r}: expected a whole number from {least}.")
+        raise InputError(f"{name} {value!r}: expected an integer of at least {least}.")
     return number
 
 
@@ -114,7 +114,7 @@ def _numbers(value: Any, name: str) -> NDArray[Any]:
         try:
             table = np.asarray(value)
         except ValueError:
-            raise InputError(f"{name}: its rows have unequal lengths.") from None
+            raise InputError(f"{name}: rows have different lengths.") from None
     if table.dtype.kind not in "biuf":
         raise InputError(f"{name} holds {table.dtype}, not numbers.")
     return table
@@ -122,4 +122,6 @@ def _numbers(value: Any, name: str) -> NDArray[Any]:
 
 def _require_axes(table: NDArray[Any], name: str, axes: tuple[str, ...]) -> None:
     if table.ndim != len(axes) or 0 in table.shape:
-        raise InputError(f"{name} has shape {list(table.shape)}: give [{', '.join(axes)}], none of them 0.")
+        raise InputError(
+            f"{name} has shape {list(table.shape)}: expected [{', '.join(axes)}], none of them 0."
+        )

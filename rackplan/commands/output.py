@@ -1,4 +1,4 @@
-"""How commands write: text that cannot steer a terminal, one JSON object, result files that appear together."""
+"""Output of commands: text without control sequences, one JSON object, and result files written together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 120
 _HEAD_BYTES = 4096
 _VOUCHERS = ("plan.json", "fleet.json", "compare.json")
-"""Results that say by their ``schema_version`` that the files beside them are ours."""
+"""Result files whose ``schema_version`` marks their folder as written by rackplan."""
 RESULTS = ("plan.json", "report.html", "topology.svg", "moves.json")
 """Files of a plan."""
 FLEET_RESULTS = ("fleet.json", "report.html")
@@ -115,7 +115,7 @@ def _require_ours(folder: Path, names: Sequence[str]) -> None:
     vouchers = {*_VOUCHERS, *(name for name in names if name.endswith(".json"))}
     if taken and not any(_vouches(folder / name) for name in vouchers):
         raise InputError(
-            f"-o {folder}: {folder / taken[0]} is there and not ours; choose another -o, or move it away."
+            f"-o {folder}: {folder / taken[0]} exists and was not written by rackplan; choose another -o, or move it."
         )
 
 
@@ -152,7 +152,7 @@ def require_form(path: Path | None, *endings: str) -> None:
     if path is not None and path.suffix.lower() not in endings:
         *others, last = endings
         listed = f"{', '.join(others)} or {last}" if others else last
-        raise InputError(f"-o {path}: the form follows the ending: {listed}.")
+        raise InputError(f"-o {path}: the file suffix sets the format: {listed}.")
 
 
 def command_line() -> str:
@@ -174,7 +174,7 @@ def require_output(path: Path, *, ours: Sequence[str]) -> Path:
 
 
 Forms = Mapping[str, "str | Callable[[], str]"]
-"""Text of each file of a result by its name, or what makes it."""
+"""Text of each result file by name, or a function that returns it."""
 
 
 def output_forms(path: Path | None, *names: str) -> Callable[[Forms], list[str]] | None:
@@ -232,7 +232,7 @@ def written(
 
     data, html = f"{name}.json", html or f"{name}.html"
     if path is not None and path.name in {*RESULTS, *_VOUCHERS} - {data, html} and path.is_file():
-        raise InputError(f"-o {path}: another result is there; choose another -o.")
+        raise InputError(f"-o {path}: it holds another result; choose another -o.")
     write = output_forms(path, *more, data, html)
 
     def of_view(view: View) -> str:

@@ -98,7 +98,7 @@ _HOMES = {
     "topology.draw": "draw_cluster",
     "topology.changes.overrides": "overrides",
 }
-"""The public names, by the module that each lives in."""
+"""Public names by their module."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 Shown.renderer = "rackplan.views.results"
 __all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - of one table

@@ -22,7 +22,7 @@ def main() -> None:
         _command_line()()
     except ImportError as error:
         raise SystemExit(
-            f"rackplan: {' '.join(str(error).split())}; pip install rackplan installs what it needs."
+            f"rackplan: {' '.join(str(error).split())}; pip install rackplan installs its dependencies."
         ) from None
     except KeyboardInterrupt:
         sys.stderr.write("rackplan: interrupted; nothing was written.\n")

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 _LONG_BYTES = 2**24
 LEAST_GPU_W, MOST_GPU_W = 20.0, 50e3
-"""All-in powers of one GPU beyond which a given one is in another unit, or of a whole rack."""
+"""Bounds on the all-in power of one GPU; a value outside is in another unit, or of a whole rack."""
 MOST_JOINED = 1152
-"""GPUs of a cluster within a budget that are priced as one: of more, so many times as much."""
+"""Number of GPUs priced to estimate how many fit a budget."""
 OF_EXPERTS = ("ep", "redundant", "loads", "routing", "spread", "split", "objective")
-"""Fields that say nothing of a model without routed experts."""
+"""Fields without effect for a model without routed experts."""
 
 
 def model_of(model: ModelLike, weights: str | None = None) -> Model:
@@ -69,7 +69,7 @@ def model_of(model: ModelLike, weights: str | None = None) -> Model:
         return model_from_config(model, name=str(model.get("_name_or_path") or "model"), weights=weights)
     if not isinstance(model, str | Path):
         raise InputError(
-            "expected a name, a config.json, what such a file holds, or a Model.",
+            "expected a name, a config.json, the content of one, or a Model.",
             field="model",
             value=shown(model),
         )
@@ -94,7 +94,7 @@ def cluster_of(cluster: ClusterLike) -> Cluster:
     if isinstance(cluster, str | Path):
         return resolve_cluster(str(cluster))
     raise InputError(
-        "expected a name, a YAML file, what such a file holds, or a Cluster.",
+        "expected a name, a YAML file, the content of one, or a Cluster.",
         field="cluster",
         value=shown(cluster),
     )
@@ -149,10 +149,11 @@ def equal_clusters(clusters: Sequence[ClusterLike], gpus: int | None, settings: 
 def _require_several(clusters: Sequence[ClusterLike]) -> None:
     if isinstance(clusters, str | Path | Mapping) or not isinstance(clusters, Sequence):
         raise InputError(
-            f"`clusters` {shown(clusters)}: expected a list, like ['hgx-h200', 'gb200-nvl72']; the model is second."
+            f"`clusters` {shown(clusters)}: expected a list, like ['hgx-h200', 'gb200-nvl72']; the model "
+            "is the second argument."
         )
     if not clusters:
-        raise InputError("`clusters`: none given; name at least one.")
+        raise InputError("`clusters`: empty; name at least one.")
 
 
 def clusters_within(request: CompareRequest) -> tuple[list[Cluster], dict[str, float]]:
@@ -205,7 +206,9 @@ def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:
     from placement.plans.reading import read_plan
 
     if not isinstance(plan, Plan | str | Path):
-        raise InputError(f"`plan` {shown(plan)}: expected a plan, its plan.json, or the folder of one.")
+        raise InputError(
+            f"`plan` {shown(plan)}: expected a plan, its plan.json, or the folder that holds it."
+        )
     found = plan if isinstance(plan, Plan) else read_plan(Path(plan))
     if not settings:
         return found
@@ -317,7 +320,7 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
         source = f"{recipe_words(found, work)} ({'usual' if recipe else 'the checkpoint'}; {source})"
     if found.moe is None:
         for name in filter(request.given, OF_EXPERTS):
-            raise request.refuse(name, f"{found.name} is dense, it has no routed experts")
+            raise request.refuse(name, f"{found.name} is dense and has no routed experts")
     prices = book_of(request, cluster, *others)
     return Deployment(
         cluster,
@@ -396,7 +399,7 @@ def loads_of(
         wanted = (len(model.moe_layers), model.moe.experts if model.moe else 0)
         if loads.tokens.shape[1:] != wanted:
             raise InputError(
-                f"they are of {loads.tokens.shape[1]} layers of {loads.tokens.shape[2]} experts; {model.name} "
+                f"the loads have {loads.tokens.shape[1]} layers of {loads.tokens.shape[2]} experts; {model.name} "
                 f"has {wanted[0]} of {wanted[1]}.",
                 field="loads",
             )
@@ -450,7 +453,7 @@ def several(loads: Any) -> list[str | NDArray[Any]]:
         return [str(one) if isinstance(one, str | Path) else np.asarray(one) for one in each]
     except ValueError:
         raise InputError(
-            "its rows have different lengths; give tokens of [layers, experts].", field="loads"
+            "its rows have different lengths; give tokens as [layers, experts].", field="loads"
         ) from None
 
 
@@ -477,7 +480,7 @@ def _bytes_below(path: Path) -> int:
 
 
 _SUM = 0.005
-"""Shares that add up to 1 but for so much were rounded."""
+"""Shares whose sum differs from 1 by less than this were rounded."""
 
 
 def shares_of(models: Any) -> tuple[list[tuple[Any, float]], list[str]]:
@@ -498,23 +501,23 @@ def shares_of(models: Any) -> tuple[list[tuple[Any, float]], list[str]]:
         found = [split_share(models) if isinstance(models, str) else (models, None)]
     if not found:
         raise InputError(
-            "expected models with shares of the requests above 0, like {'kimi-k2': 0.3}.", field="models"
+            "expected models with shares of requests above 0, like {'kimi-k2': 0.3}.", field="models"
         )
     for name, share in found:
         if share is not None and not (math.isfinite(share) and share > 0):
             raise InputError(
-                "expected a share of the requests above 0, like 0.7.",
+                "expected a share of requests above 0, like 0.7.",
                 field="models",
                 value=f"{name}:{share:g}",
             )
     given = [share for _, share in found if share is not None]
     if not given:
-        even = f"no shares were given: each of the {len(found)} models has as many requests"
+        even = f"no shares were given: the {len(found)} models receive equal shares of requests"
         return [(name, 1 / len(found)) for name, _ in found], [even] if len(found) > 1 else []
     if len(given) < len(found):
         without = next(name for name, share in found if share is None)
         raise InputError(
-            f"give each model its share of the requests, like {without}:0.3.", field="models", value=without
+            f"give every model a share of requests, like {without}:0.3.", field="models", value=without
         )
     total = math.fsum(given)
     notes = [f"the shares add up to {total:g} and were divided by it"] if abs(total - 1) > _SUM else []

@@ -52,7 +52,7 @@ R = TypeVar("R")
 
 
 def door(request: Callable[P, Asked], answer: Callable[[Asked], R]) -> Callable[P, R]:
-    """Return ``answer`` as a function whose parameters are the fields of its request."""
+    """Return ``answer`` as a function with the fields of its request as parameters."""
     of: Any = request
 
     @wraps(answer)
@@ -78,7 +78,7 @@ def door(request: Callable[P, Asked], answer: Callable[[Asked], R]) -> Callable[
 
 
 def _documented(request: type[Request]) -> str:
-    """Return the help of each option, as docstrings have parameters."""
+    """Return the help of each option in docstring format."""
     lines = [
         f"{name}:\n{textwrap.indent(textwrap.fill(option.documented, 108), '    ')}"
         for name, (option, _) in options_of(request).items()
@@ -100,14 +100,14 @@ make_deployment = door(DeploymentRequest, answers.deployment)
 
 
 def _study(request: StudyRequest) -> StudyResult:
-    """Price the points of a study that are not in its folder yet, and return all of them.
+    """Price the points of a study that are not in its folder yet, and return all points.
 
-    ``study`` may be the content of a ``STUDY.yaml`` too; it then needs a ``folder`` for its results.
+    ``study`` may also be the content of a ``STUDY.yaml``; it then needs a ``folder`` for its results.
 
     Raises
     ------
     InputError
-        If the study says what cannot be, its folder holds another, or what is needed is not installed.
+        If the study is invalid, its folder holds another study, or a dependency is not installed.
     """
     from rackplan.studies.begin import begin, opened
 
@@ -120,7 +120,7 @@ study = door(StudyRequest, _study)
 def make_cluster(
     cluster: ClusterLike, *, settings: Mapping[str, str | float] | Sequence[str] = ()
 ) -> Cluster:
-    """Return a cluster by name or file, from the content of a cluster YAML, or one that is made, with ``settings``.
+    """Return a cluster by name, file, content of a cluster YAML or object, with ``settings`` applied.
 
     >>> import rackplan
     >>> own = {"domains": [{"gpu": "mine", "gpus": 8, "gpus_per_node": 8, "structure": "mesh",
@@ -146,7 +146,7 @@ def make_loads(
     routing: str | Path | Sequence[str | Path] = (),
     seed: int = 0,
 ) -> ExpertLoads | None:
-    """Return loads for ``model``: files, generators or arrays, the default synthetic ones; None without experts.
+    """Return loads for ``model`` from files, generators or arrays (default: synthetic); None without experts.
 
     Raises
     ------
@@ -160,12 +160,12 @@ def make_loads(
 
 
 def validate(path: str | Path, *, physics: bool = False) -> Validation:
-    """Return measured points of a CSV (docs/calibration.md) beside what is predicted for each, and how far off.
+    """Return measured points of a CSV (docs/calibration.md) with predictions and errors.
 
     Parameters
     ----------
     physics:
-        The bare model, without the correction by measured runs that ships.
+        Use the bare model, without the built-in correction by measured runs.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def validate(path: str | Path, *, physics: bool = False) -> Validation:
 
 
 def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") -> Path:
-    """Draw a cluster, or the cluster of a plan with the plan on it, as .svg, .png or .pdf; return the path.
+    """Draw a cluster, or a plan on its cluster, as .svg, .png or .pdf; return the path.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") 
 
 
 def export(plan: PlanLike, to: str, path: str | Path) -> Exported:
-    """Write a plan in the form that the engine ``to`` loads; a file that exists is left alone.
+    """Write a plan in the placement format of engine ``to``; existing files are not overwritten.
 
     Raises
     ------
@@ -213,12 +213,12 @@ def export(plan: PlanLike, to: str, path: str | Path) -> Exported:
 
 
 def write_report(result: object, path: str | Path) -> Path:
-    """Write the self-contained page of a result; return its path.
+    """Write the self-contained report of a result; return its path.
 
     Raises
     ------
     InputError
-        If there is no page of such a result, or it cannot be written.
+        If there is no report for this result, or it cannot be written.
     """
     from rackplan.views.results import page_of
     from topology.base.files import write_whole

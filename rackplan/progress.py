@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from placement.progress import Progress as PlanProgress
 
 SILENT_S = 1.0
-"""Seconds after which a command that says nothing says that it works."""
+"""Seconds of silence after which a command reports progress."""
 
 
 class Reporter:
@@ -79,7 +79,7 @@ class _Line:
 
 
 _LINE: ContextVar[_Line | None] = ContextVar("_LINE", default=None)
-"""The line of the command that runs."""
+"""The progress line of the running command."""
 
 
 @contextmanager
@@ -152,4 +152,4 @@ class _Live(Reporter):
         )
 
     def arrived(self, part: float) -> None:
-        self._line.say(f"sharing links fairly: {part:.0%} of the bytes have arrived (Ctrl-C keeps the bound)")
+        self._line.say(f"computing fair link sharing: {part:.0%} of bytes delivered (Ctrl-C keeps the bound)")

@@ -108,9 +108,7 @@ def traffic(request: TrafficRequest, *, output: Written = None, json: JsonFlag =
 def import_(
     request: ImportRequest,
     *,
-    output: Annotated[
-        Path | None, output_option("The cluster YAML to write. [standard output]", "FILE")
-    ] = None,
+    output: Annotated[Path | None, output_option("Cluster YAML to write. [standard output]", "FILE")] = None,
     json: JsonFlag = False,
 ) -> None:
     """Make a cluster file from the output of other tools.

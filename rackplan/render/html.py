@@ -91,7 +91,7 @@ def page(blocks: Iterable[Block]) -> str:
     content = join(
         [
             element("main", top, *(_section(number, *one) for number, one in enumerate(sections))),
-            element("noscript", element("p", "Charts need JavaScript; every figure is in the tables too.")),
+            element("noscript", element("p", "Charts need JavaScript; all figures are also in the tables.")),
             # at the end, so that text and tables are there before the library is read
             drawn,
             packed if _has(shown, Chart | Beside) else None,

@@ -58,7 +58,7 @@ class Worker:
         try:
             found: tuple[str, Any] = self.pipe.recv()
         except (EOFError, OSError):
-            return "ended", {"request": "the computation ended; out of memory?"}
+            return "ended", {"request": "the computation stopped; out of memory?"}
         return found
 
 
@@ -67,7 +67,7 @@ class Call:
 
     def __init__(self, function: Callable[..., Any], *args: Any, told: bool = False) -> None:
         self.message = (function, args, told)
-        self.progress: dict[str, Any] = {"stage": "waiting for its turn"}
+        self.progress: dict[str, Any] = {"stage": "queued"}
         self.worker: Worker | None = None
 
     def cancel(self) -> None:
@@ -154,5 +154,5 @@ def _outcome(
     except MemoryError:
         return "wrong", {"request": "out of memory; try a smaller cluster."}
     except Exception as error:  # noqa: BLE001 - the page says so, and the next call runs
-        text = f"a defect of rackplan, please report it: {type(error).__name__}: {error}"
+        text = f"a defect in rackplan, please report it: {type(error).__name__}: {error}"
         return "wrong", {"request": text}

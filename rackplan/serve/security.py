@@ -30,7 +30,7 @@ HEADERS = {
     "cache-control": "no-store",
 }
 REQUEST_S = 10.0
-"""A connection is closed whose request is not whole by then."""
+"""Time limit for receiving a request, after which the connection is closed."""
 
 
 class Guard:
@@ -56,7 +56,7 @@ class Guard:
         own = f"http://{asked.get('host', '')}".lower()
         foreign = any(origin.lower() != own for origin in asked.getlist("origin"))
         if foreign or any(site not in ("same-origin", "none") for site in asked.getlist("sec-fetch-site")):
-            answer = JSONResponse({"errors": {"request": "a request of another page."}}, 403)
+            answer = JSONResponse({"errors": {"request": "cross-site request."}}, 403)
             await answer(scope, receive, write)
         elif scope["method"] == "POST" and not _is_json(asked):
             answer = JSONResponse({"errors": {"request": "expected application/json."}}, 415)

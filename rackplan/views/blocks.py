@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SCHEMA_VERSION = 1
-"""Of every JSON object that a command prints or writes, but for ``plan.json``, which has its own."""
+"""Schema version of all JSON objects that commands print or write, except ``plan.json``."""
 WIDTH = 100
-"""Text is at most this many columns wide."""
+"""Maximum text width in columns."""
 
 
 class Block:

@@ -52,15 +52,15 @@ HBM_COLOURS = {
     "free": "#e4e8ec",
     "reserved": NEUTRAL,
 }
-"""Of the uses of HBM, as :mod:`rackplan.views.pictures.memory` has them."""
+"""Colours of HBM uses, from :mod:`rackplan.views.pictures.memory`."""
 MEASURED = "#d6409f"
-"""Of measured runs: no layout, part or resource has it."""
+"""Colour of measured runs, different from all layouts, parts and resources."""
 MOST_FAINT = 250
-"""Points of other layouts that are drawn, evenly."""
+"""Maximum number of other layouts drawn, evenly spaced."""
 MOST_IN_LINE = 120
-"""Points of one line that are drawn, evenly: a screen shows no more."""
+"""Maximum points drawn per line, evenly spaced."""
 MOST_COLOURS = 6
-"""Layouts with a colour of their own; the rest are one grey."""
+"""Layouts with individual colours; the rest are grey."""
 
 
 def pareto_chart(
@@ -143,7 +143,7 @@ def frontier_chart(
         )
         placed = [row for row in rows if row.cluster == cluster and row.tok_s_per_gpu is not None]
         star = _marker(colour, "star", 14, line=line_of(INK, 1))
-        before = f"{name}, as placed: "
+        before = f"{name}, experts placed:  "
         data.append(
             _points(placed, name, tokens, before=before, legendgroup=name, showlegend=False, marker=star)
         )
@@ -201,7 +201,7 @@ def size_chart(
         data.append(scatter_of(plotly_text(name), "lines+markers", across, up, **look))
     speeds, values = zip(*stars, strict=True)
     star = _marker("#ffd33d", "star", 16, line=line_of(INK, 1.5))
-    data.append(scatter_of("asked for", "markers", speeds, values, marker=star, hoverinfo="skip"))
+    data.append(scatter_of("requested", "markers", speeds, values, marker=star, hoverinfo="skip"))
     every = [*stars, *(point for points in lines.values() for point in points)]
     axes = [
         log_axis(name, one)
@@ -219,7 +219,7 @@ def steps_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
     for name in sorted(colours, key=lambda name: order.get(name, len(order))):
         values = [parts.get(name, 0.0) * 1e3 for _, parts in rows]
         data.append(_stack(steps, name.replace("_", " "), values, colours[name], "ms"))
-    return _stacked(data, "ms a step")
+    return _stacked(data, "ms per step")
 
 
 def memories_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
@@ -229,7 +229,7 @@ def memories_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
     for name in dict.fromkeys(name for _, held in rows for name in held):
         values = [held.get(name, 0.0) / 1e9 for _, held in rows]
         data.append(_stack(gpus, HBM_USES.get(name, name), values, HBM_COLOURS.get(name, NEUTRAL), "GB"))
-    return _stacked(data, "GB of the fullest GPU")
+    return _stacked(data, "GB on the fullest GPU")
 
 
 def gpus_chart(counts: Sequence[tuple[str, int]]) -> Figure:
@@ -260,7 +260,7 @@ def pools_chart(
     )
     data = [line, *([_measured(measured, "#ffffff")] if measured else [])]
     if best is not None:
-        data.append(_mark("most throughput", best.tok_s_per_user, best.output_tok_s_per_gpu, "star"))
+        data.append(_mark("highest throughput", best.tok_s_per_user, best.output_tok_s_per_gpu, "star"))
     speeds = [*(row.tok_s_per_user for row in rows), *(run.tok_s_per_user for run in measured)]
     return chart_of(data, **speed_axes(speeds, "output"))
 
@@ -307,11 +307,11 @@ def redundancy_chart(curve: RedundancyCurve) -> Figure:
         [point.tok_s_per_gpu for point in points],
         [[point.balancedness, point.batch, point.expert_bytes / 1e9] for point in points],
         "%{x} copies: %{y:,.0f} tok/s/GPU<br>balancedness %{customdata[0]:.4f}, batch %{customdata[1]}, "
-        "experts %{customdata[2]:.1f} GB a GPU",
+        "experts %{customdata[2]:.1f} GB per GPU",
     )
     chosen = _mark("chosen", best.redundant, best.tok_s_per_gpu, "star")
     bend = _mark(f"knee: {curve.knee} copies", knee.redundant, knee.tok_s_per_gpu, "circle-open")
-    across = axis_of("copies per layer above one of each expert")
+    across = axis_of("extra copies per layer")
     return chart_of([line, chosen, bend], xaxis=across, yaxis=axis_of("tok/s/GPU", rangemode="tozero"))
 
 
@@ -413,7 +413,7 @@ def _measured(runs: Sequence[MeasuredPoint], colour: str, before: str = "") -> S
     across, up = [run.tok_s_per_user for run in runs], [run.tok_s_per_gpu for run in runs]
     hover = {"hovertext": [f"{before}{plotly_text(run.words)}" for run in runs], "hoverinfo": "text"}
     return scatter_of(
-        "measured at these conditions", "markers", across, up, marker=ring, showlegend=not before, **hover
+        "measured under these conditions", "markers", across, up, marker=ring, showlegend=not before, **hover
     )
 
 

@@ -126,7 +126,7 @@ def used_figures(plan: Plan) -> list[UsedFigure]:
         assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic; pass measured loads with --loads")
         figures.append(UsedFigure("loads", "", load_names(plan.loads.names), assumed))
     if plan.score.what_if:
-        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if: not trained or measured")
+        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if, neither trained nor measured")
         figures.append(UsedFigure("what-if", "", plan.score.what_if, supposed))
     return figures
 

@@ -32,7 +32,7 @@ from rackplan.views.words import (
 from topology.base.figures import EvidenceLabel, weakest
 
 MOST_ROWS, MOST_SPEEDS = 16, 5
-"""Points of a frontier that are printed."""
+"""Maximum frontier points printed."""
 _NUMBERS = "tp attention_dp ep moe_tp stages replicas"
 _FIGURES = "batch max_batch step_s lower_step_s tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used tok_s longest_wait_ms"
 

@@ -54,7 +54,7 @@ def plan_overlay(plan: Plan) -> Overlay:
     return Overlay(
         values=values.tolist() if loaded else None,
         labels=labels,
-        legend=f"expert load / mean of the least balanced layer{_range(values)}" if loaded else "",
+        legend=f"expert load over the mean of the least balanced layer{_range(values)}" if loaded else "",
         details=(firsts, experts) if any(experts) else (),
         cells=("slots per layer", f"first expert + how many more, of {layer}", f"experts of {layer}")
         if loaded

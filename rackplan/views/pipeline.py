@@ -13,9 +13,9 @@ from topology.cluster import Cluster
 
 _SAME = 1e-4  # of the step
 _MOST_STAGES = 8
-"""Stages whose domains a summary names."""
+"""Maximum stages with domains in a summary."""
 _MOST_DOMAINS = 4
-"""Domains of a stage that are named."""
+"""Maximum domains named per stage."""
 
 
 def pipeline_blocks(plan: Plan) -> list[Block]:
@@ -86,8 +86,8 @@ def _order(plan: Plan) -> list[str]:
         f"gap {order.gap:.2%}"
     )
     return [
-        f"{order.objective * 1e3:.2f} ms a step, {order.status}: {proof}",
-        f"in the order of the cluster: {in_turn}",
+        f"{order.objective * 1e3:.2f} ms per step, {order.status}: {proof}",
+        f"in cluster order: {in_turn}",
     ]
 
 

@@ -89,7 +89,7 @@ def frame(result: object) -> Any:
     if found is None:
         name = type(result).__name__
         raise InputError(
-            f"{name}: it has no rows; plans, sweeps, comparisons, simulations, levers, validations and studies have."
+            f"{name} has no rows; only plans, sweeps, comparisons, simulations, levers, validations and studies have."
         )
     try:
         import pandas as pd
@@ -249,7 +249,7 @@ def page_of(result: object, command: str = "") -> str:
             return page(make(result, command))
     view = view_of(result)
     if view is None:
-        raise InputError(f"{type(result).__name__}: there is no report of it.")
+        raise InputError(f"{type(result).__name__}: no report is available for this type.")
     return page(view.blocks)
 
 

@@ -16,11 +16,11 @@ from rackplan.views.blocks import Block, ExpertMap, Heading, Page, Table, Text, 
 from topology.base.units import plural
 
 MOST_BYTES = 900_000
-"""Of the map's data, written as base64: there is no larger map."""
+"""Maximum size of the map's data in base64."""
 MOST_ROWS = 64
-"""Layers of the table that says the map in words; of more, so many evenly spaced ones."""
+"""Maximum layers in the text version of the map, evenly spaced."""
 LOAD_STEP = 1 / 8192
-"""Loads are sent as whole numbers of this part of their layer's mean: the largest is eight times it."""
+"""Resolution of loads relative to the layer mean; the largest value is eight times the mean."""
 
 
 def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> ExpertMap | None:
@@ -72,10 +72,10 @@ def expert_map_blocks(plan: Plan) -> list[Block]:
     note = (
         "A row is a layer, a column a GPU; a dot marks a GPU with an expert that has further copies. Find an expert "
         "by its number to see all its copies, or a GPU by its name. Zoom with the buttons, two fingers, + and -, "
-        "or the wheel once the map has the focus; arrows go from cell to cell."
+        "or the wheel once the map has the focus; arrow keys move between cells."
     )
     drawn: list[Block] = [] if picture is None else [Text(note, style="note"), picture]
-    return [Heading("Map of the experts", 2), *drawn, Page([table], fold="The map in words, by layer")]
+    return [Heading("Expert map", 2), *drawn, Page([table], fold="Map as text, by layer")]
 
 
 def map_table(plan: Plan) -> Table:
@@ -106,7 +106,7 @@ def map_table(plan: Plan) -> Table:
     names = ("layer", "GPUs", "slots", "experts with copies", "most copies", "least load", "most load", "on")
     shown = thinned(rows, MOST_ROWS)
     left = f", {len(shown)} of {plural(len(rows), 'layer')}" if len(shown) < len(rows) else ""
-    return Table(names, shown, f"Load of a GPU over its layer's mean{left}", words=(7,))
+    return Table(names, shown, f"GPU load over the layer mean{left}", words=(7,))
 
 
 def gpu_load(plan: Plan, stage: StageSpec, assignment: Assignment) -> NDArray[np.float64]:

@@ -25,14 +25,14 @@ _USES = {
         "#cc6677",
         "sequences x (activations + all-to-all buffers), and logits of the last stage",
     ),
-    "free": ("free", "#e4e8ec", "usable HBM that nothing is in: room for a larger batch"),
+    "free": ("free", "#e4e8ec", "unused HBM, available for a larger batch"),
     "reserved": (
         "reserved",
         "#8c959f",
-        f"{1 - USABLE_HBM:.0%} of what the driver reports: an engine may fill {USABLE_HBM:.0%}",
+        f"{1 - USABLE_HBM:.0%} of the HBM reported by the driver: engines may use {USABLE_HBM:.0%}",
     ),
 }
-"""Words, colour and formula of each use; colours are neither those of parts of the step nor those of resources."""
+"""Name, colour and formula of each use; the colours differ from those of step parts and resources."""
 _ALIKE = 1e-9  # of bytes
 
 
@@ -67,8 +67,8 @@ def memory_of(
         if amount > 0
     ]
     words = ", ".join(f"{part.words} {part.bytes / 1e9:,.1f}" for part in parts)
-    says = f"HBM of the fullest GPU by use, in GB: {words}; in all {added(held.values()) / 1e9:,.1f}"
-    svg = bytes_bar("memory", parts, "the GPU", f"as its driver reports it; {origin}")
+    says = f"HBM of the fullest GPU by use, in GB: {words}; total {added(held.values()) / 1e9:,.1f}"
+    svg = bytes_bar("memory", parts, "the GPU", f"as reported by its driver; {origin}")
     return Diagram("memory", svg, says)
 
 

@@ -16,7 +16,7 @@ from rackplan.views.pictures.svg import Part, bytes_bar
 from topology.base.units import added, plural
 
 _COLOURS = ("#1b7837", "#5aae61", "#e08214", "#b2182b", "#762a83")
-"""From near to far."""
+"""From nearest to farthest."""
 
 
 def moves_pictures(found: Replanned) -> list[Block]:
@@ -30,7 +30,7 @@ def sources_bar(found: Replanned) -> Diagram | None:
     if added(amounts.values()) <= 0:
         return None
     words = {"across": "over the scale-out fabric", "storage": "from storage"}
-    formula = "copies fetched x bytes of an expert"
+    formula = "copies fetched x bytes per expert"
     parts = [
         Part(words.get(near, f"in the {near}"), amount, colour, formula, hatched=near == "storage")
         for (near, amount), colour in zip(amounts.items(), _COLOURS, strict=True)
@@ -40,7 +40,7 @@ def sources_bar(found: Replanned) -> Diagram | None:
     long = "" if seconds is None else f"; {seconds * 1e3:,.1f} ms over the links"
     spoken = ", ".join(f"{part.words} {part.bytes / 1e9:,.1f} GB" for part in parts)
     svg = bytes_bar("sources", parts, "the bytes", f"{plural(found.moves, 'move')}{long}")
-    return Diagram("sources", svg, f"Where the copies come from: {spoken}{long}")
+    return Diagram("sources", svg, f"Sources of the copies: {spoken}{long}")
 
 
 def _most_moved(found: Replanned) -> Plan:

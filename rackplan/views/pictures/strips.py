@@ -12,9 +12,9 @@ from rackplan.views.words import UNITS
 from topology.base.units import mean_of
 
 LEVELS = ((0.99, BLUE), (0.95, SKY), (0.9, SAND), (0.8, ORANGE), (0.0, VERMILION))
-"""Least part of even load of each colour."""
+"""Lower limit of each colour, as a share of even load."""
 _GAP = 0.12
-"""Part of a column that is left free beside it."""
+"""Gap between columns, as a share of column width."""
 
 
 def _colour(value: float) -> str:
@@ -31,14 +31,17 @@ def failures_picture(failures: Failures, tok_s_per_gpu: float) -> Diagram:
         left, worst = (part / tok_s_per_gpu for part in (row.tok_s_per_gpu_mean, row.tok_s_per_gpu_worst))
         dropped = f"; {row.tokens_lost_mean:.2%} of tokens dropped" * bool(row.tokens_lost_mean)
         kept = (
-            f"{share_text(left)} of the throughput left, {share_text(worst)} at worst"
+            f"{share_text(left)} of throughput remains, {share_text(worst)} at worst"
             if left
-            else "nothing left"
+            else "no throughput remains"
         )
         rows.append((f"any one {UNITS[row.unit]}: {kept}{dropped}", _columns(row, tok_s_per_gpu)))
-    says = f"Throughput left after a loss: {'; '.join(words for words, _ in rows)}"
+    says = f"Throughput after a failure: {'; '.join(words for words, _ in rows)}"
     legend = [
-        (f"a bar for each loss, worst first; the frame is {tok_s_per_gpu:,.0f} tok/s/GPU, nothing lost", BLUE)
+        (
+            f"one bar per failure, worst first; the frame is {tok_s_per_gpu:,.0f} tok/s/GPU without failures",
+            BLUE,
+        )
     ]
     return Diagram("failures", strips("failures", rows, legend, high=46), says)
 

@@ -10,14 +10,14 @@ from topology.base.errors import printable
 from topology.base.units import added, format_quantity
 
 LINE = 20
-"""Height of a line of text, in pixels, as all heights here."""
+"""Height of a line of text in pixels."""
 _NARROWEST, _LETTER = 320, 7.0
-"""Pixels of a diagram on a phone, and of a letter: a bar has its name inside where that fits even there."""
+"""Width of a diagram on a phone and of a letter in pixels; names are inside bars only if they fit there."""
 _DARK, _LIGHT = "#11161b", "#ffffff"
 
 
 Look = Mapping[str, object]
-"""Attributes of an element; underscores are hyphens."""
+"""Attributes of an element; underscores stand for hyphens."""
 NO_LOOK: Look = {}
 
 
@@ -159,7 +159,7 @@ def bytes_bar(name: str, parts: Sequence[Part], of: str, whole: str) -> str:
         drawn.swatch(group, amount, high + 24 + number * LINE, look, hatched=part.hatched)
         start += share
     last, bold = high + 24 + len(parts) * LINE, {"x": 20, "font_weight": 600}
-    drawn.text(drawn.group([whole]), f"in all: {format_quantity(total, 'byte', 3)}", last, bold)
+    drawn.text(drawn.group([whole]), f"total: {format_quantity(total, 'byte', 3)}", last, bold)
     return str(drawn)
 
 

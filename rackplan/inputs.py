@@ -253,7 +253,7 @@ def book_of(money: Money, *clusters: Cluster, kept: PriceBook | None = None) -> 
     for gpu, watts in powers.items():
         if gpu not in NETWORK and not LEAST_GPU_W <= watts <= MOST_GPU_W:
             raise InputError(
-                f"no GPU draws {watts:g} W, its share of host and cooling included; give the watts of one GPU, "
+                f"no GPU draws {watts:g} W, even including host and cooling; give the watts of one GPU, "
                 "like 1900 or 1.9kW.",
                 field="powers",
                 value=f"{gpu}={watts:g}",
@@ -520,7 +520,7 @@ def shares_of(models: Any) -> tuple[list[tuple[Any, float]], list[str]]:
             f"give every model a share of requests, like {without}:0.3.", field="models", value=without
         )
     total = math.fsum(given)
-    notes = [f"the shares add up to {total:g} and were divided by it"] if abs(total - 1) > _SUM else []
+    notes = [f"the shares add up to {total:g} and were normalized"] if abs(total - 1) > _SUM else []
     return [(name, (share or 0.0) / total) for name, share in found], notes
 
 

@@ -321,7 +321,7 @@ def cluster_view(cluster: Cluster) -> View:
     out_words = "not published; set `fabric` in a cluster YAML"
     if out is not None:
         rate = format_quantity(out.scale_out_bytes_per_s, "byte/s")
-        slower = "" if ratio is None else f", {ratio:.3g} times slower"
+        slower = "" if ratio is None else f", {ratio:.3g}x slower"
         out_words = f"{out.fabric.name}: {rate} per GPU and direction{slower}"
     title = f"{cluster.name}: {domain.title} ({domain.status})"
     size = f"{plural(domain.gpus, 'GPU')}, {domain.gpus_per_node} a node, {domain.words()}"

@@ -588,7 +588,7 @@ def _findings(plan: Plan) -> list[str]:
     failures = plan.failures
     if failures is not None and failures.experts_at_risk:
         found.append(
-            f"One {UNITS[failures.spread]} that fails takes all copies of "
-            f"{plural(failures.experts_at_risk, 'expert')}, with {failures.share_at_risk:.1%} of the tokens)."
+            f"A single {UNITS[failures.spread]} failure loses every copy of "
+            f"{plural(failures.experts_at_risk, 'expert')} ({failures.share_at_risk:.1%} of the tokens)."
         )
     return [*found, *(f"Missing: {text}" for text in plan.totals.missing)]

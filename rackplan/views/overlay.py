@@ -96,7 +96,7 @@ def _least_balanced(plan: Plan, rows: Mapping[int, int]) -> str:
     moe, stages = plan.deployment.model.moe_layers, plan.layout.replicas[0]
     named = [str([i for i in moe if i in stages[s].layers][row]) for s, row in rows.items()]
     if len(named) <= 1:
-        return f"layer {''.join(named)}, the least balanced of {len(moe)} with experts"
+        return f"layer {''.join(named)}, the least balanced of {len(moe)} MoE layers"
     more = ", ..." if len(named) > _MOST_LAYERS else ""
     return f"the least balanced layer of each stage: {', '.join(named[:_MOST_LAYERS])}{more}"
 

@@ -95,8 +95,8 @@ _UNITS = (
     ("_s", "s"),
 )
 _UNIONS = {
-    "CatalogResult": "What ``rackplan catalog`` prints: lists, or one entry with its figures.",
-    "SizePrinted": "What ``rackplan size`` prints: the fleet of one cluster, or those of several.",
+    "CatalogResult": "Output of ``rackplan catalog``: lists, or one entry with its figures.",
+    "SizePrinted": "Output of ``rackplan size``: the fleet of one cluster, or those of several.",
 }
 """Descriptions of union types."""
 _VARIANTS = re.compile(r"_(used|full|mean|worst|default|basis|kind|source|limit)$")
@@ -170,7 +170,7 @@ def json_schema(name: str) -> dict[str, Any]:
         notes = {
             "type": "array",
             "items": {"type": "string"},
-            "description": "What was noted of the options.",
+            "description": "Notes on the options.",
         }
         properties = {"schema_version": version, **properties} | {"schema_version": version}
         properties.setdefault("notes", notes)

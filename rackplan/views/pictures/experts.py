@@ -70,9 +70,9 @@ def expert_map_blocks(plan: Plan) -> list[Block]:
     picture = expert_map(plan)
     table = map_table(plan)
     note = (
-        "A row is a layer, a column a GPU; a dot marks a GPU with an expert that has further copies. Find an expert "
-        "by its number to see all its copies, or a GPU by its name. Zoom with the buttons, two fingers, + and -, "
-        "or the wheel once the map has the focus; arrow keys move between cells."
+        "Rows are layers, columns are GPUs; a dot marks a GPU with an expert that has several copies. Search for an "
+        "expert by number to see all its copies, or for a GPU by name. Zoom with the buttons, two fingers, + and -, "
+        "or the wheel when the map has the focus; arrow keys move between cells."
     )
     drawn: list[Block] = [] if picture is None else [Text(note, style="note"), picture]
     return [Heading("Expert map", 2), *drawn, Page([table], fold="Map as text, by layer")]

@@ -18,7 +18,7 @@ from topology.base.figures import weakest
 from topology.base.units import added
 
 COMPOSED = (
-    "Parts follow one another, so they add up. In a kernel computing and reading HBM run at once: "
+    "Parts run one after another, so their times add up. Within a kernel, compute and HBM reads overlap: "
     "sqrt(compute^2 + HBM^2), at achievable rates."
 )
 HALVES = (

@@ -9,11 +9,11 @@ from enum import IntEnum
 from typing import Literal, get_args
 
 UNPUBLISHED = math.nan
-"""Value of a link rate that its maker has not published: nothing can be computed from it."""
+"""Value of an unpublished link rate; nothing can be computed from it."""
 
 
 EvidenceLabel = Literal["measured", "datasheet", "derived", "user", "assumed", "projected"]
-"""The word of each kind in files and reports, strongest first."""
+"""Label of each kind of evidence in files and reports, strongest first."""
 
 
 class Evidence(IntEnum):

@@ -159,7 +159,7 @@ def require_unlinked(path: Path, *names: str) -> Path:
 def _refuse_link(path: Path, step: Path) -> None:
     if step.is_symlink():
         raise InputError(
-            f"{path}: {step} is a link, and links are not followed; remove it, or choose another "
+            f"{path}: {step} is a symbolic link, which is not followed; remove it, or choose another "
             f"{input_name('path')}."
         )
 
@@ -177,7 +177,7 @@ def require_place(path: Path) -> Path:
     _require_file(path, there)
     if not there.parent.is_dir():
         raise InputError(
-            f"{path}: cannot write there ({there.parent} is no folder); choose another {input_name('path')}."
+            f"{path}: cannot write there ({there.parent} is not a folder); choose another {input_name('path')}."
         )
     _require_access(path, there.parent)
     return there
@@ -195,7 +195,7 @@ def require_folder(folder: Path, names: Iterable[str] = ()) -> Path:
     names = tuple(names)
     there = require_unlinked(folder, *names)
     if there.exists() and not there.is_dir():
-        raise InputError(f"{folder}: it is a file; {input_name('path')} wants a folder.")
+        raise InputError(f"{folder}: it is a file; {input_name('path')} must be a folder.")
     for name in names:
         _require_file(folder / name, there / name)
     _require_access(folder, _nearest(there))
@@ -213,10 +213,10 @@ def _require_file(path: Path, there: Path) -> None:
     if stat.S_ISDIR(mode):
         raise InputError(f"{path}: it is a folder; choose another {input_name('path')}.")
     if not stat.S_ISREG(mode):
-        raise InputError(f"{path}: it is no file that can be replaced; choose another {input_name('path')}.")
+        raise InputError(f"{path}: it is not a regular file; choose another {input_name('path')}.")
     if not mode & 0o222:
         raise InputError(
-            f"{path}: it is read-only; choose another {input_name('path')}, or let it be written."
+            f"{path}: it is read-only; choose another {input_name('path')}, or make it writable."
         )
 
 
@@ -235,7 +235,7 @@ def require_new(path: Path) -> None:
     """
     if os.path.lexists(path):
         raise InputError(
-            f"it exists, and is not overwritten; choose another {input_name('path')} or remove it.",
+            f"it exists and will not be overwritten; choose another {input_name('path')}, or remove it.",
             field="path",
             value=path,
         )
@@ -269,5 +269,5 @@ def scratch() -> Iterator[Path]:
 def no_room(error: OSError) -> InputError:
     """Return what a person reads where a temporary file could not be written."""
     return InputError(
-        f"no temporary file can be written ({error.strerror}); set TMPDIR to a folder with room."
+        f"cannot write temporary files ({error.strerror}); set TMPDIR to a folder with free space."
     )

@@ -38,13 +38,15 @@ def load_npy(file: Path | IO[bytes], where: str) -> NDArray[Any]:
         if isinstance(file, Path):
             with file.open("rb") as opened:
                 if opened.read(2) == b"PK":
-                    raise InputError(f"{where}: a zip archive, not one array; name it .npz if it is one.")
+                    raise InputError(
+                        f"{where}: a zip archive, not a single array; rename it to .npz if it is one."
+                    )
             with np.errstate(over="ignore"):  # a size beyond 64 bits does not fit the shape then
                 return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
         _require_whole(file)
         array: NDArray[Any] = np.load(file, allow_pickle=False)
     except _BROKEN as error:
-        raise InputError(f"{where}: not a whole .npy file of numbers ({one_line(error)}).") from error
+        raise InputError(f"{where}: not a complete .npy file of numbers ({one_line(error)}).") from error
     return array
 
 

@@ -87,7 +87,7 @@ def _evidence(label: object) -> Evidence:
         if kind.label == label:
             return kind
     raise problem(
-        f"{shown(label)} is no kind of evidence; {nearest(str(label), [one.label for one in Evidence])}"
+        f"{shown(label)} is not a kind of evidence;  {nearest(str(label), [one.label for one in Evidence])}"
     )
 
 
@@ -360,7 +360,7 @@ def _requirement(error: ErrorDetails) -> str:
     kinds = {
         "tuple_type": "must be a list.",
         "list_type": "must be a list.",
-        "string_type": "must be a text.",
+        "string_type": "must be text.",
     }
     kinds["too_short"] = "must have at least one entry."
     kinds |= dict.fromkeys(("dataclass_type", "model_type", "model_attributes_type", "dict_type"), mapping)

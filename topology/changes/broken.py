@@ -58,7 +58,7 @@ def part_faults(cluster: Cluster, kind: str, name: str, factor: float, where: st
             raise InputError(f"{where}: no {kind} has the id {name!r}; {nearest(name, found)}")
         links = _links_at(cluster, name)
     if not links:
-        raise InputError(f"{where}: {kind} {name} has no link left.")
+        raise InputError(f"{where}: {kind} {name} has no working link.")
     return [Fault(link=link, factor=factor) for link in links]
 
 
@@ -99,7 +99,8 @@ def lost_faults(cluster: Cluster, name: str) -> list[Fault]:
     link = [wiring.names[ends[0]] for ends in (wiring.a, wiring.b) if len(ends)]
     names = [first.id, first.node, first.rack, *kinds.values(), "->".join(link)]
     raise InputError(
-        f"{where}: {cluster.name} has no GPU, node, rack, domain, NIC, switch or link of that name; names look like "
+        f"{where}: {cluster.name} has no GPU, node, rack, domain, NIC, switch or link of that name; "
+        "examples of names:  "
         f"{', '.join(dict.fromkeys(names))}."
     )
 
@@ -144,12 +145,12 @@ def _link(cluster: Cluster, text: str, where: str) -> Fault:
     if known:
         a, b = known[0]
         raise InputError(
-            f"{where}: no link joins {a} and {b}; {a} has links to "
+            f"{where}: no link connects {a} and {b}; {a} has links to "
             f"{', '.join(_others(cluster, a)[:_MOST_NAMED])}, ..."
         )
     gpu = cluster.gpus[0].id
     raise InputError(
-        f"{where}: not a link; name its two ends, like {'->'.join([gpu, *_others(cluster, gpu)[:1]])}."
+        f"{where}: not a link; give its two ends, like {'->'.join([gpu, *_others(cluster, gpu)[:1]])}."
     )
 
 
@@ -166,12 +167,8 @@ def _nic_links(cluster: Cluster, name: str, where: str) -> list[tuple[str, str]]
     if not links:
         host = cluster.wiring.node[cluster.wiring.number[end]]
         mine = [nic for nic in nics if cluster.wiring.node[cluster.wiring.number[nic]] == host]
-        remedy = (
-            f"name the NIC itself, like {', '.join(mine[:_MOST_NAMED])}"
-            if mine
-            else "there is nothing to break"
-        )
-        raise InputError(f"{where}: no link leaves the domain of {end} from that GPU; {remedy}.")
+        remedy = f"name the NIC itself, like {', '.join(mine[:_MOST_NAMED])}" if mine else "it cannot fail"
+        raise InputError(f"{where}: this GPU has no link that leaves its domain; {remedy}.")
     return links
 
 

@@ -92,7 +92,11 @@ def physical_line(cluster: Cluster) -> str:
     """Return one line about power, copper and optical links, counted on the graph."""
     limits = physical_of_whole(cluster)
     parts = [plural(limits.racks, "rack")]
-    parts += [f"{limits.switch_racks} of them of switches"] if limits.switch_racks else []
+    parts += (
+        [f"{limits.switch_racks}, of which {limits.switch_racks} with switches"]
+        if limits.switch_racks
+        else []
+    )
     if limits.power.value is not None:
         alone = "GPUs alone, " if "GPUs alone" in limits.power.basis else ""
         parts.append(f"{format_quantity(limits.power.value, 'W', 3)} ({alone}{limits.power.evidence.label})")
@@ -169,7 +173,7 @@ def gpu_line(domain: DomainSpec) -> str:
 def scale_up_line(domain: DomainSpec) -> str:
     """Return one line about the scale-up links of a GPU."""
     if domain.gpus == 1:
-        return f"Scale-up: none, each {domain.gpu.noun} is a domain of its own"
+        return f"Scale-up: none, each {domain.gpu.noun} is a separate domain"
     head = f"Scale-up, per {domain.gpu.noun}: {fabric_title(domain.fabric)}"
     return f"{head}, {own_links(domain)}"
 
@@ -205,7 +209,7 @@ def chips_text(folded: Fold, number: int) -> str:
     if chips:
         return plural(len(chips), "switch chip")
     if folded.scale_up_links(folded.hosts_by_domain[number]).count:
-        return f"{domain.gpu.noun}s linked directly, no switch between them"
+        return f"{domain.gpu.noun}s connected directly, without switches"
     return f"no scale-up links between {domain.gpu.noun}s"
 
 

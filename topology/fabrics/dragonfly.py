@@ -42,8 +42,8 @@ class DragonflyFabric(CabledFabric):
         groups = -(-sum(domain.nodes for domain in domains) // self.nodes_per_pod)
         if groups - 1 > ports:
             raise InputError(
-                f"{at}a dragonfly of {groups} groups needs {groups - 1} global links from each, and a group has "
-                f"{ports}; use larger groups (`routers_per_group`) or less oversubscription."
+                f"{at}a dragonfly of {groups} groups needs {groups - 1} global links per group, but a "
+                f"group has {ports};  use larger groups (`routers_per_group`) or less oversubscription."
             )
 
     def size(self, pods: int) -> int:

@@ -85,7 +85,7 @@ class ScaleOutSpec(Spec):
         """Refuse NICs that do not go evenly to the planes."""
         if self.nic_links_per_gpu % self.planes:
             raise InputError(
-                f"{self.nic_links_per_gpu} NIC links of a GPU do not go evenly to {self.planes} planes; give "
+                f"{self.nic_links_per_gpu} NIC links of a GPU do not divide evenly over {self.planes} planes; give "
                 f"`nics_per_gpu` {self.planes} or a multiple of it."
             )
 
@@ -119,7 +119,7 @@ class RawFabric(ScaleOutSpec):
     @classmethod
     def completed(cls, _data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Refuse plain data."""
-        raise problem("kind: a raw fabric needs the graph that it is in, under `raw`.")
+        raise problem("kind: a raw fabric needs its graph under `raw`.")
 
 
 @keyword_spec
@@ -205,7 +205,7 @@ def check_pods(nodes_per_pod: int, leaves_per_pod: int) -> None:
         If they do not.
     """
     if nodes_per_pod % leaves_per_pod:
-        raise InputError(f"{nodes_per_pod} hosts of a pod do not fill {leaves_per_pod} leaves evenly.")
+        raise InputError(f"{nodes_per_pod} hosts per pod do not divide evenly over {leaves_per_pod} leaves.")
 
 
 def whole_uplinks(down: int, oversubscription: float, what: str, at: str = "") -> int:
@@ -221,6 +221,6 @@ def whole_uplinks(down: int, oversubscription: float, what: str, at: str = "") -
         some = sorted({down, max(1, down // 2), max(1, down // 3), 1}, reverse=True)
         raise InputError(
             f"{at}oversubscription {oversubscription:g} leaves {uplinks:g} uplinks for {down} downlinks of "
-            f"{what}; it must be a whole number (for instance {', '.join(f'{down / n:g}' for n in some)} do)."
+            f"{what}; this must be a whole number (for instance with  {', '.join(f'{down / n:g}' for n in some)} do)."
         )
     return round(uplinks)

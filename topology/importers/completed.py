@@ -46,7 +46,7 @@ class Draft:
     ) -> str:
         """Add a node and return its id, which no other may have."""
         if name in self.nodes:
-            raise InputError(f"two things are called {name}: a {self.nodes[name].kind} and a {kind}.")
+            raise InputError(f"two parts are named {name}: a {self.nodes[name].kind} and a {kind}.")
         gpu = self.answers.parts.gpu if kind == "gpu" else None
         self.nodes[name] = RawNode(id=name, kind=kind, domain=domain, node=host, rail=rail, gpu=gpu)
         return name

@@ -31,12 +31,12 @@ class Way(Enum):
     """How bytes go from one GPU of a domain to another."""
 
     MULTIPATH = "all fewest-hop paths over its links, evenly"
-    DIMENSION_ORDER = "along one dimension of a grid after the other, the shorter way round"
-    FORWARDED = "fewest hops over its links, through other GPUs too"
+    DIMENSION_ORDER = "dimension-ordered, in the shorter direction"
+    FORWARDED = "fewest hops over its links, also through other GPUs"
     EVERYWHERE = "all fewest-hop paths over any links of the cluster"
 
 
-DETOUR = (Way.FORWARDED, "some pairs have no direct route left and take fewest hops through other GPUs")
+DETOUR = (Way.FORWARDED, "some pairs have no direct route left and take the fewest hops through other GPUs")
 """The way where links of direct routes are down."""
 
 
@@ -180,7 +180,7 @@ class DomainRow(Spec, ABC):
     def check(self) -> None:
         """Refuse several rates where there are no dimensions."""
         if isinstance(self.link, tuple) and "shape" not in self.domain.keys:
-            raise InputError("link: needs one rate, like 50 GB/s; only a torus has one for each dimension.")
+            raise InputError("link: needs one rate, like 50 GB/s; only a torus has one per dimension.")
 
     def sizes(self, _known: Sequence[DomainSpec]) -> dict[str, Any]:
         """Return the domain's own fields; ``_known`` are domains of the catalog with the same GPU."""
@@ -206,5 +206,5 @@ def check_even(uplinks: int, above: int, what: str, others: str, at: str = "") -
     """
     if uplinks % above:
         raise InputError(
-            f"{at}{uplinks} uplinks of {what} do not spread evenly over {above} {others}; use a divisor of {uplinks}."
+            f"{at}{uplinks} uplinks of {what} do not divide evenly over {above} {others}; use a divisor of {uplinks}."
         )

@@ -211,8 +211,8 @@ def default_node_shape(shape: Sequence[int], gpus_per_node: int) -> tuple[int, .
         step = size if left % size == 0 else left
         if size % step:
             raise InputError(
-                f"hosts of {gpus_per_node} GPUs do not run along the last dimensions of {list(shape)}; say "
-                "which block a host has, like `node_shape: [2, 2, 1]`."
+                f"hosts of {gpus_per_node} GPUs do not match the last dimensions of {list(shape)}; give "
+                "the block per host, like `node_shape: [2, 2, 1]`."
             )
         block.append(step)
         left //= step

@@ -198,7 +198,7 @@ class Model(Shown):
         if self.most_context is None or tokens <= self.most_context:
             return ""
         return (
-            f"sequences of {tokens:,.0f} tokens are longer than the {self.most_context:,} that {self.name} was "
+            f"sequences of {tokens:,.0f} tokens exceed the {self.most_context:,} that {self.name} was "
             f"made for ({self.most_context_source}): the costs hold, its answers may not"
         )
 

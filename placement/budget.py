@@ -18,7 +18,7 @@ from topology.base.interrupts import CtrlC
 Cancel = Event | Callable[[], bool]
 """What says that a search shall end: an event that is set, or a function that says so."""
 
-CUT = "ended early, by the time limit or an interruption: the best so far is kept"
+CUT = "stopped early by the time limit or an interruption; the best so far is kept"
 EVERY_S = 0.1
 """Progress is told no more often."""
 
@@ -145,7 +145,7 @@ class Budget:
     def unless_cancelled(self) -> None:
         """Raise a :class:`CancelledError` if it was cancelled."""
         if self.cancelled():
-            raise CancelledError("cancelled before there was anything to keep.")
+            raise CancelledError("cancelled before there was a result.")
 
     def __enter__(self) -> Self:
         self.whole.held.append(False)

@@ -62,6 +62,6 @@ def solve_within(
             if not budget.goes_on():
                 solver.stop_search()
     if not found:
-        raise AssertionError("CP-SAT ended without an answer, please report it")
+        raise AssertionError("CP-SAT returned no answer, please report it")
     budget.spend(1000 * solver.deterministic_time)
     return solver, found[0]

@@ -61,7 +61,7 @@ def make_plan(
     options = options or PlanOptions()
     if model.moe is not None and loads is None:
         raise InputError(
-            f"{model.name} has {model.moe.experts} routed experts a layer, placed by their loads; give "
+            f"{model.name} has {model.moe.experts} routed experts per layer, placed by their loads; give "
             "rackplan.make_loads(model, ...), a file, an array or a generator such as lognormal:0.63.",
             field="loads",
             value="None",
@@ -79,7 +79,7 @@ def make_plan(
         say("choosing the number of copies")
         if few is None:
             raise InputError(
-                f"{deployment.model.name} has no experts to copy; leave {input_name('redundant')} out.",
+                f"{deployment.model.name} has no experts to replicate; leave out {input_name('redundant')}.",
                 field="redundant",
                 value="auto",
             )

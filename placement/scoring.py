@@ -28,7 +28,7 @@ from topology.base.errors import InputError
 from topology.cluster import Cluster
 
 Unlike = Mapping[int, Sequence[Assignment | None]]
-"""What replicas hold that do not hold what the first does, by their number."""
+"""Experts of replicas that differ from the first one, by replica number."""
 NONE_UNLIKE: Unlike = MappingProxyType({})
 
 

@@ -53,7 +53,7 @@ def _broken_gpus(faults: Sequence[Fault], gpus: Sequence[str]) -> set[str]:
         if fault.gpu is not None:
             if fault.gpu not in known:
                 raise InputError(
-                    f"broken: no GPU has the id {fault.gpu!r}; ids go from {gpus[0]} to {gpus[-1]}."
+                    f"broken: no GPU has the id {fault.gpu!r}; ids range from {gpus[0]} to {gpus[-1]}."
                 )
             if fault.gpu in broken:
                 raise InputError(f"broken: duplicate GPU {fault.gpu}.")

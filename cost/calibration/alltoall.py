@@ -92,7 +92,7 @@ class Kernel:
         missing = [name for name in (up_fabric, out_fabric) if name and name not in self.fabrics]
         if not missing:
             return ""
-        return f"{self.name} was not measured on {', '.join(missing)}: figures of {', '.join(self.fabrics)}"
+        return f"{self.name} was not measured on {', '.join(missing)}; using figures from {', '.join(self.fabrics)}"
 
 
 @dataclass(frozen=True)
@@ -178,12 +178,12 @@ class KernelTable:
             value = parse_quantity(entry.value, unit, f"{where}: value")
             return Figure(value, unit, entry.kind, source, str(entry.value))
         if not isinstance(entry.value, float) or entry.value > 1:
-            raise InputError(f"{where}: value: {entry.value} is no fraction of a link's rate.")
+            raise InputError(f"{where}: value: {entry.value} is not a fraction of a link's rate.")
         return Figure(entry.value, unit, entry.kind, source, f"{entry.value:.3g}")
 
     def _shared(self, name: str, unit: str, where: str) -> Figure:
         if name not in self.shared:
-            raise InputError(f"{where}: {name!r} is none of {', '.join(self.shared)}.")
+            raise InputError(f"{where}: {name!r} is not one of {', '.join(self.shared)}.")
         entry = self.shared[name]
         if entry.unit != unit:
             raise InputError(f"{where}: {name} is in {entry.unit}, but {unit} is needed here.")

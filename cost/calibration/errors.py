@@ -203,7 +203,7 @@ class ErrorTable:
         found = next((key for key in tried if key in cells and cells[key].rows >= LEAST_ROWS_OF_PART), last)
         words = " ".join(word for word in wanted if word not in (ANY_ENGINE, ANY_PHASE))
         rows = cells[wanted].rows if wanted in cells else 0
-        return *found, cells[found], "" if found == wanted else f"since {rows} rows of {words} are too few"
+        return *found, cells[found], "" if found == wanted else f"since {rows} rows for {words} are too few"
 
     def of_prefill(self) -> str:
         """Return why rows of decoding stand for prefill: how often it was measured alone."""

@@ -145,7 +145,7 @@ def published_best(architecture: str, coefficient: str, *, chip: str = "", peak:
         raise InputError(f"architecture {architecture!r}: {nearest(architecture, figures.architectures)}")
     if coefficient not in KERNEL_FRACTIONS:
         raise InputError(
-            f"{coefficient!r} is no fraction of a chip's peak; {nearest(coefficient, KERNEL_FRACTIONS)}"
+            f"{coefficient!r} is not a fraction of a chip's peak; {nearest(coefficient, KERNEL_FRACTIONS)}"
         )
     chips = figures.architectures[architecture]
     found = [

@@ -193,7 +193,7 @@ def load_object(path: Path) -> dict[str, object]:
     """
     where = str(path)
     if path.is_dir():
-        raise InputError(f"{where} is a folder; give the config.json in it.")
+        raise InputError(f"{where} is a folder; give its config.json.")
     if not path.exists():
         raise InputError(f"{where}: there is no such file.")
     text = read_text(path, where)

@@ -31,8 +31,8 @@ from topology.routes import Router
 USABLE_HBM = 0.90
 """Fraction of the driver's capacity that an engine may fill; the rest is the driver's, graphs and fragments."""
 
-NONE_DEPLOYABLE = "no layout of quarter, half or whole nodes will do: these are of any shape"
-"""What is said where layouts are of any shape though nobody asked."""
+NONE_DEPLOYABLE = "no layout of quarter, half or whole nodes is possible, so layouts of any shape are used"
+"""Note when layouts of any shape are used without being requested."""
 
 _Answer = TypeVar("_Answer")
 

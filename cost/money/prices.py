@@ -95,7 +95,7 @@ class PriceBook:
             figure = billed_figures().get(gpu.name, {}).get(f"{self.basis}_usd_per_h")
         if figure is None:
             raise MissingFigureError(
-                f"{gpu.name}: no {self.basis} price is in the catalog; give yours with "
+                f"{gpu.name}: the catalog has no {self.basis} price; set one with "
                 f"{input_name('prices')} {gpu.name}=2.50, or in the cluster YAML, like `prices: "
                 f"{{{gpu.name}: 2.5 USD/h}}`{_other_bases(gpu)}."
             )
@@ -119,7 +119,7 @@ class PriceBook:
             figure = billed_figures().get(gpu.name, {}).get("all_in_power_w")
         if figure is None:
             raise MissingFigureError(
-                f"{gpu.name}: no all-in power is in the catalog; give yours with {input_name('powers')} "
+                f"{gpu.name}: the catalog has no all-in power; set one with {input_name('powers')} "
                 f"{gpu.name}=1900, or in the cluster YAML, like `gpus: {{{gpu.name}: {{power_w: 2.1 kW}}}}`."
             )
         _require_possible(f"power of {gpu.name}", figure.value, figure.unit)
@@ -156,7 +156,7 @@ class PriceBook:
                 all_in = False
                 power = replace(system, value=system.value / domain.gpus)
                 missing.append(
-                    f"{gpu.name}: its power is its share of the system's, without cooling and conversion."
+                    f"{gpu.name}: power is the GPU's share of system power, without cooling and conversion losses."
                 )
         return BillPart(
             gpu.name,
@@ -184,8 +184,8 @@ class PriceBook:
             whole = [name for name in known if name not in given]
             if network and whole:
                 raise InputError(
-                    f"{input_name(option + 's')} {network}: the {option} of {whole[0]} has its share of the "
-                    f"network already; give {input_name(option + 's')} {whole[0]} without it too, or leave "
+                    f"{input_name(option + 's')} {network}: the {option} of {whole[0]} already includes "
+                    f"its share of the network; give {input_name(option + 's')} {whole[0]} without it too, or leave "
                     f"{network} out."
                 )
 
@@ -205,9 +205,7 @@ class PriceBook:
             if powered and power is not None:
                 lines.append((one, powered, None, WrittenFigure.of(power)))
             if powered and power is None:
-                missing.append(
-                    f"{one.name}: no power is in the catalog; give yours with `power` {one.kind}=W."
-                )
+                missing.append(f"{one.name}: the catalog has no power; set one with `power` {one.kind}=W.")
         counts, uncounted = count_parts(cluster, [one for one, *_ in lines])
         missing += [uncounted] if uncounted else []
         return [
@@ -229,7 +227,7 @@ def gpu_named(text: str, clusters: Iterable[Cluster]) -> str:
     )
     found = kinds.one(text)
     if found is None:
-        raise InputError(f"no GPU here is called {text!r}; {kinds.near(text)}")
+        raise InputError(f"no GPU here is named {text!r}; {kinds.near(text)}")
     return found
 
 
@@ -240,7 +238,7 @@ def _counted_gpus(cluster: Cluster, gpus: Sequence[str] | None) -> Counter[int]:
     domain_of = {gpu.id: gpu.domain for gpu in cluster.gpus}
     for gpu, count in Counter(gpus).items():
         if gpu not in domain_of:
-            raise InputError(f"GPU {gpu!r}: {cluster.name} has none of that id that works.")
+            raise InputError(f"GPU {gpu!r}: {cluster.name} has no working GPU with this id.")
         if count > 1:
             raise InputError(f"GPU {gpu!r}: duplicate id.")
     return Counter(domain_of[gpu] for gpu in gpus)
@@ -250,7 +248,9 @@ def _require_possible(what: str, value: float, unit: str) -> None:
     """Refuse a figure that no part has."""
     least, most = _POSSIBLE[unit]
     if not least <= value <= most:
-        raise InputError(f"{what}: {value:g} {unit} is beyond any ({least:g} to {most:g}); check its unit.")
+        raise InputError(
+            f"{what}: {value:g} {unit} is not plausible ({least:g} to {most:g}); check its unit."
+        )
 
 
 def _user_figure(value: float, unit: str, option: str) -> Figure:
@@ -267,7 +267,7 @@ def _other_bases(gpu: GpuSpec) -> str:
         basis for basis in PRICE_BASES[:-1] if f"{basis}_usd_per_h" in billed_figures().get(gpu.name, {})
     ]
     known += ["list"] * ("usd_per_h" in gpu.figures)
-    return f", or take the basis {' or '.join(known)}" if known else ""
+    return f", or use basis {' or '.join(known)}" if known else ""
 
 
 def _known(figure: Callable[[GpuSpec], Figure], gpu: GpuSpec, missing: list[str]) -> Figure | None:

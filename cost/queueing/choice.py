@@ -148,8 +148,8 @@ def out_of_reach(serving: Serving, limits: LoadLimits) -> InfeasibleError:
     if speeds and limits.tpot_s is not None and limits.tpot_s < 1 / float(max(speeds)):
         name, limit_s, least_s = "tpot_ms", limits.tpot_s, 1 / float(max(speeds))
     what = "an output token" if name == "tpot_ms" else "the first token"
-    alone = f"{what} takes {rounded_up(least_s * 1e3)} ms at least, without waiting"
+    alone = f"{what} takes {rounded_up(least_s * 1e3)} ms at best, queueing excluded"
     return InfeasibleError(
-        f"{input_name(name)} {(limit_s or 0.0) * 1e3:g} is out of reach on {where} at the 99th percentile: {alone}; "
-        "ask for more, or use faster GPUs or more of them."
+        f"{input_name(name)} {(limit_s or 0.0) * 1e3:g} is out of reach on {where} at the 99th percentile: "
+        f"{alone}; relax the limit, or use faster or more GPUs."
     )

@@ -252,10 +252,10 @@ def _out_of_reach(alone: UnderLoad) -> str:
         least = float(np.percentile(seconds, 99))
         if limit is not None and least > limit:
             return (
-                f"no rate keeps {limit * 1e3:,.4g} ms {name} at the 99th percentile: requests one at a time "
-                f"take {least * 1e3:,.4g} ms; allow more, or give more GPUs a replica."
+                f"no rate meets {limit * 1e3:,.4g} ms {name} at the 99th percentile: even single requests "
+                f"take {least * 1e3:,.4g} ms; relax the limit, or use more GPUs per replica."
             )
-    return "no rate keeps the limits."
+    return "no rate meets the limits."
 
 
 def stream_of(

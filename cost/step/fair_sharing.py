@@ -84,12 +84,12 @@ def sharing_words(deployment: Deployment, stages: Sequence[StageSpec]) -> str:
         return ""
     if max(len(stage.gpus) for stage in routed) > MOST_GPUS:
         return (
-            "the all-to-all between domains takes the busiest link's time, a bound: the flows of more than "
-            f"{MOST_GPUS:,} GPUs are not followed"
+            "the all-to-all between domains takes the busiest link's time, a lower bound, since flows of more than "
+            f"{MOST_GPUS:,} GPUs are not simulated"
         )
     return (
-        "the all-to-all between domains takes the max-min fair time of its flows; sweeps and layouts that are only "
-        "compared take the busiest link's, a bound"
+        "the all-to-all between domains takes the max-min fair time of its flows; sweeps and layout "
+        "comparisons use the busiest link's time, a lower bound"
     )
 
 
@@ -100,8 +100,8 @@ def bound_words(deployment: Deployment) -> str:
     ):
         return ""
     return (
-        "the all-to-all between domains takes the busiest link's time, a bound; the score of a plan takes the "
-        "max-min fair time of its flows"
+        "the all-to-all between domains takes the busiest link's time, a lower bound; the score of a plan "
+        "uses the max-min fair time of its flows"
     )
 
 

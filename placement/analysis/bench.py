@@ -92,7 +92,7 @@ class Bench:
             if late := self._late(deployment, layout):
                 return kept, late
             if not largest:
-                return kept, f"even one sequence a GPU takes {scorer.at(1).tpot_s * 1e3:,.1f} ms a token"
+                return kept, f"even one sequence per GPU takes {scorer.at(1).tpot_s * 1e3:,.1f} ms per token"
             return kept, self._of(scorer.at(largest), layout)
         except (InfeasibleError, InputError) as error:
             return kept, str(error)
@@ -209,13 +209,13 @@ class Bench:
         """Return the configurations that hold the service level, and why there is none."""
         if not len(found):
             lacks = found.shortage_bytes / 1e9
-            return np.zeros(0, dtype=bool), f"no layout fits: the nearest lacks {lacks:.1f} GB per GPU"
+            return np.zeros(0, dtype=bool), f"no layout fits; the closest lacks {lacks:.1f} GB per GPU"
         able = found.batch >= 1 if batch is None else found.batch == batch
         able = able if which is None else able & which
         if not able.any():
             return (
                 able,
-                "no layout that fits can have it" if batch is None else f"no layout takes batch {batch:,}",
+                "no layout that fits allows it" if batch is None else f"no layout takes batch {batch:,}",
             )
         limit = self._limit(batch)
         if limit is not None:
@@ -229,7 +229,7 @@ class Bench:
         if self.ttft_s is not None:
             first = self._first_tokens(found.deployment, copies)
             able = able & np.array([first.get(key, np.inf) <= self.ttft_s for key in keys_of(found)])
-        return able, "no layout is soon enough with the first token"
+        return able, "no layout meets the time to first token"
 
     def _first_tokens(self, deployment: Deployment, copies: int | None) -> Mapping[LayoutKey, float]:
         """Return the seconds to the first token by shape, found once for each deployment."""
@@ -248,7 +248,7 @@ class Bench:
         if seconds <= limit:
             return ""
         if np.isinf(seconds):
-            return "its first token is not priced: no layout that is deployable"
+            return "its time to first token is unknown, since the layout is not deployable"
         return f"the first token after {seconds * 1e3:,.0f} ms; the plan is for {limit * 1e3:,.4g} ms"
 
     def _place(self, found: Sweep, row: int, copies: int | None, limit: float | None) -> Reached | str:
@@ -261,4 +261,4 @@ class Bench:
         scorer, _ = placement_scorer(deployment, layout, placed, plan.loads, plan.split)
         most = min(most, scorer.max_batch)
         batch = batch_within(scorer, most, limit) if most else 0
-        return self._of(scorer.at(batch), layout) if batch else "its experts placed, it is too slow"
+        return self._of(scorer.at(batch), layout) if batch else "too slow with placed experts"

@@ -135,7 +135,8 @@ def _require_equal(deployments: Sequence[Deployment]) -> None:
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {gpus}" for name, gpus in sizes.items())
         raise InputError(
-            f"a comparison needs equally many GPUs on each side, not {listed}; use {input_name('gpus')} N or name@N."
+            f"a comparison needs the same number of GPUs on each side, not {listed}; use "
+            f"{input_name('gpus')} N or name@N."
         )
 
 
@@ -217,7 +218,7 @@ def _no_serving(deployment: Deployment, serving: Serving, target: float | None) 
     if serving.ttft_s is not None and fastest_s > serving.ttft_s:
         return (
             f"{input_name('ttft_ms')} {serving.ttft_s * 1e3:g} is out of reach on {deployment.cluster.name}: the "
-            f"fastest first token takes {rounded_up(fastest_s * 1e3)} ms; ask for at least that."
+            f"fastest first token takes {rounded_up(fastest_s * 1e3)} ms; relax the limit."
         )
     fastest = max((row.tok_s_per_user for row in serving.frontier()), default=0.0)
     return _too_slow(deployment, target or 0.0, fastest)
@@ -295,7 +296,6 @@ def _fewer_than_gpus(deployment: Deployment, empty: CompareRow, fastest: float) 
 
 def _too_slow(deployment: Deployment, target: float, fastest: float) -> str:
     return (
-        f"{target:g} tok/s/user are out of reach on {deployment.cluster.name}: the fastest "
-        f"layout gives {rounded_down(fastest)}; "
-        "ask for at most that."
+        f"{target:g} tok/s/user is out of reach on {deployment.cluster.name}: the fastest "
+        f"layout gives {rounded_down(fastest)}; ask for at most that."
     )

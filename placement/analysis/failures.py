@@ -93,11 +93,13 @@ def _missing(plan: Plan, used: int) -> str:
     names = {domain_name(gpu, unit) for gpu in plan.deployment.cluster.gpus}
     copies = "" if moe is None else f"--redundant {moe.experts}"
     if len(names) == 1:
-        return f"the cluster has one {unit}; use a narrower --spread, or a cluster of two {unit}s or more"
+        return (
+            f"the cluster has only one {unit}; use a narrower --spread, or a cluster of at least two {unit}s"
+        )
     if used < 2:
         return (
-            f"each EP group of {plan.layout.ep} GPUs is in one {unit}; give an --ep that takes more than one {unit}, "
-            f"with {copies} for a second copy of every expert"
+            f"each EP group of {plan.layout.ep} GPUs is within one {unit}; use an --ep that spans several "
+            f"{unit}s, with {copies} for a second copy of every expert"
         )
     return f"a second copy of every expert takes {copies}"
 

@@ -108,7 +108,7 @@ def _factors(rates: Rates) -> dict[str, float | None]:
 def _no_split(cluster: Cluster) -> str:
     """Why the figures of a cluster cannot be changed by themselves; empty where they can."""
     if cluster.spec.raw is not None:
-        return f"the links of {cluster.name} are written out one by one"
+        return f"the links of {cluster.name} are listed one by one"
     if len({domain.gpu for domain in cluster.spec.domains}) > 1:
         return f"{cluster.name} has GPUs of several kinds"
     return ""

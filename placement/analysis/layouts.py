@@ -90,7 +90,7 @@ def placed_experts(
 
 def _too_many(plan: Plan) -> str:
     where = "GPUs" if plan.spread == "gpu" else f"{plan.spread}s"
-    return f"copies of one expert would not lie in different {where}"
+    return f"copies of an expert would not be in different {where}"
 
 
 def _experts(

@@ -99,7 +99,7 @@ def figures(bench: Bench) -> Iterator[Lever]:
     for name, part, figure in _FIGURES:
         why = ""
         if part == "scale-out" and len({gpu.domain for gpu in cluster.gpus}) < 2:
-            why = "the cluster is one domain: nothing leaves it"
+            why = "the cluster is a single domain without scale-out traffic"
         elif part == "scale-up" and all(domain.gpus == 1 for domain in cluster.spec.domains):
             why = "no two GPUs share a domain"
         for change, factor in FACTORS.items():

@@ -59,7 +59,9 @@ def choose_redundant(
     moe = deployment.model.moe
     if moe is None:
         raise InputError(
-            f"{deployment.model.name} has no experts to copy; leave it out.", field="redundant", value="auto"
+            f"{deployment.model.name} has no experts to replicate; leave it out.",
+            field="redundant",
+            value="auto",
         )
     fewest = replace(options, redundant=None)
     base = choose_layout(deployment, loads, fewest)

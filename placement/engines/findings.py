@@ -178,7 +178,7 @@ def _sizes(table: Ints, rules: RowRules, facts: ModelFacts, ranks: int) -> list[
     if slots < facts.experts:
         found += rules.fewer.of("slots", f"{plural(slots, 'slot')} for {plural(facts.experts, 'expert')}")
     if slots % ranks:
-        found += rules.divisible.of("slots", f"{slots} slots on {ranks} GPUs do not divide")
+        found += rules.divisible.of("slots", f"{slots} slots do not divide evenly over {ranks} GPUs")
     return found
 
 
@@ -192,7 +192,9 @@ def require_sound(path: Path, engine: str, inspected: Inspected) -> ExpertMappin
     """
     bad = [finding for finding in inspected.findings if finding.kind in BAD]
     if bad or inspected.mapping is None:
-        raise InputError(first_of(bad, f"{path}: not a sound plan of {engine}", "; see rackplan check"))
+        raise InputError(
+            first_of(bad, f"{path}: not a valid placement file of {engine}", "; see rackplan check")
+        )
     return inspected.mapping
 
 

@@ -83,9 +83,7 @@ def model_facts(model: Model) -> ModelFacts:
         If it has none.
     """
     if model.moe is None:
-        raise InputError(
-            f"{model.name} has no routed experts: there is no placement that an engine could load."
-        )
+        raise InputError(f"{model.name} has no routed experts, so there is no placement to export.")
     kind = model.config.get("model_type")
     return ModelFacts(
         model.name,
@@ -190,8 +188,8 @@ def require_equal_ranks(slots: Sequence[Ints], experts: int) -> None:
         total, gpus = int(counts.sum()), len(counts)
         redundant = -(-total // gpus) * gpus - experts
         raise InputError(
-            f"GPUs of the plan have {counts.min()} to {counts.max()} slots per layer ({total} on {gpus} GPUs), "
-            f"and engines give every rank equally many; make it with rackplan plan --redundant "
+            f"GPUs of the plan have {counts.min()} to {counts.max()} slots per layer ({total} on {gpus} "
+            "GPUs), but engines need the same number on every rank; make the plan with rackplan plan --redundant "
             f"{redundant} on GPUs "
             "of equal memory."
         )
@@ -200,9 +198,9 @@ def require_equal_ranks(slots: Sequence[Ints], experts: int) -> None:
         if (len(counts), counts.sum()) != (len(first), first.sum()):
             raise InputError(
                 f"the plan's stages differ: {len(first)} GPUs with {first.sum()} slots per layer in one, "
-                f"{len(counts)} with {counts.sum()} in another, and an engine has one EP size for all; make it with "
-                f"rackplan plan --stages 1, or {input_name('stages')} and {input_name('ep')} that fit "
-                f"alike domains."
+                f"{len(counts)} with {counts.sum()} in another, but an engine has one EP size for all "
+                "stages; make the plan with "
+                f"rackplan plan --stages 1, or {input_name('stages')} and {input_name('ep')} that fit equal domains."
             )
 
 

@@ -58,7 +58,7 @@ def place_spread(problem: Problem, place: Place, budget: Budget, log: list[str])
     apart = place(problem, budget)
     rows = np.flatnonzero(~second_copies_first(problem.assignment(apart).copies))
     if rows.size:
-        log.append(f"second copies before third ones in {rows.size} layers")
+        log.append(f"second copies before third copies in {rows.size} layers")
         apart[rows] = _with_second_copies(problem.rows(rows))
     if not average.each_alone and average.domains_used > 1 and problem.slots >= 2 * problem.experts:
         _evenly_where_better(problem, apart, log)

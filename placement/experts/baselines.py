@@ -153,7 +153,7 @@ def _packed(load: Floats, copy_expert: Ints, copies: Floats, gpus: int) -> Ints:
 def _unequal(problem: Problem) -> str:
     if problem.slots_per_gpu.min() == problem.slots_per_gpu.max():
         return ""
-    return f"EPLB packs equally many copies a GPU; {problem.slots} slots lie unequally on {problem.gpus} GPUs"
+    return f"EPLB packs the same number of copies per GPU; {problem.slots} slots are unequal over {problem.gpus} GPUs"
 
 
 def _indivisible(problem: Problem, groups: int, nodes: int) -> str:

@@ -64,7 +64,7 @@ def how_left_out(placed: Placed) -> str:
     layers = [group.held.size for group in placed.groups]
     some = sum(min(MOST_LAYERS, each) for each in layers)
     if some == sum(layers):
-        return "loads left out: planned again without each, the fast way"
+        return "loads left out: re-planned without each by the fast path"
     return f"loads left out: {some} of {sum(layers)} layers planned again without each by {LESS:.0%} of the steps"
 
 

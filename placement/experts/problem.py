@@ -308,7 +308,7 @@ class Problem:
         if not self.can_be_apart:
             raise InfeasibleError(
                 f"a failure domain of {int((self.failure_domain == worst).sum())} GPUs has {int(slots[worst])} "
-                f"slots for {self.experts} experts, so it would hold two copies of one: spread over smaller "
+                f"slots for {self.experts} experts, so it would hold two copies of an expert: spread over smaller "
                 f"domains ({input_name('spread')} node or gpu), or give it at most {self.experts} slots."
             )
         return slots
@@ -479,9 +479,7 @@ def _check_speed(speed: Floats | None, gpus: int) -> None:
     if speed is None:
         return
     if speed.shape != (gpus,) or not (np.isfinite(speed) & (speed > 0)).all():
-        raise InputError(
-            f"speeds of {speed.size} GPUs for {gpus}: give one finite number above 0 for each GPU."
-        )
+        raise InputError(f"{speed.size} speeds for {gpus} GPUs: give one finite number above 0 per GPU.")
 
 
 def _check_loads(loads: Floats) -> None:
@@ -495,15 +493,14 @@ def _check_loads(loads: Floats) -> None:
     if bad:
         scenario, layer, expert = bad
         raise InputError(
-            f"expert loads, {_row(loads, scenario, layer)}, expert {expert}: {loads[bad]} is not "
-            "a count of tokens; give finite numbers that are not negative."
+            f"expert loads, {_row(loads, scenario, layer)}, expert {expert}: {loads[bad]} is not a token "
+            "count; give finite, non-negative numbers."
         )
     dead = loads.max(axis=2) == 0
     if dead.any():
         scenario, layer = (int(i) for i in np.argwhere(dead)[0])
         raise InputError(
-            f"expert loads, {_row(loads, scenario, layer)}: all zero, so no placement is better than another; "
-            "give loads of MoE layers alone."
+            f"expert loads, {_row(loads, scenario, layer)}: all zero; give loads of MoE layers only."
         )
 
 
@@ -513,9 +510,7 @@ def _row(loads: Floats, scenario: int, layer: int) -> str:
 
 def _check_slots(slots_per_gpu: Ints, experts: int) -> None:
     if slots_per_gpu.ndim != 1 or slots_per_gpu.size == 0 or int(slots_per_gpu.min()) < 0:
-        raise InputError(
-            f"slots per GPU {slots_per_gpu.tolist()}: give one count that is not negative for each GPU."
-        )
+        raise InputError(f"slots per GPU {slots_per_gpu.tolist()}: give one non-negative count per GPU.")
     slots = int(slots_per_gpu.sum())
     gpus = slots_per_gpu.size
     if slots < experts:
@@ -527,6 +522,6 @@ def _check_slots(slots_per_gpu: Ints, experts: int) -> None:
     if int(slots_per_gpu.max()) > experts:
         most = int(slots_per_gpu.max())
         raise InputError(
-            f"{plural(most, 'slot')} on a GPU for {plural(experts, 'expert')}: it would hold two copies of one; "
-            f"give at most {input_name('redundant')} {experts * (gpus - 1)} on {gpus} GPUs, or more GPUs."
+            f"{plural(most, 'slot')} on a GPU for {plural(experts, 'expert')}: it would hold two copies of "
+            f"an expert; give at most {input_name('redundant')} {experts * (gpus - 1)} on {gpus} GPUs, or more GPUs."
         )

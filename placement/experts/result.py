@@ -104,5 +104,5 @@ def checked_result(
     assignment = problem.assignment(slot_expert)
     if not problem.legal(assignment.slot_expert).all():
         wrong = verify_experts(assignment, problem) or ["copies share a failure domain"]
-        raise AssertionError(f"the placement found is not legal, which is a defect of rackplan: {wrong[0]}")
+        raise AssertionError(f"the placement is not legal, a defect in rackplan: {wrong[0]}")
     return ExpertResult(problem, assignment, interrupted, log, baselines, search, exact)

@@ -58,7 +58,7 @@ def why_not_counted(old: Plan, new: Plan) -> str:
     if before.model.moe is None or after.model.moe is None:
         return f"{after.model.name} has no routed experts"
     if before.model.moe.experts != after.model.moe.experts or expert_bytes(old) != expert_bytes(new):
-        return f"{after.model.name} has other experts, in layers, number or bytes, in the one plan than in the other"
+        return f"{after.model.name} has different experts (layers, number or bytes) in the two plans"
     if _wiring(before.cluster) != _wiring(after.cluster):
         return f"the clusters differ: {before.cluster.name} and {after.cluster.name}"
     return ""
@@ -74,7 +74,7 @@ def moved(old: Plan, new: Plan) -> Moved:
     """
     why = why_not_counted(old, new)
     if why:
-        raise InputError(f"copies that move cannot be counted: {why}.")
+        raise InputError(f"moved copies cannot be counted: {why}.")
     cluster, size = new.deployment.cluster, expert_bytes(new)
     number = {gpu.id: index for index, gpu in enumerate(cluster.gpus)}
     # GPUs of the old plan that are gone keep their copies apart from those of any GPU that is there

@@ -155,8 +155,8 @@ class ScenarioReport:
     def votes(self) -> str:
         """Who has a vote in the search, in words."""
         if self.groups is None:
-            return "each with one vote"
-        return f"{self.groups} group{'s' * (self.groups != 1)} of alike ones with one vote each"
+            return "one vote each"
+        return f"{self.groups} group{'s' * (self.groups != 1)} of similar ones, one vote each"
 
     def lines(self) -> list[str]:
         """Return the table of the summary: a head, a line a scenario, the mean."""

@@ -52,7 +52,7 @@ def read_plan(path: str | Path) -> Plan:
     if path.is_dir():
         if not (path / PLAN_FILE).is_file():
             raise InputError(
-                f"{path}: no {PLAN_FILE} in this folder; name a plan, or a folder that rackplan plan wrote."
+                f"{path}: no {PLAN_FILE} in this folder; give a plan, or a folder written by rackplan plan."
             )
         path = path / PLAN_FILE
     where = str(path)
@@ -78,7 +78,7 @@ def _document(text: str, where: str) -> PlanFile:
     """Return what the text of a plan file says: JSON without duplicate keys, in the schema."""
     value = parse_json(text, where)
     if not isinstance(value, dict) or "experts" not in value:
-        raise InputError(f"{where}: not a plan; give a plan.json that rackplan wrote.")
+        raise InputError(f"{where}: not a plan; give a plan.json written by rackplan.")
     require_version(value.get("schema_version"), where, SCHEMA_VERSION)
     for key in _NEVER_READ:
         value.pop(key, None)
@@ -153,7 +153,7 @@ def _require_figures(cluster: dict[str, Any]) -> None:
             if absent and not linkless:
                 place = ": ".join(map(str, (*where, key)))
                 raise InputError(
-                    f"{place}: value: null, but a plan is scored with this figure: make it again."
+                    f"{place}: value: null, but the plan needs this figure; make the plan again."
                 )
 
 
@@ -192,7 +192,7 @@ def _check_layout(given: LayoutPart, plan: Plan) -> None:
             where = (
                 "inputs: workload: batch says" if key == "batch_per_gpu" else "stages and layout: tp make it"
             )
-            raise InputError(f"layout: {key}: {here}, but {where} {value}; make them agree, or plan anew.")
+            raise InputError(f"layout: {key}: {here}, but {where} {value}; make them agree, or plan again.")
 
 
 def _experts(
@@ -261,7 +261,7 @@ def _loads(part: LoadsPart | None, deployment: Deployment) -> ExpertLoads | None
     if moe is None:
         return None
     if part is None:
-        raise InputError("inputs: loads: missing; a plan with experts carries the loads it was made for.")
+        raise InputError("inputs: loads: missing; a plan with experts includes its loads.")
     try:
         tokens = np.array(part.tokens, dtype=np.float64)
     except ValueError:

@@ -315,7 +315,7 @@ def verdict(plan: Plan) -> str:
     text = (
         f"{deployment.model.name} fits {deployment.cluster.name} ({plural(len(deployment.cluster.gpus), 'GPU')}): "
         f"{score.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU{band} at {score.tok_s_per_user:,.1f} {tokens} tok/s/user; "
-        f"a step takes {score.step_s * 1e3:,.2f} ms, {score.step_s / score.lower_step_s:.1f}x its lower bound;  "
+        f"a step takes {score.step_s * 1e3:,.2f} ms, {score.step_s / score.lower_step_s:.1f}x its lower bound; "
         f"{score.bound_by} binds ({score.limits_s[score.bound_by] / score.step_s:.0%} of the step)"
     )
     return " ".join(f"{one}." for one in (text, *more) if one)

@@ -114,7 +114,7 @@ def _place(name: str) -> tuple[str, str]:
     """Return the module and the name of the type behind a schema."""
     where = COMMANDS.get(name) or REQUESTS.get(name) or FILES.get(name)
     if where is None:
-        raise InputError(f'unknown schema "{name}";  {nearest(name, NAMES)}')
+        raise InputError(f'unknown schema "{name}"; {nearest(name, NAMES)}')
     module, _, kind = where.rpartition(".")
     return module if "." in module else f"rackplan.views.{module}", kind
 

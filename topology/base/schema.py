@@ -87,7 +87,7 @@ def _evidence(label: object) -> Evidence:
         if kind.label == label:
             return kind
     raise problem(
-        f"{shown(label)} is not a kind of evidence;  {nearest(str(label), [one.label for one in Evidence])}"
+        f"{shown(label)} is not a kind of evidence; {nearest(str(label), [one.label for one in Evidence])}"
     )
 
 

@@ -100,7 +100,7 @@ def lost_faults(cluster: Cluster, name: str) -> list[Fault]:
     names = [first.id, first.node, first.rack, *kinds.values(), "->".join(link)]
     raise InputError(
         f"{where}: {cluster.name} has no GPU, node, rack, domain, NIC, switch or link of that name; "
-        "examples of names:  "
+        "examples of names: "
         f"{', '.join(dict.fromkeys(names))}."
     )
 
@@ -162,7 +162,9 @@ def _nic_links(cluster: Cluster, name: str, where: str) -> list[tuple[str, str]]
         return _links_at(cluster, end)
     if kind != "gpu":
         known = [*nics, *(gpu.id for gpu in cluster.gpus)]
-        raise InputError(f"{where}: no NIC, and no GPU with one, has the id {name!r}; {nearest(name, known)}")
+        raise InputError(
+            f"{where}: no NIC, and no GPU with a NIC, has the id {name!r}; {nearest(name, known)}"
+        )
     links = [link for link in _links_at(cluster, end) if _kind(cluster, link[1]) in SCALE_OUT_KINDS]
     if not links:
         host = cluster.wiring.node[cluster.wiring.number[end]]

@@ -275,7 +275,7 @@ def _changed(setting: _Setting, part: _Part, key: str, old: Figure | None) -> Fi
             setting.refuse("this is not plausible; is a unit prefix wrong?")
     elif not 1 / _MOST_TIMES <= value / old.value <= _MOST_TIMES:
         setting.refuse(
-            f"that is more than {_MOST_TIMES:,} times off from {_text(old)}; is a prefix or the unit off?"
+            f"this differs from {_text(old)} by more than {_MOST_TIMES:,}x; is the unit or its prefix wrong?"
         )
     return Figure(value, unit, Evidence.USER, source, quantity_text(value, unit))
 

@@ -77,7 +77,5 @@ def _moved(name: str, by: int, where: str) -> str:
     """Return the id of what is ``by`` domains further on."""
     found = _DOMAIN.match(name)
     if found is None:
-        raise InputError(
-            f"{where}: its broken link at {name} spans domains, so the cluster cannot repeat."
-        )
+        raise InputError(f"{where}: its broken link at {name} spans domains, so the cluster cannot repeat.")
     return f"d{int(found[1]) + by}{name[found.end() :]}"

@@ -224,7 +224,7 @@ class Usage:
             link, others = loads.bottleneck, len(loads.busiest) - 1
             moved = format_quantity(link.load_bytes, "byte", 3)
             rate = format_quantity(link.bytes_per_s, "byte/s")
-            alike = f"; {others:,} more as busy, red too" if others else ""
+            alike = f"; {others:,} more with equal load, also red" if others else ""
             red = "red" if self._drawn else "in a part that is not drawn"
             lines.append(f"Bottleneck ({red}): {link.ends[0]} to {link.ends[1]}, {moved} at {rate}{alike}")
         return lines

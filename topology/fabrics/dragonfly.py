@@ -43,7 +43,7 @@ class DragonflyFabric(CabledFabric):
         if groups - 1 > ports:
             raise InputError(
                 f"{at}a dragonfly of {groups} groups needs {groups - 1} global links per group, but a "
-                f"group has {ports};  use larger groups (`routers_per_group`) or less oversubscription."
+                f"group has {ports}; use larger groups (`routers_per_group`) or less oversubscription."
             )
 
     def size(self, pods: int) -> int:

@@ -221,6 +221,6 @@ def whole_uplinks(down: int, oversubscription: float, what: str, at: str = "") -
         some = sorted({down, max(1, down // 2), max(1, down // 3), 1}, reverse=True)
         raise InputError(
             f"{at}oversubscription {oversubscription:g} leaves {uplinks:g} uplinks for {down} downlinks of "
-            f"{what}; this must be a whole number (for instance with  {', '.join(f'{down / n:g}' for n in some)} do)."
+            f"{what}; this must be a whole number (for instance with {', '.join(f'{down / n:g}' for n in some)} do)."
         )
     return round(uplinks)

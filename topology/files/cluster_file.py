@@ -219,7 +219,7 @@ class _Gpus:
         for name in self._own:
             if name not in self._used:
                 raise InputError(
-                    f"{self._where}: figures for {name!r}, but no domain has it; {nearest(name, self._used)}"
+                    f"{self._where}: figures for {name!r}, but no domain uses it; {nearest(name, self._used)}"
                 )
 
 

@@ -65,8 +65,8 @@ class Routing:
             and self.top_k <= self.topk_groups * (self.experts // self.groups)
         ):
             raise InputError(
-                f"groups {self.groups}, topk_groups {self.topk_groups}: {self.top_k} of {self.experts} experts "
-                "cannot be chosen so."
+                f"groups {self.groups}, topk_groups {self.topk_groups}: {self.top_k} of {self.experts} "
+                "experts cannot be chosen with these limits."
             )
 
 

@@ -52,7 +52,7 @@ def open_counts(text: str, wanted: Wanted | None = None) -> TokenCounts:
             return (read_statistics if is_statistics(path) else sglang.read_counts)(path, wanted)
         if suffix == ".safetensors":
             raise InputError(
-                f"{text}: one rank's counts; give the folder, which has the others and meta_info.json."
+                f"{text}: counts of one rank; give the folder with all ranks and meta_info.json."
             )
         if suffix not in _COUNTS:
             raise InputError(
@@ -144,7 +144,7 @@ def _in_one_line(text: str, what: str) -> Iterator[None]:
     except RecursionError as error:
         raise InputError(f"{text}: nested too deeply to be {what}.") from error
     except MemoryError as error:
-        raise InputError(f"{text}: asks for more memory than there is.") from error
+        raise InputError(f"{text}: needs more memory than available.") from error
 
 
 def _require_file(path: Path, what: str) -> None:

@@ -179,7 +179,8 @@ def service_words(
         text += f" at `batch` {workload.batch:,}"
     if level.first_s is not None and first_s is not None:
         text += (
-            f"; first token within {level.first_s * 1e3:g} ms (`ttft_ms`): {first_s * 1e3:,.0f} ms for a single prompt "
+            f"; first token within {level.first_s * 1e3:g} ms (`ttft_ms`): {first_s * 1e3:,.0f} ms for a "
+            "single prompt "
             f"of {workload.context:,} tokens on these GPUs, queueing excluded"
         )
     return text

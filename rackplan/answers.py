@@ -1,4 +1,4 @@
-"""What is answered: one function a question, asked by all faces with the same request."""
+"""One function per question, shared by command line, library and page."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
-    """Return what is priced: a model on a cluster under a workload.
+    """Return a deployment: a model on a cluster with a workload.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
 
 
 def plan_options(request: PlanRequest) -> PlanOptions:
-    """Return what is asked of the planner."""
+    """Return the options of the planner."""
     from placement.options import PlanOptions
 
     ttft_s = seconds(request.ttft_ms)
@@ -81,7 +81,7 @@ def plan_options(request: PlanRequest) -> PlanOptions:
 
 
 def plan(request: PlanRequest) -> Plan:
-    """Return a plan: what goes where, how close to the best possible that is, and what a step costs.
+    """Return a plan: the placement, its proven gap, and the predicted step.
 
     >>> import rackplan
     >>> rackplan.plan("deepseek-v3", "gb200-nvl72", time_limit_s=0).layout.ep
@@ -131,7 +131,7 @@ def plan(request: PlanRequest) -> Plan:
 
 
 def score(request: ScoreRequest) -> Plan:
-    """Return a plan scored again from its assignment alone, under its loads or others.
+    """Return a plan re-scored from its assignment, under its own or other loads.
 
     Raises
     ------
@@ -151,7 +151,7 @@ def score(request: ScoreRequest) -> Plan:
 
 
 def replan_options(request: ReplanRequest) -> ReplanOptions:
-    """Return what is asked of the re-plan."""
+    """Return the options of the re-plan."""
     from placement.migrate.replan import ReplanOptions
 
     return ReplanOptions(
@@ -165,7 +165,7 @@ def replan_options(request: ReplanRequest) -> ReplanOptions:
 
 
 def replan(request: ReplanRequest) -> Replanned:
-    """Return a plan for other loads, or without what is ``lost``, that moves few copies; and the moves in order.
+    """Return a plan for other loads or without the ``lost`` parts that moves few copies, and the moves in order.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def replan(request: ReplanRequest) -> Replanned:
 
 
 def what_if(request: WhatIfRequest) -> Levers:
-    """Return what each lever of a plan would bring alone, the largest first.
+    """Return the gain of each lever of a plan on its own, largest first.
 
     Raises
     ------
@@ -203,7 +203,7 @@ def what_if(request: WhatIfRequest) -> Levers:
 
 
 def sweep(request: SweepRequest) -> Sweep | Pools:
-    """Return every parallel layout at every batch, priced: of one phase, or matched to serve whole requests.
+    """Price every parallel layout at every batch, for one phase or for whole requests.
 
     Raises
     ------
@@ -234,7 +234,7 @@ def _best_under_load(serving: Serving, ttft_p99_s: float, tpot_s: float | None) 
 
 
 def swept(deployment: Deployment, *, imbalance: float | None = 1.0, speeds: Sequence[float] = ()) -> Sweep:
-    """Return every layout at every batch, priced.
+    """Price every layout at every batch.
 
     Raises
     ------
@@ -389,7 +389,7 @@ def serving_of(
 
 
 def simulate(request: SimulateRequest) -> Simulated:
-    """Return what users see of requests that arrive at the replicas of a plan, or of a model's on a cluster.
+    """Simulate the latencies of requests on the replicas of a plan, or of a model on a cluster.
 
     Without a plan the replicas are those that keep the limits at most requests per second, in one pool or two.
 
@@ -413,7 +413,7 @@ def simulate(request: SimulateRequest) -> Simulated:
 
 
 def compare(request: CompareRequest) -> Comparison:
-    """Return the best that each cluster does for one model, at speeds per user (None: the usual one).
+    """Compare the best results of several clusters for one model at given speeds per user (None: the default).
 
     Clusters by name have ``gpus`` GPUs, or as many as the largest of them.
 
@@ -468,7 +468,7 @@ def _rates_at(
 
 
 def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comparison:
-    """Return the best on each cluster that is priced.
+    """Compare the best results on several priced clusters.
 
     Raises
     ------
@@ -534,7 +534,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
 
 
 def size(request: SizeRequest) -> Size | Sizes:
-    """Return how many of ``cluster`` serve a demand, or what a budget of them serves, and what they cost and draw.
+    """Return how many units of ``cluster`` serve a demand, or what a budget buys, with cost and power.
 
     Of several clusters, a list, these are side by side; one that cannot has the reason in its place.
 
@@ -631,7 +631,7 @@ def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
 
 
 def fleet(request: FleetRequest) -> Fleet:
-    """Return replicas of different shapes for a whole cluster, of one model or several with shares of the requests.
+    """Choose replicas of different shapes for a whole cluster, for one model or several with request shares.
 
     Raises
     ------
@@ -667,7 +667,7 @@ def fleet(request: FleetRequest) -> Fleet:
 
 
 def replay(request: ReplayRequest) -> Replayed:
-    """Return what balancers make of recorded loads: each plans on what it has seen and is scored on what comes next.
+    """Replay recorded loads through balancers: each plans on past windows and is scored on the next one.
 
     Raises
     ------

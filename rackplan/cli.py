@@ -114,7 +114,7 @@ def function_of(name: str) -> Callable[..., None]:
 
 
 def request_of(name: str) -> type[Request]:
-    """Return what a command is asked."""
+    """Return the request type of a command."""
     found: type[Request] = function_of(name).request  # type: ignore[attr-defined]
     return found
 
@@ -122,7 +122,7 @@ def request_of(name: str) -> type[Request]:
 def make_app(
     names: Iterable[str] = COMMANDS, begun: list[str] | None = None, ctrl_c: CtrlC | None = None
 ) -> typer.Typer:
-    """Return the command line with some commands; those that begin to run add their names to ``begun``.
+    """Return the command line with some commands; commands that start add their names to ``begun``.
 
     A command is interrupted too where ``ctrl_c`` came and nothing of it was heard.
     """
@@ -205,7 +205,7 @@ def _next_step(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Run the command line; errors for people end with one line on standard error and their exit code."""
+    """Run the command line; user errors print one line on standard error and set the exit code."""
     steady_streams()
     _one_blas_thread()
     try:

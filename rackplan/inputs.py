@@ -1,4 +1,4 @@
-"""What requests name, made real: models, clusters, loads, prices, plans and what is priced."""
+"""Resolve request fields into models, clusters, loads, prices, plans and deployments."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ OF_EXPERTS = ("ep", "redundant", "loads", "routing", "spread", "split", "objecti
 
 
 def model_of(model: ModelLike, weights: str | None = None) -> Model:
-    """Return a model by name or file, from the content of a ``config.json``, or as it is.
+    """Return a model by name, file, content of a ``config.json``, or as given.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def model_of(model: ModelLike, weights: str | None = None) -> Model:
 
 
 def cluster_of(cluster: ClusterLike) -> Cluster:
-    """Return a cluster by name or file, from the content of a cluster YAML, or as it is.
+    """Return a cluster by name, file, content of a cluster YAML, or as given.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def cluster_of(cluster: ClusterLike) -> Cluster:
 
 
 def clusters_of(clusters: Sequence[ClusterLike], settings: Lines = ()) -> list[Cluster]:
-    """Return several clusters, each with those figures of ``settings`` whose part it has.
+    """Return several clusters, each with the ``settings`` that apply to its parts.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def _require_several(clusters: Sequence[ClusterLike]) -> None:
 
 
 def clusters_within(request: CompareRequest) -> tuple[list[Cluster], dict[str, float]]:
-    """Return clusters of as many whole domains as the budget of power or money pays for, at least one.
+    """Return clusters with as many whole domains as a power or cost budget allows, at least one.
 
     A domain is what a name or file means, so ``name@16`` is 16 GPUs. Of more than :data:`MOST_JOINED` GPUs a part is
     returned, and by its name how many times as many there are.
@@ -193,7 +193,7 @@ def clusters_within(request: CompareRequest) -> tuple[list[Cluster], dict[str, f
 
 
 def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:
-    """Return a plan, read where it is a file, scored with the figures of ``settings`` on its cluster.
+    """Return a plan (read from a file if necessary), scored with ``settings`` applied to its cluster.
 
     Raises
     ------
@@ -219,7 +219,7 @@ def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:
 
 
 def book_of(money: Money, *clusters: Cluster, kept: PriceBook | None = None) -> PriceBook:
-    """Return the prices and powers to count with; those given are of GPUs of ``clusters``.
+    """Return the prices and powers; given ones must be for GPUs of ``clusters``.
 
     ``kept`` is what a plan keeps: it stands where nothing is given.
 
@@ -267,7 +267,7 @@ def book_of(money: Money, *clusters: Cluster, kept: PriceBook | None = None) -> 
 
 
 def priced(money: Money, plan: Plan, *others: Cluster) -> Plan:
-    """Return a plan at the prices and powers given (of its GPUs, or of ``others``), else at its own.
+    """Return a plan with given prices and powers (for its GPUs or ``others``), else with its own.
 
     Raises
     ------
@@ -280,7 +280,7 @@ def priced(money: Money, plan: Plan, *others: Cluster) -> Plan:
 
 
 def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others: Cluster) -> Deployment:
-    """Return what is priced: what is given, else as the recipe has it; what a step yields else as measured.
+    """Return the deployment: given options, else those of the recipe, and the measured accept length.
 
     Prices and powers may be of GPUs of ``others`` too.
 
@@ -335,7 +335,7 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
 
 
 def deployments_of(request: Pricing, model: ModelLike, sides: Sequence[Cluster]) -> list[Deployment]:
-    """Return what is priced on each of several clusters, each with its own recipe."""
+    """Return the deployments on several clusters, each with its own recipe."""
     found = model_of(model, request.weights)  # made once: sides share it
     return [deployment_of(request, found, side, *sides) for side in sides]
 
@@ -343,7 +343,7 @@ def deployments_of(request: Pricing, model: ModelLike, sides: Sequence[Cluster])
 def under_other_recipe(
     request: Pricing, model: ModelLike, priced: Sequence[Deployment]
 ) -> Iterator[Deployment]:
-    """Yield what would be priced under the other recipe, of sides where that can be and is not the same."""
+    """Yield the deployments under the other recipe, where it exists and differs."""
     other: Recipe = "usual" if request.recipe == "checkpoint" else "checkpoint"
     sides = [one.cluster for one in priced]
     for now, side in zip(priced, sides, strict=True):
@@ -356,7 +356,7 @@ def under_other_recipe(
 
 
 def correction_of(request: Pricing) -> Correction:
-    """Return what measured runs took over the physics: those that ship, with those of ``--runs`` on top.
+    """Return the correction by measured runs: the built-in ones plus those of ``--runs``.
 
     Raises
     ------
@@ -381,7 +381,7 @@ def loads_of(
     seed: int = 0,
     windows: int | None = None,
 ) -> ExpertLoads | None:
-    """Return the loads for ``model``: those given, or the default synthetic ones; None without experts.
+    """Return the given loads for ``model``, or the default synthetic ones; None without experts.
 
     Traces of ``routing`` say which experts are chosen together, and imply the loads where none are given.
     ``windows`` is the largest number of scenarios that one recording becomes, None for the usual one.
@@ -435,7 +435,7 @@ def loads_of(
 
 
 def several(loads: Any) -> list[str | NDArray[Any]]:
-    """Return loads as :func:`cost.experts.loads.read_loads` takes them; nested lists of numbers are one array.
+    """Return loads in the form of :func:`cost.experts.loads.read_loads`; nested lists become one array.
 
     Raises
     ------
@@ -459,7 +459,7 @@ def several(loads: Any) -> list[str | NDArray[Any]]:
 
 @contextmanager
 def reading_progress(texts: Iterable[str]) -> Iterator[Callable[[str, float], None] | None]:
-    """Yield what draws how much of a file was read, on a terminal; None where all of ``texts`` are short."""
+    """Yield a progress callback for reading files on a terminal; None if all ``texts`` are short."""
     from rackplan.progress import progress
 
     if not any(_bytes_below(Path(text)) > _LONG_BYTES for text in texts):
@@ -484,7 +484,7 @@ _SUM = 0.005
 
 
 def shares_of(models: Any) -> tuple[list[tuple[Any, float]], list[str]]:
-    """Return models with shares of the requests that add up to 1, and what was done to them.
+    """Return models with normalized request shares, and notes on the normalization.
 
     ``models`` is a model, a mapping of names to shares, or texts such as ``NAME:0.7``.
 
@@ -525,12 +525,12 @@ def shares_of(models: Any) -> tuple[list[tuple[Any, float]], list[str]]:
 
 
 def notes_of(request: Request) -> list[str]:
-    """Return what is odd about what is asked: a cluster by another name, sequences beyond the model's limit."""
+    """Return notes on the request: interpreted cluster names, sequences beyond the model's limit."""
     return [*_taken_as(request), *_too_long(request)]
 
 
 def plan_notes(plan: Plan) -> list[str]:
-    """Return what is odd about a plan that was read: sequences that its model was not made for."""
+    """Return notes on a plan that was read: sequences beyond the model's limit."""
     return list(filter(None, [plan.deployment.model.beyond(plan.deployment.workload.context)]))
 
 

@@ -1,4 +1,4 @@
-"""Plans, sweeps and comparisons in one line of Python: what the commands do, with objects in place of text.
+"""Python interface: the commands as functions that take and return objects.
 
 Names of models and clusters mean what they mean on the command line; a :class:`Model`, a :class:`Cluster`, an array
 of loads are taken as they are. Figures have SI units as the names say (``tpot_ms`` milliseconds).

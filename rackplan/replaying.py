@@ -27,7 +27,7 @@ _ALL = 1 << 30
 
 
 def replayed(request: ReplayRequest) -> Replayed:
-    """Return the windows replayed; Ctrl-C and ``cancel`` keep the windows before.
+    """Replay the windows; Ctrl-C and ``cancel`` keep completed windows.
 
     Raises
     ------

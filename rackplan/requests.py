@@ -1,4 +1,4 @@
-"""What may be asked: every option once, with its type, unit, default, bounds and help.
+"""All requests: each option once, with type, unit, default, bounds and help.
 
 A request is what one function of :mod:`rackplan.answers` is asked. Command line, Python's functions, study files, the
 page and schemas derive from these classes: an option is a field with an :class:`Option`, and the first line of the
@@ -93,7 +93,7 @@ ENGINES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
 
 @dataclass(frozen=True)
 class Option:
-    """How people give a field.
+    """Spelling, help and default text of a field.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class Option:
 
     @property
     def documented(self) -> str:
-        """The help with the default where it has words of its own."""
+        """The help, including the default if it has a text."""
         return f"{self.help} [{self.default}]" if self.default else self.help
 
     @property
@@ -148,7 +148,7 @@ def opt(
 
 
 class Spelled(BeforeValidator):
-    """What reads a value that people may spell as a text."""
+    """Parser for a value given as text."""
 
     def __get_pydantic_core_schema__(self, source_type: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the schema of the value, which in JSON may be a text too."""
@@ -340,7 +340,7 @@ CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=Tr
 
 
 class Request:
-    """What may be asked; the base of all.
+    """Base class of all requests.
 
     Attributes
     ----------
@@ -357,7 +357,7 @@ class Request:
     QUOTED: ClassVar[bool] = True
 
     def given(self, name: str) -> bool:
-        """Whether a field was given: it differs from its default, and asks for something."""
+        """Whether a field was given, that is, differs from its default."""
         value, default = getattr(self, name, None), getattr(type(self), name, None)
         if value is None or (isinstance(value, tuple | Mapping) and not value):
             return False
@@ -373,7 +373,7 @@ class Request:
 
     @property
     def sources(self) -> list[str]:
-        """Names of models, clusters, loads and plans as they were given: some are files."""
+        """Names of models, clusters, loads and plans as given; some are files."""
         found: list[str] = []
         for name in ("plan", "file", "model", "models", "cluster", "loads", "routing"):
             value = getattr(self, name, None)
@@ -383,7 +383,7 @@ class Request:
         return found
 
     def check(self) -> None:
-        """Refuse what cannot apply beside the rest.
+        """Reject options that cannot be combined.
 
         Raises
         ------
@@ -398,7 +398,7 @@ class Request:
 
 
 def split_share(text: str) -> tuple[str, float | None]:
-    """Split ``NAME:SHARE``; None where no share is given."""
+    """Split ``NAME:SHARE``; None without a share."""
     name, colon, share = text.rpartition(":")
     try:
         return (name, float(share)) if colon and name else (text, None)
@@ -407,7 +407,7 @@ def split_share(text: str) -> tuple[str, float | None]:
 
 
 def as_typed(value: object) -> str:
-    """Return a value as people type it."""
+    """Return a value as typed on the command line."""
     first = value[0] if isinstance(value, tuple | list) and value else value
     return f"{first:g}" if isinstance(first, float) else str(first)
 
@@ -496,7 +496,7 @@ class Whole(Request):
     prefix_hit: Number = opt(0.0, "Fraction of each prompt already in the cache, 0 to below 1.", "F")
 
     def check(self) -> None:
-        """Refuse one length beside a mix of them."""
+        """Reject single lengths combined with a mix."""
         super().check()
         if self.given("lengths"):
             for name in filter(self.given, ("isl", "osl")):
@@ -505,7 +505,7 @@ class Whole(Request):
 
     @property
     def whole(self) -> Lengths | None:
-        """Lengths of whole requests, the usual ones where none are given; None where one phase alone is asked about.
+        """Lengths of whole requests (default ones if not given); None for one phase only.
 
         Raises
         ------
@@ -535,7 +535,7 @@ class Requests(Whole):
     )
 
     def check(self) -> None:
-        """Refuse lengths of requests beside one phase alone, and what it has no use for."""
+        """Reject request lengths, and other options without effect, for one phase only."""
         super().check()
         given = [name for name in ("lengths", "isl", "osl") if self.given(name)]
         for name in filter(self.given, ("context", "phase") if self.alone else ()):
@@ -548,12 +548,12 @@ class Requests(Whole):
 
     @property
     def alone(self) -> bool:
-        """Whether one phase alone is asked about."""
+        """Whether only one phase is requested."""
         return self.phase not in (None, "both") or self.context is not None
 
     @property
     def whole(self) -> Lengths | None:
-        """Lengths of whole requests as given; None where one phase alone is asked about."""
+        """Lengths of whole requests; None for one phase only."""
         return None if self.alone else super().whole
 
 
@@ -569,7 +569,7 @@ class Speed(Request):
     )
 
     def check(self) -> None:
-        """Refuse both spellings, and either one of prefill."""
+        """Reject both spellings together, and either one for prefill."""
         super().check()
         if self.tpot_ms is not None and self.tok_s_user is not None:
             raise self.refuse(
@@ -584,14 +584,14 @@ class Speed(Request):
 
     @property
     def tpot_s(self) -> float | Literal["none"] | None:
-        """The limit in seconds per token; ``none`` as such, None where nothing was given."""
+        """The limit in seconds per token; ``none`` unchanged, None if not given."""
         if self.tok_s_user is not None:
             return NO_LIMIT if isinstance(self.tok_s_user, str) else 1 / self.tok_s_user
         return seconds(self.tpot_ms)
 
     @property
     def usual_tpot_s(self) -> float | None:
-        """The limit in seconds per token, the usual one where nothing was given; None: no limit."""
+        """The limit in seconds per token (default if not given); None: no limit."""
         from placement.options import USUAL_TPOT
 
         tpot_s = USUAL_TPOT.value if self.tpot_s is None else self.tpot_s
@@ -599,7 +599,7 @@ class Speed(Request):
 
 
 def usual_ttft_s(limit_ms: float | Literal["none"] | None) -> float | None:
-    """Return a limit to the first token in seconds, the usual one where nothing was given; None: no limit."""
+    """Return a limit on the time to first token in seconds (default if not given); None: no limit."""
     from cost.serving.pools import TTFT_LIMIT
 
     ttft_s = seconds(limit_ms)
@@ -607,7 +607,7 @@ def usual_ttft_s(limit_ms: float | Literal["none"] | None) -> float | None:
 
 
 def seconds(limit_ms: float | Literal["none"] | None) -> float | Literal["none"] | None:
-    """Return a limit in milliseconds in seconds; ``none`` and None as such."""
+    """Convert a limit from milliseconds to seconds; ``none`` and None are unchanged."""
     return limit_ms / 1e3 if isinstance(limit_ms, int | float) else limit_ms
 
 
@@ -624,7 +624,7 @@ class FirstToken(Request):
 
     @property
     def ttft_s(self) -> float | None:
-        """The limit in seconds, the usual one where nothing was given; None: no limit."""
+        """The limit in seconds (default if not given); None: no limit."""
         return usual_ttft_s(self.ttft_ms)
 
 
@@ -639,7 +639,7 @@ class UnderLoad(Request):
     )
 
     def check(self) -> None:
-        """Refuse it where there are no requests, or where the speed is searched for."""
+        """Reject the limit without whole requests, or when searching for a speed."""
         super().check()
         if self.ttft_p99_ms is None:
             return
@@ -663,7 +663,7 @@ class Limits(Speed, FirstToken):
 
     @property
     def limits_s(self) -> tuple[float | None, float | None]:
-        """Both limits in seconds, the usual ones where nothing was given; None: no limit."""
+        """Both limits in seconds (defaults if not given); None: no limit."""
         return self.usual_tpot_s, self.ttft_s
 
     @property
@@ -761,7 +761,7 @@ class Pricing(Money, Set):
     )
 
     def check(self) -> None:
-        """Refuse tokens of a step where nothing is drafted."""
+        """Reject an accept length without draft tokens."""
         super().check()
         if self.given("accept_length") and not self.draft_tokens and self.recipe == "checkpoint":
             drafts = input_name("draft_tokens")
@@ -850,7 +850,7 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
     )
 
     def check(self) -> None:
-        """Refuse what compares loads where there is one, and what splits copies where there are none."""
+        """Reject options for several loads with only one, and splits without redundant copies."""
         super().check()
         if self.objective == "worst" and self.loads is None and not self.routing:
             raise self.refuse("objective", "there is only one synthetic load, so mean and worst are the same")
@@ -872,7 +872,7 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
 
     @property
     def whole(self) -> Lengths | None:
-        """Lengths of whole requests; None where one pool alone is planned."""
+        """Lengths of whole requests; None for one phase only."""
         from cost.serving.lengths import Lengths
 
         if self.isl is None and self.osl is None:
@@ -970,7 +970,7 @@ class SweepRequest(Pricing, Limits, UnderLoad, Requests, Placed):
 
     @property
     def speeds(self) -> tuple[float, ...]:
-        """The speed per user of the limit that was given: each layout is priced at its exact batch there."""
+        """The speed per user of the given limit, at which each layout is priced at its exact batch."""
         return (1 / self.tpot_s,) if isinstance(self.tpot_s, float) else ()
 
 
@@ -984,7 +984,7 @@ class Demanded(Request):
     spares: Count = opt(0, "Spare domains, in addition to those that serve.", "N")
 
     def check(self) -> None:
-        """Refuse prefill alone."""
+        """Reject prefill only."""
         super().check()
         if getattr(self, "phase", None) == "prefill":
             raise self.refuse("phase", "demand is in output tokens, and prefill alone yields none")
@@ -1021,7 +1021,7 @@ class SizeRequest(Watched, Demanded, Pricing, Limits, UnderLoad, Requests):
     )
 
     def check(self) -> None:
-        """Refuse a price of tokens beside a speed: the one is found from the other."""
+        """Reject a token price combined with a speed, since it determines the speed."""
         super().check()
         if self.usd_m is not None and self.tpot_s is not None:
             name = "tok_s_user" if self.tpot_ms is None else "tpot_ms"
@@ -1062,11 +1062,11 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
 
     @property
     def budget(self) -> str:
-        """What each may draw or cost, in words; empty where they have equally many GPUs."""
+        """The budget of each cluster in words; empty if they have equal numbers of GPUs."""
         return f"{self.mw:g} MW" if self.mw else f"{self.usd_h:g} USD/h" if self.usd_h else ""
 
     def check(self) -> None:
-        """Refuse two budgets, and loads where no experts are placed."""
+        """Reject two budgets, and loads if no experts are placed."""
         super().check()
         budgets = [name for name in ("gpus", "mw", "usd_h") if self.given(name)]
         if len(budgets) > 1:
@@ -1152,7 +1152,7 @@ class ReplayRequest(Watched, Set):
     )
 
     def check(self) -> None:
-        """Refuse what a plan says already."""
+        """Reject options that the plan already sets."""
         super().check()
         if self.plan is not None and self.weights is not None:
             raise self.refuse("weights", "the plan already sets it")
@@ -1210,7 +1210,7 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
     )
 
     def check(self) -> None:
-        """Refuse more than one load or none, and what a plan or a load says already."""
+        """Require exactly one load, and reject options that a plan or a load already sets."""
         super().check()
         loads = [name for name in ("req_s", "trace", "concurrency") if self.given(name)]
         if len(loads) != 1:
@@ -1257,12 +1257,12 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
 
     @property
     def limits_s(self) -> tuple[float | None, float | None]:
-        """Both limits in seconds, the usual ones where nothing was given; None: no limit."""
+        """Both limits in seconds (defaults if not given); None: no limit."""
         return self.usual_tpot_s, self.ttft_s
 
     @property
     def ttft_s(self) -> float | None:
-        """The limit in seconds, the usual one where nothing was given; None: no limit."""
+        """The limit in seconds (default if not given); None: no limit."""
         return usual_ttft_s(self.ttft_p99_ms)
 
     @cached_property
@@ -1595,7 +1595,7 @@ def options_of(request: type[Request]) -> dict[str, tuple[Option, Any]]:
 
 @cache
 def flags(*, quoted: bool = False) -> Mapping[str, str]:
-    """Return the flag of each option, by its field and by its own name; or of those alone that messages may quote."""
+    """Return the flag of each option by field and by option name; optionally only those quoted in messages."""
     found = {"path": "-o", "output": "-o"}
     for request in [one for one in globals().values() if isinstance(one, type) and issubclass(one, Request)]:
         if hasattr(request, "__dataclass_fields__") and (request.QUOTED or not quoted):
@@ -1608,13 +1608,13 @@ def flags(*, quoted: bool = False) -> Mapping[str, str]:
 
 
 def default_of(request: type[Request], name: str) -> Any:
-    """Return the default of a field; ``...`` where it must be given."""
+    """Return the default of a field; ``...`` if it is required."""
     one = next(one for one in fields(request) if one.name == name)  # type: ignore[arg-type]
     return ... if one.default is MISSING else one.default
 
 
 def section_of(request: type[Request], name: str) -> str:
-    """Return what the section of the help is called that a field stands in: that of the class that has it."""
+    """Return the help section of a field, which is that of the class that defines it."""
     owner = next(one for one in request.__mro__ if name in vars(one).get("__annotations__", {}))
     return (owner.__doc__ or "").split("\n")[0].partition(":")[0].rstrip(".")
 
@@ -1633,7 +1633,7 @@ def parts_of(hint: Any) -> Iterator[Any]:
 
 
 def make(request: type[R], *args: Any, **given: Any) -> R:
-    """Return a request of values as Python, a file or a page has them; numbers of NumPy are Python's.
+    """Return a request from values given by Python, a file or the page; NumPy numbers are converted.
 
     Raises
     ------
@@ -1647,7 +1647,7 @@ def make(request: type[R], *args: Any, **given: Any) -> R:
 
 
 def refused(error: ErrorDetails, request: type[Request]) -> InputError:
-    """Return the error of pydantic as ours."""
+    """Convert a pydantic error."""
     place = error["loc"][0] if error["loc"] else ""
     names = [one.name for one in fields(request)]  # type: ignore[arg-type]
     positional = [one.name for one in fields(request) if not one.kw_only]  # type: ignore[arg-type]
@@ -1661,12 +1661,12 @@ def refused(error: ErrorDetails, request: type[Request]) -> InputError:
 
 
 def expected(error: ErrorDetails) -> str:
-    """Return in a sentence what pydantic expected."""
+    """Return the expectation of pydantic as a sentence."""
     return in_plain_words(error["msg"])
 
 
 def in_plain_words(said: str) -> str:
-    """Return a message of pydantic as the other messages are worded."""
+    """Reword a pydantic message."""
     short = said.split(", unable to parse", maxsplit=1)[0].replace("Input should be", "expected").rstrip(".")
     return f"{short.replace('a valid integer', 'a whole number').replace('a valid number', 'a number')}."
 

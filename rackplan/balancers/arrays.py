@@ -1,4 +1,4 @@
-"""Arrays as engines hand them over: tensors in, tensors out; NumPy in, NumPy out. Torch is not imported here."""
+"""Conversion of engine arrays: tensors in, tensors out; NumPy in, NumPy out. Torch is not imported here."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from topology.base.errors import InputError
 
 
 def is_tensor(value: object) -> bool:
-    """Whether ``value`` is a torch tensor: without torch in this process nothing is."""
+    """Whether ``value`` is a torch tensor (never, if torch is not loaded)."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def loads_of(value: Any, name: str, axes: tuple[str, ...]) -> Floats:
-    """Return counts of tokens as float64, ``name`` and the names of its ``axes`` for messages.
+    """Return token counts as float64; ``name`` and ``axes`` are used in messages.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def whole(value: Any, name: str, least: int = 1) -> int:
 
 
 def as_given(table: NDArray[Any], sample: object, device: Any = "cpu") -> Any:
-    """Return ``table`` as what ``sample`` is: a tensor on ``device``, or the array itself."""
+    """Return ``table`` in the kind of ``sample``: a tensor on ``device``, or the array itself."""
     if not is_tensor(sample):
         return table
     tensor = sys.modules["torch"].from_numpy(np.ascontiguousarray(table))
@@ -81,7 +81,7 @@ def as_given(table: NDArray[Any], sample: object, device: Any = "cpu") -> Any:
 
 
 def of_type(table: Any, sample: Any) -> Any:
-    """Return a tensor or an array in the type of ``sample``, where that has one."""
+    """Return a tensor or array with the dtype of ``sample``, if it has one."""
     if is_tensor(sample):
         return table.to(sample.dtype)
     return table.astype(sample.dtype) if isinstance(sample, np.ndarray) else table

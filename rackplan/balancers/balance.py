@@ -1,4 +1,4 @@
-"""One call of an engine's balancer: what it asks for, checked, and the expert of each slot from then on."""
+"""One call of an engine's balancer: validated inputs, and the resulting expert of each slot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What an engine's balancer is asked for.
+    """Inputs of an engine's balancer call.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ def request(
     starts: Sequence[Ints] = (),
     called: tuple[str, str] = ("num_replicas", "num_ranks"),
 ) -> Request:
-    """Check what an engine gave; ``called`` are its names for slots and ranks.
+    """Validate an engine's inputs; ``called`` are its names for slots and ranks.
 
     ``starts``: layers ``[slots]`` that the engine may start with, besides slot j with expert j mod E as vLLM
     (``build_initial_global_physical_to_logical_map``), SGLang (``init_trivial``) and vllm-ascend have it.

@@ -1,4 +1,4 @@
-"""What a balancer is told: options from the environment, since an engine's own command line has no place for them."""
+"""Balancer options from environment variables, since engine command lines cannot pass them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ON, _OFF = {"1", "true", "on", "yes"}, {"", "0", "false", "off", "no"}
 
 @dataclass(frozen=True)
 class Settings:
-    """How much a balancer may move, and what it knows beside the last window.
+    """Move limit of a balancer, and its data besides the last window.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Settings:
 
 
 def switched_on(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether the plug-ins shall replace the engines' balancers.
+    """Whether the plug-ins replace the engines' balancers.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def switched_on(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """Return what the environment's ``RACKPLAN_*`` variables say, defaults for what they leave out.
+    """Return the options in the ``RACKPLAN_*`` environment variables, with defaults.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def settings(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def require_known(environ: Mapping[str, str] | None = None) -> None:
-    """Refuse variables that look like options and are none.
+    """Reject variables that look like options but are unknown.
 
     Raises
     ------

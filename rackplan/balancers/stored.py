@@ -1,4 +1,4 @@
-"""What a balancer knows before the first window: recordings of loads, and a plan that was made for them."""
+"""Data that a balancer has before the first window: load recordings, and a plan made for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """Loads that every placement is made for as well, and one that was made for them.
+    """Stored loads used in every re-plan, and a placement made for them.
 
     Attributes
     ----------
@@ -38,13 +38,13 @@ class Stored:
 
     @property
     def words(self) -> str:
-        """Its shape, for messages."""
+        """The shape, for messages."""
         return f"{self.loads.shape[1]} layers with {self.loads.shape[2]} experts"
 
 
 @cache
 def read_stored(files: tuple[str, ...], plan: str) -> Stored | None:
-    """Read recordings and a plan, MoE layers alone; None without either.
+    """Read the MoE layers of recordings and a plan; None without either.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def read_stored(files: tuple[str, ...], plan: str) -> Stored | None:
 
 
 def stored_for(given: Settings, loads: Floats, slots: int, ranks: int) -> Stored | None:
-    """Return what is stored for the layers of ``loads`` ``[layers, experts]``, or None where it is of others.
+    """Return the stored data for the layers of ``loads`` ``[layers, experts]``, or None if they do not match.
 
     Rows of ``loads`` without tokens may be dense layers, which recordings and plans leave out. Layers that are not
     those stored (a draft model's call has one or two), and a plan of other slots, are left out with a warning.

@@ -1,4 +1,4 @@
-"""vllm-ascend's policy: ``rebalance_experts`` of the table that runs and the load of each slot, as it has it.
+"""vllm-ascend's policy: ``rebalance_experts`` with the current table and the load of each slot.
 
 References
 ----------
@@ -23,7 +23,7 @@ __all__ = ["RackplanPolicy", "rebalance_experts"]
 
 
 def rebalance_experts(current_expert_table: Any, expert_workload: Any) -> tuple[int, Ints, Any]:
-    """Return whether anything moves, the layers by how much they gain, and the table after a few moves.
+    """Return whether anything moves, the layers sorted by gain, and the table after a few moves.
 
     Parameters
     ----------

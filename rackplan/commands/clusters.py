@@ -156,7 +156,7 @@ def _ranks(request: TrafficRequest) -> tuple[Cluster, Sequence[int], list[str]]:
 def traffic_from_options(
     pattern: str, bytes_per_gpu: str | None, gpus: str | None, count: int, ranks: Sequence[int] | None = None
 ) -> Traffic:
-    """Return the traffic that the options ask for, on a cluster of ``count`` GPUs, among ``ranks`` (default: all).
+    """Return the traffic for the options on a cluster of ``count`` GPUs, among ``ranks`` (default: all).
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The requests of the page and their answers; what is wrong comes back as ``{"errors": {field: sentence}}``."""
+"""Requests of the page and their answers; errors are returned as ``{"errors": {field: sentence}}``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page starts with: the plans that were opened, what the first of them was made for, and the form."""
+"""Initial data of the page: opened plans, the settings of the first one, and the form."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _values(data: Any) -> Any:
 
 @dataclass(frozen=True)
 class Opened:
-    """What the command line opened."""
+    """Plans opened from the command line."""
 
     plans: tuple[OpenPlan, ...] = ()
 
@@ -149,7 +149,7 @@ class Opened:
 
     @cached_property
     def start(self) -> dict[str, Any]:
-        """What the page is given at its start: names, the form, and the question of the first plan."""
+        """Initial data of the page: names, the form, and the settings of the first plan."""
         defaults = Question().model_dump(mode="json") | {
             "settings": "",
             "prices": {},

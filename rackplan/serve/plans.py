@@ -1,4 +1,4 @@
-"""Long work on the page: experts placed, GPUs lost, a plan opened, a report written; each one function."""
+"""Jobs of the page: place experts, lose GPUs, open a plan, write a report."""
 
 from __future__ import annotations
 

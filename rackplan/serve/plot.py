@@ -1,4 +1,4 @@
-"""What the page plots: the frontier of each cluster and way, measured runs, and the best at the service level."""
+"""Data of the plot: frontiers by cluster and serving mode, measured runs, and the best at the service level."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_POINTS = 240
 
 
 def plot(question: Question) -> dict[str, Any]:
-    """Return what the page draws: frontiers of each cluster, or of each way of one, measured runs, the command.
+    """Return the plot data: frontiers of each cluster or serving mode, measured runs and the command.
 
     Columns are arrays of one length. Money is the page's own: it is given the GPUs that are paid for, at the prices
     of each basis and the powers that the catalog has.

@@ -1,4 +1,4 @@
-"""One point of the plot in detail: its figures, the step by part, HBM, and how a plan of it is made."""
+"""Details of one point of the plot: figures, step by part, HBM, and the order to plan it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clusters priced for the page: every layout at every batch, or whole requests in one pool and in two."""
+"""Price clusters for the page: all layouts and batches, or whole requests in one and two pools."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ON_PAGE = {*_FIELDS, "draft_tokens", "prices", "powers", "price_basis", "kv_dty
 
 
 def deployed(question: Question) -> tuple[Model, list[Deployment], Mapping[str, str]]:
-    """Return the model, what is priced on each cluster, and notes by field of sliders that move nothing.
+    """Return the model, the deployments, and notes by field on sliders without effect.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def deployed(question: Question) -> tuple[Model, list[Deployment], Mapping[str, 
 
 @lru_cache(maxsize=32)
 def model_of(source: Source, weights: str | None) -> Model:
-    """Return the model that is asked for: of the catalog, or the dropped config.
+    """Return the requested model, from the catalog or a dropped config.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def _sides(
 
 @lru_cache(maxsize=64)
 def cluster_of(source: Source) -> Cluster:
-    """Return a cluster by name, of the text of a cluster YAML, or as a plan file has it (``.json``).
+    """Return a cluster by name, from the text of a cluster YAML, or from plan data (``.json``).
 
     Raises
     ------
@@ -204,7 +204,7 @@ def _own_runs(source: Source) -> Correction:
 
 
 def limits_s(question: Question) -> tuple[float | None, float | None]:
-    """Return the longest time per output token and to the first token in seconds; None: no limit."""
+    """Return the limits on time per output token and time to first token in seconds; None: no limit."""
     limits = ((question.tpot_ms, USUAL_TPOT), (question.ttft_ms, TTFT_LIMIT))
     tpot_s, ttft_s = (
         usual.value if given is None else None if isinstance(given, str) else given / 1e3

@@ -1,4 +1,4 @@
-"""What the page may ask: one model a request, bounds included; what is wrong is said by field.
+"""Requests of the page: one pydantic model per request, with bounds and errors by field.
 
 Names from the page are looked up in the catalog only, never opened as files; the text of a dropped file is read as
 data, and its name is a label.
@@ -156,7 +156,7 @@ class Factors(Asked):
 
     @property
     def moved(self) -> dict[str, str]:
-        """Those of the machine that are not in the middle: by how much."""
+        """Hardware factors that differ from 1."""
         return {name: f"{getattr(self, name):g}x" for name in sorted(SLIDERS) if getattr(self, name) != 1}
 
 
@@ -169,7 +169,7 @@ def _shared(name: str, of: type[requests.Request] = requests.SweepRequest, defau
 
 
 class Question(Asked):
-    """What is asked of all clusters.
+    """Settings for all clusters.
 
     Attributes
     ----------
@@ -265,7 +265,7 @@ class PlanOrder(Asked):
     seconds: Annotated[float, checked(_number, 0, 600)] = 0.0
 
     def widths(self, question: Question) -> dict[str, int]:
-        """Return the widths and the batch that are given, here or in what is asked."""
+        """Return the given widths and batch, from the order or the settings."""
         asked = {name: getattr(question, name, None) for name in ("ep", "tp", "stages", "batch")}
         found = {
             name: width if (own := getattr(self, name)) is None else own for name, width in asked.items()
@@ -315,7 +315,7 @@ class OpenOrder(Asked):
 
 
 class ReportOrder(Asked):
-    """Write the report of what is asked, or of the plan of a job."""
+    """Write the report of the current settings, or of the plan of a job."""
 
     kind: Literal["report"]
     asked: Question | None = None
@@ -377,7 +377,7 @@ _SENTENCES = {
 
 
 def read_order(data: object) -> Order:
-    """Return the work that the page orders.
+    """Return the job requested by the page.
 
     Raises
     ------

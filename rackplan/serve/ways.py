@@ -1,4 +1,4 @@
-"""Whole requests in one pool and in two, or decoding alone, under what is asked on the page; the widths it takes."""
+"""Serving modes at the page's settings: one pool, two pools, or decode only, with their widths."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from topology.base.errors import RackplanError
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """One way of serving on one cluster: what decodes (in one pool, what serves), and how pools match of requests."""
+    """One serving mode on one cluster: the sweep of the decode pool (or the only pool), and the pool matches."""
 
     name: str
     sweep: Sweep
@@ -42,7 +42,7 @@ class Way:
 
     @cached_property
     def frontier(self) -> NDArray[np.int64]:
-        """The configurations that none beats in both speeds, slowest per user first."""
+        """The Pareto-optimal configurations, slowest per user first."""
         return pareto(*self.speeds)
 
     def best(self, target: float) -> int | None:

@@ -1,4 +1,4 @@
-"""The catalog: GPUs, clusters and models in lists, and what a name stands for."""
+"""Catalog lists of GPUs, clusters and models, and single entries."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _GPU_FIGURES = {
 
 @dataclass(frozen=True, kw_only=True)
 class GpuRowData:
-    """A GPU of the catalog in short; what is not published is absent.
+    """Short form of a catalog GPU; unpublished figures are absent.
 
     Attributes
     ----------

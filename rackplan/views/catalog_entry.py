@@ -1,4 +1,4 @@
-"""Entries of the catalog: a GPU, a cluster and what it takes, a model; each figure with its origin."""
+"""Catalog entries of GPUs, clusters (with parts, power and weight) and models; each figure has its origin."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class CablingData:
 
 @dataclass(frozen=True, kw_only=True)
 class PhysicalData(SetData):
-    """A cluster and what it takes.
+    """A cluster with its physical requirements.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class ClusterData(DomainData):
 
 @dataclass(frozen=True, kw_only=True)
 class HubModelData:
-    """What is published of a Hugging Face id.
+    """Published variant of a Hugging Face id.
 
     Attributes
     ----------
@@ -289,7 +289,7 @@ def gpu_view(name: str) -> View:
 
 
 def cluster_view(cluster: Cluster) -> View:
-    """Return one domain of the catalog, what it takes, and its GPU."""
+    """Return one catalog domain, its physical requirements and its GPU."""
     domain, out = cluster.spec.domains[0], cluster.spec.scale_out
     fabrics = (*domain.fabrics, *([out.fabric] if out else []))
     figures = dict(domain.figures)
@@ -371,7 +371,7 @@ def _scale_up(domain: DomainSpec) -> str:
 
 
 def physical_view(cluster: Cluster) -> View:
-    """Return what a cluster takes: parts, links, power and weight."""
+    """Return the physical requirements of a cluster: parts, links, power and weight."""
     head: list[Block] = [Lines([f"{cluster.name}: {plural(len(cluster.gpus), 'GPU')}"])]
     return View([*head, *_physical_blocks(cluster)], _physical_data(cluster))
 

@@ -71,7 +71,7 @@ def pareto_chart(
     *,
     word: str = "this plan",
 ) -> Figure:
-    """Return throughput against speed per user: layouts on the frontier or near it in a colour each, measured runs.
+    """Return a chart of throughput against speed per user, with the main layouts in colour and measured runs.
 
     ``chosen`` is the layout in a few letters and the score that ``word`` names, ``tokens`` the word for the tokens
     that are counted.
@@ -100,7 +100,7 @@ def pareto_chart(
 
 
 def runners_up(points: Sequence[ReportPoint]) -> list[str]:
-    """Return the layouts that have a colour of their own: those of the frontier, then those that come nearest to it.
+    """Return the layouts drawn in colour: those on the frontier, then the nearest ones.
 
     The layout of the most throughput and that of the fastest point are always among them.
     """
@@ -128,7 +128,7 @@ def frontier_chart(
     tokens: str,
     measured: Mapping[str, Sequence[MeasuredPoint]] | None = None,
 ) -> Figure:
-    """Return the frontier of each cluster, what its rows reach with experts as placed, and rings of measured runs."""
+    """Return a chart of each cluster's frontier, its rows with placed experts, and measured runs as rings."""
     data, speeds = [], []
     colours = dict(zip(points, series(len(points)), strict=True))
     for index, (cluster, mine) in enumerate(points.items()):
@@ -156,7 +156,7 @@ def frontier_chart(
 
 
 def measured_chart(runs: Mapping[str, Sequence[tuple[MeasuredPoint, float]]], band: float | None) -> Figure:
-    """Return measured tok/s/GPU of each chip's runs against their predictions, the diagonal, and the ``band``."""
+    """Return a chart of measured against predicted tok/s/GPU by chip, with diagonal and ``band``."""
     pairs = [(rate, run.tok_s_per_gpu) for some in runs.values() for run, rate in some]
     least, most = min(map(min, pairs)) / 1.3, max(map(max, pairs)) * 1.3
     data = []
@@ -191,7 +191,7 @@ def measured_chart(runs: Mapping[str, Sequence[tuple[MeasuredPoint, float]]], ba
 def size_chart(
     lines: Mapping[str, Sequence[tuple[float, float]]], stars: Sequence[tuple[float, float]], title: str
 ) -> Figure:
-    """Return a line of each cluster over speed per user, both logarithmic, and stars at the speeds asked for."""
+    """Return a log-log chart with one line per cluster over speed per user, and stars at the requested speeds."""
     data = []
     for index, ((name, points), colour) in enumerate(zip(lines.items(), series(len(lines)), strict=True)):
         across, up = zip(*points, strict=True) if points else ((), ())
@@ -211,7 +211,7 @@ def size_chart(
 
 
 def steps_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
-    """Return a bar for each named step by part, in seconds: the parts in the same colours everywhere."""
+    """Return a bar chart of named steps by part, in seconds, with consistent colours."""
     colours = by_term(dict.fromkeys(name for _, parts in rows for name in parts))
     order = {name: place for place, name in enumerate(TERMS)}
     steps = [row for row, _ in rows]
@@ -233,7 +233,7 @@ def memories_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
 
 
 def gpus_chart(counts: Sequence[tuple[str, int]]) -> Figure:
-    """Return one bar of all GPUs by what they do; those that do nothing are grey."""
+    """Return one bar of all GPUs by role, idle ones in grey."""
     data = [
         _stack(["GPUs"], plotly_text(name), [count], NEUTRAL if name == "idle" else colour, "GPUs")
         for (name, count), colour in zip(counts, series(len(counts)), strict=True)
@@ -244,7 +244,7 @@ def gpus_chart(counts: Sequence[tuple[str, int]]) -> Figure:
 def pools_chart(
     rows: Sequence[RateMatch], best: RateMatch | None, measured: Sequence[MeasuredPoint] = ()
 ) -> Figure:
-    """Return whole requests: output throughput over all GPUs against speed per user, and measured runs."""
+    """Return a chart of output throughput of whole requests against speed per user, with measured runs."""
     line = _curve(
         "one pool or two",
         [row.tok_s_per_user for row in rows],
@@ -335,7 +335,7 @@ def front_chart(found: Replanned) -> Figure:
 
 
 def replay_chart(found: ReplayResult) -> Figure:
-    """Return the balancedness of each scored window, a line for each policy."""
+    """Return a chart of balancedness by scored window, one line per policy."""
     windows = list(range(2, found.windows + 1))
     data = [
         scatter_of(name, "lines", windows, run.by_window.tolist(), line=line, hovertemplate=hover)
@@ -348,7 +348,7 @@ def replay_chart(found: ReplayResult) -> Figure:
 
 
 def replay_moves_chart(found: ReplayResult) -> Figure:
-    """Return the part of the copies that each re-plan moved, a line for each policy that moved any."""
+    """Return a chart of the share of copies moved per re-plan, one line per policy with moves."""
     data = [
         scatter_of(
             name,

@@ -1,4 +1,4 @@
-"""Clusters: traffic over their links, and what an import found, took from the user, or thinks odd."""
+"""Cluster views: traffic over links, and import results with assumptions and irregularities."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_SHOWN = 40
 
 @dataclass(frozen=True, kw_only=True)
 class DrawResult(SetData):
-    """What ``rackplan draw`` prints: what was drawn, and where it is.
+    """Output of ``rackplan draw``: the drawn cluster and the file.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class RatioData:
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficResult(SetData):
-    """What ``rackplan traffic`` prints: traffic over the links of a cluster.
+    """Output of ``rackplan traffic``: traffic over the links of a cluster.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ class TrafficResult(SetData):
 def traffic_result(
     cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None, matrix: Path | None = None
 ) -> TrafficResult:
-    """Return the traffic as data; ``time`` is None where Ctrl-C came before it was known."""
+    """Return the traffic as data; ``time`` is None if interrupted."""
     completion_s = loads.bound_s if time is None else time.completion_s
 
     def link(one: Link) -> LinkData:
@@ -305,7 +305,7 @@ class ReadFileData:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportResult:
-    """What ``rackplan import`` prints: the cluster made of files.
+    """Output of ``rackplan import``: the imported cluster.
 
     Attributes
     ----------

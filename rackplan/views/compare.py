@@ -1,4 +1,4 @@
-"""Clusters compared for one model: what each reaches at a speed per user, what it costs, and why."""
+"""Comparison of clusters for one model: throughput at a speed per user, cost and reasons."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ LEGEND = "batch: sequences per GPU in use; layout: EP and TP width, PP stages, x
 
 @plain_dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Shown):
-    """Clusters compared for one model: a row for each at each speed.
+    """Comparison of clusters for one model, one row per cluster and speed.
 
     Attributes
     ----------
@@ -111,12 +111,12 @@ class Comparison(Shown):
 
     @cached_property
     def bills(self) -> dict[str, Bill]:
-        """What all GPUs of each cluster cost and draw, by its name."""
+        """Bill of all GPUs of each cluster, by name."""
         named = {one.cluster.name: one.bill for one in self.deployments}
         return named | {name: named[name].times(scale) for name, scale in self.scales.items() if scale != 1}
 
     def totals(self, row: CompareRow) -> Totals:
-        """Return what the whole cluster of a row gives, costs and draws; no token where the speed is out of reach."""
+        """Return throughput, cost and power of the whole cluster of a row; no tokens if the speed is out of reach."""
         work, bill = self.deployments[0].workload, self.bills[row.cluster]
         return bill.totals(
             (row.tok_s_per_gpu or 0.0) * bill.gpus,
@@ -127,7 +127,7 @@ class Comparison(Shown):
 
     @cached_property
     def gains(self) -> list[Gain]:
-        """What each cluster gains over the one before it at each speed, and by what; of whole requests alone."""
+        """Gain of each cluster over the one before it at each speed, by cause; whole requests only."""
         if self.rates is None:
             return []
         rates, speeds = self.rates, len(self.rows) // len(self.deployments)
@@ -171,7 +171,7 @@ class ShareData:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareRowData:
-    """A cluster at a speed per user, and what it costs.
+    """A cluster at a speed per user, with its cost.
 
     Attributes
     ----------
@@ -231,7 +231,7 @@ class CompareRowData:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareResult:
-    """What ``rackplan compare`` prints, and writes to ``compare.json``: clusters for one model.
+    """Output of ``rackplan compare``, also written to ``compare.json``.
 
     Attributes
     ----------
@@ -284,7 +284,7 @@ def compare_view(found: Comparison) -> View:
 def compare_blocks(
     found: Comparison, *, command: str = "", drawings: Mapping[str, str] | None = None
 ) -> list[Block]:
-    """Return what a terminal and the page show: which is best, by what, and how sure; then all of it in detail.
+    """Return the comparison as shown on a terminal and in the report: best clusters, accuracy and details.
 
     Of a page alone are charts, ``command``, and ``drawings``: the SVG file of each cluster by its name.
     """
@@ -606,7 +606,7 @@ def reached_by_speed(rows: Sequence[CompareRow]) -> dict[float, list[CompareRow]
 
 
 def compared_at(rows: Sequence[CompareRow]) -> list[CompareRow]:
-    """Return the rows of the highest speed that the first cluster and another reach; else of any two, or one."""
+    """Return the rows at the highest speed that the first cluster and another one reach; else any two, or one."""
     reached = reached_by_speed(rows)
     several = {speed: some for speed, some in reached.items() if len(some) > 1} or reached
     common = {s: some for s, some in several.items() if any(row.cluster == rows[0].cluster for row in some)}

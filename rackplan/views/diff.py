@@ -1,4 +1,4 @@
-"""Two plans side by side: what differs, what moves from one to the other, and findings of one alone."""
+"""Two plans side by side: differences, moves from one to the other, and findings of only one."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ComparedPlanData(SetData):
 
 @dataclass(frozen=True, kw_only=True)
 class MovedData:
-    """What moves from one plan to the other.
+    """Moves from one plan to the other.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class MovedData:
 
 @dataclass(frozen=True, kw_only=True)
 class FindingsData:
-    """What is found of one plan alone.
+    """Findings of only one plan.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class PredictionsData:
 
 @dataclass(frozen=True, kw_only=True)
 class DiffResult:
-    """What ``rackplan diff`` prints: two plans side by side.
+    """Output of ``rackplan diff``: two plans side by side.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ class DiffResult:
 
 
 def compare_facts(first: Facts, second: Facts) -> dict[str, ComparedData]:
-    """Return what two mappings have under each key of either; null where one lacks it."""
+    """Return the values of two mappings for each key of either; null if missing in one."""
     return {
         key: ComparedData(first=ours, second=theirs, same=_same(ours, theirs))
         for key in dict.fromkeys([*first, *second])

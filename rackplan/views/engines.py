@@ -1,4 +1,4 @@
-"""Plans in engines' forms: an export with what to start the engine with, and what a check found."""
+"""Views of exported plans with launch commands, and of check results."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class RankData:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
-    """What ``rackplan export`` prints: a plan in the form of an engine.
+    """Output of ``rackplan export``: a plan in an engine's format.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class FindingData:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """What ``rackplan check`` prints: whether an engine would load a placement file, and read it right.
+    """Output of ``rackplan check``: whether an engine would load a placement file correctly.
 
     Attributes
     ----------
@@ -203,7 +203,7 @@ class CheckResult:
 
 
 def export_view(deployed: Deployed) -> View:
-    """Return what ``rackplan export`` says."""
+    """Return the result of ``rackplan export``."""
     exported, manifest = deployed.exported[0], deployed.manifest
     engine, mapping, launch = exported.engine, exported.mapping, exported.launch
     unreleased = " (NOT RELEASED)" * (not engine.released)
@@ -254,7 +254,7 @@ def _groups(pools: Sequence[Pool]) -> list[Block]:
 
 
 def import_view(plan: Plan, files: Mapping[str, str], engine: Engine | None) -> View:
-    """Return what ``rackplan import-plan`` says: the plan, what is known of its file, and how ``engine`` splits."""
+    """Return the result of ``rackplan import-plan``: the plan, notes on its file, and the split of ``engine``."""
     view, own = plan_view(plan, files), None
     notes = list(plan.notes)
     if engine is not None and plan.loads is not None:
@@ -268,7 +268,7 @@ def import_view(plan: Plan, files: Mapping[str, str], engine: Engine | None) -> 
 
 
 def check_view(checked: Checked) -> View:
-    """Return what ``rackplan check`` says."""
+    """Return the result of ``rackplan check``."""
     blocks = sections(
         [
             Heading(f"{checked.file} for {checked.engine.title}"),

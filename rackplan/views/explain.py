@@ -1,4 +1,4 @@
-"""Why a plan costs what it costs: each part of the step, the memory, and what the numbers rest on."""
+"""Explanation of a plan's cost: parts of the step, memory, and evidence."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class WeakestData:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredData:
-    """What measured runs near the plan took over the physics: its figures contain it.
+    """Correction by nearby measured runs, included in the plan's figures.
 
     Attributes
     ----------
@@ -234,7 +234,7 @@ class Explanation:
 
 
 def explain_plan(plan: Plan, *, levers: bool = False) -> Explanation:
-    """Return the explanation of a plan that fits; ``levers``: with what its levers would bring."""
+    """Return the explanation of a plan; ``levers``: with the gains of its levers."""
     score, figures = plan.score, tuple(used_figures(plan))
     peaks = at_peaks(plan)
     mean_s, longest_s = token_wait_s(score.step_s)

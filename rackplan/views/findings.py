@@ -1,4 +1,4 @@
-"""What is found about a plan: each of its loads, what one failure would do, and how many copies are worth it."""
+"""Findings on a plan: balance by load, effect of one failure, and the number of copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet: its pools, what they come to together, what stays idle and why, and what is proven."""
+"""View of a fleet: pools, totals, idle GPUs with reasons, and the proof."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ShareData:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetInputsData:
-    """What was asked of a fleet.
+    """Request of a fleet.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class FleetInputsData:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedData:
-    """A replica with its experts placed under loads.
+    """A replica with experts placed for given loads.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ class FleetPoolData:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetTotalsData:
-    """What a fleet gives, costs and draws.
+    """Throughput, cost and power of a fleet.
 
     Attributes
     ----------
@@ -203,7 +203,7 @@ class FleetTotalsData:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetProofData(ProofData):
-    """What is proven of a fleet.
+    """Proof of a fleet.
 
     Attributes
     ----------
@@ -249,7 +249,7 @@ class UniformData:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetPrinted:
-    """What ``rackplan fleet`` prints: replicas of different shapes at once.
+    """Output of ``rackplan fleet``: replicas of different shapes.
 
     Attributes
     ----------
@@ -287,7 +287,7 @@ class FleetPrinted:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetFileData(FleetPrinted):
-    """``fleet.json``: what ``rackplan fleet`` printed, and what it was made from.
+    """``fleet.json``: output of ``rackplan fleet`` and its inputs.
 
     Attributes
     ----------
@@ -645,7 +645,7 @@ def _gpu_names(fleet: Fleet, pool: Pool) -> str:
 
 
 def lengths_words(fleet: Fleet) -> str:
-    """Return how long prompts and answers are."""
+    """Return prompt and answer lengths in words."""
     traffic = fleet.traffic
     if traffic.isl:
         return f"prompts of {traffic.isl:,} and answers of {plural(traffic.osl, 'token')}"

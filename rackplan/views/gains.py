@@ -27,7 +27,7 @@ LEGEND = (
 
 @dataclass(frozen=True, kw_only=True)
 class GainData:
-    """What a cluster gains over the one before it.
+    """Gain of a cluster over the one before it.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""All layouts at all batches of one phase: the frontier, the best at each speed, and what the figures rest on."""
+"""View of a sweep of one phase: the frontier, the best at each speed, and the evidence."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FIGURES = "batch max_batch step_s lower_step_s tok_s_per_user tok_s_per_gpu tok
 
 @dataclass(frozen=True, kw_only=True)
 class ImbalanceData:
-    """The imbalance of experts that is counted.
+    """The assumed imbalance of experts.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What each lever of a plan would bring: the table of ``what-if``, and the largest of them in a sentence."""
+"""Gains of a plan's levers: the table of ``what-if``, and the largest ones in a sentence."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LeverData:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRateData:
-    """What the plan reaches as it is.
+    """Performance of the unchanged plan.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class PlanRateData:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldData:
-    """What is held while levers are pulled.
+    """Limit that applies to every lever.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class HeldData:
 
 @dataclass(frozen=True, kw_only=True)
 class LeversResult(SetData):
-    """What ``rackplan what-if`` prints: what each lever would bring.
+    """Output of ``rackplan what-if``: the gain of each lever.
 
     Attributes
     ----------

@@ -209,7 +209,7 @@ class RecordingData:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadsResult:
-    """What ``rackplan loads`` prints: recordings and traces.
+    """Output of ``rackplan loads``: recordings and traces.
 
     Attributes
     ----------
@@ -222,7 +222,7 @@ class LoadsResult:
 
 @plain_dataclass(frozen=True, eq=False)
 class TraceDescription:
-    """A routing trace, and what is found in it."""
+    """A routing trace with its statistics."""
 
     kind: str
     trace: RoutingTrace
@@ -245,7 +245,7 @@ class Description:
 
     @property
     def ids(self) -> Sequence[int]:
-        """The layer of each row: its id where the recording says it, else the row."""
+        """The layer of each row: its id if recorded, else the row number."""
         return self.recording.layer_ids or range(self.recording.rows)
 
     @property

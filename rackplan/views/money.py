@@ -1,4 +1,4 @@
-"""What a throughput comes to: tokens and requests of the whole cluster, dollars and megawatts; of every command."""
+"""Throughput, cost and power of a whole cluster, as shown by all commands."""
 
 from __future__ import annotations
 

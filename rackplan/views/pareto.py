@@ -1,4 +1,4 @@
-"""Throughput against speed per user, as a section of a page: the frontier, its runners-up, measured runs."""
+"""Report section on throughput against speed per user: frontier, other layouts and measured runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEIGHT = 480
 
 
 def plan_pareto(plan: Plan) -> list[Block]:
-    """Return the picture of a plan among all layouts, and its measured runs beside their predictions."""
+    """Return the chart of a plan among all layouts, with measured runs and their predictions."""
     deployment = plan.deployment
     tokens = deployment.workload.token_word
     points = report_points(deployment, plan.request.copies)

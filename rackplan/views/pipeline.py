@@ -1,4 +1,4 @@
-"""The pipeline of a plan: which layers are on which domains, what each hop carries and takes, and the bubble."""
+"""The pipeline of a plan: layers by domain, transfers between stages, and the bubble."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_DOMAINS = 4
 
 
 def pipeline_blocks(plan: Plan) -> list[Block]:
-    """Return the stages, their order where it was chosen, the hops and the bubble; nothing of one stage."""
+    """Return the stages, their order if optimized, the hops and the bubble; nothing for one stage."""
     if plan.layout.stages == 1:
         return []
     return [
@@ -36,7 +36,7 @@ def plan_hops(plan: Plan) -> list[Hop]:
 
 
 def hop_words(hop: Hop) -> str:
-    """What a hop carries and takes, in words."""
+    """Bytes and time of a hop, in words."""
     return f"{format_quantity(hop.bytes, 'byte', 3)} in {format_quantity(hop.seconds, 's', 3)}"
 
 

@@ -1,4 +1,4 @@
-"""A plan as a terminal and its page show it: layout, speed, step, memory, balance, proof and sources."""
+"""View of a plan on terminals and in reports: layout, speed, step, memory, balance, proof and sources."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ from topology.base.units import added, mean_of, plural
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPrinted(PlanPart):
-    """What ``rackplan plan`` prints: the plan without experts and inputs.
+    """Output of ``rackplan plan``: the plan without experts and inputs.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class PlanPrinted(PlanPart):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedPlanPrinted(PlanPrinted):
-    """What ``rackplan import-plan`` prints: the plan that was read.
+    """Output of ``rackplan import-plan``: the imported plan.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class ImportedPlanPrinted(PlanPrinted):
 
 
 class ScorePrinted(PlanScoreData):
-    """What ``rackplan score`` prints: the score of a plan, from its assignment alone.
+    """Output of ``rackplan score``: the score of a plan from its assignment.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class ScorePrinted(PlanScoreData):
 
 
 def plan_view(plan: Plan, files: Mapping[str, str]) -> View:
-    """Return what ``rackplan plan`` says; in the data all but what is bulky."""
+    """Return the result of ``rackplan plan``; its data leaves out large parts."""
     of_file = ("schema_version", "experts", "inputs")
     data = {name: value for name, value in plan_to_dict(plan).items() if name not in of_file}
     if plan.requests is not None:

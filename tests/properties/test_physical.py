@@ -112,7 +112,7 @@ def test_power(name: str, hosts: int, racks: int, watts: float | None, words: st
         ("hgx-b200", 142.4, "hosts, without racks", "datasheet"),
         ("vr-nvl72", 2000, "racks", "projected"),
         ("gb300-nvl72", None, "gb300-nvl72: no weight", "measured"),
-        ("mi300x@16", None, "no weight of its racks or hosts is published", "measured"),
+        ("mi300x@16", None, "no published weight for its racks or hosts", "measured"),
     ],
 )
 def test_weight(name: str, kg: float | None, words: str, kind: str) -> None:

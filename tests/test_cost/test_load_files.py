@@ -202,7 +202,7 @@ def test_text_that_is_not_text(tmp_path: Path) -> None:
 def test_a_table_that_is_too_long(tmp_path: Path) -> None:
     with (tmp_path / "x.csv").open("wb") as file:
         file.truncate(2**40)  # a hole, of one line
-    with pytest.raises(InputError, match="1,099,511,627,776 bytes are too long for one document"):
+    with pytest.raises(InputError, match="1,099,511,627,776 bytes are too large for one document"):
         read(tmp_path / "x.csv")
 
 

@@ -144,7 +144,7 @@ def test_the_most_requests_are_just_within_the_limits():
 
 
 def test_a_limit_that_single_requests_miss_is_named():
-    with pytest.raises(InfeasibleError, match=r"no rate keeps 5 ms to the first token .* take 5"):
+    with pytest.raises(InfeasibleError, match=r"no rate meets 5 ms to the first token .* take 5"):
         most_requests(
             pools(1),
             lambda rate, seed: made_requests(Lengths.of(500, 20), 200, requests_per_s=rate, seed=seed),

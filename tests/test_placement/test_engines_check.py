@@ -33,7 +33,7 @@ SGLANG = [
     ({KEY: changed(2, 3, 0)}, True, False, "layer 2: expert 3 has no copy"),
     ({KEY: changed(2, 8, True)}, True, False, "True is not a whole number"),
     ({KEY: [*changed(0, 0, 0)[:3], ROW[:9]]}, False, False, "9 slots"),
-    ({KEY: changed(0, 0, 0)[1:]}, True, False, "of the MoE layers alone"),
+    ({KEY: changed(0, 0, 0)[1:]}, True, False, "only for the MoE layers"),
     ({KEY: [row[:9] for row in changed(0, 0, 0)]}, False, False, "9 slots on 2 GPUs do not divide"),
     ({"logical_count": [[1] * 8] * 4}, True, False, "a recording of loads"),
     ([1], False, False, "the key"),
@@ -58,7 +58,7 @@ Changes = dict[object, object]
 TRTLLM: list[tuple[Changes, Changes, bool, bool, str]] = [
     ({}, {}, True, True, "enable_attention_dp"),
     ({"num_slots": 9}, {}, False, False, "10 slots, num_slots says 9"),
-    ({"layer_updates_per_iter": 2}, {}, True, True, "it moves experts from then on"),
+    ({"layer_updates_per_iter": 2}, {}, True, True, "then moves experts"),
     ({"initial_global_assignments": None}, {}, True, False, "default map"),
     ({}, {3: None}, False, False, "layer 3: absent"),
     ({}, {3: None, 0: ROW}, False, False, "count MoE layers from 0"),

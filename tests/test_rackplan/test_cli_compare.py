@@ -100,7 +100,7 @@ def test_the_first_lines_are_the_answer(run: Run) -> None:
     asked = ("compare", "hgx-h100", "hgx-h200", *MIXTRAL)
     text = run(*asked).out
     first = "\n".join(text.splitlines()[:12])
-    for words in ("Per GPU", "Per MW", "Per USD/h", "How sure", " pool", "tok/s/user (default)"):
+    for words in ("Per GPU", "Per MW", "Per USD/h", "Accuracy", " pool", "tok/s/user (default)"):
         assert words in first
     assert "Gains         hgx-h100 to hgx-h200 at 20 tok/s/user, " in text
     assert "Layouts" not in text

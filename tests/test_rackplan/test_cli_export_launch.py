@@ -199,7 +199,7 @@ def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path:
         assert result.code == 2
         assert words in result.error_line
     for engine, kind, words in (
-        ("trtllm", "lws", "its 16 ranks are tasks of MPI"),
+        ("trtllm", "lws", "its 16 ranks are MPI tasks"),
         ("vllm-ascend", "dynamo", "it runs sglang, vllm, trtllm"),
         ("vllm-ascend", "llm-d", "it runs vllm, sglang"),
     ):

@@ -32,7 +32,7 @@ def test_spread_over_nodes(run: Run, tmp_path: Path) -> None:
     assert "without spread" in result.out
     assert result.code == 0
     assert "copies of an expert in different nodes" in narrow(result.out)
-    assert "none: every expert of the 32 layers has copies in two nodes or more" in " ".join(
+    assert "none: every expert in all 32 layers has copies in two nodes or more" in " ".join(
         result.out.split()
     )
     plan = read_plan(tmp_path / "plan/plan.json")

@@ -39,7 +39,7 @@ def test_files_and_json(run: Run, planned: Path) -> None:
     files = sorted(path.name for path in (planned / "next").iterdir())
     assert files == ["moves.json", "plan.json", "report.html", "topology.svg"]
     report = (planned / "next/report.html").read_text()
-    assert "The re-plan" in report
+    assert "Re-plan" in report
     assert '"name":"this re-plan"' in report.replace('": "', '":"')
     moves = json.loads((planned / "next/moves.json").read_text())
     totals = moves["totals"]

@@ -86,8 +86,8 @@ def test_several_clusters_are_side_by_side(run: Run) -> None:
     alone = run(*SMALL, "--usd-h", "50", "--json").data
     assert first == {name: value for name, value in alone.items() if name != "schema_version"}
     assert second["gpus"] is None
-    assert "--usd-h 50 is too little" in second["missing"][0]
-    assert "hgx-h200@4096 --usd-h 50 is too little" in " ".join(run(*asked).out.split())
+    assert "--usd-h 50 is too low" in second["missing"][0]
+    assert "hgx-h200@4096 --usd-h 50 is too low" in " ".join(run(*asked).out.split())
     none = run(*asked, "--usd-h", "1")
     assert (none.code, none.out) == (3, "")
 
@@ -112,7 +112,7 @@ def test_a_default_that_nothing_keeps_gives_way_and_a_limit_asked_for_does_not(r
         (("--mw", "nan"), "--mw nan: expected a number above 0"),
         (("--users", "0"), "expected a number above 0"),
         (("--usd-h=-1",), "expected a number above 0"),
-        (("--req-s", "5", "--context", "4096"), "decode alone has no requests"),
+        (("--req-s", "5", "--context", "4096"), "decode only has no requests"),
         (("--gpus", "8", "--usd-m", "1", "--tpot-ms", "20"), "with --usd-m the speed is the answer"),
         (("--gpus", "8", "--cluster", "hgx-h1000"), "hgx-h1000"),
     ],

@@ -22,7 +22,16 @@ def test_the_answer_is_twelve_lines(run: Run) -> None:
     lines = run(*ONE, "--isl", "8k").out.splitlines()
     assert lines[0] == "qwen3-30b-a3b on hgx-h100: requests of 8,192 + 1,024 tokens, one pool"
     labels = [line.split()[0] for line in lines[2:12] if not line.startswith(" ")]
-    assert labels[:8] == ["Layout", "Throughput", "Speed", "Cost", "Power", "Limits", "Instead", "Sure"]
+    assert labels[:8] == [
+        "Layout",
+        "Throughput",
+        "Speed",
+        "Cost",
+        "Power",
+        "Limits",
+        "Alternative",
+        "Accuracy",
+    ]
     text = " ".join(" ".join(lines).split())
     assert "requests/s on 8 GPUs" in text
     assert "held: 50 ms a token (default), 2 s to the first token (default)" in text

@@ -26,7 +26,7 @@ def test_what_is_not_ours_is_left_alone(run: Callable[..., Result], tmp_path: Pa
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "report.html").write_text("mine")
-    assert "is there and not ours" in run(*PLAN, "-o", folder).error_line
+    assert "exists and was not written by rackplan" in run(*PLAN, "-o", folder).error_line
     assert (folder / "report.html").read_text() == "mine"
     assert [path.name for path in folder.iterdir()] == ["report.html"]
 

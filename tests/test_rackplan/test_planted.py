@@ -62,7 +62,7 @@ def test_planted_folders_and_links(run: Run, repository: Path, words: tuple[str,
     result = run(*words)
     assert result.code == code, result.err
     if "link" in " ".join(words):
-        assert "is a link, and links are not followed" in result.error_line
+        assert "is a symbolic link, which is not followed" in result.error_line
     assert state(repository.parent) == before
 
 

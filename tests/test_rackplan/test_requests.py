@@ -76,6 +76,6 @@ def test_words_are_read_in_any_case(run: Run) -> None:
 def test_sequences_beyond_the_model_are_noted(run: Run, lengths: tuple[str, ...], tokens: str) -> None:
     result = run(*SWEEP, *lengths, "--json")
     assert result.code == 0
-    note = f"sequences of {tokens} tokens are longer than the 40,960 that qwen3-8b was made for"
+    note = f"sequences of {tokens} tokens exceed the 40,960 that qwen3-8b was made for"
     assert note in result.err
     assert [one.startswith(note) for one in result.data["notes"]] == [True]

@@ -125,7 +125,7 @@ def test_processes_that_are_killed_are_replaced(tmp_path: Path, monkeypatch: pyt
 def test_a_second_run_is_refused(tmp_path: Path) -> None:
     with (
         opened(STUDY, tmp_path),
-        pytest.raises(InputError, match="another rackplan is writing there"),
+        pytest.raises(InputError, match="another rackplan process is writing to it"),
         opened(STUDY, tmp_path),
     ):
         pass

@@ -72,7 +72,7 @@ def test_faults_beyond_what_fits_are_counted(tmp_path: Path) -> None:
     broken = [{"gpu": f"d{4 * i}.n0.g0"} for i in range(12)]
     text = source(tmp_path, LEAVES, broken)
     assert "x 3 alike" in text  # 16 leaves, 12 of them with a broken GPU, one of the others open
-    assert "5 more, not all alike" in text
+    assert "5 more, not all identical" in text
     assert "and 8 more GPUs" in text
     assert text.count(">out<") == 7 + 1  # and the legend
     assert "d28.n0.g0: out of service" in text  # what is left out names its faults

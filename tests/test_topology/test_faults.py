@@ -136,7 +136,10 @@ def test_a_broken_node_in_a_file_is_its_gpus(tmp_path: Path) -> None:
     assert [fault.gpu for fault in resolve_cluster(str(path)).spec.faults] == [
         f"d0.n3.g{g}" for g in range(4)
     ]
-    for wrong, said in (("d0.n18", "there is no d0.n18"), ("d0.n3, factor: 0.5", "down as a whole")):
+    for wrong, said in (
+        ("d0.n18", "there is no d0.n18"),
+        ("d0.n3, factor: 0.5", "can only be down entirely"),
+    ):
         path.write_text(rack % wrong)
         with pytest.raises(InputError, match=said):
             resolve_cluster(str(path))
@@ -147,9 +150,9 @@ def test_a_broken_node_in_a_file_is_its_gpus(tmp_path: Path) -> None:
     [
         ("{link: [d0.n0.g0, f.p0.l0], cabled_to: f.p9.l0}", "no leaf has the id 'f.p9.l0'"),
         ("{link: [d0.n0.g0, d0.s0], cabled_to: d1.s0}", "no switch between domains has the id 'd1.s0'"),
-        ("{link: [d0.n0.g0, f.p0.l0], cabled_to: f.p0.l1, factor: 0.5}", "an entry with its new ends"),
-        ("{gpu: d0.n0.g0, cabled_to: f.p0.l1}", "is for a whole link"),
-        ("{link: [f.p0.l0, f.s0], cabled_to: f.s1}", "join the same two nodes as another"),
+        ("{link: [d0.n0.g0, f.p0.l0], cabled_to: f.p0.l1, factor: 0.5}", "a second entry with its new ends"),
+        ("{gpu: d0.n0.g0, cabled_to: f.p0.l1}", "only for whole links"),
+        ("{link: [f.p0.l0, f.s0], cabled_to: f.s1}", "this would duplicate an existing link"),
     ],
 )
 def test_a_link_that_cannot_be_cabled_so_is_refused(tmp_path: Path, row: str, said: str) -> None:
@@ -181,7 +184,7 @@ def test_broken_in_a_file(tmp_path: Path) -> None:
         ("[{gpu: d0.n0.g1, link: [a, b]}]", "one of"),
         ("[{}]", "one of"),
         ("[{link: [d0.n0.g0]}]", "two ends"),
-        ("[{link: [d0.s0, d0.s0]}]", "two ends that differ"),
+        ("[{link: [d0.s0, d0.s0]}]", "two ends must differ"),
         ("[{link: [d0.n0.g0, d0.s0], factor: 1.5}]", "at most 1"),
         ("[{link: [d0.n0.g0, d0.s0], factor: 0}]", "must be above 0"),
         ("[{link: [d0.n0.g0, d0.s0], factor: -1}]", "must be above 0"),
@@ -240,7 +243,7 @@ def test_a_link_of_two_parts_has_what_the_worse_leaves(tmp_path: Path) -> None:
         ("leaf: f.s0", r"no leaf has the id 'f\.s0'"),
         ("plane: 7", "no plane '7'; planes between domains: 0, 1"),
         ("switch: d0.s1, factor: 0", "must be above 0"),
-        ("switch: d0.s1, leaf: f.p0.l0", "one entry names one thing"),
+        ("switch: d0.s1, leaf: f.p0.l0", "an entry names one part"),
     ],
 )
 def test_a_part_that_is_not_there_is_refused(tmp_path: Path, entry: str, words: str) -> None:

@@ -50,7 +50,7 @@ def tree(folder: Path) -> dict[str, str]:
 
 def test_a_new_file_never_takes_the_place_of_another(here: Path) -> None:
     write_new({here / "plan.json": b"first"})
-    with pytest.raises(InputError, match="it exists, and is not overwritten"):
+    with pytest.raises(InputError, match="it exists and will not be overwritten"):
         write_new({here / "more.json": b"second", here / "plan.json": b"second"})
     assert tree(here) == {"plan.json": "first"}
 
@@ -88,7 +88,7 @@ def test_links_are_refused(here: Path, link: str, to: str, target: str) -> None:
     (here / link).parent.mkdir(exist_ok=True)
     (here / link).symlink_to(to)
     path, before = Path(target.format(here=here)), tree(here.parent)
-    with pytest.raises(InputError, match=r"is a link, and links are not followed; remove it"):
+    with pytest.raises(InputError, match=r"is a symbolic link, which is not followed; remove it"):
         write_whole(path, b"new")
     for folder in (path, path.parent):
         with pytest.raises(InputError, match="is a link"):

@@ -238,7 +238,7 @@ def test_blocks_are_domains_of_a_rack_scale_system(take: Any) -> None:
 def test_blocks_of_hosts_that_are_domains_themselves(take: Any) -> None:
     imported = take({"b.conf": BLOCK}, gpu="hgx-h100")
     assert [domain.gpus for domain in imported.spec.domains] == [8] * 6
-    assert any("each host is a scale-up domain of its own" in line for line in imported.assumptions)
+    assert any("each host is a separate scale-up domain" in line for line in imported.assumptions)
 
 
 def test_blocks_alone_do_not_say_how_they_are_cabled(take: Any) -> None:
@@ -386,8 +386,8 @@ EIGHT = topo_m(8, "NV18")
         ({"t.conf": TREE, "a.txt": EIGHT}, ("t.conf", "n9=a.txt"), r"n9 is not in t\.conf"),
         ({"t.conf": TREE, "a.txt": EIGHT, "b.txt": topo_m(4, "NV18")}, (), r"a\.txt and b\.txt: which hosts"),
         ({"t.conf": TREE, "n1.txt": EIGHT}, (), "host n2 has no dump of its own"),
-        ({"a.txt": EIGHT, "b.txt": EIGHT}, (), "two nodes and no file that says how"),
-        ({"t.conf": TREE, "a.txt": EIGHT}, ("n1=t.conf", "a.txt"), "is not of single hosts"),
+        ({"a.txt": EIGHT, "b.txt": EIGHT}, (), "two nodes, but no file shows how"),
+        ({"t.conf": TREE, "a.txt": EIGHT}, ("n1=t.conf", "a.txt"), "does not describe single hosts"),
     ],
 )
 def test_files_that_contradict_each_other(
@@ -459,7 +459,7 @@ def test_fewer_nics_than_gpus_are_shared_nodes(take: Any, ib_rails: Any) -> None
 
 
 def test_nics_that_do_not_divide_ask_for_a_node(take: Any, ib_rails: Any) -> None:
-    with pytest.raises(InputError, match="3 NICs for 8 GPUs, and no file says which is whose"):
+    with pytest.raises(InputError, match="3 NICs for 8 GPUs, and no file says how they are paired"):
         take({"ib.out": ib_rails(pods=2, rails=3).text()}, gpu="h100-sxm")
 
 

@@ -116,9 +116,7 @@ def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> 
     found = read(fabric)
     assert len(found.hosts) == 6
     assert any("x-CUFM-01" in line for line in found.anomalies)
-    assert any(
-        "ubuntu-pod0-port31: no adapter is on a leaf of its own rail" in line for line in found.anomalies
-    )
+    assert any("ubuntu-pod0-port31: no adapter is on a leaf of its rail" in line for line in found.anomalies)
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_two_ports_of_one_nic_are_two() -> None:
         (lambda t: t.replace('speed="400000"', 'speed="fast"', 1), "must be a whole number"),
         (lambda t: t.replace("system", "topology"), "whose root is <system>"),
         (lambda _: '<graphs version="1"><graph id="0"/></graphs>', "is an NCCL graph"),
-        (lambda _: '<system version="1"></system>', "empty or cut"),
+        (lambda _: '<system version="1"></system>', "empty or truncated"),
         (
             lambda t: t.replace(
                 'target="0000:1c:00.0" count="5" tclass="0x068000"',

@@ -125,7 +125,7 @@ def test_what_means_none_or_several_is_refused() -> None:
         ("nvl72", "did you mean gb200-nvl72 or gb300-nvl72 or vr-nvl72"),
         ("rubin", "may be vr-nvl72, rubin-576 or rubin-ultra-nvl144"),
         ("12 x H100", "12 GPUs do not fill whole nodes of 8"),
-        ("0xH100", "after @ comes a number of GPUs"),
+        ("0xH100", "expected a number of GPUs after @"),
         ("64 x TPU v6e", "its shape"),
     ],
 )

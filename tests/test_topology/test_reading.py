@@ -28,8 +28,8 @@ from topology.base.schema import Count, Flag, Kind, Name, Positive, Spec, Text, 
         ("[" + "9" * 5000 + "]", "not valid JSON (Exceeds the limit"),
         ("[" * 100_000, "nested too deeply"),
         ('{\n"a": 1,,}', "x: line 2: column 8: not valid JSON"),
-        ('{"a": 1', "(is the file cut?)"),
-        ("", "(is the file cut?)"),
+        ('{"a": 1', "(is the file truncated?)"),
+        ("", "(is the file truncated?)"),
         ("[1] 2", "not valid JSON (Extra data)"),
     ],
 )
@@ -90,8 +90,8 @@ def test_files_that_cannot_be_read(tmp_path: Any) -> None:
 
 
 VALUES: list[tuple[Any, object, str]] = [
-    (Text, None, "x: None must be a text."),
-    (Text, 3, "x: 3 must be a text."),
+    (Text, None, "x: None must be text."),
+    (Text, 3, "x: 3 must be text."),
     (Name, "a\x1b[2Jb", "must be a text without control characters."),
     (tuple[Name, ...], ["a", "b\n."], "must be a text without control characters."),
     (tuple[Text, ...], 1, "x: 1 must be a list."),
@@ -102,7 +102,7 @@ VALUES: list[tuple[Any, object, str]] = [
     (Positive, 10**400, "must be a number greater than zero."),
     (Positive, "5GB", "must be a number greater than zero, without a unit."),
     (Flag, 1, "x: 1 must be true or false."),
-    (Name, [], "x: [] must be a text."),
+    (Name, [], "x: [] must be text."),
     (dict[str, int], [1], "x: [1] must be a mapping of keys to values."),
     (Kind, "mesured", "x: 'mesured' is no kind of evidence; did you mean measured"),
 ]

@@ -132,7 +132,7 @@ INLINE = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_per
         (ONE + "fabric: {kind: rail, nic: 400 Gb/s, oversubscription: 0}", "greater than zero"),
         (ONE + "fabric: {kind: rail, nic: 400 Gb/s, oversubscription: 7}", "uplinks"),
         (ONE + "broken: [{gpu: d0.n0.g9}]", "d0.n0.g9"),
-        (ONE + "prices: {gb200: 10 USD/h}", "no domain has it"),
+        (ONE + "prices: {gb200: 10 USD/h}", "no domain uses it"),
         (ONE + "prices: {h100-sxm: 2 USD/h, H100 SXM: 3 USD/h}", "prices: H100 SXM: h100-sxm has two prices"),
         (ONE + "gpus: {h100-sxm: {hbm: 10 GB}}", "hbm_bytes"),
         (ONE + "color: red", "unknown key `color`"),

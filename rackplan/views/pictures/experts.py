@@ -1,4 +1,4 @@
-"""The map of experts: layers x GPUs, which experts lie where, their copies and the load of each GPU."""
+"""Expert map: layers x GPUs, with experts, copies and GPU loads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOAD_STEP = 1 / 8192
 
 
 def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> ExpertMap | None:
-    """Return the map of a plan's experts; None without any, and of one larger than :data:`MOST_BYTES`.
+    """Return the expert map of a plan; None without experts, or if larger than :data:`MOST_BYTES`.
 
     Columns are the GPUs of the first replica (the others hold the same), rows the layers with experts. The data are
     little-endian arrays in base64: the expert of each slot, a row for each different layer, the load of each GPU over
@@ -64,7 +64,7 @@ def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> ExpertMa
 
 
 def expert_map_blocks(plan: Plan) -> list[Block]:
-    """Return the section of a page: the map, how to use it, and the same in words behind a fold."""
+    """Return the report section with the map, its instructions, and a collapsed text version."""
     if plan.loads is None or all(entry is None for entry in plan.experts):
         return []
     picture = expert_map(plan)
@@ -79,7 +79,7 @@ def expert_map_blocks(plan: Plan) -> list[Block]:
 
 
 def map_table(plan: Plan) -> Table:
-    """Return the map in words: for each layer, its slots, copies and loads; of many layers, some evenly spaced."""
+    """Return the map as a table of slots, copies and loads by layer, evenly spaced if there are many layers."""
     ids, rows = plan.deployment.cluster.gpus, []
     for stage, entry in zip(plan.layout.replicas[0], plan.experts, strict=True):
         if entry is None:

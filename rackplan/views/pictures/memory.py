@@ -1,4 +1,4 @@
-"""HBM of the fullest GPU as one bar: routed experts, other weights, cache, workspace, what is free."""
+"""HBM of the fullest GPU as one bar: routed experts, other weights, cache, workspace and free space."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ALIKE = 1e-9  # of bytes
 
 
 def memory_picture(plan: Plan) -> Diagram:
-    """Return HBM of the plan's fullest GPU by use; the uses add up to what its driver reports."""
+    """Return HBM of the plan's fullest GPU by use; the uses add up to the capacity reported by the driver."""
     slots = [np.zeros(0, np.int64) if one is None else one.slots_per_gpu for one in plan.experts]
     return memory_of(plan.deployment, plan.layout, slots, plan.score)
 
@@ -45,7 +45,7 @@ def memory_picture(plan: Plan) -> Diagram:
 def memory_of(
     deployment: Deployment, layout: Layout, slots: Sequence[NDArray[np.int64]], score: Score
 ) -> Diagram:
-    """Return the same of a layout whose GPUs have so many expert slots, by stage, ``[gpus]`` each."""
+    """Return the same for a layout with the given expert slots per GPU, by stage, ``[gpus]`` each."""
     held = dict(score.hbm_bytes)
     experts = routed_bytes(deployment, layout, slots, held["weights"])
     if experts:

@@ -1,4 +1,4 @@
-"""The step as a waterfall: each part from where the one before ends, up to the step's time."""
+"""Waterfall chart of the step by part."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _ms(seconds: float) -> str:
 
 
 def hidden_s(score: Score, share: float) -> dict[str, float]:
-    """Return seconds of sending that computing hides in a step of two half batches on one stage, by part.
+    """Return communication time hidden by compute in a step of two half-batches on one stage, by part.
 
     ``share`` of the shorter of computing and sending stays hidden (:func:`cost.step.step.overlapped`), so
     that of ``S`` seconds of sending ``S - share * min(S, C)`` are seen beside ``C`` of computing; pipelines

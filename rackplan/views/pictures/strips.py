@@ -1,4 +1,4 @@
-"""Strips that say something at a glance: what is left after each loss, how even each layer is, how busy links are."""
+"""Strip charts: throughput after failures, balance by layer, and link utilization."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _colour(value: float) -> str:
 
 
 def failures_picture(failures: Failures, tok_s_per_gpu: float) -> Diagram:
-    """Return the throughput that is left after each loss that was tried, worst first, a strip for each kind of loss.
+    """Return the throughput after each tested failure, worst first, one strip per kind of failure.
 
     A full column is ``tok_s_per_gpu``, that of the plan.
     """
@@ -88,7 +88,7 @@ def balance_picture(rows: Mapping[str, Mapping[int, float]]) -> Diagram:
 
 
 def links_picture(tiers: Sequence[tuple[str, float, str]], whole_s: float) -> Diagram:
-    """Return a bar for each tier: seconds of its busiest link, as a part of ``whole_s``; each with its words."""
+    """Return one bar per tier: time of its busiest link relative to ``whole_s``, with a text."""
     rows = [
         (
             f"{name}: {words}, {share_text(seconds / whole_s)} of the time",

@@ -178,7 +178,7 @@ Forms = Mapping[str, "str | Callable[[], str]"]
 
 
 def output_forms(path: Path | None, *names: str) -> Callable[[Forms], list[str]] | None:
-    """Return a function that writes the files ``names`` of a result into a folder, or only the one that ``path`` names.
+    """Return a function that writes the files ``names`` of a result into a folder, or only the one in ``path``.
 
     It returns the paths; None where no file is wanted.
 

@@ -58,7 +58,7 @@ def test_the_example_is_real_and_the_sliders_answer(page, server):
     )
     chart, headline = (where.locator(name).bounding_box() for name in ("#plot", "#headline"))
     assert headline["y"] < chart["y"] < chart["y"] + chart["height"] < 900
-    assert "One pool is better here, by" in where.text_content("#headline")
+    assert "One pool is better at this speed, by" in where.text_content("#headline")
     before = where.text_content("#best")
     where.locator("#slider-hbm").focus()
     where.keyboard.press("End")

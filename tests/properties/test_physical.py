@@ -90,8 +90,8 @@ def test_cables_of_one_rack(name: str) -> None:
         ("cm384", 48, 16, 559e3, "whole domain"),  # 12 of compute, 4 of second-tier switches
         ("mi300x@16", 2, 2, 12e3, "GPUs alone"),
         ("hgx-h800", 1, 1, 5600, "GPUs alone"),
-        ("tpu-v5p", 16, 1, None, "no power of tpu-v5p"),
-        ("rubin-576", 144, 8, None, "no power of rubin"),
+        ("tpu-v5p", 16, 1, None, "no published power for tpu-v5p"),
+        ("rubin-576", 144, 8, None, "no published power for rubin"),
     ],
 )
 def test_power(name: str, hosts: int, racks: int, watts: float | None, words: str) -> None:

@@ -187,7 +187,7 @@ def test_traces_of_json_lines_and_of_csv_are_alike(tmp_path):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ('{"timestamp": 5, "input_length": 9, "output_length": 9}', "line 2: timestamp 5 is before the 10"),
+        ('{"timestamp": 5, "input_length": 9, "output_length": 9}', "line 2: timestamp 5 is before 10"),
         ('{"timestamp": 20, "input_length": -9, "output_length": 9}', "line 2: input_length is -9"),
         ('{"timestamp": 20, "input_length": 9}', "line 2: output_length is missing"),
         ('{"timestamp": NaN, "input_length": 9, "output_length": 9}', "line 2"),

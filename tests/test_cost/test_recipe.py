@@ -43,7 +43,7 @@ def test_a_recipe_of_any_model_makes_no_weights_wider() -> None:
 def test_each_says_where_it_is_from_and_a_chip_whose_it_takes() -> None:
     assert published_recipe(["gb200"], R1)[1].startswith("InferenceX dsr1-fp4-")
     assert published_recipe(["rubin"], R1)[1].startswith("as on gb300: InferenceX dsr1-fp4-")
-    assert published_recipe(["tpu-v7"], R1) == (None, "no run of deepseek-r1 on tpu-v7 is public")
+    assert published_recipe(["tpu-v7"], R1) == (None, "no public run of deepseek-r1 on tpu-v7")
     assert published_recipe(["gb200", "gb200", "gb300"], R1)[0] is not None
     assert published_recipe(["h100-sxm", "gb200"], R1) == (None, "h100-sxm, gb200 have different ones")
 

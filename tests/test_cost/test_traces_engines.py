@@ -130,7 +130,7 @@ def test_ranks_that_are_missing_are_said(tmp_path: Path, torch_save: Callable[..
     notes = read(tmp_path).notes
     name = tmp_path.name
     assert f"{name}: no file of rank 1, 2: their tokens are missing" in notes
-    assert f"{name}: rank 3 without some passes that others have, counted as 0" in notes
+    assert f"{name}: rank 3 lacks some passes that other ranks have, counted as 0" in notes
 
 
 def test_passes_of_a_draft_model_and_of_overlapping_batches(
@@ -165,7 +165,7 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
     data = passes(1)
     data["records"][0]["global_physical_count"] = BY_SLOT[1, 0, :, :5].copy()
     torch_save(other, data)
-    assert "forward pass 10: counts [3, 5] for a map of slots [3, 6]" in refused(tmp_path)
+    assert "forward pass 10: counts [3, 5] but a slot map of [3, 6]" in refused(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
     [
         ({"physical_to_logical_map": SLOT_MAP}, "holds a plan"),
         ({"weights": COUNTS}, "no logical_count and no records, as SGLang dumps them, but: weights"),
-        (COUNTS, "but: a tensor alone"),
+        (COUNTS, "but a single tensor"),
         ({"logical_count": COUNTS.astype(np.uint8).astype(bool)}, "holds bool, not numbers"),
         ({"logical_count": -COUNTS}, "is not a token count"),
         ({"logical_count": COUNTS[..., :3]}, r"shape [5, 3, 3]; the model needs [2, 4] or [3, 4]"),
@@ -242,7 +242,7 @@ def test_trtllm_what_is_missing_is_said(tmp_path: Path) -> None:
     for words in (
         "no file of rank 2, 3: their tokens are missing",
         "iterations 100 to 107 are not contiguous: 6 are present",
-        "rank 0, 1, 4 without some layers or iterations",
+        "rank 0, 1, 4 lacks some layers or iterations",
         "meta_info.json is missing",
         "rank*_raw.safetensors (the experts of each token) not read",
         "layer 3 is beyond the model's 3",
@@ -325,13 +325,13 @@ def test_vllm_maps_may_change_and_have_unused_slots(tmp_path: Path) -> None:
         (stats_line(0, expert_load=None), "null, which is not a number"),
         (stats_line(0, expert_load=[[True] * 6] * 2), "true, which is not a number"),
         (stats_line(0, expert_load=[[1] * 6, [1]]), "unequal length"),
-        (stats_line(0, expert_load=[[1] * 5] * 2), "counts [2, 5] for a map of slots [2, 6]"),
+        (stats_line(0, expert_load=[[1] * 5] * 2), "counts [2, 5] but a slot map of [2, 6]"),
         (stats_line(0, expert_load=[1] * 6), "is [6], not [layers, slots]"),
         (stats_line(0, expert_load=[[float("nan")] * 6] * 2), "NaN is not a JSON number"),
         (stats_line(0, expert_load=[[-1] * 6] * 2), "not a token count"),
         (stats_line(0, expert_load=[[10**30] * 6] * 2), "too large"),
         (stats_line(0, p2l_map=[[9] * 6] * 2), "experts 0..9; the model has 0..3"),
-        (stats_line(0, p2l_map=[[0.5] * 6] * 2), "map of slots to experts is float64"),
+        (stats_line(0, p2l_map=[[0.5] * 6] * 2), "slot map is float64"),
         (stats_line(0) + "\n" + stats_line(1, expert_load=[[1] * 6], p2l_map=SLOT_MAP[:1].tolist()),
          "loads [1, 6], and [2, 6] before"),
         ("[" * 100_000, "nested too deeply"),

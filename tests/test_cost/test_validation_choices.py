@@ -87,7 +87,7 @@ def test_the_limit_is_kept_and_used_up(pool):
 
 def test_a_limit_that_nothing_keeps_gives_the_nearest_and_says_so():
     choice = chosen(replace(DECODE, batch=math.inf, tpot_limit_ms=0.001))
-    assert "nothing keeps 0.001 ms a token" in choice.text
+    assert "no configuration meets 0.001 ms per token" in choice.text
     assert choice.point.batch <= 1
 
 

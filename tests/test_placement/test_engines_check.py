@@ -34,7 +34,7 @@ SGLANG = [
     ({KEY: changed(2, 8, True)}, True, False, "True is not a whole number"),
     ({KEY: [*changed(0, 0, 0)[:3], ROW[:9]]}, False, False, "9 slots"),
     ({KEY: changed(0, 0, 0)[1:]}, True, False, "only for the MoE layers"),
-    ({KEY: [row[:9] for row in changed(0, 0, 0)]}, False, False, "9 slots on 2 GPUs do not divide"),
+    ({KEY: [row[:9] for row in changed(0, 0, 0)]}, False, False, "9 slots do not divide evenly over 2 GPUs"),
     ({"logical_count": [[1] * 8] * 4}, True, False, "a recording of loads"),
     ([1], False, False, "the key"),
 ]

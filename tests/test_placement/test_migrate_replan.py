@@ -218,7 +218,7 @@ def test_a_cluster_described_anew_is_what_is_lost_by_name() -> None:
     assert (found.moves, found.lost_copies) == (named.moves, named.lost_copies)
     assert found.plan.deployment.cluster.name == "now"
     again = replan_plan(found.plan, None, QUICK, cluster=old.deployment.cluster)
-    assert any("idle: 1 GPU that the plan did not have" in note for note in again.plan.notes)
+    assert any("idle: 1 GPU that the plan did not use" in note for note in again.plan.notes)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_an_engine_that_cannot_run_what_is_left_is_named() -> None:
     found = replan_plan(named, None, replace(QUICK, lost=lost))
     assert sizes(found.plan) == [8]
     assert any(
-        "sglang cannot run what is left of it: GPUs of the plan have" in note for note in found.plan.notes
+        "sglang cannot run on the remaining GPUs: GPUs of the plan have" in note for note in found.plan.notes
     )
 
 
@@ -358,7 +358,7 @@ def test_what_is_left_may_not_do(lost: tuple[str, ...], words: str) -> None:
 
 
 def test_an_id_that_is_not_there() -> None:
-    with pytest.raises(InputError, match=r"d9\.n0.*names look like d0\.n0\.g0"):
+    with pytest.raises(InputError, match=r"d9\.n0.*examples of names: d0\.n0\.g0"):
         replan_plan(plan_of("hgx-h100", redundant=8), None, replace(QUICK, lost=("d9.n0",)))
 
 

@@ -328,16 +328,16 @@ def refuse(word: str, **change: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        refuse("num_replicas 21 is no multiple of num_ranks 4", num_replicas=21),
+        refuse("num_replicas 21 is not a multiple of num_ranks 4", num_replicas=21),
         refuse("num_replicas 12 slots cannot hold 16 experts", num_replicas=12),
         refuse("16 experts do not divide evenly into num_groups 6", num_groups=6, num_nodes=2),
         refuse(
             "weight, layer 1, expert 2: nan is no count",
             weight=np.where(np.arange(32) == 18, np.nan, 1.0).reshape(2, 16),
         ),
-        refuse("weight: its rows have unequal lengths", weight=[[1], [1, 2]]),
+        refuse("weight: rows have different lengths", weight=[[1], [1, 2]]),
         refuse("the old map has shape [2, 20]", old=np.zeros((2, 20), dtype=int)),
-        refuse("the old map, layer 0, slot 0: 16 is no expert", old=np.full((3, 20), 16)),
+        refuse("the old map, layer 0, slot 0: 16 is not an expert", old=np.full((3, 20), 16)),
         refuse("the old map holds float64, not whole numbers", old=np.zeros((3, 20))),
     ],
 )
@@ -354,7 +354,7 @@ def test_the_other_forms_refuse_likewise() -> None:
     policy = vllm_ascend.RackplanPolicy()
     with pytest.raises(ValueError, match="give one load per slot"):
         policy.rebalance_experts(np.zeros((1, 2, 2), dtype=int), np.zeros((1, 2, 3)))
-    with pytest.raises(ValueError, match="slot 0 holds -1, no expert"):
+    with pytest.raises(ValueError, match="slot 0 holds -1, which is not an expert"):
         policy.rebalance_experts(np.full((1, 2, 2), -1), np.zeros((1, 2, 2)))
     for wrong, words in (
         ({"algorithm": "best"}, "expected one of deepseek, "),

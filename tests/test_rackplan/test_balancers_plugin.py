@@ -178,6 +178,6 @@ def test_a_plan_is_placed_where_nothing_lies_and_its_loads_are_scenarios(
     assert (found == part.slot_expert).all()
     assert not caplog.records
     assert vllm.rebalance_experts(loads, 16, 1, 1, 4).shape == found.shape
-    assert "plan.json left out: 16 slots on 8 ranks, but the engine has 16 on 4" in caplog.text
+    assert "plan.json ignored: it has 16 slots on 8 ranks, but the engine has 16 on 4" in caplog.text
     with pytest.raises(ValueError, match="2 layers with 8 experts; the engine balances 4 experts"):
         vllm.rebalance_experts(loads[:, :4], 16, 1, 1, 8)

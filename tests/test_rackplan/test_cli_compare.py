@@ -58,7 +58,7 @@ def test_shares_are_of_the_row_and_beside_the_first_cluster(run: Run) -> None:
         assert first[by]["requests_per_s"] == pytest.approx(first["requests_per_s"] / amount)
     assert second["per_gpu"]["ratio"] == pytest.approx(second["tok_s_per_gpu"] / first["tok_s_per_gpu"])
     assert second["per_usd_h"]["ratio"] is None
-    assert "no price of rubin" in second["per_usd_h"]["reason"]
+    assert "no price for rubin" in second["per_usd_h"]["reason"]
     (gain,) = data["gains"]
     assert (gain["from"], gain["to"], gain["gain"]) == (
         "hgx-h100",

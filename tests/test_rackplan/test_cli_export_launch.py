@@ -182,8 +182,8 @@ def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path:
     export = ("export", "plan/plan.json", "-o", "x.json", "--to", "sglang")
     cases = {
         ("--launch", "nomad"): "expected shell, lws, kueue, kai, grove, rbg, dynamo, llm-d, slurm or mpi",
-        ("--hosts", "a,b"): "--hosts is of a file that starts an engine",
-        ("--prefill", "first/plan.json"): "--prefill is of a file that starts an engine",
+        ("--hosts", "a,b"): "--hosts needs a launch file",
+        ("--prefill", "first/plan.json"): "--prefill needs a launch file",
         ("--launch", "lws", "--hosts", "a,b,c"): "has 3 names, the cluster has 2 hosts and the plan uses 2",
         ("--launch", "lws", "--hosts", "a[1-"): "--hosts",
         (
@@ -192,7 +192,7 @@ def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path:
             "--prefill",
             "plan/plan.json",
         ): "the plan is for decode, expected one for prefill",
-        ("--launch", "slurm", "--image", "x"): "--image: a script runs what is on the hosts",
+        ("--launch", "slurm", "--image", "x"): "--image: scripts run software installed on the hosts",
     }
     for more, words in cases.items():
         result = run(*export, *more)

@@ -93,7 +93,7 @@ def test_ctrl_c_writes_the_best_so_far(run: Run, planned: Path, monkeypatch: pyt
     command = ("replan", "old/plan.json", "--loads", "new.npy", "--time-limit", "600")
     result = run(*command, "-o", "next")
     assert result.code == 130
-    assert "interrupted; the best re-plan so far was written" in result.err
+    assert "interrupted; wrote the best re-plan so far" in result.err
     data = json.loads((planned / "next/plan.json").read_text())
     assert data["proof"]["interrupted"] is True
     assert (planned / "next/moves.json").exists()

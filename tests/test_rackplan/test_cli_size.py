@@ -74,7 +74,7 @@ def test_measured_runs_of_each_pool_are_told(run: Run) -> None:
     asked = ("size", "--model", "llama-3.1-70b", "--cluster", "hgx-h100", "--tok-s", "100k")
     (pool,) = run(*asked, "--json").data["pools"]
     assert pool["measured_runs"] > 0
-    words = f"x{pool['measured_factor']:.2f} from {pool['measured_runs']} measured runs near"
+    words = f"x{pool['measured_factor']:.2f} from {pool['measured_runs']} nearby measured runs"
     assert f"{pool['layout']} ({pool['role']}) {words}" in " ".join(run(*asked).out.split())
     (bare,) = run(*asked, "--physics", "--json").data["pools"]
     assert (bare["measured_factor"], bare["measured_runs"]) == (1, 0)
@@ -113,7 +113,7 @@ def test_a_default_that_nothing_keeps_gives_way_and_a_limit_asked_for_does_not(r
         (("--users", "0"), "expected a number above 0"),
         (("--usd-h=-1",), "expected a number above 0"),
         (("--req-s", "5", "--context", "4096"), "decode only has no requests"),
-        (("--gpus", "8", "--usd-m", "1", "--tpot-ms", "20"), "with --usd-m the speed is the answer"),
+        (("--gpus", "8", "--usd-m", "1", "--tpot-ms", "20"), "--usd-m already determines the speed"),
         (("--gpus", "8", "--cluster", "hgx-h1000"), "hgx-h1000"),
     ],
     ids=lambda value: " ".join(value if isinstance(value, tuple) else ()),

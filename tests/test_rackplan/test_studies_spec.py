@@ -41,7 +41,7 @@ def test_values_to_choose_from_are_no_range_and_prices_are_one() -> None:
     found = points(made(sample=sample))
     assert {point.options["domain_gpus"] for point in found} == {36, 72}
     assert all(2 <= float(str(point.options["price.gb200"])) <= 6 for point in found)
-    with pytest.raises(InputError, match="`loads`; one of kind plan or fleet has"):
+    with pytest.raises(InputError, match="`loads`; it belongs to kind plan or fleet"):
         made(grid={"loads": ["uniform"]})
 
 

@@ -66,10 +66,10 @@ def test_dragonfly_is_balanced_where_nothing_is_said() -> None:
     [
         ("{kind: mesh, nic: 400 Gb/s}", "not one of rail"),
         ("{kind: leaf-spine, nic: 300 Gb/s}", "needs the key `radix`"),
-        ("{kind: leaf-spine, nic: 400 Gb/s, radix: 8}", "no room for 8 links"),
+        ("{kind: leaf-spine, nic: 400 Gb/s, radix: 8}", "cannot combine 8 links"),
         (
             "{kind: rail, nic: 400 Gb/s, radix: 8}",
-            "fabric: radix: a rail fabric of these sizes does not follow",
+            "fabric: radix: the sizes of a rail fabric do not depend",
         ),
         (
             "{kind: leaf-spine, nic: 400 Gb/s, nodes_per_leaf: 2, spines: 2, radix: 8}",

@@ -73,7 +73,10 @@ def test_a_neighbour_gone_takes_its_links_with_it() -> None:
         ((Fault(gpu="d0.n0.g0"), Fault(gpu="d0.n0.g0")), "duplicate GPU"),
         (tuple(Fault(gpu=f"d{d}.n0.g{g}") for d in range(2) for g in range(8)), "all 16 GPUs are broken"),
         ((Fault(link=("d0.n0.g0", "d0.s9")),), r"no node has the id 'd0\.s9'"),
-        ((Fault(link=("d0.n0.g0", "d0.n0.g1")),), r"no link joins these two; d0\.n0\.g0 has links to d0\.s0"),
+        (
+            (Fault(link=("d0.n0.g0", "d0.n0.g1")),),
+            r"no link connects these two; d0\.n0\.g0 has links to d0\.s0",
+        ),
     ],
 )
 def test_faults_that_cannot_be(faults: tuple[Fault, ...], words: str) -> None:
@@ -84,7 +87,7 @@ def test_faults_that_cannot_be(faults: tuple[Fault, ...], words: str) -> None:
 
 def test_gpus_that_faults_cut_off_are_infeasible_and_named() -> None:
     links = (*(("d0.n0.g2", f"d0.s{s}") for s in range(4)), ("d0.n0.g2", "f.p0.l2"))
-    with pytest.raises(InfeasibleError, match=r"cuts GPUs off.*2 islands.*1 GPU \(d0\.n0\.g2\)"):
+    with pytest.raises(InfeasibleError, match=r"disconnect GPUs.*2 islands.*1 GPU \(d0\.n0\.g2\)"):
         broken("hgx-h100@16", *(Fault(link=link) for link in links))
 
 
@@ -239,7 +242,7 @@ def test_a_link_of_two_parts_has_what_the_worse_leaves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ("nic: d9.n0.g0", r"no NIC, and no GPU with one, has the id 'd9\.n0\.g0'"),
+        ("nic: d9.n0.g0", r"no NIC, and no GPU with a NIC, has the id 'd9\.n0\.g0'"),
         ("leaf: f.s0", r"no leaf has the id 'f\.s0'"),
         ("plane: 7", "no plane '7'; planes between domains: 0, 1"),
         ("switch: d0.s1, factor: 0", "must be above 0"),

@@ -36,7 +36,7 @@ FILES: list[tuple[str, bytes | str, str]] = [
     ("alias.yaml", "a: &x [1, 2]\nswitches: *x\n", "line 2: YAML aliases"),
     ("tag.yaml", '- topology: !!python/object/apply:os.system ["id"]\n', "line 1: a YAML tag"),
     ("twice.yaml", "switches: {a: {}}\nswitches: {b: {}}\nblocks: []\n", "line 2: duplicate key 'switches'"),
-    ("deep.yaml", "a: " + "[" * 3000, "nested more than 64 deep|not valid YAML|none of the kinds"),
+    ("deep.yaml", "a: " + "[" * 3000, "nested more than 64 levels deep|not valid YAML|none of the kinds"),
     ("open.yaml", "switches: {a: \n", "not valid YAML"),
     ("two.yaml", "- topology: a\n  flat: true\n---\n- topology: b\n", "line 3: not valid YAML"),
     ("deep.json", "[" * 100_000, "nested too deeply"),

@@ -78,7 +78,7 @@ GOOD = "h0.g0,h0.s0,18,25 GB/s\nh0.g1,h0.s0,18,25 GB/s\n"
         (HEAD + GOOD + "h0.g1,l,1,inf GB/s\n", "line 4, column rate"),
         (HEAD + GOOD + "h0.g1,l,1,-3 GB/s\n", "line 4, column rate"),
         (HEAD + GOOD + "h0.g1,l,1,25\n", "line 4, column rate"),
-        (HEAD + GOOD + "h0.fan1,h0.s0,1,25 GB/s\n", "'h0.fan1': what is it"),
+        (HEAD + GOOD + "h0.fan1,h0.s0,1,25 GB/s\n", "'h0.fan1': unknown part"),
         (HEAD + GOOD + "x,y,1,25 GB/s\n", "no GPU is reachable"),
         (HEAD + GOOD + "h1.g0,h1.s0,18,25 GB/s\n", "not all connected"),
         (HEAD + "x,y,1,25 GB/s\n", "0 GPUs"),

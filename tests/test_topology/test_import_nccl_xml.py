@@ -203,7 +203,10 @@ def test_pci_devices_name_gpus(tmp_path: Path, device: str, name: str, problem: 
 def test_a_speed_too_fast_for_megabits_is_in_kilobits() -> None:
     node = parse(Source("t.xml", system(gpu(0), gpu(1)).replace('speed="400000"', 'speed="200000000"')))
     assert {nic.rate.value for nic in node.nics} == {25e9}
-    assert node.readings[0] == 'NIC of t.xml: speed="200000000" read as kb/s, 200 Gb/s: too fast for Mb/s.'
+    assert (
+        node.readings[0]
+        == 'NIC of t.xml: speed="200000000" read as kb/s, 200 Gb/s, since it is too fast in Mb/s.'
+    )
 
 
 def test_gpus_on_switches_that_nothing_joins_are_reported(tmp_path: Path) -> None:
@@ -214,6 +217,6 @@ def test_gpus_on_switches_that_nothing_joins_are_reported(tmp_path: Path) -> Non
         gpu="own", hbm="80 GB", fabrics=("nvlink4",), pcie="64 GB/s", socket_link="40 GB/s"
     )
     with pytest.raises(
-        InputError, match=r"separate switches, which nothing in the file joins: GPU0, GPU1, .*; GPU8"
+        InputError, match=r"separate switches that the file does not connect: GPU0, GPU1, .*; GPU8"
     ):
         import_files([str(path)], options)

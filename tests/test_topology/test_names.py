@@ -137,9 +137,9 @@ def test_hardware_is_not_guessed(text: str, near: str) -> None:
 @pytest.mark.parametrize(
     ("text", "remark"),
     [
-        ("H100", "taken as hgx-h100 (domains of 8 GPUs h100-sxm)"),
-        ("16xA100", "taken as hgx-a100@16 (domains of 8 GPUs a100-sxm)"),
-        ("Vera Rubin NVL144", "taken as vr-nvl72 (domains of 72 GPUs rubin)"),
+        ("H100", "interpreted as hgx-h100 (domains of 8 GPUs h100-sxm)"),
+        ("16xA100", "interpreted as hgx-a100@16 (domains of 8 GPUs a100-sxm)"),
+        ("Vera Rubin NVL144", "interpreted as vr-nvl72 (domains of 72 GPUs rubin)"),
         ("GB200 NVL72@144", ""),
         ("hgx_h100", ""),
         ("My.yaml", ""),

@@ -101,7 +101,7 @@ def test_a_system_and_what_nobody_published_can_be_given() -> None:
         ("gb200.flop_per_s=5e15", "give a factor"),
         ("h100.hbm_bytes=2x", "known: gb200, "),
         ("gb200-nvl72.node_power_w=2x", "node_power_w of gb200-nvl72 is not published"),
-        ("gb200.usd_per_h=2x", "give yours with `prices` gb200=2.50"),
+        ("gb200.usd_per_h=2x", "set yours with `prices` gb200=2.50"),
         ("gb200-nvl72.copper_cables_per_link=many", "expected a number"),
     ],
 )
@@ -113,7 +113,7 @@ def test_what_cannot_be_is_refused_with_what_can(text: str, words: str) -> None:
 
 def test_one_figure_is_set_once() -> None:
     twice = ["gpu.hbm_bytes=2x", "gb200.hbm_bytes=3x"]
-    with pytest.raises(InputError, match=r"set already, by gpu.hbm_bytes=2x"):
+    with pytest.raises(InputError, match=r"already set by gpu.hbm_bytes=2x"):
         overrides([build_cluster(RACK)], twice)
 
 

@@ -65,7 +65,7 @@ def test_many_keys_take_no_longer_than_they_must() -> None:
         ("a: -0_10", "YAML reads -0_10 as octal"),
         ("a: 1:30", "YAML reads 1:30 in base 60"),
         ("10:00: a", "YAML reads 10:00 in base 60"),
-        ("[" * 100, "is nested more than 64 deep"),
+        ("[" * 100, "is nested more than 64 levels deep"),
         ("a: [1", "not valid YAML"),
         ("a: 1\n---\nb: 2", "not valid YAML"),
     ],
@@ -104,7 +104,7 @@ VALUES: list[tuple[Any, object, str]] = [
     (Flag, 1, "x: 1 must be true or false."),
     (Name, [], "x: [] must be text."),
     (dict[str, int], [1], "x: [1] must be a mapping of keys to values."),
-    (Kind, "mesured", "x: 'mesured' is no kind of evidence; did you mean measured"),
+    (Kind, "mesured", "x: 'mesured' is not a kind of evidence; did you mean measured"),
 ]
 
 
@@ -119,7 +119,7 @@ def test_a_value_of_the_wrong_type(kind: Any, value: object, words: str) -> None
 def test_a_number_too_long_to_print() -> None:
     found = parse_yaml(f"0x{'f' * 9000}", "x")
     for kind in (Count, Positive, Text, Flag, Name):
-        with pytest.raises(InputError, match="x: a number of thousands of digits must be"):
+        with pytest.raises(InputError, match="x: a number with thousands of digits must be"):
             validated(kind, found, "x")
 
 

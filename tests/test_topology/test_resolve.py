@@ -138,7 +138,7 @@ INLINE = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_per
         (ONE + "color: red", "unknown key `color`"),
         ("domains: [{part: hgx-h100, count: 999999}, {part: hgx-h100, count: 999999}]", "at most"),
         ("a: &a [x, x]\nb: &b [*a, *a]\n", "aliases"),
-        ("[" * 200_000, "nested more than 64 deep|nesting depth"),
+        ("[" * 200_000, "nested more than 64 levels deep|nesting depth"),
         ("a: !!python/name:os.system 1", "line 1: a YAML tag"),
         (ONE + "name: twice\nname: twice", "duplicate key 'name'"),
     ],

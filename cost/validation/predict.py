@@ -917,7 +917,7 @@ def _description(row: Point, best: Point) -> str:
         parts.append(f"{name}{label_of(best.pool)}")
     if row.batch == math.inf:
         batch = best.batch or best.concurrency / best.pool.gpus
-        within = f" and meet {row.tpot_limit_ms:.4g} ms a token" if row.tpot_limit_ms else ""
+        within = f" and meet {row.tpot_limit_ms:.4g} ms per token" if row.tpot_limit_ms else ""
         parts.append(f"{batch:.4g} sequences per GPU, the most that fit{within}")
     return "; ".join(parts)
 

@@ -72,7 +72,9 @@ def test_default_by_phase_and_fabric(phase, fabric, crosses, family, name):
 
 def test_a_fabric_that_nobody_measured_is_said():
     kernel = default_kernel("decode", up_fabric="ici-v5p", crosses=False)
-    assert kernel.stand_in("ici-v5p") == f"{kernel.name} was not measured on ici-v5p: figures of nvlink5"
+    assert (
+        kernel.stand_in("ici-v5p") == f"{kernel.name} was not measured on ici-v5p; using figures from nvlink5"
+    )
     assert kernel.stand_in("nvlink5") == ""
 
 

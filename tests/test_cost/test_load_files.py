@@ -151,7 +151,7 @@ def test_files_cut_short(tmp_path: Path, name: str, keep: int) -> None:
     values = {"x.npy": GOOD, "x.npz": {"loads": GOOD}, "x.json": {"logical_count": GOOD.tolist()}}[name]
     path = save(tmp_path, values, name)
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(InputError, match=r"not a whole|not valid JSON|cut short"):
+    with pytest.raises(InputError, match=r"not a complete|not valid JSON|cut short"):
         read(path)
 
 

@@ -101,7 +101,7 @@ def test_stat(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
     path = torch_save(tmp_path / "expert_distribution_recorder_1.5.pt", value)
     loads = read(path)
     assert (loads.tokens == KEPT).all()
-    assert f"{path.name}: 5 of 9 empty windows dropped" in loads.notes
+    assert f"{path.name}: 5 of 9 windows dropped (empty)" in loads.notes
     assert (read(tmp_path).tokens == KEPT).all()  # the folder, with the one file in it
     flat = torch_save(tmp_path / "flat.pt", {"logical_count": COUNTS.sum(axis=0)})
     assert (read(flat).tokens[0] == KEPT.sum(axis=0)).all()
@@ -115,7 +115,7 @@ def test_files_of_each_rank(tmp_path: Path, torch_save: Callable[..., Path], mak
         assert (loads.tokens == KEPT).all()
         assert loads.names[0] == f"{path.name}#pass 10"
         assert f"{path.name}: summed over 2 ranks, 0 to 1" in loads.notes
-        assert f"{path.name}: 1 of 5 empty windows dropped" in loads.notes
+        assert f"{path.name}: 1 of 5 windows dropped (empty)" in loads.notes
     assert open_counts(str(tmp_path)).experts == EXPERTS
 
 
@@ -130,7 +130,7 @@ def test_ranks_that_are_missing_are_said(tmp_path: Path, torch_save: Callable[..
     notes = read(tmp_path).notes
     name = tmp_path.name
     assert f"{name}: no file of rank 1, 2: their tokens are missing" in notes
-    assert f"{name}: rank 3 lacks some passes that other ranks have, counted as 0" in notes
+    assert f"{name}: rank 3: some passes of other ranks missing, counted as 0" in notes
 
 
 def test_passes_of_a_draft_model_and_of_overlapping_batches(
@@ -172,7 +172,7 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
     ("value", "words"),
     [
         ({"physical_to_logical_map": SLOT_MAP}, "holds a plan"),
-        ({"weights": COUNTS}, "no logical_count and no records, as SGLang dumps them, but: weights"),
+        ({"weights": COUNTS}, "no logical_count and no records, as SGLang dumps them, but weights"),
         (COUNTS, "but a single tensor"),
         ({"logical_count": COUNTS.astype(np.uint8).astype(bool)}, "holds bool, not numbers"),
         ({"logical_count": -COUNTS}, "is not a token count"),
@@ -185,7 +185,7 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
         (passes(0, records=[{"forward_pass_id": 1, "rank": 0}]), "record 0 has no whole numbers"),
         (passes(0, last_physical_to_logical_map=None), "has no last_physical_to_logical_map"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP + 1), "experts 0..4; the model has 0..3"),
-        (passes(0, last_physical_to_logical_map=SLOT_MAP * 10**8), "names expert 300000000"),
+        (passes(0, last_physical_to_logical_map=SLOT_MAP * 10**8), "contains the invalid expert 300000000"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP[0]), "not [layers, slots]"),
         (passes(0, records=passes(0)["records"] + passes(1)["records"][:0] + [
             {"forward_pass_id": 99, "rank": 1, "global_physical_count": BY_SLOT[0, 0]}
@@ -226,7 +226,7 @@ def test_trtllm_folder(tmp_path: Path) -> None:
     assert loads.names[0] == "stats#iteration 100"
     assert loads.notes == (
         "stats: summed over 2 ranks, 0 to 1",
-        "stats: 1 of 5 empty windows dropped",
+        "stats: 1 of 5 windows dropped (empty)",
         "stats: 4 windows, each a scenario",
     )
     assert open_counts(str(folder)).layer_ids == MOE
@@ -242,7 +242,7 @@ def test_trtllm_what_is_missing_is_said(tmp_path: Path) -> None:
     for words in (
         "no file of rank 2, 3: their tokens are missing",
         "iterations 100 to 107 are not contiguous: 6 are present",
-        "rank 0, 1, 4 lacks some layers or iterations",
+        "rank 0, 1, 4: some layers or iterations of other ranks missing",
         "meta_info.json is missing",
         "rank*_raw.safetensors (the experts of each token) not read",
         "layer 3 is beyond the model's 3",

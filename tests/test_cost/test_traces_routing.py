@@ -221,7 +221,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path, values: np.ndarray, message: 
         ("a.json", "{}", "no 'routed_experts' in its answers"),
         ("a.json", '{"routed_experts": "!"}', "not base64"),
         ("a.json", '{"routed_experts": [[[1, 2]], [[3]]]}', "rows of unequal length"),
-        ("a.json", '{"routed_experts": {"data": "AAAA", "shape": [1, 2, 2], "dtype": "int16"}}', "cut short"),
+        ("a.json", '{"routed_experts": {"data": "AAAA", "shape": [1, 2, 2], "dtype": "int16"}}', "truncated"),
         (
             "a.json",
             '{"routed_experts": {"data": "AAAA", "shape": [1, 2, 2], "dtype": "object"}}',

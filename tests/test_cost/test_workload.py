@@ -40,7 +40,7 @@ def test_defaults_are_the_contract():
         ({"draft_tokens": 2, "accept_length": 3.1}, "`accept_length` 3.1"),
         ({"draft_tokens": 2, "accept_length": 0.9}, "`accept_length` 0.9"),
         ({"draft_tokens": 2, "accept_length": float("nan")}, "`accept_length` nan"),
-        ({"draft_tokens": 2, "phase": "prefill"}, "`draft_tokens`: only decode"),
+        ({"draft_tokens": 2, "phase": "prefill"}, "`draft_tokens`: draft tokens apply only to decode"),
     ],
 )
 def test_bad_values_are_named_in_one_line(given, said):

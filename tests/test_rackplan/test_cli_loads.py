@@ -47,7 +47,7 @@ def test_json_describes_a_recording(run: Callable[..., Any], recording: Path) ->
     apart = np.abs(first - last).sum(axis=1).mean() / 2
     assert found["drift"]["first_to_last"]["distance"] == pytest.approx(apart)
     assert 0 < found["drift"]["first_to_last"]["by_chance"] < apart
-    assert "1 of 5 empty windows dropped" in found["notes"]
+    assert "1 of 5 windows dropped (empty)" in found["notes"]
 
 
 def test_json_says_how_far_choices_are_from_independent(run: Callable[..., Any], tmp_path: Path) -> None:

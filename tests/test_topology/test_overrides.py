@@ -88,14 +88,17 @@ def test_a_system_and_what_nobody_published_can_be_given() -> None:
         ("gb200", "PART.FIGURE=VALUE"),
         ("gb200.hbm_bytes", "PART.FIGURE=VALUE"),
         ("gb200.hbm_bytes=", "PART.FIGURE=VALUE"),
-        ("gb200.hbm_bytes=nan", "greater than zero and finite"),
-        ("gb200.hbm_bytes=0", "greater than zero and finite"),
-        ("gb200.hbm_bytes=0x", "above zero"),
+        ("gb200.hbm_bytes=nan", "must be positive and finite"),
+        ("gb200.hbm_bytes=0", "must be positive and finite"),
+        ("gb200.hbm_bytes=0x", "positive and finite"),
         ("gb200.hbm_bytes=1e308x", "differs from 185 GiB by more than 10,000x"),
         ("gb200-nvl72.node_power_w=1e30", "is a unit prefix wrong?"),
         ("gb200-nvl72.gpus=144", "cluster YAML"),
         ("gb200.hbm_bytes=10%", "needs a sign"),
-        *((f"gb200.hbm_bytes={wrong}", "above zero") for wrong in ("-2x", "+2x", "x2", "nanx", "2,5x")),
+        *(
+            (f"gb200.hbm_bytes={wrong}", "a positive number")
+            for wrong in ("-2x", "+2x", "x2", "nanx", "2,5x")
+        ),
         ("gb200.hbm_bytes=twice", "not a number with a unit"),
         ("gb200.hbm=2x", "did you mean hbm_bytes"),
         ("gb200.flop_per_s=5e15", "give a factor"),

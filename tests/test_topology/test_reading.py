@@ -92,8 +92,8 @@ def test_files_that_cannot_be_read(tmp_path: Any) -> None:
 VALUES: list[tuple[Any, object, str]] = [
     (Text, None, "x: None must be text."),
     (Text, 3, "x: 3 must be text."),
-    (Name, "a\x1b[2Jb", "must be a text without control characters."),
-    (tuple[Name, ...], ["a", "b\n."], "must be a text without control characters."),
+    (Name, "a\x1b[2Jb", "must be text without control characters."),
+    (tuple[Name, ...], ["a", "b\n."], "must be text without control characters."),
     (tuple[Text, ...], 1, "x: 1 must be a list."),
     (Count, 0, "x: 0 must be a whole number from 1 to 1000000."),
     (Count, True, "x: True must be a whole number"),

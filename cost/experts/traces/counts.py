@@ -165,7 +165,7 @@ def rank_notes(recorded: Mapping[int, int], all_records: int, what: str) -> list
     lacking = [rank for rank in ranks if recorded[rank] < all_records]
     for some, problem in (
         (absent, "no file of rank {}: their tokens are missing"),
-        (lacking, f"rank {{}} lacks some {what} that other ranks have, counted as 0"),
+        (lacking, f"rank {{}}: some {what} of other ranks missing, counted as 0"),
     ):
         if some:
             notes.append(problem.format(", ".join(map(str, some[:8]))))

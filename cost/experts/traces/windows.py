@@ -88,7 +88,7 @@ def collect_windows(
 def _notes(total: int, kept: int, runs: int) -> tuple[str, ...]:
     notes = []
     if total > kept:
-        notes.append(f"{total - kept:,} of {total:,} empty windows dropped")
+        notes.append(f"{total - kept:,} of {total:,} windows dropped (empty)")
     if kept > runs:
         sizes = sorted({kept // runs, -(-kept // runs)})
         each = " or ".join(f"{size:,}" for size in sizes)

@@ -165,7 +165,7 @@ def _layout(file: PlanFile, deployment: Deployment) -> Layout:
         if not stage.gpus:
             raise InputError(f"stages[{place}]: gpus: empty; a stage needs at least one GPU.")
         if unknown is not None:
-            raise InputError(f"stages[{place}]: gpus: {unknown!r} is no GPU of {deployment.cluster.name}.")
+            raise InputError(f"stages[{place}]: gpus: {unknown!r} is not a GPU of {deployment.cluster.name}.")
         layers = range(stage.first_layer, stage.last_layer + 1)
         spec = StageSpec(tuple(index[gpu] for gpu in stage.gpus), layers)
         replicas.setdefault(stage.replica, []).append(spec)
@@ -330,7 +330,7 @@ def _check_failures(failures: Failures, deployment: Deployment) -> None:
     ids = {unit: {domain_name(gpu, unit) for gpu in cluster.gpus} for unit in SPREADS}
     for where, unit, name in named:
         if name not in ids[unit]:
-            raise InputError(f"failures: {where}: {name!r} is no {unit} of {cluster.name}.")
+            raise InputError(f"failures: {where}: {name!r} is not a {unit} of {cluster.name}.")
     for i, tried in enumerate(failures.what_if):
         counts = {len(values) for values in vars(tried.each).values()}
         if len(counts) > 1 or not counts <= {0, tried.tried}:

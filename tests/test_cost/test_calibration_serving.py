@@ -248,7 +248,7 @@ in_family = partial(helpers.changed, SHIPPED, "families", 0)
         (in_family("curves", "hbm.cache", to=[[1e12, 0.5], [2e12, 0.24]]), "hbm.cache: a higher figure"),
         (
             in_family("curves", "hbm.cash", to=[[1e12, 0.5]]),
-            "'hbm.cash' is no coefficient; did you mean hbm.cache",
+            "'hbm.cash' is not a coefficient; did you mean hbm.cache",
         ),
         (changed("shared", "links.hop", to=1.5), "links.hop: 1.5 is not a fraction"),
         (changed("more", to=1), "more"),

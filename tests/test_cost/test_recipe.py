@@ -60,8 +60,8 @@ def test_the_shipped_file_can_be_priced() -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"chips": ["h101"]}, "is no chip"),
-        ({"models": ["deepseek-r9"]}, "is no model"),
+        ({"chips": ["h101"]}, "is not a chip"),
+        ({"models": ["deepseek-r9"]}, "is not a model"),
         ({"weights": "fp3"}, "no such format"),
         ({"weights": "expert=fp8"}, "there is no class of weights 'expert'"),
         ({"kv_dtype": "fp5"}, "is no format of the KV cache"),

@@ -332,7 +332,7 @@ def refuse(word: str, **change: Any) -> Any:
         refuse("num_replicas 12 slots cannot hold 16 experts", num_replicas=12),
         refuse("16 experts do not divide evenly into num_groups 6", num_groups=6, num_nodes=2),
         refuse(
-            "weight, layer 1, expert 2: nan is no count",
+            "weight, layer 1, expert 2: nan is not a token count",
             weight=np.where(np.arange(32) == 18, np.nan, 1.0).reshape(2, 16),
         ),
         refuse("weight: rows have different lengths", weight=[[1], [1, 2]]),
@@ -363,7 +363,7 @@ def test_the_other_forms_refuse_likewise() -> None:
             {"algorithm": "deepseek_hierarchical", "num_groups": 3, "num_nodes": 2},
             "num_groups 3 do not divide over",
         ),
-        ({"tokens_per_expert": -np.ones((1, 2, 16))}, "step 0, layer 0, expert 0: -1.0 is no count"),
+        ({"tokens_per_expert": -np.ones((1, 2, 16))}, "step 0, layer 0, expert 0: -1.0 is not a token count"),
     ):
         given: dict[str, Any] = {
             "tokens_per_expert": window()[None],

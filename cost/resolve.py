@@ -75,7 +75,7 @@ class HubModel(Spec):
     quantization: dict[str, Any] | None = None
 
     def check(self) -> None:
-        """Refuse positions without a source, and a source of nothing."""
+        """Reject positions without a source, and a source of nothing."""
         if bool(self.source) != (self.positions is not None) or (self.quantization and not self.source):
             raise InputError("needs the keys `positions` and `source`, or neither.")
 

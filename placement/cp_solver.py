@@ -1,4 +1,4 @@
-"""CP-SAT within a budget: one worker, its own count of work, and an ear for Ctrl-C and the clock."""
+"""CP-SAT within a budget: one worker with deterministic work, interruptible by Ctrl-C and the deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may ask of a plan besides cluster, model and workload."""
+"""Options of a plan besides cluster, model and workload."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _known(name: str, word: str, words: tuple[_Word, ...]) -> _Word:
 
 @dataclass(frozen=True)
 class ServiceLevel:
-    """What a layout must hold.
+    """Limits that a layout must meet.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ class PlanOptions:
     scenario_weights: ScenarioWeights = "grouped"
 
     def service_level(self, workload: Workload) -> ServiceLevel:
-        """Return what a plan for ``workload`` must hold.
+        """Return the limits of a plan for ``workload``.
 
         Raises
         ------
@@ -179,7 +179,7 @@ class PlanOptions:
         return None if self.redundant == AUTO else self.redundant
 
     def admits(self, layout: Layout) -> bool:
-        """Whether a layout is what was asked for."""
+        """Whether a layout matches the request."""
         asked = ((self.ep, layout.ep), (self.tp, layout.tp), (self.stages, layout.stages))
         return all(wanted is None or wanted == got for wanted, got in asked)
 

@@ -1,4 +1,4 @@
-"""Make a plan: find the layout, split the layers, place the experts, compare with the rivals, verify."""
+"""Make a plan: find the layout, split the layers, place the experts, compare with the baselines, verify."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make_plan(
     cancel: Cancel | None = None,
     layouts: Sequence[Fitted] | None = None,
 ) -> Plan:
-    """Return a verified plan; where ``layouts`` are given, of one of those.
+    """Return a verified plan, with one of ``layouts`` if given.
 
     ``on_progress`` hears layers done, all layers, objective, bound and seconds, at the end of the search too;
     ``cancel`` ends it as Ctrl-C does: the best plan so far is finished the fast way.
@@ -138,7 +138,7 @@ def _placed(
 
 
 def _passed_over(chosen: Placed, deployment: Deployment) -> str:
-    """Say which layout is better by the estimate, by more than anybody would overlook; empty if none is."""
+    """Return which layout is better by the estimate, by more than anybody would overlook; empty if none is."""
     better = chosen.passed_over
     if better is None or better.worth[1] < chosen.worth[1] * (1 + _OVERLOOKED):
         return ""

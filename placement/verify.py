@@ -1,4 +1,4 @@
-"""What a legal placement and a legal plan are, written without any solver: every plan is checked against this."""
+"""Independent check of placements and plans, used on every plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans for whole requests: one pool for both phases, or one that decodes and one that prefills, as serves more."""
+"""Plans for whole requests: one pool for both phases, or a decode and a prefill pool, whichever serves more."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def _discard_output() -> None:
 
 
 def _refuse_empty(words: Sequence[str]) -> None:
-    """Refuse words of nothing, which a path would take for the working folder.
+    """Reject words of nothing, which a path would take for the working folder.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""From the specification of a cluster to the cluster: its GPUs, its links, and what is broken in it."""
+"""Build a cluster from its specification: GPUs, links and faults."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def _links_between(wiring: Wiring, pairs: Sequence[tuple[str, str]]) -> list[int
 
 
 def _refuse_cut_off(cluster: Cluster) -> None:
-    """Refuse GPUs that what is broken cuts off from the others: named, never planned over."""
+    """Reject GPUs that what is broken cuts off from the others: named, never planned over."""
     wiring = cluster.wiring
     part = connected_parts(wiring.a, wiring.b, len(wiring.names))
     gpus = [gpu.id for gpu in cluster.gpus]
@@ -293,7 +293,7 @@ def _refuse_cut_off(cluster: Cluster) -> None:
 def refuse_islands(
     name: str, gpus: Sequence[str], nodes: Sequence[str], links: Sequence[tuple[str, str]]
 ) -> None:
-    """Refuse GPUs of a graph that no chain of links joins, before anything is made of it.
+    """Reject GPUs of a graph that no chain of links joins, before anything is made of it.
 
     Raises
     ------

@@ -71,7 +71,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Physical:
-    """What a cluster takes: counts of its parts, its links by fabric, its power and weight in all and by rack.
+    """Physical requirements of a cluster: parts, links by fabric, power and weight in total and per rack.
 
     ``racks`` counts those that hold switches of a domain alone too, as far as published: ``switch_racks`` of them.
     ``switches`` has none of a domain whose number of switch chips is not published.

@@ -154,7 +154,7 @@ class Fault(Spec):
         return {"factor": 1.0, **data} if "cabled_to" in data else data
 
     def check(self) -> None:
-        """Refuse neither or both of GPU and link, a factor above 1, a GPU that is cabled elsewhere."""
+        """Reject neither or both of GPU and link, a factor above 1, a GPU that is cabled elsewhere."""
         if (self.gpu is None) == (self.link is None):
             raise InputError(
                 "needs one of `gpu: ID`, `node: ID`, `link: [A, B]`, `nic: ID`, `switch: ID`, `leaf: ID`, "

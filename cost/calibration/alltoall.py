@@ -88,7 +88,7 @@ class Kernel:
         return found | ({"notify_s": self.notify_s} if self.notify_s is not None else {})
 
     def stand_in(self, up_fabric: str, out_fabric: str = "") -> str:
-        """Say that the kernel was not measured on these fabrics, empty where it was."""
+        """Return that the kernel was not measured on these fabrics, empty where it was."""
         missing = [name for name in (up_fabric, out_fabric) if name and name not in self.fabrics]
         if not missing:
             return ""

@@ -36,7 +36,7 @@ class Facts:
         return self.data.get(key) is not None
 
     def ignore(self, *keys: str) -> None:
-        """Say that ``keys`` are known and do not change what is counted."""
+        """Return that ``keys`` are known and do not change what is counted."""
         self.known.update(keys)
 
     def must_be(self, key: str, what: str) -> NoReturn:

@@ -354,7 +354,7 @@ class Routed:
 
 
 def draft_layers(f: Facts) -> tuple[str, ...]:
-    """Say which draft (multi-token prediction) layers of the checkpoint are left out."""
+    """Return which draft (multi-token prediction) layers of the checkpoint are left out."""
     keys = ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers", "num_mtp_layers")
     f.ignore(
         "use_mtp", "mtp_transformer_layers", "mtp_use_dedicated_embeddings", "mtp_num_layers",

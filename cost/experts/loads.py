@@ -194,7 +194,7 @@ def synthetic_loads(text: str, *, layers: int, experts: int, seed: int, draw: in
 
 
 def _check_numbers(scenarios: int, layers: int, experts: int) -> None:
-    """Refuse more loads than there is room for."""
+    """Reject more loads than there is room for."""
     if (numbers := scenarios * layers * experts) > MOST_CELLS:
         raise InputError(
             f"loads: {scenarios:,} scenarios x {layers:,} MoE layers x {experts:,} experts are {numbers:,} numbers; "

@@ -167,7 +167,7 @@ class PriceBook:
         )
 
     def check(self, cluster: Cluster) -> None:
-        """Refuse what cannot be counted, before anything is computed.
+        """Reject what cannot be counted, before anything is computed.
 
         Raises
         ------
@@ -245,7 +245,7 @@ def _counted_gpus(cluster: Cluster, gpus: Sequence[str] | None) -> Counter[int]:
 
 
 def _require_possible(what: str, value: float, unit: str) -> None:
-    """Refuse a figure that no part has."""
+    """Reject a figure that no part has."""
     least, most = _POSSIBLE[unit]
     if not least <= value <= most:
         raise InputError(
@@ -262,7 +262,7 @@ def _set_by_user(figure: Figure | None) -> bool:
 
 
 def _other_bases(gpu: GpuSpec) -> str:
-    """Say which bases this GPU has a price for."""
+    """Return which bases this GPU has a price for."""
     known = [
         basis for basis in PRICE_BASES[:-1] if f"{basis}_usd_per_h" in billed_figures().get(gpu.name, {})
     ]

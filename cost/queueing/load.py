@@ -243,7 +243,7 @@ def most_requests(
 
 
 def _out_of_reach(alone: UnderLoad) -> str:
-    """Say which limit even single requests miss."""
+    """Return which limit even single requests miss."""
     limits = alone.limits
     for name, seconds, limit in (
         ("to the first token", alone.ttft_s, limits.ttft_s),

@@ -51,7 +51,7 @@ def relax_default_limits(
 
 
 def left_out_words(left_out: Iterable[LimitError]) -> tuple[str, ...]:
-    """Say which default limits were left out, and why."""
+    """Return which default limits were left out, and why."""
     return tuple(f"a default limit is left out: {error}" for error in left_out)
 
 

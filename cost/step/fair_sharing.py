@@ -78,7 +78,7 @@ def as_by_formula(deployment: Deployment, stage: StageSpec) -> bool:
 
 
 def sharing_words(deployment: Deployment, stages: Sequence[StageSpec]) -> str:
-    """Say how tokens share the links between domains in the score of a placement; empty where a formula says it."""
+    """Return how tokens share links between domains in the score of a placement; empty if a formula applies."""
     routed = [stage for stage in stages if not as_by_formula(deployment, stage)]
     if not routed or deployment.model.moe is None:
         return ""
@@ -94,7 +94,7 @@ def sharing_words(deployment: Deployment, stages: Sequence[StageSpec]) -> str:
 
 
 def bound_words(deployment: Deployment) -> str:
-    """Say that a sweep takes the busiest link's time between domains; empty where a formula says it."""
+    """Return that a sweep takes the busiest link's time between domains; empty where a formula says it."""
     if deployment.model.moe is None or as_by_formula(
         deployment, StageSpec(tuple(range(len(deployment.cluster.gpus))), range(0))
     ):

@@ -360,7 +360,7 @@ def _point(row: Row) -> Point:
 
 
 def _require_consistent(row: Row, point: Point) -> None:
-    """Refuse values that contradict each other, most of them about what is left to the model."""
+    """Reject values that contradict each other, most of them about what is left to the model."""
     if 0 < point.imbalance < 1:
         row.fail(
             "imbalance", f"{point.imbalance:g} must be 1 or more: the busiest GPU's load over the mean load."

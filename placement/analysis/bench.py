@@ -1,4 +1,4 @@
-"""A plan on the bench: scored under changes with its batch kept, its layout kept, and with other layouts."""
+"""Score a plan under changes: with the same batch, the same layout, and with other layouts."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ class Bench:
         self.ttft_s = self.plan.request.ttft_s if self.plan.deployment.workload.decodes else None
 
     def unchanged(self) -> Lever:
-        """Return the plan as it is, and the best layout at its service level."""
+        """Return the unchanged plan, and the best layout at its service level."""
         plan = self.plan
         kept, grown = self._kept(plan.deployment, plan.layout, plan.experts)
         there = self.best_of(self.base, grown) if self.free else None
         return Lever("nothing", "layout", "", "", kept, grown, there)
 
     def placed(self, placed: PlacedLayout | str) -> tuple[Reached | str, Reached | str]:
-        """Return what another layout reaches at the plan's batch and at its largest, or why it cannot be."""
+        """Return what another layout reaches at the plan's batch and its largest batch, or why not."""
         return (placed, placed) if isinstance(placed, str) else self._kept(self.plan.deployment, *placed)
 
     def row(self, name: str, kind: Kind, change: str, to: str, changed: Deployment | str) -> Lever:
-        """Return one lever; ``changed`` is the deployment under it, or why it cannot be."""
+        """Return one lever; ``changed`` is the changed deployment, or why it is not possible."""
         if isinstance(changed, str):
             return Lever(name, kind, change, to, changed, changed, changed if self.free else None)
         kept, grown = self._kept(changed, self.plan.layout, self.plan.experts)
@@ -70,7 +70,7 @@ class Bench:
 
     @cached_property
     def batches(self) -> dict[str, int]:
-        """Return other batches by what they are of the plan's: a tenth more (or one), twice, half."""
+        """Return other batches by their relation to the plan's: a tenth more (or one), twice, half."""
         batch = self.plan.score.batch
         found = {"+10%" if batch >= FEW else "+1": max(batch + 1, round(1.1 * batch)), "x2": 2 * batch}
         return found | ({"half": batch // 2} if batch > 1 else {})
@@ -135,7 +135,7 @@ class Bench:
 
     @cached_property
     def base(self) -> Sweep:
-        """Every layout of the plan's deployment, at the batches that are looked at too."""
+        """All layouts of the plan's deployment, at all batches considered."""
         return self._sweep(self.plan.deployment, self.plan.request.copies, list(self.batches.values()))
 
     def _sweep(self, deployment: Deployment, copies: int | None, batches: Sequence[int] = ()) -> Sweep:
@@ -155,7 +155,7 @@ class Bench:
         return arranged_in(Pricer(self.plan.deployment, self.plan.request.copies))
 
     def freed(self, deployment: Deployment, kept: Reached | str, copies: int | None = None) -> Reached | str:
-        """Return the best of all layouts under a change; ``kept`` is what the plan's own reaches."""
+        """Return the best layout under a change; ``kept`` is the result of the plan's layout."""
         copies = self.plan.request.copies if copies is None else copies
         try:
             return self.best_of(self._sweep(deployment, copies), kept, copies=copies)
@@ -171,7 +171,7 @@ class Bench:
         batch: int | None = None,
         copies: int | None = None,
     ) -> Reached | str:
-        """Return the best layout within the service level, its experts placed.
+        """Return the best layout within the service level, with placed experts.
 
         A sweep's figures are of balanced experts, which no placement beats (but where tokens are so few that some
         experts are not read): layouts are placed in their order until none can be better. ``kept`` is one of them.

@@ -1,4 +1,4 @@
-"""One model on several clusters with equally many GPUs: the best of each at the same speed per user."""
+"""One model on several clusters of equal size: the best of each at the same speed per user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ USUAL_TOK_S = 1 / USUAL_TPOT.value
 
 @dataclass(frozen=True)
 class CompareRow:
-    """The best that one cluster does.
+    """The best result of one cluster.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class CompareRow:
     loaded_requests_per_s: float | None = None
 
     def times(self, scale: float) -> CompareRow:
-        """Return the row of so many times as many GPUs, each of which does the same."""
+        """Return the row scaled to a multiple of its GPUs."""
         requests = self.requests_per_s and self.requests_per_s * scale
         loaded = self.loaded_requests_per_s and self.loaded_requests_per_s * scale
         more = {"gpus": round(self.gpus * scale), "requests_per_s": requests, "loaded_requests_per_s": loaded}
@@ -95,7 +95,7 @@ def compare_clusters(
     equal: bool = True,
     on_progress: Callable[[str], None] | None = None,
 ) -> list[CompareRow]:
-    """Return a row per cluster and target, of one model under one phase; formats and drafts may be each side's own.
+    """Return a row per cluster and target for one model and phase; formats and drafts may differ by cluster.
 
     Without a target it is the usual speed (:data:`placement.options.USUAL_TPOT`) where any cluster is as fast and no
     batch is asked for; else a row per cluster is its best plan. Experts are placed by the fast path, so rows are
@@ -130,7 +130,7 @@ def compare_clusters(
 
 
 def _require_equal(deployments: Sequence[Deployment]) -> None:
-    """Refuse clusters of different numbers of GPUs."""
+    """Reject clusters of different numbers of GPUs."""
     sizes = {one.cluster.name: len(one.cluster.gpus) for one in deployments}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {gpus}" for name, gpus in sizes.items())
@@ -149,7 +149,7 @@ def compare_serving(
     equal: bool = True,
     loaded: Callable[[Serving, float | None], float | None] = lambda _serving, _speed: None,
 ) -> list[CompareRow]:
-    """Return a row per cluster and target for whole requests, by one pool or two, whichever serves more.
+    """Return a row per cluster and target for whole requests, with the better of one pool and two.
 
     ``loaded``: requests per second that a cluster serves at a speed per user while 99 of 100 keep their limits.
 
@@ -225,7 +225,7 @@ def _no_serving(deployment: Deployment, serving: Serving, target: float | None) 
 
 
 def cluster_status(cluster: Cluster) -> str:
-    """Return the status of each kind of domain, as the catalog says it."""
+    """Return the catalog status of each kind of domain."""
     return ", ".join(dict.fromkeys(domain.status for domain in cluster.spec.domains))
 
 

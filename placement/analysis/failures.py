@@ -1,4 +1,4 @@
-"""What one failure would do: the experts it would kill, and how what is left would run."""
+"""Effect of one failure: the experts lost, and the performance of the remaining GPUs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FEW_TOKENS = 2048
 
 
 def find_failures(plan: Plan, say: Say = silent) -> Failures | None:
-    """Return what one failure would do to ``plan``; None for a model without experts.
+    """Return the effect of one failure on ``plan``; None for a model without experts.
 
     ``say`` is told which of how many is lost.
     """
@@ -66,7 +66,7 @@ def find_failures(plan: Plan, say: Say = silent) -> Failures | None:
 
 
 def count_spread(plan: Plan) -> SpreadCounts | None:
-    """Return how far copies are in different failure domains in every replica; None where each GPU is one."""
+    """Return how many experts have copies in different failure domains in every replica; None if each GPU is one."""
     if plan.spread == "gpu":
         return None
     apart = single = experts = most_used = 0

@@ -1,4 +1,4 @@
-"""How many copies: the throughput of one layout with more and more of them, experts really placed each time.
+"""Number of copies: throughput of one layout as copies increase, with experts placed each time.
 
 A copy evens out the load of the busiest GPU. It costs HBM that the KV cache would have, so that fewer sequences fit,
 and in decode the reading of its weights: a GPU with more experts touches more of them in a step. Both are counted by

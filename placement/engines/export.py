@@ -1,4 +1,4 @@
-"""A plan as a file of one engine: what it cannot hold is refused, what is written is read back and compared."""
+"""Export a plan to an engine's file: unsupported plans are rejected, and the file is read back and compared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from topology.base.units import mean_of
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Exported(Shown):
-    """A plan in an engine's form, not yet written.
+    """A plan in an engine's format, not yet written.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ def engine_balancedness(
     experts: Sequence[Assignment | None],
     loads: ExpertLoads,
 ) -> float | None:
-    """Return mean over max GPU load where ``engine`` splits in a way of its own, over layers and loads; else None."""
+    """Return mean over max GPU load, over layers and loads, if ``engine`` has its own split; else None."""
     found: list[float] = []
     for stage, part in zip(layout.replicas[0], experts, strict=True):
         if part is None:
@@ -173,7 +173,7 @@ def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFa
 
 
 def served_name(model: Model) -> str:
-    """Return what an engine loads for a model: a checkpoint that has it, else a path to be put in its place."""
+    """Return the checkpoint that an engine loads for a model, else a placeholder path."""
     return checkpoint_of(model) or f"PATH/OF/{model.name}"
 
 

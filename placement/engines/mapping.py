@@ -1,4 +1,4 @@
-"""What every engine's plan file says, apart from its form: the expert in each slot of each MoE layer."""
+"""Content of every engine's plan file, independent of format: the expert in each slot of each MoE layer."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _WITH_VISION = {
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a plan file is checked against.
+    """Facts that a plan file is checked against.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class ExpertMapping:
 
     @property
     def redundant(self) -> int:
-        """Copies of a layer above one of each expert."""
+        """Redundant copies per layer."""
         return self.slots - self.experts
 
     def by_rank(self) -> Ints:

@@ -1,4 +1,4 @@
-"""The engines by name, and a file of any of them: read strictly, or judged as the engine would load it."""
+"""Engines by name, and reading or checking the files of any engine."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_mapping(path: Path, kind: str, facts: ModelFacts, ranks: int) -> Expert
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found.
+    """The findings.
 
     Attributes
     ----------
@@ -84,12 +84,12 @@ class Checked:
 
     @property
     def right(self) -> bool:
-        """Whether it starts with it and does what it says."""
+        """Whether the engine starts with it and applies it correctly."""
         return not any(finding.kind in BAD for finding in self.findings)
 
     @property
     def verdict(self) -> str:
-        """One line: whether it loads and is right, and the first reason if not."""
+        """One line: whether it loads correctly, and the first reason if not."""
         if self.right:
             return f"{self.file} loads in {self.engine.title} and is valid."
         bad = [finding for finding in self.findings if finding.kind in BAD]

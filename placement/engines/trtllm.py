@@ -89,7 +89,7 @@ class Trtllm(Engine):
         )
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
-        """Return what makes TensorRT-LLM ignore the file without a word."""
+        """Return what makes TensorRT-LLM silently ignore the file."""
         del read
         found = [
             Finding(

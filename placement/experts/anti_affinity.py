@@ -1,4 +1,4 @@
-"""Anti-affinity over few failure domains: in different ones where that is good enough, else evenly over all.
+"""Anti-affinity over few failure domains: different domains where possible at low cost, else even spreading.
 
 With as many domains as an expert wants copies, all lie in different ones, and the placement made so stays. Over
 fewer a hot expert needs more copies than there are domains. The placement made without domains is then repaired

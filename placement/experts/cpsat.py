@@ -189,7 +189,7 @@ def fix_heaviest(built: ChoiceModel, choices: Choices) -> None:
 
 
 def bound_objective(built: ChoiceModel, choices: Choices) -> None:
-    """Say what nothing is below, or worth seeking; and that the incumbent is known."""
+    """Return what nothing is below, or worth seeking; and that the incumbent is known."""
     known = choices.value(choices.start)
     built.model.add_linear_constraint(_objective(built, choices), min(choices.least, known), known)
 

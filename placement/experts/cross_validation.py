@@ -1,4 +1,4 @@
-"""How a placement fares under each of its loads, and how one made without that load would: unseen workloads."""
+"""Cross-validation: a placement under each of its loads, and one made without that load."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check_scenarios(
 
 
 def how_left_out(placed: Placed) -> str:
-    """Return how loads that are left out are estimated, in words."""
+    """Return in words how left-out loads are estimated."""
     layers = [group.held.size for group in placed.groups]
     some = sum(min(MOST_LAYERS, each) for each in layers)
     if some == sum(layers):

@@ -1,4 +1,4 @@
-"""Failure domains of a cluster: what fails together, and whether copies can be spread over them.
+"""Failure domains of a cluster, and whether copies can be spread over them.
 
 Whether they can is exact, and there is one way to do it. Experts are alike here: only counts and places decide. An
 expert of *level* u has at most u copies in each of the D domains, and by

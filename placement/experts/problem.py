@@ -1,4 +1,4 @@
-"""The placement problem and its one judge: loads, slots, speeds, failure domains, dispatch policy, objective."""
+"""The placement problem and its objective: loads, slots, speeds, failure domains, dispatch policy."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Problem:
     nodes:
         int64 ``[gpus]``: node of each GPU, for a split by source; None: each GPU is a node of its own.
     scenario_weights:
-        What a search over several loads listens to (:attr:`searched`): ``grouped`` or ``equal``. What is scored is
+        Loads and votes used in a search (:attr:`searched`): ``grouped`` or ``equal``. What is scored is
         each load, equally.
     votes:
         float64 ``[scenarios]``, summing to 1: weight of each scenario in the mean; None: all equal.
@@ -186,7 +186,7 @@ class Problem:
 
     @cached_property
     def searched(self) -> Problem:
-        """What a search over several loads listens to (:mod:`placement.experts.scenario_groups`); never scored by.
+        """Loads and votes used by a search (:mod:`placement.experts.scenario_groups`), never for scores.
 
         For the worst scenario no loads further away: they would be the worst. Itself for equal weights.
         """

@@ -115,7 +115,7 @@ def _not_behind(
     log: list[str],
     nodes: int,
 ) -> None:
-    """Take a rival's placement in the layers above ``least`` where one is ahead and legal, in place."""
+    """Take a baseline's placement in the layers above ``least`` where one is ahead and legal, in place."""
     slack = SLACK if problem.split == "lp" else EQUAL
     value = problem.evaluate(slot_expert)
     behind = np.zeros(0, dtype=np.intp)
@@ -151,7 +151,7 @@ def _not_behind(
 
 
 def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:
-    """Return how many seconds' work of search is worth it after the fast path, and why, in words.
+    """Return the worthwhile search work in seconds after the fast path, with the reason in words.
 
     ``load`` and ``bound`` are ``[layers]``. Where the gap is small, pair exchanges to the end take milliseconds.
     With two slots a GPU, very skewed loads or several loads it is wide, and the search gains for seconds.

@@ -1,4 +1,4 @@
-"""Make a fleet: price what replicas may be, choose them, put them on GPUs, price them there again, verify."""
+"""Make a fleet: price possible replicas, choose them, assign GPUs, re-price them there, and verify."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Pool:
 
     @property
     def requests_per_s(self) -> float:
-        """What the pool serves at most, at its derate."""
+        """Maximum rate of the pool, after derating."""
         return self.column.requests_per_s * len(self.replicas)
 
     @property
@@ -75,7 +75,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Idle:
-    """GPUs that work and are in no replica, and why."""
+    """Working GPUs that are in no replica, and why."""
 
     gpus: tuple[int, ...]
     reason: str
@@ -245,7 +245,7 @@ def _parts_reached(pools: Sequence[Pool]) -> dict[Column, float]:
 
 
 def _behind_words(pools: Sequence[Pool]) -> list[str]:
-    """Say what serves less by its plan than it was chosen for, after the last fleet that was tried."""
+    """Return what serves less by its plan than it was chosen for, after the last fleet that was tried."""
     return [
         f"a replica of pool {number} serves {part:.1%} of its expected rate, so another fleet may be better"
         for number, pool in enumerate(pools)
@@ -293,7 +293,7 @@ def _without_spares(
 
 
 def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced]) -> None:
-    """Refuse a model that fits nowhere, or that keeps its limits nowhere, with the best that is reachable."""
+    """Reject a model that fits nowhere, or that keeps its limits nowhere, with the best that is reachable."""
     for (decode, _), one in zip(traffic.deployments, priced, strict=True):
         name = decode.model.name
         for role, found in one.sweeps.items():

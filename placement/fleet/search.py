@@ -1,4 +1,4 @@
-"""Choose the replicas of a fleet: one model, its goals one after the other, each within a slack of the one before."""
+"""Choose the replicas of a fleet with one model and successive goals, each within a slack of the previous one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _UNITS: Mapping[Goal, tuple[str, str]] = {
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """What was chosen: the problem, the answer, and what is proven of the goal, in ``unit``."""
+    """The chosen fleet: problem, answer, and proven bound of the goal in ``unit``."""
 
     problem: Problem
     answer: Answer
@@ -248,7 +248,7 @@ def _costs(goal: Goal, book: PriceBook) -> Callable[[GpuSpec], float]:
 
 
 def _refuse(problem: Problem, traffic: Traffic, options: FleetOptions, most: Found) -> NoReturn:
-    """Refuse what is out of reach, by the ``most`` requests that were found."""
+    """Reject what is out of reach, by the ``most`` requests that were found."""
     requests = 0 if most.answer is None else most.answer.requests
     bound = problem.steps if math.isnan(most.bound) else -most.bound
     tok_s, peak = traffic.osl / problem.scale, options.peak_tok_s

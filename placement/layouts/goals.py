@@ -1,4 +1,4 @@
-"""What a layout is chosen for: how good one is by the goal, on which replicas, and how soon its first token comes."""
+"""Goals of layouts: quality by goal, replicas considered, and time to first token."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from topology.base.errors import MissingFigureError
 
 @dataclass(frozen=True, eq=False)
 class Aim:
-    """How good a layout is by a goal.
+    """Quality of a layout by a goal.
 
     ``rates``: by domain, what one of its GPUs costs (USD/h) or draws (W) where that is the goal.
     """
@@ -49,7 +49,7 @@ class Aim:
 
 
 def aim_of(deployment: Deployment, goal: Goal) -> Aim:
-    """Return how layouts are judged.
+    """Return the quality function of a goal.
 
     Raises
     ------

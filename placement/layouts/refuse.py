@@ -1,4 +1,4 @@
-"""Why nothing fits, by how much, and what would: the words of an infeasible plan."""
+"""Messages for infeasible plans: what binds, by how much, and what would fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of a plan when GPUs are lost: its cluster, layout, slots, and what they still hold."""
+"""The rest of a plan after GPU failures: cluster, layout, slots and remaining experts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, eq=False)
 class Rest:
-    """What is left of replicas that hold the same.
+    """The rest of equal replicas.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Rest:
 
 @dataclass(frozen=True, eq=False)
 class Degraded:
-    """What a plan still has.
+    """The rest of a plan.
 
     Attributes
     ----------

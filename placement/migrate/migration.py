@@ -1,4 +1,4 @@
-"""Migration of experts: from what runs to what the loads ask for, with few moves or within a budget of them."""
+"""Migration of experts from the running placement towards the loads, with few moves or within a budget."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, budge
 
 @dataclass(frozen=True)
 class State:
-    """What a migration would answer now.
+    """Current result of a migration.
 
     Attributes
     ----------

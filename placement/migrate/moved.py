@@ -41,7 +41,7 @@ class Moved:
 
     @property
     def moves(self) -> int:
-        """Moves in all."""
+        """Total moves."""
         return sum(self.of_layer.values())
 
     @property
@@ -51,7 +51,7 @@ class Moved:
 
 
 def why_not_counted(old: Plan, new: Plan) -> str:
-    """Return why nobody can say what moves between two plans; empty where it can be counted."""
+    """Return why the moves between two plans cannot be counted; empty if they can."""
     before, after = old.deployment, new.deployment
     if before.model.name != after.model.name:
         return f"the models differ: {before.model.name} and {after.model.name}"

@@ -45,7 +45,7 @@ from topology.spec import Fault
 
 @dataclass(frozen=True)
 class ReplanOptions:
-    """What a user may ask of a re-plan.
+    """Options of a re-plan.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class ReplanOptions:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Replanned(Shown):
-    """A new plan and the way to it; counts are over all layers and replicas.
+    """A new plan and its moves; counts are over all layers and replicas.
 
     Attributes
     ----------
@@ -124,12 +124,12 @@ class Replanned(Shown):
     transfer: Transfers
 
     def brief(self) -> str:
-        """Return what is moved and what that gives."""
+        """Return the moves and their effect in one line."""
         return f"{self.moves:,} of {self.copies:,} copies move, balancedness {self.after:.4f}: {self.plan.brief()}"
 
     @property
     def moves(self) -> int:
-        """Moves in all."""
+        """Total moves."""
         return len(self.steps)
 
     @property
@@ -152,7 +152,7 @@ def replan_plan(
     on_progress: OnProgress | None = None,
     cancel: Cancel | None = None,
 ) -> Replanned:
-    """Return ``plan`` changed for ``loads`` (None: its own) and for what is lost, with few moves.
+    """Return ``plan`` adapted to ``loads`` (None: its own) and failures, with few moves.
 
     ``cluster`` describes the plan's cluster anew, with what is broken now; ``options`` say what is lost besides.
     Without a budget or a horizon: with GPUs lost, the fewest moves that restore every expert; else the fewest within

@@ -1,4 +1,4 @@
-"""Re-plans while an engine serves: few moves, towards what the last windows and stored workloads ask for together.
+"""Online re-plans with few moves, for recent windows and stored workloads together.
 
 A pure function of what is known and what is placed: every rank of an engine that calls it gets the same bytes.
 """
@@ -28,7 +28,7 @@ _KNEE = 0.01  # of balancedness: a first placement that is worse by more is plan
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What to place from now on.
+    """The next placement.
 
     Attributes
     ----------

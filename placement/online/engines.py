@@ -29,7 +29,7 @@ class Static:
         del group
 
     def observe(self, window: Floats) -> None:
-        """Look away."""
+        """Ignore the window."""
 
     def place(self, old: Experts) -> Experts:
         """Return the old placement."""

@@ -55,7 +55,7 @@ class Ours:
 
 
 def require_names(names: Sequence[str]) -> None:
-    """Refuse names of no policy, and one that is there twice.
+    """Reject names of no policy, and one that is there twice.
 
     Raises
     ------

@@ -374,7 +374,7 @@ def _linear(group: Group) -> Experts:
 
 
 def _require_placed(name: str, group: Group, placed: Experts) -> None:
-    """Refuse what no engine could serve with."""
+    """Reject what no engine could serve with."""
     if placed.shape != group.start.shape or placed.min() < 0 or placed.max() >= group.experts:
         raise InputError(f"policy {name}: its placement {list(placed.shape)} has invalid slots or experts.")
     held = np.zeros((group.layers, group.experts), dtype=bool)

@@ -1,4 +1,4 @@
-"""The plan of a plan file: its parts held against the schema and each other.
+"""Read plan files: parts are checked against the schema and each other.
 
 What a file says of its own score is never believed: a plan that was read is scored afresh from its assignment.
 """
@@ -41,7 +41,7 @@ _NEVER_READ = ("score", "baselines", "baseline_reasons")
 
 
 def read_plan(path: str | Path) -> Plan:
-    """Read a plan file, or that in a folder of results, and score it afresh from its assignment alone.
+    """Read a plan file, or the one in a results folder, and score it again from its assignment.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def _plan(file: PlanFile) -> Plan:
 
 
 def _require_figures(cluster: dict[str, Any]) -> None:
-    """Refuse figures without a value; only a fabric's rate may be unpublished, and its latency with it."""
+    """Reject figures without a value; only a fabric's rate may be unpublished, and its latency with it."""
     for where, part in containers(cluster, ("inputs", "cluster")):
         if not isinstance(part, dict):
             continue
@@ -185,7 +185,7 @@ def _layout(file: PlanFile, deployment: Deployment) -> Layout:
 
 
 def _check_layout(given: LayoutPart, plan: Plan) -> None:
-    """Refuse a layout that was changed in one place alone."""
+    """Reject a layout that was changed in one place alone."""
     for key, value in layout_part(plan).items():
         here = given.get(key, value)
         if here != value:
@@ -279,7 +279,7 @@ def _loads(part: LoadsPart | None, deployment: Deployment) -> ExpertLoads | None
 
 
 def _check_findings(file: PlanFile, plan: Plan) -> None:
-    """Refuse findings of other loads, of copies that do not rise, and of placements and parts that there are not."""
+    """Reject findings of other loads, of copies that do not rise, and of placements and parts that there are not."""
     names = list(plan.loads.names) if plan.loads else []
     if file.scenarios is not None and (found := [row.name for row in file.scenarios.rows]) != names:
         raise InputError(
@@ -296,7 +296,7 @@ def _check_findings(file: PlanFile, plan: Plan) -> None:
 
 
 def _check_failures(failures: Failures, deployment: Deployment) -> None:
-    """Refuse layers, experts, GPUs, nodes and racks that there are not."""
+    """Reject layers, experts, GPUs, nodes and racks that there are not."""
     model, cluster = deployment.model, deployment.cluster
     layers = [(f"layers[{i}]", row.layer) for i, row in enumerate(failures.layers)]
     layers += [(f"experts[{i}]", row.layer) for i, row in enumerate(failures.experts)]

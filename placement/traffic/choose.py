@@ -1,4 +1,4 @@
-"""Choose among placements of a layout by their predicted step, fed with what tokens choose together."""
+"""Choose among placements of a layout by predicted step time, using co-activation."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class _Judged:
 
 
 def knows_traffic(placed: Placed, loads: ExpertLoads | None) -> str:
-    """Say what is known of which experts tokens choose together where that matters; empty where it does not.
+    """Return what is known of which experts tokens choose together where that matters; empty where it does not.
 
     It matters where experts of a layer are in several domains: traces, else the model's limit on groups of experts.
     """

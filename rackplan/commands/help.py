@@ -65,7 +65,7 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def _refuse_bare_words(self, ctx: Any, words: Sequence[str]) -> None:
-        """Refuse positional words that probably are values of missing required options.
+        """Reject positional words that probably are values of missing required options.
 
         Raises
         ------

@@ -104,7 +104,7 @@ def default_output(name: str) -> Path:
 
 
 def _require_ours(folder: Path, names: Sequence[str]) -> None:
-    """Refuse a folder whose files of these ``names`` nobody vouches for: they may be somebody else's.
+    """Reject a folder whose files of these ``names`` nobody vouches for: they may be somebody else's.
 
     Raises
     ------

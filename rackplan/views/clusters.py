@@ -377,7 +377,7 @@ def import_comments(imported: Imported, version: str) -> list[str]:
 
 
 def _found(imported: Imported) -> str:
-    """Say how much there is."""
+    """Return how much there is."""
     spec = imported.spec
     gpus = Counter(domain.gpu.name for domain in spec.domains for _ in range(domain.gpus))
     hosts = sum(len(members) for members in imported.domains.values())
@@ -401,7 +401,7 @@ def _found(imported: Imported) -> str:
 
 
 def _scale_up_words(spec: ClusterSpec) -> str:
-    """Say what the GPUs have inside their domains, and how many have nothing."""
+    """Return what the GPUs have inside their domains, and how many have nothing."""
     rates = [domain.scale_up_bytes_per_s for domain in spec.domains]
     least = min((rate for rate in rates if rate), default=0.0)
     alone = sum(domain.gpus for domain, rate in zip(spec.domains, rates, strict=True) if not rate)

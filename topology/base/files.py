@@ -1,4 +1,4 @@
-"""Files written whole or not at all: made in a new folder of a random name beside their place, then moved there.
+"""Atomic file writes: files are made in a temporary folder beside their place, then moved there.
 
 What a killed run leaves under such a name is never moved, opened or followed.
 """
@@ -203,7 +203,7 @@ def require_folder(folder: Path, names: Iterable[str] = ()) -> Path:
 
 
 def _require_file(path: Path, there: Path) -> None:
-    """Refuse a path that no file can be at, or one that is not to be overwritten."""
+    """Reject a path that no file can be at, or one that is not to be overwritten."""
     try:
         mode = there.stat().st_mode
     except FileNotFoundError:
@@ -226,7 +226,7 @@ def _require_access(path: Path, folder: Path) -> None:
 
 
 def require_new(path: Path) -> None:
-    """Refuse a path that is taken.
+    """Reject an existing path.
 
     Raises
     ------
@@ -242,7 +242,7 @@ def require_new(path: Path) -> None:
 
 
 def unwritable(path: Path, error: Exception) -> InputError:
-    """Return what a person reads where something could not be written."""
+    """Return the user error for a failed write."""
     return InputError(
         f"{path}: cannot write there ({getattr(error, 'strerror', None) or error}); choose another "
         f"{input_name('path')}."
@@ -267,7 +267,7 @@ def scratch() -> Iterator[Path]:
 
 
 def no_room(error: OSError) -> InputError:
-    """Return what a person reads where a temporary file could not be written."""
+    """Return the user error for a failed write of a temporary file."""
     return InputError(
         f"cannot write temporary files ({error.strerror}); set TMPDIR to a folder with free space."
     )

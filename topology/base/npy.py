@@ -51,7 +51,7 @@ def load_npy(file: Path | IO[bytes], where: str) -> NDArray[Any]:
 
 
 def _require_whole(file: IO[bytes]) -> None:
-    """Refuse a file that is shorter than its header says, before room is made for the array."""
+    """Reject a file that is shorter than its header says, before room is made for the array."""
     version = np.lib.format.read_magic(file)
     read_header = (
         np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

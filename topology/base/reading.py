@@ -165,7 +165,7 @@ def parse_json(text: str, where: str, *, infinite: bool = False) -> Any:
 
 
 def require_version(value: object, where: str, ours: int) -> None:
-    """Refuse a file of another version of its schema.
+    """Reject a file of another version of its schema.
 
     Raises
     ------
@@ -236,7 +236,7 @@ def parse_yaml(text: str, where: str, *, deepest: int = DEEPEST) -> object:
 
 
 def _check_events(events: Iterable[Any], where: str, deepest: int) -> None:
-    """Refuse what the loader must not see."""
+    """Reject what the loader must not see."""
     import yaml
 
     depth = 0
@@ -261,7 +261,7 @@ _OTHER_BASES = re.compile(r"[-+]?(?:0[0-7_]++|[1-9][0-9_]*+(?::[0-5]?[0-9])++(?:
 
 
 def _check_plain(text: str, where: str, line: int | None) -> None:
-    """Refuse what stands without quotes and would become another number, or keys that no duplicate is seen among."""
+    """Reject what stands without quotes and would become another number, or keys that no duplicate is seen among."""
     if text == "<<":
         raise _at_line(where, line, "YAML merge keys (`<<`) are not read here; write the keys out.")
     if _OTHER_BASES.fullmatch(text):

@@ -1,4 +1,4 @@
-"""Specifications check what they are made of: their types, and one sentence for what pydantic finds wrong.
+"""Specifications with validation: types, and one sentence per pydantic error.
 
 A class marked :func:`spec` is a frozen pydantic dataclass: :func:`validated` makes one of plain data, its constructor
 of values, and either refuses what cannot be with an ``InputError``.
@@ -221,7 +221,7 @@ class Spec:
 
 
 def _known_keys(cls: Any, data: Any) -> Any:
-    """Refuse a mapping with keys that the class does not have, without those that it needs, or with odd texts."""
+    """Reject a mapping with keys that the class does not have, without those that it needs, or with odd texts."""
     if not isinstance(data, Mapping):
         return data
     data = cls.completed(data)
@@ -243,7 +243,7 @@ def _known_keys(cls: Any, data: Any) -> Any:
 
 
 def _checked(self: Any) -> Any:
-    """Refuse what the class cannot be."""
+    """Reject what the class cannot be."""
     try:
         self.check()
     except InputError as error:

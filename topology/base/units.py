@@ -1,4 +1,4 @@
-"""Quantities as people write them ("4.8 TB/s", "80 GiB"), parsed once into SI floats, and written back.
+"""Quantities such as "4.8 TB/s" or "80 GiB", parsed into SI floats and formatted.
 
 GB is not GiB, Gb is not GB; rates are per direction; peaks are dense. Anything that does not say so plainly
 is refused rather than guessed.

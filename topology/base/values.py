@@ -1,4 +1,4 @@
-"""What one value of a file must be: a number, a whole number, a text, a name; errors name its place and the value.
+"""Checks of single values (numbers, integers, text, names) with errors that name place and value.
 
 Each function returns the value, and raises InputError where it is another thing; ``where`` is its place.
 """

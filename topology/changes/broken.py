@@ -1,4 +1,4 @@
-"""Parts of a cluster that are broken or slow, by the names that people give: a NIC, a switch, a plane, a link.
+"""Broken or slow parts of a cluster by name: NICs, switches, planes, links.
 
 What has no fault of its own is the links that end at it (:class:`topology.spec.Fault` knows GPUs and links).
 """

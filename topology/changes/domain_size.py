@@ -1,4 +1,4 @@
-"""What a cluster would be with scale-up domains of another size, the links of each GPU the same."""
+"""A cluster with scale-up domains of another size and unchanged links per GPU."""
 
 from __future__ import annotations
 

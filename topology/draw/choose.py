@@ -1,4 +1,4 @@
-"""What a picture of tiers shows: columns of blocks of GPUs; those that are the same are drawn once with a count."""
+"""Content of a tier drawing: columns of GPU blocks, with equal ones drawn once and counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is laid over a drawing.
+"""Overlays of a drawing.
 
 Values and labels on GPUs (:class:`Overlay`), traffic on links (:class:`Usage`), faults (:class:`Marks`).
 """

@@ -32,12 +32,12 @@ class DragonflyFabric(CabledFabric):
     switch: ClassVar[str] = "a router"
 
     def check(self) -> None:
-        """Refuse hosts that do not fill the routers of a group."""
+        """Reject hosts that do not fill the routers of a group."""
         super().check()
         check_pods(self.nodes_per_pod, self.leaves_per_pod)
 
     def check_hosts(self, domains: Sequence[DomainSpec], at: str) -> None:
-        """Refuse more groups than a group has global links for."""
+        """Reject more groups than a group has global links for."""
         ports = self.leaves_per_pod * self.uplinks(largest_host(domains), at)
         groups = -(-sum(domain.nodes for domain in domains) // self.nodes_per_pod)
         if groups - 1 > ports:

@@ -82,7 +82,7 @@ class ScaleOutSpec(Spec):
     planes: Count = 1
 
     def check(self) -> None:
-        """Refuse NICs that do not go evenly to the planes."""
+        """Reject NICs that do not go evenly to the planes."""
         if self.nic_links_per_gpu % self.planes:
             raise InputError(
                 f"{self.nic_links_per_gpu} NIC links of a GPU do not divide evenly over {self.planes} planes; give "
@@ -118,7 +118,7 @@ class RawFabric(ScaleOutSpec):
 
     @classmethod
     def completed(cls, _data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Refuse plain data."""
+        """Reject plain data."""
         raise problem("kind: a raw fabric needs its graph under `raw`.")
 
 
@@ -141,7 +141,7 @@ class CabledFabric(ScaleOutSpec, ABC):
 
     @abstractmethod
     def check_hosts(self, domains: Sequence[DomainSpec], at: str) -> None:
-        """Refuse what the hosts of a cluster do not fit; ``at`` goes before the message."""
+        """Reject what the hosts of a cluster do not fit; ``at`` goes before the message."""
 
     def keys(self) -> dict[str, object]:
         """Return how the switches are cabled, in the keys of its row of a cluster file."""
@@ -197,7 +197,7 @@ def largest_host(domains: Sequence[DomainSpec]) -> int:
 
 
 def check_pods(nodes_per_pod: int, leaves_per_pod: int) -> None:
-    """Refuse hosts that do not fill the leaves of a pod.
+    """Reject hosts that do not fill the leaves of a pod.
 
     Raises
     ------

@@ -23,7 +23,7 @@ class LeafSpineFabric(SpinePlanes):
     kind: Literal["leaf-spine"] = "leaf-spine"
 
     def check_hosts(self, domains: Sequence[DomainSpec], at: str) -> None:
-        """Refuse leaves that do not reach every spine."""
+        """Reject leaves that do not reach every spine."""
         self.check_reach(largest_host(domains), at)
 
     def keys(self) -> dict[str, object]:

@@ -62,7 +62,7 @@ class FabricRow(Spec, ABC):
     """At how many tiers it can be oversubscribed."""
 
     def check(self) -> None:
-        """Refuse more oversubscribed tiers than it has."""
+        """Reject more oversubscribed tiers than it has."""
         if not 1 <= (given := len(self.oversubscription)) <= self.tiers:
             raise InputError(
                 f"oversubscription: {list(self.oversubscription)} has {given} entries; {self.kind} can be "

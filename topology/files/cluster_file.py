@@ -215,7 +215,7 @@ class _Gpus:
         return GpuSpec(name, name, "user", "user", 1, own)
 
     def refuse_unused(self) -> None:
-        """Refuse figures for a GPU that no domain has: they would change nothing."""
+        """Reject figures for a GPU that no domain has: they would change nothing."""
         for name in self._own:
             if name not in self._used:
                 raise InputError(

@@ -1,4 +1,4 @@
-"""Rates that are off by a unit: GB for Gb, both directions for one, all links for one, sparse for dense.
+"""Detection of unit mistakes in rates: GB for Gb, both directions, all links, sparse peaks.
 
 A rate is compared with what the catalog knows of the same GPU, or with what links of its kind have. What looks like
 a mistaken unit is an error that says which was probably meant; ``rate_checked: true`` beside it insists.
@@ -189,13 +189,13 @@ def _against_kind(rate: float, kind: str) -> str:
 
 
 def _check_latency(latency: Figure, where: str) -> None:
-    """Refuse a latency of one hop that no network has."""
+    """Reject a latency of one hop that no network has."""
     if not 1e-9 <= latency.value <= 1e-3:
         _refuse(where, latency, "one hop takes between 1 ns and 1 ms.")
 
 
 def _refuse(where: str, figure: Figure, wrong: str) -> None:
-    """Refuse a figure with what is wrong with it, if anything is."""
+    """Reject a figure with what is wrong with it, if anything is."""
     if wrong:
         raise InputError(f'{where}: "{figure.text}": {wrong}', hint=_INSIST)
 

@@ -1,4 +1,4 @@
-"""From what a user types to a cluster: a catalog name, ``name@GPUS``, or a cluster YAML."""
+"""Resolve user input to a cluster: a catalog name, ``name@GPUS``, or a cluster YAML."""
 
 from __future__ import annotations
 

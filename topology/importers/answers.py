@@ -1,4 +1,4 @@
-"""Everything that files do not say, from the user's options and the parts named there, or one question for the rest.
+"""Details missing from files, taken from options and named parts, or requested in one error.
 
 The chip settles its own links (an H100 has 18 of NVLink 4). NICs and uplinks belong to the system around it, so
 they are taken from the catalog only where the user named a system, and otherwise asked for by their option.

@@ -1,4 +1,4 @@
-"""What a file holds against what the user named: another GPU, other links, another number of GPUs."""
+"""Checks of file content against options: GPU type, links, number of GPUs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RATE_MARGIN = 0.25
 
 
 def check_gpu(found: Sequence[Found], parts: Parts, option: str) -> None:
-    """Refuse a file that names another GPU of the catalog than the user (``option``)."""
+    """Reject a file that names another GPU of the catalog than the user (``option``)."""
     if parts.gpu.name not in gpu_names():
         return
     for one in found:
@@ -93,7 +93,7 @@ def check_links(
     to_peers: bool = False,
     bytes_per_s: float = 0.0,
 ) -> None:
-    """Refuse a file whose GPUs have other scale-up links than those that the user named.
+    """Reject a file whose GPUs have other scale-up links than those that the user named.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""From what was found to a cluster that nothing is missing of: the only step that asks and assumes."""
+"""Complete an imported cluster; the only step that asks for details or makes assumptions."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _add_hosts(draft: Draft, place: str, domains: Mapping[str, Sequence[str]], n
 
 
 def _note_lone_host(draft: Draft, nodes: Nodes) -> None:
-    """Say what the dump of one host leaves out of the cluster that it is part of."""
+    """Return what the dump of one host leaves out of the cluster that it is part of."""
     node = next(node for node in nodes.values() if node is not None)
     system, gpus = draft.answers.parts.system, node.gpu_count
     if system is not None and system.gpus > max(system.gpus_per_node, gpus) and node.hidden:

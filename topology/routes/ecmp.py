@@ -173,7 +173,7 @@ class Ecmp:
         return found
 
     def refuse(self, demands: Sequence[Demand], where: str) -> None:
-        """Refuse bytes of demands that no route can be found for."""
+        """Reject bytes of demands that no route can be found for."""
         for demand in demands:
             cells = demand.between()
             if cells.data.any():

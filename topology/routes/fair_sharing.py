@@ -1,4 +1,4 @@
-"""Max-min fair sharing: when the last of many flows ends if all begin at once and share every link fairly.
+"""Max-min fair sharing: completion time of flows that start together and share links fairly.
 
 Rates are max-min fair (Bertsekas and Gallager, "Data Networks", 1992, 6.5.2): no flow can go faster unless one that
 is no faster goes slower. They are found by progressive filling; all links that are the bottleneck of every flow on
@@ -304,7 +304,7 @@ def fair_s(
 
 
 def check_pairs(traffic: Traffic) -> None:
-    """Refuse a traffic whose pairs are too many for the fair time.
+    """Reject a traffic whose pairs are too many for the fair time.
 
     Raises
     ------

@@ -84,7 +84,7 @@ class DomainSpec(Spec, ABC):
     """Its own fields by the keys of its :class:`DomainRow`."""
 
     def check(self) -> None:
-        """Refuse GPUs that do not fill whole hosts, or what else its structure lacks."""
+        """Reject GPUs that do not fill whole hosts, or what else its structure lacks."""
         step = self.gpus_per_node
         if self.gpus % step:
             below, above = self.gpus // step * step, -(-self.gpus // step) * step
@@ -108,7 +108,7 @@ class DomainSpec(Spec, ABC):
 
     @abstractmethod
     def words(self) -> str:
-        """Say how the GPUs are joined."""
+        """Return how the GPUs are joined."""
 
     @property
     def nodes(self) -> int:
@@ -178,7 +178,7 @@ class DomainRow(Spec, ABC):
     """The class of its structure."""
 
     def check(self) -> None:
-        """Refuse several rates where there are no dimensions."""
+        """Reject several rates where there are no dimensions."""
         if isinstance(self.link, tuple) and "shape" not in self.domain.keys:
             raise InputError("link: needs one rate, like 50 GB/s; only a torus has one per dimension.")
 
@@ -197,7 +197,7 @@ def spread(links: int, switches: int, turns: Ints) -> Ints:
 
 
 def check_even(uplinks: int, above: int, what: str, others: str, at: str = "") -> None:
-    """Refuse uplinks that do not spread evenly: some switches would then share no switch above them.
+    """Reject uplinks that do not spread evenly: some switches would then share no switch above them.
 
     Raises
     ------

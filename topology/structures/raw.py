@@ -30,14 +30,14 @@ class RawDomain(DomainSpec):
 
     @classmethod
     def completed(cls, _data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Refuse plain data."""
+        """Reject plain data."""
         raise problem("structure: a raw domain needs its graph under `raw`.")
 
     def check(self) -> None:
         """Nothing to refuse: its graph has been checked."""
 
     def lay(self) -> Laying:
-        """Refuse to lay it alone.
+        """Reject to lay it alone.
 
         Raises
         ------

@@ -102,7 +102,7 @@ def open_routing(text: str, wanted: Wanted | None = None) -> RoutedTokens:
 
 
 def is_routing(text: str) -> bool:
-    """Say whether ``text`` is a routing trace and not counts; of an ``.npy``, which may be either, by its numbers.
+    """Return whether ``text`` is a routing trace and not counts; of an ``.npy``, which may be either, by its numbers.
 
     Ids of experts are whole numbers; no token has one twice; and there are at least as many of them as experts. A
     recording that holds both (SGLang's ``per_token``) is not a trace for this purpose.

@@ -179,7 +179,7 @@ class _Collected:
         self.done += len(piece)
 
     def _check(self, piece: NDArray[Any]) -> None:
-        """Refuse ids that cannot be, and an expert that a token has twice."""
+        """Reject ids that cannot be, and an expert that a token has twice."""
         limit = self.experts or MOST_EXPERTS
         if piece.size and not (piece.min() >= _NONE and piece.max() < limit):
             where, expert = self._first((piece < _NONE) | (piece >= limit), piece)

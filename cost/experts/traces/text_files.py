@@ -69,7 +69,7 @@ def numbers(path: str, what: str, value: object, needs: str = "") -> NDArray[Any
 
 
 def _only_numbers(path: str, what: str, value: object) -> None:
-    """Refuse what NumPy would turn into a number on its own: true, null, text."""
+    """Reject what NumPy would turn into a number on its own: true, null, text."""
     for inner in value if isinstance(value, list) else [value]:
         if isinstance(inner, list):
             _only_numbers(path, what, inner)

@@ -24,7 +24,7 @@ Keys = dict[tuple[int, int], str]
 
 
 def is_statistics(path: Path) -> bool:
-    """Say whether a folder holds such statistics, whole or not."""
+    """Return whether a folder holds such statistics, whole or not."""
     return (path / "meta_info.json").is_file() or any(_FILE.fullmatch(file.name) for file in path.iterdir())
 
 

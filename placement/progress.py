@@ -65,7 +65,7 @@ class ProgressReporter:
         self._tell(Progress("placing experts", done, total, objective, bound))
 
     def moves(self, state: Any, _: float) -> None:
-        """Report the progress of a re-plan:  a :class:`placement.migrate.migration.State`."""
+        """Report the progress of a re-plan: a :class:`placement.migrate.migration.State`."""
         words = f"re-planning: pass {state.search_pass}, {state.phase}; {state.moves:,} moves"
         near = state.layers_near, state.layers
         self._tell(Progress(words, *near, 1 / state.balancedness, 1 / state.target))

@@ -1,4 +1,4 @@
-"""All-to-all kernels by name: their coefficients, and which one runs where nobody says."""
+"""All-to-all kernels by name: coefficients, and the default kernels."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class KernelUse:
-    """A kernel as somebody asked for it.
+    """A requested kernel.
 
     ``spread``: the benchmark routes each token to as many GPUs as it can. ``note`` says what was chosen where
     more than one kernel goes by that name.
@@ -224,7 +224,7 @@ def find_kernel(name: str, *, tokens: float = 0.0, up_fabric: str = "", crosses:
 
 
 def default_kernel(phase: str, *, up_fabric: str, crosses: bool) -> Kernel:
-    """Return the kernel of a phase where nobody names one.
+    """Return the default kernel of a phase.
 
     Prefill: one copy to each domain, then forwarded. Decode inside a domain: one copy to each GPU, or what was
     made for that fabric alone; across domains: one for each expert. What serves a fabric that nobody measured

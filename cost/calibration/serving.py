@@ -151,7 +151,7 @@ class Family:
 
 @dataclass(frozen=True, config=CHECKED)
 class Calibration:
-    """The calibration file: families of measured chips, and what is the same on every chip.
+    """The calibration file: families of measured chips, and coefficients shared by all chips.
 
     The chips of the first family stand in for those that nobody measured.
     """
@@ -186,7 +186,7 @@ class Calibration:
         return tuple(name for name in names if name != ANY_ENGINE)
 
     def efficiency(self, gpu: GpuSpec, engine: str) -> Efficiency:
-        """Return the coefficients of a chip, marked as assumed where nobody measured it.
+        """Return the coefficients of a chip, marked as assumed if it was not measured.
 
         An engine that nobody measured on chips of its family is any of those that somebody did.
         """
@@ -269,7 +269,7 @@ def accept_length(draft_tokens: int) -> float:
 
 
 def calibrated(gpu: GpuSpec, engine: str = "") -> Efficiency:
-    """Return what kernels reach on ``gpu``: read off curves, marked as assumed where nobody measured it.
+    """Return kernel efficiencies on ``gpu`` from the curves, marked as assumed if it was not measured.
 
     Raises
     ------

@@ -298,7 +298,7 @@ class Routed:
     dense: Dense = Dense()
 
     def one(self, f: Facts, hidden: int, *, expert_hidden: int | None = None) -> MoeFfn:
-        """Return the experts of one layer, and check that the router can choose what it shall.
+        """Return the experts of one layer, and check the router settings.
 
         ``expert_hidden``: width of the vectors which routed experts take, where it is not ``hidden``.
         """

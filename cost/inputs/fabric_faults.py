@@ -144,7 +144,7 @@ class FaultyFabric:
 
     @property
     def note(self) -> str:
-        """What an all-to-all of all GPUs has left, and who hands over for whom."""
+        """Remaining all-to-all rates with faults, and the GPUs that forward for others."""
         pattern = pattern_traffic("all-to-all", len(self._cluster.gpus), 1.0)
         try:
             left = 1 / self.longer(pattern)

@@ -92,7 +92,7 @@ class Efficiency:
         return {name: figure.value for name, figure in self.table.items()}
 
     def reached(self, fraction: str, wider: tuple[tuple[str, float], ...] = ()) -> float:
-        """Part of a unit's peak that kernels reach, or what those of a wider unit reach over the same peak, if more.
+        """Fraction of a unit's peak that kernels reach, or that of a wider unit over the same peak, if higher.
 
         ``wider``: names of those fractions, each with the wider unit's peak over the unit's. A chip whose FP4 kernels
         are slow may always run the FP8 ones: another unit never makes it slower.
@@ -369,7 +369,7 @@ class Machine:
     correction: Callable[[StepShape], StepShape] | None = None
 
     def measured(self, shape: StepShape) -> StepShape:
-        """Return a shape with what measured steps near it took over the physics."""
+        """Return a shape with the correction by nearby measured steps."""
         return shape if self.correction is None else self.correction(shape)
 
 

@@ -1,4 +1,4 @@
-"""What is asked of the model: a phase of serving, and what one step of it processes over how many GPUs."""
+"""The workload of the model: a serving phase, and the content of one step."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _POSSIBLE = {"USD/h": (1e-6, 1e5), "W": (1e-3, 1e6)}
 
 @cache
 def billed_figures() -> dict[str, dict[str, Figure]]:
-    """Return what bills count of each GPU besides its list price: prices by basis, all-in power."""
+    """Return further bill figures of each GPU: prices by basis, all-in power."""
     return catalog_figures("economics", "gpus", _UNITS)
 
 
@@ -81,7 +81,7 @@ class PriceBook:
         return hash((self.basis, *self.prices.items(), *self.powers.items()))
 
     def price(self, gpu: GpuSpec) -> Figure:
-        """Return what an hour of ``gpu`` costs: the price given here, else the cluster file's, else the catalog's.
+        """Return the price of a GPU-hour: the given one, else that of the cluster file, else that of the catalog.
 
         Raises
         ------
@@ -126,7 +126,7 @@ class PriceBook:
         return figure
 
     def bill(self, cluster: Cluster, gpus: Sequence[str] | None = None) -> Bill:
-        """Return what the GPUs of ``cluster`` that work cost and draw; with ``gpus`` (ids), those alone.
+        """Return the bill of the working GPUs of ``cluster``, or only of ``gpus`` (ids).
 
         Raises
         ------
@@ -167,7 +167,7 @@ class PriceBook:
         )
 
     def check(self, cluster: Cluster) -> None:
-        """Reject what cannot be counted, before anything is computed.
+        """Reject inputs without figures before computing.
 
         Raises
         ------

@@ -107,7 +107,7 @@ def candidates(serving: Serving, limits: LoadLimits) -> list[RateMatch]:
 def loaded_supply(
     deployment: Deployment, lengths: Lengths, ttft_s: float | None, limits: LoadLimits
 ) -> Supply:
-    """Return what units of a machine serve while 99 of 100 requests keep ``limits``, each unit by itself.
+    """Return what units of a machine serve while 99 % of requests meet ``limits``, each unit separately.
 
     Units are joined only where the model, or the limits, need more than one. ``ttft_s``: longest time to the first
     token without waiting.

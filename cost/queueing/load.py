@@ -1,4 +1,4 @@
-"""What users see under a load, and the largest load at which they still see what was promised."""
+"""Latencies under load, and the largest load within the limits."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class UnderLoad:
 def under_load(
     pools: EnginePools, requests: Requests, limits: LoadLimits, router: str = ROUTERS[0]
 ) -> UnderLoad:
-    """Return what users see of ``requests``.
+    """Return the latencies of ``requests``.
 
     Raises
     ------

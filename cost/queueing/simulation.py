@@ -115,7 +115,7 @@ class Simulation:
     fixed_s: float = 0.0
 
     def run(self) -> Outcome:
-        """Return what happens to every request.
+        """Simulate all requests.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""How many units of a machine serve a demand, or what a budget buys, and what the next smaller number of them misses.
+"""Sizing: units of a machine for a demand or a budget, and the shortfall of smaller fleets.
 
 A unit is the cluster that is named: one domain of a kind, or several domains that repeat together. What one unit
 gives, and what two, four, eight... joined by their fabric give, is priced by the sweep (:mod:`cost.serving.units`);
@@ -46,7 +46,7 @@ _LOOSER = (1.25, 1.5, 2.0, 3.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What is asked of a fleet: so much served, or as much as a budget buys; just one of the six is given.
+    """Demand or budget of a fleet; exactly one of the six is given.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class Demand:
 
     @property
     def currency(self) -> str:
-        """The name of what is given."""
+        """Name of the given field."""
         return next(name for name in MOST if getattr(self, name) is not None)
 
     @property
@@ -126,7 +126,7 @@ class Demand:
         return float(getattr(self, self.currency))
 
     def users_of(self, served: Served) -> float:
-        """Return the users that are served at once, those who think too."""
+        """Return the number of concurrent users, including those who think."""
         return served.in_flight + self.think_s * (served.requests_per_s or 0.0)
 
     def part(self, served: Served) -> float:
@@ -216,7 +216,7 @@ class Size(Shown):
             return None
 
     def brief(self) -> str:
-        """Return what is served by how much of what."""
+        """Return the size in one line."""
         what = self.deployment.brief()
         if self.lengths is not None:
             what = f"{self.deployment.model.name} on {self.unit.name}, {self.lengths.brief()}"
@@ -287,7 +287,7 @@ class Size(Shown):
         return self.bill_of(self.served.units)
 
     def bill_of(self, units: int) -> Bill:
-        """What so many units that serve and the spares cost and draw.
+        """Bill of the serving units and the spares.
 
         Switches between units count where they have figures of their own, as many for each unit as where as many of
         them are joined as are priced together.

@@ -1,4 +1,4 @@
-"""Fixed delays: of layers by their kind, of a step, of each sequence; and what an engine loses beside kernels."""
+"""Fixed delays of layers, steps and sequences, and engine time lost between kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of tokens by expert as every format gives them, and what a model needs of them."""
+"""Token counts by expert from every format, and the requirements of a model."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def npz_array(path: Path, key: str) -> NDArray[Any]:
 
 @contextmanager
 def npz_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open an ``.npz`` file; what is broken in it is refused in one line."""
+    """Open an ``.npz`` file; damage is reported in one line."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive

@@ -49,7 +49,7 @@ class Settings:
         moved = (
             "no limit on moves"
             if self.max_moves is None
-            else (f"at most {self.max_moves:.2%} of copies moved per call")
+            else (f"at most {100 * self.max_moves:.4g}% of copies moved per call")
         )
         parts = [moved]
         parts.append(

@@ -274,7 +274,7 @@ def _models() -> View:
     )
     notes = (
         "Active: per token, with output head, without input embedding.",
-        "Spelling is flexible: the start of a name or a Hugging Face id also works (`catalog NAME` lists them).",
+        "Spelling is flexible: a name prefix or a Hugging Face id also works (`catalog NAME` lists them).",
     )
     return View(sections([table], [Lines(notes)]), ModelListData(models=rows))
 

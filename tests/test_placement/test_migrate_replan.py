@@ -345,7 +345,7 @@ def test_other_loads_over_two_nodes() -> None:
 @pytest.mark.parametrize(
     ("lost", "words"),
     [
-        (("d0",), "nothing is left"),
+        (("d0",), "none remain"),
         (
             ("d0.n0.g0", "d0.n0.g1", "d0.n0.g2", "d0.n0.g3", "d0.n0.g4", "d0.n0.g5", "d0.n0.g6"),
             "HBM capacity",
@@ -366,7 +366,7 @@ def test_an_id_that_is_not_there() -> None:
     "wrong", [{"max_moves": -1}, {"max_bytes": float("nan")}, {"time_limit_s": float("inf")}, {"seed": -1}]
 )
 def test_options_that_cannot_be(wrong: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="from 0 up"):
+    with pytest.raises(InputError, match="of at least 0"):
         ReplanOptions(**wrong)  # type: ignore[arg-type]
 
 
@@ -382,4 +382,4 @@ def test_replicas_of_stages_and_tensor_parallel_groups(lost: str, left: list[int
     check(old, found)
     assert sizes(found.plan) == left
     assert any("idle: 1 GPU" in note for note in found.plan.notes) == (lost == "d1.n0.g3")
-    assert any("is idle: no GPU is left of the 8" in note for note in found.plan.notes) == (lost == "d3.n0")
+    assert any("is idle: no GPU remains of the 8" in note for note in found.plan.notes) == (lost == "d3.n0")

@@ -338,7 +338,7 @@ def refuse(word: str, **change: Any) -> Any:
         refuse("weight: rows have different lengths", weight=[[1], [1, 2]]),
         refuse("the old map has shape [2, 20]", old=np.zeros((2, 20), dtype=int)),
         refuse("the old map, layer 0, slot 0: 16 is not an expert", old=np.full((3, 20), 16)),
-        refuse("the old map holds float64, not whole numbers", old=np.zeros((3, 20))),
+        refuse("the old map holds float64, not integers", old=np.zeros((3, 20))),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_message(change: dict[str, Any], words: str) -> None:

@@ -131,5 +131,5 @@ def test_help_loads_no_heavy_package() -> None:
 def test_as_a_module() -> None:
     ended = python("-m", "rackplan", "catalog", "no-such-entry", "--json")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("rackplan: the catalog has no 'no-such-entry'")
+    assert ended.stderr.startswith("rackplan: 'no-such-entry' is not in the catalog")
     assert len(ended.stderr.splitlines()) == 1

@@ -84,8 +84,8 @@ def test_equal_power_is_whole_domains_within_it(run: Run, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("hgx-h100", "--mw", 1, "--usd-h", 100), "--usd-h 100: --mw says already"),
-        (("hgx-h100", "--mw", 1, "--gpus", 8), "--mw 1: --gpus says already"),
+        (("hgx-h100", "--mw", 1, "--usd-h", 100), "--usd-h 100: --mw already sets"),
+        (("hgx-h100", "--mw", 1, "--gpus", 8), "--mw 1: --gpus already sets"),
         (("hgx-h100", "--mw", 0), "--mw 0"),
         (("rubin-576", "--mw", 1), "no all-in power"),
     ],

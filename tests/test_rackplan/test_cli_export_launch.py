@@ -208,5 +208,5 @@ def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path:
         ).error_line
         assert words in line
     (tmp_path / "x.lws.yaml").write_text("mine")
-    assert "is not overwritten" in run(*export, "--launch", "lws").error_line
+    assert "will not be overwritten" in run(*export, "--launch", "lws").error_line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "plan", "x.lws.yaml"]

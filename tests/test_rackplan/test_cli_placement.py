@@ -63,7 +63,7 @@ def test_split(run: Run, tmp_path: Path, split: str) -> None:
 def test_redundant_auto(run: Run, tmp_path: Path) -> None:
     result = run(*WIDE, "--redundant", "auto", "--loads", "zipf:1", "--details")
     assert result.code == 0
-    assert "most throughput" in " ".join(narrow(result.out).split())
+    assert "give the highest throughput" in " ".join(narrow(result.out).split())
     data = written(tmp_path)
     curve = data["redundancy"]
     assert data["request"]["redundant"] == curve["chosen"]
@@ -84,8 +84,8 @@ def test_redundant_auto(run: Run, tmp_path: Path) -> None:
         ("--spread", "pod", "--spread pod: expected gpu, node or rack"),
         ("--objective", "best", "--objective best: expected mean or worst"),
         ("--split", "half", "--split half: expected even, source, lp, rank"),
-        ("--redundant", "many", "--redundant many: expected 0 or more copies"),
-        ("--redundant", "1.5", "--redundant 1.5: expected 0 or more copies"),
+        ("--redundant", "many", "--redundant many: expected a number of extra copies"),
+        ("--redundant", "1.5", "--redundant 1.5: expected a number of extra copies"),
     ],
 )
 def test_mistakes(run: Run, option: str, value: str, words: str) -> None:

@@ -68,7 +68,7 @@ def test_a_lost_gpu(run: Run, planned: Path) -> None:
     ("options", "code", "words"),
     [
         (("--lost", "d7"), 2, "--lost d7"),
-        (("--lost", "d0"), 3, "nothing is left"),
+        (("--lost", "d0"), 3, "none remain"),
         (("--max-moves", "-3"), 2, "--max-moves"),
     ],
 )

@@ -65,7 +65,7 @@ def test_a_plan_is_simulated_as_placed_and_written(run: Run, plan: str, tmp_path
     assert all(words in page for words in ("Time to first token against request rate", "Queue and batch"))
     details = run("simulate", plan, "--concurrency", 8, "--details").out
     assert "8 users" in details
-    assert "8,192 tokens a step" in details
+    assert "8,192 tokens per step" in details
 
 
 def test_a_trace_shares_its_prefixes(run: Run, plan: str, tmp_path: Path) -> None:
@@ -106,12 +106,12 @@ def test_python_gives_a_frame_of_requests() -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ((), "a load is missing"),
-        (("--req-s", 1, "--concurrency", 2), "they are different loads"),
+        ((), "no load was given"),
+        (("--req-s", 1, "--concurrency", 2), "only one load is allowed"),
         (("--req-s", "nan"), "--req-s nan: expected a number above 0"),
         (("--concurrency", 0), "--concurrency 0"),
         (("--req-s", 1, "--router", "random"), "--router random: expected 'least', 'round' or 'prefix'"),
-        (("--req-s", 1, "--speed", 2), "--speed 2: it is of --trace"),
+        (("--req-s", 1, "--speed", 2), "--speed 2: it applies only to --trace"),
         (("--req-s", 1, "--prefix-hit", 1), "expected a fraction of the prompt, 0 to below 1"),
         (("--req-s", 1, "--engine", "vllm"), "the plan already sets it"),
         (("--req-s", 1, "--isl", 4_000_000), "does not fit the KV cache"),

@@ -25,7 +25,7 @@ def test_a_plan_keeps_it_and_scores_the_same(run: Run, tmp_path: Path) -> None:
     text = flat(run(*PLAN, "--sparse-attention", "sqrt", "--details").out)
     assert "sparse attention (what-if, not measured): a query reads 256 of 65,536 cached" in text
     assert "fewer than dense attention from 2 tokens of context; all tokens stay cached" in text
-    assert "What if attention as if sparse" in text
+    assert "What if sparse attention" in text
     assert "reading caches takes longer than reading weights above" in text
     assert "attention is a what-if" in text
     written = json.loads((tmp_path / "plan/plan.json").read_text())

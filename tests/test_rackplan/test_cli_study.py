@@ -55,7 +55,7 @@ def test_a_study_runs_once_and_is_reported(study: Path, run: Callable[..., Resul
     assert said.data["best"]["batch"] == 8
     assert {one["points"] for one in said.data["reasons"]} == {9, 6}
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "Every point" in page
+    assert "All points" in page
     assert "Best by group" in page
     assert "http-equiv" in page
     before = rows(out)

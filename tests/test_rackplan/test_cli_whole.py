@@ -47,7 +47,7 @@ def test_one_pool_alone_says_so(run: Run) -> None:
         "qwen3-30b-a3b on hgx-h100: decode only, at 4,096 tokens of context (for whole requests: --isl, --osl)"
     )
     prefill = run(*ONE, "--phase", "prefill").out
-    assert "one prefill pool alone, prompts of 4,096 tokens" in prefill
+    assert "prefill only, prompts of 4,096 tokens" in prefill
     assert "Proof" in run(*ONE, "--details").out
 
 
@@ -64,7 +64,7 @@ def test_two_pools_are_two_plans_and_one_report(run: Run, tmp_path: Path) -> Non
     assert [plan["inputs"]["workload"]["phase"] for plan in plans] == ["decode", "prefill"]
     page = (tmp_path / "out/report.html").read_text()
     assert "two pools: 8 GPUs prefill, 8 decode" in page
-    assert "The pool that prefills" in page
+    assert "Prefill pool" in page
     exported = run(
         "export", "out", "--to", "sglang", "--launch", "lws", "--prefill", "out/prefill", "-o", "e.json"
     )
@@ -95,5 +95,5 @@ def test_python_has_the_page_of_both(tmp_path: Path) -> None:
     plan = rackplan.plan("deepseek-v3", "hgx-h200@16", isl=8192, osl=1024, time_limit_s=0)
     assert plan.prefill is not None
     text = rackplan.write_report(plan, tmp_path / "both.html").read_text()
-    assert "The pool that prefills" in text
+    assert "Prefill pool" in text
     assert repr(plan).count("two pools") == 1

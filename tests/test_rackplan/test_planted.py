@@ -72,7 +72,7 @@ def test_a_link_under_the_name_of_a_result(run: Run, repository: Path, name: str
     (repository / "results" / name).symlink_to("../../home/.profile")
     before = state(repository.parent)
     result = run(*PLAN, "-o", "results")
-    assert (result.code, f"results/{name} is a link" in result.error_line) == (2, True)
+    assert (result.code, f"results/{name} is a symbolic link" in result.error_line) == (2, True)
     assert state(repository.parent) == before
 
 

@@ -162,7 +162,7 @@ def test_layouts_have_the_widths_that_are_asked_for(client, serving):
     assert drawn
     assert all("TP4" in name.rpartition("+")[2] for name in drawn)
     wrong = plot(client, serving=serving, tp=3)
-    assert wrong.json()["errors"]["tp"].startswith("no layout has width 3; 1, 2, 4")
+    assert wrong.json()["errors"]["tp"].startswith("no layout has width 3; possible widths: 1, 2, 4")
 
 
 def test_runs_are_drawn_under_their_own_conditions(client):

@@ -172,7 +172,7 @@ def _torch(path: Path) -> object:
 def _other_keys(data: dict[object, object]) -> list[Finding]:
     """Return what is wrong with the keys of a file that has the one that counts."""
     if KEY not in data and COUNT in data:
-        text = "a recording of loads, not a plan: SGLang would run its own EPLB on it"
+        text = "a load recording, not a plan: SGLang would run its own EPLB on it"
         raise NoRowsError(COUNT, f"{text}; plan with rackplan plan --loads FILE", "wrong")
     if KEY not in data:
         raise NoRowsError("keys", f"neither {KEY} nor {COUNT}: SGLang fails with NotImplementedError")

@@ -64,7 +64,7 @@ def test_the_shipped_file_can_be_priced() -> None:
         ({"models": ["deepseek-r9"]}, "is not a model"),
         ({"weights": "fp3"}, "no such format"),
         ({"weights": "expert=fp8"}, "there is no class of weights 'expert'"),
-        ({"kv_dtype": "fp5"}, "is no format of the KV cache"),
+        ({"kv_dtype": "fp5"}, "is not a format of the KV cache"),
         ({"source": "hearsay"}, "'hearsay' is not among the file's sources"),
     ],
 )

@@ -70,7 +70,7 @@ def test_redundant_auto(run: Run, tmp_path: Path) -> None:
     (entry,) = read_plan(tmp_path / "plan/plan.json").experts
     assert entry is not None
     assert entry.slots - 8 == curve["chosen"]
-    assert "How many copies" in (tmp_path / "plan/report.html").read_text()
+    assert "Number of copies" in (tmp_path / "plan/report.html").read_text()
     dense = run(
         "plan", "--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--redundant", "auto", "-o", "dense"
     )

@@ -63,7 +63,7 @@ def test_pools_of_both_phases(run: Run) -> None:
 
 def test_the_first_lines_are_the_answer(run: Run) -> None:
     lines = run(*SMALL, "--users", "1k", "--think-s", "10").out.splitlines()
-    head = " ".join(" ".join(lines[:12]).split())
+    head = " ".join(" ".join(lines[:14]).split())
     words = ("GPUs", "racks", "output tok/s", "requests/s", "concurrent users", "20 tok/s/user (default)")
     for word in (*words, "2 s (default)", "USD per million", "USD/h", " MW", "80% of", "GPUs serve"):
         assert word in head

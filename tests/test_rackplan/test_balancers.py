@@ -361,7 +361,7 @@ def test_the_other_forms_refuse_likewise() -> None:
         ({"num_local_physical_experts": 3}, "is not a multiple of num_local_physical_experts 3"),
         (
             {"algorithm": "deepseek_hierarchical", "num_groups": 3, "num_nodes": 2},
-            "num_groups 3 do not divide over",
+            "num_groups 3 do not divide evenly over",
         ),
         ({"tokens_per_expert": -np.ones((1, 2, 16))}, "step 0, layer 0, expert 0: -1.0 is not a token count"),
     ):

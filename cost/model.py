@@ -205,8 +205,8 @@ class Model(Shown):
         if self.most_context is None or tokens <= self.most_context:
             return ""
         return (
-            f"sequences of {tokens:,.0f} tokens are longer than the {self.most_context:,} that {self.name} was "
-            f"made for ({self.most_context_source}): the costs hold, its answers may not"
+            f"sequences of {tokens:,.0f} tokens exceed the {self.most_context:,} that {self.name} "
+            f"supports ({self.most_context_source}); costs are valid, but answers may degrade"
         )
 
     @cached_property

@@ -43,7 +43,7 @@ def mean_prompt_span(context: Quantity, window: int | None) -> Quantity:
 def require_number(
     what: str, value: ArrayLike, *, above: float = -math.inf, least: float = -math.inf, kind: str = "number"
 ) -> None:
-    """Refuse a figure, or an array with one, that is not finite or not above ``above`` or at least ``least``.
+    """Reject a figure, or an array with one, that is not finite or not above ``above`` or at least ``least``.
 
     Raises
     ------

@@ -140,7 +140,7 @@ def published_recipe(chips: Sequence[str], model: Model) -> tuple[Recipe | None,
         return None, f"{', '.join(dict.fromkeys(chips))} have different ones"
     (recipe, chip), *_ = found.items()
     if recipe is None:
-        return None, f"no run of {model.name} on {chip} is public"
+        return None, f"no public run of {model.name} on {chip}"
     other = "" if chip in recipe.chips else f"as on {_recipes().like[chip]}: "
     return recipe, other + _recipes().sources[recipe.source]
 

@@ -75,9 +75,9 @@ class HubModel(Spec):
     quantization: dict[str, Any] | None = None
 
     def check(self) -> None:
-        """Refuse positions without a source, and a source of nothing."""
+        """Reject positions without a source, and a source of nothing."""
         if bool(self.source) != (self.positions is not None) or (self.quantization and not self.source):
-            raise InputError("needs the keys `positions` and `source`, or nothing at all.")
+            raise InputError("needs the keys `positions` and `source`, or neither.")
 
 
 @keyword_spec
@@ -142,7 +142,7 @@ def model_called(text: str) -> str:
         return name
     raise InputError(
         f"model {text!r} is not in the catalog{_hint(text)}",
-        hint="There is no such file either; `rackplan catalog models` lists names, a config.json works too.",
+        hint="There is no such file either; `rackplan catalog models` lists names, or give a config.json.",
     )
 
 

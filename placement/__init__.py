@@ -1,4 +1,4 @@
-"""Where things go: layouts, layers to stages, copies of experts to GPUs; bounds, checks and the plan file.
+"""Placement: layouts, layers to stages, expert copies to GPUs; bounds, checks and the plan file.
 
 The way of the data: :func:`placement.layouts.fitting.fitted_layouts` finds the layouts that fit,
 :func:`placement.layouts.choose.choose_layout` takes one, the placement of its experts is a

@@ -1,4 +1,4 @@
-"""Short names for the types of arrays, and what several searches ask of them."""
+"""Array types and helpers shared by several searches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def count_copies(expert: NDArray[np.integer], place: NDArray[np.integer], places
 
 
 def least_of_each(owner: Index, value: Floats) -> Index:
-    """Return the position of the least ``value`` of each owner that has some, by growing owner; ties: the first."""
+    """Return the position of the smallest ``value`` of each owner, in ascending order of owners; ties: the first."""
     order = np.lexsort((value, owner))
     first: Index = order[starts(owner[order])]
     return first

@@ -1,4 +1,4 @@
-"""How much a search may do: units of work that it counts, a deadline, Ctrl-C. One object, passed down."""
+"""Budget of a search: counted units of work, a deadline, and Ctrl-C, in one object that is passed down."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topology.base.interrupts import CtrlC
 Cancel = Event | Callable[[], bool]
 """What says that a search shall end: an event that is set, or a function that says so."""
 
-CUT = "ended early, by the time limit or an interruption: the best so far is kept"
+CUT = "stopped early by the time limit or an interruption; the best so far is kept"
 EVERY_S = 0.1
 """Progress is told no more often."""
 
@@ -32,11 +32,11 @@ def evenly(rounds: int) -> Iterator[float]:
 
 
 class CancelledError(RackplanError):
-    """Ended from outside before there was anything to keep."""
+    """Cancelled before there was a result."""
 
 
 class Budget:
-    """How much a search may do, and a part of it for each of its steps.
+    """Budget of a search, divisible over its steps.
 
     What a search does follows from the units of work that it counts (a millisecond or two each), so that it is the
     same each time. A time limit also ends it by the clock, where the machine is slower. In a ``with`` block of it
@@ -68,7 +68,7 @@ class Budget:
         self.begun = self.told = time.monotonic()
 
     def part(self, share: float) -> Budget:
-        """Return a part with a share of what is left, which begins now."""
+        """Return a part with a share of the remaining budget, starting now."""
         part = copy(self)
         part.begun = part.told = now = time.monotonic()
         part.done, part.ended, part.parts = 0.0, False, [*self.parts, part]
@@ -78,7 +78,7 @@ class Budget:
         return part
 
     def search(self, worth_s: float) -> Budget:
-        """Return the budget of a search that begins now: the time asked for, or the work of ``worth_s`` seconds."""
+        """Return a budget starting now: the requested time, or the work of ``worth_s`` seconds."""
         found = self.part(1.0)
         found.units = worth_s * self.share * _UNITS if self.seconds is None else self.seconds * _TIMED_UNITS
         if self.seconds:
@@ -86,7 +86,7 @@ class Budget:
         return found
 
     def fixed(self, seconds: float) -> Budget:
-        """Return the budget of a search with the work of so many seconds, whatever was asked for but none at all."""
+        """Return a budget with the work of a number of seconds, regardless of the request unless that is 0."""
         found = self.part(1.0)
         found.units = 0.0 if self.seconds == 0 else seconds * _UNITS
         return found
@@ -98,13 +98,13 @@ class Budget:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C or a cancellation came: what was found so far is kept."""
+        """Whether Ctrl-C or a cancellation arrived; results so far are kept."""
         self.whole.came = self.whole.came or self.cancelled()
         return self.whole.came
 
     @property
     def cut(self) -> bool:
-        """Whether the clock, Ctrl-C or a cancellation ended a search here before its work was done."""
+        """Whether the deadline, Ctrl-C or a cancellation stopped a search before its work was done."""
         return self.ended or self.interrupted
 
     def left(self) -> float:
@@ -145,7 +145,7 @@ class Budget:
     def unless_cancelled(self) -> None:
         """Raise a :class:`CancelledError` if it was cancelled."""
         if self.cancelled():
-            raise CancelledError("cancelled before there was anything to keep.")
+            raise CancelledError("cancelled before there was a result.")
 
     def __enter__(self) -> Self:
         self.whole.held.append(False)
@@ -160,7 +160,7 @@ class Budget:
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """Hold Ctrl-C back while there is an answer: it ends all search, and what follows is done the fast way.
+        """Catch Ctrl-C once there is a result: it stops all searches, and the rest takes the fast path.
 
         A second one is not held back, and none that somebody else handles.
         """

@@ -1,4 +1,4 @@
-"""CP-SAT within a budget: one worker, its own count of work, and an ear for Ctrl-C and the clock."""
+"""CP-SAT within a budget: one worker with deterministic work, interruptible by Ctrl-C and the deadline."""
 
 from __future__ import annotations
 
@@ -62,6 +62,6 @@ def solve_within(
             if not budget.goes_on():
                 solver.stop_search()
     if not found:
-        raise AssertionError("CP-SAT ended without an answer, please report it")
+        raise AssertionError("CP-SAT returned no answer, please report it")
     budget.spend(1000 * solver.deterministic_time)
     return solver, found[0]

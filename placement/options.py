@@ -1,4 +1,4 @@
-"""What a user may ask of a plan besides cluster, model and workload."""
+"""Options of a plan besides cluster, model and workload."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _known(name: str, word: str, words: tuple[_Word, ...]) -> _Word:
 
 @dataclass(frozen=True)
 class ServiceLevel:
-    """What a layout must hold.
+    """Limits that a layout must meet.
 
     Attributes
     ----------
@@ -149,7 +149,7 @@ class PlanOptions:
     scenario_weights: ScenarioWeights = "grouped"
 
     def service_level(self, workload: Workload) -> ServiceLevel:
-        """Return what a plan for ``workload`` must hold.
+        """Return the limits of a plan for ``workload``.
 
         Raises
         ------
@@ -159,8 +159,8 @@ class PlanOptions:
         asked = None if self.tpot_s == NO_LIMIT else self.tpot_s
         if self.goal == "latency" and workload.batch:
             raise InputError(
-                f"{input_name('goal')} latency and {input_name('batch')} {workload.batch}: the fewest sequences "
-                f"are the fastest; leave one out."
+                f"{input_name('goal')} latency and {input_name('batch')} {workload.batch}: the goal sets "
+                "the batch; leave one out."
             )
         if not workload.decodes:
             if asked is not None:
@@ -179,21 +179,21 @@ class PlanOptions:
         return None if self.redundant == AUTO else self.redundant
 
     def admits(self, layout: Layout) -> bool:
-        """Whether a layout is what was asked for."""
+        """Whether a layout matches the request."""
         asked = ((self.ep, layout.ep), (self.tp, layout.tp), (self.stages, layout.stages))
         return all(wanted is None or wanted == got for wanted, got in asked)
 
     def __post_init__(self) -> None:
         for name, count in (("ep", self.ep), ("tp", self.tp), ("stages", self.stages)):
             if count is not None and count < 1:
-                raise InputError("expected a whole number from 1 up.", field=name, value=count)
+                raise InputError("expected a whole number of at least 1.", field=name, value=count)
         if not 0 <= self.tolerance < 1:
             raise InputError(
                 "expected a fraction, 0 or more and below 1.", field="tolerance", value=f"{self.tolerance:g}"
             )
         if self.copies is not None and (not isinstance(self.copies, int) or self.copies < 0):
             raise InputError(
-                "expected 0 or more copies above one of each expert, or auto.",
+                "expected a number of extra copies, 0 or more, or auto.",
                 field="redundant",
                 value=self.redundant,
             )
@@ -213,7 +213,7 @@ class PlanOptions:
                 wanted = "0 or more seconds" if least == 0.0 else "a number above 0"
                 raise InputError(f"expected {wanted}, not {value:g}.", field=name)
         if self.seed < 0:
-            raise InputError("expected a whole number from 0 up.", field="seed", value=self.seed)
+            raise InputError("expected a whole number of at least 0.", field="seed", value=self.seed)
 
 
 def _tensor_parallel(split: DispatchPolicy, tp: int | None) -> int | None:
@@ -221,7 +221,7 @@ def _tensor_parallel(split: DispatchPolicy, tp: int | None) -> int | None:
     own = rank_tp(split)
     if own is not None and tp not in (None, own):
         raise InputError(
-            f"of attention with tensor parallelism {own}, {input_name('tp')} says {tp}.",
+            f"for attention with tensor parallelism {own}, but {input_name('tp')} is {tp}.",
             field="split",
             value=split,
         )

@@ -1,4 +1,4 @@
-"""The plan: what goes where, what it costs, how good it is, and everything needed to score it again."""
+"""The plan: placement, predicted step, proof, and everything needed to score it again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Proof:
-    """What is proven of the experts' placement.
+    """Proof of the expert placement.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class OrderProof:
-    """What is proven of the order of stages over domains that differ, experts balanced.
+    """Proof of the stage order over unlike domains, with balanced experts.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class OrderProof:
 
 @dataclass(frozen=True, eq=False)
 class BaselineScore:
-    """A rival's placement under the same layout and batch, or why its policy does not apply."""
+    """A baseline's placement under the same layout and batch, or why its policy does not apply."""
 
     reason: str = ""
     balancedness: Mapping[int, float] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class BaselineScore:
 
 @dataclass(frozen=True)
 class WholeRequests:
-    """What the pools of a plan serve together, experts as placed.
+    """What the pools of a plan serve together, with placed experts.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ class WholeRequests:
 
     @property
     def missed(self) -> dict[str, tuple[float, float]]:
-        """The limits that experts as placed miss: seconds, and the limit."""
+        """Limits that the plan exceeds with placed experts: seconds, and the limit."""
         both = {
             "time per output token": (self.tpot_s, self.tpot_limit_s),
             "first token": (self.ttft_s, self.ttft_limit_s),
@@ -244,7 +244,7 @@ class Plan(Shown):
 
     @property
     def over_limit(self) -> float | None:
-        """Fraction by which its time per output token exceeds :attr:`limit_s`; None where it does not."""
+        """Fraction by which its time per output token exceeds :attr:`limit_s`; None if it does not."""
         if self.limit_s is None or self.score.tpot_s <= self.limit_s * (1 + ROUNDING):
             return None
         return self.score.tpot_s / self.limit_s - 1
@@ -292,14 +292,14 @@ class Plan(Shown):
 
     @cached_property
     def band(self) -> tuple[float, float] | None:
-        """Range of tok/s/GPU that 80 % of measured rows are within; None where no coefficient is calibrated."""
+        """Range of tok/s/GPU that holds 80 % of measured runs; None if no coefficient is calibrated."""
         found = widest(self.errors)
         rate = self.totals.tok_s_per_gpu
         return None if found is None else (rate / found.band, rate * found.band)
 
     @cached_property
     def totals(self) -> Totals:
-        """What all GPUs of the cluster give, cost and draw, idle ones too; of one phase, the other has its own."""
+        """Throughput, cost and power of all GPUs of the cluster, idle ones included, for one phase or both."""
         if self.requests is not None:
             return self.requests.totals
         deployment, score, work = self.deployment, self.score, self.deployment.workload

@@ -1,4 +1,4 @@
-"""Make a plan: find the layout, split the layers, place the experts, compare with the rivals, verify."""
+"""Make a plan: find the layout, split the layers, place the experts, compare with the baselines, verify."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make_plan(
     cancel: Cancel | None = None,
     layouts: Sequence[Fitted] | None = None,
 ) -> Plan:
-    """Return a verified plan; where ``layouts`` are given, of one of those.
+    """Return a verified plan, with one of ``layouts`` if given.
 
     ``on_progress`` hears layers done, all layers, objective, bound and seconds, at the end of the search too;
     ``cancel`` ends it as Ctrl-C does: the best plan so far is finished the fast way.
@@ -61,7 +61,7 @@ def make_plan(
     options = options or PlanOptions()
     if model.moe is not None and loads is None:
         raise InputError(
-            f"{model.name} has {model.moe.experts} routed experts a layer, placed by their loads; give "
+            f"{model.name} has {model.moe.experts} routed experts per layer, placed by their loads; give "
             "rackplan.make_loads(model, ...), a file, an array or a generator such as lognormal:0.63.",
             field="loads",
             value="None",
@@ -79,7 +79,7 @@ def make_plan(
         say("choosing the number of copies")
         if few is None:
             raise InputError(
-                f"{deployment.model.name} has no experts to copy; leave {input_name('redundant')} out.",
+                f"{deployment.model.name} has no experts to replicate; leave out {input_name('redundant')}.",
                 field="redundant",
                 value="auto",
             )
@@ -138,7 +138,7 @@ def _placed(
 
 
 def _passed_over(chosen: Placed, deployment: Deployment) -> str:
-    """Say which layout is better by the estimate, by more than anybody would overlook; empty if none is."""
+    """Return which layout is better by the estimate, by more than anybody would overlook; empty if none is."""
     better = chosen.passed_over
     if better is None or better.worth[1] < chosen.worth[1] * (1 + _OVERLOOKED):
         return ""

@@ -1,4 +1,4 @@
-"""How far a plan or a re-plan is, and who hears of it."""
+"""Progress of plans and re-plans, and its listeners."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Say = Callable[[str], None]
 
 
 def silent(text: str) -> None:
-    """Say nothing: where nobody listens."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a plan or a re-plan is.
+    """Progress of a plan or re-plan.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Progress:
 
     @property
     def gap(self) -> float:
-        """How far the objective may be from the best, as a fraction."""
+        """Gap between objective and bound, as a fraction."""
         return max(0.0, 1 - self.bound / self.objective) if self.objective > 0 else math.nan
 
 
@@ -57,15 +57,15 @@ class ProgressReporter:
         self._hear, self._begun, self._last = hear, time.monotonic(), Progress("starting")
 
     def stage(self, name: str) -> None:
-        """Tell what is done now; what was placed stays."""
+        """Report the current stage."""
         self._tell(replace(self._last, stage=name))
 
     def layers(self, done: int, total: int, objective: float, bound: float, _: float) -> None:
-        """Tell how far the experts are placed."""
+        """Report the progress of expert placement."""
         self._tell(Progress("placing experts", done, total, objective, bound))
 
     def moves(self, state: Any, _: float) -> None:
-        """Tell how far a re-plan is: a :class:`placement.migrate.migration.State`."""
+        """Report the progress of a re-plan: a :class:`placement.migrate.migration.State`."""
         words = f"re-planning: pass {state.search_pass}, {state.phase}; {state.moves:,} moves"
         near = state.layers_near, state.layers
         self._tell(Progress(words, *near, 1 / state.balancedness, 1 / state.target))

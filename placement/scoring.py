@@ -1,4 +1,4 @@
-"""Score a placement of experts under a layout: ours, a baseline's, one made by hand."""
+"""Score a placement of experts under a layout: rackplan's, a baseline's, or a manual one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from topology.base.errors import InputError
 from topology.cluster import Cluster
 
 Unlike = Mapping[int, Sequence[Assignment | None]]
-"""What replicas hold that do not hold what the first does, by their number."""
+"""Experts of replicas that differ from the first one, by replica number."""
 NONE_UNLIKE: Unlike = MappingProxyType({})
 
 
@@ -154,7 +154,7 @@ def placement_scorer(
     unlike: Unlike = NONE_UNLIKE,
     fair: bool = True,
 ) -> tuple[LayoutScorer, dict[int, float]]:
-    """Return what scores a placement at any batch (ours, a rival's, one made by hand), and its balancedness.
+    """Return what scores a placement at any batch (ours, a baseline's, one made by hand), and its balancedness.
 
     ``fair``: with max-min fair sharing of links between domains (:mod:`cost.step.fair_sharing`), which
     layouts that are only compared go without. ``unlike``: what replicas hold that do not hold ``experts``,
@@ -335,7 +335,7 @@ def routed_traffic(
 
 
 def under_sparse_attention(plan: Plan, rule: str) -> Plan:
-    """Return ``plan`` scored as if attention were sparse by ``rule`` (:mod:`cost.attention.sparse`).
+    """Return ``plan`` scored with sparse attention by ``rule`` (:mod:`cost.attention.sparse`).
 
     Raises
     ------
@@ -394,7 +394,7 @@ def score_rivals(
     split: DispatchPolicy,
     unlike: Unlike = NONE_UNLIKE,
 ) -> dict[str, BaselineScore]:
-    """Return each rival's score by name, on the slots per GPU of ``experts`` and planned on the mean of ``loads``.
+    """Return each baseline's score by name, on the slots per GPU of ``experts`` and planned on the mean of ``loads``.
 
     Where a policy does not apply in some stage, its entry holds the reason.
     """

@@ -32,8 +32,8 @@ def lengths_of_plan(plan: Plan) -> Lengths:
         return Lengths.of(round(work.prompt), round(work.answer))
     if plan.prefill is None:
         raise InputError(
-            f"the plan is of {work.phase} alone, and requests need both phases: plan with {input_name('isl')} and "
-            f"{input_name('osl')}, or give {input_name('model')} and {input_name('cluster')} in place of a plan."
+            f"the plan is for {work.phase} only, but requests need both phases: plan with {input_name('isl')} and "
+            f"{input_name('osl')}, or give {input_name('model')} and {input_name('cluster')} instead of a plan."
         )
     isl = plan.prefill.deployment.workload.context
     return Lengths.of(isl, max(1, 2 * (work.context - isl)))  # decode has isl + osl / 2 tokens in its caches

@@ -1,4 +1,4 @@
-"""What a legal placement and a legal plan are, written without any solver: every plan is checked against this."""
+"""Independent check of placements and plans, used on every plan."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _spread_violations(assignment: Assignment, problem: Problem, domains: int | 
             elif len(holders) == most + 1:
                 wrong.append(
                     f"row {layer}: GPUs {', '.join(map(str, holders))}, of one failure domain, hold expert {expert}: "
-                    f"{most} of its {copies[expert]} copies at most may lie there"
+                    f"{most} of its {copies[expert]} copies at most are allowed there"
                 )
     return wrong
 

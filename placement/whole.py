@@ -1,4 +1,4 @@
-"""Plans for whole requests: one pool for both phases, or one that decodes and one that prefills, as serves more."""
+"""Plans for whole requests: one pool for both phases, or a decode and a prefill pool, whichever serves more."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def plan_requests(
         plans.append(replace(made, request=replace(asked, ttft_s=kept.ttft_s if best.one_pool else None)))
     notes = left_out_words(left_out)
     if limits.ttft_s is not None and kept.ttft_s not in (None, limits.ttft_s):
-        later = f"{(kept.ttft_s or 0.0) * 1e3:,.0f} ms, twice the fastest, are the limit"
+        later = f"{(kept.ttft_s or 0.0) * 1e3:,.0f} ms, twice the fastest, is the limit"
         notes += (f"`ttft_ms` {limits.ttft_s * 1e3:g} is out of reach (default): {later}",)
     requests = _served(plans, serving, best, kept, notes)
     return replace(plans[0], requests=requests, prefill=None if best.one_pool else plans[1])
@@ -133,8 +133,8 @@ def _refuse(serving: Serving, limits: Limits) -> NoReturn:
     speeds = [one.tok_s_per_user.max() for one in serving.ways().values() if len(one)]
     if not speeds and limits.ttft_s is None:
         raise InfeasibleError(
-            f"{where}: {serving.refused or 'a pool of such layouts leaves no room for one that prefills'}, and no "
-            "such layout serves both phases; give more GPUs, or leave widths out."
+            f"{where}: {serving.refused or 'a pool of such layouts leaves no room for one that prefills'}, "
+            "and no such layout serves both phases; use more GPUs, or leave out widths."
         )
     if speeds and limits.tpot_s is not None:
         limit, asked_s, least_s, what = "tpot_s", limits.tpot_s, 1 / float(max(speeds)), "an output token"
@@ -149,7 +149,7 @@ def _refuse(serving: Serving, limits: Limits) -> NoReturn:
         limit,
         f"{input_name(f'{limit[:-2]}_ms')} {asked_s * 1e3:g} is out of reach on "
         f"{where}: {what} of whole requests takes {rounded_up(least_s * 1e3)} ms at "
-        "least; ask for at least that, or use faster GPUs or more of them.",
+        "least; relax the limit, or use faster or more GPUs.",
     )
 
 
@@ -216,7 +216,9 @@ def _fit(deployment: Deployment, shape: Shape, ranges: tuple[range, ...], option
         found = fitted(there, Fitting(shape, slots, most), ranges)
     if found is None:
         why = (
-            "copies of experts cannot be spread so" if slots is None else "HBM holds no sequence on each GPU"
+            "copies of experts cannot be spread as requested"
+            if slots is None
+            else ("HBM holds no sequence on each GPU")
         )
         raise InfeasibleError(
             f"{deployment.model.name} on {deployment.cluster.name}: {why} in the best layout."

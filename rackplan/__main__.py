@@ -1,4 +1,4 @@
-"""Where the command ``rackplan`` and ``python -m rackplan`` begin."""
+"""Entry point of ``rackplan`` and ``python -m rackplan``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import Callable  # noqa: E402
 
 
 def main() -> None:
-    """Run the command line; where a package cannot be imported, say which, and how to install it."""
+    """Run the command line; if an import fails, name the package and how to install it."""
     if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be run by any
         raise SystemExit(f"rackplan: Python 3.11 or newer is needed; this is {sys.version.split()[0]}.")
     os.environ["PYTHONSAFEPATH"] = "1"  # nor do processes that are started look there
@@ -22,7 +22,7 @@ def main() -> None:
         _command_line()()
     except ImportError as error:
         raise SystemExit(
-            f"rackplan: {' '.join(str(error).split())}; pip install rackplan installs what it needs."
+            f"rackplan: {' '.join(str(error).split())}; pip install rackplan installs its dependencies."
         ) from None
     except KeyboardInterrupt:
         sys.stderr.write("rackplan: interrupted; nothing was written.\n")

@@ -1,4 +1,4 @@
-"""What is answered: one function a question, asked by all faces with the same request."""
+"""One function per question, shared by command line, library and page."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def make_deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
-    """Return what is priced: a model on a cluster under a workload.
+    """Return a deployment: a model on a cluster with a workload.
 
     >>> rackplan.make_deployment("mixtral-8x7b", "hgx-h100", context=8192).workload.context
     8192
@@ -62,7 +62,7 @@ def make_deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
 
 
 def plan_options(request: PlanRequest) -> PlanOptions:
-    """Return what is asked of the planner."""
+    """Return the options of the planner."""
     from placement.options import PlanOptions
 
     ttft_s = seconds(request.ttft_ms)
@@ -84,7 +84,7 @@ def plan_options(request: PlanRequest) -> PlanOptions:
 
 
 def plan(request: PlanRequest) -> Plan:
-    """Return a plan: what goes where, how close to the best possible that is, and what a step costs.
+    """Return a plan: the placement, its proven gap, and the predicted step.
 
     >>> import rackplan
     >>> rackplan.plan("deepseek-v3", "gb200-nvl72", time_limit_s=0).layout.ep
@@ -134,7 +134,7 @@ def plan(request: PlanRequest) -> Plan:
 
 
 def score(request: ScoreRequest) -> Plan:
-    """Return a plan scored again from its assignment alone, under its loads or others.
+    """Return a plan re-scored from its assignment, under its own or other loads.
 
     >>> rackplan.score("out", loads="zipf:0.4").balancedness  # doctest: +SKIP
 
@@ -156,7 +156,7 @@ def score(request: ScoreRequest) -> Plan:
 
 
 def replan_options(request: ReplanRequest) -> ReplanOptions:
-    """Return what is asked of the re-plan."""
+    """Return the options of the re-plan."""
     from placement.migrate.replan import ReplanOptions
 
     return ReplanOptions(
@@ -170,7 +170,7 @@ def replan_options(request: ReplanRequest) -> ReplanOptions:
 
 
 def replan(request: ReplanRequest) -> Replanned:
-    """Return a plan for other loads, or without what is ``lost``, that moves few copies; and the moves in order.
+    """Return a plan for other loads or without the ``lost`` parts that moves few copies, and the moves in order.
 
     >>> plan = rackplan.plan("qwen3-30b-a3b", "hgx-h100", redundant=16, batch=128, time_limit_s=0)
     >>> len(rackplan.replan(plan, lost="d0.n0.g3").plan.layout.replicas[0][0].gpus)
@@ -197,7 +197,7 @@ def replan(request: ReplanRequest) -> Replanned:
 
 
 def what_if(request: WhatIfRequest) -> Levers:
-    """Return what each lever of a plan would bring alone, the largest first.
+    """Return the gain of each lever of a plan on its own, largest first.
 
     >>> plan = rackplan.plan("mixtral-8x7b", "hgx-h100", time_limit_s=0)
     >>> rackplan.what_if(plan).largest[0].name
@@ -216,7 +216,7 @@ def what_if(request: WhatIfRequest) -> Levers:
 
 
 def sweep(request: SweepRequest) -> Sweep | Pools:
-    """Return every parallel layout at every batch, priced: of one phase, or matched to serve whole requests.
+    """Price every parallel layout at every batch, for one phase or for whole requests.
 
     >>> rackplan.sweep("mixtral-8x7b", "hgx-h100", isl=2048, osl=512).best.one_pool
     True
@@ -250,7 +250,7 @@ def _best_under_load(serving: Serving, ttft_p99_s: float, tpot_s: float | None) 
 
 
 def swept(deployment: Deployment, *, imbalance: float | None = 1.0, speeds: Sequence[float] = ()) -> Sweep:
-    """Return every layout at every batch, priced.
+    """Price every layout at every batch.
 
     Raises
     ------
@@ -271,17 +271,17 @@ def _require_some(found: Sweep) -> None:
     if not len(found):
         raise InfeasibleError(
             f"HBM capacity binds: no layout of {deployment.model.name} on {deployment.cluster.name} holds a sequence "
-            f"of {deployment.workload.context:,} tokens; the nearest lacks {found.shortage_bytes / 1e9:.1f} GB per "
+            f"of {deployment.workload.context:,} tokens; the closest lacks {found.shortage_bytes / 1e9:.1f} GB per "
             "GPU."
         )
 
 
 WORTH_SAYING, MOST_GPUS = 0.02, 128
-"""Gain by layouts of any shape that is worth a word, and GPUs of a cluster up to which looking for it is quick."""
+"""Gain by layouts of any shape that is reported, and the largest cluster (GPUs) for which it is searched."""
 
 
 def plan_shape_notes(plan: Plan, request: PlanRequest) -> list[str]:
-    """Say what layouts of any shape would gain over those that a plan was chosen from, where experts are balanced."""
+    """Return the gain of layouts of any shape over those that a plan was chosen from, with balanced experts."""
     from cost.layouts import sweep as sweep_layouts
 
     deployment = plan.deployment
@@ -295,14 +295,14 @@ def plan_shape_notes(plan: Plan, request: PlanRequest) -> list[str]:
 
 
 def _quick(deployment: Deployment) -> bool:
-    """Whether layouts that are deployable were priced, and few enough GPUs to price all others too."""
+    """Whether only deployable layouts were priced, and the cluster is small enough to price all others."""
     return not deployment.any_shape and len(deployment.cluster.gpus) <= MOST_GPUS
 
 
 def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool = True) -> list[str]:
-    """Say what layouts of any shape would gain over those of a sweep, at the one of ``speeds`` where it is most.
+    """Return the largest gain of layouts of any shape over those of a sweep at one of ``speeds``.
 
-    Or that they are of any shape, since no other holds the model. Nothing is said of large clusters.
+    Or a note that all layouts are of any shape, since no other holds the model. Empty for large clusters.
     """
     from cost.inputs.deployment import NONE_DEPLOYABLE
     from cost.layouts import best_at
@@ -329,11 +329,11 @@ def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool
     if gain < WORTH_SAYING:
         return []
     at = f" at {speed:g} tok/s/user" if speed else ""
-    return [f"any shape (`any_shape`): {gain:.1%} more tok/s/GPU{at}, {label}"]
+    return [f"layouts of any shape (`any_shape`): {gain:.1%} more tok/s/GPU{at}, {label}"]
 
 
 def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
-    """Say what layouts of any shape would gain over those of a sweep, or over those that serve requests best."""
+    """Return the gain of layouts of any shape over those of a sweep, or over the best for whole requests."""
     from rackplan.views.pools import Pools
 
     if not isinstance(found, Pools):
@@ -343,15 +343,15 @@ def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
         return []
     then = served(replace(deployment, any_shape=True), request).serving.best(found.tpot_s)
     gain = 0.0 if then is None else then.output_tok_s_per_gpu / best.output_tok_s_per_gpu - 1
-    return [] if gain < WORTH_SAYING else [f"any shape (`any_shape`): {gain:.1%} more tok/s/GPU"]
+    return [] if gain < WORTH_SAYING else [f"layouts of any shape (`any_shape`): {gain:.1%} more tok/s/GPU"]
 
 
 def served(
     deployment: Deployment, request: SweepRequest | SimulateRequest, *prefills: Cluster, together: bool = True
 ) -> Pools:
-    """Return how a cluster serves whole requests, or one that decodes and another that ``prefills``.
+    """Return how a cluster serves whole requests, or how one decodes while another one ``prefills``.
 
-    ``together``: by one pool too.
+    ``together``: with one pool too.
 
     Raises
     ------
@@ -378,7 +378,7 @@ def serving_of(
 ) -> Serving:
     """Return how whole requests are served; each layout has its exact batch at the times per token ``tpots``.
 
-    ``together``: by one pool too.
+    ``together``: with one pool too.
 
     Raises
     ------
@@ -405,7 +405,7 @@ def serving_of(
 
 
 def simulate(request: SimulateRequest) -> Simulated:
-    """Return what users see of requests that arrive at the replicas of a plan, or of a model's on a cluster.
+    """Simulate the latencies of requests on the replicas of a plan, or of a model on a cluster.
 
     Without a plan the replicas are those that keep the limits at most requests per second, in one pool or two.
 
@@ -433,7 +433,7 @@ def simulate(request: SimulateRequest) -> Simulated:
 
 
 def compare(request: CompareRequest) -> Comparison:
-    """Return the best that each cluster does for one model, at speeds per user.
+    """Compare the best results of several clusters for one model at given speeds per user (None: the default).
 
     Clusters by name have ``gpus`` GPUs, or as many as the largest of all; ``name@GPUS``, files and objects have
     those that they have. Where sizes differ the summary says so: read it per GPU, megawatt and USD.
@@ -492,7 +492,7 @@ def _rates_at(
 
 
 def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comparison:
-    """Return the best on each cluster that is priced."""
+    """Compare the best results on several priced clusters."""
     from placement.analysis.compare import compare_clusters, compare_serving
     from placement.options import USUAL_TPOT, PlanOptions
     from placement.progress import ProgressReporter
@@ -552,7 +552,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
 
 
 def size(request: SizeRequest) -> Size | Sizes:
-    """Return how many of ``cluster`` serve a demand, or what a budget of them serves, and what they cost and draw.
+    """Return how many units of ``cluster`` serve a demand, or what a budget buys, with cost and power.
 
     Of several clusters, a list, these are side by side; one that cannot has the reason in its place.
 
@@ -645,16 +645,14 @@ def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
     names = [one.model.name for one in deployments]
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice is not None:
-        raise InputError(
-            "a duplicate; give it once, with the sum of its shares.", field="models", value=twice
-        )
+        raise InputError("duplicate; give it once, with the sum of its shares.", field="models", value=twice)
     shares = [share for _, share in named]
     loads = [inputs.loads_of(one.model, request.loads, seed=request.seed) for one in deployments]
     return Traffic.of(deployments, shares, request.whole, request.limits_s, usual=request.usual, loads=loads)
 
 
 def fleet(request: FleetRequest) -> Fleet:
-    """Return replicas of different shapes for a whole cluster, of one model or several with shares of the requests.
+    """Choose replicas of different shapes for a whole cluster, for one model or several with request shares.
 
     >>> rackplan.fleet("mixtral-8x7b", "hgx-h200@16", tok_s="10k").gpus_used
     14
@@ -693,7 +691,7 @@ def fleet(request: FleetRequest) -> Fleet:
 
 
 def replay(request: ReplayRequest) -> Replayed:
-    """Return what balancers make of recorded loads: each plans on what it has seen and is scored on what comes next.
+    """Replay recorded loads through balancers: each plans on past windows and is scored on the next one.
 
     >>> rackplan.replay("out", loads="windows.npy", policies=["static", "vllm"])  # doctest: +SKIP
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BAD_INPUT = 2
 SIGNALLED = 128
-"""What shells add to the number of a signal in an exit code."""
+"""Offset that shells add to a signal number in an exit code."""
 # typer carries its own click; the base of its public exception is the one for every mistake on a command line
 _UsageError: type[BaseException] = typer.BadParameter.__base__ or typer.BadParameter
 
@@ -56,7 +56,7 @@ COMMANDS = {
     "schema": "schema",
     "serve": "serve",
 }
-"""The module of :mod:`rackplan.commands` that each command is in; only that of the one that runs is imported."""
+"""The module of :mod:`rackplan.commands` of each command; only the one that runs is imported."""
 
 
 class _InterruptedError(RackplanError):
@@ -93,9 +93,13 @@ def _guarded(run: Callable[..., None], begun: list[str], ctrl_c: CtrlC) -> Calla
                 number = signal_behind(error)
                 if number is None:
                     raise
-                how = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+                how = (
+                    "interrupted"
+                    if number == signal.SIGINT
+                    else f"terminated by {signal.Signals(number).name}"
+                )
                 names = ", ".join(map(str, written))
-                result = f"{names}: written and whole" if names else "nothing was written"
+                result = f"{names}: written completely" if names else "nothing was written"
                 raise _InterruptedError(f"{how}; {result}.", number) from None
 
     return wrapped
@@ -110,7 +114,7 @@ def function_of(name: str) -> Callable[..., None]:
 
 
 def request_of(name: str) -> type[Request]:
-    """Return what a command is asked."""
+    """Return the request type of a command."""
     found: type[Request] = function_of(name).request  # type: ignore[attr-defined]
     return found
 
@@ -118,7 +122,7 @@ def request_of(name: str) -> type[Request]:
 def make_app(
     names: Iterable[str] = COMMANDS, begun: list[str] | None = None, ctrl_c: CtrlC | None = None
 ) -> typer.Typer:
-    """Return the command line with some commands; those that begin to run add their names to ``begun``.
+    """Return the command line with some commands; commands that start add their names to ``begun``.
 
     A command is interrupted too where ``ctrl_c`` came and nothing of it was heard.
     """
@@ -177,7 +181,7 @@ def _discard_output() -> None:
 
 
 def _refuse_empty(words: Sequence[str]) -> None:
-    """Refuse words of nothing, which a path would take for the working folder.
+    """Reject words of nothing, which a path would take for the working folder.
 
     Raises
     ------
@@ -188,7 +192,7 @@ def _refuse_empty(words: Sequence[str]) -> None:
         name, equals, value = word.partition("=") if word.startswith("--") else (before, "", "")
         if not (value if equals else word).strip():
             where = name if name.startswith("-") else "an argument"
-            raise InputError(f"{where}: is empty; a variable of the shell may have no value.")
+            raise InputError(f"{where} is empty; is a shell variable unset?")
 
 
 def _next_step(error: BaseException) -> str:
@@ -201,7 +205,7 @@ def _next_step(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Run the command line; errors for people end with one line on standard error and their exit code."""
+    """Run the command line; user errors print one line on standard error and set the exit code."""
     steady_streams()
     _one_blas_thread()
     try:

@@ -1,4 +1,4 @@
-"""Digests of what a result was made from: the files that a user names, and rackplan's own code and figures."""
+"""Digests of the inputs of a result: user files, and rackplan's code and figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MODEL = ("config.json", "hf_quant_config.json")
 
 
 def digests(texts: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of those of ``texts`` that are files, and of files in folders, by the name typed."""
+    """Return the SHA-256 of all ``texts`` that are files, and of files in folders, by the name as typed."""
     found = {}
     for text in texts:
         path = Path(text)
@@ -24,7 +24,7 @@ def digests(texts: Iterable[str]) -> dict[str, str]:
 
 
 def read_in(folder: Path) -> list[Path]:
-    """Return the files of a folder that are read: of a model's not the weights that lie beside its configuration."""
+    """Return the files that are read from a folder; for models, not the weights."""
     files = sorted(one for one in folder.iterdir() if one.is_file())
     model = any(one.name == _MODEL[0] for one in files)
     return [one for one in files if one.name in _MODEL] if model else files

@@ -1,4 +1,4 @@
-"""What requests name, made real: models, clusters, loads, prices, plans and what is priced."""
+"""Resolve request fields into models, clusters, loads, prices, plans and deployments."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 _LONG_BYTES = 2**24
 LEAST_GPU_W, MOST_GPU_W = 20.0, 50e3
-"""All-in powers of one GPU beyond which a given one is in another unit, or of a whole rack."""
+"""Bounds on the all-in power of one GPU; a value outside is in another unit, or of a whole rack."""
 MOST_JOINED = 1152
-"""GPUs of a cluster within a budget that are priced as one: of more, so many times as much."""
+"""Number of GPUs priced to estimate how many fit a budget."""
 OF_EXPERTS = ("ep", "redundant", "loads", "routing", "spread", "split", "objective")
-"""Fields that say nothing of a model without routed experts."""
+"""Fields without effect for a model without routed experts."""
 
 
 def model_of(model: ModelLike, weights: str | None = None) -> Model:
-    """Return a model by name or file, from the content of a ``config.json``, or as it is.
+    """Return a model by name, file, content of a ``config.json``, or as given.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def model_of(model: ModelLike, weights: str | None = None) -> Model:
         return model_from_config(model, name=str(model.get("_name_or_path") or "model"), weights=weights)
     if not isinstance(model, str | Path):
         raise InputError(
-            "expected a name, a config.json, what such a file holds, or a Model.",
+            "expected a name, a config.json, the content of one, or a Model.",
             field="model",
             value=shown(model),
         )
@@ -77,7 +77,7 @@ def model_of(model: ModelLike, weights: str | None = None) -> Model:
 
 
 def cluster_of(cluster: ClusterLike) -> Cluster:
-    """Return a cluster by name or file, from the content of a cluster YAML, or as it is.
+    """Return a cluster by name, file, content of a cluster YAML, or as given.
 
     Raises
     ------
@@ -94,14 +94,14 @@ def cluster_of(cluster: ClusterLike) -> Cluster:
     if isinstance(cluster, str | Path):
         return resolve_cluster(str(cluster))
     raise InputError(
-        "expected a name, a YAML file, what such a file holds, or a Cluster.",
+        "expected a name, a YAML file, the content of one, or a Cluster.",
         field="cluster",
         value=shown(cluster),
     )
 
 
 def clusters_of(clusters: Sequence[ClusterLike], settings: Lines = ()) -> list[Cluster]:
-    """Return several clusters, each with those figures of ``settings`` whose part it has.
+    """Return several clusters, each with the ``settings`` that apply to its parts.
 
     Raises
     ------
@@ -153,14 +153,15 @@ def compared_clusters(
 def _require_several(clusters: Sequence[ClusterLike]) -> None:
     if isinstance(clusters, str | Path | Mapping) or not isinstance(clusters, Sequence):
         raise InputError(
-            f"`clusters` {shown(clusters)}: expected a list, like ['hgx-h200', 'gb200-nvl72']; the model is second."
+            f"`clusters` {shown(clusters)}: expected a list, like ['hgx-h200', 'gb200-nvl72']; the model "
+            "is the second argument."
         )
     if not clusters:
-        raise InputError("`clusters`: none given; name at least one.")
+        raise InputError("`clusters`: empty; name at least one.")
 
 
 def clusters_within(request: CompareRequest) -> tuple[list[Cluster], dict[str, float]]:
-    """Return clusters of as many whole domains as the budget of power or money pays for, at least one.
+    """Return clusters with as many whole domains as a power or cost budget allows, at least one.
 
     A domain is what a name or file means, so ``name@16`` is 16 GPUs. Of more than :data:`MOST_JOINED` GPUs a part is
     returned, and by its name how many times as many there are.
@@ -196,7 +197,7 @@ def clusters_within(request: CompareRequest) -> tuple[list[Cluster], dict[str, f
 
 
 def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:
-    """Return a plan, read where it is a file, scored with the figures of ``settings`` on its cluster.
+    """Return a plan (read from a file if necessary), scored with ``settings`` applied to its cluster.
 
     Raises
     ------
@@ -209,7 +210,9 @@ def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:
     from placement.plans.reading import read_plan
 
     if not isinstance(plan, Plan | str | Path):
-        raise InputError(f"`plan` {shown(plan)}: expected a plan, its plan.json, or the folder of one.")
+        raise InputError(
+            f"`plan` {shown(plan)}: expected a plan, its plan.json, or the folder that holds it."
+        )
     found = plan if isinstance(plan, Plan) else read_plan(Path(plan))
     if not settings:
         return found
@@ -220,7 +223,7 @@ def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:
 
 
 def book_of(money: Money, *clusters: Cluster, kept: PriceBook | None = None) -> PriceBook:
-    """Return the prices and powers to count with; those given are of GPUs of ``clusters``.
+    """Return the prices and powers; given ones must be for GPUs of ``clusters``.
 
     ``kept`` is what a plan keeps: it stands where nothing is given.
 
@@ -254,7 +257,7 @@ def book_of(money: Money, *clusters: Cluster, kept: PriceBook | None = None) -> 
     for gpu, watts in powers.items():
         if gpu not in NETWORK and not LEAST_GPU_W <= watts <= MOST_GPU_W:
             raise InputError(
-                f"no GPU draws {watts:g} W, its share of host and cooling included; give the watts of one GPU, "
+                f"no GPU draws {watts:g} W, even including host and cooling; give the watts of one GPU, "
                 "like 1900 or 1.9kW.",
                 field="powers",
                 value=f"{gpu}={watts:g}",
@@ -268,7 +271,7 @@ def book_of(money: Money, *clusters: Cluster, kept: PriceBook | None = None) -> 
 
 
 def priced(money: Money, plan: Plan, *others: Cluster) -> Plan:
-    """Return a plan at the prices and powers given (of its GPUs, or of ``others``), else at its own.
+    """Return a plan with given prices and powers (for its GPUs or ``others``), else with its own.
 
     Raises
     ------
@@ -281,7 +284,7 @@ def priced(money: Money, plan: Plan, *others: Cluster) -> Plan:
 
 
 def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others: Cluster) -> Deployment:
-    """Return what is priced: what is given, else as the recipe has it; what a step yields else as measured.
+    """Return the deployment: given options, else those of the recipe, and the measured accept length.
 
     Prices and powers may be of GPUs of ``others`` too.
 
@@ -321,7 +324,7 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
         source = f"{recipe_words(found, work)} ({'usual' if recipe else 'the checkpoint'}; {source})"
     if found.moe is None:
         for name in filter(request.given, OF_EXPERTS):
-            raise request.refuse(name, f"{found.name} is dense, it has no routed experts")
+            raise request.refuse(name, f"{found.name} is dense and has no routed experts")
     prices = book_of(request, cluster, *others)
     return Deployment(
         cluster,
@@ -336,7 +339,7 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
 
 
 def deployments_of(request: Pricing, model: ModelLike, sides: Sequence[Cluster]) -> list[Deployment]:
-    """Return what is priced on each of several clusters, each with its own recipe."""
+    """Return the deployments on several clusters, each with its own recipe."""
     found = model_of(model, request.weights)  # made once: sides share it
     return [deployment_of(request, found, side, *sides) for side in sides]
 
@@ -344,7 +347,7 @@ def deployments_of(request: Pricing, model: ModelLike, sides: Sequence[Cluster])
 def under_other_recipe(
     request: Pricing, model: ModelLike, priced: Sequence[Deployment]
 ) -> Iterator[Deployment]:
-    """Yield what would be priced under the other recipe, of sides where that can be and is not the same."""
+    """Yield the deployments under the other recipe, where it exists and differs."""
     other: Recipe = "usual" if request.recipe == "checkpoint" else "checkpoint"
     sides = [one.cluster for one in priced]
     for now, side in zip(priced, sides, strict=True):
@@ -357,7 +360,7 @@ def under_other_recipe(
 
 
 def correction_of(request: Pricing) -> Correction:
-    """Return what measured runs took over the physics: those that ship, with those of ``--runs`` on top.
+    """Return the correction by measured runs: the built-in ones plus those of ``--runs``.
 
     Raises
     ------
@@ -382,7 +385,7 @@ def loads_of(
     seed: int = 0,
     windows: int | None = None,
 ) -> ExpertLoads | None:
-    """Return the loads for ``model``: those given, or the default synthetic ones; None without experts.
+    """Return the given loads for ``model``, or the default synthetic ones; None without experts.
 
     Traces of ``routing`` say which experts are chosen together, and imply the loads where none are given.
     ``windows`` is the largest number of scenarios that one recording becomes, None for the usual one.
@@ -400,7 +403,7 @@ def loads_of(
         wanted = (len(model.moe_layers), model.moe.experts if model.moe else 0)
         if loads.tokens.shape[1:] != wanted:
             raise InputError(
-                f"they are of {loads.tokens.shape[1]} layers of {loads.tokens.shape[2]} experts; {model.name} "
+                f"the loads have {loads.tokens.shape[1]} layers of {loads.tokens.shape[2]} experts; {model.name} "
                 f"has {wanted[0]} of {wanted[1]}.",
                 field="loads",
             )
@@ -436,7 +439,7 @@ def loads_of(
 
 
 def several(loads: Any) -> list[str | NDArray[Any]]:
-    """Return loads as :func:`cost.experts.loads.read_loads` takes them; nested lists of numbers are one array.
+    """Return loads in the form of :func:`cost.experts.loads.read_loads`; nested lists become one array.
 
     Raises
     ------
@@ -454,13 +457,13 @@ def several(loads: Any) -> list[str | NDArray[Any]]:
         return [str(one) if isinstance(one, str | Path) else np.asarray(one) for one in each]
     except ValueError:
         raise InputError(
-            "its rows have different lengths; give tokens of [layers, experts].", field="loads"
+            "its rows have different lengths; give tokens as [layers, experts].", field="loads"
         ) from None
 
 
 @contextmanager
 def reading_progress(texts: Iterable[str]) -> Iterator[Callable[[str, float], None] | None]:
-    """Yield what draws how much of a file was read, on a terminal; None where all of ``texts`` are short."""
+    """Yield a progress callback for reading files on a terminal; None if all ``texts`` are short."""
     from rackplan.progress import progress
 
     if not any(_bytes_below(Path(text)) > _LONG_BYTES for text in texts):
@@ -481,11 +484,11 @@ def _bytes_below(path: Path) -> int:
 
 
 _SUM = 0.005
-"""Shares that add up to 1 but for so much were rounded."""
+"""Shares whose sum differs from 1 by less than this were rounded."""
 
 
 def shares_of(models: Any) -> tuple[list[tuple[Any, float]], list[str]]:
-    """Return models with shares of the requests that add up to 1, and what was done to them.
+    """Return models with normalized request shares, and notes on the normalization.
 
     ``models`` is a model, a mapping of names to shares, or texts such as ``NAME:0.7``.
 
@@ -502,36 +505,36 @@ def shares_of(models: Any) -> tuple[list[tuple[Any, float]], list[str]]:
         found = [split_share(models) if isinstance(models, str) else (models, None)]
     if not found:
         raise InputError(
-            "expected models with shares of the requests above 0, like {'kimi-k2': 0.3}.", field="models"
+            "expected models with shares of requests above 0, like {'kimi-k2': 0.3}.", field="models"
         )
     for name, share in found:
         if share is not None and not (math.isfinite(share) and share > 0):
             raise InputError(
-                "expected a share of the requests above 0, like 0.7.",
+                "expected a share of requests above 0, like 0.7.",
                 field="models",
                 value=f"{name}:{share:g}",
             )
     given = [share for _, share in found if share is not None]
     if not given:
-        even = f"no shares were given: each of the {len(found)} models has as many requests"
+        even = f"no shares were given: the {len(found)} models receive equal shares of requests"
         return [(name, 1 / len(found)) for name, _ in found], [even] if len(found) > 1 else []
     if len(given) < len(found):
         without = next(name for name, share in found if share is None)
         raise InputError(
-            f"give each model its share of the requests, like {without}:0.3.", field="models", value=without
+            f"give every model a share of requests, like {without}:0.3.", field="models", value=without
         )
     total = math.fsum(given)
-    notes = [f"the shares add up to {total:g} and were divided by it"] if abs(total - 1) > _SUM else []
+    notes = [f"the shares add up to {total:g} and were normalized"] if abs(total - 1) > _SUM else []
     return [(name, (share or 0.0) / total) for name, share in found], notes
 
 
 def notes_of(request: Request) -> list[str]:
-    """Return what is odd about what is asked: a cluster by another name, sequences beyond the model's limit."""
+    """Return notes on the request: interpreted cluster names, sequences beyond the model's limit."""
     return [*_taken_as(request), *_too_long(request)]
 
 
 def plan_notes(plan: Plan) -> list[str]:
-    """Return what is odd about a plan that was read: sequences that its model was not made for."""
+    """Return notes on a plan that was read: sequences beyond the model's limit."""
     return list(filter(None, [plan.deployment.model.beyond(plan.deployment.workload.context)]))
 
 

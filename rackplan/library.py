@@ -1,4 +1,4 @@
-"""Plans, sweeps and comparisons in one line of Python: what the commands do, with objects in place of text.
+"""Python interface: the commands as functions that take and return objects.
 
 Names of models and clusters mean what they mean on the command line; a :class:`Model`, a :class:`Cluster`, an array
 of loads are taken as they are. Figures have SI units as the names say (``tpot_ms`` milliseconds).
@@ -150,9 +150,9 @@ make_deployment = door(
 
 
 def _study(request: StudyRequest) -> StudyResult:
-    """Price the points of a study that are not in its folder yet, and return all of them.
+    """Price the points of a study that are not in its folder yet, and return all points.
 
-    ``study`` may be the content of a ``STUDY.yaml`` too; it then needs a ``folder`` for its results.
+    ``study`` may also be the content of a ``STUDY.yaml``; it then needs a ``folder`` for its results.
 
     >>> grid = {"model": ["mixtral-8x7b"], "cluster": ["hgx-h100", "hgx-h200"]}
     >>> rackplan.study({"kind": "score", "grid": grid}, "out/mixtral")  # doctest: +SKIP
@@ -160,7 +160,7 @@ def _study(request: StudyRequest) -> StudyResult:
     Raises
     ------
     InputError
-        If the study says what cannot be, its folder holds another, or what is needed is not installed.
+        If the study is invalid, its folder holds another study, or a dependency is not installed.
     """
     from rackplan.studies.begin import begin, opened
 
@@ -174,7 +174,7 @@ study = door(StudyRequest, _study)
 def make_cluster(
     cluster: ClusterLike, *, settings: Mapping[str, str | float] | Sequence[str] = ()
 ) -> Cluster:
-    """Return a cluster by name or file, from the content of a cluster YAML, or one that is made, with ``settings``.
+    """Return a cluster by name, file, content of a cluster YAML or object, with ``settings`` applied.
 
     >>> import rackplan
     >>> own = {"domains": [{"gpu": "mine", "gpus": 8, "gpus_per_node": 8, "structure": "mesh",
@@ -206,7 +206,7 @@ def make_loads(
     routing: str | Path | Sequence[str | Path] = (),
     seed: int = 0,
 ) -> ExpertLoads | None:
-    """Return loads for ``model``: files, generators or arrays, the default synthetic ones; None without experts.
+    """Return loads for ``model`` from files, generators or arrays (default: synthetic); None without experts.
 
     >>> rackplan.make_loads("mixtral-8x7b", "zipf:0.5")
     <ExpertLoads 1 x 32 layers x 8 experts: zipf:0.5 (synthetic, seed 0)>
@@ -254,7 +254,7 @@ def validate(path: str | Path, *, physics: bool = False) -> Validation:
 
 @documented(level=DrawRequest)
 def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") -> Path:
-    """Draw a cluster, or the cluster of a plan with the plan on it, as .svg, .png or .pdf; return the path.
+    """Draw a cluster, or a plan on its cluster, as .svg, .png or .pdf; return the path.
 
     >>> rackplan.draw("gb200-nvl72", "rack.svg")
     PosixPath('rack.svg')
@@ -285,7 +285,7 @@ def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") 
 
 @documented(plan=ExportRequest, to=ExportRequest)
 def export(plan: PlanLike, to: str, path: str | Path) -> Exported:
-    """Write a plan in the form that the engine ``to`` loads; a file that exists is left alone.
+    """Write a plan in the placement format of engine ``to``; existing files are not overwritten.
 
     >>> rackplan.export("out", "sglang", "sglang.json")  # doctest: +SKIP
 
@@ -316,7 +316,7 @@ def export(plan: PlanLike, to: str, path: str | Path) -> Exported:
 
 
 def write_report(result: object, path: str | Path) -> Path:
-    """Write the self-contained page of a result; return its path.
+    """Write the self-contained report of a result; return its path.
 
     >>> rackplan.write_report(rackplan.plan("mixtral-8x7b", "hgx-h100"), "plan.html")
     PosixPath('plan.html')
@@ -336,7 +336,7 @@ def write_report(result: object, path: str | Path) -> Path:
     Raises
     ------
     InputError
-        If there is no page of such a result, or it cannot be written.
+        If there is no report for this result, or it cannot be written.
     """
     from rackplan.views.results import page_of
     from topology.base.files import write_whole

@@ -1,4 +1,4 @@
-"""Progress of long work on a terminal; silence in a pipe."""
+"""Progress of long computations on a terminal; none in a pipe."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from placement.progress import Progress as PlanProgress
 
 SILENT_S = 1.0
-"""Seconds after which a command that says nothing says that it works."""
+"""Seconds of silence after which a command reports progress."""
 
 
 class Reporter:
-    """Receives what the planner is doing; this one says nothing."""
+    """Receives progress of the planner; this base class ignores it."""
 
     def stage(self, name: str) -> None:
         """Report the stage of the work."""
 
     def hear(self, progress: PlanProgress) -> None:
-        """Report how far a plan or a re-plan is."""
+        """Report the progress of a plan or re-plan."""
         self.stage(progress.stage)
 
     def arrived(self, part: float) -> None:
-        """Report flows that share fairly: which part of the bytes has arrived."""
+        """Report the share of bytes delivered under fair sharing."""
 
 
 class _Line:
@@ -79,12 +79,12 @@ class _Line:
 
 
 _LINE: ContextVar[_Line | None] = ContextVar("_LINE", default=None)
-"""The line of the command that runs."""
+"""The progress line of the running command."""
 
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Let a command that says nothing for a second say that it works, on a terminal."""
+    """Show progress on a terminal after one second of silence."""
     if not sys.stderr.isatty():
         yield
         return
@@ -99,14 +99,14 @@ def working(what: str) -> Iterator[None]:
 
 
 def hide() -> None:
-    """Take the line of progress away: results are written now."""
+    """Remove the progress line before results are written."""
     if line := _LINE.get():
         line.hide()
 
 
 @contextmanager
 def progress(*, every_s: float | None = None) -> Iterator[Reporter]:
-    """Yield a reporter that draws on a terminal's standard error; on another it writes a line ``every_s`` seconds."""
+    """Yield a reporter that draws on a terminal; otherwise it writes one line every ``every_s`` seconds."""
     if not sys.stderr.isatty():
         yield Reporter() if every_s is None else _Log(every_s)
         return
@@ -152,4 +152,4 @@ class _Live(Reporter):
         )
 
     def arrived(self, part: float) -> None:
-        self._line.say(f"sharing links fairly: {part:.0%} of the bytes have arrived (Ctrl-C keeps the bound)")
+        self._line.say(f"computing fair link sharing: {part:.0%} of bytes delivered (Ctrl-C keeps the bound)")

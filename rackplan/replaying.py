@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from rackplan.views.replay import Replayed
 
 STEPS = 3000
-"""Steps of a window: vLLM's from one re-plan to the next."""
+"""Steps per window: vLLM's re-plan interval."""
 _ALL = 1 << 30
-"""Windows that a recording may have: none is merged."""
+"""Maximum windows of a recording; none are merged."""
 
 
 def replayed(request: ReplayRequest) -> Replayed:
-    """Return the windows replayed; Ctrl-C and ``cancel`` keep the windows before.
+    """Replay the windows; Ctrl-C and ``cancel`` keep completed windows.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def replayed(request: ReplayRequest) -> Replayed:
         budget=Budget(cancel=request.cancel),
         on_progress=lambda at, of, name: told.stage(
             f"replaying window {at} of {of}: {name}, policy {next(turns)} of {len(taking_part)} "
-            "(Ctrl-C keeps the windows before)"
+            "(Ctrl-C keeps completed windows)"
         ),
     )
     return Replayed(result, plan, loads, known, words, path, tuple(notes))
@@ -101,13 +101,13 @@ def _windows(request: ReplayRequest, model: Model) -> ExpertLoads:
     found = inputs.loads_of(model, texts, seed=request.seed, windows=most)
     if found is not None and stepwise:
         names = ", ".join(Path(text).name for text in stepwise)
-        note = f"{names}: single steps were recorded; each window stands for {STEPS:,} steps here"
+        note = f"{names}: single steps were recorded; each window represents {STEPS:,} steps here"
         found = replace(found, notes=(*found.notes, note))
     if found is None or len(found.tokens) < 2:
         named = [text if isinstance(text, str) else "an array" for text in texts]
         raise InputError(
-            "one window with tokens; a replay plans on one and scores on the "
-            "next: give a recording of two or more, or several files in order.",
+            "only one window has tokens, and a replay plans on one window and scores the "
+            "next: give a recording of two or more windows, or several files in order.",
             field="loads",
             value=", ".join(named),
         )
@@ -121,15 +121,15 @@ def _planned(
     known: ExpertLoads | None,
     told: ProgressReporter,
 ) -> tuple[Plan, str]:
-    """Return a plan that is made to run first, and what it was made for."""
+    """Return a plan to start from, and what it was made for."""
     from placement.budget import Budget
     from placement.options import PlanOptions
     from placement.planner import make_plan
 
-    words = "planned here for the stored loads"
+    words = "planned for the stored loads"
     if known is None:
         known = replace(loads, tokens=loads.tokens[:1], names=loads.names[:1], notes=())
-        words = "planned here for the first window; give a PLAN for a robust one"
+        words = "planned for the first window; give a PLAN made for several loads"
     wanted = PlanOptions(time_limit_s=0.0, seed=request.seed)
     plan = make_plan(deployment, known, wanted, on_stage=told.stage, cancel=request.cancel)
     if plan.interrupted:
@@ -139,15 +139,15 @@ def _planned(
 
 
 def _passed_over(plan: Plan) -> Iterator[str]:
-    """Yield what of a plan no policy asks about, though placements are scored with it."""
+    """Yield options of a plan that policies ignore, although placements are scored with them."""
     if plan.spread != "gpu":
-        yield f"re-plans put copies of an expert on different GPUs; the plan, in different {plan.spread}s"
+        yield f"re-plans keep copies of an expert on different GPUs; the plan keeps them in different {plan.spread}s"
     if plan.split != "even":
-        yield f"re-plans are made for an even split, and scored under the plan's ({plan.split})"
+        yield f"re-plans assume an even split but are scored with the plan's split ({plan.split})"
 
 
 def _deployment(request: ReplayRequest, plan: Plan | None) -> Deployment:
-    """Return what a plan is for, else that of the model and the cluster.
+    """Return the deployment of the plan, else that of the model and the cluster.
 
     Raises
     ------
@@ -168,7 +168,9 @@ def _deployment(request: ReplayRequest, plan: Plan | None) -> Deployment:
     if request.model is not None:
         name = inputs.model_of(request.model).name
         if name != planned.model.name:
-            raise InputError(f"the plan is of {planned.model.name}; leave it out.", field="model", value=name)
+            raise InputError(
+                f"the plan is for {planned.model.name}; leave it out.", field="model", value=name
+            )
     if request.cluster is not None:
         name = inputs.cluster_of(request.cluster).name
         if name != planned.cluster.name:

@@ -1,4 +1,4 @@
-"""What may be asked: every option once, with its type, unit, default, bounds and help.
+"""All requests: each option once, with type, unit, default, bounds and help.
 
 A request is what one function of :mod:`rackplan.answers` is asked. Command line, Python's functions, study files, the
 page and schemas derive from these classes: an option is a field with an :class:`Option`, and the first line of the
@@ -111,7 +111,7 @@ ENGINES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
 
 @dataclass(frozen=True)
 class Option:
-    """How people give a field.
+    """Spelling, help and default text of a field.
 
     Attributes
     ----------
@@ -147,7 +147,7 @@ class Option:
 
     @property
     def documented(self) -> str:
-        """The help with the default where it has words of its own."""
+        """The help, including the default if it has a text."""
         return f"{self.help} [{self.default}]" if self.default else self.help
 
     @property
@@ -166,7 +166,7 @@ def opt(
 
 
 class Spelled(BeforeValidator):
-    """What reads a value that people may spell as a text."""
+    """Parser for a value given as text."""
 
     def __get_pydantic_core_schema__(self, source_type: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return the schema of the value, which in JSON may be a text too."""
@@ -198,7 +198,7 @@ def _number(value: Any) -> Any:
 
 def _text(value: Any) -> Any:
     if not isinstance(value, str):
-        raise _wrong("expected a text")
+        raise _wrong("expected text")
     return value
 
 
@@ -276,7 +276,7 @@ def _copies(value: Any) -> Any:
     try:
         return _whole(value)
     except PydanticCustomError:
-        raise _wrong("expected 0 or more copies above one of each expert, or auto") from None
+        raise _wrong("expected a number of extra copies, 0 or more, or auto") from None
 
 
 _THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
@@ -304,7 +304,7 @@ def _bytes(value: Any) -> Any:
 def _texts(value: Any) -> Any:
     several = [value] if isinstance(value, str | Path) else value
     if not isinstance(several, Sequence) or not all(isinstance(one, str | Path) for one in several):
-        raise _wrong("expected a text, or several")
+        raise _wrong("expected text, or a list of texts")
     return tuple(map(str, several))
 
 
@@ -332,14 +332,14 @@ def _clusters(value: Any) -> Any:
     """Read a cluster, or several: a list of them."""
     several = [_named(one) for one in (value if isinstance(value, list | tuple) else [value])]
     if not several:
-        raise _wrong("expected a cluster, or several")
+        raise _wrong("expected one or more clusters")
     return several
 
 
 def _named(value: Any) -> Any:
     """Read a model or a cluster: a path is its text."""
     if value is None:
-        raise _wrong("expected a name, a file, the content of one, or the object itself")
+        raise _wrong("expected a name, a file, file content, or an object")
     return str(value) if isinstance(value, Path) else value
 
 
@@ -358,7 +358,7 @@ CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=Tr
 
 
 class Request:
-    """What may be asked; the base of all.
+    """Base class of all requests.
 
     Attributes
     ----------
@@ -375,7 +375,7 @@ class Request:
     QUOTED: ClassVar[bool] = True
 
     def given(self, name: str) -> bool:
-        """Whether a field was given: it differs from its default, and asks for something."""
+        """Whether a field was given, that is, differs from its default."""
         value, default = getattr(self, name, None), getattr(type(self), name, None)
         if value is None or (isinstance(value, tuple | Mapping) and not value):
             return False
@@ -391,7 +391,7 @@ class Request:
 
     @property
     def sources(self) -> list[str]:
-        """Names of models, clusters, loads and plans as they were given: some are files."""
+        """Names of models, clusters, loads and plans as given; some are files."""
         found: list[str] = []
         for name in ("plan", "file", "model", "models", "cluster", "loads", "routing"):
             value = getattr(self, name, None)
@@ -401,7 +401,7 @@ class Request:
         return found
 
     def check(self) -> None:
-        """Refuse what cannot apply beside the rest.
+        """Reject options that cannot be combined.
 
         Raises
         ------
@@ -416,7 +416,7 @@ class Request:
 
 
 def split_share(text: str) -> tuple[str, float | None]:
-    """Split ``NAME:SHARE``; None where no share is given."""
+    """Split ``NAME:SHARE``; None without a share."""
     name, colon, share = text.rpartition(":")
     try:
         return (name, float(share)) if colon and name else (text, None)
@@ -425,7 +425,7 @@ def split_share(text: str) -> tuple[str, float | None]:
 
 
 def as_typed(value: object) -> str:
-    """Return a value as people type it."""
+    """Return a value as typed on the command line."""
     first = value[0] if isinstance(value, tuple | list) and value else value
     return f"{first:g}" if isinstance(first, float) else str(first)
 
@@ -470,61 +470,61 @@ class Loaded(Request):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Watched(Request):
-    """How long work is watched, and when it ends."""
+    """Progress and cancellation."""
 
     on_progress: Hear | None = opt(
         None,
-        "Called with a placement.progress.Progress at each stage, and a few times a second while experts are "
+        "Called with a placement.progress.Progress at each stage, and several times a second while experts are "
         "placed.",
         python=True,
     )
     cancel: Cancel | None = opt(
         None,
-        "A threading.Event, or a function that returns whether to stop: the best so far is finished the fast "
-        "way, and its interrupted is true; before there is any, a placement.budget.CancelledError is raised.",
+        "A threading.Event, or a function returning bool, that stops the search: the best plan so far is completed "
+        "with `interrupted` set; if there is none yet, placement.budget.CancelledError is raised.",
         python=True,
     )
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Served(Request):
-    """What is served: the phase and its size."""
+    """Workload: phase and sizes."""
 
     phase: Annotated[str, Word] = opt("decode", "decode or prefill.")
     context: Tokens = opt(
-        CONTEXT, "Tokens already in each sequence; prefill: of each prompt. 8k is 8,192.", "N"
+        CONTEXT, "Tokens already in each sequence; prefill: prompt tokens. 8k is 8,192.", "N"
     )
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Batch(Served):
-    """What is served: the phase and its size."""
+    """Workload: phase and sizes."""
 
     batch: Count = opt(
         0,
-        "Sequences per GPU in use; 0: the most that fit and are fast enough (prefill: 8,192 tokens in all).",
+        "Sequences per GPU in use; 0: the most that fit within the limits (prefill: 8,192 tokens in total).",
     )
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Whole(Request):
-    """What is served: whole requests by their lengths."""
+    """Workload: whole requests by their lengths."""
 
-    isl: Tokens | None = opt(None, "Tokens of a prompt; 8k is 8,192.", "N", default=f"{ISL}")
-    osl: Tokens | None = opt(None, "Tokens of an answer.", "N", default=f"{OSL}")
-    prefix_hit: Number = opt(0.0, "Part of each prompt that a cache already holds, 0 to below 1.", "F")
+    isl: Tokens | None = opt(None, "Tokens per prompt; 8k is 8,192.", "N", default=f"{ISL}")
+    osl: Tokens | None = opt(None, "Tokens per answer.", "N", default=f"{OSL}")
+    prefix_hit: Number = opt(0.0, "Fraction of each prompt already in the cache, 0 to below 1.", "F")
 
     def check(self) -> None:
-        """Refuse one length beside a mix of them."""
+        """Reject single lengths combined with a mix."""
         super().check()
         if self.given("lengths"):
             for name in filter(self.given, ("isl", "osl")):
-                why = f"{input_name('lengths')} has the prompts and answers of all requests"
+                why = f"{input_name('lengths')} already sets all prompt and answer lengths"
                 raise self.refuse(name, why)
 
     @property
     def whole(self) -> Lengths | None:
-        """Lengths of whole requests, the usual ones where none are given; None where one phase alone is asked about.
+        """Lengths of whole requests (default ones if not given); None for one phase only.
 
         Raises
         ------
@@ -541,54 +541,54 @@ class Whole(Request):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Requests(Whole):
-    """What is served: whole requests by their lengths, or one phase alone."""
+    """Workload: whole requests by their lengths, or one phase alone."""
 
     phase: Annotated[str, Word] | None = opt(
-        None, "Instead of whole requests one phase alone: decode or prefill.", default="both"
+        None, "Model one phase only, not whole requests: decode or prefill.", default="both"
     )
     context: Tokens | None = opt(
         None,
-        "One phase alone: tokens already in each sequence, or of each prompt.",
+        "With one phase only: tokens already in each sequence, or per prompt.",
         "N",
         default=f"{CONTEXT}",
     )
 
     def check(self) -> None:
-        """Refuse lengths of requests beside one phase alone, and what it has no use for."""
+        """Reject request lengths, and other options without effect, for one phase only."""
         super().check()
         given = [name for name in ("lengths", "isl", "osl") if self.given(name)]
         for name in filter(self.given, ("context", "phase") if self.alone else ()):
             if given:
-                raise self.refuse(name, f"{input_name(given[0])} is of both phases, each at its own length")
+                raise self.refuse(name, f"{input_name(given[0])} asks for whole requests, with both phases")
         if self.alone:
             one = input_name("phase" if self.given("phase") else "context")
             for name in filter(self.given, ("ttft_ms", "prefill_cluster")):
-                raise self.refuse(name, f"with {one} one phase alone is asked about")
+                raise self.refuse(name, f"{one} asks for one phase only")
 
     @property
     def alone(self) -> bool:
-        """Whether one phase alone is asked about."""
+        """Whether only one phase is requested."""
         return self.phase not in (None, "both") or self.context is not None
 
     @property
     def whole(self) -> Lengths | None:
-        """Lengths of whole requests as given; None where one phase alone is asked about."""
+        """Lengths of whole requests; None for one phase only."""
         return None if self.alone else super().whole
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Speed(Request):
-    """How fast each user is served: one limit, which has two spellings."""
+    """Speed per user: one limit, given as a time or as a rate."""
 
     tpot_ms: Milliseconds | None = opt(
-        None, "Longest time per output token in ms; none: no limit.", "X|none", default="50"
+        None, "Maximum time per output token in ms; none: no limit.", "X|none", default="50"
     )
     tok_s_user: Milliseconds | None = opt(
-        None, "The same limit as a speed: 20 tok/s per user are 50 ms.", "X|none"
+        None, "The same limit as a rate: 20 tok/s per user is 50 ms.", "X|none"
     )
 
     def check(self) -> None:
-        """Refuse both spellings, and either one of prefill."""
+        """Reject both spellings together, and either one for prefill."""
         super().check()
         if self.tpot_ms is not None and self.tok_s_user is not None:
             raise self.refuse(
@@ -597,20 +597,20 @@ class Speed(Request):
                 "leave one out",
             )
         if getattr(self, "phase", "decode") == "prefill":
-            why = "prefill makes the first token alone, so there is no time or speed of those that follow"
+            why = "prefill yields only the first token, so a limit on later tokens has no effect"
             for name in filter(self.given, ("tpot_ms", "tok_s_user")):
                 raise self.refuse(name, why)
 
     @property
     def tpot_s(self) -> float | Literal["none"] | None:
-        """The limit in seconds per token; ``none`` as such, None where nothing was given."""
+        """The limit in seconds per token; ``none`` unchanged, None if not given."""
         if self.tok_s_user is not None:
             return NO_LIMIT if isinstance(self.tok_s_user, str) else 1 / self.tok_s_user
         return seconds(self.tpot_ms)
 
     @property
     def usual_tpot_s(self) -> float | None:
-        """The limit in seconds per token, the usual one where nothing was given; None: no limit."""
+        """The limit in seconds per token (default if not given); None: no limit."""
         from placement.options import USUAL_TPOT
 
         tpot_s = USUAL_TPOT.value if self.tpot_s is None else self.tpot_s
@@ -618,7 +618,7 @@ class Speed(Request):
 
 
 def usual_ttft_s(limit_ms: float | Literal["none"] | None) -> float | None:
-    """Return a limit to the first token in seconds, the usual one where nothing was given; None: no limit."""
+    """Return a limit on the time to first token in seconds (default if not given); None: no limit."""
     from cost.serving.pools import TTFT_LIMIT
 
     ttft_s = seconds(limit_ms)
@@ -626,48 +626,48 @@ def usual_ttft_s(limit_ms: float | Literal["none"] | None) -> float | None:
 
 
 def seconds(limit_ms: float | Literal["none"] | None) -> float | Literal["none"] | None:
-    """Return a limit in milliseconds in seconds; ``none`` and None as such."""
+    """Convert a limit from milliseconds to seconds; ``none`` and None are unchanged."""
     return limit_ms / 1e3 if isinstance(limit_ms, int | float) else limit_ms
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class FirstToken(Request):
-    """How fast requests are served."""
+    """Latency limits."""
 
     ttft_ms: Milliseconds | None = opt(
         None,
-        "Longest prefill and transfer of the cache in ms, without waiting; none: no limit.",
+        "Maximum time for prefill and cache transfer in ms, queueing excluded; none: no limit.",
         "Y|none",
         default="2000",
     )
 
     @property
     def ttft_s(self) -> float | None:
-        """The limit in seconds, the usual one where nothing was given; None: no limit."""
+        """The limit in seconds (default if not given); None: no limit."""
         return usual_ttft_s(self.ttft_ms)
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class UnderLoad(Request):
-    """How long requests may wait."""
+    """Latency under load."""
 
     ttft_p99_ms: Milliseconds | None = opt(
         None,
-        "Longest time to the first token in ms that 99 of 100 requests may see, waiting included: simulated.",
+        "Maximum p99 time to first token in ms, queueing included (simulated).",
         "Y",
     )
 
     def check(self) -> None:
-        """Refuse it where there are no requests, or where the speed is searched for."""
+        """Reject the limit without whole requests, or when searching for a speed."""
         super().check()
         if self.ttft_p99_ms is None:
             return
         if isinstance(self.ttft_p99_ms, str):
-            raise self.refuse("ttft_p99_ms", "without it waiting has no limit", "leave it out")
+            raise self.refuse("ttft_p99_ms", "queueing is unlimited by default", "leave it out")
         if getattr(self, "alone", False):
-            raise self.refuse("ttft_p99_ms", "one phase alone has no requests that wait")
+            raise self.refuse("ttft_p99_ms", "one phase only has no requests, so none can queue")
         if getattr(self, "usd_m", None) is not None:
-            raise self.refuse("usd_m", "it takes many simulations to find a speed by its price")
+            raise self.refuse("usd_m", "searching for a speed by price would take too many simulations")
 
     @property
     def ttft_p99_s(self) -> float | None:
@@ -678,11 +678,11 @@ class UnderLoad(Request):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Limits(Speed, FirstToken):
-    """How fast requests are served."""
+    """Latency limits."""
 
     @property
     def limits_s(self) -> tuple[float | None, float | None]:
-        """Both limits in seconds, the usual ones where nothing was given; None: no limit."""
+        """Both limits in seconds (defaults if not given); None: no limit."""
         return self.usual_tpot_s, self.ttft_s
 
     @property
@@ -694,10 +694,10 @@ class Limits(Speed, FirstToken):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Money(Request):
-    """What GPUs cost and draw."""
+    """Prices and power."""
 
     price_basis: Annotated[str, Word] | None = opt(
-        None, "Whose price of a GPU-hour: owner, neocloud, rental or list.", "BASIS", default="rental"
+        None, "Price basis of a GPU-hour: owner, neocloud, rental or list.", "BASIS", default="rental"
     )
     prices: ByGpu | None = opt(
         None, "Your price of a GPU-hour in USD, like gb200=3.10; repeatable.", "GPU=USD", "--price"
@@ -712,11 +712,11 @@ class Money(Request):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Set(Request):
-    """Figures of your own."""
+    """Custom figures."""
 
     settings: Annotated[Lines, BeforeValidator(_lines)] = opt(
         (),
-        "A figure of your own: gb200.hbm_bytes_per_s=2x, nvlink5.link_bytes_per_s=100 GB/s, gpu.hbm_bytes=+10%; "
+        "Override a figure: gb200.hbm_bytes_per_s=2x, nvlink5.link_bytes_per_s=100 GB/s, gpu.hbm_bytes=+10%; "
         "repeatable.",
         "PART.FIGURE=VALUE",
         "--set",
@@ -727,7 +727,7 @@ SparseAttention = Annotated[
     str | int,
     BeforeValidator(lambda value: str(value).lower()),
     Option(
-        "What if attention read the cache of the square root of the context, or of at most N tokens.",
+        "What-if: attention reads only sqrt(context) cached tokens, or at most N.",
         "sqrt|N",
     ),
 ]
@@ -735,69 +735,67 @@ SparseAttention = Annotated[
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Pricing(Money, Set):
-    """How a step is priced."""
+    """Cost model."""
 
     recipe: Annotated[Recipe, Word] = opt(
         "checkpoint",
-        "Recipe: formats, drafts and overlap that are not given are the checkpoint's, or those of published runs of "
+        "Defaults for formats, drafts and overlap: those of the checkpoint, or those of published runs of "
         "the chip and model.",
         "checkpoint|usual",
     )
     weights: Text | None = opt(
         None,
-        "Format of the weights, or of some: experts=nvfp4,attention=fp8.",
+        "Weight format, also per class: experts=nvfp4,attention=fp8.",
         "DTYPE",
         default="the checkpoint's",
     )
-    kv_dtype: Annotated[str, Word] | None = opt(
-        None, "Format of the KV cache.", "DTYPE", default="by recipe: bf16"
-    )
-    draft_tokens: Count | None = opt(
-        None, "Tokens that each sequence drafts in a step.", "K", default="by recipe: 0"
-    )
+    kv_dtype: Annotated[str, Word] | None = opt(None, "KV cache format.", "DTYPE", default="by recipe: bf16")
+    draft_tokens: Count | None = opt(None, "Draft tokens per sequence and step.", "K", default="by recipe: 0")
     accept_length: Number | None = opt(
         None,
-        "Tokens that a step yields on average, drafts included: 1 to K + 1.",
+        "Average tokens per step, accepted drafts included: 1 to K + 1.",
         "A",
-        default="as fitted to served requests, for 1 to 3 drafts",
+        default="fitted to measured runs, for 1 to 3 drafts",
     )
     overlap: Flag | None = opt(
         None,
-        "Two half batches take turns at computing and sending.",
+        "Overlap compute and communication of two half-batches.",
         flags="--overlap/--no-overlap",
         default="by recipe: no-overlap",
     )
     sparse_attention: SparseAttention = ""
     engine: Annotated[str, Word] = opt(
         "",
-        "Engine that serves, with its version if it matters (sglang==0.5.9); default: between those measured.",
+        "Serving engine, optionally with its version (sglang==0.5.9); default: a blend of the measured engines.",
         "NAME[==VERSION]",
     )
     runs: Path | None = opt(
         None,
-        "Measured runs of your own, a CSV of points (docs/trust.md): they correct predictions near them.",
+        "Your own measured runs as a CSV of points (docs/trust.md); they correct nearby predictions.",
         "FILE.csv",
     )
-    physics: Flag = opt(False, "The bare model, without the correction by measured runs that ships.")
+    physics: Flag = opt(False, "Use the bare model, without the built-in correction by measured runs.")
     any_shape: Flag = opt(
-        False, "Layouts of any number of GPUs and stages, not only of quarter, half or whole nodes."
+        False, "Allow layouts with any number of GPUs and stages, not only quarter, half or whole nodes."
     )
 
     def check(self) -> None:
-        """Refuse tokens of a step where nothing is drafted."""
+        """Reject an accept length without draft tokens."""
         super().check()
         if self.given("accept_length") and not self.draft_tokens and self.recipe == "checkpoint":
             drafts = input_name("draft_tokens")
             raise self.refuse(
-                "accept_length", f"a step yields one token without {drafts}", f"give {drafts} too"
+                "accept_length", f"without {drafts} a step yields one token", f"give {drafts} too"
             )
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Layouts(Request):
-    """Which layout."""
+    """Layout."""
 
-    ep: Count | None = opt(None, "GPUs that a layer's experts are spread over.", default="the best")
+    ep: Count | None = opt(
+        None, "Expert-parallel width: GPUs that share a layer's experts.", default="the best"
+    )
     tp: Count | None = opt(None, "Tensor-parallel width.", default="the best")
     stages: Count | None = opt(None, "Pipeline stages.", default="the best")
 
@@ -805,11 +803,13 @@ class Layouts(Request):
 LengthsFile = Annotated[
     Any,
     Named("Path | str | Lengths"),
-    Option("Instead: a mix of them, a CSV file with the columns isl, osl and share.", "FILE.csv"),
+    Option("Mix of request lengths: a CSV file with columns isl, osl and share.", "FILE.csv"),
 ]
-Seed = Annotated[Count, Option("Seed of synthetic loads and of the search.")]
+Seed = Annotated[Count, Option("Random seed for synthetic loads and the search.")]
 PlanFile = Annotated[
-    PlanLike, BeforeValidator(_named), Option("A plan.json, or the folder of one.", "PLAN", argument=True)
+    PlanLike,
+    BeforeValidator(_named),
+    Option("A plan.json, or the folder that holds it.", "PLAN", argument=True),
 ]
 
 
@@ -824,38 +824,48 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
 
     isl: Tokens | None = opt(
         None,
-        f"Plan whole requests: tokens of a prompt; with --osl alone {ISL:,}.",
+        f"Plan whole requests: tokens per prompt; {ISL:,} if only --osl is given.",
         "N",
-        default="one pool alone",
+        default="one phase only",
     )
     osl: Tokens | None = opt(
-        None, f"Tokens of an answer; with --isl alone {OSL:,}.", "N", default="one pool alone"
+        None, f"Tokens per answer; {OSL:,} if only --isl is given.", "N", default="one phase only"
     )
     goal: Annotated[Goal, Word] = opt(
         "throughput",
-        "What the layout is chosen for: throughput, latency, gpus (fewest), usd or power (of a token).",
+        "Optimize the layout for throughput, latency, gpus (fewest), usd or power (per token).",
         "GOAL",
     )
     ttft_ms: Milliseconds | None = opt(
         None,
-        "Longest prefill of a prompt in ms; decode: of one alone on the same GPUs; whole requests: to the first "
+        "Maximum prefill time in ms; decode: of one prompt on the same GPUs; whole requests: time to first "
         "token; none: no limit.",
         "Y|none",
         default="2000 with --isl or --osl",
     )
     tolerance: Annotated[float, Spelled(_share)] = opt(
-        0.02, "The simplest layout within this share of the best, like 2%; 0: the best.", "P", default="2%"
+        0.02,
+        "Choose the simplest layout within this share of the best, like 2%; 0: the best.",
+        "P",
+        default="2%",
     )
     redundant: Annotated[int | Literal["auto"], Spelled(_copies)] | None = opt(
-        None, "Extra expert copies per layer; default: fewest that divide; auto: most throughput.", "N|auto"
+        None,
+        "Extra expert copies per layer; default: fewest that divide evenly; auto: best throughput.",
+        "N|auto",
     )
-    objective: Annotated[Objective, Word] = opt("mean", "Over several loads: the mean or the worst of them.")
-    spread: Annotated[Spread, Word] = opt("gpu", "Copies of an expert lie in different gpu, node or rack.")
+    objective: Annotated[Objective, Word] = opt("mean", "With several loads: optimize the mean or the worst.")
+    spread: Annotated[Spread, Word] = opt(
+        "gpu", "Keep copies of an expert on different GPUs, nodes or racks: gpu, node or rack."
+    )
     split: Annotated[DispatchPolicy, Word] = opt(
-        "even", "How the engine splits an expert's tokens: even, source, lp, rank, rank-tpN."
+        "even", "How the engine splits an expert's tokens over its copies: even, source, lp, rank, rank-tpN."
     )
     time_limit_s: Number | None = opt(
-        None, "Seconds of search; 0: fast path only; default: what it is worth.", "S", "--time-limit"
+        None,
+        "Search time in seconds; 0: fast path only; default: depends on the remaining gap.",
+        "S",
+        "--time-limit",
     )
     seed: Seed = 0
 
@@ -866,29 +876,29 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
     )
 
     def check(self) -> None:
-        """Refuse what compares loads where there is one, and what splits copies where there are none."""
+        """Reject options for several loads with only one, and splits without redundant copies."""
         super().check()
         if self.objective == "worst" and self.loads is None and not self.routing:
-            raise self.refuse("objective", "there is one synthetic load, which is the mean and the worst")
+            raise self.refuse("objective", "there is only one synthetic load, so mean and worst are the same")
         if self.split != "even" and self.redundant == 0:
-            raise self.refuse("split", f"each expert has one copy, for {input_name('redundant')} is 0")
+            raise self.refuse("split", f"each expert has one copy, since {input_name('redundant')} is 0")
         if self.whole is not None:
-            one = f"with {input_name('osl' if self.isl is None else 'isl')} whole requests are planned"
+            one = f"{input_name('osl' if self.isl is None else 'isl')} plans whole requests"
             for name, why in (
-                ("phase", "both phases are"),
-                ("context", "each phase has its own length"),
-                ("batch", "batches follow from the limits"),
-                ("goal", "for most throughput within the limits"),
-                ("tolerance", "as the best way of serving them has it"),
+                ("phase", "with both phases"),
+                ("context", "and the lengths set the context of each phase"),
+                ("batch", "and the limits set the batches"),
+                ("goal", "which maximizes throughput within the limits"),
+                ("tolerance", "which always takes the best layouts"),
             ):
                 if self.given(name):
                     raise self.refuse(name, f"{one}, {why}")
             if self.redundant == "auto":
-                raise self.refuse("redundant", f"{one}, and copies are looked for in one pool alone")
+                raise self.refuse("redundant", f"{one}, and auto works for one phase only")
 
     @property
     def whole(self) -> Lengths | None:
-        """Lengths of whole requests; None where one pool alone is planned."""
+        """Lengths of whole requests; None for one phase only."""
         from cost.serving.lengths import Lengths
 
         if self.isl is None and self.osl is None:
@@ -898,29 +908,29 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ReplanRequest(Watched, Loaded):
-    """What is asked of a re-plan."""
+    """Re-plan options."""
 
     plan: PlanFile = field(kw_only=False)
     lost: Texts = opt(
         (),
-        "GPU, node, rack, domain, NIC, switch or link that is gone (d0.n3.g1, d0.n3, d0.n3.g1.nic, f.p0.l1, "
+        "Failed GPU, node, rack, domain, NIC, switch or link (d0.n3.g1, d0.n3, d0.n3.g1.nic, f.p0.l1, "
         "d0.n3.g1->f.p0.l1); repeatable.",
         "ID",
     )
     cluster: ClusterLike | None = opt(
-        None, "The cluster as it is now: the plan's, with other `broken`.", "FILE.yaml"
+        None, "The cluster in its present state: the plan's, with a different `broken` list.", "FILE.yaml"
     )
-    max_moves: Count | None = opt(None, "Most copies to move, over all layers.", "N")
-    max_bytes: Annotated[float, Spelled(_bytes)] | None = opt(None, 'Most bytes to move, or "200 GB".', "N")
+    max_moves: Count | None = opt(None, "Maximum number of copies to move, over all layers.", "N")
+    max_bytes: Annotated[float, Spelled(_bytes)] | None = opt(
+        None, 'Maximum bytes to move, also as "200 GB".', "N"
+    )
     horizon_s: Number | None = opt(
         None,
-        "Seconds to serve from now on: moves are made that save more in them than they take.",
+        "Serving time ahead in seconds: make every move that saves more time than it costs.",
         "S",
         "--horizon",
     )
-    time_limit_s: Number = opt(
-        0.0, "Seconds to search; 0: one pass, the same every time.", "S", "--time-limit"
-    )
+    time_limit_s: Number = opt(0.0, "Search time in seconds; 0: one deterministic pass.", "S", "--time-limit")
     seed: Seed = 0
 
     EXAMPLES: ClassVar[tuple[str, ...]] = (
@@ -935,7 +945,7 @@ class ScoreRequest(Money, Set, Loaded):
 
     plan: PlanFile = field(kw_only=False)
     sparse_attention: SparseAttention = ""
-    details: Flag = opt(False, "Also each part of the step, the memory, and the figures behind them.")
+    details: Flag = opt(False, "Also print each part of the step, the memory, and the underlying figures.")
 
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan score out --details",
@@ -945,7 +955,7 @@ class ScoreRequest(Money, Set, Loaded):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class WhatIfRequest(Watched, Set):
-    """What is asked of the levers of a plan."""
+    """What-if options."""
 
     plan: PlanFile = field(kw_only=False)
 
@@ -957,7 +967,7 @@ class WhatIfRequest(Watched, Set):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class DiffRequest(Money):
-    """Which plans are compared."""
+    """Comparison options."""
 
     first: PlanFile = field(kw_only=False)
     second: Annotated[PlanLike, Option("The plan to compare it with.", "PLAN", argument=True)] = field(
@@ -972,9 +982,9 @@ class DiffRequest(Money):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class SweepRequest(Pricing, Limits, UnderLoad, Requests, Placed):
-    """What is asked of a sweep: of whole requests, or of one phase."""
+    """Sweep options."""
 
-    prefill_cluster: ClusterLike | None = opt(None, "GPUs that prefill; default: a part of --cluster.", "C")
+    prefill_cluster: ClusterLike | None = opt(None, "Cluster for prefill; default: part of --cluster.", "C")
 
     FIRST: ClassVar[str] = (
         "model cluster isl osl phase context tpot_ms ttft_ms prefill_cluster weights output json"
@@ -986,44 +996,48 @@ class SweepRequest(Pricing, Limits, UnderLoad, Requests, Placed):
 
     @property
     def speeds(self) -> tuple[float, ...]:
-        """The speed per user of the limit that was given: each layout is priced at its exact batch there."""
+        """The speed per user of the given limit, at which each layout is priced at its exact batch."""
         return (1 / self.tpot_s,) if isinstance(self.tpot_s, float) else ()
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Demanded(Request):
-    """How much is served."""
+    """Demand and spares."""
 
-    utilization: Number = opt(1.0, "Mean traffic over its peak, above 0 to 1: the peak is bought.", "U")
-    spares: Count = opt(0, "Domains kept for failures, besides those that serve.", "N")
+    utilization: Number = opt(
+        1.0, "Mean traffic over peak traffic, above 0 to 1; the fleet is sized for the peak.", "U"
+    )
+    spares: Count = opt(0, "Spare domains, in addition to those that serve.", "N")
 
     def check(self) -> None:
-        """Refuse prefill alone."""
+        """Reject prefill only."""
         super().check()
         if getattr(self, "phase", None) == "prefill":
-            raise self.refuse("phase", "output tokens are served, and prefill alone makes none")
+            raise self.refuse("phase", "demand is in output tokens, and prefill alone yields none")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class SizeRequest(Watched, Demanded, Pricing, Limits, UnderLoad, Requests):
-    """What the fleet shall serve, or may cost: one of the first six."""
+    """Demand or budget: one of the first six."""
 
     model: ModelName = field(kw_only=False)
     cluster: Annotated[
         Clusters,
         BeforeValidator(_clusters),
         Named("ClusterLike | Sequence[ClusterLike]", "Or Clusters, or the content of such files."),
-        Option("Catalog name, name@GPUS or a YAML file; repeatable: side by side.", "C", repeatable=True),
+        Option("Catalog name, name@GPUS or a YAML file; repeat to compare.", "C", repeatable=True),
     ] = field(kw_only=False)
     req_s: Amount | None = opt(None, "Requests per second on average: 500, 1.5k.", "N")
     tok_s: Amount | None = opt(None, "Output tokens per second on average: 200e6, 200M, 128k.", "N")
-    users: Amount | None = opt(None, "Users at once: each asks, waits for the answer, thinks.", "N")
-    gpus: Amount | None = opt(None, "Budget: GPUs at most.", "N")
-    mw: Amount | None = opt(None, "Budget: megawatts at most.", "X")
-    usd_h: Amount | None = opt(None, "Budget: USD per hour at most.", "X")
-    think_s: Number = opt(0.0, "Seconds that a user thinks between an answer and the next request.", "S")
+    users: Amount | None = opt(
+        None, "Concurrent users; each sends a request, waits for the answer, then thinks.", "N"
+    )
+    gpus: Amount | None = opt(None, "Budget: maximum GPUs.", "N")
+    mw: Amount | None = opt(None, "Budget: maximum megawatts.", "X")
+    usd_h: Amount | None = opt(None, "Budget: maximum USD per hour.", "X")
+    think_s: Number = opt(0.0, "Think time of a user between answer and next request, in seconds.", "S")
     usd_m: Amount | None = opt(
-        None, "Instead of a speed: the fastest at which a million output tokens cost so many USD.", "X"
+        None, "Target price in USD per million output tokens; finds the fastest speed at that price.", "X"
     )
     lengths: LengthsFile = None
 
@@ -1034,11 +1048,11 @@ class SizeRequest(Watched, Demanded, Pricing, Limits, UnderLoad, Requests):
     )
 
     def check(self) -> None:
-        """Refuse a price of tokens beside a speed: the one is found from the other."""
+        """Reject a token price combined with a speed, since it determines the speed."""
         super().check()
         if self.usd_m is not None and self.tpot_s is not None:
             name = "tok_s_user" if self.tpot_ms is None else "tpot_ms"
-            raise self.refuse(name, f"with {input_name('usd_m')} the speed is the answer")
+            raise self.refuse(name, f"{input_name('usd_m')} already determines the speed")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -1049,20 +1063,22 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
         Clusters, Option("Catalog names, name@GPUS or YAML files.", "C...", argument=True, repeatable=True)
     ] = field(kw_only=False)
     model: ModelName = field(kw_only=False)
-    gpus: Count | None = opt(None, "GPUs of each.", default="the most of any named")
+    gpus: Count | None = opt(None, "GPUs per cluster.", default="the largest cluster given")
     mw: Annotated[float, Spelled(_above_0)] | None = opt(
-        None, "Instead: equal power, so many megawatts of whole domains of each.", "X"
+        None, "Compare at equal power: X megawatts of whole domains of each.", "X"
     )
     usd_h: Annotated[float, Spelled(_above_0)] | None = opt(
-        None, "Instead: equal money, so many USD an hour for whole domains of each.", "X"
+        None, "Compare at equal cost: X USD per hour of whole domains of each.", "X"
     )
     tok_s_user: Annotated[tuple[float, ...] | Literal["none"], Spelled(_speeds)] | None = opt(
         None,
-        "Speeds per user to compare at: 25,50,100 (tok/s); none: as much as fits.",
+        "Speeds per user to compare at: 25,50,100 (tok/s); none: the largest batch that fits.",
         "LIST|none",
         default="20",
     )
-    loads: Loads | None = opt(None, "Tokens per expert, as of a plan; repeatable.", "FILE", repeatable=True)
+    loads: Loads | None = opt(
+        None, "Tokens per expert, as for `rackplan plan`; repeatable.", "FILE", repeatable=True
+    )
     seed: Seed = 0
 
     FIRST: ClassVar[str] = "clusters model gpus mw usd_h tok_s_user isl osl phase ttft_ms prices output json"
@@ -1073,24 +1089,24 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
 
     @property
     def budget(self) -> str:
-        """What each may draw or cost, in words; empty where they have equally many GPUs."""
+        """The budget of each cluster in words; empty if they have equal numbers of GPUs."""
         return f"{self.mw:g} MW" if self.mw else f"{self.usd_h:g} USD/h" if self.usd_h else ""
 
     def check(self) -> None:
-        """Refuse two budgets, and loads where no experts are placed."""
+        """Reject two budgets, and loads if no experts are placed."""
         super().check()
         budgets = [name for name in ("gpus", "mw", "usd_h") if self.given(name)]
         if len(budgets) > 1:
-            why = f"{input_name(budgets[0])} says already what is equal on all sides"
+            why = f"{input_name(budgets[0])} already sets the basis of the comparison"
             raise self.refuse(budgets[1], why, "give one of them")
         if self.given("loads") and not self.alone:
             phase = f"give {input_name('phase')} decode too"
-            raise self.refuse("loads", "whole requests are priced at the usual balance of experts", phase)
+            raise self.refuse("loads", "whole requests are priced at the default expert imbalance", phase)
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
-    """What a fleet serves, and what is best."""
+    """Fleet options."""
 
     models: Annotated[
         Models,
@@ -1103,18 +1119,23 @@ class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
     ] = field(kw_only=False)
     cluster: ClusterName = field(kw_only=False)
     tok_s: Amount | None = opt(
-        None, "Output tokens per second to serve: 2e6, 2M, 128k. Default: as many as there are.", "N"
+        None, "Output tokens per second to serve: 2e6, 2M, 128k. Default: as many as the cluster can.", "N"
     )
     goal: Annotated[str, Word] | None = opt(
-        None, "throughput, gpus, usd or power.", "GOAL", default="gpus with --tok-s, else throughput"
+        None,
+        "Objective: throughput, gpus, usd or power.",
+        "GOAL",
+        default="gpus with --tok-s, else throughput",
     )
-    loads: Loads | None = opt(None, "Tokens per expert, as of a plan; repeatable.", "FILE", repeatable=True)
+    loads: Loads | None = opt(
+        None, "Tokens per expert, as for `rackplan plan`; repeatable.", "FILE", repeatable=True
+    )
     time_limit_s: Number | None = opt(
         None,
-        "Seconds of search.",
+        "Search time in seconds.",
         "S",
         "--time-limit",
-        default="until the gap is 0.01 %, about 25 at most",
+        default="until the gap is 0.01 %, at most about 25",
     )
     seed: Seed = 0
 
@@ -1127,13 +1148,13 @@ class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ReplayRequest(Watched, Set):
-    """What is asked of a replay."""
+    """Replay options."""
 
-    plan: PlanLike | None = opt(None, "The plan.json that runs first.", "PLAN", argument=True, kw_only=False)
+    plan: PlanLike | None = opt(None, "The plan.json to start from.", "PLAN", argument=True, kw_only=False)
     loads: Annotated[
         Loads,
         Option(
-            "Recording of windows in order, two or more over all files; repeatable.", "FILE", repeatable=True
+            "Recorded windows in order, at least two over all files; repeatable.", "FILE", repeatable=True
         ),
     ]
     model: ModelLike | None = opt(None, "Without a plan: catalog name, Hugging Face id or config.json.", "M")
@@ -1147,9 +1168,9 @@ class ReplayRequest(Watched, Set):
         default="all",
     )
     scenarios: Loads | None = opt(
-        None, "Stored loads that are known beforehand, as loads of a plan.", python=True
+        None, "Loads known in advance, in the forms of a plan's loads.", python=True
     )
-    weights: Text | None = opt(None, "Format of the weights.", "DTYPE")
+    weights: Text | None = opt(None, "Weight format.", "DTYPE")
     seed: Seed = 0
 
     EXAMPLES: ClassVar[tuple[str, ...]] = (
@@ -1158,23 +1179,23 @@ class ReplayRequest(Watched, Set):
     )
 
     def check(self) -> None:
-        """Refuse what a plan says already."""
+        """Reject options that the plan already sets."""
         super().check()
         if self.plan is not None and self.weights is not None:
-            raise self.refuse("weights", "the plan is given, with all of that in it")
+            raise self.refuse("weights", "the plan already sets it")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class SimulateRequest(Watched, Pricing, Speed, Whole):
-    """What arrives, and where: a plan, or a model on a cluster; one of the three loads."""
+    """Traffic and deployment: a plan, or a model on a cluster; one of three loads."""
 
     plan: PlanLike | None = opt(
-        None, "A plan.json, or the folder of one.", "PLAN", argument=True, kw_only=False
+        None, "A plan.json, or the folder that holds it.", "PLAN", argument=True, kw_only=False
     )
     model: ModelLike | None = opt(None, "Without a plan: catalog name, Hugging Face id or config.json.", "M")
     cluster: ClusterLike | None = opt(None, "Without a plan: catalog name, name@GPUS or a YAML file.", "C")
     req_s: Annotated[float, Spelled(_amount), Field(ge=1e-6, le=1e9)] | None = opt(
-        None, "Requests per second that arrive: 2, 1.5k.", "N"
+        None, "Arrival rate in requests per second: 2, 1.5k.", "N"
     )
     trace: Path | None = opt(
         None,
@@ -1182,30 +1203,30 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
         "FILE",
     )
     concurrency: Annotated[Count, Field(ge=1, le=100_000)] | None = opt(
-        None, "Users, each of whom sends the next request when an answer is complete.", "N"
+        None, "Concurrent users; each sends its next request when the answer is complete.", "N"
     )
     lengths: LengthsFile = None
     cv: Annotated[Number, Field(ge=0, le=10)] = opt(
-        0.0, "Spread of the lengths: standard deviation over mean, log-normal.", "X"
+        0.0, "Coefficient of variation of the lengths (log-normal).", "X"
     )
     arrivals: Annotated[Arrivals, Word] = opt(
-        "poisson", "How requests arrive: poisson, constant, or bursty (four times the variance)."
+        "poisson", "Arrival process: poisson, constant, or bursty (four times the variance)."
     )
     speed: Annotated[Number, Field(ge=1e-6, le=1e6)] = opt(
-        1.0, "Times as fast as the trace was recorded.", "X"
+        1.0, "Replay speed relative to the recorded trace.", "X"
     )
     router: Annotated[Router, Word] = opt(
         "least",
-        "Which replica a request goes to: least (fewest requests), round (each in turn), prefix (the one that "
-        "holds most of its prompt).",
+        "Routing policy: least (fewest requests), round (round-robin), prefix (the replica that "
+        "caches most of the prompt).",
     )
     ttft_p99_ms: Milliseconds | None = opt(
         None,
-        "Longest time to the first token in ms that 99 of 100 requests may see, waiting included; none: no limit.",
+        "Maximum p99 time to first token in ms, queueing included; none: no limit.",
         "Y|none",
         default="2000",
     )
-    seed: Annotated[Count, Field(ge=0)] = opt(0, "Seed of the requests.")
+    seed: Annotated[Count, Field(ge=0)] = opt(0, "Random seed for the requests.")
 
     FIRST: ClassVar[str] = (
         "plan model cluster req_s trace concurrency isl osl tpot_ms ttft_p99_ms details output json"
@@ -1216,26 +1237,27 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
     )
 
     def check(self) -> None:
-        """Refuse more than one load or none, and what a plan or a load says already."""
+        """Require exactly one load, and reject options that a plan or a load already sets."""
         super().check()
         loads = [name for name in ("req_s", "trace", "concurrency") if self.given(name)]
         if len(loads) != 1:
             every = ", ".join(map(input_name, ("req_s", "trace", "concurrency")))
             raise InputError(
-                f"give one of {every}: {'they are different loads' if loads else 'a load is missing'}."
+                f"give one of {every}: {'only one load is allowed' if loads else 'no load was given'}."
             )
         if not 0 <= self.prefix_hit < 1:
             hit = as_typed(self.prefix_hit)
-            raise InputError("expected a part of the prompt, 0 to below 1.", field="prefix_hit", value=hit)
+            raise InputError(
+                "expected a fraction of the prompt, 0 to below 1.", field="prefix_hit", value=hit
+            )
         lacks = [name for name in ("model", "cluster") if not self.given(name)]
         if self.plan is None and lacks:
             both = f"{input_name('model')} and {input_name('cluster')}"
             raise InputError(f"{input_name(lacks[0])} is missing: give a PLAN, or {both}.")
         of_pricing = [*Pricing.__annotations__, *Money.__annotations__]
         told = {
-            "the plan is given, with all of that in it": ("model", "cluster", *of_pricing)
-            * (self.plan is not None),
-            f"{input_name('trace')} has the lengths and times of all requests": (
+            "the plan already sets it": ("model", "cluster", *of_pricing) * (self.plan is not None),
+            f"{input_name('trace')} already sets the lengths and times of all requests": (
                 "isl",
                 "osl",
                 "lengths",
@@ -1244,10 +1266,12 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
                 "prefix_hit",
             )
             * (self.trace is not None),
-            f"{input_name('concurrency')} has users who wait for their answers": ("arrivals",)
+            f"{input_name('concurrency')} sends each request when the previous answer is complete": (
+                "arrivals",
+            )
             * (self.concurrency is not None),
-            f"it is of {input_name('trace')}": ("speed",) * (self.trace is None),
-            f"{input_name('lengths')} has their spread": ("cv",) * self.given("lengths"),
+            f"it applies only to {input_name('trace')}": ("speed",) * (self.trace is None),
+            f"{input_name('lengths')} already sets the spread": ("cv",) * self.given("lengths"),
         }
         for why, names in told.items():
             for name in filter(self.given, names):
@@ -1260,12 +1284,12 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
 
     @property
     def limits_s(self) -> tuple[float | None, float | None]:
-        """Both limits in seconds, the usual ones where nothing was given; None: no limit."""
+        """Both limits in seconds (defaults if not given); None: no limit."""
         return self.usual_tpot_s, self.ttft_s
 
     @property
     def ttft_s(self) -> float | None:
-        """The limit in seconds, the usual one where nothing was given; None: no limit."""
+        """The limit in seconds (default if not given); None: no limit."""
         return usual_ttft_s(self.ttft_p99_ms)
 
     @cached_property
@@ -1296,14 +1320,16 @@ class LayoutRequest(Layouts, Speed, DeploymentRequest):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ImportPlanRequest(DeploymentRequest):
-    """A plan file of an engine, and what it is of."""
+    """Placement file of an engine."""
 
-    file: Annotated[Path, Option("A plan as an engine loads it, or phy2log.npy.", "FILE", argument=True)] = (
+    file: Annotated[Path, Option("An engine's placement file, or phy2log.npy.", "FILE", argument=True)] = (
         field(kw_only=False)
     )
     kind: Annotated[str, Word, Option(f"npy, {ENGINES}.", "KIND", "--from")]
-    loads: Loads | None = opt(None, "Tokens per expert, as of a plan; repeatable.", "FILE", repeatable=True)
-    ep: Count | None = opt(None, "GPUs of the EP group.", default="all, over the stages")
+    loads: Loads | None = opt(
+        None, "Tokens per expert, as for `rackplan plan`; repeatable.", "FILE", repeatable=True
+    )
+    ep: Count | None = opt(None, "GPUs in the EP group.", default="all GPUs / stages")
     tp: Count = opt(1, "Tensor-parallel width.")
     stages: Count = opt(1, "Pipeline stages.")
     seed: Seed = 0
@@ -1317,12 +1343,12 @@ class ImportPlanRequest(DeploymentRequest):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class CheckRequest(Request):
-    """A plan file of an engine, and what it is for."""
+    """Placement file of an engine."""
 
-    file: Annotated[Path, Option("A plan as an engine loads it.", "FILE", argument=True)]
+    file: Annotated[Path, Option("An engine's placement file.", "FILE", argument=True)]
     engine: Annotated[str, Word, Option(f"{ENGINES}.", "ENGINE", "--for")]
     model: ModelName
-    gpus: Annotated[Count, Option("GPUs of the EP group.", "N")]
+    gpus: Annotated[Count, Option("GPUs in the EP group.", "N")]
 
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan check sglang.json --for sglang --model deepseek-v3 --gpus 72",
@@ -1332,34 +1358,34 @@ class CheckRequest(Request):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ExportRequest(Request):
-    """A plan, and the engine that loads it."""
+    """Export options."""
 
     plan: PlanFile
     to: Annotated[str, Word, Option(f"{ENGINES}.", "ENGINE")]
     output: Path | None = opt(
         None,
-        "The file; one that exists is left alone.",
+        "Output file; an existing file is not overwritten.",
         "FILE",
         "-o --output",
         default="standard output; with --launch ENGINE.json",
     )
     model_path: Text = opt(
-        "", "Checkpoint that the engine loads: a Hugging Face id or a path.", "ID", default="the catalog's id"
+        "", "Checkpoint for the engine: a Hugging Face id or a path.", "ID", default="the catalog's id"
     )
     launch: Text = opt(
         "shell",
-        "What starts it, in a file beside: lws (Kubernetes), kueue, kai, grove, rbg, dynamo, llm-d, slurm or mpi; "
-        "shell prints lines.",
+        "Also write a launch file: lws (Kubernetes), kueue, kai, grove, rbg, dynamo, llm-d, slurm or mpi; "
+        "shell prints the commands.",
         "KIND",
     )
     prefill: Path | None = opt(
-        None, "With --launch: a plan of a prefill pool; PLAN is the decode pool's.", "PLAN"
+        None, "With --launch: plan of the prefill pool; PLAN is the decode pool.", "PLAN"
     )
     hosts: Text | None = opt(
-        None, "With --launch, --ranks: names of the hosts in the plan's order: node[001-018].", "HOSTLIST"
+        None, "With --launch, --ranks: host names in the order of the plan: node[001-018].", "HOSTLIST"
     )
-    image: Text = opt("", "With --launch: the container's image.", "IMAGE", default="a placeholder")
-    ranks: Flag = opt(False, "Write the host, GPU and NICs of each rank beside, as ENGINE.ranks.csv.")
+    image: Text = opt("", "With --launch: container image.", "IMAGE", default="a placeholder")
+    ranks: Flag = opt(False, "Also write host, GPU and NICs of each rank to ENGINE.ranks.csv.")
 
     QUOTED: ClassVar[bool] = False
     EXAMPLES: ClassVar[tuple[str, ...]] = (
@@ -1370,23 +1396,25 @@ class ExportRequest(Request):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class DrawRequest(Set):
-    """A cluster, and what is drawn on it."""
+    """Drawing options."""
 
     cluster: Annotated[
         Text, Option("Catalog name, in any spelling, name@GPUS or a YAML file.", "C", argument=True)
     ]
     output: Path | None = opt(
         None,
-        ".svg, .png or .pdf; the graph as .graphml or .json.",
+        "Drawing as .svg, .png or .pdf; graph as .graphml or .json.",
         "FILE",
         "-o --output",
         default="SVG on standard output",
     )
-    plan: Path | None = opt(None, "Show stages, experts and load of a plan.", "PLAN")
+    plan: Path | None = opt(None, "Show stages, experts and loads of this plan.", "PLAN")
     traffic: Annotated[str, BeforeValidator(_pattern)] | None = opt(
-        None, "Show how busy links are under a pattern (see rackplan traffic) or FILE.npy.", "PATTERN"
+        None, "Show link utilization under a pattern (see rackplan traffic) or FILE.npy.", "PATTERN"
     )
-    level: Annotated[str, Word] = opt("auto", "auto, fabric, domain, gpu, or one domain, like d3.")
+    level: Annotated[str, Word] = opt(
+        "auto", "Level of detail: auto, fabric, domain, gpu, or one domain, like d3."
+    )
     form: Text | None = opt(None, "Write the topology for slurm or topograph.", "FORMAT", "--format")
 
     EXAMPLES: ClassVar[tuple[str, ...]] = (
@@ -1397,12 +1425,12 @@ class DrawRequest(Set):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class TrafficRequest(Set):
-    """A cluster, and what its GPUs send."""
+    """Traffic options."""
 
     cluster: Annotated[
         Text,
         Option(
-            "Catalog name, in any spelling, name@GPUS, a YAML file, or a plan: its first replica's ranks.",
+            "Catalog name, in any spelling, name@GPUS, a YAML file, or a plan (ranks of its first replica).",
             "C",
             argument=True,
         ),
@@ -1411,16 +1439,16 @@ class TrafficRequest(Set):
         "all-to-all", "all-to-all, ring, incast, permutation, or a .npy of [gpus, gpus] bytes.", "PATTERN"
     )
     bytes_per_gpu: Text | None = opt(
-        None, 'Bytes each GPU sends in all, or "64 MB".', "N", default=DEFAULT_BYTES
+        None, 'Total bytes that each GPU sends, also as "64 MB".', "N", default=DEFAULT_BYTES
     )
     gpus: Text | None = opt(None, "Only GPUs A to B, counted from 0.", "A-B", default="all")
     matrix: Path | None = opt(
         None,
-        "Write the seconds that --bytes-per-gpu take from each GPU (rank) to each on idle links; .json, as SGLang's "
-        "--eplb-topology takes it, has bytes/s too.",
+        "Write the seconds needed to send --bytes-per-gpu between each pair of GPUs (ranks) on idle links; .json, as "
+        "SGLang's --eplb-topology reads it, also has bytes/s.",
         "FILE.npy|.json",
     )
-    no_fair: Flag = opt(False, "Leave out the time under max-min fair sharing, beside the bound.")
+    no_fair: Flag = opt(False, "Print only the bound, without the time under max-min fair sharing.")
 
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan traffic out/plan.json --matrix cost.json",
@@ -1430,38 +1458,36 @@ class TrafficRequest(Set):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ImportRequest(Request):
-    """What files of a cluster do not say."""
+    """Details missing from the imported files."""
 
     files: Annotated[
         Texts,
         Option(
-            "Files of one cluster; HOSTS=FILE for a node's dump that is of certain hosts.",
+            "Files that describe one cluster; HOSTS=FILE assigns a node's dump to hosts.",
             "FILE...",
             argument=True,
         ),
     ]
-    kind: Annotated[str, Word] | None = opt(
-        None, "Kind of the files, if not told by content.", "KIND", "--from"
-    )
-    gpu: Text | None = opt(None, "GPU or system of the catalog.", "NAME")
-    gpus_per_node: Annotated[Count, Field(ge=1, le=1024)] | None = opt(None, "GPUs under one host.", "N")
+    kind: Annotated[str, Word] | None = opt(None, "Kind of the files, if not detected.", "KIND", "--from")
+    gpu: Text | None = opt(None, "GPU or system from the catalog.", "NAME")
+    gpus_per_node: Annotated[Count, Field(ge=1, le=1024)] | None = opt(None, "GPUs per host.", "N")
     fabrics: Texts = opt(
-        (), "Fabric of the catalog for scale-up links or NICs; repeatable.", "NAME", "--fabric"
+        (), "Fabric from the catalog for scale-up links or NICs; repeatable.", "NAME", "--fabric"
     )
-    nic: Text | None = opt(None, "One NIC, like '400 Gb/s'.", "RATE")
+    nic: Text | None = opt(None, "Rate of one NIC, like '400 Gb/s'.", "RATE")
     oversubscription: Number | None = opt(
-        None, "Downlink over uplink rate of a leaf, where not counted.", "R"
+        None, "Downlink over uplink rate of a leaf, if the files do not show it.", "R"
     )
     join_leaves: Text | None = opt(
-        None, "Uplink of each switch to one over all, where a file joins them not.", "RATE"
+        None, "Uplink rate from each switch to a common root, if no file connects them.", "RATE"
     )
-    pcie: Text | None = opt(None, "PCIe of a GPU, where NVLink does not join all.", "RATE")
-    socket_link: Text | None = opt(None, "Link between the sockets of a host.", "RATE")
-    hbm: Text | None = opt(None, "Memory of a GPU that the catalog does not have.", "BYTES")
+    pcie: Text | None = opt(None, "PCIe rate per GPU, if NVLink does not connect all GPUs.", "RATE")
+    socket_link: Text | None = opt(None, "Rate of the link between the sockets of a host.", "RATE")
+    hbm: Text | None = opt(None, "Memory of a GPU that is not in the catalog.", "BYTES")
     domains: Annotated[str, Word] | None = opt(
-        None, "leaf or node: which hosts share a scale-up domain.", "HOW"
+        None, "Hosts that share a scale-up domain: leaf or node.", "HOW"
     )
-    hosts: Text | None = opt(None, "Hosts with GPUs, like n[1-64], if not all are.", "LIST")
+    hosts: Text | None = opt(None, "Hosts with GPUs, like n[1-64], if not all have them.", "LIST")
 
     FIRST: ClassVar[str] = (
         "files kind gpu gpus_per_node fabrics nic oversubscription domains join_leaves hosts name output json"
@@ -1475,25 +1501,25 @@ class ImportRequest(Request):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class StudyRequest(Request):
-    """A study, and where its points are priced."""
+    """Study options."""
 
     study: Annotated[
         Any,
         Named("Path | str | Mapping", "Or the content of such a file."),
-        Option("What to price, or the folder of a study to go on with.", "STUDY.yaml|DIR", argument=True),
+        Option("Study file, or the folder of a study to resume.", "STUDY.yaml|DIR", argument=True),
     ] = field(kw_only=False)
     folder: Path | None = opt(
-        None, "Folder for results and report.", "DIR", "-o --output", kw_only=False, default="below out/"
+        None, "Folder for results and report.", "DIR", "-o --output", kw_only=False, default="under out/"
     )
-    optimize: Flag = opt(False, "Search the ranges under `optimize` (Optuna) in place of a grid or sample.")
+    optimize: Flag = opt(False, "Search the ranges under `optimize` with Optuna instead of a grid or sample.")
     engine: Annotated[str, Word] = opt(
-        "local", "local: processes of this machine; ray: tasks of a Ray cluster."
+        "local", "local: processes on this machine; ray: tasks on a Ray cluster."
     )
     address: Text | None = opt(
-        None, "Of the Ray cluster; default: one is begun on this machine.", "HOST:PORT"
+        None, "Address of the Ray cluster; default: start one on this machine.", "HOST:PORT"
     )
     workers: Annotated[Count, Field(ge=1)] | None = opt(
-        None, "Points priced at once.", "N", default="all cores"
+        None, "Points priced in parallel.", "N", default="all cores"
     )
 
     QUOTED: ClassVar[bool] = False
@@ -1505,7 +1531,7 @@ class StudyRequest(Request):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class LoadsRequest(Request):
-    """Recordings to describe."""
+    """Recordings to summarize."""
 
     files: Annotated[
         Texts,
@@ -1525,7 +1551,10 @@ class CatalogRequest(Set):
     """A list of the catalog, or one entry."""
 
     what: Text | None = opt(
-        None, "A list, or one entry with its figures.", "[gpus|clusters|models|NAME]", argument=True
+        None,
+        "What to list, or one entry to show with its figures.",
+        "[gpus|clusters|models|NAME]",
+        argument=True,
     )
 
     EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan catalog clusters", "rackplan catalog gb200-nvl72")
@@ -1537,25 +1566,27 @@ class ValidateRequest(Request):
 
     points: Texts = opt(
         (),
-        "Measured points (docs/trust.md); default: those shipped.",
+        "CSV of measured points (docs/trust.md); default: those shipped.",
         "[POINTS.csv ...]",
         argument=True,
         kw_only=False,
     )
-    details: Flag = opt(False, "Print every row (else, of long files, the 20 that are furthest off).")
-    physics: Flag = opt(False, "Predict by the physics alone, without the correction by measured runs.")
-    frontier: Flag = opt(False, "Compare the best measured runs at each speed with layouts that are chosen.")
+    details: Flag = opt(False, "Print every row (default for long files: the 20 with the largest errors).")
+    physics: Flag = opt(False, "Use the bare model, without the correction by measured runs.")
+    frontier: Flag = opt(
+        False, "Compare the best measured runs at each speed with the layouts that rackplan chooses."
+    )
 
     EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan validate", "rackplan validate points.csv --details")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class SchemaRequest(Request):
-    """Whose schema is printed."""
+    """Schema options."""
 
     name: Text | None = opt(
         None,
-        "A command, a request like plan-request, or a file like plan.json; without one the list.",
+        "A command, a request like plan-request, or a file like plan.json; default: list all.",
         "[COMMAND|REQUEST|FILE]",
         argument=True,
     )
@@ -1565,13 +1596,13 @@ class SchemaRequest(Request):
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ServeRequest(Request):
-    """What the page opens with, and where it listens."""
+    """Server options."""
 
     plan: Path | None = opt(
-        None, "A plan.json, the folder of one, or a folder of such folders.", "PLAN|DIR", argument=True
+        None, "A plan.json, the folder that holds it, or a folder of such folders.", "PLAN|DIR", argument=True
     )
     port: Annotated[Count, Field(ge=0, le=65_535)] = opt(
-        8710, "Port of the loopback interface; 0: a free one."
+        8710, "Port on the loopback interface; 0: any free port."
     )
 
     EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan serve", "rackplan serve out --port 0")
@@ -1598,7 +1629,7 @@ def _options_of(request: type[Request]) -> Mapping[str, tuple[Option, Any]]:
 
 @cache
 def flags(*, quoted: bool = False) -> Mapping[str, str]:
-    """Return the flag of each option, by its field and by its own name; or of those alone that messages may quote."""
+    """Return the flag of each option by field and by option name; optionally only those quoted in messages."""
     found = {"path": "-o", "output": "-o"}
     for request in [one for one in globals().values() if isinstance(one, type) and issubclass(one, Request)]:
         if hasattr(request, "__dataclass_fields__") and (request.QUOTED or not quoted):
@@ -1611,13 +1642,13 @@ def flags(*, quoted: bool = False) -> Mapping[str, str]:
 
 
 def default_of(request: type[Request], name: str) -> Any:
-    """Return the default of a field; ``...`` where it must be given."""
+    """Return the default of a field; ``...`` if it is required."""
     one = next(one for one in fields(request) if one.name == name)  # type: ignore[arg-type]
     return ... if one.default is MISSING else one.default
 
 
 def section_of(request: type[Request], name: str) -> str:
-    """Return what the section of the help is called that a field stands in: that of the class that has it."""
+    """Return the help section of a field, which is that of the class that defines it."""
     owner = next(one for one in request.__mro__ if name in vars(one).get("__annotations__", {}))
     return (owner.__doc__ or "").split("\n")[0].partition(":")[0].rstrip(".")
 
@@ -1666,7 +1697,7 @@ def _type_words(hint: Any) -> str:
 
 
 def make(request: type[R], *args: Any, **given: Any) -> R:
-    """Return a request of values as Python, a file or a page has them; numbers of NumPy are Python's.
+    """Return a request from values given by Python, a file or the page; NumPy numbers are converted.
 
     Raises
     ------
@@ -1680,7 +1711,7 @@ def make(request: type[R], *args: Any, **given: Any) -> R:
 
 
 def refused(error: ErrorDetails, request: type[Request]) -> InputError:
-    """Return the error of pydantic as ours."""
+    """Convert a pydantic error."""
     place = error["loc"][0] if error["loc"] else ""
     names = [one.name for one in fields(request)]  # type: ignore[arg-type]
     positional = [one.name for one in fields(request) if not one.kw_only]  # type: ignore[arg-type]
@@ -1694,12 +1725,12 @@ def refused(error: ErrorDetails, request: type[Request]) -> InputError:
 
 
 def expected(error: ErrorDetails) -> str:
-    """Return in a sentence what pydantic expected."""
+    """Return the expectation of pydantic as a sentence."""
     return in_plain_words(error["msg"])
 
 
 def in_plain_words(said: str) -> str:
-    """Return a message of pydantic as the other messages are worded."""
+    """Reword a pydantic message."""
     short = said.split(", unable to parse", maxsplit=1)[0].replace("Input should be", "expected").rstrip(".")
     return f"{short.replace('a valid integer', 'a whole number').replace('a valid number', 'a number')}."
 
@@ -1715,7 +1746,7 @@ def plain(value: Any) -> Any:
     try:
         return _plain(value)
     except RecursionError:
-        raise InputError("what is given contains itself, or is nested too deeply.") from None
+        raise InputError("the value contains itself, or is nested too deeply.") from None
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How a simulation is answered: which replicas, which requests, and the most of them that keep the limits."""
+"""Simulations: choice of replicas, generation of requests, and the maximum rate within the limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the machine is: specifications, catalog, graphs and drawings.
+"""The machine: specifications, catalog, graphs and drawings.
 
 Names are loaded on first use, so that importing this package costs nothing.
 """

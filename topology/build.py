@@ -1,4 +1,4 @@
-"""From the specification of a cluster to the cluster: its GPUs, its links, and what is broken in it."""
+"""Build a cluster from its specification: GPUs, links and faults."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def build_cluster(spec: ClusterSpec) -> Cluster:
     broken -= spec.slow_gpus.keys()
     left = tuple(gpu for gpu in gpus if gpu.id not in broken) if broken else gpus
     if broken and not left:
-        raise InputError(f"broken: all {len(gpus)} GPUs are broken; nothing is left to plan for.")
+        raise InputError(f"broken: all {len(gpus)} GPUs are broken, so none remain to plan for.")
     cluster = Cluster(spec, left, partial(lay_cluster, spec, gpus))
     if any(fault.link for fault in spec.faults):
         _refuse_cut_off(cluster)
@@ -53,7 +53,7 @@ def _broken_gpus(faults: Sequence[Fault], gpus: Sequence[str]) -> set[str]:
         if fault.gpu is not None:
             if fault.gpu not in known:
                 raise InputError(
-                    f"broken: no GPU has the id {fault.gpu!r}; ids go from {gpus[0]} to {gpus[-1]}."
+                    f"broken: no GPU has the id {fault.gpu!r}; ids range from {gpus[0]} to {gpus[-1]}."
                 )
             if fault.gpu in broken:
                 raise InputError(f"broken: duplicate GPU {fault.gpu}.")
@@ -116,7 +116,7 @@ def raw_cluster_spec(
     scale_out = raw_scale_out(raw, wiring) if len(domains) > 1 else None
     if len(domains) > 1 and scale_out is None:
         raise InputError(
-            f"{where}: its GPUs are not all connected: {len(domains)} domains and no link that leaves one; add links "
+            f"{where}: its GPUs are not all connected: {len(domains)} domains without links between them; add links "
             "to leaves, or between GPUs or switch chips of one domain."
         )
     spec = check_cluster(ClusterSpec(name, domains, scale_out, tuple(faults), raw), where)
@@ -250,7 +250,7 @@ def _recabled(wiring: Wiring, faults: Sequence[Fault]) -> Wiring:
     double = np.bincount(np.unique(pairs, return_inverse=True)[1])
     if (double > 1).any() or (a == b).any():
         names = ", ".join(fault.cabled_to or "" for fault in faults)
-        raise InputError(f"broken: cabled_to {names}: a link would join the same two nodes as another.")
+        raise InputError(f"broken: cabled_to {names}: this would duplicate an existing link.")
     return replace(wiring, a=a, b=b)
 
 
@@ -271,29 +271,29 @@ def _links_between(wiring: Wiring, pairs: Sequence[tuple[str, str]]) -> list[int
             kinds.setdefault(wiring.kinds[other], []).append(wiring.names[other])
         some = [name for names in kinds.values() for name in names[:2]][:6]
         raise InputError(
-            f"broken: link [{a}, {b}]: no link joins these two; {a} has links to {', '.join(some)} and "
+            f"broken: link [{a}, {b}]: no link connects these two; {a} has links to {', '.join(some)} and "
             f"{len(others) - len(some)} more."
         )
     return found
 
 
 def _refuse_cut_off(cluster: Cluster) -> None:
-    """Refuse GPUs that what is broken cuts off from the others: named, never planned over."""
+    """Reject GPUs that what is broken cuts off from the others: named, never planned over."""
     wiring = cluster.wiring
     part = connected_parts(wiring.a, wiring.b, len(wiring.names))
     gpus = [gpu.id for gpu in cluster.gpus]
     found = _islands(gpus, part[[wiring.number[gpu] for gpu in gpus]])
     if found:
         raise InfeasibleError(
-            f"{cluster.name}: what is broken cuts GPUs off from the others: {found}. Give those that are cut off as "
-            "broken or lost too, or each island as a cluster of its own."
+            f"{cluster.name}: the faults disconnect GPUs from the others: {found}. Mark the disconnected "
+            "GPUs as broken or lost too, or describe each part as a separate cluster."
         )
 
 
 def refuse_islands(
     name: str, gpus: Sequence[str], nodes: Sequence[str], links: Sequence[tuple[str, str]]
 ) -> None:
-    """Refuse GPUs of a graph that no chain of links joins, before anything is made of it.
+    """Reject GPUs of a graph that no chain of links joins, before anything is made of it.
 
     Raises
     ------
@@ -305,8 +305,8 @@ def refuse_islands(
     part = connected_parts(a, b, len(number))
     if found := _islands(gpus, part[[number[gpu] for gpu in gpus]]):
         raise InputError(
-            f"{name}: its GPUs are not all connected: {found}. Add the missing links, or give each island as a "
-            "cluster of its own."
+            f"{name}: its GPUs are not all connected: {found}. Add the missing links, or describe each "
+            "part as a separate cluster."
         )
 
 

@@ -204,7 +204,7 @@ class ClusterView(Cluster):
             )
         chosen = working.intersection(ids)
         if not chosen:
-            raise InputError(f"view of {cluster.name}: none of its {len(ids)} GPUs works.")
+            raise InputError(f"view of {cluster.name}: none of its {len(ids)} GPUs is working.")
         super().__init__(whole.spec, tuple(gpu for gpu in whole.gpus if gpu.id in chosen), whole.lay)
         for key, value in (("_whole", whole), ("_name", name or f"part of {whole.name}"), ("ids", ids)):
             object.__setattr__(self, key, value)

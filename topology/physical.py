@@ -34,7 +34,7 @@ from topology.wiring import Bools, Floats, Ints
 BOARD, COPPER, OPTICAL = range(3)
 """Where a link runs."""
 _UNITS = ("domain", "rack", "node")
-"""What a figure may be of, as the first that there is counts."""
+"""Scope of a figure, in order of preference."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Total:
 
 @dataclass(frozen=True)
 class Physical:
-    """What a cluster takes: counts of its parts, its links by fabric, its power and weight in all and by rack.
+    """Physical requirements of a cluster: parts, links by fabric, power and weight in total and per rack.
 
     ``racks`` counts those that hold switches of a domain alone too, as far as published: ``switch_racks`` of them.
     ``switches`` has none of a domain whose number of switch chips is not published.
@@ -227,15 +227,18 @@ def _power(domain: DomainSpec) -> Total:
     if found := _whole(domain, "power_w"):
         return found
     if figure := domain.gpu.figures.get("power_w"):
-        basis = f"{name}: GPUs alone, without hosts, switches and cooling: no figure of a host or rack"
+        basis = (
+            f"{name}: only GPUs, without hosts, switches and cooling, since no figure for a host or "
+            "rack is published"
+        )
         return Total(figure.value * domain.gpus, basis, figure.kind)
-    basis = f"{name}: no power of {domain.gpu.name}, its host or its rack is published"
+    basis = f"{name}: no published power for {domain.gpu.name}, its host or its rack"
     return Total(None, basis, Evidence.MEASURED)
 
 
 def _mass(domain: DomainSpec) -> Total:
     """Return the weight of one domain: that of its racks, else of its hosts without the racks they stand in."""
-    missing = f"{_name(domain)}: no weight of its racks or hosts is published"
+    missing = f"{_name(domain)}: no published weight for its racks or hosts"
     return _whole(domain, "mass_kg") or Total(None, missing, Evidence.MEASURED)
 
 
@@ -249,7 +252,7 @@ def _whole(domain: DomainSpec, quantity: str) -> Total | None:
     racks = -(-hosts // domain.nodes_per_rack)
     counts = (
         (1, "the whole domain"),
-        (racks, "racks, a partly filled one as a whole one"),
+        (racks, "racks, partly filled ones counted as full"),
         (hosts, "hosts" if quantity == "power_w" else "hosts, without racks"),
     )
     for unit, (count, words) in zip(_UNITS, counts, strict=True):

@@ -77,7 +77,7 @@ def _check_link(
     if other is not link.fabric and other != link.fabric:
         raise InputError(
             f"{where}: link [{a}, {b}]: two links of different fabric or rate join these nodes ({other.name}, "
-            f"{link.fabric.name}); write them as one with their common rate, or put a switch between."
+            f"{link.fabric.name}); merge them into one link with the total rate, or put a switch between."
         )
 
 

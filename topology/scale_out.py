@@ -30,8 +30,8 @@ def check_fabric(spec: ClusterSpec, where: str) -> None:
     size = out.planes * out.size(pods)
     if size > LARGEST_FABRIC:
         raise InputError(
-            f"{where}: some {size:,} switches or links between them; at most {LARGEST_FABRIC:,} are supported: check "
-            "the sizes of its leaves, pods and groups."
+            f"{where}: some {size:,} switches or links between them; at most {LARGEST_FABRIC:,} are "
+            "supported; check the sizes of leaves, pods and groups."
         )
 
 

@@ -56,8 +56,10 @@ SYSTEM_FIGURES: Mapping[str, str] = {
     "switch_tray_chips": "1",
 }
 """Figures that a GPU, a fabric and a system can have, with their units."""
-FACTOR = "must be above 0 and at most 1, the part of its rate that is left (leave it out for what is down)."
-"""What the factor of a fault must be."""
+FACTOR = (
+    "must be above 0 and at most 1, the remaining fraction of its rate (leave it out if the part is down)."
+)
+"""Requirement for the factor of a fault."""
 _NOUNS = {"Google": "TPU", "AWS": "Trainium chip", "Huawei": "NPU die"}
 
 
@@ -96,11 +98,7 @@ class GpuSpec(Spec):
         try:
             return self.figures[key]
         except KeyError:
-            known = (
-                f"it has {', '.join(sorted(self.figures))}"
-                if self.figures
-                else "no figure of it is published"
-            )
+            known = f"it has {', '.join(sorted(self.figures))}" if self.figures else "none is published"
             raise MissingFigureError(
                 f"{self.name}: the catalog has no {key}; {known}. Give it in a cluster YAML under `gpus:`."
             ) from None
@@ -156,19 +154,19 @@ class Fault(Spec):
         return {"factor": 1.0, **data} if "cabled_to" in data else data
 
     def check(self) -> None:
-        """Refuse neither or both of GPU and link, a factor above 1, a GPU that is cabled elsewhere."""
+        """Reject neither or both of GPU and link, a factor above 1, a GPU that is cabled elsewhere."""
         if (self.gpu is None) == (self.link is None):
             raise InputError(
                 "needs one of `gpu: ID`, `node: ID`, `link: [A, B]`, `nic: ID`, `switch: ID`, `leaf: ID`, "
                 "`spine: ID` and `plane: N`."
             )
         if self.link is not None and self.link[0] == self.link[1]:
-            raise InputError("link: must have two ends that differ.")
+            raise InputError("link: the two ends must differ.")
         if self.factor > 1:
             raise InputError(f"factor: {self.factor:g} {FACTOR}")
         if self.cabled_to is not None and (self.link is None or self.factor != 1):
             raise InputError(
-                "cabled_to: is for a whole link; one that is slow too needs an entry with its new ends."
+                "cabled_to: only for whole links; a slow link needs a second entry with its new ends."
             )
 
 

@@ -1,4 +1,4 @@
-"""A what-if: any attention as if each query read but a few of the cached tokens. Nobody trained or measured it."""
+"""What-if: any attention with queries that read only a few cached tokens; neither trained nor measured."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class AsIfSparse:
 
 
 def as_if_sparse(model: Model, rule: str) -> Model:
-    """Return ``model`` with every layer's attention as if sparse by ``rule``; with an empty rule as it is.
+    """Return ``model`` with sparse attention by ``rule`` in every layer; unchanged for an empty rule.
 
     The same object where nothing changes; a rule replaces another.
 

@@ -1,4 +1,4 @@
-"""All-to-all kernels by name: their coefficients, and which one runs where nobody says."""
+"""All-to-all kernels by name: coefficients, and the default kernels."""
 
 from __future__ import annotations
 
@@ -88,16 +88,16 @@ class Kernel:
         return found | ({"notify_s": self.notify_s} if self.notify_s is not None else {})
 
     def stand_in(self, up_fabric: str, out_fabric: str = "") -> str:
-        """Say that the kernel was not measured on these fabrics, empty where it was."""
+        """Return that the kernel was not measured on these fabrics, empty where it was."""
         missing = [name for name in (up_fabric, out_fabric) if name and name not in self.fabrics]
         if not missing:
             return ""
-        return f"{self.name} was not measured on {', '.join(missing)}: figures of {', '.join(self.fabrics)}"
+        return f"{self.name} was not measured on {', '.join(missing)}; using figures from {', '.join(self.fabrics)}"
 
 
 @dataclass(frozen=True)
 class KernelUse:
-    """A kernel as somebody asked for it.
+    """A requested kernel.
 
     ``spread``: the benchmark routes each token to as many GPUs as it can. ``note`` says what was chosen where
     more than one kernel goes by that name.
@@ -178,12 +178,12 @@ class KernelTable:
             value = parse_quantity(entry.value, unit, f"{where}: value")
             return Figure(value, unit, entry.kind, source, str(entry.value))
         if not isinstance(entry.value, float) or entry.value > 1:
-            raise InputError(f"{where}: value: {entry.value} is no fraction of a link's rate.")
+            raise InputError(f"{where}: value: {entry.value} is not a fraction of a link's rate.")
         return Figure(entry.value, unit, entry.kind, source, f"{entry.value:.3g}")
 
     def _shared(self, name: str, unit: str, where: str) -> Figure:
         if name not in self.shared:
-            raise InputError(f"{where}: {name!r} is none of {', '.join(self.shared)}.")
+            raise InputError(f"{where}: {name!r} is not one of {', '.join(self.shared)}.")
         entry = self.shared[name]
         if entry.unit != unit:
             raise InputError(f"{where}: {name} is in {entry.unit}, but {unit} is needed here.")
@@ -224,7 +224,7 @@ def find_kernel(name: str, *, tokens: float = 0.0, up_fabric: str = "", crosses:
 
 
 def default_kernel(phase: str, *, up_fabric: str, crosses: bool) -> Kernel:
-    """Return the kernel of a phase where nobody names one.
+    """Return the default kernel of a phase.
 
     Prefill: one copy to each domain, then forwarded. Decode inside a domain: one copy to each GPU, or what was
     made for that fabric alone; across domains: one for each expert. What serves a fabric that nobody measured

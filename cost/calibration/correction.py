@@ -283,7 +283,7 @@ class Bound:
         return float(self._factor(features)[0]), runs
 
     def applied(self, shape: StepShape) -> StepShape:
-        """Return the shape with what its step takes over the physics, where it decodes."""
+        """Return the shape with the correction of its step, for decode."""
         if not shape.decodes:
             return shape
         one = not any(isinstance(value, np.ndarray) for value in vars(shape).values())
@@ -320,7 +320,7 @@ class Bound:
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """What goes with a calibration: the runs that ship, and a user's own, which correct what the former say."""
+    """Corrections of a calibration: built-in runs, and a user's own runs on top."""
 
     runs: Runs
     own: Runs | None = None
@@ -398,7 +398,7 @@ class Correction:
         return found
 
     def factor(self, kind: Kind, features: Array) -> Array:
-        """Return what a decode step takes over the physics, ``[questions]``."""
+        """Return the correction of a decode step over the physics, ``[questions]``."""
         found: Array = np.exp(self.log_factor(kind, features))
         return found
 
@@ -455,7 +455,7 @@ def runs_of(lines: Sequence[RunLine], parts: tuple[Part, ...] = PARTS) -> Runs:
 
 
 def lines_of(runs: Runs) -> list[RunLine]:
-    """Return what a file keeps of runs."""
+    """Return the data of runs that a file stores."""
     versions = runs.versions or ("",) * len(runs.kinds)
     return [
         RunLine(
@@ -491,7 +491,7 @@ def shipped_waits() -> Runs:
 
 
 def wait_factor(kind: Kind, features: Array) -> Array:
-    """Return what first tokens take over the simulation, ``[questions]``."""
+    """Return the correction of times to first token over the simulation, ``[questions]``."""
     logs = shipped_waits().log_factor(kind, features)
     found: Array = np.exp(np.clip(logs, -WAIT_MOST, WAIT_MOST))
     return found

@@ -193,7 +193,7 @@ class ErrorTable:
         return max(bands, key=lambda name: bands[name])
 
     def find(self, chip: str, engine: str, phase: Phase) -> tuple[str, Phase, Cell, str]:
-        """Return engine, phase and cell with enough rows nearest to what is asked, and why it is another."""
+        """Return the closest engine, phase and cell with enough rows, and why it differs from the request."""
         engines = self.chips[chip].engines
         cells = {(name, of): cell for name, phases in engines.items() for of, cell in phases.items()}
         wanted = (engine, phase)
@@ -203,10 +203,10 @@ class ErrorTable:
         found = next((key for key in tried if key in cells and cells[key].rows >= LEAST_ROWS_OF_PART), last)
         words = " ".join(word for word in wanted if word not in (ANY_ENGINE, ANY_PHASE))
         rows = cells[wanted].rows if wanted in cells else 0
-        return *found, cells[found], "" if found == wanted else f"since {rows} rows of {words} are too few"
+        return *found, cells[found], "" if found == wanted else f"since {rows} rows for {words} are too few"
 
     def of_prefill(self) -> str:
-        """Return why rows of decoding stand for prefill: how often it was measured alone."""
+        """Return why rows of decoding represent prefill: how often prefill was measured separately."""
         rows = self.published[PREFILL].rows if PREFILL in self.published else 0
         return f"of decoding, since prefill alone has {rows} published figures"
 
@@ -303,12 +303,12 @@ def error_of(efficiency: Efficiency, deployment: Deployment, phase: str = "") ->
 
 
 def widest(errors: Iterable[ErrorOf]) -> ErrorOf | None:
-    """Return the one with the widest band: what holds where a step waits for several chips; None of none."""
+    """Return the error with the widest band, for steps that wait for several chips; None without any."""
     return max(errors, key=lambda error: error.band, default=None)
 
 
 class CalibrationData(TypedDict):
-    """How far predictions of a chip were off where it was measured; errors are fractions of what was measured.
+    """Prediction errors of a chip, as fractions of the measured values.
 
     Attributes
     ----------

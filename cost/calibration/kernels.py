@@ -1,4 +1,4 @@
-"""What published kernels reach at best on each architecture, and what is taken for chips that nobody measured."""
+"""Best published kernel efficiencies by architecture, and assumptions for unmeasured chips."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def published_best(architecture: str, coefficient: str, *, chip: str = "", peak:
         raise InputError(f"architecture {architecture!r}: {nearest(architecture, figures.architectures)}")
     if coefficient not in KERNEL_FRACTIONS:
         raise InputError(
-            f"{coefficient!r} is no fraction of a chip's peak; {nearest(coefficient, KERNEL_FRACTIONS)}"
+            f"{coefficient!r} is not a fraction of a chip's peak; {nearest(coefficient, KERNEL_FRACTIONS)}"
         )
     chips = figures.architectures[architecture]
     found = [
@@ -187,7 +187,7 @@ class _Unmeasured:
 
 @pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
 class UnmeasuredChips:
-    """Chips that nobody measured; a chip given as ``like`` another of them comes after it."""
+    """Unmeasured chips; a chip given as ``like`` another of them comes after it."""
 
     sources: Mapping[str, Text]
     chips: Mapping[Gpu, _Unmeasured]
@@ -274,7 +274,7 @@ def with_own_prefill(fitted: Mapping[str, Figure], chip: str) -> Mapping[str, Fi
 
 @cache
 def unmeasured() -> UnmeasuredChips:
-    """Return what is assumed of chips that nobody measured."""
+    """Return the assumptions for unmeasured chips."""
     return load_table(UnmeasuredChips, UNMEASURED)
 
 
@@ -298,7 +298,7 @@ def derate(chip: str) -> Mapping[str, Figure] | None:
 
 
 def brought_down(fitted: Mapping[str, Figure], stand_in: str, chip: str) -> Mapping[str, Figure] | None:
-    """Return a measured chip's coefficients for one that nobody measured, or nothing where nothing is known of it.
+    """Return a measured chip's coefficients adapted to an unmeasured one, or nothing if nothing is known about it.
 
     A fraction is multiplied by what kernels reach on ``chip`` over what they reach on ``stand_in``, and is never
     above the former: engines are taken to lose as much of what kernels reach. All else stays as it is.

@@ -61,7 +61,7 @@ Points = Sequence[tuple[Positive, Positive]]
 
 PATH = Path(__file__).with_name("serving.yaml")
 ANY_ENGINE = "any"
-"""Where nobody says which engine runs: between those that were measured."""
+"""Default engine: a blend of the measured ones."""
 MOST_DRAFTS = 3
 """Drafted tokens of a step that a number of accepted ones was measured for."""
 _SHORT = {"tensorrt-llm": "trtllm", "trt-llm": "trtllm", "tensorrt_llm": "trtllm"}
@@ -88,10 +88,10 @@ def _ordered(points: Points, *, rates: bool) -> Points:
     if not points or any(after[0] <= before[0] for before, after in pairwise(points)):
         raise ValueError("expected pairs [figure, value], figures rising.")
     if rates and (most := max(value for _, value in points)) > 1:
-        raise ValueError(f"{most} is no fraction of a peak.")
+        raise ValueError(f"{most} is not a fraction of a peak.")
     order = [x * y for x, y in points] if rates else [-y for _, y in points]
     if any(after < before for before, after in pairwise(order)):
-        raise ValueError("a better figure would give a slower kernel.")
+        raise ValueError("a higher figure would give a slower kernel.")
     return points
 
 
@@ -151,7 +151,7 @@ class Family:
 
 @dataclass(frozen=True, config=CHECKED)
 class Calibration:
-    """The calibration file: families of measured chips, and what is the same on every chip.
+    """The calibration file: families of measured chips, and coefficients shared by all chips.
 
     The chips of the first family stand in for those that nobody measured.
     """
@@ -163,7 +163,7 @@ class Calibration:
     def __post_init__(self) -> None:
         for name, value in self.shared.items():
             if value > 1 and is_fraction(name):
-                raise ValueError(f"shared: {name}: {value} is no fraction of a peak.")
+                raise ValueError(f"shared: {name}: {value} is not a fraction of a peak.")
         for family in self.families:
             for engine, delays in family.delays.items():
                 for name in COEFFICIENTS:
@@ -186,7 +186,7 @@ class Calibration:
         return tuple(name for name in names if name != ANY_ENGINE)
 
     def efficiency(self, gpu: GpuSpec, engine: str) -> Efficiency:
-        """Return the coefficients of a chip, marked as assumed where nobody measured it.
+        """Return the coefficients of a chip, marked as assumed if it was not measured.
 
         An engine that nobody measured on chips of its family is any of those that somebody did.
         """
@@ -195,7 +195,7 @@ class Calibration:
         tables, engine = self.tables(family), engine if engine in family.delays else ANY_ENGINE
         stand_in_for = "" if chip == gpu.name else gpu.name
         kind = Evidence.ASSUMED if stand_in_for else Evidence.DERIVED
-        note = f"{chip} stands in for {stand_in_for}, which is not measured; " if stand_in_for else ""
+        note = f"{chip} stands in for {stand_in_for}, which has no measurements; " if stand_in_for else ""
         values = tables.of(gpu, engine)
         if stand_in_for and derate(gpu.name):
             # fractions of the neighbour at its own peaks, so that rates keep the order of what kernels reach
@@ -261,7 +261,7 @@ def accept_length(draft_tokens: int) -> float:
         return 1.0  # a number below 0 is refused by the workload
     if draft_tokens > MOST_DRAFTS:
         raise MissingFigureError(
-            f"how many are accepted is known of 1 to {MOST_DRAFTS}; give {input_name('accept_length')}.",
+            f"acceptance is only known for 1 to {MOST_DRAFTS} drafts; give {input_name('accept_length')}.",
             field="draft_tokens",
             value=draft_tokens,
         )
@@ -269,7 +269,7 @@ def accept_length(draft_tokens: int) -> float:
 
 
 def calibrated(gpu: GpuSpec, engine: str = "") -> Efficiency:
-    """Return what kernels reach on ``gpu``: read off curves, marked as assumed where nobody measured it.
+    """Return kernel efficiencies on ``gpu`` from the curves, marked as assumed if it was not measured.
 
     Raises
     ------
@@ -304,6 +304,8 @@ def require_engine(engine: str) -> str:
     name = engine_version(engine)[0] or ANY_ENGINE
     if name not in (*engine_names(), ANY_ENGINE):
         raise InputError(
-            f"measured are {', '.join(engine_names())}; leave it out for any.", field="engine", value=engine
+            f"measured engines are {', '.join(engine_names())}; leave it out for any.",
+            field="engine",
+            value=engine,
         )
     return name

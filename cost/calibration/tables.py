@@ -29,7 +29,7 @@ def one_of(what: str, known: Callable[[], Iterable[str]]) -> AfterValidator:
 
     def check(name: str) -> str:
         if name not in known():
-            raise ValueError(f"{shown(name)} is no {what}; {nearest(name, known())}")
+            raise ValueError(f"{shown(name)} is not a {what}; {nearest(name, known())}")
         return name
 
     return AfterValidator(check)

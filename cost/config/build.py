@@ -57,7 +57,7 @@ def _unwrap(top: Facts) -> tuple[Facts, tuple[str, ...]]:
 
 
 def _check_kind(facts: Facts) -> None:
-    """Refuse what is no causal language model."""
+    """Reject what is no causal language model."""
     for key in ("is_encoder_decoder", "add_cross_attention"):
         if facts.flag(key, default=False):
             facts.refuse(f"{key} is true: an encoder with cross-attention is not modelled.")
@@ -193,7 +193,7 @@ def load_object(path: Path) -> dict[str, object]:
     """
     where = str(path)
     if path.is_dir():
-        raise InputError(f"{where} is a folder; give the config.json in it.")
+        raise InputError(f"{where} is a folder; give its config.json.")
     if not path.exists():
         raise InputError(f"{where}: there is no such file.")
     text = read_text(path, where)

@@ -109,7 +109,7 @@ def llama4_sparse(f: Facts, layers: int) -> list[bool]:
 
 
 def checked_mimo(f: Facts) -> None:
-    """Refuse heads of layers with a window that are unlike the others' in more than their number of keys."""
+    """Reject heads of layers with a window that are unlike the others' in more than their number of keys."""
     for key in ("num_attention_heads", "head_dim", "v_head_dim"):
         expected = f.count(key)
         if f.has(f"swa_{key}") and f.count(f"swa_{key}") != expected:
@@ -142,7 +142,7 @@ def mimo_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
 
 
 def checked_gemma4(f: Facts) -> None:
-    """Refuse a Gemma 4 that sees what follows, or does not say whether each layer has embeddings."""
+    """Reject a Gemma 4 that sees what follows, or does not say whether each layer has embeddings."""
     if f.has("use_bidirectional_attention") and f.text("use_bidirectional_attention") != "vision":
         f.must_be(
             "use_bidirectional_attention", "'vision' or null: a model that sees what follows does not decode"
@@ -242,7 +242,7 @@ def gemma4_embedding(f: Facts, hidden: int) -> int:  # noqa: ARG001 - as every r
 
 
 def checked_mistral(f: Facts) -> None:
-    """Refuse a Mistral that says nothing of windows: the class default is 4,096, and later models mean none."""
+    """Reject a Mistral that says nothing of windows: the class default is 4,096, and later models mean none."""
     if "sliding_window" not in f.data and not f.has("layer_types"):
         f.count("sliding_window")
 
@@ -334,7 +334,7 @@ def step_sparse(f: Facts, layers: int) -> list[bool]:
 
 
 def checked_minimax_m2(f: Facts) -> None:
-    """Refuse layers of another attention."""
+    """Reject layers of another attention."""
     if f.has("attn_type_list"):
         f.per_layer("attn_type_list", f.layers(), (1,))
 

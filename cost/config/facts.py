@@ -1,4 +1,4 @@
-"""The keys of a config: checked when read as any input is, and what was read is remembered."""
+"""Validated access to the keys of a config, with a record of the keys read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Facts:
         return self.data.get(key) is not None
 
     def ignore(self, *keys: str) -> None:
-        """Say that ``keys`` are known and do not change what is counted."""
+        """Mark ``keys`` as known and without effect on cost."""
         self.known.update(keys)
 
     def must_be(self, key: str, what: str) -> NoReturn:

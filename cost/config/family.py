@@ -297,7 +297,7 @@ class Routed:
     dense: Dense = Dense()
 
     def one(self, f: Facts, hidden: int, *, expert_hidden: int | None = None) -> MoeFfn:
-        """Return the experts of one layer, and check that the router can choose what it shall.
+        """Return the experts of one layer, and check the router settings.
 
         ``expert_hidden``: width of the vectors which routed experts take, where it is not ``hidden`` (latent MoE).
         """
@@ -357,7 +357,7 @@ class Routed:
 
 
 def draft_layers(f: Facts) -> tuple[str, ...]:
-    """Say which draft (multi-token prediction) layers of the checkpoint are left out."""
+    """Return which draft (multi-token prediction) layers of the checkpoint are left out."""
     keys = ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers", "num_mtp_layers")
     f.ignore(
         "use_mtp", "mtp_transformer_layers", "mtp_use_dedicated_embeddings", "mtp_num_layers",

@@ -146,7 +146,7 @@ def _expression(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise InputError(f"quantization_config: {text!r} is no regular expression ({error}).") from None
+        raise InputError(f"quantization_config: {text!r} is not a regular expression ({error}).") from None
 
 
 class Patterns:

@@ -1,1 +1,1 @@
-"""Experts and their tokens: where experts are placed, how engines split tokens over copies, what tokens reach."""
+"""Experts and their tokens: assignments, token splits over copies, and destinations of tokens."""

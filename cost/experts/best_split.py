@@ -18,7 +18,7 @@ _EQUAL = 1e-12
 def lp_shares(
     assignment: Assignment, load: NDArray[np.float64], speed: NDArray[np.float64] | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the best split of ``load`` ``[layers, experts]`` over the copies, and what no split is below.
+    """Return the best split of ``load`` ``[layers, experts]`` over the copies, and a lower bound.
 
     The LP ``min z: sum over copies of f = load, sum on a GPU of f <= z * speed`` has, by max-flow min-cut, the value
     ``max over sets S of GPUs: load of the experts with all copies in S / speed of S``. Newton's method on z finds it:

@@ -1,4 +1,4 @@
-"""The dispatch policy: how an engine splits an expert's tokens over its copies, and what that asks of each GPU."""
+"""Dispatch policies: how an engine splits an expert's tokens over its copies, and the resulting GPU loads."""
 
 from __future__ import annotations
 

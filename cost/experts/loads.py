@@ -109,8 +109,8 @@ class ExpertLoads(Shown):
         for trace, *parts in zip(self.routing, first.routing, later.routing, strict=True):
             if min(int(part.counts.sum(axis=1).min()) for part in parts) < _FEWEST_CHOICES * trace.experts:
                 note = (
-                    f"{trace.name}: {trace.kept:,} tokens are too few to judge placements by the "
-                    f"last {1 - EARLIER:.0%} ({_FEWEST_CHOICES} choices an expert are needed there in each layer); "
+                    f"{trace.name}: {trace.kept:,} tokens are too few to evaluate placements on the last "
+                    f"{1 - EARLIER:.0%} ({_FEWEST_CHOICES} choices an expert are needed there in each layer); "
                     "planned by the loads alone"
                 )
                 return replace(self, routing=(), notes=(*self.notes, note))
@@ -129,7 +129,7 @@ def routed_loads(traces: Sequence[RoutingTrace], loads: ExpertLoads | None = Non
         than the loads.
     """
     if not traces:
-        raise InputError("no routing trace given: name a file.")
+        raise InputError("no routing trace given; name a file.")
     for trace in traces:
         for layer in np.flatnonzero(~trace.counts.any(axis=1)).tolist():
             raise InputError(
@@ -175,7 +175,7 @@ def synthetic_loads(text: str, *, layers: int, experts: int, seed: int, draw: in
     """
     match = _GENERATOR.fullmatch(text)
     if match is None:
-        raise InputError(f"{text!r} is not a generator of loads: give lognormal:SIGMA, zipf:S or uniform.")
+        raise InputError(f"{text!r} is not a load generator; give lognormal:SIGMA, zipf:S or uniform.")
     if seed < 0:
         raise InputError(f"seed {seed} is negative: give 0 or more.")
     kind, parameter = match.groups()
@@ -194,7 +194,7 @@ def synthetic_loads(text: str, *, layers: int, experts: int, seed: int, draw: in
 
 
 def _check_numbers(scenarios: int, layers: int, experts: int) -> None:
-    """Refuse more loads than there is room for."""
+    """Reject more loads than there is room for."""
     if (numbers := scenarios * layers * experts) > MOST_CELLS:
         raise InputError(
             f"loads: {scenarios:,} scenarios x {layers:,} MoE layers x {experts:,} experts are {numbers:,} numbers; "
@@ -253,10 +253,10 @@ def read_loads(
     wanted = Wanted(tuple(moe_layers), layers, experts)
     if not wanted.moe_layers:
         raise InputError(
-            f"the model has no MoE layers, so expert loads mean nothing for it: leave {input_name('loads')} out."
+            f"the model has no MoE layers, so expert loads do not apply: leave {input_name('loads')} out."
         )
     if not texts:
-        raise InputError("no expert loads given: name a file or a generator such as lognormal:0.63.")
+        raise InputError("no expert loads given; name a file or a generator such as lognormal:0.63.")
     _check_numbers(len(texts), len(moe_layers), experts)
     tokens: list[NDArray[np.float64]] = []
     names: list[str] = []

@@ -1,4 +1,4 @@
-"""The three inputs of every cost: cluster, model and workload, with what kernels reach of the peaks."""
+"""The inputs of every cost: cluster, model and workload, with kernel efficiencies."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from topology.routes import Router
 USABLE_HBM = 0.90
 """Fraction of the driver's capacity that an engine may fill; the rest is the driver's, graphs and fragments."""
 
-NONE_DEPLOYABLE = "no layout of quarter, half or whole nodes will do: these are of any shape"
-"""What is said where layouts are of any shape though nobody asked."""
+NONE_DEPLOYABLE = "no layout of quarter, half or whole nodes is possible, so layouts of any shape are used"
+"""Note when layouts of any shape are used without being requested."""
 
 _Answer = TypeVar("_Answer")
 
@@ -106,11 +106,11 @@ class Deployment(Shown):
         return Conditions(workload.phase, workload.kv_dtype, self.engine, self.efficiency, correction)
 
     def context(self, stage: StageSpec) -> StageContext:
-        """Return what is known of the GPUs of ``stage``, at any batch."""
+        """Return the context of the GPUs of ``stage``, for any batch."""
         return self.shared.stage(self._conditions, stage.gpus)
 
     def once(self, make: Callable[[], _Answer], *key: object) -> _Answer:
-        """Return what ``make`` makes of this deployment at any batch: made once for each ``key``, then kept."""
+        """Return the cached result of ``make`` for ``key``, shared by all batches of this deployment."""
         at = self.workload.with_batch(0), self.efficiency, self.engine, self.correction, self.any_shape
         return self.shared.once(make, *key, *at)
 
@@ -142,12 +142,12 @@ class Deployment(Shown):
         return self.shared.fabric_note
 
     def kernels_reach(self) -> Efficiency:
-        """What kernels reach on the cluster's first GPU: what reports print."""
+        """Kernel efficiencies on the cluster's first GPU, for reports."""
         first = self.cluster.spec.domains[self.cluster.gpus[0].domain].gpu
         return self.efficiency or calibrated(first, self.engine)
 
     def machine(self, stage: StageSpec) -> Machine:
-        """What ``stage`` runs on: its rates, what its slowest chip reaches of them, and its all-to-all kernels."""
+        """Machine of ``stage``: its rates, the efficiencies of its slowest chip, and its all-to-all kernels."""
         return self.context(stage).machine
 
     def kernel(self, stage: StageSpec, *, tp: int = 1) -> Kernel | None:
@@ -208,7 +208,7 @@ class Deployment(Shown):
         return self.context(stage).domains
 
     def domain_set(self, stage: StageSpec) -> frozenset[int]:
-        """Scale-up domains that ``stage`` lies in."""
+        """Scale-up domains of ``stage``."""
         return self.context(stage).domain_set
 
     def place(self, stage: StageSpec) -> Place:

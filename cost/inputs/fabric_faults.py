@@ -144,19 +144,17 @@ class FaultyFabric:
 
     @property
     def note(self) -> str:
-        """What an all-to-all of all GPUs has left, and who hands over for whom."""
+        """Remaining all-to-all rates with faults, and the GPUs that forward for others."""
         pattern = pattern_traffic("all-to-all", len(self._cluster.gpus), 1.0)
         try:
             left = 1 / self.longer(pattern)
         except InfeasibleError as error:
             return str(error)
-        rate = f"{left:.2g} of the rate as built" if left < _ALL else "the rate as built all the same"
-        said = f"links between domains are broken or slow: an all-to-all of all GPUs has {rate}"
+        rate = f"{left:.2g} of the full rate" if left < _ALL else "the full rate nevertheless"
+        said = f"links between domains are broken or slow; an all-to-all of all GPUs has {rate}"
         names, router, _ = self._fastest(pattern)
         if names:
-            said += (
-                f", with slow links out of service ({named(names)}), which is faster than to wait for them"
-            )
+            said += f", with slow links disabled ({named(names)}), which is faster than using them"
         return " ".join([*router.loads(pattern).notes, said])
 
     def alltoall(self, gpus: Sequence[int]) -> float:
@@ -206,7 +204,7 @@ class FaultyFabric:
         try:
             faulty = self._fastest(traffic)[2]
         except InputError as error:
-            raise InfeasibleError(f"{self._cluster.name}: {error} What is broken cuts it off.") from None
+            raise InfeasibleError(f"{self._cluster.name}: {error} The faults disconnect it.") from None
         return max(1.0, faulty / whole) if whole > 0 else 1.0
 
 

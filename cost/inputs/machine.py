@@ -48,12 +48,12 @@ COEFFICIENTS = {
     "delay.step": "fixed seconds of a step",
     "engine.share": "time that an engine loses between and beside kernels, over the time of its kernels",
     "ranks.uneven": "unequal work of data-parallel attention ranks over that of requests assigned at random",
-    "overlap": "part of the shorter of computing and sending that two half batches hide",
+    "overlap": "fraction of the shorter of compute and communication that two half-batches hide",
     "accept.1": "tokens that a step yields with 1 drafted token",
     "accept.2": "the same with 2",
     "accept.3": "the same with 3",
-    "accept.unrecorded": "tokens that a step yields where nobody says whether it drafted",
-    "prefill_share": "part of the prefill of other requests that delays a decoding one, engines that mix phases",
+    "accept.unrecorded": "tokens per step if drafting is unknown",
+    "prefill_share": "fraction of other requests' prefill that delays decoding, for engines that mix phases",
     "prefill_share.in_step": "the same where requests of equal lengths keep in step",
 }
 """Every coefficient by name. ``gemm``, ``experts``, ``attention``, ``hbm`` and ``links`` are fractions of a peak."""
@@ -92,7 +92,7 @@ class Efficiency:
         return {name: figure.value for name, figure in self.table.items()}
 
     def reached(self, fraction: str, wider: tuple[tuple[str, float], ...] = ()) -> float:
-        """Part of a unit's peak that kernels reach, or what those of a wider unit reach over the same peak, if more.
+        """Fraction of a unit's peak that kernels reach, or that of a wider unit over the same peak, if higher.
 
         ``wider``: names of those fractions, each with the wider unit's peak over the unit's. A chip whose FP4 kernels
         are slow may always run the FP8 ones: another unit never makes it slower.
@@ -120,7 +120,7 @@ def _peak(name: str) -> Figure:
 
 
 PEAK = Efficiency({name: _peak(name) for name in COEFFICIENTS}, "data-sheet peak", ideal=True)
-"""Every part at its data-sheet peak, no delays: the pure roofline."""
+"""All parts at data-sheet peak without delays: the pure roofline."""
 
 
 UP_LINKS = 2
@@ -191,7 +191,9 @@ class Rates:
             If nothing does.
         """
         if self.out_bytes_per_s <= 0:
-            raise InputError("GPUs of several domains exchange data, and no `fabric:` joins them; add one.")
+            raise InputError(
+                "GPUs in different domains exchange data, but no `fabric:` connects them; add one."
+            )
 
 
 def _fraction(kind: str, unit: str) -> str:
@@ -309,8 +311,8 @@ def _scale_up(cluster: Cluster, gpus: Sequence[int], slowest: float) -> float:
     if math.isnan(slowest):
         names = sorted({cluster.domain_of(gpu).fabric.name for gpu in gpus})
         raise MissingFigureError(
-            f"{cluster.name}: the rate of a link of {', '.join(names)} is not published, so nothing can be "
-            "scored on it."
+            f"{cluster.name}: the rate of a link of {', '.join(names)} is not published, so the cluster "
+            "cannot be scored."
         )
     if not cluster.spec.reshaped and cluster.spec.raw is None:
         return slowest
@@ -318,8 +320,8 @@ def _scale_up(cluster: Cluster, gpus: Sequence[int], slowest: float) -> float:
     last = min(rates, key=lambda gpu: rates[gpu])
     if rates[last] <= 0 and len(gpus) > 1:
         raise InputError(
-            f"{cluster.name}: GPU {cluster.gpus[last].id} has no scale-up link that works; mark the GPU itself "
-            "broken, or give it a domain of its own."
+            f"{cluster.name}: GPU {cluster.gpus[last].id} has no working scale-up link; mark the GPU as "
+            "broken, or put it in a separate domain."
         )
     return max(rates[last], 0.0)
 
@@ -367,7 +369,7 @@ class Machine:
     correction: Callable[[StepShape], StepShape] | None = None
 
     def measured(self, shape: StepShape) -> StepShape:
-        """Return a shape with what measured steps near it took over the physics."""
+        """Return a shape with the correction by nearby measured steps."""
         return shape if self.correction is None else self.correction(shape)
 
 

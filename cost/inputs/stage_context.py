@@ -30,7 +30,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, eq=False)
 class ClusterContext:
-    """A cluster and a model: what deployments of the two share that differ in the rest."""
+    """Data shared by all deployments of a cluster and a model."""
 
     cluster: Cluster
     model: Model
@@ -39,13 +39,13 @@ class ClusterContext:
     answers: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
     def once(self, make: Callable[[], _Answer], *key: object) -> _Answer:
-        """Return what ``make`` made the first time that it was called with ``key``."""
+        """Return the cached result of ``make`` for ``key``."""
         if key not in self.answers:
             self.answers[key] = make()
         return cast(_Answer, self.answers[key])
 
     def stage(self, conditions: Conditions, gpus: tuple[int, ...]) -> StageContext:
-        """Return what is known of a stage on ``gpus``."""
+        """Return the context of a stage on ``gpus``."""
         found = self.stages.get((conditions, gpus))
         if found is None:
             found = self.stages[conditions, gpus] = StageContext(self, conditions, gpus)
@@ -152,7 +152,7 @@ class StageContext:
 
     @cached_property
     def domain_set(self) -> frozenset[int]:
-        """Scale-up domains that the stage lies in."""
+        """Scale-up domains of the stage."""
         return frozenset(self.domains.tolist())
 
     @cached_property
@@ -205,7 +205,7 @@ class StageContext:
 
     @cached_property
     def machine(self) -> Machine:
-        """What the stage runs on: its rates, what its slowest chip reaches of them, and its all-to-all kernels."""
+        """Machine of the stage: its rates, the efficiencies of its slowest chip, and its all-to-all kernels."""
         where: Where = self.gpus
         if not (self._routed or self._cluster.spec.slow_gpus):
             where = frozenset(self._cluster.domain_kind[domain] for domain in self.domain_set)

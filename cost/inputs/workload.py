@@ -1,4 +1,4 @@
-"""What is asked of the model: a phase of serving, and what one step of it processes over how many GPUs."""
+"""The workload of the model: a serving phase, and the content of one step."""
 
 from __future__ import annotations
 
@@ -81,30 +81,30 @@ class Workload:
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
                 raise InputError(f"expected a whole number from {least} to {most}.", field=name, value=value)
         if self.phase == "both" and not (self.prompt >= 1 and self.answer >= 1):
-            raise InputError("both phases need the tokens of a prompt and of an answer.", field="phase")
+            raise InputError("both phases need prompt and answer lengths.", field="phase")
         most_accepted = 1 + self.draft_tokens
         if not (math.isfinite(self.accept_length) and 1 <= self.accept_length <= most_accepted):
             raise InputError(
-                f"with {self.draft_tokens} draft tokens a step yields 1 to {most_accepted} tokens.",
+                f"with {self.draft_tokens} draft tokens, a step yields 1 to {most_accepted} tokens.",
                 field="accept_length",
                 value=self.accept_length,
             )
         if self.draft_tokens and not self.decodes:
             raise InputError(
-                f"only decode drafts tokens; leave it out with {input_name('phase')} prefill.",
+                f"draft tokens apply only to decode; leave them out with {input_name('phase')} prefill.",
                 field="draft_tokens",
             )
         if self.sparse_attention:
             most_tokens_read(self.sparse_attention)
         if not (math.isfinite(self.prefix_hit) and 0 <= self.prefix_hit < 1):
             raise InputError(
-                "expected a part of the prompt, 0 to below 1.",
+                "expected a fraction of the prompt, 0 to below 1.",
                 field="prefix_hit",
                 value=f"{self.prefix_hit:g}",
             )
         if self.prefix_hit and self.phase == "decode":
             raise InputError(
-                "only prefill finds tokens in a cache; leave it out of decode.", field="prefix_hit"
+                "the prefix cache applies only to prefill; leave it out for decode.", field="prefix_hit"
             )
 
     @property

@@ -72,9 +72,9 @@ def sweep(
     """
     for speed in speeds:
         if not (math.isfinite(speed) and speed > 0):
-            raise InputError(f"`speeds` {speed:g}: a speed per user is above 0 tok/s.")
+            raise InputError(f"`speeds` {speed:g}: a speed per user must be above 0 tok/s.")
     if imbalance is not None and not 1 <= imbalance < math.inf:
-        raise InputError(f"`imbalance` {imbalance:g}: the busiest GPU over the mean is 1 or more.")
+        raise InputError(f"`imbalance` {imbalance:g}: the busiest GPU over the mean must be 1 or more.")
     layouts, found = _on_the_grid(
         Pricer(deployment, redundant),
         arranged,
@@ -123,12 +123,12 @@ def _on_the_grid(
     cluster, model = pricer.deployment.cluster.name, pricer.deployment.model.name
     if pricer.redundant is None:
         raise InputError(
-            f"{model} has no legal layout on {cluster}: no group of its GPUs divides the heads and holds every "
-            "expert in equally many slots."
+            f"{model} has no legal layout on {cluster}: no GPU group divides the heads and holds all "
+            "experts in equal slots."
         )
     raise InputError(
-        f"no group of {cluster}'s GPUs can hold that many more copies without two "
-        "copies of one expert on a GPU; give fewer.",
+        f"no group of {cluster}'s GPUs can hold that many extra copies without two copies of an expert on "
+        "one GPU; give fewer.",
         field="redundant",
         value=pricer.redundant,
     )

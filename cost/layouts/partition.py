@@ -118,7 +118,7 @@ class Costs:
         if ends[:, 0].size * width > MOST_CELLS:
             layers, rows = self.layers.shape[2], len(ends)
             raise InputError(
-                f"{layers:,} layers on {rows} kinds of stages: too many to split over pipeline stages; use one stage."
+                f"{layers:,} layers on {rows} kinds of stages are too many to partition; use one stage."
             )
         before = np.concatenate([np.full((*self.fixed.shape, width), -np.inf), ends], axis=2)
         windows = sliding_window_view(before, ends.shape[2], axis=2)[:, :, :width]

@@ -69,7 +69,7 @@ class Sweep(Shown):
     imbalance: float | None = 1.0
 
     def brief(self) -> str:
-        """Return what was swept, and the ends of the frontier."""
+        """Return a summary of the sweep with the ends of the frontier."""
         ends = self.frontier()[[0, -1]] if len(self) else ()
         said = (
             f"{self.tok_s_per_gpu[at]:,.0f} tok/s/GPU at {self.tok_s_per_user[at]:,.3g} tok/s/user"

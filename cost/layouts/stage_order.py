@@ -1,4 +1,4 @@
-"""Layers to groups of GPUs whose order is free: which group holds which run, and in what order they follow.
+"""Assign layers to GPU groups in any order: the run of each group, and the order of groups.
 
 Where groups are homogeneous the order does not matter (:mod:`cost.layouts.partition`). Where they differ in size,
 GPU or distance, it does: the embedding and the head take time and memory on two of them, dense layers come first, and

@@ -1,1 +1,1 @@
-"""What GPUs cost and draw, and what that makes of their tokens."""
+"""Cost and power of GPUs and of their tokens."""

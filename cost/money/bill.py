@@ -1,4 +1,4 @@
-"""A bill: what some GPUs cost and draw, whether they are busy or idle, and what their tokens come to.
+"""A bill: cost and power of some GPUs, busy or idle, and of their tokens.
 
 The classes are what commands print and files hold, field by field (:meth:`Bill.to_dict`).
 """
@@ -51,7 +51,7 @@ class NetworkBillPart(BillPart):
 
 @dataclass(frozen=True)
 class Bill:
-    """Money and power; null is what has no figure, and ``missing`` says of what.
+    """Cost and power; unknown figures are null, and ``missing`` names them.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class Bill:
         gpus_idle: int | None = None,
         used: Bill | None = None,
     ) -> Totals:
-        """Return what these GPUs come to at ``tok_s`` tokens/s of all together, 0 where nothing runs.
+        """Return the totals of these GPUs at ``tok_s`` tokens/s in total, 0 if nothing runs.
 
         Parameters
         ----------
@@ -190,7 +190,7 @@ class Bill:
 
 @dataclass(frozen=True)
 class UsedTotals:
-    """What totals come to with the GPUs in use paid for alone.
+    """Totals counting only the GPUs in use.
 
     Attributes
     ----------
@@ -213,7 +213,7 @@ class UsedTotals:
 
     @classmethod
     def of(cls, bill: Bill, tok_s: float) -> UsedTotals:
-        """Return what the GPUs of ``bill`` come to at ``tok_s`` tokens/s."""
+        """Return the totals of the GPUs of ``bill`` at ``tok_s`` tokens/s."""
         return cls(
             gpus=bill.gpus,
             tok_s_per_gpu=tok_s / bill.gpus,

@@ -1,4 +1,4 @@
-"""Switches and optics between domains: how many a cluster has, and what one draws where somebody published it."""
+"""Switches and optics between domains: their number, and published power."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NetworkPart:
 
 
 def network_parts(cluster: Cluster) -> list[NetworkPart]:
-    """Return what the network between the domains of ``cluster`` is made of; nothing where it has none."""
+    """Return the parts of the network between the domains of ``cluster``; nothing without one."""
     spec = cluster.spec
     if spec.raw is not None:
         ends = {node.id for node in spec.raw.nodes if node.kind in SCALE_OUT_KINDS}
@@ -88,7 +88,7 @@ def _links_of_plane(cluster: Cluster, counted: Physical) -> int:
 
 
 def transceiver_power(link_bytes_per_s: float) -> Figure | None:
-    """Return what one transceiver of a link of this rate draws, None where nobody published it."""
+    """Return the power of one transceiver for this link rate, None if not published."""
     for row in _transceivers().values():
         if math.isclose(link_bytes_per_s, row["link_bytes_per_s"].value, rel_tol=1e-6):
             return row["power_w"]

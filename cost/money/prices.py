@@ -35,7 +35,7 @@ _POSSIBLE = {"USD/h": (1e-6, 1e5), "W": (1e-3, 1e6)}
 
 @cache
 def billed_figures() -> dict[str, dict[str, Figure]]:
-    """Return what bills count of each GPU besides its list price: prices by basis, all-in power."""
+    """Return further bill figures of each GPU: prices by basis, all-in power."""
     return catalog_figures("economics", "gpus", _UNITS)
 
 
@@ -81,7 +81,7 @@ class PriceBook:
         return hash((self.basis, *self.prices.items(), *self.powers.items()))
 
     def price(self, gpu: GpuSpec) -> Figure:
-        """Return what an hour of ``gpu`` costs: the price given here, else the cluster file's, else the catalog's.
+        """Return the price of a GPU-hour: the given one, else that of the cluster file, else that of the catalog.
 
         Raises
         ------
@@ -95,7 +95,7 @@ class PriceBook:
             figure = billed_figures().get(gpu.name, {}).get(f"{self.basis}_usd_per_h")
         if figure is None:
             raise MissingFigureError(
-                f"{gpu.name}: no {self.basis} price is in the catalog; give yours with "
+                f"{gpu.name}: the catalog has no {self.basis} price; set one with "
                 f"{input_name('prices')} {gpu.name}=2.50, or in the cluster YAML, like `prices: "
                 f"{{{gpu.name}: 2.5 USD/h}}`{_other_bases(gpu)}."
             )
@@ -119,14 +119,14 @@ class PriceBook:
             figure = billed_figures().get(gpu.name, {}).get("all_in_power_w")
         if figure is None:
             raise MissingFigureError(
-                f"{gpu.name}: no all-in power is in the catalog; give yours with {input_name('powers')} "
+                f"{gpu.name}: the catalog has no all-in power; set one with {input_name('powers')} "
                 f"{gpu.name}=1900, or in the cluster YAML, like `gpus: {{{gpu.name}: {{power_w: 2.1 kW}}}}`."
             )
         _require_possible(f"power of {gpu.name}", figure.value, figure.unit)
         return figure
 
     def bill(self, cluster: Cluster, gpus: Sequence[str] | None = None) -> Bill:
-        """Return what the GPUs of ``cluster`` that work cost and draw; with ``gpus`` (ids), those alone.
+        """Return the bill of the working GPUs of ``cluster``, or only of ``gpus`` (ids).
 
         Raises
         ------
@@ -156,7 +156,7 @@ class PriceBook:
                 all_in = False
                 power = replace(system, value=system.value / domain.gpus)
                 missing.append(
-                    f"{gpu.name}: its power is its share of the system's, without cooling and conversion."
+                    f"{gpu.name}: power is the GPU's share of system power, without cooling and conversion losses."
                 )
         return BillPart(
             gpu.name,
@@ -167,7 +167,7 @@ class PriceBook:
         )
 
     def check(self, cluster: Cluster) -> None:
-        """Refuse what cannot be counted, before anything is computed.
+        """Reject inputs without figures before computing.
 
         Raises
         ------
@@ -184,8 +184,8 @@ class PriceBook:
             whole = [name for name in known if name not in given]
             if network and whole:
                 raise InputError(
-                    f"{input_name(option + 's')} {network}: the {option} of {whole[0]} has its share of the "
-                    f"network already; give {input_name(option + 's')} {whole[0]} without it too, or leave "
+                    f"{input_name(option + 's')} {network}: the {option} of {whole[0]} already includes "
+                    f"its share of the network; give {input_name(option + 's')} {whole[0]} without it too, or leave "
                     f"{network} out."
                 )
 
@@ -205,9 +205,7 @@ class PriceBook:
             if powered and power is not None:
                 lines.append((one, powered, None, WrittenFigure.of(power)))
             if powered and power is None:
-                missing.append(
-                    f"{one.name}: no power is in the catalog; give yours with `power` {one.kind}=W."
-                )
+                missing.append(f"{one.name}: the catalog has no power; set one with `power` {one.kind}=W.")
         counts, uncounted = count_parts(cluster, [one for one, *_ in lines])
         missing += [uncounted] if uncounted else []
         return [
@@ -229,7 +227,7 @@ def gpu_named(text: str, clusters: Iterable[Cluster]) -> str:
     )
     found = kinds.one(text)
     if found is None:
-        raise InputError(f"no GPU here is called {text!r}; {kinds.near(text)}")
+        raise InputError(f"no GPU here is named {text!r}; {kinds.near(text)}")
     return found
 
 
@@ -240,17 +238,19 @@ def _counted_gpus(cluster: Cluster, gpus: Sequence[str] | None) -> Counter[int]:
     domain_of = {gpu.id: gpu.domain for gpu in cluster.gpus}
     for gpu, count in Counter(gpus).items():
         if gpu not in domain_of:
-            raise InputError(f"GPU {gpu!r}: {cluster.name} has none of that id that works.")
+            raise InputError(f"GPU {gpu!r}: {cluster.name} has no working GPU with this id.")
         if count > 1:
             raise InputError(f"GPU {gpu!r}: duplicate id.")
     return Counter(domain_of[gpu] for gpu in gpus)
 
 
 def _require_possible(what: str, value: float, unit: str) -> None:
-    """Refuse a figure that no part has."""
+    """Reject a figure that no part has."""
     least, most = _POSSIBLE[unit]
     if not least <= value <= most:
-        raise InputError(f"{what}: {value:g} {unit} is beyond any ({least:g} to {most:g}); check its unit.")
+        raise InputError(
+            f"{what}: {value:g} {unit} is not plausible ({least:g} to {most:g}); check its unit."
+        )
 
 
 def _user_figure(value: float, unit: str, option: str) -> Figure:
@@ -262,12 +262,12 @@ def _set_by_user(figure: Figure | None) -> bool:
 
 
 def _other_bases(gpu: GpuSpec) -> str:
-    """Say which bases this GPU has a price for."""
+    """Return which bases this GPU has a price for."""
     known = [
         basis for basis in PRICE_BASES[:-1] if f"{basis}_usd_per_h" in billed_figures().get(gpu.name, {})
     ]
     known += ["list"] * ("usd_per_h" in gpu.figures)
-    return f", or take the basis {' or '.join(known)}" if known else ""
+    return f", or use basis {' or '.join(known)}" if known else ""
 
 
 def _known(figure: Callable[[GpuSpec], Figure], gpu: GpuSpec, missing: list[str]) -> Figure | None:

@@ -107,7 +107,7 @@ def candidates(serving: Serving, limits: LoadLimits) -> list[RateMatch]:
 def loaded_supply(
     deployment: Deployment, lengths: Lengths, ttft_s: float | None, limits: LoadLimits
 ) -> Supply:
-    """Return what units of a machine serve while 99 of 100 requests keep ``limits``, each unit by itself.
+    """Return what units of a machine serve while 99 % of requests meet ``limits``, each unit separately.
 
     Units are joined only where the model, or the limits, need more than one. ``ttft_s``: longest time to the first
     token without waiting.
@@ -148,8 +148,8 @@ def out_of_reach(serving: Serving, limits: LoadLimits) -> InfeasibleError:
     if speeds and limits.tpot_s is not None and limits.tpot_s < 1 / float(max(speeds)):
         name, limit_s, least_s = "tpot_ms", limits.tpot_s, 1 / float(max(speeds))
     what = "an output token" if name == "tpot_ms" else "the first token"
-    alone = f"{what} takes {rounded_up(least_s * 1e3)} ms at least, without waiting"
+    alone = f"{what} takes {rounded_up(least_s * 1e3)} ms at best, queueing excluded"
     return InfeasibleError(
-        f"{input_name(name)} {(limit_s or 0.0) * 1e3:g} is out of reach on {where} at the 99th percentile: {alone}; "
-        "ask for more, or use faster GPUs or more of them."
+        f"{input_name(name)} {(limit_s or 0.0) * 1e3:g} is out of reach on {where} at the 99th percentile: "
+        f"{alone}; relax the limit, or use faster or more GPUs."
     )

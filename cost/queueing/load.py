@@ -1,4 +1,4 @@
-"""What users see under a load, and the largest load at which they still see what was promised."""
+"""Latencies under load, and the largest load within the limits."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class UnderLoad:
 def under_load(
     pools: EnginePools, requests: Requests, limits: LoadLimits, router: str = ROUTERS[0]
 ) -> UnderLoad:
-    """Return what users see of ``requests``.
+    """Return the latencies of ``requests``.
 
     Raises
     ------
@@ -243,7 +243,7 @@ def most_requests(
 
 
 def _out_of_reach(alone: UnderLoad) -> str:
-    """Say which limit even single requests miss."""
+    """Return which limit even single requests miss."""
     limits = alone.limits
     for name, seconds, limit in (
         ("to the first token", alone.ttft_s, limits.ttft_s),
@@ -252,10 +252,10 @@ def _out_of_reach(alone: UnderLoad) -> str:
         least = float(np.percentile(seconds, 99))
         if limit is not None and least > limit:
             return (
-                f"no rate keeps {limit * 1e3:,.4g} ms {name} at the 99th percentile: requests one at a time "
-                f"take {least * 1e3:,.4g} ms; allow more, or give more GPUs a replica."
+                f"no rate meets {limit * 1e3:,.4g} ms {name} at the 99th percentile: even single requests "
+                f"take {least * 1e3:,.4g} ms; relax the limit, or use more GPUs per replica."
             )
-    return "no rate keeps the limits."
+    return "no rate meets the limits."
 
 
 def stream_of(

@@ -133,7 +133,7 @@ class EnginePools:
         return sum(one.workers * one.gpus for one in self.pools)
 
     def simulate(self, requests: Requests, router: str = "least") -> Outcome:
-        """Return what happens to ``requests``.
+        """Simulate ``requests``.
 
         Raises
         ------

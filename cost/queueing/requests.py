@@ -166,7 +166,7 @@ def read_trace(path: str | Path, speed: float = 1.0) -> Requests:
         at = _number(row, "timestamp", where)
         if starts and at < starts[-1]:
             raise InputError(
-                f"{where}: timestamp {at:g} is before the {starts[-1]:g} of the request above; sort them."
+                f"{where}: timestamp {at:g} is before {starts[-1]:g} of the previous request; sort them."
             )
         starts.append(at)
         isl.append(_tokens(row, "input_length", where))

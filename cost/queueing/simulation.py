@@ -115,7 +115,7 @@ class Simulation:
     fixed_s: float = 0.0
 
     def run(self) -> Outcome:
-        """Return what happens to every request.
+        """Simulate all requests.
 
         Raises
         ------
@@ -176,8 +176,8 @@ class Simulation:
         room = min(one.room for one in (*self.engines, *self.decoders))
         if most > room:
             raise InputError(
-                f"a request of {most:,} tokens does not fit the KV cache of an engine, which holds {room:,.0f}; "
-                "give shorter requests or larger engines."
+                f"a request of {most:,} tokens does not fit the KV cache of an engine, {room:,.0f} tokens; "
+                "use shorter requests or larger engines."
             )
 
     def _at(self, when: float, happens: Callable[[float, Any], None], what: object) -> None:

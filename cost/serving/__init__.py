@@ -1,1 +1,1 @@
-"""Requests in service: pools that prefill and decode, what units of a machine give, and how many serve a demand."""
+"""Serving of requests: prefill and decode pools, capacity of machine units, and sizing for a demand."""

@@ -93,8 +93,8 @@ def kv_path(
     for pool, one in zip(pools, rates, strict=True):
         if one.out_bytes_per_s <= 0:
             raise InputError(
-                f"{pool.cluster.name}: no `fabric:` leaves its domains, so caches cannot move between pools of "
-                "prefill and of decode; add one."
+                f"{pool.cluster.name}: no `fabric:` connects its domains, so caches cannot move between "
+                "prefill and decode pools; add one."
             )
     slowest = min(rates, key=lambda one: one.out_bytes_per_s)
     latency_s = max(one.out_latency_s for one in rates)

@@ -43,13 +43,15 @@ class Lengths:
 
     def __post_init__(self) -> None:
         if not self.isl or not len(self.isl) == len(self.osl) == len(self.share):
-            raise InputError("lengths: give as many prompts, answers and shares, at least one of each.")
+            raise InputError("lengths: give equally many prompts, answers and shares, at least one of each.")
         for name, values in (("isl", self.isl), ("osl", self.osl)):
             for value in values:
                 _require_tokens(name, value)
         total = math.fsum(self.share)
         if not all(share > 0 for share in self.share) or not math.isclose(total, 1, abs_tol=1e-9):
-            raise InputError(f"lengths: shares add up to {total:g}; expected numbers above 0 that make 1.")
+            raise InputError(
+                f"lengths: shares add up to {total:g}; expected numbers above 0 with a sum of 1."
+            )
 
     @classmethod
     def of(cls, isl: int, osl: int) -> Lengths:
@@ -158,7 +160,7 @@ def read_lengths(path: str | Path) -> Lengths:
     for name in table.header:
         if name not in COLUMNS or table.header.count(name) > 1:
             what = "unknown" if name not in COLUMNS else "duplicate"
-            raise InputError(f"{path}: {what} column {name!r}; such a file has {', '.join(COLUMNS)}.")
+            raise InputError(f"{path}: {what} column {name!r}; required columns: {', '.join(COLUMNS)}.")
     isl: list[int] = []
     osl: list[int] = []
     share: list[float] = []
@@ -174,7 +176,7 @@ def read_lengths(path: str | Path) -> Lengths:
             f"{path}: its shares add up to {total:.6g}, expected 1; divide each by their sum if they are counts."
         )
     exact = math.isclose(total, 1, rel_tol=1e-9)
-    note = "" if exact else f"shares of {path} add up to {total:.6g} and were divided by it"
+    note = "" if exact else f"shares of {path} add up to {total:.6g} and were normalized"
     return Lengths(tuple(isl), tuple(osl), tuple(part / total for part in share), note)
 
 

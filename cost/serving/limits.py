@@ -1,4 +1,4 @@
-"""Limits on how long tokens take: a default one gives way where nothing keeps it; messages say what can be kept."""
+"""Latency limits: defaults are relaxed if no layout meets them, and messages give the achievable values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Answer = TypeVar("Answer")
 
 
 class LimitError(InfeasibleError):
-    """Nothing keeps a limit; ``limit`` is its field in what was asked: ``tpot_s``, ``ttft_s``."""
+    """No layout meets a limit; ``limit`` is its field: ``tpot_s``, ``ttft_s``."""
 
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(message)
@@ -51,12 +51,12 @@ def relax_default_limits(
 
 
 def left_out_words(left_out: Iterable[LimitError]) -> tuple[str, ...]:
-    """Say which default limits were left out, and why."""
+    """Return which default limits were left out, and why."""
     return tuple(f"a default limit is left out: {error}" for error in left_out)
 
 
 def rounded_up(value: float) -> str:
-    """Return four digits of ``value``, never less than it: who asks for what is printed gets it."""
+    """Return ``value`` rounded up to four digits, so that the printed limit is achievable."""
     return _four_digits(value, ROUND_CEILING)
 
 

@@ -121,7 +121,7 @@ class Serving:
         return " + ".join(f"{workers} x {one.worker_label(at)}" for _, one, at, workers in self.sides(row))
 
     def ways(self, tpot_s: float | None = None, domains: int | None = None) -> dict[str, RateMatches]:
-        """Return what each way that there is serves within the limits; ``domains`` that two pools share."""
+        """Return the capacity of each serving mode within the limits; ``domains`` are shared by two pools."""
         found: dict[str, RateMatches] = {}
         if self.both is not None:
             found[ONE_POOL] = self._one.within(self.ttft_s, tpot_s)

@@ -1,4 +1,4 @@
-"""How many units of a machine serve a demand, or what a budget buys, and what the next smaller number of them misses.
+"""Sizing: units of a machine for a demand or a budget, and the shortfall of smaller fleets.
 
 A unit is the cluster that is named: one domain of a kind, or several domains that repeat together. What one unit
 gives, and what two, four, eight... joined by their fabric give, is priced by the sweep (:mod:`cost.serving.units`);
@@ -46,7 +46,7 @@ _LOOSER = (1.25, 1.5, 2.0, 3.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What is asked of a fleet: so much served, or as much as a budget buys; just one of the six is given.
+    """Demand or budget of a fleet; exactly one of the six is given.
 
     Attributes
     ----------
@@ -87,13 +87,13 @@ class Demand:
         if len(given) != 1:
             names, both = ", ".join(map(input_name, MOST)), " and ".join(map(input_name, given))
             raise InputError(
-                f"expected just one of {names}{f', not {both}' * bool(given)}; the others follow."
+                f"expected exactly one of {names}{f', not {both}' * bool(given)}; the others are derived."
             )
         require_number(input_name(self.currency), self.amount, above=0)
         require_number(input_name("think_s"), self.think_s, least=0)
         if not (math.isfinite(self.utilization) and 0 < self.utilization <= 1):
             raise InputError(
-                "expected the mean over the peak, above 0 and at most 1.",
+                "expected mean over peak, above 0 and at most 1.",
                 field="utilization",
                 value=f"{self.utilization:g}",
             )
@@ -117,7 +117,7 @@ class Demand:
 
     @property
     def currency(self) -> str:
-        """The name of what is given."""
+        """Name of the given field."""
         return next(name for name in MOST if getattr(self, name) is not None)
 
     @property
@@ -126,7 +126,7 @@ class Demand:
         return float(getattr(self, self.currency))
 
     def users_of(self, served: Served) -> float:
-        """Return the users that are served at once, those who think too."""
+        """Return the number of concurrent users, including those who think."""
         return served.in_flight + self.think_s * (served.requests_per_s or 0.0)
 
     def part(self, served: Served) -> float:
@@ -216,7 +216,7 @@ class Size(Shown):
             return None
 
     def brief(self) -> str:
-        """Return what is served by how much of what."""
+        """Return the size in one line."""
         what = self.deployment.brief()
         if self.lengths is not None:
             what = f"{self.deployment.model.name} on {self.unit.name}, {self.lengths.brief()}"
@@ -287,7 +287,7 @@ class Size(Shown):
         return self.bill_of(self.served.units)
 
     def bill_of(self, units: int) -> Bill:
-        """What so many units that serve and the spares cost and draw.
+        """Bill of the serving units and the spares.
 
         Switches between units count where they have figures of their own, as many for each unit as where as many of
         them are joined as are priced together.
@@ -387,7 +387,7 @@ def size(
         for name in ("req_s", "think_s"):
             if getattr(demand, name):
                 raise InputError(
-                    f"decode alone has no requests; give {input_name('isl')} and {input_name('osl')}.",
+                    f"decode only has no requests; give {input_name('isl')} and {input_name('osl')}.",
                     field=name,
                     value=f"{getattr(demand, name):g}",
                 )
@@ -399,10 +399,10 @@ def size(
         _require_one_size(unit, lengths)
         limits = LoadLimits(demand.ttft_p99_s, demand.tpot_s)
         one_shape = loaded_supply(deployment, lengths, demand.ttft_s, limits)
-        unjoined, fleet = "requests of each unit wait for each other alone", None
+        unjoined, fleet = "requests queue within each unit only", None
     elif fleet is not None and not searched and not alike(unit.spec):
         one_shape = fleet_supply(unit, fleet)
-        unjoined = "each unit has a fleet of its own: its domains are not alike, or not whole"
+        unjoined = "each unit has a separate fleet, since its domains differ or are incomplete"
     else:
         _require_one_size(unit, lengths)
         one_shape, unjoined = layout_supply(
@@ -489,8 +489,9 @@ class _Sizes:
             _refuse(self.deployment, self.demand, self.one_shape)
         if slowest.usd_per_million > most:
             raise InfeasibleError(
-                f"{input_name('usd_m')} {self.demand.usd_m or 0.0:g} is out of reach of {slowest.unit.name}: at any "
-                f"speed a million output tokens cost {rounded_up(slowest.usd_per_million)} USD or more."
+                f"{input_name('usd_m')} {self.demand.usd_m or 0.0:g} is out of reach of "
+                f"{slowest.unit.name}: at any speed a million output tokens cost "
+                f"{rounded_up(slowest.usd_per_million)} USD or more."
             )
 
         def dearer(row: int) -> bool:
@@ -517,8 +518,9 @@ def _affordable(found: Size) -> int:
     cost = found.cost_of(name, least)
     if cost > budget:
         raise InfeasibleError(
-            f"{input_name(name)} {found.demand.amount:g} is too little: the least of {found.unit.name} that serves "
-            f"{found.deployment.model.name} takes {rounded_up(cost)} {BUDGETS[name]} ({found.gpus:,} GPUs)."
+            f"{input_name(name)} {found.demand.amount:g} is too low: the smallest unit of "
+            f"{found.unit.name} that serves {found.deployment.model.name} takes {rounded_up(cost)} "
+            f"{BUDGETS[name]} ({found.gpus:,} GPUs)."
         )
     near = math.floor(least * budget / cost)
     most = near + 1
@@ -532,7 +534,7 @@ def _require_one_size(unit: Cluster, lengths: Lengths | None) -> None:
     if lengths is not None and len(sizes) > 1:
         raise InputError(
             f"the domains of {unit.name} have {min(sizes)} to {max(sizes)} GPUs, and a mix of lengths is "
-            f"served by pools over domains of one size; size each kind of domain alone, or give one "
+            f"served by pools over domains of one size; size each kind of domain separately, or give one "
             f"{input_name('isl')} and {input_name('osl')}.",
             field="lengths",
         )
@@ -546,15 +548,15 @@ def _refuse(deployment: Deployment, demand: Demand, supply: Supply) -> NoReturn:
         raise LimitError(
             "ttft_s",
             f"{input_name('ttft_ms')} {(demand.ttft_s or 0.0) * 1e3:g} {out} prefill and transfer take "
-            f"{rounded_up(supply.fastest_ttft_s() * 1e3)} ms; ask for at least that, or use faster GPUs.",
+            f"{rounded_up(supply.fastest_ttft_s() * 1e3)} ms; relax the limit, or use faster GPUs.",
         )
     if fastest is None:
-        raise InfeasibleError(f"{deployment.model.name} yields no token on {deployment.cluster.name}.")
+        raise InfeasibleError(f"{deployment.model.name} yields no tokens on {deployment.cluster.name}.")
     raise LimitError(
         "tpot_s",
         f"{input_name('tpot_ms')} {(demand.tpot_s or 0.0) * 1e3:g} {out} layout takes "
-        f"{rounded_up(fastest * 1e3)} ms per token ({rounded_down(1 / fastest)} tok/s/user); ask for at "
-        "least that, or use faster GPUs.",
+        f"{rounded_up(fastest * 1e3)} ms per token ({rounded_down(1 / fastest)} tok/s/user); relax the "
+        "limit, or use faster GPUs.",
     )
 
 

@@ -1,4 +1,4 @@
-"""What any number of units of a machine give: one table of what so many of them joined by their fabric give."""
+"""Capacity of any number of machine units, from a table of joined units."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Served:
-    """The most that so many units give within the limits.
+    """Maximum capacity of a number of units within the limits.
 
     Attributes
     ----------
@@ -228,7 +228,7 @@ class Supply:
         )
 
     def part(self, part: Part, units: int, tpot_s: float | None) -> float:
-        """Return what part of a demand ``units`` serve."""
+        """Return the fraction of a demand that ``units`` serve."""
         return part(self.served(units, tpot_s)) if self.rate(units, tpot_s) > 0 else 0.0
 
     def least_units(self, tpot_s: float | None) -> int | None:

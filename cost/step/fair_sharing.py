@@ -78,30 +78,30 @@ def as_by_formula(deployment: Deployment, stage: StageSpec) -> bool:
 
 
 def sharing_words(deployment: Deployment, stages: Sequence[StageSpec]) -> str:
-    """Say how tokens share the links between domains in the score of a placement; empty where a formula says it."""
+    """Return how tokens share links between domains in the score of a placement; empty if a formula applies."""
     routed = [stage for stage in stages if not as_by_formula(deployment, stage)]
     if not routed or deployment.model.moe is None:
         return ""
     if max(len(stage.gpus) for stage in routed) > MOST_GPUS:
         return (
-            "the all-to-all between domains takes the busiest link's time, a bound: the flows of more than "
-            f"{MOST_GPUS:,} GPUs are not followed"
+            "the all-to-all between domains takes the busiest link's time, a lower bound, since flows of more than "
+            f"{MOST_GPUS:,} GPUs are not simulated"
         )
     return (
-        "the all-to-all between domains takes the max-min fair time of its flows; sweeps and layouts that are only "
-        "compared take the busiest link's, a bound"
+        "the all-to-all between domains takes the max-min fair time of its flows; sweeps and layout "
+        "comparisons use the busiest link's time, a lower bound"
     )
 
 
 def bound_words(deployment: Deployment) -> str:
-    """Say that a sweep takes the busiest link's time between domains; empty where a formula says it."""
+    """Return that a sweep takes the busiest link's time between domains; empty where a formula says it."""
     if deployment.model.moe is None or as_by_formula(
         deployment, StageSpec(tuple(range(len(deployment.cluster.gpus))), range(0))
     ):
         return ""
     return (
-        "the all-to-all between domains takes the busiest link's time, a bound; the score of a plan takes the "
-        "max-min fair time of its flows"
+        "the all-to-all between domains takes the busiest link's time, a lower bound; the score of a plan "
+        "uses the max-min fair time of its flows"
     )
 
 

@@ -71,7 +71,7 @@ class Identities:
 
 
 def identities(deployment: Deployment, layout: Layout, score: Score) -> Identities:
-    """Return the identities of the blackboard for a model as it is laid out and scored."""
+    """Return the roofline identities of a model with its layout and score."""
     workload, stages = deployment.workload, layout.replicas[0]
     first = stages[0]
     gpu = deployment.cluster.domain_of(first.gpus[0]).gpu

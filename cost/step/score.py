@@ -1,4 +1,4 @@
-"""The score of a placement: step time, throughput, what binds, what fits, and what the numbers rest on."""
+"""The score of a placement: step time, throughput, bottleneck, memory and evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One step: its parts, what each rests on, and which resource binds; for one stage, or for many shapes at once."""
+"""One step: its parts, evidence and bottleneck, for one stage or many shapes at once."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The parts of a step, one file each: what each GPU computes, reads and sends, and how long that takes."""
+"""The parts of a step, one file each: compute, reads, communication and time of each GPU."""

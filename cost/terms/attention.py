@@ -118,5 +118,5 @@ RANKS = Term(
     "#7e57c2",
     behind=("ranks.uneven",),
     formula="ranks.uneven x spread of the requests' context x seconds of attention scores",
-    meaning="attention ranks wait for the one whose requests, assigned at random, are the most work",
+    meaning="attention ranks wait for the slowest one, since requests are assigned at random",
 )

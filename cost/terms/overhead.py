@@ -1,4 +1,4 @@
-"""Fixed delays: of layers by their kind, of a step, of each sequence; and what an engine loses beside kernels."""
+"""Fixed delays of layers, steps and sequences, and engine time lost between kernels."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SPARSE = Term(
     "sparse_attention",
     "#ee99aa",
     behind=("delay.index_layer", "delay.compress_layer"),
-    meaning="fixed delays of indexes and compressors in layers that pick what they attend to",
+    meaning="fixed delays of indexers and compressors in sparse attention layers",
     formula="layers that pick x their delay",
     delays=("delay.index_layer", "delay.compress_layer"),
 )
@@ -53,6 +53,6 @@ ENGINE = Term(
     "engine",
     "#999933",
     behind=("engine.share",),
-    meaning="time that an engine loses between and beside kernels, in proportion to theirs",
+    meaning="time that an engine loses between kernels, proportional to kernel time",
     formula="engine.share x seconds of all kernels",
 )

@@ -118,6 +118,6 @@ HOPS = Term(
 BUBBLE = Term(
     "pipeline_bubble",
     "#ddcc77",
-    meaning="stages wait for the slowest of them",
+    meaning="stages wait for the slowest stage",
     formula="stages x seconds of the slowest stage - seconds of all stages and hops, or nothing",
 )

@@ -105,7 +105,7 @@ def _positive(prediction: Prediction) -> Prediction:
 
 def unpredictable(point: Point) -> str:
     """Return why a point cannot be predicted from what its row says alone; empty if it says enough."""
-    return "the row leaves its layout or its batch to the model" if point.is_open else _unpredictable(point)
+    return "the row does not set its layout or its batch" if point.is_open else _unpredictable(point)
 
 
 def _unpredictable(point: Point) -> str:
@@ -636,7 +636,11 @@ def predict_serving(
             times = group_times(group, efficiency, factor=factor) if (factor != 1).any() else physics
         for position, i in enumerate(group.index.tolist()):
             value = quantity_of(points[i], group, times, position)
-            why = NOT_SIMULATED if points[i].quantity == "ttft_ms" else "the phase has no such time"
+            why = (
+                NOT_SIMULATED
+                if points[i].quantity == "ttft_ms"
+                else "this quantity does not apply to the phase"
+            )
             found[i] = Prediction(value) if np.isfinite(value) else Prediction(None, why)
     return found
 
@@ -744,7 +748,7 @@ def _choose(point: Point) -> Choice:
     if point.is_open:
         rows = _fitting(rows)
         if not rows:
-            return Choice(None, "no layout with the widths given holds the model and the batch in its memory")
+            return Choice(None, "no layout with the widths given fits model and batch in memory")
     kept = True
     if point.batch == math.inf or point.tpot_limit_ms:
         rows, kept = _within_limit(rows)
@@ -752,11 +756,11 @@ def _choose(point: Point) -> Choice:
         rows = _with_prefill_workers(rows)
     rates = values_of([_rate_of(row) for row in rows])
     if not rows or not np.isfinite(rates).any():
-        return Choice(None, "nothing that the model may choose serves the row")
+        return Choice(None, "no configuration that the model may choose can serve the row")
     best = rows[int(np.nanargmax(rates))]
     text = _description(given, best)
     if not kept:
-        text += f"; nothing keeps {point.tpot_limit_ms:.4g} ms a token, this comes nearest"
+        text += f"; no configuration meets {point.tpot_limit_ms:.4g} ms per token, this is the closest"
     return Choice(best, text)
 
 
@@ -913,8 +917,8 @@ def _description(row: Point, best: Point) -> str:
         parts.append(f"{name}{label_of(best.pool)}")
     if row.batch == math.inf:
         batch = best.batch or best.concurrency / best.pool.gpus
-        within = f" and keep {row.tpot_limit_ms:.4g} ms a token" if row.tpot_limit_ms else ""
-        parts.append(f"{batch:.4g} sequences a GPU, the most that fit{within}")
+        within = f" and meet {row.tpot_limit_ms:.4g} ms per token" if row.tpot_limit_ms else ""
+        parts.append(f"{batch:.4g} sequences per GPU, the most that fit{within}")
     return "; ".join(parts)
 
 

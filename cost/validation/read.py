@@ -360,7 +360,7 @@ def _point(row: Row) -> Point:
 
 
 def _require_consistent(row: Row, point: Point) -> None:
-    """Refuse values that contradict each other, most of them about what is left to the model."""
+    """Reject values that contradict each other, most of them about what is left to the model."""
     if 0 < point.imbalance < 1:
         row.fail(
             "imbalance", f"{point.imbalance:g} must be 1 or more: the busiest GPU's load over the mean load."
@@ -368,17 +368,19 @@ def _require_consistent(row: Row, point: Point) -> None:
     if point.batch == math.inf and point.concurrency:
         row.fail("batch_per_gpu", f"{LARGEST!r} and concurrency {point.concurrency}: give one of them.")
     if point.batch == math.inf and point.phase in ("prefill", ALLTOALL):
-        row.fail("batch_per_gpu", f"{LARGEST!r} says nothing of phase {point.phase}, which decodes nothing.")
+        row.fail(
+            "batch_per_gpu", f"{LARGEST!r} does not apply to phase {point.phase}, which does not decode."
+        )
     if point.tpot_limit_ms and (not point.is_open or point.phase == "prefill"):
         row.fail(
             "tpot_limit_ms",
-            "it limits what the model chooses: the widths are no 'best', batch_per_gpu is not 'largest', or nothing "
-            "decodes.",
+            "it limits what the model chooses, but no width is 'best', batch_per_gpu is not 'largest', or "
+            "nothing decodes.",
         )
     if not point.prefill_gpus:
         return
     if point.prefill_pool is None or not point.prefill_pool.best:
-        row.fail("prefill_gpus", "it goes with a width of the prefill pool that is 'best'.")
+        row.fail("prefill_gpus", "it requires a prefill pool width of 'best'.")
     if point.gpus and point.prefill_gpus >= point.gpus:
         row.fail("prefill_gpus", f"{point.prefill_gpus} of {point.gpus} GPUs leave none to decode.")
 

@@ -79,7 +79,7 @@ def with_own_runs(points: Sequence[Point], name: str, *, physics: bool = False) 
     runs, logs, _ = measured_runs(points, base)
     if not len(logs):
         raise InputError(
-            f"{name}: no row has a time per token or a throughput of a layout that can be predicted; "
-            "`rackplan validate` on it says why."
+            f"{name}: no row has a time per token or a throughput that can be predicted; run `rackplan "
+            "validate` on it for the reasons."
         )
     return Correction(base.runs, replace(runs, parts=OWN_PARTS).fitted(logs))

@@ -1,4 +1,4 @@
-"""Time to the first token of measured runs: each is simulated as it was measured, so many requests in flight."""
+"""Time to first token of measured runs, simulated with the measured number of requests in flight."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a plan would do if something changed: a failure, more copies, another cluster, a lever."""
+"""Analyses of a plan under changes: failures, more copies, other clusters, levers."""

@@ -1,4 +1,4 @@
-"""A plan on the bench: scored under changes with its batch kept, its layout kept, and with other layouts."""
+"""Score a plan under changes: with the same batch, the same layout, and with other layouts."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ class Bench:
         self.ttft_s = self.plan.request.ttft_s if self.plan.deployment.workload.decodes else None
 
     def unchanged(self) -> Lever:
-        """Return the plan as it is, and the best layout at its service level."""
+        """Return the unchanged plan, and the best layout at its service level."""
         plan = self.plan
         kept, grown = self._kept(plan.deployment, plan.layout, plan.experts)
         there = self.best_of(self.base, grown) if self.free else None
         return Lever("nothing", "layout", "", "", kept, grown, there)
 
     def placed(self, placed: PlacedLayout | str) -> tuple[Reached | str, Reached | str]:
-        """Return what another layout reaches at the plan's batch and at its largest, or why it cannot be."""
+        """Return what another layout reaches at the plan's batch and its largest batch, or why not."""
         return (placed, placed) if isinstance(placed, str) else self._kept(self.plan.deployment, *placed)
 
     def row(self, name: str, kind: Kind, change: str, to: str, changed: Deployment | str) -> Lever:
-        """Return one lever; ``changed`` is the deployment under it, or why it cannot be."""
+        """Return one lever; ``changed`` is the changed deployment, or why it is not possible."""
         if isinstance(changed, str):
             return Lever(name, kind, change, to, changed, changed, changed if self.free else None)
         kept, grown = self._kept(changed, self.plan.layout, self.plan.experts)
@@ -70,7 +70,7 @@ class Bench:
 
     @cached_property
     def batches(self) -> dict[str, int]:
-        """Return other batches by what they are of the plan's: a tenth more (or one), twice, half."""
+        """Return other batches by their relation to the plan's: a tenth more (or one), twice, half."""
         batch = self.plan.score.batch
         found = {"+10%" if batch >= FEW else "+1": max(batch + 1, round(1.1 * batch)), "x2": 2 * batch}
         return found | ({"half": batch // 2} if batch > 1 else {})
@@ -92,7 +92,7 @@ class Bench:
             if late := self._late(deployment, layout):
                 return kept, late
             if not largest:
-                return kept, f"even one sequence a GPU takes {scorer.at(1).tpot_s * 1e3:,.1f} ms a token"
+                return kept, f"even one sequence per GPU takes {scorer.at(1).tpot_s * 1e3:,.1f} ms per token"
             return kept, self._of(scorer.at(largest), layout)
         except (InfeasibleError, InputError) as error:
             return kept, str(error)
@@ -135,7 +135,7 @@ class Bench:
 
     @cached_property
     def base(self) -> Sweep:
-        """Every layout of the plan's deployment, at the batches that are looked at too."""
+        """All layouts of the plan's deployment, at all batches considered."""
         return self._sweep(self.plan.deployment, self.plan.request.copies, list(self.batches.values()))
 
     def _sweep(self, deployment: Deployment, copies: int | None, batches: Sequence[int] = ()) -> Sweep:
@@ -155,7 +155,7 @@ class Bench:
         return arranged_in(Pricer(self.plan.deployment, self.plan.request.copies))
 
     def freed(self, deployment: Deployment, kept: Reached | str, copies: int | None = None) -> Reached | str:
-        """Return the best of all layouts under a change; ``kept`` is what the plan's own reaches."""
+        """Return the best layout under a change; ``kept`` is the result of the plan's layout."""
         copies = self.plan.request.copies if copies is None else copies
         try:
             return self.best_of(self._sweep(deployment, copies), kept, copies=copies)
@@ -171,7 +171,7 @@ class Bench:
         batch: int | None = None,
         copies: int | None = None,
     ) -> Reached | str:
-        """Return the best layout within the service level, its experts placed.
+        """Return the best layout within the service level, with placed experts.
 
         A sweep's figures are of balanced experts, which no placement beats (but where tokens are so few that some
         experts are not read): layouts are placed in their order until none can be better. ``kept`` is one of them.
@@ -209,13 +209,13 @@ class Bench:
         """Return the configurations that hold the service level, and why there is none."""
         if not len(found):
             lacks = found.shortage_bytes / 1e9
-            return np.zeros(0, dtype=bool), f"no layout fits: the nearest lacks {lacks:.1f} GB per GPU"
+            return np.zeros(0, dtype=bool), f"no layout fits; the closest lacks {lacks:.1f} GB per GPU"
         able = found.batch >= 1 if batch is None else found.batch == batch
         able = able if which is None else able & which
         if not able.any():
             return (
                 able,
-                "no layout that fits can have it" if batch is None else f"no layout takes batch {batch:,}",
+                "no layout that fits allows it" if batch is None else f"no layout takes batch {batch:,}",
             )
         limit = self._limit(batch)
         if limit is not None:
@@ -229,7 +229,7 @@ class Bench:
         if self.ttft_s is not None:
             first = self._first_tokens(found.deployment, copies)
             able = able & np.array([first.get(key, np.inf) <= self.ttft_s for key in keys_of(found)])
-        return able, "no layout is soon enough with the first token"
+        return able, "no layout meets the time to first token"
 
     def _first_tokens(self, deployment: Deployment, copies: int | None) -> Mapping[LayoutKey, float]:
         """Return the seconds to the first token by shape, found once for each deployment."""
@@ -248,7 +248,7 @@ class Bench:
         if seconds <= limit:
             return ""
         if np.isinf(seconds):
-            return "its first token is not priced: no layout that is deployable"
+            return "its time to first token is unknown, since the layout is not deployable"
         return f"the first token after {seconds * 1e3:,.0f} ms; the plan is for {limit * 1e3:,.4g} ms"
 
     def _place(self, found: Sweep, row: int, copies: int | None, limit: float | None) -> Reached | str:
@@ -261,4 +261,4 @@ class Bench:
         scorer, _ = placement_scorer(deployment, layout, placed, plan.loads, plan.split)
         most = min(most, scorer.max_batch)
         batch = batch_within(scorer, most, limit) if most else 0
-        return self._of(scorer.at(batch), layout) if batch else "its experts placed, it is too slow"
+        return self._of(scorer.at(batch), layout) if batch else "too slow with placed experts"

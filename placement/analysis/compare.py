@@ -27,7 +27,7 @@ USUAL_TOK_S = 1 / USUAL_TPOT.value
 
 @dataclass(frozen=True)
 class CompareRow:
-    """The best that one cluster does.
+    """The best result of one cluster.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class CompareRow:
     loaded_requests_per_s: float | None = None
 
     def times(self, scale: float) -> CompareRow:
-        """Return the row of so many times as many GPUs, each of which does the same."""
+        """Return the row scaled to a multiple of its GPUs."""
         requests = self.requests_per_s and self.requests_per_s * scale
         loaded = self.loaded_requests_per_s and self.loaded_requests_per_s * scale
         more = {"gpus": round(self.gpus * scale), "requests_per_s": requests, "loaded_requests_per_s": loaded}
@@ -94,7 +94,7 @@ def compare_clusters(
     *,
     on_progress: Callable[[str], None] | None = None,
 ) -> list[CompareRow]:
-    """Return a row per cluster and target, of one model under one phase; formats and drafts may be each side's own.
+    """Return a row per cluster and target for one model and phase; formats and drafts may differ by cluster.
 
     Without a target it is the usual speed (:data:`placement.options.USUAL_TPOT`) where any cluster is as fast and no
     batch is asked for; else a row per cluster is its best plan. Experts are placed by the fast path, so rows are
@@ -129,7 +129,7 @@ def compare_serving(
     usual: bool = False,
     loaded: Callable[[Serving, float | None], float | None] = lambda _serving, _speed: None,
 ) -> list[CompareRow]:
-    """Return a row per cluster and target for whole requests, by one pool or two, whichever serves more.
+    """Return a row per cluster and target for whole requests, with the better of one pool and two.
 
     ``loaded``: requests per second that a cluster serves at a speed per user while 99 of 100 keep their limits.
 
@@ -191,14 +191,14 @@ def _no_serving(deployment: Deployment, serving: Serving, target: float | None) 
     if serving.ttft_s is not None and fastest_s > serving.ttft_s:
         return (
             f"{input_name('ttft_ms')} {serving.ttft_s * 1e3:g} is out of reach on {deployment.cluster.name}: the "
-            f"fastest first token takes {rounded_up(fastest_s * 1e3)} ms; ask for at least that."
+            f"fastest first token takes {rounded_up(fastest_s * 1e3)} ms; relax the limit."
         )
     fastest = max((row.tok_s_per_user for row in serving.frontier()), default=0.0)
     return _too_slow(deployment, target or 0.0, fastest)
 
 
 def cluster_status(cluster: Cluster) -> str:
-    """Return the status of each kind of domain, as the catalog says it."""
+    """Return the catalog status of each kind of domain."""
     return ", ".join(dict.fromkeys(domain.status for domain in cluster.spec.domains))
 
 
@@ -269,7 +269,6 @@ def _fewer_than_gpus(deployment: Deployment, empty: CompareRow, fastest: float) 
 
 def _too_slow(deployment: Deployment, target: float, fastest: float) -> str:
     return (
-        f"{target:g} tok/s/user are out of reach on {deployment.cluster.name}: the fastest "
-        f"layout gives {rounded_down(fastest)}; "
-        "ask for at most that."
+        f"{target:g} tok/s/user is out of reach on {deployment.cluster.name}: the fastest "
+        f"layout gives {rounded_down(fastest)}; ask for at most that."
     )

@@ -1,4 +1,4 @@
-"""What one failure would do: the experts it would kill, and how what is left would run."""
+"""Effect of one failure: the experts lost, and the performance of the remaining GPUs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FEW_TOKENS = 2048
 
 
 def find_failures(plan: Plan, say: Say = silent) -> Failures | None:
-    """Return what one failure would do to ``plan``; None for a model without experts.
+    """Return the effect of one failure on ``plan``; None for a model without experts.
 
     ``say`` is told which of how many is lost.
     """
@@ -66,7 +66,7 @@ def find_failures(plan: Plan, say: Say = silent) -> Failures | None:
 
 
 def count_spread(plan: Plan) -> SpreadCounts | None:
-    """Return how far copies are in different failure domains in every replica; None where each GPU is one."""
+    """Return how many experts have copies in different failure domains in every replica; None if each GPU is one."""
     if plan.spread == "gpu":
         return None
     apart = single = experts = most_used = 0
@@ -93,11 +93,13 @@ def _missing(plan: Plan, used: int) -> str:
     names = {domain_name(gpu, unit) for gpu in plan.deployment.cluster.gpus}
     copies = "" if moe is None else f"--redundant {moe.experts}"
     if len(names) == 1:
-        return f"the cluster has one {unit}; use a narrower --spread, or a cluster of two {unit}s or more"
+        return (
+            f"the cluster has only one {unit}; use a narrower --spread, or a cluster of at least two {unit}s"
+        )
     if used < 2:
         return (
-            f"each EP group of {plan.layout.ep} GPUs is in one {unit}; give an --ep that takes more than one {unit}, "
-            f"with {copies} for a second copy of every expert"
+            f"each EP group of {plan.layout.ep} GPUs is within one {unit}; use an --ep that spans several "
+            f"{unit}s, with {copies} for a second copy of every expert"
         )
     return f"a second copy of every expert takes {copies}"
 

@@ -1,4 +1,4 @@
-"""What makes one cluster faster than another: its figures changed group by group, each machine on the way priced."""
+"""Why one cluster is faster than another: figures are changed group by group, pricing each intermediate machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Rates = Sequence[float | None]
 
 @dataclass(frozen=True)
 class Gain:
-    """How many times the tok/s/GPU of one cluster another has at the same speed per user, and what that is made of.
+    """Ratio of tok/s/GPU of two clusters at the same speed per user, and its factors.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Gain:
 
     @property
     def gain(self) -> float | None:
-        """The ratio; None where one of them does not reach the speed."""
+        """The ratio; None if one of them does not reach the speed."""
         first, last = self.rates
         return last / first if first and last else None
 
@@ -108,7 +108,7 @@ def _factors(rates: Rates) -> dict[str, float | None]:
 def _no_split(cluster: Cluster) -> str:
     """Why the figures of a cluster cannot be changed by themselves; empty where they can."""
     if cluster.spec.raw is not None:
-        return f"the links of {cluster.name} are written out one by one"
+        return f"the links of {cluster.name} are listed one by one"
     if len({domain.gpu for domain in cluster.spec.domains}) > 1:
         return f"{cluster.name} has GPUs of several kinds"
     return ""

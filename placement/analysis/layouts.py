@@ -1,4 +1,4 @@
-"""The layouts next to that of a plan: other widths, numbers of stages and copies, experts placed the fast way."""
+"""Layouts close to that of a plan: other widths, stages and copies, with experts placed by the fast path."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Widths(NamedTuple):
 
 
 def other_widths(plan: Plan) -> Iterator[tuple[str, str, int, PlacedLayout | str]]:
-    """Yield the next smaller and larger EP and TP width and number of stages, the rest as in the plan.
+    """Yield the next smaller and larger EP width, TP width and number of stages, otherwise as in the plan.
 
     Each as its name, the attribute of a layout that it is, its value, and the layout with its experts, or why it
     cannot be. More stages on as many GPUs of a replica leave fewer to each.
@@ -80,7 +80,7 @@ def more_or_fewer_copies(plan: Plan) -> Iterator[tuple[int, int, PlacedLayout | 
 def placed_experts(
     plan: Plan, deployment: Deployment, layout: Layout, copies: int | None, known: Known | None = None
 ) -> Sequence[Assignment | None] | str:
-    """Return the experts of any layout placed the fast way, or why they cannot be.
+    """Return the experts of any layout placed by the fast path, or why that is not possible.
 
     ``copies``: above one of each expert, None for the fewest that divide; ``known``: fast placements so far.
     """
@@ -90,7 +90,7 @@ def placed_experts(
 
 def _too_many(plan: Plan) -> str:
     where = "GPUs" if plan.spread == "gpu" else f"{plan.spread}s"
-    return f"copies of one expert would not lie in different {where}"
+    return f"copies of an expert would not be in different {where}"
 
 
 def _experts(

@@ -1,4 +1,4 @@
-"""One lever of a plan: what is held, what is reached, and of which rate the gain is."""
+"""One lever of a plan: the limit, the result, and the rate that the gain refers to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEARLY = 1.05
 
 @dataclass(frozen=True)
 class ServiceLevel:
-    """What a plan must keep under every change.
+    """Limits that apply to a plan under every change.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ def rate_of(plan: Plan) -> str:
 
 @dataclass(frozen=True)
 class Reached:
-    """What is reached under a change.
+    """Result of a change.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Lever:
-    """One change; where it cannot be, a text says why in place of what is reached.
+    """One change, with its result or the reason why it is not possible.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class Lever:
 
     @property
     def gain(self) -> float:
-        """Gain with the layout kept; where that cannot be, with the layout free; -1 where neither can."""
+        """Gain with the same layout; if not possible, with any layout; -1 if neither is possible."""
         for found in (self.layout_kept, self.layout_free):
             if isinstance(found, Reached):
                 return found.gain

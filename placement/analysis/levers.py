@@ -1,4 +1,4 @@
-"""What if: each lever of a plan pulled alone, and what the plan would then reach at the same service level.
+"""What-if: change one lever of a plan at a time, and score it at the same service level.
 
 A lever is scored three ways. With the batch kept, the plan's own placement runs its own batch on what changed. With
 the layout kept, the placement stays and the batch is the largest within the service level. With the layout free, the
@@ -54,13 +54,13 @@ class Levers(Shown):
     rows: tuple[Lever, ...]
 
     def brief(self) -> str:
-        """Return of what the levers are, and what the largest bring."""
+        """Return the plan and the gains of its largest levers."""
         gains = (f"{row.name} {row.change}".rstrip() + f" {row.gain:+.1%}" for row in self.largest)
         return f"of {self.plan.deployment.brief()}: {', '.join(gains) or 'none gains anything'}"
 
     @property
     def largest(self) -> list[Lever]:
-        """The best change of each lever besides layouts that gains anything with the layout kept, largest first."""
+        """The best change of each lever (except layouts) with a gain at the same layout, largest first."""
         found: dict[str, Lever] = {}
         for row in self.rows:
             if row.kind != "layout" and isinstance(row.layout_kept, Reached) and row.gain >= WORTH:
@@ -69,7 +69,7 @@ class Levers(Shown):
 
 
 def find_levers(plan: Plan, *, free: bool = True, on_stage: Say | None = None) -> Levers:
-    """Return what each lever would bring.
+    """Return the gain of each lever.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def figures(bench: Bench) -> Iterator[Lever]:
     for name, part, figure in _FIGURES:
         why = ""
         if part == "scale-out" and len({gpu.domain for gpu in cluster.gpus}) < 2:
-            why = "the cluster is one domain: nothing leaves it"
+            why = "the cluster is a single domain without scale-out traffic"
         elif part == "scale-up" and all(domain.gpus == 1 for domain in cluster.spec.domains):
             why = "no two GPUs share a domain"
         for change, factor in FACTORS.items():

@@ -1,4 +1,4 @@
-"""How many copies: the throughput of one layout with more and more of them, experts really placed each time.
+"""Number of copies: throughput of one layout as copies increase, with experts placed each time.
 
 A copy evens out the load of the busiest GPU. It costs HBM that the KV cache would have, so that fewer sequences fit,
 and in decode the reading of its weights: a GPU with more experts touches more of them in a step. Both are counted by
@@ -59,7 +59,9 @@ def choose_redundant(
     moe = deployment.model.moe
     if moe is None:
         raise InputError(
-            f"{deployment.model.name} has no experts to copy; leave it out.", field="redundant", value="auto"
+            f"{deployment.model.name} has no experts to replicate; leave it out.",
+            field="redundant",
+            value="auto",
         )
     fewest = replace(options, redundant=None)
     base = choose_layout(deployment, loads, fewest)

@@ -1,4 +1,4 @@
-"""What one engine's module offers: how its plan file is written, read and judged, and how the engine is started."""
+"""Interface of an engine: writing, reading and checking its plan file, and starting the engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Role = Literal["both", "prefill", "decode"]
 
 @dataclass(frozen=True)
 class Launch:
-    """What an engine is started with, for one replica.
+    """Launch settings of an engine for one replica.
 
     Attributes
     ----------
@@ -151,16 +151,16 @@ class Engine(ABC):
         return [line for line in self.flags(launch) if not line.startswith("#")]
 
     def listen(self, port: int) -> str:
-        """Return the flags to take requests from anywhere."""
+        """Return the flags to accept requests from any address."""
         return f"--host 0.0.0.0 --port {port}"
 
     def files(self, launch: Launch) -> dict[str, str]:
-        """Return what it reads besides the plan file, by name, from the same folder."""
+        """Return further files that the engine reads from the same folder, by name."""
         del launch
         return {}
 
     def cannot_spread(self, launch: Launch) -> str:
-        """Return why a process a host cannot start it with ranks in the plan's order; empty where it can."""
+        """Return why one process per host cannot start it with ranks in the plan's order; empty if it can."""
         del launch
         return ""
 
@@ -175,19 +175,19 @@ class Engine(ABC):
         return False
 
     def warnings(self, launch: Launch) -> list[str]:
-        """Return what a person should know before starting it so: that it splits otherwise than the plan expects."""
+        """Return warnings before the launch, such as a split that differs from the plan's."""
         if launch.split in self.splits:
             return []
         made = f"the plan was made for split {launch.split}, {self.title.partition(' ')[0]} splits evenly"
         return [f"{made}: make it with rackplan plan --split even"]
 
     def cannot_hold(self, mapping: ExpertMapping) -> str:
-        """Return why it cannot hold a mapping, and the option that avoids it; empty where it can."""
+        """Return why it cannot represent a mapping, and the option that avoids it; empty if it can."""
         del mapping
         return ""
 
     def cannot_run(self, launch: Launch) -> str:
-        """Return why it cannot be started so, and the option that avoids it; empty where it can."""
+        """Return why it cannot be started this way, and the option that avoids it; empty if it can."""
         del launch
         return ""
 

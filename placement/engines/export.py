@@ -1,4 +1,4 @@
-"""A plan as a file of one engine: what it cannot hold is refused, what is written is read back and compared."""
+"""Export a plan to an engine's file: unsupported plans are rejected, and the file is read back and compared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from topology.base.units import mean_of
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Exported(Shown):
-    """A plan in an engine's form, not yet written.
+    """A plan in an engine's format, not yet written.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ def engine_balancedness(
     experts: Sequence[Assignment | None],
     loads: ExpertLoads,
 ) -> float | None:
-    """Return mean over max GPU load where ``engine`` splits in a way of its own, over layers and loads; else None."""
+    """Return mean over max GPU load, over layers and loads, if ``engine`` has its own split; else None."""
     found: list[float] = []
     for stage, part in zip(layout.replicas[0], experts, strict=True):
         if part is None:
@@ -173,7 +173,7 @@ def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFa
 
 
 def served_name(model: Model) -> str:
-    """Return what an engine loads for a model: a checkpoint that has it, else a path to be put in its place."""
+    """Return the checkpoint that an engine loads for a model, else a placeholder path."""
     return checkpoint_of(model) or f"PATH/OF/{model.name}"
 
 
@@ -212,26 +212,28 @@ def _notes(plan: Plan, launch: Launch) -> list[str]:
     found = []
     model = plan.deployment.model
     if launch.model == served_name(model) and not checkpoint_of(model):
-        what = f"no checkpoint is known that has {model.name}"
+        what = f"no known checkpoint has {model.name}"
         own = f" with weights in {model.weights_override}" if model.weights_override else ""
-        found.append(f"{what}{own}: put one in place of {launch.model} (`model_path`)")
+        found.append(f"{what}{own}: replace {launch.model} by one (`model_path`)")
     if launch.tp != plan.layout.tp:
         found.append(
-            f"the plan was made and priced for attention with tensor parallelism {plan.layout.tp}, the engine is "
-            f"started with {launch.tp}"
+            f"the plan was made and priced for attention with tensor parallelism {plan.layout.tp}, but the "
+            f"engine is started with {launch.tp}"
         )
     if plan.layout.stages > 1:
         sizes = ", ".join(
             f"{stage.layers.start}-{stage.layers.stop - 1}" for stage in plan.layout.replicas[0]
         )
         found.append(
-            f"the plan's pipeline stages hold layers {sizes}; an engine that cuts elsewhere puts experts "
-            "on other GPUs"
+            f"the plan's pipeline stages hold layers {sizes}; an engine with other stage boundaries puts "
+            "experts on other GPUs"
         )
     alike = len(plan.layout.replicas) - len(plan.unlike)
     if alike > 1:
-        found.append(f"{alike} replicas: start one server for each, all with this file")
+        found.append(f"{alike} replicas: start one server per replica, all with this file")
     for replica in plan.unlike:
         gpus = sum(len(stage.gpus) for stage in plan.layout.replicas[replica])
-        found.append(f"replica {replica}, of {gpus} GPUs, holds other experts: this file is not for it")
+        found.append(
+            f"replica {replica}, of {gpus} GPUs, holds different experts, so this file does not apply to it"
+        )
     return found

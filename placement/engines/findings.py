@@ -1,4 +1,4 @@
-"""What is wrong with a plan file, by what an engine does about it; the checks that all engines' rows share."""
+"""Findings on plan files by the engine's reaction, and checks shared by all engines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def and_more(count: int, words: str = "") -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing about a plan file: where, what, and whether the engine refuses it or goes wrong."""
+    """One finding on a plan file: place, problem, and whether the engine rejects or misreads it."""
 
     where: str
     what: str
@@ -59,7 +59,7 @@ class Inspected:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an engine does about a mistake."""
+    """Reaction of an engine to a mistake."""
 
     kind: Kind
     words: str
@@ -178,7 +178,7 @@ def _sizes(table: Ints, rules: RowRules, facts: ModelFacts, ranks: int) -> list[
     if slots < facts.experts:
         found += rules.fewer.of("slots", f"{plural(slots, 'slot')} for {plural(facts.experts, 'expert')}")
     if slots % ranks:
-        found += rules.divisible.of("slots", f"{slots} slots on {ranks} GPUs do not divide")
+        found += rules.divisible.of("slots", f"{slots} slots do not divide evenly over {ranks} GPUs")
     return found
 
 
@@ -192,12 +192,14 @@ def require_sound(path: Path, engine: str, inspected: Inspected) -> ExpertMappin
     """
     bad = [finding for finding in inspected.findings if finding.kind in BAD]
     if bad or inspected.mapping is None:
-        raise InputError(first_of(bad, f"{path}: not a sound plan of {engine}", "; see rackplan check"))
+        raise InputError(
+            first_of(bad, f"{path}: not a valid placement file of {engine}", "; see rackplan check")
+        )
     return inspected.mapping
 
 
 def first_of(bad: Sequence[Finding], words: str, hint: str = "") -> str:
-    """Return ``words`` with the first of what is wrong, and how many more there are."""
+    """Return ``words`` with the first finding and the number of further ones."""
     text = f"{words}: {bad[0].where}: {bad[0].what}{and_more(len(bad), hint)}"
     return text if text.endswith("?") else f"{text}."
 

@@ -78,13 +78,13 @@ def imported_plan(
         limit_s = limit_s if batch else None
         deployment = deployment.with_batch(batch or deployment.workload.batch)
     score, balancedness = score_placement(deployment, layout, experts, loads, options.split)
-    notes = [note, "no search ran: the placement is the file's", *loads.notes]
+    notes = [note, "no search, the placement is from the file", *loads.notes]
     doubled = mapping.doubled()
     if doubled:
         layer, rank, expert = doubled[0]
         notes.append(
-            f"{len(doubled)} times a GPU holds an expert twice (first: layer {layer}, rank {rank}, expert {expert}), "
-            "which saves nothing if it fails and which no plan of ours does"
+            f"{len(doubled)} times a GPU holds the same expert twice (first: layer {layer}, rank {rank}, "
+            f"expert {expert}), which does not help when it fails"
         )
     plan = Plan(
         deployment=deployment,

@@ -1,4 +1,4 @@
-"""What every engine's plan file says, apart from its form: the expert in each slot of each MoE layer."""
+"""Content of every engine's plan file, independent of format: the expert in each slot of each MoE layer."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _WITH_VISION = {
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a plan file is checked against.
+    """Facts that a plan file is checked against.
 
     Attributes
     ----------
@@ -83,9 +83,7 @@ def model_facts(model: Model) -> ModelFacts:
         If it has none.
     """
     if model.moe is None:
-        raise InputError(
-            f"{model.name} has no routed experts: there is no placement that an engine could load."
-        )
+        raise InputError(f"{model.name} has no routed experts, so there is no placement to export.")
     kind = model.config.get("model_type")
     return ModelFacts(
         model.name,
@@ -140,7 +138,7 @@ class ExpertMapping:
 
     @property
     def redundant(self) -> int:
-        """Copies of a layer above one of each expert."""
+        """Redundant copies per layer."""
         return self.slots - self.experts
 
     def by_rank(self) -> Ints:
@@ -190,8 +188,8 @@ def require_equal_ranks(slots: Sequence[Ints], experts: int) -> None:
         total, gpus = int(counts.sum()), len(counts)
         redundant = -(-total // gpus) * gpus - experts
         raise InputError(
-            f"GPUs of the plan have {counts.min()} to {counts.max()} slots per layer ({total} on {gpus} GPUs), "
-            f"and engines give every rank equally many; make it with rackplan plan --redundant "
+            f"GPUs of the plan have {counts.min()} to {counts.max()} slots per layer ({total} on {gpus} "
+            "GPUs), but engines need the same number on every rank; make the plan with rackplan plan --redundant "
             f"{redundant} on GPUs "
             "of equal memory."
         )
@@ -200,9 +198,9 @@ def require_equal_ranks(slots: Sequence[Ints], experts: int) -> None:
         if (len(counts), counts.sum()) != (len(first), first.sum()):
             raise InputError(
                 f"the plan's stages differ: {len(first)} GPUs with {first.sum()} slots per layer in one, "
-                f"{len(counts)} with {counts.sum()} in another, and an engine has one EP size for all; make it with "
-                f"rackplan plan --stages 1, or {input_name('stages')} and {input_name('ep')} that fit "
-                f"alike domains."
+                f"{len(counts)} with {counts.sum()} in another, but an engine has one EP size for all "
+                "stages; make the plan with "
+                f"rackplan plan --stages 1, or {input_name('stages')} and {input_name('ep')} that fit equal domains."
             )
 
 

@@ -10,7 +10,7 @@ from placement.engines.strict_text import MOST_CELLS, require_file
 from topology.base.errors import InputError
 from topology.base.npy import load_npy
 
-_WRONG = Outcome("wrong", "it cannot be a placement of this model")
+_WRONG = Outcome("wrong", "it cannot be a placement for this model")
 _RULES = RowRules(_WRONG, _WRONG, _WRONG, _WRONG, _WRONG, _WRONG, _WRONG)
 
 
@@ -32,7 +32,7 @@ def inspect_phy2log(path: Path, facts: ModelFacts, ranks: int) -> Inspected:
     if len(table.shape) != 2 or table.shape[0] != len(facts.moe_layers):
         return Inspected(None, (Finding("shape", _shape_words(table.shape, facts), "wrong"),))
     if table.size > MOST_CELLS:
-        raise InputError(f"{path}: shape {list(table.shape)} is more than any plan of experts.")
+        raise InputError(f"{path}: shape {list(table.shape)} is too large for a placement.")
     places = [f"layer {layer} (row {row})" for row, layer in enumerate(facts.moe_layers)]
     return inspect_rows(Rows(table.tolist(), places), _RULES, facts, ranks)
 

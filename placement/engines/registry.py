@@ -1,4 +1,4 @@
-"""The engines by name, and a file of any of them: read strictly, or judged as the engine would load it."""
+"""Engines by name, and reading or checking the files of any engine."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_mapping(path: Path, kind: str, facts: ModelFacts, ranks: int) -> Expert
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found.
+    """The findings.
 
     Attributes
     ----------
@@ -84,17 +84,17 @@ class Checked:
 
     @property
     def right(self) -> bool:
-        """Whether it starts with it and does what it says."""
+        """Whether the engine starts with it and applies it correctly."""
         return not any(finding.kind in BAD for finding in self.findings)
 
     @property
     def verdict(self) -> str:
-        """One line: whether it loads and is right, and the first reason if not."""
+        """One line: whether it loads correctly, and the first reason if not."""
         if self.right:
-            return f"{self.file} loads in {self.engine.title} and is right."
+            return f"{self.file} loads in {self.engine.title} and is valid."
         bad = [finding for finding in self.findings if finding.kind in BAD]
         bad.sort(key=lambda finding: finding.kind != "refused")
-        word = "does not load" if not self.loads else "loads and is wrong"
+        word = "does not load" if not self.loads else "loads but is incorrect"
         return first_of(bad, f"{self.file} {word} in {self.engine.title}")
 
 
@@ -137,12 +137,12 @@ def check_file(
     except InputError as error:
         return Checked(str(path), engine, (Finding("the whole file", str(error), "refused"),), str(error))
     balance = None
-    judged = "not judged without loads; give `loads`, or rackplan import-plan FILE scores it"
+    judged = "not evaluated without loads; give `loads`, or score it with rackplan import-plan FILE"
     if loads is not None and inspected.mapping is not None:
         balance, words = _balance(engine, inspected.mapping, loads, tp)
         judged = f"{balance:.4f} under the loads, {words}"
     elif loads is not None:
-        judged = "not judged: the file has no sound placement"
+        judged = "not evaluated: the file has no valid placement"
     findings = (*inspected.findings, *inspected.around, Finding("balancedness", judged, "note"))
     return Checked(str(path), engine, findings, balancedness=balance)
 
@@ -151,8 +151,8 @@ def _balance(engine: Engine, mapping: ExpertMapping, loads: ExpertLoads, tp: int
     """Mean over max GPU load, the mean over layers and loads, as an engine splits; and in words how that is."""
     part = mapping.assignment()
     shares = engine.shares(part, tp)
-    words = "each expert's tokens split evenly over its copies"
+    words = "with tokens of each expert split evenly over its copies"
     if shares is not None:
-        words = f"as {engine.title} splits them with tensor parallelism {tp}"
+        words = f"with the split of {engine.title} at tensor parallelism {tp}"
     each = np.stack([part.balancedness(tokens, shares) for tokens in loads.tokens])
     return float(each.mean()), words

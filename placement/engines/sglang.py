@@ -40,14 +40,14 @@ class Sglang(Engine):
     port = 30000
     splits = ("source", "even", "lp")
     split_words = (
-        "as --ep-dispatch-algorithm says: static, one copy per source rank (its own GPU's, else its node's, else in "
-        "turn); dynamic, evenly; lp, so that the busiest GPU has least, solved per batch"
+        "set by --ep-dispatch-algorithm: static, one copy per source rank (on its GPU, else on its node, "
+        "else round-robin); dynamic, evenly; lp, minimizing the busiest GPU per batch"
     )
     rules = RowRules(
         not_whole=Outcome("refused", "SGLang uses it as a list index and fails"),
         length=Outcome("refused", "SGLang makes one tensor of all rows and fails"),
         high=Outcome("refused", "IndexError when SGLang starts"),
-        negative=Outcome("wrong", "SGLang counts from the end: -1 is its last expert"),
+        negative=Outcome("wrong", "SGLang counts from the end, so -1 is the last expert"),
         absent=Outcome(
             "wrong",
             "SGLang does not check; static dispatch divides by zero at the start, dynamic sends its tokens to a "
@@ -89,7 +89,7 @@ class Sglang(Engine):
         text = "SGLang wants slots - experts as --ep-num-redundant-experts; its default is 0"
         notes = [Finding("--ep-num-redundant-experts", text, "note")]
         if ranks == 1:
-            notes.append(Finding("--ep-size", "1: with one GPU nothing is placed", "note"))
+            notes.append(Finding("--ep-size", "1: a single GPU has nothing to place", "note"))
         return tuple(notes)
 
     def flags(self, launch: Launch) -> list[str]:
@@ -120,15 +120,17 @@ class Sglang(Engine):
         found = []
         if launch.split not in self.splits:
             found.append(
-                f"the plan was made for split {launch.split}, SGLang takes the nearest copy here: make it with "
-                "rackplan plan --split source"
+                f"the plan was made for split {launch.split}, SGLang takes the nearest copy here; make the "
+                "plan with rackplan plan --split source"
             )
         if launch.split == "source" and launch.ep % max(1, launch.nodes // launch.stages):
-            found.append("static dispatch takes EP size / nodes GPUs for a node, which does not divide here")
+            found.append(
+                "static dispatch assumes EP size / nodes GPUs per node, which does not divide evenly here"
+            )
         if launch.split == "lp" and launch.model_type not in _LP_MODELS:
             found.append(
-                f"SGLang allows --ep-dispatch-algorithm lp for the DeepSeek-V2/V3 family alone, and {launch.model} "
-                "may not be of it; a plan for dynamic is made with rackplan plan --split even"
+                "SGLang allows --ep-dispatch-algorithm lp only for the DeepSeek-V2/V3 family, and "
+                f"{launch.model} may not belong to it; for dynamic, use rackplan plan --split even"
             )
         return found
 
@@ -139,14 +141,14 @@ def _rows(rows: object, facts: ModelFacts) -> list[object]:
         raise NoRowsError(KEY, "expected a list with one row of expert ids for each layer")
     for place, row in enumerate(rows):
         if not isinstance(row, list):
-            raise NoRowsError(KEY, f"row {place} is no list: expected one row of expert ids for each layer")
+            raise NoRowsError(KEY, f"row {place} is not a list: expected one row of expert ids per layer")
     if any(isinstance(value, list) for value in rows[0]):
-        raise NoRowsError(KEY, "three axes or more: SGLang asserts that there are layers and slots alone")
+        raise NoRowsError(KEY, "three or more axes, but SGLang asserts that there are only layers and slots")
     if len(rows) == facts.layers:
         return rows
-    what = "is it of another model?"
+    what = "is it for another model?"
     if len(rows) == len(facts.moe_layers):
-        what = "of the MoE layers alone? Rows are looked up by absolute layer id, so every layer gets another's row"
+        what = "only for the MoE layers? Rows are looked up by absolute layer id, so every layer gets the wrong row"
     elif len(rows) < facts.layers:
         what = "SGLang looks rows up by absolute layer id, and has none for the last layers"
     text = f"{len(rows)} rows, {facts.name} has {facts.layers} layers, dense ones too: {what}"
@@ -163,19 +165,19 @@ def _torch(path: Path) -> object:
         return data
     table = data[KEY]
     if table.size > MOST_CELLS:
-        raise InputError(f"{path}: {KEY} {list(table.shape)} is more than any plan of experts.")
+        raise InputError(f"{path}: {KEY} {list(table.shape)} is too large for a placement.")
     return {**data, KEY: table.tolist()}
 
 
 def _other_keys(data: dict[object, object]) -> list[Finding]:
     """Return what is wrong with the keys of a file that has the one that counts."""
     if KEY not in data and COUNT in data:
-        text = "a recording of loads, not a plan: SGLang would run its own EPLB on it"
+        text = "a load recording, not a plan: SGLang would run its own EPLB on it"
         raise NoRowsError(COUNT, f"{text}; plan with rackplan plan --loads FILE", "wrong")
     if KEY not in data:
         raise NoRowsError("keys", f"neither {KEY} nor {COUNT}: SGLang fails with NotImplementedError")
     other = next((str(key)[:40] for key in data if key != KEY), None)
-    text = f"{other!r} stands beside {KEY}: SGLang passes every key on and fails with TypeError"
+    text = f"{other!r} is present in addition to {KEY}; SGLang passes on every key and fails with TypeError"
     return [] if other is None else [Finding("keys", text, "refused")]
 
 

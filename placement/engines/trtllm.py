@@ -49,7 +49,7 @@ class Trtllm(Engine):
     suffixes = (".yaml", ".yml")
     framework = "trtllm"
     ranks_are_tasks = True
-    split_words = "evenly: its router takes the copies of an expert in turn"
+    split_words = "evenly, since its router uses the copies of an expert round-robin"
     rules = RowRules(
         not_whole=Outcome("refused", "its configuration wants whole numbers"),
         length=Outcome("refused", "ValueError: the length of each layer must be num_slots"),
@@ -77,7 +77,7 @@ class Trtllm(Engine):
         found += [*_unknown_keys(data), *_updates(data)]
         rows = data.get(ROWS)
         if rows is None:
-            text = "absent: TensorRT-LLM takes its default map, so this is no plan"
+            text = "absent, so TensorRT-LLM uses its default map"
             raise NoRowsError(ROWS, text, "wrong")
         if not isinstance(rows, dict) or not rows:
             raise NoRowsError(ROWS, "expected expert ids by absolute layer id")
@@ -89,22 +89,23 @@ class Trtllm(Engine):
         )
 
     def around(self, facts: ModelFacts, ranks: int, *, read: bool) -> tuple[Finding, ...]:
-        """Return what makes TensorRT-LLM ignore the file without a word."""
+        """Return what makes TensorRT-LLM silently ignore the file."""
         del read
         found = [
             Finding(
                 "enable_attention_dp",
-                "must be true, moe_expert_parallel_size above 1 and the file under moe_config.load_balancer: "
-                "else TensorRT-LLM ignores it without a word",
+                "must be true, moe_expert_parallel_size above 1 and the file under "
+                "moe_config.load_balancer; otherwise TensorRT-LLM silently ignores it",
                 "note",
             )
         ]
         if ranks == 1:
-            found.append(Finding("EP size", "1: TensorRT-LLM ignores the file without a word", "wrong"))
+            found.append(Finding("EP size", "1: TensorRT-LLM silently ignores the file", "wrong"))
         if facts.architecture not in _BALANCED:
             text = (
                 f"{facts.architecture or 'unknown'}: not among the architectures that TensorRT-LLM balances "
-                f"({', '.join(_BALANCED)}); it ignores the file without a word, unless your version has it"
+                f"({', '.join(_BALANCED)}); it silently ignores the file unless your version supports the "
+                "architecture"
             )
             found.append(Finding("architecture", text, "note" if not facts.architecture else "wrong"))
         return tuple(found)
@@ -146,20 +147,20 @@ class Trtllm(Engine):
         """See :class:`Engine`."""
         if launch.nodes == 1:
             return ""
-        return f"its {launch.world} ranks are tasks of MPI; --launch slurm, mpi or dynamo starts those"
+        return f"its {launch.world} ranks are MPI tasks; use --launch slurm, mpi or dynamo"
 
     def warnings(self, launch: Launch) -> list[str]:
         """See :class:`Engine`."""
         found = super().warnings(launch)
         if launch.tp > 1:
             found.append(
-                f"the plan runs attention with TP {launch.tp}; TensorRT-LLM's attention DP has one group per GPU: "
-                "make it with rackplan plan --tp 1"
+                f"the plan runs attention with TP {launch.tp}; TensorRT-LLM's attention DP has one group "
+                "per GPU; make the plan with rackplan plan --tp 1"
             )
         if launch.architecture not in _BALANCED:
             found.append(
                 f"{launch.model} may not be of an architecture that TensorRT-LLM balances "
-                f"({', '.join(_BALANCED)}): it would ignore the file without a word"
+                f"({', '.join(_BALANCED)}), so it may silently ignore the file"
             )
         return found
 
@@ -182,7 +183,7 @@ def _updates(data: dict[object, object]) -> list[Finding]:
     if type(updates) is not int or updates < 0:
         return [Finding(UPDATES, "expected 0, or layers to move per iteration", "refused")]
     if updates:
-        text = f"{updates}: the plan is where TensorRT-LLM starts; it moves experts from then on"
+        text = f"{updates}: TensorRT-LLM starts from the plan and then moves experts"
         return [Finding(UPDATES, text, "note")]
     return []
 
@@ -195,7 +196,9 @@ def _layers(rows: dict[object, object], facts: ModelFacts) -> list[Finding]:
     found = []
     if strange:
         more = and_more(len(strange))
-        text = f"{facts.name} has no such MoE layer{more}; the engine ignores it: a plan of another model?"
+        text = (
+            f"{facts.name} has no such MoE layer{more}; the engine ignores it; is the plan for another model?"
+        )
         if type(strange[0]) is not int and whole_of(strange[0]) in facts.moe_layers:
             text = f"not a whole number{more}, and is read as {whole_of(strange[0])}"
         found.append(Finding(f"layer {str(strange[0])[:24]}", text, "wrong"))

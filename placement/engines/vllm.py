@@ -25,7 +25,7 @@ ROWS = "initial_global_assignments"
 RPC_PORT = 13345
 _TRANSFER = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
 _UNRELEASED = (
-    "no released vLLM loads a plan (0.33.0 has no option); this is the form of open pull request #41141"
+    "no released vLLM loads a plan (0.33.0 has no option); this is the format of open pull request #41141"
 )
 
 
@@ -60,14 +60,15 @@ class ServedByVllm(Engine):
             return ""
         if launch.stages > 1:
             return (
-                f"it has {launch.stages} pipeline stages on {launch.nodes} hosts, and vLLM puts all stages of a "
-                "data-parallel group side by side, so its ranks are not the plan's; make it with rackplan plan "
+                f"it has {launch.stages} pipeline stages on {launch.nodes} hosts, but vLLM numbers all "
+                "stages of a data-parallel group consecutively, so its ranks differ from the plan's; make "
+                "the plan with rackplan plan "
                 "`stages` 1"
             )
         if launch.gpus_per_node % launch.tp:
             return (
-                f"its attention groups of {launch.tp} GPUs do not fit hosts with {launch.gpus_per_node} each; make "
-                "it with a `tp` that divides them"
+                f"its attention groups of {launch.tp} GPUs do not fit hosts with {launch.gpus_per_node} "
+                "each; make the plan with a `tp` that divides them"
             )
         return ""
 
@@ -110,8 +111,8 @@ class Vllm(ServedByVllm):
         length=Outcome("refused", "every layer must have num_slots ids"),
         high=Outcome("refused", "ids beyond the experts index past the table"),
         negative=Outcome("wrong", "a negative id counts from the end"),
-        absent=Outcome("wrong", "no copy: tokens for it go nowhere"),
-        divisible=Outcome("refused", "EPLB wants equally many slots on every rank"),
+        absent=Outcome("wrong", "no copy, so its tokens are lost"),
+        divisible=Outcome("refused", "EPLB needs the same number of slots on every rank"),
         fewer=Outcome("refused", "num_redundant_experts would be negative"),
     )
 
@@ -174,7 +175,7 @@ def _record(path: Path) -> dict[str, object]:
         else:
             others.append(str(value.get("record_type"))[:40])
     if not records and "eplb_load_stats" in others:
-        raise NoRowsError("records", "a recording of loads, not a plan: give it as loads")
+        raise NoRowsError("records", "a load recording, not a plan; pass it with --loads")
     if not records:
         raise NoRowsError("records", f'none has "record_type": "{RECORD}"')
     if len(records) > 1:

@@ -30,14 +30,15 @@ class VllmAscend(ServedByVllm):
     suffixes = (".json",)
     splits = tuple(split for split in DISPATCH_POLICIES if rank_tp(split))
     split_words = (
-        "by source rank: each uses one copy of an expert, wherever it is: rank mod copies, with tensor parallelism "
+        "by source rank: each rank uses one copy of an expert, regardless of its location: rank mod "
+        "copies, with tensor parallelism "
         "above 1 (rank % tp + rank // tp + expert) mod copies; nearly an even split where ranks are many"
     )
     rules = RowRules(
         not_whole=Outcome("refused", "vllm-ascend makes an integer tensor of it and fails, or rounds it"),
         length=Outcome("refused", "vllm-ascend makes one tensor of a layer's devices and fails"),
         high=Outcome("refused", "IndexError when the layer is built"),
-        negative=Outcome("wrong", "vllm-ascend counts from the end: -1 is its last expert"),
+        negative=Outcome("wrong", "vllm-ascend counts from the end, so -1 is the last expert"),
         absent=Outcome("refused", "RuntimeError: the table from experts to slots is too short"),
         absent_last=Outcome(
             "wrong", "vllm-ascend does not check, and the table from experts to slots ends before it"
@@ -59,11 +60,13 @@ class VllmAscend(ServedByVllm):
         if doubled:
             layer, rank, expert = doubled[0]
             return (
-                f"layer {layer}, rank {rank} holds expert {expert} twice{and_more(len(doubled), ' such')}, and "
-                "vllm-ascend has one place per expert and device; rackplan replan, or a fresh rackplan plan, puts no "
-                "two copies on a GPU"
+                f"layer {layer}, rank {rank} holds expert {expert} twice{and_more(len(doubled), ' such')}, "
+                "but vllm-ascend supports one slot per expert and device; rackplan replan or a fresh "
+                "rackplan plan avoids this"
             )
-        return "" if mapping.ranks > 1 else "EP size 1: vllm-ascend reads no map then; plan with EP 2 or more"
+        return (
+            "" if mapping.ranks > 1 else "EP size 1: vllm-ascend then ignores the map; plan with EP 2 or more"
+        )
 
     def cannot_run(self, launch: Launch) -> str:
         """Its counter of MoE layers is each process's own."""
@@ -71,7 +74,7 @@ class VllmAscend(ServedByVllm):
             return ""
         return (
             f"it has {launch.stages} pipeline stages, and vllm-ascend counts MoE layers from 0 in each process, so a "
-            "stage after the first would read the rows of other layers; make it with rackplan plan --stages 1"
+            "stage after the first would read the rows of other layers; make the plan with rackplan plan --stages 1"
         )
 
     def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
@@ -112,7 +115,7 @@ class VllmAscend(ServedByVllm):
         """See :class:`Engine`."""
         del facts
         note = Finding("num_redundant_experts", "must be slots - experts; its default is 0", "note")
-        one = () if ranks > 1 else (Finding("EP size", "1: vllm-ascend reads no map", "wrong"),)
+        one = () if ranks > 1 else (Finding("EP size", "1: vllm-ascend ignores the map", "wrong"),)
         return (note, *one) if read else ()
 
     def flags(self, launch: Launch) -> list[str]:
@@ -127,8 +130,8 @@ class VllmAscend(ServedByVllm):
         if rank_tp(launch.split) != launch.tp and launch.redundant:
             fitting = [split for split in self.splits if rank_tp(split) == launch.tp]
             found.append(
-                f"the plan was made for split {launch.split}; a rank takes the copy that its number says here, "
-                f"wherever it is, which is nearly even: make it with rackplan plan --split {(*fitting, 'even')[0]}"
+                f"the plan was made for split {launch.split}, but here each rank takes the copy given by "
+                f"its number, which is nearly even; make the plan with rackplan plan --split {(*fitting, 'even')[0]}"
             )
         return found
 
@@ -139,11 +142,13 @@ def _require_count(count: object, layers: int, facts: ModelFacts) -> None:
         raise NoRowsError(place, f"{str(count)[:24]}, layer_list has {layers}: rows and count must agree")
     text = f"{count}, {facts.name} has {wanted} MoE layers"
     if count == wanted - 1:
-        raise NoRowsError(place, f"{text}: the last layer gets the default placement without a word", "wrong")
+        raise NoRowsError(place, f"{text}: the last layer silently gets the default placement", "wrong")
     if count < wanted:
         raise NoRowsError(place, f"{text}: ValueError (Invalid EPLB Table)")
     if count > wanted:
-        raise NoRowsError(place, f"{text}: the engine ignores the others; a plan of another model?", "wrong")
+        raise NoRowsError(
+            place, f"{text}: the engine ignores the others; is the plan for another model?", "wrong"
+        )
 
 
 def _positions(entry: object, index: int, layer: int) -> list[Finding]:

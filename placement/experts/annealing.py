@@ -1,4 +1,4 @@
-"""Annealing of placements by swaps, exchanges of copies and cycles; what GPU loads cost is for a subclass to say.
+"""Annealing of placements by swaps, exchanges of copies and cycles; subclasses define the cost of GPU loads.
 
 The cost of a layer is 1 for each move and ``price`` times the energy of its GPUs, added up over scenarios. All layers
 change at once, by three kinds of steps:
@@ -131,7 +131,7 @@ class Annealing(ABC):
 
     @abstractmethod
     def look(self, price: float) -> None:
-        """Take note of GPU loads as they are, and of the price, before a step."""
+        """Update GPU loads and the price before a step."""
 
     @abstractmethod
     def energy(self, over: Singles, scenario: int, layer: Index) -> Singles:

@@ -1,4 +1,4 @@
-"""Anti-affinity over few failure domains: in different ones where that is good enough, else evenly over all.
+"""Anti-affinity over few failure domains: different domains where possible at low cost, else even spreading.
 
 With as many domains as an expert wants copies, all lie in different ones, and the placement made so stays. Over
 fewer a hot expert needs more copies than there are domains. The placement made without domains is then repaired
@@ -58,7 +58,7 @@ def place_spread(problem: Problem, place: Place, budget: Budget, log: list[str])
     apart = place(problem, budget)
     rows = np.flatnonzero(~second_copies_first(problem.assignment(apart).copies))
     if rows.size:
-        log.append(f"second copies before third ones in {rows.size} layers")
+        log.append(f"second copies before third copies in {rows.size} layers")
         apart[rows] = _with_second_copies(problem.rows(rows))
     if not average.each_alone and average.domains_used > 1 and problem.slots >= 2 * problem.experts:
         _evenly_where_better(problem, apart, log)

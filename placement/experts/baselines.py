@@ -1,4 +1,4 @@
-"""Placements that engines use without us: linear, and EPLB's two policies written from their description.
+"""Default placements of engines: linear, and EPLB's two policies reimplemented from their description.
 
 References
 ----------
@@ -24,7 +24,7 @@ from placement.experts.problem import Problem
 
 @dataclass(frozen=True)
 class Baseline:
-    """A rival's assignment, or None and the reason why its policy does not apply here."""
+    """A baseline's assignment, or None and the reason why its policy does not apply here."""
 
     assignment: Assignment | None
     reason: str = ""
@@ -62,7 +62,7 @@ class Baselines(Mapping[str, Baseline]):
         return len(self._policies)
 
     def of_rows(self, name: str, rows: Index) -> Baseline:
-        """Return the same policy's answer for some of the layers alone; it looks at each layer by itself."""
+        """Return the same policy's placement for some layers only; layers are independent."""
         return self._policies[name](self._problem.rows(rows))
 
 
@@ -153,7 +153,7 @@ def _packed(load: Floats, copy_expert: Ints, copies: Floats, gpus: int) -> Ints:
 def _unequal(problem: Problem) -> str:
     if problem.slots_per_gpu.min() == problem.slots_per_gpu.max():
         return ""
-    return f"EPLB packs equally many copies a GPU; {problem.slots} slots lie unequally on {problem.gpus} GPUs"
+    return f"EPLB packs the same number of copies per GPU; {problem.slots} slots are unequal over {problem.gpus} GPUs"
 
 
 def _indivisible(problem: Problem, groups: int, nodes: int) -> str:

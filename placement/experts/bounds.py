@@ -1,4 +1,4 @@
-"""How small the largest GPU load can be at best: bounds that hold for every legal assignment.
+"""Lower bounds on the largest GPU load, valid for every legal assignment.
 
 Copy counts are free, an expert's load splits evenly over its copies, and copies sit on distinct GPUs.
 All values are multiples of the mean GPU load, so that 1 is perfect balance; a GPU's load counts over its speed.
@@ -14,7 +14,7 @@ from placement.experts.problem import WIDE, Problem
 
 
 def lower_bound(problem: Problem) -> Floats:
-    """Return what no placement can be below, ``[layers]``, under the loads, objective and split of ``problem``.
+    """Return a lower bound for all placements, ``[layers]``, under the loads, objective and split of ``problem``.
 
     Over scenarios: the mean, or the worst, of their own bounds. With an even split the mean over scenarios is also at
     least the largest load under their mean, and the worst at least the mean; and one set of counts serves all
@@ -35,7 +35,7 @@ def lower_bound(problem: Problem) -> Floats:
 
 
 def proven_bound(problem: Problem, reached: Floats) -> Floats:
-    """Return what no placement can be below, ``[layers]``.
+    """Return a lower bound for all placements, ``[layers]``.
 
     Prices raise it where ``reached`` ``[layers]``, an answer, is far above. It holds for more copies of an
     expert than failure domains too.
@@ -50,7 +50,7 @@ def proven_bound(problem: Problem, reached: Floats) -> Floats:
 
 
 def of_one_load(problem: Problem, copies: Ints) -> Floats:
-    """Return what no placement of one load can be below, ``[layers]``; ``copies`` are its greedy counts."""
+    """Return a lower bound for placements of one load, ``[layers]``; ``copies`` are its greedy counts."""
     return np.maximum(mean_load(problem), np.maximum(copy_under(problem, copies), neighbours(problem)))
 
 

@@ -189,7 +189,7 @@ def fix_heaviest(built: ChoiceModel, choices: Choices) -> None:
 
 
 def bound_objective(built: ChoiceModel, choices: Choices) -> None:
-    """Say what nothing is below, or worth seeking; and that the incumbent is known."""
+    """Return what nothing is below, or worth seeking; and that the incumbent is known."""
     known = choices.value(choices.start)
     built.model.add_linear_constraint(_objective(built, choices), min(choices.least, known), known)
 
@@ -273,7 +273,7 @@ def finish_small(
         rounding = problem.experts * choices.patterns.shape[1] / STEPS
         if value[layer] <= bound[layer] * (1 + EQUAL) + rounding:
             bound[layer], optimal = value[layer], optimal + 1
-    words = f"CP-SAT on {layers.size} whole layers: {better} better, {optimal} proven to be the best"
+    words = f"CP-SAT on {layers.size} whole layers: {better} improved, {optimal} proven optimal"
     return found, bound, words
 
 
@@ -388,7 +388,7 @@ def improve(
             budget.spend(sum(_FIXED_COST + _COST * took for _, took in found))
             budget.tell(lambda: (search.done, problem.layers, search.objective, float(bound.mean())))
     ran = (
-        f"CP-SAT: groups of up to {_PARTNERS + 1} GPUs {search.tried} times, {search.gained} of them better, "
+        f"CP-SAT: groups of up to {_PARTNERS + 1} GPUs {search.tried} times, {search.gained} improvements, "
         f"seed {seed}; {search.done} of {problem.layers} layers within {CLOSE:g} of their bound"
     )
     return search.slot_expert, ran

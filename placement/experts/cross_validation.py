@@ -1,4 +1,4 @@
-"""How a placement fares under each of its loads, and how one made without that load would: unseen workloads."""
+"""Cross-validation: a placement under each of its loads, and one made without that load."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def check_scenarios(
 
 
 def how_left_out(placed: Placed) -> str:
-    """Return how loads that are left out are estimated, in words."""
+    """Return in words how left-out loads are estimated."""
     layers = [group.held.size for group in placed.groups]
     some = sum(min(MOST_LAYERS, each) for each in layers)
     if some == sum(layers):
-        return "loads left out: planned again without each, the fast way"
+        return "loads left out: re-planned without each by the fast path"
     return f"loads left out: {some} of {sum(layers)} layers planned again without each by {LESS:.0%} of the steps"
 
 

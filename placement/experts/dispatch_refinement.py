@@ -54,7 +54,7 @@ def fit_to_split(own: Experts, problem: Problem, log: list[str] | None = None) -
         return _connected(problem, own, bound)
     slot_expert = swap_under_source(problem, own, enough=bound * (1 + SLACK))
     better = int((problem.evaluate(slot_expert) < problem.evaluate(own)).sum())
-    log.append(f"swaps under shares by source rank: {better} layers better")
+    log.append(f"swaps with shares by source rank: {better} layers improved")
     return slot_expert
 
 

@@ -1,4 +1,4 @@
-"""Failure domains of a cluster: what fails together, and whether copies can be spread over them.
+"""Failure domains of a cluster, and whether copies can be spread over them.
 
 Whether they can is exact, and there is one way to do it. Experts are alike here: only counts and places decide. An
 expert of *level* u has at most u copies in each of the D domains, and by
@@ -83,8 +83,9 @@ def require_apart(
     if used == 1 or once:
         over = f"these {used} domains" if used > 1 else "one domain"
         raise InfeasibleError(
-            f"{word}: a failure domain has {plural(most, 'slot')} per layer for {plural(experts, 'expert')}, "
-            f"so that one would have two copies in it; over {over} at most {input_name('redundant')} "
+            f"{word}: a failure domain has {plural(most, 'slot')} per layer for "
+            f"{plural(experts, 'expert')}, so an expert would have two copies in it; over {over} at most "
+            f"{input_name('redundant')} "
             f"{experts * (used - 1)} goes, or use a narrower {input_name('spread')} or a wider "
             f"{input_name('ep')}."
         )
@@ -101,7 +102,7 @@ def require_apart(
     raise InfeasibleError(
         f"{word}: of {total} slots per layer one of {used} failure domains has {most}, and {what}: "
         f"{_what_would_go(experts, slots_per_gpu, domains)}; or use a narrower {input_name('spread')}, or an "
-        f"{input_name('ep')} with failure domains that are more alike."
+        f"{input_name('ep')} with more similar failure domains."
     )
 
 

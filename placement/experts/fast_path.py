@@ -48,7 +48,7 @@ def fast_placement(problem: Problem) -> tuple[Experts, Floats, Floats, tuple[str
     load = problem.evaluate(slot_expert)
     wide = np.flatnonzero(load > bound * (1 + WIDE))
     if searched and wide.size:
-        log.append("counts searched by the fold of two copies a GPU")
+        log.append("counts searched by folding two copies per GPU")
         # the fold is not to be had where copies of an expert would meet
         wide = wide[load[wide] > folded_peak(problem.rows(wide), copies[wide])]
         _keep_packed(problem, slot_expert, wide, copies[wide])

@@ -152,7 +152,7 @@ def make_room(problem: Problem, slot_expert: Experts, expert: int) -> int:
             seen[fresh] = True
             came_from.update((int(other), (domain, int(moved))) for other in fresh)
             frontier.extend(int(other) for other in fresh)
-    raise ValueError(f"no legal place for another copy of expert {expert}: its count does not fit the slots")
+    raise ValueError(f"no legal slot for another copy of expert {expert}")
 
 
 def _shift(problem: Problem, slot_expert: Experts, came_from: dict[int, tuple[int, int]], domain: int) -> int:

@@ -1,4 +1,4 @@
-"""Place the experts of a layout: stages that are alike together, over all loads, for the split that will run."""
+"""Place the experts of a layout: equal stages together, over all loads, for the engine's split."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def stage_groups(
 
 
 def group_problem(group: StageGroup, loads: ExpertLoads, options: PlanOptions) -> Problem:
-    """Return the problem of a group over all loads, for the split that will run."""
+    """Return the problem of a group over all loads, for the engine's split."""
     return make_problem(
         loads.normalised[:, group.held],
         group.slots,

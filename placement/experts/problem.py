@@ -1,4 +1,4 @@
-"""The placement problem and its one judge: loads, slots, speeds, failure domains, dispatch policy, objective."""
+"""The placement problem and its objective: loads, slots, speeds, failure domains, dispatch policy."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Problem:
     nodes:
         int64 ``[gpus]``: node of each GPU, for a split by source; None: each GPU is a node of its own.
     scenario_weights:
-        What a search over several loads listens to (:attr:`searched`): ``grouped`` or ``equal``. What is scored is
+        Loads and votes used in a search (:attr:`searched`): ``grouped`` or ``equal``. What is scored is
         each load, equally.
     votes:
         float64 ``[scenarios]``, summing to 1: weight of each scenario in the mean; None: all equal.
@@ -186,7 +186,7 @@ class Problem:
 
     @cached_property
     def searched(self) -> Problem:
-        """What a search over several loads listens to (:mod:`placement.experts.scenario_groups`); never scored by.
+        """Loads and votes used by a search (:mod:`placement.experts.scenario_groups`), never for scores.
 
         For the worst scenario no loads further away: they would be the worst. Itself for equal weights.
         """
@@ -308,7 +308,7 @@ class Problem:
         if not self.can_be_apart:
             raise InfeasibleError(
                 f"a failure domain of {int((self.failure_domain == worst).sum())} GPUs has {int(slots[worst])} "
-                f"slots for {self.experts} experts, so it would hold two copies of one: spread over smaller "
+                f"slots for {self.experts} experts, so it would hold two copies of an expert: spread over smaller "
                 f"domains ({input_name('spread')} node or gpu), or give it at most {self.experts} slots."
             )
         return slots
@@ -479,9 +479,7 @@ def _check_speed(speed: Floats | None, gpus: int) -> None:
     if speed is None:
         return
     if speed.shape != (gpus,) or not (np.isfinite(speed) & (speed > 0)).all():
-        raise InputError(
-            f"speeds of {speed.size} GPUs for {gpus}: give one finite number above 0 for each GPU."
-        )
+        raise InputError(f"{speed.size} speeds for {gpus} GPUs: give one finite number above 0 per GPU.")
 
 
 def _check_loads(loads: Floats) -> None:
@@ -495,15 +493,14 @@ def _check_loads(loads: Floats) -> None:
     if bad:
         scenario, layer, expert = bad
         raise InputError(
-            f"expert loads, {_row(loads, scenario, layer)}, expert {expert}: {loads[bad]} is not "
-            "a count of tokens; give finite numbers that are not negative."
+            f"expert loads, {_row(loads, scenario, layer)}, expert {expert}: {loads[bad]} is not a token "
+            "count; give finite, non-negative numbers."
         )
     dead = loads.max(axis=2) == 0
     if dead.any():
         scenario, layer = (int(i) for i in np.argwhere(dead)[0])
         raise InputError(
-            f"expert loads, {_row(loads, scenario, layer)}: all zero, so no placement is better than another; "
-            "give loads of MoE layers alone."
+            f"expert loads, {_row(loads, scenario, layer)}: all zero; give loads of MoE layers only."
         )
 
 
@@ -513,9 +510,7 @@ def _row(loads: Floats, scenario: int, layer: int) -> str:
 
 def _check_slots(slots_per_gpu: Ints, experts: int) -> None:
     if slots_per_gpu.ndim != 1 or slots_per_gpu.size == 0 or int(slots_per_gpu.min()) < 0:
-        raise InputError(
-            f"slots per GPU {slots_per_gpu.tolist()}: give one count that is not negative for each GPU."
-        )
+        raise InputError(f"slots per GPU {slots_per_gpu.tolist()}: give one non-negative count per GPU.")
     slots = int(slots_per_gpu.sum())
     gpus = slots_per_gpu.size
     if slots < experts:
@@ -527,6 +522,6 @@ def _check_slots(slots_per_gpu: Ints, experts: int) -> None:
     if int(slots_per_gpu.max()) > experts:
         most = int(slots_per_gpu.max())
         raise InputError(
-            f"{plural(most, 'slot')} on a GPU for {plural(experts, 'expert')}: it would hold two copies of one; "
-            f"give at most {input_name('redundant')} {experts * (gpus - 1)} on {gpus} GPUs, or more GPUs."
+            f"{plural(most, 'slot')} on a GPU for {plural(experts, 'expert')}: it would hold two copies of "
+            f"an expert; give at most {input_name('redundant')} {experts * (gpus - 1)} on {gpus} GPUs, or more GPUs."
         )

@@ -1,4 +1,4 @@
-"""A placement of experts and how good it is."""
+"""A placement of experts and its quality."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from placement.verify import verify_experts
 
 @dataclass(frozen=True, eq=False)
 class ExpertResult:
-    """A placement of experts and how good it is; all loads are multiples of the mean GPU load.
+    """A placement of experts and its quality; all loads are multiples of the mean GPU load.
 
     Attributes
     ----------
@@ -49,12 +49,12 @@ class ExpertResult:
 
     @cached_property
     def max_load(self) -> Floats:
-        """The largest GPU load, ``[layers]``: recomputed from the assignment when it is asked for."""
+        """The largest GPU load, ``[layers]``: recomputed from the assignment on first use."""
         return self.problem.evaluate(self.assignment)
 
     @cached_property
     def bound(self) -> Floats:
-        """What no placement can be below, ``[layers]``: proven when it is asked for."""
+        """Lower bound for all placements, ``[layers]``, proven on first use."""
         if self.exact is not None:
             return np.minimum(self.exact, self.max_load)  # a bound above the answer is rounding
         return np.minimum(proven_bound(self.problem, self.max_load), self.max_load)
@@ -80,7 +80,7 @@ class ExpertResult:
 
     @property
     def gap(self) -> float:
-        """How much of the objective may still be saved at most: ``(objective - bound) / objective``."""
+        """Maximum remaining improvement of the objective: ``(objective - bound) / objective``."""
         return 1.0 - self.objective_bound / self.objective
 
 
@@ -104,5 +104,5 @@ def checked_result(
     assignment = problem.assignment(slot_expert)
     if not problem.legal(assignment.slot_expert).all():
         wrong = verify_experts(assignment, problem) or ["copies share a failure domain"]
-        raise AssertionError(f"the placement found is not legal, which is a defect of rackplan: {wrong[0]}")
+        raise AssertionError(f"the placement is not legal, a defect in rackplan: {wrong[0]}")
     return ExpertResult(problem, assignment, interrupted, log, baselines, search, exact)

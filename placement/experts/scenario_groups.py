@@ -1,4 +1,4 @@
-"""Which scenarios are alike, and what a search over them listens to: one vote a group, and loads further away.
+"""Groups of similar scenarios, one vote per group, and the loads used in a search.
 
 Windows of one recording, or the same prompts at two lengths, are nearly one load: heard one by one they outvote what
 is rare. A group is of scenarios that are all within :data:`ALIKE` of each other; each group has one vote, shared by

@@ -115,7 +115,7 @@ def _not_behind(
     log: list[str],
     nodes: int,
 ) -> None:
-    """Take a rival's placement in the layers above ``least`` where one is ahead and legal, in place."""
+    """Take a baseline's placement in the layers above ``least`` where one is ahead and legal, in place."""
     slack = SLACK if problem.split == "lp" else EQUAL
     value = problem.evaluate(slot_expert)
     behind = np.zeros(0, dtype=np.intp)
@@ -143,7 +143,7 @@ def _not_behind(
             won &= second_copies_first(problem.assignment(trial).copies)
         slot_expert[rows[won]], value[rows[won]] = trial[won], trial_load[won]
         if won.any():
-            log.append(f"{name} is better and taken in {int(won.sum())} layers")
+            log.append(f"{name} is better and used in {int(won.sum())} layers")
         behind = rows[~won]
         if behind.size:
             names = behind.tolist()
@@ -151,7 +151,7 @@ def _not_behind(
 
 
 def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:
-    """Return how many seconds' work of search is worth it after the fast path, and why, in words.
+    """Return the worthwhile search work in seconds after the fast path, with the reason in words.
 
     ``load`` and ``bound`` are ``[layers]``. Where the gap is small, pair exchanges to the end take milliseconds.
     With two slots a GPU, very skewed loads or several loads it is wide, and the search gains for seconds.
@@ -188,9 +188,7 @@ class _Search:
         self.log += ran
         if proven(load, bound).all():
             self.done = problem.each_alone
-            self.log.append(
-                "the fast placement reaches the bound in every layer: nothing is left to a solver"
-            )
+            self.log.append("the fast placement reaches the bound in every layer")
             self.why = (
                 "none, since the fast path reaches the bound in every layer" if budget.seconds is None else ""
             )
@@ -256,7 +254,7 @@ def search(
                 problem, found, wide, budget.part(_COUNT_SHARE if budget.seconds else 1.0), seed, tell
             )
     better = int((problem.evaluate(found) < problem.evaluate(slot_expert)).sum())
-    log = [f"swaps and other copy counts: {better} layers better"]
+    log = [f"swaps and other copy counts: {better} layers improved"]
     if budget.seconds:
         found, ran = improve(problem, found, bound, budget, seed=seed)
         log.append(ran)
@@ -288,5 +286,5 @@ def _anneal_on(problem: Problem, slot_expert: Experts, bound: Floats, budget: Bu
     better = 0
     with budget, budget.keeping():
         better = anneal(problem.searched, slot_expert, rounds=rounds, seed=seed)
-    text = f"annealing over swaps: {better} layers better by log-sum-exp, seed {seed}"
+    text = f"annealing over swaps: {better} layers improved by log-sum-exp, seed {seed}"
     return text + (f"; {CUT}" if budget.cut else "")

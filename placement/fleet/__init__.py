@@ -1,1 +1,1 @@
-"""A fleet: which replicas stand where on a cluster, of different shapes at once."""
+"""Fleets: replicas of different shapes placed on one cluster."""

@@ -1,4 +1,4 @@
-"""From counts to GPUs: which domain is cut how, and which replicas lie on which GPUs, neighbours together."""
+"""Assign counted replicas to domains and GPUs, keeping neighbours together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make a fleet: price what replicas may be, choose them, put them on GPUs, price them there again, verify."""
+"""Make a fleet: price possible replicas, choose them, assign GPUs, re-price them there, and verify."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PRICED_OFF = 0.01
 """Part of its price by which the plan of a replica may be behind it before the fleet is chosen again."""
 _ROUNDS = 4
 """Fleets that are chosen at most, each by what the plans of those before it reach."""
-_SPARE = "kept for failures (`spares`)"
+_SPARE = "spare for failures (`spares`)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Pool:
 
     @property
     def requests_per_s(self) -> float:
-        """What the pool serves at most, at its derate."""
+        """Maximum rate of the pool, after derating."""
         return self.column.requests_per_s * len(self.replicas)
 
     @property
@@ -75,7 +75,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Idle:
-    """GPUs that work and are in no replica, and why."""
+    """Working GPUs that are in no replica, and why."""
 
     gpus: tuple[int, ...]
     reason: str
@@ -158,7 +158,7 @@ def make_fleet(
     """
     say = on_stage or silent
     budget = budget or Budget(options.time_limit_s)
-    say("looking for shapes of replicas")
+    say("enumerating replica shapes")
     every = domain_classes(cluster)
     classes, spares = _without_spares(every, options.spares, cluster)
     layers = max(len(decode.model.layers) for decode, _ in traffic.deployments)
@@ -245,9 +245,9 @@ def _parts_reached(pools: Sequence[Pool]) -> dict[Column, float]:
 
 
 def _behind_words(pools: Sequence[Pool]) -> list[str]:
-    """Say what serves less by its plan than it was chosen for, after the last fleet that was tried."""
+    """Return what serves less by its plan than it was chosen for, after the last fleet that was tried."""
     return [
-        f"a replica of pool {number} serves {part:.1%} of what it was chosen for: the best may be another fleet"
+        f"a replica of pool {number} serves {part:.1%} of its expected rate, so another fleet may be better"
         for number, pool in enumerate(pools)
         if pool.plan is not None
         if (part := pool.column.tok_s / pool.replicas[0].column.tok_s) < 1 - PRICED_OFF
@@ -282,7 +282,7 @@ def _without_spares(
     total = sum(len(domains) for domains in left.values())
     if spares >= total:
         raise InputError(
-            f"{cluster.name} has {total} domain{'s' * (total > 1)}; keep fewer for failures.",
+            f"{cluster.name} has {total} domain{'s' * (total > 1)}; keep fewer spares.",
             field="spares",
             value=spares,
         )
@@ -293,7 +293,7 @@ def _without_spares(
 
 
 def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced]) -> None:
-    """Refuse a model that fits nowhere, or that keeps its limits nowhere, with the best that is reachable."""
+    """Reject a model that fits nowhere, or that keeps its limits nowhere, with the best that is reachable."""
     for (decode, _), one in zip(traffic.deployments, priced, strict=True):
         name = decode.model.name
         for role, found in one.sweeps.items():
@@ -313,13 +313,13 @@ def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced
             raise LimitError(
                 "ttft_s",
                 f"{input_name('ttft_ms')} {traffic.ttft_s * 1e3:g}: no replica of {name} on {cluster.name} prefills "
-                f"{traffic.isl:,} tokens and hands their cache over that soon; the fastest takes "
+                f"{traffic.isl:,} tokens and transfers their cache that fast; the fastest takes "
                 f"{rounded_up(one.fastest_ttft_s * 1e3)} ms.",
             )
         if not one.columns:
-            both = "that hold the time per token hold the time to the first token too"
+            both = "meet both the time per token and the time to first token"
             if traffic.ttft_s is None:
-                both = "hold the time per token with their experts placed"
+                both = "meet the time per token with placed experts"
             raise LimitError(
                 traffic.first_to_go,
                 f"no replicas of {name} on {cluster.name} {both}; give a longer "
@@ -433,18 +433,18 @@ def _why(
     """The reason in words; ``alone``: there is one pool to serve, so that none has to keep up with another."""
     name = one.spec.gpu.name
     if one.kind not in held:
-        return f"no layout on {name} holds the service level better than none"
+        return f"no layout on {name} meets the service level"
     least = smallest.get(one.kind)
     if least is None and left < one.size:
-        return f"no replica fits on {left} GPUs of a domain of {name}: the smallest joins several domains"
+        return f"no replica fits on {left} GPUs of a domain of {name}: the smallest one spans several domains"
     if least is not None and left < least:
         return f"no legal layout for {left} GPU{'s' * (left > 1)} left of a domain of {name}: the least takes {least}"
     if options.tok_s is not None and options.wanted != "throughput":
-        return "the tokens asked for are served without them"
+        return "the requested tokens are served without them"
     if options.wanted == "throughput":
-        what = "replica that joins domains" if least is None else "replica"
-        return f"another {what} would serve nothing more" + (
-            "" if alone else ": the other pools would not keep up with it"
+        what = "replica that spans domains" if least is None else "replica"
+        return f"another {what} would not serve more" + (
+            "" if alone else ", since the other pools could not keep up"
         )
     return f"a token costs more on them ({options.wanted})"
 
@@ -473,7 +473,7 @@ def verify_fleet(fleet: Fleet) -> list[str]:
             wrong.append(f"a {pool.role} pool takes {pool.column.step_s * 1e3:.3f} ms a step")
         for replica in pool.replicas:
             if len(set(replica.gpus)) != pool.column.shape.gpus:
-                wrong.append("a replica has not the GPUs of its shape")
+                wrong.append("a replica does not have the GPUs of its shape")
     if served(fleet.pools, traffic) < fleet.requests_per_s * (1 - _CLOSE):
         wrong.append("a pool serves less than its share")
     peak = fleet.options.peak_tok_s

@@ -1,4 +1,4 @@
-"""What a fleet serves, and what is best."""
+"""Demand and goal of a fleet."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class Traffic:
 
     @property
     def limits(self) -> str:
-        """The limits in words, to stand behind what is so within them; none where there are none."""
+        """The limits in words, as a suffix; empty without any."""
         limits = ((self.tpot_s, "a token"), (self.ttft_s, "to the first token"))
         words = [f"{limit_s * 1e3:,g} ms {what}" for limit_s, what in limits if limit_s is not None]
         return f" within {' and '.join(words)}" if words else ""
@@ -182,12 +182,12 @@ class Traffic:
 
     @property
     def phases(self) -> tuple[str, ...]:
-        """What every request needs."""
+        """Phases of every request."""
         return (DECODE, PREFILL) if self.deployments[0][1] is not None else (DECODE,)
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """What replicas may do."""
+        """Possible roles of replicas."""
         return (*self.phases, BOTH) if len(self.phases) > 1 else self.phases
 
     @property

@@ -94,7 +94,7 @@ class Placing:
                 aim = aim_of(deployment, "throughput")
                 made = place(Candidate(layout, deployment, score, limit_s, aim), few, options, known=known)
                 if not made.meets:
-                    raise InfeasibleError("no batch keeps the limit with experts placed")
+                    raise InfeasibleError("no batch meets the limit with placed experts")
                 return made
 
             made = self._made(column, stages, placed)
@@ -106,7 +106,8 @@ class Placing:
         """Return the plan of a replica."""
         if column.batch < 1:
             return PoolPlan(
-                None, "less than one sequence per GPU, which no plan has: priced with experts balanced"
+                None,
+                "less than one sequence per GPU, which plans do not support; priced with balanced experts",
             )
 
         def planned(deployment: Deployment, options: PlanOptions, layout: Fitted) -> Plan:
@@ -172,7 +173,7 @@ def _with_copies(
     deployment = deployment.with_batch(min(deployment.workload.batch, most))
     found = fitted(deployment, Fitting(shape, slots, most))
     if found is None:
-        return "HBM does not hold the batch with the layers in whole kibibytes"
+        return "HBM does not hold the batch when layers are rounded up to whole KiB"
     asked = replace(options, stages=found.layout.stages, ep=found.layout.ep)
     try:
         return make(deployment, asked, replace(found, fixed=False))

@@ -416,7 +416,7 @@ def reprice(
                 able &= swept.step_s <= column.limit_s * (1 + _ALIKE)
                 rows = np.flatnonzero(able)
                 if not len(rows):
-                    raise AssertionError("a replica does not keep its limits where it lies, please report it")
+                    raise AssertionError("a replica exceeds its limits at its location, please report it")
                 row = int(rows[np.argmax(swept.batch[rows])])
                 found[n] = with_figures(
                     column, float(swept.tok_s[row]), float(swept.batch[row]), float(swept.step_s[row])

@@ -1,4 +1,4 @@
-"""Choose the replicas of a fleet: one model, its goals one after the other, each within a slack of the one before."""
+"""Choose the replicas of a fleet with one model and successive goals, each within a slack of the previous one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _UNITS: Mapping[Goal, tuple[str, str]] = {
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """What was chosen: the problem, the answer, and what is proven of the goal, in ``unit``."""
+    """The chosen fleet: problem, answer, and proven bound of the goal in ``unit``."""
 
     problem: Problem
     answer: Answer
@@ -248,7 +248,7 @@ def _costs(goal: Goal, book: PriceBook) -> Callable[[GpuSpec], float]:
 
 
 def _refuse(problem: Problem, traffic: Traffic, options: FleetOptions, most: Found) -> NoReturn:
-    """Refuse what is out of reach, by the ``most`` requests that were found."""
+    """Reject what is out of reach, by the ``most`` requests that were found."""
     requests = 0 if most.answer is None else most.answer.requests
     bound = problem.steps if math.isnan(most.bound) else -most.bound
     tok_s, peak = traffic.osl / problem.scale, options.peak_tok_s
@@ -261,12 +261,14 @@ def _refuse(problem: Problem, traffic: Traffic, options: FleetOptions, most: Fou
     )
     if bound * tok_s >= peak:
         raise NoAnswerError(
-            f"{asked}: not reached in the time there was; the best found serves {requests * tok_s:,.0f} output tok/s "
+            f"{asked}: not reached within the time limit; the best fleet found serves "
+            f"{requests * tok_s:,.0f} output tok/s "
             f"and nothing serves more than {bound * tok_s:,.0f}; give {input_name('time_limit_s')} more seconds."
         )
     looser = ", or looser limits" if traffic.limits else ""
     raise InfeasibleError(
-        f"{asked} is out of reach: the GPUs there are serve {math.floor(requests * tok_s):,} output tok/s at most"
+        f"{asked} is out of reach: the available GPUs serve at most {math.floor(requests * tok_s):,} "
+        "output tok/s at most"
         f"{traffic.limits} ({requests * tok_s / peak:.1%}); take more GPUs{looser}."
     )
 
@@ -275,7 +277,7 @@ def _refuse_none(problem: Problem, traffic: Traffic, *, proven: bool) -> NoRetur
     names = " and ".join(decode.model.name for decode, _ in traffic.deployments)
     word = "prefills and decodes" if len(traffic.phases) > 1 else "decodes"
     if not proven:
-        raise NoAnswerError(f"no fleet that {word} {names} was found in the time there was; give more.")
+        raise NoAnswerError(f"no fleet that {word} {names} was found within the time limit; give more.")
     least = [
         f"{min(c.shape.gpus for c in problem.columns if c.model == key[0] and key[1] in c.phases)} GPUs "
         f"to {'prefill' if key[1] == PREFILL else 'decode'} {traffic.deployments[key[0]][0].model.name}"

@@ -1,4 +1,4 @@
-"""What replicas may stand on: kinds of domains, which are counted, and runs of GPUs in them, alone or joined."""
+"""Shapes of replicas: kinds of domains, and runs of GPUs in one or several domains."""
 
 from __future__ import annotations
 

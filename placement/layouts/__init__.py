@@ -1,1 +1,1 @@
-"""Layouts of a plan: enumerate what fits, price it, place its experts, choose by the goal."""
+"""Layouts of a plan: enumerate those that fit, price them, place experts, choose by the goal."""

@@ -1,4 +1,4 @@
-"""Choose a layout: candidates under perfect balance, fastest first, then with their experts really placed."""
+"""Choose a layout: candidates under perfect balance, fastest first, then with placed experts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def choose_layout(
     known: Known | None = None,
     say: Say = silent,
 ) -> Placed:
-    """Return the simplest layout, its experts placed the fast way, that is about as good as the best by the goal.
+    """Return the simplest layout within the tolerance of the best by the goal, with experts placed by the fast path.
 
     Candidates come with their score under perfect balance, best first. They are placed in that order until
     none can be better than the best of those placed. Those alike to it are tried from the simplest on, until
@@ -331,7 +331,7 @@ class Candidate:
 
     @cached_property
     def worth(self) -> tuple[float, float]:
-        """How good it is by the goal, the larger the better: a level, and a figure among those of one level."""
+        """Quality by the goal, larger is better: a level, and a figure within the level."""
         return self.aim(self.layout, self.score)
 
     @property

@@ -1,4 +1,4 @@
-"""What a layout is chosen for: how good one is by the goal, on which replicas, and how soon its first token comes."""
+"""Goals of layouts: quality by goal, replicas considered, and time to first token."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from topology.base.errors import MissingFigureError
 
 @dataclass(frozen=True, eq=False)
 class Aim:
-    """How good a layout is by a goal.
+    """Quality of a layout by a goal.
 
     ``rates``: by domain, what one of its GPUs costs (USD/h) or draws (W) where that is the goal.
     """
@@ -49,7 +49,7 @@ class Aim:
 
 
 def aim_of(deployment: Deployment, goal: Goal) -> Aim:
-    """Return how layouts are judged.
+    """Return the quality function of a goal.
 
     Raises
     ------
@@ -133,11 +133,11 @@ def soon_enough(
 
 
 GOAL_WORDS: dict[Goal, str] = {
-    "throughput": "most tok/s/GPU",
-    "latency": "least time per token",
+    "throughput": "highest tok/s/GPU",
+    "latency": "lowest time per token",
     "gpus": "fewest GPUs",
-    "usd": "fewest dollars per token",
-    "power": "least energy per token",
+    "usd": "lowest cost per token",
+    "power": "lowest energy per token",
 }
 
 
@@ -148,7 +148,7 @@ def service_words(
     fastest_s: float,
     first_s: float | None,
 ) -> str:
-    """Say what a plan was chosen for, and what it holds.
+    """Return the goal and the limits of a plan in words.
 
     Parameters
     ----------
@@ -164,28 +164,31 @@ def service_words(
     if options.goal == "latency" and not workload.decodes:
         text = "shortest step"
     if not workload.decodes:
-        return text + (f", a step of {limit_s * 1e3:g} ms at most (`ttft_ms`)" if limit_s is not None else "")
+        return text + (
+            f", with a step of at most {limit_s * 1e3:g} ms (`ttft_ms`)" if limit_s is not None else ""
+        )
     if level.usual:
         text += f" {usual_words(fastest_s, held=limit_s is not None)} "
-        more = "; `tpot_ms` none for the largest batch that fits" * (limit_s is not None)
+        more = "; `tpot_ms` none: largest batch that fits" * (limit_s is not None)
         text += f"(default; `tpot_ms`{more})"
     elif limit_s is not None:
-        text += f" at {limit_s * 1e3:g} ms a token or less (`tpot_ms`)"
+        text += f" at {limit_s * 1e3:g} ms per token or less (`tpot_ms`)"
     elif not workload.batch and options.goal != "latency":
         text += " at the largest batch that fits (`tpot_ms` none)"
     if workload.batch:
         text += f" at `batch` {workload.batch:,}"
     if level.first_s is not None and first_s is not None:
         text += (
-            f"; first token within {level.first_s * 1e3:g} ms (`ttft_ms`): {first_s * 1e3:,.0f} ms for a prompt of "
-            f"{workload.context:,} tokens alone on these GPUs, waiting not counted"
+            f"; first token within {level.first_s * 1e3:g} ms (`ttft_ms`): {first_s * 1e3:,.0f} ms for a "
+            "single prompt "
+            f"of {workload.context:,} tokens on these GPUs, queueing excluded"
         )
     return text
 
 
 def usual_words(fastest_s: float, *, held: bool) -> str:
-    """Say at which time per token a plan is where nobody said; ``fastest_s`` is the shortest there is."""
-    usual = f"{USUAL_TPOT.value * 1e3:g} ms a token"
+    """Return the default limit on the time per token in words; ``fastest_s`` is the shortest possible."""
+    usual = f"{USUAL_TPOT.value * 1e3:g} ms per token"
     if held:
         return f"at {usual} or less, {USUAL_TPOT.text}"
     return (

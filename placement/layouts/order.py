@@ -61,16 +61,16 @@ def solve_order(
     best, bound_s, search = (
         exchanged_order(problem, known),
         least_seconds(problem),
-        "exchanges of groups alone",
+        "exchanges of groups only",
     )
     if best is not None and best.step_s > bound_s * (1 + CLOSE) and budget.goes_on():
         shorter_s = best.step_s * (1 - CLOSE / 4)
         if none_within(problem, shorter_s, budget.part(RELAXED), seed=seed):
-            bound_s, search = shorter_s, "CP-SAT: which layers on which group; hops do not bind"
+            bound_s, search = shorter_s, "CP-SAT assigns layers to groups; hops do not bind"
     if best is None or (best.step_s > bound_s * (1 + CLOSE) and budget.goes_on()):
         best, bound_s, search = search_order(problem, best, budget, least_s=bound_s, seed=seed)
     if best is None:
-        fits = "fits in HBM" if np.isinf(bound_s) else "that fits in HBM was found in time"
+        fits = "fits in HBM" if np.isinf(bound_s) else "that fits in HBM was found within the time limit"
         raise InfeasibleError(
             f"no split of {problem.layers} layers into {problem.stages} consecutive stages, in any order of "
             f"{problem.groups} groups, {fits} ({problem.capacity.min() / 1e9:.1f} GB usable on the smallest GPU)."

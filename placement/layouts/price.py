@@ -1,4 +1,4 @@
-"""Price layouts by a sweep: what each promises, its fastest split, how soon its first token comes.
+"""Price layouts by a sweep: expected throughput, fastest split, time to first token.
 
 Layers are split again for the batch that a plan has: what leaves most room for sequences is seldom what is fastest.
 """
@@ -107,7 +107,7 @@ def _priced(
 
 
 def key_of(layout: Layout) -> LayoutKey:
-    """Return what tells the layout apart."""
+    """Return the key of a layout."""
     gpus = max(sum(len(stage.gpus) for stage in stages) for stages in layout.replicas)
     return layout.tp, layout.ep, layout.stages, gpus
 

@@ -1,4 +1,4 @@
-"""Why nothing fits, by how much, and what would: the words of an infeasible plan."""
+"""Messages for infeasible plans: what binds, by how much, and what would fit."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def tightest(
         raise InputError(
             f"no group of {deployment.cluster.name}'s GPUs can hold "
             f"{plural(experts, 'expert')} and "
-            f"{redundant} more copies without two copies of one on a GPU; give fewer.",
+            f"{redundant} extra copies without two copies of an expert on one GPU; give fewer.",
             field="redundant",
             value=redundant,
         )
@@ -145,7 +145,7 @@ def refuse_speed(
     if not workload.decodes:
         what = f"the fastest layout prefills prompts of {workload.context:,} tokens in {fastest} at {batch}"
     elif fewer_s is not None and fewer_s < fastest_s:
-        what += f" (a sweep has fewer sequences than GPUs too: {rounded_up(fewer_s * 1e3)} ms)"
+        what += f" (a sweep, which allows fewer sequences than GPUs: {rounded_up(fewer_s * 1e3)} ms)"
     _out_of_reach(deployment, "limit_s", "tpot_ms" if workload.decodes else "ttft_ms", limit_s or 0.0, what)
 
 
@@ -161,8 +161,8 @@ def refuse_first_token(deployment: Deployment, limit_s: float, fastest_s: float)
 def _out_of_reach(deployment: Deployment, field: str, name: str, limit_s: float, what: str) -> NoReturn:
     raise LimitError(
         field,
-        f"{input_name(name)} {limit_s * 1e3:g} is out of reach on {deployment.cluster.name}: {what}; ask for at "
-        "least that, or use faster GPUs or more of them.",
+        f"{input_name(name)} {limit_s * 1e3:g} is out of reach on {deployment.cluster.name}: {what}; relax "
+        "the limit, or use faster or more GPUs.",
     )
 
 

@@ -1,1 +1,1 @@
-"""Change a running placement as little as needed: few moves, a budget, lost GPUs, and where copies come from."""
+"""Change a running placement with few moves: budgets, lost GPUs, and sources of copies."""

@@ -1,4 +1,4 @@
-"""What is left of a plan when GPUs are lost: its cluster, layout, slots, and what they still hold."""
+"""The rest of a plan after GPU failures: cluster, layout, slots and remaining experts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, eq=False)
 class Rest:
-    """What is left of replicas that hold the same.
+    """The rest of equal replicas.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Rest:
 
 @dataclass(frozen=True, eq=False)
 class Degraded:
-    """What a plan still has.
+    """The rest of a plan.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ def cluster_without(cluster: Cluster, names: Sequence[str]) -> Cluster:
     faults = with_faults(cluster.spec.faults, lost)
     if len({fault.gpu for fault in lost if fault.gpu is not None}) == len(cluster.gpus):
         raise InfeasibleError(
-            f"all {len(cluster.gpus)} GPUs of {cluster.name} are lost: nothing is left to plan for."
+            f"all {len(cluster.gpus)} GPUs of {cluster.name} are lost, so none remain to plan for."
         )
     return rebuilt(cluster, replace(cluster.spec, faults=faults))
 
@@ -115,7 +115,7 @@ def described_anew(old: Cluster, new: Cluster) -> Cluster:
         raise InputError(
             f"{where}: its GPUs are not those of the plan, which is for {old.name}: {what} "
             f"{', '.join(some)}{', ...' * (len(strange or missing) > len(some))}, and the plan's are "
-            f"{next(iter(before))} to {list(before)[-1]}. Describe the same cluster, with other faults."
+            f"{next(iter(before))} to {list(before)[-1]}. Describe the same cluster with other faults."
         )
     domains: dict[int, int] = {}
     for name, gpu in after.items():
@@ -182,14 +182,14 @@ def degraded(plan: Plan, cluster: Cluster) -> Degraded:
         if hurt and len(lost) > 1:
             used = sum(len(stage.gpus) for stage in stages)
             left = sum(len(stage.gpus) for stage in rests[-1].stages)
-            notes.append(f"{_of(plan, old)} goes on with {left} of its {used} GPUs")
+            notes.append(f"{_of(plan, old)} continues with {left} of its {used} GPUs")
     if not rests:
         raise refused[0]
     if idle := sum(one.idle for one in rests):
         tp = plan.layout.tp
         notes.append(f"idle: {idle} GPU{'s' * (idle > 1)} that shared attention (TP {tp}) with a lost one")
     if more := len(cluster.gpus) - len(number):
-        notes.append(f"idle: {more} GPU{'s' * (more > 1)} that the plan did not have")
+        notes.append(f"idle: {more} GPU{'s' * (more > 1)} that the plan did not use")
     return Degraded(
         deployment,
         Layout(tuple(replicas), plan.layout.tp),
@@ -207,8 +207,8 @@ def _kept(plan: Plan, old: int, gone: set[int], number: Mapping[int, int], deplo
     for stage, members in zip(stages, kept, strict=True):
         if not members:
             raise InfeasibleError(
-                f"no GPU is left of the {len(stage.gpus)} that hold layers {stage.layers.start} to "
-                f"{stage.layers.stop - 1}: make a new plan for the rest with rackplan plan."
+                f"no GPU remains of the {len(stage.gpus)} that hold layers {stage.layers.start} to "
+                f"{stage.layers.stop - 1}; make a new plan for the remaining GPUs with rackplan plan."
             )
     left = tuple(
         StageSpec(tuple(number[stage.gpus[local]] for local in members), stage.layers)
@@ -229,7 +229,7 @@ def _kept(plan: Plan, old: int, gone: set[int], number: Mapping[int, int], deplo
         try:
             require_equal_ranks([count for count in slots if count is not None], moe.experts)
         except InputError as error:
-            raise InfeasibleError(f"{deployment.engine} cannot run what is left of it: {error}") from None
+            raise InfeasibleError(f"{deployment.engine} cannot run on the remaining GPUs: {error}") from None
     return Rest(left, slots, held, len(gpus) - lost - sum(map(len, kept)))
 
 
@@ -297,7 +297,7 @@ def _check_memory(
         layers = f"layers {stage.layers.start} to {stage.layers.stop - 1}"
         what = f"{lacking} experts lack a slot in each of {layers}; with slots for all, " if lacking else ""
         remedy = (
-            f"batch {fits} would fit: serve at most that, and plan with {input_name('batch')} {fits}"
+            f"batch {fits} would fit; serve at most that, and plan with {input_name('batch')} {fits}"
             if fits
             else "no batch fits: plan again with more GPUs"
         )

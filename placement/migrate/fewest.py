@@ -1,4 +1,4 @@
-"""The fewest moves after which every expert has a copy where it may lie, proven with CP-SAT.
+"""The fewest moves that give every expert a legal copy, proven with CP-SAT.
 
 Without failure domains restoring is exact by itself. With them the cap of a domain depends on the count of an expert,
 and cycles of copies may take more moves than are needed: before a budget is refused, the layers that may do with

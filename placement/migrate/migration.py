@@ -1,4 +1,4 @@
-"""Migration of experts: from what runs to what the loads ask for, with few moves or within a budget of them."""
+"""Migration of experts from the running placement towards the loads, with few moves or within a budget."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def migrate(
     starts = [_start(task, new.fitted, seed) for task, new in zip(tasks, made, strict=True)]
     times = [1] * len(tasks) if replicas is None else list(replicas)
     needed = _moves(tasks, starts, times)
-    what = "for every expert to have a copy where it may lie"
+    what = "to give every expert a legal copy"
     if max_moves is not None and needed > max_moves:
         starts, needed = _fewest(tasks, starts, times, max_moves, what)
     elif only_restore:
@@ -186,7 +186,7 @@ def _fewest(
             f"{at_least}{least:,} moves are needed, {what}, and {max_moves} are allowed: allow {needed:,}."
         )
     raise NoAnswerError(
-        f"{max_moves:,} moves may or may not be enough {what}: {needed:,} are, fewer than {least:,} cannot be; allow "
+        f"{max_moves:,} moves may not be enough {what}: {needed:,} are, fewer than {least:,} are not; allow "
         f"{needed:,}."
     )
 
@@ -245,7 +245,7 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, budge
 
 @dataclass(frozen=True)
 class State:
-    """What a migration would answer now.
+    """Current result of a migration.
 
     Attributes
     ----------

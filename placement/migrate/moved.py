@@ -41,7 +41,7 @@ class Moved:
 
     @property
     def moves(self) -> int:
-        """Moves in all."""
+        """Total moves."""
         return sum(self.of_layer.values())
 
     @property
@@ -51,14 +51,14 @@ class Moved:
 
 
 def why_not_counted(old: Plan, new: Plan) -> str:
-    """Return why nobody can say what moves between two plans; empty where it can be counted."""
+    """Return why the moves between two plans cannot be counted; empty if they can."""
     before, after = old.deployment, new.deployment
     if before.model.name != after.model.name:
         return f"the models differ: {before.model.name} and {after.model.name}"
     if before.model.moe is None or after.model.moe is None:
         return f"{after.model.name} has no routed experts"
     if before.model.moe.experts != after.model.moe.experts or expert_bytes(old) != expert_bytes(new):
-        return f"{after.model.name} has other experts, in layers, number or bytes, in the one plan than in the other"
+        return f"{after.model.name} has different experts (layers, number or bytes) in the two plans"
     if _wiring(before.cluster) != _wiring(after.cluster):
         return f"the clusters differ: {before.cluster.name} and {after.cluster.name}"
     return ""
@@ -74,7 +74,7 @@ def moved(old: Plan, new: Plan) -> Moved:
     """
     why = why_not_counted(old, new)
     if why:
-        raise InputError(f"copies that move cannot be counted: {why}.")
+        raise InputError(f"moved copies cannot be counted: {why}.")
     cluster, size = new.deployment.cluster, expert_bytes(new)
     number = {gpu.id: index for index, gpu in enumerate(cluster.gpus)}
     # GPUs of the old plan that are gone keep their copies apart from those of any GPU that is there

@@ -45,7 +45,7 @@ from topology.spec import Fault
 
 @dataclass(frozen=True)
 class ReplanOptions:
-    """What a user may ask of a re-plan.
+    """Options of a re-plan.
 
     Attributes
     ----------
@@ -77,12 +77,12 @@ class ReplanOptions:
         for name in ("max_moves", "max_bytes", "horizon_s", "time_limit_s", "seed"):
             value = getattr(self, name)
             if value is not None and (not np.isfinite(value) or value < 0):
-                raise InputError("expected a finite number from 0 up.", field=name, value=f"{value:g}")
+                raise InputError("expected a finite number of at least 0.", field=name, value=f"{value:g}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Replanned(Shown):
-    """A new plan and the way to it; counts are over all layers and replicas.
+    """A new plan and its moves; counts are over all layers and replicas.
 
     Attributes
     ----------
@@ -124,12 +124,12 @@ class Replanned(Shown):
     transfer: Transfers
 
     def brief(self) -> str:
-        """Return what is moved and what that gives."""
+        """Return the moves and their effect in one line."""
         return f"{self.moves:,} of {self.copies:,} copies move, balancedness {self.after:.4f}: {self.plan.brief()}"
 
     @property
     def moves(self) -> int:
-        """Moves in all."""
+        """Total moves."""
         return len(self.steps)
 
     @property
@@ -152,7 +152,7 @@ def replan_plan(
     on_progress: OnProgress | None = None,
     cancel: Cancel | None = None,
 ) -> Replanned:
-    """Return ``plan`` changed for ``loads`` (None: its own) and for what is lost, with few moves.
+    """Return ``plan`` adapted to ``loads`` (None: its own) and failures, with few moves.
 
     ``cluster`` describes the plan's cluster anew, with what is broken now; ``options`` say what is lost besides.
     Without a budget or a horizon: with GPUs lost, the fewest moves that restore every expert; else the fewest within
@@ -170,7 +170,9 @@ def replan_plan(
     """
     loads = plan.loads if loads is None else loads
     if loads is None:
-        raise InputError(f"{plan.deployment.model.name} has no routed experts: there is nothing to re-plan.")
+        raise InputError(
+            f"{plan.deployment.model.name} has no routed experts, so there is nothing to re-plan."
+        )
     spread, objective = options.spread or plan.spread, options.objective or plan.objective
     weights = options.scenario_weights or plan.scenario_weights
     now = plan.deployment.cluster if cluster is None else described_anew(plan.deployment.cluster, cluster)
@@ -200,7 +202,7 @@ def replan_plan(
             placed = start
             log = (
                 *log,
-                "moves for balance alone are left out: by the traces they would not make a step shorter",
+                "moves for balance only are left out, since with the traces they would not shorten the step",
             )
         fresh_score, afresh = tasks.score(fresh)
         new_experts = tasks.experts(placed)
@@ -326,7 +328,7 @@ def _price(
     moves_s = transfers(tasks.left.deployment.cluster, steps, size).seconds
     if moves_s is None:
         raise InputError(
-            "what a move takes is not known: a link on its way has no published rate; limit moves by "
+            "the time of a move is unknown, since a link on its path has no published rate; limit moves with "
             f"{input_name('max_moves')} instead.",
             field="horizon_s",
             value=f"{horizon_s:g}",

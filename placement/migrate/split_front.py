@@ -69,7 +69,7 @@ class SplitFront:
         if self.same:
             return ""
         then = ", then swaps under shares by source rank" if depends_on_placement(self.problem.split) else ""
-        return f" for an even split, judged under {self.problem.split}{then}"
+        return f" for an even split, evaluated under {self.problem.split}{then}"
 
     def say_price(self, say: Say) -> Callable[[float], None]:
         """What hears of a price of excess while the even front is searched, and tells ``say`` of it."""

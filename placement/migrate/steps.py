@@ -1,4 +1,4 @@
-"""The moves as steps that a runtime can follow: their order, their sources, and how long the links need.
+"""Moves as executable steps: order, sources, and transfer time.
 
 No copy is overwritten before all who fetch it have it.
 """
@@ -90,7 +90,7 @@ NEAR = ("node", "domain", "rack", "across", "storage")
 
 @dataclass(frozen=True)
 class Transfers:
-    """What the moves ask of the links.
+    """Transfer demand of the moves.
 
     Attributes
     ----------

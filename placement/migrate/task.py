@@ -15,7 +15,7 @@ from topology.base.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class MigrationTask:
-    """A placement that runs, and what it shall serve from now on.
+    """A running placement, and the problem to solve next.
 
     Attributes
     ----------

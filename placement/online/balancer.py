@@ -1,4 +1,4 @@
-"""Re-plans while an engine serves: few moves, towards what the last windows and stored workloads ask for together.
+"""Online re-plans with few moves, for recent windows and stored workloads together.
 
 A pure function of what is known and what is placed: every rank of an engine that calls it gets the same bytes.
 """
@@ -28,7 +28,7 @@ _KNEE = 0.01  # of balancedness: a first placement that is worse by more is plan
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What to place from now on.
+    """The next placement.
 
     Attributes
     ----------
@@ -89,7 +89,9 @@ def start(
     """
     if isinstance(slots_per_gpu, (int, np.integer)):
         if gpus is None or gpus < 1:
-            raise InputError(f"how many GPUs have {slots_per_gpu} slots each?", field="gpus", value=gpus)
+            raise InputError(
+                f"give the number of GPUs with {slots_per_gpu} slots each.", field="gpus", value=gpus
+            )
         slots_per_gpu = np.full(gpus, slots_per_gpu)
     slots = checked_slots(slots_per_gpu)
     if gpus is not None and gpus != slots.size:
@@ -142,14 +144,14 @@ def plan(state: OnlineState, old: ArrayLike | None = None) -> Decision:
         As of :func:`replan`, or if no window has been seen.
     """
     if not state.windows:
-        raise InputError("no window has been seen yet: nothing to plan by.")
+        raise InputError("no window has been observed yet, so there is nothing to plan for.")
     placed = state.placed if old is None else checked_placement(old, state, "old")
     copies = state.layers * state.slots
     budget = state.options.budget
     allowed = None if budget is None else int(budget * copies + 1e-9)
     if placed is None:
         found = _anew(state)
-        return _decision(state, None, found, (0, 0), "first plan: nothing was placed")
+        return _decision(state, None, found, (0, 0), "first plan, nothing placed yet")
     whole, forced = made_whole(_window(state), placed)
     restored = int(forced.sum())
     if allowed == 0:
@@ -158,7 +160,7 @@ def plan(state: OnlineState, old: ArrayLike | None = None) -> Decision:
     if state.placed is None and state.options.first_free:
         fresh = relabel(MigrationTask(_window(state), placed), _anew(state))
         if _mean_balance(state, fresh) > _mean_balance(state, whole) + _KNEE:
-            begin, why, allowed = fresh, "first re-plan, free to move", None
+            begin, why, allowed = fresh, "first re-plan, without a move limit", None
     loads, weights = votes(state.last, state.memory, state.stored)
     most = copies if allowed is None else allowed
     prices = _prices(state.options.least_gain)
@@ -210,7 +212,7 @@ def forced_moves(placed: Experts, experts: int) -> Ints:
 
 def restored_words(copies: int) -> str:
     """Return what was restored, in words."""
-    return f"copies restored beside the budget: {copies:,} (experts without a copy, empty slots)"
+    return f"copies restored in addition to the budget: {copies:,} (experts without a copy, empty slots)"
 
 
 def _moves(state: OnlineState, old: Experts, new: Experts) -> int:
@@ -240,7 +242,11 @@ def _decision(
     moves = 0 if old is None else _moves(state, old, new)
     limit = "no limit" if allowed is None else f"{allowed} allowed"
     chosen = moves - restored
-    why = f"{why}; {chosen} moves" if why else (f"{chosen} moves, {limit}" if chosen else "no move pays")
+    why = (
+        f"{why}; {chosen} moves"
+        if why
+        else (f"{chosen} moves, {limit}" if chosen else "no move is worth its cost")
+    )
     if restored:
         why = f"{restored_words(restored)}; {why}"
     return Decision(

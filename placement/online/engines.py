@@ -29,7 +29,7 @@ class Static:
         del group
 
     def observe(self, window: Floats) -> None:
-        """Look away."""
+        """Ignore the window."""
 
     def place(self, old: Experts) -> Experts:
         """Return the old placement."""
@@ -48,8 +48,8 @@ class Eplb:
     def __init__(self, group: Group, windows: int) -> None:
         if not group.equal_slots:
             raise InputError(
-                f"EPLB places equally many copies on each GPU; {group.slot_gpu.size} slots lie unequally on "
-                f"{group.gpus} GPUs: choose {input_name('redundant')} so that they divide."
+                f"EPLB places the same number of copies on each GPU; {group.slot_gpu.size} slots are "
+                f"unequal over {group.gpus} GPUs: choose {input_name('redundant')} so that they divide."
             )
         self._group = group
         self._seen: deque[Floats] = deque(maxlen=windows)

@@ -213,7 +213,7 @@ class Gains:
         self._price = np.inf
 
     def changed(self, layers: Index) -> None:
-        """Say that other experts lie in these layers."""
+        """Return that other experts lie in these layers."""
         self._stale[layers], self._listed[layers] = True, False
 
     def objective(self, layers: Index) -> Floats:

@@ -1,4 +1,4 @@
-"""What a balancer remembers of the windows it saw: kinds of windows, alike ones joined, the oldest forgotten."""
+"""Memory of past windows: similar windows are merged, and the oldest are dropped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Memory(NamedTuple):
 
     @classmethod
     def empty(cls, layers: int, experts: int) -> Memory:
-        """Return the memory of nothing."""
+        """Return an empty memory."""
         none = np.zeros(0, dtype=np.int64)
         return cls(np.zeros((0, layers, experts)), none, none)
 

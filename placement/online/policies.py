@@ -55,7 +55,7 @@ class Ours:
 
 
 def require_names(names: Sequence[str]) -> None:
-    """Refuse names of no policy, and one that is there twice.
+    """Reject names of no policy, and one that is there twice.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def require_names(names: Sequence[str]) -> None:
     for index, name in enumerate(names):
         _entry(name, linear=False, steps_per_window=1)
         if name.strip().lower() in [other.strip().lower() for other in names[:index]]:
-            raise InputError("it is there twice; leave one out.", field="policy", value=name)
+            raise InputError("duplicate; leave one out.", field="policy", value=name)
 
 
 def entries(
@@ -170,7 +170,7 @@ def budget_of(text: str, said: str) -> float | None:
         value = math.nan
     if not 0 <= value <= 1:
         raise InputError(
-            f"a budget is a part of the copies, from 0 to 100 %: {OURS}:5%, {OURS}:0, {OURS}:none.",
+            f"a budget is a share of the copies, from 0 to 100 %: {OURS}:5%, {OURS}:0, {OURS}:none.",
             field="policy",
             value=said,
         )

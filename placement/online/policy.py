@@ -1,4 +1,4 @@
-"""What an online policy is: it sees the load of each window as it ends, and says where experts lie from then on."""
+"""Interface of online policies: they receive the load of each window and return the next placement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which policy, interval and budget a replay speaks for: most tokens; of those as good the one that moves least."""
+"""Recommended policy, interval and budget of a replay: most tokens, ties broken by fewest bytes moved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EQUAL = 5e-4
 
 @dataclass(frozen=True, eq=False)
 class Recommendation:
-    """The run that a replay speaks for.
+    """The recommended run.
 
     ``most`` serves the most tokens, ``best`` as many up to :data:`EQUAL` and moves the fewest bytes of those.
     """

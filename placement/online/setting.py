@@ -45,7 +45,9 @@ class PlanCosts:
     def __init__(self, plan: Plan) -> None:
         moe = plan.deployment.model.moe
         if moe is None:
-            raise InputError(f"{plan.deployment.model.name} has no routed experts: nothing to balance.")
+            raise InputError(
+                f"{plan.deployment.model.name} has no routed experts, so there is nothing to balance."
+            )
         self._plan, self._moe = plan, moe
         self._stages = [index for index, part in enumerate(plan.experts) if part is not None]
         layers = [plan.layout.replicas[0][index].layers for index in self._stages]

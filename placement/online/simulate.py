@@ -280,7 +280,7 @@ def _check(windows: Floats, setting: Setting) -> None:
         )
     if len(windows) < 2:
         raise InputError(
-            "one window: a replay plans on one and scores on the next, so two or more are needed."
+            "only one window: a replay plans on one window and scores the next, so it needs at least two."
         )
     empty = np.argwhere(~windows.any(axis=2))
     if empty.size:
@@ -374,9 +374,9 @@ def _linear(group: Group) -> Experts:
 
 
 def _require_placed(name: str, group: Group, placed: Experts) -> None:
-    """Refuse what no engine could serve with."""
+    """Reject what no engine could serve with."""
     if placed.shape != group.start.shape or placed.min() < 0 or placed.max() >= group.experts:
-        raise InputError(f"policy {name}: it placed {list(placed.shape)} slots or experts that do not exist.")
+        raise InputError(f"policy {name}: its placement {list(placed.shape)} has invalid slots or experts.")
     held = np.zeros((group.layers, group.experts), dtype=bool)
     held[np.arange(group.layers)[:, None], placed] = True
     if not held.all():

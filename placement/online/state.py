@@ -39,12 +39,12 @@ class OnlineOptions:
     def __post_init__(self) -> None:
         if self.budget is not None and not 0 <= self.budget <= 1:
             raise InputError(
-                f"`budget` {self.budget}: give a part of all copies from 0 to 1 (0.05 is 5 %), or None."
+                f"`budget` {self.budget}: give a share of all copies from 0 to 1 (0.05 is 5 %), or None."
             )
         if isinstance(self.history, bool) or not isinstance(self.history, int) or self.history < 1:
-            raise InputError(f"`history` {self.history}: give a whole number of windows, at least 1.")
+            raise InputError(f"`history` {self.history}: give a number of windows, at least 1.")
         if not 0 <= self.least_gain < float("inf"):
-            raise InputError(f"`least_gain` {self.least_gain}: give a number that is not negative.")
+            raise InputError(f"`least_gain` {self.least_gain}: give a non-negative number.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ def checked_loads(given: ArrayLike, name: str, shape: tuple[int, ...]) -> Floats
         raise InputError(f"`{name}` has shape {list(loads.shape)}, not [{want}].")
     bad = first_bad(loads)
     if bad:
-        raise InputError(f"`{name}` has {loads[bad]} at {list(bad)}: loads are finite and not negative.")
+        raise InputError(f"`{name}` has {loads[bad]} at {list(bad)}: loads must be finite and non-negative.")
     return loads
 
 

@@ -1,4 +1,4 @@
-"""What was found out about a plan: how it fares under each load, after one failure, and with more or fewer copies.
+"""Findings on a plan: each load, one failure, and more or fewer copies.
 
 Each class is its part of a plan file, too: pydantic reads and writes it there. Figures that follow from others are
 computed again.
@@ -93,7 +93,7 @@ class TrafficReport:
 
     @property
     def after(self) -> TrafficRow:
-        """What was taken."""
+        """The chosen placement."""
         return next(row for row in self.rows if row.placement == self.chosen)
 
 
@@ -153,10 +153,10 @@ class ScenarioReport:
 
     @property
     def votes(self) -> str:
-        """Who has a vote in the search, in words."""
+        """Votes in the search, in words."""
         if self.groups is None:
-            return "each with one vote"
-        return f"{self.groups} group{'s' * (self.groups != 1)} of alike ones with one vote each"
+            return "one vote each"
+        return f"{self.groups} group{'s' * (self.groups != 1)} of similar ones, one vote each"
 
     def lines(self) -> list[str]:
         """Return the table of the summary: a head, a line a scenario, the mean."""
@@ -200,7 +200,7 @@ class LayerAtRisk:
 
 @dataclass(frozen=True)
 class AtRisk:
-    """An expert that one failure would kill.
+    """An expert that one failure would lose.
 
     Attributes
     ----------
@@ -221,7 +221,7 @@ class AtRisk:
 
 @dataclass(frozen=True)
 class Losses:
-    """What is left after each loss that was tried, in the order of the cluster; see :class:`WhatIf`.
+    """Results after each tested failure, in cluster order; see :class:`WhatIf`.
 
     Attributes
     ----------
@@ -305,7 +305,7 @@ class SpreadCounts:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Failures(Shown):
-    """What one failure would do to a plan.
+    """Effect of one failure on a plan.
 
     Attributes
     ----------

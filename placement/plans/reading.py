@@ -1,4 +1,4 @@
-"""The plan of a plan file: its parts held against the schema and each other.
+"""Read plan files: parts are checked against the schema and each other.
 
 What a file says of its own score is never believed: a plan that was read is scored afresh from its assignment.
 """
@@ -41,7 +41,7 @@ _NEVER_READ = ("score", "baselines", "baseline_reasons")
 
 
 def read_plan(path: str | Path) -> Plan:
-    """Read a plan file, or that in a folder of results, and score it afresh from its assignment alone.
+    """Read a plan file, or the one in a results folder, and score it again from its assignment.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def read_plan(path: str | Path) -> Plan:
     if path.is_dir():
         if not (path / PLAN_FILE).is_file():
             raise InputError(
-                f"{path}: no {PLAN_FILE} in this folder; name a plan, or a folder that rackplan plan wrote."
+                f"{path}: no {PLAN_FILE} in this folder; give a plan, or a folder written by rackplan plan."
             )
         path = path / PLAN_FILE
     where = str(path)
@@ -88,7 +88,7 @@ def _document(text: str, where: str) -> PlanFile:
     """Return what the text of a plan file says: JSON without duplicate keys, in the schema."""
     value = parse_json(text, where)
     if not isinstance(value, dict) or "experts" not in value:
-        raise InputError(f"{where}: not a plan; give a plan.json that rackplan wrote.")
+        raise InputError(f"{where}: not a plan; give a plan.json written by rackplan.")
     require_version(value.get("schema_version"), where, SCHEMA_VERSION)
     for key in _NEVER_READ:
         value.pop(key, None)
@@ -152,7 +152,7 @@ def _plan(file: PlanFile) -> Plan:
 
 
 def _require_figures(cluster: dict[str, Any]) -> None:
-    """Refuse figures without a value; only a fabric's rate may be unpublished, and its latency with it."""
+    """Reject figures without a value; only a fabric's rate may be unpublished, and its latency with it."""
     for where, part in containers(cluster, ("inputs", "cluster")):
         if not isinstance(part, dict):
             continue
@@ -163,7 +163,7 @@ def _require_figures(cluster: dict[str, Any]) -> None:
             if absent and not linkless:
                 place = ": ".join(map(str, (*where, key)))
                 raise InputError(
-                    f"{place}: value: null, but a plan is scored with this figure: make it again."
+                    f"{place}: value: null, but the plan needs this figure; make the plan again."
                 )
 
 
@@ -175,7 +175,7 @@ def _layout(file: PlanFile, deployment: Deployment) -> Layout:
         if not stage.gpus:
             raise InputError(f"stages[{place}]: gpus: empty; a stage needs at least one GPU.")
         if unknown is not None:
-            raise InputError(f"stages[{place}]: gpus: {unknown!r} is no GPU of {deployment.cluster.name}.")
+            raise InputError(f"stages[{place}]: gpus: {unknown!r} is not a GPU of {deployment.cluster.name}.")
         layers = range(stage.first_layer, stage.last_layer + 1)
         spec = StageSpec(tuple(index[gpu] for gpu in stage.gpus), layers)
         replicas.setdefault(stage.replica, []).append(spec)
@@ -195,14 +195,14 @@ def _layout(file: PlanFile, deployment: Deployment) -> Layout:
 
 
 def _check_layout(given: LayoutPart, plan: Plan) -> None:
-    """Refuse a layout that was changed in one place alone."""
+    """Reject a layout that was changed in one place alone."""
     for key, value in layout_part(plan).items():
         here = given.get(key, value)
         if here != value:
             where = (
                 "inputs: workload: batch says" if key == "batch_per_gpu" else "stages and layout: tp make it"
             )
-            raise InputError(f"layout: {key}: {here}, but {where} {value}; make them agree, or plan anew.")
+            raise InputError(f"layout: {key}: {here}, but {where} {value}; make them agree, or plan again.")
 
 
 def _experts(
@@ -271,7 +271,7 @@ def _loads(part: LoadsPart | None, deployment: Deployment) -> ExpertLoads | None
     if moe is None:
         return None
     if part is None:
-        raise InputError("inputs: loads: missing; a plan with experts carries the loads it was made for.")
+        raise InputError("inputs: loads: missing; a plan with experts includes its loads.")
     try:
         tokens = np.array(part.tokens, dtype=np.float64)
     except ValueError:
@@ -289,7 +289,7 @@ def _loads(part: LoadsPart | None, deployment: Deployment) -> ExpertLoads | None
 
 
 def _check_findings(file: PlanFile, plan: Plan) -> None:
-    """Refuse findings of other loads, of copies that do not rise, and of placements and parts that there are not."""
+    """Reject findings of other loads, of copies that do not rise, and of placements and parts that there are not."""
     names = list(plan.loads.names) if plan.loads else []
     if file.scenarios is not None and (found := [row.name for row in file.scenarios.rows]) != names:
         raise InputError(
@@ -306,7 +306,7 @@ def _check_findings(file: PlanFile, plan: Plan) -> None:
 
 
 def _check_failures(failures: Failures, deployment: Deployment) -> None:
-    """Refuse layers, experts, GPUs, nodes and racks that there are not."""
+    """Reject layers, experts, GPUs, nodes and racks that there are not."""
     model, cluster = deployment.model, deployment.cluster
     layers = [(f"layers[{i}]", row.layer) for i, row in enumerate(failures.layers)]
     layers += [(f"experts[{i}]", row.layer) for i, row in enumerate(failures.experts)]
@@ -340,7 +340,7 @@ def _check_failures(failures: Failures, deployment: Deployment) -> None:
     ids = {unit: {domain_name(gpu, unit) for gpu in cluster.gpus} for unit in SPREADS}
     for where, unit, name in named:
         if name not in ids[unit]:
-            raise InputError(f"failures: {where}: {name!r} is no {unit} of {cluster.name}.")
+            raise InputError(f"failures: {where}: {name!r} is not a {unit} of {cluster.name}.")
     for i, tried in enumerate(failures.what_if):
         counts = {len(values) for values in vars(tried.each).values()}
         if len(counts) > 1 or not counts <= {0, tried.tried}:

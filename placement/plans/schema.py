@@ -140,7 +140,7 @@ class ChosenLayoutPart(LayoutPart, total=False):
 
 
 class ScoreData(TypedDict):
-    """What a step costs and yields.
+    """Cost and yield of a step.
 
     Attributes
     ----------
@@ -275,7 +275,7 @@ class LoadsPart:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestPart(PlanOptions):
-    """What was asked of the planner.
+    """Options of the planner.
 
     Attributes
     ----------
@@ -294,7 +294,7 @@ class RequestPart(PlanOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class InputsPart:
-    """All that a plan was made from.
+    """Inputs of a plan.
 
     Attributes
     ----------
@@ -324,7 +324,7 @@ class InputsPart:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPart:
-    """A plan without what is bulky: what goes where by stage, what a step costs, what is proven.
+    """A plan without large parts: stages, score and proof.
 
     Attributes
     ----------

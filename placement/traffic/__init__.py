@@ -1,1 +1,1 @@
-"""Experts placed by what tokens choose together: few domains, then few nodes a token, under a limit of the loads."""
+"""Placement by co-activation: few domains, then few nodes per token, within a load limit."""

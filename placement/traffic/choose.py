@@ -1,4 +1,4 @@
-"""Choose among placements of a layout by their predicted step, fed with what tokens choose together."""
+"""Choose among placements of a layout by predicted step time, using co-activation."""
 
 from __future__ import annotations
 
@@ -68,9 +68,7 @@ class _Judged:
         deployment, layout = placed.candidate.deployment, placed.candidate.layout
         traffic = routed_traffic(deployment, layout, self.scorer, loads, batch)
         if traffic is None:
-            raise AssertionError(
-                "nothing is known of what tokens choose together, which is a defect of rackplan"
-            )
+            raise AssertionError("no co-activation is known, a defect in rackplan")
         return traffic
 
     def slower(self, other: _Judged, batch: int) -> bool:
@@ -91,7 +89,7 @@ class _Judged:
 
 
 def knows_traffic(placed: Placed, loads: ExpertLoads | None) -> str:
-    """Say what is known of which experts tokens choose together where that matters; empty where it does not.
+    """Return what is known of which experts tokens choose together where that matters; empty where it does not.
 
     It matters where experts of a layer are in several domains: traces, else the model's limit on groups of experts.
     """
@@ -106,7 +104,9 @@ def knows_traffic(placed: Placed, loads: ExpertLoads | None) -> str:
     if loads.routing:
         return ", ".join(trace.name for trace in loads.routing)
     groups, chosen = group_limit(moe)
-    return f"{deployment.model.name} uses experts of {chosen} of {groups} groups a token" if groups else ""
+    return (
+        f"{deployment.model.name} uses experts from {chosen} of {groups} groups per token" if groups else ""
+    )
 
 
 def choose_by_traffic(
@@ -127,7 +127,7 @@ def choose_by_traffic(
             return placed, None, None
         plain = _judge(placed, Candidate(BALANCE, placed.experts), loads, options)
         return placed, None, plain.traffic(placed, loads, placed.score.batch)
-    say("placing experts by what tokens choose together")
+    say("placing experts by co-activation")
     candidates = [
         Candidate(BALANCE, placed.experts),
         *_rivals(placed, loads, options),
@@ -141,7 +141,7 @@ def choose_by_traffic(
     batch = chosen.score.batch
     traces = tuple(trace.name for trace in loads.routing)
     report = TrafficReport(
-        known=f"{known}, judged by the last {1 - EARLIER:.0%} of the tokens" if traces else known,
+        known=f"{known}, evaluated on the last {1 - EARLIER:.0%} of tokens" if traces else known,
         traces=traces,
         chosen=best.candidate.name,
         slack=SLACK,
@@ -349,7 +349,7 @@ def _by_traces(
         held: list[tuple[Bools, ...] | None] = []
         for row in rows:
             done += 1
-            say(f"placing experts by what tokens choose together: layer {done} of {total}")
+            say(f"placing experts by co-activation: layer {done} of {total}")
             layer: tuple[Bools, ...] | None = None
             with budget, budget.keeping():
                 if not budget.cut:

@@ -1,4 +1,4 @@
-"""Experts of layers placed by what tokens choose together: few domains a token, loads of domains under a limit."""
+"""Place experts by co-activation: few domains per token, with domain loads under a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays as engines hand them over: tensors in, tensors out; NumPy in, NumPy out. Torch is not imported here."""
+"""Conversion of engine arrays: tensors in, tensors out; NumPy in, NumPy out. Torch is not imported here."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from topology.base.errors import InputError
 
 
 def is_tensor(value: object) -> bool:
-    """Whether ``value`` is a torch tensor: without torch in this process nothing is."""
+    """Whether ``value`` is a torch tensor (never, if torch is not loaded)."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def loads_of(value: Any, name: str, axes: tuple[str, ...]) -> Floats:
-    """Return counts of tokens as float64, ``name`` and the names of its ``axes`` for messages.
+    """Return token counts as float64; ``name`` and ``axes`` are used in messages.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def loads_of(value: Any, name: str, axes: tuple[str, ...]) -> Floats:
     if bad:
         where = ", ".join(f"{axis.removesuffix('s')} {i}" for axis, i in zip(axes, bad, strict=True))
         raise InputError(
-            f"{name}, {where}: {found[bad]} is no count of tokens; give finite numbers that are not negative."
+            f"{name}, {where}: {found[bad]} is not a token count; give finite, non-negative numbers."
         )
     return found
 
@@ -50,7 +50,7 @@ def ids_of(value: Any, name: str, axes: tuple[str, ...]) -> Ints:
     """
     table = _numbers(value, name)
     if table.dtype.kind not in "iu":
-        raise InputError(f"{name} holds {table.dtype}, not whole numbers: give the ids of experts.")
+        raise InputError(f"{name} holds {table.dtype}, not integers: give expert ids.")
     _require_axes(table, name, axes)
     return table.astype(np.int64)
 
@@ -66,14 +66,14 @@ def whole(value: Any, name: str, least: int = 1) -> int:
     try:
         number = int(value.__index__())
     except (AttributeError, TypeError):
-        raise InputError(f"{name} {value!r}: expected a whole number.") from None
+        raise InputError(f"{name} {value!r}: expected an integer.") from None
     if isinstance(value, bool) or number < least:
-        raise InputError(f"{name} {value!r}: expected a whole number from {least}.")
+        raise InputError(f"{name} {value!r}: expected an integer of at least {least}.")
     return number
 
 
 def as_given(table: NDArray[Any], sample: object, device: Any = "cpu") -> Any:
-    """Return ``table`` as what ``sample`` is: a tensor on ``device``, or the array itself."""
+    """Return ``table`` in the kind of ``sample``: a tensor on ``device``, or the array itself."""
     if not is_tensor(sample):
         return table
     tensor = sys.modules["torch"].from_numpy(np.ascontiguousarray(table))
@@ -81,7 +81,7 @@ def as_given(table: NDArray[Any], sample: object, device: Any = "cpu") -> Any:
 
 
 def of_type(table: Any, sample: Any) -> Any:
-    """Return a tensor or an array in the type of ``sample``, where that has one."""
+    """Return a tensor or array with the dtype of ``sample``, if it has one."""
     if is_tensor(sample):
         return table.to(sample.dtype)
     return table.astype(sample.dtype) if isinstance(sample, np.ndarray) else table
@@ -114,7 +114,7 @@ def _numbers(value: Any, name: str) -> NDArray[Any]:
         try:
             table = np.asarray(value)
         except ValueError:
-            raise InputError(f"{name}: its rows have unequal lengths.") from None
+            raise InputError(f"{name}: rows have different lengths.") from None
     if table.dtype.kind not in "biuf":
         raise InputError(f"{name} holds {table.dtype}, not numbers.")
     return table
@@ -122,4 +122,6 @@ def _numbers(value: Any, name: str) -> NDArray[Any]:
 
 def _require_axes(table: NDArray[Any], name: str, axes: tuple[str, ...]) -> None:
     if table.ndim != len(axes) or 0 in table.shape:
-        raise InputError(f"{name} has shape {list(table.shape)}: give [{', '.join(axes)}], none of them 0.")
+        raise InputError(
+            f"{name} has shape {list(table.shape)}: expected [{', '.join(axes)}], none of them 0."
+        )

@@ -1,4 +1,4 @@
-"""One call of an engine's balancer: what it asks for, checked, and the expert of each slot from then on."""
+"""One call of an engine's balancer: validated inputs, and the resulting expert of each slot."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What an engine's balancer is asked for.
+    """Inputs of an engine's balancer call.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ def request(
     starts: Sequence[Ints] = (),
     called: tuple[str, str] = ("num_replicas", "num_ranks"),
 ) -> Request:
-    """Check what an engine gave; ``called`` are its names for slots and ranks.
+    """Validate an engine's inputs; ``called`` are its names for slots and ranks.
 
     ``starts``: layers ``[slots]`` that the engine may start with, besides slot j with expert j mod E as vLLM
     (``build_initial_global_physical_to_logical_map``), SGLang (``init_trivial``) and vllm-ascend have it.
@@ -84,16 +84,18 @@ def request(
     experts = loads.shape[1]
     if slots % ranks:
         raise InputError(
-            f"{slots_name} {slots} is no multiple of {ranks_name} {ranks}: every rank has equally many."
+            f"{slots_name} {slots} is not a multiple of {ranks_name} {ranks}: every rank needs the same number."
         )
     if slots < experts:
-        raise InputError(f"{slots_name} {slots} slots cannot hold {experts} experts: give at least as many.")
+        raise InputError(
+            f"{slots_name} {slots} slots cannot hold {experts} experts: give at least {experts}."
+        )
     if groups % nodes:
         groups = nodes = 1
     if experts % groups:
-        raise InputError(f"{experts} experts do not divide into num_groups {groups}.")
+        raise InputError(f"{experts} experts do not divide evenly into num_groups {groups}.")
     if ranks % nodes:
-        raise InputError(f"{ranks_name} {ranks} is no multiple of num_nodes {nodes}.")
+        raise InputError(f"{ranks_name} {ranks} is not a multiple of num_nodes {nodes}.")
     at_start = False
     if old is not None:
         given = ids_of(old, "the old map", ("layers", "slots"))
@@ -135,14 +137,14 @@ def _old_map(old: Ints, shape: tuple[int, ...], slots: int, each: int) -> Expert
     layers, experts = shape
     if len(old) != layers or old.shape[1] % each:
         raise InputError(
-            f"the old map has shape {list(old.shape)}: give [{layers}, {slots}], a row for each layer."
+            f"the old map has shape {list(old.shape)}: expected [{layers}, {slots}], one row per layer."
         )
     bad = (old < -1) | (old >= experts)
     if bad.any():
         layer, slot = (int(i) for i in np.argwhere(bad)[0])
         raise InputError(
-            f"the old map, layer {layer}, slot {slot}: {old[layer, slot]} is no expert; they are 0 to {experts - 1}, "
-            "and -1 an empty slot."
+            f"the old map, layer {layer}, slot {slot}: {old[layer, slot]} is not an expert id; ids are 0 "
+            f"to {experts - 1}, and -1 is an empty slot."
         )
     found = np.full((layers, slots), -1, dtype=np.int32)
     width = min(slots, old.shape[1])

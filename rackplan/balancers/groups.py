@@ -1,4 +1,4 @@
-"""Groups of experts on nodes, as EPLB's hierarchical policy keeps them: each node becomes a problem of its own."""
+"""Expert groups on nodes, as in EPLB's hierarchical policy; each node is a separate problem."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class NodeExperts:
         return place[row, slot_expert].reshape(layers * nodes, -1).astype(np.int32)
 
     def outside(self, slot_expert: Experts) -> Experts:
-        """Return what :meth:`inside` made of a placement as that placement."""
+        """Invert :meth:`inside` for a placement."""
         layers, nodes, each = self.experts.shape
         found = np.take_along_axis(
             self.experts.reshape(layers * nodes, each), slot_expert.astype(np.int64), axis=1
@@ -45,7 +45,7 @@ class NodeExperts:
 
 
 def packed_groups(loads: Floats, groups: int, nodes: int) -> NodeExperts:
-    """Put groups of consecutive experts on nodes, equally many, for ``loads`` ``[scenarios, layers, experts]``.
+    """Assign groups of consecutive experts evenly to nodes, for ``loads`` ``[scenarios, layers, experts]``.
 
     A layer of zeros counts as even.
     """
@@ -64,7 +64,7 @@ def packed_groups(loads: Floats, groups: int, nodes: int) -> NodeExperts:
 
 
 def groups_as_they_lie(slot_expert: Experts, experts: int, groups: int, nodes: int) -> NodeExperts | None:
-    """Return the experts of each node where every group lies on one, equally many a node; else None."""
+    """Return the experts of each node if every group is on one node and nodes have equal numbers; else None."""
     layers, slots = slot_expert.shape
     size = experts // groups
     held = np.zeros((layers, nodes, experts), dtype=bool)

@@ -1,4 +1,4 @@
-"""From the expert in each slot to the other two maps that EPLB's users read; slots of copies that stay."""
+"""Derive the other two EPLB maps from the expert of each slot, and keep the slots of copies that stay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def logical_count(phy2log: Ints, experts: int) -> Ints:
 
 
 def logical_to_physical(phy2log: Ints, experts: int, width: int | None = None) -> Ints:
-    """Return the slots of each expert, growing, -1 where it has no more: int64 ``[layers, experts, width]``.
+    """Return the slots of each expert in ascending order, padded with -1: int64 ``[layers, experts, width]``.
 
     ``width``: the largest number of copies of an expert in any layer, unless told otherwise.
     """
@@ -30,7 +30,7 @@ def logical_to_physical(phy2log: Ints, experts: int, width: int | None = None) -
 
 
 def keep_slots(old: Experts, new: Experts, ranks: int) -> Experts:
-    """Reorder the copies within each rank of ``new`` ``[layers, slots]`` so that those which stay keep their slot.
+    """Reorder the copies within each rank of ``new`` ``[layers, slots]`` so that unmoved copies keep their slot.
 
     Engines compare slot by slot; vllm-ascend puts back a layer where a copy that stays has another slot. Either may
     hold an expert twice on a rank, and ``old`` -1 where nothing lies.

@@ -13,7 +13,7 @@ from topology.base.errors import InputError
 
 
 def vllm() -> None:
-    """Put our policy in place of vLLM's default one, and of every number of vllm-ascend's where that is installed.
+    """Replace vLLM's default policy, and all policies of vllm-ascend if installed, by rackplan's.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def vllm() -> None:
 
 
 def sglang() -> None:
-    """Put our function in place of SGLang's, whatever algorithm it is started with.
+    """Replace SGLang's balancing function by rackplan's for every algorithm.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a balancer is told: options from the environment, since an engine's own command line has no place for them."""
+"""Balancer options from environment variables, since engine command lines cannot pass them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import cache
 from topology.base.errors import InputError
 
 SWITCH = "RACKPLAN_BALANCER"
-"""The variable that switches the plug-ins on."""
+"""The environment variable that enables the plug-ins."""
 
 _PREFIX = "RACKPLAN_"
 _ON, _OFF = {"1", "true", "on", "yes"}, {"", "0", "false", "off", "no"}
@@ -20,7 +20,7 @@ _ON, _OFF = {"1", "true", "on", "yes"}, {"", "0", "false", "off", "no"}
 
 @dataclass(frozen=True)
 class Settings:
-    """How much a balancer may move, and what it knows beside the last window.
+    """Move limit of a balancer, and its data besides the last window.
 
     Attributes
     ----------
@@ -45,21 +45,27 @@ class Settings:
 
     @property
     def words(self) -> str:
-        """The settings in a line, for the log."""
-        moved = "any number of copies" if self.max_moves is None else f"{self.max_moves:.4g} of the copies"
-        parts = [f"{moved} moved by a call at most"]
-        parts.append(f"{self.history} windows kept" if self.history > 1 else "the last window kept")
+        """The settings in one line, for the log."""
+        moved = (
+            "no limit on moves"
+            if self.max_moves is None
+            else (f"at most {100 * self.max_moves:.4g}% of copies moved per call")
+        )
+        parts = [moved]
+        parts.append(
+            f"keeping {self.history} windows" if self.history > 1 else "keeping the last window only"
+        )
         if self.scenarios:
-            parts.append(f"scenarios of {', '.join(self.scenarios)}")
+            parts.append(f"scenarios from {', '.join(self.scenarios)}")
         if self.plan:
-            parts.append(f"the plan and the loads of {self.plan}")
+            parts.append(f"plan and loads of {self.plan}")
         if self.node_groups != "keep":
-            parts.append(f"groups of experts: {self.node_groups}")
+            parts.append(f"expert groups: {self.node_groups}")
         return ", ".join(parts)
 
 
 def switched_on(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether the plug-ins shall replace the engines' balancers.
+    """Whether the plug-ins replace the engines' balancers.
 
     Raises
     ------
@@ -70,7 +76,7 @@ def switched_on(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """Return what the environment's ``RACKPLAN_*`` variables say, defaults for what they leave out.
+    """Return the options in the ``RACKPLAN_*`` environment variables, with defaults.
 
     Raises
     ------
@@ -82,7 +88,7 @@ def settings(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def require_known(environ: Mapping[str, str] | None = None) -> None:
-    """Refuse variables that look like options and are none.
+    """Reject variables that look like options but are unknown.
 
     Raises
     ------
@@ -95,7 +101,7 @@ def require_known(environ: Mapping[str, str] | None = None) -> None:
         if name.startswith(_PREFIX) and name not in known:
             near = get_close_matches(name, known, 1)
             guess = f"; did you mean {near[0]}?" if near else f"; options are {', '.join(known)}."
-            raise InputError(f"{name}: the balancer has no such option{guess}")
+            raise InputError(f"{name}: unknown balancer option{guess}")
 
 
 @cache
@@ -116,8 +122,8 @@ def _fraction(name: str, text: str) -> float | None:
         value = math.nan
     if not 0 <= value <= 1:
         raise InputError(
-            f"{name} {text!r}: expected a part of the copies, such as 5% or 0.05, up to 100%; 0 moves nothing, "
-            "none is no limit."
+            f"{name} {text!r}: expected a share of the copies, such as 5% or 0.05, up to 100%; 0: no "
+            "moves, none: no limit."
         )
     return value
 
@@ -150,7 +156,7 @@ def _path(name: str, text: str) -> str:
 def _files(name: str, text: str) -> tuple[str, ...]:
     files = tuple(part.strip() for part in text.split(","))
     if not all(files):
-        raise InputError(f"{name} {text!r}: expected paths of recordings, commas between them.")
+        raise InputError(f"{name} {text!r}: expected comma-separated paths of recordings.")
     return files
 
 

@@ -84,8 +84,8 @@ def rebalance_experts(
         each = whole(num_local_physical_experts, "num_local_physical_experts")
         if slots % each:
             raise InputError(
-                f"num_physical_experts {slots} is no multiple of num_local_physical_experts {each}: every rank has "
-                "equally many."
+                f"num_physical_experts {slots} is not a multiple of num_local_physical_experts {each}: "
+                "every rank needs the same number."
             )
         groups, nodes = _groups(how, num_groups, num_nodes)
         old = _running(len(loads), slots)
@@ -126,7 +126,8 @@ def _groups(how: _Algorithm, groups: int | None, nodes: int) -> tuple[int, int]:
         return 1, 1
     if groups is None or whole(groups, "num_groups") % whole(nodes, "num_nodes"):
         raise InputError(
-            f"num_groups {groups} do not divide over num_nodes {nodes}: the algorithm keeps groups on nodes."
+            f"num_groups {groups} do not divide evenly over num_nodes {nodes}: the algorithm keeps each "
+            "group on one node."
         )
     return groups, nodes
 
@@ -150,7 +151,7 @@ def _alive(ranks: int) -> Bools:
     alive: Bools = state.active_ranks.cpu().numpy()[:ranks].astype(bool)
     if alive.size != ranks or not alive.any():
         raise InputError(
-            f"active_ranks {alive.tolist()}: {ranks} ranks, and one of them alive, were expected."
+            f"active_ranks {alive.tolist()}: expected {ranks} ranks, at least one of them active."
         )
     return alive
 

@@ -1,4 +1,4 @@
-"""What a balancer knows before the first window: recordings of loads, and a plan that was made for them."""
+"""Data that a balancer has before the first window: load recordings, and a plan made for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """Loads that every placement is made for as well, and one that was made for them.
+    """Stored loads used in every re-plan, and a placement made for them.
 
     Attributes
     ----------
@@ -38,13 +38,13 @@ class Stored:
 
     @property
     def words(self) -> str:
-        """Its shape, for messages."""
+        """The shape, for messages."""
         return f"{self.loads.shape[1]} layers with {self.loads.shape[2]} experts"
 
 
 @cache
 def read_stored(files: tuple[str, ...], plan: str) -> Stored | None:
-    """Read recordings and a plan, MoE layers alone; None without either.
+    """Read the MoE layers of recordings and a plan; None without either.
 
     Raises
     ------
@@ -59,13 +59,13 @@ def read_stored(files: tuple[str, ...], plan: str) -> Stored | None:
     for name, each in zip(names, found, strict=True):
         if each.loads.shape[1:] != found[0].loads.shape[1:]:
             raise InputError(
-                f"{name}: has {each.words}, and {names[0]} {found[0].words}: give those of one model."
+                f"{name}: has {each.words}, but {names[0]} has {found[0].words}: give recordings of one model."
             )
     return Stored(np.concatenate([each.loads for each in found]), found[0].placed, found[0].ranks)
 
 
 def stored_for(given: Settings, loads: Floats, slots: int, ranks: int) -> Stored | None:
-    """Return what is stored for the layers of ``loads`` ``[layers, experts]``, or None where it is of others.
+    """Return the stored data for the layers of ``loads`` ``[layers, experts]``, or None if they do not match.
 
     Rows of ``loads`` without tokens may be dense layers, which recordings and plans leave out. Layers that are not
     those stored (a draft model's call has one or two), and a plan of other slots, are left out with a warning.
@@ -85,7 +85,8 @@ def stored_for(given: Settings, loads: Floats, slots: int, ranks: int) -> Stored
     placed = found.placed
     if placed is not None and (placed.shape[1], found.ranks) != (slots, ranks):
         _warn_once(
-            f"{given.plan} left out: {placed.shape[1]} slots on {found.ranks} ranks, and the engine has {slots} "
+            f"{given.plan} ignored: it has {placed.shape[1]} slots on {found.ranks} ranks, but the engine "
+            f"has {slots} "
             f"on {ranks}"
         )
         placed = None
@@ -94,7 +95,7 @@ def stored_for(given: Settings, loads: Floats, slots: int, ranks: int) -> Stored
     rows = np.flatnonzero(loads.any(axis=1))
     if found.loads.shape[1] != rows.size:
         _warn_once(
-            f"what is stored of {found.loads.shape[1]} layers left out where the engine balances {layers}"
+            f"stored loads ignored: they have {found.loads.shape[1]} layers, but the engine balances {layers}"
         )
         return None
     wide = np.zeros((len(found.loads), layers, experts))
@@ -118,7 +119,7 @@ def _read_plan(file: str) -> Stored:
     plan = read_plan(Path(file))
     mapping = mapping_of(plan)
     if plan.loads is None:  # no plan with experts is without: mapping_of would have refused it
-        raise InputError(f"{file}: holds no loads.")
+        raise InputError(f"{file}: contains no loads.")
     placed = mapping.slot_expert.astype(np.int32)
     return Stored(plan.loads.tokens, placed, mapping.ranks)
 

@@ -1,4 +1,4 @@
-"""What a process remembers from call to call: the last windows of each placement that runs, the same on every rank.
+"""State between calls: the last windows of each running placement, identical on every rank.
 
 An engine calls its balancer on every rank with the same arrays, so each rank remembers the same. A call that goes on
 from what another one saw or answered belongs to its stream; any other begins a new one.
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """What is planned: rows of experts, be they layers or the layers of nodes.
+    """Shape of the problem: rows of experts, which are layers or layers of nodes.
 
     Attributes
     ----------
@@ -55,13 +55,13 @@ class Asked:
 
     @property
     def world(self) -> tuple[int, ...]:
-        """What is the same for all models that an engine balances together, until ranks come or leave."""
+        """Settings common to all models that an engine balances together, until ranks change."""
         return self.loads.shape[1], self.slots, self.ranks
 
 
 @dataclass(eq=False)
 class Stream:
-    """The calls for one placement: the state after the last, its arguments and its answer."""
+    """The calls for one placement: the state after the last call, its arguments and its result."""
 
     asked: Asked
     given: Settings
@@ -69,7 +69,7 @@ class Stream:
     answer: Experts
 
     def goes_on(self, asked: Asked, given: Settings) -> bool:
-        """Whether a call is the next one: every layer lies as the last answer has it, or as it lay before.
+        """Whether a call continues the stream: every layer is as in the last result, or as before it.
 
         Engines drop answers for some layers, or for all: a check of their own, or a transfer that was cut short.
         """
@@ -86,7 +86,7 @@ class Stream:
         return bool(same.all())
 
     def repeats(self, asked: Asked) -> bool:
-        """Whether a call that goes on is the last one again."""
+        """Whether a continuing call repeats the last one."""
         return _same(asked.loads, self.asked.loads) and _same(asked.old, self.asked.old)
 
 

@@ -23,7 +23,7 @@ def rebalance_experts(
     num_ranks: int,
     old_global_expert_indices: Any = None,
 ) -> Any:
-    """Return the expert of each slot after a few moves from what lies there.
+    """Return the expert of each slot after a few moves from the current placement.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""vllm-ascend's policy: ``rebalance_experts`` of the table that runs and the load of each slot, as it has it.
+"""vllm-ascend's policy: ``rebalance_experts`` with the current table and the load of each slot.
 
 References
 ----------
@@ -23,7 +23,7 @@ __all__ = ["RackplanPolicy", "rebalance_experts"]
 
 
 def rebalance_experts(current_expert_table: Any, expert_workload: Any) -> tuple[int, Ints, Any]:
-    """Return whether anything moves, the layers by how much they gain, and the table after a few moves.
+    """Return whether anything moves, the layers sorted by gain, and the table after a few moves.
 
     Parameters
     ----------
@@ -49,8 +49,8 @@ def rebalance_experts(current_expert_table: Any, expert_workload: Any) -> tuple[
         load = _summed(expert_workload)
         if load.shape != table.shape:
             raise InputError(
-                f"expert_workload has shape {list(load.shape)}, current_expert_table {list(table.shape)}: give a "
-                "load for each slot."
+                f"expert_workload has shape {list(load.shape)}, current_expert_table {list(table.shape)}: "
+                "give one load per slot."
             )
         layers, devices, each = table.shape
         old = table.reshape(layers, -1)
@@ -108,7 +108,7 @@ def _of_experts(table: Ints, load: Floats) -> Floats:
     if table.min() < 0:
         layer, slot = (int(i) for i in np.argwhere(table < 0)[0])
         raise InputError(
-            f"current_expert_table, layer {layer}: slot {slot} holds {table[layer, slot]}, no expert."
+            f"current_expert_table, layer {layer}: slot {slot} holds {table[layer, slot]}, which is not an expert id."
         )
     experts = int(table.max()) + 1
     key = np.arange(layers)[:, None] * experts + table

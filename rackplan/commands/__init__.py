@@ -1,1 +1,1 @@
-"""The commands: each parses, calls and shows."""
+"""Commands: parse the request, call the library, show the result."""

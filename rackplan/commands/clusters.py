@@ -1,4 +1,4 @@
-"""Clusters: drawn, loaded with traffic, and made from what other tools print."""
+"""Cluster commands: draw, traffic and import."""
 
 from __future__ import annotations
 
@@ -36,11 +36,13 @@ def draw(request: DrawRequest, *, json: JsonFlag = False) -> None:
     plan, traffic, level, form = request.plan, request.traffic, request.level, request.form
     output, notes = request.output, inputs.notes_of(request)
     if plan is not None and traffic is not None:
-        raise InputError("--plan and --traffic: colour can mean one of them in a picture; draw two pictures.")
+        raise InputError(
+            "--plan and --traffic cannot share one picture, since both use colour; draw two pictures."
+        )
     target = inputs.clusters_of([request.cluster], request.settings)[0]
     graph = form is not None or (output is not None and output.suffix.lower() in GRAPH_SUFFIXES)
     if graph and (plan is not None or traffic is not None or level != "auto"):
-        raise InputError("a graph file holds the links alone; leave --plan, --traffic and --level out.")
+        raise InputError("a graph file contains only links; leave out --plan, --traffic and --level.")
     overlay = None
     if plan is not None:
         target, overlay = _planned(plan, request.cluster, target)
@@ -66,7 +68,7 @@ def draw(request: DrawRequest, *, json: JsonFlag = False) -> None:
 
 @command(TrafficRequest)
 def traffic(request: TrafficRequest, *, output: Written = None, json: JsonFlag = False) -> None:
-    """Route traffic between GPUs over the links. Times, bottlenecks, tiers and the hottest links."""
+    """Route traffic between GPUs over the links. Shows times, bottlenecks, tiers and the busiest links."""
     from placement.budget import Budget
     from rackplan.commands.output import print_error, written
     from rackplan.progress import progress
@@ -98,7 +100,7 @@ def traffic(request: TrafficRequest, *, output: Written = None, json: JsonFlag =
         write_whole(request.matrix, rank_matrix(router, members, size).file(request.matrix.suffix, facts))
     finish(traffic_view(target, sent, loads, time, request.matrix), notes=notes)
     if budget.interrupted:
-        print_error("interrupted; the bound is known, the fair time is not.")
+        print_error("interrupted: the bound was computed, the fair time was not.")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -106,12 +108,10 @@ def traffic(request: TrafficRequest, *, output: Written = None, json: JsonFlag =
 def import_(
     request: ImportRequest,
     *,
-    output: Annotated[
-        Path | None, output_option("The cluster YAML to write. [standard output]", "FILE")
-    ] = None,
+    output: Annotated[Path | None, output_option("Cluster YAML to write. [standard output]", "FILE")] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Make a cluster file from what other tools print.
+    """Make a cluster file from the output of other tools.
 
     Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, amd-smi, or a CSV of links (a,b,count,rate).
     """
@@ -156,7 +156,7 @@ def _ranks(request: TrafficRequest) -> tuple[Cluster, Sequence[int], list[str]]:
 def traffic_from_options(
     pattern: str, bytes_per_gpu: str | None, gpus: str | None, count: int, ranks: Sequence[int] | None = None
 ) -> Traffic:
-    """Return the traffic that the options ask for, on a cluster of ``count`` GPUs, among ``ranks`` (default: all).
+    """Return the traffic for the options on a cluster of ``count`` GPUs, among ``ranks`` (default: all).
 
     Raises
     ------
@@ -172,7 +172,7 @@ def traffic_from_options(
     if pattern.lower().endswith(".npy"):
         if bytes_per_gpu is not None:
             raise InputError(
-                f"--bytes-per-gpu {bytes_per_gpu}: {pattern} has the bytes already; leave it out."
+                f"--bytes-per-gpu {bytes_per_gpu}: {pattern} already sets the bytes; leave it out."
             )
         return read_traffic(Path(pattern), count, members)
     text = DEFAULT_BYTES if bytes_per_gpu is None else bytes_per_gpu
@@ -188,12 +188,11 @@ def _range(text: str | None, count: int) -> range:
         return range(count)
     match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", text.strip())
     if match is None:
-        raise InputError(f"--gpus {text}: expected two numbers from 0, like 0-{count - 1}.")
+        raise InputError(f"--gpus {text}: expected a range of GPU numbers, like 0-{count - 1}.")
     first, last = int(match[1]), int(match[2])
     if last >= count or first >= last:
         raise InputError(
-            f"--gpus {text}: the {plural(count, 'GPU')} are 0 to {count - 1}; give at "
-            f"least two, the lower first."
+            f"--gpus {text}: GPUs are numbered 0 to {count - 1}; give at least two, the lower first."
         )
     return range(first, last + 1)
 
@@ -211,7 +210,9 @@ def _planned(plan: Path, name: str, target: Cluster) -> tuple[Cluster, Overlay]:
         return target, spread(plan_overlay(planned), _gpu_ids(cluster), _gpu_ids(target))
     if _gpu_ids(cluster) != _gpu_ids(target):
         if not cluster.spec.faults or _gpu_ids(_whole(cluster)) != _gpu_ids(_whole(target)):
-            raise InputError(f"--plan {plan}: it is for {cluster.name}, whose GPUs differ from {name}.")
+            raise InputError(
+                f"--plan {plan}: the plan is for {cluster.name}, which has other GPUs than {name}."
+            )
         target = cluster
     return target, plan_overlay(planned)
 

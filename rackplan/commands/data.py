@@ -1,4 +1,4 @@
-"""What is known: the catalog, recordings of expert loads, and measured points."""
+"""Data commands: catalog, loads and validate."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def catalog(request: CatalogRequest, *, json: JsonFlag = False) -> None:
 
     what, settings = request.what, request.settings
     if settings and (what is None or what in LISTS):
-        raise request.refuse("settings", "lists are of the catalog as it is", "name a cluster")
+        raise request.refuse("settings", "lists show unmodified catalog figures", "name a cluster")
     cluster = inputs.clusters_of([what], settings)[0] if what is not None and settings else None
     show(catalog_view(what, cluster), json=json)
 
 
 @command(LoadsRequest)
 def loads(request: LoadsRequest, *, json: JsonFlag = False) -> None:
-    """Describe recordings of expert loads and routing traces. Skew per layer, drift; which experts go together."""
+    """Summarize recordings of expert loads and routing traces. Skew per layer, drift, co-activation."""
     from rackplan.commands.output import show
     from rackplan.inputs import reading_progress
     from rackplan.views.loads import describe, loads_view
@@ -38,7 +38,7 @@ def loads(request: LoadsRequest, *, json: JsonFlag = False) -> None:
 
 @command(ValidateRequest)
 def validate(request: ValidateRequest, *, json: JsonFlag = False) -> None:
-    """Predict measured points and print how far off. Median, mean, bias, within 20 %, coverage."""
+    """Compare predictions with measured points. Median, mean, bias, within 20 %, coverage."""
     from cost.validation.read import read_measurements, shipped_files
     from rackplan.commands.output import show
     from rackplan.progress import progress

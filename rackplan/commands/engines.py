@@ -1,4 +1,4 @@
-"""Plans in engines' forms: written, read, and checked."""
+"""Engine commands: export, import-plan and check."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rackplan.requests import CheckRequest, ExportRequest, ImportPlanRequest
 from topology.base.errors import InputError
 
 NOT_RIGHT = 2
-"""Exit code of a check that found a plan file wrong."""
+"""Exit code of a check that found an invalid plan file."""
 
 
 @command(ExportRequest)
 def export(request: ExportRequest, *, json: JsonFlag = False) -> None:
-    """Write a plan in the form that an engine loads, and what starts the engine with it."""
+    """Export a plan to an engine's placement format, with commands or files to launch the engine."""
     from placement.engines.manifests.write import ExportRequest as Exported
     from placement.engines.manifests.write import deploy
     from placement.engines.registry import require_engine

@@ -1,4 +1,4 @@
-"""Fleets: replicas of different shapes at once, of one model or several, on one cluster."""
+"""Fleet command: replicas of different shapes on one cluster, for one model or several."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ def fleet(
     output: Annotated[
         Path | None,
         output_option(
-            "Folder for page, fleet.json and a plan of each kind; or the page. [below out/]", "DIR|FILE.html"
+            "Folder for report, fleet.json and a plan per kind of replica; or the report. [under out/]",
+            "DIR|FILE.html",
         ),
     ] = None,
     details: DetailsFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Choose replicas of different shapes for a whole cluster. One pool, two, or both; totals, what stays idle."""
+    """Choose replicas of different shapes for a whole cluster. One pool, two, or both; totals and idle GPUs."""
     from rackplan import answers, inputs
     from rackplan.commands.output import (
         FLEET_RESULTS,
@@ -48,5 +49,5 @@ def fleet(
         files = write_fleet(made, target, digests(request.sources))
     show(fleet_view(made, files), json=json, notes=inputs.notes_of(request), details=details)
     if made.interrupted:
-        print_error("interrupted; the best fleet so far is shown.")
+        print_error("interrupted; showing the best fleet so far.")
         raise typer.Exit(INTERRUPTED)

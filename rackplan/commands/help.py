@@ -1,4 +1,4 @@
-"""The help of a command: the first options in three sections, all by ``--help-all``, and two examples that run."""
+"""Command help: the main options in three sections, all with ``--help-all``, and two runnable examples."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ HELP_ALL = Parameter(
         ),
     ],
 )
-"""A parameter of the commands that have more options than ``--help`` shows."""
+"""Parameter of commands that have more options than ``--help`` shows."""
 
 
 class _Word(str):
-    """A word of a command line, told from an equal one by its identity."""
+    """A word of a command line, compared by identity."""
 
     __slots__ = ()
 
@@ -59,18 +59,18 @@ class Command(TyperCommand):
     """A command whose help has sections and examples."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words of a command line; those without an option say which options they may have meant."""
+        """Parse a command line; words without an option lead to a hint at the missing options."""
         if not ctx.resilient_parsing:
             self._refuse_bare_words(ctx, [_Word(word) for word in args])
         return super().parse_args(ctx, args)
 
     def _refuse_bare_words(self, ctx: Any, words: Sequence[str]) -> None:
-        """Refuse words that fill no argument where required options are missing: they are what to type.
+        """Reject positional words that probably are values of missing required options.
 
         Raises
         ------
         InputError
-            If there are any, with the whole command line.
+            If there are any, with the corrected command line.
         """
         given, bare, _ = self.make_parser(ctx).parse_args(args=list(words))
         missing = [
@@ -87,9 +87,9 @@ class Command(TyperCommand):
         raise InputError(f"{' '.join(bare)}: options need their names; type: {typed}")
 
     def sections(self, ctx: Any, shown: AbstractSet[str] | None = None) -> dict[str, list[tuple[str, str]]]:
-        """Return the options in sections, none empty: inputs, one for each group, those of the run.
+        """Return the options in non-empty sections: inputs, one per group, and those of the run.
 
-        Of the parameters ``shown`` alone the groups are one section.
+        With ``shown``, only those parameters, in one section for all groups.
         """
         run = unwrap(self.callback) if self.callback else None
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in FIRST}
@@ -106,7 +106,7 @@ class Command(TyperCommand):
         return {title: records for title, records in {**sections, LAST: last}.items() if records}
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options in their sections: those that are common, or all."""
+        """Write the options in their sections: the common ones, or all."""
         first = "" if ctx.meta.get(_ALL) else self.request.FIRST
         shown = {*first.split(), *_HELP} if first else None
         for title, records in self.sections(ctx, shown).items():
@@ -114,20 +114,20 @@ class Command(TyperCommand):
                 formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
-        """Write the examples, each on lines of its own."""
+        """Write the examples, each on separate lines."""
         with formatter.section("Examples"):
             for example in self.request.EXAMPLES:
                 formatter.write(_folded(example, formatter.width, " " * formatter.current_indent))
 
     @property
     def request(self) -> type[Request]:
-        """What the command is asked."""
+        """The request type of the command."""
         found: type[Request] = unwrap(self.callback).request  # type: ignore[arg-type]
         return found
 
 
 class Commands(TyperGroup):
-    """All commands, in sections by what a user comes for."""
+    """All commands, in sections by task."""
 
     SECTIONS: Mapping[str, str] = {
         "Plans": "plan replan score what-if diff simulate replay",
@@ -137,7 +137,7 @@ class Commands(TyperGroup):
     }
 
     def commands_in_sections(self, ctx: Any) -> dict[str, list[str]]:
-        """Return the names of the commands in their sections, none empty; those of none come last."""
+        """Return command names by non-empty section; commands without a section come last."""
         names = self.list_commands(ctx)
         sections = {
             title: [name for name in wanted.split() if name in names]
@@ -161,7 +161,7 @@ class Commands(TyperGroup):
 
 
 def _folded(example: str, width: int, indent: str) -> str:
-    """Return an example on lines that a shell joins again, options with their values."""
+    """Return an example wrapped with line continuations, keeping options with their values."""
     lines, line = [], ""
     for word in example.replace(" -", "\n-").split("\n"):
         if line and len(indent) + len(line) + len(word) + 3 > width:

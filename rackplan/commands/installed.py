@@ -1,4 +1,4 @@
-"""What ``rackplan --version`` prints: the versions in use, and the extras that are absent."""
+"""Output of ``rackplan --version``: installed versions and missing extras."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from importlib import metadata
 from packaging.requirements import Requirement
 
 DEVELOPMENT = {"dev", "browser", "docs", "release"}
-"""Extras of those who change rackplan."""
+"""Extras for development."""
 
 
 def version_text(version: str) -> str:
-    """Return the lines of ``rackplan --version``; without a record of the installation Python's version alone."""
+    """Return the lines of ``rackplan --version``; only Python's version if rackplan is not installed."""
     versions: dict[str, str] = {"Python": platform.python_version()}
     absent: dict[str, list[str]] = {}
     try:

@@ -1,4 +1,4 @@
-"""What happens while an engine serves: recorded loads replayed through balancers."""
+"""Replay command: recorded loads through online balancers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ def replay(
     output: Annotated[
         Path | None,
         output_option(
-            "Folder for page, data and a row per window, or one of them.", "DIR|FILE.html|.json|.csv"
+            "Folder for report, JSON and a CSV row per window; or one of these files.",
+            "DIR|FILE.html|.json|.csv",
         ),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
-    """Replay recorded loads through online balancers. Balance on what comes next, moves, seconds lost, tokens."""
+    """Replay recorded loads through online balancers. Balance in the next window, moves, time lost, tokens."""
     from rackplan import answers, inputs
     from rackplan.commands.output import command_line, written
     from rackplan.progress import progress

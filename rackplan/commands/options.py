@@ -1,4 +1,4 @@
-"""Requests as typer reads them, and the options that belong to the command line alone."""
+"""Requests as typer commands, and options that only the command line has."""
 
 from __future__ import annotations
 
@@ -23,19 +23,17 @@ C = TypeVar("C", bound=Callable[..., None])
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 
-DetailsFlag = Annotated[
-    bool, typer.Option("--details", help="Print all of it: the first lines alone are the answer.")
-]
+DetailsFlag = Annotated[bool, typer.Option("--details", help="Print all details after the summary.")]
 
 
 def output(help: str, metavar: str = "FILE|DIR") -> Any:  # noqa: A002 - typer's word
-    """Return the option for where a result is written."""
+    """Return the option for the output path."""
     return typer.Option("-o", "--output", help=help, metavar=metavar, show_default=False)
 
 
 Written = Annotated[Path | None, output("Write the result as .json or .html, or both into a folder.")]
 OutputFolder = Annotated[
-    Path | None, output("Folder for the results, or the page alone. [below out/]", "DIR|FILE.html")
+    Path | None, output("Folder for the results, or the report only. [under out/]", "DIR|FILE.html")
 ]
 
 
@@ -50,7 +48,7 @@ def command(request: type[Request]) -> Callable[[C], C]:
 
 
 def typed(run: Any, *more: Parameter) -> Callable[..., None]:
-    """Return a command as typer reads it: with the options of its request, its own, and ``more`` that do nothing."""
+    """Return a typer command with the options of its request, its own options, and ``more``, which are ignored."""
     of: type[Request] = run.request
     hints = get_type_hints(run, include_extras=True)
     asked = [
@@ -68,8 +66,7 @@ def typed(run: Any, *more: Parameter) -> Callable[..., None]:
     def called(**given: Any) -> None:
         if str(given.get("output")) == "-":
             raise InputError(
-                "results are files, and no file of that name is meant; name one, or leave it out: --json prints on "
-                "standard output.",
+                "results are written to files; give a file name, or leave it out: --json prints on standard output.",
                 field="output",
                 value="-",
             )
@@ -131,7 +128,7 @@ _COMPLETED = {"model": _models, "cluster": _clusters}
 
 
 def section(run: Any, name: str) -> str:
-    """Return the section of the help that an option of a command stands in."""
+    """Return the help section of an option."""
     if name in _RUN:
         return "Run and output"
     if name in _INPUTS:

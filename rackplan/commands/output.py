@@ -1,4 +1,4 @@
-"""How commands write: text that cannot steer a terminal, one JSON object, result files that appear together."""
+"""Output of commands: text without control sequences, one JSON object, and result files written together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 120
 _HEAD_BYTES = 4096
 _VOUCHERS = ("plan.json", "fleet.json", "compare.json")
-"""Results that say by their ``schema_version`` that the files beside them are ours."""
+"""Result files whose ``schema_version`` marks their folder as written by rackplan."""
 RESULTS = ("plan.json", "report.html", "topology.svg", "moves.json")
 """Files of a plan."""
 FLEET_RESULTS = ("fleet.json", "report.html")
@@ -36,7 +36,7 @@ FLEET_RESULTS = ("fleet.json", "report.html")
 
 
 def steady_streams() -> None:
-    """Let no stream fail over what is said: not one that the caller closed, not one that lacks a letter."""
+    """Make output streams robust against closed pipes and missing characters."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -46,7 +46,7 @@ def steady_streams() -> None:
 
 
 def show(view: View, *, json: bool, notes: Sequence[str] = (), details: bool = True) -> None:
-    """Print a view on standard output: its data as one object, or its blocks as text, with ``details`` all of them.
+    """Print a view on standard output: its data as one object, or its blocks as text (all with ``details``).
 
     ``notes`` on what was asked go to standard error, and into the object.
     """
@@ -63,7 +63,7 @@ def show(view: View, *, json: bool, notes: Sequence[str] = (), details: bool = T
 
 
 def print_schema(name: str) -> None:
-    """Print the JSON Schema of what a command prints, or of a file.
+    """Print the JSON Schema of a command's output, or of a file.
 
     Raises
     ------
@@ -98,13 +98,13 @@ def print_error(text: str) -> None:
 
 
 def default_output(name: str) -> Path:
-    """Return the folder for results where none was given: ``out/deepseek-v3-on-gb200-nvl72``."""
+    """Return the default results folder: ``out/deepseek-v3-on-gb200-nvl72``."""
     plain = re.sub(r"[^\w.@+-]+", "-", name.strip(), flags=re.ASCII).strip("-.")
     return Path("out") / (plain[:_LONGEST_NAME] or "plan")
 
 
 def _require_ours(folder: Path, names: Sequence[str]) -> None:
-    """Refuse a folder whose files of these ``names`` nobody vouches for: they may be somebody else's.
+    """Reject a folder whose files of these ``names`` nobody vouches for: they may be somebody else's.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def _require_ours(folder: Path, names: Sequence[str]) -> None:
     vouchers = {*_VOUCHERS, *(name for name in names if name.endswith(".json"))}
     if taken and not any(_vouches(folder / name) for name in vouchers):
         raise InputError(
-            f"-o {folder}: {folder / taken[0]} is there and not ours; choose another -o, or move it away."
+            f"-o {folder}: {folder / taken[0]} exists and was not written by rackplan; choose another -o, or move it."
         )
 
 
@@ -129,7 +129,7 @@ def _vouches(path: Path) -> bool:
 
 
 def require_results(path: Path, names: Sequence[str]) -> Path:
-    """Return a folder for results, before they are computed; those of ``names`` there are replaced if they are ours.
+    """Check the results folder before computing; existing ``names`` are replaced if rackplan wrote them.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def require_results(path: Path, names: Sequence[str]) -> Path:
 
 
 def require_form(path: Path | None, *endings: str) -> None:
-    """Refuse a path whose ending is none of ``endings``, before anything is computed.
+    """Reject a path without one of the ``endings``, before computing.
 
     Raises
     ------
@@ -152,21 +152,21 @@ def require_form(path: Path | None, *endings: str) -> None:
     if path is not None and path.suffix.lower() not in endings:
         *others, last = endings
         listed = f"{', '.join(others)} or {last}" if others else last
-        raise InputError(f"-o {path}: the form follows the ending: {listed}.")
+        raise InputError(f"-o {path}: the file suffix sets the format: {listed}.")
 
 
 def command_line() -> str:
-    """Return the command that runs, as a shell takes it."""
+    """Return the running command in shell syntax."""
     return shlex.join(["rackplan", *sys.argv[1:]])
 
 
 def is_page(path: Path | None) -> bool:
-    """Whether a path asks for the page alone (``FILE.html``), not for a folder of results."""
+    """Whether a path asks only for the report (``FILE.html``), not for a results folder."""
     return path is not None and path.suffix.lower() == ".html" and not path.is_dir()
 
 
 def require_output(path: Path, *, ours: Sequence[str]) -> Path:
-    """Return where a page alone goes, or a folder of results (:func:`require_results`), before they are computed."""
+    """Check the path of a report or a results folder (:func:`require_results`) before computing."""
     if not is_page(path):
         return require_results(path, ours)
     require_place(path)
@@ -174,11 +174,11 @@ def require_output(path: Path, *, ours: Sequence[str]) -> Path:
 
 
 Forms = Mapping[str, "str | Callable[[], str]"]
-"""Text of each file of a result by its name, or what makes it."""
+"""Text of each result file by name, or a function that returns it."""
 
 
 def output_forms(path: Path | None, *names: str) -> Callable[[Forms], list[str]] | None:
-    """Return what writes the files ``names`` of a result into a folder, or the one of them that ``path`` ends as.
+    """Return a function that writes the files ``names`` of a result into a folder, or only the one in ``path``.
 
     It returns the paths; None where no file is wanted.
 
@@ -218,7 +218,7 @@ def _title(name: str, view: View) -> str:
 def written(
     path: Path | None, name: str, *more: str, json: bool, html: str = "", details: bool = True
 ) -> Callable[..., None]:
-    """Return what shows a view and writes it: as ``NAME.json``, as a page, and as ``more`` files that it is given.
+    """Return a function that shows a view and writes it as ``NAME.json``, as a report, and as ``more`` files.
 
     The page is ``html`` (``NAME.html``), of the view where no other text is given for it. Where they go is as
     :func:`output_forms` has it.
@@ -232,7 +232,7 @@ def written(
 
     data, html = f"{name}.json", html or f"{name}.html"
     if path is not None and path.name in {*RESULTS, *_VOUCHERS} - {data, html} and path.is_file():
-        raise InputError(f"-o {path}: another result is there; choose another -o.")
+        raise InputError(f"-o {path}: it holds another result; choose another -o.")
     write = output_forms(path, *more, data, html)
 
     def of_view(view: View) -> str:
@@ -251,7 +251,7 @@ def written(
 
 
 def show_text(text: str, view: View, *, json: bool, notes: Sequence[str] = ()) -> None:
-    """Print what would be a file on standard output; with ``json`` the data of ``view``, and the text among them."""
+    """Print the content of a file on standard output; with ``json`` the data of ``view``, including the text."""
     if json:
         show(View([], {**view.data, "text": text}), json=True, notes=notes)
         return
@@ -268,7 +268,7 @@ def write_plan(
     *,
     moved: Replanned | None = None,
 ) -> dict[str, str]:
-    """Write the plan, its picture and its report into a folder, or the page alone; return paths by what they are.
+    """Write the plan, its picture and its report into a folder, or only the report; return paths by kind.
 
     Of a re-plan ``moved`` is all of it: its moves are a file more, and a section of the page. Picture and page carry
     the digest of the plan beside them.
@@ -311,7 +311,7 @@ def write_plan(
 
 
 def fleet_text(fleet: Fleet, sha256: Mapping[str, str]) -> str:
-    """Return the page of a fleet, with its pools on the drawing of the cluster."""
+    """Return the report of a fleet, with its pools on the drawing of the cluster."""
     from rackplan.render.html import page
     from rackplan.views.fleet import fleet_blocks, fleet_overlay
     from rackplan.views.results import drawing
@@ -321,7 +321,7 @@ def fleet_text(fleet: Fleet, sha256: Mapping[str, str]) -> str:
 
 
 def write_fleet(fleet: Fleet, path: Path, sha256: dict[str, str]) -> dict[str, str]:
-    """Write ``fleet.json``, its page and the plan of each kind of replica into a folder, or the page alone.
+    """Write ``fleet.json``, its report and the plan of each kind of replica into a folder, or only the report.
 
     Returns their paths by what they are.
     """

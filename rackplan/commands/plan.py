@@ -1,4 +1,4 @@
-"""Plans: make one, change one that runs, score and compare them."""
+"""Plan commands: plan, replan, score, what-if and diff."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def plan(
     details: DetailsFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Plan what goes where, and what a step costs. Writes plan.json, report.html and topology.svg."""
+    """Place layers and experts on GPUs, and predict the step. Writes plan.json, report.html and topology.svg."""
     from rackplan import answers, inputs
     from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.progress import progress
@@ -56,7 +56,7 @@ def plan(
 
 @command(ReplanRequest)
 def replan(request: ReplanRequest, *, output: OutputFolder = None, json: JsonFlag = False) -> None:
-    """Re-plan for other loads or lost parts, few moves. Writes plan.json, moves.json, report.html, topology.svg."""
+    """Re-plan for new loads or failures with few moves. Writes plan.json, moves.json, report.html, topology.svg."""
     from rackplan import answers, inputs
     from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.progress import progress
@@ -67,9 +67,7 @@ def replan(request: ReplanRequest, *, output: OutputFolder = None, json: JsonFla
     named = output or default_output(f"{folder.name}-replanned")
     old = inputs.plan_of(plan)
     if os.path.realpath(named) == os.path.realpath(folder):
-        raise InputError(
-            f"-o {named}: it is the folder of {plan}, which would be overwritten; choose another."
-        )
+        raise InputError(f"-o {named}: this folder holds {plan}, which would be overwritten; choose another.")
     target = require_output(named, ours=RESULTS)
     with progress() as reporter:
         found = answers.replan(replace(request, plan=old, on_progress=reporter.hear))
@@ -81,7 +79,7 @@ def replan(request: ReplanRequest, *, output: OutputFolder = None, json: JsonFla
 
 @command(ScoreRequest)
 def score(request: ScoreRequest, *, output: Written = None, json: JsonFlag = False) -> None:
-    """Score a plan again, under its loads or others, with the experts that tokens choose together where traced.
+    """Score a plan again, under its own or other loads and routing traces.
 
     From its assignment alone: the solver's own figures are not used.
     """
@@ -105,7 +103,7 @@ def what_if(
     details: DetailsFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Say what each lever of a plan would bring. Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
+    """Show the gain of each possible change. Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
     from rackplan import answers, inputs
     from rackplan.commands.output import written
     from rackplan.progress import progress
@@ -136,5 +134,5 @@ def _say_interrupted(plan: Plan, what: str) -> None:
     from rackplan.commands.output import print_error
 
     if plan.interrupted:
-        print_error(f"interrupted; the best {what} so far was written.")
+        print_error(f"interrupted; wrote the best {what} so far.")
         raise typer.Exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""Schemas of the JSON that commands take, print and write."""
+"""Schemas of the JSON that commands read, print and write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rackplan.requests import SchemaRequest
 
 @command(SchemaRequest)
 def schema(request: SchemaRequest, *, json: JsonFlag = False) -> None:
-    """Print the JSON Schema of what a command is asked, of what it prints with --json, or of a file.
+    """Print the JSON Schema of a request, of a command's --json output, or of a file.
 
     Without a name the list of them.
     """

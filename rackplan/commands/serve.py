@@ -12,7 +12,7 @@ from topology.base.errors import InputError
 
 @command(ServeRequest)
 def serve(request: ServeRequest) -> None:
-    """Open a page to explore clusters, place experts and lose GPUs. It answers to this machine alone."""
+    """Serve a local page to explore clusters, place experts and simulate failures. Only this machine can open it."""
     try:
         import starlette
         import uvicorn
@@ -28,7 +28,7 @@ def serve(request: ServeRequest) -> None:
     opened = Opened.of(request.plan)
     found = listen(request.port)
     hide()
-    sys.stdout.write(f"rackplan is at http://{HOST}:{found.getsockname()[1]}/ (Ctrl-C ends it)\n")
+    sys.stdout.write(f"rackplan is running at http://{HOST}:{found.getsockname()[1]}/ (Ctrl-C stops it)\n")
     sys.stdout.flush()
     try:
         answer(opened, found)

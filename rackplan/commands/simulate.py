@@ -1,4 +1,4 @@
-"""What users see under a load: requests that arrive at a plan's replicas, or at those that serve a model best."""
+"""Simulate command: latencies under load for a plan, or for the best layout of a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topology.base.errors import InfeasibleError
 def simulate(
     request: SimulateRequest, *, output: Written = None, details: DetailsFlag = False, json: JsonFlag = False
 ) -> None:
-    """Simulate requests under load. First token, tokens and whole requests at p50, p90, p99; the most requests/s."""
+    """Simulate requests under load. First token, later tokens and whole requests at p50, p90, p99; maximum rate."""
     from rackplan import answers, inputs
     from rackplan.commands.output import command_line, written
     from rackplan.progress import progress

@@ -1,4 +1,4 @@
-"""How many racks: the fleet that serves a demand or that a budget buys, what it costs, what a smaller one misses."""
+"""Size command: the fleet for a demand or a budget, its cost, and what a smaller one lacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rackplan.requests import SizeRequest
 def size(
     request: SizeRequest, *, output: Written = None, details: DetailsFlag = False, json: JsonFlag = False
 ) -> None:
-    """Size a fleet for a demand or a budget. Requests, tokens, users, GPUs, MW, dollars: one gives the others."""
+    """Size a fleet for a demand or a budget. Give requests, tokens, users, GPUs, MW or dollars; get the others."""
     from rackplan import answers, inputs
     from rackplan.commands.output import written
     from rackplan.progress import progress

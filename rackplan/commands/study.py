@@ -9,12 +9,12 @@ from rackplan.requests import StudyRequest
 from topology.base.errors import InputError
 
 LOG_S = 30.0
-"""Seconds between two lines of progress where standard error is no terminal."""
+"""Seconds between progress lines if standard error is not a terminal."""
 
 
 @command(StudyRequest)
 def study(request: StudyRequest, *, json: JsonFlag = False) -> None:
-    """Price a grid or a sample of points, on all cores or a cluster. It can be stopped and goes on where it was."""
+    """Price a grid or a sample of points, on all cores or a cluster. It can be stopped and resumed."""
     from rackplan.commands.output import command_line, show
     from rackplan.progress import progress
     from rackplan.studies.begin import begin, opened
@@ -32,4 +32,4 @@ def study(request: StudyRequest, *, json: JsonFlag = False) -> None:
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)
     if found.rows and all(row["status"] == "failed" for row in found.rows):
-        raise InputError(f"every point failed; the first: {found.rows[0]['reason']}")
+        raise InputError(f"all points failed; the first: {found.rows[0]['reason']}")

@@ -1,4 +1,4 @@
-"""Layouts and clusters compared: every layout at every batch, and several clusters for one model."""
+"""Sweep and compare commands: all layouts of one cluster, and several clusters for one model."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ def sweep(
     output: Annotated[
         Path | None,
         output_option(
-            "Folder for report.html, sweep.json and sweep.csv, or one.", "DIR|FILE.html|.json|.csv"
+            "Folder for report.html, sweep.json and sweep.csv; or one of these files.",
+            "DIR|FILE.html|.json|.csv",
         ),
     ] = None,
     details: DetailsFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Find the best layouts for whole requests or one phase. One pool or two; all layouts in files."""
+    """Find the best layouts for whole requests or one phase. One pool or two; files list all layouts."""
     from rackplan import answers, inputs
     from rackplan.commands.output import command_line, written
     from rackplan.render.html import page
@@ -53,12 +54,15 @@ def compare(
     request: CompareRequest,
     *,
     output: Annotated[
-        Path | None, output_option("Folder for report.html and compare.json, or one.", "DIR|FILE.html|.json")
+        Path | None,
+        output_option(
+            "Folder for report.html and compare.json; or one of these files.", "DIR|FILE.html|.json"
+        ),
     ] = None,
     details: DetailsFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and what binds."""
+    """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and bottlenecks."""
     from rackplan import answers, inputs
     from rackplan.commands.output import command_line, written
     from rackplan.progress import progress
@@ -77,4 +81,4 @@ def compare(
 
         finish(compare_view(found), {"report.html": report}, notes=inputs.notes_of(request))
     if all(row.tok_s_per_gpu is None for row in found.rows):
-        raise InfeasibleError("none of the clusters runs this: " + found.rows[0].reason)
+        raise InfeasibleError("none of the clusters can serve this: " + found.rows[0].reason)

@@ -1,4 +1,4 @@
-"""Blocks as one self-contained page: style, charts and the library that draws them, with nothing to load."""
+"""Render blocks as a self-contained page with style, charts and the chart library."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def join(children: Iterable[str | None]) -> Markup:
 
 
 def page(blocks: Iterable[Block]) -> str:
-    """Return the whole page; the first heading is its title too.
+    """Return the whole page; the first heading is also its title.
 
     Each heading of level 2 begins a section, which the list of contents at the top leads to.
     """
@@ -91,7 +91,7 @@ def page(blocks: Iterable[Block]) -> str:
     content = join(
         [
             element("main", top, *(_section(number, *one) for number, one in enumerate(sections))),
-            element("noscript", element("p", "Charts need JavaScript; every figure is in the tables too.")),
+            element("noscript", element("p", "Charts need JavaScript; all figures are also in the tables.")),
             # at the end, so that text and tables are there before the library is read
             drawn,
             packed if _has(shown, Chart | Beside) else None,
@@ -177,7 +177,7 @@ _NOTEBOOK = """
 
 
 def fragment(blocks: Iterable[Block], drawing: str = "") -> str:
-    """Return what a terminal shows of blocks as a piece of HTML for a notebook.
+    """Return the terminal blocks as an HTML fragment for notebooks.
 
     What is below the second heading is folded away, and so is a drawing.
     """

@@ -48,7 +48,7 @@ _wrap = partial(textwrap.wrap, break_on_hyphens=False)
 
 
 def text_lines(blocks: Iterable[Block]) -> Iterator[str]:
-    """Yield the lines of ``blocks``, without those that only a page shows; what cannot be shown is escaped."""
+    """Yield the lines of ``blocks`` without those for reports only; unprintable characters are escaped."""
     width, fits = _width()
     for block in blocks:
         if isinstance(block, Heading) and block.level == 1:

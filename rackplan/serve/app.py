@@ -1,4 +1,4 @@
-"""The requests of the page and their answers; what is wrong comes back as ``{"errors": {field: sentence}}``."""
+"""Requests of the page and their answers; errors are returned as ``{"errors": {field: sentence}}``."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from topology.base.errors import InputError
 from topology.base.reading import parse_json
 
 MOST_BODY = 2_000_000
-"""Bytes of a request: five dropped files and what is asked beside them."""
+"""Maximum bytes of a request: five dropped files and the other fields."""
 MOST_JOBS, MOST_JOBS_WAITING, MOST_JOB_S = 12, 3, 900
-"""Plans that are kept, jobs that may wait for their turn, and when one is ended."""
+"""Plans that are kept, jobs that may wait, and the time limit of a job."""
 LOOKS_EVERY_S = 0.25
-"""How often a computation looks whether its client is still there."""
+"""Interval at which a computation checks whether its client is still connected."""
 SCRIPTS = ("main", "state", "form", "money", "answer", "plot", "point", "jobs", "past", "page")
 TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/html"}
 
@@ -92,7 +92,7 @@ class Page:
             exception_handlers={
                 HTTPException: _refused,
                 FieldError: lambda _, error: _errors(error.fields),
-                BusyError: lambda *_: _errors({"request": "too many requests wait already; try again."}, 429),
+                BusyError: lambda *_: _errors({"request": "too many requests are waiting; try again."}, 429),
                 ClientDisconnect: lambda *_: Response(status_code=499),
             },
             lifespan=lifespan,
@@ -122,7 +122,7 @@ class Page:
         """Do a job: lines of JSON tell how far it is, the last one what came of it."""
         call = self._call(read_order(await _body(request)))
         if len(self.jobs) > MOST_JOBS_WAITING:
-            raise FieldError({"request": f"{MOST_JOBS_WAITING} jobs wait already; cancel one first."})
+            raise FieldError({"request": f"{MOST_JOBS_WAITING} jobs are already waiting; cancel one first."})
         name = f"job-{next(self._numbers)}"
         return StreamingResponse(self._lines(name, call), media_type="application/x-ndjson")
 
@@ -148,7 +148,7 @@ class Page:
         except FieldError as error:
             return {"errors": error.fields}
         except TimeoutError:
-            return {"errors": {"request": f"ended after {MOST_JOB_S} s."}}
+            return {"errors": {"request": f"stopped after {MOST_JOB_S} s."}}
         if shown.plan is not None:
             self.plans[name] = shown.plan
             while len(self.plans) > MOST_JOBS:
@@ -160,7 +160,7 @@ class Page:
             return Call(place, order, told=True)
         if isinstance(order, OpenOrder):
             if order.plan >= len(self.opened.plans):
-                raise FieldError({"plan": "no plan of that number was opened."})
+                raise FieldError({"plan": "no open plan has this number."})
             opened = self.opened.plans[order.plan]
             return Call(open_plan, PlanText(opened.text, opened.command), told=True)
         if isinstance(order, LoseOrder):
@@ -171,7 +171,7 @@ class Page:
 
     def _made(self, name: str) -> PlanText:
         if name not in self.plans:
-            raise HTTPException(404, "there is no plan of such a job")
+            raise HTTPException(404, "this job has no plan")
         return self.plans[name]
 
     async def _plan(self, request: Request) -> Response:
@@ -224,7 +224,7 @@ def _static(request: Request) -> Response:
     if name in made:
         return Response(made[name](), media_type=TYPES[name.rpartition(".")[2]])
     if name not in (*(f"{script}.js" for script in SCRIPTS), "page.css"):
-        raise HTTPException(404, "there is no such file")
+        raise HTTPException(404, "no such file")
     return _file(name)
 
 

@@ -1,4 +1,4 @@
-"""The command line that does what the page does, to copy."""
+"""Equivalent command lines for the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topology.changes.overrides import figures_set
 
 
 def explore_command(question: Question, sides: Sequence[Deployment]) -> str:
-    """Return the sweep of one cluster, or the comparison of several, at the same figures."""
+    """Return the command for the sweep of one cluster, or the comparison of several."""
     names = [_cluster(source, side) for source, side in zip(question.clusters, sides, strict=True)]
     model = ["--model", _model(question.model)]
     words = ["compare", *names, *model] if len(names) > 1 else ["sweep", *model, "--cluster", names[0]]
@@ -23,7 +23,7 @@ def explore_command(question: Question, sides: Sequence[Deployment]) -> str:
 
 
 def plan_command(question: Question, side: Deployment, order: PlanOrder) -> str:
-    """Return the plan of one cluster: of a layout at a batch, or the best at the service level."""
+    """Return the command for a plan of one cluster: a layout at a batch, or the best at the service level."""
     cluster = _cluster(question.clusters[order.cluster], side)
     words = ["plan", "--model", _model(question.model), "--cluster", cluster]
     words += _lengths(question)

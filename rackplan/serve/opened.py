@@ -1,4 +1,4 @@
-"""What the page starts with: the plans that were opened, what the first of them was made for, and the form."""
+"""Initial data of the page: opened plans, the settings of the first one, and the form."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from topology.cluster import Cluster
 from topology.files.cluster_data import cluster_to_dict
 
 MOST_PLANS = 50
-_SERVING = {"better": "the better way", "decode": "decode alone"}
+_SERVING = {"better": "the better mode", "decode": "decode only"}
 _ANSWER = 1024
-"""Tokens of an answer, of a plan that says only its context."""
+"""Tokens per answer for a plan that has only a context."""
 
 
 @dataclass(frozen=True)
 class OpenPlan(PlanText):
-    """A plan of the command line: the name of its folder, its text and the command that made it."""
+    """A plan opened from the command line: folder name, text, and the command that made it."""
 
     name: str
     plan: Plan
@@ -50,7 +50,7 @@ class OpenPlan(PlanText):
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What the page asks to show what this plan was made for: its own model, cluster, figures and formats."""
+        """The page's settings for this plan: model, cluster, figures and formats."""
         deployment, limit = self.plan.deployment, self.plan.request
         work, prices = deployment.workload, deployment.prices
         model, weights = _model(self.plan)
@@ -125,7 +125,7 @@ def _values(data: Any) -> Any:
 
 @dataclass(frozen=True)
 class Opened:
-    """What the command line opened."""
+    """Plans opened from the command line."""
 
     plans: tuple[OpenPlan, ...] = ()
 
@@ -143,13 +143,13 @@ class Opened:
         if path.is_dir() and not (path / PLAN_FILE).is_file():
             found = sorted(path.glob(f"*/{PLAN_FILE}"))[:MOST_PLANS]
             if not found:
-                raise InputError(f"{path}: neither a {PLAN_FILE} in this folder nor folders with one.")
+                raise InputError(f"{path}: neither this folder nor its subfolders contain a {PLAN_FILE}.")
             return cls(tuple(OpenPlan.of(one) for one in found))
         return cls((OpenPlan.of(path / PLAN_FILE if path.is_dir() else path),))
 
     @cached_property
     def start(self) -> dict[str, Any]:
-        """What the page is given at its start: names, the form, and the question of the first plan."""
+        """Initial data of the page: names, the form, and the settings of the first plan."""
         defaults = Question().model_dump(mode="json") | {
             "settings": "",
             "prices": {},

@@ -1,4 +1,4 @@
-"""Long work on the page: experts placed, GPUs lost, a plan opened, a report written; each one function."""
+"""Jobs of the page: place experts, lose GPUs, open a plan, write a report."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from topology.base.units import mean_of
 
 @dataclass(frozen=True)
 class PlanText:
-    """A plan as its file has it, and the command that made it."""
+    """The text of a plan file, and the command that made it."""
 
     text: str
     command: str
@@ -52,7 +52,7 @@ class PlanText:
 
 @dataclass(frozen=True)
 class Shown:
-    """What the page shows of a job, and the plan that the job made."""
+    """Data that the page shows for a job, and the plan that the job made."""
 
     data: dict[str, Any]
     plan: PlanText | None = None
@@ -86,7 +86,7 @@ def place(wanted: PlaceOrder, line: Line) -> Shown:
 
 
 def lose(before: PlanText, lost: tuple[str, ...], line: Line) -> Shown:
-    """Re-plan a plan without what is lost."""
+    """Re-plan a plan without the lost parts."""
     plan = before.read()
     found = library.replan(
         plan, lost=list(dict.fromkeys(lost)), on_progress=_telling(line), cancel=line.cancelled
@@ -96,13 +96,13 @@ def lose(before: PlanText, lost: tuple[str, ...], line: Line) -> Shown:
 
 
 def open_plan(opened: PlanText, line: Line) -> Shown:
-    """Show a plan that was made before."""
+    """Show an existing plan."""
     line.send({"stage": "reading the plan"})
     return Shown(_plan_data(opened.read(), opened.command), opened)
 
 
 def plan_report(made: PlanText, line: Line) -> Shown:
-    """Write the page of a plan."""
+    """Write the report of a plan."""
     line.send({"stage": "writing the report"})
     plan = made.read()
     model, cluster = plan.deployment.model.name, plan.deployment.cluster.name
@@ -111,12 +111,12 @@ def plan_report(made: PlanText, line: Line) -> Shown:
 
 
 def report(question: Question, line: Line) -> Shown:
-    """Write the page of one cluster priced, or of several compared.
+    """Write the sweep report of one cluster, or the comparison of several.
 
     Raises
     ------
     FieldError
-        If something asked cannot be used.
+        If an input cannot be used.
     InfeasibleError
         If nothing fits.
     """
@@ -144,7 +144,7 @@ def report(question: Question, line: Line) -> Shown:
 
 
 def _telling(line: Line) -> Callable[[Progress], None]:
-    """Return what tells the page how far a search is, with incumbent and bound where there are any."""
+    """Return a function that reports search progress to the page, with incumbent and bound if known."""
 
     def tell(progress: Progress) -> None:
         told: dict[str, Any] = {"stage": progress.stage, "elapsed_s": round(progress.elapsed_s, 2)}
@@ -164,7 +164,7 @@ def _handed(plan: Plan, command: str, more: dict[str, Any]) -> Shown:
 
 
 def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
-    """Return what the page shows of a plan: line to forward, figures, pictures and drawing."""
+    """Return the data that the page shows for a plan: verdict, figures, pictures and drawing."""
     experts = expert_map(plan)
     others: list[Diagram | ExpertMap] = [step_picture(explain_plan(plan)), memory_picture(plan)]
     return {
@@ -186,7 +186,7 @@ def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
 
 
 def _loss(found: Replanned, before: Plan, lost: tuple[str, ...]) -> dict[str, Any]:
-    """Return what is gone, what it takes, and the plan before."""
+    """Return the lost parts, the re-plan and the figures of the plan before."""
     texts = [one.text for one in replan_section(found) if isinstance(one, Text)]
     return {
         "lost": list(dict.fromkeys(lost)),
@@ -207,7 +207,7 @@ def _figures(plan: Plan) -> list[dict[str, Any]]:
         *([] if per_mw is None else [("tok/s per MW", per_mw, rate_words(per_mw))]),
         *step_rows(score.step_s, score.lower_step_s),
         ("sequences per GPU", score.batch, f"{score.batch:,}"),
-        ("most that fit", score.max_batch, f"{score.max_batch:,}"),
+        ("largest batch that fits", score.max_batch, f"{score.max_batch:,}"),
         ("bound by", None, score.bound_by),
     ]
     if plan.balancedness:
@@ -215,6 +215,6 @@ def _figures(plan: Plan) -> list[dict[str, Any]]:
         rows += [
             ("balancedness", balanced, f"{balanced:.4f}"),
             ("largest over mean GPU load", proof.objective, f"{proof.objective:.4f}"),
-            ("none can be below", proof.bound, f"{proof.bound:.4f}, gap {proof.gap:.2%}"),
+            ("proven lower bound", proof.bound, f"{proof.bound:.4f}, gap {proof.gap:.2%}"),
         ]
     return figure_list(rows)

@@ -1,4 +1,4 @@
-"""What the page plots: the frontier of each cluster and way, measured runs, and the best at the service level."""
+"""Data of the plot: frontiers by cluster and serving mode, measured runs, and the best at the service level."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from rackplan.views.words import cluster_doubts, factor_words, recipe_lines
 from topology.base.errors import MissingFigureError
 
 MOST_POINTS = 240
-"""Points of a frontier that are sent: more lie on one another on a screen."""
+"""Maximum points of a frontier that are sent; more would overlap on a screen."""
 
 
 def plot(question: Question) -> dict[str, Any]:
-    """Return what the page draws: frontiers of each cluster, or of each way of one, measured runs, the command.
+    """Return the plot data: frontiers of each cluster or serving mode, measured runs and the command.
 
     Columns are arrays of one length. Money is the page's own: it is given the GPUs that are paid for, at the prices
     of each basis and the powers that the catalog has.
@@ -66,12 +66,12 @@ def plot(question: Question) -> dict[str, Any]:
 
 
 PHASES = {"decode": "decode", ONE_POOL: "aggregated", TWO_POOLS: "disaggregated"}
-"""Phase of measured runs that are served each way."""
-_ONLY_HERE = "of the GPUs that decode, or of one pool; the command prices all widths"
+"""Phase of measured runs by serving mode."""
+_ONLY_HERE = "applies to the decode pool, or to one pool; the command prices all widths"
 
 
 def _measured(question: Question, sides: Sequence[Side]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return measured runs under what is asked, and other lengths, formats and drafts under which there are some."""
+    """Return measured runs at the current settings, and other settings that have measured runs."""
     dots: dict[str, dict[str, Any]] = {}
     others: dict[str, dict[str, Any]] = {}
     for place, side in enumerate(sides):
@@ -109,7 +109,7 @@ def _measured(question: Question, sides: Sequence[Side]) -> tuple[list[dict[str,
 
 def _lengths(question: Question) -> str:
     isl, osl = f"{question.isl:,}", f"{question.osl:,}"
-    what = f"decode alone at {question.context:,} tokens ({isl} + half of {osl})"
+    what = f"decode only at {question.context:,} tokens of context ({isl} + half of {osl})"
     if question.whole:
         way = "one pool or two" if question.serving == "better" else question.serving
         what = f"whole requests of {isl} + {osl} tokens, {way}"
@@ -168,7 +168,7 @@ def _side_data(side: Side, tpot_s: float | None, *, alone: bool) -> dict[str, An
 
 
 def _bill(deployment: Deployment) -> list[dict[str, Any]]:
-    """Return what draws power and is paid for: GPUs, with prices by basis, and the network where it is not theirs."""
+    """Return the parts with cost and power: GPUs, with prices by basis, and the network if not included."""
     usd: dict[str, dict[str, float]] = {}
     for gpu in {domain.gpu for domain in deployment.cluster.spec.domains}:
         usd[gpu.name] = {}
@@ -188,20 +188,20 @@ def _bill(deployment: Deployment) -> list[dict[str, Any]]:
 
 
 Rows = Sequence[tuple[Way, int]]
-"""Configurations of several ways."""
+"""Configurations of several serving modes."""
 
 
 def _frontier(ways: Sequence[Way]) -> Rows:
-    """Return the configurations of any of the ways that none beats, slowest per user first."""
+    """Return the Pareto-optimal configurations of all serving modes, slowest per user first."""
     rows = [(way, row) for way in ways for row in way.frontier.tolist()]
     user, gpu = (np.array([way.speeds[kind][row] for way, row in rows]) for kind in (0, 1))
     return [rows[at] for at in pareto(user, gpu).tolist()]
 
 
 def _columns(lines: Mapping[str, Rows]) -> tuple[dict[str, dict[str, list[Any]]], list[str], list[str]]:
-    """Return the points of each line; and the layouts and resources, which points have as numbers of these lists.
+    """Return the points of each line, and the lists of layouts and resources that points index.
 
-    ``step`` and ``ttft`` are milliseconds, ``ttft`` None of decode alone.
+    ``step`` and ``ttft`` are milliseconds; ``ttft`` is None for decode only.
     """
     layouts: dict[str, int] = {}
     bounds: dict[str, int] = {}

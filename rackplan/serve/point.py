@@ -1,4 +1,4 @@
-"""One point of the plot in detail: its figures, the step by part, HBM, and how a plan of it is made."""
+"""Details of one point of the plot: figures, step by part, HBM, and the order to plan it."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from topology.base.figures import Evidence
 from topology.draw import cluster_svg
 
 NOT_PLANNED = (
-    "No plan has this configuration: it cuts experts into parts, or has fewer sequences than GPUs. Its step is that "
-    "of the sweep; choose another point to place experts."
+    "This configuration cannot be planned, since it slices experts or has fewer sequences than GPUs. The "
+    "step shown is "
+    "that of the sweep; choose another point to place experts."
 )
-BALANCED = "Experts perfectly balanced: place them to see what loads make of it."
+BALANCED = "Experts are assumed perfectly balanced; place them to see the effect of uneven loads."
 _ORDERED = ("ep", "tp", "stages", "batch")
 
 
 def point_data(asked: AskedPoint) -> dict[str, Any]:
-    """Return what the page shows of a point: the nearest batch of its layout that there is under what is asked.
+    """Return the data that the page shows for a point: the nearest batch of its layout at the current settings.
 
     Raises
     ------
     FieldError
-        If something asked cannot be used, or nothing fits.
+        If an input cannot be used, or nothing fits.
     """
     side, point = explored(asked.asked).sides[asked.point.cluster], asked.point
     if side.reason:
@@ -47,7 +48,7 @@ def point_data(asked: AskedPoint) -> dict[str, Any]:
     found = _found(side, point)
     name = side.deployment.cluster.name
     if found is None:
-        return {"gone": f"{point.layout} does not fit {name} under what is asked now."}
+        return {"gone": f"{point.layout} does not fit {name} with the current settings."}
     way, row = found
     at = int(way.in_sweep(row))
     data = {
@@ -61,7 +62,7 @@ def point_data(asked: AskedPoint) -> dict[str, Any]:
 
 
 def _found(side: Side, point: Point) -> tuple[Way, int] | None:
-    """Return the configuration of that layout nearest in batch, None where there is none."""
+    """Return the configuration of that layout with the nearest batch; None if there is none."""
     for way in side.ways.values():
         batch = way.sweep.batch[way.in_sweep(np.arange(len(way.speeds[0])))]
         nearest = np.argsort(np.abs(np.log(batch / point.batch)), kind="stable")
@@ -79,7 +80,7 @@ def _figures(side: Side, way: Way, row: int) -> list[dict[str, Any]]:
         *speed_rows("tok/s", user, gpu, gpu * len(deployment.cluster.gpus), errors),
         *step_rows(float(sweep.step_s[0]), float(sweep.lower_step_s[0])),
         ("sequences per GPU", float(sweep.batch[0]), f"{sweep.batch[0]:,.4g}"),
-        ("most that fit", float(sweep.max_batch[0]), f"{sweep.max_batch[0]:,.4g}"),
+        ("largest batch that fits", float(sweep.max_batch[0]), f"{sweep.max_batch[0]:,.4g}"),
         ("bound by", None, sweep.bound(0)),
     ]
     if way.matches is not None:
@@ -90,40 +91,40 @@ def _figures(side: Side, way: Way, row: int) -> list[dict[str, Any]]:
             ("GPUs in use", match.gpus_used, f"{match.gpus_used:,}"),
         ]
         if not match.one_pool:
-            rows.append(("GPUs that prefill", match.prefill_gpus, f"{match.prefill_gpus:,}"))
+            rows.append(("prefill GPUs", match.prefill_gpus, f"{match.prefill_gpus:,}"))
     return figure_list(rows)
 
 
 Row = tuple[str, float | None, str]
-"""A figure: what it is, the number for differences, and how it is written."""
+"""A figure: name, value for differences, and text."""
 
 
 def figure_list(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return figures as the page shows them."""
+    """Return figures as shown on the page."""
     return [{"what": what, "value": value, "said": text} for what, value, text in rows]
 
 
 def speed_rows(word: str, user: float, gpu: float, every: float, errors: Sequence[ErrorOf]) -> list[Row]:
-    """Return speed, and throughput of a GPU with its range and of ``every`` GPU; ``word`` is the unit."""
+    """Return speed, throughput per GPU with its range, and total throughput ``every``; ``word`` is the unit."""
     band = range_words(gpu, errors)
     return [
         (f"{word} per user", user, f"{user:,.1f}"),
         (f"{word} per GPU", gpu, f"{gpu:,.0f}"),
         *([("80% range of tok/s per GPU", None, band)] if band else []),
-        ("tok/s of all GPUs", every, f"{every:,.0f}"),
+        ("total tok/s", every, f"{every:,.0f}"),
     ]
 
 
 def step_rows(step_s: float, lower_step_s: float) -> list[Row]:
-    """Return the step, and what it is at best."""
+    """Return the step time and its lower bound."""
     return [
         ("step, ms", step_s * 1e3, f"{step_s * 1e3:,.2f}"),
-        ("step at best, ms", lower_step_s * 1e3, f"{lower_step_s * 1e3:,.2f}"),
+        ("lower bound of step, ms", lower_step_s * 1e3, f"{lower_step_s * 1e3:,.2f}"),
     ]
 
 
 def _inside(asked: AskedPoint, way: Way, at: int) -> dict[str, Any]:
-    """Return the pictures of a configuration, and the plan to order."""
+    """Return the pictures of a configuration, and the order to plan it."""
     sweep, whole = way.sweep, way.matches is not None
     fit = _fitted(sweep, at)
     if fit is None:

@@ -1,4 +1,4 @@
-"""Processes that compute, one call at a time each; one is ended where nobody waits for its answer any more."""
+"""Worker processes with one call at a time; a process is ended when its client disconnects."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class BusyError(Exception):
-    """More calls wait than are taken."""
+    """Too many calls are waiting."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """From a call to whoever waits for it: how far it is, and whether it is cancelled."""
+    """Connection between a call and its client: progress and cancellation."""
 
     pipe: Connection
 
     def send(self, progress: dict[str, Any]) -> None:
-        """Tell how far the call is."""
+        """Report the progress of the call."""
         self.pipe.send(("progress", progress))
 
     def cancelled(self) -> bool:
-        """Whether the server asked to hand over what there is; it says nothing else during a call."""
+        """Whether the server asked for the best result so far."""
         return self.pipe.poll()
 
 
@@ -49,7 +49,7 @@ class Worker:
         theirs.close()
 
     def send(self, message: object) -> None:
-        """Hand a message over; of a process that ended :meth:`receive` tells."""
+        """Send a message; if the process has ended, :meth:`receive` reports it."""
         with suppress(OSError):
             self.pipe.send(message)
 
@@ -58,26 +58,26 @@ class Worker:
         try:
             found: tuple[str, Any] = self.pipe.recv()
         except (EOFError, OSError):
-            return "ended", {"request": "the computation ended; out of memory?"}
+            return "ended", {"request": "the computation stopped; out of memory?"}
         return found
 
 
 class Call:
-    """A computation: how far it is, and how to cancel it; a function that is ``told`` of both takes a line."""
+    """A computation; functions that are ``told`` receive a line for progress and cancellation."""
 
     def __init__(self, function: Callable[..., Any], *args: Any, told: bool = False) -> None:
         self.message = (function, args, told)
-        self.progress: dict[str, Any] = {"stage": "waiting for its turn"}
+        self.progress: dict[str, Any] = {"stage": "queued"}
         self.worker: Worker | None = None
 
     def cancel(self) -> None:
-        """Ask for what there is so far."""
+        """Ask for the best result so far."""
         if self.worker is not None:
             self.worker.send(None)
 
 
 class Pool:
-    """Processes, of which the one used last is used next: it knows the last answers."""
+    """Pool of processes that reuses the last one, since it has cached results."""
 
     def __init__(self, size: int = 2) -> None:
         self._idle = [Worker() for _ in range(size)]
@@ -85,7 +85,7 @@ class Pool:
         self._waiting = 0
 
     async def run(self, call: Call) -> Any:
-        """Return what a call returns; cancelled, its process ends with it.
+        """Return the result of a call; if cancelled, its process is ended.
 
         Raises
         ------
@@ -120,13 +120,13 @@ class Pool:
         return found
 
     def close(self) -> None:
-        """End the processes; nothing is waited for."""
+        """End the processes without waiting."""
         for worker in self._idle:
             worker.process.kill()
 
 
 def work(pipe: Connection) -> None:
-    """Answer one call after the other until the server is gone."""
+    """Answer calls one by one until the server is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's
     for name in _ONE_THREAD:
         os.environ.setdefault(name, "1")
@@ -154,5 +154,5 @@ def _outcome(
     except MemoryError:
         return "wrong", {"request": "out of memory; try a smaller cluster."}
     except Exception as error:  # noqa: BLE001 - the page says so, and the next call runs
-        text = f"a defect of rackplan, please report it: {type(error).__name__}: {error}"
+        text = f"a defect in rackplan, please report it: {type(error).__name__}: {error}"
         return "wrong", {"request": text}

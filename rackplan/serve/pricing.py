@@ -1,4 +1,4 @@
-"""Clusters priced for the page: every layout at every batch, or whole requests in one pool and in two."""
+"""Price clusters for the page: all layouts and batches, or whole requests in one and two pools."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from topology.files.resolve import cluster_called, resolve_cluster
 
 _MOST_DIGITS = 9
 _FIELDS = {"context": "isl", "accept_length": "draft_tokens"}
-"""The page's fields of inputs that it does not have."""
+"""Fields of the page for inputs with other names."""
 _ON_PAGE = {*_FIELDS, "draft_tokens", "prices", "powers", "price_basis", "kv_dtype", "weights", "engine"}
 
 
 def deployed(question: Question) -> tuple[Model, list[Deployment], Mapping[str, str]]:
-    """Return the model, what is priced on each cluster, and notes by field of sliders that move nothing.
+    """Return the model, the deployments, and notes by field on sliders without effect.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def deployed(question: Question) -> tuple[Model, list[Deployment], Mapping[str, 
     try:
         model = model_of(question.model, question.weights)
     except RackplanError as error:
-        instead = " Its config.json can be dropped here." if error.hint else ""
+        instead = " You can drop its config.json here." if error.hint else ""
         wrong["model"] = f"{error.problem}{instead}"
     try:
         clusters, notes = _scaled(question)
@@ -64,7 +64,7 @@ def deployed(question: Question) -> tuple[Model, list[Deployment], Mapping[str, 
 
 @lru_cache(maxsize=32)
 def model_of(source: Source, weights: str | None) -> Model:
-    """Return the model that is asked for: of the catalog, or the dropped config.
+    """Return the requested model, from the catalog or a dropped config.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def model_of(source: Source, weights: str | None) -> Model:
         return resolve_model(model_called(source.name), weights=weights)
     config = parse_json(source.text, source.name, infinite=True)
     if not isinstance(config, dict):
-        raise InputError(f"{source.name}: a config.json is one JSON object.")
+        raise InputError(f"{source.name}: a config.json must be one JSON object.")
     known = config.get("rackplan")
     known = known if isinstance(known, dict) else {}
     kept = {name: known[name] for name in ("most_context", "most_context_source") if name in known}
@@ -123,7 +123,7 @@ def _sides(
                 wrong[f"clusters.{place}" if gpus is None else "gpus"] = str(error)
         if gpus is not None and len(found[place].gpus) != gpus:
             wrong.setdefault(
-                "gpus", f"{source.name} has {len(found[place].gpus)} GPUs; leave this or its @GPUS out."
+                "gpus", f"{source.name} has {len(found[place].gpus)} GPUs; remove this value or its @GPUS."
             )
     if wrong:
         raise FieldError(wrong)
@@ -135,7 +135,7 @@ def _sides(
 
 @lru_cache(maxsize=64)
 def cluster_of(source: Source) -> Cluster:
-    """Return a cluster by name, of the text of a cluster YAML, or as a plan file has it (``.json``).
+    """Return a cluster by name, from the text of a cluster YAML, or from plan data (``.json``).
 
     Raises
     ------
@@ -146,7 +146,7 @@ def cluster_of(source: Source) -> Cluster:
     if source.text and ending == ".json":
         data = parse_json(source.text, name)
         if not isinstance(data, dict):
-            raise InputError(f"{name}: expected a cluster as plan.json has it.")
+            raise InputError(f"{name}: expected a cluster in the format of plan.json.")
         spec = spec_from_dict({key: value for key, value in data.items() if key != "view"}, name)
         _require_size(sum(domain.gpus for domain in spec.domains))
         return cluster_from_dict(data, name)
@@ -155,7 +155,7 @@ def cluster_of(source: Source) -> Cluster:
         _require_size(sum(domain.gpus for domain in spec.domains))
         return build_cluster(spec)
     if ending in (".yaml", ".yml"):
-        raise InputError(f"{name}: drop the file here; the page opens none by name.")
+        raise InputError(f"{name}: drop the file here; the page cannot open files by name.")
     called = cluster_called(name)
     size = called.partition("@")[2]
     if size.isdecimal():
@@ -167,7 +167,9 @@ def cluster_of(source: Source) -> Cluster:
 
 def _require_size(gpus: int) -> None:
     if gpus > MOST_GPUS:
-        raise InputError(f"{gpus:,} GPUs: the page takes {MOST_GPUS:,} at most; `rackplan sweep` takes more.")
+        raise InputError(
+            f"{gpus:,} GPUs: the page supports at most {MOST_GPUS:,}; use `rackplan sweep` for more."
+        )
 
 
 def _deployment(question: Question, model: Model, cluster: Cluster) -> Deployment:
@@ -202,7 +204,7 @@ def _own_runs(source: Source) -> Correction:
 
 
 def limits_s(question: Question) -> tuple[float | None, float | None]:
-    """Return the longest time per output token and to the first token in seconds; None: no limit."""
+    """Return the limits on time per output token and time to first token in seconds; None: no limit."""
     limits = ((question.tpot_ms, USUAL_TPOT), (question.ttft_ms, TTFT_LIMIT))
     tpot_s, ttft_s = (
         usual.value if given is None else None if isinstance(given, str) else given / 1e3

@@ -1,4 +1,4 @@
-"""What the page may ask: one model a request, bounds included; what is wrong is said by field.
+"""Requests of the page: one pydantic model per request, with bounds and errors by field.
 
 Names from the page are looked up in the catalog only, never opened as files; the text of a dropped file is read as
 data, and its name is a label.
@@ -21,29 +21,29 @@ from topology.base.values import require_number, require_whole
 
 MOST_CLUSTERS = 5
 MOST_GPUS = 4_608
-"""GPUs of a cluster on the page: what is larger is a matter of minutes, and the command line's."""
+"""Maximum GPUs of a cluster on the page; larger ones take minutes and are left to the command line."""
 MOST_TEXT = 262_144
-"""Characters of a dropped file."""
+"""Maximum characters of a dropped file."""
 MOST_LOST = 256
 MOST_DRAFTS = 3
 Serving = Literal["better", "one pool", "two pools", "decode"]
-"""Whole requests by the better way or by a given one, or decoding alone."""
+"""Whole requests in the better or a given serving mode, or decode only."""
 SLIDERS: Mapping[str, str] = {
     "hbm": "gpu.hbm_bytes_per_s",
     "flop": "gpu.flop_per_s",
     "up": "scale-up.link_bytes_per_s",
     "out": "scale-out.link_bytes_per_s",
 }
-"""What each slider of the machine multiplies, as ``--set`` names it; that of the price is beside them."""
+"""Figure that each slider multiplies, as named by ``--set``; the price slider is separate."""
 _GPU_NAME = r"[A-Za-z0-9][A-Za-z0-9._+ -]{0,79}"
 _BY_PLACE = ("clusters", "factors")
-"""Fields with a place for messages at each of their entries."""
+"""Fields with a message slot for each entry."""
 _PARTS = ("asked", "point", "order")
-"""Parts of a request, whose fields have names of their own."""
+"""Parts of a request with separate field names."""
 
 
 class FieldError(RackplanError):
-    """Input of the page that cannot be used: a sentence for each field."""
+    """Input of the page that cannot be used, with a message for each field."""
 
     exit_code = 2
 
@@ -53,7 +53,7 @@ class FieldError(RackplanError):
 
 
 def _number(value: object, where: str, least: float, most: float) -> float:
-    """Return a number, or the one that a text spells."""
+    """Return a number, parsing text if necessary."""
     spelled = plain_number(value) if isinstance(value, str) else None
     return require_number(value if spelled is None else spelled, where, least, most)
 
@@ -65,7 +65,7 @@ def _whole(value: object, where: str, least: int, most: int) -> int:
 
 
 def _factor(value: object, where: str) -> float:
-    """Return the position of a slider, in what it reaches."""
+    """Return the position of a slider within its range."""
     return float(f"{_number(value, where, 0.5, 4.0):.4g}")
 
 
@@ -76,7 +76,7 @@ def _text(value: object, where: str, pattern: str, expected: str) -> str:
 
 
 def _by_name(value: object, where: str, expected: str) -> dict[str, object]:
-    """Return entries by name, of a mapping or of a text such as ``gb200=3.10, h100=2``."""
+    """Return entries by name from a mapping or from text such as ``gb200=3.10, h100=2``."""
     found = value
     if isinstance(value, str):
         parts = [part.partition("=") for part in re.split("[,;]", value) if part.strip()]
@@ -87,7 +87,7 @@ def _by_name(value: object, where: str, expected: str) -> dict[str, object]:
 
 
 def _by_gpu(value: object, where: str) -> tuple[tuple[str, float], ...]:
-    """Read prices in USD/h or powers in W; whether a GPU can have that is asked of the library."""
+    """Read prices in USD/h or powers in W; the library checks whether they are plausible."""
     expected = "figures by GPU, like gb200=3.10"
     found = _by_name(value, where, expected)
     return tuple(
@@ -120,7 +120,7 @@ ByGpu = Annotated[tuple[tuple[str, float], ...], checked(_by_gpu)]
 
 
 class Asked(BaseModel):
-    """A part of a request: an unknown field is refused, null is the default."""
+    """A part of a request: unknown fields are rejected, null means the default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -156,7 +156,7 @@ class Factors(Asked):
 
     @property
     def moved(self) -> dict[str, str]:
-        """Those of the machine that are not in the middle: by how much."""
+        """Hardware factors that differ from 1."""
         return {name: f"{getattr(self, name):g}x" for name in sorted(SLIDERS) if getattr(self, name) != 1}
 
 
@@ -169,7 +169,7 @@ def _shared(name: str, of: type[requests.Request] = requests.SweepRequest, defau
 
 
 class Question(Asked):
-    """What is asked of all clusters.
+    """Settings for all clusters.
 
     Attributes
     ----------
@@ -178,15 +178,15 @@ class Question(Asked):
     isl, osl:
         Tokens of a prompt and of its answer.
     serving:
-        How requests are served; decoding alone is at ``isl + osl / 2`` tokens of context.
+        Serving mode; decode only is at ``isl + osl / 2`` tokens of context.
     tp, ep:
-        Widths that layouts of the GPUs that decode (in one pool: of all) must have; None: any.
+        Required widths of decode layouts (in one pool: of all layouts); None: any.
     tpot_ms, ttft_ms:
-        Service levels in milliseconds; None: the usual one.
+        Service levels in milliseconds; None: the default.
     settings:
-        Figures of the user's own, as ``--set`` takes them.
+        Custom figures, as for ``--set``.
     prices, powers:
-        USD of a GPU-hour and all-in watts, by the catalog's name of each GPU; any other is not used.
+        USD per GPU-hour and all-in watts by catalog name of the GPU; other names are ignored.
     runs:
         The user's measured runs, a CSV of points.
 
@@ -199,7 +199,7 @@ class Question(Asked):
         Source(name="gb200-nvl72"),
     )
     gpus: Width = _shared("gpus", requests.CompareRequest)
-    serving: Serving = Field(default="better", title="Served by")
+    serving: Serving = Field(default="better", title="Serving")
     recipe: Annotated[requests.Recipe, requests.Word] = _shared("recipe")
     isl: Tokens = _shared("isl", default=requests.ISL)
     osl: Tokens = _shared("osl", default=requests.OSL)
@@ -220,23 +220,23 @@ class Question(Asked):
 
     @property
     def context(self) -> int:
-        """Tokens in the cache of a sequence that decodes, the mean over its answer."""
+        """Mean tokens in the cache of a decoding sequence over its answer."""
         return self.isl + self.osl // 2
 
     @property
     def whole(self) -> bool:
-        """Whether whole requests are served."""
+        """Whether whole requests are modelled."""
         return self.serving != "decode"
 
     @property
     def served(self) -> dict[str, Any]:
-        """Keywords of the library that say what is served, but for the lengths and the formats of the weights."""
+        """Library keywords for the serving options, except lengths and weight formats."""
         names = ("recipe", "kv_dtype", "draft_tokens", "price_basis", "engine")
         return {name: getattr(self, name) for name in names}
 
 
 class Point(Asked):
-    """One point of the plot: the cluster by its place, the layout in letters, sequences per GPU."""
+    """One point of the plot: cluster index, layout label, sequences per GPU."""
 
     cluster: Place = 0
     layout: Annotated[str, Field(max_length=120)] = ""
@@ -244,7 +244,7 @@ class Point(Asked):
 
 
 class PlanOrder(Asked):
-    """A plan to make: cluster by its place, widths and batch (None: the best), loads, seconds of search."""
+    """A plan to make: cluster index, widths and batch (None: the best), loads, seconds of search."""
 
     cluster: Place = 0
     ep: Width = None
@@ -258,14 +258,14 @@ class PlanOrder(Asked):
                 value,
                 where,
                 r"uniform|(?:lognormal|zipf):[0-9.]{1,10}",
-                "uniform, lognormal:0.63 or zipf:0.4; loads of a file are the command line's",
+                "uniform, lognormal:0.63 or zipf:0.4; use the command line for loads from a file",
             )
         ),
     ] = requests.DEFAULT_LOADS
     seconds: Annotated[float, checked(_number, 0, 600)] = 0.0
 
     def widths(self, question: Question) -> dict[str, int]:
-        """Return the widths and the batch that are given, here or in what is asked."""
+        """Return the given widths and batch, from the order or the settings."""
         asked = {name: getattr(question, name, None) for name in ("ep", "tp", "stages", "batch")}
         found = {
             name: width if (own := getattr(self, name)) is None else own for name, width in asked.items()
@@ -315,7 +315,7 @@ class OpenOrder(Asked):
 
 
 class ReportOrder(Asked):
-    """Write the report of what is asked, or of the plan of a job."""
+    """Write the report of the current settings, or of the plan of a job."""
 
     kind: Literal["report"]
     asked: Question | None = None
@@ -335,17 +335,17 @@ _O = TypeVar("_O", AskedPoint, PlaceOrder)
 
 def _on_a_cluster(whole: _O, part: Point | PlanOrder) -> _O:
     if part.cluster >= len(whole.asked.clusters):
-        raise problem(f"{part.cluster} is not the place of a cluster.")
+        raise problem(f"there is no cluster number {part.cluster}.")
     return whole
 
 
 def read(kind: type[_A], data: object, place: str = "") -> _A:
-    """Return a request of the page; ``place`` stands before the names of its fields.
+    """Return a request of the page; ``place`` is a prefix for its field names.
 
     Raises
     ------
     FieldError
-        If it cannot be used: a sentence for each field.
+        If it cannot be used, with a message for each field.
     """
     try:
         return kind.model_validate(data)
@@ -365,24 +365,24 @@ def _sentence(kind: str, text: str) -> str:
 
 
 _SENTENCES = {
-    "missing": "needed here.",
+    "missing": "required.",
     "extra_forbidden": "unknown field.",
     "model_type": "expected an object.",
     "too_long": "too many entries.",
-    "too_short": "expected one at least.",
+    "too_short": "expected at least one.",
     "string_too_long": "too long.",
-    "string_too_short": "choose one of the list, or drop a file.",
+    "string_too_short": "choose one from the list, or drop a file.",
     "string_pattern_mismatch": "expected ids of GPUs, nodes or racks.",
 }
 
 
 def read_order(data: object) -> Order:
-    """Return the work that the page orders.
+    """Return the job requested by the page.
 
     Raises
     ------
     FieldError
-        If it cannot be used: a sentence for each field.
+        If it cannot be used, with a message for each field.
     """
     kind = data.get("kind") if isinstance(data, dict) else None
     if not isinstance(kind, str) or kind not in ORDERS:

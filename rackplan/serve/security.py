@@ -1,4 +1,4 @@
-"""Who may ask: this machine alone, from the page that this server gave; and what a browser may do with answers."""
+"""Access control: only this machine and only pages of this server, plus browser security headers."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ HEADERS = {
     "cache-control": "no-store",
 }
 REQUEST_S = 10.0
-"""A connection is closed whose request is not whole by then."""
+"""Time limit for receiving a request, after which the connection is closed."""
 
 
 class Guard:
-    """Refuses requests of other pages, and those that a form could send; gives every answer its headers."""
+    """Rejects cross-site and form requests, and adds security headers to every answer."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -56,7 +56,7 @@ class Guard:
         own = f"http://{asked.get('host', '')}".lower()
         foreign = any(origin.lower() != own for origin in asked.getlist("origin"))
         if foreign or any(site not in ("same-origin", "none") for site in asked.getlist("sec-fetch-site")):
-            answer = JSONResponse({"errors": {"request": "a request of another page."}}, 403)
+            answer = JSONResponse({"errors": {"request": "cross-site request."}}, 403)
             await answer(scope, receive, write)
         elif scope["method"] == "POST" and not _is_json(asked):
             answer = JSONResponse({"errors": {"request": "expected application/json."}}, 415)
@@ -77,22 +77,22 @@ MIDDLEWARE = [
 
 
 class PromptProtocol(H11Protocol):
-    """HTTP that closes a connection whose request does not come, or comes too slowly."""
+    """HTTP protocol that closes connections with missing or slow requests."""
 
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request."""
+        """Start the timeout for the first request."""
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest of a request that is not whole."""
+        """Restart the timeout for the rest of an incomplete request."""
         super().data_received(data)
         self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Stop the timeout."""
         super().connection_lost(exc)
         self._unset()
 

@@ -1,4 +1,4 @@
-"""Whole requests in one pool and in two, or decoding alone, under what is asked on the page; the widths it takes."""
+"""Serving modes at the page's settings: one pool, two pools, or decode only, with their widths."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from topology.base.errors import RackplanError
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """One way of serving on one cluster: what decodes (in one pool, what serves), and how pools match of requests."""
+    """One serving mode on one cluster: the sweep of the decode pool (or the only pool), and the pool matches."""
 
     name: str
     sweep: Sweep
@@ -42,7 +42,7 @@ class Way:
 
     @cached_property
     def frontier(self) -> NDArray[np.int64]:
-        """The configurations that none beats in both speeds, slowest per user first."""
+        """The Pareto-optimal configurations, slowest per user first."""
         return pareto(*self.speeds)
 
     def best(self, target: float) -> int | None:
@@ -52,11 +52,11 @@ class Way:
         return int(edge[at]) if at < len(edge) else None
 
     def in_sweep(self, rows: Any) -> Any:
-        """Return the rows of the sweep behind configurations or matches."""
+        """Return the sweep rows of configurations or matches."""
         return rows if self.matches is None else self.matches.decode[rows]
 
     def label(self, row: int) -> str:
-        """Return the layout of a configuration in a few letters; of requests the workers of each pool."""
+        """Return a short label of a configuration: its layout, or for requests the workers of each pool."""
         if self.serving is None or self.matches is None:
             return self.sweep.label(row)
         sides = self.serving.sides(self.matches.row(row))
@@ -68,7 +68,7 @@ class Way:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One cluster priced: the ways that there are, the names of those that are drawn, or why nothing is."""
+    """One priced cluster: its serving modes, the names of those drawn, or why there are none."""
 
     deployment: Deployment
     ways: Mapping[str, Way]
@@ -77,19 +77,19 @@ class Side:
     reason: str = ""
 
     def best(self, target: float) -> tuple[Way, int] | None:
-        """Return the configuration with most throughput of those drawn that are as fast as ``target``."""
+        """Return the drawn configuration with the highest throughput at a speed of ``target`` or more."""
         found = [(way, row) for way in self.shown if (row := way.best(target)) is not None]
         return max(found, key=lambda one: float(one[0].speeds[1][one[1]]), default=None)
 
     @property
     def shown(self) -> list[Way]:
-        """The ways that are drawn."""
+        """The serving modes that are drawn."""
         return [self.ways[name] for name in self.drawn]
 
 
 @dataclass(frozen=True, eq=False)
 class Explored:
-    """All that one answer needs: the model, the clusters priced, and notes beside fields."""
+    """Data for one answer: the model, the priced clusters, and notes by field."""
 
     model: Model
     sides: tuple[Side, ...]
@@ -98,19 +98,19 @@ class Explored:
 
 @lru_cache(maxsize=12)
 def explored(question: Question) -> Explored:
-    """Return the clusters priced; the answers of the sliders' last positions are kept.
+    """Return the priced clusters; recent answers are cached.
 
     Raises
     ------
     FieldError
-        If something asked cannot be used: what, by field.
+        If an input cannot be used, by field.
     """
     model, deployments, notes = deployed(question)
     return Explored(model, tuple(_side(question, one) for one in deployments), notes)
 
 
 def _side(question: Question, deployment: Deployment) -> Side:
-    """Price one cluster by the ways and of the widths that are asked for; where nothing fits the side says why."""
+    """Price one cluster in the requested serving modes and widths; the result has a reason if nothing fits."""
     tpot_s, _ = limits_s(question)
     try:
         if not question.whole:
@@ -135,7 +135,7 @@ def _side(question: Question, deployment: Deployment) -> Side:
 
 
 def _of_widths(question: Question, *sweeps: Sweep) -> list[Sweep]:
-    """Return the layouts of sweeps that have the widths asked for.
+    """Return the layouts of sweeps that have the requested widths.
 
     Raises
     ------
@@ -147,16 +147,18 @@ def _of_widths(question: Question, *sweeps: Sweep) -> list[Sweep]:
         width = getattr(question, name)
         there = sorted({int(one) for sweep in found for one in getattr(sweep, name)})
         if width is not None and width not in there:
-            raise FieldError({name: f"no layout here has {width}; {', '.join(map(str, there))} do."})
+            raise FieldError(
+                {name: f"no layout has width {width}; possible widths: {', '.join(map(str, there))}."}
+            )
         if width is not None:
             found = [sweep.rows(np.flatnonzero(getattr(sweep, name) == width)) for sweep in found]
     return found
 
 
 def _why_not(question: Question, found: Serving) -> str:
-    """Return why a cluster does not serve requests the way that is asked for."""
+    """Return why a cluster cannot serve requests in the requested mode."""
     if question.serving == TWO_POOLS and found.refused:
         return found.refused
-    way = "nothing" if question.serving == "better" else f"no layout of {question.serving}"
-    limit = "" if found.ttft_s is None else f" keeps a first token within {found.ttft_s * 1e3:,.0f} ms"
+    way = "no layout" if question.serving == "better" else f"no layout of {question.serving}"
+    limit = "" if found.ttft_s is None else f" meets a time to first token of {found.ttft_s * 1e3:,.0f} ms"
     return f"{way}{limit or ' fits'}: the fastest takes {found.fastest_ttft_s * 1e3:,.0f} ms."

@@ -1,1 +1,1 @@
-"""Studies: many points priced on all cores or a Ray cluster, each a row that survives whatever stops them."""
+"""Studies: many points priced on all cores or a Ray cluster; finished rows survive interruptions."""

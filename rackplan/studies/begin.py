@@ -1,4 +1,4 @@
-"""A study from its request, as command and library begin it."""
+"""Start a study from its request, for the command and the library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topology.base.errors import InputError
 
 
 def opened(request: StudyRequest) -> tuple[Study, Path]:
-    """Return the study that is asked for, and the folder of its results.
+    """Return the requested study, and the folder of its results.
 
     Raises
     ------
@@ -23,7 +23,7 @@ def opened(request: StudyRequest) -> tuple[Study, Path]:
     study, folder = request.study, request.folder
     if isinstance(study, Mapping):
         if folder is None:
-            raise InputError("a study that is no file needs one for its results.", field="folder")
+            raise InputError("a study given as a mapping needs a folder for its results.", field="folder")
         return study_of(plain(dict(study)), "study", Path.cwd()), folder
     return open_study(Path(study), folder)
 
@@ -31,7 +31,7 @@ def opened(request: StudyRequest) -> tuple[Study, Path]:
 def begin(
     request: StudyRequest, wanted: Study, folder: Path, say: Callable[[str], None] = lambda _: None
 ) -> StudyResult:
-    """Price the points of a study that are not in its folder yet, and return all of them.
+    """Price the points of a study that are not in its folder yet, and return all points.
 
     Raises
     ------

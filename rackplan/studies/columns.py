@@ -1,4 +1,4 @@
-"""Columns of a study's rows: their names and types, and what of a row its digest covers."""
+"""Columns of study rows: names, types, and which of them the row digest covers."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def _type(values: Sequence[object]) -> str:
 
 
 def column_of(option: str) -> str:
-    """Return the column of an option: another name where it is a result too, as ``tok_s`` of a fleet is."""
+    """Return the column of an option, renamed if it is also a result, like ``tok_s`` of a fleet."""
     return f"asked_{option}" if option in FIGURES else option
 
 
 def cell_of(value: object, column: str) -> object:
-    """Return a value as a column of this type holds it: lists and mappings, and numbers among texts, are JSON."""
+    """Return a value for a column of this type; lists, mappings and mixed values are JSON."""
     if value is None or column != TEXT or isinstance(value, str):
         return value
     return json.dumps(value, sort_keys=True)

@@ -27,27 +27,27 @@ ENGINES = ("local", "ray")
 _CONNECT_S = 5.0
 _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _BATCH_S, _MOST_BATCH = 0.25, 256
-"""Seconds that a task of Ray takes, about, and its points at most."""
+"""Approximate seconds per Ray task, and its maximum number of points."""
 _MOST_LOST = 1_000
-"""Tasks that may be lost with their machines before a study ends."""
+"""Tasks that may be lost with their machines before a study is aborted."""
 
 
 class Engine(Protocol):
-    """Prices points somewhere."""
+    """Prices points on some machines."""
 
     def price(self, job: Job, points: Sequence[Point], *, singly: bool) -> Iterator[Row | None]:
-        """Yield rows as they come, and None where a worker died; ``singly``: a worker takes one point at a time."""
+        """Yield rows as they complete, None if a worker died; ``singly``: one point at a time per worker."""
 
 
 def require_engine(name: str, address: str | None) -> None:
-    """Refuse an engine that does not exist, an address without Ray, and one where nothing answers.
+    """Reject an unknown engine, an address without Ray, and an unreachable address.
 
     Ray itself would try to join that for minutes.
     """
     if name not in ENGINES:
         raise InputError(f"--engine {shown(name)}: expected {' or '.join(ENGINES)}.")
     if address is not None and name != "ray":
-        raise InputError("--address: it is of a Ray cluster, only with --engine ray.")
+        raise InputError("--address: only allowed with --engine ray.")
     if address is None or address == "auto":
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
@@ -55,14 +55,14 @@ def require_engine(name: str, address: str | None) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
     except (OSError, ValueError, OverflowError) as error:
         raise InputError(
-            f"--address {shown(address)}: nothing answers there ({one_line(error)}); expected HOST:PORT of the head "
+            f"--address {shown(address)}: cannot connect ({one_line(error)}); expected HOST:PORT of the head "
             "of a Ray cluster, ray://HOST:PORT or auto."
         ) from None
 
 
 @contextmanager
 def open_engine(name: str, address: str | None, workers: int | None) -> Iterator[Engine]:
-    """Yield an engine; what it started ends with the block.
+    """Yield an engine; everything it started ends with the block.
 
     Raises
     ------
@@ -94,13 +94,13 @@ def _environment(**variables: str) -> Iterator[None]:
 
 
 class LocalEngine:
-    """Processes of this machine; after one died all are replaced."""
+    """Processes on this machine; all are replaced when one dies."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
 
     def price(self, job: Job, points: Sequence[Point], *, singly: bool) -> Iterator[Row | None]:
-        """Yield rows as they come, and None where a worker died."""
+        """Yield rows as they complete, and None if a worker died."""
         from concurrent.futures.process import BrokenProcessPool
 
         from joblib import Parallel, delayed, parallel_config
@@ -141,7 +141,7 @@ class RayEngine:
         self._task = ray.remote(max_retries=0, num_cpus=1, scheduling_strategy="SPREAD")(_run_shipped)
 
     def price(self, job: Job, points: Sequence[Point], *, singly: bool) -> Iterator[Row | None]:
-        """Yield rows as they come, and None where a worker or its node died."""
+        """Yield rows as they complete, and None if a worker or its node died."""
         ray, errors = self._ray, self._ray.exceptions
         files = ray.put(pack(job.files))
         coming = iter(points)
@@ -162,15 +162,15 @@ class RayEngine:
                 cause = error.cause or error
                 why = str(cause) if isinstance(cause, InputError) else one_line(cause)
                 raise InputError(
-                    f"--engine ray: a node of the cluster cannot price points ({why}); every row is kept. "
+                    f"--engine ray: a node of the cluster cannot price points ({why}); all rows are kept. "
                     'Install the same "rackplan[ray]" on every node.'
                 ) from None
             except errors.RayError as error:  # its machine: no point is to blame
                 lost += 1
                 if lost > _MOST_LOST:
                     raise InputError(
-                        f"--engine ray: the cluster has lost {_MOST_LOST:,} tasks ({one_line(error)}); every row is "
-                        "kept, and the same command goes on from there."
+                        f"--engine ray: the cluster has lost {_MOST_LOST:,} tasks ({one_line(error)}); all "
+                        "rows are kept; run the same command to resume."
                     ) from None
                 coming = chain(batch, coming)
                 yield None
@@ -180,19 +180,19 @@ class RayEngine:
                 yield from rows
 
     def _slots(self) -> int:
-        """Return the cores of the cluster now: nodes come and go."""
+        """Return the current number of cores of the cluster."""
         there = max(1, int(self._ray.cluster_resources().get("CPU", 0)))
         return min(there, self._workers or there)
 
 
 def _run_shipped(job: Job, points: Sequence[Point], shipped: Shipped) -> list[Row]:
-    """Price points in a task of Ray, which their files come with."""
+    """Price points in a Ray task, with their files included."""
     return run_points(replace(job, files=unpack(shipped)), points)
 
 
 @contextmanager
 def _ray(address: str | None, workers: int | None) -> Iterator[Any]:
-    """Yield Ray in a cluster: the one at ``address``, or one of this machine that ends with the block."""
+    """Yield Ray connected to the cluster at ``address``, or to a local one that ends with the block."""
     try:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         import ray
@@ -215,6 +215,8 @@ def _ray(address: str | None, workers: int | None) -> Iterator[Any]:
                     **more,
                 )
             except (ConnectionError, ValueError, RuntimeError, OSError, TimeoutError) as error:
-                raise InputError(f"--address {address}: no Ray cluster there ({one_line(error)}).") from None
+                raise InputError(
+                    f"--address {address}: no Ray cluster at this address ({one_line(error)})."
+                ) from None
             signal.signal(signal.SIGTERM, handler)
         yield ray

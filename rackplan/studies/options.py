@@ -1,4 +1,4 @@
-"""Options that the points of a study may have: those of the request that each kind of study answers."""
+"""Options of study points: those of the request of each kind of study."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ KINDS: Mapping[Kind, type[Request]] = {
     "plan": PlanRequest,
     "fleet": FleetRequest,
 }
-"""What is asked of each point, by kind."""
+"""Request type of points by kind."""
 FIGURE = "set."
-"""How the name of an option begins that changes one figure of the cluster: ``set.gpu.hbm_bytes_per_s``."""
+"""Prefix of options that change one figure of the cluster: ``set.gpu.hbm_bytes_per_s``."""
 OF_GPU = ("price", "power")
-"""Mappings by GPU, of which one entry may be an option of its own: ``price.gb200``."""
+"""Mappings by GPU whose entries may be separate options: ``price.gb200``."""
 NAMED_FILES = ("model", "cluster", "prefill_cluster", "loads", "routing")
-"""Options whose texts may be names of files."""
+"""Options that may name files."""
 OWN: Mapping[str, Any] = {"domain_gpus": Count, "price_more": Number}
-"""Options of a study's points alone: GPUs of each scale-up domain, USD an hour on top of what a GPU costs."""
+"""Options that only studies have: GPUs per scale-up domain, and extra USD per hour and GPU."""
 Value = str | int | float | bool | list[Any] | dict[str, Any] | None
-"""What YAML has for an option; None: as if it were not given."""
+"""Value of an option in YAML; None: not given."""
 
 
 @cache
 def fields_of(kind: Kind) -> Mapping[str, str]:
-    """Return the fields of a kind's request by what a study calls them: as their flags, seconds with their unit."""
+    """Return the fields of a kind's request by their names in studies: flag names, with the unit for seconds."""
     found: dict[str, str] = {}
     for name, (option, _) in options_of(KINDS[kind]).items():
         if not option.python and name != "tok_s_user":
@@ -59,12 +59,12 @@ def _adapter(kind: Kind, name: str) -> TypeAdapter[Any]:
 
 
 def names_of(kind: Kind) -> list[str]:
-    """Return the options that a kind of study knows, those of one figure apart."""
+    """Return the options of a kind of study, except those for single figures."""
     return [*fields_of(kind), *OWN]
 
 
 def require_value(kind: Kind, name: str, value: object, where: str) -> Value:
-    """Return a value of an option if it can be one.
+    """Return a valid value of an option.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def require_value(kind: Kind, name: str, value: object, where: str) -> Value:
         return _checked(_adapter(kind, "price_more"), value, where)
     if name not in names_of(kind):
         others = [other for other in KINDS if name in names_of(other)]
-        hint = f"one of kind {' or '.join(others)} has." if others else nearest(name, names_of(kind))
+        hint = f"it belongs to kind {' or '.join(others)}." if others else nearest(name, names_of(kind))
         raise InputError(f"{where}: a study of kind {kind} has no option `{name[:60]}`; {hint}")
     if value is None:
         return None
@@ -97,7 +97,7 @@ def require_value(kind: Kind, name: str, value: object, where: str) -> Value:
 
 
 def _checked(adapter: TypeAdapter[Any], value: Any, where: str) -> Value:
-    """Return a value as it was written; lengths, limits and shares that are texts, as they are read."""
+    """Return a value as written; lengths, limits and shares given as text are parsed."""
     try:
         found: Value = adapter.validate_python(value)
     except ValidationError as error:

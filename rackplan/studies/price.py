@@ -1,4 +1,4 @@
-"""Price one point: a layout, a sweep, a plan or a fleet, as the figures of a row.
+"""Price one point (a layout, a sweep, a plan or a fleet) and return the figures of its row.
 
 What points of a process share (models, clusters, what a deployment found of both) is made once and kept.
 """
@@ -63,7 +63,7 @@ def price(kind: Kind, options: Mapping[str, Value], path_of: Callable[[str], str
     }
     row = {"score": _score, "sweep": _sweep, "plan": _plan, "fleet": _fleet}[kind](given)
     if (size := given.get("domain_gpus")) is not None:
-        said = f"scale-up domains of {size} GPUs as asked (`domain_gpus`), the links of each GPU as they are"
+        said = f"scale-up domains of {size} GPUs (`domain_gpus`) with unchanged links per GPU"
         row["notes"] = "; ".join(filter(None, (said, row["notes"])))
     return row
 
@@ -77,7 +77,7 @@ def _located(value: Value, path_of: Callable[[str], str]) -> Any:
 
 
 def _request(kind: Kind, given: Mapping[str, Any], **own: Any) -> Any:
-    """Return what is asked of a point, its cluster made, at its prices; ``own`` are fields as they are."""
+    """Return the request of a point with its cluster and prices; ``own`` are fields passed unchanged."""
     cluster, known = _cluster(given), fields_of(kind)
     asked = {known[name]: value for name, value in given.items() if name in known}
     money = {name: _of_here(given, name, cluster) for name in OF_GPU}
@@ -98,7 +98,7 @@ def _request(kind: Kind, given: Mapping[str, Any], **own: Any) -> Any:
 
 
 def _of_here(given: Mapping[str, Any], name: str, cluster: Cluster) -> dict[str, float]:
-    """Return figures by GPU (``price``, ``price.GPU``) but for GPUs that only other clusters of the study have."""
+    """Return figures by GPU (``price``, ``price.GPU``), without GPUs that only other clusters of the study have."""
     from cost.money.prices import gpu_named
     from topology.catalog.spelled import find_gpu
 
@@ -114,7 +114,7 @@ def _of_here(given: Mapping[str, Any], name: str, cluster: Cluster) -> dict[str,
 
 
 def _cluster(given: Mapping[str, Any], name: str = "cluster") -> Cluster:
-    """Return the cluster of a point, with domains of the size and figures as asked for."""
+    """Return the cluster of a point with the requested domain size and figures."""
     texts = given.get("set") or []
     settings = [texts] if isinstance(texts, str) else list(texts)
     settings += [f"{key[len(FIGURE) :]}={value}" for key, value in given.items() if key.startswith(FIGURE)]
@@ -138,13 +138,13 @@ def _model(name: str, weights: str | None) -> Model:
 
 @cache
 def _of_deployment() -> frozenset[str]:
-    """Return the options of a deployment but for its batch."""
+    """Return the options of a deployment except its batch."""
     fields = options_of(DeploymentRequest)
     return frozenset(name for name, field in fields_of("score").items() if field in fields) - {"batch"}
 
 
 def _key(given: Mapping[str, Any]) -> str:
-    """Return the options that say what is deployed, the batch apart, as text."""
+    """Return the options of the deployment except its batch, as text."""
     own = _of_deployment()
     beside = ("domain_gpus", "price_more", FIGURE, *(f"{name}." for name in OF_GPU))
     return json.dumps(
@@ -154,12 +154,12 @@ def _key(given: Mapping[str, Any]) -> str:
 
 @lru_cache(_KEPT)
 def _deployed(key: str) -> Deployment:
-    """Return what is priced, at no batch: what it finds of model and cluster is found once."""
+    """Return the cached deployment to price, without a batch."""
     return answers.make_deployment(_request("score", json.loads(key)))
 
 
 def _score(given: Mapping[str, Any]) -> Row:
-    """One layout with its experts balanced, at a batch, or at the largest that keeps the limit."""
+    """Price one layout with balanced experts, at a batch or at the largest one that meets the limit."""
     request: LayoutRequest = _request("score", given)
     batch, stages = request.batch, request.stages or 1
     split_at = batch if stages > 1 else 0  # one stage has all layers at any batch
@@ -171,7 +171,7 @@ def _score(given: Mapping[str, Any]) -> Row:
         found = fit.scorer.at(batch)
         if limit_s is not None and found.tpot_s > limit_s:
             raise InfeasibleError(
-                f"a token takes {found.tpot_s * 1e3:.4g} ms at {input_name('batch')} {batch}.",
+                f"time per token is {found.tpot_s * 1e3:.4g} ms at {input_name('batch')} {batch}.",
                 field="tpot_ms",
                 value=f"{limit_s * 1e3:g}",
             )
@@ -186,13 +186,13 @@ def _fit(key: str, batch: int, *shape: Any) -> Fitted:
 
 
 def _largest(fit: Fitted, limit_s: float | None) -> int:
-    """Return the largest batch of a layout that keeps a limit on the time per token."""
+    """Return the largest batch of a layout that meets a limit on the time per token."""
     low, high = 1, fit.batch
     if limit_s is None or fit.scorer.at(high).tpot_s <= limit_s:
         return high
     if (least := fit.scorer.at(low).tpot_s) > limit_s:
         raise InfeasibleError(
-            f"a token takes {least * 1e3:.4g} ms with one sequence per GPU.",
+            f"time per token is {least * 1e3:.4g} ms even with one sequence per GPU.",
             field="tpot_ms",
             value=f"{limit_s * 1e3:g}",
         )
@@ -205,7 +205,7 @@ def _largest(fit: Fitted, limit_s: float | None) -> int:
 def _fitted(
     deployment: Deployment, stages: int, ep: int | None, tp: int | None, redundant: int | None
 ) -> Fitted:
-    """Return one layout over the whole cluster: groups of ``ep`` GPUs, ``stages`` of them a replica."""
+    """Return one layout over the whole cluster with groups of ``ep`` GPUs, ``stages`` groups per replica."""
     from cost.layouts.candidates import arrangement_of, domain_gpus, equal_groups, replicas_of, widths_of
     from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots
     from placement.layouts.shapes import Shape
@@ -213,7 +213,7 @@ def _fitted(
     cluster, model = deployment.cluster, deployment.model
     if not 1 <= stages <= len(model.layers):
         raise InputError(
-            f"{model.name} has {len(model.layers)} layers; expected 1 to as many.",
+            f"{model.name} has {len(model.layers)} layers; expected 1 to {len(model.layers)} stages.",
             field="stages",
             value=stages,
         )
@@ -229,13 +229,15 @@ def _fitted(
     widths, _ = widths_of(model, what, cut_experts=False)
     tp = tp or (1 if model.moe is not None else ep)
     if tp not in widths:
-        able = f"it can be {', '.join(map(str, widths))}" if widths else "no width divides its heads"
-        raise InputError(f"of {model.name} in groups of {ep} GPUs {able}.", field="tp", value=tp)
+        able = (
+            f"possible widths are {', '.join(map(str, widths))}" if widths else "no width divides its heads"
+        )
+        raise InputError(f"for {model.name} in groups of {ep} GPUs {able}.", field="tp", value=tp)
     shape = Shape(what.replicas, tp, what.alike, what)
     slots = stage_slots(deployment, shape, redundant)
     if slots is None:
         raise InputError(
-            f"{ep} GPUs cannot hold the experts in that many slots.", field="redundant", value=redundant or 0
+            f"{ep} GPUs cannot divide that many slots evenly.", field="redundant", value=redundant or 0
         )
     most = batch_that_fits(deployment, shape, slots)
     found = fitted(deployment, Fitting(shape, slots, most)) if most else None
@@ -253,7 +255,7 @@ def _fitted(
 
 
 def _sweep(given: dict[str, Any]) -> Row:
-    """The layout of most tok/s/GPU among all that keep the limit."""
+    """Price the layout with the highest tok/s/GPU of all that meet the limit."""
     if given.get("context") is None and given.get("phase") in (None, "both"):
         return _matched(given)
     from placement.options import USUAL_TPOT
@@ -262,7 +264,7 @@ def _sweep(given: dict[str, Any]) -> Row:
     other = {"tpot_ms": "ttft_ms", "ttft_ms": "tpot_ms"}[named]
     if other in given:
         raise InputError(
-            f"a sweep of {given.get('phase', 'decode')} is limited by {input_name(named)}.", field=other
+            f"a sweep of {given.get('phase', 'decode')} takes the limit {input_name(named)}.", field=other
         )
     asked = {name: value for name, value in given.items() if name != named}
     request: SweepRequest = _request("sweep", asked)
@@ -278,15 +280,15 @@ def _sweep(given: dict[str, Any]) -> Row:
     best = _best(found, limit_s)
     if best is None:
         fastest = float(found.step_s.min()) / max(1.0, each) * 1e3
-        said = f"{(limit_s or 0.0) * 1e3:g} ms: no layout is as fast; the fastest takes {fastest:.4g} ms"
+        said = f"{(limit_s or 0.0) * 1e3:g} ms: no layout is that fast; the fastest takes {fastest:.4g} ms"
         if not usual:
             raise InfeasibleError(f"{input_name(named)} {said}.")
-        best, notes = _best(found, None), [f"no limit is kept: {said}"]
+        best, notes = _best(found, None), [f"no limit is met: {said}"]
     return _swept(found, best or 0, notes)
 
 
 def _matched(given: Mapping[str, Any]) -> Row:
-    """The way of serving whole requests with most tok/s/GPU: one pool, or one that prefills and one that decodes."""
+    """Price the serving mode of whole requests with the highest tok/s/GPU: one pool or two."""
     from rackplan.views.pools import Pools
     from rackplan.views.sweep import sweeps_of
 
@@ -296,7 +298,7 @@ def _matched(given: Mapping[str, Any]) -> Row:
     best = found.best
     if best is None:
         raise InfeasibleError(
-            f"nothing keeps the limits {input_name('tpot_ms')} and {input_name('ttft_ms')}."
+            f"no layout meets the limits {input_name('tpot_ms')} and {input_name('ttft_ms')}."
         )
     sides = found.serving.sides(best)
     _, side, at, _ = sides[-1]
@@ -369,7 +371,7 @@ def _scored(deployment: Deployment, layout: Layout, score: Score) -> Row:
 
 
 def _billed(totals: Totals, notes: Sequence[str]) -> Row:
-    """Return what GPUs cost and draw; what has no figure is null, and ``notes`` say why."""
+    """Return cost and power; unknown figures are null, and ``notes`` say why."""
     return {
         "tok_s": totals.tok_s,
         "gpus": totals.gpus,
@@ -383,7 +385,7 @@ def _billed(totals: Totals, notes: Sequence[str]) -> Row:
 
 
 def _plan(given: Mapping[str, Any]) -> Row:
-    """A plan, made the fast and reproducible way where no time is given."""
+    """Price a plan, made by the fast, reproducible path unless a time is given."""
     request: PlanRequest = _request("plan", {"time_limit_s": 0.0, **given})
     found = answers.plan(request)
     row = _scored(found.deployment, found.layout, found.score)
@@ -395,7 +397,7 @@ def _plan(given: Mapping[str, Any]) -> Row:
 
 
 def _fleet(given: Mapping[str, Any]) -> Row:
-    """A fleet: pools of replicas of different shapes."""
+    """Price a fleet: pools of replicas of different shapes."""
     from placement.fleet.options import PREFILL
     from rackplan.views.fleet import fleet_totals
 

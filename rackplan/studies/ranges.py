@@ -1,4 +1,4 @@
-"""Ranges that values are drawn from: the same value for the same seed, name and number, on every machine."""
+"""Ranges for sampling: equal seed, name and number give equal values on every machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Values(Spec):
 
 @keyword_spec
 class _Ends(Spec):
-    """The ends of a range, and how it is drawn from."""
+    """The ends of a range and its scale."""
 
     low: Any
     high: Any
@@ -36,7 +36,7 @@ class _Ends(Spec):
 
 @dataclass(frozen=True)
 class Range:
-    """What an option may be: numbers from ``low`` to ``high``, or one of ``choices``.
+    """Range of an option: numbers from ``low`` to ``high``, or one of ``choices``.
 
     Attributes
     ----------
@@ -57,12 +57,12 @@ class Range:
 
     @property
     def factor(self) -> bool:
-        """Whether it is of multiples of a figure."""
+        """Whether values are multiples of a figure."""
         return self.unit.strip() in ("x", "X")
 
     @property
     def ends(self) -> list[Value]:
-        """The least and the greatest value, or all choices."""
+        """Lowest and highest value, or all choices."""
         return list(self.choices) if self.choices else [self.value(self.low), self.value(self.high)]
 
     def draw(self, seed: int, name: str, number: int) -> Value:
@@ -70,7 +70,7 @@ class Range:
         return self.at(_uniform(f"{seed}|{name}|{number}"))
 
     def at(self, part: float) -> Value:
-        """Return the value that ``part`` (0 to 1) of the range lies below."""
+        """Return the value at quantile ``part`` (0 to 1) of the range."""
         if self.choices:
             return self.choices[min(int(part * len(self.choices)), len(self.choices) - 1)]
         if self.log:
@@ -82,7 +82,7 @@ class Range:
         return self.value(self.low + part * (self.high - self.low))
 
     def value(self, number: float) -> Value:
-        """Return a number as the option has it, to six digits: they are what is priced."""
+        """Return a number in the option's form, rounded to six digits."""
         if self.whole:
             return int(min(max(round(number), self.low), self.high))
         rounded = min(max(float(f"{number:.6g}"), self.low), self.high)
@@ -106,16 +106,16 @@ def range_of(kind: Kind, name: str, value: object, where: str) -> Range:
     elif isinstance(value, list) and value:
         ends, log = value, False
     else:
-        raise InputError(f"{where}: {shown(value)} must be [low, high], or a list of values to choose from.")
+        raise InputError(f"{where}: {shown(value)} must be [low, high] or a list of choices.")
     checked = [require_value(kind, name, one, where) for one in ends]
     numbers = [_number(one, figure=name.startswith(FIGURE)) for one in checked]
     if len(checked) != 2 or None in numbers or (isinstance(value, list) and numbers[0] == numbers[1]):
         if isinstance(value, dict):
-            raise InputError(f"{where}: low and high must be numbers, both with the same unit.")
+            raise InputError(f"{where}: low and high must be numbers with the same unit.")
         return Range(choices=tuple(checked))
     (low, unit), (high, other) = (found for found in numbers if found is not None)
     if unit != other:
-        raise InputError(f"{where}: {shown(ends)}: give both ends in the same unit.")
+        raise InputError(f"{where}: {shown(ends)}: both ends need the same unit.")
     if low >= high or (log and low <= 0):
         raise InputError(
             f"{where}: {shown(ends)}: the first must be less than the second" + ", and above 0." * log
@@ -125,7 +125,7 @@ def range_of(kind: Kind, name: str, value: object, where: str) -> Range:
 
 
 def _number(value: Value, *, figure: bool) -> tuple[float, str] | None:
-    """Return a number and the unit after it (of a figure), None where it is no number."""
+    """Return a number and its unit (for figures), None if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     if not isinstance(value, str):
@@ -137,5 +137,5 @@ def _number(value: Value, *, figure: bool) -> tuple[float, str] | None:
 
 
 def _uniform(text: str) -> float:
-    """Return a number from 0 to below 1 that looks random and follows from a text alone."""
+    """Return a pseudo-random number in [0, 1) derived from text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7]) / 2.0**56

@@ -1,4 +1,4 @@
-"""The result of a study, and how far a run of it is."""
+"""The result of a study, and the progress of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from topology.base.shown import Shown
 
 @dataclass
 class Progress:
-    """How far a study is.
+    """Progress of a study.
 
     Attributes
     ----------
@@ -40,14 +40,14 @@ class Progress:
         self.failed += row["status"] in (FAILED, TIMEOUT)
 
     def words(self) -> str:
-        """Return how far the study is, and how much time is left, in words."""
+        """Return progress and remaining time in words."""
         parts = [f"{self.done:,} of {self.total:,} points"]
         parts += [f"{self.failed:,} failed"] * bool(self.failed)
         parts += [f"{self.replaced} workers replaced"] * bool(self.replaced)
         if self.here:
             per_s = self.here / max(time.monotonic() - self._began, 1e-9)
             parts += [f"{per_s:,.3g} points/s", f"{_duration((self.total - self.done) / per_s)} left"]
-        return f"{', '.join(parts)} (Ctrl-C keeps what is done)"
+        return f"{', '.join(parts)} (Ctrl-C keeps finished points)"
 
 
 def _duration(seconds: float) -> str:
@@ -77,7 +77,7 @@ class StudyResult(Shown):
     interrupted: bool = False
 
     def brief(self) -> str:
-        """Return the kind of the points, how they fared, and where they are."""
+        """Return kind, status counts and folder of the points."""
         counts = Counter(row["status"] for row in self.rows)
         fared = ", ".join(f"{counts[status]:,} {status}" for status in STATUSES if counts[status])
-        return f"of kind {self.study.kind} in {self.folder}: {fared or 'no points yet'}"
+        return f"{self.study.kind} study in {self.folder}: {fared or 'no points yet'}"

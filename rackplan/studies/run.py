@@ -1,4 +1,4 @@
-"""Run a study: price the points without a row in its folder, however often workers die meanwhile."""
+"""Run a study: price all points without a row in its folder, even if workers die."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from rackplan.studies.work import Job, late
 from topology.base.errors import InputError
 
 SAY_S = 0.25
-"""Seconds between two reports of progress."""
+"""Seconds between progress reports."""
 ALONE = 2
-"""Times that a point is priced with nothing beside it, after its worker died twice, before it is given up."""
-DEADLY = "its worker died whenever it was priced, twice with nothing beside it: killed, or out of memory."
+"""Attempts to price a point in isolation after its worker died twice."""
+DEADLY = "its worker died on every attempt, twice in isolation: killed, or out of memory."
 
 
 def open_study(path: Path, folder: Path | None) -> tuple[Study, Path]:
-    """Return the study of a ``STUDY.yaml`` or of a folder of results, and the folder that its results are in.
+    """Return the study of a ``STUDY.yaml`` or of a results folder, and its results folder.
 
     Raises
     ------
@@ -35,14 +35,12 @@ def open_study(path: Path, folder: Path | None) -> tuple[Study, Path]:
     """
     if path.is_dir():
         if folder is not None and os.path.realpath(folder) != os.path.realpath(path):
-            raise InputError(
-                f"-o {folder}: {path} is a folder of results already; leave -o out to go on with it."
-            )
+            raise InputError(f"-o {folder}: {path} is already a results folder; leave out -o to resume it.")
         return recorded(path)[0], path
     if folder is None:
         folder = default_output(path.stem)
         if folder.exists() and not (folder / RECORD).is_file():
-            raise InputError(f"-o is needed: {folder} is there and holds no study.")
+            raise InputError(f"-o is needed: {folder} exists but contains no study.")
     if ".." in folder.parts:  # what is before it need not be there
         folder = Path(os.path.realpath(folder))
     return read_study(path), folder
@@ -58,7 +56,7 @@ def run_study(
     workers: int | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> StudyResult:
-    """Price the points of a study that are not in its folder yet, or those that its search proposes.
+    """Price the points of a study that are not in its folder yet, or those proposed by its search.
 
     Parameters
     ----------
@@ -79,7 +77,7 @@ def run_study(
     if optimize:
         require_search(study)
     elif study.search is not None:
-        raise InputError("the study has `optimize`: run it with --optimize.")
+        raise InputError("the study has `optimize`; run it with --optimize.")
     require_engine(engine, address)
     interrupted, numbers = False, None
     with opened(study, folder) as store:
@@ -90,8 +88,8 @@ def run_study(
             numbers = {point.digest: point.number for point in points}
             if strange := len(store.rows.keys() - numbers):
                 raise InputError(
-                    f"-o {folder}: {strange:,} of its rows are of no point of this study: it, or a file that it "
-                    "names, is not what it was. Choose another -o."
+                    f"-o {folder}: {strange:,} rows match no point of this study, so the study or one of "
+                    "its files has changed. Choose another -o."
                 )
         try:
             if optimize or len(store.rows) < len(points):
@@ -130,7 +128,7 @@ class Pricer:
         self._reported = 0.0
 
     def price(self, points: Sequence[Point]) -> None:
-        """Price those of some points that have no row yet."""
+        """Price the given points that have no row yet."""
         try:
             lost = self._rest(self._rest(points), singly=True)
             for point in lost:
@@ -177,7 +175,7 @@ class Pricer:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM, with which schedulers end what they run, be as Ctrl-C."""
+    """Treat SIGTERM, sent by schedulers, like Ctrl-C."""
 
     def end(*_: object) -> None:
         raise KeyboardInterrupt

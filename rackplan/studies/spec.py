@@ -1,4 +1,4 @@
-"""What a study is: its kind, and its points - every combination of a grid, at every point of a random sample."""
+"""Definition of a study: its kind and its points (every grid combination at every sampled point)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from topology.base.schema import CountOrZero, Spec, Text, checked, keyword_spec,
 from topology.base.values import require_number, require_whole
 
 MOST_POINTS = 1_000_000
-"""Of one study: their digests are kept in memory."""
+"""Maximum points of one study, since their digests are kept in memory."""
 LIMIT_S = 600.0
-"""Seconds that a point may take where nobody says."""
+"""Default time limit of a point in seconds."""
 DIGEST_VERSION = 1
-"""Of what a digest of a point is made of."""
+"""Version of the content of point digests."""
 
 _Goal = Literal["usd_per_million_tokens", "tok_s_per_gpu", "tok_s_per_user", "tok_s_per_mw", "step_s"]
 _LEAST_IS_BEST: tuple[_Goal, ...] = ("usd_per_million_tokens", "step_s")
@@ -56,7 +56,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Search:
-    """What the tuner looks for (:mod:`rackplan.studies.tune`).
+    """Goal of the tuner (:mod:`rackplan.studies.tune`).
 
     Attributes
     ----------
@@ -122,12 +122,12 @@ class Study:
 
     @property
     def columns(self) -> list[str]:
-        """Every option of the points, in the order that rows have them."""
+        """All options of the points, in the order of columns."""
         return list(dict.fromkeys([*self.varied, *self.fixed]))
 
     @property
     def curve(self) -> list[dict[str, Value]]:
-        """The options at which the tuner searches, one mapping a search; an empty one where there is no curve."""
+        """Fixed options of each tuner search; one empty mapping without a curve."""
         if self.search is None or self.search.curve is None:
             return [{}]
         name, values = self.search.curve
@@ -139,14 +139,14 @@ class Study:
         return 0 if self.search is None else len(self.curve) * self.search.trials
 
     def values(self, name: str) -> list[Value]:
-        """Return values that an option has somewhere: all of a grid, the ends of a range."""
+        """Return values of an option: all of a grid, or the ends of a range."""
         found = [*self.grid.get(name, ()), *([self.fixed[name]] if name in self.fixed else [])]
         for ranges in (self.sample, self.search.ranges if self.search else {}):
             found += ranges[name].ends if name in ranges else []
         return found + [options[name] for options in self.curve if name in options]
 
     def points(self, files: Files) -> Iterator[Point]:
-        """Yield the points, each digest once: a combination that a sample draws twice is one point."""
+        """Yield the points; combinations that a sample draws twice are one point."""
         seen: set[str] = set()
         for chosen, draw in product(product(*self.grid.values()), range(max(1, self.draws))):
             drawn = {name: one.draw(self.seed, name, draw) for name, one in self.sample.items()}
@@ -157,7 +157,7 @@ class Study:
                 yield point
 
     def point(self, number: int, options: Mapping[str, Value], files: Files) -> Point:
-        """Return the point of some options."""
+        """Return the point with these options."""
         asked = {name: value for name, value in options.items() if value is not None}
         named = files.digests(asked)
         content = {"version": DIGEST_VERSION, "kind": self.kind, "options": asked, "files": named}
@@ -166,7 +166,7 @@ class Study:
 
 
 class Files:
-    """Files that options name: where they are, and the digests of what is in them."""
+    """Files named by options, with the digests of their content."""
 
     def __init__(self, base: Path) -> None:
         self._base = base
@@ -174,11 +174,11 @@ class Files:
 
     @property
     def paths(self) -> dict[str, str]:
-        """Paths of all files that points have named so far, by the name typed."""
+        """Paths of all files named by points so far, by the name as typed."""
         return {text: path for text, (path, digests) in self._known.items() if digests}
 
     def digests(self, options: Mapping[str, Value]) -> dict[str, str]:
-        """Return the SHA-256 of every file that some options name, by the name typed."""
+        """Return the SHA-256 of every file named by these options, by the name as typed."""
         found: dict[str, str] = {}
         for option in NAMED_FILES:
             value = options.get(option)
@@ -202,7 +202,7 @@ class Files:
 
 @keyword_spec
 class _SearchFile(Spec):
-    """What is under `optimize`."""
+    """The `optimize` section."""
 
     goal: _Goal = "usd_per_million_tokens"
     search: Annotated[dict[Text, Any], Field(min_length=1)]
@@ -214,7 +214,7 @@ class _SearchFile(Spec):
 
 @keyword_spec
 class _StudyFile(Spec):
-    """The keys of a study; options are checked by what they are (:mod:`rackplan.studies.options`)."""
+    """The keys of a study; options are checked in :mod:`rackplan.studies.options`."""
 
     kind: Kind
     fixed: dict[Text, Any] | None = None
@@ -237,13 +237,13 @@ def read_study(path: Path) -> Study:
         json.dumps(content, allow_nan=False)
     except (TypeError, ValueError):
         raise InputError(
-            f"{path}: dates and infinite numbers are no options; quote them, or leave them out."
+            f"{path}: dates and infinite numbers are not valid options; quote them, or leave them out."
         ) from None
     return study_of(content, str(path), path.parent.resolve())
 
 
 def study_of(content: object, where: str, base: Path) -> Study:
-    """Return the study that a mapping with the keys of a ``STUDY.yaml`` describes.
+    """Return the study described by a mapping with the keys of a ``STUDY.yaml``.
 
     Raises
     ------
@@ -270,12 +270,14 @@ def study_of(content: object, where: str, base: Path) -> Study:
         raise InputError(f"{where}: {many:,} points; a study has at most {MOST_POINTS:,}.")
     for name in ("model", "cluster"):
         if name not in study.columns:
-            raise InputError(f"{where}: no `{name}`; give it under `fixed`, or several under `grid`.")
+            raise InputError(
+                f"{where}: `{name}` is missing; give it under `fixed`, or several values under `grid`."
+            )
     return study
 
 
 def _several(kind: Kind, name: str, values: object, where: str) -> list[Value]:
-    """Return values of an option, each once."""
+    """Return the values of an option without duplicates."""
     if not isinstance(values, list) or not values:
         raise InputError(f"{where}: {shown(values)} must be a list of values; one value goes under `fixed`.")
     found = [require_value(kind, name, value, where) for value in values]
@@ -288,16 +290,14 @@ def _several(kind: Kind, name: str, values: object, where: str) -> list[Value]:
 
 
 def _sample(file: _StudyFile, where: str) -> tuple[dict[str, Range], int, int]:
-    """Return what is sampled by option, the number of draws and the seed."""
+    """Return sampled ranges by option, the number of draws and the seed."""
     if file.sample is None:
         return {}, 0, 0
     options = {**file.sample}
     draws = require_whole(options.pop("points", None), f"{where}: points", 1, MOST_POINTS)
     seed = require_whole(options.pop("seed", 0), f"{where}: seed", 0)
     if not options:
-        raise InputError(
-            f"{where}: nothing is sampled; give an option its range, like context: [1024, 65536]."
-        )
+        raise InputError(f"{where}: no option is sampled; give a range, like context: [1024, 65536].")
     return _ranges(options, file.kind, where), draws, seed
 
 
@@ -311,8 +311,7 @@ def _search(file: _SearchFile, kind: Kind, where: str) -> Search:
     for name in worth:
         if name not in ranges or not ranges[name].factor:
             raise InputError(
-                f"{where}: usd_per_h: {name}: is the price of a figure that `search` gives as factors, like "
-                "[0.5x, 4x]."
+                f"{where}: usd_per_h: {name}: needs a figure that `search` gives as factors, like [0.5x, 4x]."
             )
     curve = None
     if file.curve is not None:
@@ -325,7 +324,7 @@ def _search(file: _SearchFile, kind: Kind, where: str) -> Search:
 
 
 def _require_one_place(study: Study, where: str) -> None:
-    """Refuse an option in two places."""
+    """Reject options given in two places."""
     optimize = [] if study.search is None else [*study.curve[0], *study.search.ranges]
     places = {"fixed": study.fixed, "grid": study.grid, "sample": study.sample, "optimize": optimize}
     seen: dict[str, str] = {}

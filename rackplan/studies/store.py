@@ -26,17 +26,17 @@ from topology.base.reading import parse_json, read_text, require_version
 RECORD, RESULTS, WHOLE_TABLE = "study.json", "results", "part-00000.parquet"
 SCHEMA_VERSION = 1
 PART_S, LONG_S, MOST_PARTS = 1.0, 10.0, 256
-"""Seconds of rows in a file, the length of a point whose row is written at once, and files before they become one."""
+"""Seconds of rows per file, point duration from which rows are written at once, and files before they are merged."""
 
 
 @cache
 def version() -> str:
-    """Return the version of rackplan and the digest of its code and figures."""
+    """Return the version of rackplan with a digest of its code and figures."""
     return f"{import_module('rackplan').__version__}+{code_digest()[:16]}"
 
 
 def recorded(folder: Path) -> tuple[Study, str]:
-    """Return the study of a folder, and the version of rackplan that began it.
+    """Return the study in a folder, and the version of rackplan that started it.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def recorded(folder: Path) -> tuple[Study, str]:
     """
     path = folder / RECORD
     if not path.is_file():
-        raise InputError(f"{folder}: it holds no {RECORD}, so no study was begun there; give a STUDY.yaml.")
+        raise InputError(f"{folder}: no {RECORD} in this folder, so it contains no study; give a STUDY.yaml.")
     record = parse_json(read_text(path, str(path)), str(path))
     schema = record.get("schema_version") if isinstance(record, dict) else None
     require_version(schema, str(path), SCHEMA_VERSION)
@@ -58,19 +58,20 @@ def recorded(folder: Path) -> tuple[Study, str]:
 
 
 def _record(study: Study, folder: Path) -> None:
-    """Write what the study is; refuse a folder with another study, or of another version of rackplan."""
+    """Write the definition of the study; reject a folder with another study or another rackplan version."""
     if (folder / RECORD).is_file():
         before, began = recorded(folder)
         if began != version():
             raise InputError(
-                f"{folder}: its rows are of rackplan {began[:40]}, and this is {version()}: code or catalog differ, "
-                "and one study cannot mix them. Run its STUDY.yaml with a new folder, -o DIR."
+                f"{folder}: its rows were made by rackplan {began[:40]}, but this is {version()}; code or "
+                "catalog differ, "
+                "and one study cannot mix versions. Run its STUDY.yaml with a new folder, -o DIR."
             )
         same = before.kind == study.kind and before.search == study.search
         if not same or columns_of(before) != columns_of(study):
-            raise InputError(f"-o {folder}: it holds another study; choose another -o.")
+            raise InputError(f"-o {folder}: it contains another study; choose another -o.")
     elif folder.is_dir() and not all(path.name.startswith(TEMPORARY) for path in folder.iterdir()):
-        raise InputError(f"-o {folder}: it holds files and no study; choose a new or an empty folder.")
+        raise InputError(f"-o {folder}: it contains files but no study; choose a new or an empty folder.")
     record = {
         "schema_version": SCHEMA_VERSION,
         "rackplan": version(),
@@ -92,14 +93,14 @@ class Store:
         self._written = time.monotonic()
 
     def add(self, row: Row) -> None:
-        """Take a row, and write the new ones if it is time to."""
+        """Add a row, and write new rows when due."""
         self.rows[row["digest"]] = row
         self._new.append(row)
         if time.monotonic() - self._written >= PART_S or row["seconds"] >= LONG_S:
             self.flush()
 
     def flush(self) -> None:
-        """Write the new rows as a file of their own."""
+        """Write the new rows as a separate file."""
         if not self._new:
             return
         names = [path.name for path in _parts(self._folder)]
@@ -137,7 +138,7 @@ class Store:
 
 @contextmanager
 def opened(study: Study, folder: Path) -> Iterator[Store]:
-    """Yield the rows of a study in its folder, where no other run may write meanwhile.
+    """Yield the rows of a study in its folder, locked against other runs.
 
     Raises
     ------
@@ -157,7 +158,7 @@ def opened(study: Study, folder: Path) -> Iterator[Store]:
         yield Store(folder, columns_of(study))
     except BlockingIOError:
         raise InputError(
-            f"{folder}: another rackplan is writing there; wait, or choose another -o."
+            f"{folder}: another rackplan process is writing to it; wait, or choose another -o."
         ) from None
     finally:
         os.close(lock)
@@ -181,9 +182,9 @@ def read_rows(folder: Path, columns: Mapping[str, str]) -> list[Row]:
             with pa.OSFile(os.fsencode(path)) as file:
                 table = pq.ParquetFile(file).read(use_threads=False)
             if not table.schema.equals(_schema(columns)):
-                raise ValueError("other columns than the study's")  # noqa: TRY301
+                raise ValueError("columns differ from those of the study")  # noqa: TRY301
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-            raise InputError(f"{path}: no file of results ({one_line(error)}); move it away.") from None
+            raise InputError(f"{path}: not a valid results file ({one_line(error)}); move it away.") from None
         for row in table.to_pylist():
             found.setdefault(row["digest"], row)
     return sorted(found.values(), key=lambda row: (row["point"], row["digest"]))

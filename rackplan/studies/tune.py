@@ -1,4 +1,4 @@
-"""A tuner over options of points: Optuna proposes, workers price, every trial is a row of the study.
+"""A tuner over point options: Optuna proposes points, workers price them, and every trial is a row of the study.
 
 Trials come in generations of a fixed size, whatever the number of workers, each proposed by a sampler with a seed of
 its own from what was found before: the same trials on one core and on a hundred, interrupted or not. Optuna keeps its
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 JOURNAL = "optuna.journal"
 GENERATION = 8
-"""Trials that are proposed before any of them is priced."""
+"""Trials proposed per generation."""
 
 
 def require_search(study: Study) -> None:
-    """Refuse a study that cannot be searched.
+    """Reject a study that cannot be searched.
 
     Raises
     ------
@@ -37,9 +37,11 @@ def require_search(study: Study) -> None:
         If it has no ``optimize``, or a grid or sample too, or Optuna is not installed.
     """
     if study.search is None:
-        raise InputError("--optimize: the study has no `optimize` with the ranges to search.")
+        raise InputError("--optimize: the study has no `optimize` section with ranges to search.")
     if study.grid or study.sample:
-        raise InputError("--optimize: `grid` and `sample` are of studies without it; use `optimize: curve`.")
+        raise InputError(
+            "--optimize: `grid` and `sample` cannot be combined with `optimize`; use `optimize: curve`."
+        )
     try:
         import optuna  # noqa: F401
     except ImportError:
@@ -53,7 +55,7 @@ def tune(
     price: Callable[[Sequence[Point]], None],
     rows: Mapping[str, Row],
 ) -> None:
-    """Search the ranges of a study for the best of its goal, along its curve if it has one.
+    """Search the ranges of a study for the best goal value, at each point of its curve if it has one.
 
     The search at each value of the curve begins at the best of the value before: otherwise the curve shows which of
     the searches had more luck.
@@ -110,7 +112,7 @@ class _Tuner:
         rows: Mapping[str, Row],
         start: Mapping[str, Any] | None,
     ) -> Mapping[str, Any] | None:
-        """Propose and price what is missing; return the best values, ``start`` where no trial has a figure."""
+        """Propose and price missing trials; return the best values, or ``start`` if no trial has a result."""
         from optuna.trial import TrialState
 
         while (done := len(self._trials(TrialState.COMPLETE, TrialState.PRUNED))) < self._search.trials:
@@ -131,7 +133,7 @@ class _Tuner:
         return self._optuna.get_trials(deepcopy=False, states=states)
 
     def _open(self, done: int, start: Mapping[str, Any] | None) -> list[optuna.trial.FrozenTrial]:
-        """Return the open trials of the generation that has come to trial ``done``, proposed if they are not."""
+        """Return the open trials of the generation with trial ``done``, proposing them if necessary."""
         from optuna.trial import TrialState
 
         generation = done // GENERATION
@@ -182,7 +184,7 @@ def _suggest(trial: optuna.trial.Trial, name: str, one: Range) -> None:
 
 
 def _storage(journal: Path) -> Any:
-    """Return Optuna's storage in a file, without what a kill left there: half a line, or a lock."""
+    """Return Optuna's file storage, cleaned of partial lines and locks left by a kill."""
     import optuna
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend

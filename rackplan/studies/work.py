@@ -1,4 +1,4 @@
-"""What a worker does: price points one after another, each within its time limit, whatever goes wrong in it."""
+"""Worker: price points one by one within their time limits, recording failures."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from rackplan.studies.store import version
 from topology.base.errors import InfeasibleError, InputError, NoAnswerError, RackplanError, one_line
 
 DIGITS = 12
-"""Significant digits of the figures of a row: the last ones of a double depend on the processor."""
+"""Significant digits of row figures; the last digits of a double depend on the processor."""
 _AGAIN_S = 0.1
-"""Seconds between the exceptions that a point beyond its limit gets: one in a finalizer or a callback is lost."""
+"""Seconds between time-limit exceptions; one raised in a finalizer or callback is lost."""
 _HARD_S = 60.0
-"""Seconds beyond twice its limit after which a point ends its process: C code that does not return gets no signal."""
+"""Seconds beyond twice the limit after which the process is ended, since C code may ignore signals."""
 _NEEDED = (
     "rackplan.answers",
     "cost.layouts",
@@ -41,17 +41,17 @@ _NEEDED = (
     "placement.planner",
     "ortools.sat.python.cp_model",
 )
-"""Imported before the first point, whose time limit must not interrupt an import."""
+"""Imported before the first point, so that a time limit never interrupts an import."""
 _T = TypeVar("_T")
 
 
 class _TimeLimit(BaseException):
-    """A point took longer than it may; not an ``Exception``, so that nothing handles it on the way."""
+    """A point exceeded its time limit; not an ``Exception``, so that no handler catches it."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What all points of a study have in common.
+    """Data common to all points of a study.
 
     Attributes
     ----------
@@ -78,8 +78,8 @@ def run_points(job: Job, points: Sequence[Point]) -> list[Row]:
     _prepare()
     if version() != job.version:
         raise InputError(
-            f"{platform.node()} has rackplan {version()}, and the study runs {job.version}: code or catalog differ. "
-            "Every row is kept; use the same code everywhere, that of the study."
+            f"{platform.node()} has rackplan {version()}, but the study runs {job.version}; code or catalog differ. "
+            "All rows are kept; use the code of the study on every machine."
         )
     rows = []
     for point in points:
@@ -90,7 +90,7 @@ def run_points(job: Job, points: Sequence[Point]) -> list[Row]:
 
 @cache
 def _prepare() -> None:
-    """Make a process a worker: it leaves Ctrl-C to the process that began the study, and ends with it."""
+    """Set up a worker process: it ignores Ctrl-C and ends with the main process."""
     parent = os.getppid()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -106,14 +106,14 @@ def _prepare() -> None:
 
 
 def _with_typed_names(row: Row, files: Mapping[str, str]) -> Row:
-    """Return a row that names files as the study does: their paths differ between machines."""
+    """Return a row with file names as in the study, since paths differ between machines."""
     for name, path in sorted(files.items(), key=lambda one: -len(one[1])):
         row = {key: cell.replace(path, name) if isinstance(cell, str) else cell for key, cell in row.items()}
     return row
 
 
 def run_point(kind: Kind, options: Mapping[str, Value], limit_s: float, path_of: Callable[[str], str]) -> Row:
-    """Return the row of one point: its figures, or why there are none."""
+    """Return the row of one point: its figures, or the reason for their absence."""
     begun, cpu = time.perf_counter(), time.process_time()
     figures: dict[str, Any] = {}
     status, reason = OK, None
@@ -141,8 +141,8 @@ def run_point(kind: Kind, options: Mapping[str, Value], limit_s: float, path_of:
 
 
 def late(limit_s: float) -> str:
-    """Return the reason of a point that took longer than it may."""
-    return f"took longer than its limit of {limit_s:g} s (`limit_s` of the study)."
+    """Return the reason for a point that exceeded its time limit."""
+    return f"exceeded its time limit of {limit_s:g} s (`limit_s` of the study)."
 
 
 def rounded(value: object) -> object:
@@ -153,7 +153,7 @@ def rounded(value: object) -> object:
 
 
 def _in_time(limit_s: float, work: Callable[[], _T]) -> _T:
-    """Return what ``work`` does; raise :class:`_TimeLimit` after so many seconds."""
+    """Return the result of ``work``; raise :class:`_TimeLimit` after ``limit_s`` seconds."""
     over = rung = False
 
     def ring(*_: object) -> None:
@@ -185,11 +185,11 @@ def _in_time(limit_s: float, work: Callable[[], _T]) -> _T:
 
 
 Shipped = Mapping[str, tuple[str, Mapping[str, bytes]]]
-"""Path of each file or folder by the text that names it, and its content by names in it; of a file under ``""``."""
+"""Content of each file or folder by name: for folders by name inside, for files under ``""``."""
 
 
 def pack(files: Mapping[str, str]) -> Shipped:
-    """Return the content of files, for workers on machines that may not have them."""
+    """Return file contents for workers on other machines."""
     found = {}
     for text, name in files.items():
         path = Path(name)
@@ -199,7 +199,7 @@ def pack(files: Mapping[str, str]) -> Shipped:
 
 
 def unpack(shipped: Shipped) -> dict[str, str]:
-    """Return where this process has put shipped files, once for each content; the last two parts of paths stay."""
+    """Return the local paths of shipped files, written once per content; the last two path parts are kept."""
     found = {}
     for text, (name, content) in shipped.items():
         key = hashlib.sha256(repr((name, sorted(content.items()))).encode()).hexdigest()

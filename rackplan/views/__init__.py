@@ -1,1 +1,1 @@
-"""What is said of each result: one view, which text, JSON and HTML render."""
+"""Views of results, rendered as text, JSON and HTML."""

@@ -1,4 +1,4 @@
-"""What a view is made of: blocks that a terminal and a page both show, and the data of ``--json``."""
+"""Components of a view: blocks for terminals and reports, and the data of ``--json``."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SCHEMA_VERSION = 1
-"""Of every JSON object that a command prints or writes, but for ``plan.json``, which has its own."""
+"""Schema version of all JSON objects that commands print or write, except ``plan.json``."""
 WIDTH = 100
-"""Text is at most this many columns wide."""
+"""Maximum text width in columns."""
 
 
 class Block:
-    """What a view is made of."""
+    """Base class of blocks."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Text(Block):
 
 @dataclass(frozen=True)
 class Lines(Block):
-    """Lines as they are, for a terminal alone."""
+    """Unformatted lines, for terminals only."""
 
     lines: Sequence[str]
 
@@ -97,7 +97,7 @@ class Table(Block):
 
     @property
     def lines(self) -> list[str]:
-        """The table as a terminal shows it: the first column to the left, the others to the right."""
+        """The table as terminal lines: first column left-aligned, the others right-aligned."""
         rows = [[printable(cell) for cell in row] for row in (self.columns, *self.rows)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         found = []
@@ -143,7 +143,7 @@ class Table(Block):
 
 @dataclass(frozen=True)
 class Chart(Block):
-    """A chart of Plotly; ``says`` is what it shows in words. Pages alone."""
+    """A chart of Plotly; ``says`` is a text alternative. Reports only."""
 
     name: str
     figure: graph_objects.Figure
@@ -153,28 +153,28 @@ class Chart(Block):
 
 @dataclass(frozen=True)
 class Beside(Block):
-    """Charts side by side where there is room for it, else one below the other. Pages alone."""
+    """Charts side by side where there is room for it, else one below the other. Reports only."""
 
     charts: Sequence[Chart]
 
 
 @dataclass(frozen=True)
 class Tiles(Block):
-    """Key figures side by side: each with what it is. Pages alone."""
+    """Key figures side by side: each with what it is. Reports only."""
 
     shown: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class Drawing(Block):
-    """The SVG file of a cluster. Pages alone."""
+    """The SVG file of a cluster. Reports only."""
 
     svg: str
 
 
 @dataclass(frozen=True)
 class Diagram(Block):
-    """A diagram as static SVG, which needs no script and prints; ``says`` is what it shows in words. Pages alone."""
+    """A diagram as static SVG, which needs no script and prints; ``says`` is a text alternative. Reports only."""
 
     name: str
     svg: str
@@ -183,7 +183,7 @@ class Diagram(Block):
 
 @dataclass(frozen=True)
 class ExpertMap(Block):
-    """A map of experts, which a script draws from ``data``, plain values that JSON holds. Pages alone."""
+    """A map of experts, which a script draws from ``data``, plain values that JSON holds. Reports only."""
 
     name: str
     data: Mapping[str, Any]
@@ -192,20 +192,20 @@ class ExpertMap(Block):
 
 @dataclass(frozen=True)
 class Page(Block):
-    """Blocks that only a page shows, or the function that makes them; with a ``fold`` they are hidden behind it."""
+    """Blocks for reports only, or a function that makes them; with a ``fold`` they are collapsed."""
 
     content: Sequence[Block] | Callable[[], Sequence[Block]]
     fold: str = ""
 
     @property
     def blocks(self) -> Sequence[Block]:
-        """The blocks, made now where a function makes them."""
+        """The blocks, computed if necessary."""
         return self.content() if callable(self.content) else self.content
 
 
 @dataclass(frozen=True)
 class Details(Block):
-    """Blocks that a page shows, and a terminal with ``--details`` alone."""
+    """Blocks for reports, and for terminals with ``--details``."""
 
     blocks: Sequence[Block]
 
@@ -216,7 +216,7 @@ GAP = Lines([""])
 
 @dataclass(frozen=True)
 class View:
-    """A result as it is shown: blocks in the order they are read, and what ``--json`` prints."""
+    """A displayed result: blocks in reading order, and the data of ``--json``."""
 
     blocks: Sequence[Block]
     result: object = field(default_factory=dict)
@@ -230,7 +230,7 @@ class View:
 
 
 def sections(*parts: Sequence[Block]) -> list[Block]:
-    """Return blocks with an empty line between those of different ``parts`` that a terminal shows."""
+    """Return the blocks of all ``parts``, separated by empty lines."""
     found: list[Block] = []
     begun = False
     for part in parts:
@@ -249,7 +249,7 @@ def _on_terminal(block: Block) -> bool:
 
 
 def in_full(blocks: Iterable[Block], *, details: bool = True) -> list[Block]:
-    """Return blocks with those of :class:`Details` among them, or left out."""
+    """Return blocks with :class:`Details` expanded or removed."""
     found: list[Block] = []
     for block in blocks:
         if isinstance(block, Details):
@@ -271,5 +271,5 @@ def thinned(items: Sequence[T], most: int) -> list[T]:
 
 
 def labelled(label: str, *texts: str) -> list[Block]:
-    """Return a labelled paragraph and those that continue it; texts that are empty are left out."""
+    """Return a labelled paragraph and its continuations, without empty texts."""
     return [Text(text, "" if number else label) for number, text in enumerate(filter(None, texts))]

@@ -1,4 +1,4 @@
-"""The catalog: GPUs, clusters and models in lists, and what a name stands for."""
+"""Catalog lists of GPUs, clusters and models, and single entries."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from topology.catalog.spelled import counted, spelled_clusters, spelled_gpus
 from topology.cluster import Cluster
 
 LISTS = ("clusters", "gpus", "models")
-"""What can be listed."""
+"""Available lists."""
 _GPU_FIGURES = {
     "bf16_flop_per_s": ("bf16", "flop/s"),
     "fp8_flop_per_s": ("fp8", "flop/s"),
@@ -55,12 +55,12 @@ _GPU_FIGURES = {
     "hbm_bytes": ("HBM", "byte"),
     "hbm_bytes_per_s": ("HBM/s", "byte/s"),
 }
-"""The title and the unit of each figure in the list of GPUs."""
+"""Title and unit of each figure in the list of GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuRowData:
-    """A GPU of the catalog in short; what is not published is absent.
+    """Short form of a catalog GPU; unpublished figures are absent.
 
     Attributes
     ----------
@@ -173,7 +173,7 @@ CatalogResult = (
     | ModelData
     | PhysicalData
 )
-"""What ``rackplan catalog`` prints: lists, or one entry with its figures."""
+"""Output of ``rackplan catalog``: lists, or one entry with its figures."""
 
 
 def catalog_view(what: str | None, cluster: Cluster | None = None) -> View:
@@ -216,7 +216,7 @@ def _gpus() -> View:
         ("status", lambda row: _short(row.status)),
         indent=0,
     )
-    note = "Dense peaks; HBM as the driver reports it where known; flop/B: bf16 peak / HBM/s."
+    note = "Dense peaks; HBM as reported by the driver where known; flop/B: bf16 peak / HBM bandwidth."
     return View(sections([table], [Lines([note])]), GpuListData(gpus=rows))
 
 
@@ -239,8 +239,8 @@ def _clusters() -> View:
         indent=0,
     )
     notes = (
-        "Rates per GPU and direction, from links x rate; a dash: not published.",
-        "name@GPUS builds several domains, name@4x4x8 a torus of that shape; any spelling will do.",
+        "Rates per GPU and direction, from links x rate; dash: not published.",
+        "name@GPUS builds several domains, name@4x4x8 a torus of that shape; spelling is flexible.",
     )
     return View(sections([table], [Lines(notes)]), ClusterListData(clusters=rows))
 
@@ -273,8 +273,8 @@ def _models() -> View:
         indent=0,
     )
     notes = (
-        "Active: per token, with the output head, without the input embedding.",
-        "Any spelling will do, the first words of a name, or a Hugging Face id (`catalog NAME` lists them).",
+        "Active: per token, with output head, without input embedding.",
+        "Spelling is flexible: a name prefix or a Hugging Face id also works (`catalog NAME` lists them).",
     )
     return View(sections([table], [Lines(notes)]), ModelListData(models=rows))
 
@@ -307,7 +307,7 @@ def _entry(name: str) -> View:
     every = {text: one for names, _, _ in kinds for text, one in names.spellings.items()}
     lists = {text: text for text in ("gpus", "clusters", "models")}
     near = Names("entry", {**every, **lists}).near(without_owner(name))
-    raise InputError(f"the catalog has no {shown(name)}; {near}")
+    raise InputError(f"{shown(name)} is not in the catalog; {near}")
 
 
 def _known(value: float | None, form: str) -> str:

@@ -1,4 +1,4 @@
-"""Entries of the catalog: a GPU, a cluster and what it takes, a model; each figure with its origin."""
+"""Catalog entries of GPUs, clusters (with parts, power and weight) and models; each figure has its origin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from topology.structures.switch import ChipDomain
 from topology.structures.torus import TorusDomain
 
 _LINK_RULE = (
-    "A link is on its board inside a host, copper inside a rack, and optical with a transceiver at each end between "
+    "Links are on board within a host, copper within a rack, and optical with a transceiver at each end between "
     "racks, unless the system's own cables are known. Leaves, spines, cores and routers have racks of their own, and "
     "so have the switch chips of a domain that spans several racks; their power and weight are not in these figures."
 )
@@ -108,7 +108,7 @@ class CablingData:
 
 @dataclass(frozen=True, kw_only=True)
 class PhysicalData(SetData):
-    """A cluster and what it takes.
+    """A cluster with its physical requirements.
 
     Attributes
     ----------
@@ -174,7 +174,7 @@ class ClusterData(DomainData):
 
 @dataclass(frozen=True, kw_only=True)
 class HubModelData:
-    """What is published of a Hugging Face id.
+    """Published variant of a Hugging Face id.
 
     Attributes
     ----------
@@ -278,7 +278,7 @@ def gpu_view(name: str) -> View:
     gpu = load_gpu(name)
     billed = billed_figures().get(name, {})
     title = f"{gpu.name}: {gpu.title} ({gpu.vendor}, {gpu.status}; dies per package: {gpu.dies})"
-    bills = "bills: prices by basis (list: usd_per_h), power with its share of host and cooling"
+    bills = "For bills: prices by basis (list: usd_per_h), and power with its share of host and cooling"
     blocks = sections(
         [Lines([title])],
         _figure_table("figure", gpu.figures),
@@ -289,7 +289,7 @@ def gpu_view(name: str) -> View:
 
 
 def cluster_view(cluster: Cluster) -> View:
-    """Return one domain of the catalog, what it takes, and its GPU."""
+    """Return one catalog domain, its physical requirements and its GPU."""
     domain, out = cluster.spec.domains[0], cluster.spec.scale_out
     fabrics = (*domain.fabrics, *([out.fabric] if out else []))
     figures = dict(domain.figures)
@@ -318,10 +318,10 @@ def cluster_view(cluster: Cluster) -> View:
         gpu=_gpu_data(domain.gpu),
     )
     ratio = head["scale_up_over_scale_out"]
-    out_words = "not published; give a `fabric` in a cluster YAML"
+    out_words = "not published; set `fabric` in a cluster YAML"
     if out is not None:
         rate = format_quantity(out.scale_out_bytes_per_s, "byte/s")
-        slower = "" if ratio is None else f", {ratio:.3g} times slower"
+        slower = "" if ratio is None else f", {ratio:.3g}x slower"
         out_words = f"{out.fabric.name}: {rate} per GPU and direction{slower}"
     title = f"{cluster.name}: {domain.title} ({domain.status})"
     size = f"{plural(domain.gpus, 'GPU')}, {domain.gpus_per_node} a node, {domain.words()}"
@@ -360,7 +360,7 @@ def _scale_up(domain: DomainSpec) -> str:
     """Return links of one GPU and what they carry: ``18 x 50 GB/s = 900 GB/s``."""
     total = format_quantity(domain.scale_up_bytes_per_s, "byte/s")
     if domain.links_bundled:
-        return f"{domain.fabric.name}: {total} over links whose number is not published,"
+        return f"{domain.fabric.name}: {total} over an unpublished number of links,"
     if domain.structure == "raw":
         return f"{domain.fabric.name}: {total} at least"
     links = [
@@ -371,7 +371,7 @@ def _scale_up(domain: DomainSpec) -> str:
 
 
 def physical_view(cluster: Cluster) -> View:
-    """Return what a cluster takes: parts, links, power and weight."""
+    """Return the physical requirements of a cluster: parts, links, power and weight."""
     head: list[Block] = [Lines([f"{cluster.name}: {plural(len(cluster.gpus), 'GPU')}"])]
     return View([*head, *_physical_blocks(cluster)], _physical_data(cluster))
 
@@ -421,7 +421,7 @@ def _parts_table(limits: Physical) -> Table:
         rows.append(("switch chips", "not published", ""))
     rows.append(_total("power", limits.power, limits.rack_w, "W"))
     rows.append(_total("weight", limits.mass, limits.rack_kg, "kg"))
-    return Table(("part", "in all", "basis"), rows, words=(0, 1, 2), ruled=True)
+    return Table(("part", "total", "basis"), rows, words=(0, 1, 2), ruled=True)
 
 
 def _total(name: str, total: Total, of_rack: float | None, unit: str) -> tuple[str, str, str]:
@@ -432,7 +432,7 @@ def _total(name: str, total: Total, of_rack: float | None, unit: str) -> tuple[s
 
 
 def _cables(limits: Physical) -> Table:
-    columns = ("links", "on boards", "copper", "optical", "transceivers", "copper a rack", "optical a rack")
+    columns = ("links", "on boards", "copper", "optical", "transceivers", "copper per rack", "optical a rack")
     rows = []
     for one in limits.cabling:
         if not one.counted:
@@ -479,7 +479,7 @@ def model_data(name: str, typed: str = "") -> ModelData:
 def model_view(name: str, typed: str = "") -> View:
     """Return a model with its counts; ``typed`` may be an id of it in a format of its own."""
     data, known = model_data(name, typed), published(name)
-    longest = "not known: a longer sequence is not warned of"
+    longest = "unknown, so longer sequences give no warning"
     if data.most_context is not None:
         others = (
             f"{one}: {'not known' if found.positions is None else f'{found.positions:,}'}"
@@ -493,11 +493,11 @@ def model_view(name: str, typed: str = "") -> View:
         [
             ("total", f"{data.total_params:,}", f"{known.total} {known.total_counts}".strip()),
             (
-                "active per token, with the head",
+                "active per token, with output head",
                 f"{data.active_params:,}",
                 f"{known.active} {known.active_counts}".strip(),
             ),
-            ("active, with head and input embedding", f"{data.active_params_with_embedding:,}", ""),
+            ("active, with output head and input embedding", f"{data.active_params_with_embedding:,}", ""),
         ],
         words=(0, 2),
     )
@@ -510,7 +510,7 @@ def model_view(name: str, typed: str = "") -> View:
             "precision",
             f"{', '.join(f'{part} {dtype}' for part, dtype in data.precision.items())} ({data.precision_source})",
         ),
-        *(("left out", part) for part in data.omitted),
+        *(("not modelled", part) for part in data.omitted),
         ("Hugging Face", ", ".join(data.huggingface)),
         *(("source", source) for source in data.sources),
     ]

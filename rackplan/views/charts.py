@@ -52,15 +52,15 @@ HBM_COLOURS = {
     "free": "#e4e8ec",
     "reserved": NEUTRAL,
 }
-"""Of the uses of HBM, as :mod:`rackplan.views.pictures.memory` has them."""
+"""Colours of HBM uses, from :mod:`rackplan.views.pictures.memory`."""
 MEASURED = "#d6409f"
-"""Of measured runs: no layout, part or resource has it."""
+"""Colour of measured runs, different from all layouts, parts and resources."""
 MOST_FAINT = 250
-"""Points of other layouts that are drawn, evenly."""
+"""Maximum number of other layouts drawn, evenly spaced."""
 MOST_IN_LINE = 120
-"""Points of one line that are drawn, evenly: a screen shows no more."""
+"""Maximum points drawn per line, evenly spaced."""
 MOST_COLOURS = 6
-"""Layouts with a colour of their own; the rest are one grey."""
+"""Layouts with individual colours; the rest are grey."""
 
 
 def pareto_chart(
@@ -71,7 +71,7 @@ def pareto_chart(
     *,
     word: str = "this plan",
 ) -> Figure:
-    """Return throughput against speed per user: layouts on the frontier or near it in a colour each, measured runs.
+    """Return a chart of throughput against speed per user, with the main layouts in colour and measured runs.
 
     ``chosen`` is the layout in a few letters and the score that ``word`` names, ``tokens`` the word for the tokens
     that are counted.
@@ -100,7 +100,7 @@ def pareto_chart(
 
 
 def runners_up(points: Sequence[ReportPoint]) -> list[str]:
-    """Return the layouts that have a colour of their own: those of the frontier, then those that come nearest to it.
+    """Return the layouts drawn in colour: those on the frontier, then the nearest ones.
 
     The layout of the most throughput and that of the fastest point are always among them.
     """
@@ -128,7 +128,7 @@ def frontier_chart(
     tokens: str,
     measured: Mapping[str, Sequence[MeasuredPoint]] | None = None,
 ) -> Figure:
-    """Return the frontier of each cluster, what its rows reach with experts as placed, and rings of measured runs."""
+    """Return a chart of each cluster's frontier, its rows with placed experts, and measured runs as rings."""
     data, speeds = [], []
     colours = dict(zip(points, series(len(points)), strict=True))
     for index, (cluster, mine) in enumerate(points.items()):
@@ -143,7 +143,7 @@ def frontier_chart(
         )
         placed = [row for row in rows if row.cluster == cluster and row.tok_s_per_gpu is not None]
         star = _marker(colour, "star", 14, line=line_of(INK, 1))
-        before = f"{name}, as placed: "
+        before = f"{name}, experts placed:  "
         data.append(
             _points(placed, name, tokens, before=before, legendgroup=name, showlegend=False, marker=star)
         )
@@ -156,7 +156,7 @@ def frontier_chart(
 
 
 def measured_chart(runs: Mapping[str, Sequence[tuple[MeasuredPoint, float]]], band: float | None) -> Figure:
-    """Return measured tok/s/GPU of each chip's runs against their predictions, the diagonal, and the ``band``."""
+    """Return a chart of measured against predicted tok/s/GPU by chip, with diagonal and ``band``."""
     pairs = [(rate, run.tok_s_per_gpu) for some in runs.values() for run, rate in some]
     least, most = min(map(min, pairs)) / 1.3, max(map(max, pairs)) * 1.3
     data = []
@@ -191,7 +191,7 @@ def measured_chart(runs: Mapping[str, Sequence[tuple[MeasuredPoint, float]]], ba
 def size_chart(
     lines: Mapping[str, Sequence[tuple[float, float]]], stars: Sequence[tuple[float, float]], title: str
 ) -> Figure:
-    """Return a line of each cluster over speed per user, both logarithmic, and stars at the speeds asked for."""
+    """Return a log-log chart with one line per cluster over speed per user, and stars at the requested speeds."""
     data = []
     for index, ((name, points), colour) in enumerate(zip(lines.items(), series(len(lines)), strict=True)):
         across, up = zip(*points, strict=True) if points else ((), ())
@@ -201,7 +201,7 @@ def size_chart(
         data.append(scatter_of(plotly_text(name), "lines+markers", across, up, **look))
     speeds, values = zip(*stars, strict=True)
     star = _marker("#ffd33d", "star", 16, line=line_of(INK, 1.5))
-    data.append(scatter_of("asked for", "markers", speeds, values, marker=star, hoverinfo="skip"))
+    data.append(scatter_of("requested", "markers", speeds, values, marker=star, hoverinfo="skip"))
     every = [*stars, *(point for points in lines.values() for point in points)]
     axes = [
         log_axis(name, one)
@@ -211,7 +211,7 @@ def size_chart(
 
 
 def steps_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
-    """Return a bar for each named step by part, in seconds: the parts in the same colours everywhere."""
+    """Return a bar chart of named steps by part, in seconds, with consistent colours."""
     colours = by_term(dict.fromkeys(name for _, parts in rows for name in parts))
     order = {name: place for place, name in enumerate(TERMS)}
     steps = [row for row, _ in rows]
@@ -219,7 +219,7 @@ def steps_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
     for name in sorted(colours, key=lambda name: order.get(name, len(order))):
         values = [parts.get(name, 0.0) * 1e3 for _, parts in rows]
         data.append(_stack(steps, name.replace("_", " "), values, colours[name], "ms"))
-    return _stacked(data, "ms a step")
+    return _stacked(data, "ms per step")
 
 
 def memories_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
@@ -229,11 +229,11 @@ def memories_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
     for name in dict.fromkeys(name for _, held in rows for name in held):
         values = [held.get(name, 0.0) / 1e9 for _, held in rows]
         data.append(_stack(gpus, HBM_USES.get(name, name), values, HBM_COLOURS.get(name, NEUTRAL), "GB"))
-    return _stacked(data, "GB of the fullest GPU")
+    return _stacked(data, "GB on the fullest GPU")
 
 
 def gpus_chart(counts: Sequence[tuple[str, int]]) -> Figure:
-    """Return one bar of all GPUs by what they do; those that do nothing are grey."""
+    """Return one bar of all GPUs by role, idle ones in grey."""
     data = [
         _stack(["GPUs"], plotly_text(name), [count], NEUTRAL if name == "idle" else colour, "GPUs")
         for (name, count), colour in zip(counts, series(len(counts)), strict=True)
@@ -244,7 +244,7 @@ def gpus_chart(counts: Sequence[tuple[str, int]]) -> Figure:
 def pools_chart(
     rows: Sequence[RateMatch], best: RateMatch | None, measured: Sequence[MeasuredPoint] = ()
 ) -> Figure:
-    """Return whole requests: output throughput over all GPUs against speed per user, and measured runs."""
+    """Return a chart of output throughput of whole requests against speed per user, with measured runs."""
     line = _curve(
         "one pool or two",
         [row.tok_s_per_user for row in rows],
@@ -260,7 +260,7 @@ def pools_chart(
     )
     data = [line, *([_measured(measured, "#ffffff")] if measured else [])]
     if best is not None:
-        data.append(_mark("most throughput", best.tok_s_per_user, best.output_tok_s_per_gpu, "star"))
+        data.append(_mark("highest throughput", best.tok_s_per_user, best.output_tok_s_per_gpu, "star"))
     speeds = [*(row.tok_s_per_user for row in rows), *(run.tok_s_per_user for run in measured)]
     return chart_of(data, **speed_axes(speeds, "output"))
 
@@ -307,11 +307,11 @@ def redundancy_chart(curve: RedundancyCurve) -> Figure:
         [point.tok_s_per_gpu for point in points],
         [[point.balancedness, point.batch, point.expert_bytes / 1e9] for point in points],
         "%{x} copies: %{y:,.0f} tok/s/GPU<br>balancedness %{customdata[0]:.4f}, batch %{customdata[1]}, "
-        "experts %{customdata[2]:.1f} GB a GPU",
+        "experts %{customdata[2]:.1f} GB per GPU",
     )
     chosen = _mark("chosen", best.redundant, best.tok_s_per_gpu, "star")
     bend = _mark(f"knee: {curve.knee} copies", knee.redundant, knee.tok_s_per_gpu, "circle-open")
-    across = axis_of("copies per layer above one of each expert")
+    across = axis_of("extra copies per layer")
     return chart_of([line, chosen, bend], xaxis=across, yaxis=axis_of("tok/s/GPU", rangemode="tozero"))
 
 
@@ -335,7 +335,7 @@ def front_chart(found: Replanned) -> Figure:
 
 
 def replay_chart(found: ReplayResult) -> Figure:
-    """Return the balancedness of each scored window, a line for each policy."""
+    """Return a chart of balancedness by scored window, one line per policy."""
     windows = list(range(2, found.windows + 1))
     data = [
         scatter_of(name, "lines", windows, run.by_window.tolist(), line=line, hovertemplate=hover)
@@ -348,7 +348,7 @@ def replay_chart(found: ReplayResult) -> Figure:
 
 
 def replay_moves_chart(found: ReplayResult) -> Figure:
-    """Return the part of the copies that each re-plan moved, a line for each policy that moved any."""
+    """Return a chart of the share of copies moved per re-plan, one line per policy with moves."""
     data = [
         scatter_of(
             name,
@@ -413,7 +413,7 @@ def _measured(runs: Sequence[MeasuredPoint], colour: str, before: str = "") -> S
     across, up = [run.tok_s_per_user for run in runs], [run.tok_s_per_gpu for run in runs]
     hover = {"hovertext": [f"{before}{plotly_text(run.words)}" for run in runs], "hoverinfo": "text"}
     return scatter_of(
-        "measured at these conditions", "markers", across, up, marker=ring, showlegend=not before, **hover
+        "measured under these conditions", "markers", across, up, marker=ring, showlegend=not before, **hover
     )
 
 

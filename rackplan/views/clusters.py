@@ -1,4 +1,4 @@
-"""Clusters: traffic over their links, and what an import found, took from the user, or thinks odd."""
+"""Cluster views: traffic over links, and import results with assumptions and irregularities."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from topology.routes import FairTime, Link, LinkLoads, Traffic
 
 _LONGER = 5e-4  # a part of the bound that is worth a word
 HOTTEST = 6
-"""Groups of links that are listed."""
+"""Maximum link groups listed."""
 _KINDS = {"nic": "NIC", "pcie": "PCIe switch", "host": "CPU socket"}
 _MOST_SHOWN = 40
-"""Parts unlike their siblings that are listed."""
+"""Maximum irregular parts listed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawResult(SetData):
-    """What ``rackplan draw`` prints: what was drawn, and where it is.
+    """Output of ``rackplan draw``: the drawn cluster and the file.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class RatioData:
 
 @dataclass(frozen=True, kw_only=True)
 class TrafficResult(SetData):
-    """What ``rackplan traffic`` prints: traffic over the links of a cluster.
+    """Output of ``rackplan traffic``: traffic over the links of a cluster.
 
     Attributes
     ----------
@@ -155,7 +155,7 @@ class TrafficResult(SetData):
 def traffic_result(
     cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None, matrix: Path | None = None
 ) -> TrafficResult:
-    """Return the traffic as data; ``time`` is None where Ctrl-C came before it was known."""
+    """Return the traffic as data; ``time`` is None if interrupted."""
     completion_s = loads.bound_s if time is None else time.completion_s
 
     def link(one: Link) -> LinkData:
@@ -190,7 +190,7 @@ def traffic_view(
     ties, hot = len(found.bottlenecks) - 1, found.bottleneck
     bound = (
         f"{_duration(found.bound_s)}: {_duration(found.transfer_s)} on the busiest link, "
-        f"{_duration(found.latency_s)} latency; no schedule on these routes is faster"
+        f"{_duration(found.latency_s)} latency; lower bound for these routes"
     )
     sent = (
         f"{format_quantity(found.bytes, 'byte')} from {plural(found.senders, 'GPU')}, "
@@ -214,7 +214,7 @@ def traffic_view(
     hottest = Table.of(
         found.hottest,
         ("hottest links", lambda one: one.link),
-        ("how many", lambda one: f"{one.links:,}"),
+        ("count", lambda one: f"{one.links:,}"),
         ("rate", lambda one: format_quantity(one.bytes_per_s, "byte/s")),
         ("bytes", lambda one: format_quantity(one.bytes, "byte")),
         ("time", lambda one: _duration(one.seconds)),
@@ -229,7 +229,7 @@ def traffic_view(
             Text(f"{rate} effective, mean over senders", "Per GPU"),
             Text(
                 f"{hot.link} ({hot.tier}, {format_quantity(hot.bytes_per_s, 'byte/s')})"
-                + (f", and {plural(ties, 'link')} more that are as busy" if ties else ""),
+                + (f", and {plural(ties, 'link')} more with equal load" if ties else ""),
                 "Bottleneck",
             ),
             *labelled("Up : out", _ratios(found.scale_up_over_scale_out)),
@@ -238,7 +238,9 @@ def traffic_view(
         [Page(picture), tiers],
         [hottest],
         [
-            Text("Rates per direction. Bytes count once per tier, however many of its links they take."),
+            Text(
+                "Rates are per direction. Bytes count once per tier, regardless of the number of links they cross."
+            ),
             *(Text(note, "Note") for note in found.notes),
         ],
     )
@@ -251,15 +253,15 @@ def _completion(loads: LinkLoads, time: FairTime | None) -> str:
         why = "interrupted" if time is None else f"not computed, {time.classes:,} classes of flows"
         return f"at least {_duration(loads.bound_s)}, the bound (time under fair sharing: {why})"
     longer = time.completion_s / time.bound_s - 1
-    beside = f"{longer:.1%} above the bound" if longer >= _LONGER else "as the bound"
-    return f"{_duration(time.completion_s)} if all flows start at once and share links fairly, {beside}"
+    beside = f"{longer:.1%} above the bound" if longer >= _LONGER else "equal to the bound"
+    return f"{_duration(time.completion_s)} if all flows start together and share links fairly, {beside}"
 
 
 def _ratios(found: RatioData) -> str:
     """Return how bytes and rates inside domains compare with those between them."""
     if found.bytes_per_s is None:
         return ""
-    amount = "no bytes leave a domain" if found.bytes is None else f"{found.bytes:.3g} : 1 in bytes"
+    amount = "no bytes leave their domain" if found.bytes is None else f"{found.bytes:.3g} : 1 in bytes"
     return f"scale-up to scale-out, {found.bytes_per_s:.3g} : 1 in bytes/s of a GPU; {amount}"
 
 
@@ -303,7 +305,7 @@ class ReadFileData:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportResult:
-    """What ``rackplan import`` prints: the cluster made of files.
+    """Output of ``rackplan import``: the imported cluster.
 
     Attributes
     ----------
@@ -335,20 +337,20 @@ def import_view(imported: Imported, output: Path | None) -> View:
     files = [f"{file.place} ({file.kind})" for file in imported.files]
     count = len(imported.anomalies)
     taken: list[Block] = [
-        Text("Taken from you or the catalog, as no file says it"),
+        Text("Taken from options or the catalog, since no file states it"),
         Items(imported.assumptions, hanging=True),
     ]
-    odd: list[Block] = [Text(f"Unlike the rest: {count}" if count else "Nothing is unlike the rest")]
+    odd: list[Block] = [Text(f"Irregular parts: {count}" if count else "No irregular parts")]
     odd.append(Items(imported.anomalies[:_MOST_SHOWN], hanging=True))
     if count > _MOST_SHOWN:
-        odd.append(Lines([f"  ... and {count - _MOST_SHOWN} more: all are in the file"]))
+        odd.append(Lines([f"  ... and {count - _MOST_SHOWN} more, all listed in the file"]))
     form = "nodes and links" if imported.spec.raw is not None else "domains and fabric"
     blocks = sections(
         [Text("Read"), Items(files, hanging=True)],
         [Text("Found"), Items([_found(imported)], hanging=True)],
         taken if imported.assumptions else [],
         odd,
-        [Lines([f"Written  {output} ({form}); look at it: rackplan draw {output} -o cluster.svg"])],
+        [Lines([f"Written  {output} ({form}); draw it: rackplan draw {output} -o cluster.svg"])],
     )
     found = ImportResult(
         file=None if output is None else str(output),
@@ -368,14 +370,14 @@ def import_comments(imported: Imported, version: str) -> list[str]:
     lines = [f"Imported by rackplan {version}."]
     lines += [f"Read {file.place} ({file.kind})" for file in imported.files]
     lines += [f"Taken: {taken}" for taken in imported.assumptions]
-    lines += [f"Unlike the rest: {anomaly}" for anomaly in imported.anomalies]
+    lines += [f"Irregular: {anomaly}" for anomaly in imported.anomalies]
     if imported.hosts:
         lines.append(f"Hosts in order (d0.n0, d0.n1, ...): {compress_hosts(imported.hosts)}")
     return lines
 
 
 def _found(imported: Imported) -> str:
-    """Say how much there is."""
+    """Return how much there is."""
     spec = imported.spec
     gpus = Counter(domain.gpu.name for domain in spec.domains for _ in range(domain.gpus))
     hosts = sum(len(members) for members in imported.domains.values())
@@ -399,11 +401,11 @@ def _found(imported: Imported) -> str:
 
 
 def _scale_up_words(spec: ClusterSpec) -> str:
-    """Say what the GPUs have inside their domains, and how many have nothing."""
+    """Return what the GPUs have inside their domains, and how many have nothing."""
     rates = [domain.scale_up_bytes_per_s for domain in spec.domains]
     least = min((rate for rate in rates if rate), default=0.0)
     alone = sum(domain.gpus for domain, rate in zip(spec.domains, rates, strict=True) if not rate)
     if not least:
         return "no scale-up links"
-    some = f", but {plural(alone, 'GPU')} without" if alone else ""
+    some = f", except {plural(alone, 'GPU')} without any" if alone else ""
     return f"scale-up at least {format_quantity(least, 'byte/s')} each way per GPU{some}"

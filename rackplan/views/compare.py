@@ -1,4 +1,4 @@
-"""Clusters compared for one model: what each reaches at a speed per user, what it costs, and why."""
+"""Comparison of clusters for one model: throughput at a speed per user, cost and reasons."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ LEGEND = "batch: sequences per GPU in use; layout: EP and TP width, PP stages, x
 
 @plain_dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Shown):
-    """Clusters compared for one model: a row for each at each speed.
+    """Comparison of clusters for one model, one row per cluster and speed.
 
     Attributes
     ----------
@@ -111,12 +111,12 @@ class Comparison(Shown):
 
     @cached_property
     def bills(self) -> dict[str, Bill]:
-        """What all GPUs of each cluster cost and draw, by its name."""
+        """Bill of all GPUs of each cluster, by name."""
         named = {one.cluster.name: one.bill for one in self.deployments}
         return named | {name: named[name].times(scale) for name, scale in self.scales.items() if scale != 1}
 
     def totals(self, row: CompareRow) -> Totals:
-        """Return what the whole cluster of a row gives, costs and draws; no token where the speed is out of reach."""
+        """Return throughput, cost and power of the whole cluster of a row; no tokens if the speed is out of reach."""
         work, bill = self.deployments[0].workload, self.bills[row.cluster]
         return bill.totals(
             (row.tok_s_per_gpu or 0.0) * bill.gpus,
@@ -127,7 +127,7 @@ class Comparison(Shown):
 
     @cached_property
     def gains(self) -> list[Gain]:
-        """What each cluster gains over the one before it at each speed, and by what; of whole requests alone."""
+        """Gain of each cluster over the one before it at each speed, by cause; whole requests only."""
         if self.rates is None:
             return []
         rates, speeds = self.rates, len(self.rows) // len(self.deployments)
@@ -175,7 +175,7 @@ class ShareData:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareRowData:
-    """A cluster at a speed per user, and what it costs.
+    """A cluster at a speed per user, with its cost.
 
     Attributes
     ----------
@@ -235,7 +235,7 @@ class CompareRowData:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareResult:
-    """What ``rackplan compare`` prints, and writes to ``compare.json``: clusters for one model.
+    """Output of ``rackplan compare``, also written to ``compare.json``.
 
     Attributes
     ----------
@@ -288,7 +288,7 @@ def compare_view(found: Comparison) -> View:
 def compare_blocks(
     found: Comparison, *, command: str = "", drawings: Mapping[str, str] | None = None
 ) -> list[Block]:
-    """Return what a terminal and the page show: which is best, by what, and how sure; then all of it in detail.
+    """Return the comparison as shown on a terminal and in the report: best clusters, accuracy and details.
 
     Of a page alone are charts, ``command``, and ``drawings``: the SVG file of each cluster by its name.
     """
@@ -307,7 +307,7 @@ def compare_blocks(
     layouts = [f"{row.cluster}{_at(row)}: {row.layout}" for row in _ordered(rows) if row.serving]
     details = sections(
         [
-            Heading("Every row", 2, folded=True),
+            Heading("All results", 2, folded=True),
             *labelled("Serving", *_serving(found)),
             *labelled("Recipe", *recipe_lines(*found.deployments)),
             *labelled("Speed", _usual_words(rows) if found.usual else ""),
@@ -317,20 +317,20 @@ def compare_blocks(
         [row_table(rows), GAP, *labelled("Layouts", *layouts)],
         [
             Text(
-                f"tok/s are {workload.token_word} tokens, over all GPUs of the cluster; ratios to "
+                f"tok/s counts {workload.token_word} tokens, over all GPUs of the cluster; ratios are relative to "
                 f"{rows[0].cluster}; {LEGEND}"
             ),
         ],
         gain_blocks([gain for gain in found.gains if gain.gain]),
         [
-            Heading("What it costs", 2, folded=True),
+            Heading("Cost", 2, folded=True),
             *money_legend(found.bills.values()),
-            *labelled("In all", *_whole_words(found)),
+            *labelled("Total", *_whole_words(found)),
             *bill_blocks(found.bills),
         ],
         [Page(_drawings(drawings or {}))],
         [
-            Heading("How far off each cluster may be", 2, folded=True),
+            Heading("Accuracy by cluster", 2, folded=True),
             *labelled("Evidence", f"weakest figure: {', '.join(weakest.values())}" if weakest else ""),
         ],
         error_blocks(errors) if errors else [],
@@ -381,7 +381,7 @@ def _over(found: Comparison) -> Iterator[str]:
     for name, bill in found.bills.items() if much else ():
         spent = bill.usd_per_hour if unit == "USD/h" else bill.power_w and bill.power_w / 1e6
         if spent and spent > float(much) * (1 + 1e-6):
-            yield f"{name}, the least there is of it, takes {spent:,.3g} {unit}, more than {found.budget}"
+            yield f"the smallest unit of {name} takes {spent:,.3g} {unit}, more than {found.budget}"
 
 
 SHARES: Mapping[str, tuple[str, Callable[[Totals], float | None], Callable[[Totals], str]]] = {
@@ -412,7 +412,7 @@ def share(found: Comparison, row: CompareRow, by: str) -> ShareData:
 
 
 def _loaded_words(found: Comparison) -> str:
-    """Say what each cluster serves while 99 of 100 requests keep their limits; empty where waiting is left out."""
+    """Return what each cluster serves while 99 % of requests meet the limits; empty if queueing is excluded."""
     if found.ttft_p99_s is None:
         return ""
     rates = (
@@ -420,8 +420,8 @@ def _loaded_words(found: Comparison) -> str:
         for row in _ordered(found.rows)
         if row.tok_s_per_gpu
     )
-    limit = f"{found.ttft_p99_s:g} s to the first token at the 99th percentile"
-    return f"requests/s that keep {limit} (simulated): {', '.join(rates)}"
+    limit = f"a p99 time to first token of {found.ttft_p99_s:g} s"
+    return f"requests/s within {limit} (simulated): {', '.join(rates)}"
 
 
 def _at(row: CompareRow) -> str:
@@ -429,10 +429,10 @@ def _at(row: CompareRow) -> str:
 
 
 def _answer(found: Comparison) -> list[Block]:
-    """Return which cluster is best at which speed by each of :data:`SHARES`, and how sure that is."""
+    """Return the best cluster by each of :data:`SHARES`, at which speed, and the accuracy."""
     rows = compared_at(found.rows)
     if not rows:
-        return [Text("no cluster reaches a speed that is compared at", "Best")]
+        return [Text("no cluster reaches any of the compared speeds", "Best")]
     word, lines = found.deployments[0].workload.token_word, list[Block]()
     speed = _at(rows[0]) + " (default)" * bool(found.usual and rows[0].target_tok_s_per_user)
     for by, (label, *_) in SHARES.items():
@@ -444,27 +444,29 @@ def _answer(found: Comparison) -> list[Block]:
             serving = next(row.serving for row in rows if row.cluster == best)
             how = f"{speed}{f', by {serving}' * bool(serving)}" if by == "gpu" else ""
             texts.append(f"{best}: {rate_words(rates[best])} {word} tok/s{how}")
-            texts += [f"{rates[best] / rates[name]:.2f}x {name}, the next" for name in others[:1]]
+            texts += [f"{rates[best] / rates[name]:.2f}x {name} (second)" for name in others[:1]]
         texts += [f"{name} {one.reason}" for name, one in shares.items() if one.reason]
         lines.append(Text("; ".join(texts), f"Per {label}", "terminal"))
-    return [*lines, *([Text(sure, "How sure", "terminal")] if (sure := _sure(rows)) else [])]
+    return [*lines, *([Text(sure, "Accuracy", "terminal")] if (sure := _sure(rows)) else [])]
 
 
 def _headline(found: Comparison) -> list[Block]:
-    """Return the decision in three sentences at most: the best per GPU, per dollar and megawatt, and how sure."""
+    """Return at most three sentences: the best per GPU, per dollar and megawatt, and the accuracy."""
     rows = compared_at(found.rows)
     if not rows:
-        return [Text("No cluster reaches a speed that is compared at.", style="forward")]
+        return [Text("No cluster reaches any of the compared speeds.", style="forward")]
     leads = {}
     for by in SHARES:
         rates = {row.cluster: one for row in rows if (one := share(found, row, by).tok_s) is not None}
         ranked = sorted(rates, key=lambda name: -rates[name])
         if ranked:
-            ahead = f"{rates[ranked[0]] / rates[ranked[1]]:.2f} times {ranked[1]}" if ranked[1:] else ""
+            ahead = f"{rates[ranked[0]] / rates[ranked[1]]:.2f}x {ranked[1]}" if ranked[1:] else ""
             leads[by] = ranked[0], ahead, rates[ranked[0]]
     best, ahead, rate = leads["gpu"]
     word, at = found.deployments[0].workload.token_word, _at(rows[0])
-    lines = [f"{best} serves most per GPU{at}: {rate_words(rate)} {word} tok/s{', ' * bool(ahead)}{ahead}"]
+    lines = [
+        f"{best} has the highest throughput per GPU{at}: {rate_words(rate)} {word} tok/s{', ' * bool(ahead)}{ahead}"
+    ]
     each = [(name, leads[by]) for by, name in (("usd_h", "dollar"), ("mw", "megawatt")) if by in leads]
     lines.append("; ".join(f"per {name} {one[0]} leads{', ' * bool(one[1])}{one[1]}" for name, one in each))
     lines[1] = lines[1].replace("per", "Per", 1)
@@ -473,23 +475,23 @@ def _headline(found: Comparison) -> list[Block]:
 
 
 def _sure(rows: Sequence[CompareRow]) -> str:
-    """Return how far off tok/s/GPU may be, and whether the first two are further from each other than that."""
+    """Return the band of tok/s/GPU, and whether the lead of the best cluster exceeds it."""
     known = [(row, band.band) for row in rows if (band := widest(row.errors)) is not None]
     if not known:
         return ""
-    bands = ", ".join(f"{band:.2f} on {row.cluster}" for row, band in known)
-    text = f"80% of measured rows are within a factor {bands}"
+    bands = ", ".join(f"{band:.2f}x on {row.cluster}" for row, band in known)
+    text = f"80% of measured runs are within {bands}"
     ranked = sorted(rows, key=lambda row: -(row.tok_s_per_gpu or 0.0))[:2]
     if len(ranked) < 2 or len(known) < len(rows):
         return text
     ratio = (ranked[0].tok_s_per_gpu or 0.0) / (ranked[1].tok_s_per_gpu or 1.0)
     near = ratio < max(band for row, band in known if row in ranked)
-    verdict = "nearer than that: not decided" if near else "further than that"
-    return f"{text}; the first two per GPU are {verdict}"
+    verdict = "does not exceed that, so the order is uncertain" if near else "exceeds that"
+    return f"{text}; the lead per GPU {verdict}"
 
 
 def share_table(found: Comparison) -> Table:
-    """Return what each cluster gives by GPU, megawatt and dollar-hour, with the ratio to the first one."""
+    """Return throughput per GPU, megawatt and dollar-hour of each cluster, with the ratio to the first one."""
     speeds = {row.target_tok_s_per_user for row in found.rows} - {None}
 
     def cell(row: CompareRow, by: str) -> str:
@@ -512,14 +514,14 @@ def share_table(found: Comparison) -> Table:
         *([("GPUs", lambda row: f"{row.gpus:,}")] if len({row.gpus for row in found.rows}) > 1 else []),
         *((f"tok/s/{label}", partial(cell, by=by)) for by, (label, *_) in SHARES.items()),
         *money_columns(reached, found.bills.values())[:1],
-        ("80% of runs", lambda row: range_words(row.tok_s_per_gpu or 0.0, row.errors) or "-"),
+        ("80% band", lambda row: range_words(row.tok_s_per_gpu or 0.0, row.errors) or "-"),
         *([("serving", lambda row: row.serving or "-")] if found.lengths else []),
-        ("requests/s" if found.lengths else "tok/s in all", whole),
+        ("requests/s" if found.lengths else "total tok/s", whole),
     ).narrowed()
 
 
 def _serving(found: Comparison) -> Iterator[str]:
-    """Yield what is asked of the serving besides the phase, by cluster where it is not the same on all."""
+    """Yield serving options besides the phase, by cluster if they differ."""
     words = {
         one.cluster.name: "; ".join(serving_words(one.workload, one.engine)) for one in found.deployments
     }
@@ -530,15 +532,15 @@ def _serving(found: Comparison) -> Iterator[str]:
 
 
 def _measured(rows: Sequence[CompareRow]) -> list[Block]:
-    """Return what measured runs did to each row, and which order of clusters they alone turned over."""
+    """Return how measured runs corrected each row, and which rankings they reversed."""
     reached = [row for row in rows if row.tok_s_per_gpu]
     near = [
         f"{row.cluster} {near_words(row.measured_factor, row.measured_runs)}" for row in compared_at(reached)
     ]
     turned = [
-        f"by the physics alone {slow.cluster} is ahead of {fast.cluster}"
-        f"{f' at {fast.target_tok_s_per_user:g} tok/s/user' if fast.target_tok_s_per_user else ''}; runs of "
-        f"{' and '.join(one.cluster for one in (fast, slow) if one.measured_factor != 1)} say otherwise"
+        f"without correction {slow.cluster} is ahead of {fast.cluster}"
+        f"{f' at {fast.target_tok_s_per_user:g} tok/s/user' if fast.target_tok_s_per_user else ''}; measured runs on "
+        f"{' and '.join(one.cluster for one in (fast, slow) if one.measured_factor != 1)} reverse the order"
         for fast in reached
         for slow in reached
         if fast.target_tok_s_per_user == slow.target_tok_s_per_user and _turned(fast, slow)
@@ -552,11 +554,13 @@ def _turned(fast: CompareRow, slow: CompareRow) -> bool:
 
 
 def _usual_words(rows: Sequence[CompareRow]) -> str:
-    """Return at which speed clusters are compared where none was given."""
-    at = f"{USUAL_TPOT.text}, {USUAL_TPOT.value * 1e3:g} ms a token"
+    """Return the default speed at which clusters are compared."""
+    at = f"{USUAL_TPOT.text}, {USUAL_TPOT.value * 1e3:g} ms per token"
     if rows[0].target_tok_s_per_user is None:
-        return f"each at the largest batch that fits, since none reaches {at} (default; --tok-s-user)"
-    return f"{at} (default; --tok-s-user; --tok-s-user none for the largest batch that fits)"
+        return (
+            f"each cluster runs the largest batch that fits, since none reaches {at} (default; --tok-s-user)"
+        )
+    return f"{at} (default; set --tok-s-user, or --tok-s-user none for the largest batch that fits)"
 
 
 def _ordered(rows: Sequence[CompareRow]) -> list[CompareRow]:
@@ -564,7 +568,7 @@ def _ordered(rows: Sequence[CompareRow]) -> list[CompareRow]:
 
 
 def row_table(rows: Sequence[CompareRow]) -> Table:
-    """Return the table of the rows; a speed out of reach is ``unreachable``."""
+    """Return the table of all rows; a speed that a cluster cannot reach is ``unreachable``."""
     middle: tuple[tuple[str, Callable[[CompareRow], str]], ...] = (
         ("step ms", lambda row: "-" if row.step_s is None else f"{row.step_s * 1e3:.2f}"),
         ("batch", lambda row: "-" if row.batch is None else f"{row.batch:g}"),
@@ -576,7 +580,7 @@ def row_table(rows: Sequence[CompareRow]) -> Table:
         middle = (
             ("TTFT s", lambda row: "-" if row.ttft_s is None else f"{row.ttft_s:.2f}"),
             ("serving", lambda row: row.serving or "-"),
-            ("the other way", lambda row: "-" if row.instead is None else f"{row.instead:,.0f}"),
+            ("alternative", lambda row: "-" if row.instead is None else f"{row.instead:,.0f}"),
         )
         if any(row.loaded_requests_per_s for row in rows):
             words = (0, 5, 7)
@@ -606,7 +610,7 @@ def _speed(row: CompareRow) -> str:
 
 
 def _whole_words(found: Comparison) -> Iterator[str]:
-    """Yield what all GPUs of each cluster cost and draw, as far as it is known."""
+    """Yield known cost and power of all GPUs of each cluster."""
     for name, bill in found.bills.items():
         usd = [] if bill.usd_per_hour is None else [f"{dollars(bill.usd_per_hour)} USD/h"]
         power = [] if bill.power_w is None else [watts(bill.power_w)]
@@ -614,7 +618,7 @@ def _whole_words(found: Comparison) -> Iterator[str]:
 
 
 def reached_by_speed(rows: Sequence[CompareRow]) -> dict[float, list[CompareRow]]:
-    """Return the rows that reach each speed; 0 stands for as much throughput as fits."""
+    """Return the rows that reach each speed; key 0 is the largest batch that fits."""
     reached: dict[float, list[CompareRow]] = {}
     for row in rows:
         if row.tok_s_per_gpu is not None:
@@ -623,7 +627,7 @@ def reached_by_speed(rows: Sequence[CompareRow]) -> dict[float, list[CompareRow]
 
 
 def compared_at(rows: Sequence[CompareRow]) -> list[CompareRow]:
-    """Return the rows of the highest speed that the first cluster and another reach; else of any two, or one."""
+    """Return the rows at the highest speed that the first cluster and another one reach; else any two, or one."""
     reached = reached_by_speed(rows)
     several = {speed: some for speed, some in reached.items() if len(some) > 1} or reached
     common = {s: some for s, some in several.items() if any(row.cluster == rows[0].cluster for row in some)}
@@ -641,11 +645,11 @@ def _frontiers(found: Comparison) -> list[Block]:
         measured[name] = comparable_points(one, found.lengths)
     best = {name: frontier(mine) for name, mine in points.items()}
     cells = [(name, *point.cells) for name, mine in best.items() for point in thinned(mine, MOST_ROWS)]
-    what = "by one pool or two" if whole else "experts taken as perfectly balanced"
-    stars = "the rows" if whole else "the rows, experts as placed"
-    note = f"The best of all layouts and batches of each cluster down to its fastest point, {what}; stars: {stars}."
+    what = "with one pool or two" if whole else "with perfectly balanced experts"
+    stars = "rows of the table" if whole else "rows of the table, with placed experts"
+    note = f"Best layouts and batches of each cluster up to its fastest point, {what}; stars: {stars}."
     ends = (
-        f"{name} {mine[0].tok_s_per_gpu:,.0f} to {mine[-1].tok_s_per_gpu:,.0f} tok/s/GPU up to "
+        f"{name} {mine[0].tok_s_per_gpu:,.0f} to {mine[-1].tok_s_per_gpu:,.0f} tok/s/GPU at up to "
         f"{mine[-1].tok_s_per_user:,.0f} tok/s/user"
         for name, mine in best.items()
         if mine
@@ -658,12 +662,12 @@ def _frontiers(found: Comparison) -> list[Block]:
             Chart("frontiers", figure, says, HEIGHT), found.deployments, "disaggregated" if whole else ""
         ),
         Text(note, style="note"),
-        Page([rows], fold="The frontiers as a table"),
+        Page([rows], fold="Frontiers as a table"),
     ]
 
 
 def _steps(rows: Sequence[CompareRow]) -> list[Block]:
-    """Return where the step of each cluster goes, and what is in its HBM."""
+    """Return step time by part and HBM by use for each cluster."""
     scored: list[tuple[str, Score]] = [
         (row.cluster, row.score) for row in compared_at(rows) if row.score is not None
     ]
@@ -682,16 +686,16 @@ def _steps(rows: Sequence[CompareRow]) -> list[Block]:
         ),
     )
     return [
-        Heading("Where a step goes, and what fills HBM", 2),
+        Heading("Step time and HBM use", 2),
         Chart("steps", steps, f"Step of each cluster by part: {says}", height),
         Chart("memories", memories, "HBM of the fullest GPU of each cluster by use", height),
-        Page([table], fold="The steps as a table"),
+        Page([table], fold="Steps as a table"),
     ]
 
 
 def _drawings(drawings: Mapping[str, str]) -> list[Block]:
     pictures = [Page([Drawing(svg)], fold=name) for name, svg in drawings.items()]
-    return [Heading("The clusters", 2, folded=True), *pictures] if pictures else []
+    return [Heading("Clusters", 2, folded=True), *pictures] if pictures else []
 
 
 def _grounds(found: Comparison, command: str) -> list[Block]:
@@ -703,7 +707,7 @@ def _grounds(found: Comparison, command: str) -> list[Block]:
             ("cluster", f"{one.cluster.name}: {plural(len(one.cluster.gpus), 'GPU')}")
             for one in found.deployments
         ),
-        ("tok/s/user", ", ".join("as much as fits" if one is None else f"{one:g}" for one in speeds)),
+        ("tok/s/user", ", ".join("largest batch" if one is None else f"{one:g}" for one in speeds)),
     ]
     figures = [used for one in found.deployments for used in deployment_figures(one)]
     bills = [one.bill for one in found.deployments]

@@ -1,4 +1,4 @@
-"""What results are declared with: keys that may be absent, figures with their origin, and JSON made of all this."""
+"""Data types of results: optional keys, figures with their origin, and conversion to JSON."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class SetFigureData(FigureData):
 
 @dataclass(frozen=True, kw_only=True)
 class SetData:
-    """What was set by the user.
+    """Figures set by the user.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ def figure_data(figure: Figure, /, **more: str) -> Any:
 
 
 def taken(kind: type[T], source: object, /, **more: Any) -> T:
-    """Return a dataclass filled by name from the attributes of ``source``, but for the fields that are given."""
+    """Return a dataclass filled by name from the attributes of ``source``, except the given fields."""
     names = (field.name for field in fields(kind) if field.name not in more)  # type: ignore[arg-type]
     return kind(**{name: getattr(source, name) for name in names if hasattr(source, name)}, **more)
 
@@ -128,7 +128,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def json_data(result: object) -> dict[str, Any]:
-    """Return a result, or a mapping with results in it, as JSON has it."""
+    """Return a result, or a mapping of results, as JSON-able data."""
     kind: Any = Any if isinstance(result, Mapping) else type(result)
     data: dict[str, Any] = _adapter(kind).dump_python(result, mode="json", by_alias=True)
     return data

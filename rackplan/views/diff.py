@@ -1,4 +1,4 @@
-"""Two plans side by side: what differs, what moves from one to the other, and findings of one alone."""
+"""Two plans side by side: differences, moves from one to the other, and findings of only one."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from topology.changes.overrides import figures_of, quantity_text
 from topology.spec import Fault
 
 _ROUNDING = 1e-9
-"""Relative difference of numbers that differ by rounding alone."""
+"""Relative difference attributed to rounding."""
 _MANY = 9.0
-"""The change that is written as a factor."""
+"""Change from which a factor is shown instead of percent."""
 _SHOWN = 1e-3
-"""The least change that is written as a number."""
+"""Smallest change shown as a number."""
 _SEARCH = ("seed", "time_limit_s", "alike")
-"""Options of the search: they are inputs, and change nothing of what is served."""
+"""Search options: inputs without effect on the prediction."""
 _WORDS = ("name", "title", "source", "text", "status")
-"""Keys of a cluster that no cost depends on."""
+"""Cluster keys without effect on cost."""
 _MOST_LAYERS = 9
-"""Layers that a terminal lists, those with most moves."""
+"""Layers with the most moves listed on a terminal."""
 
 Facts = dict[str, Any]
 Write = Callable[[Any], str]
@@ -75,7 +75,7 @@ class ComparedPlanData(SetData):
 
 @dataclass(frozen=True, kw_only=True)
 class MovedData:
-    """What moves from one plan to the other.
+    """Moves from one plan to the other.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class MovedData:
 
 @dataclass(frozen=True, kw_only=True)
 class FindingsData:
-    """What is found of one plan alone.
+    """Findings of only one plan.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class PredictionsData:
 
 @dataclass(frozen=True, kw_only=True)
 class DiffResult:
-    """What ``rackplan diff`` prints: two plans side by side.
+    """Output of ``rackplan diff``: two plans side by side.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ class DiffResult:
 
 
 def compare_facts(first: Facts, second: Facts) -> dict[str, ComparedData]:
-    """Return what two mappings have under each key of either; null where one lacks it."""
+    """Return the values of two mappings for each key of either; null if missing in one."""
     return {
         key: ComparedData(first=ours, second=theirs, same=_same(ours, theirs))
         for key in dict.fromkeys([*first, *second])
@@ -194,7 +194,7 @@ def diff_view(first: Plan, second: Plan, names: Sequence[str]) -> View:
     found = _result(plans, data, names, moves=moves, why=why, placed=placed)
     titles = dict.fromkeys(f"{one.model} on {one.cluster}" for one in found.plans)
     head = [
-        Heading(f"Two plans: {', against '.join(titles)}"),
+        Heading(f"Two plans: {' against '.join(titles)}"),
         *(
             block
             for label, one, plan in zip(("First", "Second"), found.plans, plans, strict=True)
@@ -203,7 +203,7 @@ def diff_view(first: Plan, second: Plan, names: Sequence[str]) -> View:
         Text(_verdict(found, placed), "Verdict"),
     ]
     only = [
-        [Text(f"Only of the {which}:"), Items(texts[:TOP], hanging=True)]
+        [Text(f"Only in the {which}:"), Items(texts[:TOP], hanging=True)]
         for which, texts in vars(found.findings).items()
         if texts
     ]
@@ -274,17 +274,17 @@ def _all_same(*parts: Mapping[str, ComparedData]) -> bool:
 def _verdict(found: DiffResult, placed: bool) -> str:
     """Return in a line where two plans differ; ``placed``: they hold the same layers and experts."""
     if found.same:
-        return "the plans are the same: inputs, layout, placement and every prediction"
+        return "the plans are identical in inputs, layout, placement and all predictions"
     compared = _all_same(
         found.layout, _figures(found.predictions), found.predictions.terms_s, found.hbm_bytes, found.cost
     )
     count = len(found.inputs)
     differs = [
         (bool(count), f"{plural(count, 'input')} differ{'s' * (count == 1)}"),
-        (not placed, "GPUs hold other layers or experts"),
+        (not placed, "GPUs hold different layers or experts"),
         (not compared, "layout or predictions differ"),
     ]
-    return "; ".join(text for so, text in differs if so) or "only the findings differ"
+    return "; ".join(text for so, text in differs if so) or "only findings differ"
 
 
 def _figures(predictions: PredictionsData) -> dict[str, ComparedData]:
@@ -377,7 +377,7 @@ _NAMED: Mapping[str, tuple[str, Write]] = {
     "tok_s_per_gpu": ("tok/s/GPU", _rate),
     "tok_s_per_gpu_used": ("tok/s/GPU in use", _rate),
     "tok_s_per_user": ("tok/s/user", _rate),
-    "tok_s": ("tok/s of the cluster", _rate),
+    "tok_s": ("total tok/s", _rate),
     "step_s": ("step ms", _milliseconds),
     "lower_step_s": ("lower bound ms", _milliseconds),
     "balancedness_mean": ("balancedness", lambda value: f"{value:.4f}"),
@@ -389,7 +389,7 @@ _NAMED: Mapping[str, tuple[str, Write]] = {
     "requests_per_s": ("requests/s", rate_words),
     "max_batch_per_gpu": ("sequences per GPU that fit", str),
 }
-"""How keys are called in tables, and how their values are written."""
+"""Display names of keys, and formats of their values."""
 
 
 def _words(key: str) -> tuple[str, Write]:
@@ -545,12 +545,13 @@ def _moves(found: Moved | None, why: str, first: Plan, second: Plan) -> list[Blo
         return labelled("Moves", f"not counted: {why}")
     if not found.moves:
         left = f"; {plural(found.left, 'copy')} no longer needed" if found.left else ""
-        return labelled("Moves", f"nothing: every GPU has its experts already{left}")
+        return labelled("Moves", f"none: every GPU already has its experts{left}")
     text = (
-        f"{found.moves:,} of {plural(found.copies, 'copy')} ({found.moves / found.copies:.1%}) to go from the first "
-        f"to the second, {found.bytes / 1e9:,.1f} GB; {plural(found.left, 'copy')} of the first no longer needed"
+        f"{found.moves:,} of {plural(found.copies, 'copy')} ({found.moves / found.copies:.1%}) to get from "
+        f"the first to the second plan, {found.bytes / 1e9:,.1f} GB; {plural(found.left, 'copy')} of the "
+        "first plan no longer needed"
     )
-    near = "GPUs are matched by id; `rackplan replan` finds a placement that is near the first"
+    near = "GPUs are matched by id; `rackplan replan` finds a placement close to the first plan"
     rest = "attention, shared and dense weights of GPUs that change stage or TP group are not counted"
     stages = [
         (plan.layout.tp, [stage.layers for stage in plan.layout.replicas[0]]) for plan in (first, second)
@@ -562,7 +563,7 @@ def _moves(found: Moved | None, why: str, first: Plan, second: Plan) -> list[Blo
         ("layer", lambda item: str(item[0])),
         ("copies", lambda item: f"{item[1]:,}"),
         ("GB", lambda item: f"{item[1] * found.expert_bytes[item[0]] / 1e9:,.2f}"),
-        title=f"Layers with most moves ({len(some)} of {len(layers)} have some):",
+        title=f"Layers with the most moves ({len(some)} of {len(layers)}):",
     )
     links = links_words(found.transfer, found.moves)
     return [*labelled("Moves", text, links, near, rest if stages[0] != stages[1] else ""), table]
@@ -583,11 +584,11 @@ def _findings(plan: Plan) -> list[str]:
     """Return what is found about a plan, in sentences."""
     found = list(assumptions(plan))
     if plan.passed_over:
-        found.append(f"Passed over: {plan.passed_over}.")
+        found.append(f"Rejected: {plan.passed_over}.")
     failures = plan.failures
     if failures is not None and failures.experts_at_risk:
         found.append(
-            f"One {UNITS[failures.spread]} that fails takes all copies of "
-            f"{plural(failures.experts_at_risk, 'expert')}, with {failures.share_at_risk:.1%} of the tokens."
+            f"A single {UNITS[failures.spread]} failure loses every copy of "
+            f"{plural(failures.experts_at_risk, 'expert')} ({failures.share_at_risk:.1%} of the tokens)."
         )
     return [*found, *(f"Missing: {text}" for text in plan.totals.missing)]

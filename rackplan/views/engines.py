@@ -1,4 +1,4 @@
-"""Plans in engines' forms: an export with what to start the engine with, and what a check found."""
+"""Views of exported plans with launch commands, and of check results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from topology.base.units import plural
 
 _FINDINGS = {"refused": "NOT LOADED", "wrong": "WRONG", "note": "note"}
 MOST_NODES = 8
-"""Nodes whose GPUs are listed; ``--json`` has all."""
+"""Maximum nodes with listed GPUs; ``--json`` lists all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ class RankData:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
-    """What ``rackplan export`` prints: a plan in the form of an engine.
+    """Output of ``rackplan export``: a plan in an engine's format.
 
     Attributes
     ----------
@@ -180,7 +180,7 @@ class FindingData:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """What ``rackplan check`` prints: whether an engine would load a placement file, and read it right.
+    """Output of ``rackplan check``: whether an engine would load a placement file correctly.
 
     Attributes
     ----------
@@ -203,22 +203,22 @@ class CheckResult:
 
 
 def export_view(deployed: Deployed) -> View:
-    """Return what ``rackplan export`` says."""
+    """Return the result of ``rackplan export``."""
     exported, manifest = deployed.exported[0], deployed.manifest
     engine, mapping, launch = exported.engine, exported.mapping, exported.launch
     unreleased = " (NOT RELEASED)" * (not engine.released)
     experts = (
-        f"{mapping.experts} in {plural(mapping.slots, 'slot')} per layer ({mapping.slots_per_rank} a GPU, "
+        f"{mapping.experts} in {plural(mapping.slots, 'slot')} per layer ({mapping.slots_per_rank} per GPU, "
         f"{mapping.redundant} redundant copies), {plural(len(mapping.layer_ids), 'MoE layer')}, EP {mapping.ranks}"
     )
     balance = (
-        f"{exported.balancedness:.4f} under the plan's loads as the engine splits them (planned: "
+        f"{exported.balancedness:.4f} under the plan's loads with the engine's split (planned: "
         f"{exported.planned:.4f})"
     )
     split = (
         f"the engine splits an expert's tokens {engine.split_words}",
         f"the plan expects {launch.split}",
-        f"taken with tensor parallelism {launch.tp} of attention, as {exported.tp_source} says",
+        f"assuming attention tensor parallelism {launch.tp}, as set by {exported.tp_source}",
     )
     blocks = sections(
         [
@@ -254,7 +254,7 @@ def _groups(pools: Sequence[Pool]) -> list[Block]:
 
 
 def import_view(plan: Plan, files: Mapping[str, str], engine: Engine | None) -> View:
-    """Return what ``rackplan import-plan`` says: the plan, what is known of its file, and how ``engine`` splits."""
+    """Return the result of ``rackplan import-plan``: the plan, notes on its file, and the split of ``engine``."""
     view, own = plan_view(plan, files), None
     notes = list(plan.notes)
     if engine is not None and plan.loads is not None:
@@ -262,13 +262,13 @@ def import_view(plan: Plan, files: Mapping[str, str], engine: Engine | None) -> 
         own = engine_balancedness(engine, tp, plan.deployment, plan.layout, plan.experts, plan.loads)
         if own is not None:
             notes.append(
-                f"as {engine.title} splits tokens with tensor parallelism {tp}, balancedness is {own:.4f}"
+                f"with the split of {engine.title} at tensor parallelism {tp}, balancedness is {own:.4f}"
             )
     return View([*view.blocks, *labelled("Notes", *notes)], dict(view.data) | {"engine_balancedness": own})
 
 
 def check_view(checked: Checked) -> View:
-    """Return what ``rackplan check`` says."""
+    """Return the result of ``rackplan check``."""
     blocks = sections(
         [
             Heading(f"{checked.file} for {checked.engine.title}"),
@@ -297,7 +297,7 @@ def _shell(flags: tuple[str, ...]) -> list[str]:
 
 def _order(places: tuple[Place, ...]) -> list[Block]:
     """Which GPU is which rank, a line a node."""
-    lines = ["rank r of the engine runs on this GPU; slots of a rank are in the file's order"]
+    lines = ["GPU of each engine rank; slots of a rank are in the order of the file"]
     runs = [list(run) for _, run in groupby(places, key=lambda place: (place.replica, place.node))]
     several = any(place.replica for place in places)
     for run in runs[:MOST_NODES]:

@@ -1,4 +1,4 @@
-"""Every figure that a score rests on: of the machine, of the kernels, of the loads; and which is the weakest."""
+"""All figures behind a score (machine, kernels and loads), and the weakest of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topology.base.figures import UNPUBLISHED, Evidence, Figure, weakest
 
 @dataclass(frozen=True)
 class UsedFigure:
-    """A figure, and what it is a figure of: a GPU, a fabric, kernels on a chip, an all-to-all kernel, loads.
+    """A figure with its subject: a GPU, a fabric, kernels on a chip, an all-to-all kernel, or loads.
 
     ``group`` is ``machine``, ``kernels``, ``loads`` or ``what-if``.
     """
@@ -30,12 +30,12 @@ class UsedFigure:
 
     @property
     def title(self) -> str:
-        """What it is a figure of, and its name."""
+        """Subject and name of the figure."""
         return f"{self.of} {self.name}" if self.of else self.name
 
 
 def coefficients(plan: Plan) -> list[UsedFigure]:
-    """Return what kernels reach of the peaks, and their delays, for the chips and fabrics of the plan's stages."""
+    """Return kernel efficiencies and delays for the chips and fabrics of the plan's stages."""
     found: dict[tuple[str, str], UsedFigure] = {}
     for _, machine, kernel in _machines(plan):
         reached = {machine.efficiency.chip: machine.efficiency.figures()}
@@ -88,7 +88,7 @@ def machine_figures(plan: Plan) -> list[UsedFigure]:
 
 
 def deployment_figures(deployment: Deployment) -> list[UsedFigure]:
-    """Return the figures of all GPUs and fabrics of a cluster, and what kernels reach there, without a plan."""
+    """Return the figures of all GPUs, fabrics and kernels of a cluster, without a plan."""
     reached = deployment.kernels_reach()
     kernels = [UsedFigure("kernels", reached.chip, name, one) for name, one in reached.figures().items()]
     return [*_figures_of(deployment, range(len(deployment.cluster.spec.domains))), *kernels]
@@ -120,13 +120,13 @@ def _figures_of(deployment: Deployment, used: Sequence[int]) -> list[UsedFigure]
 
 
 def used_figures(plan: Plan) -> list[UsedFigure]:
-    """Return all of them; synthetic loads and what is supposed count as figures without a value, assumed."""
+    """Return all figures; synthetic loads and what-if assumptions count as assumed figures without a value."""
     figures = [*machine_figures(plan), *coefficients(plan)]
     if plan.loads is not None and plan.loads.synthetic:
         assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic; pass measured loads with --loads")
         figures.append(UsedFigure("loads", "", load_names(plan.loads.names), assumed))
     if plan.score.what_if:
-        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if: not trained or measured")
+        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if, neither trained nor measured")
         figures.append(UsedFigure("what-if", "", plan.score.what_if, supposed))
     return figures
 

@@ -1,4 +1,4 @@
-"""Why a plan costs what it costs: each part of the step, the memory, and what the numbers rest on."""
+"""Explanation of a plan's cost: parts of the step, memory, and evidence."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class WeakestData:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredData:
-    """What measured runs near the plan took over the physics: its figures contain it.
+    """Correction by nearby measured runs, included in the plan's figures.
 
     Attributes
     ----------
@@ -234,7 +234,7 @@ class Explanation:
 
 
 def explain_plan(plan: Plan, *, levers: bool = False) -> Explanation:
-    """Return the explanation of a plan that fits; ``levers``: with what its levers would bring."""
+    """Return the explanation of a plan; ``levers``: with the gains of its levers."""
     score, figures = plan.score, tuple(used_figures(plan))
     peaks = at_peaks(plan)
     mean_s, longest_s = token_wait_s(score.step_s)
@@ -303,43 +303,44 @@ def at_peaks(plan: Plan) -> Score:
 
 
 def verdict(plan: Plan) -> str:
-    """Return the plan in a sentence: that it fits, how fast it is, what binds."""
+    """Return the plan in a sentence: cluster, speed and bottleneck."""
     score, deployment = plan.score, plan.deployment
     tokens = deployment.workload.token_word
     band = band_words(score.tok_s_per_gpu, errors_in(plan.deployment, plan.layout))
     more = [
         cluster_doubts(deployment.cluster),
-        f"A what-if: {score.what_if.replace('_', ' ')}" if score.what_if else "",
-        "The search was interrupted: this is the best so far" if plan.interrupted else "",
+        f"What-if: {score.what_if.replace('_', ' ')}" if score.what_if else "",
+        "The search was interrupted; this is the best plan so far" if plan.interrupted else "",
     ]
     text = (
         f"{deployment.model.name} fits {deployment.cluster.name} ({plural(len(deployment.cluster.gpus), 'GPU')}): "
         f"{score.tok_s_per_gpu:,.0f} {tokens} tok/s/GPU{band} at {score.tok_s_per_user:,.1f} {tokens} tok/s/user; "
-        f"a step takes {score.step_s * 1e3:,.2f} ms, {score.step_s / score.lower_step_s:.1f} times its lower bound; "
+        f"a step takes {score.step_s * 1e3:,.2f} ms, {score.step_s / score.lower_step_s:.1f}x its lower bound; "
         f"{score.bound_by} binds ({score.limits_s[score.bound_by] / score.step_s:.0%} of the step)"
     )
     return " ".join(f"{one}." for one in (text, *more) if one)
 
 
 def cache_note(plan: Plan) -> str:
-    """Return how pipeline stages change what a GPU holds: weights shrink, the cache does not."""
+    """Return how pipeline stages change HBM use: less for weights, the same for the cache."""
     return (
-        f"{plural(plan.layout.stages, 'pipeline stage')}: each holds fewer layers with as many more sequences in "
-        "flight, so stages save weights and no KV cache."
+        f"{plural(plan.layout.stages, 'pipeline stage')}: each holds fewer layers but proportionally more "
+        "sequences in "
+        "flight, so stages reduce weights but not KV cache."
     )
 
 
 def parts_note(found: Explanation) -> str:
-    """Return what those parts of the step are whose names do not say it; empty where there is none."""
+    """Return explanations of step parts whose names are not self-explanatory; empty if there are none."""
     rows = (row for row in found.data.terms if row.meaning is not LEFT_OUT)
     return sentence("; ".join(f"{row.term.replace('_', ' ')}: {row.meaning}" for row in rows))
 
 
 def assumptions(plan: Plan) -> list[str]:
-    """Return what a careful reader should know, in the order of weight."""
+    """Return the assumptions of a plan, most important first."""
     deployment, loads = plan.deployment, plan.loads
     workload, model = deployment.workload, deployment.model
-    what = "has {} of context at the costed step" if workload.decodes else "is a prompt of {}"
+    what = "has {} of context in the costed step" if workload.decodes else "is a prompt of {}"
     coefficients = (
         coefficient_words(deployment.machine(stage).efficiency, deployment)
         for stages in plan.layout.replicas
@@ -351,13 +352,13 @@ def assumptions(plan: Plan) -> list[str]:
         else ("", ""),
         ("", cluster_doubts(deployment.cluster)),
         ("Set by the user: ", set_words(deployment.cluster)),
-        ("", f"An engine may fill {USABLE_HBM:.0%} of the HBM that the driver reports; the rest is reserved"),
+        ("", f"Engines may use {USABLE_HBM:.0%} of the HBM reported by the driver; the rest is reserved"),
         ("", f"Every sequence {what.format(plural(workload.context, 'token'))}"),
         *(("", text) for text in serving_words(workload, deployment.engine)),
         ("What if: ", what_if_words(deployment)),
         *(("Coefficients: ", text) for text in dict.fromkeys(coefficients)),
         *(("All-to-all: ", text) for text in kernel_notes(plan)),
-        *(("Left out of the model: ", text) for text in model.omitted),
+        *(("Not modelled: ", text) for text in model.omitted),
         *(("", text) for text in deployment.notes),
         ("", deployment.fabric_note),
         ("", sharing_words(deployment, plan.layout.replicas[0])),
@@ -373,7 +374,8 @@ def details_blocks(found: Explanation) -> list[list[Block]]:
     used = [one for group in ("kernels", "machine") for one in found.figures if one.group == group]
     sources = list(dict.fromkeys(one.figure.source for one in used))
     wait = (
-        f"at most two steps: {data.longest_wait_ms:,.2f} ms, {data.mean_wait_ms:,.2f} ms on average (requests join "
+        f"after at most two steps: {data.longest_wait_ms:,.2f} ms, {data.mean_wait_ms:,.2f} ms on average "
+        "(requests join "
         "at step boundaries)"
     )
     left = f"{data.memory.left_bytes / 1e9:,.1f} GB left; batch {score.batch} per GPU, {score.max_batch} fit"
@@ -432,8 +434,8 @@ def limit_table(found: Explanation) -> Table:
         ("resource", lambda row: row.resource),
         ("ms", lambda row: f"{row.seconds * 1e3:,.3f}"),
         ("share", lambda row: f"{row.share:.1%}"),
-        ("ms busy at peak", lambda row: f"{row.busy_at_peak_s * 1e3:,.3f}" if row.busy_at_peak_s else "-"),
-        title="What the step waits for",
+        ("ms at peak", lambda row: f"{row.busy_at_peak_s * 1e3:,.3f}" if row.busy_at_peak_s else "-"),
+        title="Bottlenecks of the step",
         ruled=True,
     )
 
@@ -442,7 +444,7 @@ def memory_table(score: Score) -> Table:
     """Return the uses of HBM on the fullest GPU."""
     total = added(score.hbm_bytes.values())
     return Table.of(
-        [*score.hbm_bytes.items(), ("in all", total)],
+        [*score.hbm_bytes.items(), ("total", total)],
         ("use", lambda part: HBM_USES.get(part[0], part[0])),
         ("bytes", lambda part: f"{part[1]:,.0f}"),
         ("GB", lambda part: f"{part[1] / 1e9:,.2f}"),
@@ -455,27 +457,37 @@ def memory_table(score: Score) -> Table:
 def identity_table(found: Identities, stages: int) -> Table:
     """Return the identities of a roofline for the plan's model, one a row."""
     price, one_s, two_s = found.output_over_input, found.one_domain_s, found.two_domains_s
-    over, where = "-", "no fabric joins domains"
+    over, where = "-", "no fabric connects domains"
     if one_s is not None and two_s is not None:
         over = f"{two_s * 1e3:,.2f} ms"
-        where = f"half of the EP group in each; {one_s * 1e3:,.2f} ms in one ({two_s / one_s:.2f} x)"
+        where = (
+            f"half of the EP group in each domain; {one_s * 1e3:,.2f} ms in one domain ({two_s / one_s:.2f}x)"
+        )
     rows = [
         (
             "balancing batch",
-            f"{found.balancing_batch:,.0f} tokens a step",
-            f"computing takes as long as reading all weights; the plan has {found.step_tokens:,.0f} a replica",
+            f"{found.balancing_batch:,.0f} tokens per step",
+            f"compute time equals the time to read all weights; the plan has {found.step_tokens:,.0f} per replica",
         ),
         (
             "output over input",
-            "-" if price is None else f"{price:.1f} x",
-            "price of a token on the same GPUs",
+            "-" if price is None else f"{price:.1f}x",
+            "price ratio of output and input tokens on the same GPUs",
         ),
         *(
-            (f"{tier.name} drains in", _drain(tier.drain_s), "keeps contexts wanted sooner")
+            (
+                f"{tier.name} drain time",
+                _drain(tier.drain_s),
+                "holds contexts that are reused sooner than this",
+            )
             for tier in found.tiers
         ),
-        ("pipeline bubble", f"{found.bubble:.1%}", f"waiting for the slowest of {plural(stages, 'stage')}"),
-        ("over two domains", over, where),
+        (
+            "pipeline bubble",
+            f"{found.bubble:.1%}",
+            f"time waiting for the slowest of {plural(stages, 'stage')}",
+        ),
+        ("EP over two domains", over, where),
     ]
     return Table(
         ("rule of thumb", "value", "meaning"),
@@ -494,25 +506,25 @@ def _drain(seconds: float) -> str:
 
 
 def figure_text(used: UsedFigure) -> str:
-    """Return the value of a figure as its source prints it, else in SI."""
+    """Return the value of a figure as printed by its source, else in SI units."""
     figure = used.figure
     return figure.text or (f"{figure.value:g} {figure.unit}" if figure.published else "-")
 
 
 def weakest_note(found: Explanation) -> str:
-    """Return the weakest kind of evidence, and the figures that are of it."""
+    """Return the weakest kind of evidence and the figures of that kind."""
     return f"Weakest evidence: {found.data.weakest.kind} ({', '.join(found.data.weakest.figures)})."
 
 
 def _figure_table(figures: Sequence[UsedFigure], sources: Sequence[str]) -> Table:
-    """Return figures of kernels and machine; a source is its number among ``sources``, since many share one."""
+    """Return figures of kernels and machine; a source is shown by its number in ``sources``."""
     return Table.of(
         figures,
         ("figure", lambda used: used.title),
         ("value", figure_text),
         ("kind", lambda used: used.figure.kind.label),
         ("source", lambda used: f"[{sources.index(used.figure.source) + 1}]"),
-        title="Figures of kernels and machine",
+        title="Kernel and machine figures",
         words=(0, 2, 3),
         ruled=True,
     )

@@ -1,4 +1,4 @@
-"""What is found about a plan: each of its loads, what one failure would do, and how many copies are worth it."""
+"""Findings on a plan: balance by load, effect of one failure, and the number of copies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topology.base.units import plural
 
 
 def scenario_blocks(report: ScenarioReport | None) -> list[Block]:
-    """Return balancedness under each of the loads, in-sample and of a plan made without it."""
+    """Return balancedness under each load, in-sample and for a plan made without it."""
     if report is None:
         return []
 
@@ -23,17 +23,17 @@ def scenario_blocks(report: ScenarioReport | None) -> list[Block]:
         (row.name, f"{row.in_sample:.4f}", left(row.left_out), f"{row.worst_layer:.4f}")
         for row in report.rows
     ]
-    note = "Left out: planned the fast way on the other loads"
+    note = "Left out: planned with the fast path on the other loads"
     missing = sum(row.left_out is None for row in report.rows)
     if missing:
-        note += f"; {missing} of {len(report.rows)} were not left out, which would take long"
+        note += f"; {missing} of {len(report.rows)} loads were not left out, to save time"
     over = "mean" if report.objective == "mean" else "worst"
     return [
-        Heading("Each of the loads", 2),
+        Heading("Balance by load", 2),
         Page(
             [
                 Text(
-                    f"Planned for the least {over} over {len(report.rows)} loads of the largest GPU load, "
+                    f"The plan minimizes the {over} of the largest GPU load over {len(report.rows)} loads, "
                     f"{report.votes}."
                 )
             ]
@@ -41,16 +41,16 @@ def scenario_blocks(report: ScenarioReport | None) -> list[Block]:
         Table(
             ("loads", "in-sample", "left out", "worst layer"),
             [*rows, ("mean", f"{report.in_sample:.4f}", left(report.left_out), "")],
-            "Balancedness under each of the loads, and of a plan made on the others (trust that one):",
+            "Balancedness under each load, in-sample and for a plan made on the other loads (the realistic figure):",
         ),
         Text(f"{note}.", ""),
     ]
 
 
 def failure_blocks(failures: Failures | None, tok_s_per_gpu: float) -> list[Block]:
-    """Return what losing any one GPU, node or rack would do, and the experts that one failure would kill.
+    """Return the effect of losing any one GPU, node or rack, and the experts that one failure would lose.
 
-    ``tok_s_per_gpu`` is the throughput of the plan as it is.
+    ``tok_s_per_gpu`` is the throughput of the intact plan.
     """
     if failures is None:
         return []
@@ -63,19 +63,20 @@ def failure_blocks(failures: Failures | None, tok_s_per_gpu: float) -> list[Bloc
     lost = Table.of(
         failures.what_if,
         ("lost", lambda row: UNITS[row.unit]),
-        ("of", lambda row: f"{row.choices:,}"),
+        ("count", lambda row: f"{row.choices:,}"),
         ("balancedness", lambda row: f"{row.balancedness_mean:.4f}" if row.balancedness_mean else "-"),
         ("worst", lambda row: f"{row.balancedness_worst:.4f}" if row.balancedness_worst else "-"),
         ("tok/s/GPU", lambda row: f"{row.tok_s_per_gpu_mean:,.0f}"),
         ("worst", lambda row: f"{row.tok_s_per_gpu_worst:,.0f}"),
         ("tokens lost", lambda row: f"{row.tokens_lost_mean:.2%}"),
-        ("worst to lose", lambda row: row.worst),
-        title="After losing any one (mean, and worst; experts keep the copies that are left):",
+        ("worst case", lambda row: row.worst),
+        title="After losing any one part (mean and worst; experts keep their remaining copies):",
         words=(0, 7),
         fold="Losses as a table",
     )
     dropped = (
-        "Tokens of experts without a copy left are dropped. Throughput is over all GPUs given, lost ones too."
+        "Tokens of experts without a remaining copy are dropped. Throughput is over all GPUs, "
+        "failed ones included."
     )
     some = [
         f"{row.tried} of {row.choices:,} {UNITS[row.unit]}s"
@@ -95,13 +96,13 @@ def failure_blocks(failures: Failures | None, tok_s_per_gpu: float) -> list[Bloc
 
 
 def redundancy_blocks(curve: RedundancyCurve | None) -> list[Block]:
-    """Return throughput against copies, where their number was chosen: the choice and the knee marked."""
+    """Return throughput against the number of copies if it was optimized, with choice and knee marked."""
     if curve is None:
         return []
     best, knee = curve.chosen, curve.knee
-    text = f"{best} per layer above one of each expert: most throughput on this layout"
+    text = f"{best} extra copies per layer give the highest throughput with this layout"
     if knee != best:
-        text += f"; with {knee} (the knee) it is within {ALIKE_COPIES:.0%} of that"
+        text += f"; {knee} (the knee) are within {ALIKE_COPIES:.0%} of it"
     marks = {best: "chosen", knee: "knee"} if knee != best else {best: "chosen, knee"}
     points = Table.of(
         curve.points,
@@ -116,7 +117,7 @@ def redundancy_blocks(curve: RedundancyCurve | None) -> list[Block]:
         words=(7,),
     )
     return [
-        Heading("How many copies", 2),
+        Heading("Number of copies", 2),
         Page(partial(_curve, curve)),
         Text(text, "Copies"),
         points,
@@ -126,53 +127,53 @@ def redundancy_blocks(curve: RedundancyCurve | None) -> list[Block]:
 def _curve(curve: RedundancyCurve) -> list[Block]:
     from rackplan.views.charts import redundancy_chart
 
-    says = "Throughput against copies per layer, the choice and the knee marked"
+    says = "Throughput against copies per layer, with choice and knee marked"
     return [Chart("redundancy", redundancy_chart(curve), says, 360)]
 
 
 def _risk_tables(failures: Failures) -> list[Block]:
-    """Return the experts that one failure would kill: the heaviest, and all by layer."""
+    """Return the experts that one failure would lose: the heaviest, and all by layer."""
     unit = UNITS[failures.spread]
     heaviest = Table.of(
         failures.experts,
         ("layer", lambda row: str(row.layer)),
         ("expert", lambda row: str(row.expert)),
         ("copies", lambda row: str(row.copies)),
-        ("of the layer's tokens", lambda row: f"{row.share:.3%}"),
+        ("share of layer tokens", lambda row: f"{row.share:.3%}"),
         (unit, lambda row: row.domain),
-        title=f"Experts with all copies in one {unit}: the heaviest {min(TOP, len(failures.experts))}",
+        title=f"Experts with all copies in one {unit} (heaviest {min(TOP, len(failures.experts))})",
         words=(4,),
     )
     layers = Table.of(
         failures.layers,
         ("layer", lambda row: str(row.layer)),
         ("experts at risk", lambda row: str(row.experts)),
-        ("of its tokens", lambda row: f"{row.share:.2%}"),
+        ("token share", lambda row: f"{row.share:.2%}"),
         (f"worst {unit}", lambda row: row.worst or "-"),
-        ("its experts", lambda row: str(row.worst_experts)),
-        ("its tokens", lambda row: f"{row.worst_share:.2%}"),
+        ("experts lost", lambda row: str(row.worst_experts)),
+        ("tokens lost", lambda row: f"{row.worst_share:.2%}"),
         words=(3,),
     )
     return [
-        *([Page([heaviest], fold="The heaviest experts at risk")] if failures.experts else []),
+        *([Page([heaviest], fold="Heaviest experts at risk")] if failures.experts else []),
         Page([layers], fold="Experts at risk by layer"),
     ]
 
 
 def _at_risk(failures: Failures) -> list[Block]:
-    """Return how many experts one failure would kill, the heaviest of them, and the worst domain to lose."""
+    """Return how many experts one failure would lose, the heaviest, and the worst domain to lose."""
     unit, layers = UNITS[failures.spread], len(failures.layers)
     if not failures.experts_at_risk:
-        every = f"none: every expert of the {plural(layers, 'layer')} has copies in two {unit}s or more"
+        every = f"none: every expert in all {plural(layers, 'layer')} has copies in at least two {unit}s"
         return labelled("At risk", every)
     first, worst = failures.experts[0], max(failures.layers, key=lambda row: row.worst_share)
     count, share = failures.experts_at_risk / layers, failures.share_at_risk
-    heaviest = f"{first.share:.2%} of its tokens, {plural(first.copies, 'copy')}, {first.domain}"
-    lost = f"{plural(worst.worst_experts, 'expert')}, {worst.worst_share:.2%} of its tokens"
+    heaviest = f"{first.share:.2%} of the layer's tokens, {plural(first.copies, 'copy')}, {first.domain}"
+    lost = f"{plural(worst.worst_experts, 'expert')}, {worst.worst_share:.2%} of the layer's tokens"
     return [
         *labelled(
             "At risk",
-            f"{count:,.1f} experts a layer with all copies in one {unit}, {share:.1%} of the tokens",
+            f"{count:,.1f} experts per layer have all copies in one {unit} ({share:.1%} of tokens)",
         ),
         *labelled("Heaviest", f"expert {first.expert} of layer {first.layer}: {heaviest}"),
         *labelled(f"Worst {unit}", f"{worst.worst} in layer {worst.layer}: {lost}"),

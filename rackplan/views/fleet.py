@@ -1,4 +1,4 @@
-"""A fleet: its pools, what they come to together, what stays idle and why, and what is proven."""
+"""View of a fleet: pools, totals, idle GPUs with reasons, and the proof."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ShareData:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetInputsData:
-    """What was asked of a fleet.
+    """Request of a fleet.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class FleetInputsData:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedData:
-    """A replica with its experts placed under loads.
+    """A replica with experts placed for given loads.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ class FleetPoolData:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetTotalsData:
-    """What a fleet gives, costs and draws.
+    """Throughput, cost and power of a fleet.
 
     Attributes
     ----------
@@ -203,7 +203,7 @@ class FleetTotalsData:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetProofData(ProofData):
-    """What is proven of a fleet.
+    """Proof of a fleet.
 
     Attributes
     ----------
@@ -249,7 +249,7 @@ class UniformData:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetPrinted:
-    """What ``rackplan fleet`` prints: replicas of different shapes at once.
+    """Output of ``rackplan fleet``: replicas of different shapes.
 
     Attributes
     ----------
@@ -287,7 +287,7 @@ class FleetPrinted:
 
 @dataclass(frozen=True, kw_only=True)
 class FleetFileData(FleetPrinted):
-    """``fleet.json``: what ``rackplan fleet`` printed, and what it was made from.
+    """``fleet.json``: output of ``rackplan fleet`` and its inputs.
 
     Attributes
     ----------
@@ -304,11 +304,11 @@ def fleet_title(fleet: Fleet) -> str:
     names = [f"{decode.model.name} {share:.0%}" for (decode, _), share in models_of(fleet)]
     models = names[0].rpartition(" ")[0] if len(names) == 1 else " + ".join(names)
     gpus = plural(len(fleet.cluster.gpus), "GPU")
-    return f"A fleet for {models} on {fleet.cluster.name} ({gpus}), {lengths_words(fleet)}"
+    return f"Fleet for {models} on {fleet.cluster.name} ({gpus}), {lengths_words(fleet)}"
 
 
 def fleet_view(fleet: Fleet, files: Mapping[str, str]) -> View:
-    """Return what ``rackplan fleet`` says; ``files``: that are written, by what they are."""
+    """Return the result of ``rackplan fleet``; ``files``: the files written, by kind."""
     written = labelled("Written", ", ".join(files.values()))
     return View([*fleet_blocks(fleet), *written], fleet_data(fleet))
 
@@ -320,9 +320,9 @@ def fleet_blocks(
     command: str = "",
     sha256: Mapping[str, str] | None = None,
 ) -> list[Block]:
-    """Return what a terminal and the page show of a fleet.
+    """Return a fleet as shown on a terminal and in the report.
 
-    Of a page alone are ``drawing``, the SVG file of the cluster with the pools on it, and ``command`` and the digests
+    Only the report has ``drawing``, the SVG file of the cluster with the pools on it, and ``command`` and the digests
     ``sha256`` of its inputs.
     """
     first = fleet.traffic.deployments[0][0]
@@ -333,7 +333,7 @@ def fleet_blocks(
             *labelled("Note", *fleet.notes),
             *what_if_blocks(first),
             *set_blocks("Set", fleet.cluster),
-            *labelled("Doubts", cluster_doubts(fleet.cluster)),
+            *labelled("Status", cluster_doubts(fleet.cluster)),
         ],
         [
             Details(
@@ -355,10 +355,10 @@ def fleet_blocks(
 
 
 def _answer(fleet: Fleet) -> list[Block]:
-    """Return what serves how much and how fast, what it costs, whether limits are held, and how sure that is."""
+    """Return pools, throughput, speed, cost, limits and proof."""
     roles = dict.fromkeys(pool.role for pool in fleet.pools)
     name = {(BOTH,): "One pool", (PREFILL, DECODE): "Two pools"}.get(tuple(roles), "Pools")
-    idle, more = len(fleet.cluster.gpus) - fleet.gpus_used, "; and more" * (len(fleet.idle) > 1)
+    idle, more = len(fleet.cluster.gpus) - fleet.gpus_used, "; and others" * (len(fleet.idle) > 1)
     words = f"{plural(idle, 'GPU')}: {fleet.idle[0].reason}{more}" if idle else ""
     return [
         *labelled(name, _pools_words(fleet)),
@@ -366,13 +366,13 @@ def _answer(fleet: Fleet) -> list[Block]:
         *labelled("Speed", _speed_words(fleet)),
         *totals_blocks(fleet_totals(fleet)),
         *labelled("Idle", words),
-        *labelled("Limits", f"held: {_limit_words(fleet)}"),
+        *labelled("Limits", f"met: {_limit_words(fleet)}"),
         *labelled("Goal", _proof_words(fleet)),
     ]
 
 
 def _pools_words(fleet: Fleet) -> str:
-    """Return the replicas of each role, those of one layout together."""
+    """Return the replicas of each role, grouped by layout."""
     found: dict[str, dict[str, int]] = {}
     for pool in fleet.pools:
         what = "both phases" if pool.role == BOTH else pool.role
@@ -397,12 +397,12 @@ def _speed_words(fleet: Fleet) -> str:
     first = [
         pool.column.step_s + pool.column.besides_s for pool in fleet.pools if PREFILL in pool.column.phases
     ]
-    soon = f"; first token within {max(first):,.2f} s without waiting" if first else ""
+    soon = f"; first token within {max(first):,.2f} s, queueing excluded" if first else ""
     return f"{speed:,.1f} tok/s/user or more{soon}"
 
 
 def _summary(fleet: Fleet) -> list[Block]:
-    """Return the decision, and which GPUs do what; of those in use where that many tokens/s are required."""
+    """Return the headline and the GPUs by pool; with a required rate, for the GPUs in use."""
     totals = fleet_totals(fleet)
     used = None if totals.gpus == len(fleet.cluster.gpus) else fleet.used()
     requests = "" if totals.requests_per_s is None else f", {rate_words(totals.requests_per_s)} requests/s"
@@ -426,11 +426,11 @@ def _gpus(fleet: Fleet) -> Chart:
 
 
 def _pictures(fleet: Fleet, drawing: str) -> list[Block]:
-    """Return the pools on the cluster, and the step and HBM of each kind of replica with its experts placed."""
+    """Return the pools on the cluster, and step and HBM of each kind of replica with placed experts."""
     from rackplan.views.charts import memories_chart, steps_chart
 
     names = _pool_names(fleet)
-    blocks: list[Block] = [Heading("Which GPUs do what", 2), Drawing(drawing)] if drawing else []
+    blocks: list[Block] = [Heading("GPUs by pool", 2), Drawing(drawing)] if drawing else []
     made = [
         (pool.role, name, one.plan.score)
         for name, pool, one in zip(names, fleet.pools, fleet.plans, strict=False)
@@ -438,7 +438,7 @@ def _pictures(fleet: Fleet, drawing: str) -> list[Block]:
     ]
     if not made:
         return blocks
-    blocks.append(Heading("The step and HBM of each kind of replica", 2))
+    blocks.append(Heading("Step time and HBM use by kind of replica", 2))
     for role in dict.fromkeys(role for role, *_ in made):  # a prompt takes far longer than a token
         mine = [(name, score) for each, name, score in made if each == role]
         spoken = "; ".join(f"{name} {score.step_s * 1e3:,.1f} ms" for name, score in mine)
@@ -456,7 +456,7 @@ def _pictures(fleet: Fleet, drawing: str) -> list[Block]:
     return [
         *blocks,
         Chart("memories", held, says, BAR * len(made) + AROUND),
-        Page([table], fold="The steps as a table"),
+        Page([table], fold="Steps as a table"),
     ]
 
 
@@ -470,11 +470,11 @@ def _inputs(fleet: Fleet) -> list[Row]:
     for (decode, _), share in models_of(fleet):
         known = deployment_rows(decode, None)
         rows += [row for row in known if row[0] in ("model", "config.json", "precision")]
-        rows.append(("share of the requests", f"{share:.1%}"))
-    lengths = f"{traffic.isl:,} + {traffic.osl:,}" if traffic.isl else "decode alone"
+        rows.append(("share of requests", f"{share:.1%}"))
+    lengths = f"{traffic.isl:,} + {traffic.osl:,}" if traffic.isl else "decode only"
     limits = [
         f"{limit * 1e3:g} ms {word}"
-        for limit, word in ((traffic.tpot_s, "a token"), (traffic.ttft_s, "to the first token"))
+        for limit, word in ((traffic.tpot_s, "per token"), (traffic.ttft_s, "to first token"))
         if limit is not None
     ]
     changed = set_words(fleet.cluster)
@@ -485,7 +485,7 @@ def _inputs(fleet: Fleet) -> list[Row]:
         ("tokens of prompt and answer", lengths),
         ("limits", "; ".join(limits) or "none"),
         ("goal", options.wanted),
-        ("required tok/s", "as many as there are" if options.tok_s is None else f"{options.tok_s:,.0f}"),
+        ("required tok/s", "maximum" if options.tok_s is None else f"{options.tok_s:,.0f}"),
         ("utilization", f"{options.utilization:g}"),
         ("spares", f"{options.spares}"),
         ("seed", f"{options.seed}"),
@@ -645,11 +645,11 @@ def _gpu_names(fleet: Fleet, pool: Pool) -> str:
 
 
 def lengths_words(fleet: Fleet) -> str:
-    """Return how long prompts and answers are."""
+    """Return prompt and answer lengths in words."""
     traffic = fleet.traffic
     if traffic.isl:
         return f"prompts of {traffic.isl:,} and answers of {plural(traffic.osl, 'token')}"
-    return f"decode at {plural(traffic.deployments[0][0].workload.context, 'token')}"
+    return f"decode at {plural(traffic.deployments[0][0].workload.context, 'token')} of context"
 
 
 def pool_table(fleet: Fleet) -> Table:
@@ -669,7 +669,7 @@ def pool_table(fleet: Fleet) -> Table:
         ("tok/s", lambda pool: f"{pool.tok_s:,.0f}"),
         ("share", lambda pool: f"{pool.share:.1%}"),
         ("step ms", lambda pool: f"{pool.column.step_s * 1e3:,.1f}"),
-        ("in", lambda pool: _where(fleet.cluster, pool)),
+        ("domains", lambda pool: _where(fleet.cluster, pool)),
     ]
     table = Table.of(fleet.pools, *columns)
     if any(one.plan is not None for one in fleet.plans):
@@ -693,7 +693,7 @@ def _where(cluster: Cluster, pool: Pool) -> str:
 
 
 def _bill(fleet: Fleet) -> Bill:
-    """All GPUs that work where they are given; those in use and the spares where the fleet says how many it takes."""
+    """Return the bill: of all working GPUs, or of those in use and the spares if the fleet is sized for a demand."""
     book, cluster = fleet.traffic.deployments[0][0].prices, fleet.cluster
     if fleet.options.wanted == "throughput":
         return book.bill(cluster)
@@ -702,7 +702,7 @@ def _bill(fleet: Fleet) -> Bill:
 
 
 def fleet_totals(fleet: Fleet) -> Totals:
-    """Return what the fleet gives, costs and draws, with the GPUs that stay idle and are paid for."""
+    """Return throughput, cost and power of the fleet, including idle GPUs that are paid for."""
     bill = _bill(fleet)
     return bill.totals(
         fleet.tok_s,
@@ -715,20 +715,18 @@ def fleet_totals(fleet: Fleet) -> Totals:
 def _together(fleet: Fleet) -> list[Block]:
     healthy, used = len(fleet.cluster.gpus), fleet.gpus_used
     rate = fleet.tok_s / healthy
-    text = (
-        f"{rate:,.0f} output tok/s/GPU{band_words(rate, fleet_errors(fleet))} over the {healthy:,} that work"
-    )
+    text = f"{rate:,.0f} output tok/s/GPU{band_words(rate, fleet_errors(fleet))} over the {healthy:,} working GPUs"
     text += f", {fleet.tok_s / used:,.0f} over the {used:,} in use" if used < healthy else ", none idle"
     options = fleet.options
     if options.tok_s is not None:
         text += f"; required: {options.tok_s:,.0f} output tok/s"
         if options.utilization < 1:
             text += f" on average, {options.peak_tok_s:,.0f} at peak (utilization {options.utilization:g})"
-    return labelled("Together", text)
+    return labelled("Total", text)
 
 
 def fleet_errors(fleet: Fleet) -> tuple[ErrorOf, ...]:
-    """The errors of the chips, each once; pools for each phase count as rows that have them."""
+    """Return the prediction errors of all chips, each once; separate pools use runs with separate pools."""
     split = "disaggregated" if fleet.traffic.isl else ""
     kinds = dict.fromkeys((pool.model, pool.role) for pool in fleet.pools)
     found = (
@@ -740,8 +738,8 @@ def fleet_errors(fleet: Fleet) -> tuple[ErrorOf, ...]:
 def _idle(fleet: Fleet) -> list[Block]:
     broken = len(_broken(fleet.cluster))
     words = [f"{plural(len(one.gpus), 'GPU')}: {one.reason}" for one in fleet.idle]
-    out = f"{plural(broken, 'GPU')} out of service, in no count above" if broken else ""
-    return [*labelled("Idle", *(words or ["no GPU"])), *labelled("Broken", out)]
+    out = f"{plural(broken, 'GPU')} out of service, not counted above" if broken else ""
+    return [*labelled("Idle", *(words or ["none"])), *labelled("Broken", out)]
 
 
 def _broken(cluster: Cluster) -> list[str]:
@@ -770,13 +768,13 @@ def _figure(value: float) -> str:
 
 
 def _limit_words(fleet: Fleet) -> str:
-    """Return the limits that are held; plans that exceed them come before all else."""
+    """Return the limits that the fleet meets; plans that exceed them are shown first."""
     traffic = fleet.traffic
-    limits = [("tpot_s", traffic.tpot_s, "a token")]
+    limits = [("tpot_s", traffic.tpot_s, "per token")]
     if traffic.isl:
-        limits.append(("ttft_s", traffic.ttft_s, "to the first token"))
+        limits.append(("ttft_s", traffic.ttft_s, "to first token"))
     return "; ".join(
-        f"no limit on the time {word}"
+        f"no limit on time {word}"
         if limit_s is None
         else f"{limit_s * 1e3:,g} ms {word}" + " (default)" * (name in traffic.usual)
         for name, limit_s, word in limits
@@ -789,22 +787,22 @@ def _derates(fleet: Fleet) -> list[Block]:
     if path is not None and any(pool.role != BOTH for pool in fleet.pools):
         parts += labelled(
             "Derate",
-            f"{POOL_DERATE.value:g} of what the slower of two pools does alone counts as served "
+            f"two pools serve {POOL_DERATE.value:g} of the rate of the slower pool "
             f"({POOL_DERATE.kind.label}); caches move over {path.name} at {path.bytes_per_s / 1e9:,.1f} GB/s "
-            f"a GPU ({path.reach.kind.label})",
+            f"per GPU ({path.reach.kind.label})",
         )
-    words = "decode output, prefill input tokens" if PREFILL in traffic.phases else "output tokens"
-    shares = "" if len(traffic.phases) == 1 else "; shares are of each phase"
-    return [*parts, Text(f"tok/s of all replicas of a pool, before derates: {words}{shares}.", "Table")]
+    words = (
+        "output tokens for decode, input tokens for prefill" if PREFILL in traffic.phases else "output tokens"
+    )
+    shares = "" if len(traffic.phases) == 1 else "; shares are per phase"
+    return [*parts, Text(f"tok/s of all replicas of a pool before derating: {words}{shares}.", "Table")]
 
 
 def _plan_words(fleet: Fleet) -> list[str]:
     made = sum(one.plan is not None for one in fleet.plans)
-    words = (
-        [f"{made} kinds of replicas, each with its experts placed" if made > 1 else "1 kind"] if made else []
-    )
+    words = [f"{made} kinds of replicas, each with placed experts" if made > 1 else "1 kind"] if made else []
     return words + [
-        f"no plan of pool {number}: {one.reason}"
+        f"no plan for pool {number}: {one.reason}"
         for number, one in enumerate(fleet.plans)
         if one.plan is None
     ]

@@ -1,4 +1,4 @@
-"""The headline that a manager sends on: what is reached, on how many racks, its price and power, and how sure."""
+"""The headline of a report: performance, racks, price, power and accuracy."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from topology.cluster import Cluster
 def headline(
     answer: str, machine: str, totals: Totals, errors: Iterable[ErrorOf], *doubts: str
 ) -> list[Block]:
-    """Return the decision in three lines: what is reached, on what and at what price, and how sure that is."""
+    """Return the answer in three lines: performance; hardware and price; accuracy."""
     lines = (
         answer,
         f"On {machine}: {price(totals)}, {megawatts(totals)}",
-        "; ".join(filter(None, [f"How sure: {accuracy_words(errors)}", *doubts])),
+        "; ".join(filter(None, [f"Accuracy: {accuracy_words(errors)}", *doubts])),
     )
     return [Text(f"{line}.", style="forward") for line in lines]
 
 
 def plan_headline(plan: Plan) -> list[Block]:
-    """Return that of a plan."""
+    """Return the headline of a plan."""
     cluster, score, totals = plan.deployment.cluster, plan.score, plan.totals
     requests = "" if totals.requests_per_s is None else f", {rate_words(totals.requests_per_s)} requests/s"
     answer = (
@@ -38,13 +38,13 @@ def plan_headline(plan: Plan) -> list[Block]:
     doubts = (
         cluster_doubts(cluster),
         f"what if: {score.what_if.replace('_', ' ')}" * bool(score.what_if),
-        "search interrupted: the best so far" * plan.interrupted,
+        "search interrupted, best plan so far" * plan.interrupted,
     )
     return headline(answer, machine_words(cluster.whole), totals, plan.errors, *doubts)
 
 
 def machine_words(cluster: Cluster, gpus: Iterable[int] | None = None) -> str:
-    """Return racks and GPUs of a cluster, or of some of its GPUs; without racks where these are not known."""
+    """Return racks and GPUs of a cluster, or of some of its GPUs; without racks if they are unknown."""
     some = [cluster.gpus[gpu] for gpu in (range(len(cluster.gpus)) if gpus is None else gpus)]
     count = f"{plural(len(some), 'GPU')}"
     raw = cluster.spec.raw
@@ -59,29 +59,31 @@ def megawatts(bill: Bill) -> str:
 
 
 def price(totals: Totals) -> str:
-    """Return dollars per million tokens, and of which phase where others do the other."""
+    """Return dollars per million tokens, and the phase if other GPUs run the other one."""
     each = totals.usd_per_million_tokens
     if each is None:
         return "price unknown"
-    alone = f" ({totals.phase} alone)" * (totals.phase != "both")
+    alone = f" ({totals.phase} only)" * (totals.phase != "both")
     return f"${dollars(each)} per million {totals.tokens} tokens{alone}"
 
 
 def bound_words(score: Score) -> str:
-    """Return what the step waits for most, and for how much of it."""
-    return f"{score.bound_by} ({score.limits_s[score.bound_by] / score.step_s:.0%} of a step)"
+    """Return the resource that the step waits for most, and its share."""
+    return f"{score.bound_by} ({score.limits_s[score.bound_by] / score.step_s:.0%} of the step)"
 
 
 def accuracy_words(errors: Iterable[ErrorOf]) -> str:
-    """Return the factor that throughput and price are known within, and what it is taken from."""
+    """Return the band of throughput and price, and the runs that it is taken from."""
     found = widest(errors)
     if found is None:
-        return "unknown: no measurements of such a chip"
-    of = f"{found.rows:,} rows measured on {found.chip}"
+        return "unknown, no measurements on this chip"
+    of, why = f"{found.rows:,} measured runs on {found.chip}", ""
     if not found.model_seen:
-        of = "rows of a model left out of the fit; this one has no measurements"
+        of, why = "measured runs with the model left out of the fit", "; this model has no measurements"
     if found.stand_in_for:
-        of = f"rows of a chip left out of the fit; {found.stand_in_for} has no measurements"
+        of = "measured runs with the chip left out of the fit"
+        why = f"; {found.stand_in_for} has no measurements"
     elif found.borrowed:
-        of = f"rows of a chip left out of the fit; {found.chip} has fewer than {LEAST_ROWS} measured rows"
-    return f"within a factor {found.band:.2f} for 80% of {of}"
+        of = "measured runs with the chip left out of the fit"
+        why = f"; {found.chip} has fewer than {LEAST_ROWS} measured runs"
+    return f"80% of {of} are within {found.band:.2f}x{why}"

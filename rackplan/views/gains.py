@@ -1,4 +1,4 @@
-"""What makes each cluster of a comparison faster than the one before it: in words, and as a waterfall."""
+"""Why each cluster of a comparison is faster than the one before it, in words and as a waterfall chart."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from rackplan.views.data import taken
 from rackplan.views.pareto import HEIGHT
 
 UNCHANGED = 0.005
-"""A factor as near to 1 is left out of words and pictures."""
+"""Factors closer to 1 than this are left out of text and charts."""
 LEGEND = (
-    "Changed one after the other, in this order, each machine on the way priced at the same speed per user: formats "
+    "Changes are applied one by one in this order, and each intermediate machine is priced at the same "
+    "speed per user: formats "
     "(of weights and cache, drafts, overlap, units beside BF16), HBM bandwidth and capacity, flop/s (the BF16 peak, "
     "others in proportion), domain (size and structure, hosts), fabric (rates and latencies of both); kernels are "
-    "what calibration and measured runs say of the chips beyond their figures. The factors multiply to the gain."
+    "what calibration and measured runs add beyond the figures of the chips. The product of the factors is the gain."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class GainData:
-    """What a cluster gains over the one before it.
+    """Gain of a cluster over the one before it.
 
     Attributes
     ----------
@@ -55,7 +56,7 @@ def gains_data(gains: Sequence[Gain]) -> list[GainData]:
 
 
 def counting(gain: Gain) -> list[tuple[str, float]]:
-    """Return the factors that differ from 1, each with its name, or with several where one is in the next."""
+    """Return the factors that differ from 1 with their names; merged factors have several names."""
     found, together = [], list[str]()
     for step, factor in gain.factors.items():
         together.append(step)
@@ -67,23 +68,23 @@ def counting(gain: Gain) -> list[tuple[str, float]]:
 
 
 def gain_words(gain: Gain) -> str:
-    """Return a gain that there is, and its factors: ``a to b, 3.33x: HBM bandwidth 1.14x, flop/s 2.22x``."""
+    """Return a gain and its factors: ``a to b, 3.33x: HBM bandwidth 1.14x, flop/s 2.22x``."""
     at = f" at {gain.tok_s_per_user:g} tok/s/user" if gain.tok_s_per_user else ""
     factors = ", ".join(f"{step} {factor:.2f}x" for step, factor in counting(gain))
-    why = f"not split, {gain.reason}" if gain.reason else factors or "nothing that counts differs"
+    why = f"not broken down, {gain.reason}" if gain.reason else factors or "no relevant difference"
     return f"{gain.before} to {gain.after}{at}, {gain.gain or 0.0:.2f}x: {why}"
 
 
 def gain_blocks(gains: Sequence[Gain]) -> list[Block]:
-    """Return all gains, and what the factors are of."""
+    """Return all gains, and a legend of the factors."""
     lines = labelled("Gains", *map(gain_words, gains))
-    return [Heading("What the gains are made of", 2, folded=True), *lines, Text(LEGEND)] if lines else []
+    return [Heading("Breakdown of gains", 2, folded=True), *lines, Text(LEGEND)] if lines else []
 
 
 def gain_chart(gains: Sequence[Gain], tokens: str) -> list[Block]:
-    """Return the picture of the gains at one speed, from the first cluster to the last."""
+    """Return the chart of gains at one speed, from the first cluster to the last."""
     split = [gain for gain in gains if gain.factors]
     chart = gains_chart([(gain, counting(gain)) for gain in split], tokens)
     says = "; ".join(map(gain_words, split))
-    title = Heading("What makes each faster than the one before", 2)
+    title = Heading("Gain of each cluster over the one before", 2)
     return [title, Chart("gains", chart, says, HEIGHT)] if split else []

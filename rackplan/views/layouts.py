@@ -1,4 +1,4 @@
-"""All layouts at all batches of one phase: the frontier, the best at each speed, and what the figures rest on."""
+"""View of a sweep of one phase: the frontier, the best at each speed, and the evidence."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from rackplan.views.words import (
 from topology.base.figures import EvidenceLabel, weakest
 
 MOST_ROWS, MOST_SPEEDS = 16, 5
-"""Points of a frontier that are printed."""
+"""Maximum frontier points printed."""
 _NUMBERS = "tp attention_dp ep moe_tp stages replicas"
 _FIGURES = "batch max_batch step_s lower_step_s tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used tok_s longest_wait_ms"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImbalanceData:
-    """The imbalance of experts that is counted.
+    """The assumed imbalance of experts.
 
     Attributes
     ----------
@@ -238,7 +238,7 @@ def _plan_at(found: Sweep, target: float) -> int | None:
 
 
 def swept_blocks(found: Sweep, targets: Sequence[float]) -> list[Block]:
-    """Return the frontier of a sweep, its best at each speed, and what the figures rest on."""
+    """Return the frontier of a sweep, the best at each speed, and the evidence."""
     edge = found.frontier()
     counts = f"{len(found):,} configurations (layouts x batches); {len(edge)} on the frontier"
     return sections(
@@ -264,7 +264,7 @@ def _frontier_table(found: Sweep) -> Table:
 
 
 def swept_table(found: Sweep, targets: Sequence[float]) -> Table:
-    """Return the best at each speed; without speeds the frontier, a few of it."""
+    """Return the best layouts at each speed; without speeds, a few of the frontier."""
     if not targets:
         return _frontier_table(found.rows(thinned(found.frontier().tolist(), MOST_SPEEDS)))
     return _speed_table(found, targets)
@@ -290,7 +290,7 @@ def _speed_table(found: Sweep, targets: Sequence[float]) -> Table:
 
 
 def _legend(found: Sweep, targets: Sequence[float]) -> list[Block]:
-    """Return what the columns are, and what of the workload and the machine changes a step."""
+    """Return the legend of the columns, and the settings that affect a step."""
     deployment, workload, edge = found.deployment, found.deployment.workload, found.frontier()
     fastest, slowest = (token_wait_s(float(found.step_s[edge[end]]))[1] * 1e3 for end in (-1, 0))
     drafts, accepted = workload.draft_tokens, workload.accept_length
@@ -299,32 +299,32 @@ def _legend(found: Sweep, targets: Sequence[float]) -> list[Block]:
     reached, errors = deployment.kernels_reach(), errors_in(deployment)
     kind = weakest(figure.kind for figure in reached.figures().values()).label
     rows = {
-        "Waiting": f"at most two steps for the {next_token(workload)} of a request with a place: {fastest:,.2f} to "
+        "Waiting": f"a scheduled request waits at most two steps for its {next_token(workload)}: {fastest:,.2f} to "
         f"{slowest:,.2f} ms on the frontier, three quarters of that on average",
-        "As a plan": _as_plans(found, targets),
+        "Deployable": _as_plans(found, targets),
         "Experts": _experts(found) if deployment.model.moe is not None else "",
-        "Drafts": f"{drafts} a step, {accepted:.3g} tokens on average{fitted}" if drafts else "",
+        "Drafts": f"{drafts} per step, yielding {accepted:.3g} tokens on average{fitted}" if drafts else "",
         "Chunk": ""
         if workload.decodes
-        else f"an attention group prefills {CHUNK_TOKENS:,.0f} tokens a step, one prompt at least",
-        "Prefix": f"{workload.prompt_cached:,.0f} of {workload.context:,} tokens of a prompt are cached: attended "
-        "to, not prefilled; tok/s counts them"
+        else f"an attention group prefills {CHUNK_TOKENS:,.0f} tokens per step, at least one prompt",
+        "Prefix": f"{workload.prompt_cached:,.0f} of {workload.context:,} tokens of each prompt are cached: attended "
+        "to but not prefilled; tok/s includes them"
         if workload.prompt_cached
         else "",
     }
-    calibrated = f"as calibrated for {reached.chip}, engine {reached.engine or 'any'}; weakest figure: {kind}"
+    calibrated = f"calibrated for {reached.chip}, engine {reached.engine or 'any'}; weakest figure: {kind}"
     return [
         Text(
-            f"tok/s are {workload.token_word} tokens; tok/s/GPU over all GPUs of the cluster, idle ones too; at "
-            "best: lower bound of the step at data-sheet peaks; batch: sequences per GPU in use; EP, ETP: GPUs of "
-            "the experts, parts of each; TP: tensor-parallel width; PP: stages; x: replicas."
+            f"tok/s: {workload.token_word} tokens; tok/s/GPU: over all GPUs of the cluster, idle ones included; at "
+            "best: lower bound of the step at data-sheet peaks; batch: sequences per GPU in use; EP: GPUs that share "
+            "the experts; ETP: slices of each expert; TP: tensor-parallel width; PP: stages; x: replicas."
         ),
         *money_legend([deployment.bill]),
         *labelled("Recipe", *recipe_lines(deployment)),
         *what_if_blocks(deployment),
         *(block for label, text in rows.items() for block in labelled(label, text)),
         *labelled("Kernels", calibrated, *map(chip_words, errors)),
-        *labelled("Band", f"of tok/s/GPU: {factor_words(errors)}" if errors else ""),
+        *labelled("Band", f"tok/s/GPU: {factor_words(errors)}" if errors else ""),
         *labelled("Measured", _measured(found, targets)),
         *labelled("Faults", deployment.fabric_note),
         *labelled("Links", bound_words(deployment)),
@@ -332,7 +332,7 @@ def _legend(found: Sweep, targets: Sequence[float]) -> list[Block]:
 
 
 def _measured(found: Sweep, targets: Sequence[float]) -> str:
-    """Return what measured runs did to the rows at the speeds; of the fastest and the slowest without speeds."""
+    """Return how measured runs corrected the rows at the given speeds; by default the two ends of the frontier."""
     if not found.deployment.workload.decodes:
         return ""
     edge = found.frontier()
@@ -347,17 +347,19 @@ def _measured(found: Sweep, targets: Sequence[float]) -> str:
 def _experts(found: Sweep) -> str:
     one = _imbalance(found)
     if one.value == 1:
-        return "perfectly balanced, beaten only where experts get no token: `rackplan plan` places them"
-    where = f"in groups of {one.from_gpus} GPUs or more" if one.from_gpus > 1 else "everywhere"
+        return "assumed perfectly balanced; `rackplan plan` places them"
+    where = f"in EP groups of {one.from_gpus} GPUs or more" if one.from_gpus > 1 else "in all EP groups"
     return f"the busiest GPU has {one.value:g} times the mean load {where} ({one.kind}; --imbalance)"
 
 
 def _as_plans(found: Sweep, targets: Sequence[float]) -> str:
-    """Return what plans reach at those speeds at which the best is none: experts cut, fewer sequences than GPUs."""
+    """Return what plans reach at speeds where the best configuration is not deployable as a plan."""
     texts = []
     for target in targets:
         best, plan = best_at(found, target), _plan_at(found, target)
         if best is not None and best != plan:
             what = "none" if plan is None else f"{found.tok_s_per_gpu[plan]:,.0f} ({found.label(plan)})"
-            texts.append(f"at {target:g} tok/s/user {what}")
-    return f"{'; '.join(texts)}; plans have no ETP and at least one sequence a GPU" if texts else ""
+            texts.append(f"{what} at {target:g} tok/s/user")
+    return (
+        f"best plan {'; '.join(texts)} (plans have no ETP and at least one sequence per GPU)" if texts else ""
+    )

@@ -1,4 +1,4 @@
-"""What each lever of a plan would bring: the table of ``what-if``, and the largest of them in a sentence."""
+"""Gains of a plan's levers: the table of ``what-if``, and the largest ones in a sentence."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LeverData:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRateData:
-    """What the plan reaches as it is.
+    """Performance of the unchanged plan.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class PlanRateData:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldData:
-    """What is held while levers are pulled.
+    """Limit that applies to every lever.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class HeldData:
 
 @dataclass(frozen=True, kw_only=True)
 class LeversResult(SetData):
-    """What ``rackplan what-if`` prints: what each lever would bring.
+    """Output of ``rackplan what-if``: the gain of each lever.
 
     Attributes
     ----------
@@ -151,7 +151,7 @@ def levers_view(found: Levers) -> View:
         Heading(title_words(plan)),
         Text(now, "Plan"),
         *set_blocks("Set", cluster),
-        Text(f"{level_words(found)}. One lever at a time", "Held"),
+        Text(f"{level_words(found)}; one parameter changed at a time", "Limit"),
     ]
     unchanged = [
         *labelled("Unchanged", _unchanged_words(found)),
@@ -160,10 +160,11 @@ def levers_view(found: Levers) -> View:
     others = [f"{_first(row)}: {which}" for row in usable if (which := _which(row)) not in ("", own)]
     legend = [
         Text(
-            f"change of {_RATES[rate_of(plan)]} over the plan's, largest first. same batch: all as in "
-            "the plan; same layout: the largest batch (@) within what is held; any layout: the best layout at its "
-            "largest batch, experts placed the fast way, another one only where it is better; flop/s: BF16. What a "
-            "narrower format does to answers is not looked at.",
+            f"change of {_RATES[rate_of(plan)]} relative to the plan, largest first. same batch: layout "
+            "and batch as in "
+            "the plan; same layout: the largest batch (@) within the limit; any layout: the best layout at its "
+            "largest batch with experts placed by the fast path, if better; flop/s: BF16. The effect of a "
+            "narrower format on answer quality is not considered.",
             "Legend",
         ),
         *labelled("Layouts", "; ".join(others)),
@@ -173,7 +174,9 @@ def levers_view(found: Levers) -> View:
     rest = sections(unchanged, [_table(usable)], legend, _refusals(found.rows))
     return View(
         [
-            *sections(head, [_table(largest)] if largest else [Text("No lever gains anything.")]),
+            *sections(
+                head, [_table(largest)] if largest else [Text("No change improves throughput or speed.")]
+            ),
             Page(lambda: _chart(found)),
             Details(rest),
         ],
@@ -205,23 +208,23 @@ def _chart(found: Levers) -> list[Block]:
 
 
 def level_words(found: Levers) -> str:
-    """Return what is held under every change."""
+    """Return the limit that every change has to meet."""
     level = found.level
     if not found.plan.deployment.workload.decodes:
         return "prompts per GPU in a step"
     if rate_of(found.plan) == "tok_s_per_user":
-        return "the batch: the plan is for the least time per token"
+        return "batch fixed, since the plan minimizes time per token"
     if level.tpot_s is None:
-        return "nothing but that it fits: no time per token was asked for, and the batch is the largest that fits"
-    time = f"at most {level.tpot_s * 1e3:,.4g} ms a token"
-    return f"{time}, what the plan is for" if level.asked else f"{time}, the plan's own"
+        return "memory only: there is no limit on the time per token, and the batch is the largest that fits"
+    time = f"{level.tpot_s * 1e3:,.4g} ms per token"
+    return f"{time}, as in the plan" if level.asked else f"{time}, the time of the plan"
 
 
 def largest_words(found: Levers) -> str:
-    """Return the largest levers with the layout kept in one sentence."""
+    """Return the largest levers at the same layout in one sentence."""
     rows = found.largest[:MOST_NAMED]
     if not rows:
-        return "No lever gains anything with this layout."
+        return "No change improves this layout."
     tenth = {row.name: row for row in found.rows if row.change == "+10%"}
     named = []
     for row in rows:
@@ -229,16 +232,17 @@ def largest_words(found: Levers) -> str:
         text = f"{_name(row)}{to} {row.gain:+.1%}"
         less = tenth.get(row.name)
         if row.kind == "hardware" and row.change == "x2" and less is not None:
-            text += f", by a tenth {less.gain:+.1%}"
+            text += f" (+10%: {less.gain:+.1%})"
         named.append(text)
     return (
-        f"The largest levers, layout kept, {_RATES[rate_of(found.plan)]} ({level_words(found)}): {'; '.join(named)}. "
-        "`rackplan what-if` has all of them."
+        f"Largest levers at the same layout, in {_RATES[rate_of(found.plan)]} ({level_words(found)}): "
+        f"{'; '.join(named)}. "
+        "`rackplan what-if` lists all of them."
     )
 
 
 def lever_data(row: Lever) -> LeverData:
-    """Return one lever as data; null where it cannot be, with the reason."""
+    """Return one lever as data; null where it is not possible, with the reason."""
     ways = _ways(row)
     given: dict[str, Any] = {
         way: found if isinstance(found, Reached) else None for way, found in ways.items()
@@ -268,16 +272,16 @@ def _name(row: Lever) -> str:
 
 
 def _unchanged_words(found: Levers) -> str:
-    """Return what the plan's layout and the best of all reach with no lever pulled."""
+    """Return what the plan's layout and the best layout reach without any change."""
     kept, free = found.unchanged.layout_kept, found.unchanged.layout_free
     own = found.plan.layout.short(moe=found.plan.deployment.model.moe is not None)
     texts = []
     if isinstance(kept, Reached) and kept.batch != found.plan.score.batch:
-        texts.append(f"{own} at batch {kept.batch:,.4g} is {_percent(kept.gain)}")
+        texts.append(f"{own} at batch {kept.batch:,.4g}: {_percent(kept.gain)}")
     if free == kept:
         texts.append(f"no other layout is better than {own}")
     elif isinstance(free, Reached):
-        texts.append(f"{free.layout} at batch {free.batch:,.4g} is {_percent(free.gain)}")
+        texts.append(f"{free.layout} at batch {free.batch:,.4g}: {_percent(free.gain)}")
     return "; ".join(texts)
 
 
@@ -311,13 +315,13 @@ def _percent(gain: float) -> str:
 
 
 def _which(row: Lever) -> str:
-    """Return the layout of the free choice where it is another than the one kept (if only in the split)."""
+    """Return the best layout where it differs from the plan's, even if only in the split."""
     free, kept = row.layout_free, row.layout_kept
     return free.layout if isinstance(free, Reached) and free != kept else ""
 
 
 def _refusals(rows: Sequence[Lever]) -> list[Block]:
-    """Return why a lever cannot be pulled, each reason once."""
+    """Return why a change is not possible, each reason once."""
     changes: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         reasons: dict[str, list[str]] = {}

@@ -209,7 +209,7 @@ class RecordingData:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadsResult:
-    """What ``rackplan loads`` prints: recordings and traces.
+    """Output of ``rackplan loads``: recordings and traces.
 
     Attributes
     ----------
@@ -222,7 +222,7 @@ class LoadsResult:
 
 @plain_dataclass(frozen=True, eq=False)
 class TraceDescription:
-    """A routing trace, and what is found in it."""
+    """A routing trace with its statistics."""
 
     kind: str
     trace: RoutingTrace
@@ -245,7 +245,7 @@ class Description:
 
     @property
     def ids(self) -> Sequence[int]:
-        """The layer of each row: its id where the recording says it, else the row."""
+        """The layer of each row: its id if recorded, else the row number."""
         return self.recording.layer_ids or range(self.recording.rows)
 
     @property
@@ -268,7 +268,7 @@ def describe(text: str, on_progress: Callable[[str, float], None] | None) -> Des
         If it cannot be read, or holds no tokens.
     """
     if is_generator(text):
-        raise InputError(f"{text}: a generator of loads, not a recording; name a file.")
+        raise InputError(f"{text}is a load generator, not a recording; give a file.")
     if is_routing(text):
         return _describe_trace(text, on_progress)
     recording = open_counts(text)
@@ -351,14 +351,14 @@ def _recording_blocks(name: str, found: Description, data: RecordingData) -> lis
     windows = data.windows
     kept = f"{windows.total:,}, {windows.kept:,} of them with tokens"
     merged = f", merged into {windows.scenarios}" if windows.scenarios < windows.kept else ""
-    counted = "beyond the range of numbers" if data.tokens is None else f"{data.tokens:,.0f}"
+    counted = "out of range" if data.tokens is None else f"{data.tokens:,.0f}"
     return sections(
         [
             Heading(f"{name}: {data.kind}"),
             Text(_layer_words(found), "layers"),
             Text(f"{data.experts}", "experts"),
             Text(kept + merged, "windows"),
-            Text(f"{counted}, over all layers, once for each expert that a token chooses", "tokens"),
+            Text(f"{counted}, over all layers, counting each expert that a token chooses", "tokens"),
             *(Text(note, "note") for note in data.notes),
         ],
         [_skew_table(found.statistics, data.skew)],
@@ -371,7 +371,7 @@ def _layer_words(found: Description) -> str:
     words = f"{len(layers)} with tokens, {layers[0]} to {layers[-1]}" if layers else "none"
     if found.dense:
         shown = ", ".join(map(str, found.dense[:8])) + (", ..." if len(found.dense) > 8 else "")
-        words += f"; {len(found.dense)} without any ({shown}), as dense layers are"
+        words += f"; {len(found.dense)} without any ({shown}), like dense layers"
     ids = "ids as recorded" if found.recording.layer_ids else "rows from 0"
     return f"{words} ({ids})"
 
@@ -395,11 +395,11 @@ def _drift_table(drift: DriftsData) -> Block:
     given = (("window to next window", drift.consecutive), ("first to last window", drift.first_to_last))
     rows = [(what, one) for what, one in given if one is not None]
     if not rows:
-        return Text("one window: nothing to compare with", "drift")
+        return Text("one window, so no drift to measure", "drift")
     return Table.of(
         rows,
         ("drift, mean over layers", lambda row: row[0]),
-        ("tokens elsewhere", lambda row: f"{row[1].distance:.1%}"),
+        ("tokens moved", lambda row: f"{row[1].distance:.1%}"),
         ("by chance", lambda row: f"{row[1].by_chance:.1%}"),
         ("correlation", lambda row: "-" if row[1].correlation is None else f"{row[1].correlation:.3f}"),
     )
@@ -451,7 +451,7 @@ def _trace_blocks(name: str, described: TraceDescription, data: TraceData) -> li
             Heading(f"{name}: {data.kind}"),
             *labelled("tokens", f"{data.tokens:,}"),
             *labelled("layers", f"{data.layers} (MoE layers in order, rows from 0)"),
-            *labelled("choices", f"{data.choices} of {data.experts} experts a token"),
+            *labelled("choices", f"{data.choices} of {data.experts} experts per token"),
             *labelled(
                 "load",
                 f"max / mean {most.mean():.3f}, worst {most.max():.3f} in layer row {int(most.argmax())}",

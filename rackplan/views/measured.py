@@ -1,4 +1,4 @@
-"""Served runs that others measured and that ship with rackplan: each beside the prediction for its own conditions."""
+"""Built-in published runs, each with the prediction for its own conditions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEAR_CONTEXT = 0.05
 
 @dataclass(frozen=True)
 class MeasuredPoint:
-    """One run: speed and throughput as measured, under lengths, drafts and formats of its own.
+    """One measured run: speed and throughput with its lengths, drafts and formats.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class MeasuredPoint:
 
 
 def measured_points(deployment: Deployment, phases: Iterable[str] = ONE_POOL + POOLS) -> list[MeasuredPoint]:
-    """Return the shipped runs of the deployment's model (or one with the same layers) on a chip of its cluster.
+    """Return the built-in runs of the deployment's model (or one with the same layers) on a chip of its cluster.
 
     Those alone that publish the speed of a user.
 
@@ -89,7 +89,7 @@ def measured_points(deployment: Deployment, phases: Iterable[str] = ONE_POOL + P
 
 
 def comparable_points(deployment: Deployment, lengths: Lengths | None = None) -> list[MeasuredPoint]:
-    """Return those that ran at the question's own conditions, which alone belong beside its frontier.
+    """Return the runs at the requested conditions, which can be drawn on the frontier.
 
     The same lengths (of decode alone: the context, within :data:`NEAR_CONTEXT`), formats of experts and cache, drafts
     and overlap, and the same engine where the question names one.
@@ -128,7 +128,7 @@ def _comparable(row: Point, deployment: Deployment, lengths: Lengths | None) -> 
 
 @cache
 def predicted(run: MeasuredPoint, correction: Correction) -> float | None:
-    """Return the predicted tok/s/GPU of a run at its own conditions; None where it does not say enough."""
+    """Return the predicted tok/s/GPU of a run at its own conditions; None if details are missing."""
     from cost.validation.predict import predict
 
     (found,) = predict([run.row], correction)
@@ -136,7 +136,7 @@ def predicted(run: MeasuredPoint, correction: Correction) -> float | None:
 
 
 def published_runs(deployment: Deployment) -> list[MeasuredPoint]:
-    """Return all shipped runs of the deployment's model (or one with the same layers) on a chip of its cluster."""
+    """Return all built-in runs of the deployment's model (or one with the same layers) on a chip of its cluster."""
     chips = {domain.gpu.name for domain in deployment.cluster.spec.domains}
     return [run for run in _shipped() if run.chip in chips and _same_layers(run.model, deployment.model)]
 

@@ -1,4 +1,4 @@
-"""What a throughput comes to: tokens and requests of the whole cluster, dollars and megawatts; of every command."""
+"""Throughput, cost and power of a whole cluster, as shown by all commands."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ USD, MW = "$/Mtok", "tok/s/MW"
 
 
 def totals_blocks(totals: Totals) -> list[Block]:
-    """Return the lines on tokens, dollars and megawatts of a cluster; what has no figure says so."""
-    whole = f"{totals.tok_s:,.0f} {totals.tokens} tok/s of the {plural(totals.gpus, 'GPU')} together"
+    """Return throughput, cost and power of a cluster; missing figures are named."""
+    whole = f"{totals.tok_s:,.0f} {totals.tokens} tok/s on {plural(totals.gpus, 'GPU')}"
     if totals.requests_per_s is not None:
         whole += f"; {rate_words(totals.requests_per_s)} requests/s"
     return [
         *labelled("Total", whole),
         *labelled("Cost", cost_words(totals), *_used_words(totals)),
         *labelled("Power", power_words(totals)),
-        *labelled("Left out", *totals.missing),
+        *labelled("Not included", *totals.missing),
     ]
 
 
 def money_columns(
     totals: Callable[[T], Totals | None], bills: Iterable[Bill]
 ) -> list[tuple[str, Callable[[T], str]]]:
-    """Return columns of a table, each a name and what a cell says: those that some of ``bills`` has figures for."""
+    """Return the money columns of a table (name and cell text) for which some of ``bills`` has figures."""
 
     def cell(shown: Callable[[Totals], str]) -> Callable[[T], str]:
         return lambda item: "-" if (found := totals(item)) is None else shown(found)
@@ -44,10 +44,10 @@ def money_columns(
 
 
 def money_legend(bills: Iterable[Bill]) -> list[Block]:
-    """Return what those columns are, of which there may be none."""
+    """Return the legend of those columns; empty without any."""
     some = list(bills)
     said = [
-        f"{USD}: USD per million of these tokens, of all GPUs"
+        f"{USD}: USD per million of these tokens, paying for all GPUs"
         if any(one.usd_per_hour for one in some)
         else "",
         f"{MW}: tokens/s per megawatt" if any(one.power_w for one in some) else "",
@@ -57,7 +57,7 @@ def money_legend(bills: Iterable[Bill]) -> list[Block]:
 
 
 def bill_blocks(bills: Mapping[str, Bill]) -> list[Block]:
-    """Return the prices and powers behind the bills of several clusters, each kind of GPU once; what is left out."""
+    """Return prices and powers of several clusters, each kind of GPU once, and what is not included."""
     together = Bill.together(list(bills.values()))
     prices = _parts(together, "usd_per_hour", lambda figure: f"{figure.value:g} USD/h", counted=False)
     powers = _parts(together, "power_w", lambda figure: watts(figure.value), counted=False)
@@ -65,12 +65,12 @@ def bill_blocks(bills: Mapping[str, Bill]) -> list[Block]:
     return [
         *labelled("Prices", f"basis {together.price_basis}: {prices}" if prices else ""),
         *labelled("Powers", f"{all_in}{powers}" if powers else ""),
-        *labelled("Left out", *together.missing),
+        *labelled("Not included", *together.missing),
     ]
 
 
 def money_tiles(totals: Totals) -> list[tuple[str, str]]:
-    """Return dollars and tokens/s per megawatt as key figures of a page; nothing where there are none."""
+    """Return dollars and tokens/s per megawatt as key figures of a report; nothing if unknown."""
     tiles = []
     if totals.usd_per_million_tokens is not None:
         what = f"USD per million {totals.tokens} tokens, basis {totals.price_basis}"
@@ -81,7 +81,7 @@ def money_tiles(totals: Totals) -> list[tuple[str, str]]:
 
 
 def bill_table(bill: Bill) -> Table:
-    """Return what is paid for: how many of each kind, the price and the power of one, and where these come from."""
+    """Return the bill: count, unit price, unit power and source of each kind of part."""
     rows = []
     for part in bill.parts:
         for figure, shown in (
@@ -92,33 +92,33 @@ def bill_table(bill: Bill) -> Table:
                 each = shown(figure.value)
                 rows.append((part.name, f"{part.count:,.0f}", each, figure.kind, figure.source))
     return Table(
-        ("paid for", "count", "each", "kind", "source"),
+        ("part", "count", "each", "kind", "source"),
         rows,
-        f"What it costs (basis {bill.price_basis})",
+        f"Cost and power (basis {bill.price_basis})",
         words=(0, 3, 4),
         ruled=True,
     )
 
 
 def cost_words(totals: Totals) -> str:
-    """Return dollars per million tokens and an hour, with the basis of the prices; or why there are none."""
+    """Return dollars per million tokens and per hour, with the price basis; or why they are unknown."""
     if totals.usd_per_hour is None:
         lacking = _names(part for part in totals.gpu_parts if part.usd_per_hour is None)
-        return f"unknown at the {totals.price_basis} basis: no price of {lacking}"
+        return f"unknown at the {totals.price_basis} basis: no price for {lacking}"
     each = totals.usd_per_million_tokens
-    alone = f" ({totals.phase} alone)" * (totals.phase != "both")
+    alone = f" ({totals.phase} only)" * (totals.phase != "both")
     head = "" if each is None else f"{dollars(each)} USD per million {totals.tokens} tokens{alone}; "
-    idle = f", {totals.gpus_idle:,} idle ones too" if totals.gpus_idle else ""
+    idle = f", including {totals.gpus_idle:,} idle ones" if totals.gpus_idle else ""
     what = _parts(totals, "usd_per_hour", lambda figure: f"{figure.value:g} USD/h")
     hourly = f"{dollars(totals.usd_per_hour)} USD/h for {plural(totals.gpus, 'GPU')}"
     return f"{head}{hourly}{idle} (basis {totals.price_basis}; {what})"
 
 
 def power_words(totals: Totals) -> str:
-    """Return tokens/s per megawatt and watts; or why there are none."""
+    """Return tokens/s per megawatt and watts; or why they are unknown."""
     if totals.power_w is None:
         lacking = _names(part for part in totals.gpu_parts if part.power_w is None)
-        return f"unknown: no all-in power of {lacking}"
+        return f"unknown: no all-in power for {lacking}"
     each = totals.tok_s_per_mw
     head = "" if each is None else f"{rate_words(each)} {totals.tokens} tok/s per MW; "
     what = _parts(totals, "power_w", lambda figure: watts(figure.value))
@@ -127,17 +127,17 @@ def power_words(totals: Totals) -> str:
 
 
 def short_cost(totals: Totals) -> str:
-    """Return dollars per million tokens and an hour in one line; or why there are none."""
+    """Return dollars per million tokens and per hour in one line; or why they are unknown."""
     each, hour = totals.usd_per_million_tokens, totals.usd_per_hour
     if each is None or hour is None:
         return cost_words(totals)
-    alone = f" ({totals.phase} alone)" * (totals.phase != "both")
+    alone = f" ({totals.phase} only)" * (totals.phase != "both")
     tokens = f"{dollars(each)} USD per million {totals.tokens} tokens{alone}"
     return f"{tokens}; {dollars(hour)} USD/h (basis {totals.price_basis})"
 
 
 def short_power(totals: Totals) -> str:
-    """Return tokens/s per megawatt and watts in one line; or why there are none."""
+    """Return tokens/s per megawatt and watts in one line; or why they are unknown."""
     each, power = totals.tok_s_per_mw, totals.power_w
     if each is None or power is None:
         return power_words(totals)
@@ -145,22 +145,22 @@ def short_power(totals: Totals) -> str:
 
 
 def dollars(value: float) -> str:
-    """Return dollars as people write them: whole above 1,000, to the cent above 10, below that to three digits."""
+    """Return dollars: whole above 1,000, with cents above 10, else with three significant digits."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:,.2f}" if value >= 10 else f"{value:#.3g}"
 
 
 def watts(value: float) -> str:
-    """Return watts to three digits, with the prefix that makes them short."""
+    """Return watts with three significant digits and a suitable prefix."""
     return _short(value, ((1e6, "MW"), (1e3, "kW"), (0.0, "W")))
 
 
 def rate_words(value: float) -> str:
-    """Return a number per second: three digits of millions, whole above 100, below that to three digits."""
+    """Return a rate per second: three significant digits, but whole numbers from 100 to a million."""
     return f"{value:,.0f}" if 100 <= value < 1e6 else _short(value, ((1e6, "M"), (0.0, "")))
 
 
 def _short(value: float, units: Iterable[tuple[float, str]]) -> str:
-    """Return three digits of a number in the first unit that is not larger, or in the last."""
+    """Return a number with three significant digits in the largest fitting unit."""
     factor, unit = next((one for one in units if value >= one[0]), (0.0, ""))
     shown = value / (factor or 1.0)
     digits = f"{shown:,.0f}" if shown >= 100 else f"{shown:#.3g}".rstrip(".")
@@ -172,7 +172,7 @@ def _or_dash(value: float | None, shown: Callable[[float], str]) -> str:
 
 
 def _used_words(totals: Totals) -> list[str]:
-    """Return what the tokens would cost with the GPUs in use paid for alone; nothing where those are all."""
+    """Return cost and power counting only the GPUs in use; nothing if no GPU is idle."""
     used = totals.used
     if used is None:
         return []
@@ -183,7 +183,7 @@ def _used_words(totals: Totals) -> list[str]:
         )
     if used.tok_s_per_mw is not None and used.power_w is not None:
         found.append(f"{rate_words(used.tok_s_per_mw)} tok/s per MW and {watts(used.power_w)}")
-    return [f"of the {used.gpus:,} in use alone: {'; '.join(found)}"] if found else []
+    return [f"for the {used.gpus:,} GPUs in use: {'; '.join(found)}"] if found else []
 
 
 def _names(parts: Iterable[BillPart]) -> str:

@@ -1,4 +1,4 @@
-"""What a plan adds to the picture of its cluster: each GPU's stage, load and experts."""
+"""Overlay of a plan on the drawing of its cluster: stage, load and experts of each GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BALANCED = 0.02  # loads over their mean this close are one colour
 
 
 def plan_overlay(plan: Plan) -> Overlay:
-    """Return what each GPU does: its load over the mean of its stage, and the stage and replica it belongs to.
+    """Return the overlay of each GPU: load over the mean of its stage, and its stage and replica.
 
     The load is what the plan's split gives, over speed where GPUs differ, as in balancedness, averaged over
     scenarios, in the least balanced layer of the stage: each layer waits for its fullest GPU. The label of a GPU is
@@ -54,7 +54,7 @@ def plan_overlay(plan: Plan) -> Overlay:
     return Overlay(
         values=values.tolist() if loaded else None,
         labels=labels,
-        legend=f"expert load / mean of the least balanced layer{_range(values)}" if loaded else "",
+        legend=f"expert load over the mean of the least balanced layer{_range(values)}" if loaded else "",
         details=(firsts, experts) if any(experts) else (),
         cells=("slots per layer", f"first expert + how many more, of {layer}", f"experts of {layer}")
         if loaded
@@ -66,7 +66,7 @@ def plan_overlay(plan: Plan) -> Overlay:
 
 
 def layout_overlay(layout: Layout, gpus: int) -> Overlay:
-    """Return which stage and replica each of ``gpus`` GPUs belongs to, before any experts are placed."""
+    """Return stage and replica of each of ``gpus`` GPUs, before experts are placed."""
     return Overlay(values=None, labels=[""] * gpus, legend="", tags=_tags(layout, gpus), key=_key(layout))
 
 
@@ -96,13 +96,13 @@ def _least_balanced(plan: Plan, rows: Mapping[int, int]) -> str:
     moe, stages = plan.deployment.model.moe_layers, plan.layout.replicas[0]
     named = [str([i for i in moe if i in stages[s].layers][row]) for s, row in rows.items()]
     if len(named) <= 1:
-        return f"layer {''.join(named)}, the least balanced of {len(moe)} with experts"
+        return f"layer {''.join(named)}, the least balanced of {len(moe)} MoE layers"
     more = ", ..." if len(named) > _MOST_LAYERS else ""
     return f"the least balanced layer of each stage: {', '.join(named[:_MOST_LAYERS])}{more}"
 
 
 def spread(overlay: Overlay, gpus: Sequence[str], all_gpus: Sequence[str]) -> Overlay:
-    """Return the overlay of some ``gpus`` (ids) for all GPUs of the cluster that they are a part of."""
+    """Extend the overlay of some ``gpus`` (ids) to all GPUs of their cluster."""
     place = {gpu: number for number, gpu in enumerate(gpus)}
     known = [place.get(gpu) for gpu in all_gpus]
     values = overlay.values

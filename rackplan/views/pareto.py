@@ -1,4 +1,4 @@
-"""Throughput against speed per user, as a section of a page: the frontier, its runners-up, measured runs."""
+"""Report section on throughput against speed per user: frontier, other layouts and measured runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rackplan.views.points import ReportPoint, frontier, report_points
 from topology.base.units import plural
 
 MOST_ROWS = 24
-"""Points of a frontier that a page lists."""
+"""Maximum points of a frontier in reports."""
 HEIGHT = 480
 
 
 def plan_pareto(plan: Plan) -> list[Block]:
-    """Return the picture of a plan among all layouts, and its measured runs beside their predictions."""
+    """Return the chart of a plan among all layouts, with measured runs and their predictions."""
     deployment = plan.deployment
     tokens = deployment.workload.token_word
     points = report_points(deployment, plan.request.copies)
@@ -27,15 +27,15 @@ def plan_pareto(plan: Plan) -> list[Block]:
     chart = pareto_chart(points, tokens, (layout, plan.score), comparable_points(deployment))
     return [
         *beside_measured(Chart("pareto", chart, says(points, tokens), HEIGHT), [deployment]),
-        Text(note(tokens, "the star is this plan with its experts as placed"), style="note"),
+        Text(note(tokens, "star: this plan with placed experts"), style="note"),
         frontier_fold(points),
     ]
 
 
 def beside_measured(chart: Chart, deployments: Sequence[Deployment], phase: str = "") -> list[Block]:
-    """Return a chart of a frontier with a panel beside it: the runs of its chips and model against predictions.
+    """Return a chart of a frontier, with a panel of measured runs of its chips and model against predictions.
 
-    Each run stands against the prediction for its own conditions, in the band of the question that is asked.
+    Each run is compared with the prediction for its own conditions, within the band of the current question.
     ``phase`` as :func:`cost.calibration.errors.errors_in` takes it.
     """
     found: dict[str, list[tuple[MeasuredPoint, float]]] = {}
@@ -48,7 +48,7 @@ def beside_measured(chart: Chart, deployments: Sequence[Deployment], phase: str 
                 found[run.chip].append((run, rate))
     pairs = [pair for some in found.values() for pair in some]
     if not pairs:
-        none = "No published run of this model on these chips ships with rackplan."
+        none = "rackplan includes no published run of this model on these chips."
         return [chart, *([Text(none, style="note")] if deployments[0].workload.decodes else [])]
     errors = [error for one in deployments for error in errors_in(one, phase=phase)]
     error = widest(error for error in errors if error.chip in found) or widest(errors)
@@ -56,13 +56,10 @@ def beside_measured(chart: Chart, deployments: Sequence[Deployment], phase: str 
     inside = sum(band is not None and 1 / band <= run.tok_s_per_gpu / rate <= band for run, rate in pairs)
     words = f"Measured against predicted: {plural(len(pairs), 'published run')} of this model on these chips"
     note = (
-        f"{words}, each against the prediction for its own lengths, formats and drafts"
-        + (
-            f"; {inside} of {len(pairs)} within the factor {band:.2f} that holds for 80% of such runs"
-            * bool(band)
-        )
-        + f"; {refused} that say too little to be predicted are left out" * bool(refused)
-        + ". A run is drawn on the frontier only where it ran at the conditions asked for."
+        f"{words}, each compared with the prediction for its own lengths, formats and drafts"
+        + (f"; {inside} of {len(pairs)} are within {band:.2f}x, the band of 80% of such runs" * bool(band))
+        + f"; {refused} with too few details for a prediction are left out" * bool(refused)
+        + ". Runs are drawn on the frontier only if they match the requested conditions."
     )
     panel = Chart("measured", measured_chart(found, band), words, chart.height)
     rows = Table.of(
@@ -78,14 +75,14 @@ def beside_measured(chart: Chart, deployments: Sequence[Deployment], phase: str 
     return [
         Beside([chart, panel]),
         Text(note, style="note"),
-        Page([rows], fold=f"The {plural(len(pairs), 'measured run')} beside their predictions"),
+        Page([rows], fold=f"{plural(len(pairs), 'measured run')} with predictions"),
     ]
 
 
 def says(points: Sequence[ReportPoint], tokens: str) -> str:
-    """Return the chart in a sentence, for whoever does not see it."""
+    """Return a text alternative of the chart."""
     best = frontier(points)
-    head = f"{tokens.capitalize()} tok/s/GPU against {tokens} tok/s/user, layouts in a colour each"
+    head = f"{tokens.capitalize()} tok/s/GPU against {tokens} tok/s/user, one colour per layout"
     if not best:
         return f"{head}: no layout fits"
     most, fast = best[0], best[-1]
@@ -96,9 +93,9 @@ def says(points: Sequence[ReportPoint], tokens: str) -> str:
 
 
 def note(tokens: str, star: str) -> str:
-    """Return what the marks are."""
+    """Return the legend of the marks."""
     return (
-        f"{tokens.capitalize()} tokens, over all GPUs; experts taken as perfectly balanced"
+        f"{tokens.capitalize()} tokens, over all GPUs; experts are assumed perfectly balanced"
         f"{'; ' + star if star else ''}. Layout: EP and TP width, PP stages, x replicas."
     )
 
@@ -107,4 +104,4 @@ def frontier_fold(points: Sequence[ReportPoint]) -> Block:
     """Return the frontier as a table, folded."""
     best = thinned(frontier(points), MOST_ROWS)
     rows = Table(ReportPoint.COLUMNS, [point.cells for point in best], "On the frontier", words=(0, 5))
-    return Page([rows] if best else [Text("No layout fits.")], fold="The frontier as a table")
+    return Page([rows] if best else [Text("No layout fits.")], fold="Frontier as a table")

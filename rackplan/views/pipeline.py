@@ -1,4 +1,4 @@
-"""The pipeline of a plan: which layers are on which domains, what each hop carries and takes, and the bubble."""
+"""The pipeline of a plan: layers by domain, transfers between stages, and the bubble."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from topology.cluster import Cluster
 
 _SAME = 1e-4  # of the step
 _MOST_STAGES = 8
-"""Stages whose domains a summary names."""
+"""Maximum stages with domains in a summary."""
 _MOST_DOMAINS = 4
-"""Domains of a stage that are named."""
+"""Maximum domains named per stage."""
 
 
 def pipeline_blocks(plan: Plan) -> list[Block]:
-    """Return the stages, their order where it was chosen, the hops and the bubble; nothing of one stage."""
+    """Return the stages, their order if optimized, the hops and the bubble; nothing for one stage."""
     if plan.layout.stages == 1:
         return []
     return [
@@ -36,18 +36,18 @@ def plan_hops(plan: Plan) -> list[Hop]:
 
 
 def hop_words(hop: Hop) -> str:
-    """What a hop carries and takes, in words."""
+    """Bytes and time of a hop, in words."""
     return f"{format_quantity(hop.bytes, 'byte', 3)} in {format_quantity(hop.seconds, 's', 3)}"
 
 
 def bubble_words(plan: Plan) -> str:
-    """What the stages wait for the slowest of them, in words."""
+    """Return the time that stages wait for the slowest one, in words."""
     seconds, step_s = plan.score.terms_s.get(BUBBLE.name, 0.0), plan.score.step_s
-    return f"{seconds * 1e3:.2f} ms of a step ({seconds / step_s:.1%}): {BUBBLE.meaning}"
+    return f"{seconds * 1e3:.2f} ms per step ({seconds / step_s:.1%}): {BUBBLE.meaning}"
 
 
 def domain_words(cluster: Cluster, stage: StageSpec) -> str:
-    """Name the domains of a stage; only how many where they are many."""
+    """Return the domains of a stage, or their number if there are many."""
     domains = list(dict.fromkeys(cluster.gpus[gpu].domain for gpu in stage.gpus))
     if len(domains) > _MOST_DOMAINS:
         return f"{len(domains)} domains from d{min(domains)}"
@@ -55,7 +55,7 @@ def domain_words(cluster: Cluster, stage: StageSpec) -> str:
 
 
 def _runs(plan: Plan) -> str:
-    """Layers of each stage, and on which domains; of several replicas those of the first."""
+    """Return layers and domains of each stage, for the first replica."""
     cluster, stages = plan.deployment.cluster, plan.layout.replicas[0]
     kinds = [f"{len(stage.gpus)} {cluster.domain_of(stage.gpus[0]).gpu.name}" for stage in stages]
     if len(stages) <= _MOST_STAGES:
@@ -67,13 +67,13 @@ def _runs(plan: Plan) -> str:
         return f"layers {', '.join(runs)}{first}"
     same = groupby((len(stage.layers), kind) for stage, kind in zip(stages, kinds, strict=True))
     parts = ((len(list(group)), layers, kind) for (layers, kind), group in same)
-    return "in turn " + ", ".join(
+    return "in order " + ", ".join(
         f"{plural(many, 'stage')} of {plural(layers, 'layer')} on {kind}" for many, layers, kind in parts
     )
 
 
 def _order(plan: Plan) -> list[str]:
-    """Return the step with unlike domains in the order chosen, its proof, and the step in the cluster's order."""
+    """Return the step of unlike domains in the chosen order, its proof, and the step in cluster order."""
     order = plan.order
     if order is None:
         return []
@@ -82,17 +82,17 @@ def _order(plan: Plan) -> list[str]:
         longer = order.in_turn / order.objective - 1
         in_turn = f"{order.in_turn * 1e3:.2f} ms ({longer:+.1%})" if longer > _SAME else "the same step"
     proof = (
-        f"no order and no split of the layers is below {order.bound * 1e3:.2f} ms with experts balanced, "
+        f"lower bound {order.bound * 1e3:.2f} ms for all orders and splits of the layers with balanced experts, "
         f"gap {order.gap:.2%}"
     )
     return [
-        f"{order.objective * 1e3:.2f} ms a step, {order.status}: {proof}",
-        f"in the order of the cluster: {in_turn}",
+        f"{order.objective * 1e3:.2f} ms per step, {order.status}: {proof}",
+        f"in cluster order: {in_turn}",
     ]
 
 
 def _hops(plan: Plan) -> str:
-    """What a micro-batch takes from stage to stage, equal hops once, and back to the first."""
+    """Return the transfers of a micro-batch from stage to stage and back, with equal hops merged."""
     *forward, back = plan_hops(plan)
     texts = [f"{hop_words(hop)} over {hop.fabric}" for hop in forward]
     parts, place = [], 0
@@ -101,4 +101,4 @@ def _hops(plan: Plan) -> str:
         which = f"S{place} to S{place + many}" + ", each" * (many > 1)
         parts.append(f"{which} {text}")
         place += many
-    return f"of a micro-batch: {', '.join(parts)}; back to S0 {hop_words(back)}"
+    return f"per micro-batch: {', '.join(parts)}; back to S0 {hop_words(back)}"

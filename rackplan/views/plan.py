@@ -1,4 +1,4 @@
-"""A plan as a terminal and its page show it: layout, speed, step, memory, balance, proof and sources."""
+"""View of a plan on terminals and in reports: layout, speed, step, memory, balance, proof and sources."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ from topology.base.units import added, mean_of, plural
 
 @dataclass(frozen=True, kw_only=True)
 class PlanPrinted(PlanPart):
-    """What ``rackplan plan`` prints: the plan without experts and inputs.
+    """Output of ``rackplan plan``: the plan without experts and inputs.
 
     Attributes
     ----------
@@ -93,7 +93,7 @@ class PlanPrinted(PlanPart):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedPlanPrinted(PlanPrinted):
-    """What ``rackplan import-plan`` prints: the plan that was read.
+    """Output of ``rackplan import-plan``: the imported plan.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class ImportedPlanPrinted(PlanPrinted):
 
 
 class ScorePrinted(PlanScoreData):
-    """What ``rackplan score`` prints: the score of a plan, from its assignment alone.
+    """Output of ``rackplan score``: the score of a plan from its assignment.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class ScorePrinted(PlanScoreData):
 
 
 def plan_view(plan: Plan, files: Mapping[str, str]) -> View:
-    """Return what ``rackplan plan`` says; in the data all but what is bulky."""
+    """Return the result of ``rackplan plan``; its data leaves out large parts."""
     of_file = ("schema_version", "experts", "inputs")
     data = {name: value for name, value in plan_to_dict(plan).items() if name not in of_file}
     if plan.requests is not None:
@@ -140,16 +140,16 @@ def plan_blocks(
     sha256: Mapping[str, str] | None = None,
     first: Sequence[Block] = (),
 ) -> list[Block]:
-    """Return what a terminal and the page show of a plan.
+    """Return a plan as shown on a terminal and in the report.
 
-    Of a page alone are ``drawing``, the SVG file of the cluster with the plan on it; ``command`` and the digests
-    ``sha256`` of its inputs; ``first``, a section before all others: what was done to get the plan.
+    Only the report has ``drawing``, the SVG file of the cluster with the plan on it; ``command`` and the digests
+    ``sha256`` of its inputs; and ``first``, a section before all others that says how the plan was made.
     """
     explained = cache(partial(explain_plan, plan))
     own, other = "", list[list[Block]]()
     if plan.prefill is not None:
-        own, beside = "The pool that decodes", plan.prefill
-        title = [Heading("The pool that prefills", 2, folded=True), Text("The pool that prefills:")]
+        own, beside = "Decode pool", plan.prefill
+        title = [Heading("Prefill pool", 2, folded=True), Text("Prefill pool:")]
         other = [
             [*title, *_layout(beside)],
             _speed(beside),
@@ -175,7 +175,7 @@ def plan_blocks(
 
 
 def score_view(plan: Plan, found: Explanation | None = None) -> View:
-    """Return what ``rackplan score`` says; with what explains it, that instead of the weakest figure alone."""
+    """Return the result of ``rackplan score``; with an explanation, all figures instead of the weakest only."""
     data: dict[str, Any] = {**plan_score_to_dict(plan), **set_data(plan.deployment.cluster)}
     if found is not None:
         data["details"] = found.data
@@ -185,7 +185,7 @@ def score_view(plan: Plan, found: Explanation | None = None) -> View:
 
 
 def _answer(plan: Plan, first: Sequence[Block] = (), *, hint: bool = False) -> list[Block]:
-    """Return the answer: what, how fast, for how many, at what cost, within which limits, how sure."""
+    """Return the summary: layout, throughput, speed, cost, limits and accuracy."""
     found, totals, score, deployment = plan.requests, plan.totals, plan.score, plan.deployment
     moe, work = deployment.model.moe is not None, deployment.workload
     pools = f"{plan.layout.short(moe=moe)}, batch {score.batch:,} per GPU"
@@ -199,17 +199,17 @@ def _answer(plan: Plan, first: Sequence[Block] = (), *, hint: bool = False) -> l
     speed = f"{score.tok_s_per_user:,.1f} {score.tokens} tok/s/user, step {_ms(score.step_s)}"
     ttft_s = found.ttft_s if found is not None else score.step_s + score.prefill_s
     if totals.phase == "both":
-        speed += f"; first token {ttft_s:,.2f} s without waiting"
-    sure = [accuracy_words(plan.errors)]
+        speed += f"; first token {ttft_s:,.2f} s, queueing excluded"
+    accuracy = [accuracy_words(plan.errors)]
     if plan.balancedness:
-        sure.append(f"experts' gap {plan.proof.gap:.2%}")
+        accuracy.append(f"expert placement gap {plan.proof.gap:.2%}")
     if plan.interrupted:
-        sure.append("INTERRUPTED, the best so far")
+        accuracy.append("INTERRUPTED, best plan so far")
     return [
         *limit_blocks(plan),
         Heading(title_words(plan, hint=hint)),
         Page(lambda: [*plan_headline(plan), *_pareto(plan), _key_figures(plan), *first]),
-        Heading("The plan", 2),
+        Heading("Plan", 2),
         *set_blocks("Set", deployment.cluster),
         Text(f"{pools}{idle}", "Pools" if plan.prefill is not None else "Layout"),
         Text(f"{rate}{band}, {whole}", "Throughput"),
@@ -217,53 +217,53 @@ def _answer(plan: Plan, first: Sequence[Block] = (), *, hint: bool = False) -> l
         *labelled("Cost", short_cost(totals)),
         *labelled("Power", short_power(totals)),
         *labelled("Limits", _limit_words(plan)),
-        *labelled("Instead", "" if found is None else _instead_words(found)),
-        Text("; ".join(sure), "Sure"),
+        *labelled("Alternative", "" if found is None else _instead_words(found)),
+        Text("; ".join(accuracy), "Accuracy"),
         *labelled("What if", work.what_if.replace("_", " ")),
     ]
 
 
 def _limit_words(plan: Plan) -> str:
-    """Return the limits, and whether they hold; empty where none is known."""
+    """Return the limits, and whether the plan meets them; empty if none is known."""
     found, asked = plan.requests, plan.request
     if found is None:
         if plan.limit_s is None:
-            return "no time per token" if plan.deployment.workload.decodes else ""
+            return "none on the time per token" if plan.deployment.workload.decodes else ""
         default = " (default)" * (asked.tpot_s is None and plan.deployment.workload.decodes)
-        what = "a token" if plan.deployment.workload.decodes else "a step"
-        return f"{'missed' if plan.over_limit else 'held'}: {plan.limit_s * 1e3:g} ms {what}{default}"
+        what = "per token" if plan.deployment.workload.decodes else "per step"
+        return f"{'exceeded' if plan.over_limit else 'met'}: {plan.limit_s * 1e3:g} ms {what}{default}"
     limits = [
         f"{words}{' (default)' * (name in found.defaults)}"
         for name, limit, words in (
-            ("tpot_s", found.tpot_limit_s, f"{1e3 * (found.tpot_limit_s or 0):g} ms a token"),
-            ("ttft_s", found.ttft_limit_s, f"{found.ttft_limit_s or 0:g} s to the first token"),
+            ("tpot_s", found.tpot_limit_s, f"{1e3 * (found.tpot_limit_s or 0):g} ms per token"),
+            ("ttft_s", found.ttft_limit_s, f"{found.ttft_limit_s or 0:g} s to first token"),
         )
         if limit is not None
     ]
     missed = "; ".join(
-        f"{name} {one:.3g} s misses {limit:g} s" for name, (one, limit) in found.missed.items()
+        f"{name} {one:.3g} s exceeds {limit:g} s" for name, (one, limit) in found.missed.items()
     )
-    words = f"{'not all held' if missed else 'held'}: {', '.join(limits)}" if limits else "none"
+    words = f"{'not all met' if missed else 'met'}: {', '.join(limits)}" if limits else "none"
     return "; ".join(filter(None, [words, missed, *found.left_out]))
 
 
 def _instead_words(found: WholeRequests) -> str:
-    """Return what the other way would give, as both were priced, and where it is ahead."""
+    """Return the throughput of the alternative relative to the plan, and where each is better."""
     ways = found.priced_tok_s_per_gpu
     others = [name for name in (ONE_POOL, TWO_POOLS) if name != found.serving]
     words = [
         f"{name} {ways[name] / ways[found.serving] - 1:+.0%}"
         if name in ways
-        else f"{name}: {found.refused or 'nothing keeps the limits'}"
+        else f"{name}: {found.refused or 'no layout meets the limits'}"
         for name in others
     ]
-    turns = [f"{name} from {low:,.0f} to {high:,.0f}" for name, low, high in found.turns]
-    ahead = f"ahead {', '.join(turns)} tok/s/user" if len(turns) > 1 else ""
+    turns = [f"{name} at {low:,.0f} to {high:,.0f}" for name, low, high in found.turns]
+    ahead = f"better: {', '.join(turns)} tok/s/user" if len(turns) > 1 else ""
     return "; ".join(filter(None, [*words, ahead]))
 
 
 def balance_blocks(plan: Plan) -> list[Block]:
-    """Return ours beside the rivals, under the same loads, layout and batch, and what is proven."""
+    """Return the placement beside the baselines, under the same loads, layout and batch, and its proof."""
     if not plan.balancedness:
         return []
     rows = [
@@ -287,30 +287,32 @@ def balance_blocks(plan: Plan) -> list[Block]:
 
     proof = plan.proof
     proven = (
-        f"{proof.status}: largest over mean GPU load{worst_words(plan)} {proof.objective:.4f}, none can be below "
+        f"{proof.status}: largest over mean GPU load{worst_words(plan)} {proof.objective:.4f}, lower bound "
         f"{proof.bound:.4f}: gap {proof.gap:.2%}"
     )
-    title = "Balancedness (mean GPU load / max GPU load, mean over MoE layers), same loads, layout and batch:"
+    title = (
+        "Balancedness (mean GPU load / max GPU load, mean over MoE layers) at equal loads, layout and batch:"
+    )
     columns = ("placement", "balancedness", "worst layer", "step ms", f"{plan.score.tokens} tok/s/GPU")
     return [
-        Heading("Balance of the experts", 2),
+        Heading("Expert balance", 2),
         Page(picture),
         Table(columns, rows, title),
         Items(absent),
-        Text(proven + ("; INTERRUPTED, the best so far" if plan.interrupted else ""), "Proof"),
+        Text(proven + ("; INTERRUPTED, best so far" if plan.interrupted else ""), "Proof"),
         *labelled("Search", plan.search),
     ]
 
 
 def evidence_blocks(plan: Plan) -> list[Block]:
-    """Return the weakest figure that a plan rests on, with the error of each chip that it runs on."""
+    """Return the weakest figure of a plan, with the prediction error of each of its chips."""
     deployment = plan.deployment
     reached = [deployment.machine(stage).efficiency for stages in plan.layout.replicas for stage in stages]
     why = list(dict.fromkeys(coefficient_words(one, deployment) for one in reached))
     if plan.loads is not None and plan.loads.synthetic:
-        why.append("the loads are synthetic")
+        why.append("loads are synthetic")
     if deployment.workload.what_if:
-        why.append("attention is a what-if")
+        why.append("sparse attention is a what-if")
     weakest = f"{plan.score.evidence.label} (the weakest figure used)"
     return labelled("Evidence", weakest, cluster_doubts(deployment.cluster), *why)
 
@@ -322,7 +324,7 @@ def _balance_row(name: str, balancedness: Mapping[int, float], score: Score) -> 
 
 
 def finding_blocks(plan: Plan) -> list[list[Block]]:
-    """Return what was found about a plan, a list for each finding."""
+    """Return the findings of a plan, a list for each."""
     return [
         traffic_choice_blocks(plan.by_traffic),
         token_traffic_blocks(plan) if plan.traffic is not None else [],
@@ -333,15 +335,15 @@ def finding_blocks(plan: Plan) -> list[list[Block]]:
 
 
 def _costs(plan: Plan, explained: Callable[[], Explanation], own: str = "") -> list[list[Block]]:
-    """Return what plans and scores have in common: the deployment, the layout, speed, parts, memory."""
+    """Return the blocks common to plans and scores: deployment, layout, speed, parts, memory."""
     deployment = plan.deployment
     model = deployment.model
     return [
         [
-            Heading("The plan in detail", 2, folded=True),
+            Heading("Plan details", 2, folded=True),
             Text(
                 f"{model.total_params / 1e9:.1f} B parameters, {model.active_params / 1e9:.1f} B active per token "
-                "(with the head, without the input embedding)",
+                "(with output head, without input embedding)",
                 "Model",
             ),
             *([Text(f"{own}:")] if own else []),
@@ -364,12 +366,12 @@ def _key_figures(plan: Plan) -> Tiles:
     score, tokens, rate = plan.score, plan.deployment.workload.token_word, plan.totals.tok_s_per_gpu
     band = f" ({range_words(rate, plan.errors)})" if plan.errors else ""
     shown = [
-        (f"{rate:,.0f}", f"{tokens} tok/s/GPU, all GPUs counted{band}"),
+        (f"{rate:,.0f}", f"{tokens} tok/s/GPU over all GPUs{band}"),
         (f"{score.tok_s_per_user:,.1f}", f"{tokens} tok/s/user"),
         (_ms(score.step_s), "expected step"),
-        (_ms(score.lower_step_s), "lower bound, pure roofline"),
+        (_ms(score.lower_step_s), "lower bound (pure roofline)"),
         (f"{score.batch:,}", f"sequences per GPU; {score.max_batch:,} fit"),
-        (f"{score.hbm_bytes['free'] / 1e9:,.1f} GB", "usable HBM left, fullest GPU"),
+        (f"{score.hbm_bytes['free'] / 1e9:,.1f} GB", "usable HBM left on the fullest GPU"),
         *money_tiles(plan.totals),
     ]
     if plan.balancedness:
@@ -379,7 +381,7 @@ def _key_figures(plan: Plan) -> Tiles:
 
 
 def step_blocks(score: Score, explained: Callable[[], Explanation]) -> list[Block]:
-    """Return the step: on a page as a waterfall, with its parts and what binds them as tables."""
+    """Return the step: in reports a waterfall, with its parts and their bounds as tables."""
 
     def waterfall() -> list[Block]:
         from rackplan.views.pictures.step import step_picture
@@ -395,13 +397,13 @@ def step_blocks(score: Score, explained: Callable[[], Explanation]) -> list[Bloc
         ("part of the step", lambda part: part[0].replace("_", " ")),
         ("ms", lambda part: f"{part[1] * 1e3:.2f}"),
         ("share", lambda part: f"{part[1] / score.step_s:.1%}"),
-        fold="The step as a table",
+        fold="Step as a table",
     )
-    return [Heading("The step", 2), Page(waterfall), parts, Page(details, fold="What binds each part")]
+    return [Heading("Step", 2), Page(waterfall), parts, Page(details, fold="Bound of each part")]
 
 
 def memory_blocks(plan: Plan) -> list[Block]:
-    """Return HBM of the fullest GPU: on a page as a bar, with its uses as a table."""
+    """Return HBM of the fullest GPU: in reports a bar, with its uses as a table."""
     score = plan.score
 
     def bar() -> list[Block]:
@@ -420,7 +422,7 @@ def memory_blocks(plan: Plan) -> list[Block]:
     total = added(score.hbm_bytes.values()) / 1e9
     return [
         Heading("HBM", 2),
-        *labelled("HBM per GPU", f"{uses}; {total:.1f} GB in all (the fullest GPU)"),
+        *labelled("HBM per GPU", f"{uses}; {total:.1f} GB in total (fullest GPU)"),
         Page(bar),
     ]
 
@@ -428,12 +430,12 @@ def memory_blocks(plan: Plan) -> list[Block]:
 def _cluster(plan: Plan, drawing: str) -> list[Block]:
     from rackplan.views.pictures.experts import expert_map_blocks
 
-    drawn = [Heading("The cluster with the plan on it", 2), Drawing(drawing)] if drawing else []
+    drawn = [Heading("Cluster and plan", 2), Drawing(drawing)] if drawing else []
     return [*drawn, *expert_map_blocks(plan)]
 
 
 def figure_blocks(found: Explanation) -> list[Block]:
-    """Return every figure that a plan rests on, what is weakest, and what is assumed."""
+    """Return every figure that a plan uses, the weakest, and all assumptions."""
     return figures_section(found.figures, [found.plan.totals], [weakest_note(found)], found.data.assumptions)
 
 
@@ -456,7 +458,7 @@ def _layout(plan: Plan) -> list[Block]:
     idle = len(deployment.cluster.gpus) - layout.gpus_used
     if idle:
         text += f"; {plural(idle, 'GPU')} idle"
-    passed = f"the simplest of those about as good; {plan.passed_over}" if plan.passed_over else ""
+    passed = f"the simplest layout within the tolerance; {plan.passed_over}" if plan.passed_over else ""
     blocks = [*labelled("Layout", text, passed), *pipeline_blocks(plan)]
     kinds = {(entry.slots, entry.gpus): entry for entry, _ in plan.parts()}
     for assignment in kinds.values():
@@ -464,7 +466,7 @@ def _layout(plan: Plan) -> list[Block]:
         each = str(counts.max()) if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
         blocks += labelled(
             "Experts",
-            f"{assignment.experts} in {plural(assignment.slots, 'slot')} per layer ({each} a GPU, "
+            f"{assignment.experts} in {plural(assignment.slots, 'slot')} per layer ({each} per GPU, "
             f"{assignment.slots - assignment.experts} redundant copies)",
         )
     fits = "the largest that fits" if score.batch == score.max_batch else f"{score.max_batch} fit"
@@ -514,7 +516,7 @@ def _speed(plan: Plan) -> list[Block]:
     text = f"{score.tok_s_per_gpu:,.0f} {score.tokens} tok/s/GPU{band} over all {plural(given, 'GPU')}"
     if plan.layout.gpus_used != given:
         text += f" ({score.tok_s_per_gpu_used:,.0f} over the {plan.layout.gpus_used} in use)"
-    step = f"{_ms(score.step_s)} expected; no schedule beats {_ms(score.lower_step_s)} (pure roofline)"
+    step = f"{_ms(score.step_s)} expected; lower bound {_ms(score.lower_step_s)} (pure roofline)"
     if score.tokens_per_step > 1:
         step += f"; {_ms(score.tpot_s)} per output token"
     shares = (f"{name} {seconds / score.step_s:.0%}" for name, seconds in largest_first(score.limits_s))

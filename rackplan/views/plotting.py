@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 ORANGE, SKY = "#e69f00", "#56b4e9"
 NEUTRAL = "#8c959f"
-"""Grey that reads on white and on black."""
+"""Grey that is legible on white and on black."""
 SAND = "#ddcc77"
-"""Of a part of a step that no term declares."""
+"""Colour of a step part without a declared one."""
 INK = "#1b1f24"
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 _STEPS = ((8, (1, 1.5, 2, 3, 5, 7)), (300, (1, 2, 5)), (math.inf, (1,)))
-"""Numbers on a logarithmic axis, by the times its least value that it reaches less than."""
+"""Ticks per decade of a logarithmic axis, by the upper limit of its range ratio."""
 _FABRICS = ("#bbcc33", "#b39ddb", "#80cbc4")
 
 

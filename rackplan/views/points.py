@@ -16,9 +16,9 @@ from cost.serving.serving import Serving
 from rackplan.views.blocks import thinned
 
 MOST_POINTS, MOST_SERVED = 1200, 60
-"""Points of a sweep that are shown besides its frontier, evenly."""
+"""Maximum points of a sweep shown besides its frontier, evenly spaced."""
 MOST_LAYOUTS = 12
-"""Layouts shown at all powers of two: those that come nearest to the frontier."""
+"""Maximum layouts shown at all powers of two, nearest to the frontier first."""
 
 
 @dataclass(frozen=True)

@@ -296,7 +296,7 @@ def matched_data(pools: Pools) -> MatchedData:
         isl=serving.lengths.mean_isl,
         osl=serving.lengths.mean_osl,
         gpus=serving.gpus,
-        tokens="output, over all GPUs of the pools and those left over",
+        tokens="output tokens over all GPUs, idle ones included",
         ttft="prefill and transfer of the cache, queueing excluded",
         tpot_limit_s=pools.tpot_s,
         ttft_limit_s=serving.ttft_s,
@@ -362,23 +362,23 @@ def _matches(rows: Sequence[RateMatch], pools: Pools) -> list[MatchData]:
 
 
 def _loaded_words(pools: Pools) -> str:
-    """Say what is served while 99 of 100 requests keep the limits; empty where waiting is left out."""
+    """Return what is served while 99 % of requests meet the limits; empty if queueing is excluded."""
     if pools.ttft_p99_s is None:
         return ""
-    limit, loaded = f"{pools.ttft_p99_s:g} s to the first token at the 99th percentile", pools.loaded
+    limit, loaded = f"a p99 time to first token of {pools.ttft_p99_s:g} s", pools.loaded
     if loaded is None or loaded.requests_per_s is None:
-        return f"nothing keeps {limit}"
+        return f"no layout meets {limit}"
     layouts = pools.serving.label(loaded.row)
-    return f"{loaded.requests_per_s:,.3g} requests/s keep {limit}: {loaded.serving}, {layouts} (simulated)"
+    return f"{loaded.requests_per_s:,.3g} requests/s within {limit}: {loaded.serving}, {layouts} (simulated)"
 
 
 def pools_answer(pools: Pools) -> list[Block]:
-    """Return the answer: the better way, what it gives and costs, and where the other one is."""
+    """Return the answer: the better serving mode, its performance and cost, and the alternative."""
     serving, best = pools.serving, pools.best
     if best is None:
-        fastest = f"the fastest first token takes {serving.fastest_ttft_s:,.2f} s"
-        return [Text("Nothing keeps the limits."), Text(f"{_limits(pools)}; {fastest}", "Limits")]
-    totals, path = pools.totals(best), "" if best.one_pool else " and transfer of its cache"
+        fastest = f"the fastest time to first token is {serving.fastest_ttft_s:,.2f} s"
+        return [Text("No layout meets the limits."), Text(f"{_limits(pools)}; {fastest}", "Limits")]
+    totals, path = pools.totals(best), "" if best.one_pool else " and cache transfer"
     return [
         Text(_way_words(pools, best), way_of(best).capitalize()),
         Text(
@@ -387,25 +387,26 @@ def pools_answer(pools: Pools) -> list[Block]:
             "Throughput",
         ),
         Text(
-            f"{best.tok_s_per_user:,.1f} tok/s/user; first token {best.ttft_s:,.2f} s: prefill{path}, no waiting",
+            f"{best.tok_s_per_user:,.1f} tok/s/user; first token {best.ttft_s:,.2f} s (prefill{path}, "
+            "queueing excluded)",
             "Speed",
         ),
         *totals_blocks(totals),
         *labelled("Under load", _loaded_words(pools)),
-        *labelled("Instead", _other_words(pools, best)),
-        *labelled("Ahead", turns_words(serving)),
+        *labelled("Alternative", _other_words(pools, best)),
+        *labelled("Better", turns_words(serving)),
         *labelled("Limits", _limits(pools)),
     ]
 
 
 def pools_headline(pools: Pools) -> list[Block]:
-    """Return the decision: the way of serving and what it gives, or that nothing keeps the limits."""
+    """Return the headline: the serving mode and its performance, or that no layout meets the limits."""
     best, cluster = pools.best, pools.serving.decode.deployment.cluster
     if best is None:
-        return [Text(f"Nothing keeps the limits: {_limits(pools)}.", style="forward")]
+        return [Text(f"No layout meets the limits: {_limits(pools)}.", style="forward")]
     ways = [row for row in pools.serving.bests(pools.tpot_s).values() if row.one_pool != best.one_pool]
     ahead = "".join(
-        f", {best.output_tok_s_per_gpu / row.output_tok_s_per_gpu:.2f} times {way_of(row)}" for row in ways
+        f", {best.output_tok_s_per_gpu / row.output_tok_s_per_gpu:.2f}x {way_of(row)}" for row in ways
     )
     answer = (
         f"{way_of(best).capitalize()}: {best.output_tok_s_per_gpu:,.0f} output tok/s/GPU at "
@@ -415,7 +416,7 @@ def pools_headline(pools: Pools) -> list[Block]:
 
 
 def pools_picture(pools: Pools) -> list[Block]:
-    """Return output throughput against speed per user, with measured runs beside their predictions."""
+    """Return a chart of output throughput against speed per user, with measured runs and their predictions."""
     deployment, edge = pools.serving.decode.deployment, pools.serving.frontier()
     figure = pools_chart(edge, pools.best, comparable_points(deployment, pools.serving.lengths))
     says = "Output tok/s/GPU of whole requests against tok/s/user"
@@ -423,13 +424,13 @@ def pools_picture(pools: Pools) -> list[Block]:
 
 
 def turns_words(serving: Serving) -> str:
-    """Return which way is ahead at which speeds, in words."""
-    turns = [f"{name} from {low:,.0f} to {high:,.0f} tok/s/user" for name, low, high in serving.turns()]
+    """Return which serving mode is better at which speeds."""
+    turns = [f"{name} at {low:,.0f} to {high:,.0f} tok/s/user" for name, low, high in serving.turns()]
     return ", ".join(turns)
 
 
 def _other_words(pools: Pools, best: RateMatch) -> str:
-    """Return what the other way would give, or why it is none."""
+    """Return the performance of the other serving mode, or why it is not possible."""
     serving = pools.serving
     others = [row for row in serving.bests(pools.tpot_s).values() if row.one_pool != best.one_pool]
     if others:
@@ -443,7 +444,7 @@ def _other_words(pools: Pools, best: RateMatch) -> str:
     return (
         ""
         if serving.both is None
-        else f"{TWO_POOLS if best.one_pool else ONE_POOL}: nothing keeps the limits"
+        else f"{TWO_POOLS if best.one_pool else ONE_POOL}: no layout meets the limits"
     )
 
 
@@ -459,7 +460,7 @@ def _way_words(pools: Pools, row: RateMatch) -> str:
 
 
 def speeds_table(pools: Pools) -> Table:
-    """Return the best at usual speeds."""
+    """Return the best layouts at common speeds."""
     best = pools.at_speeds()
     table = _pair_table([row for _, row in best], pools)
     rows = [(f"{speed:g}", *cells) for (speed, _), cells in zip(best, table.rows, strict=True)]
@@ -467,27 +468,27 @@ def speeds_table(pools: Pools) -> Table:
 
 
 def pools_details(pools: Pools) -> list[Block]:
-    """Return the frontier of both ways, how caches move, and what is counted."""
+    """Return the frontier of both serving modes, the cache transfer, and a legend."""
     edge = pools.serving.frontier()
     two = pools.serving.ways(pools.tpot_s).get(TWO_POOLS)
     transfer = ""
     if two is not None and two.path is not None:
         path = two.path
         transfer = (
-            f"{two.cache_bytes / 1e6:,.1f} MB of cache a prompt over {path.name} at "
-            f"{path.bytes_per_s / 1e9:,.1f} GB/s a GPU ({path.reach.kind.label}: {path.reach.source})"
+            f"{two.cache_bytes / 1e6:,.1f} MB of cache per prompt over {path.name} at "
+            f"{path.bytes_per_s / 1e9:,.1f} GB/s per GPU ({path.reach.kind.label}: {path.reach.source})"
         )
 
     return sections(
         [
-            Heading("The frontier of whole requests", 2, folded=True),
+            Heading("Frontier of whole requests", 2, folded=True),
             _pair_table(thinned(edge, MOST_ROWS), pools).narrowed(),
         ],
         [
             Text(
-                "tok/s/GPU: output tokens over all GPUs given, idle ones too; TTFT: time to the first token without "
-                "waiting; P:D: GPUs that prefill and that decode; in flight: requests of a worker that decodes; "
-                "move: transfer of the cache; idle: GPUs in no pool."
+                "tok/s/GPU: output tokens over all GPUs, idle ones included; TTFT: time to first token, queueing "
+                "excluded; P:D: prefill and decode GPUs; in flight: requests per decode worker; "
+                "move: cache transfer; idle: GPUs in no pool."
             ),
             *labelled("Derate", derate_words()),
             *labelled("Transfer", transfer),
@@ -496,7 +497,7 @@ def pools_details(pools: Pools) -> list[Block]:
 
 
 def _in_flight(found: Sweep, index: int) -> str:
-    """Return the requests of one worker."""
+    """Return the requests in flight of one worker."""
     return f"{float(found.batch[index] * found.gpus[index]):,.4g}"
 
 
@@ -505,11 +506,11 @@ def _limits(pools: Pools) -> str:
     if pools.tpot_s is not None:
         tpot = f"{pools.tpot_s * 1e3:g} ms per output token ({1 / pools.tpot_s:.4g} tok/s/user)"
     if pools.serving.ttft_s is None:
-        return f"{tpot}; none to the first token"
+        return f"{tpot}; none on the time to first token"
     origin = f" (default; {TTFT_LIMIT.source})" if pools.ttft_default else ""
     if pools.ttft_default and pools.serving.ttft_s != TTFT_LIMIT.value:
-        origin = f" (twice the fastest: the default of {TTFT_LIMIT.text} is out of reach)"
-    return f"{tpot}; {pools.serving.ttft_s:.3g} s to the first token{origin}"
+        origin = f" (twice the fastest, since the default of {TTFT_LIMIT.text} is out of reach)"
+    return f"{tpot}; {pools.serving.ttft_s:.3g} s to first token{origin}"
 
 
 def _pair_table(rows: Sequence[RateMatch], pools: Pools) -> Table:

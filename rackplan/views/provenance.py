@@ -25,9 +25,9 @@ def inputs_section(command: str, rows: Iterable[Row], sha256: Mapping[str, str] 
     table = Table(("input", "value"), [*rows, *digests, ("command", command)], words=(0, 1))
     return [
         Heading("Inputs and command", 2, folded=True),
-        Text("This page is made again by:"),
+        Text("Command that recreates this report:"),
         Text(command, style="command"),
-        Page([table], fold="Every input"),
+        Page([table], fold="All inputs"),
     ]
 
 
@@ -50,7 +50,7 @@ def deployment_rows(deployment: Deployment, loads: ExpertLoads | None) -> list[R
         ("cluster", f"{cluster.name}: {plural(len(cluster.gpus), 'GPU')} in {domains}"),
         *([("set by the user", changed)] if changed else []),
         ("workload", "; ".join(served)),
-        ("loads", load_names(loads.names) if loads is not None else "none: no routed experts"),
+        ("loads", load_names(loads.names) if loads is not None else "none, no routed experts"),
         ("price basis", deployment.bill.price_basis),
     ]
 
@@ -81,7 +81,7 @@ def figures_section(
         words=(0, 1, 3, 4),
     )
     return [
-        Heading("Where the figures come from", 2, folded=True),
+        Heading("Sources of figures", 2, folded=True),
         *map(Text, notes),
         Page(
             [table, Items([f"{numbers[source]} {source}" for source in sources])],

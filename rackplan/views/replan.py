@@ -210,10 +210,10 @@ class MovesFile:
 
 
 def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, str]) -> View:
-    """Return what ``rackplan replan`` says."""
+    """Return the result of ``rackplan replan``."""
     plan, score = found.plan, found.plan.score
     deployment = plan.deployment
-    left = f" over the {plural(len(deployment.cluster.gpus), 'GPU')} left" if found.lost_gpus else ""
+    left = f" over the remaining {plural(len(deployment.cluster.gpus), 'GPU')}" if found.lost_gpus else ""
     band = band_words(score.tok_s_per_gpu, errors_in(deployment, plan.layout))
     head: list[Block] = [
         Heading(f"Re-plan of {deployment.model.name} on {deployment.cluster.name}"),
@@ -255,9 +255,9 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
 
 
 def replan_section(found: Replanned) -> list[Block]:
-    """Return the section of the page: what moves, from where, and what more or fewer moves would give."""
+    """Return the report section: what moves, from where, and the effect of more or fewer moves."""
     front = replace(_front(found), fold="Moves and balance as a table")
-    return [Heading("The re-plan", 2), *_moves(found), Page(lambda: _pictures(found)), front]
+    return [Heading("Re-plan", 2), *_moves(found), Page(lambda: _pictures(found)), front]
 
 
 def _pictures(found: Replanned) -> list[Block]:
@@ -269,7 +269,7 @@ def _pictures(found: Replanned) -> list[Block]:
 
 
 def moves_data(found: Replanned) -> dict[str, Any]:
-    """Return ``moves.json``: totals, and the moves in an order that a runtime can follow."""
+    """Return ``moves.json``: totals, and the moves in an executable order."""
     deployment = found.plan.deployment
     gpus = deployment.cluster.gpus
 
@@ -320,19 +320,22 @@ def _rule(found: Replanned, options: ReplanOptions) -> str:
     budget = [] if options.max_moves is None else [f"{plural(options.max_moves, 'move')}"]
     budget += [] if options.max_bytes is None else [f"{options.max_bytes / 1e9:,.1f} GB"]
     if budget:
-        return f"the best balance within {' and '.join(budget)}"
+        return f"best balance within {' and '.join(budget)}"
     if options.horizon_s is not None:
-        return f"every move that saves more than it takes in {options.horizon_s:g} s of serving"
+        return f"every move that saves more time than it costs over {options.horizon_s:g} s of serving"
     if found.lost_gpus:
-        return "the fewest moves that restore every expert; allow more with --max-moves, --max-bytes or --horizon"
-    return f"the fewest moves within {KNEE:.0%} of a fresh plan's balancedness; for a budget --max-moves, --max-bytes"
+        return "fewest moves that restore every expert; allow more with --max-moves, --max-bytes or --horizon"
+    return (
+        f"fewest moves within {KNEE:.0%} of a fresh plan's balancedness; set a budget with --max-moves "
+        "or --max-bytes"
+    )
 
 
 def _lost(found: Replanned, options: ReplanOptions) -> str:
-    """Return what is lost and what it took along; empty where all works."""
+    """Return what failed and the copies lost with it; empty without failures."""
     parts = []
     if found.lost_gpus:
-        parts.append(f"{plural(found.lost_gpus, 'GPU')}, on which {plural(found.lost_copies, 'copy')} lay")
+        parts.append(f"{plural(found.lost_gpus, 'GPU')} with {plural(found.lost_copies, 'copy')}")
     slow = sum(fault.factor > 0 for fault in found.faults)
     if down := len(found.faults) - slow:
         parts.append(f"{plural(down, 'link')} down")
@@ -353,35 +356,39 @@ def _moves(found: Replanned) -> list[Block]:
     parts = [] if found.before is None else [f"{found.before:.4f} before"]
     if found.needed or found.before is None:
         parts.append(f"{found.restored:.4f} restored")
-    parts += [f"{found.after:.4f} after", f"{found.fresh:.4f} a fresh plan"]
+    parts += [f"{found.after:.4f} after", f"{found.fresh:.4f} for a fresh plan"]
     balance = f"{', '.join(parts)} (mean over layers and scenarios)"
     return [Text(moves, "Moves"), Text(_links(found), "Links"), Text(balance, "Balancedness")]
 
 
 def _links(found: Replanned) -> str:
-    """Return where the copies come from, how long that takes, and which need a buffer."""
+    """Return where the copies come from, the transfer time, and how many need a buffer."""
     text = links_words(found.transfer, found.moves)
     buffered = sum(step.buffer for step in found.steps)
     known = found.transfer.seconds is not None
-    return text + (f"; a buffer of one expert for {plural(buffered, 'move')}" if buffered and known else "")
+    return text + (
+        f"; {plural(buffered, 'move')} need{'s' * (buffered == 1)} a buffer of one expert"
+        if buffered and known
+        else ""
+    )
 
 
 def links_words(transfer: Transfers, moves: int) -> str:
-    """Return where copies come from, and how long that takes."""
+    """Return where copies come from, and the transfer time."""
     if not moves:
         return "nothing is fetched"
     amounts, seconds = transfer.bytes_by_distance, transfer.seconds
     parts = [f"{amounts[near] / 1e9:,.1f} GB {_PLACES[near]}" for near in NEAR if amounts[near]]
     text = f"fetched {', '.join(parts)}"
     if seconds is None:
-        return f"{text}; a link on the way has no published rate, so no time"
+        return f"{text}; time unknown, since a link on the path has no published rate"
     if transfer.bottleneck:
-        text += f"; {seconds * 1e3:,.1f} ms over the links, busiest {transfer.bottleneck}"
+        text += f"; {seconds * 1e3:,.1f} ms over the links, busiest link {transfer.bottleneck}"
     return text
 
 
 def _front(found: Replanned) -> Table:
-    """Return some points of the front, both ends with them."""
+    """Return some points of the front, including both ends."""
     return Table.of(
         thinned(found.front, MOST_ROWS),
         ("moves", lambda point: f"{point.moves:,}"),
@@ -389,5 +396,5 @@ def _front(found: Replanned) -> Table:
         ("GB", lambda point: f"{point.moves * found.bytes_per_move / 1e9:,.1f}"),
         ("balancedness", lambda point: f"{point.balancedness:.4f}"),
         ("max/mean", lambda point: f"{point.objective:.4f}"),
-        title=f"Front of moves and balance{worst_words(found.plan)}, every row a real placement:",
+        title=f"Pareto front of moves and balance{worst_words(found.plan)} (each row is an actual placement):",
     )

@@ -233,11 +233,11 @@ def replay_view(found: Replayed) -> View:
 
 
 def replay_blocks(found: Replayed, command: str = "") -> list[Block]:
-    """Return what a terminal and the page show of a replay; ``command`` makes the page again."""
+    """Return a replay as shown on a terminal and in the report; ``command`` recreates the report."""
     explained = cache(partial(explain_plan, found.plan))
     title, *rest = head_blocks(found)
     return sections(
-        [title, Page(lambda: [*_summary(found), *_charts(found)]), Heading("What was replayed", 2), *rest],
+        [title, Page(lambda: [*_summary(found), *_charts(found)]), Heading("Setup", 2), *rest],
         [Heading("Policies", 2), policy_table(found)],
         [
             *legend_blocks(found),
@@ -255,15 +255,15 @@ def replay_blocks(found: Replayed, command: str = "") -> list[Block]:
 
 
 def _summary(found: Replayed) -> list[Block]:
-    """Return the decision: the policy to take, and what the cluster comes to with it."""
+    """Return the headline: the recommended policy, and what the cluster serves and costs with it."""
     plan, best = found.plan, found.recommendation.best
     cluster, totals, bill = plan.deployment.cluster, plan.totals, plan.deployment.bill
     if totals.tok_s:
         totals = bill.totals(best.tok_s, totals.tokens, phase=totals.phase)
-    gain = f"{best.tok_s / found.baseline.tok_s - 1:+.2%} against {found.baseline.entry.name}"
+    gain = f"{best.tok_s / found.baseline.tok_s - 1:+.2%} relative to {found.baseline.entry.name}"
     errors = errors_in(plan.deployment, plan.layout)
-    gained = "" if best is found.baseline else f", {gain} in tokens"
-    answer = f"{run_words(found, best)}{gained}; the busiest GPU has {1 / best.mean:.2f} times the mean load"
+    gained = "" if best is found.baseline else f", tokens {gain}"
+    answer = f"{run_words(found, best)}{gained}; the busiest GPU has {1 / best.mean:.2f}x the mean load"
     return headline(answer, machine_words(cluster), totals, errors, cluster_doubts(cluster))
 
 
@@ -274,13 +274,13 @@ def _charts(found: Replayed) -> list[Block]:
     means = "; ".join(f"{name} {run.mean:.3f}" for name, run in runs)
     balance = f"Balancedness by window and policy, mean: {means}"
     blocks: list[Block] = [
-        Heading("Balance from window to window", 2),
+        Heading("Balance by window", 2),
         Chart("balance", replay_chart(found.result), balance, 500),
     ]
     moved = "; ".join(f"{name} {run.copies_moved:.1%}" for name, run in runs if run.bytes_moved)
     if moved:
-        moves = f"Part of the copies that each re-plan moves: {moved}"
-        blocks.append(Heading("What they move", 2))
+        moves = f"Share of copies moved per re-plan: {moved}"
+        blocks.append(Heading("Copies moved", 2))
         blocks.append(Chart("moves", replay_moves_chart(found.result), moves, 420))
     return blocks
 
@@ -289,7 +289,7 @@ def _inputs(found: Replayed) -> list[tuple[str, str]]:
     return [
         *deployment_rows(found.plan.deployment, found.loads),
         ("windows", plural(found.result.windows, "window")),
-        ("steps a window", f"{found.steps:,}"),
+        ("steps per window", f"{found.steps:,}"),
         ("plan", found.start_words(found.recommendation.best)),
         ("policies", ", ".join(run_words(found, run) for run in found.result.runs)),
     ]
@@ -325,26 +325,26 @@ def replay_rows(found: Replayed) -> list[dict[str, object]]:
 
 
 def best_words(found: Replayed) -> str:
-    """Return the policy to take, its interval and budget, and why, in one sentence."""
+    """Return the recommended policy, its interval and budget, and the reason in one sentence."""
     one = found.recommendation
     if all(group.gpus == 1 for group in found.baseline.setting.groups):
-        return "nothing to balance: every GPU holds all experts of its layers (EP 1); --ep spreads them"
+        return (
+            "nothing to balance: every GPU holds all experts of its layers (EP 1); distribute them with --ep"
+        )
     best, most = one.best, one.most
     text = f"{run_words(found, best)}: balancedness {best.mean:.3f} (worst window {best.worst:.3f})"
-    text += (
-        f", {best.copies_moved:.1%} of the copies moved a re-plan" if best.bytes_moved else ", nothing moves"
-    )
+    text += f", {best.copies_moved:.1%} of copies moved per re-plan" if best.bytes_moved else ", no moves"
     if best is not found.baseline:
         part = best.tok_s / found.baseline.tok_s - 1
-        text += f", {part:+.2%} tokens against {found.baseline.entry.name}"
+        text += f", {part:+.2%} tokens relative to {found.baseline.entry.name}"
     if best is not most:
-        text += f"; {run_words(found, most)} serves {most.tok_s / best.tok_s - 1:.3%} more, within {EQUAL:.2%}, and "
-        text += f"moves {most.bytes_moved / 1e9:,.0f} GB instead of {best.bytes_moved / 1e9:,.0f}"
+        text += f"; {run_words(found, most)} serves {most.tok_s / best.tok_s - 1:.3%} more (within {EQUAL:.2%}), but "
+        text += f"moves {most.bytes_moved / 1e9:,.0f} GB instead of {best.bytes_moved / 1e9:,.0f} GB"
     else:
         others = [run for run in found.result.runs if run is not best]
         second = max(others, key=lambda run: run.tok_s, default=None)
         if second is not None:
-            text += f"; next is {run_words(found, second)} with {second.tok_s / best.tok_s - 1:.2%}"
+            text += f"; second is {run_words(found, second)} with {second.tok_s / best.tok_s - 1:.2%}"
     return text
 
 
@@ -361,19 +361,17 @@ def head_blocks(found: Replayed) -> list[Block]:
     deployment, workload = plan.deployment, plan.deployment.workload
     windows = f"{plural(result.windows, 'window')} of {found.steps:,} steps"
     if result.interrupted:
-        windows += f" of the {result.given} given: interrupted"
+        windows += f" ({result.given} given; interrupted)"
     synthetic = " (synthetic; pass measured loads with --loads)" * found.loads.synthetic
     layout = plan.layout.describe(moe=True)
     known = "" if found.scenarios is None else load_names(found.scenarios.names)
     linear = [run.entry.name for run in result.runs if run.entry.linear]
     begin = f"static: {found.made_for}"
     if linear:
-        begin += (
-            f"; {', '.join(linear)} begin{'s' * (len(linear) == 1)} as engines do, slot j with expert j mod E"
-        )
+        begin += f"; {', '.join(linear)}: the engine's default, expert j mod E in slot j"
     bare = [name for name in linear if name.startswith(OURS_LINEAR)]
     if bare:
-        begin += f"; {', '.join(bare)}: no stored loads, and no budget in the first re-plan"
+        begin += f"; {', '.join(bare)}: without stored loads, and the first re-plan has no budget"
     return [
         Heading(f"Replay of {deployment.model.name} on {deployment.cluster.name}: {windows}"),
         Text(best_words(found), "Best"),
@@ -386,7 +384,7 @@ def head_blocks(found: Replayed) -> list[Block]:
 
 
 def _notes(found: Replayed) -> list[str]:
-    """Return what was noted of the recordings, but for what a plan makes of windows."""
+    """Return notes on the recordings, except the number of windows."""
     read = [note for note in found.loads.notes if not note.endswith("windows, each a scenario")]
     return [*read, *found.notes]
 
@@ -410,36 +408,36 @@ def policy_table(found: Replayed) -> Table:
 
 
 def gained_words(run: Run, baseline: Run) -> str:
-    """Return the tokens gained, many of them in millions, and as a part of the baseline's."""
+    """Return the tokens gained, in millions if many, and as a share of the baseline."""
     gained = run.tokens_gained(baseline)
     amount = f"{gained / 1e6:+,.2f} M" if abs(gained) >= 1e5 else f"{gained:+,.0f}"
     return f"{amount} ({run.tok_s / baseline.tok_s - 1:+.2%})"
 
 
 def legend_blocks(found: Replayed) -> list[Block]:
-    """Return what the columns of that table are."""
+    """Return the legend of that table."""
     run = found.baseline
     word = found.plan.score.tokens
     scored = len(run.step_s)
     unknown = any(one.unknown_moves for one in found.result.runs)
     links = (
-        "their bytes over the cluster's links; SGLang's steps wait for them, others share the links with them"
+        "time to move copies over the cluster's links; SGLang pauses for it, other policies share the links"
     )
     return [
         Text(
-            f"every: windows from one re-plan to the next; balance, worst: mean over {scored} scored windows and "
-            "layers, and the worst window; each is scored on what was planned before it",
+            f"every: windows between re-plans; balance, worst: mean over {scored} scored windows and all "
+            "layers, and the worst window; each window is scored with the placement planned before it",
             "Columns",
         ),
-        Text("moved: copies of a re-plan, mean; GB: of all re-plans over all replicas", ""),
-        Text(f"imbalance s: that steps took longer than with even experts; moves s: {links}", ""),
-        *labelled("", "moves s leaves out links whose rate is not published" * unknown),
+        Text("moved: mean share of copies per re-plan; GB: total of all re-plans and replicas", ""),
+        Text(f"imbalance s: time lost to uneven expert loads; moves s: {links}", ""),
+        *labelled("", "moves s excludes links without a published rate" * unknown),
         Text(
-            f"tokens gained: {word} tokens in the time that {run.entry.name} takes ({run.seconds:,.0f} s, "
+            f"tokens gained: additional {word} tokens in the time of {run.entry.name} ({run.seconds:,.0f} s, "
             f"{run.tokens / 1e6:,.1f} million tokens), over all GPUs",
             "",
         ),
-        Text("CPU s: of planning, measured here on one core; not in the seconds of steps", ""),
+        Text("CPU s: planning time, measured on one core of this machine; not part of the step times", ""),
     ]
 
 
@@ -470,7 +468,7 @@ def _data(found: Replayed) -> ReplayPrinted:
         ),
         measured=MeasuredData(
             planning_cpu_s=[round(run.cpu_s, 3) for run in result.runs],
-            note="processor seconds here, another time others",
+            note="processor seconds on this machine; they vary from run to run",
         ),
         notes=_notes(found),
     )

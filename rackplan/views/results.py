@@ -86,7 +86,7 @@ def frame(result: object) -> Any:
 
     found = rows_of(result)
     if found is None:
-        raise InputError(f"{type(result).__name__}: it has no rows.")
+        raise InputError(f"{type(result).__name__} has no rows.")
     try:
         import pandas as pd
     except ImportError:
@@ -187,7 +187,7 @@ def page_of(result: object, command: str = "") -> str:
 
     blocks = _blocks_of(result, command)
     if not blocks:
-        raise InputError(f"{type(result).__name__}: there is no report of it.")
+        raise InputError(f"{type(result).__name__}: no report is available for this type.")
     return page(blocks)
 
 

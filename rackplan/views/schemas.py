@@ -48,9 +48,9 @@ COMMANDS: Mapping[str, str] = {
     "validate": "validate.ValidateResult",
     "schema": "schema.SchemasResult",
 }
-"""What each command prints: a module of :mod:`rackplan.views` and a type in it."""
+"""Output type of each command, as module and name in :mod:`rackplan.views`."""
 _WRITTEN = ("compare", "sweep", "size", "simulate", "replay", "score", "what-if", "diff", "traffic")
-"""Commands whose file is what they print."""
+"""Commands that write the same JSON as they print."""
 FILES: Mapping[str, str] = {
     "plan.json": "placement.plans.schema.PlanFile",
     "moves.json": "replan.MovesFile",
@@ -58,13 +58,13 @@ FILES: Mapping[str, str] = {
     "study.json": "study.StudyFile",
     **{f"{name}.json": COMMANDS[name] for name in _WRITTEN},
 }
-"""What each file holds."""
+"""Type of each file."""
 REQUESTS: Mapping[str, str] = {
     re.sub(r"(?<=.)(?=[A-Z])", "-", name).lower(): f"rackplan.requests.{name}"
     for name, kind in vars(requests).items()
     if isinstance(kind, type) and issubclass(kind, Request) and kind.EXAMPLES
 }
-"""What each command is asked."""
+"""Request type of each command."""
 NAMES = (*COMMANDS, *REQUESTS, *FILES)
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _UNITS = (
@@ -95,10 +95,10 @@ _UNITS = (
     ("_s", "s"),
 )
 _UNIONS = {
-    "CatalogResult": "What ``rackplan catalog`` prints: lists, or one entry with its figures.",
-    "SizePrinted": "What ``rackplan size`` prints: the fleet of one cluster, or those of several.",
+    "CatalogResult": "Output of ``rackplan catalog``: lists, or one entry with its figures.",
+    "SizePrinted": "Output of ``rackplan size``: the fleet of one cluster, or those of several.",
 }
-"""Of types that are one of several classes what they are."""
+"""Descriptions of union types."""
 _VARIANTS = re.compile(r"_(used|full|mean|worst|default|basis|kind|source|limit)$")
 
 
@@ -114,7 +114,7 @@ def _place(name: str) -> tuple[str, str]:
     """Return the module and the name of the type behind a schema."""
     where = COMMANDS.get(name) or REQUESTS.get(name) or FILES.get(name)
     if where is None:
-        raise InputError(f'no schema is called "{name}"; {nearest(name, NAMES)}')
+        raise InputError(f'unknown schema "{name}"; {nearest(name, NAMES)}')
     module, _, kind = where.rpartition(".")
     return module if "." in module else f"rackplan.views.{module}", kind
 
@@ -170,7 +170,7 @@ def json_schema(name: str) -> dict[str, Any]:
         notes = {
             "type": "array",
             "items": {"type": "string"},
-            "description": "What was noted of the options.",
+            "description": "Notes on the options.",
         }
         properties = {"schema_version": version, **properties} | {"schema_version": version}
         properties.setdefault("notes", notes)

@@ -24,7 +24,7 @@ def set_words(*clusters: Cluster) -> str:
 
 def _notes(cluster: Cluster, part: str, name: str, figure: Figure) -> tuple[str, str]:
     """Return what a figure was before, and of a link how many a GPU has."""
-    before = figure.source.removeprefix(SET_BY_USER).lstrip(": ") or "no figure before"
+    before = figure.source.removeprefix(SET_BY_USER).lstrip(": ") or "previously unset"
     if name != "link_bytes_per_s" or cluster.spec.raw is not None:
         return before, ""
     links = next(
@@ -37,7 +37,7 @@ def _notes(cluster: Cluster, part: str, name: str, figure: Figure) -> tuple[str,
         1,
     )
     total = format_quantity(links * figure.value, figure.unit)
-    return before, f"each of a GPU's {links} links: {total} in all" if links > 1 else ""
+    return before, f"each of a GPU's {links} links: {total} in total" if links > 1 else ""
 
 
 def set_blocks(label: str, *clusters: Cluster) -> list[Block]:

@@ -86,17 +86,21 @@ class Simulated(Shown):
     make: Callable[[float, int], Requests]
 
     def brief(self) -> str:
-        """Return the load, the first token that users see, and the most requests."""
-        most = "no rate keeps the limits" if self.most is None else f"at most {self.most.requests_per_s:,.3g}"
+        """Return the load, the p99 time to first token, and the maximum request rate."""
+        most = (
+            "no rate meets the limits"
+            if self.most is None
+            else f"maximum {self.most.requests_per_s:,.3g} requests/s"
+        )
         p99 = float(np.percentile(self.found.ttft_s, 99))
         return (
             f"{self.deployment.model.name} on {self.deployment.cluster.whole.name}, {self.load}: first token p99 "
-            f"{p99:,.3g} s, {self.found.output_tok_s:,.0f} output tok/s; {most} requests/s"
+            f"{p99:,.3g} s, {self.found.output_tok_s:,.0f} output tok/s; {most}"
         )
 
     @property
     def load(self) -> str:
-        """What arrives, in words."""
+        """The load, in words."""
         asked = self.request
         if asked.trace is not None:
             return f"trace {asked.trace.name}, {self.requests.rate:,.3g} requests/s"
@@ -107,7 +111,7 @@ class Simulated(Shown):
 
     @property
     def req_s(self) -> float:
-        """Requests per second that are sent."""
+        """Requests per second that arrive."""
         return self.found.requests_per_s if self.requests.users else self.request.req_s or self.requests.rate
 
     @property
@@ -368,7 +372,7 @@ def _answer(data: SimulateResult, band: str) -> list[Block]:
         for pool in data.pools
     )
     requests = f"{data.requests:,} of {data.isl:,.0f} + {data.osl:,.0f} tokens"
-    cached = f"; {data.prefix_hit:.0%} of the prompts in a cache" if data.prefix_hit else ""
+    cached = f"; {data.prefix_hit:.0%} of prompt tokens cached" if data.prefix_hit else ""
     table = Table.of(
         [
             ("first token, ms", data.ttft_ms),
@@ -379,14 +383,16 @@ def _answer(data: SimulateResult, band: str) -> list[Block]:
         *((f"p{percent}", _cell(percent)) for percent in PERCENTILES),
     )
     used = ", ".join(f"{pool.role} {pool.use:.0%}" for pool in data.pools)
-    again = f"; {plural(data.preempted, 'request')} computed again for lack of cache room" * (
-        data.preempted > 0
+    again = (
+        f"; {plural(data.preempted, 'request')} preempted and recomputed because the KV cache was full"
+        * (data.preempted > 0)
     )
     wait_ms = data.waits_ms.prefill + data.waits_ms.transfer + data.waits_ms.decode
-    queue = f"{data.queue}: a request waits {wait_ms:,.0f} ms on average" if data.queue else "hardly any"
+    queue = f"{data.queue}; a request waits {wait_ms:,.0f} ms on average" if data.queue else "almost none"
     overload = (
-        f"more requests arrive than are served ({data.req_s:,.4g} and {data.served_req_s:,.4g} requests/s): times "
-        "grow for as long as that lasts"
+        f"requests arrive faster than they are served ({data.req_s:,.4g} against {data.served_req_s:,.4g} "
+        "requests/s), so "
+        "latencies keep growing"
     )
     answer = [
         Text(engines, data.serving.capitalize()),
@@ -396,14 +402,14 @@ def _answer(data: SimulateResult, band: str) -> list[Block]:
         table,
         GAP,
         Text(
-            f"{data.output_tok_s:,.0f} output tok/s, {data.output_tok_s_per_gpu:,.0f} a GPU; "
+            f"{data.output_tok_s:,.0f} output tok/s, {data.output_tok_s_per_gpu:,.0f} per GPU; "
             f"{data.served_req_s:,.4g} requests/s",
             "Served",
         ),
         Text(f"{data.goodput_req_s:,.4g} requests/s within {_limits(data)}", "Goodput"),
-        Text(f"engines in a step: {used}{again}", "Use"),
+        Text(f"engines busy: {used}{again}", "Utilization"),
         Text(queue, "Queue"),
-        Text(_most_words(data), "Most"),
+        Text(_most_words(data), "Maximum"),
         *labelled("Band", f"throughput: {band}" if band else ""),
     ]
     return [replace(one, style="forward") if isinstance(one, Text) else one for one in answer]
@@ -428,7 +434,7 @@ def _limits(data: SimulateResult) -> str:
     words = [
         f"{limit:,.4g} ms {what}"
         for limit, what in (
-            (limits.ttft_p99_ms, "to the first token"),
+            (limits.ttft_p99_ms, "to first token"),
             (limits.tpot_p99_ms, "per output token"),
         )
         if limit is not None
@@ -440,8 +446,8 @@ def _most_words(data: SimulateResult) -> str:
     if data.max_req_s is None:
         return f"none: {data.max_req_s_missing}".rstrip(".")
     low, high = data.max_req_s_low or 0.0, data.max_req_s_high or 0.0
-    streams = f" ({low:,.3g} to {high:,.3g} over several streams)" if high > low else ""
-    return f"{data.max_req_s:,.3g} requests/s keep these limits for 99 of 100{streams}"
+    streams = f" ({low:,.3g} to {high:,.3g} over several random streams)" if high > low else ""
+    return f"{data.max_req_s:,.3g} requests/s with 99% of requests within these limits{streams}"
 
 
 def _details(found: Simulated, data: SimulateResult) -> list[Block]:
@@ -451,8 +457,8 @@ def _details(found: Simulated, data: SimulateResult) -> list[Block]:
         ("pool", lambda row: row[1].role),
         ("workers", lambda row: f"{row[1].workers:,} x {row[1].layout}"),
         ("GPUs each", lambda row: f"{row[1].gpus_per_worker:,}"),
-        ("use", lambda row: f"{row[1].use:.1%}"),
-        ("cache, tokens", lambda row: "-" if row[1].cache_tokens is None else f"{row[1].cache_tokens:,.0f}"),
+        ("utilization", lambda row: f"{row[1].use:.1%}"),
+        ("cache tokens", lambda row: "-" if row[1].cache_tokens is None else f"{row[1].cache_tokens:,.0f}"),
         ("groups", lambda row: f"{row[0].table.groups:,}"),
     )
     waits = ", ".join(f"{name} {1e3 * seconds:,.1f} ms" for name, seconds in outcome.waits_s.items())
@@ -461,23 +467,23 @@ def _details(found: Simulated, data: SimulateResult) -> list[Block]:
     if links is not None:
         moved = links.cache_bytes(round(data.isl))
         transfer = (
-            f"{moved / 1e6:,.1f} MB of cache a prompt at {links.bytes_per_s / 1e9:,.1f} GB/s a GPU: "
-            f"{1e3 * links.alone_s(moved):,.1f} ms alone"
+            f"{moved / 1e6:,.1f} MB of cache per prompt at {links.bytes_per_s / 1e9:,.1f} GB/s per GPU: "
+            f"{1e3 * links.alone_s(moved):,.1f} ms without contention"
         )
     not_counted = (
-        f"the first {WARM_UP:.0%} and the last, that keep up the load, are not counted"
+        f"the first {WARM_UP:.0%} of requests, and the last ones that only sustain the load, are not counted"
         if found.requests.made
         else ""
     )
     return sections(
-        [Heading("The engines", 2), table],
+        [Heading("Engines", 2), table],
         [
             *labelled("Scheduler", *dict.fromkeys(map(_scheduler, found.pools.pools))),
             *labelled("Serving", "; ".join(serving_words(deployment.workload, deployment.engine))),
             *labelled("Recipe", *recipe_lines(deployment)),
-            *labelled("Waits", f"{waits}; of these for cache room {1e3 * outcome.cache_wait_s:,.1f} ms"),
+            *labelled("Waits", f"{waits}; of which for free cache {1e3 * outcome.cache_wait_s:,.1f} ms"),
             *labelled("Transfer", transfer),
-            *labelled("Outside", f"{1e3 * found.pools.fixed_s:,.0f} ms of a request outside the engines"),
+            *labelled("Outside", f"{1e3 * found.pools.fixed_s:,.0f} ms per request outside the engines"),
             *labelled("Counted", not_counted),
             *labelled("Kernels", *map(chip_words, found.errors)),
             *labelled("Lengths", found.lengths.note),
@@ -490,9 +496,9 @@ def _details(found: Simulated, data: SimulateResult) -> list[Block]:
 def _scheduler(pool: EnginePool) -> str:
     one = pool.scheduler
     return (
-        f"prompts {'share steps with sequences that decode' if one.mixes else 'have steps of their own'}; at most "
-        f"{one.tokens:,} tokens a step and {one.sequences:,} sequences of an attention group; room for a prompt "
-        f"and {one.reserved:.0%} of its answer before it starts"
+        f"prefill {'shares steps with decode' if one.mixes else 'and decode run in separate steps'}; at most "
+        f"{one.tokens:,} tokens per step and {one.sequences:,} sequences per attention group; a request starts when "
+        f"the cache has room for its prompt and {one.reserved:.0%} of its answer"
     )
 
 
@@ -511,22 +517,25 @@ def _charts(found: Simulated) -> list[Block]:
         ],
     )
     ends = f"p99 {ttft_s[0][-1]:,.3g} s at {rates[0]:,.3g} requests/s, {ttft_s[-1][-1]:,.3g} s at {rates[-1]:,.3g}"
-    last = f"At {rates[-1]:,.3g} requests/s 99 of 100 first tokens take {ttft_s[-1][-1]:,.3g} s at most, later ones "
+    last = (
+        f"At {rates[-1]:,.3g} requests/s the p99 time to first token is {ttft_s[-1][-1]:,.3g} s and "
+        "that per later token "
+    )
     last += f"{token_ms[-1]:,.1f} ms{'; the queue grows' if every[-1].grows else ''}."
     timeline = found.found.outcome.timeline
-    queue = f"At most {timeline[:, 1].max():,.0f} wait and {timeline[:, 2].max():,.0f} are in steps"
+    queue = f"At most {timeline[:, 1].max():,.0f} requests wait and {timeline[:, 2].max():,.0f} are in steps"
     return [
-        Heading("The first token against the rate", 2),
+        Heading("Time to first token against request rate", 2),
         Chart("rates", rates_chart(rates, ttft_s, found.limits.ttft_s, most), ends, HEIGHT),
         Text(last, style="note"),
-        Page([table], fold="The percentiles as a table"),
+        Page([table], fold="Percentiles as a table"),
         Heading("Queue and batch", 2),
         Chart("timeline", timeline_chart(found.found), queue, HEIGHT),
-        Heading("How long first tokens take", 2),
+        Heading("Distribution of time to first token", 2),
         Chart(
             "shares",
             shares_chart(found.found),
-            "Requests with their first token after so many seconds",
+            "Share of requests with their first token by time in seconds",
             HEIGHT,
         ),
     ]
@@ -535,7 +544,7 @@ def _charts(found: Simulated) -> list[Block]:
 def _grounds(found: Simulated, command: str) -> list[Block]:
     """Return the command and every input, and every figure with its source."""
     asked = found.request
-    near = f"{sentence('; '.join(map(chip_words, found.errors)))} Of throughput {factor_words(found.errors)}."
+    near = f"{sentence('; '.join(map(chip_words, found.errors)))} Throughput: {factor_words(found.errors)}."
     rows = [
         *deployment_rows(found.deployment, None)[:-2],
         ("load", found.load),

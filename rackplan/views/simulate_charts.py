@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _POINTS = 200
-"""Points of a curve of shares."""
+"""Points of the distribution curve."""
 _OVER = 3.0
-"""Times the limit that the axis of seconds reaches: beyond the most requests they grow without end."""
+"""Range of the time axis in multiples of the limit; beyond the maximum rate times grow without bound."""
 
 
 def rates_chart(
@@ -62,7 +62,7 @@ def rates_chart(
     if most is not None:
         data.append(
             scatter_of(
-                "most that keep the limits",
+                "maximum rate within the limits",
                 "lines",
                 [most, most],
                 [0, 1.08 * max(top, limit_s or 0.0)],
@@ -73,7 +73,7 @@ def rates_chart(
     return chart_of(
         data,
         xaxis=axis_of("requests/s", rangemode="tozero"),
-        yaxis=axis_of("s to the first token", **up),
+        yaxis=axis_of("s to first token", **up),
     )
 
 
@@ -120,6 +120,6 @@ def shares_chart(found: UnderLoad) -> Figure:
         )
     return chart_of(
         data,
-        xaxis=axis_of("s to the first token", range=[0, 1.05 * max(seconds[-1], limit_s or 0.0)]),
+        xaxis=axis_of("s to first token", range=[0, 1.05 * max(seconds[-1], limit_s or 0.0)]),
         yaxis=axis_of("requests", tickformat=".0%", range=[0, 1.02]),
     )

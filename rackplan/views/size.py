@@ -331,12 +331,13 @@ def size_result(found: Size) -> SizeResult:
     main = max(served.pools, key=lambda pool: (pool.role == "decode", pool.gpus))
     missing = [*bill.missing]
     if found.racks is None:
-        missing.append("racks: the file of the unit does not say which GPUs share one.")
+        missing.append("racks: the cluster file does not say which GPUs share a rack.")
     if lengths is None:
-        missing.append("requests_per_s, serving, ttft_s: decode alone has no requests.")
+        missing.append("requests_per_s, serving, ttft_s: decode only has no requests.")
     elif served.ttft_s is None:
         missing.append(
-            "ttft_s: a fleet of different shapes keeps the limit, and has no figure; users lack it too."
+            "ttft_s: a fleet of different shapes meets the limit but has no single value; the number of "
+            "users excludes it."
         )
     fewer = [_level(found, level) for level in found.fewer]
     each, used, users = len(found.unit.gpus), found.tok_s / served.tok_s, demand.users_of(served)
@@ -429,38 +430,38 @@ def size_view(found: Size | Sizes) -> View:
         sections(
             [Heading(title), Page(lead)],
             _answer(found, data),
-            [Details([Heading("In detail", 2, folded=True), *_details(found, data)])],
+            [Details([Heading("Details", 2, folded=True), *_details(found, data)])],
         ),
         data,
     )
 
 
 def _headline(found: Size, data: SizeResult, others: str = "") -> list[Block]:
-    """Return the decision in three lines: what is needed, what it costs and draws, and how sure that is.
+    """Return the answer in three lines: the fleet, its cost and power, and the accuracy.
 
-    ``others``: what other clusters cost.
+    ``others``: cost of other clusters.
     """
     asked, error = data.asked, widest(_errors(found))
-    what = f"{_asked(asked)} buys" if asked.currency in BUDGETS else f"{_asked(asked)} takes"
+    what = f"{_asked(asked)} buys" if asked.currency in BUDGETS else f"{_asked(asked)} requires"
     racks = "" if data.racks is None else f" in {plural(data.racks, 'rack')}"
-    served = f"{_many(data.tok_s)} output tok/s, {rounded_down(data.users)} users at once"
+    served = f"{_many(data.tok_s)} output tok/s, {rounded_down(data.users)} concurrent users"
     need = f"{what} {data.gpus:,} GPUs: {data.domains:,} x {data.unit}{racks}, for {served}"
     money = [price(found.bill.totals(found.tok_s)), megawatts(found.bill)]
     if data.usd_per_hour is not None and data.usd_per_year is not None:
         hour, year = rounded_up(data.usd_per_hour), _many(data.usd_per_year)
-        money.insert(0, f"{hour} USD an hour, {year} USD a year ({data.price_basis})")
-    sure = f"How sure: {accuracy_words(_errors(found))}"
+        money.insert(0, f"{hour} USD per hour, {year} USD per year ({data.price_basis})")
+    accuracy = f"Accuracy: {accuracy_words(_errors(found))}"
     if error is not None and asked.currency not in BUDGETS:
-        sure += f"; at the low end a fleet {error.band:.2f} times as large is needed"
-    return [Text(f"{line}.", style="forward") for line in (need, ", ".join(money) + others, sure)]
+        accuracy += f"; at the low end of that band the fleet must be {error.band:.2f}x as large"
+    return [Text(f"{line}.", style="forward") for line in (need, ", ".join(money) + others, accuracy)]
 
 
 SPEEDS = 14
-"""Speeds per user at which a page draws what is needed."""
+"""Number of speeds per user in the charts."""
 
 
 def _pictures(sizes: Sequence[Size]) -> list[Block]:
-    """Return GPUs needed (of a budget: tokens/s served) and USD per million tokens, against speed per user."""
+    """Return charts of GPUs (for a budget: tokens/s) and USD per million tokens against speed per user."""
     from rackplan.views.charts import size_chart
 
     buys = sizes[0].demand.currency in BUDGETS
@@ -484,16 +485,19 @@ def _pictures(sizes: Sequence[Size]) -> list[Block]:
         marks = [(speed, usd) for speed, _, usd in stars if usd is not None]
         title = "USD per million output tokens"
         drawn.append(Chart("cost", size_chart(costs, marks, title), f"{title} by speed", 360))
-    note = "Each point is a fleet sized again for that speed per user, one layout a pool; stars: what was asked for."
+    note = (
+        "Each point is a fleet sized for that speed per user, with one layout per pool; stars: the "
+        "requested speed."
+    )
     return [Beside(drawn), Text(note, style="note")]
 
 
 def _steps_table(found: Size, data: SizeResult) -> Table:
-    """Return the fleet beside one a step smaller and one a step larger: what each gives and costs."""
+    """Return the fleet beside the next smaller and the next larger one, with performance and cost."""
     levels = [
-        *([("one step down", data.next)] if data.next else []),
+        *([("one step smaller", data.next)] if data.next else []),
         ("this fleet", _level(found, Level(found.served.units, data.tok_s, found.demand.tpot_s))),
-        *([("one step up", _level(found, found.more))] if found.more else []),
+        *([("one step larger", _level(found, found.more))] if found.more else []),
     ]
 
     def known(value: float | None, words: Callable[[float], str]) -> str:
@@ -506,18 +510,18 @@ def _steps_table(found: Size, data: SizeResult) -> Table:
         ("output tok/s", lambda row: _many(row[1].tok_s)),
         ("of the peak", lambda row: f"{row[1].tok_s / data.asked.peak_tok_s:.1%}"),
         (
-            "serves it at tok/s/user",
+            "meets peak at tok/s/user",
             lambda row: known(row[1].enough_at_tpot_s, lambda tpot: f"{1 / tpot:,.1f}"),
         ),
         ("USD/h", lambda row: known(row[1].usd_per_hour, rounded_up)),
-        ("USD a year", lambda row: known(row[1].usd_per_hour, lambda usd: _many(usd * HOURS_PER_YEAR))),
+        ("USD/year", lambda row: known(row[1].usd_per_hour, lambda usd: _many(usd * HOURS_PER_YEAR))),
         ("MW", lambda row: known(row[1].power_w, lambda watts: rounded_up(watts / 1e6))),
-        title="One step down, one step up",
+        title="Next smaller and larger fleets",
     )
 
 
 def _sizes_view(found: Sizes) -> View:
-    """Return the fleets of several clusters as a row each, and all of each in detail."""
+    """Return the fleets of several clusters, one row each, and the details of each."""
     data = [size_result(one) if isinstance(one, Size) else _refused(one) for one in found.clusters]
     several = list(zip(found.sizes, [one for one in data if isinstance(one, SizeResult)], strict=True))
     first, asked = several[0][0], several[0][1].asked
@@ -575,7 +579,7 @@ def _refused(one: Refused) -> RefusedData:
 
 
 def _answer(found: Size, data: SizeResult) -> list[Block]:
-    """Return the answer: how much of what, what it gives, whether limits hold, what it costs, how sure that is."""
+    """Return the answer: the fleet, its performance, limits, cost and accuracy."""
     asked, errors, lengths = data.asked, _errors(found), found.lengths
     spare = f", {plural(asked.spares, 'domain')} spare" if asked.spares else ""
     racks = "" if data.racks is None else f" and {plural(data.racks, 'rack')}"
@@ -586,13 +590,13 @@ def _answer(found: Size, data: SizeResult) -> list[Block]:
         served.append(
             f"{rate_words(data.requests_per_s)} {lengths.brief().replace('requests', 'requests/s', 1)}"
         )
-    think = f" (they think for {asked.think_s:g} s)" if asked.think_s else ""
-    served.append(f"{rounded_down(data.users)} users at once{think}")
+    think = f" (think time {asked.think_s:g} s)" if asked.think_s else ""
+    served.append(f"{rounded_down(data.users)} concurrent users{think}")
     mean = f"; {_many(asked.tok_s)} output tok/s on average" if asked.utilization < 1 else ""
     speed = f"{data.tok_s_per_user:,.1f} tok/s/user"
     if data.ttft_s is not None:
         speed += f", first token {data.ttft_s:,.2f} s"
-    fewest = f"one unit is the least; the peak uses {asked.peak_tok_s / data.tok_s:.1%} of it"
+    fewest = f"one unit is the minimum; the peak uses {asked.peak_tok_s / data.tok_s:.1%} of it"
     cost = []
     if data.usd_per_million_tokens is not None and data.usd_per_hour is not None:
         cost = [
@@ -634,7 +638,7 @@ def _details(found: Size, data: SizeResult) -> list[Block]:
         *labelled("Serving", "; ".join(serving_words(deployment.workload, deployment.engine))),
         *labelled("Recipe", *recipe_lines(deployment)),
         *what_if_blocks(deployment),
-        *labelled("Joined", _joined_words(data)),
+        *labelled("Replicas", _joined_words(data)),
         *labelled("Proof", _proof_words(found)),
         *labelled("Derate", "" if found.lengths is None else derate_words()),
         *labelled("Kernels", *map(chip_words, errors)),
@@ -647,7 +651,7 @@ def _details(found: Size, data: SizeResult) -> list[Block]:
         *labelled("Requests", _requests(found)),
         *set_blocks("Set", found.unit),
         *labelled(
-            "Rack", f"{_many(data.tok_s_per_rack)} output tok/s from each" if data.tok_s_per_rack else ""
+            "Rack", f"{_many(data.tok_s_per_rack)} output tok/s per rack" if data.tok_s_per_rack else ""
         ),
         *labelled("Idle", f"{plural(data.gpus_idle, 'GPU')} without a replica" if data.gpus_idle else ""),
         *labelled("Fewer", *(_level_words(data, level) for level in data.fewer[1:])),
@@ -656,9 +660,9 @@ def _details(found: Size, data: SizeResult) -> list[Block]:
 
 
 def _measured(found: Size, data: SizeResult) -> str:
-    """Return what measured runs did to the steps of the pools that decode."""
+    """Return how measured runs corrected the steps of the decode pools."""
     if found.deployment.correction.bare:
-        return "the physics alone (--physics)"
+        return "no correction by measured runs (--physics)"
     near = {
         f"{pool.layout} ({pool.role}) {near_words(pool.measured_factor, pool.measured_runs)}"
         for pool in data.pools
@@ -668,7 +672,7 @@ def _measured(found: Size, data: SizeResult) -> str:
 
 
 def _asked(asked: DemandData) -> str:
-    """Return what was given: an amount, or a budget."""
+    """Return the demand or the budget."""
     words = {"req_s": "requests/s", "tok_s": "output tok/s", "users": "users", **BUDGETS}[asked.currency]
     if asked.currency in BUDGETS:
         return f"at most {asked.amount:,.10g} {words}"
@@ -676,50 +680,50 @@ def _asked(asked: DemandData) -> str:
 
 
 def derate_words() -> str:
-    """Return the part of the rates of two pools that counts as served."""
+    """Return the derating of two pools."""
     return (
-        f"{POOL_DERATE.value:g} of what the slower of two pools does alone ({POOL_DERATE.kind.label}: "
+        f"two pools serve {POOL_DERATE.value:g} of the rate of the slower pool ({POOL_DERATE.kind.label}: "
         f"{POOL_DERATE.source})"
     )
 
 
 def _average_words(found: Size, data: SizeResult) -> tuple[str, ...]:
-    """Say what is enough where nobody waits, where that is fewer."""
+    """Return the GPUs that suffice without queueing, if fewer."""
     few = found.on_average
     if few is None or few >= data.gpus:
         return ()
-    return (f"{few:,} GPUs are enough where waiting is left out; at the 99th percentile they are not",)
+    return (f"{few:,} GPUs suffice on average, queueing excluded, but miss the p99 limit",)
 
 
 def _limits(found: Size, asked: DemandData) -> str:
-    """Return the limits, and which are defaults."""
+    """Return the limits, marking defaults."""
     speed, first = "none on the speed", "none on the first token"
     if asked.tpot_s is not None:
         speed = f"{1 / asked.tpot_s:.4g} tok/s/user{' (default)' * asked.tpot_default}"
     if asked.usd_m is not None:
         speed = f"{asked.usd_m:g} USD per million output tokens"
     if asked.ttft_s is not None:
-        first = f"{asked.ttft_s:g} s{' (default)' * asked.ttft_default}"
+        first = f"first token {asked.ttft_s:g} s{' (default)' * asked.ttft_default}"
     if asked.ttft_p99_s is not None:
-        first += f" without waiting, {asked.ttft_p99_s:g} s at the 99th percentile under load"
+        first += f" with queueing excluded, p99 {asked.ttft_p99_s:g} s under load"
     return speed if found.lengths is None else f"{speed}, {first}"
 
 
 def _requests(found: Size) -> str:
     lengths = found.lengths
     if lengths is None:
-        return f"decode alone at {plural(found.deployment.workload.context, 'token')} of context"
+        return f"decode only, at {plural(found.deployment.workload.context, 'token')} of context"
     if len(lengths.isl) == 1:
         return f"prompts of {lengths.isl[0]:,} and answers of {plural(lengths.osl[0], 'token')}"
     prompts = ", ".join(f"{isl:,} ({share:.3g})" for isl, share in lengths.prompts())
     return (
-        f"{len(lengths.isl):,} kinds, {lengths.mean_isl:,.0f} + {lengths.mean_osl:,.0f} tokens on average; "
-        f"{lengths.context:,} tokens in a cache on average; prompts priced (share): {prompts}"
+        f"{len(lengths.isl):,} lengths, {lengths.mean_isl:,.0f} + {lengths.mean_osl:,.0f} tokens on average; "
+        f"{lengths.context:,} cached tokens per sequence on average; prompt lengths (share): {prompts}"
     )
 
 
 def _money_table(data: SizeResult) -> Table:
-    """Return what it costs and draws, at the demand and at the capacity."""
+    """Return cost and power, at the demand and at capacity."""
 
     def row(name: str, demand: str, capacity: str = "") -> tuple[str, str, str]:
         return name, demand, capacity or demand
@@ -727,18 +731,18 @@ def _money_table(data: SizeResult) -> Table:
     rows = [row("output tok/s", _many(data.asked.tok_s), _many(data.tok_s))]
     if data.requests_per_s is not None and data.asked.requests_per_s is not None:
         rows.append(row("requests/s", rate_words(data.asked.requests_per_s), rate_words(data.requests_per_s)))
-    rows.append(row("users at once", rounded_down(data.asked.users), rounded_down(data.users)))
+    rows.append(row("concurrent users", rounded_down(data.asked.users), rounded_down(data.users)))
     if data.usd_per_million_tokens is not None and data.usd_per_million_tokens_full is not None:
         per_token = dollars(data.usd_per_million_tokens), dollars(data.usd_per_million_tokens_full)
         rows.append(row("USD per million tokens", *per_token))
     if data.usd_per_hour is not None and data.usd_per_year is not None:
         rows.append(row("USD/h", dollars(data.usd_per_hour)))
-        rows.append(row("USD a year", dollars(data.usd_per_year)))
+        rows.append(row("USD/year", dollars(data.usd_per_year)))
     if data.tok_s_per_mw is not None and data.tok_s_per_mw_full is not None:
         rows.append(row("tok/s per MW", rate_words(data.tok_s_per_mw), rate_words(data.tok_s_per_mw_full)))
     if data.power_w is not None:
         rows.append(row("power", watts(data.power_w)))
-    return Table(("cost, spares and idle GPUs too", "at the demand", "at capacity"), rows)
+    return Table(("cost (with spare and idle GPUs)", "at the demand", "at capacity"), rows)
 
 
 def _prices(found: Size) -> list[str]:
@@ -753,13 +757,13 @@ def _prices(found: Size) -> list[str]:
 
 
 def _level_words(data: SizeResult, level: LevelData) -> str:
-    """Return what a smaller fleet gives, misses and saves."""
+    """Return what a smaller fleet serves, lacks and saves."""
     requests = "" if level.requests_per_s is None else f", {rate_words(level.requests_per_s)} requests/s"
-    words = f"{level.gpus:,} GPUs give {_many(level.tok_s)} output tok/s{requests}: "
-    words += f"{_share(level.missed_tok_s / data.asked.peak_tok_s)} too little"
+    words = f"{level.gpus:,} GPUs serve {_many(level.tok_s)} output tok/s{requests}, "
+    words += f"{_share(level.missed_tok_s / data.asked.peak_tok_s)} below the peak"
     if data.asked.tpot_s is not None:
         longer = level.enough_at_tpot_s
-        words += ", at any speed" if longer is None else f", enough at {longer * 1e3:,.4g} ms a token"
+        words += " at any speed" if longer is None else f"; they meet it at {longer * 1e3:,.4g} ms per token"
     if data.usd_per_hour is not None and level.usd_per_hour is not None:
         words += f"; saves {dollars(data.usd_per_hour - level.usd_per_hour)} USD/h"
     return words
@@ -770,29 +774,30 @@ def _share(value: float) -> str:
 
 
 def _joined_words(data: SizeResult) -> str:
-    """Return what so many units give per GPU, by how many there are."""
-    rates = ", ".join(f"{one.tok_s_per_gpu:,.0f} of {one.units:,}" for one in data.joined)
-    text = f"tok/s/GPU of one layout a pool, by units that share a replica: {rates}" * (len(data.joined) > 1)
+    """Return throughput per GPU by how many units share a replica."""
+    units = ", ".join(f"{one.units:,}" for one in data.joined)
+    rates = ", ".join(f"{one.tok_s_per_gpu:,.0f}" for one in data.joined)
+    text = f"tok/s/GPU when {units} units of {data.unit} share a replica: {rates}" * (len(data.joined) > 1)
     return "; ".join(filter(None, (text, (data.not_joined or "").rstrip("."))))
 
 
 def _proof_words(found: Size) -> str:
-    """Return what is proven of a fleet of different shapes; empty where one layout a pool was taken."""
+    """Return the proof of a fleet of different shapes; empty with one layout per pool."""
     proof = found.served.proof
     if proof is None:
         return ""
     rates = f"{_many(proof.objective)} output tok/s on {plural(found.served.joined, 'unit')}"
-    return f"{proof.status}: {rates}, at most {_many(proof.bound)}, gap {proof.gap:.2%}"
+    return f"{proof.status}: {rates}, upper bound {_many(proof.bound)}, gap {proof.gap:.2%}"
 
 
 def _notes(found: Size) -> list[str]:
-    """Return what a reader must know of the unit."""
+    """Return notes on the unit."""
     lengths, unit = found.lengths, found.unit
     broken = unit.spec.gpus - len(unit.gpus)
-    notes = [f"each {unit.name} has {plural(broken, 'broken GPU')}, in no figure"] if broken else []
+    notes = [f"each {unit.name} has {plural(broken, 'broken GPU')}, which are not counted"] if broken else []
     if lengths is not None and len(lengths.isl) > 1:
         longest = max(isl + osl for isl, osl in zip(lengths.isl, lengths.osl, strict=True))
-        step = "the prefill row is of the longest prompts; all prompts keep the limit"
+        step = "the prefill row shows the longest prompts; all prompts meet the limit"
         notes += filter(None, (step, lengths.note, found.deployment.model.beyond(longest)))
     return [*notes, *filter(None, [cluster_doubts(unit)])]
 

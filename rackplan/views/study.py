@@ -45,13 +45,13 @@ Row = Mapping[str, Any]
 MOST_GROUP_ROWS, MOST_REASONS, MOST_FRONT = 20, 8, 20
 COST, RATE, SPEED = "usd_per_million_tokens", "tok_s_per_gpu", "tok_s_per_user"
 _NAMES = ("model", "cluster")
-"""Options whose values say what they are."""
+"""Options with self-explanatory values."""
 _DIGITS = re.compile(r"[0-9][0-9.,]*")
 _NOUNS = {"score": "layouts", "sweep": "sweeps", "plan": "plans", "fleet": "fleets"}
 
 
 RowData = dict[str, Any]
-"""A row of the dataset, without what is null: the columns follow from the study's options."""
+"""A row of the dataset without nulls; the columns follow from the study's options."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,22 +199,24 @@ def study_blocks(found: StudyResult, command: str = "") -> list[Block]:
     rows = found.rows
     good = [row for row in rows if row["status"] == "ok"]
     failures = _failures(rows)
-    title = f"A study of {len(rows):,} {_NOUNS[found.study.kind]}"
+    title = f"Study of {len(rows):,} {_NOUNS[found.study.kind]}"
     return sections(
         [Heading(title), Page(lambda: _tiles(found, _best(good))), *_state(found)],
         [*_search_blocks(found, good), Page(lambda: _curve_chart(found, good))],
         [Page(lambda: _charts(found, good))],
         [_front_table(found, good)] if len(good) > 1 else [],
-        [Heading("Best of each group", 2)],
+        [Heading("Best by group", 2)],
         *([table] for table in _group_tables(found, good)),
-        [Heading("Points without a figure", 2), *failures] if failures else [],
+        [Heading("Points without a result", 2), *failures] if failures else [],
         [
-            Heading("Where the rows are", 2),
-            *labelled("Rows", f"{found.folder / 'results'} (Parquet: pandas, DuckDB and polars read it)"),
+            Heading("Location of the rows", 2),
             *labelled(
-                "SHA-256", f"{rows_digest(rows)} (of the rows but for times: the same on every machine)"
+                "Rows", f"{found.folder / 'results'} (Parquet, readable with pandas, DuckDB and polars)"
             ),
-            Page([Text(command, "Made by")] if command else []),
+            *labelled(
+                "SHA-256", f"{rows_digest(rows)} (of the rows without times; identical on every machine)"
+            ),
+            Page([Text(command, "Command")] if command else []),
         ],
     )
 
@@ -226,7 +228,7 @@ def _curve_chart(found: StudyResult, good: Sequence[Row]) -> list[Block]:
         return []
     option, goal = search.curve[0], search.goal
     figure = curve_chart([value for value, _ in curve], [row[goal] for _, row in curve], option, goal)
-    return [Chart("curve", figure, f"best {goal} found at each {option}; the table has its figures", 380)]
+    return [Chart("curve", figure, f"best {goal} found at each {option}; see the table for figures", 380)]
 
 
 def _charts(found: StudyResult, good: Sequence[Row]) -> list[Block]:
@@ -235,11 +237,11 @@ def _charts(found: StudyResult, good: Sequence[Row]) -> list[Block]:
         return []
     axes = _axes(found, good)
     colour = COST if all(row.get(COST) is not None for row in good) else RATE
-    says = f"{len(good):,} points across {', '.join(axes)}; the tables have their figures"
-    speeds = "tok/s/GPU against tok/s/user of every point; the table has the Pareto-optimal ones"
+    says = f"{len(good):,} points across {', '.join(axes)}; see the tables for figures"
+    speeds = "tok/s/GPU against tok/s/user of all points; the table lists the Pareto-optimal ones"
     return [
-        Heading("Every point", 2),
-        Text(f"A line is a point, its colour its fifth in {colour}."),
+        Heading("All points", 2),
+        Text(f"Each line is a point, coloured by quintile of {colour}."),
         Chart("parallel", parallel_chart(good, axes, colour), says, 460),
         Heading("Speed against throughput", 2),
         Chart("speeds", speeds_chart(_by_group(found, good), _front(good), _tokens(found)), speeds, 420),
@@ -256,13 +258,13 @@ def _state(found: StudyResult) -> list[Block]:
     blocks = labelled("Points", said or "none yet")
     progress = found.progress
     if progress is not None:
-        here = f"{progress.here:,} priced now, {progress.done - progress.here:,} were there"
+        here = f"{progress.here:,} priced in this run, {progress.done - progress.here:,} already there"
         more = (
-            f"{progress.total - progress.done:,} are missing; the same command goes on"
+            f"{progress.total - progress.done:,} are missing; run the same command to resume"
             if progress.done < progress.total
             else ""
         )
-        again = f"{plural(progress.replaced, 'worker')} replaced after they died" if progress.replaced else ""
+        again = f"{plural(progress.replaced, 'worker')} restarted after a crash" if progress.replaced else ""
         blocks += labelled("Run", *filter(None, (here, more, again)))
     fixed = ", ".join(f"{name} {shown(value)}" for name, value in found.study.fixed.items())
     return [
@@ -275,12 +277,12 @@ def _state(found: StudyResult) -> list[Block]:
 def _tiles(found: StudyResult, best: Row | None) -> list[Block]:
     tiles = [(f"{len(found.rows):,}", "points")]
     bad = sum(row["status"] != "ok" for row in found.rows)
-    tiles += [(f"{bad:,}", "without a figure")] * bool(bad)
+    tiles += [(f"{bad:,}", "without a result")] * bool(bad)
     if best is not None:
         if best.get(COST) is not None:
-            tiles.append((dollars(best[COST]), "least USD per million tokens"))
+            tiles.append((dollars(best[COST]), "lowest USD per million tokens"))
         tiles.append(
-            (f"{max(row[RATE] for row in found.rows if row.get(RATE) is not None):,.0f}", "most tok/s/GPU")
+            (f"{max(row[RATE] for row in found.rows if row.get(RATE) is not None):,.0f}", "highest tok/s/GPU")
         )
     return [Tiles(tiles)]
 
@@ -378,17 +380,16 @@ def _number(value: float | None) -> str:
 
 
 def _group_tables(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
-    what = "cheapest" if rows and all(row.get(COST) is not None for row in rows) else "most tok/s/GPU"
-    return [
-        _table(best, [_cell(name)], f"By {name}, the {what} of each:")
-        for name, best in _groups(found, rows).items()
-    ]
+    what = "cheapest" if rows and all(row.get(COST) is not None for row in rows) else "highest tok/s/GPU"
+    return [_table(best, [_cell(name)], f"By {name}, {what}:") for name, best in _groups(found, rows).items()]
 
 
 def _front_table(found: StudyResult, rows: Sequence[Row]) -> Table:
     front = thinned(_front(rows), MOST_FRONT)
     names = _apart(found, rows)[:4]
-    return _table(front, [_cell(name) for name in names or ["point"]], "Pareto-optimal in both speeds:")
+    return _table(
+        front, [_cell(name) for name in names or ["point"]], "Pareto-optimal in tok/s/GPU and tok/s/user:"
+    )
 
 
 def _reasons(rows: Sequence[Row]) -> list[tuple[str, int]]:
@@ -410,8 +411,8 @@ def _failures(rows: Sequence[Row]) -> list[Block]:
         return []
     rest = sum(row["status"] != "ok" for row in rows) - sum(count for _, count in found)
     texts = [f"{count:,} {reason}" for reason, count in found]
-    texts += [f"{rest:,} for other reasons (column `reason`)"] * bool(rest)
-    return [Text("points without a figure", "Why"), Items(texts, hanging=True)]
+    texts += [f"{rest:,} for other reasons (see column `reason`)"] * bool(rest)
+    return [Text("points without a result", "Why"), Items(texts, hanging=True)]
 
 
 def _curve(found: StudyResult, rows: Sequence[Row]) -> list[tuple[Any, Row]]:
@@ -442,7 +443,7 @@ def _search_blocks(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
     curve = _curve(found, rows)
     free = [name for name in search.ranges if name not in search.worth and name.startswith("set.")]
     said = (
-        f"{', '.join(free)}: no cost is given (`usd_per_h`), so more is free here"
+        f"{', '.join(free)}: no cost is set (`usd_per_h`), so increases are free"
         if free and search.goal == COST
         else ""
     )
@@ -450,7 +451,7 @@ def _search_blocks(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
     first = [_cell(name) for name in names]
     goal = f"{'least' if search.least else 'most'} {search.goal}"
     return [
-        Heading("The optimum", 2),
+        Heading("Optimum", 2),
         _table([row for _, row in curve], first, f"Optimum, {goal}:"),
         *labelled("Free", said),
     ]

@@ -34,7 +34,7 @@ Row = Mapping[str, Any]
 VIOLET = "#8f6bff"
 MOST_LINES = 600
 MOST_WORDS = 9
-"""Values of one axis that are no numbers and are all named."""
+"""Maximum non-numeric values on an axis that are all labelled."""
 _BANDS = (
     (VIOLET, "lowest fifth"),
     (BLUE, "second"),
@@ -44,7 +44,7 @@ _BANDS = (
 )
 MOST_GROUPS = 6
 MOST_LETTERS = 22
-"""Of a label beside an axis."""
+"""Maximum length of an axis label."""
 
 
 def parallel_chart(rows: Sequence[Row], axes: Sequence[str], colour: str) -> Figure:

@@ -138,7 +138,7 @@ def sweep_blocks(
     ]
     if len(first):
         table = speeds_table(pools) if pools is not None else swept_table(first, targets)
-        parts.append([Heading("The best layouts", 2), table])
+        parts.append([Heading("Best layouts", 2), table])
     more: list[Sequence[Block]] = [] if pools is None else [pools_details(pools)]
     for one in sweeps if len(first) else ():
         words = f"{phase_words(one.deployment.workload).capitalize()} on {one.deployment.cluster.name}"
@@ -148,13 +148,13 @@ def sweep_blocks(
     pictures = [Page([Drawing(svg)], fold=name) for name, svg in (drawings or {}).items()]
     parts.append([Details(sections(*more))])
     parts.append([Page(partial(_steps, first, targets))])
-    parts.append([Page([Heading("The cluster", 2, folded=True), *pictures] if pictures else [])])
+    parts.append([Page([Heading("Cluster", 2, folded=True), *pictures] if pictures else [])])
     parts.append([Page(partial(_grounds, sweeps, pools, targets, command))])
     return sections(*parts)
 
 
 def _answer(found: Sweep) -> list[Block]:
-    """Return the answer of one phase: what stands for the sweep, gives and costs."""
+    """Return the answer for one phase: the representative layout, its performance and cost."""
     chosen = _chosen(found)
     if chosen is None:
         return [Text(_verdict(found))]
@@ -168,12 +168,12 @@ def _answer(found: Sweep) -> list[Block]:
             "Best",
         ),
         *totals_blocks(found.totals(index)),
-        Text(_verdict(found), "Span"),
+        Text(_verdict(found), "Range"),
     ]
 
 
 def _chosen(found: Sweep) -> tuple[float | None, int] | None:
-    """Return the configuration that stands for a sweep: the best at the usual speed, else the most throughput."""
+    """Return the representative configuration: the best at the default speed, else the highest throughput."""
     if not len(found):
         return None
     usual = 1 / USUAL_TPOT.value
@@ -182,7 +182,7 @@ def _chosen(found: Sweep) -> tuple[float | None, int] | None:
 
 
 def _lead(found: Sweep, pools: Pools | None) -> list[Block]:
-    """Return the decision, and the picture that carries it: all configurations, or both ways of whole requests."""
+    """Return the headline and its chart: all configurations, or both serving modes of whole requests."""
     if pools is not None:
         return [*pools_headline(pools), *pools_picture(pools)]
     cluster, chosen = found.deployment.cluster, _chosen(found)
@@ -190,9 +190,13 @@ def _lead(found: Sweep, pools: Pools | None) -> list[Block]:
         return [Text(_verdict(found), style="forward")]
     speed, index = chosen
     one, word = found.rows([index]), found.deployment.workload.token_word
-    asked = f"the most of any layout at {speed:g} or more" if speed else "the most of any layout"
+    asked = (
+        f"the highest of all layouts at {speed:g} tok/s/user or more"
+        if speed
+        else "the highest of all layouts"
+    )
     answer = (
-        f"{one.label(0)} gives {one.tok_s_per_gpu[0]:,.0f} {word} tok/s/GPU at {one.tok_s_per_user[0]:,.1f} "
+        f"{one.label(0)} reaches {one.tok_s_per_gpu[0]:,.0f} {word} tok/s/GPU at {one.tok_s_per_user[0]:,.1f} "
         f"tok/s/user, {asked}; {one.bound(0)} binds"
     )
     errors, doubts = errors_in(found.deployment), cluster_doubts(cluster)
@@ -204,7 +208,7 @@ def _verdict(found: Sweep) -> str:
     workload = found.deployment.workload
     if not len(found):
         lacks = f"{found.shortage_bytes / 1e9:.1f} GB per GPU"
-        return f"HBM capacity binds: the layout nearest to fitting one sequence lacks {lacks}."
+        return f"HBM capacity binds: even the smallest layout lacks {lacks} for one sequence."
     edge = found.frontier()
     most, fast = (
         f"{found.tok_s_per_gpu[index]:,.0f} {workload.token_word} tok/s/GPU at {found.tok_s_per_user[index]:,.1f} "
@@ -215,14 +219,14 @@ def _verdict(found: Sweep) -> str:
 
 
 def _points(found: Sweep, *, beside: bool = False) -> list[Block]:
-    """Return every configuration as a point; ``beside`` it the panel of measured runs."""
+    """Return every configuration as a point; with ``beside``, also the panel of measured runs."""
     workload, chosen = found.deployment.workload, _chosen(found)
     tokens, points = workload.token_word, sweep_points(found)
     mark, star = None, ""
     if chosen is not None:
         speed, index = chosen
         mark = (found.label(index), sweep_points(found.rows([index]))[0])
-        star = "the star is the best at the usual speed" if speed else "the star has the most throughput"
+        star = "the star is the best at the default speed" if speed else "the star has the highest throughput"
     figure = pareto_chart(points, tokens, mark, comparable_points(found.deployment), word="best")
     chart = Chart(f"pareto-{workload.phase}".removesuffix("-decode"), figure, says(points, tokens), HEIGHT)
     shown = beside_measured(chart, [found.deployment]) if beside else [chart]
@@ -230,7 +234,7 @@ def _points(found: Sweep, *, beside: bool = False) -> list[Block]:
 
 
 def _steps(found: Sweep, targets: Sequence[float]) -> list[Block]:
-    """Return where steps go, from the slowest speed to the fastest; and HBM of the configuration that is chosen."""
+    """Return step time by part, from the slowest speed to the fastest, and HBM use of the chosen configuration."""
     chosen = _chosen(found)
     if chosen is None:
         return []
@@ -258,10 +262,10 @@ def _steps(found: Sweep, targets: Sequence[float]) -> list[Block]:
         chart = memories_chart([(word, score.hbm_bytes)])
         memory = [Chart("memories", chart, f"HBM of {word} by use", BAR + AROUND)]
     return [
-        Heading("Where a step goes" + ", and what fills HBM" * bool(memory), 2),
+        Heading("Step time" + " and HBM use" * bool(memory), 2),
         Chart("steps", steps_chart(bars), f"Steps of the best layouts by part: {words}", height),
         *memory,
-        Page([table], fold="The steps as a table"),
+        Page([table], fold="Steps as a table"),
     ]
 
 
@@ -283,11 +287,11 @@ def _grounds(
     """Return the command and every input, and every figure with its source."""
     deployment = sweeps[0].deployment
     errors = errors_in(deployment) if pools is None else pools.errors
-    near = f"{sentence('; '.join(map(chip_words, errors)))} Of throughput {factor_words(errors)}."
+    near = f"{sentence('; '.join(map(chip_words, errors)))} Throughput: {factor_words(errors)}."
     rows: list[Row] = [
         *deployment_rows(deployment, None)[:-2],
         *(("also swept", phase_words(found.deployment.workload)) for found in sweeps[1:]),
-        ("experts", "balanced as --imbalance says; no loads are used"),
+        ("experts", "balanced as set by --imbalance; no loads are used"),
         ("price basis", deployment.bill.price_basis),
         ("GPUs", plural(len(deployment.cluster.gpus), "GPU")),
         *(("set", words) for words in [set_words(*(one.deployment.cluster for one in sweeps))] if words),

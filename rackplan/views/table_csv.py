@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 
 _FORMULA = ("=", "+", "-", "@", "\t")
-"""What a spreadsheet takes a cell for a formula by (OWASP, CSV injection)."""
+"""Leading characters that spreadsheets interpret as formulas (OWASP, CSV injection)."""
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:

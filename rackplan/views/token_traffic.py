@@ -30,36 +30,36 @@ def token_traffic_blocks(plan: Plan) -> list[Block]:
     names = ", ".join(traffic.traces)
     header = (f"tokens, mean over {plural(len(traffic.gpus), 'MoE layer')}", "as traced", "if independent")
     return [
-        *labelled("Routing", f"{names}: {plural(traffic.tokens, 'token')} followed"),
+        *labelled("Routing", f"{names}: {plural(traffic.tokens, 'token')} traced"),
         *(Text(note, "note") for trace in plan.loads.routing for note in trace.notes),
         Table(header, rows),
     ]
 
 
 def _unknown(report: TrafficReport | None) -> list[Block]:
-    """Say that a plan was made with routing traces which are not at hand."""
+    """Return a note that a plan was made with routing traces that were not given."""
     if report is None or not report.traces:
         return []
     names = ", ".join(report.traces)
     return labelled(
         "Routing",
-        f"this plan was made with {names}; here experts are taken to be chosen independently of each other. "
-        "Give the trace to score it with.",
+        f"this plan was made with {names}; this score assumes independent choices of experts. "
+        "Pass the trace to include it.",
     )
 
 
 def traffic_choice_blocks(report: TrafficReport | None) -> list[Block]:
-    """Return the placements that were compared by their step, which was taken, and the front where asked for."""
+    """Return the placements compared by step time, the chosen one, and the front if requested."""
     if report is None:
         return []
     before, after = report.before, report.after
     saved = 1 - after.step_s / before.step_s
-    gain = f"a step {saved:.1%} shorter than by balance alone" if saved >= 0.0005 else "no step is shorter"
+    gain = f"step {saved:.1%} shorter than with balance only" if saved >= 0.0005 else "no step is shorter"
     fabrics = list(before.bytes_per_step)
     head = ("placement", "step ms", "balancedness", "domains", "nodes", "GPUs")
     rows = [
         (
-            _name(row.placement) + (" (taken)" if row is after else ""),
+            _name(row.placement) + (" (chosen)" if row is after else ""),
             f"{row.step_s * 1e3:.3f}",
             f"{row.balancedness:.4f}",
             f"{row.domains_per_token:.3f}",
@@ -72,16 +72,18 @@ def traffic_choice_blocks(report: TrafficReport | None) -> list[Block]:
     sent = ("GB",) if len(fabrics) == 1 else ("GB up", "GB out")
     columns = (*head, *sent[: len(fabrics)])
     over = ", ".join(f"{fabric} {name[3:]}".rstrip() for fabric, name in zip(fabrics, sent, strict=False))
-    title = f"Placements by the predicted step (GB of a step over {over}):"
-    of = f"{report.known}; taken: {_name(report.chosen)}, {gain}"
+    title = f"Placements by predicted step time (GB per step over {over}):"
+    of = f"{report.known}; chosen: {_name(report.chosen)}, {gain}"
     return [
-        Heading("Where tokens go", 2),
-        *labelled("Traffic", f"{of} (loads up to {report.slack:.3g} above even)" if report.traces else of),
+        Heading("Token traffic", 2),
+        *labelled(
+            "Traffic", f"{of} (domain loads up to {report.slack:.3g} above even)" if report.traces else of
+        ),
         Table(columns, rows, title),
     ]
 
 
 def _name(placement: str) -> str:
-    return {"balance": "balance alone", "traffic": "fewest domains"}.get(
+    return {"balance": "balance only", "traffic": "fewest domains"}.get(
         placement, baseline_name(placement).replace("traffic,", "fewest domains,")
     )

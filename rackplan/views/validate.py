@@ -28,9 +28,11 @@ _SHORT_FILE, _WORST, _MOST_REASONS = 200, 20, 10
 _LONGEST_ID = 46
 _WORST_FRONTIERS = 5
 _FRONTIER_LEGEND = (
-    "Output tokens/s/GPU of the best measured runs beside the best of all deployable layouts under the engines that "
-    "ran: at as many requests per GPU, and at the same tokens/s/user, where a small error of time is a large one of "
-    "throughput; of the latter also among the layouts that ran, since nobody measured what others reach."
+    "Output tokens/s/GPU of the best measured runs and of the best deployable layouts under the same "
+    "engines, at equal "
+    "requests per GPU and at equal tokens/s/user. At equal speed a small error in time is a large error "
+    "in throughput, "
+    "so that comparison is also made among the measured layouts only."
 )
 
 
@@ -181,7 +183,7 @@ class Validation(Shown):
     corrected: bool
 
     def brief(self) -> str:
-        """Return the file, its rows, and how far off predictions are."""
+        """Return the file, its rows, and the prediction errors."""
         texts = (
             f"{quantity} median error {one.median_abs_error:.1%} ({one.predicted} of {one.rows} predicted)"
             for quantity, one in self.errors.items()
@@ -297,15 +299,17 @@ def _frontiers_blocks(name: str, found: FrontiersData, *, show_all: bool) -> lis
         ("mean", lambda one: _share(one[1]["at_speed"].mean_abs_error)),
         ("bias", lambda one: _share(one[1]["at_speed"].bias, "+")),
         ("within 20 %", lambda one: _share(one[1]["at_speed"].within_20_percent)),
-        ("of layouts that ran: median", lambda one: _share(one[1]["of_run"].median_abs_error)),
+        ("measured layouts only: median", lambda one: _share(one[1]["of_run"].median_abs_error)),
     )
     worst = sorted(found.frontiers, key=lambda one: -(_worst(one).median_abs_error or 0.0))
     shown = worst if show_all else worst[:_WORST_FRONTIERS]
     return sections(
         [title, Text(_FRONTIER_LEGEND), chips],
-        labelled("Left out", f"{plural(found.left_out, 'run')} without both speed and throughput"),
+        labelled("Left out", f"{plural(found.left_out, 'run')} without speed or throughput"),
         *([_frontier_table(one)] for one in shown),
-        labelled("Not shown", f"{plural(len(worst) - len(shown), 'frontier')} less far off (--details)"),
+        labelled(
+            "Not shown", f"{plural(len(worst) - len(shown), 'frontier')} with smaller errors (--details)"
+        ),
     )
 
 
@@ -316,12 +320,12 @@ def _worst(one: Frontier) -> Errors:
 def _frontier_table(one: Frontier) -> Table:
     return Table.of(
         one.points,
-        ("tok/s/user", lambda point: f"{point.tok_s_user:.4g}"),
-        ("measured tok/s/GPU", lambda point: f"{point.tok_s_per_gpu:.4g}"),
-        ("same requests", lambda point: f"{point.at_load:.4g}"),
-        ("same speed", lambda point: f"{point.at_speed:.4g}"),
+        ("tok/s/user", lambda point: _number(point.tok_s_user)),
+        ("measured tok/s/GPU", lambda point: _number(point.tok_s_per_gpu)),
+        ("same requests", lambda point: _number(point.at_load)),
+        ("same speed", lambda point: _number(point.at_speed)),
         ("measured layout", lambda point: point.layout),
-        ("chosen at that speed", lambda point: point.chosen or "none is as fast"),
+        ("chosen layout", lambda point: point.chosen or "none reaches this speed"),
         title=f"{one.name}: median error {_share(_worst(one).median_abs_error)} at the same requests",
     )
 
@@ -350,7 +354,7 @@ def _file_blocks(found: Validation, *, show_all: bool) -> list[Block]:
         words=(0, 1),
     )
     legend = "Errors are |predicted - measured| / measured; bias is the median signed error (< 0: too small)"
-    legend += "; in interval: share of the rows with an interval whose measured value is in it" * ranged
+    legend += "; in interval: share of measured values within their predicted interval" * ranged
     chosen = {_short(row.id): row.chosen for row in found.rows if row.chosen}
     reasons = Counter(row.reason for row in found.rows if row.predicted is None)
     return sections(
@@ -358,7 +362,7 @@ def _file_blocks(found: Validation, *, show_all: bool) -> list[Block]:
         *([_rows(found, quantity, show_all=show_all)] for quantity in found.errors),
         [Text(f"{legend}."), errors],
         [groups] if len(found.groups) > 1 else [],
-        [] if found.corrected else labelled("Correction", "off: the physics alone (--physics)"),
+        [] if found.corrected else labelled("Correction", "off (--physics)"),
         _first([f"{name}: {text}" for name, text in chosen.items()], _WORST, "Chosen"),
         _first(
             [f"{n:,}: {why or 'no reason'}" for why, n in reasons.most_common()], _MOST_REASONS, "Left out"
@@ -387,22 +391,22 @@ def _first(texts: Sequence[str], most: int, label: str) -> list[Block]:
 
 
 def _rows(found: Validation, quantity: str, *, show_all: bool) -> Table:
-    """Return the rows of one quantity: all of a short file, else the ones that are furthest off."""
+    """Return the rows of one quantity: all of a short file, else those with the largest errors."""
     rows = [row for row in found.rows if row.quantity == quantity]
-    title = f"{quantity}, row by row"
+    title = f"{quantity}, all rows"
     if len(rows) > _SHORT_FILE and not show_all:
         rows = sorted((row for row in rows if row.error is not None), key=lambda row: -abs(row.error or 0.0))
         rows = rows[:_WORST]
-        title = f"{quantity}, the {len(rows)} rows that are furthest off (--details prints every row)"
+        title = f"{quantity}, the {len(rows)} rows with the largest errors (--details prints all)"
     columns = [
         ("row", lambda row: _short(row.id)),
-        ("measured", lambda row: f"{row.measured:.4g}"),
-        ("predicted", lambda row: "-" if row.predicted is None else f"{row.predicted:.4g}"),
+        ("measured", lambda row: _number(row.measured)),
+        ("predicted", lambda row: "-" if row.predicted is None else _number(row.predicted)),
         ("error", lambda row: _share(row.error, "+")),
     ]
     if any(row.low is not None for row in rows):
         columns.append(
-            ("interval", lambda row: "-" if row.low is None else f"{row.low:.3g} to {row.high:.3g}")
+            ("interval", lambda row: "-" if row.low is None else f"{_number(row.low)} to {_number(row.high)}")
         )
     return Table.of(rows, *columns, title=title)
 
@@ -410,6 +414,11 @@ def _rows(found: Validation, quantity: str, *, show_all: bool) -> Table:
 def _short(name: str) -> str:
     half = (_LONGEST_ID - 3) // 2
     return name if len(name) <= _LONGEST_ID else f"{name[:half]}...{name[-half:]}"
+
+
+def _number(value: float) -> str:
+    """Return four significant digits with thousands separators, never in scientific notation."""
+    return f"{float(f'{value:.4g}'):,.10f}".rstrip("0").rstrip(".")
 
 
 def _share(value: float | None, sign: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Words that several views say: names, serving, what is supposed, and how far off a figure may be."""
+"""Wording shared by several views: names, serving, what-if assumptions and prediction error."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _SPLITS = {"source": "by source rank", "lp": "by LP", "rank": "by the source ran
 
 
 def sentence(text: str) -> str:
-    """Return words as a sentence: with a capital letter and a full stop; empty of none."""
+    """Return text as a sentence, capitalized and with a full stop; empty text stays empty."""
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def limit_words(plan: Plan, name: str = "") -> str:
-    """Return that a plan exceeds the limit it was made for, and by how much; empty where it does not."""
+    """Return by how much a plan exceeds its latency limit; empty if it meets the limit."""
     if plan.limit_s is None or plan.over_limit is None:
         return ""
     decodes = plan.deployment.workload.decodes
@@ -51,13 +51,13 @@ def limit_words(plan: Plan, name: str = "") -> str:
 
 
 def limit_blocks(plan: Plan, name: str = "") -> list[Block]:
-    """Return the limit that a plan exceeds, which comes before all else; nothing where it holds."""
+    """Return the exceeded limit of a plan, shown first; nothing if the plan meets it."""
     words = limit_words(plan, name)
     return [Text(words, style="missed")] if words else []
 
 
 def load_names(names: Sequence[str], word: str = "scenario") -> str:
-    """Join the names of loads, those of one recording's windows (``NAME#WINDOW``) counted as ``word``."""
+    """Join the names of loads; windows of one recording (``NAME#WINDOW``) are counted as ``word``."""
     windows: dict[str, list[str]] = {}
     for name in names:
         windows.setdefault(name.rpartition("#")[0] or name, []).append(name)
@@ -68,21 +68,21 @@ def load_names(names: Sequence[str], word: str = "scenario") -> str:
 
 
 def baseline_name(key: str) -> str:
-    """Return how a baseline of the plan file is called in tables."""
+    """Return the display name of a baseline."""
     return key.replace("eplb_", "EPLB ").replace("_", " ")
 
 
 def phase_words(workload: Workload) -> str:
-    """Return the phase and its length, as titles print them."""
+    """Return phase and length as shown in titles."""
     if workload.phase == "both":
         return f"requests of {workload.prompt:,.0f} + {workload.answer:,.0f} tokens in one pool"
     if workload.decodes:
         return f"decode at {plural(workload.context, 'token')} of context"
-    return f"prefill of prompts of {plural(workload.context, 'token')}"
+    return f"prefill of {plural(workload.context, 'token')} per prompt"
 
 
 def title_words(plan: Plan, *, hint: bool = False) -> str:
-    """Return what is planned: whole requests with their pools, or one pool alone, with a ``hint`` of the other."""
+    """Return the title of a plan: whole requests with their pools, or one phase; ``hint`` names the options."""
     work, found = plan.deployment.workload, plan.requests
     where = f"{plan.deployment.model.name} on {plan.deployment.cluster.name}"
     if work.phase == "both":
@@ -93,43 +93,45 @@ def title_words(plan: Plan, *, hint: bool = False) -> str:
             f"{plan.deployment.model.name} on {plan.deployment.cluster.whole.name}: requests of {found.isl:,} + "
             f"{found.osl:,} tokens, two pools: {plural(gpus['prefill'], 'GPU')} prefill, {gpus['decode']} decode"
         )
-    more = " (whole requests: `isl`, `osl`)" * hint
+    more = " (for whole requests: `isl`, `osl`)" * hint
     what = f"at {plural(work.context, 'token')} of context"
     if not work.decodes:
         what = f"prompts of {plural(work.context, 'token')}"
-    return f"{where}: one {work.phase} pool alone, {what}{more}"
+    return f"{where}: {work.phase} only, {what}{more}"
 
 
 def next_token(workload: Workload) -> str:
-    """Return the token that a step of this phase yields to a request."""
+    """Return which token of a request a step of this phase yields."""
     return "next token" if workload.decodes else "first token"
 
 
 def serving_words(workload: Workload, engine: str) -> list[str]:
-    """Return what was asked of the serving besides phase and batch: drafts, overlap, the engine."""
+    """Return serving options besides phase and batch: drafts, overlap, engine."""
     drafts = plural(workload.draft_tokens, "draft token")
     found = [
-        f"{drafts} a step, which yields {workload.accept_length:.3g} tokens" if workload.draft_tokens else "",
-        "two half batches take turns at computing and sending" if workload.overlap else "",
+        f"{drafts} per step, yielding {workload.accept_length:.3g} tokens on average"
+        if workload.draft_tokens
+        else "",
+        "compute and communication of two half-batches overlap" if workload.overlap else "",
         _sparse_words(workload) if workload.sparse_attention else "",
-        f"fixed delays of {engine}" if engine else "",
+        f"fixed overheads of {engine}" if engine else "",
     ]
     return [text for text in found if text]
 
 
 def _sparse_words(workload: Workload) -> str:
-    """Return what is supposed of attention, and from which context on it reads less than dense attention."""
+    """Return the assumed sparse attention, and the context above which it reads less than dense attention."""
     most, context = most_tokens_read(workload.sparse_attention), workload.context
     read, fewer = (math.sqrt(context), 2) if most is None else (min(context, most), most + 1)
     rule = "the square root of the context" if most is None else f"at most {most:,}"
     return (
-        f"attention as if sparse (what-if, not measured): a query reads {read:,.0f} of {context:,} cached "
-        f"tokens ({rule}), fewer than dense attention from {fewer:,} tokens on; all stay cached"
+        f"sparse attention (what-if, not measured): a query reads {read:,.0f} of {context:,} cached "
+        f"tokens ({rule}), fewer than dense attention from {fewer:,} tokens of context; all tokens stay cached"
     )
 
 
 def what_if_words(deployment: Deployment) -> str:
-    """Return the context at which caches overtake weights, as supposed and dense; empty without a what-if."""
+    """Return the context at which reading caches overtakes reading weights; empty without a what-if."""
     if not deployment.workload.sparse_attention:
         return ""
     gpu, kv_dtype = deployment.cluster.spec.domains[0].gpu, deployment.workload.kv_dtype
@@ -137,23 +139,23 @@ def what_if_words(deployment: Deployment) -> str:
         cache_bound_context(model, gpu, kv_dtype)
         for model in (deployment.model, as_if_sparse(deployment.model, ""))
     )
-    here = f"from {sparse:,.0f} tokens of context on" if math.isfinite(sparse) else "at no context"
-    there = f"from {dense:,.0f} on" if math.isfinite(dense) else "at none"
+    here = f"above {sparse:,.0f} tokens of context" if math.isfinite(sparse) else "at no context length"
+    there = f"above {dense:,.0f}" if math.isfinite(dense) else "never"
     return (
-        f"caches take longer to read than weights {here} (dense: {there}) on {gpu.name}, at the batch that balances "
-        "computing and reading the weights"
+        f"reading caches takes longer than reading weights {here} (dense attention: {there}) on {gpu.name}, at the "
+        "batch where compute time equals weight reads"
     )
 
 
 def what_if_blocks(deployment: Deployment) -> list[Block]:
-    """Return what is supposed as a paragraph; nothing where nothing is."""
+    """Return the what-if assumption as a paragraph; nothing without one."""
     if not deployment.workload.what_if:
         return []
     return labelled("What if", f"{_sparse_words(deployment.workload)}; {what_if_words(deployment)}")
 
 
 def recipe_lines(*deployments: Deployment) -> list[str]:
-    """Return the recipe in force of each cluster or model, with its source; none where none was asked for."""
+    """Return the recipe of each cluster or model with its source; none if none was requested."""
     names: dict[str, list[str]] = {}
     sides = len({one.cluster.name for one in deployments}) > 1
     for one in deployments:
@@ -163,7 +165,7 @@ def recipe_lines(*deployments: Deployment) -> list[str]:
 
 
 def other_recipe_blocks(others: Sequence[OtherRecipe]) -> list[Block]:
-    """Return what the recipe that is not in force would bring on each cluster where that is much."""
+    """Return the effect of the other recipe on each cluster, where it is large."""
     lines = []
     for name in dict.fromkeys(one.cluster for one in others):
         mine = [one for one in others if one.cluster == name]
@@ -172,12 +174,12 @@ def other_recipe_blocks(others: Sequence[OtherRecipe]) -> list[Block]:
         rates = ", ".join(f"{one.ratio:.2g}x{speed}" for one, speed in zip(mine, speeds, strict=True))
         unit = " tok/s/user" if mine[0].tok_s_per_user else ""
         words = f"{whose} (--recipe {mine[0].recipe}: {mine[0].words})"
-        lines.append(f"{name} with {words}: {rates}{unit}, in tok/s/GPU")
+        lines.append(f"{name} with {words}: {rates}{unit} in tok/s/GPU")
     return labelled("Recipes", *lines)
 
 
 def load_blocks(loads: ExpertLoads | None) -> list[Block]:
-    """Return which loads were used, and how to pass measured ones where they are synthetic."""
+    """Return the loads in use, with a hint to pass measured ones if they are synthetic."""
     if loads is None:
         return []
     names = load_names(loads.names)
@@ -186,83 +188,90 @@ def load_blocks(loads: ExpertLoads | None) -> list[Block]:
 
 
 def doubts(status: str) -> str:
-    """Return why figures of a machine of this ``status`` are not those of one that runs; empty if they are."""
+    """Return why figures of a machine with this ``status`` are uncertain; empty for one in production."""
     if "hypothetical" in status:
-        return "hypothetical: no such machine is announced"
-    return "announced, not shipping" if "announced" in status else ""
+        return "hypothetical: no such machine has been announced"
+    return "announced but not shipping" if "announced" in status else ""
 
 
 def cluster_doubts(cluster: Cluster) -> str:
-    """Return the same of a cluster, with its name."""
+    """Return the same for a cluster, with its name."""
     doubt = doubts(cluster_status(cluster))
     return f"{cluster.name} is {doubt}" if doubt else ""
 
 
 def placement_words(plan: Plan) -> str:
-    """Return what was asked of the experts' placement besides balance; empty where nothing was."""
+    """Return placement constraints besides balance; empty without any."""
     found = []
     if counts := count_spread(plan):
         part = "all" if counts.apart == counts.experts else f"{counts.apart:,} of"
-        together = f", {counts.together:,} several in one {UNITS[plan.spread]}" if counts.together else ""
-        but = f" ({counts.single:,} have one copy{together}: {counts.missing})" if counts.missing else ""
-        found.append(
-            f"copies of an expert in different {UNITS[plan.spread]}s: {part} {counts.experts:,}{but}"
+        together = (
+            f", {counts.together:,} have several in one {UNITS[plan.spread]}" if counts.together else ""
         )
+        but = f" ({counts.single:,} have one copy{together}: {counts.missing})" if counts.missing else ""
+        found.append(f"copies in different {UNITS[plan.spread]}s: {part} {counts.experts:,} experts{but}")
     if plan.split != "even":
         how, tp = plan.split.partition("-tp")[::2]
         more = f", attention with tensor parallelism {tp}" if tp else ""
-        found.append(f"the engine splits an expert's tokens {_SPLITS[how]}{more}")
+        found.append(f"the engine splits tokens of an expert {_SPLITS[how]}{more}")
     if plan.scenarios is not None:
         word = "mean" if plan.scenarios.objective == "mean" else "worst"
         found.append(
-            f"least {word} over {len(plan.scenarios.rows)} loads of the largest GPU load, {plan.scenarios.votes}"
+            f"minimizes the {word} of the largest GPU load over {len(plan.scenarios.rows)} loads, "
+            f"{plan.scenarios.votes}"
         )
     return "; ".join(found)
 
 
 def worst_words(plan: Plan) -> str:
-    """Return what a balance was taken over where it is not the mean; empty where it is."""
+    """Return over what a balance was taken, if not the mean; else empty."""
     several = plan.loads is not None and len(plan.loads.tokens) > 1
     return " in the worst scenario" if several and plan.objective == "worst" else ""
 
 
 def coefficient_words(efficiency: Efficiency, deployment: Deployment) -> str:
-    """Return what the coefficients of kernels and engines rest on, with the error of a deployment's predictions."""
+    """Return the basis of kernel and engine coefficients, with the prediction error of a deployment."""
     if efficiency.ideal:
-        return "every part at its data-sheet peak"
+        return "all parts run at data-sheet peak"
     error = error_of(efficiency, deployment)
     if error is None:
-        return f"what kernels reach is given for {efficiency.chip}"
+        return f"kernel efficiency is given for {efficiency.chip}"
     return chip_words(error)
 
 
 def chip_words(error: ErrorOf) -> str:
-    """Return what the coefficients of a chip are fitted to, how far off they are, and whose they are in its place."""
+    """Return what the coefficients of a chip are fitted to, their error, and the chip that stands in for it."""
     engine = "all engines" if error.engine in (ANY_ENGINE, EACH_ENGINE) else error.engine
     which = ", ".join(filter(None, [engine, "" if error.phase == ANY_PHASE else error.phase, error.note]))
-    text = f"{error.stand_in_for} is not measured, its neighbour stands in: " if error.stand_in_for else ""
-    text += f"what kernels reach is fitted to {KINDS[error.rows_of]} on {error.chip} "
-    text += f"({which}; {error.rows:,} measured rows, "
+    text = (
+        f"{error.stand_in_for} has no measurements, so a related chip stands in: "
+        if error.stand_in_for
+        else ""
+    )
+    text += f"kernel efficiency is fitted to {KINDS[error.rows_of]} on {error.chip} "
+    text += f"({which}; {error.rows:,} measured runs, "
     if error.rows < LEAST_ROWS:
-        text += "too few for an error of their own"
+        text += "too few for a separate error"
     else:
         text += f"cross-validated median error {error.median:.1%}, {error.within_20_percent:.0%} within 20%"
     out = error.left_out
     if out is not None:
         chip = error.left_out_chip
         name = (
-            f"a chip left out of the fit, {chip}:" if error.borrowed else f"with {chip} left out of the fit"
+            f"with another chip, {chip}, left out of the fit"
+            if error.borrowed
+            else f"with {chip} left out of the fit"
         )
         text += f"; {name} {out.median:.1%} and {out.within_20_percent:.0%}"
     return f"{text})"
 
 
 def measured_words(plan: Plan) -> str:
-    """Return what measured runs did to a plan's step; empty for prefill."""
+    """Return how measured runs corrected a plan's step; empty for prefill."""
     if not plan.deployment.workload.decodes:
         return ""
     if plan.deployment.correction.bare:
-        return "the physics alone (--physics)"
+        return "no correction by measured runs (--physics)"
     return near_words(*plan.deployment.near_runs(plan.layout, plan.score.batch))
 
 
@@ -270,15 +279,15 @@ _ROUNDS_TO_ONE = 0.005
 
 
 def near_words(factor: float, runs: int) -> str:
-    """Return what measured runs did to a step: ``x1.08 from 54 measured runs near``."""
+    """Return how measured runs corrected a step: ``x1.08 from 54 nearby measured runs``."""
     if not runs:
-        further = f" (x{factor:.2f} from those further off)" if abs(factor - 1) >= _ROUNDS_TO_ONE else ""
-        return f"no measured run is near{further}"
-    return f"x{factor:.2f} from {plural(runs, 'measured run')} near"
+        further = f" (x{factor:.2f} from more distant ones)" if abs(factor - 1) >= _ROUNDS_TO_ONE else ""
+        return f"no measured run nearby{further}"
+    return f"x{factor:.2f} from {plural(runs, 'nearby measured run')}"
 
 
 def error_blocks(errors: Sequence[tuple[str, ErrorOf]]) -> list[Block]:
-    """Return a table of errors and what its columns are: the name of each, whose coefficients, how far off."""
+    """Return a table of prediction errors with the name of each and its coefficients, and a legend."""
 
     def measured(error: ErrorOf, text: str) -> str:
         return "-" if error.rows < LEAST_ROWS else text
@@ -289,29 +298,31 @@ def error_blocks(errors: Sequence[tuple[str, ErrorOf]]) -> list[Block]:
 
     table = Table.of(
         errors,
-        ("how far off", lambda one: one[0]),
+        ("prediction for", lambda one: one[0]),
         ("coefficients of", lambda one: ", for ".join(filter(None, (one[1].chip, one[1].stand_in_for)))),
-        ("rows", lambda one: f"{one[1].rows:,}"),
+        ("runs", lambda one: f"{one[1].rows:,}"),
         ("median", lambda one: measured(one[1], f"{one[1].median:.1%}")),
         ("within 20%", lambda one: measured(one[1], f"{one[1].within_20_percent:.0%}")),
         ("chip left out", lambda one: left_out(one[1])),
-        ("factor", lambda one: f"{one[1].band:.2f}"),
+        ("80% within", lambda one: f"{one[1].band:.2f}x"),
         words=(0, 1),
     )
     return [table, GAP, Text(_table_words([error for _, error in errors]), "Error", style="note")]
 
 
 def _table_words(errors: Sequence[ErrorOf]) -> str:
-    text = "measured rows, cross-validated; 80% of them are within the factor of the predicted tok/s/GPU"
+    text = "cross-validated on measured runs; the last column is the band of tok/s/GPU that holds 80% of them"
     borrowed = next((error.left_out_chip for error in errors if error.borrowed), "")
     if borrowed:
-        text += f"; where a chip has none of its own, of those of a chip left out of the fit ({borrowed}, the widest)"
-    notes = (f"{error.chip}: all rows, {error.note}" for error in errors if error.note)
+        text += (
+            f"; a chip without its own band has the widest band of a chip left out of the fit ({borrowed})"
+        )
+    notes = (f"{error.chip}: all runs, {error.note}" for error in errors if error.note)
     return "; ".join([text, *dict.fromkeys(notes)])
 
 
 def range_words(rate: float, errors: Sequence[ErrorOf]) -> str:
-    """Return the band of a rate (``4,400 to 7,500``), empty where nothing was measured."""
+    """Return the band of a rate (``4,400 to 7,500``); empty without measurements."""
     found = widest(errors)
     if found is None:
         return ""
@@ -319,28 +330,28 @@ def range_words(rate: float, errors: Sequence[ErrorOf]) -> str:
 
 
 def factor_words(errors: Sequence[ErrorOf]) -> str:
-    """Return what the band is: the factor, and of which rows 80 % are within it."""
+    """Return the band: its width, and which measured runs it holds 80 % of."""
     found = widest(errors)
     if found is None:
         return ""
-    rows = f"measured rows{of_words(found)}"
-    return f"80% of {rows} are within a factor {found.band:.2f}"
+    runs = f"measured runs{of_words(found)}"
+    return f"80% of {runs} are within {found.band:.2f}x"
 
 
 def of_words(error: ErrorOf) -> str:
-    """Return of which rows an error is, where they are not simply those of the chip; begins with a space."""
+    """Return which runs an error is from, if not simply those of the chip; begins with a space."""
     left_out = [word for word, out in (("chip", error.borrowed), ("model", not error.model_seen)) if out]
-    text = f" of a {' or '.join(left_out)} left out of the fit" if left_out else ""
+    text = f" with the {' and '.join(left_out)} left out of the fit" if left_out else ""
     return text + (f" and of {plural(error.own_runs, 'run')} of your own" if error.own_runs else "")
 
 
 def band_words(rate: float, errors: Sequence[ErrorOf]) -> str:
-    """Return the band of a throughput in brackets, to stand behind it; empty where nothing was measured."""
+    """Return the band of a throughput in brackets, to follow the number; empty without measurements."""
     return f" ({range_words(rate, errors)}: {factor_words(errors)})" if errors else ""
 
 
 def _two_digits(value: float) -> str:
-    """A number to two digits, as a band deserves; a small one as short as that makes it."""
+    """Return a number to two significant digits."""
     if value <= 0 or not math.isfinite(value):
         return f"{value:g}"
     digits = 1 - math.floor(math.log10(value))

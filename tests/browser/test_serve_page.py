@@ -58,7 +58,7 @@ def test_the_example_is_real_and_the_sliders_answer(page, server):
     )
     chart, headline = (where.locator(name).bounding_box() for name in ("#plot", "#headline"))
     assert headline["y"] < chart["y"] < chart["y"] + chart["height"] < 900
-    assert "One pool is better here, by" in where.text_content("#headline")
+    assert "One pool is better at this speed, by" in where.text_content("#headline")
     before = where.text_content("#best")
     where.locator("#slider-hbm").focus()
     where.keyboard.press("End")
@@ -92,7 +92,7 @@ def test_what_is_wrong_stands_beside_its_field(page):
     where.fill("#tp", "3")
     where.press("#tp", "Enter")
     where.wait_for_selector("#tp-error:not(:empty)")
-    assert "no layout here has 3" in where.text_content("#tp-error")
+    assert "no layout has width 3" in where.text_content("#tp-error")
 
 
 def test_prices_and_powers_ask_nothing_and_each_question_can_be_undone(page):

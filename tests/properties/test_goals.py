@@ -62,7 +62,7 @@ def test_nobody_asked_and_it_is_50_ms_a_token() -> None:
     usual, asked = chosen(where()), chosen(where(), tpot_s=USUAL_TPOT.value)
     assert usual.score == asked.score
     assert usual.score.tpot_s <= USUAL_TPOT.value < chosen(where(), tpot_s="none").score.tpot_s
-    assert "default; `tpot_ms`; `tpot_ms` none for the largest batch that fits" in usual.service_level
+    assert "default; `tpot_ms`; `tpot_ms` none: largest batch that fits" in usual.service_level
     assert usual.score.batch < usual.score.max_batch
     again = usual.candidate.fitted.scorer.at(usual.score.batch + 1)
     assert again.tpot_s > USUAL_TPOT.value * (1 - 1e-3)  # one more sequence is too slow, but for the balance
@@ -118,7 +118,7 @@ def test_a_time_to_first_token_chooses_among_layouts_that_decode() -> None:
     for limit_s in times[:3]:
         found = chosen(deployment, ttft_s=limit_s)
         assert first[key_of(found.candidate.layout)] <= limit_s
-        assert "for a prompt of 512 tokens alone" in found.service_level
+        assert "for a single prompt of 512 tokens alone" in found.service_level
     with pytest.raises(
         InfeasibleError, match=rf"`ttft_ms` .* takes {rounded_up(times[0] * 1e3)} ms on the fastest layout"
     ):
@@ -182,7 +182,7 @@ def test_a_plan_of_the_fewest_gpus_is_whole() -> None:
     plan = make_plan(where("hgx-h100@24"), LOADS, PlanOptions(time_limit_s=0, goal="gpus"))
     assert verify_plan(plan) == []
     assert plan.layout.gpus_used < 24
-    assert plan.service_level.startswith("fewest GPUs at 50 ms a token or less")
+    assert plan.service_level.startswith("fewest GPUs at 50 ms per token or less")
 
 
 def two_kinds(**prices: float) -> Deployment:

@@ -143,7 +143,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert read == Lengths((4000, 500), (100, 400), (0.2, 0.8))
     near = read_lengths(written(tmp_path, "isl,osl,share\n10,20,0.333\n20,20,0.333\n30,20,0.333\n"))
     assert sum(near.share) == pytest.approx(1)
-    assert "add up to 0.999 and were divided by it" in near.note
+    assert "add up to 0.999 and were normalized" in near.note
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_file_that_cannot_be_used_says_where(tmp_path: Path, text: str, words:
 
 
 def test_lengths_are_checked() -> None:
-    with pytest.raises(InputError, match="as many prompts"):
+    with pytest.raises(InputError, match="equally many prompts"):
         Lengths((1, 2), (1,), (1.0,))
     with pytest.raises(InputError, match=r"add up to 0\.5"):
         Lengths((1,), (1,), (0.5,))

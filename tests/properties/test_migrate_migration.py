@@ -243,7 +243,7 @@ def test_a_budget_too_small_to_restore_is_infeasible() -> None:
         (np.ones((1, 1, 4)), np.zeros((1, 5)), "old placement has shape"),
         (np.ones((1, 1, 4)), np.array([[0, 1, 2, 4]]), "not in 0..3"),
         (np.ones(4), np.array([[0, 1, 2, 3]]), "give \\[scenarios, layers, experts\\]"),
-        (-np.ones((1, 1, 4)), np.array([[0, 1, 2, 3]]), "not a count of tokens"),
+        (-np.ones((1, 1, 4)), np.array([[0, 1, 2, 3]]), "not a token count"),
     ],
 )
 def test_bad_input(tokens: np.ndarray, old: np.ndarray, words: str) -> None:

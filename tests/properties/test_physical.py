@@ -88,10 +88,10 @@ def test_cables_of_one_rack(name: str) -> None:
         ("gb200-nvl72@76", 19, 2, 2 * 132e3, "partly filled"),
         ("hgx-h100@64", 8, 8, 81.6e3, "hosts"),
         ("cm384", 48, 16, 559e3, "whole domain"),  # 12 of compute, 4 of second-tier switches
-        ("mi300x@16", 2, 2, 12e3, "GPUs alone"),
-        ("hgx-h800", 1, 1, 5600, "GPUs alone"),
-        ("tpu-v5p", 16, 1, None, "no power of tpu-v5p"),
-        ("rubin-576", 144, 8, None, "no power of rubin"),
+        ("mi300x@16", 2, 2, 12e3, "only GPUs"),
+        ("hgx-h800", 1, 1, 5600, "only GPUs"),
+        ("tpu-v5p", 16, 1, None, "no published power for tpu-v5p"),
+        ("rubin-576", 144, 8, None, "no published power for rubin"),
     ],
 )
 def test_power(name: str, hosts: int, racks: int, watts: float | None, words: str) -> None:
@@ -111,8 +111,8 @@ def test_power(name: str, hosts: int, racks: int, watts: float | None, words: st
         ("hgx-h100@64", 8 * 130.45, "hosts, without racks", "datasheet"),
         ("hgx-b200", 142.4, "hosts, without racks", "datasheet"),
         ("vr-nvl72", 2000, "racks", "projected"),
-        ("gb300-nvl72", None, "gb300-nvl72: no weight", "measured"),
-        ("mi300x@16", None, "no weight of its racks or hosts is published", "measured"),
+        ("gb300-nvl72", None, "gb300-nvl72: no published weight", "measured"),
+        ("mi300x@16", None, "no published weight for its racks or hosts", "measured"),
     ],
 )
 def test_weight(name: str, kg: float | None, words: str, kind: str) -> None:
@@ -158,7 +158,7 @@ def test_one_unknown_weight_makes_the_sum_unknown() -> None:
     )
     found = physical_of_whole(build_cluster(spec))
     assert found.mass.value is None
-    assert "hgx-h800: no weight" in found.mass.basis
+    assert "hgx-h800: no published weight" in found.mass.basis
 
 
 def test_one_unknown_power_makes_the_sum_unknown() -> None:

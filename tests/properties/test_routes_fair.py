@@ -271,7 +271,7 @@ def test_what_is_too_much_is_said() -> None:
     assert not bound.fair
     assert bound.completion_s == bound.bound_s
     assert bound.classes == 56
-    with pytest.raises(InputError, match="more than the 40,000,000 that memory is for"):
+    with pytest.raises(InputError, match="exceed the limit of 40,000,000"):
         check_pairs(popular(10_000))
     told: list[float] = []
     fair_s(Router(cluster), popular(8), progress=told.append)

@@ -87,11 +87,11 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
 
     refused("does not exist")
     path.write_bytes(b"")
-    refused("not a whole .npy file")
+    refused("not a complete .npy file")
     path.write_bytes(b"PK\x03\x04 no archive")
     refused("zip archive")
     np.save(path, np.array([[{}]], dtype=object), allow_pickle=True)
-    refused("not a whole .npy file")
+    refused("not a complete .npy file")
     with path.open("wb") as file:
         np.savez(file, a=np.ones((4, 4)))
     refused("zip archive")

@@ -173,11 +173,11 @@ def test_users_wait_for_whole_requests_and_think() -> None:
 
 
 def test_a_budget_that_is_too_small_says_the_least() -> None:
-    with pytest.raises(InfeasibleError, match=r"`gpus` 7 is too little: the least .* takes 8 GPUs"):
+    with pytest.raises(InfeasibleError, match=r"`gpus` 7 is too low: the smallest unit .* takes 8 GPUs"):
         size(deployment(), Demand(gpus=7, tpot_s=TPOT))
     with pytest.raises(InfeasibleError, match="takes 16 GPUs"):
         size(deployment(), Demand(gpus=8, spares=1, tpot_s=TPOT))
-    with pytest.raises(InputError, match="decode alone has no requests"):
+    with pytest.raises(InputError, match="decode only has no requests"):
         size(deployment(), Demand(req_s=8, tpot_s=TPOT))
 
 

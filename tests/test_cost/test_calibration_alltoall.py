@@ -72,7 +72,9 @@ def test_default_by_phase_and_fabric(phase, fabric, crosses, family, name):
 
 def test_a_fabric_that_nobody_measured_is_said():
     kernel = default_kernel("decode", up_fabric="ici-v5p", crosses=False)
-    assert kernel.stand_in("ici-v5p") == f"{kernel.name} was not measured on ici-v5p: figures of nvlink5"
+    assert (
+        kernel.stand_in("ici-v5p") == f"{kernel.name} was not measured on ici-v5p; using figures from nvlink5"
+    )
     assert kernel.stand_in("nvlink5") == ""
 
 
@@ -117,8 +119,8 @@ def change(path, value):
         (("kernels", "deepep-ll", "dispatch", "out"), "normal-copies", "byte/s"),
         (("kernels", "deepep-ll", "dispatch", "beta"), "ib", "no such coefficient"),
         (("kernels", "deepep-ll", "dispatch", "alpha_up_s", "source"), "rumour", "rumour"),
-        (("kernels", "deepep-ll", "dispatch", "alpha_up_s", "kind"), "guessed", "no kind of evidence"),
-        (("shared", "ib", "value"), 1.2, "no fraction"),
+        (("kernels", "deepep-ll", "dispatch", "alpha_up_s", "kind"), "guessed", "not a kind of evidence"),
+        (("shared", "ib", "value"), 1.2, "not a fraction"),
         (("shared", "low-latency-dispatch", "value"), "3 GB/s", "is needed here"),
         (("shared", "ib", "colour"), "red", "colour"),
     ],

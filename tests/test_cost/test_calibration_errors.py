@@ -60,12 +60,12 @@ def test_too_few_rows_of_an_engine_or_a_phase_give_way_to_all_and_say_so():
     found = error_of("gb200", "vllm")
     assert (found.engine, found.phase) == (EACH_ENGINE, ANY_PHASE)
     assert found.rows == SHIPPED["chips"]["gb200"]["engines"]["any"]["any"]["rows"]
-    assert found.note == f"since {few} rows of vllm are too few"
+    assert found.note == f"since {few} rows for vllm are too few"
     assert not found.borrowed
     gone = error_of("b300-sxm", "sglang", "disaggregated")
     assert "disaggregated" not in SHIPPED["chips"]["b300-sxm"]["engines"]["sglang"]
     assert (gone.engine, gone.phase) == (EACH_ENGINE, "disaggregated")
-    assert gone.note == "since 0 rows of sglang disaggregated are too few"
+    assert gone.note == "since 0 rows for sglang disaggregated are too few"
 
 
 def widest_chip():

@@ -66,7 +66,7 @@ def test_what_nobody_published_is_an_error_that_says_so():
 def test_unknown_names_are_refused():
     with pytest.raises(InputError, match="did you mean hopper"):
         published_best("hoper", "gemm.fp8")
-    with pytest.raises(InputError, match=r"'delay\.layer' is no fraction"):
+    with pytest.raises(InputError, match=r"'delay\.layer' is not a fraction"):
         published_best("hopper", "delay.layer")
 
 
@@ -81,11 +81,11 @@ def test_a_value_is_its_rate_over_the_peak(rate):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"peak": "power"}, "kernels\\[0\\]: peak: 'power' is no peak"),
-        ({"chip": "h300"}, "'h300' is no GPU in the catalog; did you mean"),
+        ({"peak": "power"}, "kernels\\[0\\]: peak: 'power' is not a peak"),
+        ({"chip": "h300"}, "'h300' is not a GPU in the catalog; did you mean"),
         ({"kind": "assumed"}, "kind: 'assumed' must be 'measured'"),
         ({"value": 1.4}, "value: 1.4 must be less than or equal to 1"),
-        ({"coefficient": "links.hop"}, r"'links\.hop' is no fraction"),
+        ({"coefficient": "links.hop"}, r"'links\.hop' is not a"),
         ({"speed": 1}, "speed: unknown key"),
     ],
 )

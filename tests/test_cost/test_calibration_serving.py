@@ -122,7 +122,7 @@ def test_engines_are_known_by_their_names():
     assert require_engine("TensorRT-LLM") == require_engine("trtllm") == "trtllm"
     gpu = load_domain("hgx-h100").gpu
     for engine in ("ollama", "none", "sg lang"):
-        with pytest.raises(InputError, match=f"^`engine` {engine}: measured are .*sglang") as refused:
+        with pytest.raises(InputError, match=f"^`engine` {engine}: measured engines are .*sglang") as refused:
             calibrated(gpu, engine)
         assert "\n" not in str(refused.value)
 
@@ -132,7 +132,7 @@ def test_tokens_that_drafts_yield():
     lengths = [accept_length(drafts) for drafts in range(MOST_DRAFTS + 1)]
     assert lengths == sorted(lengths)
     assert lengths[1:] == [SHIPPED["shared"][f"accept.{drafts}"] for drafts in (1, 2, 3)]
-    with pytest.raises(MissingFigureError, match=r"`draft_tokens` 4: .*1 to 3; give `accept_length`"):
+    with pytest.raises(MissingFigureError, match=r"`draft_tokens` 4: .*1 to 3 drafts; give `accept_length`"):
         accept_length(4)
 
 
@@ -244,13 +244,13 @@ in_family = partial(helpers.changed, SHIPPED, "families", 0)
             "hbm.cache[0][1]: 0.0 must be greater than 0",
         ),
         (in_family("curves", "hbm.cache", to=[[2e12, 0.5], [1e12, 0.5]]), "figures rising"),
-        (in_family("curves", "hbm.cache", to=[[1e12, 1.5]]), "hbm.cache: 1.5 is no fraction of a peak"),
-        (in_family("curves", "hbm.cache", to=[[1e12, 0.5], [2e12, 0.24]]), "hbm.cache: a better figure"),
+        (in_family("curves", "hbm.cache", to=[[1e12, 1.5]]), "hbm.cache: 1.5 is not a fraction of a peak"),
+        (in_family("curves", "hbm.cache", to=[[1e12, 0.5], [2e12, 0.24]]), "hbm.cache: a higher figure"),
         (
             in_family("curves", "hbm.cash", to=[[1e12, 0.5]]),
-            "'hbm.cash' is no coefficient; did you mean hbm.cache",
+            "'hbm.cash' is not a coefficient; did you mean hbm.cache",
         ),
-        (changed("shared", "links.hop", to=1.5), "links.hop: 1.5 is no fraction"),
+        (changed("shared", "links.hop", to=1.5), "links.hop: 1.5 is not a fraction"),
         (changed("more", to=1), "more"),
         ([], "serving.yaml"),
     ],

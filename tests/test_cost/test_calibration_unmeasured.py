@@ -89,7 +89,7 @@ def test_nothing_is_assumed_of_what_was_published():
         (
             ("tpu-v7", "fractions"),
             {"gemm.bf61": {}},
-            r"no fraction of a chip's peak; did you mean gemm\.bf16",
+            r"not a fraction of a chip's peak; did you mean gemm\.bf16",
         ),
         (
             ("trainium2", "fractions", "hbm.cache"),

@@ -185,7 +185,7 @@ def test_weights_make_an_unknown_quantiser_readable():
         ({"quant_method": "compressed-tensors"}, "config_groups is missing"),
         (compressed({"num_bits": 3, "type": "int"}), "num_bits: 3"),
         (compressed({"num_bits": 8, "type": "ternary"}), "type: 'ternary'"),
-        (compressed({"num_bits": 8, "type": "float"}, ignore=("re:(",)), "is no regular expression"),
+        (compressed({"num_bits": 8, "type": "float"}, ignore=("re:(",)), "is not a regular expression"),
         (compressed({"num_bits": 8, "type": "float"}, ignore=("re:(.+)+!",)), "repeats a group"),
         (
             compressed({"num_bits": 8, "type": "float"}, ignore=("re:" + "a" * 201,)),

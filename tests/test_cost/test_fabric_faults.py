@@ -122,7 +122,7 @@ def test_gpus_that_hand_over_by_others_are_said() -> None:
     assert deployment().fabric_note == ""
     note = deployment(*nics(0, 3)).fabric_note
     assert note.startswith("2 GPUs without a link out of their domain hand over to others")
-    assert "0.75 of the rate" in note
+    assert "0.75 of the full rate" in note
 
 
 def uneven(gpus: int, sigma: float = 0.63) -> ExpertUse:

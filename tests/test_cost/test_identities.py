@@ -61,5 +61,5 @@ def test_two_domains_need_a_fabric_between_them(tmp_path: Path) -> None:
     cluster = resolve_cluster(str(path))
     model = resolve_model("mixtral-8x7b")
     stage = StageSpec(tuple(range(8)), range(len(model.layers)))
-    with pytest.raises(InputError, match="no `fabric:` joins"):
+    with pytest.raises(InputError, match="no `fabric:` connects"):
         over_two_domains(Deployment(cluster, model, Workload(context=128)), stage, 1, 8)

@@ -62,7 +62,7 @@ def test_a_missing_figure_raises_and_is_not_filled_in(toy):
 def test_without_a_fabric_between_domains_there_is_no_rate(toy):
     rates = stage_rates(toy.cluster(4, out=0), range(4), ["bf16"])
     assert (rates.out_bytes_per_s, rates.out_fabric) == (0.0, "")
-    with pytest.raises(InputError, match="no `fabric:` joins them"):
+    with pytest.raises(InputError, match="no `fabric:` connects them"):
         rates.require_scale_out()
     stage_rates(toy.cluster(4), range(4), ["bf16"]).require_scale_out()
 

@@ -74,9 +74,9 @@ def test_what_has_no_figure_is_left_out_and_says_how_to_give_it(mixed: Path) -> 
     assert (bill.usd_per_hour, bill.power_w, bill.price_kind, bill.usd_per_year) == (None,) * 4
     assert (bill.usd_per_million(1.0), bill.tok_s_per_megawatt(1.0)) == (None, None)
     price, power = bill.missing
-    assert "h20-sxm: no list price" in price
+    assert "h20-sxm: the catalog has no list price" in price
     assert "`prices` h20-sxm=2.50" in price
-    assert "h20-sxm: no all-in power" in power
+    assert "h20-sxm: the catalog has no all-in power" in power
     # the others keep theirs
     assert bill.parts[0].usd_per_hour is not None
 
@@ -93,7 +93,7 @@ def test_absurd_figures_and_ids_are_refused(mixed: Path) -> None:
         with pytest.raises(InputError, match="check its unit"):
             PriceBook(**absurd)
     cluster = resolve_cluster(str(mixed))
-    with pytest.raises(InputError, match="none of that id that works"):
+    with pytest.raises(InputError, match="no working GPU with this id"):
         PriceBook().bill(cluster, ["d1.n0.g0"])
     with pytest.raises(InputError, match="duplicate"):
         PriceBook().bill(cluster, ["d0.n0.g0", "d0.n0.g0"])
@@ -148,8 +148,8 @@ def test_a_system_without_an_all_in_figure_has_that_of_its_racks() -> None:
     said = " ".join(bill.missing)
     for words in (
         "without cooling and conversion",
-        "switch between domains: no power",
-        "transceiver of ib-cx9: no power",
+        "switch between domains: the catalog has no power",
+        "transceiver of ib-cx9: the catalog has no power",
     ):
         assert words in said
     # a rack that is partly filled is powered as a whole one
@@ -172,7 +172,7 @@ def test_switches_and_optics_count_where_no_other_figure_has_them() -> None:
     # an all-in figure has its share of them
     assert PriceBook().bill(resolve_cluster("gb200-nvl72@144")).parts[1:] == ()
     for figures in ({"powers": {"switch": 1e3}}, {"prices": {"transceiver": 0.1}}):
-        with pytest.raises(InputError, match="of gb200 has its share of the network already"):
+        with pytest.raises(InputError, match="of gb200 already includes its share of the network"):
             PriceBook(**figures).bill(resolve_cluster("gb200-nvl72@144"))
 
 

@@ -72,9 +72,9 @@ def test_the_users_price_and_power_go_first(tmp_path: Path) -> None:
 def test_missing_figures_say_how_to_give_them() -> None:
     with pytest.raises(MissingFigureError, match=r"prices: \{h20-sxm: 2\.5 USD/h\}`\.$"):
         PriceBook("rental").price(load_gpu("h20-sxm"))
-    with pytest.raises(MissingFigureError, match="or take the basis list"):
+    with pytest.raises(MissingFigureError, match="or use basis list"):
         PriceBook("owner").price(load_gpu("tpu-v5p"))
-    with pytest.raises(MissingFigureError, match="or take the basis owner or neocloud or rental"):
+    with pytest.raises(MissingFigureError, match="or use basis owner or neocloud or rental"):
         PriceBook("list").price(load_gpu("gb300"))
     # the chip's own 400 W is no all-in power
     with pytest.raises(MissingFigureError, match=r"gpus: \{h20-sxm: \{power_w: 2\.1 kW\}\}"):

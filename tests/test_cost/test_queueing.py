@@ -144,7 +144,7 @@ def test_the_most_requests_are_just_within_the_limits():
 
 
 def test_a_limit_that_single_requests_miss_is_named():
-    with pytest.raises(InfeasibleError, match=r"no rate keeps 5 ms to the first token .* take 5"):
+    with pytest.raises(InfeasibleError, match=r"no rate meets 5 ms to the first token .* take 5"):
         most_requests(
             pools(1),
             lambda rate, seed: made_requests(Lengths.of(500, 20), 200, requests_per_s=rate, seed=seed),
@@ -187,7 +187,7 @@ def test_traces_of_json_lines_and_of_csv_are_alike(tmp_path):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ('{"timestamp": 5, "input_length": 9, "output_length": 9}', "line 2: timestamp 5 is before the 10"),
+        ('{"timestamp": 5, "input_length": 9, "output_length": 9}', "line 2: timestamp 5 is before 10"),
         ('{"timestamp": 20, "input_length": -9, "output_length": 9}', "line 2: input_length is -9"),
         ('{"timestamp": 20, "input_length": 9}', "line 2: output_length is missing"),
         ('{"timestamp": NaN, "input_length": 9, "output_length": 9}', "line 2"),

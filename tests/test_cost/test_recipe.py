@@ -43,7 +43,7 @@ def test_a_recipe_of_any_model_makes_no_weights_wider() -> None:
 def test_each_says_where_it_is_from_and_a_chip_whose_it_takes() -> None:
     assert published_recipe(["gb200"], R1)[1].startswith("InferenceX dsr1-fp4-")
     assert published_recipe(["rubin"], R1)[1].startswith("as on gb300: InferenceX dsr1-fp4-")
-    assert published_recipe(["tpu-v7"], R1) == (None, "no run of deepseek-r1 on tpu-v7 is public")
+    assert published_recipe(["tpu-v7"], R1) == (None, "no public run of deepseek-r1 on tpu-v7")
     assert published_recipe(["gb200", "gb200", "gb300"], R1)[0] is not None
     assert published_recipe(["h100-sxm", "gb200"], R1) == (None, "h100-sxm, gb200 have different ones")
 
@@ -60,11 +60,11 @@ def test_the_shipped_file_can_be_priced() -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"chips": ["h101"]}, "is no chip"),
-        ({"models": ["deepseek-r9"]}, "is no model"),
+        ({"chips": ["h101"]}, "is not a chip"),
+        ({"models": ["deepseek-r9"]}, "is not a model"),
         ({"weights": "fp3"}, "no such format"),
         ({"weights": "expert=fp8"}, "there is no class of weights 'expert'"),
-        ({"kv_dtype": "fp5"}, "is no format of the KV cache"),
+        ({"kv_dtype": "fp5"}, "is not a format of the KV cache"),
         ({"source": "hearsay"}, "'hearsay' is not among the file's sources"),
     ],
 )

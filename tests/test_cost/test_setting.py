@@ -41,7 +41,7 @@ def test_another_batch_is_all_that_changes(toy):
 
 
 def test_an_engine_that_nobody_measured_is_refused_at_once(toy):
-    with pytest.raises(InputError, match="`engine` nobody: measured are"):
+    with pytest.raises(InputError, match="`engine` nobody: measured engines are"):
         Deployment(toy.cluster(4), toy.model(), Workload(), engine="nobody")
 
 

@@ -101,7 +101,7 @@ def test_stat(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
     path = torch_save(tmp_path / "expert_distribution_recorder_1.5.pt", value)
     loads = read(path)
     assert (loads.tokens == KEPT).all()
-    assert f"{path.name}: 5 of 9 windows empty, dropped" in loads.notes
+    assert f"{path.name}: 5 of 9 windows dropped (empty)" in loads.notes
     assert (read(tmp_path).tokens == KEPT).all()  # the folder, with the one file in it
     flat = torch_save(tmp_path / "flat.pt", {"logical_count": COUNTS.sum(axis=0)})
     assert (read(flat).tokens[0] == KEPT.sum(axis=0)).all()
@@ -115,13 +115,13 @@ def test_files_of_each_rank(tmp_path: Path, torch_save: Callable[..., Path], mak
         assert (loads.tokens == KEPT).all()
         assert loads.names[0] == f"{path.name}#pass 10"
         assert f"{path.name}: summed over 2 ranks, 0 to 1" in loads.notes
-        assert f"{path.name}: 1 of 5 windows empty, dropped" in loads.notes
+        assert f"{path.name}: 1 of 5 windows dropped (empty)" in loads.notes
     assert open_counts(str(tmp_path)).experts == EXPERTS
 
 
 def test_ranks_that_are_missing_are_said(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
     alone = torch_save(rank_file(tmp_path, 0), passes(0))
-    assert f"{alone.name}: rank 0 only, no other beside it" in read(alone).notes
+    assert f"{alone.name}: rank 0 only, no other rank" in read(alone).notes
     data = passes(1)
     for record in data["records"]:
         record["rank"] = 3
@@ -130,7 +130,7 @@ def test_ranks_that_are_missing_are_said(tmp_path: Path, torch_save: Callable[..
     notes = read(tmp_path).notes
     name = tmp_path.name
     assert f"{name}: no file of rank 1, 2: their tokens are missing" in notes
-    assert f"{name}: rank 3 without some passes that others have, counted as 0" in notes
+    assert f"{name}: rank 3: some passes of other ranks missing, counted as 0" in notes
 
 
 def test_passes_of_a_draft_model_and_of_overlapping_batches(
@@ -161,31 +161,31 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
     torch_save(other, passes(1, last_physical_to_logical_map=SLOT_MAP[:, ::-1].copy()))
     assert "map of slots differs" in refused(tmp_path)
     torch_save(other, passes(0))
-    assert "forward pass 10 of rank 0 is in another file too" in refused(tmp_path)
+    assert "forward pass 10 of rank 0 is also in another file" in refused(tmp_path)
     data = passes(1)
     data["records"][0]["global_physical_count"] = BY_SLOT[1, 0, :, :5].copy()
     torch_save(other, data)
-    assert "forward pass 10: counts [3, 5] for a map of slots [3, 6]" in refused(tmp_path)
+    assert "forward pass 10: counts [3, 5] but a slot map of [3, 6]" in refused(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("value", "words"),
     [
         ({"physical_to_logical_map": SLOT_MAP}, "holds a plan"),
-        ({"weights": COUNTS}, "no logical_count and no records, as SGLang dumps them, but: weights"),
-        (COUNTS, "but: a tensor alone"),
+        ({"weights": COUNTS}, "no logical_count and no records, as SGLang dumps them, but weights"),
+        (COUNTS, "but a single tensor"),
         ({"logical_count": COUNTS.astype(np.uint8).astype(bool)}, "holds bool, not numbers"),
-        ({"logical_count": -COUNTS}, "is not a count of tokens"),
+        ({"logical_count": -COUNTS}, "is not a token count"),
         ({"logical_count": COUNTS[..., :3]}, r"shape [5, 3, 3]; the model needs [2, 4] or [3, 4]"),
         ({"logical_count": COUNTS[None]}, "shape [1, 5, 3, 4]"),
-        (passes(0, records=[]), "no forward pass in it"),
+        (passes(0, records=[]), "no forward pass recorded"),
         (passes(0, records={}), "has no list of records"),
         (passes(0, records=[1]), "record 0 has no forward_pass_id"),
         (passes(0, records=[{"forward_pass_id": "1", "rank": 0}]), "record 0 has no forward_pass_id"),
         (passes(0, records=[{"forward_pass_id": 1, "rank": 0}]), "record 0 has no whole numbers"),
         (passes(0, last_physical_to_logical_map=None), "has no last_physical_to_logical_map"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP + 1), "experts 0..4; the model has 0..3"),
-        (passes(0, last_physical_to_logical_map=SLOT_MAP * 10**8), "names expert 300000000"),
+        (passes(0, last_physical_to_logical_map=SLOT_MAP * 10**8), "contains the invalid expert 300000000"),
         (passes(0, last_physical_to_logical_map=SLOT_MAP[0]), "not [layers, slots]"),
         (passes(0, records=passes(0)["records"] + passes(1)["records"][:0] + [
             {"forward_pass_id": 99, "rank": 1, "global_physical_count": BY_SLOT[0, 0]}
@@ -198,7 +198,7 @@ def test_ranks_that_do_not_fit(tmp_path: Path, torch_save: Callable[..., Path]) 
         ]), "not [layers, tokens, choices]"),
         (passes(0, records=[
             {"forward_pass_id": 1, "rank": 0, "global_physical_count": -BY_SLOT[0, 0]}
-        ]), "is not a count of tokens of an expert"),
+        ]), "is not a token count of an expert"),
     ],
 )  # fmt: skip
 def test_pt_files_that_are_no_recording(
@@ -226,7 +226,7 @@ def test_trtllm_folder(tmp_path: Path) -> None:
     assert loads.names[0] == "stats#iteration 100"
     assert loads.notes == (
         "stats: summed over 2 ranks, 0 to 1",
-        "stats: 1 of 5 windows empty, dropped",
+        "stats: 1 of 5 windows dropped (empty)",
         "stats: 4 windows, each a scenario",
     )
     assert open_counts(str(folder)).layer_ids == MOE
@@ -241,8 +241,8 @@ def test_trtllm_what_is_missing_is_said(tmp_path: Path) -> None:
     notes = " / ".join(read(folder, windows=1).notes)
     for words in (
         "no file of rank 2, 3: their tokens are missing",
-        "iterations 100 to 107 are not contiguous: 6 of them are there",
-        "rank 0, 1, 4 without some layers or iterations",
+        "iterations 100 to 107 are not contiguous: 6 are present",
+        "rank 0, 1, 4: some layers or iterations of other ranks missing",
         "meta_info.json is missing",
         "rank*_raw.safetensors (the experts of each token) not read",
         "layer 3 is beyond the model's 3",
@@ -256,7 +256,7 @@ def test_trtllm_what_is_missing_is_said(tmp_path: Path) -> None:
         (lambda f: (f / "meta_info.json").write_text("{"), "not valid JSON"),
         (lambda f: (f / "meta_info.json").write_text('{"num_experts": 5}'), "each of 5 experts"),
         (lambda f: save_file({"1_1": np.ones((2, 4), int)}, f / "rank1.safetensors"), "not one count"),
-        (lambda f: save_file({"1_1": -np.ones(4, int)}, f / "rank1.safetensors"), "not a count of tokens"),
+        (lambda f: save_file({"1_1": -np.ones(4, int)}, f / "rank1.safetensors"), "not a token count"),
         (lambda f: save_file({"a": np.ones(4, int)}, f / "rank1.safetensors"), "not ITERATION_LAYER"),
         (
             lambda f: save_file({"1_01": np.ones(4, int), "1_1": np.ones(4, int)}, f / "rank1.safetensors"),
@@ -314,10 +314,10 @@ def test_vllm_maps_may_change_and_have_unused_slots(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("", "no line at all"),
+        ("", "no lines"),
         ('{"record_type": "bench_run_start"}', "no line of type 'eplb_load_stats' in it ('bench_run_start')"),
-        ("[1]", "line 1: no object with a"),
-        ('{"record_type": 1}', "line 1: no object with a"),
+        ("[1]", "line 1: not an object with a"),
+        ('{"record_type": 1}', "line 1: not an object with a"),
         (stats_line(0)[:-9], "line 1: column"),
         (stats_line(0) + "\n" + stats_line(1)[:50], "line 2: column"),
         (stats_line(0, version=2), "version 2; only 1"),
@@ -325,13 +325,13 @@ def test_vllm_maps_may_change_and_have_unused_slots(tmp_path: Path) -> None:
         (stats_line(0, expert_load=None), "null, which is not a number"),
         (stats_line(0, expert_load=[[True] * 6] * 2), "true, which is not a number"),
         (stats_line(0, expert_load=[[1] * 6, [1]]), "unequal length"),
-        (stats_line(0, expert_load=[[1] * 5] * 2), "counts [2, 5] for a map of slots [2, 6]"),
+        (stats_line(0, expert_load=[[1] * 5] * 2), "counts [2, 5] but a slot map of [2, 6]"),
         (stats_line(0, expert_load=[1] * 6), "is [6], not [layers, slots]"),
         (stats_line(0, expert_load=[[float("nan")] * 6] * 2), "NaN is not a JSON number"),
-        (stats_line(0, expert_load=[[-1] * 6] * 2), "not a count of tokens"),
+        (stats_line(0, expert_load=[[-1] * 6] * 2), "not a token count"),
         (stats_line(0, expert_load=[[10**30] * 6] * 2), "too large"),
         (stats_line(0, p2l_map=[[9] * 6] * 2), "experts 0..9; the model has 0..3"),
-        (stats_line(0, p2l_map=[[0.5] * 6] * 2), "map of slots to experts is float64"),
+        (stats_line(0, p2l_map=[[0.5] * 6] * 2), "slot map is float64"),
         (stats_line(0) + "\n" + stats_line(1, expert_load=[[1] * 6], p2l_map=SLOT_MAP[:1].tolist()),
          "loads [1, 6], and [2, 6] before"),
         ("[" * 100_000, "nested too deeply"),
@@ -354,7 +354,7 @@ def test_folders_that_are_no_recording(tmp_path: Path, torch_save: Callable[...,
     assert "a folder without SGLang's" in refused(tmp_path)
     for name in ("a.pt", "b.pt"):
         torch_save(tmp_path / name, {"logical_count": COUNTS})
-    assert "not all ranks of one recording" in refused(tmp_path)
+    assert "do not all belong to one recording" in refused(tmp_path)
 
 
 def test_without_a_model_the_recording_says_its_own_shape(tmp_path: Path) -> None:

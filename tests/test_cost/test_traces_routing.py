@@ -72,7 +72,7 @@ def test_one_layer_stands_for_all_and_says_so(tmp_path: Path) -> None:
     trace = read(path)
     assert trace.repeated
     assert (trace.choices == CHOICES[:, 0]).all()
-    assert trace.notes[0].startswith("ONE layer of choices, taken for each of the 2 MoE layers")
+    assert trace.notes[0].startswith("only one layer of choices, used for all 2 MoE layers")
     assert not read(path, Wanted((1,), 2, EXPERTS, K)).notes
     assert read(path, None).choices.shape == (1, TOKENS, K)
 
@@ -187,11 +187,11 @@ def changed(index: Any, value: int, dtype: Any = np.int16) -> np.ndarray:
         (changed((7, 1, 0), 6), "token 7, layer row 1: expert 6, but the model has experts 0..5"),
         (changed((7, 1, 0), -2), "token 7, layer row 1: expert -2"),
         (changed((7, 1, 0), 10**12, np.int64), "expert 1000000000000"),
-        (changed((7, 1), 3), "token 7, layer row 1: expert 3 twice; a token uses an expert once"),
+        (changed((7, 1), 3), "token 7, layer row 1: expert 3 twice; a token uses an expert only once"),
         (changed((slice(None), 1), -1), "layer 2 of the model has experts, but all loads are 0"),
         (CHOICES.astype(float), "holds float64"),
         (np.where(CHOICES == 2, np.nan, CHOICES), "holds float64"),
-        (CHOICES.astype(object), "not a whole .npy file"),
+        (CHOICES.astype(object), "not a complete .npy file"),
         (CHOICES > 1, "holds bool"),
         (
             CHOICES[..., :1],
@@ -200,7 +200,7 @@ def changed(index: Any, value: int, dtype: Any = np.int16) -> np.ndarray:
         (np.concatenate([CHOICES, CHOICES], axis=1), "4 layers; the model routes"),
         (np.concatenate([CHOICES, CHOICES[:, :1]], axis=1), "layer 0 of the model is dense"),
         (CHOICES[0, 0], "is \\[tokens, layers, k\\], or \\[tokens, k\\]"),
-        (CHOICES[:0], "no choices of tokens in it"),
+        (CHOICES[:0], "without any token choices"),
         (np.full_like(CHOICES, -1), "no choice of an expert in its 40 tokens"),
     ],
 )
@@ -216,12 +216,12 @@ def test_what_cannot_be_is_refused(tmp_path: Path, values: np.ndarray, message: 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.npy", "cut", "not a whole .npy file"),
+        ("a.npy", "cut", "not a complete .npy file"),
         ("a.txt", "1 2", "this one's suffix is .txt"),
         ("a.json", "{}", "no 'routed_experts' in its answers"),
         ("a.json", '{"routed_experts": "!"}', "not base64"),
         ("a.json", '{"routed_experts": [[[1, 2]], [[3]]]}', "rows of unequal length"),
-        ("a.json", '{"routed_experts": {"data": "AAAA", "shape": [1, 2, 2], "dtype": "int16"}}', "cut short"),
+        ("a.json", '{"routed_experts": {"data": "AAAA", "shape": [1, 2, 2], "dtype": "int16"}}', "truncated"),
         (
             "a.json",
             '{"routed_experts": {"data": "AAAA", "shape": [1, 2, 2], "dtype": "object"}}',
@@ -261,5 +261,5 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
     from dataclasses import replace
 
     opened = open_routing(str(saved(tmp_path / "a.npy", CHOICES)), WANTED)
-    with pytest.raises(InputError, match="40 of 41 tokens are there"):
+    with pytest.raises(InputError, match="40 of 41 tokens are present"):
         collect_routing(replace(opened, tokens=41), WANTED)

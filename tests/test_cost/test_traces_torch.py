@@ -212,7 +212,7 @@ def test_archives_that_torch_did_not_write(tmp_path: Path, torch_save: Callable[
             load_torch_file(archive(*names))
     assert load_torch_file(archive("x/data.pkl")) is None
     (tmp_path / "old.pt").write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.")
-    with pytest.raises(InputError, match=r"form before version 1\.6; .*save it again"):
+    with pytest.raises(InputError, match=r"format before version 1\.6; .*save it again"):
         load_torch_file(tmp_path / "old.pt")
 
 

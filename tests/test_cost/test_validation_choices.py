@@ -73,7 +73,7 @@ def test_the_largest_batch_is_what_memory_holds():
     (group,), _ = group_points([replace(point, batch=1.0)])
     room = batch_room(even_memory(group.model, group.workload, group.pool), group.rates.hbm_bytes)
     assert choice.point.batch == math.floor(np.squeeze(room))
-    assert choice.text == f"{choice.point.batch:g} sequences a GPU, the most that fit"
+    assert choice.text == f"{choice.point.batch:g} sequences per GPU, the most that fit"
 
 
 @pytest.mark.parametrize("pool", [OPEN, Pool(attention_dp=16, ep=16)])
@@ -87,7 +87,7 @@ def test_the_limit_is_kept_and_used_up(pool):
 
 def test_a_limit_that_nothing_keeps_gives_the_nearest_and_says_so():
     choice = chosen(replace(DECODE, batch=math.inf, tpot_limit_ms=0.001))
-    assert "nothing keeps 0.001 ms a token" in choice.text
+    assert "no configuration meets 0.001 ms per token" in choice.text
     assert choice.point.batch <= 1
 
 
@@ -116,7 +116,7 @@ def test_the_measured_figure_plays_no_part():
     ("change", "says"),
     [
         ({"pool": replace(OPEN, ep=5)}, "no legal layout has the widths given"),
-        ({"batch": 1e6}, "holds the model and the batch"),
+        ({"batch": 1e6}, "fits model and batch"),
         ({"cluster": "L40S"}, "not in the catalog"),
         ({"batch": 0.0}, "neither batch_per_gpu nor concurrency"),
     ],

@@ -199,14 +199,14 @@ SERVED = {"phase": "disagg", "isl": "1000", "osl": "100", "prefill_tp": "4"}
     ("cells", "says"),
     [
         ({"batch_per_gpu": "largest", "concurrency": "64"}, "'largest' and concurrency 64: give one of them"),
-        ({"phase": "prefill", "batch_per_gpu": "largest"}, "says nothing of phase prefill"),
+        ({"phase": "prefill", "batch_per_gpu": "largest"}, "does not apply to phase prefill"),
         (
             {"attention_dp": "best", "stages": "2"},
             "column stages: widths that are 'best' are chosen for one stage",
         ),
         ({"tpot_limit_ms": "50"}, "column tpot_limit_ms: it limits what the model chooses"),
         ({"batch_per_gpu": "most"}, "column batch_per_gpu: 'most' must be a number"),
-        (SERVED | {"prefill_gpus": "4"}, "column prefill_gpus: it goes with a width of the prefill pool"),
+        (SERVED | {"prefill_gpus": "4"}, "column prefill_gpus: it requires a prefill pool width"),
         (
             SERVED | {"prefill_tp": "best", "prefill_gpus": "8", "gpus": "8"},
             "8 of 8 GPUs leave none to decode",

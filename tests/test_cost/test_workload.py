@@ -36,11 +36,11 @@ def test_defaults_are_the_contract():
         ({"draft_tokens": -1}, "`draft_tokens` -1"),
         ({"draft_tokens": 65}, "`draft_tokens` 65"),
         ({"draft_tokens": 1.0}, "`draft_tokens` 1.0"),
-        ({"accept_length": 1.5}, "`accept_length` 1.5: with 0 draft tokens a step yields 1 to 1 tokens"),
+        ({"accept_length": 1.5}, "`accept_length` 1.5: with 0 draft tokens, a step yields 1 to 1 tokens"),
         ({"draft_tokens": 2, "accept_length": 3.1}, "`accept_length` 3.1"),
         ({"draft_tokens": 2, "accept_length": 0.9}, "`accept_length` 0.9"),
         ({"draft_tokens": 2, "accept_length": float("nan")}, "`accept_length` nan"),
-        ({"draft_tokens": 2, "phase": "prefill"}, "`draft_tokens`: only decode"),
+        ({"draft_tokens": 2, "phase": "prefill"}, "`draft_tokens`: draft tokens apply only to decode"),
     ],
 )
 def test_bad_values_are_named_in_one_line(given, said):
@@ -73,5 +73,5 @@ def test_a_cached_prefix_is_not_prefilled():
     for hit in (-0.1, 1.0, float("nan")):
         with pytest.raises(InputError, match="`prefix_hit`"):
             Workload(phase="prefill", prefix_hit=hit)
-    with pytest.raises(InputError, match="only prefill"):
+    with pytest.raises(InputError, match="applies only to prefill"):
         Workload(prefix_hit=0.5)

@@ -28,14 +28,14 @@ def changed(layer: int, slot: int, value: object) -> list[list[object]]:
 KEY = "physical_to_logical_map"
 SGLANG = [
     ({KEY: changed(0, 0, 0)}, True, True, "balancedness"),
-    ({KEY: changed(0, 0, 0), "ep_size": 2}, False, False, "'ep_size' stands beside"),
+    ({KEY: changed(0, 0, 0), "ep_size": 2}, False, False, "'ep_size' is present in addition"),
     ({KEY: changed(2, 8, -1)}, True, False, "layer 2: expert -1"),
     ({KEY: changed(2, 3, 0)}, True, False, "layer 2: expert 3 has no copy"),
     ({KEY: changed(2, 8, True)}, True, False, "True is not a whole number"),
     ({KEY: [*changed(0, 0, 0)[:3], ROW[:9]]}, False, False, "9 slots"),
-    ({KEY: changed(0, 0, 0)[1:]}, True, False, "of the MoE layers alone"),
-    ({KEY: [row[:9] for row in changed(0, 0, 0)]}, False, False, "9 slots on 2 GPUs do not divide"),
-    ({"logical_count": [[1] * 8] * 4}, True, False, "a recording of loads"),
+    ({KEY: changed(0, 0, 0)[1:]}, True, False, "only for the MoE layers"),
+    ({KEY: [row[:9] for row in changed(0, 0, 0)]}, False, False, "9 slots do not divide evenly over 2 GPUs"),
+    ({"logical_count": [[1] * 8] * 4}, True, False, "a load recording"),
     ([1], False, False, "the key"),
 ]
 
@@ -58,7 +58,7 @@ Changes = dict[object, object]
 TRTLLM: list[tuple[Changes, Changes, bool, bool, str]] = [
     ({}, {}, True, True, "enable_attention_dp"),
     ({"num_slots": 9}, {}, False, False, "10 slots, num_slots says 9"),
-    ({"layer_updates_per_iter": 2}, {}, True, True, "it moves experts from then on"),
+    ({"layer_updates_per_iter": 2}, {}, True, True, "then moves experts"),
     ({"initial_global_assignments": None}, {}, True, False, "default map"),
     ({}, {3: None}, False, False, "layer 3: absent"),
     ({}, {3: None, 0: ROW}, False, False, "count MoE layers from 0"),
@@ -168,7 +168,7 @@ def test_vllm_ascend_layers_of_another_model(tmp_path: Path, count: int, entries
 VLLM: list[tuple[dict[str, object], str]] = [
     ({"num_redundant_experts": 3}, "num_redundant_experts"),
     ({"version": 2}, "expected 1"),
-    ({"record_type": "eplb_load_stats"}, "a recording of loads"),
+    ({"record_type": "eplb_load_stats"}, "a load recording"),
     ({"initial_global_assignments": {"0": ROW, "1": ROW}}, "layer 2: absent"),
     ({"initial_global_assignments": {"1": ROW, "2": ROW, "3": ROW}}, "counted from 0"),
 ]

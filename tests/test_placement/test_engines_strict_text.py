@@ -33,7 +33,7 @@ def test_bad_yaml(tmp_path: Path, text: str) -> None:
 
 
 BAD_JSON = {
-    "{": "is the file cut",
+    "{": "is the file truncated",
     '{"a": 1, "a": 1}': "a: duplicate key",
     "[-Infinity]": "0: infinite or too large",
     "[" * 100_000: "nested too deeply",

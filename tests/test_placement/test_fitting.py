@@ -88,5 +88,7 @@ def test_candidates_hold_the_largest_batch_within_the_time(times: float) -> None
 def test_copies_that_no_group_holds_are_refused() -> None:
     deployment = setting_of("mixtral-8x7b", "hgx-h100")
     assert list(fitting_shapes(deployment, 57)) == []
-    with pytest.raises(InputError, match="no group of hgx-h100's GPUs can hold 8 experts and 57 more copies"):
+    with pytest.raises(
+        InputError, match="no group of hgx-h100's GPUs can hold 8 experts and 57 extra copies"
+    ):
         tightest(deployment, 57)

@@ -109,7 +109,7 @@ def test_replicas_stay_in_a_domain_where_that_is_as_good(goal: str) -> None:
 
 def test_what_is_out_of_reach_says_how_far_one_gets() -> None:
     whole = fleet("hgx-h100@24", "mixtral-8x7b", 1000)
-    with pytest.raises(InfeasibleError, match="is out of reach: the GPUs there are serve"):
+    with pytest.raises(InfeasibleError, match="is out of reach: the available GPUs serve at most"):
         fleet("hgx-h100@24", "mixtral-8x7b", 1000, tok_s=whole.tok_s * 1.1)
     where = broken("hgx-h100@8")
     with pytest.raises(InfeasibleError, match=r"the fastest takes .* ms a token"):

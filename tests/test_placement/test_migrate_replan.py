@@ -218,7 +218,7 @@ def test_a_cluster_described_anew_is_what_is_lost_by_name() -> None:
     assert (found.moves, found.lost_copies) == (named.moves, named.lost_copies)
     assert found.plan.deployment.cluster.name == "now"
     again = replan_plan(found.plan, None, QUICK, cluster=old.deployment.cluster)
-    assert any("idle: 1 GPU that the plan did not have" in note for note in again.plan.notes)
+    assert any("idle: 1 GPU that the plan did not use" in note for note in again.plan.notes)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_an_engine_that_cannot_run_what_is_left_is_named() -> None:
     found = replan_plan(named, None, replace(QUICK, lost=lost))
     assert sizes(found.plan) == [8]
     assert any(
-        "sglang cannot run what is left of it: GPUs of the plan have" in note for note in found.plan.notes
+        "sglang cannot run on the remaining GPUs: GPUs of the plan have" in note for note in found.plan.notes
     )
 
 
@@ -345,7 +345,7 @@ def test_other_loads_over_two_nodes() -> None:
 @pytest.mark.parametrize(
     ("lost", "words"),
     [
-        (("d0",), "nothing is left"),
+        (("d0",), "none remain"),
         (
             ("d0.n0.g0", "d0.n0.g1", "d0.n0.g2", "d0.n0.g3", "d0.n0.g4", "d0.n0.g5", "d0.n0.g6"),
             "HBM capacity",
@@ -358,7 +358,7 @@ def test_what_is_left_may_not_do(lost: tuple[str, ...], words: str) -> None:
 
 
 def test_an_id_that_is_not_there() -> None:
-    with pytest.raises(InputError, match=r"d9\.n0.*names look like d0\.n0\.g0"):
+    with pytest.raises(InputError, match=r"d9\.n0.*examples of names: d0\.n0\.g0"):
         replan_plan(plan_of("hgx-h100", redundant=8), None, replace(QUICK, lost=("d9.n0",)))
 
 
@@ -366,7 +366,7 @@ def test_an_id_that_is_not_there() -> None:
     "wrong", [{"max_moves": -1}, {"max_bytes": float("nan")}, {"time_limit_s": float("inf")}, {"seed": -1}]
 )
 def test_options_that_cannot_be(wrong: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="from 0 up"):
+    with pytest.raises(InputError, match="of at least 0"):
         ReplanOptions(**wrong)  # type: ignore[arg-type]
 
 
@@ -382,4 +382,4 @@ def test_replicas_of_stages_and_tensor_parallel_groups(lost: str, left: list[int
     check(old, found)
     assert sizes(found.plan) == left
     assert any("idle: 1 GPU" in note for note in found.plan.notes) == (lost == "d1.n0.g3")
-    assert any("is idle: no GPU is left of the 8" in note for note in found.plan.notes) == (lost == "d3.n0")
+    assert any("is idle: no GPU remains of the 8" in note for note in found.plan.notes) == (lost == "d3.n0")

@@ -151,5 +151,5 @@ def test_ctrl_c_keeps_the_best_so_far(
 
     found = migrate([task], budget=Budget(600, stop))
     assert found.interrupted
-    assert "ended early" in found.log[-1]
+    assert "stopped early" in found.log[-1]
     assert task.judged(check(task, found))[1].mean() > task.judged(task.old)[1].mean()

@@ -166,7 +166,7 @@ def test_what_must_be_restored_is_counted_beside_the_budget(budget: float | None
     found = replan(state, blended(workloads(2), 2)[0], old)
     assert all(set(row) == set(range(EXPERTS)) for row in found.slot_expert)
     assert found.restored == forced
-    assert found.why.startswith(f"copies restored beside the budget: {forced}")
+    assert found.why.startswith(f"copies restored in addition to the budget: {forced}")
     if budget is not None:
         assert forced <= moved(old, found.slot_expert) <= forced + budget * old.size
 

@@ -255,9 +255,12 @@ def first(value: list[int]) -> Callable[[list[list[int]]], list[list[int]]]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (one("schema_version", to=1), "by an older rackplan (schema 1; this one reads 2); make"),
+        (one("schema_version", to=1), "by an older rackplan (schema 1; this one reads 2); create"),
         (one("schema_version", to=3), "by a newer rackplan (schema 3; this one reads 2); upgrade"),
-        (one("stages", 1, "gpus", 0, to="d9.n0.g0"), "stages[1]: gpus: 'd9.n0.g0' is no GPU of hgx-h100@16"),
+        (
+            one("stages", 1, "gpus", 0, to="d9.n0.g0"),
+            "stages[1]: gpus: 'd9.n0.g0' is not a GPU of hgx-h100@16",
+        ),
         (one("stages", 1, "last_layer", to=2), "replicas differ"),
         (everywhere(("last_layer",), 10**30), "do not hold layers 0 to 3"),
         (one("experts", "layers", "1", 0, to=[7]), "experts: layers: 1: expert 6 has no copy"),

@@ -111,7 +111,7 @@ BREAKS: list[tuple[tuple[str | int, ...], object, str]] = [
     (("scenarios", "rows", 0, "name"), "other", "scenarios: rows: of other"),
     (("failures", "layers", 0, "layer"), 9, "failures: layers[0]: layer"),
     (("failures", "experts"), [], "failures: experts: it lists 0"),
-    (("failures", "what_if", 0, "worst"), "d9.n0.g0", "failures: what_if[0]: worst: 'd9.n0.g0' is no gpu"),
+    (("failures", "what_if", 0, "worst"), "d9.n0.g0", "failures: what_if[0]: worst: 'd9.n0.g0' is not a gpu"),
     (("redundancy", "points", 0, "redundant"), 10_000, "redundancy: points"),
     (("redundancy", "layout", "ep"), "8", "redundancy: layout: ep"),
 ]
@@ -141,7 +141,7 @@ def test_experts_at_risk_that_do_not_exist(tmp_path: Path) -> None:
     data: Any = copy.deepcopy(plan_to_dict(replace(plan)))
     for change, words in (
         ({}, "there is no expert 8"),
-        ({"expert": 7, "domain": "d0.n0.g0"}, "is no node"),
+        ({"expert": 7, "domain": "d0.n0.g0"}, "is not a node"),
         ({"expert": 7, "layer": 4}, "no experts in layer 4"),
     ):
         data["failures"]["experts"] = [{**row, **change}]

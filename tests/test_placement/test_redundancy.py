@@ -76,7 +76,7 @@ def test_copies_pay_where_loads_are_skewed_and_not_where_they_are_even():
 
 def test_a_model_without_experts_is_refused():
     deployment = setting_of(model="llama-3.1-8b")
-    with pytest.raises(InputError, match="no experts to copy"):
+    with pytest.raises(InputError, match="no experts to replicate"):
         choose_redundant(deployment, loads_of(setting_of()), PlanOptions(time_limit_s=0))
 
 

@@ -55,7 +55,7 @@ def test_a_plan_carries_the_limit_it_holds(
 def test_a_default_that_gave_way_is_no_limit() -> None:
     deployment = Deployment(resolve_cluster("hgx-h20@16"), resolve_model("llama-3.1-405b"), Workload(1000))
     plan = make_plan(deployment, None, PlanOptions(time_limit_s=0.0, stages=16))
-    assert "50 ms a token is out of reach" in plan.service_level
+    assert "50 ms per token is out of reach" in plan.service_level
     assert (plan.limit_s, plan.over_limit) == (None, None)
     assert plan.score.tpot_s > 0.05
 

@@ -116,7 +116,7 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.interrupted
     assert len(calls) == 3
     assert result.objective == pytest.approx(calls[-1][2])
-    assert any("ended early" in line for line in result.log)
+    assert any("stopped early" in line for line in result.log)
 
 
 @pytest.mark.skipif(not REAL, reason="the reference loads are not beside the repository")

@@ -55,7 +55,7 @@ def test_progress_comes_from_every_part_and_ctrl_c_keeps_the_counts_found() -> N
     found, log = search(WIDE, rows, lower_bound(WIDE), budget, seed=0)
     assert budget.interrupted
     assert time.monotonic() - begun < 20
-    assert any("ended early" in line for line in log)
+    assert any("stopped early" in line for line in log)
     assert (WIDE.evaluate(found) < WIDE.evaluate(rows)).all()  # the search was not in vain
     done, layers, objective, bound, seconds = told[-1]
     assert 0 <= done <= layers == 6

@@ -186,7 +186,7 @@ def test_a_trace_too_short_to_judge_by_counts_as_loads_alone() -> None:
     plan = make_plan(setting(), loads, CUT)
     assert (plan.by_traffic, plan.traffic) == (None, None)
     assert plan.loads is not None
-    assert "t.npy: 200 tokens are too few to judge" in plan.loads.notes[-1]
+    assert "t.npy: 200 tokens are too few to evaluate" in plan.loads.notes[-1]
     assert plan_to_dict(plan) == plan_to_dict(make_plan(setting(), loads.untraced, CUT))
 
 

@@ -67,5 +67,5 @@ def test_lengths_follow_from_the_workloads_of_both_pools(two_pools: Plan) -> Non
 
 def test_one_phase_alone_is_refused() -> None:
     decode = planned("llama-3.1-8b", "hgx-h100")
-    with pytest.raises(InputError, match="of decode alone, and requests need both phases"):
+    with pytest.raises(InputError, match="for decode only, but requests need both phases"):
         pools_of_plan(decode, Lengths.of(2000, 300))

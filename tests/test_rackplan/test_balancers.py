@@ -153,7 +153,7 @@ def test_the_budget_holds_beside_what_is_restored(caplog: pytest.LogCaptureFixtu
     new = vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS, old)
     assert is_complete(new)
     assert lost <= moves(old, new) <= lost + 0.05 * old.size
-    assert f"copies restored beside the budget: {lost} (" in caplog.text
+    assert f"copies restored in addition to the budget: {lost} (" in caplog.text
     everywhere = np.tile(np.arange(4 * EXPERTS) % EXPERTS, (LAYERS, 1))[:, ::-1].copy()
     everywhere[:, :3] = -1
     new = vllm.rebalance_experts(window(), 4 * EXPERTS, 1, 1, 2, everywhere)
@@ -312,12 +312,12 @@ def test_stored_scenarios_stand_beside_the_last_window(
     assert on_known(dense) > alone
     assert not caplog.records
     vllm.rebalance_experts(window(layers=1), SLOTS, 1, 1, RANKS)
-    assert "what is stored of 3 layers left out where the engine balances 1" in caplog.text
+    assert "stored loads ignored: they have 3 layers, but the engine balances 1" in caplog.text
     monkeypatch.setenv("RACKPLAN_SCENARIOS", stored(tmp_path, experts=8))
     with pytest.raises(ValueError, match="3 layers with 8 experts; the engine balances 16 experts"):
         vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS)
     monkeypatch.setenv("RACKPLAN_SCENARIOS", f"{stored(tmp_path)},{stored(tmp_path, experts=8)}")
-    with pytest.raises(ValueError, match="give those of one model"):
+    with pytest.raises(ValueError, match="give recordings of one model"):
         vllm.rebalance_experts(window(), SLOTS, 1, 1, RANKS)
 
 
@@ -328,17 +328,17 @@ def refuse(word: str, **change: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        refuse("num_replicas 21 is no multiple of num_ranks 4", num_replicas=21),
+        refuse("num_replicas 21 is not a multiple of num_ranks 4", num_replicas=21),
         refuse("num_replicas 12 slots cannot hold 16 experts", num_replicas=12),
-        refuse("16 experts do not divide into num_groups 6", num_groups=6, num_nodes=2),
+        refuse("16 experts do not divide evenly into num_groups 6", num_groups=6, num_nodes=2),
         refuse(
-            "weight, layer 1, expert 2: nan is no count",
+            "weight, layer 1, expert 2: nan is not a token count",
             weight=np.where(np.arange(32) == 18, np.nan, 1.0).reshape(2, 16),
         ),
-        refuse("weight: its rows have unequal lengths", weight=[[1], [1, 2]]),
+        refuse("weight: rows have different lengths", weight=[[1], [1, 2]]),
         refuse("the old map has shape [2, 20]", old=np.zeros((2, 20), dtype=int)),
-        refuse("the old map, layer 0, slot 0: 16 is no expert", old=np.full((3, 20), 16)),
-        refuse("the old map holds float64, not whole numbers", old=np.zeros((3, 20))),
+        refuse("the old map, layer 0, slot 0: 16 is not an expert", old=np.full((3, 20), 16)),
+        refuse("the old map holds float64, not integers", old=np.zeros((3, 20))),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_message(change: dict[str, Any], words: str) -> None:
@@ -352,18 +352,18 @@ def test_what_cannot_be_used_is_refused_in_one_message(change: dict[str, Any], w
 
 def test_the_other_forms_refuse_likewise() -> None:
     policy = vllm_ascend.RackplanPolicy()
-    with pytest.raises(ValueError, match="give a load for each slot"):
+    with pytest.raises(ValueError, match="give one load per slot"):
         policy.rebalance_experts(np.zeros((1, 2, 2), dtype=int), np.zeros((1, 2, 3)))
-    with pytest.raises(ValueError, match="slot 0 holds -1, no expert"):
+    with pytest.raises(ValueError, match="slot 0 holds -1, which is not an expert"):
         policy.rebalance_experts(np.full((1, 2, 2), -1), np.zeros((1, 2, 2)))
     for wrong, words in (
         ({"algorithm": "best"}, "expected one of deepseek, "),
-        ({"num_local_physical_experts": 3}, "is no multiple of num_local_physical_experts 3"),
+        ({"num_local_physical_experts": 3}, "is not a multiple of num_local_physical_experts 3"),
         (
             {"algorithm": "deepseek_hierarchical", "num_groups": 3, "num_nodes": 2},
-            "num_groups 3 do not divide over",
+            "num_groups 3 do not divide evenly over",
         ),
-        ({"tokens_per_expert": -np.ones((1, 2, 16))}, "step 0, layer 0, expert 0: -1.0 is no count"),
+        ({"tokens_per_expert": -np.ones((1, 2, 16))}, "step 0, layer 0, expert 0: -1.0 is not a token count"),
     ):
         given: dict[str, Any] = {
             "tokens_per_expert": window()[None],

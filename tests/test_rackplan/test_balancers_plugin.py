@@ -93,8 +93,8 @@ def test_vllm_gets_our_class_in_the_place_of_its_default(
     ours = policies["default"]
     assert issubclass(ours, RackplanEplbPolicy)
     assert issubclass(ours, AbstractEplbPolicy)
-    assert "rackplan balances experts for vLLM (RACKPLAN_BALANCER=1): 0.1 of the copies" in caplog.text
-    assert "4 windows kept" in caplog.text
+    assert "rackplan balances experts for vLLM (RACKPLAN_BALANCER=1): at most 10% of copies" in caplog.text
+    assert "keeping 4 windows" in caplog.text
     (record,) = caplog.records
     assert record.name == "vllm.rackplan"  # vLLM shows what its own loggers say
     plugin.vllm()
@@ -134,7 +134,7 @@ def test_sglang_gets_our_function(monkeypatch: pytest.MonkeyPatch, environ: Any)
         ("MAX_MOVES", "5", "such as 5% or 0.05"),
         ("HISTORY", "0", "from 1 to 1000"),
         ("NODE_GROUPS", "1", "expected keep, gather or ignore"),
-        ("SCENARIOS", "a.npy,,b.npy", "commas between them"),
+        ("SCENARIOS", "a.npy,,b.npy", "comma-separated"),
         ("SCENARIOS", "/no/such/file.npy", "there is no such file"),
         ("MAX_MOVE", "5%", "did you mean RACKPLAN_MAX_MOVES?"),
     ],
@@ -158,7 +158,7 @@ def test_scenarios_are_read_at_the_start(
     np.save(tmp_path / "good.npy", np.ones((2, 3, 4)))
     np.save(tmp_path / "bad.npy", np.full((3, 4), -1.0))
     environ(BALANCER="1", SCENARIOS=f"{tmp_path / 'good.npy'}, {tmp_path / 'bad.npy'}")
-    with pytest.raises(ValueError, match="is not a count of tokens"):
+    with pytest.raises(ValueError, match="is not a token count"):
         plugin.vllm()
     environ(SCENARIOS=str(tmp_path / "good.npy"))
     plugin.vllm()
@@ -178,6 +178,6 @@ def test_a_plan_is_placed_where_nothing_lies_and_its_loads_are_scenarios(
     assert (found == part.slot_expert).all()
     assert not caplog.records
     assert vllm.rebalance_experts(loads, 16, 1, 1, 4).shape == found.shape
-    assert "plan.json left out: 16 slots on 8 ranks, and the engine has 16 on 4" in caplog.text
+    assert "plan.json ignored: it has 16 slots on 8 ranks, but the engine has 16 on 4" in caplog.text
     with pytest.raises(ValueError, match="2 layers with 8 experts; the engine balances 4 experts"):
         vllm.rebalance_experts(loads[:, :4], 16, 1, 1, 8)

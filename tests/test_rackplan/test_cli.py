@@ -88,7 +88,7 @@ def test_interrupted_with_a_plan_writes_it(run: Run, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("placement.planner.make_plan", interrupted)
     result = run(*PLAN)
     assert result.code == 130
-    assert "interrupted; the best plan so far was written" in result.err
+    assert "interrupted; wrote the best plan so far" in result.err
     assert "INTERRUPTED" in result.out
     assert json.loads((tmp_path / "plan/plan.json").read_text())["proof"]["interrupted"] is True
 
@@ -131,5 +131,5 @@ def test_help_loads_no_heavy_package() -> None:
 def test_as_a_module() -> None:
     ended = python("-m", "rackplan", "catalog", "no-such-entry", "--json")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("rackplan: the catalog has no 'no-such-entry'")
+    assert ended.stderr.startswith("rackplan: 'no-such-entry' is not in the catalog")
     assert len(ended.stderr.splitlines()) == 1

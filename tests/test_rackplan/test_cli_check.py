@@ -37,7 +37,7 @@ def test_a_wrong_file(run: Run, tmp_path: Path) -> None:
     assert result.code == 2
     assert (result.data["loads"], result.data["right"]) == (True, False)
     assert {"where": "layer 7", "kind": "wrong"}.items() <= result.data["findings"][0].items()
-    assert "loads and is wrong in SGLang: layer 7: expert 7 has no copy" in result.err
+    assert "loads but is incorrect in SGLang: layer 7: expert 7 has no copy" in result.err
     assert len(result.err.splitlines()) == 1
 
 

@@ -67,7 +67,7 @@ def test_shares_are_of_the_row_and_beside_the_first_cluster(run: Run) -> None:
         assert first[by]["requests_per_s"] == pytest.approx(first["requests_per_s"] / amount)
     assert second["per_gpu"]["ratio"] == pytest.approx(second["tok_s_per_gpu"] / first["tok_s_per_gpu"])
     assert second["per_usd_h"]["ratio"] is None
-    assert "no price of rubin" in second["per_usd_h"]["reason"]
+    assert "no price for rubin" in second["per_usd_h"]["reason"]
     (gain,) = data["gains"]
     assert (gain["from"], gain["to"], gain["gain"]) == (
         "hgx-h100",
@@ -93,8 +93,8 @@ def test_equal_power_is_whole_domains_within_it(run: Run, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("hgx-h100", "--mw", 1, "--usd-h", 100), "--usd-h 100: --mw says already"),
-        (("hgx-h100", "--mw", 1, "--gpus", 8), "--mw 1: --gpus says already"),
+        (("hgx-h100", "--mw", 1, "--usd-h", 100), "--usd-h 100: --mw already sets"),
+        (("hgx-h100", "--mw", 1, "--gpus", 8), "--mw 1: --gpus already sets"),
         (("hgx-h100", "--mw", 0), "--mw 0"),
         (("rubin-576", "--mw", 1), "no all-in power"),
     ],
@@ -109,7 +109,7 @@ def test_the_first_lines_are_the_answer(run: Run) -> None:
     asked = ("compare", "hgx-h100", "hgx-h200", *MIXTRAL)
     text = run(*asked).out
     first = "\n".join(text.splitlines()[:12])
-    for words in ("Per GPU", "Per MW", "Per USD/h", "How sure", " pool", "tok/s/user (default)"):
+    for words in ("Per GPU", "Per MW", "Per USD/h", "Accuracy", " pool", "tok/s/user (default)"):
         assert words in first
     assert "Gains         hgx-h100 to hgx-h200 at 20 tok/s/user, " in text
     assert "Layouts" not in text

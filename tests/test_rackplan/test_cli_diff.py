@@ -24,7 +24,7 @@ def plans(prepared: Callable[..., None]) -> None:
 def test_a_plan_is_the_same_as_itself(run: Run) -> None:
     result = run("diff", "a/plan.json", "a/plan.json")
     assert (result.code, result.err) == (0, "")
-    assert "the plans are the same" in result.out
+    assert "the plans are identical" in result.out
     assert "Layout" not in result.out
     data = run("diff", "a/plan.json", "a/plan.json", "--json").data
     assert (data["same"], data["inputs"], data["moves"]["moves"]) == (True, {}, 0)
@@ -42,7 +42,7 @@ def test_what_differs_stands_side_by_side(run: Run) -> None:
         "KV cache GB",
         "USD per million",
         "Moves",
-        "Only of the",
+        "Only in the",
     ):
         assert words in result.out
     data = run("diff", "a/plan.json", "b/plan.json", "--json").data

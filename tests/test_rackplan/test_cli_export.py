@@ -33,7 +33,7 @@ def test_writes_a_file_that_checks_and_says_how_to_start(
     assert (checked.data["loads"], checked.data["right"]) == (True, True)
     again = run("export", "plan/plan.json", "--to", engine, "-o", FILES[engine])
     assert again.code == 2
-    assert "is not overwritten" in again.error_line
+    assert "will not be overwritten" in again.error_line
     assert (tmp_path / FILES[engine]).read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["plan", FILES[engine]])
 

@@ -182,8 +182,8 @@ def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path:
     export = ("export", "plan/plan.json", "-o", "x.json", "--to", "sglang")
     cases = {
         ("--launch", "nomad"): "expected shell, lws, kueue, kai, grove, rbg, dynamo, llm-d, slurm or mpi",
-        ("--hosts", "a,b"): "--hosts is of a file that starts an engine",
-        ("--prefill", "first/plan.json"): "--prefill is of a file that starts an engine",
+        ("--hosts", "a,b"): "--hosts needs a launch file",
+        ("--prefill", "first/plan.json"): "--prefill needs a launch file",
         ("--launch", "lws", "--hosts", "a,b,c"): "has 3 names, the cluster has 2 hosts and the plan uses 2",
         ("--launch", "lws", "--hosts", "a[1-"): "--hosts",
         (
@@ -192,14 +192,14 @@ def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path:
             "--prefill",
             "plan/plan.json",
         ): "the plan is for decode, expected one for prefill",
-        ("--launch", "slurm", "--image", "x"): "--image: a script runs what is on the hosts",
+        ("--launch", "slurm", "--image", "x"): "--image: scripts run software installed on the hosts",
     }
     for more, words in cases.items():
         result = run(*export, *more)
         assert result.code == 2
         assert words in result.error_line
     for engine, kind, words in (
-        ("trtllm", "lws", "its 16 ranks are tasks of MPI"),
+        ("trtllm", "lws", "its 16 ranks are MPI tasks"),
         ("vllm-ascend", "dynamo", "it runs sglang, vllm, trtllm"),
         ("vllm-ascend", "llm-d", "it runs vllm, sglang"),
     ):
@@ -208,5 +208,5 @@ def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path:
         ).error_line
         assert words in line
     (tmp_path / "x.lws.yaml").write_text("mine")
-    assert "is not overwritten" in run(*export, "--launch", "lws").error_line
+    assert "will not be overwritten" in run(*export, "--launch", "lws").error_line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "plan", "x.lws.yaml"]

@@ -81,7 +81,7 @@ def test_pools_totals_idle_and_plans(run: Run, cluster: Path, mixtral: Path) -> 
 def test_the_first_lines_are_the_answer(run: Run, mixtral: Path) -> None:
     asked = ("fleet", "--model", mixtral, "--cluster", "hgx-h100@16", "--isl", 1000, "--osl", 100)
     lines = run(*asked).out.splitlines()
-    labels = ["One pool", "Together", "Speed", "Total", "Cost", "Power", "Limits", "Goal"]
+    labels = ["One pool", "Total", "Speed", "Total", "Cost", "Power", "Limits", "Goal"]
     assert set(labels) <= {line.split("  ")[0] for line in lines[:13]}  # a title of two lines
     assert "none idle" in " ".join(lines[:13])
     assert not any("step ms" in line for line in lines)
@@ -112,7 +112,7 @@ def test_two_models_by_share(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--phase", "prefill"], 2, "prefill alone makes none"),
+        (["--phase", "prefill"], 2, "prefill alone yields none"),
         (["--goal", "speed"], 2, "--goal speed"),
         (["--tok-s", "1e15"], 3, "out of reach"),
         (["--tpot-ms", "0.001"], 3, "the fastest takes"),

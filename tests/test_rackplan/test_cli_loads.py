@@ -47,7 +47,7 @@ def test_json_describes_a_recording(run: Callable[..., Any], recording: Path) ->
     apart = np.abs(first - last).sum(axis=1).mean() / 2
     assert found["drift"]["first_to_last"]["distance"] == pytest.approx(apart)
     assert 0 < found["drift"]["first_to_last"]["by_chance"] < apart
-    assert "1 of 5 windows empty, dropped" in found["notes"]
+    assert "1 of 5 windows dropped (empty)" in found["notes"]
 
 
 def test_json_says_how_far_choices_are_from_independent(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def hostile(path: Path) -> Path:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda folder: hostile(folder / "x.pt"), "nothing in it was run"),
+        (lambda folder: hostile(folder / "x.pt"), "none of its code was executed"),
         (lambda folder: folder / "none.pt", "there is no such file"),
-        (lambda folder: (folder / "x.pt", (folder / "x.pt").write_bytes(b""))[0], "not a whole .pt file"),
+        (lambda folder: (folder / "x.pt", (folder / "x.pt").write_bytes(b""))[0], "not a complete .pt file"),
     ],
 )
 def test_bad_files_end_in_one_line(

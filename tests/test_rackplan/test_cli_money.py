@@ -42,7 +42,7 @@ def test_a_plan_keeps_prices(run: Run, prepared: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (("--price", "gb200=3"), "no GPU here is called 'gb200'; "),
+        (("--price", "gb200=3"), "no GPU here is named 'gb200'; "),
         (("--power", "h100=nan"), "expected a number above 0"),
         (("--price-basis", "spot"), "--price-basis 'spot': expected owner, neocloud, rental or list"),
     ],

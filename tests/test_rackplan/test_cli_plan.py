@@ -82,7 +82,7 @@ BAD = [
     ((*PLAN, "--loads", "nan.npy"), "nan.npy"),
     ((*PLAN, "--loads", "shape.npy"), "shape.npy"),
     ((*PLAN, "--redundant", 1000), "--redundant 1000"),
-    ((*PLAN, "--accept-length", 2), "--accept-length 2: a step yields one token without --draft-tokens"),
+    ((*PLAN, "--accept-length", 2), "--accept-length 2: without --draft-tokens a step yields one token"),
 ]
 
 

@@ -39,7 +39,7 @@ def test_files_and_json(run: Run, planned: Path) -> None:
     files = sorted(path.name for path in (planned / "next").iterdir())
     assert files == ["moves.json", "plan.json", "report.html", "topology.svg"]
     report = (planned / "next/report.html").read_text()
-    assert "The re-plan" in report
+    assert "Re-plan" in report
     assert '"name":"this re-plan"' in report.replace('": "', '":"')
     moves = json.loads((planned / "next/moves.json").read_text())
     totals = moves["totals"]
@@ -68,7 +68,7 @@ def test_a_lost_gpu(run: Run, planned: Path) -> None:
     ("options", "code", "words"),
     [
         (("--lost", "d7"), 2, "--lost d7"),
-        (("--lost", "d0"), 3, "nothing is left"),
+        (("--lost", "d0"), 3, "none remain"),
         (("--max-moves", "-3"), 2, "--max-moves"),
     ],
 )
@@ -93,7 +93,7 @@ def test_ctrl_c_writes_the_best_so_far(run: Run, planned: Path, monkeypatch: pyt
     command = ("replan", "old/plan.json", "--loads", "new.npy", "--time-limit", "600")
     result = run(*command, "-o", "next")
     assert result.code == 130
-    assert "interrupted; the best re-plan so far was written" in result.err
+    assert "interrupted; wrote the best re-plan so far" in result.err
     data = json.loads((planned / "next/plan.json").read_text())
     assert data["proof"]["interrupted"] is True
     assert (planned / "next/moves.json").exists()

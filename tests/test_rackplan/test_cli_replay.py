@@ -83,14 +83,14 @@ def test_recordings_of_single_steps_are_merged_into_windows(
     save_file(steps, folder / "rank0.safetensors")
     data = run("replay", *here, "--loads", "trt", "--policy", "static", "--policy", "vllm", "--json").data
     assert data["windows"] == 32
-    assert "single steps were recorded; each window stands for 3,000 steps" in data["notes"][-1]
+    assert "single steps were recorded; each window represents 3,000 steps" in data["notes"][-1]
 
 
 def test_files(run: Run, here: list[object], tmp_path: Path) -> None:
     for name in ("r.html", "r.json", "r.csv", "all"):
         assert run("replay", *here, *FILES, "--policy", "static", "--policy", "vllm", "-o", name).code == 0
     page = (tmp_path / "r.html").read_text()
-    assert "Balance from window to window" in page
+    assert "Balance by window" in page
     assert json.loads((tmp_path / "r.json").read_text())["scored"] == 4
     assert sorted(path.name for path in (tmp_path / "all").iterdir()) == [
         "replay.csv",

@@ -52,7 +52,7 @@ def test_the_answer_is_that_of_the_contract(run: Run) -> None:
     assert more["overloaded"] or more["ttft_ms"]["p99"] > 2000 or more["tpot_ms"]["p99"] > 50
     text = run(*LLAMA, "--req-s", 10).out
     assert len(text.splitlines()) <= 20
-    assert f"{data['max_req_s']:,.3g} requests/s keep these limits" in text
+    assert f"{data['max_req_s']:,.3g} requests/s with 99% of requests within these limits" in text
 
 
 def test_a_plan_is_simulated_as_placed_and_written(run: Run, plan: str, tmp_path: Path) -> None:
@@ -62,10 +62,10 @@ def test_a_plan_is_simulated_as_placed_and_written(run: Run, plan: str, tmp_path
     assert first.out == again.out
     assert json.loads((tmp_path / "s/simulate.json").read_text())["max_req_s"] == first.data["max_req_s"]
     page = (tmp_path / "s/report.html").read_text()
-    assert all(words in page for words in ("The first token against the rate", "Queue and batch"))
+    assert all(words in page for words in ("Time to first token against request rate", "Queue and batch"))
     details = run("simulate", plan, "--concurrency", 8, "--details").out
     assert "8 users" in details
-    assert "8,192 tokens a step" in details
+    assert "8,192 tokens per step" in details
 
 
 def test_a_trace_shares_its_prefixes(run: Run, plan: str, tmp_path: Path) -> None:
@@ -106,17 +106,17 @@ def test_python_gives_a_frame_of_requests() -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ((), "a load is missing"),
-        (("--req-s", 1, "--concurrency", 2), "they are different loads"),
+        ((), "no load was given"),
+        (("--req-s", 1, "--concurrency", 2), "only one load is allowed"),
         (("--req-s", "nan"), "--req-s nan: expected a number above 0"),
         (("--concurrency", 0), "--concurrency 0"),
         (("--req-s", 1, "--router", "random"), "--router random: expected 'least', 'round' or 'prefix'"),
-        (("--req-s", 1, "--speed", 2), "--speed 2: it is of --trace"),
-        (("--req-s", 1, "--prefix-hit", 1), "expected a part of the prompt, 0 to below 1"),
-        (("--req-s", 1, "--engine", "vllm"), "the plan is given, with all of that in it"),
+        (("--req-s", 1, "--speed", 2), "--speed 2: it applies only to --trace"),
+        (("--req-s", 1, "--prefix-hit", 1), "expected a fraction of the prompt, 0 to below 1"),
+        (("--req-s", 1, "--engine", "vllm"), "the plan already sets it"),
         (("--req-s", 1, "--isl", 4_000_000), "does not fit the KV cache"),
-        (("--trace", "t.csv", "--osl", 5), "--trace has the lengths"),
-        (("--trace", "order.csv"), "order.csv, line 3: timestamp 1 is before the 2"),
+        (("--trace", "t.csv", "--osl", 5), "--trace already sets the lengths"),
+        (("--trace", "order.csv"), "order.csv, line 3: timestamp 1 is before 2"),
         (("--trace", "negative.csv"), "negative.csv, line 2: input_length is '-5'"),
         (("--trace", "columns.csv"), "columns.csv, line 2: output_length is missing"),
     ],
@@ -141,7 +141,7 @@ def test_neither_plan_nor_model_is_refused(run: Run) -> None:
 def test_limits_out_of_reach_are_no_answer(run: Run, plan: str) -> None:
     found = run("simulate", plan, "--req-s", 1, "--ttft-p99-ms", 5)
     assert found.code == 3
-    assert "no rate keeps 5 ms to the first token" in found.err
+    assert "no rate meets 5 ms to the first token" in found.err
     assert "first token, ms" in found.out
     found = run(*LLAMA, "--req-s", 1, "--tpot-ms", 0.01)
     assert found.code == 3

@@ -63,9 +63,9 @@ def test_pools_of_both_phases(run: Run) -> None:
 
 def test_the_first_lines_are_the_answer(run: Run) -> None:
     lines = run(*SMALL, "--users", "1k", "--think-s", "10").out.splitlines()
-    head = " ".join(" ".join(lines[:12]).split())
-    words = ("GPUs", "racks", "output tok/s", "requests/s", "users at once", "20 tok/s/user (default)")
-    for word in (*words, "2 s (default)", "USD per million", "USD/h", " MW", "80% of", "GPUs give"):
+    head = " ".join(" ".join(lines[:14]).split())
+    words = ("GPUs", "racks", "output tok/s", "requests/s", "concurrent users", "20 tok/s/user (default)")
+    for word in (*words, "2 s (default)", "USD per million", "USD/h", " MW", "80% of", "GPUs serve"):
         assert word in head
     assert lines[-1].split() == ["More", "--details"]
 
@@ -74,7 +74,7 @@ def test_measured_runs_of_each_pool_are_told(run: Run) -> None:
     asked = ("size", "--model", "llama-3.1-70b", "--cluster", "hgx-h100", "--tok-s", "100k")
     (pool,) = run(*asked, "--json").data["pools"]
     assert pool["measured_runs"] > 0
-    words = f"x{pool['measured_factor']:.2f} from {pool['measured_runs']} measured runs near"
+    words = f"x{pool['measured_factor']:.2f} from {pool['measured_runs']} nearby measured runs"
     assert f"{pool['layout']} ({pool['role']}) {words}" in " ".join(run(*asked).out.split())
     (bare,) = run(*asked, "--physics", "--json").data["pools"]
     assert (bare["measured_factor"], bare["measured_runs"]) == (1, 0)
@@ -86,8 +86,8 @@ def test_several_clusters_are_side_by_side(run: Run) -> None:
     alone = run(*SMALL, "--usd-h", "50", "--json").data
     assert first == {name: value for name, value in alone.items() if name != "schema_version"}
     assert second["gpus"] is None
-    assert "--usd-h 50 is too little" in second["missing"][0]
-    assert "hgx-h200@4096 --usd-h 50 is too little" in " ".join(run(*asked).out.split())
+    assert "--usd-h 50 is too low" in second["missing"][0]
+    assert "hgx-h200@4096 --usd-h 50 is too low" in " ".join(run(*asked).out.split())
     none = run(*asked, "--usd-h", "1")
     assert (none.code, none.out) == (3, "")
 
@@ -112,8 +112,8 @@ def test_a_default_that_nothing_keeps_gives_way_and_a_limit_asked_for_does_not(r
         (("--mw", "nan"), "--mw nan: expected a number above 0"),
         (("--users", "0"), "expected a number above 0"),
         (("--usd-h=-1",), "expected a number above 0"),
-        (("--req-s", "5", "--context", "4096"), "decode alone has no requests"),
-        (("--gpus", "8", "--usd-m", "1", "--tpot-ms", "20"), "with --usd-m the speed is the answer"),
+        (("--req-s", "5", "--context", "4096"), "decode only has no requests"),
+        (("--gpus", "8", "--usd-m", "1", "--tpot-ms", "20"), "--usd-m already determines the speed"),
         (("--gpus", "8", "--cluster", "hgx-h1000"), "hgx-h1000"),
     ],
     ids=lambda value: " ".join(value if isinstance(value, tuple) else ()),

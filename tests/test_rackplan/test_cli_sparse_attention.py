@@ -23,16 +23,16 @@ def flat(text: str) -> str:
 def test_a_plan_keeps_it_and_scores_the_same(run: Run, tmp_path: Path) -> None:
     dense = run(*PLAN, "--json").data["score"]
     text = flat(run(*PLAN, "--sparse-attention", "sqrt", "--details").out)
-    assert "attention as if sparse (what-if, not measured): a query reads 256 of 65,536 cached" in text
-    assert "fewer than dense attention from 2 tokens on; all stay cached" in text
-    assert "What if attention as if sparse" in text
-    assert "caches take longer to read than weights from" in text
+    assert "sparse attention (what-if, not measured): a query reads 256 of 65,536 cached" in text
+    assert "fewer than dense attention from 2 tokens of context; all tokens stay cached" in text
+    assert "What if sparse attention" in text
+    assert "reading caches takes longer than reading weights above" in text
     assert "attention is a what-if" in text
     written = json.loads((tmp_path / "plan/plan.json").read_text())
     assert written["inputs"]["workload"]["sparse_attention"] == "sqrt"
     assert written["score"]["what_if"] == "sparse_attention sqrt"
     assert written["score"]["evidence"] == "assumed"
-    assert "as if sparse (what-if" in (tmp_path / "plan/report.html").read_text()
+    assert "sparse attention (what-if" in (tmp_path / "plan/report.html").read_text()
     assert run("score", "plan/plan.json", "--json").data == written["score"]
     assert written["score"]["step_s"] < dense["step_s"]
     assert written["score"]["hbm_bytes"]["kv_cache"] == dense["hbm_bytes"]["kv_cache"]

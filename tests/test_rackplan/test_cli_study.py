@@ -55,13 +55,13 @@ def test_a_study_runs_once_and_is_reported(study: Path, run: Callable[..., Resul
     assert said.data["best"]["batch"] == 8
     assert {one["points"] for one in said.data["reasons"]} == {9, 6}
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "Every point" in page
-    assert "Best of each group" in page
+    assert "All points" in page
+    assert "Best by group" in page
     assert "http-equiv" in page
     before = rows(out)
     again = run("study", out)  # the folder goes on, and has nothing left to do
     assert again.code == 0
-    assert "0 priced now, 27 were there" in again.out
+    assert "0 priced in this run, 27 already there" in again.out
     assert rows(out) == before
 
 
@@ -84,11 +84,11 @@ def test_a_folder_of_something_else_is_left_alone(
     other = tmp_path / "other"
     other.mkdir()
     (other / "mine.txt").write_text("mine", encoding="utf-8")
-    assert "holds files and no study" in run("study", study, "-o", other).error_line
+    assert "contains files but no study" in run("study", study, "-o", other).error_line
     out = tmp_path / "out"
     assert run("study", study, "-o", out, "--workers", 1).code == 0
     study.write_text(STUDY.replace("[1024, 4096, 16384]", "[1024]"), encoding="utf-8")
-    assert "18 of its rows are of no point" in run("study", study, "-o", out).error_line
+    assert "18 rows match no point" in run("study", study, "-o", out).error_line
     study.write_text(STUDY.replace("kind: score", "kind: plan"), encoding="utf-8")
     assert "another study" in run("study", study, "-o", out).error_line
     assert sorted(path.name for path in out.iterdir()) == ["report.html", "results", "study.json"]
@@ -98,7 +98,7 @@ def test_a_folder_of_something_else_is_left_alone(
     ("words", "said"),
     [
         (("--engine", "spark"), "expected local or ray"),
-        (("--address", "10.0.0.1:1"), "only with --engine ray"),
+        (("--address", "10.0.0.1:1"), "only allowed with --engine ray"),
         (("--optimize",), "has no `optimize`"),
         *(
             (("--engine", "ray", "--address", address), "expected HOST:PORT of the head of a Ray cluster")
@@ -145,7 +145,7 @@ def test_every_point_failing_is_an_error(study: Path, run: Callable[..., Result]
     study.write_text(STUDY.replace("qwen3-235b-a22b", "no-such-model"), encoding="utf-8")
     said = run("study", study, "-o", "out", "--workers", 1)
     assert said.code == 2
-    assert "every point failed" in said.err
+    assert "all points failed" in said.err
 
 
 @pytest.mark.wide

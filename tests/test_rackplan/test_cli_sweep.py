@@ -34,14 +34,14 @@ def test_both_phases_are_matched(run: Run) -> None:
     assert matched["best"]["output_tok_s_per_gpu"] == max(way["output_tok_s_per_gpu"] for way in (best, one))
     assert {turn["serving"] for turn in matched["turns"]} <= {"one pool", "two pools"}
     text = run(*args).out
-    assert "no waiting" in " ".join(text.split())
+    assert "queueing excluded" in " ".join(text.split())
     assert f"{best['output_tok_s_per_gpu']:,.0f} output tok/s/GPU" in text
     assert "measured runs of two pools" not in text
     assert "measured runs of two pools" in " ".join(run(*args, "--details").out.split())
     assert max(map(len, text.splitlines())) <= 100
     none = run(*args[:-1], "0.001")
     assert none.code == 0
-    assert "Nothing keeps the limits." in none.out
+    assert "No layout meets the limits." in none.out
 
 
 def test_every_configuration_is_written(run: Run, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_every_configuration_is_written(run: Run, tmp_path: Path) -> None:
         (("--isl", 0, "--osl", 10), "--isl 0"),
         (("--isl", 100, "--osl", 10, "--ttft-ms", -5), "--ttft-ms -5"),
         (("--tok-s-user", "fast"), "--tok-s-user fast"),
-        (("--prefix-hit", 0.5, "--phase", "decode"), "only prefill"),
+        (("--prefix-hit", 0.5, "--phase", "decode"), "applies only to prefill"),
         (("--draft-tokens", 5), "give --accept-length"),
     ],
 )

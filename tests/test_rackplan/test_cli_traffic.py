@@ -44,7 +44,7 @@ def test_ctrl_c_leaves_the_bound(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
     result = run("traffic", "hgx-h100", "--json")
     assert result.code == 130
     assert result.data["completion"] == "bound"
-    assert "interrupted; the bound is known" in result.err
+    assert "interrupted: the bound was computed" in result.err
 
 
 def test_ranges_sizes_and_rails(run: Run) -> None:
@@ -67,7 +67,7 @@ def test_a_matrix(run: Run, tmp_path: Path) -> None:
     assert data["senders"] == 1
     refused = run("traffic", "hgx-h100", "--pattern", "m.npy", "--bytes-per-gpu", "1")
     assert refused.code == 2
-    assert "has the bytes already" in refused.error_line
+    assert "already sets the bytes" in refused.error_line
     assert "(8, 8) must be (16, 16)" in run("traffic", "hgx-h100@16", "--pattern", "m.npy").error_line
 
 

@@ -68,7 +68,7 @@ def test_the_learned_correction_is_switched_off(run: Callable[..., Any], tmp_pat
     assert (on["corrected"], off["corrected"]) == (True, False)
     assert on["points"][0]["predicted"] != off["points"][0]["predicted"]
     assert on["points"][1]["predicted"] == off["points"][1]["predicted"]
-    assert "Correction off: the physics alone" in " ".join(run("validate", path, "--physics").out.split())
+    assert "Correction off (--physics)" in " ".join(run("validate", path, "--physics").out.split())
 
 
 def test_frontiers_beside_layouts_that_are_chosen(run: Callable[..., Any], tmp_path: Path) -> None:

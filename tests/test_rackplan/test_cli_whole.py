@@ -22,10 +22,19 @@ def test_the_answer_is_twelve_lines(run: Run) -> None:
     lines = run(*ONE, "--isl", "8k").out.splitlines()
     assert lines[0] == "qwen3-30b-a3b on hgx-h100: requests of 8,192 + 1,024 tokens, one pool"
     labels = [line.split()[0] for line in lines[2:12] if not line.startswith(" ")]
-    assert labels[:8] == ["Layout", "Throughput", "Speed", "Cost", "Power", "Limits", "Instead", "Sure"]
+    assert labels[:8] == [
+        "Layout",
+        "Throughput",
+        "Speed",
+        "Cost",
+        "Power",
+        "Limits",
+        "Alternative",
+        "Accuracy",
+    ]
     text = " ".join(" ".join(lines).split())
     assert "requests/s on 8 GPUs" in text
-    assert "held: 50 ms a token (default), 2 s to the first token (default)" in text
+    assert "met: 50 ms per token (default), 2 s to first token (default)" in text
     assert "(decode alone)" not in text
     scored = run("score", "out").out.splitlines()
     assert scored[0] == lines[0]
@@ -35,10 +44,10 @@ def test_the_answer_is_twelve_lines(run: Run) -> None:
 def test_one_pool_alone_says_so(run: Run) -> None:
     first = " ".join(run(*ONE).out.partition("=")[0].split())
     assert first == (
-        "qwen3-30b-a3b on hgx-h100: one decode pool alone, at 4,096 tokens of context (whole requests: --isl, --osl)"
+        "qwen3-30b-a3b on hgx-h100: decode only, at 4,096 tokens of context (for whole requests: --isl, --osl)"
     )
     prefill = run(*ONE, "--phase", "prefill").out
-    assert "one prefill pool alone, prompts of 4,096 tokens" in prefill
+    assert "prefill only, prompts of 4,096 tokens" in prefill
     assert "Proof" in run(*ONE, "--details").out
 
 
@@ -55,7 +64,7 @@ def test_two_pools_are_two_plans_and_one_report(run: Run, tmp_path: Path) -> Non
     assert [plan["inputs"]["workload"]["phase"] for plan in plans] == ["decode", "prefill"]
     page = (tmp_path / "out/report.html").read_text()
     assert "two pools: 8 GPUs prefill, 8 decode" in page
-    assert "The pool that prefills" in page
+    assert "Prefill pool" in page
     exported = run(
         "export", "out", "--to", "sglang", "--launch", "lws", "--prefill", "out/prefill", "-o", "e.json"
     )
@@ -68,11 +77,11 @@ def test_two_pools_are_two_plans_and_one_report(run: Run, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (("--isl", "5", "--context", "5"), "--context 5: with --isl whole requests are planned"),
-        (("--osl", "5", "--phase", "prefill"), "--phase prefill: with --osl whole requests are planned"),
-        (("--isl", "5", "--batch", "5"), "--batch 5: with --isl whole requests are planned"),
-        (("--isl", "5", "--goal", "usd"), "--goal usd: with --isl whole requests are planned"),
-        (("--isl", "5", "--redundant", "auto"), "--redundant auto: with --isl whole requests are planned"),
+        (("--isl", "5", "--context", "5"), "--context 5: --isl plans whole requests"),
+        (("--osl", "5", "--phase", "prefill"), "--phase prefill: --osl plans whole requests"),
+        (("--isl", "5", "--batch", "5"), "--batch 5: --isl plans whole requests"),
+        (("--isl", "5", "--goal", "usd"), "--goal usd: --isl plans whole requests"),
+        (("--isl", "5", "--redundant", "auto"), "--redundant auto: --isl plans whole requests"),
     ],
 )
 def test_what_has_no_use_is_refused(more: tuple[str, ...], why: str, run: Run, tmp_path: Path) -> None:
@@ -86,5 +95,5 @@ def test_python_has_the_page_of_both(tmp_path: Path) -> None:
     plan = rackplan.plan("deepseek-v3", "hgx-h200@16", isl=8192, osl=1024, time_limit_s=0)
     assert plan.prefill is not None
     text = rackplan.write_report(plan, tmp_path / "both.html").read_text()
-    assert "The pool that prefills" in text
+    assert "Prefill pool" in text
     assert repr(plan).count("two pools") == 1

@@ -26,7 +26,7 @@ def test_what_is_not_ours_is_left_alone(run: Callable[..., Result], tmp_path: Pa
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "report.html").write_text("mine")
-    assert "is there and not ours" in run(*PLAN, "-o", folder).error_line
+    assert "exists and was not written by rackplan" in run(*PLAN, "-o", folder).error_line
     assert (folder / "report.html").read_text() == "mine"
     assert [path.name for path in folder.iterdir()] == ["report.html"]
 
@@ -55,5 +55,5 @@ def test_what_is_said_is_written_as_the_ending_says(run: Callable[..., Result], 
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["traffic.html", "traffic.json"]
     assert "rackplan traffic hgx-h100 --pattern ring -o out" in (tmp_path / "out/traffic.html").read_text()
     (tmp_path / "plan.json").write_text("{}")
-    assert "another result is there" in run(*words, "-o", "plan.json").error_line
-    assert "the form follows the ending: .json or .html" in run(*words, "-o", "t.csv").error_line
+    assert "it holds another result" in run(*words, "-o", "plan.json").error_line
+    assert "the file suffix sets the format: .json or .html" in run(*words, "-o", "t.csv").error_line

@@ -36,8 +36,10 @@ def test_layers_hops_and_bubble_of_two_racks() -> None:
     assert any("; to S1 81.9 kB in " in line for line in plan_overlay(plan).key)
     ordered = replace(plan, order=OrderProof("OPTIMAL", 0.1, 0.09, 0.1, in_turn=0.12))
     lines = [block.text for block in pipeline_blocks(ordered) if isinstance(block, Text)]
-    assert lines[1].startswith("100.00 ms a step, OPTIMAL: ")
-    assert lines[1].endswith("below 90.00 ms with experts balanced, gap 10.00%")
-    assert lines[2] == "in the order of the cluster: 120.00 ms (+20.0%)"
+    assert lines[1].startswith("100.00 ms per step, OPTIMAL: ")
+    assert lines[1].endswith(
+        "90.00 ms for all orders and splits of the layers with balanced experts, gap 10.00%"
+    )
+    assert lines[2] == "in cluster order: 120.00 ms (+20.0%)"
     one = make_plan(deployment, None, PlanOptions(stages=1, tp=1, time_limit_s=0))
     assert pipeline_blocks(one) == []

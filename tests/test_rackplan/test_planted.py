@@ -62,7 +62,7 @@ def test_planted_folders_and_links(run: Run, repository: Path, words: tuple[str,
     result = run(*words)
     assert result.code == code, result.err
     if "link" in " ".join(words):
-        assert "is a link, and links are not followed" in result.error_line
+        assert "is a symbolic link, which is not followed" in result.error_line
     assert state(repository.parent) == before
 
 
@@ -72,7 +72,7 @@ def test_a_link_under_the_name_of_a_result(run: Run, repository: Path, name: str
     (repository / "results" / name).symlink_to("../../home/.profile")
     before = state(repository.parent)
     result = run(*PLAN, "-o", "results")
-    assert (result.code, f"results/{name} is a link" in result.error_line) == (2, True)
+    assert (result.code, f"results/{name} is a symbolic link" in result.error_line) == (2, True)
     assert state(repository.parent) == before
 
 

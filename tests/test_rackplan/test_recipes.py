@@ -44,7 +44,7 @@ def test_what_is_given_wins_the_default_too() -> None:
 def test_a_chip_without_public_runs_says_so() -> None:
     found = rackplan.make_deployment("deepseek-r1", "tpu-v7", recipe="usual")
     assert served("tpu-v7", recipe="usual") == served()
-    assert found.recipe.endswith("(the checkpoint; no run of deepseek-r1 on tpu-v7 is public)")
+    assert found.recipe.endswith("(the checkpoint; no public run of deepseek-r1 on tpu-v7)")
     with pytest.raises(InputError, match=r"`recipe` .*'checkpoint' or 'usual'"):
         make(DeploymentRequest, "deepseek-r1", "tpu-v7", recipe="best")
 

@@ -68,9 +68,10 @@ def test_one_page_or_the_data_alone(run: Run, tmp_path: Path) -> None:
     assert run(*asked, "one.html").code == 0
     text = (tmp_path / "one.html").read_text(encoding="utf-8")
     assert re.search(
-        r'<p class="forward">[\w-]+ serves most per GPU at 20 tok/s/user: [\d,]+ output tok/s, ', text
+        r'<p class="forward">[\w-]+ has the highest throughput per GPU at 20 tok/s/user: [\d,]+ output tok/s, ',
+        text,
     )
-    assert re.search(r'<p class="forward">Per dollar [\w-]+ leads, [\d.]+ times [\w-]+; per megawatt ', text)
-    assert re.search(r"the first two per GPU are (nearer than that: not decided|further than that)", text)
+    assert re.search(r'<p class="forward">Per dollar [\w-]+ leads, [\d.]+x [\w-]+; per megawatt ', text)
+    assert re.search(r"the lead per GPU (does not exceed that, so the order is uncertain|exceeds that)", text)
     assert [path.name for path in tmp_path.iterdir()] == ["one.html"]
-    assert "the form follows the ending: .json or .html" in run(*asked, "one.pdf").error_line
+    assert "the file suffix sets the format: .json or .html" in run(*asked, "one.pdf").error_line

@@ -15,18 +15,21 @@ SWEEP = ("sweep", *DENSE)
 LENGTHS = ("--isl", "100", "--osl", "10")
 MOE = ("plan", "--model", "olmoe-1b-7b", "--cluster", "hgx-h100", "-o", "out")
 REFUSED = [
-    ((*MOE, "--objective", "worst"), "--objective worst: there is one synthetic load"),
+    ((*MOE, "--objective", "worst"), "--objective worst: there is only one synthetic load"),
     ((*MOE, "--split", "lp", "--redundant", "0"), "--split lp: each expert has one copy"),
-    ((*SWEEP, *LENGTHS, "--context", "5"), "--context 5: --isl is of both phases"),
-    ((*SWEEP, *LENGTHS, "--phase", "prefill"), "--phase prefill: --isl is of both phases"),
-    ((*SWEEP, "--context", "5", "--ttft-ms", "5"), "--ttft-ms 5: with --context one phase alone is asked"),
-    ((*SWEEP, "--phase", "decode", "--prefill-cluster", "h200"), "--prefill-cluster h200: with --phase one"),
+    ((*SWEEP, *LENGTHS, "--context", "5"), "--context 5: --isl asks for whole requests"),
+    ((*SWEEP, *LENGTHS, "--phase", "prefill"), "--phase prefill: --isl asks for whole requests"),
+    ((*SWEEP, "--context", "5", "--ttft-ms", "5"), "--ttft-ms 5: --context asks for one phase only"),
+    (
+        (*SWEEP, "--phase", "decode", "--prefill-cluster", "h200"),
+        "--prefill-cluster h200: --phase asks for one",
+    ),
     (
         (*PLAN, "--accept-length", "1.5"),
-        "--accept-length 1.5: a step yields one token without --draft-tokens",
+        "--accept-length 1.5: without --draft-tokens a step yields one token",
     ),
     *(
-        ((*PLAN, *words), f"{' '.join(words)}: qwen3-8b is dense, it has no routed experts")
+        ((*PLAN, *words), f"{' '.join(words)}: qwen3-8b is dense and has no routed experts")
         for words in (
             ("--ep", "4"),
             ("--redundant", "auto"),
@@ -36,10 +39,16 @@ REFUSED = [
             ("--split", "lp"),
         )
     ),
-    ((*PLAN, "--phase", "prefill", "--tpot-ms", "30"), "--tpot-ms 30: prefill makes the first token alone"),
-    ((*SWEEP, "--phase", "prefill", "--tok-s-user", "50"), "--tok-s-user 50: prefill makes the first token"),
-    (("replay", "no.json", "--loads", "no.npy", "--weights", "fp8"), "--weights fp8: the plan is given"),
-    (("traffic", "hgx-h100", "--output", "-"), "-: results are files, and no file of that name is meant"),
+    ((*PLAN, "--phase", "prefill", "--tpot-ms", "30"), "--tpot-ms 30: prefill yields only the first token"),
+    (
+        (*SWEEP, "--phase", "prefill", "--tok-s-user", "50"),
+        "--tok-s-user 50: prefill yields only the first token",
+    ),
+    (
+        ("replay", "no.json", "--loads", "no.npy", "--weights", "fp8"),
+        "--weights fp8: the plan already sets it",
+    ),
+    (("traffic", "hgx-h100", "--output", "-"), "-: results are written to files"),
 ]
 
 
@@ -76,6 +85,6 @@ def test_words_are_read_in_any_case(run: Run) -> None:
 def test_sequences_beyond_the_model_are_noted(run: Run, lengths: tuple[str, ...], tokens: str) -> None:
     result = run(*SWEEP, *lengths, "--json")
     assert result.code == 0
-    note = f"sequences of {tokens} tokens are longer than the 40,960 that qwen3-8b was made for"
+    note = f"sequences of {tokens} tokens exceed the 40,960 that qwen3-8b supports"
     assert note in result.err
     assert [one.startswith(note) for one in result.data["notes"]] == [True]

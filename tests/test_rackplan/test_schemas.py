@@ -66,7 +66,7 @@ def test_requests_have_the_schema_of_their_options() -> None:
     }
     limit = schema["properties"]["tpot_ms"]
     assert {one.get("type") for one in limit["anyOf"]} == {"number", "string", "null"}
-    assert limit["description"] == "Longest time per output token in ms; none: no limit. [50]"
+    assert limit["description"] == "Maximum time per output token in ms; none: no limit. [50]"
     assert limit["default"] is None
 
 

@@ -95,7 +95,7 @@ def plot(client, **asked):
 def test_fields_of_the_form_are_those_of_the_requests(client):
     start = client.get("/api/start").json()
     fields = {field.pop("name"): field for field in start["fields"]}
-    limit = {"title": "Longest time per output token in ms", "hint": "none: no limit", "example": "50"}
+    limit = {"title": "Maximum time per output token in ms", "hint": "none: no limit", "example": "50"}
     assert fields["tpot_ms"] == limit | {"choices": None}
     assert {"serving", "engine", "tp", "ep"} <= fields.keys()
     assert fields["recipe"]["choices"] == [["checkpoint", "checkpoint"], ["usual", "usual"]]
@@ -162,7 +162,7 @@ def test_layouts_have_the_widths_that_are_asked_for(client, serving):
     assert drawn
     assert all("TP4" in name.rpartition("+")[2] for name in drawn)
     wrong = plot(client, serving=serving, tp=3)
-    assert wrong.json()["errors"]["tp"].startswith("no layout here has 3; 1, 2, 4")
+    assert wrong.json()["errors"]["tp"].startswith("no layout has width 3; possible widths: 1, 2, 4")
 
 
 def test_runs_are_drawn_under_their_own_conditions(client):

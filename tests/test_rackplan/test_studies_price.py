@@ -54,7 +54,7 @@ def test_a_sweep_is_its_best_at_the_limit_and_says_where_a_usual_one_gave_way() 
     free = price("sweep", BASE | {"tpot_ms": "none"}, same)
     assert free["tok_s_per_gpu"] == pytest.approx(found.tok_s_per_gpu.max())
     long = price("sweep", BASE | {"context": 32768, "set.gpu.hbm_bytes_per_s": "0.05x"}, same)
-    assert "no limit is kept" in long["notes"]
+    assert "no limit is met" in long["notes"]
 
 
 def test_both_phases_are_the_best_pair_of_pools() -> None:
@@ -91,10 +91,10 @@ def test_a_fleet_of_two_models_has_its_totals() -> None:
     [
         ("score", {"model": "no-such"}, FAILED, "no-such"),
         ("score", {"batch": 10**6}, INFEASIBLE, "HBM capacity binds"),
-        ("score", {"domain_gpus": 12}, FAILED, "whole nodes of 8"),
+        ("score", {"domain_gpus": 12}, FAILED, "whole nodes (8 GPUs each)"),
         ("score", {"tpot_ms": 0.001}, INFEASIBLE, "`tpot_ms` 0.001"),
-        ("sweep", {"tpot_ms": 0.001}, INFEASIBLE, "no layout is as fast"),
-        ("sweep", {"context": 3 * 10**5, "cluster": "hgx-h200@2048"}, TIMEOUT, "its limit of 0.05 s"),
+        ("sweep", {"tpot_ms": 0.001}, INFEASIBLE, "no layout is that fast"),
+        ("sweep", {"context": 3 * 10**5, "cluster": "hgx-h200@2048"}, TIMEOUT, "its time limit of 0.05 s"),
     ],
 )
 def test_what_goes_wrong_is_a_row(

@@ -44,7 +44,7 @@ def test_a_node_with_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "own.yaml").write_text(CLUSTER, encoding="utf-8")
     monkeypatch.setattr("rackplan.studies.run.version", lambda: "0.1.0+0123456789abcdef")
     with pytest.raises(
-        InputError, match=r"a node of the cluster .* has rackplan .* and the study runs 0\.1\.0.01234"
+        InputError, match=r"a node of the cluster .* has rackplan .* but the study runs 0\.1\.0.01234"
     ):
         run_study(study_of(CONTENT, "study.yaml", tmp_path), tmp_path / "ray", engine="ray", workers=1)
 

@@ -125,7 +125,7 @@ def test_processes_that_are_killed_are_replaced(tmp_path: Path, monkeypatch: pyt
 def test_a_second_run_is_refused(tmp_path: Path) -> None:
     with (
         opened(STUDY, tmp_path),
-        pytest.raises(InputError, match="another rackplan is writing there"),
+        pytest.raises(InputError, match="another rackplan process is writing to it"),
         opened(STUDY, tmp_path),
     ):
         pass
@@ -168,8 +168,8 @@ def test_a_file_that_is_no_table_of_the_study_is_refused(tmp_path: Path) -> None
     rows = Store(tmp_path, {"point": "int64", "digest": "string"})
     rows.add(row_of(points()[0]))
     rows.flush()
-    with pytest.raises(InputError, match=r"part-00000\.parquet: no file of results"):
+    with pytest.raises(InputError, match=r"part-00000\.parquet: not a valid results file"):
         Store(tmp_path, COLUMNS)
     (tmp_path / "results" / store.WHOLE_TABLE).write_bytes(b"PAR1")
-    with pytest.raises(InputError, match=r"part-00000\.parquet: no file of results"):
+    with pytest.raises(InputError, match=r"part-00000\.parquet: not a valid results file"):
         Store(tmp_path, COLUMNS)

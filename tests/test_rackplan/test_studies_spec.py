@@ -41,7 +41,7 @@ def test_values_to_choose_from_are_no_range_and_prices_are_one() -> None:
     found = points(made(sample=sample))
     assert {point.options["domain_gpus"] for point in found} == {36, 72}
     assert all(2 <= float(str(point.options["price.gb200"])) <= 6 for point in found)
-    with pytest.raises(InputError, match="`loads`; one of kind plan or fleet has"):
+    with pytest.raises(InputError, match="`loads`; it belongs to kind plan or fleet"):
         made(grid={"loads": ["uniform"]})
 
 
@@ -93,7 +93,7 @@ def test_values_lie_in_their_range(low: float, times: float, part: float, log: b
         ({"grid": {"batch": list(range(1, 1002)), "context": list(range(1, 1001))}}, "1,001,000 points"),
         ({"sample": {"points": 2, "context": [4, 2]}}, "the first must be less"),
         ({"grid": {"set.gpu": ["2x"]}}, "expected set.PART.FIGURE"),
-        ({"fixed": {"model": "deepseek-v3"}}, "no `cluster`"),
+        ({"fixed": {"model": "deepseek-v3"}}, "`cluster` is missing"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_place(more: dict[str, Any], said: str) -> None:

@@ -27,8 +27,8 @@ def one_line(text: str) -> str:
 def test_an_unmeasured_chip_names_its_stand_in_and_a_band(run: Run, cluster: str, chip: str) -> None:
     result = run("plan", *DENSE, "--cluster", cluster, *FAST, "--details")
     out, band = one_line(result.out), error_of(chip).band
-    assert f"{chip} is not measured, its neighbour stands in: what kernels reach is fitted to" in out
-    assert f"80% of measured rows of a chip left out of the fit are within a factor {band:.2f})" in out
+    assert f"{chip} has no measurements, so a related chip stands in: kernel efficiency is fitted to" in out
+    assert f"80% of measured runs with the chip left out of the fit are within {band:.2f}x)" in out
     found = json.loads(Path("plan/plan.json").read_text())["score"]["calibration"]
     assert (found["chip"], found["stand_in_for"]) == (error_of(chip).chip, chip)
     assert found["band"] == band

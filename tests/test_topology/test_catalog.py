@@ -187,9 +187,9 @@ def test_what_nobody_publishes_is_drawn_and_not_scored() -> None:
     validate_graph(cluster.graph)
     assert len(cluster.gpus) == 144
     assert math.isnan(cluster.spec.domains[0].scale_up_bytes_per_s)
-    with pytest.raises(MissingFigureError, match=r"rubin-ultra.*no figure of it is published"):
+    with pytest.raises(MissingFigureError, match=r"rubin-ultra.*none is published"):
         _ = cluster.spec.domains[0].gpu.hbm_bytes
-    with pytest.raises(MissingFigureError, match="no network between its domains"):
+    with pytest.raises(MissingFigureError, match="network between its domains is not published"):
         load_scale_out("rubin-ultra-nvl144")
 
 

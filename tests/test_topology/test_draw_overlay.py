@@ -53,7 +53,7 @@ def test_a_slow_switch_is_named_once_not_with_each_of_its_links(tmp_path: Path) 
     text = source(tmp_path, PODS, [{"leaf": "f.p5.l2", "factor": 0.5}])
     assert "Switches below their rate: f.p5.l2 at x 0.5" in text
     assert "f.p5.l2: all links x 0.5" in text
-    assert "below its rate: 1 switch" in text
+    assert "broken or slow: 1 switch" in text
     assert "Degraded links" not in text
 
 
@@ -64,7 +64,7 @@ def test_throttled_gpus_are_drawn_named_and_counted(part: str, level: str, tmp_p
     text = source(tmp_path, {"domains": [{"part": part}]}, faults, level)
     assert ", 2 throttled" in text
     assert "Throttled: d0.n0.g1 at x 0.7, d0.n0.g2 at x 0.5" in text
-    assert "throttled, works at a part of its rates: 2 " in text
+    assert "throttled, works at reduced rates: 2 " in text
     assert text.count(f'bgcolor="{SLOW_FILL}"') == 2 + 1  # and the legend
 
 
@@ -72,7 +72,7 @@ def test_faults_beyond_what_fits_are_counted(tmp_path: Path) -> None:
     broken = [{"gpu": f"d{4 * i}.n0.g0"} for i in range(12)]
     text = source(tmp_path, LEAVES, broken)
     assert "x 3 alike" in text  # 16 leaves, 12 of them with a broken GPU, one of the others open
-    assert "5 more, not all alike" in text
+    assert "5 more, not all identical" in text
     assert "and 8 more GPUs" in text
     assert text.count(">out<") == 7 + 1  # and the legend
     assert "d28.n0.g0: out of service" in text  # what is left out names its faults
@@ -125,7 +125,7 @@ def test_what_holds_the_bottleneck_is_drawn_open(kind: str, tmp_path: Path) -> N
     assert "Bottleneck (red):" in text
     assert ">341<" in text  # the number of the GPU, in its cell
     elsewhere = dot_source(cluster, level="d0", traffic=TrafficOverlay(loads, "to one"))
-    assert "Bottleneck (in a part that this picture leaves out):" in elsewhere
+    assert "Bottleneck (in a part that is not drawn):" in elsewhere
 
 
 def test_a_plan_and_traffic_together_are_refused() -> None:

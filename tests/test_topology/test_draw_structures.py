@@ -173,7 +173,7 @@ def test_leaves_that_are_linked_to_each_other_show_it(tmp_path: Path) -> None:
             ends += [(g, f"s{h}"), (g, f"l{h // 2}")]
     links = [{"between": [*pair], "rate": "50 GB/s", "latency": "1 us", "count": 1} for pair in ends]
     picture = draw(tmp_path, "fabric", nodes=nodes, links=links, rate_checked=True)
-    assert picture.has("leaves linked directly, no switch between them")
+    assert picture.has("leaves connected directly, without switches")
     assert picture.has("1 link between any two leaves, 10 pairs; in all 500 GB/s each way")
     assert picture.has("4 links")  # of the column that is drawn to that of the rest, as one arc
     assert picture.count("edge") == 1 + 2

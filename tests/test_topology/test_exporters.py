@@ -114,7 +114,7 @@ def test_slurm_blocks_are_domains_of_several_hosts(tmp_path: Path) -> None:
 def test_one_rack_has_blocks_alone_and_one_host_nothing(tmp_path: Path) -> None:
     write_topology(resolve_cluster("gb200-nvl72"), tmp_path / "topology.yaml", "slurm")
     assert [row["topology"] for row in yaml.safe_load((tmp_path / "topology.yaml").read_text())] == ["block"]
-    with pytest.raises(InputError, match="one host"):
+    with pytest.raises(InputError, match="a single host"):
         write_topology(resolve_cluster("hgx-h100"), tmp_path / "topology.yaml", "slurm")
 
 

@@ -73,7 +73,10 @@ def test_a_neighbour_gone_takes_its_links_with_it() -> None:
         ((Fault(gpu="d0.n0.g0"), Fault(gpu="d0.n0.g0")), "duplicate GPU"),
         (tuple(Fault(gpu=f"d{d}.n0.g{g}") for d in range(2) for g in range(8)), "all 16 GPUs are broken"),
         ((Fault(link=("d0.n0.g0", "d0.s9")),), r"no node has the id 'd0\.s9'"),
-        ((Fault(link=("d0.n0.g0", "d0.n0.g1")),), r"no link joins these two; d0\.n0\.g0 has links to d0\.s0"),
+        (
+            (Fault(link=("d0.n0.g0", "d0.n0.g1")),),
+            r"no link connects these two; d0\.n0\.g0 has links to d0\.s0",
+        ),
     ],
 )
 def test_faults_that_cannot_be(faults: tuple[Fault, ...], words: str) -> None:
@@ -84,7 +87,7 @@ def test_faults_that_cannot_be(faults: tuple[Fault, ...], words: str) -> None:
 
 def test_gpus_that_faults_cut_off_are_infeasible_and_named() -> None:
     links = (*(("d0.n0.g2", f"d0.s{s}") for s in range(4)), ("d0.n0.g2", "f.p0.l2"))
-    with pytest.raises(InfeasibleError, match=r"cuts GPUs off.*2 islands.*1 GPU \(d0\.n0\.g2\)"):
+    with pytest.raises(InfeasibleError, match=r"disconnect GPUs.*2 islands.*1 GPU \(d0\.n0\.g2\)"):
         broken("hgx-h100@16", *(Fault(link=link) for link in links))
 
 
@@ -136,7 +139,10 @@ def test_a_broken_node_in_a_file_is_its_gpus(tmp_path: Path) -> None:
     assert [fault.gpu for fault in resolve_cluster(str(path)).spec.faults] == [
         f"d0.n3.g{g}" for g in range(4)
     ]
-    for wrong, said in (("d0.n18", "there is no d0.n18"), ("d0.n3, factor: 0.5", "down as a whole")):
+    for wrong, said in (
+        ("d0.n18", "there is no d0.n18"),
+        ("d0.n3, factor: 0.5", "can only be down entirely"),
+    ):
         path.write_text(rack % wrong)
         with pytest.raises(InputError, match=said):
             resolve_cluster(str(path))
@@ -147,9 +153,9 @@ def test_a_broken_node_in_a_file_is_its_gpus(tmp_path: Path) -> None:
     [
         ("{link: [d0.n0.g0, f.p0.l0], cabled_to: f.p9.l0}", "no leaf has the id 'f.p9.l0'"),
         ("{link: [d0.n0.g0, d0.s0], cabled_to: d1.s0}", "no switch between domains has the id 'd1.s0'"),
-        ("{link: [d0.n0.g0, f.p0.l0], cabled_to: f.p0.l1, factor: 0.5}", "an entry with its new ends"),
-        ("{gpu: d0.n0.g0, cabled_to: f.p0.l1}", "is for a whole link"),
-        ("{link: [f.p0.l0, f.s0], cabled_to: f.s1}", "join the same two nodes as another"),
+        ("{link: [d0.n0.g0, f.p0.l0], cabled_to: f.p0.l1, factor: 0.5}", "a second entry with its new ends"),
+        ("{gpu: d0.n0.g0, cabled_to: f.p0.l1}", "only for whole links"),
+        ("{link: [f.p0.l0, f.s0], cabled_to: f.s1}", "this would duplicate an existing link"),
     ],
 )
 def test_a_link_that_cannot_be_cabled_so_is_refused(tmp_path: Path, row: str, said: str) -> None:
@@ -181,7 +187,7 @@ def test_broken_in_a_file(tmp_path: Path) -> None:
         ("[{gpu: d0.n0.g1, link: [a, b]}]", "one of"),
         ("[{}]", "one of"),
         ("[{link: [d0.n0.g0]}]", "two ends"),
-        ("[{link: [d0.s0, d0.s0]}]", "two ends that differ"),
+        ("[{link: [d0.s0, d0.s0]}]", "two ends must differ"),
         ("[{link: [d0.n0.g0, d0.s0], factor: 1.5}]", "at most 1"),
         ("[{link: [d0.n0.g0, d0.s0], factor: 0}]", "must be above 0"),
         ("[{link: [d0.n0.g0, d0.s0], factor: -1}]", "must be above 0"),
@@ -236,11 +242,11 @@ def test_a_link_of_two_parts_has_what_the_worse_leaves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
-        ("nic: d9.n0.g0", r"no NIC, and no GPU with one, has the id 'd9\.n0\.g0'"),
+        ("nic: d9.n0.g0", r"no NIC, and no GPU with a NIC, has the id 'd9\.n0\.g0'"),
         ("leaf: f.s0", r"no leaf has the id 'f\.s0'"),
         ("plane: 7", "no plane '7'; planes between domains: 0, 1"),
         ("switch: d0.s1, factor: 0", "must be above 0"),
-        ("switch: d0.s1, leaf: f.p0.l0", "one entry names one thing"),
+        ("switch: d0.s1, leaf: f.p0.l0", "an entry names one part"),
     ],
 )
 def test_a_part_that_is_not_there_is_refused(tmp_path: Path, entry: str, words: str) -> None:

@@ -50,7 +50,7 @@ def tree(folder: Path) -> dict[str, str]:
 
 def test_a_new_file_never_takes_the_place_of_another(here: Path) -> None:
     write_new({here / "plan.json": b"first"})
-    with pytest.raises(InputError, match="it exists, and is not overwritten"):
+    with pytest.raises(InputError, match="it exists and will not be overwritten"):
         write_new({here / "more.json": b"second", here / "plan.json": b"second"})
     assert tree(here) == {"plan.json": "first"}
 
@@ -60,7 +60,11 @@ def test_what_is_no_file_or_read_only_stays(here: Path) -> None:
     os.mkfifo(here / "pipe")
     (here / "protected").write_text("old")
     (here / "protected").chmod(0o444)
-    for name, words in (("folder", "it is a folder"), ("pipe", "no file"), ("protected", "it is read-only")):
+    for name, words in (
+        ("folder", "it is a folder"),
+        ("pipe", "not a regular file"),
+        ("protected", "it is read-only"),
+    ):
         with pytest.raises(InputError, match=words):
             write_whole(Path(name), b"new")
         with pytest.raises(InputError, match=words):
@@ -88,10 +92,10 @@ def test_links_are_refused(here: Path, link: str, to: str, target: str) -> None:
     (here / link).parent.mkdir(exist_ok=True)
     (here / link).symlink_to(to)
     path, before = Path(target.format(here=here)), tree(here.parent)
-    with pytest.raises(InputError, match=r"is a link, and links are not followed; remove it"):
+    with pytest.raises(InputError, match=r"is a symbolic link, which is not followed; remove it"):
         write_whole(path, b"new")
     for folder in (path, path.parent):
-        with pytest.raises(InputError, match="is a link"):
+        with pytest.raises(InputError, match="is a symbolic link"):
             write_folder(folder, {path.name: b"new"})
     assert tree(here.parent) == before
 
@@ -102,7 +106,7 @@ def test_links_in_a_folder_of_results_are_refused(here: Path, name: str) -> None
     out.mkdir()
     (out / name).symlink_to(here.parent / "mine/letter" if "." in name else here.parent / "mine")
     before = tree(here.parent)
-    with pytest.raises(InputError, match=f"out/{name} is a link"):
+    with pytest.raises(InputError, match=f"out/{name} is a symbolic link"):
         write_folder(
             Path("../out"), {"a": b"a", "plan-0/letter": b"new", "plan.json": b"new"}, gone=["old.json"]
         )

@@ -83,7 +83,7 @@ def test_bandwidths_are_read_or_their_absence_is_said(tmp_path: Path) -> None:
     for text in (AMD_SMI, bandwidths(AMD_SMI, "0-0")):
         path.write_text(text)
         imported = import_files([str(path)], ImportOptions(gpu="mi300x"))
-        assert imported.assumptions[0].startswith("node.txt: no bandwidths in it")
+        assert imported.assumptions[0].startswith("node.txt: no bandwidths given")
         with pytest.raises(InputError, match="rate of a scale-up link"):
             import_files([str(path)], own)
 

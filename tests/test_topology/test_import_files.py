@@ -126,7 +126,7 @@ def test_links_that_the_gpu_does_not_have_are_refused(
 
 
 def test_the_gpu_is_asked_for_by_name(take: Any) -> None:
-    with pytest.raises(InputError, match=r"t\.txt: it does not say what its GPUs are .*: give `gpu` NAME"):
+    with pytest.raises(InputError, match=r"t\.txt: it does not say the GPU type .*: give `gpu` NAME"):
         take({"t.txt": topo_m(8, "NV18")})
     with pytest.raises(InputError, match=r"`gpu` h10: unknown GPU .h10.; did you mean .*h100-sxm"):
         take({"t.txt": topo_m(8, "NV18")}, gpu="h10")
@@ -238,13 +238,11 @@ def test_blocks_are_domains_of_a_rack_scale_system(take: Any) -> None:
 def test_blocks_of_hosts_that_are_domains_themselves(take: Any) -> None:
     imported = take({"b.conf": BLOCK}, gpu="hgx-h100")
     assert [domain.gpus for domain in imported.spec.domains] == [8] * 6
-    assert any("each host is a scale-up domain of its own" in line for line in imported.assumptions)
+    assert any("each host is a separate scale-up domain" in line for line in imported.assumptions)
 
 
 def test_blocks_alone_do_not_say_how_they_are_cabled(take: Any) -> None:
-    with pytest.raises(
-        InputError, match=r"how its domains are cabled to each other: give the fabric's file too"
-    ):
+    with pytest.raises(InputError, match=r"how its domains are connected: give the fabric's file too"):
         take({"b.conf": BLOCK}, gpu="gb200")
     imported = take({"b.conf": BLOCK}, gpu="gb200-nvl72", nic="800 Gb/s")
     assert imported.spec.scale_out is not None
@@ -294,7 +292,7 @@ LEAVES = "SwitchName=leaf1 Nodes=n[1-3]\nSwitchName=leaf2 Nodes=n[4-6]\n"
 
 
 def test_leaves_that_nothing_joins_are_asked_for(take: Any) -> None:
-    with pytest.raises(InputError, match=r"2 separate switches are joined: give .* `join_leaves` RATE"):
+    with pytest.raises(InputError, match=r"2 separate switches are connected: give .* `join_leaves` RATE"):
         take({"t.conf": LEAVES}, gpu="hgx-h100")
     imported = take({"t.conf": LEAVES}, gpu="hgx-h100", join_leaves="4.8 Tb/s")
     out = imported.spec.scale_out
@@ -350,7 +348,7 @@ def test_a_node_of_its_own_is_matched_by_its_file_name(take: Any) -> None:
     files = {"t.conf": TREE, "all.txt": topo_m(8, "NV18"), "n5.txt": topo_m(4, "NV18")}
     imported = take(files, gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0)
     assert Counter(domain.gpus for domain in imported.spec.domains) == {8: 5, 4: 1}
-    assert "n5.txt: n5 has 4 GPUs, most hosts have 8" in imported.anomalies[0]
+    assert "n5.txt: n5 has 4 GPUs, but most hosts have 8" in imported.anomalies[0]
 
 
 def test_a_node_of_certain_hosts_is_given_with_them(take: Any) -> None:
@@ -384,10 +382,14 @@ EIGHT = topo_m(8, "NV18")
         ({"t.conf": TREE, "b.conf": BLOCK.replace("n[4-6]", "n[4-5]")}, (), r"n6 is not in b\.conf"),
         ({"b.conf": BLOCK, "c.conf": BLOCK.replace("b2", "b3")}, (), "both name domains"),
         ({"t.conf": TREE, "a.txt": EIGHT}, ("t.conf", "n9=a.txt"), r"n9 is not in t\.conf"),
-        ({"t.conf": TREE, "a.txt": EIGHT, "b.txt": topo_m(4, "NV18")}, (), r"a\.txt and b\.txt: which hosts"),
-        ({"t.conf": TREE, "n1.txt": EIGHT}, (), "host n2 has no dump of its own"),
-        ({"a.txt": EIGHT, "b.txt": EIGHT}, (), "two nodes and no file that says how"),
-        ({"t.conf": TREE, "a.txt": EIGHT}, ("n1=t.conf", "a.txt"), "is not of single hosts"),
+        (
+            {"t.conf": TREE, "a.txt": EIGHT, "b.txt": topo_m(4, "NV18")},
+            (),
+            r"b\.txt: it is unclear which hosts",
+        ),
+        ({"t.conf": TREE, "n1.txt": EIGHT}, (), "host n2 has no dump"),
+        ({"a.txt": EIGHT, "b.txt": EIGHT}, (), "two nodes, but no file shows how"),
+        ({"t.conf": TREE, "a.txt": EIGHT}, ("n1=t.conf", "a.txt"), "does not describe single hosts"),
     ],
 )
 def test_files_that_contradict_each_other(
@@ -413,7 +415,7 @@ def test_a_regular_rail_fabric_is_written_short(take: Any, ib_rails: Any) -> Non
 def test_domains_of_a_rack_scale_system_are_its_leaf_sets(take: Any, ib_rails: Any) -> None:
     imported = take({"ib.out": ib_rails(pods=2, hosts=3, spines=3).text()}, gpu="gb200")
     assert [domain.gpus for domain in imported.spec.domains] == [12, 12]
-    assert any("as catalog system gb200-nvl72 is cabled" in line for line in imported.assumptions)
+    assert any("as in catalog system gb200-nvl72" in line for line in imported.assumptions)
 
 
 def test_a_missing_cable_leaves_that_gpu_without_a_nic(take: Any, ib_rails: Any) -> None:
@@ -447,7 +449,7 @@ def test_a_nic_beside_a_gpu_that_is_not_cabled(take: Any, ib_rails: Any) -> None
     legend = "".join(f"  NIC{i}: HCA-{n}\n" for i, n in enumerate((1, 2, 5, 6, 99)))
     text = topo_m(5, "NV18", nics=5) + "\nNIC Legend:\n" + legend
     imported = take({"ib.out": ib_rails(pods=1).text(), "node.txt": text}, gpu="h100-sxm")
-    assert any("HCA-99 beside a GPU, but ib.out has no cable" in line for line in imported.anomalies)
+    assert any("HCA-99 next to a GPU, but ib.out shows no cable" in line for line in imported.anomalies)
 
 
 def test_fewer_nics_than_gpus_are_shared_nodes(take: Any, ib_rails: Any) -> None:
@@ -459,7 +461,7 @@ def test_fewer_nics_than_gpus_are_shared_nodes(take: Any, ib_rails: Any) -> None
 
 
 def test_nics_that_do_not_divide_ask_for_a_node(take: Any, ib_rails: Any) -> None:
-    with pytest.raises(InputError, match="3 NICs for 8 GPUs, and no file says which is whose"):
+    with pytest.raises(InputError, match="3 NICs for 8 GPUs, and no file says how they are paired"):
         take({"ib.out": ib_rails(pods=2, rails=3).text()}, gpu="h100-sxm")
 
 

@@ -77,7 +77,7 @@ def test_adapters_without_a_host_take_the_host_on_their_port(ib_rails: Any) -> N
     found = read(fabric)
     assert {(port.host, port.rail) for port in found.ports if port.nic == ""} == {("node-01", 2)}
     assert len(found.hosts) == 6
-    assert "1 adapters do not name their host: 1 given" in found.anomalies[0]
+    assert "1 adapters do not name their host: 1 assigned" in found.anomalies[0]
 
 
 def test_hosts_without_any_name_are_counted_by_port(ib_rails: Any) -> None:
@@ -90,7 +90,7 @@ def test_hosts_without_any_name_are_counted_by_port(ib_rails: Any) -> None:
     assert "unnamed-pod0-port2" in found.hosts
     assert "localhost-pod1-port3" in found.hosts
     assert {port.rail for port in found.ports if port.host == "unnamed-pod0-port2"} == {0, 1, 2, 3}
-    assert "4 adapters do not name their host: 0 given" in found.anomalies[0]
+    assert "4 adapters do not name their host: 0 assigned" in found.anomalies[0]
 
 
 def test_a_nameless_host_with_one_cable_elsewhere_is_still_one_host(ib_rails: Any) -> None:
@@ -116,9 +116,7 @@ def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> 
     found = read(fabric)
     assert len(found.hosts) == 6
     assert any("x-CUFM-01" in line for line in found.anomalies)
-    assert any(
-        "ubuntu-pod0-port31: no adapter is on a leaf of its own rail" in line for line in found.anomalies
-    )
+    assert any("ubuntu-pod0-port31: no adapter is on a leaf of its rail" in line for line in found.anomalies)
 
 
 @pytest.mark.parametrize(

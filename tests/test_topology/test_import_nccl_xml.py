@@ -137,7 +137,7 @@ def test_two_ports_of_one_nic_are_two() -> None:
         (lambda t: t.replace('speed="400000"', 'speed="fast"', 1), "must be a whole number"),
         (lambda t: t.replace("system", "topology"), "whose root is <system>"),
         (lambda _: '<graphs version="1"><graph id="0"/></graphs>', "is an NCCL graph"),
-        (lambda _: '<system version="1"></system>', "empty or cut"),
+        (lambda _: '<system version="1"></system>', "empty or truncated"),
         (
             lambda t: t.replace(
                 'target="0000:1c:00.0" count="5" tclass="0x068000"',
@@ -203,7 +203,10 @@ def test_pci_devices_name_gpus(tmp_path: Path, device: str, name: str, problem: 
 def test_a_speed_too_fast_for_megabits_is_in_kilobits() -> None:
     node = parse(Source("t.xml", system(gpu(0), gpu(1)).replace('speed="400000"', 'speed="200000000"')))
     assert {nic.rate.value for nic in node.nics} == {25e9}
-    assert node.readings[0] == 'NIC of t.xml: speed="200000000" read as kb/s, 200 Gb/s: too fast for Mb/s.'
+    assert (
+        node.readings[0]
+        == 'NIC of t.xml: speed="200000000" read as kb/s, 200 Gb/s, since it is too fast in Mb/s.'
+    )
 
 
 def test_gpus_on_switches_that_nothing_joins_are_reported(tmp_path: Path) -> None:
@@ -214,6 +217,6 @@ def test_gpus_on_switches_that_nothing_joins_are_reported(tmp_path: Path) -> Non
         gpu="own", hbm="80 GB", fabrics=("nvlink4",), pcie="64 GB/s", socket_link="40 GB/s"
     )
     with pytest.raises(
-        InputError, match=r"separate switches, which nothing in the file joins: GPU0, GPU1, .*; GPU8"
+        InputError, match=r"separate switches that the file does not connect: GPU0, GPU1, .*; GPU8"
     ):
         import_files([str(path)], options)

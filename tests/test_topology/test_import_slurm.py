@@ -62,7 +62,7 @@ def test_block_with_a_placeholder() -> None:
 def test_a_host_under_two_leaves_is_used_once_and_said() -> None:
     found = read(TREE.replace("Nodes=n[005-008]", "Nodes=n[004-008]"))
     assert len(found.ports) == 16
-    assert any("line 7: host n004 is under leaf2 too" in line for line in found.anomalies)
+    assert any("line 7: host n004 is also under leaf2" in line for line in found.anomalies)
 
 
 @pytest.mark.parametrize(
@@ -71,19 +71,19 @@ def test_a_host_under_two_leaves_is_used_once_and_said() -> None:
         (TREE.replace("leaf[3-4]", "leaf[3-5]"), "line 4", "child leaf5, which is not defined"),
         (TREE + "SwitchName=leaf4 Nodes=x1\n", "line 10", "duplicate switch leaf4 (first in line 9)"),
         (TREE + "SwitchName=leaf9\n", "line 10", "neither Nodes nor Switches"),
-        (TREE + "SwitchName=x Nodes=x[1-\n", "line 10", "does not close"),
+        (TREE + "SwitchName=x Nodes=x[1-\n", "line 10", "or are nested"),
         (TREE + "Nonsense here\n", "line 10", "not KEY=VALUE"),
         (TREE + "SwitchName=x Colour=red\n", "line 10", "unknown key 'Colour'"),
         (TREE + "SwitchName=x Nodes=a Nodes=b\n", "line 10", "duplicate key Nodes"),
         (TREE + "Nodes=a\n", "line 10", "a line begins with SwitchName"),
-        (TREE + "SwitchName=x \\", "line 10", "the file is cut"),
+        (TREE + "SwitchName=x \\", "line 10", "the file is truncated"),
         (TREE + BLOCK, "topology.conf", "switches and blocks in one file"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a\n", "line 2", "a cycle"),
         ("SwitchName=a Switches=a Nodes=n1\n", "line 1", "its own child"),
         (
             "BlockName=b Nodes=n[1-2]\nBlockName=c Nodes=n[2-3]\n",
             "line 2",
-            "host n2 is in block c, and in b already",
+            "host n2 is in block c, but also in b",
         ),
         ("BlockName=b\nBlockSizes=4\n", "topology.conf", "blocks have no hosts"),
     ],
@@ -170,7 +170,7 @@ def test_topograph_model() -> None:
     assert list(found.hosts) == ["n01", "n02", "n03", "n04", "n05", "n06"]
     assert found.domains["n05"] == "d2"
     assert found.switches == {"sw1": 1, "sw2": 1, "core": 2}
-    assert any("2 hosts under no switch" in line for line in found.anomalies)
+    assert any("2 hosts without a switch" in line for line in found.anomalies)
 
 
 def test_topograph_capacity_blocks_name_their_switch_from_above() -> None:

@@ -125,7 +125,7 @@ def test_what_means_none_or_several_is_refused() -> None:
         ("nvl72", "did you mean gb200-nvl72 or gb300-nvl72 or vr-nvl72"),
         ("rubin", "may be vr-nvl72, rubin-576 or rubin-ultra-nvl144"),
         ("12 x H100", "12 GPUs do not fill whole nodes of 8"),
-        ("0xH100", "after @ comes a number of GPUs"),
+        ("0xH100", "expected a number of GPUs after @"),
         ("64 x TPU v6e", "its shape"),
     ],
 )
@@ -137,9 +137,9 @@ def test_hardware_is_not_guessed(text: str, near: str) -> None:
 @pytest.mark.parametrize(
     ("text", "remark"),
     [
-        ("H100", "taken as hgx-h100 (domains of 8 GPUs h100-sxm)"),
-        ("16xA100", "taken as hgx-a100@16 (domains of 8 GPUs a100-sxm)"),
-        ("Vera Rubin NVL144", "taken as vr-nvl72 (domains of 72 GPUs rubin)"),
+        ("H100", "interpreted as hgx-h100 (domains of 8 GPUs h100-sxm)"),
+        ("16xA100", "interpreted as hgx-a100@16 (domains of 8 GPUs a100-sxm)"),
+        ("Vera Rubin NVL144", "interpreted as vr-nvl72 (domains of 72 GPUs rubin)"),
         ("GB200 NVL72@144", ""),
         ("hgx_h100", ""),
         ("My.yaml", ""),

@@ -76,7 +76,7 @@ def test_counted_written_and_drawn(tmp_path: Path) -> None:
     draw_cluster(both, tmp_path / "c.svg")
     drawn = (tmp_path / "c.svg").read_text()
     assert "in 2 planes" in drawn
-    assert "2 planes of NICs that nothing joins" in drawn
+    assert "2 planes of NICs, not interconnected" in drawn
     assert "leaves f0.p0 and f1.p0" in drawn
 
 
@@ -87,6 +87,6 @@ def test_nics_go_evenly_to_planes(tmp_path: Path) -> None:
     for fabric in FABRICS.values():
         for nics, planes in ((3, 2), (1, 2)):
             with pytest.raises(
-                InputError, match=f"{nics} NIC links of a GPU do not go evenly to {planes} planes"
+                InputError, match=f"{nics} NIC links of a GPU do not divide evenly over {planes} planes"
             ):
                 read(tmp_path, fabric, f"nic: 400 Gb/s, planes: {planes}, nics_per_gpu: {nics}")

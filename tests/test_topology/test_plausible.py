@@ -21,17 +21,17 @@ def read(folder: Path, text: str) -> None:
 
 WRONG = [
     (f"{H100}, link: 25 Gb/s", "25 GB/s was probably meant"),
-    (f"{H100}, link: 50 GB/s", "both directions counted for one; give 25 GB/s"),
-    (f"{H100}, link: 200 GB/s", "eight times that: GB/s written for Gb/s; 25 GB/s"),
-    (f"{H100}, link: 450 GB/s", "the rate of all links"),
-    (f"{H100}, link: 900 GB/s", "the rate of all links"),
+    (f"{H100}, link: 50 GB/s", "so both directions were probably counted; give 25 GB/s"),
+    (f"{H100}, link: 200 GB/s", "eight times that, so Gb/s was probably written as GB/s; 25 GB/s"),
+    (f"{H100}, link: 450 GB/s", "the total rate of all links"),
+    (f"{H100}, link: 900 GB/s", "the total rate of all links"),
     (f"{H100}, link: 1 GB/s", "far less"),
     (f"{H100}, link: 60 GB/s", "more than it can carry"),
     (f"{H100.replace('[5, 5, 4, 4]', '[9, 9, 9, 9]')}, link: 25 GB/s", "both directions"),
     (f"{TPU}, link: 200 GB/s", "give 100 GB/s"),
     (f"{TPU}, link: 100 Gb/s", "100 GB/s was probably meant"),
     (f"{MI300}, link: 128 GB/s", "give 64 GB/s"),
-    (f"{MI300}, link: 448 GB/s", "the rate of all links"),
+    (f"{MI300}, link: 448 GB/s", "the total rate of all links"),
     (f"{H100}, link: 25 GB/s, latency: 5 s", "one hop"),
 ]
 
@@ -91,7 +91,7 @@ ROW = "gpu: x1, gpus: 4, gpus_per_node: 4, structure: switch, links_per_switch: 
 @pytest.mark.parametrize(
     ("link", "words"),
     [
-        ("25 Gb/s, link_kind: nvlink", "less than one nvlink link"),
+        ("25 Gb/s, link_kind: nvlink", "too slow for one nvlink link"),
         ("900 GB/s, link_kind: nvlink", "ONE direction"),
     ],
 )
@@ -104,10 +104,10 @@ def test_a_gpu_of_ones_own_is_checked_by_kind(tmp_path: Path, link: str, words: 
 @pytest.mark.parametrize(
     ("nic", "words"),
     [
-        ("400 GB/s", "400 Gb/s was meant"),
+        ("400 GB/s", "400 Gb/s was probably meant"),
         ("50 Gb/s", "400 Gb/s was probably meant"),
         ("1 Gb/s", "8 Gb/s was probably meant"),
-        ("3200 Gb/s", "more than a NIC has"),
+        ("3200 Gb/s", "too fast for a NIC"),
     ],
 )
 def test_nics_off_by_a_unit(tmp_path: Path, nic: str, words: str) -> None:

@@ -105,7 +105,7 @@ def test_a_gpu_without_scale_up_links_is_kept_and_refused_when_scored(tmp_path: 
     )
     cluster = read(tmp_path, text + "  - {between: [a1, leaf], fabric: ib-ndr400}\n")
     assert cluster.spec.domains[1].scale_up_bytes_per_s == 0
-    with pytest.raises(InputError, match="GPU a1 has no scale-up link"):
+    with pytest.raises(InputError, match="GPU a1 has no working scale-up link"):
         stage_rates(cluster, range(4), ["bf16"])
 
 
@@ -144,7 +144,7 @@ def test_raw_and_faults_go_round(tmp_path: Path) -> None:
         ),
         ("  - {between: [na, leaf], rate: 400 Gb/s}\n", "", "2 islands, 2 GPUs (a0, a1); 2 GPUs (b0, b1)"),
         ("count: 9, rate: 25 GB/s", "count: 9, rate: 25 Gb/s", "an eighth of that"),
-        ("name: two hosts", "domains: [{part: hgx-h100}]", "two ways"),
+        ("name: two hosts", "domains: [{part: hgx-h100}]", "cannot be combined"),
         ("rail: 1", "rail: -1", "whole number"),
         ("rail: 1", "tray: 1", "unknown key `tray`"),
     ],

@@ -28,8 +28,8 @@ from topology.base.schema import Count, Flag, Kind, Name, Positive, Spec, Text, 
         ("[" + "9" * 5000 + "]", "not valid JSON (Exceeds the limit"),
         ("[" * 100_000, "nested too deeply"),
         ('{\n"a": 1,,}', "x: line 2: column 8: not valid JSON"),
-        ('{"a": 1', "(is the file cut?)"),
-        ("", "(is the file cut?)"),
+        ('{"a": 1', "(is the file truncated?)"),
+        ("", "(is the file truncated?)"),
         ("[1] 2", "not valid JSON (Extra data)"),
     ],
 )
@@ -65,7 +65,7 @@ def test_many_keys_take_no_longer_than_they_must() -> None:
         ("a: -0_10", "YAML reads -0_10 as octal"),
         ("a: 1:30", "YAML reads 1:30 in base 60"),
         ("10:00: a", "YAML reads 10:00 in base 60"),
-        ("[" * 100, "is nested more than 64 deep"),
+        ("[" * 100, "is nested more than 64 levels deep"),
         ("a: [1", "not valid YAML"),
         ("a: 1\n---\nb: 2", "not valid YAML"),
     ],
@@ -90,10 +90,10 @@ def test_files_that_cannot_be_read(tmp_path: Any) -> None:
 
 
 VALUES: list[tuple[Any, object, str]] = [
-    (Text, None, "x: None must be a text."),
-    (Text, 3, "x: 3 must be a text."),
-    (Name, "a\x1b[2Jb", "must be a text without control characters."),
-    (tuple[Name, ...], ["a", "b\n."], "must be a text without control characters."),
+    (Text, None, "x: None must be text."),
+    (Text, 3, "x: 3 must be text."),
+    (Name, "a\x1b[2Jb", "must be text without control characters."),
+    (tuple[Name, ...], ["a", "b\n."], "must be text without control characters."),
     (tuple[Text, ...], 1, "x: 1 must be a list."),
     (Count, 0, "x: 0 must be a whole number from 1 to 1000000."),
     (Count, True, "x: True must be a whole number"),
@@ -102,9 +102,9 @@ VALUES: list[tuple[Any, object, str]] = [
     (Positive, 10**400, "must be a number greater than zero."),
     (Positive, "5GB", "must be a number greater than zero, without a unit."),
     (Flag, 1, "x: 1 must be true or false."),
-    (Name, [], "x: [] must be a text."),
+    (Name, [], "x: [] must be text."),
     (dict[str, int], [1], "x: [1] must be a mapping of keys to values."),
-    (Kind, "mesured", "x: 'mesured' is no kind of evidence; did you mean measured"),
+    (Kind, "mesured", "x: 'mesured' is not a kind of evidence; did you mean measured"),
 ]
 
 
@@ -119,7 +119,7 @@ def test_a_value_of_the_wrong_type(kind: Any, value: object, words: str) -> None
 def test_a_number_too_long_to_print() -> None:
     found = parse_yaml(f"0x{'f' * 9000}", "x")
     for kind in (Count, Positive, Text, Flag, Name):
-        with pytest.raises(InputError, match="x: a number of thousands of digits must be"):
+        with pytest.raises(InputError, match="x: a number with thousands of digits must be"):
             validated(kind, found, "x")
 
 

@@ -43,5 +43,5 @@ def test_an_all_to_all_is_its_pairs() -> None:
 
 
 def test_a_domain_without_any_nic_is_cut_off() -> None:
-    with pytest.raises(InfeasibleError, match="cuts GPUs off"):
+    with pytest.raises(InfeasibleError, match="disconnect GPUs"):
         link_loads(without_nics(*range(8)), 1e9 * (1 - np.eye(16)))

@@ -52,7 +52,7 @@ def test_what_is_not_there_is_refused() -> None:
     with pytest.raises(InputError, match="'d7'"):
         ClusterView(whole, ["d7"])
     broken = build_cluster(replace(whole.spec, faults=(Fault(gpu="d0.n0.g1"),)))
-    with pytest.raises(InputError, match="none of its 1 GPUs works"):
+    with pytest.raises(InputError, match="none of its 1 GPUs is working"):
         ClusterView(broken, ["d0.n0.g1"])
 
 

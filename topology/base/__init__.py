@@ -1,1 +1,1 @@
-"""What every package reads, writes and refuses with: errors, units, names, figures with their origin, files."""
+"""Base tools of all packages: errors, units, names, figures with their origin, files."""

@@ -1,4 +1,4 @@
-"""Errors that a person reads: what is wrong, where, which value, and what to do about it."""
+"""User-facing errors: problem, place, value and remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MARK = re.compile("\ue000(\\w+)\ue001")  # of Unicode's private use: no text th
 
 
 def input_name(name: str) -> str:
-    """Return the place of an input's name in a message of :class:`RackplanError`: each face calls it as its users do.
+    """Return a placeholder for an input name in messages; each interface fills in its spelling.
 
     ``name`` is the parameter in Python; a command line has ``--tpot-ms`` in place of ``tpot_ms``.
     """
@@ -59,16 +59,16 @@ class RackplanError(Exception):
 
     @property
     def problem(self) -> str:
-        """The message without what to do about it, in Python's names."""
+        """The message without its remedy, with Python names."""
         return self.text(_quoted, hint=False)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The inputs that the message names, the wrong one first."""
+        """Inputs named by the message, the invalid one first."""
         return tuple(dict.fromkeys(_MARK.findall(self._message(hint=True))))
 
     def text(self, name_of: Callable[[str], str], *, hint: bool = True) -> str:
-        """Return the message with inputs called as ``name_of`` says."""
+        """Return the message with input names from ``name_of``."""
         parts = _MARK.split(self._message(hint=hint))
         return "".join(name_of(part) if place % 2 else printable(part) for place, part in enumerate(parts))
 

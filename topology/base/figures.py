@@ -1,4 +1,4 @@
-"""A figure with where it comes from: value, unit, kind of evidence and source."""
+"""A figure with its origin: value, unit, kind of evidence and source."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from enum import IntEnum
 from typing import Literal, get_args
 
 UNPUBLISHED = math.nan
-"""Value of a link rate that its maker has not published: nothing can be computed from it."""
+"""Value of an unpublished link rate; nothing can be computed from it."""
 
 
 EvidenceLabel = Literal["measured", "datasheet", "derived", "user", "assumed", "projected"]
-"""The word of each kind in files and reports, strongest first."""
+"""Label of each kind of evidence in files and reports, strongest first."""
 
 
 class Evidence(IntEnum):
-    """How a figure is known, strongest first: a larger value is weaker evidence."""
+    """Kinds of evidence, strongest first; a larger value is weaker evidence."""
 
     MEASURED = 0
     DATASHEET = 1
@@ -103,5 +103,5 @@ class WrittenFigure:
 
 
 def weakest(kinds: Iterable[Evidence]) -> Evidence:
-    """Return the weakest of several kinds of evidence: what a result resting on all of them rests on."""
+    """Return the weakest of several kinds of evidence, which is that of a combined result."""
     return max(kinds, default=Evidence.MEASURED)

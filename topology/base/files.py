@@ -1,4 +1,4 @@
-"""Files written whole or not at all: made in a new folder of a random name beside their place, then moved there.
+"""Atomic file writes: files are made in a temporary folder beside their place, then moved there.
 
 What a killed run leaves under such a name is never moved, opened or followed.
 """
@@ -159,7 +159,7 @@ def require_unlinked(path: Path, *names: str) -> Path:
 def _refuse_link(path: Path, step: Path) -> None:
     if step.is_symlink():
         raise InputError(
-            f"{path}: {step} is a link, and links are not followed; remove it, or choose another "
+            f"{path}: {step} is a symbolic link, which is not followed; remove it, or choose another "
             f"{input_name('path')}."
         )
 
@@ -177,7 +177,7 @@ def require_place(path: Path) -> Path:
     _require_file(path, there)
     if not there.parent.is_dir():
         raise InputError(
-            f"{path}: cannot write there ({there.parent} is no folder); choose another {input_name('path')}."
+            f"{path}: cannot write there ({there.parent} is not a folder); choose another {input_name('path')}."
         )
     _require_access(path, there.parent)
     return there
@@ -195,7 +195,7 @@ def require_folder(folder: Path, names: Iterable[str] = ()) -> Path:
     names = tuple(names)
     there = require_unlinked(folder, *names)
     if there.exists() and not there.is_dir():
-        raise InputError(f"{folder}: it is a file; {input_name('path')} wants a folder.")
+        raise InputError(f"{folder}: it is a file; {input_name('path')} must be a folder.")
     for name in names:
         _require_file(folder / name, there / name)
     _require_access(folder, _nearest(there))
@@ -203,7 +203,7 @@ def require_folder(folder: Path, names: Iterable[str] = ()) -> Path:
 
 
 def _require_file(path: Path, there: Path) -> None:
-    """Refuse a path that no file can be at, or one that is not to be overwritten."""
+    """Reject a path that no file can be at, or one that is not to be overwritten."""
     try:
         mode = there.stat().st_mode
     except FileNotFoundError:
@@ -213,10 +213,10 @@ def _require_file(path: Path, there: Path) -> None:
     if stat.S_ISDIR(mode):
         raise InputError(f"{path}: it is a folder; choose another {input_name('path')}.")
     if not stat.S_ISREG(mode):
-        raise InputError(f"{path}: it is no file that can be replaced; choose another {input_name('path')}.")
+        raise InputError(f"{path}: it is not a regular file; choose another {input_name('path')}.")
     if not mode & 0o222:
         raise InputError(
-            f"{path}: it is read-only; choose another {input_name('path')}, or let it be written."
+            f"{path}: it is read-only; choose another {input_name('path')}, or make it writable."
         )
 
 
@@ -226,7 +226,7 @@ def _require_access(path: Path, folder: Path) -> None:
 
 
 def require_new(path: Path) -> None:
-    """Refuse a path that is taken.
+    """Reject an existing path.
 
     Raises
     ------
@@ -235,14 +235,14 @@ def require_new(path: Path) -> None:
     """
     if os.path.lexists(path):
         raise InputError(
-            f"it exists, and is not overwritten; choose another {input_name('path')} or remove it.",
+            f"it exists and will not be overwritten; choose another {input_name('path')}, or remove it.",
             field="path",
             value=path,
         )
 
 
 def unwritable(path: Path, error: Exception) -> InputError:
-    """Return what a person reads where something could not be written."""
+    """Return the user error for a failed write."""
     return InputError(
         f"{path}: cannot write there ({getattr(error, 'strerror', None) or error}); choose another "
         f"{input_name('path')}."
@@ -267,7 +267,7 @@ def scratch() -> Iterator[Path]:
 
 
 def no_room(error: OSError) -> InputError:
-    """Return what a person reads where a temporary file could not be written."""
+    """Return the user error for a failed write of a temporary file."""
     return InputError(
-        f"no temporary file can be written ({error.strerror}); set TMPDIR to a folder with room."
+        f"cannot write temporary files ({error.strerror}); set TMPDIR to a folder with free space."
     )

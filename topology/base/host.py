@@ -1,4 +1,4 @@
-"""What this process may use of its host."""
+"""Host resources available to this process."""
 
 from __future__ import annotations
 

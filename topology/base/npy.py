@@ -38,18 +38,20 @@ def load_npy(file: Path | IO[bytes], where: str) -> NDArray[Any]:
         if isinstance(file, Path):
             with file.open("rb") as opened:
                 if opened.read(2) == b"PK":
-                    raise InputError(f"{where}: a zip archive, not one array; name it .npz if it is one.")
+                    raise InputError(
+                        f"{where}: a zip archive, not a single array; rename it to .npz if it is one."
+                    )
             with np.errstate(over="ignore"):  # a size beyond 64 bits does not fit the shape then
                 return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
         _require_whole(file)
         array: NDArray[Any] = np.load(file, allow_pickle=False)
     except _BROKEN as error:
-        raise InputError(f"{where}: not a whole .npy file of numbers ({one_line(error)}).") from error
+        raise InputError(f"{where}: not a complete .npy file of numbers ({one_line(error)}).") from error
     return array
 
 
 def _require_whole(file: IO[bytes]) -> None:
-    """Refuse a file that is shorter than its header says, before room is made for the array."""
+    """Reject a file that is shorter than its header says, before room is made for the array."""
     version = np.lib.format.read_magic(file)
     read_header = (
         np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

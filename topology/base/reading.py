@@ -37,7 +37,7 @@ def shown(value: object) -> str:
     try:
         text = repr(value)
     except ValueError:
-        return "a number of thousands of digits"  # in hexadecimal, which YAML reads whatever its length
+        return "a number with thousands of digits"  # in hexadecimal, which YAML reads whatever its length
     return text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}..."
 
 
@@ -73,7 +73,7 @@ def read_bytes(path: Path, where: str) -> bytes:
         with open(path, "rb", opener=_at_once) as file:
             data = file.read((size if path.is_file() else FILE_BYTES) + 1)
     if (size := max(size, len(data))) > FILE_BYTES:
-        raise InputError(f"{where}: {size:,} bytes is too long; expected {FILE_BYTES:,} or fewer.")
+        raise InputError(f"{where}: {size:,} bytes is too large; at most {FILE_BYTES:,} are read.")
     return data
 
 
@@ -136,11 +136,11 @@ def parse_json(text: str, where: str, *, infinite: bool = False) -> Any:
     try:
         value = json.loads(text, object_pairs_hook=unique, parse_constant=number, parse_float=number)
     except json.JSONDecodeError as problem:
-        cut = " (is the file cut?)" if problem.pos >= len(text.rstrip()) - 1 else ""
+        cut = " (is the file truncated?)" if problem.pos >= len(text.rstrip()) - 1 else ""
         what = f"column {problem.colno}: not valid JSON ({problem.msg}){cut}."
         raise _at_line(where, problem.lineno if "\n" in text.strip() else None, what) from None
     except RecursionError:
-        raise InputError(f"{where}: is nested too deeply.") from None
+        raise InputError(f"{where}: nested too deeply.") from None
     except ValueError as problem:  # whole numbers of thousands of digits
         raise InputError(
             f"{where}: not valid JSON ({' '.join(str(problem).split())[:_LONGEST_SHOWN]})."
@@ -165,7 +165,7 @@ def parse_json(text: str, where: str, *, infinite: bool = False) -> Any:
 
 
 def require_version(value: object, where: str, ours: int) -> None:
-    """Refuse a file of another version of its schema.
+    """Reject a file of another version of its schema.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def require_version(value: object, where: str, ours: int) -> None:
     age, upgrade = ("older", "") if value < ours else ("newer", "upgrade rackplan, or ")
     raise InputError(
         f"{where}: written by {'an' if age == 'older' else 'a'} {age} rackplan (schema {shown(value)}; this one "
-        f"reads {ours}); {upgrade}make the file again with this one."
+        f"reads {ours}); {upgrade}create the file again with this version."
     )
 
 
@@ -229,14 +229,14 @@ def parse_yaml(text: str, where: str, *, deepest: int = DEEPEST) -> object:
         words = " ".join(str(what).split())
         raise _at_line(where, None if mark is None else mark.line + 1, f"not valid YAML ({words}).") from None
     except RecursionError:
-        raise InputError(f"{where}: is nested too deeply.") from None
+        raise InputError(f"{where}: nested too deeply.") from None
     except (ValueError, OverflowError, TypeError) as problem:
         raise InputError(f"{where}: not valid YAML ({' '.join(str(problem).split())[:80]}).") from None
     return value
 
 
 def _check_events(events: Iterable[Any], where: str, deepest: int) -> None:
-    """Refuse what the loader must not see."""
+    """Reject what the loader must not see."""
     import yaml
 
     depth = 0
@@ -245,13 +245,13 @@ def _check_events(events: Iterable[Any], where: str, deepest: int) -> None:
         if isinstance(event, yaml.AliasEvent):
             raise _at_line(where, line, "YAML aliases (`*name`) are not read here; write the values out.")
         if getattr(event, "tag", None):
-            raise _at_line(where, line, f"a YAML tag ({event.tag[:40]}) has no place here.")
+            raise _at_line(where, line, f"a YAML tag ({event.tag[:40]}) is not allowed here.")
         if isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
             _check_plain(event.value, where, line)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > deepest:
-                raise _at_line(where, line, f"is nested more than {deepest} deep.")
+                raise _at_line(where, line, f"is nested more than {deepest} levels deep.")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -261,7 +261,7 @@ _OTHER_BASES = re.compile(r"[-+]?(?:0[0-7_]++|[1-9][0-9_]*+(?::[0-5]?[0-9])++(?:
 
 
 def _check_plain(text: str, where: str, line: int | None) -> None:
-    """Refuse what stands without quotes and would become another number, or keys that no duplicate is seen among."""
+    """Reject what stands without quotes and would become another number, or keys that no duplicate is seen among."""
     if text == "<<":
         raise _at_line(where, line, "YAML merge keys (`<<`) are not read here; write the keys out.")
     if _OTHER_BASES.fullmatch(text):

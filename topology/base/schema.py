@@ -1,4 +1,4 @@
-"""Specifications check what they are made of: their types, and one sentence for what pydantic finds wrong.
+"""Specifications with validation: types, and one sentence per pydantic error.
 
 A class marked :func:`spec` is a frozen pydantic dataclass: :func:`validated` makes one of plain data, its constructor
 of values, and either refuses what cannot be with an ``InputError``.
@@ -87,7 +87,7 @@ def _evidence(label: object) -> Evidence:
         if kind.label == label:
             return kind
     raise problem(
-        f"{shown(label)} is no kind of evidence; {nearest(str(label), [one.label for one in Evidence])}"
+        f"{shown(label)} is not a kind of evidence; {nearest(str(label), [one.label for one in Evidence])}"
     )
 
 
@@ -221,7 +221,7 @@ class Spec:
 
 
 def _known_keys(cls: Any, data: Any) -> Any:
-    """Refuse a mapping with keys that the class does not have, without those that it needs, or with odd texts."""
+    """Reject a mapping with keys that the class does not have, without those that it needs, or with odd texts."""
     if not isinstance(data, Mapping):
         return data
     data = cls.completed(data)
@@ -243,7 +243,7 @@ def _known_keys(cls: Any, data: Any) -> Any:
 
 
 def _checked(self: Any) -> Any:
-    """Refuse what the class cannot be."""
+    """Reject what the class cannot be."""
     try:
         self.check()
     except InputError as error:
@@ -360,7 +360,7 @@ def _requirement(error: ErrorDetails) -> str:
     kinds = {
         "tuple_type": "must be a list.",
         "list_type": "must be a list.",
-        "string_type": "must be a text.",
+        "string_type": "must be text.",
     }
     kinds["too_short"] = "must have at least one entry."
     kinds |= dict.fromkeys(("dataclass_type", "model_type", "model_attributes_type", "dict_type"), mapping)

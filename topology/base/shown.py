@@ -1,4 +1,4 @@
-"""Results that name themselves in a line, and show themselves in a notebook as the package above them draws them."""
+"""Results with a one-line repr and a notebook rendering supplied by a higher package."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Shown:
     renderer: ClassVar[str] = ""
 
     def brief(self) -> str:
-        """Return what the result is, in a few words."""
+        """Return a short description of the result."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ class Shown:
         return self._rendered("figure")
 
     def summary(self) -> str:
-        """Return what the command prints of it; empty where no command does."""
+        """Return the command output for the result; empty if there is none."""
         lines: str = self._rendered("text")
         return lines
 

@@ -46,7 +46,7 @@ class Row:
     def need(self, key: str) -> str:
         """Return the text of a cell that must not be blank."""
         if key not in self._cells:
-            self.fail(key, "it is blank; every row needs it.")
+            self.fail(key, "it is blank, but every row needs it.")
         return self._cells[key]
 
     def text(self, key: str) -> str:
@@ -141,7 +141,7 @@ class Table:
         except csv.Error as error:
             raise InputError(f"{where}: not a CSV file ({error}).") from None
         if not table or not any(cell.strip() for cell in table[0]):
-            raise InputError(f"{where}: has no header line with the names of the columns.")
+            raise InputError(f"{where}: has no header line with column names.")
         return cls(path, tuple(cell.strip() for cell in table[0]), table[1:])
 
     def rows(self, needed: Sequence[str] = ()) -> Iterator[Row]:
@@ -155,7 +155,7 @@ class Table:
         for name in needed:
             if name not in self.header:
                 raise InputError(
-                    f"{self.path}: the column {name} is missing; such a file has {', '.join(needed)}."
+                    f"{self.path}: the column {name} is missing; required columns: {', '.join(needed)}."
                 )
         for number, cells in enumerate(self.cells, start=2):
             if not any(cell.strip() for cell in cells):

@@ -1,4 +1,4 @@
-"""Quantities as people write them ("4.8 TB/s", "80 GiB"), parsed once into SI floats, and written back.
+"""Quantities such as "4.8 TB/s" or "80 GiB", parsed into SI floats and formatted.
 
 GB is not GiB, Gb is not GB; rates are per direction; peaks are dense. Anything that does not say so plainly
 is refused rather than guessed.
@@ -87,11 +87,11 @@ def parse_quantity(text: object, unit: str, where: str) -> float:
     """
     example = _EXAMPLES[unit]
     if not isinstance(text, str):
-        raise InputError(f'{where}: {text!r} has no unit; write it as text with one, like "{example}".')
+        raise InputError(f'{where}: {text!r} has no unit; write it as text with a unit, like "{example}".')
     if _BOTH_WAYS.search(text):
-        raise InputError(f'{where}: "{text}": rates here are per direction; give half of a figure for both.')
+        raise InputError(f'{where}: "{text}": rates are per direction; give half of a bidirectional figure.')
     if _SPARSE.search(text):
-        raise InputError(f'{where}: "{text}": peaks here are dense; give the figure without 2:4 sparsity.')
+        raise InputError(f'{where}: "{text}": peaks are dense; give the figure without 2:4 sparsity.')
     match = _QUANTITY.fullmatch(text.strip())
     if match is None:
         raise InputError(f'{where}: "{text}" is not a number with a unit; write it like "{example}".')

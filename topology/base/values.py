@@ -1,4 +1,4 @@
-"""What one value of a file must be: a number, a whole number, a text, a name; errors name its place and the value.
+"""Checks of single values (numbers, integers, text, names) with errors that name place and value.
 
 Each function returns the value, and raises InputError where it is another thing; ``where`` is its place.
 """
@@ -48,9 +48,9 @@ def require_whole(value: object, where: str, least: int = 1, most: int = MOST) -
 def require_text(value: object, where: str) -> str:
     """Return a text that is not empty and that can be printed: the name of something, or where it is from."""
     if not isinstance(value, str) or not value.strip():
-        raise wrong(value, where, "a text")
+        raise wrong(value, where, "text")
     if printable(value) != value:
-        raise wrong(value, where, "a text without control characters")
+        raise wrong(value, where, "text without control characters")
     return value
 
 

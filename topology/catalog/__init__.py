@@ -192,7 +192,8 @@ def load_scale_out(name: str) -> ScaleOutSpec:
     scale_out = find_scale_out(name)
     if scale_out is None:
         raise MissingFigureError(
-            f"{name}: no network between its domains is published; give one in a cluster YAML, like `fabric: {{kind: "
+            f"{name}: the network between its domains is not published; give one in a cluster YAML, like "
+            f"`fabric: {{kind: "
             "leaf-spine, nic: 400 Gb/s}`."
         )
     return scale_out

@@ -61,7 +61,7 @@ def shaped(domain: DomainSpec, shape: Sequence[int], where: str) -> TorusDomain:
     default = "x".join(str(size) for size in domain.shape)
     if rule is None:
         if tuple(shape) != domain.shape:
-            raise InputError(f"{where}: {domain.part} is made in one shape, {default}, not {text}.")
+            raise InputError(f"{where}: {domain.part} has only one shape, {default}, not {text}.")
         return domain
     if len(shape) != len(domain.shape):
         raise InputError(

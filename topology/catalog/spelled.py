@@ -1,4 +1,4 @@
-"""How people write the GPUs and systems of the catalog."""
+"""Spellings of catalog GPUs and systems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a cluster that are broken or slow, by the names that people give: a NIC, a switch, a plane, a link.
+"""Broken or slow parts of a cluster by name: NICs, switches, planes, links.
 
 What has no fault of its own is the links that end at it (:class:`topology.spec.Fault` knows GPUs and links).
 """
@@ -58,7 +58,7 @@ def part_faults(cluster: Cluster, kind: str, name: str, factor: float, where: st
             raise InputError(f"{where}: no {kind} has the id {name!r}; {nearest(name, found)}")
         links = _links_at(cluster, name)
     if not links:
-        raise InputError(f"{where}: {kind} {name} has no link left.")
+        raise InputError(f"{where}: {kind} {name} has no working link.")
     return [Fault(link=link, factor=factor) for link in links]
 
 
@@ -99,7 +99,8 @@ def lost_faults(cluster: Cluster, name: str) -> list[Fault]:
     link = [wiring.names[ends[0]] for ends in (wiring.a, wiring.b) if len(ends)]
     names = [first.id, first.node, first.rack, *kinds.values(), "->".join(link)]
     raise InputError(
-        f"{where}: {cluster.name} has no GPU, node, rack, domain, NIC, switch or link of that name; names look like "
+        f"{where}: {cluster.name} has no GPU, node, rack, domain, NIC, switch or link of that name; "
+        "examples of names: "
         f"{', '.join(dict.fromkeys(names))}."
     )
 
@@ -144,12 +145,12 @@ def _link(cluster: Cluster, text: str, where: str) -> Fault:
     if known:
         a, b = known[0]
         raise InputError(
-            f"{where}: no link joins {a} and {b}; {a} has links to "
+            f"{where}: no link connects {a} and {b}; {a} has links to "
             f"{', '.join(_others(cluster, a)[:_MOST_NAMED])}, ..."
         )
     gpu = cluster.gpus[0].id
     raise InputError(
-        f"{where}: not a link; name its two ends, like {'->'.join([gpu, *_others(cluster, gpu)[:1]])}."
+        f"{where}: not a link; give its two ends, like {'->'.join([gpu, *_others(cluster, gpu)[:1]])}."
     )
 
 
@@ -161,17 +162,15 @@ def _nic_links(cluster: Cluster, name: str, where: str) -> list[tuple[str, str]]
         return _links_at(cluster, end)
     if kind != "gpu":
         known = [*nics, *(gpu.id for gpu in cluster.gpus)]
-        raise InputError(f"{where}: no NIC, and no GPU with one, has the id {name!r}; {nearest(name, known)}")
+        raise InputError(
+            f"{where}: no NIC, and no GPU with a NIC, has the id {name!r}; {nearest(name, known)}"
+        )
     links = [link for link in _links_at(cluster, end) if _kind(cluster, link[1]) in SCALE_OUT_KINDS]
     if not links:
         host = cluster.wiring.node[cluster.wiring.number[end]]
         mine = [nic for nic in nics if cluster.wiring.node[cluster.wiring.number[nic]] == host]
-        remedy = (
-            f"name the NIC itself, like {', '.join(mine[:_MOST_NAMED])}"
-            if mine
-            else "there is nothing to break"
-        )
-        raise InputError(f"{where}: no link leaves the domain of {end} from that GPU; {remedy}.")
+        remedy = f"name the NIC itself, like {', '.join(mine[:_MOST_NAMED])}" if mine else "it cannot fail"
+        raise InputError(f"{where}: this GPU has no link that leaves its domain; {remedy}.")
     return links
 
 

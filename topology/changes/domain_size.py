@@ -1,4 +1,4 @@
-"""What a cluster would be with scale-up domains of another size, the links of each GPU the same."""
+"""A cluster with scale-up domains of another size and unchanged links per GPU."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ def with_domain_gpus(cluster: Cluster, gpus: int) -> Cluster:
     homogeneous = all(replace(one, gpus=first.gpus) == first for one in dict.fromkeys(spec.domains))
     if spec.raw is not None or spec.faults or not homogeneous or not isinstance(first, SwitchDomain):
         raise InputError(
-            f"{where}: {cluster.name} must have domains of one kind behind one tier of switches, and no faults."
+            f"{where}: {cluster.name} must have domains of one kind with a single tier of switches, and no faults."
         )
     if gpus == first.gpus:
         return cluster
     step = first.gpus_per_node
     if gpus < 1 or (gpus % step and gpus > step):
-        raise InputError(f"{where}: expected whole nodes of {step} GPUs, like {max(1, gpus // step) * step}.")
+        raise InputError(
+            f"{where}: expected whole nodes ({step} GPUs each), like {max(1, gpus // step) * step}."
+        )
     total = len(cluster.gpus)
     if gpus > total:
-        raise InputError(f"{where}: {cluster.name} has {total} GPUs in all; ask for more, as in name@{gpus}.")
+        raise InputError(f"{where}: {cluster.name} has {total} GPUs in total; request more with name@{gpus}.")
     if gpus < total and spec.scale_out is None:
-        raise InputError(f"{where}: nothing is known of a network between domains of {cluster.name}.")
+        raise InputError(f"{where}: the network between domains of {cluster.name} is unknown.")
     figures = {name: figure for name, figure in first.figures.items() if not name.startswith("domain_")}
     domain = replace(first, gpus=gpus, gpus_per_node=min(step, gpus), figures=figures)
     return build_cluster(fill_domains(cluster.name, domain, spec.scale_out, total))

@@ -1,4 +1,4 @@
-"""A cluster with its slow NICs and links taken out of service, as an operator does where others have room.
+"""A cluster with its slow NICs and links disabled, as operators do when others have capacity.
 
 Traffic of a NIC that is down fails over to the host's other NICs, that of a link to those beside it; one that is slow
 keeps its part of the bytes and holds up all.
@@ -65,7 +65,7 @@ def without_broken_links(cluster: Cluster) -> Cluster:
 
 
 def drained_note(cluster: Cluster, traffic: Traffic, loads: LinkLoads) -> str:
-    """Say how much sooner ``traffic`` would be done without slow links; empty where it would not.
+    """Return how much sooner ``traffic`` would be done without slow links; empty where it would not.
 
     ``loads`` are those of the cluster as it is.
     """

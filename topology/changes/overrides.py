@@ -25,9 +25,9 @@ from topology.structures.domain import DomainSpec
 from topology.structures.torus import TorusDomain
 
 SET_BY_USER = "set by the user"
-"""How the source of a figure begins that an override gave."""
+"""Prefix of the source of an overridden figure."""
 PEAKS = "flop_per_s"
-"""The peaks of a GPU in all its formats, which a factor changes together."""
+"""Peaks of a GPU in all formats, which a factor changes together."""
 _FIGURES: Mapping[str, Mapping[str, str]] = {
     "gpu": GPU_FIGURES,
     "scale-up": LINK_FIGURES,
@@ -36,7 +36,7 @@ _FIGURES: Mapping[str, Mapping[str, str]] = {
 }
 """Kinds of parts: GPUs, fabrics inside domains and between them, systems; the first three name all of their kind."""
 _MOST_TIMES = 10_000
-"""How many times more or less than before a figure may be: beyond that a prefix is off."""
+"""Maximum ratio of an override to the old figure; beyond it the unit prefix is probably wrong."""
 _MOST: Mapping[str, float] = {
     "byte": 1e15,
     "byte/s": 1e17,
@@ -48,11 +48,11 @@ _MOST: Mapping[str, float] = {
     "kg": 1e7,
     "m": 1e7,
 }
-"""The largest value by unit of a figure that nobody published."""
+"""Largest value by unit for figures that are not published."""
 _BILLED: Mapping[str, str] = {
-    "usd_per_h": "the catalog's figure is a cloud's list price, which other bases do not use; give yours with "
+    "usd_per_h": "the catalog's figure is a cloud's list price, which other bases do not use; set yours with "
     f"{input_name('prices')} {{}}=2.50.",
-    "power_w": "the catalog's figure is the limit of the chip, without its share of the host; give yours with "
+    "power_w": "the catalog's figure is the limit of the chip, without the share of the host; set yours with "
     f"{input_name('powers')} {{}}=1900.",
 }
 """Why a factor cannot change what the catalog says of a price or a power."""
@@ -151,11 +151,11 @@ def _parsed(text: str) -> _Setting:
     elif found := _PERCENT.fullmatch(value):
         factor = 1 + float(found[1]) / 100
     elif value.endswith("%"):
-        setting.refuse("a change in percent has its sign: +10% or -10%; a multiple is written like 1.1x.")
+        setting.refuse("a change in percent needs a sign: +10% or -10%; write a multiple like 1.1x.")
     elif _NEARLY_FACTOR.fullmatch(value):
-        setting.refuse("a factor is a number above zero and an x, without a sign: 2x or 0.5x.")
+        setting.refuse("a factor is a positive number followed by x, without a sign: 2x or 0.5x.")
     if factor is not None and not (math.isfinite(factor) and factor > 0):
-        setting.refuse("nothing would be left; a factor must be above zero and finite.")
+        setting.refuse("a factor must be positive and finite.")
     return replace(setting, factor=factor)
 
 
@@ -227,7 +227,7 @@ def _changes(settings: Sequence[_Setting], parts: _Parts) -> _Parts:
             for key in peaks if setting.figure == PEAKS else [setting.figure]:
                 before = by.setdefault((part, key), setting)
                 if before is not setting:
-                    setting.refuse(f"{part[1]}.{key} is set already, by {before}; give one of them.")
+                    setting.refuse(f"{part[1]}.{key} is already set by {before}; give only one of them.")
                 found.setdefault(part, {})[key] = _changed(setting, part, key, own.get(key))
     return found
 
@@ -239,15 +239,13 @@ def _meant(setting: _Setting, parts: _Parts) -> list[_Part]:
     if setting.figure == PEAKS and "gpu" in kinds:
         if setting.factor is None:
             peaks = [key for key in GPU_FIGURES if key.endswith(PEAKS)]
-            setting.refuse(
-                f"the peaks differ by format, so this takes a factor, like 2x; or set {', '.join(peaks)}."
-            )
+            setting.refuse(f"peaks differ by format, so give a factor, like 2x; or set {', '.join(peaks)}.")
         return [part for part in named if part[0] == "gpu"]
     able = [part for part in named if setting.figure in _FIGURES[part[0]]]
     if not able:
         if setting.figure == "gpus" and "system" in kinds:
             setting.refuse(
-                "the size of a domain is no figure; name@GPUS, or a domain of your own in a cluster YAML."
+                "the size of a domain is not a figure; use name@GPUS, or define a domain in a cluster YAML."
             )
         known = list(dict.fromkeys(key for kind in kinds for key in _FIGURES[kind]))
         known += [PEAKS] * ("gpu" in kinds)
@@ -265,7 +263,7 @@ def _changed(setting: _Setting, part: _Part, key: str, old: Figure | None) -> Fi
     if setting.factor is not None:
         if old is None or not known:
             like = "a number" if unit == "1" else "a number with its unit"
-            setting.refuse(f"{key} of {name} is not published, so there is nothing to multiply; give {like}.")
+            setting.refuse(f"{key} of {name} is not published, so a factor cannot apply; give {like}.")
         if key in _BILLED and old.kind is not Evidence.USER:
             setting.refuse(_BILLED[key].format(name))
         value, source = old.value * setting.factor, f"{SET_BY_USER}: {setting.value} of {_text(old)}"
@@ -274,10 +272,10 @@ def _changed(setting: _Setting, part: _Part, key: str, old: Figure | None) -> Fi
         source = f"{SET_BY_USER} instead of {_text(old)}" if old is not None and known else SET_BY_USER
     if old is None or not known:
         if not 1e-12 < value <= _MOST[unit]:
-            setting.refuse("nothing is like that; is a prefix off?")
+            setting.refuse("this is not plausible; is a unit prefix wrong?")
     elif not 1 / _MOST_TIMES <= value / old.value <= _MOST_TIMES:
         setting.refuse(
-            f"that is more than {_MOST_TIMES:,} times off from {_text(old)}; is a prefix or the unit off?"
+            f"this differs from {_text(old)} by more than {_MOST_TIMES:,}x; is the unit or its prefix wrong?"
         )
     return Figure(value, unit, Evidence.USER, source, quantity_text(value, unit))
 
@@ -291,7 +289,7 @@ def _value(setting: _Setting, unit: str) -> float:
             setting.refuse("expected a number, or a factor like 2x.")
         return parse_quantity(setting.value, unit, f"{input_name('settings')} {setting}")
     if not (math.isfinite(value) and value > 0):
-        setting.refuse("must be greater than zero and finite.")
+        setting.refuse("must be positive and finite.")
     return value
 
 

@@ -12,7 +12,7 @@ from topology.cluster import Cluster, ClusterSpec, ClusterView
 from topology.spec import Fault
 
 SIZED_GPUS = 1_000_000
-"""Of a cluster that ``rackplan size`` counts: its links are never made."""
+"""Maximum GPUs of a cluster in ``rackplan size``, whose links are never built."""
 _DOMAIN = re.compile(r"d(\d{1,9})\b")
 
 
@@ -33,9 +33,9 @@ def repeated(cluster: Cluster, count: int) -> Cluster:
     if count == 1:
         return cluster
     if spec.raw is not None:
-        raise InputError(f"{cluster.name}: a graph written out link by link does not repeat.")
+        raise InputError(f"{cluster.name}: a cluster listed link by link cannot be repeated.")
     if spec.scale_out is None:
-        raise InputError(f"{cluster.name}: has no `fabric` that joins it to others like it.")
+        raise InputError(f"{cluster.name}: has no `fabric` to connect several of them.")
     if spec.gpus * count > SIZED_GPUS:
         raise InputError(
             f"{count} x {cluster.name}: {spec.gpus * count:,} GPUs; at most {SIZED_GPUS:,} are supported."
@@ -77,5 +77,5 @@ def _moved(name: str, by: int, where: str) -> str:
     """Return the id of what is ``by`` domains further on."""
     found = _DOMAIN.match(name)
     if found is None:
-        raise InputError(f"{where}: its broken link at {name} is not of one domain, so it does not repeat.")
+        raise InputError(f"{where}: its broken link at {name} spans domains, so the cluster cannot repeat.")
     return f"d{int(found[1]) + by}{name[found.end() :]}"

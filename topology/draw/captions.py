@@ -92,7 +92,11 @@ def physical_line(cluster: Cluster) -> str:
     """Return one line about power, copper and optical links, counted on the graph."""
     limits = physical_of_whole(cluster)
     parts = [plural(limits.racks, "rack")]
-    parts += [f"{limits.switch_racks} of them of switches"] if limits.switch_racks else []
+    parts += (
+        [f"{limits.switch_racks}, of which {limits.switch_racks} with switches"]
+        if limits.switch_racks
+        else []
+    )
     if limits.power.value is not None:
         alone = "GPUs alone, " if "GPUs alone" in limits.power.basis else ""
         parts.append(f"{format_quantity(limits.power.value, 'W', 3)} ({alone}{limits.power.evidence.label})")
@@ -169,7 +173,7 @@ def gpu_line(domain: DomainSpec) -> str:
 def scale_up_line(domain: DomainSpec) -> str:
     """Return one line about the scale-up links of a GPU."""
     if domain.gpus == 1:
-        return f"Scale-up: none, each {domain.gpu.noun} is a domain of its own"
+        return f"Scale-up: none, each {domain.gpu.noun} is a separate domain"
     head = f"Scale-up, per {domain.gpu.noun}: {fabric_title(domain.fabric)}"
     return f"{head}, {own_links(domain)}"
 
@@ -205,7 +209,7 @@ def chips_text(folded: Fold, number: int) -> str:
     if chips:
         return plural(len(chips), "switch chip")
     if folded.scale_up_links(folded.hosts_by_domain[number]).count:
-        return f"{domain.gpu.noun}s linked directly, no switch between them"
+        return f"{domain.gpu.noun}s connected directly, without switches"
     return f"no scale-up links between {domain.gpu.noun}s"
 
 
@@ -233,6 +237,6 @@ def scale_out_line(scale_out: ScaleOutSpec, domain: DomainSpec) -> str:
     """Return one line about the scale-out links of a GPU, and how much slower they are."""
     links = each_way(scale_out.nic_links_per_gpu, scale_out.fabric)
     ratio = domain.scale_up_bytes_per_s / scale_out.scale_out_bytes_per_s  # NaN compares as not above 1
-    compared = f", {ratio:.3g} times slower than scale-up" if ratio > 1 else ""
+    compared = f", {ratio:.3g}x slower than scale-up" if ratio > 1 else ""
     planes = f" in {scale_out.planes} planes" if scale_out.planes > 1 else ""
     return f"Scale-out, per {domain.gpu.noun}: {fabric_title(scale_out.fabric)}, {links}{planes}{compared}"

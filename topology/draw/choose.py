@@ -1,4 +1,4 @@
-"""What a picture of tiers shows: columns of blocks of GPUs; those that are the same are drawn once with a count."""
+"""Content of a tier drawing: columns of GPU blocks, with equal ones drawn once and counted."""
 
 from __future__ import annotations
 
@@ -248,8 +248,8 @@ def _rows(
     same = [n for n in same if hosts[n].shape in usual]
     odd = sorted({*range(len(hosts))} - {*same})
     left, unlike = len(same) - _KEPT_ROWS, len(odd) - _LONGEST_BLOCK
-    last = [Row(f"x {left} more rows alike")] if left > 0 else []
-    last += [Row(f"{unlike} more rows that differ")] if unlike > 0 else []
+    last = [Row(f"x {left} more identical rows")] if left > 0 else []
+    last += [Row(f"{unlike} more different rows")] if unlike > 0 else []
     return (*(rows[n] for n in sorted([*same[:_KEPT_ROWS], *odd[:_LONGEST_BLOCK]])), *last)
 
 

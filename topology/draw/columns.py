@@ -270,8 +270,8 @@ def _placeholder(painter: Painter, column: Column) -> ColumnView:
     domains = sorted({host.domain for host in hosts})
     spread = column.more_domains and len(domains) < pods
     count = plural(len(domains), "domain") if spread else f"{pods:,}"
-    same = f"x {count} alike" if pods > 1 else "1 more alike"
-    lines = [same if column.same else f"{pods:,} more, not all alike"]
+    same = f"x {count} alike" if pods > 1 else "1 more, identical"
+    lines = [same if column.same else f"{pods:,} more, not all identical"]
     if column.more_domains:
         lines += [*([] if spread else [plural(len(domains), "more domain")]), ranges(domains)]
     else:

@@ -51,7 +51,7 @@ def draw_cluster(
     target = Path(path)
     suffix = target.suffix.lower().removeprefix(".")
     if suffix not in FORMATS:
-        raise InputError(f"{target}: drawings are written as .svg, .png or .pdf; give one of these endings.")
+        raise InputError(f"{target}: drawings must end in .svg, .png or .pdf.")
     write_whole(target, render(dot_source(cluster, level=level, overlay=overlay, traffic=traffic), suffix))
 
 
@@ -81,7 +81,9 @@ def dot_source(
         If the level or the overlay cannot be used.
     """
     if overlay is not None and traffic is not None:
-        raise InputError("a plan and traffic in one picture: colour can mean one of them; draw two pictures.")
+        raise InputError(
+            "plan and traffic cannot share one picture, since both use colour; draw two pictures."
+        )
     level, number = _level(cluster, level)
     canvas = Canvas(title(cluster))
     painter = Painter(canvas, cluster, overlay, traffic)
@@ -133,7 +135,7 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
     if named := re.fullmatch(r"d(\d{1,9})", level):
         if int(named[1]) >= domains:
             last = f"d0 to d{domains - 1}" if domains > 1 else "d0"
-            raise InputError(f"`level` {level}: {cluster.name} has no such domain; it has {last}.")
+            raise InputError(f"`level` {level}: {cluster.name} has no such domain; domains are {last}.")
         return "domain", int(named[1])
     if level not in LEVELS:
         raise InputError(f"`level` {level!r}: choose one of {', '.join(LEVELS)}, or a domain, like d0.")
@@ -143,7 +145,7 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
         domain = cluster.spec.domains[0]
         example = f", like {domain.part}@{2 * cluster.spec.gpus}" if domain.switched else ""
         raise InputError(
-            f"level fabric: {cluster.name} is one domain, with no fabric to draw; use level domain, "
-            f"or several domains{example}."
+            f"level fabric: {cluster.name} is one domain without a fabric; use level domain, or several "
+            f"domains{example}."
         )
     return level, 0

@@ -1,4 +1,4 @@
-"""The graph seen from afar: hosts, switches by tier, pods that share leaves, and which of them are the same.
+"""Coarse view of the graph: hosts, switches by tier, pods that share leaves, and equal parts.
 
 Two parts have one shape if they have the same parts and the same links (kind of the other end, count, rate, health):
 only those may be drawn as one. A missing uplink or a broken GPU makes its owner different from its siblings. Tiers,

@@ -181,7 +181,7 @@ class _Torus:
         which = " to ".join(dict.fromkeys([_words(rest[0]), _words(rest[-1])]))
         count = plural(len(rest), "plane")
         gpus = plural(len(rest) * self.rows * self.columns, self.domain.gpu.noun)
-        lines = (f"x {count} alike" if same else f"{count} more, not all alike", which, gpus)
+        lines = (f"x {count} alike" if same else f"{count} more, not all identical", which, gpus)
         wide = max(text_width(text, TEXT_POINTS, bold=True) for text in lines) + 10
         sheet = Sheet(wide + 4, palette.NVLINK, dashed=True)
         for i, text in enumerate(lines):
@@ -246,7 +246,7 @@ class _Torus:
 
 def _torus_notes(domain: TorusDomain) -> list[str]:
     """Return a line for what the bars mean, and one for the dimensions."""
-    round_ends = "; those at the edges of a grid wrap round to its other side" if any(domain.wrap[:2]) else ""
+    round_ends = "; links at the edges of a grid wrap around" if any(domain.wrap[:2]) else ""
     parts = []
     dimensions = zip(
         domain.shape, domain.wrap, domain.links_per_dimension, domain.fabric_of_dimension, strict=True

@@ -98,9 +98,9 @@ def _left_out(
         return []
     odd = [host.id for host in hosts if host.id in painter.odd]
     unlike = len({*odd} - {shown.id})
-    how = f"not drawn, {unlike} of them not as built" if unlike else "not drawn"
+    how = f"not drawn, {unlike} of them with faults" if unlike else "not drawn"
     if not odd and len({host.shape for host in hosts}) == 1:
-        how = "linked alike, not drawn"
+        how = "with the same links, not drawn"
     others = f"; {plural(more, 'more host')} of the domain, {how}" if more else ""
     return [f"Drawn here: {which}{' and the switches next to it' if switches else ''}{others}"]
 

@@ -1,4 +1,4 @@
-"""What is laid over a drawing.
+"""Overlays of a drawing.
 
 Values and labels on GPUs (:class:`Overlay`), traffic on links (:class:`Usage`), faults (:class:`Marks`).
 """
@@ -23,7 +23,7 @@ _LIGHT = (0xEF, 0xF6, 0xFC)
 _DARK = (0x08, 0x30, 0x6B)
 _STEPS = 5
 _SHADES = 40
-"""Steps of a ramp: more cannot be distinguished, and each colour has a rule of its own in a picture."""
+"""Steps of a colour ramp; more could not be distinguished."""
 _NONE = "#c8c8c8"
 # Dark text on the light part of the ramp, white on the dark part.
 _WHITE_FROM = 0.55
@@ -79,13 +79,11 @@ class Overlay:
         values = [0.0] * gpus if self.values is None else self.values
         if len(values) != gpus or len(self.labels) != gpus:
             raise InputError(
-                f"overlay: {len(values)} values and {len(self.labels)} labels for {gpus} GPUs; "
-                "it needs one of each for every GPU."
+                f"overlay: {len(values)} values and {len(self.labels)} labels for {gpus} GPUs; expected "
+                "one of each per GPU."
             )
         if self.tags and len(self.tags) != gpus:
-            raise InputError(
-                f"overlay: {len(self.tags)} tags for {gpus} GPUs; give one for every GPU, or none."
-            )
+            raise InputError(f"overlay: {len(self.tags)} tags for {gpus} GPUs; give one per GPU, or none.")
         for i, value in enumerate(values):
             if not isfinite(value):
                 raise InputError(f"overlay: the value of GPU {i} is {value}; values must be finite.")
@@ -145,7 +143,7 @@ def _mix(fraction: float) -> str:
 
 # One hue, light to dark; the lightest still shows as a line on white.
 _BUSY_STEPS = ("#b3cde3", "#7fa8d1", "#4f81bd", "#2a5a9b", "#0b2f66")
-_LEGEND = "of the busiest link's time, in the busier direction; wider is busier;"
+_LEGEND = "of the busiest link's time, in the busier direction; wider lines are busier;"
 _LEGEND_RED = "red: the busiest links"
 _LEAST_WIDTH, _MOST_WIDTH = 1.0, 6.0
 
@@ -226,8 +224,8 @@ class Usage:
             link, others = loads.bottleneck, len(loads.busiest) - 1
             moved = format_quantity(link.load_bytes, "byte", 3)
             rate = format_quantity(link.bytes_per_s, "byte/s")
-            alike = f"; {others:,} more as busy, red too" if others else ""
-            red = "red" if self._drawn else "in a part that this picture leaves out"
+            alike = f"; {others:,} more with equal load, also red" if others else ""
+            red = "red" if self._drawn else "in a part that is not drawn"
             lines.append(f"Bottleneck ({red}): {link.ends[0]} to {link.ends[1]}, {moved} at {rate}{alike}")
         return lines
 
@@ -342,10 +340,10 @@ class Marks:
                 "amber",
                 palette.SLOW_FILL,
                 palette.SLOW,
-                "throttled, works at a part of its rates",
+                "throttled, works at reduced rates",
                 [(len(self.slow), noun)],
             ),
-            ("red", *red, "at an end of a link that is broken or below its rate", links),
+            ("red", *red, "end of a link that is broken or slow", links),
         )
         return [
             ((text, fill, ink), f"{words}: {', '.join(plural(n, one) for n, one in counts if n)}")

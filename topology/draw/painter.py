@@ -1,4 +1,4 @@
-"""How parts of one cluster look in every picture: GPUs, rails, links, faults, and what is laid over them."""
+"""Appearance of cluster parts in all drawings: GPUs, rails, links, faults and overlays."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def render(source: str, suffix: str) -> bytes:
         finally:
             graph.close()
     if not picture:
-        raise RackplanError(f"the drawing library gave no {suffix}.")
+        raise RackplanError(f"the drawing library produced no {suffix}.")
     if suffix == "svg":
         return finished(bytes(picture).decode()).encode()
     return _MADE.sub(lambda made: b" " * len(made[0]), bytes(picture))

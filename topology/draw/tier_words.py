@@ -78,7 +78,7 @@ class TierWords:
             least, most = min(counts), max(counts)
             from_to = plural(most, "link") if least == most else f"{least} to {plural(most, 'link')}"
             each = f"{from_to} between any two {self.linked}, {plural(len(links), 'pair')}"
-        return f"{each}; in all {rate_text(Links.sum(links.values()).bytes_per_s)} each way"
+        return f"{each}; total {rate_text(Links.sum(links.values()).bytes_per_s)} each way"
 
     def top(self) -> list[str]:
         """Name the top tier."""

@@ -190,7 +190,7 @@ class _Tiers:
         if part.section.differ and others:
             note = f" and those of {plural(others, 'more group')}, all different"
         if self.words.direct:
-            text = f"{self.words.linked} linked directly, no switch between them{note}"
+            text = f"{self.words.linked} connected directly, without switches{note}"
             self._box(part.bar, (part.left, y), part.right, text, self.words.between_groups(), palette.INK)
         else:
             note = _AS_ABOVE if part.continued else note
@@ -223,7 +223,7 @@ class _Tiers:
         ids = "; ".join(ids_text(own) for own in planes.values())
         if len(planes) > 1:
             word = word.removesuffix(" plane")
-            note = f", {plural(len(planes), 'plane')} of NICs that nothing joins{note}"
+            note = f", {plural(len(planes), 'plane')} of NICs, not interconnected{note}"
         title = plural(len(names), word) if names else f"no {word}"
         title = title if self.number is None else self.words.domain(self.number, title)
         odd = [one for one in names if self.painter.marks.of(one)]

@@ -1,4 +1,4 @@
-"""Exporters: a cluster in the forms that other tools read, and as a cluster YAML of our own."""
+"""Exporters: clusters in formats of other tools, and as cluster YAML."""
 
 from topology.exporters.cluster_yaml import cluster_to_yaml
 from topology.exporters.write import EXPORT_FORMATS, GRAPH_SUFFIXES, topology_text, write_topology

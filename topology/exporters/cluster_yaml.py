@@ -165,7 +165,7 @@ def _fabric(spec: ClusterSpec, checked: dict[str, object]) -> list[str]:
     if out.planes > 1:
         row["planes"] = out.planes
     if not isinstance(out, CabledFabric):
-        raise InputError(f"a fabric of the kind {out.kind} cannot be written as a cluster YAML.")
+        raise InputError(f"a fabric of kind {out.kind} cannot be written as a cluster YAML.")
     row |= out.keys() | _latency(out.fabric, stand_in_latency(scale_up=False)) | checked
     return [f"fabric: {_flow(row)}"]
 

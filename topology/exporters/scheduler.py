@@ -39,7 +39,7 @@ def slurm_topology_yaml(cluster: Cluster) -> str:
     tree, blocks = switch_tree(cluster), _hosts_by_domain(cluster)
     blocks = blocks if max(map(len, blocks.values())) > 1 else {}
     if not tree and not blocks:
-        raise InputError(f"{cluster.name}: one host; a Slurm topology has nothing to say of it.")
+        raise InputError(f"{cluster.name}: a single host has no Slurm topology.")
     lines: list[str] = []
     if tree:
         lines += ["- topology: tree", "  cluster_default: true", "  tree:", "    switches:"]

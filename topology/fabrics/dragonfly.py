@@ -32,18 +32,18 @@ class DragonflyFabric(CabledFabric):
     switch: ClassVar[str] = "a router"
 
     def check(self) -> None:
-        """Refuse hosts that do not fill the routers of a group."""
+        """Reject hosts that do not fill the routers of a group."""
         super().check()
         check_pods(self.nodes_per_pod, self.leaves_per_pod)
 
     def check_hosts(self, domains: Sequence[DomainSpec], at: str) -> None:
-        """Refuse more groups than a group has global links for."""
+        """Reject more groups than a group has global links for."""
         ports = self.leaves_per_pod * self.uplinks(largest_host(domains), at)
         groups = -(-sum(domain.nodes for domain in domains) // self.nodes_per_pod)
         if groups - 1 > ports:
             raise InputError(
-                f"{at}a dragonfly of {groups} groups needs {groups - 1} global links from each, and a group has "
-                f"{ports}; use larger groups (`routers_per_group`) or less oversubscription."
+                f"{at}a dragonfly of {groups} groups needs {groups - 1} global links per group, but a "
+                f"group has {ports}; use larger groups (`routers_per_group`) or less oversubscription."
             )
 
     def size(self, pods: int) -> int:

@@ -82,10 +82,10 @@ class ScaleOutSpec(Spec):
     planes: Count = 1
 
     def check(self) -> None:
-        """Refuse NICs that do not go evenly to the planes."""
+        """Reject NICs that do not go evenly to the planes."""
         if self.nic_links_per_gpu % self.planes:
             raise InputError(
-                f"{self.nic_links_per_gpu} NIC links of a GPU do not go evenly to {self.planes} planes; give "
+                f"{self.nic_links_per_gpu} NIC links of a GPU do not divide evenly over {self.planes} planes; give "
                 f"`nics_per_gpu` {self.planes} or a multiple of it."
             )
 
@@ -118,8 +118,8 @@ class RawFabric(ScaleOutSpec):
 
     @classmethod
     def completed(cls, _data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Refuse plain data."""
-        raise problem("kind: a raw fabric needs the graph that it is in, under `raw`.")
+        """Reject plain data."""
+        raise problem("kind: a raw fabric needs its graph under `raw`.")
 
 
 @keyword_spec
@@ -141,7 +141,7 @@ class CabledFabric(ScaleOutSpec, ABC):
 
     @abstractmethod
     def check_hosts(self, domains: Sequence[DomainSpec], at: str) -> None:
-        """Refuse what the hosts of a cluster do not fit; ``at`` goes before the message."""
+        """Reject what the hosts of a cluster do not fit; ``at`` goes before the message."""
 
     def keys(self) -> dict[str, object]:
         """Return how the switches are cabled, in the keys of its row of a cluster file."""
@@ -197,7 +197,7 @@ def largest_host(domains: Sequence[DomainSpec]) -> int:
 
 
 def check_pods(nodes_per_pod: int, leaves_per_pod: int) -> None:
-    """Refuse hosts that do not fill the leaves of a pod.
+    """Reject hosts that do not fill the leaves of a pod.
 
     Raises
     ------
@@ -205,7 +205,7 @@ def check_pods(nodes_per_pod: int, leaves_per_pod: int) -> None:
         If they do not.
     """
     if nodes_per_pod % leaves_per_pod:
-        raise InputError(f"{nodes_per_pod} hosts of a pod do not fill {leaves_per_pod} leaves evenly.")
+        raise InputError(f"{nodes_per_pod} hosts per pod do not divide evenly over {leaves_per_pod} leaves.")
 
 
 def whole_uplinks(down: int, oversubscription: float, what: str, at: str = "") -> int:
@@ -221,6 +221,6 @@ def whole_uplinks(down: int, oversubscription: float, what: str, at: str = "") -
         some = sorted({down, max(1, down // 2), max(1, down // 3), 1}, reverse=True)
         raise InputError(
             f"{at}oversubscription {oversubscription:g} leaves {uplinks:g} uplinks for {down} downlinks of "
-            f"{what}; it must be a whole number (for instance {', '.join(f'{down / n:g}' for n in some)} do)."
+            f"{what}; this must be a whole number (for instance with {', '.join(f'{down / n:g}' for n in some)} do)."
         )
     return round(uplinks)

@@ -41,12 +41,12 @@ class FatTreeFabric(CabledFabric):
     cores: CountOrZero = 0
 
     def check(self) -> None:
-        """Refuse hosts that do not fill the leaves of a pod."""
+        """Reject hosts that do not fill the leaves of a pod."""
         super().check()
         check_pods(self.nodes_per_pod, self.leaves_per_pod)
 
     def check_hosts(self, domains: Sequence[DomainSpec], at: str) -> None:
-        """Refuse uplinks that do not spread evenly over spines or cores."""
+        """Reject uplinks that do not spread evenly over spines or cores."""
         self.spine_uplinks(largest_host(domains), at)
 
     def size(self, pods: int) -> int:

@@ -23,7 +23,7 @@ class LeafSpineFabric(SpinePlanes):
     kind: Literal["leaf-spine"] = "leaf-spine"
 
     def check_hosts(self, domains: Sequence[DomainSpec], at: str) -> None:
-        """Refuse leaves that do not reach every spine."""
+        """Reject leaves that do not reach every spine."""
         self.check_reach(largest_host(domains), at)
 
     def keys(self) -> dict[str, object]:
@@ -55,6 +55,6 @@ class LeafSpineRow(FabricRow):
         per_leaf, spines = self.nodes_per_leaf or sizing.most_hosts(), self.spines
         uplinks = sizing.uplinks(per_leaf * sizing.width)
         if spines is None:
-            remedy = "use `kind: fat-tree`, or say how many planes there are, like `spines: 4`"
+            remedy = "use `kind: fat-tree`, or set the number of planes, like `spines: 4`"
             spines = sizing.fewest(uplinks, ceil(sizing.hosts / per_leaf), "leaves", "spine", remedy)
         return sizing.made(LeafSpineFabric, nodes_per_pod=per_leaf, spines=spines)

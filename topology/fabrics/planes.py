@@ -32,7 +32,7 @@ class SpinePlanes(CabledFabric):
         return self.spines * pods
 
     def check_reach(self, gpus_per_node: int, at: str = "") -> None:
-        """Refuse leaves that cannot reach every spine: two of them might share none.
+        """Reject leaves that cannot reach every spine: two of them might share none.
 
         Raises
         ------

@@ -24,7 +24,7 @@ class RailFabric(SpinePlanes):
     rails: ClassVar[bool] = True
 
     def check(self) -> None:
-        """Refuse leaves that do not reach every spine, too."""
+        """Reject leaves that do not reach every spine, too."""
         super().check()
         self.check_reach(1)
 

@@ -62,11 +62,11 @@ class FabricRow(Spec, ABC):
     """At how many tiers it can be oversubscribed."""
 
     def check(self) -> None:
-        """Refuse more oversubscribed tiers than it has."""
+        """Reject more oversubscribed tiers than it has."""
         if not 1 <= (given := len(self.oversubscription)) <= self.tiers:
             raise InputError(
-                f"oversubscription: {list(self.oversubscription)} has {given} entries; {self.kind} is oversubscribed "
-                f"at {self.tiers} tier{'s' * (self.tiers > 1)} (fat-tree: leaves, then spines)."
+                f"oversubscription: {list(self.oversubscription)} has {given} entries; {self.kind} can be "
+                f"oversubscribed at {self.tiers} tier{'s' * (self.tiers > 1)} (fat-tree: leaves, then spines)."
             )
 
     @property
@@ -162,8 +162,8 @@ class Sizing:
             if abs(uplinks - round(uplinks)) < 1e-6 * uplinks and round(uplinks) >= 1:
                 return count
         raise InputError(
-            f"{self.at}a switch of {self.ports} ports has no room for {step} links down and whole links up at "
-            f"oversubscription {oversubscription:g}; give a larger `radix`."
+            f"{self.at}a switch of {self.ports} ports cannot combine {step} links down with a whole number "
+            f"of links up at oversubscription {oversubscription:g}; give a larger `radix`."
         )
 
     def fewest(self, links: int, below: int, what: str, above: str, remedy: str) -> int:

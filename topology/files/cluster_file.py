@@ -141,7 +141,7 @@ def read_cluster(content: object, where: str, called: str) -> ClusterSpec:
     if keys & {"nodes", "links"}:
         for key in ("domains", "fabric"):
             if key in keys:
-                raise InputError(f"{where}: `{key}` and `nodes`/`links` are two ways to say it; use one.")
+                raise InputError(f"{where}: `{key}` and `nodes`/`links` cannot be combined; use one of them.")
         graph = validated(_GraphFile, content, where, where)
         gpus = _Gpus(graph, where)
         spec = raw_cluster_spec(
@@ -210,16 +210,16 @@ class _Gpus:
         if own is None or "hbm_bytes" not in own:
             raise InputError(
                 f'{where}: unknown GPU "{name}"; {spelled_gpus().near(name)} '
-                "A GPU of your own needs its figures under `gpus:`."
+                "A custom GPU needs its figures under `gpus:`."
             )
         return GpuSpec(name, name, "user", "user", 1, own)
 
     def refuse_unused(self) -> None:
-        """Refuse figures for a GPU that no domain has: they would change nothing."""
+        """Reject figures for a GPU that no domain has: they would change nothing."""
         for name in self._own:
             if name not in self._used:
                 raise InputError(
-                    f"{self._where}: figures for {name!r}, but no domain has it; {nearest(name, self._used)}"
+                    f"{self._where}: figures for {name!r}, but no domain uses it; {nearest(name, self._used)}"
                 )
 
 
@@ -259,7 +259,7 @@ def _with_named(spec: ClusterSpec, broken: Sequence[_Row], where: str) -> Cluste
         kind = next(key for key in NAMED if key in row)
         for key in row:
             if key in (*NAMED, "gpu", "link") and key != kind:
-                raise InputError(f"{place}: {key}: one entry names one thing, and this one has `{kind}` too.")
+                raise InputError(f"{place}: {key}: an entry names one part, but this one also has `{kind}`.")
             if key not in (kind, "factor"):
                 raise InputError(
                     f"{place}: unknown key `{str(key)[:60]}`; {nearest(str(key), (kind, 'factor'))}"
@@ -267,7 +267,7 @@ def _with_named(spec: ClusterSpec, broken: Sequence[_Row], where: str) -> Cluste
         name = require_name(row[kind], f"{place}: {kind}")
         if kind == NODE and "factor" in row:
             raise InputError(
-                f"{place}: factor: {name} is down as a whole; name its GPUs or links one by one instead."
+                f"{place}: factor: {name} can only be down entirely; list its GPUs or links individually instead."
             )
         factor = _require_factor(row["factor"], f"{place}: factor") if "factor" in row else 0.0
         if (kind, name) in known:

@@ -31,8 +31,8 @@ def shared_fabric(
     shared = designs.pop() if len(designs) == 1 else None
     if shared is None and len(domains) > 1:
         raise InputError(
-            f"{where}: its domains have no fabric in common, so it needs the key `fabric`, "
-            "like {kind: rail, nic: 400 Gb/s, oversubscription: 1}."
+            f"{where}: its domains share no default fabric, so the key `fabric` is needed, like "
+            "{kind: rail, nic: 400 Gb/s, oversubscription: 1}."
         )
     return shared
 
@@ -64,7 +64,7 @@ def read_fabric(
     scale_out = row.sized(sizing)
     if row.radix is not None and not sizing.radix_used:
         raise InputError(
-            f"{where}: radix: a {row.kind} fabric of these sizes does not follow from it; leave it out."
+            f"{where}: radix: the sizes of a {row.kind} fabric do not depend on it; leave it out."
         )
     if not row.rate_checked:
         check_nic(scale_out, named, where)

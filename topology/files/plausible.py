@@ -1,4 +1,4 @@
-"""Rates that are off by a unit: GB for Gb, both directions for one, all links for one, sparse for dense.
+"""Detection of unit mistakes in rates: GB for Gb, both directions, all links, sparse peaks.
 
 A rate is compared with what the catalog knows of the same GPU, or with what links of its kind have. What looks like
 a mistaken unit is an error that says which was probably meant; ``rate_checked: true`` beside it insists.
@@ -66,10 +66,13 @@ def check_nic(scale_out: ScaleOutSpec, parts: Sequence[str], where: str) -> None
     low, high = _NIC_RANGE
     wrong = ""
     if rate > high or (known and rate >= 7.9 * max(known)):
-        wrong = f"{_gb(rate)} is more than a NIC has; NICs are sold in Gb/s, so {_other_unit(rate / 8)} was meant."
+        wrong = (
+            f"{_gb(rate)} is too fast for a NIC; NIC rates are in Gb/s, so {_other_unit(rate / 8)} was "
+            "probably meant."
+        )
     elif rate < low or (known and rate <= min(known) / 7.9):
         usual = f" (the part has {_other_unit(min(known))})" if known else ""
-        wrong = f"{_gb(rate)} is less than such a NIC has{usual}; {_other_unit(rate * 8)} was probably meant."
+        wrong = f"{_gb(rate)} is too slow for such a NIC{usual}; {_other_unit(rate * 8)} was probably meant."
     _refuse(f"{where}: nic", nic, wrong)
 
 
@@ -125,9 +128,9 @@ def check_gpu_figures(gpu: GpuSpec, own: Mapping[str, Figure], where: str) -> No
         if figure.unit == "flop/s" and _near(ratio, 2):
             meant = "twice the dense peak: the figure with 2:4 sparsity"
         elif any(_near(ratio, factor) for factor in (8, 1 / 8)):
-            meant = "eight times off: bits and bytes mixed"
+            meant = "eight times off, bits and bytes confused"
         elif ratio > 500 or ratio < 1 / 500:
-            meant = "a prefix off"
+            meant = "a wrong prefix"
         has = f"the catalog has {format_quantity(known, figure.unit)} for {gpu.name}"
         _refuse(f"{where}: {key}", figure, f"{has}; this is {meant}." if meant else "")
 
@@ -155,14 +158,17 @@ def _mistaken(rate: float, links: int, total: float, link: float, best: float) -
     """Return which unit was probably mistaken: ``links`` of ``rate`` against the catalog's ``link`` and ``best``."""
     here = f"{links} links of {_gb(rate)} are {_gb(total)}"
     for factor, meant in (
-        (2, f"twice that: both directions counted for one; give {_gb(rate / 2)}."),
-        (1 / 8, f"an eighth of that: Gb/s written for GB/s; {_gb(rate * 8)} was probably meant."),
-        (8, f"eight times that: GB/s written for Gb/s; {_gb(rate / 8)} was probably meant."),
+        (2, f"twice that, so both directions were probably counted; give {_gb(rate / 2)}."),
+        (
+            1 / 8,
+            f"an eighth of that, so GB/s was probably written as Gb/s; {_gb(rate * 8)} was probably meant.",
+        ),
+        (8, f"eight times that, so Gb/s was probably written as GB/s; {_gb(rate / 8)} was probably meant."),
     ):
         if _near(total / best, factor) or _near(rate / link, factor):
             return f"{here}, {meant}"
     if links > 1 and (_near(rate, best) or _near(rate, 2 * best)):
-        return f"{_gb(rate)} is the rate of all links, and here one has it."
+        return f"{_gb(rate)} is the total rate of all links, but one link is given this rate."
     if total > 1.5 * best:
         return f"{here}, more than it can carry."
     if total < best / 6 and rate < link / 6:
@@ -174,20 +180,22 @@ def _against_kind(rate: float, kind: str) -> str:
     """Return what is wrong with the rate of one link for its kind."""
     low, high = _LINK_RANGE.get(kind, _ANY_LINK)
     if rate < low:
-        return f"{_gb(rate)} is less than one {kind} link has; {_gb(rate * 8)} was probably meant (GB is not Gb)."
+        return (
+            f"{_gb(rate)} is too slow for one {kind} link; {_gb(rate * 8)} was probably meant (GB is not Gb)."
+        )
     if rate > high:
-        return f"{_gb(rate)} is more than one {kind} link has; give the rate of ONE link in ONE direction."
+        return f"{_gb(rate)} is too fast for one {kind} link; give the rate of ONE link in ONE direction."
     return ""
 
 
 def _check_latency(latency: Figure, where: str) -> None:
-    """Refuse a latency of one hop that no network has."""
+    """Reject a latency of one hop that no network has."""
     if not 1e-9 <= latency.value <= 1e-3:
         _refuse(where, latency, "one hop takes between 1 ns and 1 ms.")
 
 
 def _refuse(where: str, figure: Figure, wrong: str) -> None:
-    """Refuse a figure with what is wrong with it, if anything is."""
+    """Reject a figure with what is wrong with it, if anything is."""
     if wrong:
         raise InputError(f'{where}: "{figure.text}": {wrong}', hint=_INSIST)
 

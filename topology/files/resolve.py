@@ -1,4 +1,4 @@
-"""From what a user types to a cluster: a catalog name, ``name@GPUS``, or a cluster YAML."""
+"""Resolve user input to a cluster: a catalog name, ``name@GPUS``, or a cluster YAML."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def cluster_called(text: str) -> str:
             return f"{name}@{'x'.join(map(str, sizes))}"
         gpus = math.prod(sizes) * (1 if of_gpus else domain.gpus)
         return name if gpus == domain.gpus else f"{name}@{gpus}"
-    name = system_called(typed, "A file of your own must end in .yaml.")
+    name = system_called(typed, "A cluster file must end in .yaml.")
     return f"{name}{at}{count.strip()}"
 
 
@@ -100,7 +100,7 @@ def cluster_remark(text: str) -> str:
     if called == text or not taken_as(text.partition("@")[0], name):
         return ""
     domain = load_domain(name)
-    return f'cluster "{text}" is taken as {called} (domains of {domain.gpus} GPUs {domain.gpu.name})'
+    return f'cluster "{text}" is interpreted as {called} (domains of {domain.gpus} GPUs {domain.gpu.name})'
 
 
 def parse_shape(text: str) -> tuple[int, ...] | None:
@@ -128,17 +128,17 @@ def _sized(text: str, domain: DomainSpec, count: str) -> ClusterSpec:
         fit = shape_of(domain, int(count)) if few and load_shapes(name) is not None else None
         example = f"{name}@{'x'.join(str(size) for size in fit or domain.shape)}"
         raise InputError(
-            f"{where}: {name} is a torus, so after @ comes its shape, like {example}; several tori need a cluster "
-            f"YAML, like {{part: {name}, shape: {list(domain.shape)}, count: 2}}."
+            f"{where}: {name} is a torus, so give its shape after @, like {example}; several tori need a "
+            f"cluster YAML, like {{part: {name}, shape: {list(domain.shape)}, count: 2}}."
         )
     if not counted or (int(count) == 0 and not torus):
-        raise InputError(f"{where}: after @ comes a number of GPUs, like {name}@{domain.gpus}.")
+        raise InputError(f"{where}: expected a number of GPUs after @, like {name}@{domain.gpus}.")
     gpus, step = int(count), domain.gpus_per_node
     if gpus > GPUS:
         raise InputError(f"{where}: at most {GPUS:,} GPUs are supported.")
     if torus and (gpus == 0 or gpus % domain.gpus):
         raise InputError(
-            f"{where}: {name} comes in whole tori of {domain.gpus} GPUs; use a multiple of {domain.gpus}."
+            f"{where}: {name} is available in whole tori of {domain.gpus} GPUs; use a multiple of {domain.gpus}."
         )
     if gpus % step:
         below, above = gpus // step * step, -(-gpus // step) * step

@@ -72,7 +72,7 @@ def parse_amd_smi(source: Source) -> NodeFound:
             raise source.error(
                 None,
                 f"{names[a]} and {names[b]} are joined over {shown(types.get((a, b)))}, not XGMI as in an MI3xx "
-                "host; give such a host as a CSV of links.",
+                "host; describe such a host as a CSV of links.",
             )
     rate, counts, reading = _bandwidths(source, ranges)
     gpus = tuple(f"GPU{i}" for i in range(len(names)))
@@ -97,7 +97,7 @@ def _bandwidths(source: Source, ranges: Pairs) -> tuple[Figure | None, dict[tupl
     found = {pair: match for pair, cell in ranges.items() if (match := _RANGE.fullmatch(cell))}
     one = commonest(int(match[1]) for match in found.values())
     if one is None:
-        return None, {}, f"{source.name}: no bandwidths in it: links and their rate are the catalog's."
+        return None, {}, f"{source.name}: no bandwidths given, so links and rates are from the catalog."
     figure = Figure(one * 1e6, "byte/s", Evidence.MEASURED, source.name, f"{one / 1e3:g} GB/s")
     counts = {pair: max(1, round(int(match[2]) / int(match[1]))) for pair, match in found.items()}
     most = commonest(counts.values())
@@ -109,7 +109,7 @@ def _table(source: Source, title: re.Pattern[str]) -> tuple[list[str], Pairs]:
     lines = iter(enumerate(source.lines, 1))
     start = next((number for number, line in lines if title.fullmatch(line)), None)
     if start is None:
-        raise source.error(None, "has no table of link types: run `amd-smi topology` without options.")
+        raise source.error(None, "has no table of link types; run `amd-smi topology` without options.")
     number, columns = next(_words(lines), (start, []))
     if not columns or not all(_GPU.fullmatch(word) for word in columns):
         raise source.error(number, "must name the GPUs of the table's columns.")
@@ -119,7 +119,7 @@ def _table(source: Source, title: re.Pattern[str]) -> tuple[list[str], Pairs]:
         number, words = next(_words(lines), (number, []))
         if words[:1] != [name] or len(words) != len(columns) + 1:
             raise source.error(
-                number, f"must be the row of {name}, with {len(columns)} cells; is the file cut?"
+                number, f"must be the row of {name}, with {len(columns)} cells; is the file truncated?"
             )
         cells.update({(a, b): cell for b, cell in enumerate(words[1:])})
     return columns, cells

@@ -1,4 +1,4 @@
-"""Everything that files do not say, from the user's options and the parts named there, or one question for the rest.
+"""Details missing from files, taken from options and named parts, or requested in one error.
 
 The chip settles its own links (an H100 has 18 of NVLink 4). NICs and uplinks belong to the system around it, so
 they are taken from the catalog only where the user named a system, and otherwise asked for by their option.
@@ -102,7 +102,7 @@ def named_parts(
     if options.gpu is None:
         among = f" ({_and([name.words for name in dict.fromkeys(names)])})" if names else ""
         questions.ask(
-            "what its GPUs are (and so how fast their links)",
+            "the GPU type (and so the link rates)",
             f"{input_name('gpu')} NAME{among} of `rackplan catalog`, a GPU like h100-sxm or a system like hgx-h100",
         )
         return None
@@ -139,7 +139,7 @@ def _named_gpu(text: str, hbm: str | None) -> GpuSpec:
     if hbm is None:
         near = spelled_gpus().near(text)
         raise InputError(
-            f"{input_name('gpu')} {text}: unknown GPU '{text}'; {near} For one of your own give its memory "
+            f"{input_name('gpu')} {text}: unknown GPU '{text}'; {near} For a custom GPU give its memory "
             f"too, like {input_name('hbm')} '48 GB'."
         )
     memory = figure_of(hbm, "byte", input_name("hbm"), "option `hbm`")
@@ -175,9 +175,8 @@ def answer(
         )
     if join is None and tops:
         questions.ask(
-            f"how its {tops} separate switches are joined",
-            f"the fabric's own file, or {input_name('join_leaves')} RATE (a switch over them all, one "
-            f"uplink of it each)",
+            f"how its {tops} separate switches are connected",
+            f"the fabric's own file, or {input_name('join_leaves')} RATE (a root switch with one uplink from each)",
         )
     if options.pcie is not None:
         pcie = inner_fabric("pcie", figure_of(options.pcie, "byte/s", input_name("pcie"), "option `pcie`"))
@@ -196,7 +195,8 @@ def answer(
         several = ", ".join(one.part for one in systems_of(parts.gpu.name))
         other = "a node's `nvidia-smi topo -m` or NCCL XML too"
         questions.ask(
-            "how GPUs of a node are joined", f"{input_name('gpu')} SYSTEM ({several})" if several else other
+            "how the GPUs of a node are connected",
+            f"{input_name('gpu')} SYSTEM ({several})" if several else other,
         )
     linked = any(node is None or node.link_kind != "pcie" or not node.gpus for node in nodes.values())
     plain = parts.design is not None and options.nic is None and parts.outer is None
@@ -238,7 +238,7 @@ class _Asking:
         if count is None and self.parts is not None and (system := self.parts.system) is not None:
             count, source = system.gpus_per_node, f": catalog system {system.part}"
         if count is None:
-            self.questions.ask("how many GPUs a node has", f"{input_name('gpus_per_node')} N")
+            self.questions.ask("the number of GPUs per node", f"{input_name('gpus_per_node')} N")
             return 0
         self.log.assume(f"{plural(count, 'GPU')} to a node{source}.")
         return count
@@ -288,7 +288,7 @@ class _Asking:
             value, source = self.parts.design.oversubscription, f", catalog system {self.parts.name}"
         if value is None:
             ask = f"{input_name('oversubscription')} R (1: as many as downlinks)"
-            self.questions.ask("how many uplinks a leaf has", ask)
+            self.questions.ask("the number of uplinks of a leaf", ask)
         else:
             self.log.assume(f"Uplinks of a leaf: its downlinks over {value:g}{source}.")
         return value

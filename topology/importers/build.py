@@ -32,7 +32,7 @@ from topology.structures.mesh import MeshDomain
 from topology.structures.switch import ChipDomain, SwitchDomain
 
 _MOST_LACKING = 0.02
-"""Part of the GPUs, and of the links, that may lack: above it a graph is not homogeneous but for its faults."""
+"""Maximum share of missing GPUs, and of missing links, for a graph that counts as regular with faults."""
 _MOST_LISTED = 8
 _SAME = 1e-9
 _ABSENT = "(absent)"
@@ -72,13 +72,13 @@ def build(completed: Completed) -> Built:
     if unjoined:
         if short is None or short[0].faults:
             raise InputError(
-                f"{place}: names no switches, and its hosts differ or have PCIe alone; add the fabric's file."
+                f"{place}: names no switches, and its hosts differ or have only PCIe; add the fabric's file."
             )
         short = check_cluster(replace(short[0], scale_out=_design(completed)), place), short[1]
     try:
         check_raw_links(raw, "rates")
     except InputError as error:
-        notes.append(f"{error.problem} Kept as the file has it.")
+        notes.append(f"{error.problem} Kept as in the file.")
         unusual = True
     else:
         unusual = False
@@ -421,9 +421,7 @@ def _faults(
     if (at < 0).any():
         stray = links[int(np.argmax(at < 0))]
         kind = spec.scale_out.kind if spec.scale_out else spec.domains[0].structure
-        notes.append(
-            f"Written out link by link: {' to '.join(stray.between)} is no link of a regular {kind}."
-        )
+        notes.append(f"Listed link by link: {' to '.join(stray.between)} does not fit a regular {kind}.")
         return None
     rate, latency = np.zeros(len(wiring.a)), wiring.latency_s.copy()
     np.add.at(rate, at, [bytes_per_s(link) for link in links])
@@ -445,7 +443,7 @@ def _faults(
         lines.append(f"{called.get(a, a)} to {called.get(b, b)}: {part}: [{a}, {b}] is broken.")
     if faults:
         notes.append(
-            f"Regular but for {len(faults)} of `broken:`: GPUs that are absent, links that lack or are slow."
+            f"Regular except for {len(faults)} entries under `broken:` (absent GPUs, missing or slow links)."
         )
         notes += lines[:_MOST_LISTED]
         if len(lines) > _MOST_LISTED:

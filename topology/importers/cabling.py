@@ -79,7 +79,7 @@ def cabled_fabric(
     adapters.sort(key=lambda a: (natural(a.host), -1 if a.rail is None else a.rail, natural(a.nic)))
     _audit(adapters, leaf_rails, report)
     if adrift := [name for name in switches if name not in levels]:
-        report.append(f"{source.name}: {listed(adrift)}: no host is reached from there; left out.")
+        report.append(f"{source.name}: {listed(adrift)}: no host is reachable from it; left out.")
     return FabricFound(
         hosts={one.host: hosts[one.host] for one in adapters},
         switches=levels,
@@ -158,8 +158,8 @@ def _without_foreign(
     }
     if gone:
         report.append(
-            f"{of_host[min(gone)][0].place}: {listed(sorted(gone))}: no adapter is on a leaf of its own rail, "
-            "so no GPU host; left out."
+            f"{of_host[min(gone)][0].place}: {listed(sorted(gone))}: no adapter is on a leaf of its rail, "
+            "so this is not a GPU host; left out."
         )
     return [one for one in adapters if one.host not in gone]
 
@@ -190,8 +190,9 @@ def _place_unnamed(
     for one in unnamed:
         one.rail = leaf_rails.get(one.switch, one.rail)
     report.append(
-        f"{unnamed[0].place}: {len(unnamed)} adapters do not name their host: {len(unnamed) - len(rest)} given to "
-        f"the host on the same port of the other leaves, {len(rest)} taken as {new} hosts (unnamed-...) by port."
+        f"{unnamed[0].place}: {len(unnamed)} adapters do not name their host: {len(unnamed) - len(rest)} "
+        f"assigned to the host on the same port of the other leaves, {len(rest)} taken as {new} hosts "
+        "(unnamed-...) by port."
     )
 
 

@@ -1,4 +1,4 @@
-"""What a file holds against what the user named: another GPU, other links, another number of GPUs."""
+"""Checks of file content against options: GPU type, links, number of GPUs."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _RATE_MARGIN = 0.25
 
 
 def check_gpu(found: Sequence[Found], parts: Parts, option: str) -> None:
-    """Refuse a file that names another GPU of the catalog than the user (``option``)."""
+    """Reject a file that names another GPU of the catalog than the user (``option``)."""
     if parts.gpu.name not in gpu_names():
         return
     for one in found:
         for name in one.gpu_names:
             if not name.means(parts.gpu):
                 raise InputError(
-                    f"{one.place}: {input_name('gpu')} {option}: the file says {name.words}, not {parts.gpu.name}; "
-                    f"give what it is, or a name of your own with {input_name('hbm')}."
+                    f"{one.place}: {input_name('gpu')} {option}: the file says {name.words}, not "
+                    f"{parts.gpu.name}; give the actual GPU, or a custom name with {input_name('hbm')}."
                 )
 
 
@@ -71,16 +71,16 @@ def _unjoined(node: NodeFound, parts: Parts) -> str:
     several = sum(len(group) > 1 for group in node.groups) > 1
     if node.chips and several:
         raise InputError(
-            f"{node.place}: GPUs on separate switches, which nothing in the file joins: {'; '.join(some)}. Give the "
-            "host's `nvidia-smi topo -m`, or a CSV of links that has those between the switches too."
+            f"{node.place}: GPUs on separate switches that the file does not connect: {'; '.join(some)}. Give the "
+            "host's `nvidia-smi topo -m`, or a CSV of links that includes those between the switches."
         )
     wanted = max((one.links_per_gpu for one in parts.systems), default=0)
     if not node.links and wanted:
         return (
-            f"{node.place}: no GPU has a scale-up link, {parts.gpu.name} has {wanted} in the catalog: over PCIe "
-            "alone, as the file says; a virtual machine or container may hide them."
+            f"{node.place}: no GPU has a scale-up link, {parts.gpu.name} has {wanted} in the catalog: "
+            "using PCIe only, as in the file; a virtual machine or container may hide the links."
         )
-    groups = f"{len(some)} groups of GPUs have only PCIe between them"
+    groups = f"{len(some)} groups of GPUs are connected only by PCIe"
     return f"{node.place}: {groups}: {'; '.join(some)}." if several else ""
 
 
@@ -93,7 +93,7 @@ def check_links(
     to_peers: bool = False,
     bytes_per_s: float = 0.0,
 ) -> None:
-    """Refuse a file whose GPUs have other scale-up links than those that the user named.
+    """Reject a file whose GPUs have other scale-up links than those that the user named.
 
     Parameters
     ----------
@@ -126,8 +126,8 @@ def check_links(
         has, own = f"{count} scale-up links", f"{(*wanted, 0)[0]}"
     if not fits:
         raise InputError(
-            f"{place}: its GPUs have {has}, but {parts.gpu.name} has {own} ({input_name('gpu')} {option}); give "
-            f"what they are, or a name of your own with {input_name('hbm')} and {input_name('fabric')}."
+            f"{place}: its GPUs have {has}, but {parts.gpu.name} has {own} ({input_name('gpu')} {option}); "
+            f"give the actual GPU, or a custom name with {input_name('hbm')} and {input_name('fabric')}."
         )
 
 

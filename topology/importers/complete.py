@@ -1,4 +1,4 @@
-"""From what was found to a cluster that nothing is missing of: the only step that asks and assumes."""
+"""Complete an imported cluster; the only step that asks for details or makes assumptions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def complete(found: Sequence[Found], options: ImportOptions) -> tuple[Completed,
         _ask_design(fabric, answers, len(domains), questions, log)
     questions.refuse()
     if answers is None:
-        raise TypeError("parts were neither named nor asked for")
+        raise TypeError("parts were neither named nor requested")
     draft = Draft(answers, log)
     if isinstance(found[0], GraphFound):
         domains = _add_graph(draft, found[0])
@@ -111,8 +111,8 @@ def _merged(
         return fabric, dumps_of_hosts(fabric, dumps, log)
     if len(dumps) > 1:
         raise InputError(
-            f"{dumps[0].place} and {dumps[1].place}: two nodes and no file that says how they are joined; add "
-            "the fabric's (Slurm topology, ibnetdiscover, ...)."
+            f"{dumps[0].place} and {dumps[1].place}: two nodes, but no file shows how they are connected; "
+            "add the fabric's (Slurm topology, ibnetdiscover, ...)."
         )
     return None, {dump.hosts[0] if dump.hosts else "node0": dump for dump in dumps}
 
@@ -137,11 +137,11 @@ def _ask_design(fabric: FabricFound, answers: Answers, domains: int, questions: 
     if parts.design is None:
         systems = ", ".join(one.part for one in systems_of(parts.gpu.name)) or "of the catalog"
         questions.ask(
-            "how its domains are cabled to each other",
+            "how its domains are connected",
             f"the fabric's file too (Slurm tree, ibnetdiscover, ...) or {input_name('gpu')} SYSTEM ({systems})",
         )
     else:
-        log.assume(f"Fabric between domains: {parts.design.kind}, as catalog system {parts.name} is cabled.")
+        log.assume(f"Fabric between domains: {parts.design.kind}, as in catalog system {parts.name}.")
 
 
 def _add_hosts(draft: Draft, place: str, domains: Mapping[str, Sequence[str]], nodes: Nodes) -> None:
@@ -158,7 +158,7 @@ def _add_hosts(draft: Draft, place: str, domains: Mapping[str, Sequence[str]], n
 
 
 def _note_lone_host(draft: Draft, nodes: Nodes) -> None:
-    """Say what the dump of one host leaves out of the cluster that it is part of."""
+    """Return what the dump of one host leaves out of the cluster that it is part of."""
     node = next(node for node in nodes.values() if node is not None)
     system, gpus = draft.answers.parts.system, node.gpu_count
     if system is not None and system.gpus > max(system.gpus_per_node, gpus) and node.hidden:
@@ -168,15 +168,15 @@ def _note_lone_host(draft: Draft, nodes: Nodes) -> None:
         )
     elif node.beyond and system is None:
         draft.log.anomalies.append(
-            f"{node.place}: its links go to switches that may join other hosts, which this file does not show."
+            f"{node.place}: its links go to switches that may connect other hosts not shown in this file."
         )
     if not node.gpus:
         draft.log.anomalies.append(
-            f"{node.place}: 0 GPUs, {node.devices} PCI devices taken as GPUs; their links are the catalog's."
+            f"{node.place}: 0 GPUs; {node.devices} PCI devices are assumed to be GPUs, with links from the catalog."
         )
     if node.nics:
         draft.log.assume(
-            f"{plural(len(node.nics), 'NIC port')} without a cable in this file: left out; add the fabric's file "
+            f"{plural(len(node.nics), 'NIC port')} without a cable in this file, left out; add the fabric's file "
             "(Slurm topology, ibnetdiscover, ...) to join them."
         )
 

@@ -46,7 +46,7 @@ class Draft:
     ) -> str:
         """Add a node and return its id, which no other may have."""
         if name in self.nodes:
-            raise InputError(f"two things are called {name}: a {self.nodes[name].kind} and a {kind}.")
+            raise InputError(f"two parts are named {name}: a {self.nodes[name].kind} and a {kind}.")
         gpu = self.answers.parts.gpu if kind == "gpu" else None
         self.nodes[name] = RawNode(id=name, kind=kind, domain=domain, node=host, rail=rail, gpu=gpu)
         return name
@@ -68,10 +68,10 @@ class Draft:
 
     @property
     def raw(self) -> RawTopology:
-        """The graph; refused where a rate came to more links than any two things are joined by."""
+        """The graph; rejected if a rate implies more links between two parts than supported."""
         for (a, b), (_, count) in self._links.items():
             if count > MOST:
-                raise InputError(f"{a} and {b} are joined by {count:.3g} links; the most is {MOST:,}.")
+                raise InputError(f"{a} and {b} are connected by {count:.3g} links; the maximum is {MOST:,}.")
         links = (RawLink(between=pair, fabric=one, count=count) for pair, (one, count) in self._links.items())
         return RawTopology(nodes=tuple(self.nodes.values()), links=tuple(links))
 

@@ -89,8 +89,7 @@ def _items(text: str, where: str) -> list[str]:
         end = match.end() if match else at
         if end < len(text) and text[end] != ",":
             raise InputError(
-                f"{where}: the brackets of hostlist {shown(text)} do not match: one does not close, or is within "
-                "another; is it cut?"
+                f"{where}: the brackets of hostlist {shown(text)} do not match or are nested; is the text truncated?"
             )
         items.append(text[at:end].strip())
         at = end + 1

@@ -75,7 +75,7 @@ def _add_chips(draft: Draft, label: str, hosts: dict[str, list[int]]) -> None:
         )
     else:
         draft.log.assume(
-            "Switch chips of a domain are not told apart by the files: one stands for all of them."
+            "The files do not distinguish the switch chips of a domain, so one represents all of them."
         )
 
 
@@ -96,7 +96,7 @@ def _add_mesh(draft: Draft, host: str, count: int) -> None:
             f"{system.part} is a {system.structure} of {system.gpus} GPUs" if system else "it has no system"
         )
         raise InputError(
-            f"{what}, which hosts of an imported fabric cannot be; use it by name, like "
+            f"{what}, which hosts of an imported fabric cannot have; use it by name, like "
             f"{system.part if system else name}@N.",
             field="gpu",
             value=name,
@@ -151,6 +151,6 @@ def add_switches(
                 draft.link(own, root, link)
                 if found is None and link is not None:
                     rate = format_quantity(link.link_bytes_per_s.value, "byte/s")
-                    draft.log.assume(f"Uplink of {name}, {node.place}: {rate}; no file says its rate.")
+                    draft.log.assume(f"Uplink of {name}, {node.place}: {rate}; no file gives its rate.")
         root = own
     return root

@@ -66,7 +66,7 @@ def parse_ibnetdiscover(source: Source) -> FabricFound:
                 if figure.value != old.value:
                     source.anomalies.append(
                         f"{source.at(line)}: {ends[0]} to {ends[1]} runs at {rate}, another link of the two "
-                        f"at {old.text}; both are taken at the slower."
+                        f"at {old.text}; the slower rate is used for both."
                     )
                     rates[ends] = min(old, figure, key=lambda f: f.value)
                 trunks[ends] += 1
@@ -92,14 +92,14 @@ def _devices(source: Source) -> dict[str, _Device]:
             devices[current.guid] = current
         elif match := _PORT.fullmatch(text):
             if current is None:
-                raise source.error(number, "a port before any Switch or Ca line; is the beginning cut?")
+                raise source.error(number, "a port before any Switch or Ca line; is the beginning missing?")
             _add_port(source, number, current, match)
         elif text.startswith("["):
-            raise source.error(number, f"{shown(text)} is not a complete port line; is the file cut?")
+            raise source.error(number, f"{shown(text)} is not a complete port line; is the file truncated?")
         elif not _FACT.fullmatch(text):
             raise source.error(number, f"{shown(text)} is not a line of ibnetdiscover.")
     if not any(device.kind == "Switch" for device in devices.values()):
-        raise source.error(None, "has no switch; is the file cut?")
+        raise source.error(None, "has no switch; is the file truncated?")
     return devices
 
 
@@ -112,7 +112,7 @@ def _add_port(source: Source, number: int, device: _Device, match: re.Match[str]
         raise source.error(number, f"duplicate port {port} (first in line {device.cables[port][3]}).")
     rate = _RATE.search(match[4] or "")
     if rate is None or rate[1] not in _WIDTHS:
-        raise source.error(number, "has no width and speed like 4xNDR at its end; is the line cut?")
+        raise source.error(number, "has no width and speed like 4xNDR at the end; is the line truncated?")
     device.cables[port] = (match[2], int(match[3][:6]), rate[0], number)
 
 
@@ -122,14 +122,14 @@ def _check_ends(source: Source, devices: dict[str, _Device]) -> None:
         for port, (far, far_port, rate, line) in device.cables.items():
             if far not in devices:
                 raise source.error(
-                    line, f"{device.guid} is cabled to {far}, which is not described; is the file cut?"
+                    line, f"{device.guid} is cabled to {far}, which is not described; is the file truncated?"
                 )
             back = devices[far].cables.get(far_port)
             if back is None or back[:2] != (device.guid, port):
                 raise source.error(
                     line,
                     f"{device.guid} port {port} is cabled to {far} port {far_port}, but "
-                    f"{f'line {back[3]}' if back else f'{far} (line {devices[far].line})'} does not say so.",
+                    f"{f'line {back[3]}' if back else f'{far} (line {devices[far].line})'} contradicts this.",
                 )
             if back[2] != rate:
                 raise source.error(line, f"the cable runs at {rate}, but at {back[2]} in line {back[3]}.")

@@ -32,10 +32,10 @@ FORMATS = (
 )
 KINDS = tuple(one.kind for one in FORMATS)
 _UNREADABLE = {
-    r"^[^\S\n]*+(domains|nodes)\s*+:": "is a cluster YAML already, or none that is known: use it as it is.",
-    r"\bGPU\d+\b": "looks like `nvidia-smi topo -m`, but header or rows are missing; is it cut?",
+    r"^[^\S\n]*+(domains|nodes)\s*+:": "is already a cluster YAML, or an unknown one; use it directly.",
+    r"\bGPU\d+\b": "looks like `nvidia-smi topo -m`, but header or rows are missing; is it truncated?",
 }
-"""What shows a file that is not read, and what to do instead."""
+"""How to recognize unsupported files, and what to do instead."""
 _KEY = re.compile(r"^[^\S\n]*+(-[^\S\n]++)?[\w\"']++[^\S\n]*+:", re.MULTILINE)
 
 
@@ -59,7 +59,7 @@ def kind_of(source: Source) -> str:
     for pattern, what in _UNREADABLE.items():
         if re.search(pattern, text, re.MULTILINE):
             raise source.error(None, what)
-    raise source.error(None, f"is none of the kinds that are read ({', '.join(KINDS)}); is it whole?")
+    raise source.error(None, f"is none of the supported kinds ({', '.join(KINDS)}); is it complete?")
 
 
 def parse(source: Source, kind: str | None = None) -> Found:
@@ -133,5 +133,7 @@ def _parse_path(text: str, kind: str | None) -> Found:
     names = tuple(expand_hosts(hosts, text))
     found = parse(read_source(Path(path)), kind)
     if not isinstance(found, NodeFound):
-        raise InputError(f"{text}: a {found.kind} file is not of single hosts; give it without HOSTS=.")
+        raise InputError(
+            f"{text}: a {found.kind} file does not describe single hosts; give it without HOSTS=."
+        )
     return replace(found, hosts=names)

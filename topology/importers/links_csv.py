@@ -78,7 +78,9 @@ def _rows(source: Source) -> list[tuple[int, dict[str, str]]]:
             continue
         row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
         if len(cells) != len(header) or not all(row[name] for name in _NEEDED):
-            raise source.error(number, f"needs a cell for each of {', '.join(header)}; is the file cut?")
+            raise source.error(
+                number, f"needs a cell for each of {', '.join(header)}; is the file truncated?"
+            )
         rows.append((number, row))
     if not rows:
         raise source.error(None, "has no links.")
@@ -101,7 +103,7 @@ def _nodes(
         if name not in kinds and begin in inside:
             if (match := _DEVICE.fullmatch(end)) is None:
                 known = ", ".join(f"{begin}.{one}N" for one in ("g", *_DEVICES))
-                raise source.error(None, f"{shown(name)}: what is it? Parts of a host are called {known}.")
+                raise source.error(None, f"{shown(name)}: unknown part; parts of a host are named {known}.")
             kinds[name] = _DEVICES[match[1]]
     joined: dict[str, set[str]] = defaultdict(set)
     domains: UnionFind[str] = UnionFind(kinds)
@@ -123,7 +125,7 @@ def _nodes(
     for name in names:
         kind = kinds.get(name)
         if kind is None and name not in levels:
-            raise source.error(None, f"switch {shown(name)}: no GPU is reached from there.")
+            raise source.error(None, f"switch {shown(name)}: no GPU is reachable from it.")
         begin = name.rpartition(".")[0]
         nodes.append(
             (

@@ -25,14 +25,14 @@ def merged_fabric(fabrics: Sequence[FabricFound], hosts: str | None, log: Log) -
     switched = [one for one in fabrics if one.switches]
     if len(switched) > 1:
         raise InputError(
-            f"{switched[0].place} and {switched[1].place}: both describe switches, and names cannot be matched; give "
-            "one."
+            f"{switched[0].place} and {switched[1].place}: both describe switches, but their names cannot "
+            "be matched; give only one."
         )
     base = switched[0] if switched else fabrics[0]
     for other in [one for one in fabrics if one is not base]:
         if base.domains and other.domains and base.domains != other.domains:
             raise InputError(
-                f"{base.place} and {other.place}: both name domains of hosts, and differ; give one."
+                f"{base.place} and {other.place}: both name domains of hosts but differ; give only one."
             )
         _same_hosts(base, other, log)
         source = base if base.domains else other
@@ -125,18 +125,19 @@ def dumps_of_hosts(fabric: FabricFound, nodes: Sequence[NodeFound], log: Log) ->
         meant = _near_host(stem, fabric.hosts)
         hosts = node.hosts or (() if meant is None else (meant,))
         if not node.hosts and meant not in (None, stem):
-            log.anomalies.append(f"{node.place}: no host is called so, but {meant} is: taken as that.")
+            log.anomalies.append(f"{node.place}: no host has this name; interpreted as {meant}.")
         for host in hosts:
             if host not in fabric.hosts:
                 raise InputError(f"{node.place}: host {host} is not in {fabric.place}.{_like(host, fabric)}")
             if host in own:
-                raise InputError(f"{node.place} and {own[host].place}: both are of host {host}.")
+                raise InputError(f"{node.place} and {own[host].place}: both describe host {host}.")
             own[host] = node
         if not hosts:
             general.append(node)
     if len(general) > 1:
         raise InputError(
-            f"{general[0].place} and {general[1].place}: which hosts are they of? Write HOSTS=FILE, like "
+            f"{general[0].place} and {general[1].place}: it is unclear which hosts they describe; write "
+            "HOSTS=FILE, like "
             f"{next(iter(fabric.hosts))}={general[0].place}."
         )
     by_host = {host: own.get(host, general[0] if general else None) for host in fabric.hosts}
@@ -144,8 +145,8 @@ def dumps_of_hosts(fabric: FabricFound, nodes: Sequence[NodeFound], log: Log) ->
         first = next(host for host, node in by_host.items() if node is None)
         some = next(iter(own.values()))
         raise InputError(
-            f"{fabric.hosts[first]}: host {first} has no dump of its own, and {some.place} is of another; add one "
-            "for all hosts, or write HOSTS=FILE."
+            f"{fabric.hosts[first]}: host {first} has no dump, and {some.place} describes another host; "
+            "add one for all hosts, or write HOSTS=FILE."
         )
     for what in ("GPUs", "NICs"):
         counts = {
@@ -153,7 +154,7 @@ def dumps_of_hosts(fabric: FabricFound, nodes: Sequence[NodeFound], log: Log) ->
         }
         usual = commonest(counts.values())
         log.anomalies += [
-            f"{node.place}: {host} has {counts[host]} {what}, most hosts have {usual}."
+            f"{node.place}: {host} has {counts[host]} {what}, but most hosts have {usual}."
             for host, node in by_host.items()
             if node is not None and counts[host] != usual
         ]
@@ -183,7 +184,7 @@ def domains_of(
     if how == "node" or (how is None and not _wide(system, nodes)):
         if fabric.domains and how is None:
             log.assume(
-                f"{what.capitalize()} of {place} hold several hosts, but each host is a scale-up domain of its own."
+                f"{what.capitalize()} of {place} contain several hosts, but each host is a separate scale-up domain."
             )
         return {host: [host] for host in nodes}
     design = None if system is None else find_scale_out(system.part)
@@ -198,11 +199,11 @@ def domains_of(
         if fabric.subdomains and system is not None and max(sizes.values(), default=0) > system.gpus:
             labels = {host: fabric.subdomains.get(host, label) for host, label in labels.items()}
             log.assume(
-                f"Domains: the accelerator sub-domains of {place}; its domains hold several of them "
-                f"(a domain of {system.part} has {system.gpus} GPUs)."
+                f"Domains: the accelerator sub-domains of {place}; its domains contain several of them (a "
+                f"domain of {system.part} has {system.gpus} GPUs)."
             )
         else:
-            whole = ", whole: not by sub-domain" * bool(fabric.subdomains)
+            whole = ", not by sub-domain" * bool(fabric.subdomains)
             log.assume(f"Domains: the {what} of {place}{whole}.")
     elif (
         system is not None
@@ -211,8 +212,8 @@ def domains_of(
     ):
         labels = _by_leaf(fabric)
         log.assume(
-            f"Domains: hosts under the same leaves, as catalog system {system.part} is cabled (one set of leaves a "
-            "domain)."
+            f"Domains: hosts under the same leaves, as in catalog system {system.part} (one set of leaves "
+            "per domain)."
         )
     else:
         questions.ask(
@@ -228,8 +229,8 @@ def domains_of(
         if system is not None and count > system.gpus:
             raise InputError(
                 f"{fabric.hosts.get(hosts[0], fabric.place)}: {label} has {len(hosts)} hosts with {count} "
-                f"GPUs, but a domain of {system.part} has {system.gpus}; give {input_name('domains')} node, "
-                f"or the {input_name('gpu')} it really is."
+                f"GPUs, but a domain of {system.part} has {system.gpus}; give {input_name('domains')} "
+                f"node, or the correct {input_name('gpu')}."
             )
     return dict(groups)
 

@@ -120,10 +120,10 @@ def parse_nccl_xml(source: Source) -> NodeFound:
     for number, cpu in enumerate([root] if fragment else root.children):
         host.walk(cpu, cpu.attributes.get("numaid", str(number)), ())
     if not host.gpus and not host.devices:
-        raise source.error(None, "has no GPU and no PCI device: it is empty or cut.")
+        raise source.error(None, "has no GPU and no PCI device; it is empty or truncated.")
     if fragment:
         source.anomalies.append(
-            f"{source.name}: a fragment: the root is not <system>, so other GPUs may be missing."
+            f"{source.name}: a fragment, since the root is not <system>; other GPUs may be missing."
         )
     return _node(host)
 
@@ -216,7 +216,7 @@ def _links_of_die(
         if to_gpu and target not in names:
             raise source.error(link.line, f"{names[busid]} links to GPU {target}, which is not in the file.")
         if target == busid:
-            source.anomalies.append(f"{link.where}: {names[busid]} links to itself; left out.")
+            source.anomalies.append(f"{link.where}: {names[busid]} links to itself; ignored.")
         else:
             found[link.tag, target] += count
     return found
@@ -280,7 +280,9 @@ def _speed(source: Source, net: Element, readings: list[str]) -> Figure | None:
     bits = speed * (1e3 if speed > _MOST_MEGABITS else 1e6)
     text, where = f"{bits / 1e9:g} Gb/s", f"{source.name}, line {net.line}"
     if speed > _MOST_MEGABITS:
-        readings.append(f'NIC of {source.name}: speed="{speed}" read as kb/s, {text}: too fast for Mb/s.')
+        readings.append(
+            f'NIC of {source.name}: speed="{speed}" read as kb/s, {text}, since it is too fast in Mb/s.'
+        )
     return Figure(bits / 8, "byte/s", Evidence.MEASURED, where, text) if speed else None
 
 

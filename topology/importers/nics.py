@@ -77,7 +77,7 @@ def _cables(
         leaf, near = ports[0].switch, [nic for nic in nics.values() if nic.near]
         if not nics and draft.answers.nic is not None:
             count = draft.answers.nics_per_gpu
-            draft.log.assume(f"NIC to GPU: {count} of each GPU (no file says how many there are).")
+            draft.log.assume(f"NIC to GPU: {count} per GPU (no file gives the number).")
             return [_Cable("nic", leaf, draft.answers.nic, (gpu,), count) for gpu in range(gpus)]
         pairs = [(nic, leaf, nic.rate) for nic in near]
     else:
@@ -105,7 +105,7 @@ def _nic_link(draft: Draft, found: Figure | None) -> FabricSpec:
     if found is None:
         raise InputError(f"the rate of a NIC: give {input_name('nic')} RATE (like '400 Gb/s').")
     if option is not None and parse_quantity(option, "byte/s", input_name("nic")) != found.value:
-        line = f"option `nic` {option}: {found.source.partition(',')[0]} says {found.text}, which is taken."
+        line = f"option `nic` {option}: {found.source.partition(',')[0]} says {found.text}, which is used."
         draft.log.anomalies += [line] * (line not in draft.log.anomalies)
     return out_fabric(found, infiniband=draft.answers.infiniband)
 
@@ -119,7 +119,7 @@ def _paired(draft: Draft, ports: Sequence[PortFound], nics: Mapping[str, NicFoun
     some = near if len(near) == len(ports) else list(nics.values())
     if any(named) or len(some) != len(ports):
         return []
-    draft.log.assume("NIC to port: in order (names differ, there are as many).")
+    draft.log.assume("NIC to port: in order (names differ, but the numbers match).")
     return sorted(some, key=lambda nic: natural(nic.name))
 
 
@@ -138,7 +138,9 @@ def _unplaced(
         if nic is not None and nic.near:
             members: Sequence[int] = nic.near
         elif fabric.rails == gpus and port.rail is not None:
-            draft.log.assume("NIC to GPU: rail r serves GPU r of its node (no file says; they are as many).")
+            draft.log.assume(
+                "NIC to GPU: rail r serves GPU r of its node (no file says so, but the numbers match)."
+            )
             members = [port.rail]
         elif fabric.rails and port.rail is not None:
             members = _in_order(draft, port.rail, fabric.rails, gpus, port)
@@ -152,14 +154,14 @@ def _unplaced(
 def _in_order(draft: Draft, number: int, count: int, gpus: int, port: PortFound) -> list[int]:
     """Return the GPUs of NIC ``number`` of ``count``, in order."""
     if count >= gpus and count % gpus == 0:
-        draft.log.assume(f"NIC to GPU: {count // gpus} to each GPU, in order (no file says which).")
+        draft.log.assume(f"NIC to GPU: {count // gpus} per GPU, in order (assumed).")
         return [number * gpus // count]
     if gpus % count == 0:
         each = gpus // count
-        draft.log.assume(f"NIC to GPU: each NIC is shared by {each} GPUs, in order (no file says which).")
+        draft.log.assume(f"NIC to GPU: each NIC is shared by {each} GPUs, in order (assumed).")
         return list(range(number * each, (number + 1) * each))
     raise InputError(
-        f"{port.place}: {port.host} has {count} NICs for {gpus} GPUs, and no file says which is whose; add the "
+        f"{port.place}: {port.host} has {count} NICs for {gpus} GPUs, and no file says how they are paired; add the "
         "`nvidia-smi topo -m` or NCCL XML of a node."
     )
 
@@ -201,7 +203,7 @@ def _attach(
     total = sum(cable.bytes_per_s for cable in cables)
     text = format_quantity(total, "byte/s", 12)
     default = inner_fabric(
-        "pcie", Figure(total, "byte/s", Evidence.DERIVED, "no narrower than its NICs", text)
+        "pcie", Figure(total, "byte/s", Evidence.DERIVED, "at least as fast as its NICs", text)
     )
     placed = all(cable.nic for cable in cables)
     of_gpus = [node.switches[gpu] if node and node.switches and placed else () for gpu in gpus]
@@ -226,9 +228,7 @@ def _attach(
     for cable in cables:
         _add_nic(draft, host, cable, below(cable.switches))
     if len(gpus) > 1 and not (node and node.pcie):
-        draft.log.assume(
-            "PCIe between GPUs and the NICs that they share: taken as no narrower than those NICs."
-        )
+        draft.log.assume("PCIe between GPUs and shared NICs: assumed to be at least as fast as the NICs.")
 
 
 def _slowed(node: NodeFound | None, gpu: int, cables: Sequence[_Cable]) -> bool:
@@ -277,7 +277,7 @@ def check_nics(fabric: FabricFound, nodes: Nodes, log: Log) -> None:
         missing = [nic.name for nic in node.nics if nic.near and nic.name not in cabled] if known else []
         if missing:
             log.anomalies.append(
-                f"{node.place}: {host}: {', '.join(missing)} beside a GPU, but {fabric.place} has no cable there."
+                f"{node.place}: {host}: {', '.join(missing)} next to a GPU, but {fabric.place} shows no cable."
             )
 
 

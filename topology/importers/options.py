@@ -1,4 +1,4 @@
-"""What a user says of a cluster where its files are silent."""
+"""Options for cluster details that files do not contain."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def parse_slurm_conf(source: Source) -> FabricFound:
         if first == "switchname":
             if "switches" not in pairs and "nodes" not in pairs:
                 raise source.error(
-                    number, f"switch {pairs[first]} has neither Nodes nor Switches; is the line cut?"
+                    number, f"switch {pairs[first]} has neither Nodes nor Switches; is the line truncated?"
                 )
             row = _row(place, pairs.get("switches"), pairs.get("nodes"))
             for name in expand_hosts(pairs[first], place):
@@ -76,7 +76,7 @@ def parse_slurm_conf(source: Source) -> FabricFound:
             )
     if switches and blocks:
         raise source.error(
-            None, "has switches and blocks in one file; Slurm reads one kind. Split it in two."
+            None, "has switches and blocks in one file; Slurm reads only one kind. Split the file in two."
         )
     return parse_tree(source, switches) if switches else _blocks(source, blocks)
 
@@ -116,7 +116,7 @@ def parse_slurm_yaml(source: Source) -> FabricFound:
     texts = _node_lists(getattr(topology, kinds[0]))
     hosts = {host: where for text in texts for host in expand_hosts(text, where)}
     if not hosts:
-        raise source.error(None, f"topology {chosen} is {kinds[0]}: it names no hosts and no switches.")
+        raise source.error(None, f"topology {chosen} is {kinds[0]}, which names no hosts and no switches.")
     return FabricFound(hosts)
 
 
@@ -143,11 +143,11 @@ def _blocks(source: Source, blocks: Mapping[str, SwitchRow]) -> FabricFound:
         for host in block.hosts:
             if host in domains:
                 raise InputError(
-                    f"{block.place}: host {host} is in block {name}, and in {domains[host]} already."
+                    f"{block.place}: host {host} is in block {name}, but also in {domains[host]}."
                 )
             hosts[host], domains[host] = block.place, name
     if not hosts:
-        raise source.error(None, "its blocks have no hosts; is the file cut?")
+        raise source.error(None, "its blocks have no hosts; is the file truncated?")
     return FabricFound(hosts, domains=domains, blocks=True)
 
 
@@ -163,7 +163,7 @@ def _joined(source: Source) -> Iterator[tuple[int, str]]:
             yield start, text.strip()
         text, start = "", 0
     if text.strip():
-        raise source.error(len(source.lines), "ends in a line that goes on (\\): the file is cut.")
+        raise source.error(len(source.lines), "ends in a continued line (\\); the file is truncated.")
 
 
 def _pairs(source: Source, number: int, line: str) -> dict[str, str]:

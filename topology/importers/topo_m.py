@@ -30,9 +30,9 @@ _ROW = re.compile(rf"^[^\S\n]*+GPU0\s*+{_CELL}", re.MULTILINE)
 _TRAILING = re.compile(r"CPU Affinity|NUMA Affinity|GPU NUMA ID", re.IGNORECASE)
 _LEGEND = re.compile(r"\s*+(NIC\d+):\s*+(\S++)\s*+$")
 _LOST_ESCAPES = re.compile(r"(?:\^\[|␛|\\(?:e|x1b|033))?\[[0-9;]{0,8}m")
-"""Terminal codes of a paste that lost its escape characters."""
+"""Terminal codes without escape characters, from pasted text."""
 _PRODUCT = re.compile(r"^\s*GPU \d{1,4}: (NVIDIA [^(]+?) \(UUID", re.MULTILINE)
-"""A line of ``nvidia-smi -L``, which people paste with the matrix."""
+"""A line of ``nvidia-smi -L``, often pasted together with the matrix."""
 _LEAST_SWITCHED = 6
 """More links than this to each of several peers is a switch: no GPU has so many for a mesh of three or more."""
 _DISTANCES = {
@@ -167,7 +167,9 @@ def _row(source: Source, number: int, line: str, name: str, count: int) -> tuple
         rest = rest[match.end() :]
     if len(cells) != count:
         after = f", then {shown(rest.split()[0])}" if rest.strip() and len(cells) < count else ""
-        problem = f"row {name} has {len(cells)} of the {count} cells that the header names{after}; is it cut?"
+        problem = (
+            f"row {name} has {len(cells)} of the {count} cells that the header names{after}; is it truncated?"
+        )
         raise source.error(number, problem)
     return cells, rest
 
@@ -178,12 +180,12 @@ def _check(source: Source, matrix: _Matrix, header: int) -> None:
     if missing:
         last = max(matrix.lines.values(), default=header)
         names = missing[0] if len(missing) == 1 else f"{missing[0]} to {missing[-1]}"
-        problem = f"the last row; line {header} also names {names}, with no row: the text is cut."
+        problem = f"the last row; line {header} also names {names}, without rows; the text is truncated."
         raise source.error(last, problem)
     for (a, b), cell in matrix.cells.items():
         line, place = matrix.lines[a], f"row {a}, column {b} is {cell}"
         if (cell == "X") != (a == b):
-            raise source.error(line, f"{place}; X belongs on the diagonal alone.")
+            raise source.error(line, f"{place}; X is only allowed on the diagonal.")
         if cell == "NV0":
             raise source.error(line, f"{place}: no links at all.")
         if cell != matrix.cells[b, a]:

@@ -163,7 +163,7 @@ def _instances(source: Source, nodes: Sequence[object]) -> list[_Instance]:
             name = require_name(_within(node, "metadata", "name"), f"{where}: metadata: name")
             rows.append(validated(_Instance, {"id": name, "network_layers": tiers, "labels": labels}, where))
         else:
-            source.anomalies.append(f"{where}: no label names a switch above this node; left out.")
+            source.anomalies.append(f"{where}: no label names a switch for this node; left out.")
     return rows
 
 
@@ -190,10 +190,10 @@ def _simulated(source: Source, data: _File) -> _Model:
             if switch is not None and switch not in children:
                 raise InputError(f"{where}: switch {switch} is not among `switches`.")
             if switch is None:
-                source.anomalies.append(f"{where}: {plural(len(hosts), 'host')} under no switch; left out.")
+                source.anomalies.append(f"{where}: {plural(len(hosts), 'host')} without a switch; left out.")
             model.add(block, where, switch, hosts)
     if not any(model.hosts.values()):
-        raise source.error(None, "its blocks have no hosts under a switch; is the file cut?")
+        raise source.error(None, "its blocks have no hosts under a switch; is the file truncated?")
     return model
 
 

@@ -29,7 +29,7 @@ def parse_tree(source: Source, rows: Mapping[str, SwitchRow], **others: Any) -> 
         for child in row.switches:
             if child not in rows:
                 raise InputError(
-                    f"{row.place}: switch {name} has the child {child}, which is not defined; is the file cut?"
+                    f"{row.place}: switch {name} has the child {child}, which is not defined; is the file truncated?"
                 )
             parents.setdefault(child, []).append(name)
         if name in row.switches:
@@ -37,7 +37,7 @@ def parse_tree(source: Source, rows: Mapping[str, SwitchRow], **others: Any) -> 
     levels = _levels(rows)
     hosts, ports = _hosts(source, rows)
     if not hosts:
-        raise source.error(None, "its switches have no hosts; is the file cut?")
+        raise source.error(None, "its switches have no hosts; is the file truncated?")
     roots = [name for name in rows if name not in parents]
     if len(roots) > 1:
         source.anomalies.append(f"{source.name}: {len(roots)} switches have no parent: {listed(roots, 6)}.")
@@ -57,7 +57,7 @@ def _levels(rows: Mapping[str, SwitchRow]) -> dict[str, int]:
     graph.add_edges_from((name, child) for name, row in rows.items() for child in row.switches)
     if not nx.is_directed_acyclic_graph(graph):
         lower, upper = nx.find_cycle(graph)[-1]
-        raise InputError(f"{rows[lower].place}: switch {upper} is above and below {lower}: a cycle.")
+        raise InputError(f"{rows[lower].place}: switch {upper} is both above and below {lower} (a cycle).")
     levels: dict[str, int] = {}
     for name in nx.dfs_postorder_nodes(graph):
         levels[name] = 1 + max((levels[child] for child in rows[name].switches), default=0)
@@ -74,7 +74,7 @@ def _hosts(source: Source, rows: Mapping[str, SwitchRow]) -> tuple[dict[str, str
         for host in row.hosts:
             if host in hosts:
                 source.anomalies.append(
-                    f"{row.place}: host {host} is under {name} too; only its first switch is used ({hosts[host]})."
+                    f"{row.place}: host {host} is also under {name}; only its first switch is used ({hosts[host]})."
                 )
                 continue
             hosts[host] = row.place

@@ -55,14 +55,14 @@ def parse_xml(text: str, name: str) -> Element:
 
     def refuse(*_: object) -> None:
         raise InputError(
-            f"{name}: line {parser.CurrentLineNumber}: a document type or entity (<!DOCTYPE ...>) is not read; "
-            "remove it."
+            f"{name}: line {parser.CurrentLineNumber}: a document type or entity (<!DOCTYPE ...>) is not "
+            "supported; remove it."
         )
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         where = f"{name}: line {parser.CurrentLineNumber}"
         if len(path) > DEEPEST:
-            raise InputError(f"{where}: elements are nested more than {DEEPEST} deep.")
+            raise InputError(f"{where}: elements are nested more than {DEEPEST} levels deep.")
         element = Element(tag, attributes, parser.CurrentLineNumber, where)
         path[-1].children.append(element)
         path.append(element)

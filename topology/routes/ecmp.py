@@ -173,7 +173,7 @@ class Ecmp:
         return found
 
     def refuse(self, demands: Sequence[Demand], where: str) -> None:
-        """Refuse bytes of demands that no route can be found for."""
+        """Reject bytes of demands that no route can be found for."""
         for demand in demands:
             cells = demand.between()
             if cells.data.any():
@@ -379,5 +379,5 @@ def unreachable(network: Network, source: int, target: int, where: str) -> Input
     """Return the error for a pair of GPUs that no route joins."""
     a, b = network.names[source], network.names[target]
     return InputError(
-        f"traffic: GPU {a} does not reach GPU {b} {where}; mend the links, or give the GPU as broken."
+        f"traffic: GPU {a} does not reach GPU {b} {where}; fix the links, or mark the GPU as broken."
     )

@@ -1,4 +1,4 @@
-"""Max-min fair sharing: when the last of many flows ends if all begin at once and share every link fairly.
+"""Max-min fair sharing: completion time of flows that start together and share links fairly.
 
 Rates are max-min fair (Bertsekas and Gallager, "Data Networks", 1992, 6.5.2): no flow can go faster unless one that
 is no faster goes slower. They are found by progressive filling; all links that are the bottleneck of every flow on
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from topology.routes.link_loads import LinkLoads, Router
 
 FEW_CLASSES = 60_000
-"""Classes of flows whose fair time takes a few seconds."""
+"""Maximum flow classes, for which the fair time takes a few seconds."""
 MOST_ROUTES = 400_000
 """Routes of pairs beyond which a pair is one flow."""
 STEP = 0.005
-"""Of the busiest link's time: how long a step may be in which flows end."""
+"""Maximum step between flow completions, as a share of the busiest link's time."""
 _LAST_STEP = 1e-4  # of the busiest link's time: how exactly the last end is known
 _SAME = 1e-9  # relative difference of amounts that rounding may leave
 _DIGITS = 10  # of sums that tell classes apart
@@ -304,7 +304,7 @@ def fair_s(
 
 
 def check_pairs(traffic: Traffic) -> None:
-    """Refuse a traffic whose pairs are too many for the fair time.
+    """Reject a traffic whose pairs are too many for the fair time.
 
     Raises
     ------
@@ -318,8 +318,8 @@ def check_pairs(traffic: Traffic) -> None:
     most = _MOST_PAIRS if written else _MOST_ALIKE
     if pairs > most:
         raise InputError(
-            f"the fair time of {traffic.name} among {traffic.gpus:,} GPUs: its {pairs:,} pairs of GPUs are more "
-            f"than the {most:,} that memory is for; ask for fewer GPUs, or for the bound alone."
+            f"the fair time of {traffic.name} among {traffic.gpus:,} GPUs: its {pairs:,} pairs of GPUs "
+            f"exceed the limit of {most:,}; use fewer GPUs, or compute only the bound."
         )
 
 

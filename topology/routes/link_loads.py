@@ -338,7 +338,7 @@ class Router:
         return found
 
     def require_rates(self, links: Ints) -> None:
-        """Refuse bytes on links, given by number, of which one has no rate.
+        """Reject bytes on links, given by number, of which one has no rate.
 
         Raises
         ------

@@ -68,7 +68,7 @@ def rank_matrix(router: Router, gpus: Sequence[int], amount_bytes: float) -> Ran
         If a pair takes a link whose rate nobody has published.
     """
     if len(gpus) > MOST_GPUS:
-        raise InputError(f"a matrix of {len(gpus):,} GPUs: at most {MOST_GPUS:,}; choose some of them.")
+        raise InputError(f"a matrix of {len(gpus):,} GPUs is too large; choose at most {MOST_GPUS:,}.")
     net, who, size = router.network, np.asarray(gpus, dtype=np.int64), len(gpus)
     seconds, rates = np.zeros((size, size)), np.full((size, size), np.inf)
     step = max(1, _BLOCK_PAIRS // size)

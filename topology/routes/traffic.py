@@ -18,7 +18,7 @@ PATTERNS = ("all-to-all", "ring", "incast", "permutation")
 _BLOCK_PAIRS = 2_000_000
 _FEW_ROWS = 4  # of a matrix whose senders are alike
 LEAST_BYTES, MOST_BYTES = 1e-100, 1e30
-"""Of a GPU or a pair that sends any: sums over pairs, and times, stay numbers of floating point."""
+"""Range of bytes per sending GPU or pair, so that sums and times stay within floating point."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def traffic_matrix(
     who = _members(members, gpus)
     shape = tuple(np.shape(matrix))
     if shape != (len(who), len(who)):
-        raise InputError(f"{where}: shape {shape} must be ({len(who)}, {len(who)}), one row a GPU.")
+        raise InputError(f"{where}: shape {shape} must be ({len(who)}, {len(who)}), one row per GPU.")
     if np.asarray(matrix).dtype.kind not in "fiu":
         raise InputError(f"{where}: holds {np.asarray(matrix).dtype}, not numbers; write bytes as floats.")
     for first in range(0, len(who), 1024):
@@ -218,7 +218,7 @@ def traffic_matrix(
             )
     traffic = Traffic(name, gpus, matrix=np.asarray(matrix), members=who)
     if next(traffic.blocks(), None) is None:
-        raise InputError(f"{where}: no bytes between different GPUs; there is nothing to route.")
+        raise InputError(f"{where}: no bytes between different GPUs, so there is nothing to route.")
     return traffic
 
 

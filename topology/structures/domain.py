@@ -31,12 +31,12 @@ class Way(Enum):
     """How bytes go from one GPU of a domain to another."""
 
     MULTIPATH = "all fewest-hop paths over its links, evenly"
-    DIMENSION_ORDER = "along one dimension of a grid after the other, the shorter way round"
-    FORWARDED = "fewest hops over its links, through other GPUs too"
+    DIMENSION_ORDER = "dimension-ordered, in the shorter direction"
+    FORWARDED = "fewest hops over its links, also through other GPUs"
     EVERYWHERE = "all fewest-hop paths over any links of the cluster"
 
 
-DETOUR = (Way.FORWARDED, "some pairs have no direct route left and take fewest hops through other GPUs")
+DETOUR = (Way.FORWARDED, "some pairs have no direct route left and take the fewest hops through other GPUs")
 """The way where links of direct routes are down."""
 
 
@@ -84,7 +84,7 @@ class DomainSpec(Spec, ABC):
     """Its own fields by the keys of its :class:`DomainRow`."""
 
     def check(self) -> None:
-        """Refuse GPUs that do not fill whole hosts, or what else its structure lacks."""
+        """Reject GPUs that do not fill whole hosts, or what else its structure lacks."""
         step = self.gpus_per_node
         if self.gpus % step:
             below, above = self.gpus // step * step, -(-self.gpus // step) * step
@@ -108,7 +108,7 @@ class DomainSpec(Spec, ABC):
 
     @abstractmethod
     def words(self) -> str:
-        """Say how the GPUs are joined."""
+        """Return how the GPUs are joined."""
 
     @property
     def nodes(self) -> int:
@@ -178,9 +178,9 @@ class DomainRow(Spec, ABC):
     """The class of its structure."""
 
     def check(self) -> None:
-        """Refuse several rates where there are no dimensions."""
+        """Reject several rates where there are no dimensions."""
         if isinstance(self.link, tuple) and "shape" not in self.domain.keys:
-            raise InputError("link: needs one rate, like 50 GB/s; only a torus has one for each dimension.")
+            raise InputError("link: needs one rate, like 50 GB/s; only a torus has one per dimension.")
 
     def sizes(self, _known: Sequence[DomainSpec]) -> dict[str, Any]:
         """Return the domain's own fields; ``_known`` are domains of the catalog with the same GPU."""
@@ -197,7 +197,7 @@ def spread(links: int, switches: int, turns: Ints) -> Ints:
 
 
 def check_even(uplinks: int, above: int, what: str, others: str, at: str = "") -> None:
-    """Refuse uplinks that do not spread evenly: some switches would then share no switch above them.
+    """Reject uplinks that do not spread evenly: some switches would then share no switch above them.
 
     Raises
     ------
@@ -206,5 +206,5 @@ def check_even(uplinks: int, above: int, what: str, others: str, at: str = "") -
     """
     if uplinks % above:
         raise InputError(
-            f"{at}{uplinks} uplinks of {what} do not spread evenly over {above} {others}; use a divisor of {uplinks}."
+            f"{at}{uplinks} uplinks of {what} do not divide evenly over {above} {others}; use a divisor of {uplinks}."
         )

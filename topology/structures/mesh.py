@@ -27,7 +27,7 @@ class MeshDomain(DomainSpec):
     ways: ClassVar = ((Way.MULTIPATH, ""), DETOUR)
 
     def check(self) -> None:
-        """Refuse a mesh of too many GPUs."""
+        """Reject a mesh of too many GPUs."""
         super().check()
         if self.gpus > LARGEST_MESH_GPUS:
             raise InputError(
@@ -41,7 +41,7 @@ class MeshDomain(DomainSpec):
         return laying
 
     def words(self) -> str:
-        """Say that there is no switch."""
+        """Return that there is no switch."""
         return "full mesh without a switch"
 
     @property

@@ -24,27 +24,27 @@ class RawDomain(DomainSpec):
     whole: ClassVar = True
     ways: ClassVar = (
         (Way.MULTIPATH, ""),
-        (Way.EVERYWHERE, "some pairs of one domain have no scale-up route and take links outside it"),
-        (Way.FORWARDED, "some pairs have no route but through other GPUs, which forward for them"),
+        (Way.EVERYWHERE, "some pairs within a domain have no scale-up route and use links outside it"),
+        (Way.FORWARDED, "some pairs have routes only through other GPUs, which forward their traffic"),
     )
 
     @classmethod
     def completed(cls, _data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Refuse plain data."""
-        raise problem("structure: a raw domain needs the graph that it is in, under `raw`.")
+        """Reject plain data."""
+        raise problem("structure: a raw domain needs its graph under `raw`.")
 
     def check(self) -> None:
         """Nothing to refuse: its graph has been checked."""
 
     def lay(self) -> Laying:
-        """Refuse to lay it alone.
+        """Reject to lay it alone.
 
         Raises
         ------
         InputError
             Always: the links are those of the graph.
         """
-        raise InputError(f"{self.title}: its links are those of its graph.")
+        raise InputError(f"{self.title}: links are as in its graph.")
 
     def words(self) -> str:
         """Refer to the file."""

@@ -23,7 +23,7 @@ class ChipDomain(DomainSpec):
     keys: ClassVar = {**DomainSpec.keys, "links_per_switch": "links_per_switch"}
 
     def check(self) -> None:
-        """Refuse GPUs without a chip."""
+        """Reject GPUs without a chip."""
         super().check()
         if self.gpus > 1 and not self.links_per_switch:
             raise InputError("links_per_switch is empty, so its GPUs cannot reach each other.")

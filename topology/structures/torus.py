@@ -48,7 +48,7 @@ class TorusDomain(DomainSpec):
     ways: ClassVar = ((Way.DIMENSION_ORDER, ""), DETOUR)
 
     def check(self) -> None:
-        """Refuse a shape that its GPUs do not fill, or fields that do not fit it."""
+        """Reject a shape that its GPUs do not fill, or fields that do not fit it."""
         super().check()
         shape = _times(self.shape)
         if not self.shape or prod(self.shape) != self.gpus:
@@ -89,7 +89,7 @@ class TorusDomain(DomainSpec):
         return laying
 
     def words(self) -> str:
-        """Say which dimensions are not closed to rings."""
+        """Return which dimensions are not closed to rings."""
         size = _times(self.shape)
         long = [(name, wrap) for name, n, wrap in zip("xyzuvw", self.shape, self.wrap, strict=False) if n > 1]
         opened = [name for name, wrap in long if not wrap]
@@ -211,8 +211,8 @@ def default_node_shape(shape: Sequence[int], gpus_per_node: int) -> tuple[int, .
         step = size if left % size == 0 else left
         if size % step:
             raise InputError(
-                f"hosts of {gpus_per_node} GPUs do not run along the last dimensions of {list(shape)}; say "
-                "which block a host has, like `node_shape: [2, 2, 1]`."
+                f"hosts of {gpus_per_node} GPUs do not match the last dimensions of {list(shape)}; give "
+                "the block per host, like `node_shape: [2, 2, 1]`."
             )
         block.append(step)
         left //= step

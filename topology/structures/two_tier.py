@@ -28,7 +28,7 @@ class TwoTierDomain(ChipDomain):
     keys: ClassVar = {**ChipDomain.keys, "upper_switches": "upper_switches"}
 
     def check(self) -> None:
-        """Refuse uplinks that do not spread evenly over the second tier."""
+        """Reject uplinks that do not spread evenly over the second tier."""
         super().check()
         for links in dict.fromkeys(self.links_per_switch):
             check_even(

@@ -1,1 +1,1 @@
-"""Where the tokens of a step go: what they reach, the vectors that GPUs move for it, and the bytes on each fabric."""
+"""Token traffic of a step: destinations, vectors moved by GPUs, and bytes on each fabric."""

@@ -65,8 +65,8 @@ class Routing:
             and self.top_k <= self.topk_groups * (self.experts // self.groups)
         ):
             raise InputError(
-                f"groups {self.groups}, topk_groups {self.topk_groups}: {self.top_k} of {self.experts} experts "
-                "cannot be chosen so."
+                f"groups {self.groups}, topk_groups {self.topk_groups}: {self.top_k} of {self.experts} "
+                "experts cannot be chosen with these limits."
             )
 
 
@@ -177,17 +177,17 @@ class TokenHits:
 
     @property
     def gpus_per_token(self) -> Floats:
-        """GPUs that a token's experts lie on, ``[scenarios, layers]``."""
+        """GPUs that hold a token's experts, ``[scenarios, layers]``."""
         return np.asarray(self.gpus.sum(axis=-1).mean(axis=-1))
 
     @property
     def nodes_per_token(self) -> Floats:
-        """Nodes that a token's experts lie on, its own among them, ``[scenarios, layers]``."""
+        """Nodes that hold a token's experts, including its own, ``[scenarios, layers]``."""
         return np.asarray(self.nodes.sum(axis=-1).mean(axis=-1))
 
     @property
     def domains_per_token(self) -> Floats:
-        """Scale-up domains that a token's experts lie in, its own among them, ``[scenarios, layers]``."""
+        """Scale-up domains that hold a token's experts, including its own, ``[scenarios, layers]``."""
         return np.asarray(self.domains.sum(axis=-1).mean(axis=-1))
 
 
@@ -204,7 +204,7 @@ def token_hits(
     domains: Ints,
     speed: Floats | None = None,
 ) -> TokenHits:
-    """Return what the tokens of ``traces`` reach under ``assignment``, exactly.
+    """Return the exact destinations of the tokens of ``traces`` under ``assignment``.
 
     A choice of an expert goes to one of its copies, from source ``s`` to place ``d`` with probability ``p[s, e, d]``
     (an even split: copies in proportion; ``source`` and ``rank``: the copy that the rank uses; ``lp``: the split that
@@ -375,7 +375,7 @@ def limited_hits(
     nodes: Ints,
     domains: Ints,
 ) -> TokenHits | None:
-    """Return what tokens reach under ``assignment`` where each uses experts of few groups; None without a limit.
+    """Return token destinations under ``assignment`` with limited expert groups; None without a limit.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from topology.base.units import mean_of
 
 @dataclass(frozen=True)
 class TokenTraffic:
-    """What the tokens of a step need, and what that puts on the links.
+    """Demand of the tokens of a step, and the resulting link traffic.
 
     Attributes
     ----------

@@ -111,9 +111,7 @@ def _decoded(where: str, value: Any, wanted: Wanted | None) -> NDArray[Any]:
         if not array.size:
             return np.zeros((0, 1, 1), dtype=np.int64)
     if array.ndim != 3 or array.dtype.kind not in "iu":
-        raise InputError(
-            f"{where}: {array.dtype} {list(array.shape)}, not whole numbers [tokens, layers, k]."
-        )
+        raise InputError(f"{where}: {array.dtype} {list(array.shape)}, not integers [tokens, layers, k].")
     return array
 
 
@@ -128,13 +126,14 @@ def _bare(where: str, raw: bytes, wanted: Wanted | None) -> NDArray[Any]:
     """Return SGLang's flat int32 in the shape of the model."""
     if wanted is None or not wanted.top_k:
         raise InputError(
-            f"{where}: ids without a shape, as SGLang returns them; say of which model ({input_name('model')})."
+            f"{where}: ids without a shape, as SGLang returns them; give the model ({input_name('model')})."
         )
     for layers in (wanted.layers, len(wanted.moe_layers)):
         if len(raw) % (4 * layers * wanted.top_k) == 0:
             return np.frombuffer(raw, dtype="<i4").reshape(-1, layers, wanted.top_k)
     raise InputError(
-        f"{where}: {len(raw):,} bytes are no int32 [tokens, {wanted.layers}, {wanted.top_k}]; is it of another model?"
+        f"{where}: {len(raw):,} bytes are no int32 [tokens, {wanted.layers}, {wanted.top_k}]; is it from "
+        "another model?"
     )
 
 
@@ -147,10 +146,10 @@ def _shaped(where: str, value: dict[str, Any]) -> NDArray[Any]:
     if dtype is None and size and len(raw) // size in {1, 2, 4, 8}:
         dtype = f"uint{8 * (len(raw) // size)}" if len(raw) == size else f"int{8 * (len(raw) // size)}"
     if str(dtype) not in {"uint8", "uint16", "uint32", "int8", "int16", "int32", "int64"}:
-        raise InputError(f"{where}: its dtype is {str(dtype)[:40]}, not of whole numbers.")
+        raise InputError(f"{where}: its dtype is {str(dtype)[:40]}, not an integer type.")
     found = np.dtype(str(dtype)).newbyteorder("<")
     if len(raw) != size * found.itemsize:
-        raise InputError(f"{where}: {len(raw):,} bytes for {shape} of {dtype}; it is cut short.")
+        raise InputError(f"{where}: {len(raw):,} bytes for {shape} of {dtype}; the file is truncated.")
     if not size:  # beside a length of 0 another may be larger than an array can have
         return np.zeros((0, 1, 1), dtype=found)
     return np.frombuffer(raw, dtype=found).reshape(shape)

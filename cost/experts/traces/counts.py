@@ -1,4 +1,4 @@
-"""Counts of tokens by expert as every format gives them, and what a model needs of them."""
+"""Token counts by expert from every format, and the requirements of a model."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def of_array(path: str, kind: str, array: NDArray[Any], wanted: Wanted | None) -
         raise InputError(f"{path}: has shape {shape}; {needs}.")
     if 0 in shape:
         what = ("scenario", "layer", "expert")[shape.index(0) + 3 - len(shape)]
-        raise InputError(f"{path}: has shape {shape}: no {what} in it; give at least one.")
+        raise InputError(f"{path}: has shape {shape}, without any {what}; give at least one.")
     windows = array if len(shape) == 3 else array[None]
     count, rows, experts = windows.shape
     return TokenCounts(path, kind, count, rows, experts, lambda: pieces(windows))
@@ -117,12 +117,12 @@ def npz_array(path: Path, key: str) -> NDArray[Any]:
 
 @contextmanager
 def npz_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open an ``.npz`` file; what is broken in it is refused in one line."""
+    """Open an ``.npz`` file; damage is reported in one line."""
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except (*BROKEN_ZIP, ValueError) as error:
-        raise InputError(f"{path}: not a whole .npz file of numbers ({one_line(error)}).") from error
+        raise InputError(f"{path}: not a complete .npz file of numbers ({one_line(error)}).") from error
 
 
 def model_rows(
@@ -140,7 +140,7 @@ def model_rows(
         (
             (tokens[:, dense] > 0).sum(axis=2) > unused,
             dense,
-            "is dense, but has tokens; are they of another model?",
+            "is dense but has tokens; are they from another model?",
         ),
         (
             ~tokens[:, rows].any(axis=2),
@@ -158,14 +158,14 @@ def model_rows(
 def rank_notes(recorded: Mapping[int, int], all_records: int, what: str) -> list[str]:
     """Return notes on the ranks that were summed, and on what is missing; ``recorded``: records of each rank."""
     ranks = sorted(recorded)
-    notes = [f"rank {ranks[0]} only, no other beside it"]
+    notes = [f"rank {ranks[0]} only, no other rank"]
     if len(ranks) > 1:
         notes = [f"summed over {len(ranks)} ranks, {ranks[0]} to {ranks[-1]}"]
     absent = sorted(set(range(ranks[-1])) - set(ranks))
     lacking = [rank for rank in ranks if recorded[rank] < all_records]
     for some, problem in (
         (absent, "no file of rank {}: their tokens are missing"),
-        (lacking, f"rank {{}} without some {what} that others have, counted as 0"),
+        (lacking, f"rank {{}}: some {what} of other ranks missing, counted as 0"),
     ):
         if some:
             notes.append(problem.format(", ".join(map(str, some[:8]))))
@@ -178,17 +178,13 @@ def rank_notes(recorded: Mapping[int, int], all_records: int, what: str) -> list
 def experts_of_map(path: str, slots: NDArray[Any], wanted: Wanted | None) -> int:
     """Return the number of experts that a map ``[layers, slots]`` of slots to experts knows; -1: an unused slot."""
     if slots.dtype.kind not in "iu" or slots.ndim != 2 or not slots.size:
-        raise InputError(
-            f"{path}: its map of slots to experts is {slots.dtype} {list(slots.shape)}, not [layers, slots]."
-        )
+        raise InputError(f"{path}: its slot map is {slots.dtype} {list(slots.shape)}, not [layers, slots].")
     least, most = int(slots.min()), int(slots.max())
     if least < -1 or not 0 <= most < slots.size:
-        raise InputError(
-            f"{path}: its map of slots names expert {least if least < -1 else most}, which cannot be."
-        )
+        raise InputError(f"{path}: its slot map contains the invalid expert {least if least < -1 else most}.")
     if wanted and most + 1 != wanted.experts:
         raise InputError(
-            f"{path}: its map of slots has experts 0..{most}; the model has 0..{wanted.experts - 1}."
+            f"{path}: its slot map has experts 0..{most}; the model has 0..{wanted.experts - 1}."
         )
     return most + 1
 
@@ -197,15 +193,15 @@ def to_experts(where: str, counts: NDArray[Any], slots: NDArray[Any], experts: i
     """Add up ``counts [layers, slots]`` by expert, ``[layers, experts]``."""
     if counts.shape != slots.shape:
         raise InputError(
-            f"{where}: counts {list(counts.shape)} for a map of slots {list(slots.shape)}; "
-            "they must have the same layers and slots."
+            f"{where}: counts {list(counts.shape)} but a slot map of {list(slots.shape)}; layers and slots "
+            "must match."
         )
     values = counts.astype(np.float64)
     bad = ~np.isfinite(values) | (values < 0) | ((slots < 0) & (values != 0))
     if bad.any():
         layer, slot = (int(i) for i in np.argwhere(bad)[0])
         raise InputError(
-            f"{where}: row {layer}, slot {slot}: {counts[layer, slot]} is not a count of tokens of an expert."
+            f"{where}: row {layer}, slot {slot}: {counts[layer, slot]} is not a token count of an expert."
         )
     rows = len(slots)
     cell = np.arange(rows)[:, None] * experts + np.maximum(slots, 0)

@@ -52,7 +52,7 @@ def open_counts(text: str, wanted: Wanted | None = None) -> TokenCounts:
             return (read_statistics if is_statistics(path) else sglang.read_counts)(path, wanted)
         if suffix == ".safetensors":
             raise InputError(
-                f"{text}: one rank's counts; give the folder, which has the others and meta_info.json."
+                f"{text}: counts of one rank; give the folder with all ranks and meta_info.json."
             )
         if suffix not in _COUNTS:
             raise InputError(
@@ -102,7 +102,7 @@ def open_routing(text: str, wanted: Wanted | None = None) -> RoutedTokens:
 
 
 def is_routing(text: str) -> bool:
-    """Say whether ``text`` is a routing trace and not counts; of an ``.npy``, which may be either, by its numbers.
+    """Return whether ``text`` is a routing trace and not counts; of an ``.npy``, which may be either, by its numbers.
 
     Ids of experts are whole numbers; no token has one twice; and there are at least as many of them as experts. A
     recording that holds both (SGLang's ``per_token``) is not a trace for this purpose.
@@ -144,7 +144,7 @@ def _in_one_line(text: str, what: str) -> Iterator[None]:
     except RecursionError as error:
         raise InputError(f"{text}: nested too deeply to be {what}.") from error
     except MemoryError as error:
-        raise InputError(f"{text}: asks for more memory than there is.") from error
+        raise InputError(f"{text}: needs more memory than available.") from error
 
 
 def _require_file(path: Path, what: str) -> None:

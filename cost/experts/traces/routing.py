@@ -179,17 +179,17 @@ class _Collected:
         self.done += len(piece)
 
     def _check(self, piece: NDArray[Any]) -> None:
-        """Refuse ids that cannot be, and an expert that a token has twice."""
+        """Reject ids that cannot be, and an expert that a token has twice."""
         limit = self.experts or MOST_EXPERTS
         if piece.size and not (piece.min() >= _NONE and piece.max() < limit):
             where, expert = self._first((piece < _NONE) | (piece >= limit), piece)
             has = f"the model has experts 0..{limit - 1}" if self.experts else f"ids below {limit:,} are read"
-            raise InputError(f"{where}: expert {expert}, but {has} (-1: a choice that was not used).")
+            raise InputError(f"{where}: expert {expert}, but {has} (-1: an unused choice).")
         twice, ordered = repeated_ids(piece)
         if twice.any():
             where, expert = self._first(twice, ordered)
             raise InputError(
-                f"{where}: expert {expert} twice; a token uses an expert once. Are these ids of experts?"
+                f"{where}: expert {expert} twice; a token uses an expert only once. Are these expert ids?"
             )
 
     def _first(self, wrong: NDArray[np.bool_], piece: NDArray[Any]) -> tuple[str, int]:
@@ -233,7 +233,7 @@ def collect_routing(
         model's. A file of one layer stands for every layer of the model, which is noted.
     """
     if not source.tokens or not source.k or not source.rows:
-        raise InputError(f"{source.path}: has shape {source.shape}: no choices of tokens in it.")
+        raise InputError(f"{source.path}: has shape {source.shape}, without any token choices.")
     if wanted is not None:
         _require_fit(source, wanted)
     found = _Collected(source, wanted.experts if wanted else source.experts)
@@ -243,7 +243,7 @@ def collect_routing(
             on_progress(source.path, found.done / source.tokens)
     if found.done != source.tokens:
         raise InputError(
-            f"{source.path}: {found.done:,} of {source.tokens:,} tokens are there; it is cut short."
+            f"{source.path}: {found.done:,} of {source.tokens:,} tokens are present; the file is truncated."
         )
     if not found.counts.any():
         raise InputError(f"{source.path}: no choice of an expert in its {plural(source.tokens, 'token')}.")
@@ -252,7 +252,9 @@ def collect_routing(
     choices = np.ascontiguousarray(np.moveaxis(choices[recorded], 1, 0))
     notes = list(source.notes)
     if found.zeros:
-        notes.append(f"{found.zeros:,} times all choices of a token in a layer are 0: taken as not recorded")
+        notes.append(
+            f"{found.zeros:,} times all choices of a token in a layer are 0, treated as not recorded"
+        )
     if found.empty:
         notes.append(f"{found.empty:,} of {source.tokens:,} tokens without any choice, left out")
     if choices.shape[1] < source.tokens - found.empty:
@@ -287,8 +289,8 @@ def _of_model(source: RoutedTokens, trace: RoutingTrace, wanted: Wanted) -> Rout
     moe = len(wanted.moe_layers)
     if source.rows == 1 < moe:
         note = (
-            f"ONE layer of choices, taken for each of the {moe} MoE layers: what a placement gains is that of one "
-            "layer, and how layers depend on each other is not known"
+            f"only one layer of choices, used for all {moe} MoE layers; gains are those of one layer, and "
+            "dependencies between layers are unknown"
         )
         return replace(
             trace,

@@ -20,7 +20,7 @@ _SAME_DUMP_S = 60.0
 """Ranks write their files on request, each with its own time in the name; in one dump they differ by this at most."""
 _RANK_FILE = re.compile(r"expert_distribution_recorder_(\d+(?:\.\d+)?)_(\d{1,6})\.pt")
 _COUNT, _TOPK = "global_physical_count", "topk_ids_of_layer"
-_MAPPED = "slots are mapped to experts as they were at the end of the recording"
+_MAPPED = "slots are mapped to experts by the map at the end of the recording"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def read_counts(path: Path, wanted: Wanted | None) -> TokenCounts:
             return _passes(str(path), [_rank(file, load_torch_file(file)) for file in files], wanted)
         if len(files) > 1:
             raise InputError(
-                f"{path}: holds {len(files)} .pt files that are not all ranks of one recording "
+                f"{path}: holds {len(files)} .pt files that do not all belong to one recording "
                 f"({files[0].name[:60]}, ...); name the file."
             )
         path = files[0]
@@ -60,11 +60,11 @@ def read_counts(path: Path, wanted: Wanted | None) -> TokenCounts:
         return _passes(str(path), _with_others(path, data), wanted)
     if isinstance(data, dict) and "physical_to_logical_map" in data:
         raise InputError(f"{path}: holds a plan (physical_to_logical_map), not a recording.")
-    found = "a tensor alone" if isinstance(data, np.ndarray) else f"a {type(data).__name__}"
+    found = "a single tensor" if isinstance(data, np.ndarray) else f"a {type(data).__name__}"
     if isinstance(data, dict):
         found = ", ".join(str(key)[:30] for key in list(data)[:8])
     raise InputError(
-        f"{path}: holds no logical_count and no records, as SGLang dumps them, but: {found or 'nothing'}."
+        f"{path}: holds no logical_count and no records, as SGLang dumps them, but {found or 'nothing'}."
     )
 
 
@@ -85,7 +85,7 @@ def read_tokens(path: Path, wanted: Wanted | None) -> RoutedTokens:
     ]
     if not chosen:
         raise InputError(
-            f"{path}: a recording of counts, which do not say which experts a token chose; record with "
+            f"{path}: a recording of counts, without the experts that each token chose; record with "
             "--expert-distribution-recorder-mode per_token."
         )
     slots, experts = _map(ranks, wanted)
@@ -171,9 +171,7 @@ def _rank(path: Path, data: object) -> _Rank:
         raise InputError(f"{path}: has no list of records, as SGLang's per_pass and per_token dumps have.")
     slots = data.get("last_physical_to_logical_map")
     if not isinstance(slots, np.ndarray):
-        raise InputError(
-            f"{path}: has no last_physical_to_logical_map, so it is not known which slot held what."
-        )
+        raise InputError(f"{path}: has no last_physical_to_logical_map, so the experts of slots are unknown.")
     passes: dict[int, list[tuple[NDArray[Any] | None, NDArray[Any] | None]]] = {}
     ranks = set()
     for i, record in enumerate(data["records"]):
@@ -213,13 +211,13 @@ def _passes(name: str, ranks: Sequence[_Rank], wanted: Wanted | None) -> TokenCo
         for number in rank.passes:
             if (number, rank.rank) in seen:
                 raise InputError(
-                    f"{rank.path}: forward pass {number} of rank {rank.rank} is in another file too."
+                    f"{rank.path}: forward pass {number} of rank {rank.rank} is also in another file."
                 )
             seen.add((number, rank.rank))
     numbers = sorted({number for number, _ in seen})
     if not numbers:
         raise InputError(
-            f"{name}: no forward pass in it; start the recording, send requests, stop it, then dump."
+            f"{name}: no forward pass recorded; start the recording, send requests, stop it, then dump."
         )
 
     def sums() -> Iterator[NDArray[np.float64]]:

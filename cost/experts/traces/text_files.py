@@ -44,7 +44,7 @@ def parse_lines(path: Path) -> Iterator[tuple[str, Any]]:
 def _require_short(path: Path, instead: str) -> None:
     if (size := path.stat().st_size) > MOST_BYTES:
         raise InputError(
-            f"{path}: {size:,} bytes are too long for one document; above 100 MiB give {instead}."
+            f"{path}: {size:,} bytes are too large for one document; above 100 MiB give {instead}."
         )
 
 
@@ -69,7 +69,7 @@ def numbers(path: str, what: str, value: object, needs: str = "") -> NDArray[Any
 
 
 def _only_numbers(path: str, what: str, value: object) -> None:
-    """Refuse what NumPy would turn into a number on its own: true, null, text."""
+    """Reject what NumPy would turn into a number on its own: true, null, text."""
     for inner in value if isinstance(value, list) else [value]:
         if isinstance(inner, list):
             _only_numbers(path, what, inner)
@@ -103,7 +103,7 @@ def read_vllm_lines(path: Path, wanted: Wanted | None) -> TokenCounts:
         shape = load.shape
         labels.append(f"step {step}" if type(step) is int else str(len(labels)))
     if shape is None:
-        found = ", ".join(f"{kind[:40]!r}" for kind in list(others)[:8]) or "no line at all"
+        found = ", ".join(f"{kind[:40]!r}" for kind in list(others)[:8]) or "no lines"
         raise InputError(f"{path}: no line of type {_STATS!r} in it ({found}); set expert_load_stats_path.")
 
     def pieces() -> Iterator[NDArray[np.float64]]:
@@ -120,7 +120,7 @@ def _stats(path: Path, others: Counter[str]) -> Iterator[tuple[str, object, NDAr
     for line, record in parse_lines(path):
         where = f"{path}, {line}"
         if not isinstance(record, dict) or not isinstance(record.get("record_type"), str):
-            raise InputError(f'{where}: no object with a "record_type", as vLLM writes.')
+            raise InputError(f'{where}: not an object with a "record_type", as vLLM writes.')
         if record["record_type"] != _STATS:
             others[record["record_type"]] += 1
             continue
@@ -147,7 +147,7 @@ def read_csv(path: Path, wanted: Wanted | None) -> TokenCounts:
     table = Table.read(path)
     for column in _COLUMNS:
         if table.header.count(column) > 1:
-            raise InputError(f"{name}: has two of the column {column}; give {', '.join(_COLUMNS)} once each.")
+            raise InputError(f"{name}: duplicate column {column}; give {', '.join(_COLUMNS)} once each.")
     cells: dict[tuple[str, int, int], float] = {}
     for row in table.rows(_COLUMNS):
         key = row.text("scenario"), row.count("layer", None), row.count("expert", None)
@@ -157,7 +157,7 @@ def read_csv(path: Path, wanted: Wanted | None) -> TokenCounts:
             row.fail("expert", f"duplicate cell: scenario {key[0]!r}, layer {key[1]}, expert {key[2]}.")
         cells[key] = row.number("tokens", None, most=math.inf)
     if not cells:
-        raise InputError(f"{name}: has a header and no loads below it.")
+        raise InputError(f"{name}: has a header but no loads.")
     scenarios = tuple(dict.fromkeys(scenario for scenario, _, _ in cells))
     layers = tuple(sorted({layer for _, layer, _ in cells}))
     experts = wanted.experts if wanted else max(expert for _, _, expert in cells) + 1

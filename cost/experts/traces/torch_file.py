@@ -69,16 +69,14 @@ def load_torch_file(path: Path) -> Any:
         with path.open("rb") as file:
             if file.read(len(_LEGACY)) == _LEGACY:
                 raise InputError(
-                    f"{path}: torch's form before version 1.6; load it with torch and torch.save it again."
+                    f"{path}: torch format before version 1.6; load it with torch and save it again with torch.save."
                 )
         with zipfile.ZipFile(path) as archive:
             return _load(_Archive(path, archive))
     except (*_BROKEN, OSError) as error:
         if isinstance(error, OSError) and error.filename is not None:  # not there, or not ours to read
             raise
-        raise InputError(
-            f"{path}: not a whole .pt file as torch.save writes it ({one_line(error)})."
-        ) from error
+        raise InputError(f"{path}: not a complete .pt file from torch.save ({one_line(error)}).") from error
 
 
 class _Archive:
@@ -113,7 +111,7 @@ class _Archive:
 
     def refused(self, problem: str) -> InputError:
         """Return the error that says so."""
-        return InputError(f"{self.path}: {problem}; nothing in it was run.")
+        return InputError(f"{self.path}: {problem}; none of its code was executed.")
 
 
 def _load(archive: _Archive) -> Any:
@@ -145,7 +143,7 @@ class _Unpickler(pickle.Unpickler):
             return _STORAGES[name]
         if function := self._functions.get((module, name)):
             return function
-        raise self._archive.refused(f"its pickle names {module}.{name}"[:120] + ", which is no tensor")
+        raise self._archive.refused(f"its pickle names {module}.{name}"[:120] + ", which is not a tensor")
 
     def persistent_load(self, pid: Any) -> _Storage:
         """Return a storage, ``("storage", type, key, device, elements)``."""
@@ -159,7 +157,7 @@ class _Unpickler(pickle.Unpickler):
                     )
                 whole = data[: len(data) // number.itemsize * number.itemsize]
                 return _Storage(whole.view(number.newbyteorder(self._archive.order)), dtype)
-        raise self._archive.refused("its pickle refers to something that is no storage")
+        raise self._archive.refused("its pickle refers to an object that is not a storage")
 
     def _tensor(self, storage: _Storage, first: int, shape: Any, strides: Any) -> Any:
         """Return a view of a storage; shape, strides and first element count elements."""

@@ -24,7 +24,7 @@ Keys = dict[tuple[int, int], str]
 
 
 def is_statistics(path: Path) -> bool:
-    """Say whether a folder holds such statistics, whole or not."""
+    """Return whether a folder holds such statistics, whole or not."""
     return (path / "meta_info.json").is_file() or any(_FILE.fullmatch(file.name) for file in path.iterdir())
 
 
@@ -48,11 +48,13 @@ def read_statistics(path: Path, wanted: Wanted | None) -> TokenCounts:
     notes = rank_notes(recorded, len(iterations) * len(layers), "layers or iterations")
     if iterations[-1] - iterations[0] + 1 != len(iterations):
         span = f"{iterations[0]} to {iterations[-1]}"
-        notes.append(f"iterations {span} are not contiguous: {len(iterations)} of them are there")
+        notes.append(f"iterations {span} are not contiguous: {len(iterations)} are present")
     if not (path / "meta_info.json").is_file():
-        notes.append("meta_info.json is missing; the number of experts is that of the arrays")
+        notes.append("meta_info.json is missing; using the number of experts of the arrays")
     if any(path.glob("rank*_raw.safetensors")):
-        notes.append("rank*_raw.safetensors (the experts of each token) not read: the counts say the same")
+        notes.append(
+            "rank*_raw.safetensors (the experts of each token) not read, since the counts are equivalent"
+        )
 
     def pieces() -> Iterator[NDArray[np.float64]]:
         with ExitStack() as stack:
@@ -118,7 +120,7 @@ def _keys(file: Path, experts: int | None, wanted: Wanted | None) -> tuple[Keys,
             raise InputError(f"{file}: duplicate counts of {key}.")
         found[pair] = key
     if not found or not experts:
-        raise InputError(f"{file}: holds no counts; was EXPERT_STATISTIC_ITER_RANGE reached?")
+        raise InputError(f"{file}: contains no counts; was EXPERT_STATISTIC_ITER_RANGE reached?")
     if wanted and experts != wanted.experts:
         raise InputError(f"{file}: counts of {experts} experts; the model has {wanted.experts}.")
     return found, experts

@@ -88,7 +88,7 @@ def collect_windows(
 def _notes(total: int, kept: int, runs: int) -> tuple[str, ...]:
     notes = []
     if total > kept:
-        notes.append(f"{total - kept:,} of {total:,} windows empty, dropped")
+        notes.append(f"{total - kept:,} of {total:,} windows dropped (empty)")
     if kept > runs:
         sizes = sorted({kept // runs, -(-kept // runs)})
         each = " or ".join(f"{size:,}" for size in sizes)
@@ -118,7 +118,7 @@ def _checked(
                 label = recording.names[done + window] if recording.names else f"scenario {done + window}"
                 raise InputError(
                     f"{recording.path}: {label}, row {row}, expert {expert}: {values[window, row, expert]} "
-                    "is not a count of tokens; give finite numbers that are not negative."
+                    "is not a token count; give finite, non-negative numbers."
                 )
             yield values
             done += len(values)
@@ -163,7 +163,9 @@ def _kept_rows(recording: TokenCounts, wanted: Wanted) -> tuple[list[int], tuple
     if found - beyond == set(wanted.moe_layers):
         kept = [row for row, layer in enumerate(layers) if layer not in beyond]
         named = ", ".join(map(str, sorted(beyond)[:8]))
-        return kept, (f"layer {named} is beyond the model's {wanted.layers} (it drafts tokens?), left out",)
+        return kept, (
+            f"layer {named} is beyond the model's {wanted.layers} layers (a draft layer?), left out",
+        )
     span = f"{len(found)} layers from {min(found)} to {max(found)}"
     moe = wanted.moe_layers
     raise InputError(

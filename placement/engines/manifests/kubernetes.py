@@ -199,34 +199,39 @@ def manifest(kind: str, pools: Sequence[Pool], image: str) -> tuple[str, list[st
 
 def _notes(pods: Sequence[Pod], image: str) -> list[str]:
     """Return what a person must do before the manifest starts anything, and what it cannot say."""
-    found = [] if image else [f"{IMAGE} stands for the image: give option `image`"]
+    found = [] if image else [f"{IMAGE} is a placeholder for the image; set option `image`"]
     for pod in pods:
         pool = pod.pool
         if not pod.fits:
             size = sum(len(text.encode()) for text in pod.files.values())
             found.append(
-                f"{pool.map_name} has {size:,} bytes, a ConfigMap holds {MOST_BYTES:,}: {CLAIM} stands for a volume "
-                f"claim that has {', '.join(pod.files)}"
+                f"{pool.map_name} has {size:,} bytes, a ConfigMap holds {MOST_BYTES:,}: {CLAIM} is a "
+                f"placeholder for a volume claim with {', '.join(pod.files)}"
             )
         if pod.resource == RESOURCE:
-            found.append(f"{RESOURCE} stands for what the device plug-in of {pool.gpu_vendor} calls a GPU")
+            found.append(
+                f"{RESOURCE} is a placeholder for the GPU resource of the {pool.gpu_vendor} device plug-in"
+            )
         if not pool.whole_hosts:
             devices = ", ".join(map(str, pool.groups[0].devices))
             found.append(
-                f"{pool.name}: the plan has GPUs {devices} of each host; Kubernetes hands out any that are free, in "
-                "an order of its own"
+                f"{pool.name}: the plan has GPUs {devices} of each host; Kubernetes assigns any free GPUs "
+                "in arbitrary order"
             )
         if len(pool.hosts) > 1:
             found.append(
-                f"{pool.name}: pods are numbered as hosts of the plan, and Kubernetes chooses the host of each; "
+                f"{pool.name}: pods are numbered like hosts of the plan, but Kubernetes chooses the host "
+                "of each pod; "
                 + (
                     pool.packing.words
                     if pool.packing
-                    else "all must be linked as the plan's are, and nothing says so"
+                    else "all must be linked as in the plan, which is not enforced"
                 )
             )
     if not any(pod.pool.named for pod in pods):
-        found.append("hosts have the names of the plan's cluster: with option `hosts` pods are kept on yours")
+        found.append(
+            "host names are those of the plan's cluster; use option `hosts` to pin pods to your hosts"
+        )
     return list(dict.fromkeys(found))
 
 
@@ -234,27 +239,28 @@ def _notes_of(kind: str, pools: Sequence[Pool], image: str) -> list[str]:
     """Return what else a kind of manifest needs."""
     if kind == "dynamo":
         first = (
-            "an image whose tag is no version of Dynamo needs runtimeVersionOverride in each component"
+            "an image with a tag that is not a Dynamo version needs runtimeVersionOverride in each component"
             if image
-            else "the image is one of Dynamo with the engine; a tag that is no version needs runtimeVersionOverride"
+            else (
+                "the image must be a Dynamo image with the engine; a tag that is not a version needs "
+                "runtimeVersionOverride"
+            )
         )
-        wanted = (
-            f"Grove must know a topology {TOPOLOGY}, whose domain is the level: see the launch kind grove"
-        )
+        wanted = f"Grove needs a topology {TOPOLOGY} with this level as its domain: see the launch kind grove"
         return [first, *[wanted] * any(pool.packing for pool in pools)]
     found = []
     if kind in ("kueue", "kai", "grove"):
-        found.append(f"{QUEUE} stands for the queue that admits the pods")
+        found.append(f"{QUEUE} is a placeholder for the queue that admits the pods")
     if kind == "kueue" and any(pool.packing for pool in pools):
         found.append(
-            f"topologyName of the ResourceFlavor must be {TOPOLOGY}, or the labels those of your Topology"
+            f"topologyName of the ResourceFlavor must be {TOPOLOGY}, or adapt the labels to your Topology"
         )
     if kind == "llm-d":
         found.append(
-            "llm-d's router (InferencePool, gateway) is installed by its guide; it finds the pods by these labels"
+            "llm-d's router (InferencePool, gateway) is installed separately; it finds the pods by these labels"
         )
         if any(pool.role == "decode" for pool in pools):
-            found.append(f"{SIDECAR} stands for llm-d's image of the sidecar that fetches the prefill")
+            found.append(f"{SIDECAR} is a placeholder for llm-d's sidecar image")
     return found
 
 
@@ -268,7 +274,7 @@ def _framework(pool: Pool, known: Sequence[str], kind: str) -> str:
     if pool.engine.framework in known:
         return pool.engine.framework
     raise InputError(
-        f"it runs {', '.join(known)}, not {pool.engine.title}; lws or slurm may start it.",
+        f"it runs {', '.join(known)}, not {pool.engine.title}; use lws or slurm instead.",
         field="launch",
         value=kind,
     )

@@ -168,14 +168,14 @@ def _require_alike(
     twice = next((node for node in nodes if nodes.count(node) > 1), None)
     if twice is not None:
         raise InputError(
-            f"{where}: its ranks come back to host {twice}, and what starts one process a host numbers them host by "
-            f"host; {input_name('launch')} shell lists which GPU is which rank."
+            f"{where}: its ranks return to host {twice}, but launchers with one process per host number "
+            f"ranks host by host; {input_name('launch')} shell lists which GPU is which rank."
         )
     if len({numbered for _, numbered in runs}) > 1:
         sizes = "; ".join(f"{node}: {', '.join(map(str, numbered))}" for node, numbered in runs[:3])
         raise InputError(
-            f"{where}: its hosts do not have the same GPUs of it ({sizes}), and what starts one process a host gives "
-            f"each the same; {input_name('launch')} shell lists which GPU is which rank."
+            f"{where}: its hosts contribute different GPUs ({sizes}), but launchers with one process per "
+            f"host use the same GPUs on each; {input_name('launch')} shell lists which GPU is which rank."
         )
     return runs
 
@@ -206,5 +206,5 @@ def host_names(plan: Plan, names: Sequence[str] | None) -> dict[str, str]:
             return dict(zip(some, names, strict=True))
     raise InputError(
         f"{input_name('hosts')} has {len(names)} names, the cluster has {len(nodes)} hosts and the plan uses "
-        f"{len(used)}: give a name for each of them, in the order of the cluster."
+        f"{len(used)}; give one name per host, in cluster order."
     )

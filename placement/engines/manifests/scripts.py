@@ -72,8 +72,8 @@ def _visible(kind: str, pool: Pool, groups: Sequence[ExpertGroup]) -> str:
         return ""
     if pool.gpu_vendor not in VISIBLE:
         raise InputError(
-            f"replicas have a part of the GPUs of a host, and how a process is shown some of those of "
-            f"{pool.gpu_vendor} is not known.",
+            "replicas use part of the GPUs of a host, but the way to restrict a process to some GPUs of "
+            f"{pool.gpu_vendor} is unknown.",
             field="launch",
             value=kind,
         )

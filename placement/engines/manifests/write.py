@@ -110,7 +110,7 @@ def deploy(request: ExportRequest, plan: Plan, prefill: Plan | None = None) -> D
         name = next((name for name, value in of.items() if value), None)
         if name is not None:
             raise InputError(
-                f"{input_name(name)} is of a file that starts an engine: {input_name('launch')} "
+                f"{input_name(name)} needs a launch file: {input_name('launch')} "
                 f"{', '.join(KINDS[1:-1])} or {KINDS[-1]}."
             )
     given: list[tuple[Plan, Path, Role]] = [(plan, request.output, "decode" if prefill else "both")]
@@ -157,7 +157,7 @@ def _require_pair(plan: Plan, prefill: Plan) -> None:
             )
     names = plan.deployment.model.name, prefill.deployment.model.name
     if names[0] != names[1]:
-        raise InputError(f"the plan is of {names[1]}, PLAN of {names[0]}.", field="prefill")
+        raise InputError(f"the plan is for {names[1]}, but PLAN is for {names[0]}.", field="prefill")
 
 
 def _names(hosts: str | None, plans: Sequence[Plan]) -> list[dict[str, str]]:
@@ -172,16 +172,16 @@ def _manifest(kind: str, pools: Sequence[Pool], image: str) -> Manifest:
     """Return the file of ``kind`` that starts ``pools``, in containers of ``image`` (empty: unknown)."""
     if kind in RANK:
         if image:
-            raise InputError("a script runs what is on the hosts; leave it out.", field="image")
-        notes = ["the script runs on hosts that see the plan file under the name it has here"]
+            raise InputError("scripts run software installed on the hosts; leave it out.", field="image")
+        notes = ["the script needs hosts where the plan file has the same path as here"]
         if not any(pool.named for pool in pools):
-            notes.append("hosts have the names of the plan's cluster: give yours with option `hosts`")
+            notes.append("host names are those of the plan's cluster; set yours with option `hosts`")
         return Manifest(
             kind, script(kind, pools), f"{kind}.sh", "sbatch" if kind == "slurm" else "bash", tuple(notes)
         )
     text, notes = manifest(kind, pools, image)
     header = [
-        "stages and expert groups of the plan: pod n of a replica is the n-th of its hosts",
+        "stages and expert groups of the plan: pod n of a replica runs on its n-th host",
         *(f"{pool.name}, {group.words}" for pool in pools for group in pool.groups),
         *(line.lstrip("# ") for pool in pools for line in pool.exported.flags if line.startswith("# NOT")),
     ]

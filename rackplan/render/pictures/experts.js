@@ -13,7 +13,7 @@
     const names = { mode: "rp-mode-" + made, find: "rp-find-" + made, help: "rp-help-" + made };
 
     const modes = make("select", { id: names.mode, class: "rp-input" },
-      ...[...(map.arrived ? [["moves", "copies that arrive"]] : []), ["load", "load / mean"], ["expert", "first expert"], ["copies", "most copies"]]
+      ...[...(map.arrived ? [["moves", "copies arriving"]] : []), ["load", "load / mean"], ["expert", "first expert"], ["copies", "most copies"]]
         .map(function (mode) { return make("option", { value: mode[0], text: mode[1] }); }));
     const find = make("input", { id: names.find, class: "rp-input", type: "search", size: "12", autocomplete: "off",
       placeholder: "17 or d0.n0.g0" });
@@ -25,8 +25,8 @@
     const canvas = make("canvas", { class: "rp-map", tabindex: "0", role: "application", "aria-describedby": names.help,
       "aria-label": "map of experts, " + map.rows + " rows of layers by " + map.columns + " columns of GPUs" });
     const help = make("p", { id: names.help, class: "rp-hidden unseen",
-      text: "Arrow keys go from cell to cell, Page Up and Page Down ten layers, Home and End to the first and last GPU, "
-        + "plus and minus zoom, zero shows the whole map, Enter chooses." });
+      text: "Arrow keys move between cells, Page Up and Page Down by ten layers, Home and End to the first and last GPU; "
+        + "plus and minus zoom, zero shows the whole map, Enter selects." });
     const at = make("p", { class: "rp-at", "aria-live": "polite" });
     const foundWords = make("p", { class: "rp-at", "aria-live": "polite" });
     const picks = make("div", { class: "rp-picks" });
@@ -70,8 +70,8 @@
     function recolour() {
       painted = rackplanPictures.expertColours(map, state.mode, dark.matches, state.found);
       const entries = rackplanPictures.expertKey(painted, state.mode, dark.matches);
-      const words = { load: "load of a GPU over its layer's mean:",
-        copies: "copies of the most copied expert on a GPU:", moves: "copies that arrive:", expert: "colours tell neighbouring numbers apart" }[state.mode];
+      const words = { load: "GPU load over the layer mean:",
+        copies: "copies of the most replicated expert on a GPU:", moves: "copies arriving:", expert: "colours distinguish neighbouring numbers" }[state.mode];
       legend.replaceChildren(rackplanPictures.key(words, entries));
       ask();
     }
@@ -206,10 +206,10 @@
       const where = map.gpus[column], said = ["layer " + map.layers[row] + ", " + where];
       said.push("node " + map.nodes.names[map.nodes.of[column]] + ", rack " + map.racks.names[map.racks.of[column]]);
       if (!held.length) { return [...said, "no experts of this layer"]; }
-      said.push("load " + map.load[place].toFixed(4) + " of the layer's mean");
+      said.push("load " + map.load[place].toFixed(4) + " of the layer mean");
       if (map.arrived) {
         const many = map.arrived[place];
-        said.push(many ? many + (many === 1 ? " copy arrives" : " copies arrive") : "nothing arrives");
+        said.push(many ? many + (many === 1 ? " copy arrives" : " copies arrive") : "no copies arrive");
       }
       const told = held.slice(0, 12).map(function (one) {
         const load = one.load === null ? "" : " at " + one.load.toFixed(2) + " of the mean expert";
@@ -281,8 +281,8 @@
           select(Math.max(0, state.row), near);
           foundWords.textContent = "GPU " + data.gpus[near];
         } else {
-          foundWords.textContent = wanted ? "there is no expert " + wanted[1] + ": they are 0 to " + (map.experts - 1)
-            : "no GPU of the map is called " + find.value.trim() + (map.replicas > 1 ? ": it shows the first replica, the others hold the same" : "");
+          foundWords.textContent = wanted ? "there is no expert " + wanted[1] + "; experts are 0 to " + (map.experts - 1)
+            : "no GPU in the map is named " + find.value.trim() + (map.replicas > 1 ? "; the map shows the first replica, and the others hold the same experts" : "");
         }
       }
       recolour();

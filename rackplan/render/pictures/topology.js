@@ -22,7 +22,7 @@
       style.remove();
     });
     svg.setAttribute("role", "group");
-    svg.setAttribute("aria-label", "drawing of the cluster; arrow keys go from part to part");
+    svg.setAttribute("aria-label", "drawing of the cluster; arrow keys move between parts");
     // titles become tips of ours, at once and for the keyboard too; links get a wider line to meet
     const told = new Map(), parts = [];
     svg.querySelectorAll("g > title").forEach(function (title) {

@@ -45,14 +45,14 @@ function words(found, side) {
   const [first, second] = side.ways ?? [], limit = found.tpot_ms && `${short(1e3 / found.tpot_ms, 4)} tok/s per user`;
   const name = (text) => text[0].toUpperCase() + text.slice(1), said = [];
   const sides = found.clusters.filter((one) => one.best).sort((one, other) => other.best.gpu[0] - one.best.gpu[0]);
-  if (sides.length > 1) { said.push(`${sides[0].name} is ahead of ${sides[1].name} by ${ahead(sides[0].best.gpu[0], sides[1].best.gpu[0])} per GPU.`); }
-  if (limit && !side.best) { said.push(`Nothing reaches ${limit}; shown is the most throughput.`); }
+  if (sides.length > 1) { said.push(`${sides[0].name} leads ${sides[1].name} by ${ahead(sides[0].best.gpu[0], sides[1].best.gpu[0])} per GPU.`); }
+  if (limit && !side.best) { said.push(`No layout reaches ${limit}; showing the highest throughput.`); }
   if (first && second) {
     const by = ahead(first.points.gpu[0], second.points.gpu[0]);
-    said.push(`${name(first.name)} ${first.name === "one pool" ? "is" : "are"} better here, by ${by} over ${second.name}.`);
+    said.push(`${name(first.name)} ${first.name === "one pool" ? "is" : "are"} better at this speed, by ${by} over ${second.name}.`);
     if (!["better", first.name].includes(state.serving)) { said.push(`Shown: ${state.serving}.`); }
-    if (side.turns.includes(",")) { said.push(`Ahead: ${side.turns}.`); }
-  } else if (first) { said.push(`${name(first.name)} alone ${limit ? "keeps the limits" : "fits"} here.${side.refused ? ` Two pools: ${side.refused}` : ""}`); }
+    if (side.turns.includes(",")) { said.push(`Better: ${side.turns}.`); }
+  } else if (first) { said.push(`${name(first.name)} ${first.name === "one pool" ? "is" : "are"} the only option that ${limit ? "meets the limits" : "fits"}.${side.refused ? ` Two pools: ${side.refused}` : ""}`); }
   return [...said, reasons(found)].join(" ");
 }
 
@@ -62,16 +62,16 @@ function showTable(found) {
     if (!at) { return [name, "-", "-", "-", "-", "-", "-", "-", reason || (found.tpot_ms ? "unreachable" : "")]; }
     const gpu = at.gpu[0];
     return [name, whole(gpu), many ? `${(gpu / base).toFixed(2)}x` : "", short(at.user[0]), at.ttft[0] === null ? "-" : `${whole(at.ttft[0])} ms`,
-      dollars(usdOf(gpu, side)), rate(perMwOf(gpu, side)), side.band ? `x${side.band.toFixed(2)}` : "-", side.layouts[at.layout[0]]];
+      dollars(usdOf(gpu, side)), rate(perMwOf(gpu, side)), side.band ? `${side.band.toFixed(2)}x` : "-", side.layouts[at.layout[0]]];
   };
   const [only] = found.clusters;
   const rows = !many && only.ways?.length ? only.ways.map(({ name, points }) => row(name, only, points, ""))
     : found.clusters.map((side) => row(`${side.name}, ${side.gpus} GPUs`, side, side.best, side.reason));
   const keep = (cells) => cells.filter((_, place) => many || place !== 2);
-  const columns = [many || !only.ways ? "cluster" : "way", "tok/s/GPU", "ratio", "tok/s/user", "first token", "$/Mtok", "tok/s/MW", "80% within", "layout"];
-  const caption = found.tpot_ms ? `The best at ${short(1e3 / found.tpot_ms, 4)} tok/s per user (${short(found.tpot_ms, 4)} ms a token${found.usual_tpot ? ", as usual" : ""})`
-    : "The most throughput: no limit on the time per token";
-  byId("best").replaceChildren(region("The best at the service level", table(keep(columns), rows.map(keep), { caption, words: [many ? 8 : 7] })));
+  const columns = [many || !only.ways ? "cluster" : "serving", "tok/s/GPU", "ratio", "tok/s/user", "first token", "$/Mtok", "tok/s/MW", "80% within", "layout"];
+  const caption = found.tpot_ms ? `Best at ${short(1e3 / found.tpot_ms, 4)} tok/s per user (${short(found.tpot_ms, 4)} ms per token${found.usual_tpot ? ", the default" : ""})`
+    : "Highest throughput, without a limit on the time per token";
+  byId("best").replaceChildren(region("Best at the service level", table(keep(columns), rows.map(keep), { caption, words: [many ? 8 : 7] })));
 }
 
 function showNotes({ clusters, said }) {

@@ -55,7 +55,7 @@ async function take(file, place) {
 
 // a field with a file beside it
 function withFile(input, words, place, accept, isFile, drop, away) {
-  const label = `${words}: ${isFile ? "without the file" : "a file of yours"}`;
+  const label = `${words}: ${isFile ? "remove the file" : "use a file"}`;
   const file = element("input", {
     type: "file", id: `${input.id}-file`, class: "hidden-file", accept, "aria-label": label,
     onchange: () => { if (file.files[0]) { take(file.files[0], place); } },
@@ -131,7 +131,7 @@ function makeSlider(name, words) {
     type: "range", id, min: "-1", max: "2", step: "0.05", list: "slider-marks", "aria-describedby": `factors.${name}-error`,
     oninput: () => set(Number((2 ** Number(range.value)).toPrecision(3))),
   });
-  const one = button("x1", () => { range.value = "0"; set(1); }, { class: "quiet", "aria-label": `${words} as it is` });
+  const one = button("x1", () => { range.value = "0"; set(1); }, { class: "quiet", "aria-label": `Reset ${words}` });
   byId("sliders").append(element("div", { class: "slider" },
     element("label", { for: id, text: words }), range, shown, one, errorOf(`factors.${name}`)));
   shows.push(() => { range.value = String(Math.log2(state.factors[name] ?? 1)); show(); });

@@ -4,7 +4,7 @@ import { compared } from "./point.js";
 import { asked, state } from "./state.js";
 
 const LOADS = ["lognormal:0.63", "lognormal:1", "zipf:0.4", "uniform"];
-const SECONDS = [[0, "no longer than the fast path"], [10, "10 s"], [30, "30 s"], [120, "2 minutes"]];
+const SECONDS = [[0, "0 s (fast path only)"], [10, "10 s"], [30, "30 s"], [120, "2 minutes"]];
 // base: the plan before losses; planned: the one that is shown; running: what ends the work on one
 let running = null, planned = null, base = null, remember = () => {};
 
@@ -18,9 +18,9 @@ export function makeJobs(plans, changed) {
   byId("order").append(
     element("div", { class: "row" },
       button("Place experts", () => place({ cluster: state.point?.cluster ?? 0 })),
-      choose("loads", "under loads", LOADS.map((name) => [name, name === "uniform" ? "uniform" : `${name} (synthetic)`]), String),
+      choose("loads", "with loads", LOADS.map((name) => [name, name === "uniform" ? "uniform" : `${name} (synthetic)`]), String),
       choose("seconds", "and search for", SECONDS, Number)),
-    element("p", { class: "hint", text: "Of whole requests the better way at the service level is planned, on the cluster of the point above." }),
+    element("p", { class: "hint", text: "For whole requests, the better serving mode at the service level is planned on the cluster of the point above." }),
     element("div", { id: "lost" }));
   showLost();
   if (plans.length > 1) {
@@ -51,7 +51,7 @@ async function work(order, show, into = byId("job")) {
     into.replaceChildren(...(result ? [] : [error(Object.values(errors).join("; "))]));
     return result ? show(result, id) : null;
   } catch (failed) {
-    if (running === own || failed.name !== "AbortError") { into.replaceChildren(error(own.signal.aborted ? "ended." : failed.message)); }
+    if (running === own || failed.name !== "AbortError") { into.replaceChildren(error(own.signal.aborted ? "stopped." : failed.message)); }
     return null;
   }
 }
@@ -62,7 +62,7 @@ async function watch(order, own, into) {
   let id = "";
   const stop = button("Cancel", () => {
     if (stop.textContent !== "Cancel") { own.abort(); return; }
-    stop.textContent = "End it now";
+    stop.textContent = "Stop now";
     post(`/api/jobs/${id}/cancel`, {}).catch(() => {});
   });
   into.replaceChildren(element("div", { class: "row" }, stop, words), chart);
@@ -76,15 +76,15 @@ async function watch(order, own, into) {
       drawTrail(chart, trail);
     }
   }
-  throw new Error("the server ended before the work was done.");
+  throw new Error("the server stopped before the job was finished.");
 }
 
 function progress({ stage, waited_s, objective, bound, done, total }, moved) {
   const parts = [stage, `${waited_s.toFixed(1)} s`];
   if (objective) {
-    const gap = ((1 - bound / objective) * 100).toFixed(2), least = moved ? "a fresh plan has" : "lower bound";
+    const gap = ((1 - bound / objective) * 100).toFixed(2), least = moved ? "fresh plan" : "lower bound";
     parts.push(`largest over mean load ${objective.toFixed(4)}, ${least} ${bound.toFixed(4)}: gap ${gap}%`,
-      `${done} of ${total} layers ${moved ? "near it" : "at their bound"}`);
+      `${done} of ${total} layers ${moved ? "close to it" : "at their bound"}`);
   }
   return parts.join("; ");
 }
@@ -117,14 +117,14 @@ function show(one) {
   const map = found.pictures.find(({ svg }) => !svg), picked = drawing(base.found.svg), held = map && picture(map);
   for (const pickable of [picked, held]) { if (pickable) { pickable.dataset.pick = "1"; } }
   byId("plan").replaceChildren(
-    element("p", { class: "verdict", text: found.verdict + (found.interrupted ? " The search was cut short: the best so far." : "") }),
+    element("p", { class: "verdict", text: found.verdict + (found.interrupted ? " The search was interrupted; this is the best plan so far." : "") }),
     element("div", { class: "row" },
       button("Download the report", (event) => report({ kind: "report", of: planned.job }, event.target)),
       button("Download plan.json", async () => download(await (await get(`/api/jobs/${planned.job}/plan`)).text(), "plan.json", "application/json"))),
     found.command ? element("div", { class: "command" }, element("code", { text: found.command }), copyButton(found.command)) : "",
     after, compared(columns), baselines(found),
     ...(held ? [element("h3", { text: "Experts: layers x GPUs" }), held] : []),
-    element("h3", { text: "The cluster: choose a GPU, a node or a rack to lose it" }), picked,
+    element("h3", { text: "Cluster: select a GPU, a node or a rack to simulate its failure" }), picked,
     element("div", { class: "pictures" }, ...found.pictures.filter((other) => other !== map).map(picture)),
   );
   window.rackplanPictures.topology?.(picked)?.mark?.(state.lost, "lost");
@@ -133,7 +133,7 @@ function show(one) {
 function baselines(found) {
   const rows = found.baselines.filter((one) => one.tok_s_per_gpu)
     .map((one) => [one.name, one.balancedness?.toFixed(4) ?? "-", Math.round(one.tok_s_per_gpu).toLocaleString("en-US")]);
-  const caption = "Other placements of the same layout, loads and batch";
+  const caption = "Other placements with the same layout, loads and batch";
   return rows.length ? region("Other placements", table(["placement", "balancedness", "tok/s/GPU"], rows, { caption })) : "";
 }
 
@@ -144,9 +144,9 @@ function showLost() {
     type: "text", id: "lose-id", placeholder: "d0.n0.g0", size: "12", autocomplete: "off",
     onkeydown: (event) => { if (event.key === "Enter") { event.preventDefault(); add(); } },
   });
-  byId("lost").replaceChildren(element("div", { class: "row" }, element("label", { for: "lose-id", text: "Lose a GPU, node or rack" }), field, button("Lose it", add),
-    ...state.lost.map((id) => element("span", { class: "pin" }, `${id} lost `,
-      button("Bring back", () => toggle(id), { class: "quiet", "aria-label": `Bring back ${id}` })))));
+  byId("lost").replaceChildren(element("div", { class: "row" }, element("label", { for: "lose-id", text: "Failed GPU, node or rack" }), field, button("Fail", add),
+    ...state.lost.map((id) => element("span", { class: "pin" }, `${id} failed `,
+      button("Restore", () => toggle(id), { class: "quiet", "aria-label": `Restore ${id}` })))));
 }
 
 export function toggle(id) {

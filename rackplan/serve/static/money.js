@@ -36,8 +36,8 @@ export function moneyRows(side, gpu) {
 
 // what has no price or power, in words
 export const lacks = (clusters) => gpusOf(clusters).flatMap((part) => [
-  priceOf(part) === null && `${part.name} has no ${basis()} price: give yours`,
-  part.power_w === null && !state.powers[part.name] && `${part.name} has no known all-in power: give yours`,
+  priceOf(part) === null && `${part.name} has no ${basis()} price; enter one`,
+  part.power_w === null && !state.powers[part.name] && `${part.name} has no known all-in power; enter one`,
 ]).filter(Boolean);
 
 // the options of a command that say the same
@@ -63,10 +63,10 @@ export function showMoney(clusters, changed) {
     const id = `${kind}-${part.name}`, known = (kind === "prices" ? part.usd[basis()] : part.power_w) ?? null;
     const wrong = element("p", { class: "error", id: `${id}-error`, role: "alert" });
     const input = element("input", {
-      type: "text", id, inputmode: "decimal", autocomplete: "off", placeholder: known === null ? "none known" : short(known, 4), "aria-describedby": wrong.id,
+      type: "text", id, inputmode: "decimal", autocomplete: "off", placeholder: known === null ? "unknown" : short(known, 4), "aria-describedby": wrong.id,
       value: String(state[kind][part.name] ?? ""), onchange: () => {
         const text = input.value.trim(), figure = Number(text), bad = text !== "" && !(figure > 0 && Number.isFinite(figure));
-        wrong.textContent = bad ? `expected a number above 0 in ${unit}, as of ${flag} ${part.name}=${kind === "prices" ? "3.10" : "1900"}.` : "";
+        wrong.textContent = bad ? `expected a number above 0 in ${unit}, like ${flag} ${part.name}=${kind === "prices" ? "3.10" : "1900"}.` : "";
         input.toggleAttribute("aria-invalid", bad);
         if (bad) { input.setAttribute("aria-invalid", "true"); return; }
         if (text === "") { delete state[kind][part.name]; } else { state[kind][part.name] = figure; }

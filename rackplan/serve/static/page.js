@@ -87,10 +87,10 @@ async function reach(path, options) {
     response = await fetch(path, options);
   } catch (failed) {
     if (failed.name === "AbortError") { throw failed; }
-    throw new Refused({ request: "the server does not answer; is `rackplan serve` still running?" });
+    throw new Refused({ request: "no response from the server; is `rackplan serve` still running?" });
   }
   if (response.ok) { return response; }
-  let errors = { request: `the server answered ${response.status}.` };
+  let errors = { request: `the server returned status ${response.status}.` };
   try { errors = (await response.json()).errors || errors; } catch { /* not JSON: the status says it */ }
   throw new Refused(errors);
 }

@@ -20,10 +20,10 @@ export function makePlot(onChoice) {
   byId("others").addEventListener("change", () => { chosen({ conditions: last.others[Number(byId("others").value)].asked }); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (last) { draw(last); } });
   const walk = () => { const side = last.clusters[Number(which.value)]; return side.reason ? null : side; };
-  const which = select({ id: "walk-cluster", "aria-label": "Cluster whose frontier is walked", onchange: () => { if (walk()) { choose(0); } } }, []);
+  const which = select({ id: "walk-cluster", "aria-label": "Cluster of the frontier to step through", onchange: () => { if (walk()) { choose(0); } } }, []);
   const range = element("input", { type: "range", id: "walk-range", min: "0", oninput: () => choose(Number(range.value)) });
   const choose = (index) => chosen(pointAt(walk(), Number(which.value), walk().frontier, index));
-  byId("walk").append(element("label", { for: "walk-range", text: "Walk the frontier" }), which, range);
+  byId("walk").append(element("label", { for: "walk-range", text: "Step along the frontier" }), which, range);
 }
 
 // on a phone the legend is short, and nothing floats over the plot
@@ -78,7 +78,7 @@ function traces(found) {
       type: "scatter", mode: "markers", name: "measured run", x: dots.map((dot) => dot.user),
       y: dots.map((dot) => up.of(dot.gpu, found.clusters[dot.cluster])), hoverinfo: "text",
       hovertext: dots.map((dot) => hover([`measured: ${dot.words}`, `${dot.user.toPrecision(4)} tok/s per user, ${whole(dot.gpu)} per GPU`,
-        dot.source, "choose it to load its settings"])),
+        dot.source, "select it to load its settings"])),
       customdata: dots.map((dot) => ({ conditions: dot.asked })),
       marker: { symbol: "circle", size: 11, color: dots.map((dot) => found.clusters[dot.cluster].colour), line: { color: ink, width: 2 } },
     });
@@ -124,7 +124,7 @@ export function draw(found) {
   });
   if (first) { plot.on("plotly_click", ({ points }) => { if (points[0]?.customdata) { chosen(points[0].customdata); } }); }
   const sides = found.clusters.map((side) => (side.reason ? `${side.name}: ${side.reason}` : `${side.name}, ${whole(side.configurations)} configurations`));
-  plot.setAttribute("aria-label", `${UPS[state.up].words} against tok/s per user of ${found.title}: ${sides.join("; ")}. The table below has the best at the limit.`);
+  plot.setAttribute("aria-label", `${UPS[state.up].words} against tok/s per user of ${found.title}: ${sides.join("; ")}. The table below shows the best points at the limit.`);
   showWalk(found);
   showMeasured(found);
 }
@@ -153,9 +153,9 @@ function csv() {
 // runs under what is asked are dots; the conditions of others are offered
 function showMeasured({ measured, others }) {
   byId("measured").hidden = !measured.length && !others.length;
-  byId("plot-note").textContent = measured.length ? `${measured.length} runs were measured under what is asked: the dots.` : "No run was measured under what is asked.";
+  byId("plot-note").textContent = measured.length ? `Dots: ${measured.length} measured runs at these settings.` : "No measured runs at these settings.";
   byId("others").closest("label").hidden = !others.length;
-  byId("others").replaceChildren(element("option", { text: `Measured otherwise: ${others.reduce((sum, one) => sum + one.runs, 0)} runs`, value: "" }),
+  byId("others").replaceChildren(element("option", { text: `Other settings: ${others.reduce((sum, one) => sum + one.runs, 0)} measured runs`, value: "" }),
     ...others.map(({ words, runs }, place) => element("option", { text: `${words} (${runs})`, value: String(place) })));
 }
 

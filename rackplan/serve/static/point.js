@@ -54,21 +54,21 @@ export function priced(found, clusters, point) {
 export function showPoint(found, point, pin) {
   const holder = byId("point");
   if (!found || found.gone) {
-    holder.replaceChildren(element("p", { class: "hint", text: found?.gone ?? "Choose a point of the plot." }), pins(null, pin));
+    holder.replaceChildren(element("p", { class: "hint", text: found?.gone ?? "Select a point in the plot." }), pins(null, pin));
     return;
   }
   const columns = [["A", state.a], ["B", state.b]].filter(([, one]) => one).map(([name, { figures }]) => ({ name, figures }));
   const pinned = columns.some(({ figures }) => JSON.stringify(figures) === JSON.stringify(found.figures));
-  if (!pinned) { columns.push({ name: columns.length ? "chosen" : found.cluster, figures: found.figures }); }
+  if (!pinned) { columns.push({ name: columns.length ? "selected" : found.cluster, figures: found.figures }); }
   holder.replaceChildren(
     element("p", {}, element("b", { text: found.layout }), ` on ${found.cluster}, ${found.batch.toLocaleString("en-US")} sequences per GPU`,
-      found.moved && " (the nearest to the one that was chosen)"),
+      found.moved && " (nearest to the selected batch)"),
     pins(found, pin),
     element("div", { class: "beside" }, compared(columns), element("div", { class: "pictures" }, ...found.pictures.map(picture))),
-    element("h3", { text: "Where it runs" }), whereItRuns(found, point),
+    element("h3", { text: "Placement on the cluster" }), whereItRuns(found, point),
     found.note ? element("p", { class: "hint", text: found.note }) : "",
     found.order ? element("div", { class: "command" },
-      button(found.experts ? "Place its experts" : "Plan it", () => place(found.order)),
+      button(found.experts ? "Place experts" : "Plan", () => place(found.order)),
       element("code", { text: found.command }), copyButton(found.command)) : "",
   );
 }

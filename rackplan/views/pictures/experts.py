@@ -1,4 +1,4 @@
-"""The map of experts: layers x GPUs, which experts lie where, their copies and the load of each GPU."""
+"""Expert map: layers x GPUs, with experts, copies and GPU loads."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from rackplan.views.blocks import Block, ExpertMap, Heading, Page, Table, Text, 
 from topology.base.units import plural
 
 MOST_BYTES = 900_000
-"""Of the map's data, written as base64: there is no larger map."""
+"""Maximum size of the map's data in base64."""
 MOST_ROWS = 64
-"""Layers of the table that says the map in words; of more, so many evenly spaced ones."""
+"""Maximum layers in the text version of the map, evenly spaced."""
 LOAD_STEP = 1 / 8192
-"""Loads are sent as whole numbers of this part of their layer's mean: the largest is eight times it."""
+"""Resolution of loads relative to the layer mean; the largest value is eight times the mean."""
 
 
 def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> ExpertMap | None:
-    """Return the map of a plan's experts; None without any, and of one larger than :data:`MOST_BYTES`.
+    """Return the expert map of a plan; None without experts, or if larger than :data:`MOST_BYTES`.
 
     Columns are the GPUs of the first replica (the others hold the same), rows the layers with experts. The data are
     little-endian arrays in base64: the expert of each slot, a row for each different layer, the load of each GPU over
@@ -64,22 +64,22 @@ def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> ExpertMa
 
 
 def expert_map_blocks(plan: Plan) -> list[Block]:
-    """Return the section of a page: the map, how to use it, and the same in words behind a fold."""
+    """Return the report section with the map, its instructions, and a collapsed text version."""
     if plan.loads is None or all(entry is None for entry in plan.experts):
         return []
     picture = expert_map(plan)
     table = map_table(plan)
     note = (
-        "A row is a layer, a column a GPU; a dot marks a GPU with an expert that has further copies. Find an expert "
-        "by its number to see all its copies, or a GPU by its name. Zoom with the buttons, two fingers, + and -, "
-        "or the wheel once the map has the focus; arrows go from cell to cell."
+        "Rows are layers, columns are GPUs; a dot marks a GPU with an expert that has several copies. Search for an "
+        "expert by number to see all its copies, or for a GPU by name. Zoom with the buttons, two fingers, + and -, "
+        "or the wheel when the map has the focus; arrow keys move between cells."
     )
     drawn: list[Block] = [] if picture is None else [Text(note, style="note"), picture]
-    return [Heading("Map of the experts", 2), *drawn, Page([table], fold="The map in words, by layer")]
+    return [Heading("Expert map", 2), *drawn, Page([table], fold="Map as text, by layer")]
 
 
 def map_table(plan: Plan) -> Table:
-    """Return the map in words: for each layer, its slots, copies and loads; of many layers, some evenly spaced."""
+    """Return the map as a table of slots, copies and loads by layer, evenly spaced if there are many layers."""
     ids, rows = plan.deployment.cluster.gpus, []
     for stage, entry in zip(plan.layout.replicas[0], plan.experts, strict=True):
         if entry is None:
@@ -106,7 +106,7 @@ def map_table(plan: Plan) -> Table:
     names = ("layer", "GPUs", "slots", "experts with copies", "most copies", "least load", "most load", "on")
     shown = thinned(rows, MOST_ROWS)
     left = f", {len(shown)} of {plural(len(rows), 'layer')}" if len(shown) < len(rows) else ""
-    return Table(names, shown, f"Load of a GPU over its layer's mean{left}", words=(7,))
+    return Table(names, shown, f"GPU load over the layer mean{left}", words=(7,))
 
 
 def gpu_load(plan: Plan, stage: StageSpec, assignment: Assignment) -> NDArray[np.float64]:

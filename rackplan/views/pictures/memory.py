@@ -1,4 +1,4 @@
-"""HBM of the fullest GPU as one bar: routed experts, other weights, cache, workspace, what is free."""
+"""HBM of the fullest GPU as one bar: routed experts, other weights, cache, workspace and free space."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _USES = {
         "#cc6677",
         "sequences x (activations + all-to-all buffers), and logits of the last stage",
     ),
-    "free": ("free", "#e4e8ec", "usable HBM that nothing is in: room for a larger batch"),
+    "free": ("free", "#e4e8ec", "unused HBM, available for a larger batch"),
     "reserved": (
         "reserved",
         "#8c959f",
-        f"{1 - USABLE_HBM:.0%} of what the driver reports: an engine may fill {USABLE_HBM:.0%}",
+        f"{1 - USABLE_HBM:.0%} of the HBM reported by the driver: engines may use {USABLE_HBM:.0%}",
     ),
 }
-"""Words, colour and formula of each use; colours are neither those of parts of the step nor those of resources."""
+"""Name, colour and formula of each use; the colours differ from those of step parts and resources."""
 _ALIKE = 1e-9  # of bytes
 
 
 def memory_picture(plan: Plan) -> Diagram:
-    """Return HBM of the plan's fullest GPU by use; the uses add up to what its driver reports."""
+    """Return HBM of the plan's fullest GPU by use; the uses add up to the capacity reported by the driver."""
     slots = [np.zeros(0, np.int64) if one is None else one.slots_per_gpu for one in plan.experts]
     return memory_of(plan.deployment, plan.layout, slots, plan.score)
 
@@ -45,7 +45,7 @@ def memory_picture(plan: Plan) -> Diagram:
 def memory_of(
     deployment: Deployment, layout: Layout, slots: Sequence[NDArray[np.int64]], score: Score
 ) -> Diagram:
-    """Return the same of a layout whose GPUs have so many expert slots, by stage, ``[gpus]`` each."""
+    """Return the same for a layout with the given expert slots per GPU, by stage, ``[gpus]`` each."""
     held = dict(score.hbm_bytes)
     experts = routed_bytes(deployment, layout, slots, held["weights"])
     if experts:
@@ -67,8 +67,8 @@ def memory_of(
         if amount > 0
     ]
     words = ", ".join(f"{part.words} {part.bytes / 1e9:,.1f}" for part in parts)
-    says = f"HBM of the fullest GPU by use, in GB: {words}; in all {added(held.values()) / 1e9:,.1f}"
-    svg = bytes_bar("memory", parts, "the GPU", f"as its driver reports it; {origin}")
+    says = f"HBM of the fullest GPU by use, in GB: {words}; total {added(held.values()) / 1e9:,.1f}"
+    svg = bytes_bar("memory", parts, "the GPU", f"as reported by its driver; {origin}")
     return Diagram("memory", svg, says)
 
 

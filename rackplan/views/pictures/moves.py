@@ -1,4 +1,4 @@
-"""The moves of a re-plan as pictures: from how near copies come, and where on the map of experts they arrive."""
+"""Pictures of a re-plan's moves: distance of the sources, and destinations on the expert map."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from rackplan.views.pictures.svg import Part, bytes_bar
 from topology.base.units import added, plural
 
 _COLOURS = ("#1b7837", "#5aae61", "#e08214", "#b2182b", "#762a83")
-"""From near to far."""
+"""From nearest to farthest."""
 
 
 def moves_pictures(found: Replanned) -> list[Block]:
-    """Return the pictures of a re-plan that moves anything: bytes by distance, and the map with what arrives."""
+    """Return the pictures of a re-plan with moves: bytes by distance, and the map of arriving copies."""
     return [picture for picture in (sources_bar(found), moves_map(found)) if picture is not None]
 
 
 def sources_bar(found: Replanned) -> Diagram | None:
-    """Return one bar of the bytes that are fetched, by how near they come from; None where nothing is."""
+    """Return one bar of fetched bytes by distance; None if there are none."""
     amounts = {near: found.transfer.bytes_by_distance.get(near, 0.0) for near in NEAR}
     if added(amounts.values()) <= 0:
         return None
     words = {"across": "over the scale-out fabric", "storage": "from storage"}
-    formula = "copies fetched x bytes of an expert"
+    formula = "copies fetched x bytes per expert"
     parts = [
         Part(words.get(near, f"in the {near}"), amount, colour, formula, hatched=near == "storage")
         for (near, amount), colour in zip(amounts.items(), _COLOURS, strict=True)
@@ -40,7 +40,7 @@ def sources_bar(found: Replanned) -> Diagram | None:
     long = "" if seconds is None else f"; {seconds * 1e3:,.1f} ms over the links"
     spoken = ", ".join(f"{part.words} {part.bytes / 1e9:,.1f} GB" for part in parts)
     svg = bytes_bar("sources", parts, "the bytes", f"{plural(found.moves, 'move')}{long}")
-    return Diagram("sources", svg, f"Where the copies come from: {spoken}{long}")
+    return Diagram("sources", svg, f"Sources of the copies: {spoken}{long}")
 
 
 def _most_moved(found: Replanned) -> Plan:
@@ -58,7 +58,7 @@ def _most_moved(found: Replanned) -> Plan:
 
 
 def moves_map(found: Replanned) -> ExpertMap | None:
-    """Return the map of the experts after the re-plan, coloured by the copies that arrive; None where none does.
+    """Return the expert map after the re-plan, coloured by arriving copies; None without any.
 
     Columns are the GPUs of the replica where most arrive; copies that arrive in those that hold the same count with
     those of the same place.

@@ -1,4 +1,4 @@
-"""The step as a waterfall: each part from where the one before ends, up to the step's time."""
+"""Waterfall chart of the step by part."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from topology.base.figures import weakest
 from topology.base.units import added
 
 COMPOSED = (
-    "Parts follow one another, so they add up. In a kernel computing and reading HBM run at once: "
-    "sqrt(compute^2 + HBM^2), at what kernels reach of the peaks."
+    "Parts run one after another, so their times add up. Within a kernel, compute and HBM reads overlap: "
+    "sqrt(compute^2 + HBM^2), at achievable rates."
 )
 HALVES = (
-    "Two half batches take turns: what they send is counted as far as computing does not hide it "
-    "({share:.0%} of the shorter of the two stays hidden)."
+    "Two half-batches overlap: communication counts only where compute does not hide it ({share:.0%} of "
+    "the shorter one is hidden)."
 )
 """How the cost model composes a step (:func:`cost.step.step.overlapped`)."""
 _MOST_ORIGINS = 4
-_HIDDEN = "hidden behind computing, in no sum"
+_HIDDEN = "hidden behind compute, not counted"
 _OUTLINE: Look = {"fill": "none", "stroke": "currentColor", "stroke_width": 1.5}
 _ROW, _BAR, _HIGH = 44, 21, 12
 """Pixels: from row to row, from the top of a row to its bar, of a bar."""
@@ -98,7 +98,7 @@ def waterfall(
         y = (len(names) + 1) * _ROW + 12 + line * LINE
         drawn.swatch(drawn.root, words, y, square, hatched=words == _HIDDEN)
     parts = ", ".join(f"{name.replace('_', ' ')} {score.terms_s[name] * 1e3:,.2f}" for name in names)
-    says = f"The step by part, in ms: {parts}; in all {step * 1e3:,.2f}"
+    says = f"The step by part, in ms: {parts}; total {step * 1e3:,.2f}"
     return Diagram("step", str(drawn), says)
 
 
@@ -115,7 +115,7 @@ def _total(
         [
             f"step: {_ms(score.step_s)}, the sum of its parts",
             token,
-            f"no schedule of this layout is faster than {lower} (every resource at its peak, all at once)",
+            f"lower bound {lower} for any schedule of this layout (all resources at peak, fully overlapped)",
             COMPOSED + ("" if hidden is None else f" {HALVES.format(share=hidden)}"),
         ]
     )
@@ -157,7 +157,7 @@ def _term_lines(
     return [
         term.meaning if term else "",
         f"= {term.formula}" if term and term.formula else "",
-        f"{_ms(covered[name])} more are hidden behind computing" if name in covered else "",
+        f"{_ms(covered[name])} more hidden behind compute" if name in covered else "",
         f"bound by {', '.join(f'{limit} {_ms(seconds)}' for limit, seconds in limits)}" if limits else "",
         f"at data-sheet peaks {_ms(peak_s)}" if peak_s > 0 else "",
         *origin.get(name, ()),
@@ -176,7 +176,7 @@ def _ms(seconds: float) -> str:
 
 
 def hidden_s(score: Score, share: float) -> dict[str, float]:
-    """Return seconds of sending that computing hides in a step of two half batches on one stage, by part.
+    """Return communication time hidden by compute in a step of two half-batches on one stage, by part.
 
     ``share`` of the shorter of computing and sending stays hidden (:func:`cost.step.step.overlapped`), so
     that of ``S`` seconds of sending ``S - share * min(S, C)`` are seen beside ``C`` of computing; pipelines

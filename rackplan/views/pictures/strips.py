@@ -1,4 +1,4 @@
-"""Strips that say something at a glance: what is left after each loss, how even each layer is, how busy links are."""
+"""Strip charts: throughput after failures, balance by layer, and link utilization."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rackplan.views.words import UNITS
 from topology.base.units import mean_of
 
 LEVELS = ((0.99, BLUE), (0.95, SKY), (0.9, SAND), (0.8, ORANGE), (0.0, VERMILION))
-"""Least part of even load of each colour."""
+"""Lower limit of each colour, as a share of even load."""
 _GAP = 0.12
-"""Part of a column that is left free beside it."""
+"""Gap between columns, as a share of column width."""
 
 
 def _colour(value: float) -> str:
@@ -22,7 +22,7 @@ def _colour(value: float) -> str:
 
 
 def failures_picture(failures: Failures, tok_s_per_gpu: float) -> Diagram:
-    """Return the throughput that is left after each loss that was tried, worst first, a strip for each kind of loss.
+    """Return the throughput after each tested failure, worst first, one strip per kind of failure.
 
     A full column is ``tok_s_per_gpu``, that of the plan.
     """
@@ -31,14 +31,17 @@ def failures_picture(failures: Failures, tok_s_per_gpu: float) -> Diagram:
         left, worst = (part / tok_s_per_gpu for part in (row.tok_s_per_gpu_mean, row.tok_s_per_gpu_worst))
         dropped = f"; {row.tokens_lost_mean:.2%} of tokens dropped" * bool(row.tokens_lost_mean)
         kept = (
-            f"{share_text(left)} of the throughput left, {share_text(worst)} at worst"
+            f"{share_text(left)} of throughput remains, {share_text(worst)} at worst"
             if left
-            else "nothing left"
+            else "no throughput remains"
         )
         rows.append((f"any one {UNITS[row.unit]}: {kept}{dropped}", _columns(row, tok_s_per_gpu)))
-    says = f"Throughput left after a loss: {'; '.join(words for words, _ in rows)}"
+    says = f"Throughput after a failure: {'; '.join(words for words, _ in rows)}"
     legend = [
-        (f"a bar for each loss, worst first; the frame is {tok_s_per_gpu:,.0f} tok/s/GPU, nothing lost", BLUE)
+        (
+            f"one bar per failure, worst first; the frame is {tok_s_per_gpu:,.0f} tok/s/GPU without failures",
+            BLUE,
+        )
     ]
     return Diagram("failures", strips("failures", rows, legend, high=46), says)
 
@@ -85,7 +88,7 @@ def balance_picture(rows: Mapping[str, Mapping[int, float]]) -> Diagram:
 
 
 def links_picture(tiers: Sequence[tuple[str, float, str]], whole_s: float) -> Diagram:
-    """Return a bar for each tier: seconds of its busiest link, as a part of ``whole_s``; each with its words."""
+    """Return one bar per tier: time of its busiest link relative to ``whole_s``, with a text."""
     rows = [
         (
             f"{name}: {words}, {share_text(seconds / whole_s)} of the time",

@@ -1,4 +1,4 @@
-"""Static SVG that fits any width and any page: places across are percentages, text has the page's colour."""
+"""Static SVG for any page width: horizontal positions are percentages, and text uses the page's colour."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from topology.base.errors import printable
 from topology.base.units import added, format_quantity
 
 LINE = 20
-"""Height of a line of text, in pixels, as all heights here."""
+"""Height of a line of text in pixels."""
 _NARROWEST, _LETTER = 320, 7.0
-"""Pixels of a diagram on a phone, and of a letter: a bar has its name inside where that fits even there."""
+"""Width of a diagram on a phone and of a letter in pixels; names are inside bars only if they fit there."""
 _DARK, _LIGHT = "#11161b", "#ffffff"
 
 
 Look = Mapping[str, object]
-"""Attributes of an element; underscores are hyphens."""
+"""Attributes of an element; underscores stand for hyphens."""
 NO_LOOK: Look = {}
 
 
@@ -88,7 +88,7 @@ class Svg:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a bar: its name, what it is computed from, where that figure is from."""
+    """A part of a bar: name, formula and source."""
 
     words: str
     bytes: float
@@ -101,7 +101,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Cell:
-    """A part of a strip: where it is across, its colour and words, and the part of the height that it fills."""
+    """A part of a strip: horizontal position, colour, text and filled share of the height."""
 
     start: float
     width: float
@@ -159,7 +159,7 @@ def bytes_bar(name: str, parts: Sequence[Part], of: str, whole: str) -> str:
         drawn.swatch(group, amount, high + 24 + number * LINE, look, hatched=part.hatched)
         start += share
     last, bold = high + 24 + len(parts) * LINE, {"x": 20, "font_weight": 600}
-    drawn.text(drawn.group([whole]), f"in all: {format_quantity(total, 'byte', 3)}", last, bold)
+    drawn.text(drawn.group([whole]), f"total: {format_quantity(total, 'byte', 3)}", last, bold)
     return str(drawn)
 
 
@@ -174,7 +174,7 @@ def share_text(part: float) -> str:
 
 
 def ink_on(colour: str) -> str:
-    """Return the colour of letters on a colour: dark above the luminance (sRGB) at which both read as well."""
+    """Return a legible text colour on a background colour: dark above a luminance (sRGB) threshold."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
     return _DARK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.3 else _LIGHT

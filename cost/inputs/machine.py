@@ -55,6 +55,7 @@ COEFFICIENTS = {
     "accept.unrecorded": "tokens that a step yields where nobody says whether it drafted",
     "prefill_share": "part of the prefill of other requests that delays a decoding one, engines that mix phases",
     "prefill_share.in_step": "the same where requests of equal lengths keep in step",
+    "prefill_share.compressed": "the same, however requests come, with attention over compressed entries",
 }
 """Every coefficient by name. ``gemm``, ``experts``, ``attention``, ``hbm`` and ``links`` are fractions of a peak."""
 

@@ -144,10 +144,12 @@ FIXED = {
     "links.all_reduce": 0.82,
     "links.hop": 0.82,
     "delay.compress_layer": COMPRESS_LAYER_S,
+    "prefill_share.compressed": 1.0,
     "experts.int4": 1.0,
 }
 """Not fitted; INT4 by a family alone. Overlap: both of SGLang's ablations. Links: 370 of 450 GB/s that NCCL reaches
-inside a node (jax-ml scaling book)."""
+inside a node (jax-ml scaling book). Prefill with compressed entries: all of it, the share that fits InferenceX's 123
+runs of DeepSeek-V4 in one pool best of 0.7, 0.85, 1, 1.3 and 1.6."""
 MORE_DRAFTS = 0.02
 """A drafted token more yields at least so much more (in logarithms)."""
 LOW = "h20-sxm"

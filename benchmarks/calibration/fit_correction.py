@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import csv
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from held_out import fitted_correction
 from inferencex import read_inferencex
 from silicon import read_silicon
 
 from cost.calibration.correction import PATH, RunLine, lines_of
-from cost.validation.runs import measured_runs
 
 
 def main() -> None:
@@ -24,14 +24,18 @@ def main() -> None:
     points = read_silicon(silicon, "tpot_ms")
     for path in others:
         points += read_inferencex(path, "tpot_ms")
-    runs, logs, _ = measured_runs(points)
+    found = fitted_correction(points)
+    lines = [
+        replace(line, unnamed=weight)
+        for line, weight in zip(lines_of(found.runs), found.unnamed.weights.tolist(), strict=True)
+    ]
     with PATH.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, RunLine.__annotations__, lineterminator="\n")
         writer.writeheader()
-        for line in lines_of(runs.fitted(logs)):
+        for line in lines:
             row = {name: f"{v:.5g}" if isinstance(v, float) else v for name, v in asdict(line).items()}
             writer.writerow({**row, "model": int(line.model)})
-    print(f"{len(logs):,} runs")
+    print(f"{len(lines):,} runs")
 
 
 if __name__ == "__main__":

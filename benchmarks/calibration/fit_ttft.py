@@ -31,6 +31,7 @@ from cost.calibration.correction import (
     Runs,
     lines_of,
     shipped_correction,
+    shipped_lines,
 )
 from cost.calibration.first_token import PATH as OUT
 from cost.calibration.first_token import PHASES, first_token_calibration
@@ -190,7 +191,7 @@ def _write_waits(runs: Runs) -> None:
     waits: dict[tuple[str, ...], list[float]] = defaultdict(list)
     for line in lines_of(runs):
         waits[_key(_row(line))].append(line.weight)
-    rows = [_row(line) for line in lines_of(shipped_correction().runs)]
+    rows = [_row(line) for line in shipped_lines()]
     for row in rows:
         own = waits[_key(row)]
         row["wait"] = f"{own.pop() if own else 0.0:.5g}"
@@ -207,7 +208,7 @@ def _row(line: RunLine) -> dict[str, str]:
 
 
 def _key(row: dict[str, str]) -> tuple[str, ...]:
-    return tuple(value for name, value in row.items() if name not in ("weight", "wait", "version"))
+    return tuple(value for name, value in row.items() if name not in ("weight", "unnamed", "wait", "version"))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from inferencex import read_inferencex
 from linearised import Data
 from silicon import read_silicon
 
-from cost.calibration.correction import PHYSICS, Correction, shipped_correction
+from cost.calibration.correction import PHYSICS, Correction, shipped_correction, without_engines
 from cost.resolve import resolve_model
 from cost.validation.predict import group_points, predict_serving, unpredictable
 from cost.validation.read import read_measurements
@@ -154,15 +154,8 @@ def predict_held_out(
         for part in sorted(set(of)):
             mine = np.array([one == part for one in of])
             reach = fits(~mine, f"without {what} {part}")
-            runs, logs, places = measured_runs(served, PHYSICS, reach)
-            rest = ~mine[places]
-            some = replace(
-                runs,
-                kinds=tuple(kind for kind, keep in zip(runs.kinds, rest, strict=True) if keep),
-                features=runs.features[rest],
-                versions=tuple(v for v, keep in zip(runs.versions, rest, strict=False) if keep),
-            )
-            correction = Correction(some.fitted(logs[rest]))
+            seen = [named[NAMED][i] for i in np.flatnonzero(~mine & is_served)]
+            correction = fitted_correction(seen, reach)
             for kind, those in named.items():
                 asked = [those[i] for i in np.flatnonzero(mine)]
                 out[what][kind][mine] = values(asked, reach, correction)
@@ -173,6 +166,19 @@ def predict_held_out(
     return HeldOut(
         points, is_served, folds, in_sample, out["physics"], out["fold"], out["chip"], out["model"], drift
     )
+
+
+def fitted_correction(
+    points: Sequence[Point], reach: Callable[[Group], Efficiency] | None = None
+) -> Correction:
+    """Return the correction that served requests give, named and not, over what kernels reach; None: as shipped."""
+    (runs, logs, places), (_, unnamed_logs, same) = (
+        measured_runs(those, PHYSICS, reach) for those in (points, unnamed(points))
+    )
+    if places != same:
+        raise ValueError("runs that can be predicted with their engine alone have no correction.")
+    both = without_engines(runs, np.zeros(len(logs)))
+    return Correction(runs.fitted(logs), unnamed=both.fitted(unnamed_logs))
 
 
 def configurations(points: Sequence[Point]) -> list[str]:

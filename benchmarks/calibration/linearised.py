@@ -9,6 +9,8 @@ import numpy as np
 from coefficients import NVIDIA, efficiency
 from stack import Stack
 
+from cost.inputs.machine import COEFFICIENTS
+from cost.terms.overhead import prefill_share
 from cost.validation.predict import (
     group_points,
     group_times,
@@ -38,6 +40,7 @@ PUBLISHED_WEIGHT = 8.0
 NOT_FITTED = ("ds-online-prefill", "ds-online-prefill-nohit", "trtllm-b200-1k2k")
 """Published points that validate predicts and no fit takes: averages of production over traffic that nobody states,
 and a highest throughput at requests that nobody states."""
+SHARES = [name for name in COEFFICIENTS if name.startswith("prefill_share")]
 UNSURE_WEIGHT = 0.6
 """Rows that do not say how many workers there were, or whether they drafted."""
 
@@ -110,7 +113,10 @@ class Problem:
         for group in data.groups:
             self.cell_of[group.index] = self.cells.index((group.gpu.name, group.engine))
         self.measured = np.array([p.measured for p in data.points])
-        self.in_step = np.array([p.in_step for p in data.points])
+        self.share = np.full(size, "", dtype=object)
+        for group in data.groups:
+            names = [prefill_share(group.model, in_step=one) for one in group.in_step.tolist()]
+            self.share[group.index] = names
         self.unrecorded = np.array([not p.drafts_recorded for p in data.points])
 
     def _add(self, group: Group, x: NDArray[np.float64]) -> None:
@@ -155,7 +161,7 @@ class Problem:
         seconds = np.where(self.halves, hidden, plain)
         if self.is_mixed.any():
             mixed = sum(self.mixed.seconds(table))
-            share = np.where(self.in_step, table["prefill_share.in_step"], table["prefill_share"])
+            share = np.select([self.share == name for name in SHARES], [table[name] for name in SHARES])
             seconds = np.where(self.is_mixed, plain + share * (mixed - plain), seconds)
         for k in (1, 2, 3):
             seconds = np.where(self.accept == k, seconds / table[f"accept.{k}"], seconds)

@@ -279,7 +279,7 @@ class Bound:
     def near(self, shape: StepShape) -> tuple[float, int]:
         """Return the factor of one step, and how many runs are near."""
         features = self._features(shape)
-        runs = sum(int(one.near(self.kind, features)[0]) for one in self.correction.every)
+        runs = sum(int(one.near(self.kind, features)[0]) for one in self.correction.every(self.kind))
         return float(self._factor(features)[0]), runs
 
     def applied(self, shape: StepShape) -> StepShape:
@@ -320,10 +320,15 @@ class Bound:
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """Corrections of a calibration: built-in runs, and a user's own runs on top."""
+    """Corrections of a calibration: built-in runs, and a user's own runs on top.
+
+    ``unnamed``: the built-in runs with their engines left out, for questions that name none; what they correct is the
+    physics of such a question.
+    """
 
     runs: Runs
     own: Runs | None = None
+    unnamed: Runs | None = None
     _bounds: dict[tuple[Kind, float], Bound] = field(default_factory=dict, repr=False)
 
     @property
@@ -386,14 +391,14 @@ class Correction:
         key = kind_of(model, chip, engine, PHASES[phase != "both"]), self.day_of(*engine_version(engine))
         return self._bounds.setdefault(key, Bound(self, *key))
 
-    @property
-    def every(self) -> tuple[Runs, ...]:
-        """The runs that ship, and a user's own, if any."""
-        return (self.runs,) if self.own is None else (self.runs, self.own)
+    def every(self, kind: Kind) -> tuple[Runs, ...]:
+        """Return the runs that ship, as they count for a question, and a user's own, if any."""
+        runs = self.runs if kind.engine or self.unnamed is None else self.unnamed
+        return (runs,) if self.own is None else (runs, self.own)
 
     def log_factor(self, kind: Kind, features: Array, grid: Array | None = None) -> Array:
         """Return the logarithm of :meth:`factor`; over a ``grid`` of requests ``[questions, grid]``."""
-        parts = [np.clip(one.log_factor(kind, features, grid), -MOST, MOST) for one in self.every]
+        parts = [np.clip(one.log_factor(kind, features, grid), -MOST, MOST) for one in self.every(kind)]
         found: Array = np.sum(parts, axis=0)
         return found
 
@@ -422,8 +427,9 @@ class RunLine:
         the cache, and of tokens of a sequence in a step.
     day:
         Of the run, in 90 days.
-    weight, wait:
-        That it has in the correction of decode steps, and of the time to the first token.
+    weight, unnamed, wait:
+        That it has in the correction of decode steps, in that of questions that name no engine, and in that of the
+        time to the first token.
     """
 
     model: float
@@ -439,6 +445,7 @@ class RunLine:
     queries: float
     day: float
     weight: float
+    unnamed: float = 0.0
     wait: float = 0.0
 
 
@@ -470,8 +477,15 @@ def lines_of(runs: Runs) -> list[RunLine]:
     ]
 
 
+def without_engines(runs: Runs, weights: Array) -> Runs:
+    """Return runs as none says its engine, with the ``weights`` that they have so, ``[runs]``."""
+    kinds = tuple(replace(kind, engine="") for kind in runs.kinds)
+    return replace(runs, kinds=kinds, weights=weights, _known={})
+
+
 @cache
-def _shipped_lines() -> tuple[RunLine, ...]:
+def shipped_lines() -> tuple[RunLine, ...]:
+    """Return the runs as the file has them."""
     with PATH.open(encoding="utf-8", newline="") as file:
         return tuple(validated(list[RunLine], [*csv.DictReader(file)], PATH.name))
 
@@ -479,13 +493,15 @@ def _shipped_lines() -> tuple[RunLine, ...]:
 @cache
 def shipped_correction() -> Correction:
     """Return the correction that is shipped."""
-    return Correction(runs_of(_shipped_lines()))
+    lines = shipped_lines()
+    runs = runs_of(lines)
+    return Correction(runs, unnamed=without_engines(runs, np.array([one.unnamed for one in lines])))
 
 
 @cache
 def shipped_waits() -> Runs:
     """Return the same runs for what their first tokens took over the simulation (:data:`WAIT_PARTS`)."""
-    lines = _shipped_lines()
+    lines = shipped_lines()
     runs = runs_of(lines, WAIT_PARTS)
     return replace(runs, weights=np.array([one.wait for one in lines]), noise=WAIT_NOISE, _known={})
 
@@ -501,4 +517,4 @@ def correction_with(own: Sequence[RunLine] = (), *, physics: bool = False) -> Co
     """Return the shipped correction, or none for the bare ``physics``, with a user's own runs on top."""
     if not own:
         return PHYSICS if physics else shipped_correction()
-    return Correction((PHYSICS if physics else shipped_correction()).runs, runs_of(own, OWN_PARTS))
+    return replace(PHYSICS if physics else shipped_correction(), own=runs_of(own, OWN_PARTS), _bounds={})

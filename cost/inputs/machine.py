@@ -55,6 +55,7 @@ COEFFICIENTS = {
     "accept.unrecorded": "tokens per step if drafting is unknown",
     "prefill_share": "fraction of other requests' prefill that delays decoding, for engines that mix phases",
     "prefill_share.in_step": "the same where requests of equal lengths keep in step",
+    "prefill_share.compressed": "the same, however requests come, with attention over compressed entries",
 }
 """Every coefficient by name. ``gemm``, ``experts``, ``attention``, ``hbm`` and ``links`` are fractions of a peak."""
 

@@ -15,7 +15,7 @@ from cost.inputs.workload import StepShape
 from cost.model import Layer, Model, StageShard
 from cost.quantity import Quantity
 from cost.terms.dense import add_head
-from cost.terms.overhead import ENGINE, add_step_delays
+from cost.terms.overhead import ENGINE, add_step_delays, prefill_share
 from cost.terms.registry import TERMS
 from cost.terms.work import FIXED, LayerStep, Parts, PlacedExperts, StepCost
 from topology.base.units import added
@@ -47,7 +47,7 @@ def even_step(
     if shape.mixes and np.any(np.asarray(shape.prompt_share) != 1):
         alone = _whole_step(model, replace(shape, prompt_tokens=0.0), machine, held, placed)
         given = np.asarray(shape.prompt_share)
-        whole = alone.towards(whole, np.where(given > 0, given, machine.efficiency["prefill_share"]))
+        whole = alone.towards(whole, np.where(given > 0, given, machine.efficiency[prefill_share(model)]))
     if not overlap:
         return whole.times(shape.measured)
     half = even_step(model, shape.halved, machine, held, placed=placed)

@@ -35,6 +35,7 @@ from cost.validation.statistics import Errors, errors_of
 from topology.files.resolve import resolve_cluster
 
 OPEN = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)
+_NO_TIME = 1e-9  # ms: no layout is as fast
 STEPS = 2
 """Numbers of requests priced between one and its double; between them a layout's curve is interpolated."""
 CHOSEN = ("engine", "draft_tokens", "accept_length", "drafts_recorded", "kv_dtype")
@@ -57,8 +58,8 @@ class FrontierPoint:
     id, tok_s_user, requests_per_gpu, tok_s_per_gpu, layout:
         The run: tokens/s of a user (1 / time per token), requests in the system, output, pools and requests.
     at_load, at_speed, of_run:
-        The most tok/s/GPU predicted at its requests per GPU, at its speed (0: nothing is as fast), and at its speed
-        by a layout that some run of the frontier had.
+        The most tok/s/GPU predicted at its requests per GPU, at its speed and no more requests than a run had (0:
+        nothing is as fast), and so by a layout that some run of the frontier had.
     chosen:
         The layout of ``at_speed``.
     """
@@ -80,8 +81,8 @@ class Frontier:
 
     Attributes
     ----------
-    name, chip, runs, gpus:
-        Which, how many, and the most GPUs of a run, which no layout exceeds.
+    name, chip, runs, gpus, requests:
+        Which, how many, and the most GPUs and the most requests of a run; what is chosen exceeds neither.
     points:
         The best of them, slowest first.
     """
@@ -90,6 +91,7 @@ class Frontier:
     chip: str
     runs: int
     gpus: int
+    requests: float
     points: list[FrontierPoint]
 
 
@@ -180,6 +182,7 @@ def _frontier(
     question: Point, chip: str, runs: dict[Point, FrontierPoint], correction: Correction | None
 ) -> Frontier:
     points, most = list(runs.values()), int(max(map(gpus_of, runs)))
+    requests = max(map(_requests, runs))
     edge = pareto([one.tok_s_user for one in points], [one.tok_s_per_gpu for one in points])
     newest = {
         engine: max(_time(run) for run in runs if run.engine == engine) for engine in {r.engine for r in runs}
@@ -193,8 +196,8 @@ def _frontier(
     formats = "/".join(filter(None, (getattr(question, name) for name in FORMATS)))
     lengths = f"{question.isl:,} + {question.osl:,}" if question.osl else f"{question.context:,.0f}"
     name = f"{question.model} {formats} on {question.cluster}, {lengths} tokens, {question.phase}"
-    best = _beside([points[i] for i in edge.tolist()], rows, set(map(_curve, runs)), correction)
-    return Frontier(name.replace("  ", " "), chip, len(runs), most, best)
+    best = _beside([points[i] for i in edge.tolist()], rows, set(map(_curve, runs)), requests, correction)
+    return Frontier(name.replace("  ", " "), chip, len(runs), most, requests, best)
 
 
 def _time(run: Point) -> tuple[str, str]:
@@ -214,12 +217,17 @@ def _beside(
     points: Sequence[FrontierPoint],
     rows: Sequence[Point],
     ran: Collection[tuple[object, ...]],
+    most: float,
     correction: Correction | None,
 ) -> list[FrontierPoint]:
-    """The points with the most that any layout of ``rows`` reaches; ``ran``: the curves of measured runs."""
+    """The points with the most that layouts of ``rows`` reach, at one speed with at most ``most`` requests.
+
+    ``ran``: the curves of measured runs.
+    """
     tpots = values_of(rows, correction)
     rates = values_of([replace(row, quantity="tok_s_per_gpu") for row in rows], correction)
-    loads = np.array([_requests(row) / gpus_of(row) for row in rows])
+    requests = np.array([_requests(row) for row in rows])
+    loads = requests / np.array([gpus_of(row) for row in rows])
     curves: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for i in np.flatnonzero(np.isfinite(tpots * rates)).tolist():
         curves[_curve(rows[i])].append(i)
@@ -228,8 +236,10 @@ def _beside(
     fastest = np.zeros(len(points), int)
     for kind, curve in curves.items():
         slower = np.maximum.accumulate(tpots[curve])
-        rate = _between(limits, slower, rates[curve])
-        last = np.array(curve)[np.maximum(np.searchsorted(slower, limits, side="right") - 1, 0)]
+        held = _between(np.array(most), np.maximum.accumulate(requests[curve]), slower)
+        within = np.minimum(limits, np.maximum(held, _NO_TIME))
+        rate = _between(within, slower, rates[curve])
+        last = np.array(curve)[np.maximum(np.searchsorted(slower, within, side="right") - 1, 0)]
         fastest, at_speed = np.where(rate > at_speed, last, fastest), np.maximum(rate, at_speed)
         of_run = np.maximum(of_run, rate * (kind in ran))
         at_load = np.maximum(at_load, _between(asked, np.maximum.accumulate(loads[curve]), rates[curve]))

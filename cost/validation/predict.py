@@ -37,6 +37,7 @@ from cost.serving.steady_state import (
 from cost.step.memory import batch_room, even_memory, largest_batch
 from cost.step.step import even_step
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
+from cost.terms.overhead import prefill_share
 from cost.terms.work import StepCost
 from cost.validation.read import ALLTOALL, LEGS, NO_LAYOUT, Point, Pool
 from topology.base.errors import InputError
@@ -524,7 +525,9 @@ def group_times(
     held = replace(pool, context=requests.context)
     most = largest_batch(group.model, group.workload, held, group.rates.hbm_bytes)
     if group.phase == "aggregated":
-        share = np.where(group.in_step, efficiency["prefill_share.in_step"], efficiency["prefill_share"])
+        share = np.where(
+            group.in_step, *(efficiency[prefill_share(group.model, in_step=it)] for it in (True, False))
+        )
         served = aggregated(step, pool, requests, workers=workers, most=most, share=share, factor=factor)
     else:
         served = disaggregated(

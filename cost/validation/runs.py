@@ -82,4 +82,4 @@ def with_own_runs(points: Sequence[Point], name: str, *, physics: bool = False) 
             f"{name}: no row has a time per token or a throughput that can be predicted; run `rackplan "
             "validate` on it for the reasons."
         )
-    return Correction(base.runs, replace(runs, parts=OWN_PARTS).fitted(logs))
+    return replace(base, own=replace(runs, parts=OWN_PARTS).fitted(logs), _bounds={})

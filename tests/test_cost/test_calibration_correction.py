@@ -24,6 +24,7 @@ from cost.calibration.correction import (
     lines_of,
     runs_of,
     shipped_correction,
+    without_engines,
 )
 from cost.inputs.workload import StepShape
 from cost.resolve import resolve_model
@@ -86,6 +87,14 @@ def test_an_engine_that_is_not_named_is_the_mean_of_those_measured() -> None:
     logs = [Correction(two).log_factor(replace(KIND, engine=name), at(1.5))[0] for name in ("vllm", "sglang")]
     unnamed = Correction(two).log_factor(replace(KIND, engine=""), at(1.5))[0]
     assert min(logs) < unnamed < max(logs)
+
+
+def test_a_question_without_an_engine_is_corrected_by_runs_as_none_says_its_engine() -> None:
+    named = learned([0.3] * 6)
+    found = Correction(named, unnamed=without_engines(named, -named.weights))
+    unnamed = replace(KIND, engine="")
+    assert found.factor(KIND, at(4.0))[0] * found.factor(unnamed, at(4.0))[0] == pytest.approx(1.0)
+    assert found.every(unnamed)[0].near(unnamed, at(4.0)) == named.near(KIND, at(4.0)) > 0
 
 
 def test_tables_over_requests_are_the_process() -> None:

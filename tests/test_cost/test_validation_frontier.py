@@ -74,3 +74,13 @@ def test_the_engine_is_chosen_among_those_that_ran_and_layouts_that_ran_are_told
     assert both.points[0].at_load > unnamed.points[0].at_load > 0
     (best,), (other,) = both.points, alone.points
     assert best.at_speed >= other.at_speed >= other.of_run > 0
+
+
+def test_at_one_speed_no_more_requests_than_a_run_had_are_taken() -> None:
+    slow = figures(RUN, tpot_ms=1000, ttft_ms=200)
+    few, many = (
+        frontiers([*slow, *figures(replace(RUN, id="most", concurrency=n), tpot_ms=2000, ttft_ms=200)])[0][0]
+        for n in (16, 1024)
+    )
+    assert (few.requests, many.requests) == (16, 1024)
+    assert few.points[-1].at_speed < 0.5 * many.points[-1].at_speed

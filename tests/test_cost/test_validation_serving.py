@@ -18,6 +18,7 @@ from cost.resolve import resolve_model
 from cost.serving.steady_state import KEEPS_BUSY
 from cost.step.memory import largest_batch
 from cost.step.step import even_step
+from cost.terms.overhead import prefill_share
 from cost.validation.predict import (
     UNSTATED_WORKERS,
     group_points,
@@ -230,6 +231,13 @@ def test_prompts_in_step_delay_answers_by_their_own_share():
     shares = [efficiency["prefill_share"], efficiency["prefill_share.in_step"]]
     assert shares[0] != shares[1]
     assert times.tpot_s == pytest.approx([0.01 * (1 + share) for share in shares])
+
+
+def test_prompts_delay_answers_wholly_with_compressed_entries() -> None:
+    group = group_of(replace(SERVED, model="deepseek-v4-pro"))
+    efficiency = calibrated(group.gpu)
+    names = {prefill_share(group.model, in_step=one) for one in (True, False)}
+    assert (names, efficiency["prefill_share.compressed"]) == ({"prefill_share.compressed"}, 1.0)
 
 
 POOLS = st.sampled_from(

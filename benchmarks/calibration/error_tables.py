@@ -176,7 +176,6 @@ def strata_of(points: Sequence[Point]) -> dict[str, NDArray[np.bool_]]:
         "runs of 2025": ("2025", "2026"),
         "runs of January to April 2026": ("2026", "2026-05"),
         "runs since May 2026": ("2026-05", "9999"),
-        "runs without a date": ("", "1"),
     }
     found = {
         "one pool for both phases": np.array([p.phase == "aggregated" for p in points]),

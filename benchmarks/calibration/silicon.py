@@ -83,7 +83,11 @@ class Row(dict[str, str]):
 
 
 def read_silicon(path: Path, quantity: str) -> list[Point]:
-    """Return the sample's points of ``tpot_ms`` or of ``ttft_ms``, in the order of its rows."""
+    """Return the sample's points of ``tpot_ms`` or of ``ttft_ms``, in the order of its rows.
+
+    Rows without a date have that of the newest row: they are no later, and a point without a date would be asked for
+    as of today.
+    """
     with path.open(encoding="utf-8", newline="") as file:
         rows = [Row(row) for row in csv.DictReader(file)]
     found = [
@@ -95,6 +99,8 @@ def read_silicon(path: Path, quantity: str) -> list[Point]:
         )
         for row in rows
     ]
+    last = max(point.date for point in found)
+    found = [replace(point, date=point.date or last) for point in found]
     return _reconciled(found, [(row["silicon_ttft_ms"], row["silicon_tpot_ms"]) for row in rows])
 
 

@@ -106,10 +106,7 @@ def _simulated(group: Group) -> tuple[Array, Array, Array]:
 def besides_steps(found: Simulated, phase: str, engine: str = "") -> float:
     """Seconds besides steps that fit the runs of few requests best."""
     few = np.array(
-        [
-            one.phase == phase and engine in ("", one.engine) and not one.saturated and not one.in_step
-            for one in found.points
-        ]
+        [one.phase == phase and engine in ("", one.engine) and not one.in_step for one in found.points]
     )
     few &= found.requests <= FEW
     measured = np.array([one.measured for one in found.points])[few] / 1e3
@@ -151,7 +148,11 @@ def main() -> None:
     points = read_silicon(silicon, "ttft_ms")
     for path in others:
         points += read_inferencex(path, "ttft_ms")
-    points = [one for one in points if one.measured > 0 and one.drafts_recorded and not unpredictable(one)]
+    points = [
+        one
+        for one in points
+        if one.measured > 0 and one.drafts_recorded and not one.saturated and not unpredictable(one)
+    ]
     found = Simulated.of(points)
     engines = {one.engine for one in found.points}
     counts = {name: sum(one.engine == name for one in found.points) for name in sorted(engines - {""})}

@@ -108,7 +108,7 @@ def test_a_result_has_rows_and_a_picture(
 
 def test_what_has_no_rows_or_picture_says_so() -> None:
     deployment = rackplan.make_deployment(MODEL, CLUSTER)
-    with pytest.raises(rackplan.InputError, match="Deployment: it has no rows"):
+    with pytest.raises(rackplan.InputError, match="Deployment has no rows"):
         deployment.to_frame()
     with pytest.raises(rackplan.InputError, match="Deployment: there is no chart"):
         deployment.plot()
@@ -160,7 +160,7 @@ def test_help_says_type_default_and_meaning() -> None:
     text = inspect.getdoc(rackplan.plan) or ""
     for words in (
         "context : int | str, default: 4096\n    Tokens already in each sequence",
-        'tpot_ms : float | "none", default: 50\n    Longest time per output token in ms',
+        'tpot_ms : float | "none", default: 50\n    Maximum time per output token in ms',
         "tolerance : float | str, default: 0.02 (2%)",
         "prices : Mapping[str, float | str], optional\n",
         "Or a Cluster, or the content of such a file.",

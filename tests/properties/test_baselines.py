@@ -66,7 +66,7 @@ def test_a_policy_that_does_not_apply_says_why() -> None:
     unequal = Baselines(Problem(np.ones((1, 4)), np.array([2, 2, 1])), eplb_groups=2, nodes=1)
     for name in ("eplb_global", "eplb_hierarchical"):
         assert unequal[name].assignment is None
-        assert "unequally" in unequal[name].reason
+        assert "unequal" in unequal[name].reason
     equal = Problem(np.ones((1, 12)), np.full(6, 2))
     assert "4 expert groups do not divide over 3 nodes" in eplb_hierarchical(equal, groups=4, nodes=3).reason
     assert "12 experts do not divide into 5 groups" in eplb_hierarchical(equal, groups=5, nodes=5).reason

@@ -85,7 +85,7 @@ def test_nothing_is_assumed_of_what_was_published():
     ("path", "change", "message"),
     [
         (("mi455x",), {"speed": 1}, "mi455x: speed: unknown key"),
-        (("mi455x",), {"neighbour": "h300"}, "neighbour: 'h300' is no GPU in the catalog; did you mean"),
+        (("mi455x",), {"neighbour": "h300"}, "neighbour: 'h300' is not a GPU in the catalog; did you mean"),
         (
             ("tpu-v7", "fractions"),
             {"gemm.bf61": {}},
@@ -102,7 +102,7 @@ def test_nothing_is_assumed_of_what_was_published():
             {"source": "hearsay"},
             "'hearsay' is not among the file's sources",
         ),
-        ((), {"mi301x": {"fractions": {}}}, "'mi301x' is no GPU in the catalog; did you mean"),
+        ((), {"mi301x": {"fractions": {}}}, "'mi301x' is not a GPU in the catalog; did you mean"),
         (("trainium2",), {"fractions": {}}, r"trainium2: nothing on .*hbm\.cache"),
     ],
 )

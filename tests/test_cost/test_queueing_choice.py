@@ -12,7 +12,7 @@ from topology.base.errors import InfeasibleError
 
 
 def test_no_candidate_serves_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cost.queueing.load.FEWEST", 500)
+    monkeypatch.setattr("cost.queueing.load.FEWEST", 1_500)
     serving = rackplan.sweep("llama-3.1-70b", "hgx-h100", isl=2000, osl=300, ttft_ms=2000).serving
     limits = LoadLimits(2.0, 0.05)
     found = best_under_load(serving, limits, lambda pools: stream_of(pools, serving.lengths))

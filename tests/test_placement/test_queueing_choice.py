@@ -29,7 +29,8 @@ def test_the_best_under_load_keeps_the_limits_at_its_rate_alone():
     at, beyond = (
         under_load(best.pools, make(best.requests_per_s * factor, 0), limits) for factor in (0.999, 1.5)
     )
-    assert (at.keeps, beyond.keeps) == (True, False)
+    assert at.keeps
+    assert not beyond.keeps or beyond.grows
 
 
 @pytest.mark.wide

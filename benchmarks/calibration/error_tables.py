@@ -69,8 +69,7 @@ README_HEAD = (
     "runs",
     "time per token",
     "80 % within",
-    "chip left out",
-    "tok/s/GPU, same speed",
+    "tok/s/GPU",
     "engine open",
 )
 ENGINE_WORDS = {UNNAMED: "not named", NAMED: "each named"}
@@ -291,10 +290,7 @@ def _readme(table: ErrorTable, edges: Mapping[str, Any]) -> list[tuple[str, ...]
     """Return the rows of :data:`README_HEAD`: chips with served runs, the engine not named; then all together."""
     found = []
     for chip, cell in {**_served(table), "all": table.served[UNNAMED]}.items():
-        seen, out = cell.cross_validated, cell.left_out
-        if out is None:
-            raise ValueError(f"{chip} has no figures of a fit without it.")
-        given = (_percent(seen.median), _factor(seen), _factor(out))
+        given = (_percent(cell.cross_validated.median), _factor(cell.cross_validated))
         chosen = (edges["chips"][chip][at]["median_abs_error"] for at in ("at_speed", "unnamed_at_speed"))
         found.append((chip, f"{cell.rows:,}", *given, *map(_percent, chosen)))
     return found

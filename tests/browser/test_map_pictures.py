@@ -99,7 +99,7 @@ def test_the_map_answers_to_keys_search_and_zoom(open_page: OpenPage, report: Pa
     said = told.last.inner_text()
     assert said.startswith(f"layer {second}, d0.n0.g1; node d0.n0, rack d0.r0; load ")
     held = sorted(entry.slot_expert[1, entry.slot_gpu == 1].tolist())
-    assert [int(one) for one in re.findall(r"expert (\d+):", said)] == held
+    assert [int(one) for one in re.findall(r"expert (\d+):", said)] == held[:12]  # and how many more
     before = pixels(page)
     for _ in range(8):
         page.keyboard.press("+")
@@ -113,8 +113,8 @@ def test_the_map_answers_to_keys_search_and_zoom(open_page: OpenPage, report: Pa
     for gpu in on:
         assert plan.deployment.cluster.gpus[int(gpu)].id in told.first.inner_text()
     assert first < second
-    page.get_by_label("find expert or GPU").fill("d0.n17.g3")
-    assert told.first.inner_text() == "GPU d0.n17.g3"
+    page.get_by_label("find expert or GPU").fill("d0.n1.g3")
+    assert told.first.inner_text() == "GPU d0.n1.g3"
     page.get_by_label("find expert or GPU").fill("9999")
     assert "there is no expert 9999" in told.first.inner_text()
 
@@ -125,5 +125,5 @@ def test_a_replan_shows_where_copies_arrive(open_page: OpenPage, plan: Plan, tmp
     path.write_text(page_of(found), encoding="utf-8")
     opened = open_page(path)
     modes = opened.page.locator("#picture-moves select option").all_inner_texts()
-    assert modes[0] == "copies that arrive"
+    assert modes[0] == "copies arriving"
     assert opened.errors == []

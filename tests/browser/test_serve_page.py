@@ -186,7 +186,7 @@ def test_experts_are_placed_and_a_node_is_lost_by_a_click(page):
     where.wait_for_function("() => location.hash.includes('lost=d0.n0.g0')")
     head = where.locator("#plan table").first.locator("thead").inner_text()
     assert "before" in head
-    where.get_by_role("button", name="Bring back d0.n0.g0").click()
+    where.get_by_role("button", name="Restore d0.n0.g0").click()
     where.wait_for_function(
         "() => !document.querySelector('#plan').textContent.includes('copies of experts')"
     )
@@ -200,7 +200,7 @@ def test_a_job_is_cancelled(page):
     where.wait_for_function("() => /gap/.test(document.querySelector('#job').textContent)", timeout=60_000)
     where.get_by_role("button", name="Cancel").click()
     where.wait_for_selector("#plan .verdict", timeout=60_000)
-    assert "cut short" in where.text_content("#plan .verdict")
+    assert "interrupted" in where.text_content("#plan .verdict")
 
 
 def test_a_report_is_downloaded(page):

@@ -117,7 +117,7 @@ function show(one) {
   const map = found.pictures.find(({ svg }) => !svg), picked = drawing(base.found.svg), held = map && picture(map);
   for (const pickable of [picked, held]) { if (pickable) { pickable.dataset.pick = "1"; } }
   byId("plan").replaceChildren(
-    element("p", { class: "verdict", text: found.verdict + (found.interrupted ? " The search was interrupted; this is the best plan so far." : "") }),
+    element("p", { class: "verdict", text: found.verdict }),
     element("div", { class: "row" },
       button("Download the report", (event) => report({ kind: "report", of: planned.job }, event.target)),
       button("Download plan.json", async () => download(await (await get(`/api/jobs/${planned.job}/plan`)).text(), "plan.json", "application/json"))),

@@ -19,13 +19,14 @@ from scipy.optimize import linear_sum_assignment
 import rackplan
 from placement.experts.baselines import eplb_global
 from placement.experts.problem import make_problem, spread_slots
+from placement.migrate.start import kept_copies
+from placement.migrate.task import MigrationTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from cost.experts.assignment import Assignment
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
 
@@ -70,12 +71,13 @@ class Drawn:
     front:
         Share of the copies that move after a loss, and the balancedness then: fewest moves first.
     eplb:
-        The same of EPLB's placement made afresh, as it numbers GPUs and relabelled to move least.
+        Of EPLB's placement made afresh: the share that moves as it numbers GPUs, and relabelled to move least;
+        balancedness.
     """
 
     windows: dict[str, tuple[NDArray[np.float64], float]]
     front: list[tuple[float, float]]
-    eplb: tuple[tuple[float, float], tuple[float, float]]
+    eplb: tuple[float, float, float]
 
 
 def computed() -> Drawn:
@@ -88,10 +90,10 @@ def computed() -> Drawn:
     blends = rng.dirichlet(np.full(len(each), 0.3), size=WINDOWS)
     shares = each / each.sum(axis=2, keepdims=True)
     windows = rng.poisson(TOKENS * np.einsum("ws,sle->wle", blends, shares)).astype(float)
-    known = rackplan.plan(MODEL, RACK, loads=each[KNOWN], redundant=32, time_limit_s=0)
+    known = rackplan.plan(MODEL, RACK, loads=each[KNOWN], ep=72, redundant=32, time_limit_s=0)
     runs = rackplan.replay(known, loads=windows, policies=list(POLICIES)).result.runs
     each_window = [run for run in runs if run.entry.interval < 2]
-    plan = rackplan.plan(MODEL, RACK, context=4096, redundant=32)
+    plan = rackplan.plan(MODEL, RACK, context=4096, ep=72, redundant=32)
     after = rackplan.replan(plan, lost=LOST)
     return Drawn(
         {
@@ -103,32 +105,22 @@ def computed() -> Drawn:
     )
 
 
-def eplb_afresh(plan: Plan, after: Replanned) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return moves and balancedness of EPLB's global policy on the GPUs left, as it numbers them and relabelled."""
+def eplb_afresh(plan: Plan, after: Replanned) -> tuple[float, float, float]:
+    """Return what EPLB's global policy moves on the GPUs left, as it numbers them and relabelled; balancedness."""
     old = plan.experts[0]
     if plan.loads is None or old is None:
         raise ValueError("the model has experts")
     loads = np.asarray(plan.loads.tokens[0], float)
     lost = [i for i, gpu in enumerate(plan.deployment.cluster.gpus) if gpu.id.startswith(f"{LOST}.")]
     slots = spread_slots(old.experts, old.gpus - len(lost), after.copies // len(loads) - old.experts)
-    fresh = eplb_global(make_problem(loads[None], slots)).assignment
-    moved, relabelled, balance = 0, 0, []
-    for layer, tokens in enumerate(loads):
-        held, wanted = (held_by(one, layer) for one in (old, fresh))
-        stays = np.delete(held, lost, axis=0).astype(int) @ wanted.T
-        moved += int(wanted.sum() - np.trace(stays))
-        relabelled += int(wanted.sum() - stays[linear_sum_assignment(-stays)].sum())
-        by_gpu = wanted @ (tokens / wanted.sum(axis=0))
-        balance.append(by_gpu.mean() / by_gpu.max())
-    mean = float(np.mean(balance))
-    return (moved / after.copies, mean), (relabelled / after.copies, mean)
-
-
-def held_by(placed: Assignment, layer: int) -> NDArray[np.bool_]:
-    """Return which experts each GPU holds, ``[gpus, experts]``."""
-    held = np.zeros((placed.gpus, placed.experts), bool)
-    held[placed.slot_gpu, placed.slot_expert[layer]] = True
-    return held
+    problem = make_problem(loads[None], slots)
+    task = MigrationTask(problem, old.slot_expert[:, ~np.isin(old.slot_gpu, lost)])
+    fresh = eplb_global(problem).assignment.slot_expert
+    balance, wanted = float(task.judged(fresh)[1].mean()), int(problem.on_gpus(fresh).sum())
+    kept = kept_copies(task, fresh)
+    relabelled = sum(int(table[linear_sum_assignment(table, maximize=True)].sum()) for table in kept)
+    as_numbered = int(np.trace(kept, axis1=1, axis2=2).sum())
+    return (wanted - as_numbered) / after.copies, (wanted - relabelled) / after.copies, balance
 
 
 def words(
@@ -217,8 +209,8 @@ def failure(drawn: Drawn, colours: Colours) -> Iterator[str]:
     yield line([at(*point) for point in drawn.front], ours, 2.5)
     least, near = drawn.front[0], min(drawn.front, key=lambda point: abs(point[1] - 0.99))
     yield from (dot(*at(*point), ours) for point in (least, near))
-    yield from (dot(*at(*point), eplb) for point in drawn.eplb)
-    (afresh, balance), (relabelled, _) = drawn.eplb
+    afresh, relabelled, balance = drawn.eplb
+    yield from (dot(*at(moved, balance), eplb) for moved in (relabelled, afresh))
     said = [
         f"EPLB afresh: {balance:.3f}, moves {afresh:.0%}; {relabelled:.0%} if relabelled",
         f"rackplan: {near[1]:.3f}, moves {near[0]:.0%};",

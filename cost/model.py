@@ -97,7 +97,8 @@ class MoeFfn:
     ``expert_params`` are the weights of one expert. ``groups`` and ``topk_groups`` describe group-limited
     routing (1 and 1 where there is none). ``router_params`` includes the router's bias. ``width`` is that of the
     vectors that experts take where it is not the model's own (latent MoE: the two projections are in
-    ``shared_params``, and tokens travel in the narrow form). ``matrices`` of an expert: gate, up and down, or 2.
+    ``shared_params``, and tokens travel in the narrow form). ``columns``: inner width of an expert (DeepSeek-V3:
+    2,048), which tensor parallelism divides; ``matrices`` of it: gate, up and down, or 2.
     """
 
     experts: int
@@ -105,6 +106,7 @@ class MoeFfn:
     expert_params: int
     shared_params: int
     router_params: int
+    columns: int
     groups: int = 1
     topk_groups: int = 1
     width: int | None = None

@@ -82,7 +82,7 @@ ATTENTION = GroupedQuery(hidden=64, heads=4, kv_heads=2, head_dim=16, value_dim=
 DENSE = Layer(ATTENTION, DenseFfn(20_000), norm_params=128)
 MOE = Layer(
     ATTENTION,
-    MoeFfn(experts=8, top_k=2, expert_params=3_000, shared_params=1_000, router_params=512),
+    MoeFfn(experts=8, top_k=2, expert_params=3_000, shared_params=1_000, router_params=512, columns=16),
     norm_params=128,
 )
 

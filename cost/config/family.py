@@ -320,6 +320,7 @@ class Routed:
             expert_params=feed_forward(expert_hidden or hidden, inner, matrices, bias=self.bias),
             shared_params=shared_params,
             router_params=experts * hidden + (experts if router_bias else 0),
+            columns=inner,
             groups=groups,
             topk_groups=top_groups,
             width=expert_hidden,

@@ -16,7 +16,6 @@ from cost.inputs.machine import unlike_gpus
 from cost.layouts.arrays import Index
 from cost.layouts.deployable import WIDTHS, deployable_stage, deployable_stages, is_power_of_two
 from cost.model import Model, MoeFfn
-from cost.terms.experts import expert_columns
 from topology.cluster import Cluster
 from topology.scale_out import leaves_and_pods
 
@@ -268,13 +267,12 @@ class _Cut:
     moe: bool
     layers: int
     heads: int
-    columns: tuple[float, ...]
+    columns: tuple[int, ...]
 
     @classmethod
     def of(cls, model: Model) -> _Cut:
         """Return that of a model."""
-        ffns = [layer.ffn for layer in model.kinds if isinstance(layer.ffn, MoeFfn)]
-        columns = tuple(expert_columns(ffn, model.expert_hidden) for ffn in ffns)
+        columns = tuple(layer.ffn.columns for layer in model.kinds if isinstance(layer.ffn, MoeFfn))
         heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
         return cls(model.moe is not None, len(model.layers), heads, columns)
 

@@ -37,18 +37,12 @@ the middle one meets published times of 1, 6 and 12 sequences an engine with thr
 8 %."""
 
 
-def expert_columns(moe: MoeFfn, hidden: int) -> float:
-    """Width of one expert (DeepSeek-V3: 2,048)."""
-    return moe.expert_params / (moe.matrices * hidden)
-
-
 def _work(
     moe: MoeFfn,
     pairs: Quantity,
     touched: Quantity,
     *,
     parts: Quantity = 1.0,
-    hidden: int,
     weights: str,
     rates: Rates,
 ) -> Work:
@@ -59,15 +53,13 @@ def _work(
         "hbm.experts",
         flop=2 * moe.expert_params * pairs / parts,
         read=touched * moe.expert_params * bytes_per_param(weights) / parts,
-        columns=expert_columns(moe, hidden) / parts,
+        columns=moe.columns / parts,
         weights=weights,
         rates=rates,
     )
 
 
-def placed_expert_work(
-    moe: MoeFfn, use: ExpertUse, *, tokens: float, hidden: int, weights: str, rates: Rates
-) -> Work:
+def placed_expert_work(moe: MoeFfn, use: ExpertUse, *, tokens: float, weights: str, rates: Rates) -> Work:
     """Work of each GPU for the experts that it holds, ``[scenarios, layers, gpus]``.
 
     Parameters
@@ -82,7 +74,7 @@ def placed_expert_work(
     """
     pairs = tokens * moe.top_k * use.share
     touched = use.touched_slots(tokens)
-    return _work(moe, pairs, touched, hidden=hidden, weights=weights, rates=rates)
+    return _work(moe, pairs, touched, weights=weights, rates=rates)
 
 
 def _touched(chance: Quantity, tokens: Quantity, skew: Quantity) -> Quantity:
@@ -95,7 +87,7 @@ def _touched(chance: Quantity, tokens: Quantity, skew: Quantity) -> Quantity:
     return found
 
 
-def even_expert_work(moe: MoeFfn, shape: StepShape, *, hidden: int, weights: str, rates: Rates) -> Work:
+def even_expert_work(moe: MoeFfn, shape: StepShape, *, weights: str, rates: Rates) -> Work:
     """Work of the busiest GPU of a group whose experts are equally loaded but for ``shape.imbalance``.
 
     Notes
@@ -111,7 +103,7 @@ def even_expert_work(moe: MoeFfn, shape: StepShape, *, hidden: int, weights: str
     tokens = np.where(np.asarray(shape.skew) > 0, fresh * shape.gpus, group)
     touched = slots / shape.ep * _touched(moe.top_k / slots, tokens, shape.skew)
     pairs = shape.imbalance * group * moe.top_k / shape.ep
-    return _work(moe, pairs, touched, parts=shape.moe_tp, hidden=hidden, weights=weights, rates=rates)
+    return _work(moe, pairs, touched, parts=shape.moe_tp, weights=weights, rates=rates)
 
 
 def expert_speed(
@@ -130,7 +122,6 @@ def expert_speed(
         moe,
         use,
         tokens=tokens * use.gpus,
-        hidden=model.expert_hidden,
         weights=model.precision["experts"],
         rates=machine.rates,
     )
@@ -150,7 +141,7 @@ def _add(parts: Parts, at: LayerStep) -> None:
     model, ffn = at.model, at.layer.ffn
     if isinstance(ffn, MoeFfn):
         weights, rates = model.precision["experts"], at.machine.rates
-        work = even_expert_work(ffn, at.shape, hidden=model.expert_hidden, weights=weights, rates=rates)
+        work = even_expert_work(ffn, at.shape, weights=weights, rates=rates)
         parts.works.append(replace(work, layers=at.count))
 
 
@@ -159,8 +150,8 @@ def _add_placed(cost: StepCost, at: PlacedExperts, shape: StepShape) -> None:
     model, use, machine = at.deployment.model, at.use, at.deployment.machine(at.stage)
     moe = next(ffn for i in at.stage.layers if isinstance(ffn := model.layers[i].ffn, MoeFfn))
     rates, weights, own = machine.rates, model.precision["experts"], at.deployment.gpu_rates(at.stage)
-    tokens, hidden = float(shape.tokens) * use.gpus, model.expert_hidden
-    work = placed_expert_work(moe, use, tokens=tokens, hidden=hidden, weights=weights, rates=rates)
+    tokens = float(shape.tokens) * use.gpus
+    work = placed_expert_work(moe, use, tokens=tokens, weights=weights, rates=rates)
     compute, read = work.seconds(machine.efficiency)
     compute_s, read_s = work.least_compute_s, work.memory_s
     if own is not None:

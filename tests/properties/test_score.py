@@ -241,7 +241,7 @@ def test_evidence_is_the_weakest_in_use(toy):
 
 
 def test_absurd_models_get_numbers_or_a_refusal(toy):
-    giant = replace(toy.moe, ffn=MoeFfn(8, 2, 1_250_000_000_000, 1_000, 512))  # 10^13 weights a layer
+    giant = replace(toy.moe, ffn=MoeFfn(8, 2, 1_250_000_000_000, 1_000, 512, 16))  # 10^13 weights a layer
     model = toy.model(dense=0, moe=1, layer=giant)
     assert model.total_params > 10**13
     with pytest.raises(InfeasibleError, match=r"batch 1 needs 5000\.\d GB per GPU"):

@@ -14,7 +14,7 @@ from cost.inputs.workload import StepShape
 from cost.resolve import resolve_model
 from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
-from cost.terms.experts import DRAFTS_APART, _touched, even_expert_work, expert_columns, placed_expert_work
+from cost.terms.experts import DRAFTS_APART, _touched, even_expert_work, placed_expert_work
 from topology import resolve_cluster
 
 
@@ -131,13 +131,13 @@ def test_latent_attention_is_not_cut_by_tensor_parallelism():
 def test_experts_compute_their_pairs_and_read_what_is_touched(toy, rates):
     # 12 tokens x top 2 over 4 GPUs: 6 pairs each; 2 slots a GPU, each missed by 12 tokens with chance 0.75 ** 12
     use = balanced_use(2, np.full(4, 2), experts=8, top_k=2)
-    work = placed_expert_work(toy.moe.ffn, use, tokens=12, hidden=64, weights="bf16", rates=rates)
+    work = placed_expert_work(toy.moe.ffn, use, tokens=12, weights="bf16", rates=rates)
     compute_s, read_s = work.compute_s, work.memory_s
     assert compute_s.shape == read_s.shape == (1, 1, 4)
     assert compute_s == pytest.approx(2 * 3_000 * 6 / 1e14)
     assert read_s == pytest.approx(2 * (1 - 0.75**12) * 3_000 * 2 / 1e12)
     shape = StepShape(attention_dp=4, ep=4, sequences=3)
-    even = even_expert_work(toy.moe.ffn, shape, hidden=64, weights="bf16", rates=rates)
+    even = even_expert_work(toy.moe.ffn, shape, weights="bf16", rates=rates)
     assert even.compute_s == pytest.approx(compute_s[0, 0, 0])
     assert even.memory_s == pytest.approx(read_s[0, 0, 0])
 
@@ -145,7 +145,7 @@ def test_experts_compute_their_pairs_and_read_what_is_touched(toy, rates):
 def test_copies_are_read_too_and_each_draws_less(toy, rates):
     # 16 slots of 8 experts: 4 a GPU, a token uses a slot with chance 2/16
     shape = StepShape(attention_dp=4, ep=4, sequences=3, slots=16)
-    even = even_expert_work(toy.moe.ffn, shape, hidden=64, weights="bf16", rates=rates)
+    even = even_expert_work(toy.moe.ffn, shape, weights="bf16", rates=rates)
     assert even.compute_s == pytest.approx(2 * 3_000 * 6 / 1e14)
     assert even.memory_s == pytest.approx(4 * (1 - 0.875**12) * 3_000 * 2 / 1e12)
 
@@ -153,27 +153,25 @@ def test_copies_are_read_too_and_each_draws_less(toy, rates):
 def test_experts_cut_in_parts_share_flop_bytes_and_columns(toy, rates):
     # 2 groups of 2 GPUs: 4 experts a group, each cut in two; 12 tokens give 24 pairs
     shape = StepShape(attention_dp=4, ep=2, moe_tp=2, sequences=3)
-    cut = even_expert_work(toy.moe.ffn, shape, hidden=64, weights="bf16", rates=rates)
+    cut = even_expert_work(toy.moe.ffn, shape, weights="bf16", rates=rates)
     assert cut.compute_s == pytest.approx(2 * 3_000 * 12 / 2 / 1e14)
     assert cut.memory_s == pytest.approx(4 * (1 - 0.75**12) * 3_000 * 2 / 2 / 1e12)
-    assert cut.columns == pytest.approx(3 * 3_000 / (3 * 64) / 2)
+    assert cut.columns == 3 * 16 / 2
 
 
 def test_imbalance_is_flop_of_the_busiest_gpu(toy, rates):
     shape = StepShape(attention_dp=4, ep=4, sequences=3)
     even, skew = (
-        even_expert_work(
-            toy.moe.ffn, replace(shape, imbalance=imbalance), hidden=64, weights="bf16", rates=rates
-        )
+        even_expert_work(toy.moe.ffn, replace(shape, imbalance=imbalance), weights="bf16", rates=rates)
         for imbalance in (1.0, 1.5)
     )
     assert skew.compute_s == pytest.approx(1.5 * even.compute_s)
     assert skew.memory_s == even.memory_s
 
 
-def test_width_of_a_deepseek_expert():
-    model = resolve_model("deepseek-v3")
-    assert expert_columns(model.moe, model.hidden) == 2048
+def test_columns_of_experts():
+    assert resolve_model("deepseek-v3").moe.columns == 2048
+    assert resolve_model("gpt-oss-120b").moe.columns == 2880  # whose experts have biases too
 
 
 def test_crossover_from_reading_to_computing_on_h100():
@@ -184,7 +182,7 @@ def test_crossover_from_reading_to_computing_on_h100():
     for weights in ("fp8-row", "bf16"):
         tokens_per_expert = 295.4
         tokens = tokens_per_expert * 256 / 8
-        work = placed_expert_work(moe, use, tokens=tokens, hidden=7168, weights=weights, rates=rates)
+        work = placed_expert_work(moe, use, tokens=tokens, weights=weights, rates=rates)
         assert work.compute_s / work.memory_s == pytest.approx(1.0, abs=1e-3)
 
 
@@ -243,7 +241,7 @@ def test_drafts_of_a_sequence_use_its_experts_again_where_use_is_unequal(toy, ra
     # 2 sequences of 3 tokens on 4 GPUs with 8 experts, top 2: 24 tokens, of which unequal use counts 16
     shape = StepShape(attention_dp=4.0, ep=4.0, sequences=2.0, queries=3.0)
     work = {
-        skew: even_expert_work(toy.moe.ffn, replace(shape, skew=skew), hidden=64, weights="bf16", rates=rates)
+        skew: even_expert_work(toy.moe.ffn, replace(shape, skew=skew), weights="bf16", rates=rates)
         for skew in (0.0, 1.0)
     }
     byte_s = 2 * 3000 / 1e12

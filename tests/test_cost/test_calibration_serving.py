@@ -140,7 +140,7 @@ def test_int4_experts_are_slower_on_chips_that_were_measured_so():
     kimi = resolve_model("kimi-k2.5")
     rates = stage_rates(resolve_cluster("mi300x"), [0], kimi.precision.values())
     work = even_expert_work(
-        kimi.moe, StepShape(sequences=64.0), hidden=7168, weights=kimi.precision["experts"], rates=rates
+        kimi.moe, StepShape(sequences=64.0), weights=kimi.precision["experts"], rates=rates
     )
     cdna, hopper = calibrated(load_gpu("mi300x")), calibrated(load_gpu("h200-sxm"))
     assert hopper["experts.int4"] == 1.0

@@ -326,6 +326,24 @@ def step_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]
 _STEP_FULL = Grouped(kv_heads_required=True, head_dim_required=True, qk_norm="head")
 
 
+def laguna_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
+    """Full attention and windows by ``layer_types``, heads by ``num_attention_heads_per_layer``; a gate a head."""
+    f.ignore("gating", "gating_types")
+    per_head = (True, None, "per-head")
+    if f.data.get("gating") not in per_head or set(f.data.get("gating_types") or ()) - {"per_head"}:
+        f.must_be("gating", "'per-head': a gate an element is not modelled")
+    key = "num_attention_heads_per_layer"
+    usual = replace(_STEP_FULL.one(f, hidden), head_gated=True)
+    counts = f.items(key) if f.has(key) else [usual.heads] * layers
+    if len(counts) != layers:
+        f.must_be(key, f"a list with one entry for each of {layers} layers")
+    found = []
+    for heads, window in zip(counts, windows_by_type(f, layers), strict=True):
+        of_layer = Facts({**f.data, "num_attention_heads": heads}, f"{f.where}: {key}")
+        found.append(replace(_STEP_FULL.one(of_layer, hidden), head_gated=True, window=window))
+    return found
+
+
 def step_sparse(f: Facts, layers: int) -> list[bool]:
     """Whether each layer of Step has experts: those listed."""
     f.need("moe_layers_enum")

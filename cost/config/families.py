@@ -46,7 +46,13 @@ _COHERE = replace(_KV_BIAS, qk_norm="full", normed=Flag("use_qk_norm"))
 _QWEN3 = replace(_KV_DIM_BIAS, qk_norm="head", windows=switched_windows)
 _QWEN3_MOE = replace(_HEAD_NORMS, windows=switched_windows)
 
+_GRANITE_SWA = replace(_KV_BIAS, sinks=True, windows=windows_by_type)
+
 _MIXTRAL_MOE = Routed(width=Count("intermediate_size"))
+_GRANITE_SHARED = replace(
+    _MIXTRAL_MOE, shared=1, shared_width=Count("shared_intermediate_size", default=0, least=0)
+)
+_SHARED_WIDTH = Count("shared_expert_intermediate_size")
 _SHARED_MOE = Routed(
     experts=experts_in("num_experts"),
     shared=Count("num_shared_experts", least=0),
@@ -59,10 +65,18 @@ _GLM_MOE = replace(
     shared=Count("n_shared_experts", least=0),
     groups=True,
 )
-_DEEPSEEK_V3_MOE = replace(latent.DEEPSEEK_MOE, router_bias=True)
-_GATED_SHARED = Routed(
-    shared=1, shared_width=Count("shared_expert_intermediate_size"), shared_gate=True, sparse=by_step
+_LING_MOE = replace(
+    _SHARED_MOE,
+    shared=Count("num_shared_experts", default=0, least=0),
+    shared_width=lambda f: f.count(
+        "moe_shared_expert_intermediate_size", default=f.count("moe_intermediate_size")
+    ),
+    router_bias=Flag("moe_router_enable_expert_bias"),
+    groups=own.is_ling_2,
+    sparse=from_start,
 )
+_DEEPSEEK_V3_MOE = replace(latent.DEEPSEEK_MOE, router_bias=True)
+_GATED_SHARED = Routed(shared=1, shared_width=_SHARED_WIDTH, shared_gate=True, sparse=by_step)
 
 _NORMED = "true or absent: this family norms queries and keys"
 _HUNYUAN_MUST = {
@@ -72,6 +86,19 @@ _HUNYUAN_MUST = {
 }
 _GATED_MUST = {"attention_bias": (False, "false: biases of gated attention are not modelled")}
 _GLM_IGNORED = "max_window_layers use_sliding_window sliding_window"
+_LFM2 = Family(
+    "lfm2",
+    "LFM2: short convolutions in most layers.",
+    linear.short_convolutions,
+    linear.lfm2_dense,
+    tied=True,
+    ignore="block_dim block_multiple_of block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu "
+    "block_use_xavier_init block_ffn_dim_multiplier conv_dim conv_dim_out conv_use_xavier_init",
+    before=lambda f: f.rename({"tie_embedding": "tie_word_embeddings", "num_heads": "num_attention_heads"}),
+)
+_LING_IGNORED = (
+    "moe_router_enable_routed_scaling moe_router_topk_scaling_factor moe_router_enable_shared_expert"
+)
 _COHERE_IGNORED = "use_parallel_block use_parallel_embedding use_gated_activation position_embedding_type"
 _HUNYUAN_IGNORED = (
     "cla_share_factor attention_head_dim dense_list class_num pool_type org_vocab_size num_media_embeds "
@@ -82,8 +109,8 @@ _HUNYUAN_IGNORED = (
 TABLE = (
     # Like Llama: norm, grouped-query attention, norm, gated feed-forward part.
     Family(
-        "llama",
-        "Llama 1 to 3; Llama 1 has no `num_key_value_heads` and no bias keys.",
+        "llama internlm3 iquestcoder",
+        "Llama 1 to 3, InternLM 3, IQuest-Coder; Llama 1 has no `num_key_value_heads` and no bias keys.",
         Grouped(bias=_BIAS),
         Dense(bias=_MLP_BIAS),
     ),
@@ -131,7 +158,18 @@ TABLE = (
         "OLMo 3: OLMo 2 with a window in three of four layers.",
         Grouped(bias=_BIAS, qk_norm="full", windows=full_every(4)),
     ),
+    Family(
+        "cwm", "Code World Model: Llama with windows by layer.", replace(_KV_DIM, windows=windows_by_type)
+    ),
     Family("granite", "Granite 3: Llama with scaled residuals.", _KV_BIAS, Dense(bias=_MLP_BIAS)),
+    Family(
+        "granite_swa",
+        "Granite 4 with windows by layer and sinks.",
+        _GRANITE_SWA,
+        Dense(bias=_MLP_BIAS),
+        tied=True,
+        ignore="layer_rope_theta",
+    ),
     Family("glm", "GLM-4-9B.", replace(_KV_DIM_BIAS_REQUIRED, out_bias=False)),
     Family(
         "glm4",
@@ -185,6 +223,13 @@ TABLE = (
         "Nemotron-4 and Minitron: squared ReLU as in Arcee, norms with bias.",
         _KV_BIAS,
         Dense(gated=False, bias=_MLP_BIAS),
+        norm_width=2,
+    ),
+    Family(
+        "jais2",
+        "Jais 2: squared ReLU as in Arcee, norms with bias, biases unless the config says no.",
+        Grouped(bias=Flag("attention_bias", default=True)),
+        Dense(gated=False, bias=Flag("mlp_bias", default=True)),
         norm_width=2,
     ),
     Family(
@@ -253,6 +298,23 @@ TABLE = (
         ignore=_COHERE_IGNORED,
     ),
     Family(
+        "cohere2_moe",
+        "Command A+ and North Mini: Command A with experts, dense layers first.",
+        replace(_KV_DIM_BIAS, windows=windows_by_type),
+        replace(
+            _MIXTRAL_MOE,
+            experts=experts_in("num_experts"),
+            shared=Count("num_shared_experts", least=0),
+            sparse=from_start,
+            dense=Dense("prefix_dense_intermediate_size"),
+        ),
+        norms=1,
+        tied=True,
+        must={"use_qk_norm": (False, "false: norms of queries and keys are not modelled")},
+        ignore=f"{_COHERE_IGNORED} sliding_window_pattern prefix_dense_sliding_window_pattern expert_selection_fn "
+        "shared_expert_combination_strategy",
+    ),
+    Family(
         "stablelm",
         "StableLM 2: norms with bias; the parallel form has one norm a layer.",
         Grouped(bias=Flag("use_qkv_bias"), out_bias=False, qk_norm="full", normed=Flag("qk_layernorm")),
@@ -291,7 +353,34 @@ TABLE = (
         "granitemoeshared",
         "Granite 3 with experts, one of them shared.",
         _KV_BIAS,
-        replace(_MIXTRAL_MOE, shared=1, shared_width=Count("shared_intermediate_size", default=0, least=0)),
+        _GRANITE_SHARED,
+    ),
+    Family(
+        "granitemoe_swa",
+        "Granite 4 with experts, windows by layer and sinks.",
+        _GRANITE_SWA,
+        _GRANITE_SHARED,
+        ignore="layer_rope_theta",
+    ),
+    Family(
+        "kolibri1",
+        "Kolibri 1: norms of queries and keys a head and of each part's output, windows by layer.",
+        replace(_KV_DIM, qk_norm="head", windows=windows_by_type),
+        Routed(shared=1, shared_width=_SHARED_WIDTH, router_bias=True),
+        norms=4,
+    ),
+    Family(
+        "laguna",
+        "Laguna: heads that differ by layer, a gate a head, a dense part first, then experts and a shared one.",
+        own.laguna_attention,
+        Routed(
+            experts=experts_in("num_experts"),
+            shared=1,
+            shared_width=_SHARED_WIDTH,
+            router_bias=True,
+            sparse=by_step,
+        ),
+        ignore="num_attention_heads",
     ),
     Family(
         "mellum",
@@ -490,19 +579,10 @@ TABLE = (
             qk_norm="head",
             normed=lambda f: f.flag("use_qk_norm", default=REQUIRED if own.is_ling_2(f) else False),
         ),
-        replace(
-            _SHARED_MOE,
-            shared=Count("num_shared_experts", default=0, least=0),
-            shared_width=lambda f: f.count(
-                "moe_shared_expert_intermediate_size", default=f.count("moe_intermediate_size")
-            ),
-            router_bias=Flag("moe_router_enable_expert_bias"),
-            groups=own.is_ling_2,
-            sparse=from_start,
-        ),
+        _LING_MOE,
         drafts=True,
         must={"multi_gate": (False, "null: several routers a layer are not modelled")},
-        ignore="norm_head norm_softmax moe_router_enable_routed_scaling moe_router_topk_scaling_factor",
+        ignore=f"norm_head norm_softmax {_LING_IGNORED}",
     ),
     Family(
         "hunyuan_v1_moe",
@@ -546,6 +626,18 @@ TABLE = (
         drafts=True,
         ignore="q_head_dim",
         before=linear.kimi_names,
+    ),
+    Family("youtu", "Youtu-LLM: latent attention without experts.", latent.latent_everywhere, tied=True),
+    Family(
+        "longcat_flash",
+        "LongCat-Flash: each layer counts as two, with an attention and a dense part each, experts beside the first.",
+        latent.latent_everywhere,
+        latent.longcat_ffn,
+        layers="num_layers",
+        parts=2,
+        drafts=True,
+        must={"router_bias": (False, "false")},
+        ignore="num_hidden_layers attention_method mla_scale_q_lora mla_scale_kv_lora",
     ),
     Family(
         "axk1",
@@ -608,6 +700,52 @@ TABLE = (
             "index_kpool_compress": (True, "true: an index over pools without weights is not modelled"),
         },
         ignore="mla_use_nope index_share_for_mtp_iteration index_kpool_always_select_tail",
+    ),
+    Family(
+        "bailing_hybrid bailing_moe_linear",
+        "Ling and Ring 2.5 and 3, Ring-linear 2.0: linear attention, the last layer of each group in full.",
+        linear.ling_attention,
+        replace(_LING_MOE, router_bias=True, groups=True),
+        drafts=True,
+        must=dict.fromkeys(("use_bias", "use_qkv_bias", "attention_bias"), (False, "false")),
+        ignore=f"{_LING_IGNORED} moe_router_enable_expert_bias linear_silu use_linear_silu linear_rope use_rmsnorm",
+        before=linear.ling_names,
+    ),
+    Family(
+        "minimax minimax_text_01 minimax_m1",
+        "MiniMax-01 and M1: lightning attention in seven of eight layers, Mixtral's experts.",
+        linear.minimax_attention,
+        _MIXTRAL_MOE,
+        must={"shared_intermediate_size": (0, "0: a shared expert of MiniMax-01 is not modelled")},
+        ignore="shared_moe_mode postnorm block_size",
+    ),
+    _LFM2,
+    replace(
+        _LFM2,
+        names="lfm2_moe",
+        about="LFM2 with experts after the first dense layers.",
+        ffn=Routed(
+            experts=experts_in("num_experts"),
+            router_bias=Flag("use_expert_bias", REQUIRED),
+            sparse=own.trinity_sparse,
+        ),
+    ),
+    Family(
+        "granitemoehybrid",
+        "Granite 4: Mamba-2 or attention, with experts and a shared part or that part alone.",
+        state_space.granite_mixers,
+        state_space.granite_ffn,
+        must={"mamba_proj_bias": (False, "false")},
+        ignore="position_embedding_type normalization_function",
+        before=state_space.granite_names,
+    ),
+    Family(
+        "bamba",
+        "Bamba: Mamba-2 or attention.",
+        state_space.granite_mixers,
+        must=dict.fromkeys(("mamba_proj_bias", "mlp_bias"), (False, "false")),
+        ignore="num_logits_to_keep",
+        before=state_space.granite_names,
     ),
     # One part a layer.
     Family(

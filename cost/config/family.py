@@ -253,7 +253,13 @@ def by_list(f: Facts, layers: int) -> list[bool]:
 
 
 def by_step(f: Facts, layers: int) -> list[bool]:
-    """Qwen's rule: every ``decoder_sparse_step``-th layer has experts, except ``mlp_only_layers``."""
+    """Qwen's rule: every ``decoder_sparse_step``-th layer has experts, except ``mlp_only_layers``.
+
+    ``mlp_layer_types``, where given, goes before.
+    """
+    if f.has("mlp_layer_types"):
+        f.ignore("decoder_sparse_step", "mlp_only_layers")
+        return f.layers_with("mlp_layer_types", layers, "sparse", "dense")
     step = f.count("decoder_sparse_step", default=1)
     dense = f.layer_ids("mlp_only_layers", layers)
     sparse = [(index + 1) % step == 0 and index not in dense for index in range(layers)]
@@ -372,7 +378,7 @@ def draft_layers(f: Facts) -> tuple[str, ...]:
 class Decoder:
     """A decoder-only language model, counted but without names and precision.
 
-    ``head_params`` includes the head's bias.
+    ``head_params`` includes the head's bias; ``parts`` of the layers are one of the checkpoint.
     """
 
     hidden: int
@@ -383,6 +389,7 @@ class Decoder:
     final_norm_params: int
     tied: bool
     omitted: tuple[str, ...] = ()
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -398,6 +405,9 @@ class Family:
     attention, ffn:
         Each layer's attention and feed-forward part: `Grouped`, `Dense`, `Routed`, or a function of the
         config, the hidden size and the number of layers.
+    layers, parts:
+        The key of the number of layers, and how many of ours one of them is (LongCat: two, each with an attention and
+        a dense part).
     norms, norm_width:
         Norms a layer, and weights of one in units of hidden (1: scale; 2: scale and bias; 0: none).
     besides:
@@ -420,6 +430,7 @@ class Family:
     ffn: FfnRule = Dense()
     hidden: Count = _HIDDEN
     layers: str = "num_hidden_layers"
+    parts: int = 1
     norms: Number = 2
     norm_width: Number = 1
     besides: Callable[[Facts, int], tuple[int, int]] | None = None
@@ -446,7 +457,7 @@ class Family:
             found = f.flag(key, default=only) if isinstance(only, bool) else f.whole(key, default=only)
             if found != only:
                 f.must_be(key, must)
-        hidden, count = self.hidden(f), f.layers(self.layers)
+        hidden, count = self.hidden(f), f.layers(self.layers) * self.parts
         ffns = self.ffn(f, hidden, count)
         attentions = self.attention(f, hidden, count)
         inside, after = (0, 0) if self.besides is None else self.besides(f, hidden)
@@ -464,4 +475,5 @@ class Family:
             final_norm_params=width + after,
             tied=f.flag("tie_word_embeddings", default=self.tied),
             omitted=draft_layers(f) if self.drafts else (),
+            parts=self.parts,
         )

@@ -17,10 +17,16 @@ from topology.base.reading import nearest
 
 Module = tuple[str, ...]
 
+
+def _attn(*names: str) -> Module:
+    """Return the names below attention, which Ling's checkpoints call ``attention``."""
+    return tuple(f"{block}.{name}" for block in ("self_attn", "attention") for name in names)
+
+
 # Attention's projections by the key in `Attention.modules`, with the names that families give them.
 _FUSED = ("self_attn.qkv_proj", "attention.query_key_value", "self_attention.query_key_value", "attn.c_attn")
 _DENSE = ("self_attn.dense", "self_attention.dense", "attention.dense")
-_OUT = ("self_attn.o_proj", "mixer.o_proj", *_DENSE, "attn.c_proj")
+_OUT = ("self_attn.o_proj", "self_attn.out_proj", "mixer.o_proj", *_DENSE, "attn.c_proj")
 _GROUPED: dict[str, Module] = {
     "q": ("self_attn.q_proj", "mixer.q_proj", *_FUSED),
     "k": ("self_attn.k_proj", "mixer.k_proj", *_FUSED),
@@ -29,30 +35,30 @@ _GROUPED: dict[str, Module] = {
     "index": ("self_attn.index_q_proj", "self_attn.index_k_proj", "self_attn.indexer.q_proj"),
 }
 _LATENT: dict[str, Module] = {
-    "q_a": ("self_attn.q_a_proj",),
-    "q_b": ("self_attn.q_b_proj", "self_attn.q_proj"),
-    "kv_a": ("self_attn.kv_a_proj_with_mqa",),
-    "kv_b": ("self_attn.kv_b_proj",),
-    "o": ("self_attn.o_proj",),
-    "gate": ("self_attn.g_proj",),
-    "index": ("self_attn.indexer.wq_b", "self_attn.indexer.wk"),
+    "q_a": _attn("q_a_proj"),
+    "q_b": _attn("q_b_proj", "q_proj"),
+    "kv_a": _attn("kv_a_proj_with_mqa"),
+    "kv_b": _attn("kv_b_proj"),
+    "o": _attn("o_proj", "dense"),
+    "gate": _attn("g_proj"),
+    "index": _attn("indexer.wq_b", "indexer.wk"),
 }
 _LINEAR: dict[str, Module] = {
-    "qkv": ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_qkv"),
-    "z": ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_z"),
+    "qkv": ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_qkv", *_FUSED),
+    "z": ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_z", "attention.g_proj", "self_attn.output_gate"),
     "ba": ("linear_attn.in_proj_ba", "linear_attn.in_proj_b"),
-    "out": ("linear_attn.out_proj",),
+    "out": ("linear_attn.out_proj", *_OUT),
 }
 _DELTA: dict[str, Module] = {
-    "q": ("self_attn.q_proj",),
-    "k": ("self_attn.k_proj",),
-    "v": ("self_attn.v_proj",),
-    "decay": ("self_attn.f_a_proj", "self_attn.f_b_proj"),
-    "beta": ("self_attn.b_proj",),
-    "gate": ("self_attn.g_proj", "self_attn.g_a_proj", "self_attn.g_b_proj"),
-    "o": ("self_attn.o_proj",),
+    **{name: _attn(f"{name}_proj") for name in "qkvo"},
+    "decay": _attn("f_a_proj", "f_b_proj", "f_proj"),
+    "beta": _attn("b_proj"),
+    "gate": _attn("g_proj", "g_a_proj", "g_b_proj"),
 }
-_MAMBA: dict[str, Module] = {"in": ("mixer.in_proj",), "mixed": ("mixer.out_proj",)}
+_MAMBA: dict[str, Module] = {
+    "in": ("mixer.in_proj", "mamba.in_proj", "conv.in_proj"),
+    "mixed": ("mixer.out_proj", "mamba.out_proj", "conv.out_proj"),
+}
 _COMPRESSED: dict[str, Module] = {
     "q_a": ("self_attn.q_a_proj", "attn.wq_a"),
     "q_b": ("self_attn.q_b_proj", "attn.wq_b"),
@@ -80,10 +86,24 @@ def _below(*path: tuple[str, ...]) -> tuple[Module, Module]:
     return tuple(s + n for s in stems for n in _GATE_UP), tuple(s + n for s in stems for n in _DOWN)
 
 
+def _or_beside(names: tuple[Module, Module]) -> tuple[Module, Module]:
+    """Add the names of Granite's part beside the experts, and of LongCat's."""
+    gate_up, down = names
+    both = ("mlps.0", "mlps.1")
+    return (
+        (
+            *gate_up,
+            "shared_mlp.input_linear",
+            *(f"{part}.{name}_proj" for part in both for name in ("gate", "up")),
+        ),
+        (*down, "shared_mlp.output_linear", *(f"{part}.down_proj" for part in both)),
+    )
+
+
 _FFN = {
     "experts": _below(_BLOCKS, ("experts",), ("0",)),
-    "shared": _below(_BLOCKS, _SHARED_NAMES),
-    "dense": _below(("mlp", "feed_forward", "ffn", "mixer")),
+    "shared": _or_beside(_below(_BLOCKS, _SHARED_NAMES)),
+    "dense": _or_beside(_below(("mlp", "feed_forward", "ffn", "mixer"))),
 }
 
 
@@ -96,11 +116,12 @@ def modules_of(decoder: Decoder) -> dict[str, Counter[Module]]:
     """Return the modules of each matmul class with their weights; the names start at ``layers.N``."""
     found: dict[str, Counter[Module]] = {name: Counter() for name in MATMUL_CLASSES}
     for index, layer in enumerate(decoder.layers):
-        at = f"layers.{index}."
+        at = f"layers.{index // decoder.parts}."
+        attn = "self_attn" if decoder.parts == 1 else f"self_attn.{index % decoder.parts}"
         weights = layer.attention.modules
         names = _attention_names(frozenset(weights))
         for key, count in weights.items():
-            found["attention"][tuple(at + name for name in names[key])] += count
+            found["attention"][tuple(at + name.replace("self_attn", attn) for name in names[key])] += count
         if isinstance(layer.ffn, MoeFfn):
             parts = {
                 "experts": layer.ffn.experts * layer.ffn.expert_params,

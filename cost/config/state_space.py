@@ -1,4 +1,4 @@
-"""Layers of one part each, Mamba-2 in most of them: Nemotron-H and Nemotron 3."""
+"""Mamba-2 in most layers: Nemotron-H and Nemotron 3, whose layers are one part each; Granite 4 and Bamba."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cost.attention.state_space import Mamba2, NoAttention
 from cost.config.facts import Facts
-from cost.config.family import FULL, Count, Dense, Grouped, Routed, experts_in
+from cost.config.family import FULL, Count, Dense, Flag, Grouped, Routed, experts_in
 from cost.model import Attention, DenseFfn, Ffn
 
 _MAMBA, _MOE, _MLP = "linear_attention", "moe", "mlp"
@@ -31,8 +31,7 @@ def _kinds(f: Facts, layers: int) -> list[object]:
     return f.per_layer("layers_block_type", layers, tuple(_LETTERS.values()))
 
 
-def mixers(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
-    """Mamba-2, attention, or none where the layer is a feed-forward part."""
+def _mamba2(f: Facts, hidden: int) -> Mamba2:
     mamba = Mamba2(
         hidden=hidden,
         heads=f.count("mamba_num_heads"),
@@ -46,8 +45,13 @@ def mixers(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
         state_dtype_bytes=_STATE_BYTES[f.choice("mamba_ssm_cache_dtype", _STATE_BYTES, "float32")],
     )
     f.divides(mamba.groups, mamba.heads, "n_groups must divide mamba_num_heads")
+    return mamba
+
+
+def mixers(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
+    """Mamba-2, attention, or none where the layer is a feed-forward part."""
     full = Grouped(kv_heads_required=True, head_dim_required=True).one(f, hidden)
-    by_kind: dict[object, Attention] = {_MAMBA: mamba, FULL: full}
+    by_kind: dict[object, Attention] = {_MAMBA: _mamba2(f, hidden), FULL: full}
     return [by_kind.get(kind, NoAttention()) for kind in _kinds(f, layers)]
 
 
@@ -74,3 +78,52 @@ def one_ffn(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
     if _MLP in kinds:
         by_kind[_MLP] = Dense(gated=False).one(f, hidden)
     return [by_kind.get(kind, DenseFfn(0)) for kind in kinds]
+
+
+_GRANITE_NAMES = {
+    "mamba_n_heads": "mamba_num_heads",
+    "mamba_d_head": "mamba_head_dim",
+    "mamba_d_state": "ssm_state_size",
+    "mamba_n_groups": "n_groups",
+    "mamba_d_conv": "conv_kernel",
+    "mamba_conv_bias": "use_conv_bias",
+    "mamba_chunk_size": "chunk_size",
+}
+
+
+def granite_names(f: Facts) -> None:
+    """Give the keys of Granite 4 and Bamba the names of Nemotron's, and ``layers_block_type`` a kind a layer."""
+    if f.data.get("mamba_d_head") == "auto":
+        inner = f.count("mamba_expand") * f.count("hidden_size")
+        dim = f.divides(
+            f.count("mamba_n_heads"), inner, "mamba_n_heads must divide mamba_expand x hidden_size"
+        )
+        f.data = {**f.data, "mamba_d_head": dim}
+    f.rename(_GRANITE_NAMES)
+    f.ignore("mamba_expand", *_GRANITE_NAMES.values())  # models without Mamba layers have the keys too
+    if f.has("attn_layer_indices"):
+        layers = f.layers()
+        attended = f.layer_ids("attn_layer_indices", layers)
+        f.data = {**f.data, "layer_types": [FULL if index in attended else _MAMBA for index in range(layers)]}
+    part_names(f)
+
+
+def granite_mixers(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
+    """Mamba-2 or attention, each beside a feed-forward part."""
+    kinds = f.per_layer("layers_block_type", layers, (_MAMBA, FULL))
+    full = Grouped(kv_heads_required=True, bias=Flag("attention_bias")).one(f, hidden)
+    mamba = _mamba2(f, hidden) if _MAMBA in kinds else full
+    return [mamba if kind == _MAMBA else full for kind in kinds]
+
+
+def granite_ffn(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
+    """Experts and a shared part, or that part alone where there are no experts."""
+    if f.whole("num_local_experts"):
+        return _GRANITE_MOE(f, hidden, layers)
+    f.ignore("intermediate_size", "num_experts_per_tok")
+    return Dense("shared_intermediate_size")(f, hidden, layers)
+
+
+_GRANITE_MOE = Routed(
+    width=Count("intermediate_size"), shared=1, shared_width=Count("shared_intermediate_size")
+)

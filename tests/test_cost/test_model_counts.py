@@ -28,6 +28,9 @@ ELSEWHERE = {
     "mimo",
     "minimax_m3",
     "step3p7",
+    "bailing_moe_linear",
+    "minimax_text_01",
+    "minimax_m1",
 }
 VISION = {
     "qwen2_vl",

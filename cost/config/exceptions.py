@@ -102,8 +102,7 @@ def llama4_sparse(f: Facts, layers: int) -> list[bool]:
     """Whether each layer has experts: those listed, or every n-th."""
     if f.has("moe_layers"):
         f.ignore("interleave_moe_layer_step")
-        listed = f.layer_ids("moe_layers", layers)
-        return [index in listed for index in range(layers)]
+        return f.listed("moe_layers", layers)
     step = f.count("interleave_moe_layer_step")
     return [(index + 1) % step == 0 for index in range(layers)]
 
@@ -344,13 +343,6 @@ def laguna_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuer
     return found
 
 
-def step_sparse(f: Facts, layers: int) -> list[bool]:
-    """Whether each layer of Step has experts: those listed."""
-    f.need("moe_layers_enum")
-    listed = f.layer_ids("moe_layers_enum", layers)
-    return [index in listed for index in range(layers)]
-
-
 def checked_minimax_m2(f: Facts) -> None:
     """Reject layers of another attention."""
     if f.has("attn_type_list"):
@@ -372,9 +364,3 @@ def ernie_sparse(f: Facts, layers: int) -> list[bool]:
     first, every = f.whole("moe_layer_start_index"), f.count("moe_layer_interval")
     last = f.whole("moe_layer_end_index", default=layers - 1)
     return [first <= index <= last and (index + 1) % every == 0 for index in range(layers)]
-
-
-def trinity_sparse(f: Facts, layers: int) -> list[bool]:
-    """Whether each layer of Trinity has experts: all but the first ones."""
-    dense = f.whole("num_dense_layers")
-    return [index >= dense for index in range(layers)]

@@ -47,7 +47,6 @@ _QWEN3 = replace(_KV_DIM_BIAS, qk_norm="head", windows=switched_windows)
 _QWEN3_MOE = replace(_HEAD_NORMS, windows=switched_windows)
 
 _GRANITE_SWA = replace(_KV_BIAS, sinks=True, windows=windows_by_type)
-
 _MIXTRAL_MOE = Routed(width=Count("intermediate_size"))
 _GRANITE_SHARED = replace(
     _MIXTRAL_MOE, shared=1, shared_width=Count("shared_intermediate_size", default=0, least=0)
@@ -67,7 +66,7 @@ _GLM_MOE = replace(
 )
 _LING_MOE = replace(
     _SHARED_MOE,
-    shared=Count("num_shared_experts", default=0, least=0),
+    shared=Count("num_shared_experts", "n_shared_experts", default=0, least=0),
     shared_width=lambda f: f.count(
         "moe_shared_expert_intermediate_size", default=f.count("moe_intermediate_size")
     ),
@@ -78,26 +77,21 @@ _LING_MOE = replace(
 _DEEPSEEK_V3_MOE = replace(latent.DEEPSEEK_MOE, router_bias=True)
 _GATED_SHARED = Routed(shared=1, shared_width=_SHARED_WIDTH, shared_gate=True, sparse=by_step)
 
-_NORMED = "true or absent: this family norms queries and keys"
-_HUNYUAN_MUST = {
-    "use_cla": (False, "false: layers that share keys and values are not modelled"),
-    "use_qk_norm": (True, _NORMED),
-    "use_mla": (False, "false"),
-}
-_GATED_MUST = {"attention_bias": (False, "false: biases of gated attention are not modelled")}
-_GLM_IGNORED = "max_window_layers use_sliding_window sliding_window"
+_HUNYUAN_MUST = {"use_qk_norm": (True, "true or absent: this family norms queries and keys")}
+_GLM_IGNORED = "use_sliding_window sliding_window"
 _LFM2 = Family(
     "lfm2",
     "LFM2: short convolutions in most layers.",
     linear.short_convolutions,
     linear.lfm2_dense,
     tied=True,
-    ignore="block_dim block_multiple_of block_mlp_init_scale block_norm_eps block_out_init_scale block_use_swiglu "
-    "block_use_xavier_init block_ffn_dim_multiplier conv_dim conv_dim_out conv_use_xavier_init",
-    before=lambda f: f.rename({"tie_embedding": "tie_word_embeddings", "num_heads": "num_attention_heads"}),
-)
-_LING_IGNORED = (
-    "moe_router_enable_routed_scaling moe_router_topk_scaling_factor moe_router_enable_shared_expert"
+    before=lambda f: f.rename(
+        {
+            "tie_embedding": "tie_word_embeddings",
+            "num_heads": "num_attention_heads",
+            "num_dense_layers": "first_k_dense_replace",
+        }
+    ),
 )
 _COHERE_IGNORED = "use_parallel_block use_parallel_embedding use_gated_activation position_embedding_type"
 _HUNYUAN_IGNORED = (
@@ -133,10 +127,9 @@ TABLE = (
         before=own.checked_mistral,
     ),
     Family(
-        "qwen2 mimo qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text",
+        "qwen2 mimo qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text",
         "Qwen 2 and 2.5, their VL forms' language models, and MiMo-7B: biases on queries, keys and values.",
         replace(_KV, bias=True, out_bias=False, windows=switched_windows),
-        drafts=True,
         must={"attention_bias": (True, "true or absent: this family has biases")},
         ignore="use_mrope",
     ),
@@ -145,7 +138,6 @@ TABLE = (
         "phi3",
         "Phi-3 and Phi-4-mini: Llama with fused projections.",
         replace(_KV, windows=one_window),
-        must={"attention_bias": (False, "false: Phi-3's projections have none")},
     ),
     Family("olmo", "OLMo: norms without weights.", Grouped(bias=_BIAS), norm_width=0),
     Family(
@@ -168,7 +160,6 @@ TABLE = (
         _GRANITE_SWA,
         Dense(bias=_MLP_BIAS),
         tied=True,
-        ignore="layer_rope_theta",
     ),
     Family("glm", "GLM-4-9B.", replace(_KV_DIM_BIAS_REQUIRED, out_bias=False)),
     Family(
@@ -176,6 +167,13 @@ TABLE = (
         "The GLM-4-0414 series, which norms each part's output too.",
         replace(_KV_DIM_BIAS_REQUIRED, out_bias=False),
         norms=4,
+    ),
+    Family(
+        "glm4v_text",
+        "GLM-4.1V's language model: GLM-4-0414 with biases on queries, keys and values.",
+        replace(_KV, bias=True, out_bias=False),
+        norms=4,
+        must={"attention_bias": (True, "true or absent: this family has biases")},
     ),
     Family(
         "smollm3",
@@ -226,13 +224,6 @@ TABLE = (
         norm_width=2,
     ),
     Family(
-        "jais2",
-        "Jais 2: squared ReLU as in Arcee, norms with bias, biases unless the config says no.",
-        Grouped(bias=Flag("attention_bias", default=True)),
-        Dense(gated=False, bias=Flag("mlp_bias", default=True)),
-        norm_width=2,
-    ),
-    Family(
         "apertus",
         "Apertus: xIELU with two learned numbers and two stored constants, no gate, norms a head.",
         _HEAD_NORMS,
@@ -277,7 +268,6 @@ TABLE = (
         besides=own.gemma4_besides,
         embedding=own.gemma4_embedding,
         tied=True,
-        must={"attention_bias": (False, "false")},
         ignore="num_global_key_value_heads vocab_size_per_layer_input",
         before=own.checked_gemma4,
     ),
@@ -310,9 +300,7 @@ TABLE = (
         ),
         norms=1,
         tied=True,
-        must={"use_qk_norm": (False, "false: norms of queries and keys are not modelled")},
-        ignore=f"{_COHERE_IGNORED} sliding_window_pattern prefix_dense_sliding_window_pattern expert_selection_fn "
-        "shared_expert_combination_strategy",
+        ignore=f"{_COHERE_IGNORED} sliding_window_pattern prefix_dense_sliding_window_pattern",
     ),
     Family(
         "stablelm",
@@ -360,7 +348,6 @@ TABLE = (
         "Granite 4 with experts, windows by layer and sinks.",
         _GRANITE_SWA,
         _GRANITE_SHARED,
-        ignore="layer_rope_theta",
     ),
     Family(
         "kolibri1",
@@ -373,14 +360,8 @@ TABLE = (
         "laguna",
         "Laguna: heads that differ by layer, a gate a head, a dense part first, then experts and a shared one.",
         own.laguna_attention,
-        Routed(
-            experts=experts_in("num_experts"),
-            shared=1,
-            shared_width=_SHARED_WIDTH,
-            router_bias=True,
-            sparse=by_step,
-        ),
-        ignore="num_attention_heads",
+        Routed(shared=1, shared_width=_SHARED_WIDTH, router_bias=True, sparse=by_list),
+        ignore="decoder_sparse_step mlp_only_layers",
     ),
     Family(
         "mellum",
@@ -413,12 +394,11 @@ TABLE = (
         "MiniMax M2: queries and keys normed over all heads, a correction bias in the router.",
         replace(_KV_DIM, qk_norm="full"),
         replace(_MIXTRAL_MOE, router_bias=Flag("use_routing_bias", default=True)),
-        drafts=True,
         must={
             "shared_intermediate_size": (0, "0: a shared expert of MiniMax M2 is not modelled"),
             "use_qk_norm": (True, "true"),
         },
-        ignore="qk_norm_type rotary_dim attention_bias",
+        ignore="qk_norm_type attention_bias",
         before=own.checked_minimax_m2,
     ),
     Family(
@@ -433,13 +413,11 @@ TABLE = (
             sparse=by_list,
             dense=Dense("dense_intermediate_size"),
         ),
-        drafts=True,
         must={
             "n_shared_experts": (1, "1: shared_intermediate_size is the width of one"),
-            "attention_output_gate": (False, "false: a gate of attention's output is not modelled"),
             "use_qk_norm": (True, "true: queries and keys without norm are not modelled"),
         },
-        ignore="use_gemma_norm rotary_dim",
+        ignore="use_gemma_norm",
         before=lambda f: f.choice("qk_norm_type", ("per_head",), "per_head"),
     ),
     Family(
@@ -449,7 +427,7 @@ TABLE = (
         _GATED_SHARED,
     ),
     Family(
-        "qwen3_moe qwen3_vl_moe_text",
+        "qwen3_moe qwen3_vl_moe_text qwen3_omni_moe_text",
         "Qwen 3 with experts: norms of queries and keys a head, no shared expert.",
         _QWEN3_MOE,
         Routed(sparse=by_step),
@@ -460,38 +438,30 @@ TABLE = (
         "Llama 4: experts in every n-th layer with a shared one, three of four layers see one chunk.",
         replace(_KV_DIM_BIAS, windows=own.llama4_chunks, chunked=True),
         replace(_MIXTRAL_MOE, shared=1, sparse=own.llama4_sparse, dense=Dense("intermediate_size_mlp")),
-        ignore="use_qk_norm attn_temperature_tuning for_llm_compressor",
+        ignore="use_qk_norm for_llm_compressor",
     ),
     Family(
         "exaone_moe",
         "K-EXAONE: EXAONE 4's attention with DeepSeek's experts.",
         replace(_KV, qk_norm="head", windows=windows_if_given),
         replace(_SHARED_MOE, groups=True),
-        drafts=True,
         ignore="sliding_window_pattern first_k_dense_replace",
     ),
     Family(
         "afmoe",
         "Arcee Trinity: gated attention, four norms a layer, a window in three of four layers.",
         replace(_KV_DIM, qk_norm="head", gate=True, windows=full_every(Count("global_attn_every_n_layers"))),
-        replace(_SHARED_MOE, sparse=own.trinity_sparse),
+        replace(_SHARED_MOE, sparse=after_first),
         norms=4,
-        must={"attention_bias": (False, "false")},
         ignore="num_expert_groups num_limited_groups n_group topk_group",
+        before=lambda f: f.rename({"num_dense_layers": "first_k_dense_replace"}),
     ),
     Family(
         "mimo_v2_flash",
         "MiMo-V2-Flash: values narrower than keys; layers with a window have more key heads, and sinks.",
         own.mimo_attention,
         Routed(experts=experts_in("n_routed_experts"), router_bias=True, groups=True, sparse=by_list),
-        drafts=True,
         must={
-            "attention_bias": (False, "false: biases of attention are not modelled"),
-            "add_full_attention_sink_bias": (
-                False,
-                "false: sinks in layers without a window are not modelled",
-            ),
-            "n_shared_experts": (0, "0: shared experts are not modelled"),
             "add_swa_attention_sink_bias": (
                 True,
                 "true: layers with a window but without sinks are not modelled",
@@ -509,13 +479,9 @@ TABLE = (
             shared=1,
             shared_width=Count("share_expert_dim"),
             router_bias=Flag("use_moe_router_bias", REQUIRED),
-            sparse=own.step_sparse,
+            sparse=lambda f, layers: f.listed("moe_layers_enum", layers),
         ),
-        drafts=True,
-        must={
-            "attention_bias": (False, "false"),
-            "use_moe": (True, "true: Step without experts is not modelled"),
-        },
+        must={"use_moe": (True, "true: Step without experts is not modelled")},
         ignore="att_impl_type moe_every_n_layer moe_layer_offset moe_router_activation need_fp32_gate "
         "norm_expert_weight partial_rotary_factors use_rope_layers yarn_only_types",
         before=own.step_names,
@@ -525,7 +491,6 @@ TABLE = (
         "GLM-4.5 and GLM-4.5V: DeepSeek's experts under grouped-query attention.",
         _GLM_HEADS,
         _GLM_MOE,
-        drafts=True,
         ignore=_GLM_IGNORED,
     ),
     Family(
@@ -533,8 +498,6 @@ TABLE = (
         "Sarvam 30B: GLM-4.5 with norms of queries and keys unless the config says no.",
         replace(_GLM_HEADS, normed=Flag("use_qk_norm", default=True)),
         _GLM_MOE,
-        drafts=True,
-        must={"use_qkv_bias": (False, "false")},
         before=linear.kimi_names,
     ),
     Family(
@@ -542,7 +505,6 @@ TABLE = (
         "Solar Open: GLM-4.5 with experts from the first layer on.",
         _GLM_HEADS,
         replace(_GLM_MOE, sparse=from_start),
-        drafts=True,
         ignore=_GLM_IGNORED,
     ),
     Family(
@@ -550,7 +512,6 @@ TABLE = (
         "dots.llm1: GLM-4.5's experts, norms of queries and keys, windows by layer.",
         replace(_HEAD_NORMS, windows=own.dots_windows),
         _GLM_MOE,
-        drafts=True,
         ignore=_GLM_IGNORED,
     ),
     Family(
@@ -565,8 +526,6 @@ TABLE = (
             sparse=own.ernie_sparse,
         ),
         tied=True,
-        drafts=True,
-        must={"use_bias": (False, "false: biases of ERNIE's experts are not modelled")},
         ignore="moe_use_aux_free moe_gate moe_capacity use_moe moe_group moe_multimodal_dispatch_use_allgather",
     ),
     Family(
@@ -580,19 +539,14 @@ TABLE = (
             normed=lambda f: f.flag("use_qk_norm", default=REQUIRED if own.is_ling_2(f) else False),
         ),
         _LING_MOE,
-        drafts=True,
-        must={"multi_gate": (False, "null: several routers a layer are not modelled")},
-        ignore=f"norm_head norm_softmax {_LING_IGNORED}",
+        ignore="norm_head norm_softmax",
     ),
     Family(
         "hunyuan_v1_moe",
         "Hunyuan-A13B: one shared feed-forward part as wide as an expert; lists with one entry a layer.",
         _HEAD_NORMS,
         own.hunyuan_experts,
-        must={
-            **_HUNYUAN_MUST,
-            "moe_layer_num_skipped": (0, "0: dense layers among Hunyuan's experts are not modelled"),
-        },
+        must=_HUNYUAN_MUST,
         ignore=f"{_HUNYUAN_IGNORED} "
         "use_mixed_mlp_moe moe_drop_tokens moe_random_routing_dropped_token capacity_factor group_limited_greedy",
     ),
@@ -601,8 +555,6 @@ TABLE = (
         "Hunyuan 3: norms of queries and keys a head, DeepSeek's experts and router bias.",
         replace(_KV_DIM_BIAS, qk_norm="head"),
         _SHARED_MOE,
-        drafts=True,
-        must={"mlp_bias": (False, "false")},
     ),
     # DeepSeek, and what is built on its latent attention.
     Family(
@@ -623,7 +575,6 @@ TABLE = (
         "DeepSeek-V3 to V3.1, Kimi K2, GLM-4.7-Flash, Sarvam 105B: a correction bias in the router (`noaux_tc`).",
         latent.latent_everywhere,
         _DEEPSEEK_V3_MOE,
-        drafts=True,
         ignore="q_head_dim",
         before=linear.kimi_names,
     ),
@@ -635,23 +586,19 @@ TABLE = (
         latent.longcat_ffn,
         layers="num_layers",
         parts=2,
-        drafts=True,
-        must={"router_bias": (False, "false")},
-        ignore="num_hidden_layers attention_method mla_scale_q_lora mla_scale_kv_lora",
+        ignore="num_hidden_layers",
     ),
     Family(
         "axk1",
         "A.X K1: DeepSeek-V3 with a norm of what the experts return.",
         latent.latent_everywhere,
         latent.normed_experts,
-        drafts=True,
     ),
     Family(
         "deepseek_v32 glm_moe_dsa",
         "DeepSeek-V3.2 and GLM-5: V3 with an index that picks the tokens attention reads.",
         latent.indexed,
         _DEEPSEEK_V3_MOE,
-        drafts=True,
         ignore="mlp_bias index_share_for_mtp_iteration",
     ),
     Family(
@@ -660,12 +607,7 @@ TABLE = (
         latent.v4_attention,
         latent.v4_experts,
         besides=latent.v4_mixing,
-        drafts=True,
-        must={
-            "attention_bias": (False, "false"),
-            "mlp_bias": (False, "false"),
-            "num_key_value_heads": (1, "1: all heads share one key, which is also the value"),
-        },
+        must={"num_key_value_heads": (1, "1: all heads share one key, which is also the value")},
         ignore="qk_rope_head_dim expert_dtype compress_rates compress_rate_csa compress_rate_hca",
     ),
     # Three layers of linear attention for one of another kind.
@@ -674,17 +616,14 @@ TABLE = (
         "Qwen3-Next and Qwen3.5 with experts and a gated shared one.",
         linear.gated_delta,
         replace(_GATED_SHARED, experts=experts_in("num_experts")),
-        drafts=True,
-        must=_GATED_MUST,
     ),
-    Family("qwen3_5_text", "Qwen3.5 without experts.", linear.gated_delta, drafts=True, must=_GATED_MUST),
+    Family("qwen3_5_text", "Qwen3.5 without experts.", linear.gated_delta),
     Family(
         "kimi_linear",
         "Kimi Linear and the language model of Kimi K3, which adds gates, narrower experts and block residuals.",
         linear.kimi_attention,
         linear.kimi_experts,
         besides=linear.kimi_residuals,
-        drafts=True,
         ignore="mla_use_nope use_grouped_topk activation_situ_beta activation_situ_linear_beta attn_res_block_size",
         before=linear.kimi_names,
     ),
@@ -694,7 +633,6 @@ TABLE = (
         linear.glm5_next_attention,
         _DEEPSEEK_V3_MOE,
         besides=lambda f, hidden: (latent.mixing(hidden, f.count("hc_mult")), 0),
-        drafts=True,
         must={
             "mhc": (True, "true: without residual streams the model is another one"),
             "index_kpool_compress": (True, "true: an index over pools without weights is not modelled"),
@@ -706,10 +644,8 @@ TABLE = (
         "Ling and Ring 2.5 and 3, Ring-linear 2.0: linear attention, the last layer of each group in full.",
         linear.ling_attention,
         replace(_LING_MOE, router_bias=True, groups=True),
-        drafts=True,
-        must=dict.fromkeys(("use_bias", "use_qkv_bias", "attention_bias"), (False, "false")),
-        ignore=f"{_LING_IGNORED} moe_router_enable_expert_bias linear_silu use_linear_silu linear_rope use_rmsnorm",
-        before=linear.ling_names,
+        ignore="moe_router_enable_expert_bias",
+        before=linear.kimi_names,
     ),
     Family(
         "minimax minimax_text_01 minimax_m1",
@@ -717,7 +653,6 @@ TABLE = (
         linear.minimax_attention,
         _MIXTRAL_MOE,
         must={"shared_intermediate_size": (0, "0: a shared expert of MiniMax-01 is not modelled")},
-        ignore="shared_moe_mode postnorm block_size",
     ),
     _LFM2,
     replace(
@@ -727,7 +662,7 @@ TABLE = (
         ffn=Routed(
             experts=experts_in("num_experts"),
             router_bias=Flag("use_expert_bias", REQUIRED),
-            sparse=own.trinity_sparse,
+            sparse=after_first,
         ),
     ),
     Family(
@@ -736,16 +671,16 @@ TABLE = (
         state_space.granite_mixers,
         state_space.granite_ffn,
         must={"mamba_proj_bias": (False, "false")},
-        ignore="position_embedding_type normalization_function",
-        before=state_space.granite_names,
+        ignore="position_embedding_type",
+        before=state_space.granite_kinds,
     ),
     Family(
         "bamba",
         "Bamba: Mamba-2 or attention.",
         state_space.granite_mixers,
-        must=dict.fromkeys(("mamba_proj_bias", "mlp_bias"), (False, "false")),
+        must={"mamba_proj_bias": (False, "false")},
         ignore="num_logits_to_keep",
-        before=state_space.granite_names,
+        before=state_space.granite_kinds,
     ),
     # One part a layer.
     Family(
@@ -754,9 +689,7 @@ TABLE = (
         state_space.mixers,
         state_space.one_ffn,
         norms=1,
-        drafts=True,
         must={
-            **dict.fromkeys(("attention_bias", "mlp_bias", "use_bias", "mamba_proj_bias"), (False, "false")),
             "n_shared_experts": (1, "1: moe_shared_expert_intermediate_size is the width of one"),
         },
         ignore="expand mtp_hybrid_override_pattern mtp_layers_block_type moe_shared_expert_overlap "

@@ -253,16 +253,10 @@ def by_list(f: Facts, layers: int) -> list[bool]:
 
 
 def by_step(f: Facts, layers: int) -> list[bool]:
-    """Qwen's rule: every ``decoder_sparse_step``-th layer has experts, except ``mlp_only_layers``.
-
-    ``mlp_layer_types``, where given, goes before.
-    """
-    if f.has("mlp_layer_types"):
-        f.ignore("decoder_sparse_step", "mlp_only_layers")
-        return f.layers_with("mlp_layer_types", layers, "sparse", "dense")
+    """Qwen's rule: every ``decoder_sparse_step``-th layer has experts, except ``mlp_only_layers``."""
     step = f.count("decoder_sparse_step", default=1)
-    dense = f.layer_ids("mlp_only_layers", layers)
-    sparse = [(index + 1) % step == 0 and index not in dense for index in range(layers)]
+    dense = f.listed("mlp_only_layers", layers) if f.has("mlp_only_layers") else [False] * layers
+    sparse = [(index + 1) % step == 0 and not dense[index] for index in range(layers)]
     if not any(sparse):
         f.refuse("decoder_sparse_step and mlp_only_layers leave no layer with experts.")
     return sparse
@@ -416,8 +410,6 @@ class Family:
         Weights of the embedding besides ``vocab x hidden``; from config and hidden.
     tied:
         What the family's config class takes where ``tie_word_embeddings`` is not in the file.
-    drafts:
-        Whether configs may have draft layers, which are left out.
     must:
         Keys of which one value is modelled (taken too where the key is absent), with what messages say.
     ignore, before:
@@ -437,7 +429,6 @@ class Family:
     embedding: Callable[[Facts, int], int] | None = None
     tied: bool = False
     head_bias: Switch = False
-    drafts: bool = False
     must: Mapping[str, tuple[bool | int, str]] = field(default_factory=dict)
     ignore: str = ""
     before: Callable[[Facts], object] | None = None
@@ -474,6 +465,6 @@ class Family:
             head_params=vocab * hidden + (vocab if value(f, self.head_bias) else 0),
             final_norm_params=width + after,
             tied=f.flag("tie_word_embeddings", default=self.tied),
-            omitted=draft_layers(f) if self.drafts else (),
+            omitted=draft_layers(f),
             parts=self.parts,
         )

@@ -137,19 +137,6 @@ _LING_FULL = Grouped(
 )
 
 
-def ling_names(f: Facts) -> None:
-    """Give Ling's keys the names that most of its configs have."""
-    f.rename(
-        {
-            "num_expert_group": "n_group",
-            "num_experts_per_token": "num_experts_per_tok",
-            "n_shared_experts": "num_shared_experts",
-            "num_local_experts": "num_experts",
-            "num_mtp_layers": "num_nextn_predict_layers",
-        }
-    )
-
-
 def ling_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
     """Linear attention, and a full one as the last of each ``layer_group_size``.
 
@@ -160,7 +147,7 @@ def ling_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
     f.divides(group, layers, "layer_group_size must divide num_hidden_layers")
     heads = f.count("num_attention_heads", most=MOST_HEADS)
     dim = f.count("linear_head_dim" if f.has("linear_head_dim") else "head_dim")
-    f.ignore("linear_num_heads", "linear_conv_kernel_dim", "kda_lower_bound")
+    f.ignore("linear_num_heads", "linear_conv_kernel_dim")
     of_ling_3 = [f.has(key) for key in ("short_conv_kernel_size", "no_kda_lora", "kda_safe_gate")]
     full: Attention
     linear: Attention
@@ -187,12 +174,11 @@ def short_convolutions(f: Facts, hidden: int, layers: int) -> Sequence[Attention
     """LFM2: short convolutions, and attention in some layers, by ``layer_types`` or ``full_attn_idxs``."""
     full = Grouped(kv_heads_required=True, qk_norm="head").one(f, hidden)
     conv = ShortConv(hidden, f.count("conv_L_cache"), bias=f.flag("conv_bias"))
-    f.ignore("full_attn_idxs")
+    f.ignore("full_attn_idxs", "conv_dim", "conv_dim_out", "block_dim", "block_ffn_dim_multiplier")
     if f.has("layer_types"):
         attended = f.layers_with("layer_types", layers, FULL, "conv")
     else:
-        f.need("full_attn_idxs")
-        attended = [index in f.layer_ids("full_attn_idxs", layers) for index in range(layers)]
+        attended = f.listed("full_attn_idxs", layers)
     return [full if flag else conv for flag in attended]
 
 
@@ -200,6 +186,8 @@ def lfm2_dense(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
     """LFM2 without experts: two thirds of the stated width, rounded up, where ``block_auto_adjust_ff_dim``."""
     inner = f.count(f.one_of("block_ff_dim", "intermediate_size"))
     if f.flag("block_auto_adjust_ff_dim", default=True):
+        if f.data.get("block_ffn_dim_multiplier", 1) != 1:
+            f.must_be("block_ffn_dim_multiplier", "1")
         multiple = f.count("block_multiple_of", default=256)
         inner = -(-(2 * inner // 3) // multiple) * multiple
     return [DenseFfn(feed_forward(hidden, inner))] * layers

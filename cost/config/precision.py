@@ -86,24 +86,15 @@ def _below(*path: tuple[str, ...]) -> tuple[Module, Module]:
     return tuple(s + n for s in stems for n in _GATE_UP), tuple(s + n for s in stems for n in _DOWN)
 
 
-def _or_beside(names: tuple[Module, Module]) -> tuple[Module, Module]:
-    """Add the names of Granite's part beside the experts, and of LongCat's."""
-    gate_up, down = names
-    both = ("mlps.0", "mlps.1")
-    return (
-        (
-            *gate_up,
-            "shared_mlp.input_linear",
-            *(f"{part}.{name}_proj" for part in both for name in ("gate", "up")),
-        ),
-        (*down, "shared_mlp.output_linear", *(f"{part}.down_proj" for part in both)),
-    )
-
-
+# Granite's part beside the experts, and LongCat's.
+_BESIDE = (
+    ("shared_mlp.input_linear", "mlps.0.gate_proj", "mlps.0.up_proj", "mlps.1.gate_proj", "mlps.1.up_proj"),
+    ("shared_mlp.output_linear", "mlps.0.down_proj", "mlps.1.down_proj"),
+)
 _FFN = {
     "experts": _below(_BLOCKS, ("experts",), ("0",)),
-    "shared": _or_beside(_below(_BLOCKS, _SHARED_NAMES)),
-    "dense": _or_beside(_below(("mlp", "feed_forward", "ffn", "mixer"))),
+    "shared": _below(_BLOCKS, _SHARED_NAMES),
+    "dense": _below(("mlp", "feed_forward", "ffn", "mixer")),
 }
 
 
@@ -131,7 +122,7 @@ def modules_of(decoder: Decoder) -> dict[str, Counter[Module]]:
             parts = {"dense": layer.ffn.params}
         matrices = layer.ffn.matrices if isinstance(layer.ffn, MoeFfn) else 3
         for part, count in parts.items():
-            gate_up, down = _FFN[part]
+            gate_up, down = (own + beside for own, beside in zip(_FFN[part], _BESIDE, strict=True))
             found[part][tuple(at + name for name in gate_up)] += count - count // matrices
             found[part][tuple(at + name for name in down)] += count // matrices
     return {name: +modules for name, modules in found.items() if +modules}
@@ -240,10 +231,10 @@ _CLASSES = (*MATMUL_CLASSES, "router", "embedding", "head", "norm")
 def _stored(top: Facts, text: Facts) -> tuple[str, str]:
     """Return the dtype of what is not quantised, and where it was read."""
     for facts in (text, top):
-        for key in ("torch_dtype", "dtype"):
-            if facts.has(key):
-                found = format_called(facts.text(key).removeprefix("torch."), "torch_dtype")
-                return found or facts.must_be(key, f"one of {', '.join(formats_of('torch_dtype'))}"), key
+        key = facts.one_of("torch_dtype", "dtype")
+        if facts.has(key):
+            found = format_called(facts.text(key).removeprefix("torch."), "torch_dtype")
+            return found or facts.must_be(key, f"one of {', '.join(formats_of('torch_dtype'))}"), key
     return "bf16", ""
 
 

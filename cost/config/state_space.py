@@ -32,15 +32,22 @@ def _kinds(f: Facts, layers: int) -> list[object]:
 
 
 def _mamba2(f: Facts, hidden: int) -> Mamba2:
+    heads = f.count(f.one_of("mamba_num_heads", "mamba_n_heads"))
+    dim = f.one_of("mamba_head_dim", "mamba_d_head")
+    if f.data.get(dim) == "auto":
+        inner = f.count("mamba_expand") * hidden
+        head_dim = f.divides(heads, inner, "mamba_n_heads must divide mamba_expand x hidden_size")
+    else:
+        head_dim = f.count(dim)
     mamba = Mamba2(
         hidden=hidden,
-        heads=f.count("mamba_num_heads"),
-        head_dim=f.count("mamba_head_dim"),
-        state=f.count("ssm_state_size"),
-        groups=f.count("n_groups"),
-        kernel=f.count("conv_kernel"),
-        conv_bias=f.flag("use_conv_bias"),
-        chunk=f.count("chunk_size"),
+        heads=heads,
+        head_dim=head_dim,
+        state=f.count(f.one_of("ssm_state_size", "mamba_d_state")),
+        groups=f.count(f.one_of("n_groups", "mamba_n_groups")),
+        kernel=f.count(f.one_of("conv_kernel", "mamba_d_conv")),
+        conv_bias=f.flag(f.one_of("use_conv_bias", "mamba_conv_bias")),
+        chunk=f.count(f.one_of("chunk_size", "mamba_chunk_size")),
         # without the key the config's class keeps FP32
         state_dtype_bytes=_STATE_BYTES[f.choice("mamba_ssm_cache_dtype", _STATE_BYTES, "float32")],
     )
@@ -80,31 +87,11 @@ def one_ffn(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
     return [by_kind.get(kind, DenseFfn(0)) for kind in kinds]
 
 
-_GRANITE_NAMES = {
-    "mamba_n_heads": "mamba_num_heads",
-    "mamba_d_head": "mamba_head_dim",
-    "mamba_d_state": "ssm_state_size",
-    "mamba_n_groups": "n_groups",
-    "mamba_d_conv": "conv_kernel",
-    "mamba_conv_bias": "use_conv_bias",
-    "mamba_chunk_size": "chunk_size",
-}
-
-
-def granite_names(f: Facts) -> None:
-    """Give the keys of Granite 4 and Bamba the names of Nemotron's, and ``layers_block_type`` a kind a layer."""
-    if f.data.get("mamba_d_head") == "auto":
-        inner = f.count("mamba_expand") * f.count("hidden_size")
-        dim = f.divides(
-            f.count("mamba_n_heads"), inner, "mamba_n_heads must divide mamba_expand x hidden_size"
-        )
-        f.data = {**f.data, "mamba_d_head": dim}
-    f.rename(_GRANITE_NAMES)
-    f.ignore("mamba_expand", *_GRANITE_NAMES.values())  # models without Mamba layers have the keys too
+def granite_kinds(f: Facts) -> None:
+    """Give ``layers_block_type`` one kind a layer, from ``layer_types`` (Granite) or the attended ones (Bamba)."""
     if f.has("attn_layer_indices"):
-        layers = f.layers()
-        attended = f.layer_ids("attn_layer_indices", layers)
-        f.data = {**f.data, "layer_types": [FULL if index in attended else _MAMBA for index in range(layers)]}
+        attended = f.listed("attn_layer_indices", f.layers())
+        f.data = {**f.data, "layer_types": [FULL if flag else _MAMBA for flag in attended]}
     part_names(f)
 
 
@@ -112,6 +99,9 @@ def granite_mixers(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
     """Mamba-2 or attention, each beside a feed-forward part."""
     kinds = f.per_layer("layers_block_type", layers, (_MAMBA, FULL))
     full = Grouped(kv_heads_required=True, bias=Flag("attention_bias")).one(f, hidden)
+    f.ignore(
+        *(key for key in f.data if key.startswith("mamba_"))
+    )  # models without such layers have the keys too
     mamba = _mamba2(f, hidden) if _MAMBA in kinds else full
     return [mamba if kind == _MAMBA else full for kind in kinds]
 

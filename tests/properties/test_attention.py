@@ -61,7 +61,24 @@ CSA = CompressedAttention(**V4, rate=4, index_heads=64, index_dim=128, top_k=102
 HCA = CompressedAttention(**V4, rate=128)
 SWA = CompressedAttention(**V4, rate=0)
 LIGHT, CONV = Lightning(6144, 64, 128, other_params=0), ShortConv(2048, kernel=3)
-ALL = [V3, V32, LLAMA, WINDOW, CHUNK, DELTA, CSA, HCA, SWA, KDA, M3, POOLED, MAMBA, NoAttention(), LIGHT, CONV]
+ALL = [
+    V3,
+    V32,
+    LLAMA,
+    WINDOW,
+    CHUNK,
+    DELTA,
+    CSA,
+    HCA,
+    SWA,
+    KDA,
+    M3,
+    POOLED,
+    MAMBA,
+    NoAttention(),
+    LIGHT,
+    CONV,
+]
 IDS = ["mla", "dsa", "gqa", "swa", "chunked", "linear", "csa", "hca", "v4-window", "kda", "bsa", "dsa-pooled"]
 IDS += ["mamba2", "none", "lightning", "conv"]
 

@@ -39,6 +39,9 @@ VISION = {
     "qwen2_5_vl_text",
     "qwen3_vl_text",
     "qwen3_vl_moe_text",
+    "qwen3_omni_moe_text",
+    "qwen2_5_omni_text",
+    "glm4v_text",
     "glm4v_moe_text",
 }
 

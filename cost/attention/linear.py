@@ -75,12 +75,9 @@ class Lightning(Recurrent):
 
 @dataclass(frozen=True)
 class ShortConv(Recurrent):
-    """A short convolution over each channel, between two gates (LFM2, arXiv:2511.23404).
+    """A convolution over the last ``kernel`` tokens of each channel, between two gates (LFM2, arXiv:2511.23404).
 
-    Attributes
-    ----------
-    kernel, bias:
-        Width of the convolution, and whether it and the projections have biases.
+    ``bias``: it and the projections have biases.
     """
 
     hidden: int

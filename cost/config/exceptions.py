@@ -327,9 +327,10 @@ _STEP_FULL = Grouped(kv_heads_required=True, head_dim_required=True, qk_norm="he
 
 def laguna_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
     """Full attention and windows by ``layer_types``, heads by ``num_attention_heads_per_layer``; a gate a head."""
-    f.ignore("gating", "gating_types")
-    per_head = (True, None, "per-head")
-    if f.data.get("gating") not in per_head or set(f.data.get("gating_types") or ()) - {"per_head"}:
+    f.ignore("gating")
+    if f.has("gating_types"):
+        f.per_layer("gating_types", layers, ("per_head",))
+    if f.data.get("gating", True) not in (True, None, "per-head"):
         f.must_be("gating", "'per-head': a gate an element is not modelled")
     key = "num_attention_heads_per_layer"
     usual = replace(_STEP_FULL.one(f, hidden), head_gated=True)

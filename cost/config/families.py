@@ -95,8 +95,7 @@ _LFM2 = Family(
 )
 _COHERE_IGNORED = "use_parallel_block use_parallel_embedding use_gated_activation position_embedding_type"
 _HUNYUAN_IGNORED = (
-    "cla_share_factor attention_head_dim dense_list class_num pool_type org_vocab_size num_media_embeds "
-    "use_rotary_pos_emb vit_type vit_patch vit_path kv_lora_rank q_lora_rank qk_nope_head_dim qk_rope_head_dim "
+    "cla_share_factor attention_head_dim dense_list kv_lora_rank q_lora_rank qk_nope_head_dim qk_rope_head_dim "
     "v_head_dim"
 )
 
@@ -131,14 +130,9 @@ TABLE = (
         "Qwen 2 and 2.5, their VL forms' language models, and MiMo-7B: biases on queries, keys and values.",
         replace(_KV, bias=True, out_bias=False, windows=switched_windows),
         must={"attention_bias": (True, "true or absent: this family has biases")},
-        ignore="use_mrope",
     ),
     Family("qwen3 qwen3_vl_text", "Qwen 3: norms of queries and keys a head.", _QWEN3),
-    Family(
-        "phi3",
-        "Phi-3 and Phi-4-mini: Llama with fused projections.",
-        replace(_KV, windows=one_window),
-    ),
+    Family("phi3", "Phi-3 and Phi-4-mini: Llama with fused projections.", replace(_KV, windows=one_window)),
     Family("olmo", "OLMo: norms without weights.", Grouped(bias=_BIAS), norm_width=0),
     Family(
         "olmo2",
@@ -337,17 +331,9 @@ TABLE = (
         _MIXTRAL_MOE,
         must={"shared_intermediate_size": (0, "absent in a granitemoe model; granitemoeshared has it")},
     ),
+    Family("granitemoeshared", "Granite 3 with experts, one of them shared.", _KV_BIAS, _GRANITE_SHARED),
     Family(
-        "granitemoeshared",
-        "Granite 3 with experts, one of them shared.",
-        _KV_BIAS,
-        _GRANITE_SHARED,
-    ),
-    Family(
-        "granitemoe_swa",
-        "Granite 4 with experts, windows by layer and sinks.",
-        _GRANITE_SWA,
-        _GRANITE_SHARED,
+        "granitemoe_swa", "Granite 4 with experts, windows by layer and sinks.", _GRANITE_SWA, _GRANITE_SHARED
     ),
     Family(
         "kolibri1",
@@ -417,7 +403,6 @@ TABLE = (
             "n_shared_experts": (1, "1: shared_intermediate_size is the width of one"),
             "use_qk_norm": (True, "true: queries and keys without norm are not modelled"),
         },
-        ignore="use_gemma_norm",
         before=lambda f: f.choice("qk_norm_type", ("per_head",), "per_head"),
     ),
     Family(
@@ -482,8 +467,7 @@ TABLE = (
             sparse=lambda f, layers: f.listed("moe_layers_enum", layers),
         ),
         must={"use_moe": (True, "true: Step without experts is not modelled")},
-        ignore="att_impl_type moe_every_n_layer moe_layer_offset moe_router_activation need_fp32_gate "
-        "norm_expert_weight partial_rotary_factors use_rope_layers yarn_only_types",
+        ignore="moe_every_n_layer moe_layer_offset",
         before=own.step_names,
     ),
     Family(
@@ -526,7 +510,7 @@ TABLE = (
             sparse=own.ernie_sparse,
         ),
         tied=True,
-        ignore="moe_use_aux_free moe_gate moe_capacity use_moe moe_group moe_multimodal_dispatch_use_allgather",
+        ignore="use_moe moe_gate moe_group",
     ),
     Family(
         "bailing_moe bailing_moe_v2",
@@ -539,7 +523,6 @@ TABLE = (
             normed=lambda f: f.flag("use_qk_norm", default=REQUIRED if own.is_ling_2(f) else False),
         ),
         _LING_MOE,
-        ignore="norm_head norm_softmax",
     ),
     Family(
         "hunyuan_v1_moe",
@@ -547,8 +530,7 @@ TABLE = (
         _HEAD_NORMS,
         own.hunyuan_experts,
         must=_HUNYUAN_MUST,
-        ignore=f"{_HUNYUAN_IGNORED} "
-        "use_mixed_mlp_moe moe_drop_tokens moe_random_routing_dropped_token capacity_factor group_limited_greedy",
+        ignore=f"{_HUNYUAN_IGNORED} use_mixed_mlp_moe",
     ),
     Family(
         "hy_v3",
@@ -599,7 +581,7 @@ TABLE = (
         "DeepSeek-V3.2 and GLM-5: V3 with an index that picks the tokens attention reads.",
         latent.indexed,
         _DEEPSEEK_V3_MOE,
-        ignore="mlp_bias index_share_for_mtp_iteration",
+        ignore="mlp_bias",
     ),
     Family(
         "deepseek_v4",
@@ -624,7 +606,6 @@ TABLE = (
         linear.kimi_attention,
         linear.kimi_experts,
         besides=linear.kimi_residuals,
-        ignore="mla_use_nope use_grouped_topk activation_situ_beta activation_situ_linear_beta attn_res_block_size",
         before=linear.kimi_names,
     ),
     Family(
@@ -637,14 +618,12 @@ TABLE = (
             "mhc": (True, "true: without residual streams the model is another one"),
             "index_kpool_compress": (True, "true: an index over pools without weights is not modelled"),
         },
-        ignore="mla_use_nope index_share_for_mtp_iteration index_kpool_always_select_tail",
     ),
     Family(
         "bailing_hybrid bailing_moe_linear",
         "Ling and Ring 2.5 and 3, Ring-linear 2.0: linear attention, the last layer of each group in full.",
         linear.ling_attention,
-        replace(_LING_MOE, router_bias=True, groups=True),
-        ignore="moe_router_enable_expert_bias",
+        replace(_LING_MOE, router_bias=Flag("moe_router_enable_expert_bias", default=True), groups=True),
         before=linear.kimi_names,
     ),
     Family(
@@ -672,7 +651,7 @@ TABLE = (
         state_space.granite_ffn,
         must={"mamba_proj_bias": (False, "false")},
         ignore="position_embedding_type",
-        before=state_space.granite_kinds,
+        before=state_space.part_names,
     ),
     Family(
         "bamba",
@@ -680,7 +659,7 @@ TABLE = (
         state_space.granite_mixers,
         must={"mamba_proj_bias": (False, "false")},
         ignore="num_logits_to_keep",
-        before=state_space.granite_kinds,
+        before=state_space.part_names,
     ),
     # One part a layer.
     Family(

@@ -52,7 +52,7 @@ def longcat_ffn(f: Facts, hidden: int, halves: int) -> Sequence[Ffn]:
     """LongCat's dense parts, one in each half of a layer; the experts stand beside the first.
 
     Some experts have no weights (they return the token), and a token uses the others as often as they are among all:
-    the average that training holds it to (LongCat-Flash technical report, arXiv:2509.01322, section 2.1.1).
+    the average that training holds it to (arXiv:2509.01322).
     """
     f.choice("zero_expert_type", ("identity",), "identity")
     dense, experts = Dense("ffn_hidden_size").one(f, hidden), _LONGCAT_MOE.one(f, hidden)

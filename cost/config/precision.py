@@ -28,9 +28,7 @@ _FUSED = ("self_attn.qkv_proj", "attention.query_key_value", "self_attention.que
 _DENSE = ("self_attn.dense", "self_attention.dense", "attention.dense")
 _OUT = ("self_attn.o_proj", "self_attn.out_proj", "mixer.o_proj", *_DENSE, "attn.c_proj")
 _GROUPED: dict[str, Module] = {
-    "q": ("self_attn.q_proj", "mixer.q_proj", *_FUSED),
-    "k": ("self_attn.k_proj", "mixer.k_proj", *_FUSED),
-    "v": ("self_attn.v_proj", "mixer.v_proj", *_FUSED),
+    **{name: (f"self_attn.{name}_proj", f"mixer.{name}_proj", *_FUSED) for name in "qkv"},
     "o": _OUT,
     "index": ("self_attn.index_q_proj", "self_attn.index_k_proj", "self_attn.indexer.q_proj"),
 }
@@ -86,15 +84,19 @@ def _below(*path: tuple[str, ...]) -> tuple[Module, Module]:
     return tuple(s + n for s in stems for n in _GATE_UP), tuple(s + n for s in stems for n in _DOWN)
 
 
-# Granite's part beside the experts, and LongCat's.
-_BESIDE = (
-    ("shared_mlp.input_linear", "mlps.0.gate_proj", "mlps.0.up_proj", "mlps.1.gate_proj", "mlps.1.up_proj"),
-    ("shared_mlp.output_linear", "mlps.0.down_proj", "mlps.1.down_proj"),
-)
+def _or_beside(names: tuple[Module, Module]) -> tuple[Module, Module]:
+    """Add the names of Granite's part beside the experts, and of LongCat's."""
+    up, down = names
+    return (
+        (*up, "shared_mlp.input_linear", "mlps.0.gate_proj", "mlps.0.up_proj"),
+        (*down, "shared_mlp.output_linear", "mlps.0.down_proj"),
+    )
+
+
 _FFN = {
     "experts": _below(_BLOCKS, ("experts",), ("0",)),
-    "shared": _below(_BLOCKS, _SHARED_NAMES),
-    "dense": _below(("mlp", "feed_forward", "ffn", "mixer")),
+    "shared": _or_beside(_below(_BLOCKS, _SHARED_NAMES)),
+    "dense": _or_beside(_below(("mlp", "feed_forward", "ffn", "mixer"))),
 }
 
 
@@ -107,8 +109,8 @@ def modules_of(decoder: Decoder) -> dict[str, Counter[Module]]:
     """Return the modules of each matmul class with their weights; the names start at ``layers.N``."""
     found: dict[str, Counter[Module]] = {name: Counter() for name in MATMUL_CLASSES}
     for index, layer in enumerate(decoder.layers):
-        at = f"layers.{index // decoder.parts}."
-        attn = "self_attn" if decoder.parts == 1 else f"self_attn.{index % decoder.parts}"
+        at, half = f"layers.{index // decoder.parts}.", index % decoder.parts
+        attn = "self_attn" if decoder.parts == 1 else f"self_attn.{half}"
         weights = layer.attention.modules
         names = _attention_names(frozenset(weights))
         for key, count in weights.items():
@@ -122,9 +124,11 @@ def modules_of(decoder: Decoder) -> dict[str, Counter[Module]]:
             parts = {"dense": layer.ffn.params}
         matrices = layer.ffn.matrices if isinstance(layer.ffn, MoeFfn) else 3
         for part, count in parts.items():
-            gate_up, down = (own + beside for own, beside in zip(_FFN[part], _BESIDE, strict=True))
-            found[part][tuple(at + name for name in gate_up)] += count - count // matrices
-            found[part][tuple(at + name for name in down)] += count // matrices
+            gate_up, down = (
+                tuple(at + name.replace("mlps.0", f"mlps.{half}") for name in names) for names in _FFN[part]
+            )
+            found[part][gate_up] += count - count // matrices
+            found[part][down] += count // matrices
     return {name: +modules for name, modules in found.items() if +modules}
 
 
@@ -270,10 +274,11 @@ def _by_scheme(scheme: Scheme, decoder: Decoder, stored: str) -> dict[str, str]:
 
 def _section(top: Facts, text: Facts) -> Facts | None:
     """Return the quantiser's section, in the outer or the inner config."""
-    for facts in (top, text):
-        if facts.has("quantization_config") and facts.data["quantization_config"]:
-            return facts.sub("quantization_config")
-    return None
+    key = "quantization_config"
+    found = [facts.sub(key) for facts in (top, text) if facts.has(key) and facts.data[key]]
+    if found and found[0].data != found[-1].data:
+        text.must_be(key, "what the outer config says, or absent")
+    return found[0] if found else None
 
 
 def classes_given(weights: str | None) -> dict[str, str]:

@@ -16,10 +16,13 @@ _STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def part_names(f: Facts) -> None:
-    """Give ``layers_block_type`` one kind a layer, from the letters of ``hybrid_override_pattern`` or old names."""
+    """Give ``layers_block_type`` one kind a layer, from letters, the layers that attend (Bamba), or old names."""
     f.rename({"layer_types": "layers_block_type", "attention_head_dim": "head_dim"})
-    if f.has("hybrid_override_pattern"):
-        kinds: list[object] = [_LETTERS.get(letter, letter) for letter in f.text("hybrid_override_pattern")]
+    kinds: list[object]
+    if f.has("attn_layer_indices"):
+        kinds = [FULL if flag else _MAMBA for flag in f.listed("attn_layer_indices", f.layers())]
+    elif f.has("hybrid_override_pattern"):
+        kinds = [_LETTERS.get(letter, letter) for letter in f.text("hybrid_override_pattern")]
     else:
         kinds = [
             _OLD.get(kind, kind) if isinstance(kind, str) else kind for kind in f.items("layers_block_type")
@@ -33,16 +36,13 @@ def _kinds(f: Facts, layers: int) -> list[object]:
 
 def _mamba2(f: Facts, hidden: int) -> Mamba2:
     heads = f.count(f.one_of("mamba_num_heads", "mamba_n_heads"))
-    dim = f.one_of("mamba_head_dim", "mamba_d_head")
-    if f.data.get(dim) == "auto":
-        inner = f.count("mamba_expand") * hidden
-        head_dim = f.divides(heads, inner, "mamba_n_heads must divide mamba_expand x hidden_size")
-    else:
-        head_dim = f.count(dim)
+    if f.data.get("mamba_d_head") == "auto":
+        dim = f.divides(heads, f.count("mamba_expand") * hidden, "mamba_n_heads must divide the inner width")
+        f.data = {**f.data, "mamba_d_head": dim}
     mamba = Mamba2(
         hidden=hidden,
         heads=heads,
-        head_dim=head_dim,
+        head_dim=f.count(f.one_of("mamba_head_dim", "mamba_d_head")),
         state=f.count(f.one_of("ssm_state_size", "mamba_d_state")),
         groups=f.count(f.one_of("n_groups", "mamba_n_groups")),
         kernel=f.count(f.one_of("conv_kernel", "mamba_d_conv")),
@@ -85,14 +85,6 @@ def one_ffn(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
     if _MLP in kinds:
         by_kind[_MLP] = Dense(gated=False).one(f, hidden)
     return [by_kind.get(kind, DenseFfn(0)) for kind in kinds]
-
-
-def granite_kinds(f: Facts) -> None:
-    """Give ``layers_block_type`` one kind a layer, from ``layer_types`` (Granite) or the attended ones (Bamba)."""
-    if f.has("attn_layer_indices"):
-        attended = f.listed("attn_layer_indices", f.layers())
-        f.data = {**f.data, "layer_types": [FULL if flag else _MAMBA for flag in attended]}
-    part_names(f)
 
 
 def granite_mixers(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:

@@ -84,8 +84,6 @@ def check_unread(facts: Facts, family: str) -> tuple[str, ...]:
 
 
 # Architectures that are known and not modelled, with the part that is missing, for the message.
-
-
 _PARTS = {
     "state-space (Mamba) layers": (
         "mamba mamba2 falcon_mamba jamba zamba zamba2 falcon_h1 plamo2 hymba samba"

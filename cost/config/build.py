@@ -129,6 +129,10 @@ def _parts(top: Facts) -> tuple[Facts, Decoder, tuple[str, ...], tuple[str, ...]
     decoder = FAMILIES[name].decoder(text)
     text.ignore("expert_dtype", "quantization_config")
     notes = check_unread(text, name)
+    if decoder.parts > 1:
+        notes += (
+            f"plans number {decoder.parts} layers for each of the config's, {len(decoder.layers)} in all",
+        )
     return text, decoder, (*decoder.omitted, *towers), notes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cost.attention.grouped import BlockSparse, GroupedQuery
 from cost.attention.latent import CompressedAttention, IndexedLatent, Latent
-from cost.attention.linear import GatedDelta, KimiDelta
+from cost.attention.linear import GatedDelta, KimiDelta, Lightning, ShortConv
 from cost.attention.sparse import AsIfSparse
 from cost.attention.state_space import Mamba2, NoAttention
 
@@ -17,6 +17,8 @@ __all__ = [
     "IndexedLatent",
     "KimiDelta",
     "Latent",
+    "Lightning",
     "Mamba2",
     "NoAttention",
+    "ShortConv",
 ]

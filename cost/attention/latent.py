@@ -29,8 +29,9 @@ class Latent(Projected):
         Width of the latent and of the shared key part that carries positions: what a token caches.
     nope, value_dim:
         Width of one head's key without positions, and of its value.
-    gated:
-        The output is multiplied by a gate projected from the input, as wide as the values of all heads.
+    gate_dim:
+        Width a head of the gate, projected from the input, that the output is multiplied by: ``value_dim`` (Kimi K3),
+        1 (Ling 3), or 0 without a gate.
     other_params:
         Norms of the latents, biases.
     """
@@ -42,7 +43,7 @@ class Latent(Projected):
     nope: int
     rope: int
     value_dim: int
-    gated: bool = False
+    gate_dim: int = 0
     other_params: int = 0
 
     kind = "mla"
@@ -51,9 +52,8 @@ class Latent(Projected):
     def modules(self) -> dict[str, int]:
         """Weights of each projection: down and up for queries, keys and values, and the output."""
         wide = self.heads * (self.nope + self.rope)
-        gate = {"gate": self.hidden * self.heads * self.value_dim} if self.gated else {}
         return {
-            **gate,
+            "gate": self.hidden * self.heads * self.gate_dim,
             "q_a": self.hidden * (self.q_rank or 0),
             "q_b": (self.hidden if self.q_rank is None else self.q_rank) * wide,
             "kv_a": self.hidden * (self.kv_rank + self.rope),

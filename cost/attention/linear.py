@@ -1,16 +1,17 @@
-"""Linear attention by the delta rule, gated by head or by channel: a state of constant size instead of a cache."""
+"""Layers with a state of constant size instead of a cache: linear attention, and short convolutions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cost.model import Projected
+from cost.model import Attention, Projected
 from cost.quantity import Quantity, at_most
 
 _STATE_BYTES = 4  # the recurrent state is kept in FP32 (`mamba_ssm_dtype` of Qwen3.5's config)
 CONV_BYTES = 2
 # Tokens that the prefill kernel of Kimi delta attention takes at once (arXiv:2510.26692, section 6.3).
 _CHUNK = 64
+_BLOCK = 256  # the same of lightning attention (`block_size` of MiniMax-Text-01's config)
 
 
 class Recurrent(Projected):
@@ -28,6 +29,86 @@ class Recurrent(Projected):
     def read_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:  # noqa: ARG002 - the protocol's signature
         """Return the state twice: it is read and written back every step."""
         return 2 * self.state_bytes
+
+    def prefill_flop(self: Attention, context: Quantity) -> Quantity:
+        """Flop of the recurrence; a chunked form trades a few more flop for larger multiplications."""
+        return self.decode_flop(context)
+
+    def kv_shards(self: Attention, tp: Quantity) -> Quantity:
+        """States are split by head."""
+        return at_most(tp, self.heads)
+
+
+@dataclass(frozen=True)
+class Lightning(Recurrent):
+    """Lightning attention (Qin et al. 2024, arXiv:2401.04658) as in MiniMax-01 and Ling 2.5: a fixed decay a head.
+
+    ``other_params``: norms of the output, of queries and keys.
+    """
+
+    hidden: int
+    heads: int
+    head_dim: int
+    other_params: int
+
+    kind = "lightning"
+
+    @property
+    def modules(self) -> dict[str, int]:
+        """Weights of each projection: queries, keys and values; output gate; output."""
+        one = self.hidden * self.heads * self.head_dim
+        return {"qkv": 3 * one, "z": one, "out": one}
+
+    @property
+    def state_bytes(self) -> float:
+        """One state ``head_dim x head_dim`` a head, in FP32."""
+        return self.heads * self.head_dim**2 * _STATE_BYTES
+
+    def decode_flop(self, context: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
+        """Flop of the state: an element is decayed (1), updated (2) and queried (2)."""
+        return 5 * self.heads * self.head_dim**2
+
+    def prefill_flop(self, context: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
+        """``4 C d`` a head for scores and weighted values in blocks of ``C`` = 256, ``4 d^2`` for the state."""
+        return 4 * self.heads * self.head_dim * (_BLOCK + self.head_dim)
+
+
+@dataclass(frozen=True)
+class ShortConv(Recurrent):
+    """A convolution over the last ``kernel`` tokens of each channel, between two gates (LFM2, arXiv:2511.23404).
+
+    ``bias``: it and the projections have biases.
+    """
+
+    hidden: int
+    kernel: int
+    bias: bool = False
+
+    kind = "conv"
+
+    @property
+    def heads(self) -> int:
+        """Channels: tensor parallelism divides them."""
+        return self.hidden
+
+    @property
+    def modules(self) -> dict[str, int]:
+        """Weights of each projection: two gates and values together; output."""
+        return {"in": 3 * self.hidden**2, "mixed": self.hidden**2}
+
+    @property
+    def other_params(self) -> int:
+        """Convolution kernels and biases."""
+        return self.hidden * (self.kernel + (5 if self.bias else 0))
+
+    @property
+    def state_bytes(self) -> float:
+        """The convolution's last ``kernel - 1`` inputs of one sequence."""
+        return self.hidden * (self.kernel - 1) * CONV_BYTES
+
+    def decode_flop(self, context: Quantity) -> Quantity:  # noqa: ARG002 - the protocol's signature
+        """Flop of the convolution and of the two gates."""
+        return 2 * self.hidden * (self.kernel + 1)
 
 
 @dataclass(frozen=True)
@@ -93,14 +174,6 @@ class GatedDelta(Recurrent):
         """Flop of the state (an element: decay 1, look-up 2, update 2, query 2) and the convolution."""
         return 7 * self.value_heads * self.key_dim * self.value_dim + 2 * self.kernel * self._channels
 
-    def prefill_flop(self, context: Quantity) -> Quantity:
-        """Flop of the recurrence; the chunked form trades a few more flop for larger multiplications."""
-        return self.decode_flop(context)
-
-    def kv_shards(self, tp: Quantity) -> Quantity:
-        """States are split by head."""
-        return at_most(tp, self.heads)
-
 
 @dataclass(frozen=True)
 class KimiDelta(GatedDelta):
@@ -110,11 +183,13 @@ class KimiDelta(GatedDelta):
 
     Attributes
     ----------
-    full_gate:
-        The output's gate is one projection (Kimi K3), not two through the width of a head (Kimi Linear).
+    full_gate, full_decay:
+        The output's gate (Kimi K3, Ling 3), and the decay (Ling 3), are one projection, not two through the width of
+        a head (Kimi Linear).
     """
 
     full_gate: bool = False
+    full_decay: bool = False
 
     @classmethod
     def of(cls, hidden: int, heads: int, head_dim: int, kernel: int, *, full_gate: bool = False) -> KimiDelta:
@@ -125,14 +200,13 @@ class KimiDelta(GatedDelta):
 
     @property
     def modules(self) -> dict[str, int]:
-        """Weights of each projection; the decay goes through ``head_dim``, and the update has a rate a head."""
-        through = (self.hidden + self._values) * self.value_dim
+        """Weights of each projection; the update has a rate a head."""
+        full, through = self.hidden * self._values, (self.hidden + self._values) * self.value_dim
         return {
-            **dict.fromkeys("qkv", self.hidden * self._values),
-            "decay": through,
+            **dict.fromkeys("qkvo", full),
+            "decay": full if self.full_decay else through,
             "beta": self.hidden * self.heads,
-            "gate": self.hidden * self._values if self.full_gate else through,
-            "o": self._values * self.hidden,
+            "gate": full if self.full_gate else through,
         }
 
     @property

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from cost.attention.linear import CONV_BYTES, Recurrent
 from cost.model import Projected
-from cost.quantity import Quantity, at_most
+from cost.quantity import Quantity
 
 
 @dataclass(frozen=True)
 class Mamba2(Recurrent):
-    """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060) as in Nemotron-H: a state ``head_dim x state`` a head.
+    """Mamba-2 (Dao and Gu 2024, arXiv:2405.21060) as in Nemotron-H, Granite 4: a state ``head_dim x state`` a head.
 
     Attributes
     ----------
@@ -76,10 +76,6 @@ class Mamba2(Recurrent):
         """
         shared = 2 * self.groups * self.chunk * self.state
         return shared + self._values * (2 * self.chunk + 4 * self.state) + 2 * self.kernel * self._channels
-
-    def kv_shards(self, tp: Quantity) -> Quantity:
-        """States are split by head."""
-        return at_most(tp, self.heads)
 
 
 @dataclass(frozen=True)

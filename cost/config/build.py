@@ -15,12 +15,13 @@ from cost.model import Model
 from topology.base.errors import InputError
 from topology.base.reading import parse_json, read_text, shown
 
-_INNER = ("text_config", "llm_config", "language_config")
+_INNER = ("text_config", "llm_config", "language_config", "thinker_config")
 _TOWERS = {
     "vision_config": "vision tower",
     "vit_config": "vision tower",
     "audio_config": "audio tower",
     "vision_tower": "vision tower",
+    "talker_config": "speech output",
 }
 _CAUSAL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 # Where the language model inside a wrapper has the wrapper's own name.
@@ -45,6 +46,9 @@ def _unwrap(top: Facts) -> tuple[Facts, tuple[str, ...]]:
     if len(inner) > 1:
         top.must_be(inner[1], f"absent, for {inner[0]} describes the language model")
     text = top.sub(inner[0])
+    if inner[0] == "thinker_config":
+        text, towers = _unwrap(text)
+        return text, (*omitted, *towers)
     unnamed = _UNNAMED.get(str(top.data.get("model_type")))
     if unnamed is not None and "model_type" not in text.data:
         text.data = {**text.data, "model_type": unnamed}
@@ -125,6 +129,10 @@ def _parts(top: Facts) -> tuple[Facts, Decoder, tuple[str, ...], tuple[str, ...]
     decoder = FAMILIES[name].decoder(text)
     text.ignore("expert_dtype", "quantization_config")
     notes = check_unread(text, name)
+    if decoder.parts > 1:
+        notes += (
+            f"plans number {decoder.parts} layers for each of the config's, {len(decoder.layers)} in all",
+        )
     return text, decoder, (*decoder.omitted, *towers), notes
 
 

@@ -102,8 +102,7 @@ def llama4_sparse(f: Facts, layers: int) -> list[bool]:
     """Whether each layer has experts: those listed, or every n-th."""
     if f.has("moe_layers"):
         f.ignore("interleave_moe_layer_step")
-        listed = f.layer_ids("moe_layers", layers)
-        return [index in listed for index in range(layers)]
+        return f.listed("moe_layers", layers)
     step = f.count("interleave_moe_layer_step")
     return [(index + 1) % step == 0 for index in range(layers)]
 
@@ -326,11 +325,23 @@ def step_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]
 _STEP_FULL = Grouped(kv_heads_required=True, head_dim_required=True, qk_norm="head")
 
 
-def step_sparse(f: Facts, layers: int) -> list[bool]:
-    """Whether each layer of Step has experts: those listed."""
-    f.need("moe_layers_enum")
-    listed = f.layer_ids("moe_layers_enum", layers)
-    return [index in listed for index in range(layers)]
+def laguna_attention(f: Facts, hidden: int, layers: int) -> Sequence[GroupedQuery]:
+    """Full attention and windows by ``layer_types``, heads by ``num_attention_heads_per_layer``; a gate a head."""
+    f.ignore("gating")
+    if f.has("gating_types"):
+        f.per_layer("gating_types", layers, ("per_head",))
+    if f.data.get("gating", True) not in (True, None, "per-head"):
+        f.must_be("gating", "'per-head': a gate an element is not modelled")
+    key = "num_attention_heads_per_layer"
+    usual = replace(_STEP_FULL.one(f, hidden), head_gated=True)
+    counts = f.items(key) if f.has(key) else [usual.heads] * layers
+    if len(counts) != layers:
+        f.must_be(key, f"a list with one entry for each of {layers} layers")
+    found = []
+    for heads, window in zip(counts, windows_by_type(f, layers), strict=True):
+        of_layer = Facts({**f.data, "num_attention_heads": heads}, f"{f.where}: {key}")
+        found.append(replace(_STEP_FULL.one(of_layer, hidden), head_gated=True, window=window))
+    return found
 
 
 def checked_minimax_m2(f: Facts) -> None:
@@ -354,9 +365,3 @@ def ernie_sparse(f: Facts, layers: int) -> list[bool]:
     first, every = f.whole("moe_layer_start_index"), f.count("moe_layer_interval")
     last = f.whole("moe_layer_end_index", default=layers - 1)
     return [first <= index <= last and (index + 1) % every == 0 for index in range(layers)]
-
-
-def trinity_sparse(f: Facts, layers: int) -> list[bool]:
-    """Whether each layer of Trinity has experts: all but the first ones."""
-    dense = f.whole("num_dense_layers")
-    return [index >= dense for index in range(layers)]

@@ -92,10 +92,13 @@ class Facts:
     def count(
         self, key: str, default: int | None = REQUIRED, *, least: int = 1, most: int | None = None
     ) -> int:
-        """Return a whole number from ``least`` to ``most``."""
+        """Return a whole number from ``least`` to ``most``; 8.0 is one."""
         if default is not None and not self.has(key):
             return default
-        return require_whole(self.need(key), f"{self.where}: {key}", least, MOST if most is None else most)
+        value = self.need(key)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return require_whole(value, f"{self.where}: {key}", least, MOST if most is None else most)
 
     def whole(self, key: str, default: int | None = REQUIRED, *, most: int = MOST) -> int:
         """Return a whole number that may be 0."""
@@ -120,15 +123,13 @@ class Facts:
         self.ignore(*(require_text(key, self.where) for key in self.data))
         return list(self.data)
 
-    def layer_ids(self, key: str, layers: int) -> frozenset[int]:
-        """Return the layer ids listed under ``key`` (none where it is null or absent)."""
-        if not self.has(key):
-            return frozenset()
+    def listed(self, key: str, layers: int) -> list[bool]:
+        """Return whether each layer's id is listed under ``key``, which must be there."""
         ids = self.items(key)
         for item in ids:
             if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < layers:
                 self.must_be(key, f"a list of layer ids from 0 to {layers - 1}, and {shown(item)} is none")
-        return frozenset(ids)
+        return [index in ids for index in range(layers)]
 
     def per_layer(self, key: str, layers: int, allowed: Collection[object]) -> list[object]:
         """Return a list with one entry of ``allowed`` a layer."""

@@ -46,7 +46,12 @@ _COHERE = replace(_KV_BIAS, qk_norm="full", normed=Flag("use_qk_norm"))
 _QWEN3 = replace(_KV_DIM_BIAS, qk_norm="head", windows=switched_windows)
 _QWEN3_MOE = replace(_HEAD_NORMS, windows=switched_windows)
 
+_GRANITE_SWA = replace(_KV_BIAS, sinks=True, windows=windows_by_type)
 _MIXTRAL_MOE = Routed(width=Count("intermediate_size"))
+_GRANITE_SHARED = replace(
+    _MIXTRAL_MOE, shared=1, shared_width=Count("shared_intermediate_size", default=0, least=0)
+)
+_SHARED_WIDTH = Count("shared_expert_intermediate_size")
 _SHARED_MOE = Routed(
     experts=experts_in("num_experts"),
     shared=Count("num_shared_experts", least=0),
@@ -59,31 +64,46 @@ _GLM_MOE = replace(
     shared=Count("n_shared_experts", least=0),
     groups=True,
 )
-_DEEPSEEK_V3_MOE = replace(latent.DEEPSEEK_MOE, router_bias=True)
-_GATED_SHARED = Routed(
-    shared=1, shared_width=Count("shared_expert_intermediate_size"), shared_gate=True, sparse=by_step
+_LING_MOE = replace(
+    _SHARED_MOE,
+    shared=Count("num_shared_experts", "n_shared_experts", default=0, least=0),
+    shared_width=lambda f: f.count(
+        "moe_shared_expert_intermediate_size", default=f.count("moe_intermediate_size")
+    ),
+    router_bias=Flag("moe_router_enable_expert_bias"),
+    groups=own.is_ling_2,
+    sparse=from_start,
 )
+_DEEPSEEK_V3_MOE = replace(latent.DEEPSEEK_MOE, router_bias=True)
+_GATED_SHARED = Routed(shared=1, shared_width=_SHARED_WIDTH, shared_gate=True, sparse=by_step)
 
-_NORMED = "true or absent: this family norms queries and keys"
-_HUNYUAN_MUST = {
-    "use_cla": (False, "false: layers that share keys and values are not modelled"),
-    "use_qk_norm": (True, _NORMED),
-    "use_mla": (False, "false"),
-}
-_GATED_MUST = {"attention_bias": (False, "false: biases of gated attention are not modelled")}
-_GLM_IGNORED = "max_window_layers use_sliding_window sliding_window"
+_HUNYUAN_MUST = {"use_qk_norm": (True, "true or absent: this family norms queries and keys")}
+_GLM_IGNORED = "use_sliding_window sliding_window"
+_LFM2 = Family(
+    "lfm2",
+    "LFM2: short convolutions in most layers.",
+    linear.short_convolutions,
+    linear.lfm2_dense,
+    tied=True,
+    before=lambda f: f.rename(
+        {
+            "tie_embedding": "tie_word_embeddings",
+            "num_heads": "num_attention_heads",
+            "num_dense_layers": "first_k_dense_replace",
+        }
+    ),
+)
 _COHERE_IGNORED = "use_parallel_block use_parallel_embedding use_gated_activation position_embedding_type"
 _HUNYUAN_IGNORED = (
-    "cla_share_factor attention_head_dim dense_list class_num pool_type org_vocab_size num_media_embeds "
-    "use_rotary_pos_emb vit_type vit_patch vit_path kv_lora_rank q_lora_rank qk_nope_head_dim qk_rope_head_dim "
+    "cla_share_factor attention_head_dim dense_list kv_lora_rank q_lora_rank qk_nope_head_dim qk_rope_head_dim "
     "v_head_dim"
 )
 
 TABLE = (
     # Like Llama: norm, grouped-query attention, norm, gated feed-forward part.
     Family(
-        "llama",
-        "Llama 1 to 3; Llama 1 has no `num_key_value_heads` and no bias keys.",
+        "llama internlm3 iquestcoder",
+        "Llama 1 to 3, InternLM 3, IQuest-Coder; Llama 1 has no `num_key_value_heads` and no bias keys.",
         Grouped(bias=_BIAS),
         Dense(bias=_MLP_BIAS),
     ),
@@ -106,20 +126,13 @@ TABLE = (
         before=own.checked_mistral,
     ),
     Family(
-        "qwen2 mimo qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text",
+        "qwen2 mimo qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text",
         "Qwen 2 and 2.5, their VL forms' language models, and MiMo-7B: biases on queries, keys and values.",
         replace(_KV, bias=True, out_bias=False, windows=switched_windows),
-        drafts=True,
         must={"attention_bias": (True, "true or absent: this family has biases")},
-        ignore="use_mrope",
     ),
     Family("qwen3 qwen3_vl_text", "Qwen 3: norms of queries and keys a head.", _QWEN3),
-    Family(
-        "phi3",
-        "Phi-3 and Phi-4-mini: Llama with fused projections.",
-        replace(_KV, windows=one_window),
-        must={"attention_bias": (False, "false: Phi-3's projections have none")},
-    ),
+    Family("phi3", "Phi-3 and Phi-4-mini: Llama with fused projections.", replace(_KV, windows=one_window)),
     Family("olmo", "OLMo: norms without weights.", Grouped(bias=_BIAS), norm_width=0),
     Family(
         "olmo2",
@@ -131,13 +144,30 @@ TABLE = (
         "OLMo 3: OLMo 2 with a window in three of four layers.",
         Grouped(bias=_BIAS, qk_norm="full", windows=full_every(4)),
     ),
+    Family(
+        "cwm", "Code World Model: Llama with windows by layer.", replace(_KV_DIM, windows=windows_by_type)
+    ),
     Family("granite", "Granite 3: Llama with scaled residuals.", _KV_BIAS, Dense(bias=_MLP_BIAS)),
+    Family(
+        "granite_swa",
+        "Granite 4 with windows by layer and sinks.",
+        _GRANITE_SWA,
+        Dense(bias=_MLP_BIAS),
+        tied=True,
+    ),
     Family("glm", "GLM-4-9B.", replace(_KV_DIM_BIAS_REQUIRED, out_bias=False)),
     Family(
         "glm4",
         "The GLM-4-0414 series, which norms each part's output too.",
         replace(_KV_DIM_BIAS_REQUIRED, out_bias=False),
         norms=4,
+    ),
+    Family(
+        "glm4v_text",
+        "GLM-4.1V's language model: GLM-4-0414 with biases on queries, keys and values.",
+        replace(_KV, bias=True, out_bias=False),
+        norms=4,
+        must={"attention_bias": (True, "true or absent: this family has biases")},
     ),
     Family(
         "smollm3",
@@ -232,7 +262,6 @@ TABLE = (
         besides=own.gemma4_besides,
         embedding=own.gemma4_embedding,
         tied=True,
-        must={"attention_bias": (False, "false")},
         ignore="num_global_key_value_heads vocab_size_per_layer_input",
         before=own.checked_gemma4,
     ),
@@ -251,6 +280,21 @@ TABLE = (
         norms=1,
         tied=True,
         ignore=_COHERE_IGNORED,
+    ),
+    Family(
+        "cohere2_moe",
+        "Command A+ and North Mini: Command A with experts, dense layers first.",
+        replace(_KV_DIM_BIAS, windows=windows_by_type),
+        replace(
+            _MIXTRAL_MOE,
+            experts=experts_in("num_experts"),
+            shared=Count("num_shared_experts", least=0),
+            sparse=from_start,
+            dense=Dense("prefix_dense_intermediate_size"),
+        ),
+        norms=1,
+        tied=True,
+        ignore=f"{_COHERE_IGNORED} sliding_window_pattern prefix_dense_sliding_window_pattern",
     ),
     Family(
         "stablelm",
@@ -287,11 +331,23 @@ TABLE = (
         _MIXTRAL_MOE,
         must={"shared_intermediate_size": (0, "absent in a granitemoe model; granitemoeshared has it")},
     ),
+    Family("granitemoeshared", "Granite 3 with experts, one of them shared.", _KV_BIAS, _GRANITE_SHARED),
     Family(
-        "granitemoeshared",
-        "Granite 3 with experts, one of them shared.",
-        _KV_BIAS,
-        replace(_MIXTRAL_MOE, shared=1, shared_width=Count("shared_intermediate_size", default=0, least=0)),
+        "granitemoe_swa", "Granite 4 with experts, windows by layer and sinks.", _GRANITE_SWA, _GRANITE_SHARED
+    ),
+    Family(
+        "kolibri1",
+        "Kolibri 1: norms of queries and keys a head and of each part's output, windows by layer.",
+        replace(_KV_DIM, qk_norm="head", windows=windows_by_type),
+        Routed(shared=1, shared_width=_SHARED_WIDTH, router_bias=True),
+        norms=4,
+    ),
+    Family(
+        "laguna",
+        "Laguna: heads that differ by layer, a gate a head, a dense part first, then experts and a shared one.",
+        own.laguna_attention,
+        Routed(shared=1, shared_width=_SHARED_WIDTH, router_bias=True, sparse=by_list),
+        ignore="decoder_sparse_step mlp_only_layers",
     ),
     Family(
         "mellum",
@@ -324,12 +380,11 @@ TABLE = (
         "MiniMax M2: queries and keys normed over all heads, a correction bias in the router.",
         replace(_KV_DIM, qk_norm="full"),
         replace(_MIXTRAL_MOE, router_bias=Flag("use_routing_bias", default=True)),
-        drafts=True,
         must={
             "shared_intermediate_size": (0, "0: a shared expert of MiniMax M2 is not modelled"),
             "use_qk_norm": (True, "true"),
         },
-        ignore="qk_norm_type rotary_dim attention_bias",
+        ignore="qk_norm_type attention_bias",
         before=own.checked_minimax_m2,
     ),
     Family(
@@ -344,13 +399,10 @@ TABLE = (
             sparse=by_list,
             dense=Dense("dense_intermediate_size"),
         ),
-        drafts=True,
         must={
             "n_shared_experts": (1, "1: shared_intermediate_size is the width of one"),
-            "attention_output_gate": (False, "false: a gate of attention's output is not modelled"),
             "use_qk_norm": (True, "true: queries and keys without norm are not modelled"),
         },
-        ignore="use_gemma_norm rotary_dim",
         before=lambda f: f.choice("qk_norm_type", ("per_head",), "per_head"),
     ),
     Family(
@@ -360,7 +412,7 @@ TABLE = (
         _GATED_SHARED,
     ),
     Family(
-        "qwen3_moe qwen3_vl_moe_text",
+        "qwen3_moe qwen3_vl_moe_text qwen3_omni_moe_text",
         "Qwen 3 with experts: norms of queries and keys a head, no shared expert.",
         _QWEN3_MOE,
         Routed(sparse=by_step),
@@ -371,38 +423,30 @@ TABLE = (
         "Llama 4: experts in every n-th layer with a shared one, three of four layers see one chunk.",
         replace(_KV_DIM_BIAS, windows=own.llama4_chunks, chunked=True),
         replace(_MIXTRAL_MOE, shared=1, sparse=own.llama4_sparse, dense=Dense("intermediate_size_mlp")),
-        ignore="use_qk_norm attn_temperature_tuning for_llm_compressor",
+        ignore="use_qk_norm for_llm_compressor",
     ),
     Family(
         "exaone_moe",
         "K-EXAONE: EXAONE 4's attention with DeepSeek's experts.",
         replace(_KV, qk_norm="head", windows=windows_if_given),
         replace(_SHARED_MOE, groups=True),
-        drafts=True,
         ignore="sliding_window_pattern first_k_dense_replace",
     ),
     Family(
         "afmoe",
         "Arcee Trinity: gated attention, four norms a layer, a window in three of four layers.",
         replace(_KV_DIM, qk_norm="head", gate=True, windows=full_every(Count("global_attn_every_n_layers"))),
-        replace(_SHARED_MOE, sparse=own.trinity_sparse),
+        replace(_SHARED_MOE, sparse=after_first),
         norms=4,
-        must={"attention_bias": (False, "false")},
         ignore="num_expert_groups num_limited_groups n_group topk_group",
+        before=lambda f: f.rename({"num_dense_layers": "first_k_dense_replace"}),
     ),
     Family(
         "mimo_v2_flash",
         "MiMo-V2-Flash: values narrower than keys; layers with a window have more key heads, and sinks.",
         own.mimo_attention,
         Routed(experts=experts_in("n_routed_experts"), router_bias=True, groups=True, sparse=by_list),
-        drafts=True,
         must={
-            "attention_bias": (False, "false: biases of attention are not modelled"),
-            "add_full_attention_sink_bias": (
-                False,
-                "false: sinks in layers without a window are not modelled",
-            ),
-            "n_shared_experts": (0, "0: shared experts are not modelled"),
             "add_swa_attention_sink_bias": (
                 True,
                 "true: layers with a window but without sinks are not modelled",
@@ -420,15 +464,10 @@ TABLE = (
             shared=1,
             shared_width=Count("share_expert_dim"),
             router_bias=Flag("use_moe_router_bias", REQUIRED),
-            sparse=own.step_sparse,
+            sparse=lambda f, layers: f.listed("moe_layers_enum", layers),
         ),
-        drafts=True,
-        must={
-            "attention_bias": (False, "false"),
-            "use_moe": (True, "true: Step without experts is not modelled"),
-        },
-        ignore="att_impl_type moe_every_n_layer moe_layer_offset moe_router_activation need_fp32_gate "
-        "norm_expert_weight partial_rotary_factors use_rope_layers yarn_only_types",
+        must={"use_moe": (True, "true: Step without experts is not modelled")},
+        ignore="moe_every_n_layer moe_layer_offset",
         before=own.step_names,
     ),
     Family(
@@ -436,7 +475,6 @@ TABLE = (
         "GLM-4.5 and GLM-4.5V: DeepSeek's experts under grouped-query attention.",
         _GLM_HEADS,
         _GLM_MOE,
-        drafts=True,
         ignore=_GLM_IGNORED,
     ),
     Family(
@@ -444,8 +482,6 @@ TABLE = (
         "Sarvam 30B: GLM-4.5 with norms of queries and keys unless the config says no.",
         replace(_GLM_HEADS, normed=Flag("use_qk_norm", default=True)),
         _GLM_MOE,
-        drafts=True,
-        must={"use_qkv_bias": (False, "false")},
         before=linear.kimi_names,
     ),
     Family(
@@ -453,7 +489,6 @@ TABLE = (
         "Solar Open: GLM-4.5 with experts from the first layer on.",
         _GLM_HEADS,
         replace(_GLM_MOE, sparse=from_start),
-        drafts=True,
         ignore=_GLM_IGNORED,
     ),
     Family(
@@ -461,7 +496,6 @@ TABLE = (
         "dots.llm1: GLM-4.5's experts, norms of queries and keys, windows by layer.",
         replace(_HEAD_NORMS, windows=own.dots_windows),
         _GLM_MOE,
-        drafts=True,
         ignore=_GLM_IGNORED,
     ),
     Family(
@@ -476,9 +510,7 @@ TABLE = (
             sparse=own.ernie_sparse,
         ),
         tied=True,
-        drafts=True,
-        must={"use_bias": (False, "false: biases of ERNIE's experts are not modelled")},
-        ignore="moe_use_aux_free moe_gate moe_capacity use_moe moe_group moe_multimodal_dispatch_use_allgather",
+        ignore="use_moe moe_gate moe_group",
     ),
     Family(
         "bailing_moe bailing_moe_v2",
@@ -490,39 +522,21 @@ TABLE = (
             qk_norm="head",
             normed=lambda f: f.flag("use_qk_norm", default=REQUIRED if own.is_ling_2(f) else False),
         ),
-        replace(
-            _SHARED_MOE,
-            shared=Count("num_shared_experts", default=0, least=0),
-            shared_width=lambda f: f.count(
-                "moe_shared_expert_intermediate_size", default=f.count("moe_intermediate_size")
-            ),
-            router_bias=Flag("moe_router_enable_expert_bias"),
-            groups=own.is_ling_2,
-            sparse=from_start,
-        ),
-        drafts=True,
-        must={"multi_gate": (False, "null: several routers a layer are not modelled")},
-        ignore="norm_head norm_softmax moe_router_enable_routed_scaling moe_router_topk_scaling_factor",
+        _LING_MOE,
     ),
     Family(
         "hunyuan_v1_moe",
         "Hunyuan-A13B: one shared feed-forward part as wide as an expert; lists with one entry a layer.",
         _HEAD_NORMS,
         own.hunyuan_experts,
-        must={
-            **_HUNYUAN_MUST,
-            "moe_layer_num_skipped": (0, "0: dense layers among Hunyuan's experts are not modelled"),
-        },
-        ignore=f"{_HUNYUAN_IGNORED} "
-        "use_mixed_mlp_moe moe_drop_tokens moe_random_routing_dropped_token capacity_factor group_limited_greedy",
+        must=_HUNYUAN_MUST,
+        ignore=f"{_HUNYUAN_IGNORED} use_mixed_mlp_moe",
     ),
     Family(
         "hy_v3",
         "Hunyuan 3: norms of queries and keys a head, DeepSeek's experts and router bias.",
         replace(_KV_DIM_BIAS, qk_norm="head"),
         _SHARED_MOE,
-        drafts=True,
-        must={"mlp_bias": (False, "false")},
     ),
     # DeepSeek, and what is built on its latent attention.
     Family(
@@ -543,24 +557,31 @@ TABLE = (
         "DeepSeek-V3 to V3.1, Kimi K2, GLM-4.7-Flash, Sarvam 105B: a correction bias in the router (`noaux_tc`).",
         latent.latent_everywhere,
         _DEEPSEEK_V3_MOE,
-        drafts=True,
         ignore="q_head_dim",
         before=linear.kimi_names,
+    ),
+    Family("youtu", "Youtu-LLM: latent attention without experts.", latent.latent_everywhere, tied=True),
+    Family(
+        "longcat_flash",
+        "LongCat-Flash: each layer counts as two, with an attention and a dense part each, experts beside the first.",
+        latent.latent_everywhere,
+        latent.longcat_ffn,
+        layers="num_layers",
+        parts=2,
+        ignore="num_hidden_layers",
     ),
     Family(
         "axk1",
         "A.X K1: DeepSeek-V3 with a norm of what the experts return.",
         latent.latent_everywhere,
         latent.normed_experts,
-        drafts=True,
     ),
     Family(
         "deepseek_v32 glm_moe_dsa",
         "DeepSeek-V3.2 and GLM-5: V3 with an index that picks the tokens attention reads.",
         latent.indexed,
         _DEEPSEEK_V3_MOE,
-        drafts=True,
-        ignore="mlp_bias index_share_for_mtp_iteration",
+        ignore="mlp_bias",
     ),
     Family(
         "deepseek_v4",
@@ -568,12 +589,7 @@ TABLE = (
         latent.v4_attention,
         latent.v4_experts,
         besides=latent.v4_mixing,
-        drafts=True,
-        must={
-            "attention_bias": (False, "false"),
-            "mlp_bias": (False, "false"),
-            "num_key_value_heads": (1, "1: all heads share one key, which is also the value"),
-        },
+        must={"num_key_value_heads": (1, "1: all heads share one key, which is also the value")},
         ignore="qk_rope_head_dim expert_dtype compress_rates compress_rate_csa compress_rate_hca",
     ),
     # Three layers of linear attention for one of another kind.
@@ -582,18 +598,14 @@ TABLE = (
         "Qwen3-Next and Qwen3.5 with experts and a gated shared one.",
         linear.gated_delta,
         replace(_GATED_SHARED, experts=experts_in("num_experts")),
-        drafts=True,
-        must=_GATED_MUST,
     ),
-    Family("qwen3_5_text", "Qwen3.5 without experts.", linear.gated_delta, drafts=True, must=_GATED_MUST),
+    Family("qwen3_5_text", "Qwen3.5 without experts.", linear.gated_delta),
     Family(
         "kimi_linear",
         "Kimi Linear and the language model of Kimi K3, which adds gates, narrower experts and block residuals.",
         linear.kimi_attention,
         linear.kimi_experts,
         besides=linear.kimi_residuals,
-        drafts=True,
-        ignore="mla_use_nope use_grouped_topk activation_situ_beta activation_situ_linear_beta attn_res_block_size",
         before=linear.kimi_names,
     ),
     Family(
@@ -602,12 +614,52 @@ TABLE = (
         linear.glm5_next_attention,
         _DEEPSEEK_V3_MOE,
         besides=lambda f, hidden: (latent.mixing(hidden, f.count("hc_mult")), 0),
-        drafts=True,
         must={
             "mhc": (True, "true: without residual streams the model is another one"),
             "index_kpool_compress": (True, "true: an index over pools without weights is not modelled"),
         },
-        ignore="mla_use_nope index_share_for_mtp_iteration index_kpool_always_select_tail",
+    ),
+    Family(
+        "bailing_hybrid bailing_moe_linear",
+        "Ling and Ring 2.5 and 3, Ring-linear 2.0: linear attention, the last layer of each group in full.",
+        linear.ling_attention,
+        replace(_LING_MOE, router_bias=Flag("moe_router_enable_expert_bias", default=True), groups=True),
+        before=linear.kimi_names,
+    ),
+    Family(
+        "minimax minimax_text_01 minimax_m1",
+        "MiniMax-01 and M1: lightning attention in seven of eight layers, Mixtral's experts.",
+        linear.minimax_attention,
+        _MIXTRAL_MOE,
+        must={"shared_intermediate_size": (0, "0: a shared expert of MiniMax-01 is not modelled")},
+    ),
+    _LFM2,
+    replace(
+        _LFM2,
+        names="lfm2_moe",
+        about="LFM2 with experts after the first dense layers.",
+        ffn=Routed(
+            experts=experts_in("num_experts"),
+            router_bias=Flag("use_expert_bias", REQUIRED),
+            sparse=after_first,
+        ),
+    ),
+    Family(
+        "granitemoehybrid",
+        "Granite 4: Mamba-2 or attention, with experts and a shared part or that part alone.",
+        state_space.granite_mixers,
+        state_space.granite_ffn,
+        must={"mamba_proj_bias": (False, "false")},
+        ignore="position_embedding_type",
+        before=state_space.part_names,
+    ),
+    Family(
+        "bamba",
+        "Bamba: Mamba-2 or attention.",
+        state_space.granite_mixers,
+        must={"mamba_proj_bias": (False, "false")},
+        ignore="num_logits_to_keep",
+        before=state_space.part_names,
     ),
     # One part a layer.
     Family(
@@ -616,9 +668,7 @@ TABLE = (
         state_space.mixers,
         state_space.one_ffn,
         norms=1,
-        drafts=True,
         must={
-            **dict.fromkeys(("attention_bias", "mlp_bias", "use_bias", "mamba_proj_bias"), (False, "false")),
             "n_shared_experts": (1, "1: moe_shared_expert_intermediate_size is the width of one"),
         },
         ignore="expand mtp_hybrid_override_pattern mtp_layers_block_type moe_shared_expert_overlap "

@@ -255,8 +255,8 @@ def by_list(f: Facts, layers: int) -> list[bool]:
 def by_step(f: Facts, layers: int) -> list[bool]:
     """Qwen's rule: every ``decoder_sparse_step``-th layer has experts, except ``mlp_only_layers``."""
     step = f.count("decoder_sparse_step", default=1)
-    dense = f.layer_ids("mlp_only_layers", layers)
-    sparse = [(index + 1) % step == 0 and index not in dense for index in range(layers)]
+    dense = f.listed("mlp_only_layers", layers) if f.has("mlp_only_layers") else [False] * layers
+    sparse = [(index + 1) % step == 0 and not dense[index] for index in range(layers)]
     if not any(sparse):
         f.refuse("decoder_sparse_step and mlp_only_layers leave no layer with experts.")
     return sparse
@@ -373,7 +373,7 @@ def draft_layers(f: Facts) -> tuple[str, ...]:
 class Decoder:
     """A decoder-only language model, counted but without names and precision.
 
-    ``head_params`` includes the head's bias.
+    ``head_params`` includes the head's bias; ``parts`` of the layers are one of the checkpoint.
     """
 
     hidden: int
@@ -384,6 +384,7 @@ class Decoder:
     final_norm_params: int
     tied: bool
     omitted: tuple[str, ...] = ()
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -399,6 +400,9 @@ class Family:
     attention, ffn:
         Each layer's attention and feed-forward part: `Grouped`, `Dense`, `Routed`, or a function of the
         config, the hidden size and the number of layers.
+    layers, parts:
+        The key of the number of layers, and how many of ours one of them is (LongCat: two, each with an attention and
+        a dense part).
     norms, norm_width:
         Norms a layer, and weights of one in units of hidden (1: scale; 2: scale and bias; 0: none).
     besides:
@@ -407,8 +411,6 @@ class Family:
         Weights of the embedding besides ``vocab x hidden``; from config and hidden.
     tied:
         What the family's config class takes where ``tie_word_embeddings`` is not in the file.
-    drafts:
-        Whether configs may have draft layers, which are left out.
     must:
         Keys of which one value is modelled (taken too where the key is absent), with what messages say.
     ignore, before:
@@ -421,13 +423,13 @@ class Family:
     ffn: FfnRule = Dense()
     hidden: Count = _HIDDEN
     layers: str = "num_hidden_layers"
+    parts: int = 1
     norms: Number = 2
     norm_width: Number = 1
     besides: Callable[[Facts, int], tuple[int, int]] | None = None
     embedding: Callable[[Facts, int], int] | None = None
     tied: bool = False
     head_bias: Switch = False
-    drafts: bool = False
     must: Mapping[str, tuple[bool | int, str]] = field(default_factory=dict)
     ignore: str = ""
     before: Callable[[Facts], object] | None = None
@@ -447,7 +449,7 @@ class Family:
             found = f.flag(key, default=only) if isinstance(only, bool) else f.whole(key, default=only)
             if found != only:
                 f.must_be(key, must)
-        hidden, count = self.hidden(f), f.layers(self.layers)
+        hidden, count = self.hidden(f), f.layers(self.layers) * self.parts
         ffns = self.ffn(f, hidden, count)
         attentions = self.attention(f, hidden, count)
         inside, after = (0, 0) if self.besides is None else self.besides(f, hidden)
@@ -464,5 +466,6 @@ class Family:
             head_params=vocab * hidden + (vocab if value(f, self.head_bias) else 0),
             final_norm_params=width + after,
             tied=f.flag("tie_word_embeddings", default=self.tied),
-            omitted=draft_layers(f) if self.drafts else (),
+            omitted=draft_layers(f),
+            parts=self.parts,
         )

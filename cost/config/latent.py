@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cost.attention.latent import CompressedAttention, IndexedLatent, Latent
 from cost.config.facts import Facts
-from cost.config.family import MOST_HEADS, SLIDING, Routed, after_first, experts_in
+from cost.config.family import MOST_HEADS, SLIDING, Count, Dense, Routed, after_first, experts_in
 from cost.model import Attention, Ffn
 
 INDEXED = ("indexed_attention", "deepseek_sparse_attention")
@@ -38,6 +38,33 @@ def normed_experts(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
     experts = rule.one(f, hidden)
     experts = replace(experts, router_params=experts.router_params + hidden)
     return rule.in_layers(f, hidden, layers, experts)
+
+
+_LONGCAT_MOE = Routed(
+    experts=experts_in("n_routed_experts"),
+    top_k=Count("moe_topk"),
+    width=Count("expert_ffn_hidden_size"),
+    router_bias=True,
+)
+
+
+def longcat_ffn(f: Facts, hidden: int, halves: int) -> Sequence[Ffn]:
+    """LongCat's dense parts, one in each half of a layer; the experts stand beside the first.
+
+    Some experts have no weights (they return the token), and a token uses the others as often as they are among all:
+    the average that training holds it to (arXiv:2509.01322).
+    """
+    f.choice("zero_expert_type", ("identity",), "identity")
+    dense, experts = Dense("ffn_hidden_size").one(f, hidden), _LONGCAT_MOE.one(f, hidden)
+    empty = f.whole("zero_expert_num")
+    used = f.divides(
+        experts.experts + empty,
+        experts.top_k * experts.experts,
+        "moe_topk x n_routed_experts must be a multiple of all experts, those without weights among them",
+    )
+    router = experts.router_params + empty * (hidden + 1)
+    beside = replace(experts, top_k=used, shared_params=dense.params, router_params=router)
+    return [beside if half % 2 == 0 else dense for half in range(halves)]
 
 
 def latent(f: Facts, hidden: int) -> Latent:

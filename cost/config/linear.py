@@ -1,16 +1,16 @@
-"""Linear attention in three of four layers: Qwen3-Next and 3.5, Kimi Linear and K3, GLM-5.3-Flash."""
+"""Linear attention or short convolutions in most layers: Qwen3-Next, Kimi Linear, GLM-5.3-Flash, Ling, LFM2."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cost.attention.linear import GatedDelta, KimiDelta
+from cost.attention.linear import GatedDelta, KimiDelta, Lightning, ShortConv
 from cost.config.facts import Facts
-from cost.config.family import FULL, Grouped
+from cost.config.family import FULL, MOST_HEADS, Grouped, feed_forward
 from cost.config.latent import DEEPSEEK_MOE, INDEXED, indexed_latent, latent
 from cost.config.unmodelled import check_unread
-from cost.model import Attention, Ffn
+from cost.model import Attention, DenseFfn, Ffn
 
 LINEAR = "linear_attention"
 
@@ -80,7 +80,9 @@ def kimi_names(f: Facts) -> None:
 def kimi_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
     """Delta and latent attention: by ``layer_types``, or by two lists of layer numbers that start at 1."""
     delta, section = _kimi_delta(f, hidden)
-    wide = replace(latent(f, hidden), gated=f.flag("mla_use_output_gate", default=False))
+    wide = latent(f, hidden)
+    if f.flag("mla_use_output_gate", default=False):
+        wide = replace(wide, gate_dim=wide.value_dim)
     if f.has("layer_types"):
         linear = f.layers_with("layer_types", layers, LINEAR, FULL)
     else:
@@ -117,3 +119,75 @@ def glm5_next_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attentio
     picked = indexed_latent(f, hidden, layers, pool=pool)
     kinds = f.per_layer("layer_types", layers, (LINEAR, FULL, *INDEXED))
     return [delta if kind == LINEAR else attention for kind, attention in zip(kinds, picked, strict=True)]
+
+
+def minimax_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
+    """MiniMax-01 and M1: lightning attention but in layers with a 1 in ``attn_type_list``."""
+    full = Grouped(kv_heads_required=True, head_dim_required=True).one(f, hidden)
+    light = Lightning(hidden, full.heads, full.head_dim, other_params=full.heads * full.head_dim)
+    if f.has("layer_types"):
+        linear = f.layers_with("layer_types", layers, LINEAR, FULL)
+    else:
+        linear = f.layers_with("attn_type_list", layers, 0, 1)
+    return [light if flag else full for flag in linear]
+
+
+_LING_FULL = Grouped(
+    kv_heads_required=True, qk_norm="head", normed=lambda f: f.flag("use_qk_norm"), head_dim_required=True
+)
+
+
+def ling_attention(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
+    """Linear attention, and a full one as the last of each ``layer_group_size``.
+
+    Ling 3 has Kimi delta and gated latent attention; Ling 2.5 and 2.6 lightning and latent attention, and Ring-linear
+    2.0 grouped queries in place of the latter.
+    """
+    group = f.count("layer_group_size")
+    f.divides(group, layers, "layer_group_size must divide num_hidden_layers")
+    heads = f.count("num_attention_heads", most=MOST_HEADS)
+    dim = f.count("linear_head_dim" if f.has("linear_head_dim") else "head_dim")
+    f.ignore("linear_num_heads", "linear_conv_kernel_dim")
+    of_ling_3 = [f.has(key) for key in ("short_conv_kernel_size", "no_kda_lora", "kda_safe_gate")]
+    full: Attention
+    linear: Attention
+    if any(of_ling_3):
+        f.choice("gated_attention_proj_granularity_type", ("head_wise",), "head_wise")
+        plain = f.flag("no_kda_lora", default=True)
+        kernel = f.count("short_conv_kernel_size")
+        linear = replace(KimiDelta.of(hidden, heads, dim, kernel, full_gate=plain), full_decay=plain)
+        f.ignore("use_qk_norm", "group_norm_size")  # of lightning attention
+        full = replace(latent(f, hidden), gate_dim=1)
+    else:
+        norms = 2 * dim if f.flag("use_qk_norm") else 0
+        f.divides(f.count("group_norm_size", default=1), heads, "group_norm_size must divide the heads")
+        linear = Lightning(hidden, heads, dim, other_params=heads * dim + norms)
+        full = latent(f, hidden) if f.has("kv_lora_rank") else _LING_FULL.one(f, hidden)
+    if f.has("layer_types"):
+        last = f.layers_with("layer_types", layers, FULL, LINEAR)
+    else:
+        last = [(index + 1) % group == 0 for index in range(layers)]
+    return [full if flag else linear for flag in last]
+
+
+def short_convolutions(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
+    """LFM2: short convolutions, and attention in some layers, by ``layer_types`` or ``full_attn_idxs``."""
+    full = Grouped(kv_heads_required=True, qk_norm="head").one(f, hidden)
+    conv = ShortConv(hidden, f.count("conv_L_cache"), bias=f.flag("conv_bias"))
+    f.ignore("full_attn_idxs", "conv_dim", "conv_dim_out", "block_dim", "block_ffn_dim_multiplier")
+    if f.has("layer_types"):
+        attended = f.layers_with("layer_types", layers, FULL, "conv")
+    else:
+        attended = f.listed("full_attn_idxs", layers)
+    return [full if flag else conv for flag in attended]
+
+
+def lfm2_dense(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
+    """LFM2 without experts: two thirds of the stated width, rounded up, where ``block_auto_adjust_ff_dim``."""
+    inner = f.count(f.one_of("block_ff_dim", "intermediate_size"))
+    if f.flag("block_auto_adjust_ff_dim", default=True):
+        if f.data.get("block_ffn_dim_multiplier", 1) != 1:
+            f.must_be("block_ffn_dim_multiplier", "1")
+        multiple = f.count("block_multiple_of", default=256)
+        inner = -(-(2 * inner // 3) // multiple) * multiple
+    return [DenseFfn(feed_forward(hidden, inner))] * layers

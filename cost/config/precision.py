@@ -17,42 +17,46 @@ from topology.base.reading import nearest
 
 Module = tuple[str, ...]
 
+
+def _attn(*names: str) -> Module:
+    """Return the names below attention, which Ling's checkpoints call ``attention``."""
+    return tuple(f"{block}.{name}" for block in ("self_attn", "attention") for name in names)
+
+
 # Attention's projections by the key in `Attention.modules`, with the names that families give them.
 _FUSED = ("self_attn.qkv_proj", "attention.query_key_value", "self_attention.query_key_value", "attn.c_attn")
 _DENSE = ("self_attn.dense", "self_attention.dense", "attention.dense")
-_OUT = ("self_attn.o_proj", "mixer.o_proj", *_DENSE, "attn.c_proj")
+_OUT = ("self_attn.o_proj", "self_attn.out_proj", "mixer.o_proj", *_DENSE, "attn.c_proj")
 _GROUPED: dict[str, Module] = {
-    "q": ("self_attn.q_proj", "mixer.q_proj", *_FUSED),
-    "k": ("self_attn.k_proj", "mixer.k_proj", *_FUSED),
-    "v": ("self_attn.v_proj", "mixer.v_proj", *_FUSED),
+    **{name: (f"self_attn.{name}_proj", f"mixer.{name}_proj", *_FUSED) for name in "qkv"},
     "o": _OUT,
     "index": ("self_attn.index_q_proj", "self_attn.index_k_proj", "self_attn.indexer.q_proj"),
 }
 _LATENT: dict[str, Module] = {
-    "q_a": ("self_attn.q_a_proj",),
-    "q_b": ("self_attn.q_b_proj", "self_attn.q_proj"),
-    "kv_a": ("self_attn.kv_a_proj_with_mqa",),
-    "kv_b": ("self_attn.kv_b_proj",),
-    "o": ("self_attn.o_proj",),
-    "gate": ("self_attn.g_proj",),
-    "index": ("self_attn.indexer.wq_b", "self_attn.indexer.wk"),
+    "q_a": _attn("q_a_proj"),
+    "q_b": _attn("q_b_proj", "q_proj"),
+    "kv_a": _attn("kv_a_proj_with_mqa"),
+    "kv_b": _attn("kv_b_proj"),
+    "o": _attn("o_proj", "dense"),
+    "gate": _attn("g_proj"),
+    "index": _attn("indexer.wq_b", "indexer.wk"),
 }
 _LINEAR: dict[str, Module] = {
-    "qkv": ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_qkv"),
-    "z": ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_z"),
+    "qkv": ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_qkv", *_FUSED),
+    "z": ("linear_attn.in_proj_qkvz", "linear_attn.in_proj_z", "attention.g_proj", "self_attn.output_gate"),
     "ba": ("linear_attn.in_proj_ba", "linear_attn.in_proj_b"),
-    "out": ("linear_attn.out_proj",),
+    "out": ("linear_attn.out_proj", *_OUT),
 }
 _DELTA: dict[str, Module] = {
-    "q": ("self_attn.q_proj",),
-    "k": ("self_attn.k_proj",),
-    "v": ("self_attn.v_proj",),
-    "decay": ("self_attn.f_a_proj", "self_attn.f_b_proj"),
-    "beta": ("self_attn.b_proj",),
-    "gate": ("self_attn.g_proj", "self_attn.g_a_proj", "self_attn.g_b_proj"),
-    "o": ("self_attn.o_proj",),
+    **{name: _attn(f"{name}_proj") for name in "qkvo"},
+    "decay": _attn("f_a_proj", "f_b_proj", "f_proj"),
+    "beta": _attn("b_proj"),
+    "gate": _attn("g_proj", "g_a_proj", "g_b_proj"),
 }
-_MAMBA: dict[str, Module] = {"in": ("mixer.in_proj",), "mixed": ("mixer.out_proj",)}
+_MAMBA: dict[str, Module] = {
+    "in": ("mixer.in_proj", "mamba.in_proj", "conv.in_proj"),
+    "mixed": ("mixer.out_proj", "mamba.out_proj", "conv.out_proj"),
+}
 _COMPRESSED: dict[str, Module] = {
     "q_a": ("self_attn.q_a_proj", "attn.wq_a"),
     "q_b": ("self_attn.q_b_proj", "attn.wq_b"),
@@ -80,10 +84,19 @@ def _below(*path: tuple[str, ...]) -> tuple[Module, Module]:
     return tuple(s + n for s in stems for n in _GATE_UP), tuple(s + n for s in stems for n in _DOWN)
 
 
+def _or_beside(names: tuple[Module, Module]) -> tuple[Module, Module]:
+    """Add the names of Granite's part beside the experts, and of LongCat's."""
+    up, down = names
+    return (
+        (*up, "shared_mlp.input_linear", "mlps.0.gate_proj", "mlps.0.up_proj"),
+        (*down, "shared_mlp.output_linear", "mlps.0.down_proj"),
+    )
+
+
 _FFN = {
     "experts": _below(_BLOCKS, ("experts",), ("0",)),
-    "shared": _below(_BLOCKS, _SHARED_NAMES),
-    "dense": _below(("mlp", "feed_forward", "ffn", "mixer")),
+    "shared": _or_beside(_below(_BLOCKS, _SHARED_NAMES)),
+    "dense": _or_beside(_below(("mlp", "feed_forward", "ffn", "mixer"))),
 }
 
 
@@ -96,11 +109,12 @@ def modules_of(decoder: Decoder) -> dict[str, Counter[Module]]:
     """Return the modules of each matmul class with their weights; the names start at ``layers.N``."""
     found: dict[str, Counter[Module]] = {name: Counter() for name in MATMUL_CLASSES}
     for index, layer in enumerate(decoder.layers):
-        at = f"layers.{index}."
+        at, half = f"layers.{index // decoder.parts}.", index % decoder.parts
+        attn = "self_attn" if decoder.parts == 1 else f"self_attn.{half}"
         weights = layer.attention.modules
         names = _attention_names(frozenset(weights))
         for key, count in weights.items():
-            found["attention"][tuple(at + name for name in names[key])] += count
+            found["attention"][tuple(at + name.replace("self_attn", attn) for name in names[key])] += count
         if isinstance(layer.ffn, MoeFfn):
             parts = {
                 "experts": layer.ffn.experts * layer.ffn.expert_params,
@@ -110,9 +124,11 @@ def modules_of(decoder: Decoder) -> dict[str, Counter[Module]]:
             parts = {"dense": layer.ffn.params}
         matrices = layer.ffn.matrices if isinstance(layer.ffn, MoeFfn) else 3
         for part, count in parts.items():
-            gate_up, down = _FFN[part]
-            found[part][tuple(at + name for name in gate_up)] += count - count // matrices
-            found[part][tuple(at + name for name in down)] += count // matrices
+            gate_up, down = (
+                tuple(at + name.replace("mlps.0", f"mlps.{half}") for name in names) for names in _FFN[part]
+            )
+            found[part][gate_up] += count - count // matrices
+            found[part][down] += count // matrices
     return {name: +modules for name, modules in found.items() if +modules}
 
 
@@ -219,10 +235,10 @@ _CLASSES = (*MATMUL_CLASSES, "router", "embedding", "head", "norm")
 def _stored(top: Facts, text: Facts) -> tuple[str, str]:
     """Return the dtype of what is not quantised, and where it was read."""
     for facts in (text, top):
-        for key in ("torch_dtype", "dtype"):
-            if facts.has(key):
-                found = format_called(facts.text(key).removeprefix("torch."), "torch_dtype")
-                return found or facts.must_be(key, f"one of {', '.join(formats_of('torch_dtype'))}"), key
+        key = facts.one_of("torch_dtype", "dtype")
+        if facts.has(key):
+            found = format_called(facts.text(key).removeprefix("torch."), "torch_dtype")
+            return found or facts.must_be(key, f"one of {', '.join(formats_of('torch_dtype'))}"), key
     return "bf16", ""
 
 
@@ -258,10 +274,11 @@ def _by_scheme(scheme: Scheme, decoder: Decoder, stored: str) -> dict[str, str]:
 
 def _section(top: Facts, text: Facts) -> Facts | None:
     """Return the quantiser's section, in the outer or the inner config."""
-    for facts in (top, text):
-        if facts.has("quantization_config") and facts.data["quantization_config"]:
-            return facts.sub("quantization_config")
-    return None
+    key = "quantization_config"
+    found = [facts.sub(key) for facts in (top, text) if facts.has(key) and facts.data[key]]
+    if found and found[0].data != found[-1].data:
+        text.must_be(key, "what the outer config says, or absent")
+    return found[0] if found else None
 
 
 def classes_given(weights: str | None) -> dict[str, str]:

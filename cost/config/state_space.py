@@ -1,4 +1,4 @@
-"""Layers of one part each, Mamba-2 in most of them: Nemotron-H and Nemotron 3."""
+"""Mamba-2 in most layers: Nemotron-H and Nemotron 3, whose layers are one part each; Granite 4 and Bamba."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cost.attention.state_space import Mamba2, NoAttention
 from cost.config.facts import Facts
-from cost.config.family import FULL, Count, Dense, Grouped, Routed, experts_in
+from cost.config.family import FULL, Count, Dense, Flag, Grouped, Routed, experts_in
 from cost.model import Attention, DenseFfn, Ffn
 
 _MAMBA, _MOE, _MLP = "linear_attention", "moe", "mlp"
@@ -16,10 +16,13 @@ _STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def part_names(f: Facts) -> None:
-    """Give ``layers_block_type`` one kind a layer, from the letters of ``hybrid_override_pattern`` or old names."""
+    """Give ``layers_block_type`` one kind a layer, from letters, the layers that attend (Bamba), or old names."""
     f.rename({"layer_types": "layers_block_type", "attention_head_dim": "head_dim"})
-    if f.has("hybrid_override_pattern"):
-        kinds: list[object] = [_LETTERS.get(letter, letter) for letter in f.text("hybrid_override_pattern")]
+    kinds: list[object]
+    if f.has("attn_layer_indices"):
+        kinds = [FULL if flag else _MAMBA for flag in f.listed("attn_layer_indices", f.layers())]
+    elif f.has("hybrid_override_pattern"):
+        kinds = [_LETTERS.get(letter, letter) for letter in f.text("hybrid_override_pattern")]
     else:
         kinds = [
             _OLD.get(kind, kind) if isinstance(kind, str) else kind for kind in f.items("layers_block_type")
@@ -31,23 +34,31 @@ def _kinds(f: Facts, layers: int) -> list[object]:
     return f.per_layer("layers_block_type", layers, tuple(_LETTERS.values()))
 
 
-def mixers(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
-    """Mamba-2, attention, or none where the layer is a feed-forward part."""
+def _mamba2(f: Facts, hidden: int) -> Mamba2:
+    heads = f.count(f.one_of("mamba_num_heads", "mamba_n_heads"))
+    if f.data.get("mamba_d_head") == "auto":
+        dim = f.divides(heads, f.count("mamba_expand") * hidden, "mamba_n_heads must divide the inner width")
+        f.data = {**f.data, "mamba_d_head": dim}
     mamba = Mamba2(
         hidden=hidden,
-        heads=f.count("mamba_num_heads"),
-        head_dim=f.count("mamba_head_dim"),
-        state=f.count("ssm_state_size"),
-        groups=f.count("n_groups"),
-        kernel=f.count("conv_kernel"),
-        conv_bias=f.flag("use_conv_bias"),
-        chunk=f.count("chunk_size"),
+        heads=heads,
+        head_dim=f.count(f.one_of("mamba_head_dim", "mamba_d_head")),
+        state=f.count(f.one_of("ssm_state_size", "mamba_d_state")),
+        groups=f.count(f.one_of("n_groups", "mamba_n_groups")),
+        kernel=f.count(f.one_of("conv_kernel", "mamba_d_conv")),
+        conv_bias=f.flag(f.one_of("use_conv_bias", "mamba_conv_bias")),
+        chunk=f.count(f.one_of("chunk_size", "mamba_chunk_size")),
         # without the key the config's class keeps FP32
         state_dtype_bytes=_STATE_BYTES[f.choice("mamba_ssm_cache_dtype", _STATE_BYTES, "float32")],
     )
     f.divides(mamba.groups, mamba.heads, "n_groups must divide mamba_num_heads")
+    return mamba
+
+
+def mixers(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
+    """Mamba-2, attention, or none where the layer is a feed-forward part."""
     full = Grouped(kv_heads_required=True, head_dim_required=True).one(f, hidden)
-    by_kind: dict[object, Attention] = {_MAMBA: mamba, FULL: full}
+    by_kind: dict[object, Attention] = {_MAMBA: _mamba2(f, hidden), FULL: full}
     return [by_kind.get(kind, NoAttention()) for kind in _kinds(f, layers)]
 
 
@@ -74,3 +85,27 @@ def one_ffn(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
     if _MLP in kinds:
         by_kind[_MLP] = Dense(gated=False).one(f, hidden)
     return [by_kind.get(kind, DenseFfn(0)) for kind in kinds]
+
+
+def granite_mixers(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
+    """Mamba-2 or attention, each beside a feed-forward part."""
+    kinds = f.per_layer("layers_block_type", layers, (_MAMBA, FULL))
+    full = Grouped(kv_heads_required=True, bias=Flag("attention_bias")).one(f, hidden)
+    f.ignore(
+        *(key for key in f.data if key.startswith("mamba_"))
+    )  # models without such layers have the keys too
+    mamba = _mamba2(f, hidden) if _MAMBA in kinds else full
+    return [mamba if kind == _MAMBA else full for kind in kinds]
+
+
+def granite_ffn(f: Facts, hidden: int, layers: int) -> Sequence[Ffn]:
+    """Experts and a shared part, or that part alone where there are no experts."""
+    if f.whole("num_local_experts"):
+        return _GRANITE_MOE(f, hidden, layers)
+    f.ignore("intermediate_size", "num_experts_per_tok")
+    return Dense("shared_intermediate_size")(f, hidden, layers)
+
+
+_GRANITE_MOE = Routed(
+    width=Count("intermediate_size"), shared=1, shared_width=Count("shared_intermediate_size")
+)

@@ -84,11 +84,9 @@ def check_unread(facts: Facts, family: str) -> tuple[str, ...]:
 
 
 # Architectures that are known and not modelled, with the part that is missing, for the message.
-
-
 _PARTS = {
     "state-space (Mamba) layers": (
-        "mamba mamba2 falcon_mamba jamba zamba zamba2 bamba falcon_h1 granitemoehybrid plamo2 hymba samba"
+        "mamba mamba2 falcon_mamba jamba zamba zamba2 falcon_h1 plamo2 hymba samba"
     ),
     "an encoder with cross-attention": (
         "t5 mt5 umt5 longt5 t5gemma bart mbart pegasus pegasus_x bigbird_pegasus "
@@ -100,19 +98,15 @@ _PARTS = {
         "nomic_bert mpnet camembert ernie eurobert clip siglip vit dinov2 swin"
     ),
     "recurrent layers": "rwkv rwkv5 rwkv6 rwkv7 xlstm recurrent_gemma",
-    "lightning (linear) attention": "minimax minimax_text_01 minimax_m1 bailing_moe_linear",
-    "linear attention in Ling's own form (2.5 and 3)": "bailing_hybrid",
     "native sparse attention in three branches, which no serving engine runs": "nsa",
     "compressed attention with rates of its own (DeepSeek-V4.1)": "deepseek_v41 deepseek_v41_text",
-    "short convolution layers": "lfm2 lfm2_moe",
     "per-layer embeddings and layers that share keys and values": "gemma3n gemma3n_text",
-    "two attentions a layer and experts without weights": "longcat_flash",
+    "n-gram embeddings": "longcat_flash_ngram",
     "layers that share latents, and an index with norms of its own": "mistral_large4_text",
     "n-gram embeddings, and an index over grouped queries": "qwen4_exp_text",
     "residual streams around indexed attention": "hy_v4",
     "cross-attention layers to a vision tower": "mllama mllama_text_model",
     "layers that differ one by one (block_configs)": "deci nemotron-nas",
-    "heads that differ by layer, and a gate a head": "laguna",
     "a serving tool's own conversion; its model_type does not say which DeepSeek it is": "deepseek_ref",
     "the remote code that defines it": (
         "chatglm baichuan qwen internlm2 phi3small phi-msft grok-1 arctic openelm minicpm minicpm3"

@@ -14,8 +14,10 @@ from cost.attention import (
     IndexedLatent,
     KimiDelta,
     Latent,
+    Lightning,
     Mamba2,
     NoAttention,
+    ShortConv,
 )
 from cost.quantity import mean_prompt_span, span
 from cost.resolve import resolve_model
@@ -58,9 +60,27 @@ V4 = {
 CSA = CompressedAttention(**V4, rate=4, index_heads=64, index_dim=128, top_k=1024)
 HCA = CompressedAttention(**V4, rate=128)
 SWA = CompressedAttention(**V4, rate=0)
-ALL = [V3, V32, LLAMA, WINDOW, CHUNK, DELTA, CSA, HCA, SWA, KDA, M3, POOLED, MAMBA, NoAttention()]
+LIGHT, CONV = Lightning(6144, 64, 128, other_params=0), ShortConv(2048, kernel=3)
+ALL = [
+    V3,
+    V32,
+    LLAMA,
+    WINDOW,
+    CHUNK,
+    DELTA,
+    CSA,
+    HCA,
+    SWA,
+    KDA,
+    M3,
+    POOLED,
+    MAMBA,
+    NoAttention(),
+    LIGHT,
+    CONV,
+]
 IDS = ["mla", "dsa", "gqa", "swa", "chunked", "linear", "csa", "hca", "v4-window", "kda", "bsa", "dsa-pooled"]
-IDS += ["mamba2", "none"]
+IDS += ["mamba2", "none", "lightning", "conv"]
 
 
 def test_mla_check_values():
@@ -159,6 +179,18 @@ def test_mamba2_by_hand():
     assert [MAMBA.kv_shards(tp) for tp in (1, 8, 128)] == [1, 8, 64]
 
 
+def test_lightning_attention_and_short_convolutions():
+    # MiniMax-Text-01: 64 heads with a state of 128 x 128 in FP32; a block of 256 tokens at once in prefill
+    assert LIGHT.matmul_params == 5 * 6144 * 64 * 128
+    assert LIGHT.cache_bytes(10**6, 2) == 64 * 128 * 128 * 4
+    assert LIGHT.decode_flop(7) == 5 * 64 * 128 * 128
+    assert LIGHT.prefill_flop(7) == 64 * (4 * 256 * 128 + 4 * 128 * 128)
+    assert [LIGHT.kv_shards(tp) for tp in (1, 8, 128)] == [1, 8, 64]
+    # LFM2: two inputs of each channel in BF16, whatever the context
+    assert (CONV.cache_bytes(10**6, 1), CONV.read_bytes(5, 2)) == (2048 * 2 * 2, 2 * 2048 * 2 * 2)
+    assert replace(CONV, bias=True).other_params - CONV.other_params == 5 * 2048
+
+
 def test_nemotron_keeps_keys_in_six_of_52_layers():
     layers = resolve_model("nemotron-3-nano-30b-a3b").layers
     caches = [layer.attention.cache_bytes(2**20, 2) for layer in layers]
@@ -179,7 +211,7 @@ def test_kimi_linear_saves_three_quarters_of_the_cache():
 
 
 def test_gated_latent_attention():
-    gated = replace(V3, gated=True)
+    gated = replace(V3, gate_dim=128)
     assert gated.matmul_params - V3.matmul_params == 7168 * 128 * 128
     assert gated.cache_bytes(7, 2) == V3.cache_bytes(7, 2)
 

@@ -1,5 +1,8 @@
 """The precision of each class of weights, in every dialect that checkpoints use."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from cost.config.build import model_from_config
@@ -214,3 +217,20 @@ def test_patterns_match_parts_not_letters():
     assert not Patterns(["model.layers.1"]).name_one_of(["layers.11.mlp.gate"])
     assert Patterns(["language_model.model.layers.*.self_attn*"]).name_one_of(["layers.7.self_attn.q_proj"])
     assert not Patterns([]).name_one_of(["layers.7.self_attn.q_proj"])
+
+
+def test_modules_of_layers_with_two_attentions_and_of_parts_beside_experts():
+    counted = json.loads(Path(__file__).with_name("counted_by_transformers.json").read_text())["small"]
+    small = {row["config"]["model_type"]: row["config"] for row in reversed(counted)}
+    kept = ["model.layers.1.self_attn.0.o_proj", "model.layers.1.mlps.0", "model.layers.0.mlps.1"]
+    longcat = precision(small["longcat_flash"], {"quant_method": "fp8", "modules_to_not_convert": kept})
+    assert longcat["shared"] == longcat["dense"] == "bf16*0.5000+fp8-row*0.5000"
+    assert longcat["attention"] == "fp8-row*0.9302+bf16*0.0698"  # one output projection of four
+    for kind, name, part in (
+        ("granitemoe_swa", "re:.*shared_mlp.*", "shared"),
+        ("granitemoehybrid", "*.mamba.*", "attention"),
+        ("bailing_hybrid", "re:.*attention.*", "attention"),
+        ("lfm2_moe", "re:.*feed_forward.w.*", "dense"),
+    ):
+        found = precision(small[kind], {"quant_method": "fp8", "modules_to_not_convert": [name]})
+        assert (found[part] != "fp8-row", found["experts"]) == (True, "fp8-row"), kind

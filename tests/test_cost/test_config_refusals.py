@@ -61,7 +61,12 @@ SMALL = json.loads(Path(__file__).with_name("small_configs.json").read_text())
 KIMI, K3, M3, GEMMA4, GLM53, NEMOTRON = (
     SMALL[name] for name in ("kimi", "k3", "m3", "gemma4", "glm53", "nemotron")
 )
-BASES = [DENSE, MOE, MLA, OSS, V4, NEXT, SCOUT, *SMALL.values()]
+COUNTED = json.loads(Path(__file__).with_name("counted_by_transformers.json").read_text())["small"]
+GRANITE, LING, LONGCAT, LAGUNA, LFM2 = (
+    next(row["config"] for row in COUNTED if row["config"]["model_type"] == name)
+    for name in ("granitemoehybrid", "bailing_hybrid", "longcat_flash", "laguna", "lfm2")
+)
+BASES = [DENSE, MOE, MLA, OSS, V4, NEXT, SCOUT, *SMALL.values(), GRANITE, LING, LONGCAT, LAGUNA, LFM2]
 DROP = object()
 
 
@@ -128,6 +133,28 @@ BAD = [
     (changed(NEMOTRON, n_groups=3), "n_groups"),
     (changed(NEMOTRON, mamba_proj_bias=True), "mamba_proj_bias"),
     (changed(NEMOTRON, sliding_window=4096), "sliding_window"),
+    (changed(GRANITE, layer_types=["mamba", "moe", "mamba"]), "layers_block_type[1]"),
+    (changed(GRANITE, mamba_proj_bias=True), "mamba_proj_bias"),
+    (changed(LING, layer_group_size=3), "layer_group_size"),
+    (changed(LING, gated_attention_proj_granularity_type="element_wise"), "granularity"),
+    (changed(LONGCAT, moe_topk=4), "moe_topk"),
+    (changed(LONGCAT, zero_expert_type="copy"), "zero_expert_type"),
+    (changed(LAGUNA, gating="per-element"), "gating"),
+    (changed(LAGUNA, gating_types=5), "gating_types"),
+    (changed(LAGUNA, num_attention_heads_per_layer=[4, 5, 4]), "num_attention_heads_per_layer"),
+    (changed(LAGUNA, num_attention_heads_per_layer=[4, 6]), "num_attention_heads_per_layer"),
+    (changed(LFM2, block_ffn_dim_multiplier=1.5), "block_ffn_dim_multiplier"),
+    (changed(LFM2, layer_types=DROP), "full_attn_idxs"),
+    # two keys of one meaning
+    (changed(DENSE, dtype="float16"), "dtype"),
+    (
+        within(
+            {**SCOUT, "quantization_config": {"quant_method": "fp8"}},
+            "text_config",
+            quantization_config={"quant_method": "gptq", "bits": 4, "group_size": 128},
+        ),
+        "quantization_config",
+    ),
     # parts that are not modelled, and keys that do not belong
     (changed(DENSE, model_type="mamba2"), "mamba2"),
     (changed(DENSE, model_type="t5"), "t5"),
@@ -158,6 +185,11 @@ def test_refused_in_one_line(config, key):
 def test_not_an_object(config):
     with pytest.raises(InputError, match="odd: a config is a JSON object"):
         model_from_config(config, name="odd")
+
+
+def test_whole_numbers_may_be_written_with_a_point():
+    written = {key: float(value) if type(value) is int else value for key, value in DENSE.items()}
+    assert model_from_config(written, name="odd").layers == model_from_config(DENSE, name="odd").layers
 
 
 def test_unknown_but_harmless_keys_are_noted_not_refused():

@@ -28,6 +28,9 @@ ELSEWHERE = {
     "mimo",
     "minimax_m3",
     "step3p7",
+    "bailing_moe_linear",
+    "minimax_text_01",
+    "minimax_m1",
 }
 VISION = {
     "qwen2_vl",
@@ -36,6 +39,9 @@ VISION = {
     "qwen2_5_vl_text",
     "qwen3_vl_text",
     "qwen3_vl_moe_text",
+    "qwen3_omni_moe_text",
+    "qwen2_5_omni_text",
+    "glm4v_text",
     "glm4v_moe_text",
 }
 
@@ -173,9 +179,53 @@ MIMO = {
 }  # fmt: skip
 
 
+MAMBA = {f"mamba_{key}": value for key, value in {
+    "n_heads": 128, "d_head": 64, "d_state": 128, "n_groups": 1, "d_conv": 4, "chunk_size": 256, "conv_bias": True,
+}.items()}  # fmt: skip
+GRANITE_H_SMALL = MAMBA | {
+    "model_type": "granitemoehybrid", "num_hidden_layers": 40, "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "num_local_experts": 72, "num_experts_per_tok": 10, "intermediate_size": 768,
+    "shared_intermediate_size": 1536, "vocab_size": 100352, "tie_word_embeddings": True,
+    "layer_types": ["attention" if index in {5, 15, 25, 35} else "mamba" for index in range(40)],
+}  # fmt: skip
+LONGCAT_FLASH = {
+    "model_type": "longcat_flash", "num_layers": 28, "hidden_size": 6144, "ffn_hidden_size": 12288,
+    "expert_ffn_hidden_size": 2048, "n_routed_experts": 512, "zero_expert_num": 256, "moe_topk": 12,
+    "num_attention_heads": 64, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 131072, "num_nextn_predict_layers": 1,
+}  # fmt: skip
+RING_MINI_LINEAR = {
+    **LING_MINI, "model_type": "bailing_moe_linear", "layer_group_size": 5, "group_norm_size": 4,
+}  # fmt: skip
+MINIMAX_01 = {
+    "model_type": "minimax_text_01", "num_hidden_layers": 80, "attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1] * 10,
+    "hidden_size": 6144, "intermediate_size": 9216, "num_local_experts": 32, "num_experts_per_tok": 2,
+    "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 200064,
+    "shared_intermediate_size": 0, "postnorm": True, "layernorm_mlp_alpha": 3.5565588200778455,
+}  # fmt: skip
+LFM2_8B = {
+    "model_type": "lfm2_moe", "num_hidden_layers": 24, "hidden_size": 2048, "intermediate_size": 7168,
+    "moe_intermediate_size": 1792, "num_experts": 32, "num_experts_per_tok": 4, "num_dense_layers": 2,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "conv_L_cache": 3, "conv_bias": False,
+    "full_attn_idxs": [2, 6, 10, 14, 18, 21], "use_expert_bias": True, "vocab_size": 65536, "tie_embedding": True,
+}  # fmt: skip
+QWEN3_OMNI = {
+    "model_type": "qwen3_omni_moe", "talker_config": {"text_config": {}}, "thinker_config": {
+        "audio_config": {"d_model": 1280}, "vision_config": {"depth": 27},
+        "text_config": {**resolve_model("qwen3-30b-a3b").config, "model_type": "qwen3_omni_moe_text"},
+    },
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("config", "total", "active"),
     [
+        (GRANITE_H_SMALL, "32.2B", "9B"),  # model card of granite-4.0-h-small: 32B, 9B
+        (LONGCAT_FLASH, "560B", "27B"),  # arXiv:2509.01322: 18.6B to 31.3B, 27B on average
+        (RING_MINI_LINEAR, "16.4B", "1.6B"),  # model card of Ring-mini-linear-2.0
+        (MINIMAX_01, "456B", ""),  # model card of MiniMax-Text-01: 45.9B active, without the head
+        (LFM2_8B, "8.3B", ""),  # arXiv:2511.23404
+        (QWEN3_OMNI, "30.5B", "3B"),  # the thinker of Qwen3-Omni-30B-A3B
         (LING_MINI, "16.3B", "1.4B"),  # model card of Ling-mini-2.0: 16.26B, 1.43B
         (LING_LITE, "16.8B", "2.75B"),  # model card of Ling-lite
         (DEEPSEEK_MOE, "16.4B", "2.8B"),  # arXiv:2401.06066
@@ -191,6 +241,18 @@ def test_remote_code_families_match_the_published_rounding(config, total, active
         value, half = number(active)
         assert model.active_params <= value + half
         assert model.active_params_with_embedding >= value - half
+
+
+def test_caches_of_states_and_of_two_attentions_a_layer():
+    granite, longcat = (model_from_config(config, name="one") for config in (GRANITE_H_SMALL, LONGCAT_FLASH))
+    held = [sum(layer.attention.cache_bytes(tokens, 2) for layer in granite.layers) for tokens in (0, 1)]
+    # a state in FP32 and three inputs of 8,192 + 2 x 128 channels in BF16; keys and values of four layers
+    assert held[0] == 36 * (128 * 64 * 128 * 4 + (8192 + 256) * 3 * 2)
+    assert held[1] - held[0] == 4 * 2 * 8 * 128 * 2
+    assert len(longcat.layers) == 2 * 28
+    assert longcat.moe_layers == tuple(range(0, 56, 2))
+    assert longcat.moe.top_k == 12 * 512 // 768
+    assert sum(layer.attention.cache_bytes(1, 2) for layer in longcat.layers) == 56 * 576 * 2
 
 
 GEMMA_3_4B = {

@@ -80,10 +80,16 @@ def model_facts(model: Model) -> ModelFacts:
     Raises
     ------
     InputError
-        If it has none.
+        If it has none, or if a layer of the engines is several of ours (LongCat).
     """
     if model.moe is None:
         raise InputError(f"{model.name} has no routed experts, so there is no placement to export.")
+    declared = model.config.get("num_layers")
+    if isinstance(declared, int) and declared < len(model.layers):
+        raise InputError(
+            f"{model.name}: engines count {declared} layers where plans count {len(model.layers)}; "
+            "files of engines are not written for such models."
+        )
     kind = model.config.get("model_type")
     return ModelFacts(
         model.name,

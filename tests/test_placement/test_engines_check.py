@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 import yaml
 
 from cost.experts.loads import ExpertLoads
-from placement.engines.mapping import ModelFacts
+from cost.resolve import resolve_model
+from placement.engines.mapping import ModelFacts, model_facts
 from placement.engines.registry import ENGINES, check_file
 from topology.base.errors import InputError
 
@@ -217,3 +219,9 @@ def test_the_ending_counts(tmp_path: Path) -> None:
         path = tmp_path / "plan.txt"
         path.write_text(json.dumps(data))
         assert not check_file(path, ENGINES[name], FACTS, 2).loads
+
+
+def test_a_model_whose_layers_engines_count_otherwise_is_refused():
+    halves = replace(resolve_model("deepseek-v3"), config={"model_type": "longcat_flash", "num_layers": 31})
+    with pytest.raises(InputError, match="engines count 31 layers where plans count 61"):
+        model_facts(halves)

@@ -294,19 +294,17 @@ class _Weights:
 def _weights(pricer: Pricer, stages: list[Stage]) -> list[_Weights]:
     """Seconds, and fractions of HBM, of everything that a stage may hold, on each kind of stage."""
     model, phase = pricer.deployment.model, pricer.deployment.workload.step_phase
-    table = StageTable.bare(stages, len(model.kinds))
-    rows, held = single_parts(model, len(stages))
+    typical = [*TYPICAL[phase], (1.0, False)]  # the last for memory
+    table = StageTable.bare(stages * len(typical), len(model.kinds))
+    rows, held = single_parts(model, len(table.kind))
+    batch, whole = (np.repeat(column, len(stages))[rows] for column in zip(*typical, strict=True))
+    # attention as wide as the group where it is one (as without experts), else one wide
     single, group = np.ones(len(rows), dtype=np.int64), table.gpus[rows].astype(np.int64)
-
-    def shape(batch: float, *, whole: bool) -> StepShape:
-        """Attention as wide as the group where it is one (as without experts), else one wide."""
-        tp = group if whole or model.moe is None else single
-        return pricer.shape(table, rows, tp=tp, moe_tp=single, batch=np.full(len(rows), batch))
-
-    found = [
-        pricer.seconds(table, rows, shape(batch, whole=whole), held).step_s for batch, whole in TYPICAL[phase]
-    ]
-    weights, cache = pricer.memory(table, rows, shape(1.0, whole=False), held, passing=False)
-    found.append(np.asarray(weights + cache) / table.hbm_bytes[rows])
-    shaped = (values.reshape(-1, len(stages)) for values in found)
-    return [_Weights(values[:-2], values[-2], values[-1]) for values in shaped]
+    tp = group if model.moe is None else np.where(whole, group, single)
+    shape = pricer.shape(table, rows, tp=tp, moe_tp=single, batch=batch)
+    weights, cache = pricer.memory(table, rows, shape, held, passing=False)
+    found = np.stack(
+        [pricer.seconds(table, rows, shape, held).step_s, (weights + cache) / table.hbm_bytes[rows]]
+    )
+    times, memory = found.reshape(2, -1, len(typical), len(stages)).swapaxes(1, 2)
+    return [_Weights(values[:-2], values[-2], values[-1]) for values in (*times[:-1], memory[-1])]

@@ -14,7 +14,7 @@ from cost.experts.tokens.volumes import Volumes, alltoall_volumes, placed_vector
 from cost.inputs.machine import Machine
 from cost.inputs.workload import StepShape
 from cost.model import Model, MoeFfn
-from cost.quantity import Quantity
+from cost.quantity import Quantity, positive
 from cost.step.fair_sharing import Sharing, sharing
 from cost.terms.alltoall_kernel import alltoall_seconds, vector_bytes, wire_bytes
 from cost.terms.work import LayerStep, LinkPart, Parts, PlacedExperts, StepCost, Term
@@ -159,7 +159,7 @@ def leg_part(
     rates = machine.rates
     up_s = volumes.up * size / rates.alltoall_bytes_per_s
     out_s = np.zeros_like(up_s)
-    if np.any(volumes.out > 0):
+    if positive(volumes.out):
         out_s = volumes.out * size / rates.out_bytes_per_s
     expected: Quantity = np.maximum(up_s, out_s)
     if not machine.efficiency.ideal:

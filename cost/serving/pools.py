@@ -349,7 +349,7 @@ def _matched(
         stand_ins, prefill = _workers_of_all(prompts, able)
         rows = np.flatnonzero(np.isin(receive_s, seconds))
         some = decode.rows(rows)
-        kinds = worth_trying(prefill, prompts[0].sweep.step_s, stand_ins)
+        kinds = worth_trying(prefill, prompts[0].sweep.step_s, stand_ins, rooms.prefill)
         found = partners(some, prefill, kinds, rooms)
         matched[:, rows] = found
         served[rows] = served_per_s(some, prefill.rows(found[2]), found[0], found[1])

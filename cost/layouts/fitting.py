@@ -162,13 +162,16 @@ class FittingLayouts:
         unit = units_of(before, self.tp[layout])
         low = least = np.round(before * unit)
         high = np.round(found.batch[first + 1] * unit)
+        every, at = np.arange(len(first)), first
         while np.any(high - low > 1):
             tried = np.floor(low + (high - low) * (np.arange(1, CUT) / CUT)[:, None])
             priced = self.price(np.tile(layout, CUT - 1), np.ravel(tried / unit))
             high = np.min(np.where(priced.step_s.reshape(tried.shape) > step_s, tried, high), axis=0)
+            within = np.sum(tried < high, axis=0)  # the first so many
+            at = np.where(within > 0, len(found) + (within - 1) * len(first) + every, at)
+            found = found.joined(priced)
             low = np.max(np.where(tried < high, tried, low), axis=0)
-        new = low > least
-        return self.price(layout[new], low[new] / unit[new])
+        return found.take(at[low > least])
 
 
 def _legal(

@@ -53,15 +53,12 @@ def best_cuts(runs: Array, row_of: Sequence[int], combine: np.ufunc = np.maximum
     """
     width, pipelines, places = runs.shape[1:]
     length = np.arange(1, width + 1)
-    start = np.full(
-        (pipelines, width + places), np.inf
-    )  # the first `width` columns stand for fewer than no layers
-    start[:, width + length] = runs[row_of[0]][width - length, :, length].T
-    best, reached = [start], np.empty(runs.shape[1:])
-    for row in row_of[1:-1]:
-        before = sliding_window_view(best[-1], places, axis=1)[:, :width].transpose(1, 0, 2)
-        found = combine(before, runs[row], out=reached).min(axis=0)
-        best.append(np.concatenate([start[:, :width], found], axis=1))
+    # the first `width` columns stand for fewer than no layers
+    best, reached = np.full((len(row_of) - 1, pipelines, width + places), np.inf), np.empty(runs.shape[1:])
+    best[0][:, width + length] = runs[row_of[0]][width - length, :, length].T
+    before = sliding_window_view(best, places, axis=2)[:, :, :width].transpose(0, 2, 1, 3)
+    for stage, row in enumerate(row_of[1:-1]):
+        combine(before[stage], runs[row], out=reached).min(axis=0, out=best[stage + 1][:, width:])
     every, back = np.arange(pipelines), np.arange(width)[:, None]
     stops, value = [np.full(pipelines, places - 1)], best[-1][:, -1]
     for stage in range(len(row_of) - 1, 0, -1):

@@ -147,9 +147,11 @@ class RateMatches(_Match[Array, Index]):
 
     def row(self, index: int) -> RateMatch:
         """One match."""
-        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(RateMatch)}
-        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-        return RateMatch(**(values | {name: value[index].item() for name, value in arrays.items()}))
+        columns = ((each.name, getattr(self, each.name)) for each in fields(RateMatch))
+        values: dict[str, Any] = {
+            name: value[index].item() if isinstance(value, np.ndarray) else value for name, value in columns
+        }
+        return RateMatch(**values)
 
 
 def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone

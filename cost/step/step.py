@@ -153,10 +153,10 @@ def priced(parts: Parts, efficiency: Efficiency, rates: Rates) -> StepCost:
     for reduce in parts.reduces:
         cost.add_reduce(reduce, efficiency, rates)
     for term in TERMS.values():
-        known = {} if efficiency.ideal else term.known_delays
-        delays = {name: efficiency[name] for name in term.delays}
-        delays |= {name: figure.value for name, figure in known.items()}
-        fixed = added(parts.counts.get(name, 0.0) * seconds for name, seconds in delays.items())
+        delays = [(name, efficiency[name]) for name in term.delays]
+        if not efficiency.ideal:
+            delays += [(name, figure.value) for name, figure in term.known_delays.items()]
+        fixed = added(parts.counts[name] * seconds for name, seconds in delays if name in parts.counts)
         if positive(fixed):
             cost.add(term.name, FIXED, fixed)
     return cost

@@ -135,9 +135,12 @@ def _legs(
     ``together``: the volumes if the group lay in one domain. What takes the NICs instead relieves the scale-up links,
     but no kernel was seen to be faster for a border between its GPUs: such relief is not counted.
     """
-    relief = np.where(volumes.up > 0, together.up, 0.0)  # a domain of one GPU has no links to relieve
-    out = volumes.out if shared is None else volumes.out * shared.fair
-    staged = replace(volumes, up=np.maximum(volumes.up, relief), out=out)
+    staged = volumes
+    if together is not volumes:
+        relief = np.where(volumes.up > 0, together.up, 0.0)  # a domain of one GPU has no links to relieve
+        staged = replace(volumes, up=np.maximum(volumes.up, relief))
+    if shared is not None:
+        staged = replace(staged, out=volumes.out * shared.fair)
     dispatch, combine = vector_sizes(model, machine)
     return [
         leg_part(kernel, "dispatch", volumes, staged, size=dispatch, machine=machine, ep=ep),

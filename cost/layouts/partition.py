@@ -11,7 +11,6 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from cost.inputs.layout import StageSpec
-from cost.inputs.workload import StepShape
 from cost.layouts.arrays import Array, Index
 from cost.layouts.candidates import Arrangement
 from cost.layouts.stages import Line, Pricer, Stage, StageTable, single_parts

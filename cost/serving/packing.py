@@ -103,10 +103,10 @@ class Room:
         fits = np.where(other_wide > 1, np.floor(left / other_wide), beside)
         return np.where(left < 0, -1, np.floor(fits / others.stages))
 
-    def inside(self, size: int, others: Index) -> Index:
+    def inside(self, size: int, others: Index | Array) -> Index | Array:
         """Groups of sizes ``others`` that fit in the GPUs of one of ``size``."""
         each, wide = self._groups(others)
-        return np.asarray(size // others if size <= self.size else size // self.size // wide * each)
+        return size // others if size <= self.size else size // self.size // wide * each
 
     def _groups(self, size: Index | Array) -> tuple[Index | Array, Index | Array]:
         """Groups of ``size`` GPUs in a domain, and domains of a group."""
@@ -199,9 +199,9 @@ def _most(decode: Workers, prefill: Workers, rooms: Rooms) -> tuple[Array, Array
 
 
 def worth_trying(prefill: Workers, step_s: Array, able: NDArray[np.bool_], room: Room) -> Index:
-    """Prefill configurations that keep the limit, and that as many of a smaller worker as fit in their GPUs never beat.
+    """Prefill configurations that keep the limit, of equal ones the fastest, without those that others beat.
 
-    Of equal ones the fastest.
+    A worker is beaten where as many of a smaller one as fit in its GPUs serve no less.
     """
     rows = np.flatnonzero(able)
     some = prefill.rows(rows)

@@ -17,6 +17,11 @@ LONGEST_CONTEXT = 1_000_000_000
 """Tokens of context that anybody may ask for."""
 
 
+def positive(value: Quantity) -> bool:
+    """Return whether any of it is above 0."""
+    return bool((value > 0).any()) if isinstance(value, np.ndarray) else value > 0
+
+
 def at_most(value: Quantity, limit: float) -> Quantity:
     """Return ``value``, or ``limit`` where that is smaller."""
     if isinstance(value, np.ndarray):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict
 
 from cost.attention.sparse import most_tokens_read
-from cost.quantity import LONGEST_CONTEXT, Quantity
+from cost.quantity import LONGEST_CONTEXT, Quantity, positive
 from topology.base.errors import InputError, input_name
 
 PHASES = ("decode", "prefill", "both")
@@ -271,12 +271,12 @@ class StepShape:
     @property
     def decodes(self) -> bool:
         """Whether any sequence decodes."""
-        return bool(np.any(np.asarray(self.sequences) > 0))
+        return positive(self.sequences)
 
     @property
     def prefills(self) -> bool:
         """Whether any prompt is prefilled."""
-        return bool(np.any(np.asarray(self.prompt_tokens) > 0))
+        return positive(self.prompt_tokens)
 
 
 def with_imbalance(shape: StepShape, phase: str) -> StepShape:

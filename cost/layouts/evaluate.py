@@ -146,11 +146,9 @@ def _best_splits(layouts: FittingLayouts, found: Priced) -> Index:
     at = pairs(cut, sequences)
     order = np.lexsort((step_s, at))
     fastest = order[np.flatnonzero(np.diff(at[order], prepend=-1))]
-    kept = []
-    for rows in np.split(fastest, np.flatnonzero(np.diff(cut[fastest])) + 1):
-        later = np.minimum.accumulate(step_s[rows][::-1])[::-1]
-        kept.append(rows[step_s[rows] <= later])
-    rows = np.concatenate(kept)
+    # the rank of each among all, those of each cut above all of the one before, whose least is then of its own
+    rank = pairs(cut[fastest], np.unique(step_s[fastest], return_inverse=True)[1])
+    rows = fastest[rank <= np.minimum.accumulate(rank[::-1])[::-1]]
     return np.asarray(rows[np.lexsort((found.batch[rows], layout[rows]))])
 
 

@@ -24,6 +24,9 @@ from cost.layouts.pipelines import Pipelines, Widths, pipeline_seconds, pipeline
 from cost.layouts.stages import Pricer
 from cost.step.memory import batch_room
 
+CUT = 8
+"""Parts that what lies between two batches is cut into at once: a call costs more than the batches it prices."""
+
 
 @dataclass(frozen=True, eq=False)
 class Priced:
@@ -149,8 +152,8 @@ class FittingLayouts:
     def largest_within(self, found: Priced, step_s: float) -> Priced:
         """Price the largest batch of each layout whose step takes at most ``step_s``, where it is not in ``found``.
 
-        It lies between the last batch priced that is within and the first that is not: bisection, all layouts at
-        once.
+        It lies between the last batch priced that is within and the first that is not: what lies between is cut into
+        :data:`CUT` parts again and again, all layouts at once.
         """
         found = found.take(np.lexsort((found.batch, found.layout)))
         within = found.step_s <= step_s
@@ -159,13 +162,16 @@ class FittingLayouts:
         unit = units_of(before, self.tp[layout])
         low = least = np.round(before * unit)
         high = np.round(found.batch[first + 1] * unit)
-        while np.any(open_ := high - low > 1):
-            middle = (low + high) // 2
-            able = np.zeros(len(layout), dtype=bool)
-            able[open_] = self.price(layout[open_], middle[open_] / unit[open_]).step_s <= step_s
-            low, high = np.where(open_ & able, middle, low), np.where(open_ & ~able, middle, high)
-        new = low > least
-        return self.price(layout[new], low[new] / unit[new])
+        every, at = np.arange(len(first)), first
+        while np.any(high - low > 1):
+            tried = np.floor(low + (high - low) * (np.arange(1, CUT) / CUT)[:, None])
+            priced = self.price(np.tile(layout, CUT - 1), np.ravel(tried / unit))
+            high = np.min(np.where(priced.step_s.reshape(tried.shape) > step_s, tried, high), axis=0)
+            within = np.sum(tried < high, axis=0)  # the first so many
+            at = np.where(within > 0, len(found) + (within - 1) * len(first) + every, at)
+            found = found.joined(priced)
+            low = np.max(np.where(tried < high, tried, low), axis=0)
+        return found.take(at[low > least])
 
 
 def _legal(

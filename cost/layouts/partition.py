@@ -11,7 +11,6 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from cost.inputs.layout import StageSpec
-from cost.inputs.workload import StepShape
 from cost.layouts.arrays import Array, Index
 from cost.layouts.candidates import Arrangement
 from cost.layouts.stages import Line, Pricer, Stage, StageTable, single_parts
@@ -53,15 +52,12 @@ def best_cuts(runs: Array, row_of: Sequence[int], combine: np.ufunc = np.maximum
     """
     width, pipelines, places = runs.shape[1:]
     length = np.arange(1, width + 1)
-    start = np.full(
-        (pipelines, width + places), np.inf
-    )  # the first `width` columns stand for fewer than no layers
-    start[:, width + length] = runs[row_of[0]][width - length, :, length].T
-    best, reached = [start], np.empty(runs.shape[1:])
-    for row in row_of[1:-1]:
-        before = sliding_window_view(best[-1], places, axis=1)[:, :width].transpose(1, 0, 2)
-        found = combine(before, runs[row], out=reached).min(axis=0)
-        best.append(np.concatenate([start[:, :width], found], axis=1))
+    # the first `width` columns stand for fewer than no layers
+    best, reached = np.full((len(row_of) - 1, pipelines, width + places), np.inf), np.empty(runs.shape[1:])
+    best[0][:, width + length] = runs[row_of[0]][width - length, :, length].T
+    before = sliding_window_view(best, places, axis=2)[:, :, :width].transpose(0, 2, 1, 3)
+    for stage, row in enumerate(row_of[1:-1]):
+        combine(before[stage], runs[row], out=reached).min(axis=0, out=best[stage + 1][:, width:])
     every, back = np.arange(pipelines), np.arange(width)[:, None]
     stops, value = [np.full(pipelines, places - 1)], best[-1][:, -1]
     for stage in range(len(row_of) - 1, 0, -1):
@@ -294,19 +290,17 @@ class _Weights:
 def _weights(pricer: Pricer, stages: list[Stage]) -> list[_Weights]:
     """Seconds, and fractions of HBM, of everything that a stage may hold, on each kind of stage."""
     model, phase = pricer.deployment.model, pricer.deployment.workload.step_phase
-    table = StageTable.bare(stages, len(model.kinds))
-    rows, held = single_parts(model, len(stages))
+    typical = [*TYPICAL[phase], (1.0, False)]  # the last for memory
+    table = StageTable.bare(stages * len(typical), len(model.kinds))
+    rows, held = single_parts(model, len(table.kind))
+    batch, whole = (np.repeat(column, len(stages))[rows] for column in zip(*typical, strict=True))
+    # attention as wide as the group where it is one (as without experts), else one wide
     single, group = np.ones(len(rows), dtype=np.int64), table.gpus[rows].astype(np.int64)
-
-    def shape(batch: float, *, whole: bool) -> StepShape:
-        """Attention as wide as the group where it is one (as without experts), else one wide."""
-        tp = group if whole or model.moe is None else single
-        return pricer.shape(table, rows, tp=tp, moe_tp=single, batch=np.full(len(rows), batch))
-
-    found = [
-        pricer.seconds(table, rows, shape(batch, whole=whole), held).step_s for batch, whole in TYPICAL[phase]
-    ]
-    weights, cache = pricer.memory(table, rows, shape(1.0, whole=False), held, passing=False)
-    found.append(np.asarray(weights + cache) / table.hbm_bytes[rows])
-    shaped = (values.reshape(-1, len(stages)) for values in found)
-    return [_Weights(values[:-2], values[-2], values[-1]) for values in shaped]
+    tp = group if model.moe is None else np.where(whole, group, single)
+    shape = pricer.shape(table, rows, tp=tp, moe_tp=single, batch=batch)
+    weights, cache = pricer.memory(table, rows, shape, held, passing=False)
+    found = np.stack(
+        [pricer.seconds(table, rows, shape, held).step_s, (weights + cache) / table.hbm_bytes[rows]]
+    )
+    times, memory = found.reshape(2, -1, len(typical), len(stages)).swapaxes(1, 2)
+    return [_Weights(values[:-2], values[-2], values[-1]) for values in (*times[:-1], memory[-1])]

@@ -50,8 +50,10 @@ class PartsOf:
         """Return what the step of each configuration is spent on: that of its slowest pipeline."""
         layouts = self.layouts
         pricer, pipelines, asked = layouts.pricer, layouts.pipelines, layouts.widths(self.layout, self.batch)
-        of, every, step_s = pipeline_seconds(pricer, pipelines, layouts.variant[self.layout], asked)
-        slowest = every[runs_of(of).argmax(step_s)]
+        of, slowest = pipelines.of(layouts.variant[self.layout])
+        if len(of) > len(self.layout):  # replicas differ
+            of, every, step_s = pipeline_seconds(pricer, pipelines, layouts.variant[self.layout], asked)
+            slowest = every[runs_of(of).argmax(step_s)]
         line, rows = pipelines.rows(slowest)
         at, stages = asked.rows(line), pipelines.stages
         shape = pricer.shape(

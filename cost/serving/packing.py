@@ -18,7 +18,7 @@ Index = NDArray[np.int64]
 
 _ROUNDING = 1e-12
 """Rates that differ by less are rounded."""
-_BLOCK = 1 << 16
+_BLOCK = 1 << 14
 """Pairs looked at at once: many more do not fit a processor's cache."""
 
 
@@ -102,6 +102,11 @@ class Room:
         beside = left * other_each + np.floor(begun / others.group) + over
         fits = np.where(other_wide > 1, np.floor(left / other_wide), beside)
         return np.where(left < 0, -1, np.floor(fits / others.stages))
+
+    def inside(self, size: int, others: Index | Array) -> Index | Array:
+        """Groups of sizes ``others`` that fit in the GPUs of one of ``size``."""
+        each, wide = self._groups(others)
+        return size // others if size <= self.size else size // self.size // wide * each
 
     def _groups(self, size: Index | Array) -> tuple[Index | Array, Index | Array]:
         """Groups of ``size`` GPUs in a domain, and domains of a group."""
@@ -193,16 +198,20 @@ def _most(decode: Workers, prefill: Workers, rooms: Rooms) -> tuple[Array, Array
     return low, needed(low)
 
 
-def worth_trying(prefill: Workers, step_s: Array, able: NDArray[np.bool_]) -> Index:
-    """Prefill configurations that keep the limit and that no smaller worker beats; of equal ones the fastest."""
+def worth_trying(prefill: Workers, step_s: Array, able: NDArray[np.bool_], room: Room) -> Index:
+    """Prefill configurations that keep the limit, of equal ones the fastest, without those that others beat.
+
+    A worker is beaten where as many of a smaller one as fit in its GPUs serve no less.
+    """
     rows = np.flatnonzero(able)
     some = prefill.rows(rows)
     rows = rows[np.lexsort((step_s[rows], -some.requests_per_s, some.stages, some.gpus))]
     sizes = np.stack([prefill.gpus[rows], prefill.stages[rows]])
     first = np.any(np.diff(sizes, axis=1, prepend=0), axis=0)
     kept: list[int] = []
-    rate, group = prefill.requests_per_s, prefill.group
     for index in rows[first].tolist():
-        if not any(rate[one] >= rate[index] and group[index] % group[one] == 0 for one in kept):
+        least = prefill.rows(np.array(kept, dtype=np.int64))
+        groups = room.inside(prefill.group[index], least.group) * prefill.stages[index]
+        if not np.any(groups // least.stages * least.requests_per_s >= prefill.requests_per_s[index]):
             kept.append(index)
     return np.array(kept, dtype=np.int64)

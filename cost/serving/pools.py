@@ -147,9 +147,11 @@ class RateMatches(_Match[Array, Index]):
 
     def row(self, index: int) -> RateMatch:
         """One match."""
-        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(RateMatch)}
-        arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
-        return RateMatch(**(values | {name: value[index].item() for name, value in arrays.items()}))
+        columns = ((each.name, getattr(self, each.name)) for each in fields(RateMatch))
+        values: dict[str, Any] = {
+            name: value[index].item() if isinstance(value, np.ndarray) else value for name, value in columns
+        }
+        return RateMatch(**values)
 
 
 def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
@@ -349,7 +351,7 @@ def _matched(
         stand_ins, prefill = _workers_of_all(prompts, able)
         rows = np.flatnonzero(np.isin(receive_s, seconds))
         some = decode.rows(rows)
-        kinds = worth_trying(prefill, prompts[0].sweep.step_s, stand_ins)
+        kinds = worth_trying(prefill, prompts[0].sweep.step_s, stand_ins, rooms.prefill)
         found = partners(some, prefill, kinds, rooms)
         matched[:, rows] = found
         served[rows] = served_per_s(some, prefill.rows(found[2]), found[0], found[1])

@@ -13,7 +13,7 @@ from cost.inputs.layout import StageSpec
 from cost.inputs.machine import Efficiency, Machine, Rates
 from cost.inputs.workload import StepShape
 from cost.model import Layer, Model, StageShard
-from cost.quantity import Quantity
+from cost.quantity import Quantity, positive
 from cost.terms.dense import add_head
 from cost.terms.overhead import ENGINE, add_step_delays, prefill_share
 from cost.terms.registry import TERMS
@@ -81,7 +81,7 @@ def even_parts(
     held = held or model.whole
     parts = Parts()
     _add_layers(parts, model, held.layers, shape, machine, placed=placed)
-    if np.any(np.asarray(held.last) > 0):
+    if positive(held.last):
         _add_ends(parts, model, shape, machine, held.last)
     return parts
 
@@ -153,11 +153,11 @@ def priced(parts: Parts, efficiency: Efficiency, rates: Rates) -> StepCost:
     for reduce in parts.reduces:
         cost.add_reduce(reduce, efficiency, rates)
     for term in TERMS.values():
-        known = {} if efficiency.ideal else term.known_delays
-        delays = {name: efficiency[name] for name in term.delays}
-        delays |= {name: figure.value for name, figure in known.items()}
-        fixed = added(parts.counts.get(name, 0.0) * seconds for name, seconds in delays.items())
-        if np.any(np.asarray(fixed) > 0):
+        delays = [(name, efficiency[name]) for name in term.delays]
+        if not efficiency.ideal:
+            delays += [(name, figure.value) for name, figure in term.known_delays.items()]
+        fixed = added(parts.counts[name] * seconds for name, seconds in delays if name in parts.counts)
+        if positive(fixed):
             cost.add(term.name, FIXED, fixed)
     return cost
 
@@ -188,7 +188,7 @@ def _add_ends(parts: Parts, model: Model, shape: StepShape, machine: Machine, la
     add_head(parts, model, shape, machine, last)
     add_step_delays(parts, shape, last)
     drafts = last * (shape.queries - 1)
-    if np.any(np.asarray(drafts) > 0):
+    if positive(drafts):
         one = replace(shape, queries=1.0, prompt_tokens=0.0)
         extra = Parts()
         _add_layers(extra, model, [(model.draft, 1.0)], one, machine)

@@ -14,7 +14,7 @@ from cost.experts.tokens.volumes import Volumes, alltoall_volumes, placed_vector
 from cost.inputs.machine import Machine
 from cost.inputs.workload import StepShape
 from cost.model import Model, MoeFfn
-from cost.quantity import Quantity
+from cost.quantity import Quantity, positive
 from cost.step.fair_sharing import Sharing, sharing
 from cost.terms.alltoall_kernel import alltoall_seconds, vector_bytes, wire_bytes
 from cost.terms.work import LayerStep, LinkPart, Parts, PlacedExperts, StepCost, Term
@@ -135,9 +135,12 @@ def _legs(
     ``together``: the volumes if the group lay in one domain. What takes the NICs instead relieves the scale-up links,
     but no kernel was seen to be faster for a border between its GPUs: such relief is not counted.
     """
-    relief = np.where(volumes.up > 0, together.up, 0.0)  # a domain of one GPU has no links to relieve
-    out = volumes.out if shared is None else volumes.out * shared.fair
-    staged = replace(volumes, up=np.maximum(volumes.up, relief), out=out)
+    staged = volumes
+    if together is not volumes:
+        relief = np.where(volumes.up > 0, together.up, 0.0)  # a domain of one GPU has no links to relieve
+        staged = replace(volumes, up=np.maximum(volumes.up, relief))
+    if shared is not None:
+        staged = replace(staged, out=volumes.out * shared.fair)
     dispatch, combine = vector_sizes(model, machine)
     return [
         leg_part(kernel, "dispatch", volumes, staged, size=dispatch, machine=machine, ep=ep),
@@ -159,7 +162,7 @@ def leg_part(
     rates = machine.rates
     up_s = volumes.up * size / rates.alltoall_bytes_per_s
     out_s = np.zeros_like(up_s)
-    if np.any(volumes.out > 0):
+    if positive(volumes.out):
         out_s = volumes.out * size / rates.out_bytes_per_s
     expected: Quantity = np.maximum(up_s, out_s)
     if not machine.efficiency.ideal:

@@ -148,13 +148,13 @@ def alltoall_seconds(
     over_up = volumes.up * size / (leg.up.value * np.asarray(up_bytes_per_s, dtype=np.float64))
     if leg.copy_bytes_per_s is not None:
         over_up = over_up + np.where(crosses, 2, 1) * volumes.up * size / leg.copy_bytes_per_s.value
-    cores = volumes.received * _value(leg.vector_s)
-    peers = _value(leg.peer_s) * np.asarray(ep, dtype=np.float64)
-    moving = peers + alpha + np.maximum(np.maximum(over_up, over_out), cores)
-    seconds = np.maximum(peers + _value(leg.floor_s), moving) + volumes.received * _value(leg.unpack_s)
-    moved = (volumes.up > 0) | crosses
-    return np.where(moved, seconds, 0.0)
-
-
-def _value(figure: Figure | None) -> float:
-    return 0.0 if figure is None else figure.value
+    slowest = np.maximum(over_up, over_out)
+    if leg.vector_s is not None:
+        slowest = np.maximum(slowest, volumes.received * leg.vector_s.value)
+    peers = leg.peer_s.value * np.asarray(ep, dtype=np.float64) if leg.peer_s is not None else 0.0
+    seconds = np.asarray(peers + alpha + slowest)
+    if leg.floor_s is not None:
+        seconds = np.maximum(peers + leg.floor_s.value, seconds)
+    if leg.unpack_s is not None:
+        seconds = seconds + volumes.received * leg.unpack_s.value
+    return np.where((volumes.up > 0) | crosses, seconds, 0.0)

@@ -10,7 +10,7 @@ from cost.dtypes import bytes_per_param, cache_bytes_per_element
 from cost.inputs.machine import Rates
 from cost.inputs.workload import StepShape
 from cost.model import Attention
-from cost.quantity import Quantity
+from cost.quantity import Quantity, positive
 from cost.terms.work import LayerStep, Parts, Term, Work, weight_work
 
 
@@ -82,7 +82,7 @@ def _decode_scores(attention: Attention, shape: StepShape, kv_dtype: str, rates:
 def _prompt_scores(attention: Attention, shape: StepShape, kv_dtype: str, rates: Rates) -> Work:
     flop = shape.prompt_tokens * attention.prefill_flop(shape.prompt_length)
     cache = 0.0 * flop
-    if np.any(np.asarray(shape.prompt_cached) > 0):
+    if positive(shape.prompt_cached):
         length, cached = shape.prompt_length, shape.prompt_cached
         prompts = shape.prompt_tokens / (length - cached)
         seen = length * attention.prefill_flop(length) - cached * attention.prefill_flop(cached)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from cost.inputs.layout import StageSpec
 from cost.inputs.machine import Rates
 from cost.inputs.workload import StepShape
 from cost.model import MoeFfn
-from cost.quantity import Quantity
+from cost.quantity import Quantity, positive
 from cost.terms.work import (
     COMPUTE,
     FIXED,
@@ -77,11 +78,17 @@ def placed_expert_work(moe: MoeFfn, use: ExpertUse, *, tokens: float, weights: s
     return _work(moe, pairs, touched, weights=weights, rates=rates)
 
 
+@cache
+def _normal_points(many: int) -> tuple[tuple[float, float], ...]:
+    """Points of a standard normal variable, and the weights by which a mean over it is found (Gauss-Hermite)."""
+    points, weights = np.polynomial.hermite_e.hermegauss(many)
+    return tuple(zip(points.tolist(), (weights / weights.sum()).tolist(), strict=True))
+
+
 def _touched(chance: Quantity, tokens: Quantity, skew: Quantity) -> Quantity:
     """Return the part of the slots that some of ``tokens`` tokens use, each with ``chance`` on average."""
-    points, weights = np.polynomial.hermite_e.hermegauss(_POINTS if np.any(np.asarray(skew) > 0) else 1)
     found: Quantity = 0.0
-    for point, weight in zip(points, weights / weights.sum(), strict=True):
+    for point, weight in _normal_points(_POINTS if positive(skew) else 1):
         one = np.minimum(chance * np.exp(skew * point - skew**2 / 2), 1 - 1e-15)
         found = found - weight * np.expm1(tokens * np.log1p(-one))
     return found

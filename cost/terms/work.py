@@ -17,7 +17,7 @@ from cost.inputs.layout import StageSpec
 from cost.inputs.machine import Efficiency, Machine, Rates
 from cost.inputs.workload import StepShape
 from cost.model import Layer, Model
-from cost.quantity import Quantity
+from cost.quantity import Quantity, positive
 from topology.base.figures import Figure
 from topology.base.units import added
 
@@ -357,7 +357,7 @@ class StepCost:
         compute_s, memory_s = work.seconds(efficiency)
         seconds = work.layers * kernel_seconds(compute_s, memory_s, efficiency)
         self.split(work.term, seconds, compute_s >= memory_s)
-        if np.any(np.asarray(work.uneven) > 0):
+        if positive(work.uneven):
             waited = efficiency["ranks.uneven"] * work.uneven * seconds
             self.split("rank_imbalance", waited, compute_s >= memory_s)
         self.busy(COMPUTE, work.layers * work.least_compute_s)
@@ -399,6 +399,6 @@ class StepCost:
         over_out = np.asarray(out_s) > np.asarray(up_s)
         self.add(term, rates.up_fabric, np.where(over_out, 0.0, seconds))
         self.busy(rates.up_fabric, up_s)
-        if np.any(np.asarray(out_s) > 0):
+        if positive(out_s):
             self.add(term, rates.out_fabric, np.where(over_out, seconds, 0.0))
             self.busy(rates.out_fabric, out_s)

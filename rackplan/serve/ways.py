@@ -145,13 +145,14 @@ def _of_widths(question: Question, *sweeps: Sweep) -> list[Sweep]:
     found = list(sweeps)
     for name in ("tp", "ep"):
         width = getattr(question, name)
+        if width is None:
+            continue
         there = sorted({int(one) for sweep in found for one in getattr(sweep, name)})
-        if width is not None and width not in there:
+        if width not in there:
             raise FieldError(
                 {name: f"no layout has width {width}; possible widths: {', '.join(map(str, there))}."}
             )
-        if width is not None:
-            found = [sweep.rows(np.flatnonzero(getattr(sweep, name) == width)) for sweep in found]
+        found = [sweep.rows(np.flatnonzero(getattr(sweep, name) == width)) for sweep in found]
     return found
 
 

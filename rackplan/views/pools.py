@@ -340,21 +340,27 @@ def _sourced(figure: Figure) -> SourcedData:
 
 def _matches(rows: Sequence[RateMatch], pools: Pools) -> list[MatchData]:
     """Return matches as data."""
-
-    def workers(found: Sweep, index: int, count: int) -> WorkersData:
-        (one,) = configurations(found, [index])
-        return WorkersData(**vars(one), workers=count, gpus_per_worker=int(found.gpus[index]))
-
+    sides = [pools.serving.sides(row) for row in rows]
+    sweeps = {role: found for pair in sides for role, found, _, _ in pair}
+    priced: dict[tuple[str, int], ConfigurationData] = {}
+    for (
+        role,
+        found,
+    ) in sweeps.items():  # all of a pool at once: pricing one takes as long as pricing a hundred
+        at = sorted({at for pair in sides for one, _, at, _ in pair if one == role})
+        priced |= {(role, index): one for index, one in zip(at, configurations(found, at), strict=True)}
     data = []
-    for row in rows:
-        sides = {role: workers(found, at, count) for role, found, at, count in pools.serving.sides(row)}
-        decode = sides.get("decode") or sides["both"]
+    for row, pair in zip(rows, sides, strict=True):
+        workers = {
+            role: WorkersData(**vars(priced[role, at]), workers=count, gpus_per_worker=int(found.gpus[at]))
+            for role, found, at, count in pair
+        }
         one = taken(
             MatchData,
             row,
             serving=way_of(row),
-            prefill=sides.get("prefill"),
-            decode=decode,
+            prefill=workers.get("prefill"),
+            decode=workers.get("decode") or workers["both"],
             totals=pools.totals(row),
         )
         data.append(one)

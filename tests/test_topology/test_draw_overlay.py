@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import yaml
 
+from helpers import link_loads
 from topology import InputError, resolve_cluster
 from topology.draw import Overlay, TrafficOverlay, dot_source
 from topology.draw.overlay import Usage
 from topology.draw.palette import FAULT, SLOW_FILL
-from topology.routes import link_loads, pattern_traffic
+from topology.routes import pattern_traffic
 from topology.routes.traffic import traffic_matrix
 
 PODS: dict[str, Any] = {"domains": [{"part": "gb200-nvl72", "count": 16}]}

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from helpers import link_loads
 from topology import InputError, resolve_cluster
 from topology.draw import TrafficOverlay, draw_cluster
-from topology.routes import link_loads, pattern_traffic
+from topology.routes import pattern_traffic
 
 pytestmark = pytest.mark.wide
 

@@ -1,7 +1,7 @@
 """Balancers against the engines' own code: signatures, forms, and what the engines check of an answer.
 
-Needs torch and, in the folder that ``ENGINE_SOURCES`` names, vLLM's and SGLang's wheels, ``eplb.py`` of DeepSeek and
-``vllm-ascend/`` with its sources; each test skips, saying so, where its engine is not there.
+Needs torch and, in the folder that ``ENGINE_SOURCES`` names, vLLM's and SGLang's wheels, and ``eplb.py`` of DeepSeek;
+each test skips, saying so, where its engine is not there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from helpers import script
-from rackplan.balancers import deepseek, sglang, streams, vllm, vllm_ascend
+from rackplan.balancers import deepseek, sglang, streams, vllm
 
 torch = pytest.importorskip("torch", reason="torch is not installed: the engines' own policies cannot run")
 
@@ -157,12 +157,6 @@ def test_sglang(loader: ModuleType, algorithm: str) -> None:
     for index, (mine, other) in enumerate(zip(*answers, strict=True)):
         alike(mine, other, width=index != 1 or "vec" in algorithm)
     consistent(*answers[0])
-
-
-def test_vllm_ascend(loader: ModuleType) -> None:
-    where = sources("vllm-ascend")
-    base = loader.engine_module(where, "vllm_ascend/eplb/core/policy", "policy_abstract").EplbPolicy
-    assert parameters(vllm_ascend.RackplanPolicy.rebalance_experts) == parameters(base.rebalance_experts)
 
 
 def test_tensors_stay_where_the_engine_wants_them() -> None:

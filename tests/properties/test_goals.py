@@ -157,22 +157,6 @@ def test_the_fewest_gpus_that_hold_it(tpot_s: Any) -> None:
     assert not any(holds(fit, limit_s) for fit in fewer)
 
 
-def test_single_replicas_are_of_every_small_size_in_each_kind_of_domain() -> None:
-    deployment = two_kinds()
-    shapes = [
-        (
-            {deployment.cluster.gpus[gpu].domain for group in one.replicas[0] for gpu in group},
-            one.group,
-            one.stages,
-        )
-        for one in single_replicas(deployment.cluster, MODEL, 9)
-    ]
-    expected = [(n, stages) for n in range(1, 9) for stages in range(1, 8 // n + 1)]
-    for domain in (0, 1):
-        assert sorted((n, stages) for domains, n, stages in shapes if domains == {domain}) == expected
-    assert all(group * stages < 9 for _, group, stages in shapes)
-
-
 def test_more_gpus_never_make_the_fewest_more() -> None:
     used = [chosen(where(f"hgx-h100@{n}"), goal="gpus").candidate.layout.gpus_used for n in (8, 16, 24)]
     assert used == sorted(used, reverse=True)

@@ -235,17 +235,6 @@ def test_routes_that_are_unlike_go_at_rates_of_their_own(monkeypatch: pytest.Mon
     assert gap(spines, "permutation") == pytest.approx(0.0, abs=1e-6)
 
 
-def test_routes_that_are_unlike_are_so_by_symmetry_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = small.fabric_of("fat-tree", 6, nodes_per_pod=3, leaves_per_pod=3, spines=2, cores=2)
-    spec = replace(tree.spec, faults=(Fault(link=("f.p0.l1", "f.p0.s0"), factor=0.3),))
-    router, traffic = Router(build_cluster(spec)), pattern_traffic("all-to-all", 48, 1e9)
-    few = fair_s(router, traffic)
-    monkeypatch.setattr(fair_sharing, "_FEW_GPUS", 1000)
-    every = fair_s(router, traffic)
-    assert few.completion_s == pytest.approx(every.completion_s, rel=1e-3)
-    assert few.classes < every.classes
-
-
 def test_what_is_too_much_is_said() -> None:
     cluster = resolve_cluster("hgx-h100")
     bound = fair_s(
@@ -261,12 +250,3 @@ def test_what_is_too_much_is_said() -> None:
     assert told == sorted(told)
     assert told[-1] == pytest.approx(1.0)
     assert math.isfinite(told[0])
-
-
-def test_alike_senders_of_one_domain_are_told_apart_by_their_nics() -> None:
-    from topology.routes.fair_sharing import _groups
-
-    cluster: Any = small.CLUSTERS["rails, NICs and uplinks lost or slow"]()
-    network = Router(cluster).network
-    group = np.asarray(_groups(network, np.arange(48)))
-    assert len(np.unique(group)) == 48  # few enough to keep each

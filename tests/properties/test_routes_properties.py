@@ -13,15 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import domain_like, fabric_like, link_loads, per_edge
-from tests.properties.test_routes_engine import small
 from topology import ClusterSpec, build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
 from topology.build import lay_cluster, raw_cluster_spec
 from topology.cluster import Cluster
 from topology.routes import Router, pattern_traffic, traffic_matrix, uniform_bytes_per_s
-from topology.routes.network import network_of
-from topology.routes.scale_up import ScaleUp
 from topology.spec import FabricSpec, Fault, RawLink, RawNode, RawTopology
 
 if TYPE_CHECKING:
@@ -205,13 +202,6 @@ def test_loads_are_the_shares_of_the_pairs(name: str, data: st.DataObject) -> No
     shares = router.shares(sources, targets)
     found = router.loads(traffic_matrix(matrix, len(cluster.gpus)))
     np.testing.assert_allclose(shares @ matrix[sources, targets], found.load_bytes, atol=1e-9 * matrix.sum())
-
-
-def test_domains_that_are_alike_are_routed_at_once() -> None:
-    faults = (Fault(link=("d1.n0.g0", "d1.s1"), factor=0.5),)
-    cluster = build_cluster(replace(hosts("rail", 4).spec, faults=faults))
-    up = ScaleUp(network_of(cluster), cluster.spec.domains)
-    assert [kind.places[:, 0].tolist() for kind in up._kinds] == [[0, 16, 24], [8]]
 
 
 def test_h100_uses_all_its_links_equally() -> None:
@@ -410,10 +400,3 @@ def test_domains_that_the_fabric_does_not_join_are_named() -> None:
     matrix[5, 30] = 1.0
     with pytest.raises(InputError, match=r"GPU d0\.n0\.g5 does not reach GPU d3\.n0\.g6 over the fabric"):
         link_loads(cluster, matrix)
-
-
-def test_hosts_that_share_nics_are_contracted() -> None:
-    classes = Router(small.shared_nics(8, 2))._out._ways._c  # type: ignore[union-attr]
-    assert (
-        len(classes.receivers) == 8
-    )  # of 16 PCIe switches those at one place in the two hosts of a pod are one

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.budget import Budget
-from placement.experts import soft_max
 from placement.experts.problem import make_problem
 from placement.experts.solve import solve
 from placement.verify import verify_experts
@@ -61,21 +60,6 @@ def test_one_scenario_or_several_identical_ones_are_the_ordinary_placement(copie
     found = placed(make_problem(np.stack([tokens] * copies), slots))
     np.testing.assert_array_equal(found.assignment.slot_expert, ordinary.assignment.slot_expert)
     np.testing.assert_array_equal(found.bound, ordinary.bound)
-
-
-@pytest.mark.wide
-@settings(deadline=None, max_examples=4)
-@given(seed=st.integers(0, 2**32 - 1), objective=st.sampled_from(["mean", "worst"]))
-def test_neither_the_order_of_scenarios_nor_their_scale_matters(seed: int, objective: Objective) -> None:
-    rng = np.random.default_rng(seed)
-    tokens = rng.lognormal(0, 1, (4, 3, 16))
-    slots = np.full(5, 4)
-    found = placed(make_problem(tokens, slots, objective=objective))
-    shuffled = placed(make_problem(tokens[rng.permutation(4)], slots, objective=objective))
-    np.testing.assert_array_equal(found.assignment.slot_expert, shuffled.assignment.slot_expert)
-    scaled = tokens * 2.0 ** rng.integers(-20, 60, (4, 3, 1))
-    found_scaled = placed(make_problem(scaled, slots, objective=objective))
-    np.testing.assert_array_equal(found.assignment.slot_expert, found_scaled.assignment.slot_expert)
 
 
 @pytest.mark.wide
@@ -169,25 +153,6 @@ def test_more_time_is_never_worse_and_says_what_ran(objective: Objective) -> Non
     assert told
     assert told[-1][1] == 4
     assert found.objective < placed(problem).objective * 1.01
-
-
-def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens = np.random.default_rng(9).lognormal(0, 1, (3, 4, 32))
-    problem = make_problem(tokens, np.full(8, 5))
-    fast = placed(problem)
-    real, calls = soft_max._SoftMax.renew, []
-
-    def interrupted(*args: object) -> object:
-        calls.append(1)
-        if len(calls) > 8:
-            raise KeyboardInterrupt
-        return real(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(soft_max._SoftMax, "renew", interrupted)
-    found = placed(problem, time_limit_s=30.0)
-    assert found.interrupted
-    assert verify_experts(found.assignment, problem.average) == []
-    assert found.objective < fast.objective * 1.01
 
 
 def test_refuses_what_are_not_scenarios() -> None:

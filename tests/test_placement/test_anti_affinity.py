@@ -16,10 +16,8 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from helpers import few_layers
-from placement.budget import Budget
 from placement.experts.anti_affinity import spread_evenly
 from placement.experts.counts import replicate
-from placement.experts.dispatch_refinement import fit_to_split
 from placement.experts.fast_path import fast_placement
 from placement.experts.pack import pack
 from placement.experts.problem import Problem, make_problem, most_in_domain, spread_slots
@@ -199,61 +197,11 @@ def test_few_slots_against_brute_force(seed: int) -> None:
     assert placed(problem).objective == pytest.approx(best)
 
 
-def test_one_domain_takes_no_second_copy() -> None:
-    with pytest.raises(InfeasibleError, match="an expert would have two copies"):
-        placed(make_problem(hot(16), np.full(24, 1), spread=np.zeros(24, dtype=int)))
-
-
 def test_domains_too_unequal() -> None:
     """Of 24 slots 22 in one domain: of 4 experts it may hold 2 more than the other at most."""
     problem = make_problem(hot(4), np.full(12, 2), spread=np.array([0] * 11 + [1]))
     with pytest.raises(InfeasibleError, match=r"has 22, .* it can take 14: at most `redundant` 0 goes"):
         placed(problem)
-
-
-def test_speeds_count() -> None:
-    speed = np.where(np.arange(24) % 4 == 0, 0.5, 1.0)
-    problem = make_problem(hot(sigma=1.6), spread_slots(40, 24, 56), speed, THIRD)
-    found = placed(problem)
-    assert verify_experts(found.assignment, problem) == []
-    strict = place_apart(problem)
-    assert found.objective < strict.objective
-    assert (found.bound <= found.max_load).all()
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("objective", ["mean", "worst"])
-def test_several_loads(objective: str) -> None:
-    tokens = np.stack([hot(seed=seed) for seed in range(3)])
-    problem = make_problem(tokens, spread_slots(40, 24, 56), spread=RACK, objective=objective)
-    found = solve(problem)
-    assert verify_experts(found.assignment, problem.average) == []
-    free = solve(problem.without_spread())
-    assert found.objective < 1.1 * free.objective
-    np.testing.assert_allclose(found.max_load, problem.evaluate(found.assignment))
-    assert (found.bound <= free.max_load * (1 + 1e-9)).all()
-
-
-@pytest.mark.parametrize("redundant", [8, 56])
-@pytest.mark.parametrize("split", ["source", "lp"])
-def test_other_splits_keep_the_rule(split: str, redundant: int) -> None:
-    """56 more: a domain has more slots than there are experts."""
-    problem = make_problem(hot(), spread_slots(40, 24, redundant), spread=RACK, split=split, nodes=RACK)
-    before = placed(problem.even)
-    rows = fit_to_split(before.assignment.slot_expert, problem)
-    found = checked_result(problem, rows, (), {}, interrupted=False)
-    assert verify_experts(found.assignment, problem) == []
-    own = problem.evaluate(before.assignment)
-    assert (found.max_load <= own * (1 + 2e-3)).all()
-    assert (found.bound <= found.max_load).all()
-
-
-@pytest.mark.wide
-def test_a_timed_search_is_not_worse() -> None:
-    problem = make_problem(hot(), spread_slots(40, 24, 8), spread=RACK)
-    found = solve(problem, Budget(1))
-    assert verify_experts(found.assignment, problem) == []
-    assert (found.max_load <= placed(problem).max_load * 1.01).all()
 
 
 @pytest.mark.wide

@@ -23,7 +23,6 @@ from placement.planner import make_plan
 from placement.plans.reading import read_plan
 from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.scoring import placement_scorer, with_loads
-from placement.traffic import choose
 from placement.verify import verify_plan
 from topology import build_cluster, resolve_cluster
 
@@ -247,15 +246,3 @@ def test_stages_and_replicas_are_chosen_alike() -> None:
     if both.score.batch == whole.score.batch:
         for fabric, sent in whole.traffic.bytes_per_step.items():
             assert both.traffic.bytes_per_step[fabric] == pytest.approx(2 * sent, rel=0.02)
-
-
-def test_ctrl_c_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stops(*args: Any, **kwargs: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(choose, "domains_by_tokens", stops)
-    plan = make_plan(setting(), topical(), CUT)
-    assert plan.interrupted
-    check_rows(plan)
-    assert plan.by_traffic is not None
-    assert "traffic" not in [row.placement for row in plan.by_traffic.rows]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from topology import InputError, load_domain, resolve_cluster
 from topology.catalog.shapes import shape_of, shaped
-from topology.files.resolve import parse_shape
 from topology.structures.torus import default_node_shape, torus_places
 
 
@@ -63,13 +62,6 @@ def test_what_is_no_shape(text: str, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_several_ultraservers() -> None:
-    cluster = resolve_cluster("trn2-ultra@128")
-    assert [domain.gpus for domain in cluster.spec.domains] == [64, 64]
-    assert len({gpu.node for gpu in cluster.gpus}) == 8
-    assert len({gpu.rack for gpu in cluster.gpus}) == 4
-
-
 @settings(deadline=None, max_examples=20)
 @given(st.integers(1, 600))
 def test_a_suggested_shape_is_one(chips: int) -> None:
@@ -113,11 +105,6 @@ def test_hosts_as_runs(shape: tuple[int, ...], gpus: int, block: tuple[int, ...]
             default_node_shape(shape, gpus)
     else:
         assert default_node_shape(shape, gpus) == block
-
-
-@pytest.mark.parametrize("text", ["4", "x", "4x", "4x-4", "0x4", "4x4.0", "٤x٤", "", "9999999x2"])
-def test_what_does_not_parse(text: str) -> None:
-    assert parse_shape(text) is None
 
 
 def written(folder: Path, row: str) -> str:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cost.inputs.machine import stage_rates
-from topology import Evidence, InputError, build_cluster, resolve_cluster, spec_from_dict, spec_to_dict
-from topology.changes.overrides import figures_set, overrides
+from topology import Evidence, InputError, build_cluster, resolve_cluster
+from topology.changes.overrides import overrides
 from topology.cluster import ClusterSpec
 from topology.files.cluster_file import read_cluster_file
 
@@ -114,12 +114,6 @@ def test_what_cannot_be_is_refused_with_what_can(text: str, words: str) -> None:
     assert words in str(refused.value)
 
 
-def test_one_figure_is_set_once() -> None:
-    twice = ["gpu.hbm_bytes=2x", "gb200.hbm_bytes=3x"]
-    with pytest.raises(InputError, match=r"already set by gpu.hbm_bytes=2x"):
-        overrides([build_cluster(RACK)], twice)
-
-
 def test_a_cluster_without_a_fabric_between_domains_says_so() -> None:
     spec = replace(resolve_cluster("hgx-h100").spec, scale_out=None)
     with pytest.raises(InputError, match="no fabric between domains"):
@@ -133,14 +127,6 @@ def test_of_several_clusters_those_change_that_have_the_part() -> None:
     assert second.spec.domains[0].gpu.hbm_bytes == 2 * clusters[1].spec.domains[0].gpu.hbm_bytes
     with pytest.raises(InputError, match=r"none of hgx-h100, gb200-nvl72 has a part 'b300'"):
         overrides(clusters, ["b300.hbm_bytes=2x"])
-
-
-def test_equal_domains_stay_one_object_and_files_keep_what_was_set() -> None:
-    spec = changed("gb200.hbm_bytes=2x")
-    assert spec.domains[0] is spec.domains[1]
-    assert spec_from_dict(spec_to_dict(spec)) == spec
-    assert [(part, name) for part, name, _ in figures_set(spec)] == [("gb200", "hbm_bytes")]
-    assert figures_set(RACK) == []
 
 
 def test_the_links_of_a_raw_graph_are_told_apart_by_where_they_are(tmp_path: Path) -> None:

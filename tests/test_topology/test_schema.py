@@ -9,8 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from helpers import fabric_like
 from topology import Fault, InputError, cluster_names, resolve_cluster, spec_from_dict, spec_to_dict
@@ -21,15 +19,6 @@ from topology.base.schema import changed
 def test_there_and_back_through_json(name: str) -> None:
     spec = resolve_cluster(name).spec
     assert spec_from_dict(json.loads(json.dumps(spec_to_dict(spec), allow_nan=False))) == spec
-
-
-@settings(deadline=None, max_examples=20)
-@given(st.integers(1, 100))
-def test_domains_in_a_row_are_written_once(nodes: int) -> None:
-    spec = resolve_cluster(f"gb200-nvl72@{4 * nodes}").spec
-    data = spec_to_dict(spec)
-    assert len(data["domains"]) <= 2
-    assert spec_from_dict(data) == spec
 
 
 Path = tuple[str | int, ...]

@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from topology.base.errors import InputError
 from topology.base.units import (
     added,
-    format_number,
     format_quantity,
     parse_length,
     parse_quantity,
     plain_number,
-    plural,
     read_number,
 )
 
@@ -122,10 +120,6 @@ def test_writes_for_people(value: float, unit: str, text: str) -> None:
     assert format_quantity(value, unit) == text
 
 
-def test_plain_numbers() -> None:
-    assert [format_number(v) for v in (3.0, 0.12345, 16384, 1e-5)] == ["3", "0.123", "16384", "1e-05"]
-
-
 def test_sums_round_after_each_addition_on_every_python() -> None:
     assert added([0.1] * 10) == 0.9999999999999999  # math.fsum, and sum() since 3.12, say 1.0
     assert added([]) == 0.0
@@ -154,9 +148,3 @@ def test_lengths_have_binary_prefixes(text: str, tokens: int) -> None:
 def test_what_is_no_length_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"--isl: .* is not a length; write a whole number of tokens"):
         parse_length(text, "--isl")
-
-
-def test_one_is_singular() -> None:
-    assert [plural(count, word) for count in (1, 2) for word in ("copy", "expert", "leaf", "switch")] == [
-        "1 copy", "1 expert", "1 leaf", "1 switch", "2 copies", "2 experts", "2 leaves", "2 switches"
-    ]  # fmt: skip

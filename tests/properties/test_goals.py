@@ -68,19 +68,6 @@ def test_nobody_asked_and_it_is_50_ms_a_token() -> None:
     assert again.tpot_s > USUAL_TPOT.value * (1 - 1e-3)  # one more sequence is too slow, but for the balance
 
 
-def test_none_is_the_largest_batch_that_fits() -> None:
-    found = chosen(where(), tpot_s="none")
-    assert found.score.batch == found.score.max_batch
-    assert found.service_level.endswith("largest batch that fits (`tpot_ms` none)")
-
-
-def test_a_batch_of_the_users_is_kept() -> None:
-    found = chosen(where(batch=700))
-    assert found.score.batch == 700
-    assert found.score.tpot_s > USUAL_TPOT.value
-    assert found.service_level == "most tok/s/GPU at `batch` 700"
-
-
 def test_the_usual_time_gives_way_and_one_that_was_asked_for_does_not() -> None:
     deployment = Deployment(resolve_cluster("hgx-h20@16"), resolve_model("llama-3.1-405b"), Workload(1000))
     found = chosen(deployment, None, stages=16)
@@ -90,14 +77,6 @@ def test_the_usual_time_gives_way_and_one_that_was_asked_for_does_not() -> None:
         InfeasibleError, match="`tpot_ms` 50 is out of reach on hgx-h20@16: the fastest layout"
     ):
         chosen(deployment, None, tpot_s=0.05, stages=16)
-
-
-def test_prefill_has_no_usual_limit() -> None:
-    found = chosen(where(phase="prefill", context=2000))
-    assert found.service_level == "most tok/s/GPU"
-    assert found.score.batch == 4  # prompts of 8,192 tokens
-    with pytest.raises(InputError, match="`tpot_ms` 50: prefill yields no output tokens; limit its"):
-        chosen(where(phase="prefill", context=2000), tpot_s=0.05)
 
 
 def test_a_time_to_first_token_limits_the_step_of_prefill() -> None:

@@ -97,11 +97,6 @@ def test_loads_that_did_not_change_move_nothing() -> None:
     assert np.array_equal(check(same, found), same.old)
 
 
-def test_a_tiny_layer_moves_hardly_more_than_the_best_answer_of_cp_sat() -> None:
-    task = drift(1, layers=1, experts=32, gpus=9, redundant=4)
-    assert migrate([task]).moves <= 1.2 * 11  # CP-SAT has nothing better after 25 s, and a bound of 5
-
-
 @settings(deadline=None, max_examples=2)
 @example(seed=224, most=16)
 @given(seed=st.integers(0, 1000), most=st.integers(0, 40))
@@ -190,15 +185,6 @@ def test_two_stages_share_one_budget() -> None:
     ]
     assert sum(moves) == found.moves <= 25
     assert all(moves)
-
-
-@pytest.mark.usefixtures("brief")
-def test_more_gpus_than_one_assignment_takes() -> None:
-    task = drift(12, layers=1, experts=128, gpus=120, redundant=112)
-    found = migrate([task])
-    fresh = found.placements[0].fresh
-    assert task.judged(check(task, found))[1].mean() >= 0.99 * task.judged(fresh)[1].mean()
-    assert found.moves < task.moves(fresh).sum()
 
 
 def test_a_budget_too_small_to_restore_is_infeasible() -> None:

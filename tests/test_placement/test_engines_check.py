@@ -210,10 +210,3 @@ def test_balancedness_is_judged_with_loads(tmp_path: Path) -> None:
     assert check_file(path, ENGINES["vllm-ascend"], FACTS, 2).balancedness is None
     with pytest.raises(InputError, match="does not divide the 2 GPUs"):
         check_file(path, ENGINES["vllm-ascend"], FACTS, 2, loads, 4)
-
-
-def test_the_ending_counts(tmp_path: Path) -> None:
-    for name, data in (("sglang", {KEY: changed(0, 0, 0)}), ("vllm-ascend", ascend())):
-        path = tmp_path / "plan.txt"
-        path.write_text(json.dumps(data))
-        assert not check_file(path, ENGINES[name], FACTS, 2).loads

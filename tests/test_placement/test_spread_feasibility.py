@@ -7,12 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from placement.experts.anti_affinity import spread_evenly
-from placement.experts.counts import replicate
 from placement.experts.failure_domains import can_spread, require_apart, spread_row
-from placement.experts.pack import pack
-from placement.experts.problem import Problem, make_problem
-from placement.experts.solve import solve
+from placement.experts.problem import Problem
 from tiny_cases import MOST_WAYS, ways_to_fill
 from topology.base.errors import InfeasibleError
 
@@ -72,15 +68,3 @@ def test_thousands_of_experts_and_gpus() -> None:
     assert problem.legal(spread_row(4096, slots, domains)[None]).all()
     slots[domains == 1] = np.eye(1, (domains == 1).sum())[0]
     assert not can_spread(4096, slots, domains)
-
-
-def test_an_unlucky_start_is_replaced() -> None:
-    """Nothing that repairs the placement made without domains ends in a legal one; dealing copies in turn does."""
-    slots = np.array([9, 12, 6, 7, 12, 4, 10, 2, 4, 8, 7, 2])
-    spread = np.array([2, 2, 3, 2, 3, 3, 0, 0, 2, 1, 2, 2])
-    problem = make_problem(np.random.default_rng(0).lognormal(0, 1.2, (2, 27)), slots, spread=spread)
-    assert not spread_evenly(problem, pack(problem.without_spread(), replicate(problem.without_spread())))[
-        1
-    ].any()
-    found = solve(problem)
-    assert problem.legal(found.assignment.slot_expert).all()

@@ -109,14 +109,6 @@ def test_bad_targets_leave_nothing(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_bad_levels() -> None:
-    cluster = resolve_cluster("hgx-h100")
-    with pytest.raises(InputError, match="auto, fabric, domain, gpu"):
-        dot_source(cluster, level="rack")
-    with pytest.raises(InputError, match="hgx-h100@16"):
-        dot_source(cluster, level="fabric")
-
-
 def overlay(gpus: int) -> Overlay:
     return Overlay(
         [1 + i / gpus for i in range(gpus)], [str(3 + i % 2) for i in range(gpus)], "load over mean"
@@ -192,18 +184,6 @@ def test_letters_without_any_installed_font(tmp_path: Path) -> None:
     # The control: without the bundled font every letter is the same empty box.
     boxes = letters(tmp_path, "none")
     assert boxes[0] == boxes[1] != one
-
-
-def test_the_environment_and_the_fonts_are_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FONTCONFIG_FILE", "mine")
-    monkeypatch.delenv("FONTCONFIG_PATH", raising=False)
-    draw_cluster(resolve_cluster("hgx-h100"), tmp_path / "x.png")
-    assert os.environ["FONTCONFIG_FILE"] == "mine"
-    assert "FONTCONFIG_PATH" not in os.environ
-    names = {path.name for path in (ROOT / "topology" / "fonts").iterdir()}
-    assert names == {"DejaVuSans.ttf", "DejaVuSans-Bold.ttf", "LICENSE-DejaVu"}
 
 
 def test_what_can_be_lost_has_its_id_and_links_say_their_rate(tmp_path: Path) -> None:

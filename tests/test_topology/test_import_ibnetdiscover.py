@@ -93,15 +93,6 @@ def test_hosts_without_any_name_are_counted_by_port(ib_rails: Any) -> None:
     assert "4 adapters do not name their host: 0 assigned" in found.anomalies[0]
 
 
-def test_a_nameless_host_with_one_cable_elsewhere_is_still_one_host(ib_rails: Any) -> None:
-    fabric = ib_rails()
-    for rail in range(4):
-        fabric.adapters[f"p0h1r{rail}"] = "MT4129 ConnectX7   Mellanox Technologies"
-    number = next(n for n, cable in enumerate(fabric.cables) if cable[2] == "p0h1r0")
-    fabric.cables[number] = ("leaf-0-0", 20, "p0h1r0", 1, "4xNDR")
-    assert len(read(fabric).hosts) == 6
-
-
 def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> None:
     fabric = ib_rails()
     extra = {
@@ -137,10 +128,3 @@ def test_damage_is_one_line_with_its_place(ib_rails: Any, damage: Any, problem: 
         parse(Source("ib.out", damage(ib_rails().text())), "ibnetdiscover")
     assert str(caught.value).startswith("ib.out: ")
     assert "\n" not in str(caught.value)
-
-
-def test_a_second_device_of_the_same_guid(ib_rails: Any) -> None:
-    text = ib_rails().text()
-    block = text[text.index("vendid") : text.index("vendid", text.index("vendid") + 1)]
-    with pytest.raises(InputError, match=r"ib.out: line \d+: duplicate S-0*a0000000 \(first in line 7\)"):
-        read(text + block)

@@ -19,7 +19,6 @@ from topology import (
     InputError,
     build_cluster,
     load_domain,
-    load_fabric,
     load_scale_out,
     resolve_cluster,
 )
@@ -241,15 +240,10 @@ def test_groups_are_linked_evenly(groups: int, ports: int) -> None:
     ("changes", "words"),
     [
         ({"shape": (4, 4, 5)}, "80 places"),
-        ({"shape": ()}, "places"),
         ({"wrap": (True,)}, "wrap"),
-        ({"node_shape": (2, 2)}, "node_shape"),
         ({"node_shape": (4, 1, 1), "shape": (2, 4, 8)}, "must divide"),
-        ({"dimension_fabrics": (load_fabric("ici-v5p"),)}, "1 link rates for 3"),
         ({"links_per_neighbour": 0}, "links_per_neighbour"),
-        ({"structure": "mesh", "gpus": 512}, "at most 256"),
         ({"structure": "mesh", "links_per_neighbour": 0}, "links_per_neighbour"),
-        ({"structure": "two-tier", "links_per_switch": (1,)}, "upper_switches"),
         ({"structure": "switch"}, "links_per_switch"),
     ],
 )
@@ -265,20 +259,11 @@ def test_domains_that_cannot_be(changes: dict[str, object], words: str) -> None:
             {"kind": "fat-tree", "nodes_per_pod": 2, "leaves_per_pod": 2, "spines": 3, "cores": 3},
             "evenly over 3 spines",
         ),
-        ({"kind": "leaf-spine", "nodes_per_pod": 1, "spines": 16}, "too few for one to each of 16"),
         (
             {"kind": "rail", "nodes_per_pod": 18, "spines": 9, "oversubscription": 6.0},
             "too few for one to each of 9",
         ),
-        (
-            {"kind": "fat-tree", "nodes_per_pod": 1, "leaves_per_pod": 1, "spines": 8, "cores": 2},
-            "cores above it",
-        ),
         ({"kind": "leaf-spine", "nodes_per_pod": 1, "spines": 2, "oversubscription": 3.0}, "2.66667 uplinks"),
-        (
-            {"kind": "dragonfly", "nodes_per_pod": 2, "leaves_per_pod": 2, "oversubscription": 16.0},
-            "of a router",
-        ),
     ],
 )
 def test_fabrics_that_cannot_be(sizes: dict[str, Any], words: str) -> None:

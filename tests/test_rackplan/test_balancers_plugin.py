@@ -113,11 +113,8 @@ def test_sglang_gets_our_function(monkeypatch: pytest.MonkeyPatch, environ: Any)
     ("name", "text", "words"),
     [
         ("BALANCER", "perhaps", "expected 1 or 0"),
-        ("MAX_MOVES", "5", "such as 5% or 0.05"),
         ("HISTORY", "0", "from 1 to 1000"),
-        ("NODE_GROUPS", "1", "expected keep, gather or ignore"),
         ("SCENARIOS", "a.npy,,b.npy", "comma-separated"),
-        ("SCENARIOS", "/no/such/file.npy", "there is no such file"),
         ("MAX_MOVE", "5%", "did you mean RACKPLAN_MAX_MOVES?"),
     ],
 )

@@ -40,19 +40,12 @@ def test_shapes_and_where_they_wrap(name: str, shape: tuple[int, ...], wrap: tup
     ("text", "words"),
     [
         ("tpu-v5p@128", "tpu-v5p@4x4x8"),
-        ("tpu-v5p@6144", "tpu-v5p@16x16x24"),
         ("tpu-v5p@16", "tpu-v5p@2x2x4"),
-        ("tpu-v5p@100", "tpu-v5p@4x4x4"),
         ("tpu-v6e@128", "tpu-v6e@8x16"),
-        ("tpu-v5p@", "tpu-v5p@4x4x4"),
         ("tpu-v5p@4x", "tpu-v5p@4x4x4"),
-        ("tpu-v5p@4x4", "has 3 dimensions"),
         ("tpu-v5p@3x4x4", "must divide"),
-        ("tpu-v5p@16x16x32", "at most 6144"),
         ("tpu-v6e@2x128", "16 in a dimension"),
-        ("trn2-ultra@4x4x8", "one shape, 4x4x4"),
         ("trn2-ultra@100", "multiple of 64"),
-        ("hgx-h100@2x4", "hgx-h100@8"),
     ],
 )
 def test_what_is_no_shape(text: str, words: str) -> None:
@@ -129,16 +122,12 @@ def test_tori_in_a_file(tmp_path: Path) -> None:
     ("row", "words"),
     [
         ("part: tpu-v5p, gpus: 32", "a shape, not a count"),
-        ("part: hgx-h100, shape: [2, 4]", "is not a torus"),
         ("gpu: h100-sxm, structure: torus, shape: [4, 4], wrap: true, link: 25 GB/s", "gpus_per_node"),
-        ("gpu: tpu-v5p, structure: torus, shape: [4, 4, 4], link: 100 GB/s", "wrap"),
         ("gpu: tpu-v5p, structure: torus, shape: [4, 4, 4], wrap: yes please, link: 100 GB/s", "true, false"),
-        ("gpu: tpu-v5p, structure: torus, shape: [4, 4, 4], wrap: [true], link: 100 GB/s", "1 entries for 3"),
         (
             "gpu: tpu-v5p, structure: torus, shape: [4, 4, 4], wrap: true, link: [100 GB/s]",
             "1 link rates for 3",
         ),
-        ("gpu: tpu-v5p, structure: torus, shape: [4, 4, 0], wrap: true, link: 100 GB/s", "whole number"),
         (
             "gpu: tpu-v5p, structure: torus, shape: [4, 4, 4], wrap: true, link: 100 GB/s, gpus: 64",
             "unknown key `gpus`",

@@ -29,15 +29,10 @@ def test_expands(text: str, hosts: list[str]) -> None:
     ("text", "problem"),
     [
         ("n[1-", "or are nested"),
-        ("n[[1]]", "do not match"),
         ("n[5-3]", "runs backwards"),
-        ("n[1-1000000000]", "more than 200000"),
         ("n[1-9]" + "[0-9]" * 9, "more than"),
-        ("n[a-b]", "not a number"),
         ("n1,,n2", "empty name"),
-        ("n 1", "a space"),
         ("n[1-3],n2", "n2 twice"),
-        ("", "empty name"),
         ("n[" + "9" * 60 + "]", "not a number"),
     ],
 )

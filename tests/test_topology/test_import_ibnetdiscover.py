@@ -114,13 +114,9 @@ def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> 
     ("damage", "problem"),
     [
         (lambda t: t[: len(t) * 2 // 3], "cut?|does not say so|not described"),
-        (lambda t: t.replace(" 4xNDR", "", 1), "no width and speed"),
         (lambda t: t.replace(" 4xNDR", " 4xHDR", 1), "runs at 4xHDR, but at 4xNDR in line"),
-        (lambda t: t.replace("[1] ", "[2] ", 1), "duplicate port 2"),
         (lambda t: t.replace("[33] ", "[99] ", 1), "port 99 of a device with 65 ports"),
-        (lambda t: t.replace("Switch\t65", "Swtch\t65", 1), "is not a line of ibnetdiscover"),
         (lambda t: t[t.index("[1]") :], "before any Switch or Ca line"),
-        (lambda t: t[t.index("Ca\t") :], "has no switch"),
     ],
 )
 def test_damage_is_one_line_with_its_place(ib_rails: Any, damage: Any, problem: str) -> None:

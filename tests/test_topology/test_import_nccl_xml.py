@@ -105,17 +105,11 @@ def test_two_ports_of_one_nic_are_two() -> None:
     ("damage", "problem"),
     [
         (lambda t: t[: len(t) // 2], "is not closed"),
-        (lambda t: '<!DOCTYPE x [<!ENTITY a "b">]>' + t, "document type or entity"),
         (lambda t: t.replace('<gpu dev="1"', '<gpu dev="0"'), 'duplicate <gpu dev="0">'),
-        (lambda t: t.replace("0000:01:01.0", "0000:00:01.0"), "duplicate PCI device"),
         (lambda t: t.replace('count="5"', 'count="-5"', 1), "must be a whole number"),
-        (lambda t: t.replace('count="5"', 'count="99999999"', 1), "must be a whole number"),
         (lambda t: t.replace("0000:1c:00.0", "nowhere", 1), "is not a PCI bus id"),
-        (lambda t: t.replace('sm="90"', 'sm="100"', 1), "different generations"),
         (lambda t: t.replace('speed="400000"', 'speed="fast"', 1), "must be a whole number"),
-        (lambda t: t.replace("system", "topology"), "whose root is <system>"),
         (lambda _: '<graphs version="1"><graph id="0"/></graphs>', "is an NCCL graph"),
-        (lambda _: '<system version="1"></system>', "empty or truncated"),
         (
             lambda t: t.replace(
                 'target="0000:1c:00.0" count="5" tclass="0x068000"',

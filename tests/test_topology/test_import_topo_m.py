@@ -118,19 +118,14 @@ def test_sockets_come_from_the_cells() -> None:
     ("damage", "line", "problem"),
     [
         (lambda t: "\n".join(t.split("\n")[:3]), 3, "GPU2 to GPU3, without rows"),
-        (lambda t: "\n".join(t.split("\n")[:4])[:-20], 4, "row GPU2 has 1 of the 4 cells"),
         (
             lambda t: t.replace("NV4", "NV2", 1),
             2,
             "row GPU0, column GPU1 is NV2, but row GPU1, column GPU0 (line 3) is NV4",
         ),
-        (lambda t: t.replace("GPU2\tNV4", "GPU1\tNV4"), 4, "duplicate row GPU1"),
         (lambda t: t.replace("GPU3\tNV4", "GPU9\tNV4"), 5, "row GPU9 is not a column"),
-        (lambda t: t.replace("\tGPU3\t", "\tGPU2\t", 1), 1, "duplicate column GPU2"),
         (lambda t: t.replace(" X ", "NV4", 1), 2, "X is only allowed on the diagonal"),
-        (lambda t: t.replace("NV4", "NV0"), 2, "NV0"),
         (lambda t: t.replace("NV4", "QPI", 1), 2, "then 'QPI'"),
-        (lambda t: t + "\n  NIC4: mlx5_9\n", 11, "legend NIC4 is not a column"),
     ],
 )
 def test_damage_is_named_with_its_line(damage: object, line: int, problem: str) -> None:

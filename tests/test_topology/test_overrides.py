@@ -86,26 +86,17 @@ def test_a_system_and_what_nobody_published_can_be_given() -> None:
     ("text", "words"),
     [
         ("gb200", "PART.FIGURE=VALUE"),
-        ("gb200.hbm_bytes", "PART.FIGURE=VALUE"),
         ("gb200.hbm_bytes=", "PART.FIGURE=VALUE"),
-        ("gb200.hbm_bytes=nan", "must be positive and finite"),
         ("gb200.hbm_bytes=0", "must be positive and finite"),
-        ("gb200.hbm_bytes=0x", "positive and finite"),
         ("gb200.hbm_bytes=1e308x", "differs from 185 GiB by more than 10,000x"),
-        ("gb200-nvl72.node_power_w=1e30", "is a unit prefix wrong?"),
         ("gb200-nvl72.gpus=144", "cluster YAML"),
-        ("gb200.hbm_bytes=10%", "needs a sign"),
         *(
             (f"gb200.hbm_bytes={wrong}", "a positive number")
             for wrong in ("-2x", "+2x", "x2", "nanx", "2,5x")
         ),
-        ("gb200.hbm_bytes=twice", "not a number with a unit"),
         ("gb200.hbm=2x", "did you mean hbm_bytes"),
-        ("gb200.flop_per_s=5e15", "give a factor"),
         ("h100.hbm_bytes=2x", "known: gb200, "),
-        ("gb200-nvl72.node_power_w=2x", "node_power_w of gb200-nvl72 is not published"),
         ("gb200.usd_per_h=2x", "set yours with `prices` gb200=2.50"),
-        ("gb200-nvl72.copper_cables_per_link=many", "expected a number"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(text: str, words: str) -> None:

@@ -16,17 +16,11 @@ from topology.base.schema import Count, Flag, Kind, Name, Positive, Spec, Text, 
     ("text", "words"),
     [
         ('{"a": 1, "b": 2, "c": {}, "b": 3, "a": 4}', "x: a: duplicate key; keep one of them."),
-        ('{"a": [{"k": 1, "k": 1}]}', "x: a.0.k: duplicate key; keep one of them."),
         ("[NaN]", "x: 0: NaN is not a JSON number."),
-        ('{"a": [1, -Infinity]}', "x: a.1: infinite or too large for a number."),
         ("[1e999]", "x: 0: infinite or too large for a number."),
-        ("NaN", "x: NaN is not a JSON number."),
         ("[" + "9" * 5000 + "]", "not valid JSON (Exceeds the limit"),
-        ("[" * 100_000, "nested too deeply"),
         ('{\n"a": 1,,}', "x: line 2: column 8: not valid JSON"),
-        ('{"a": 1', "(is the file truncated?)"),
         ("", "(is the file truncated?)"),
-        ("[1] 2", "not valid JSON (Extra data)"),
     ],
 )
 def test_json_that_is_refused(text: str, words: str) -> None:
@@ -46,15 +40,10 @@ def test_json_that_is_read() -> None:
     ("text", "words"),
     [
         ("a: 1\nb: {c: 1, c: 2}", "x: line 2: duplicate key 'c'."),
-        ("a: &b 1\nc: *b", "x: line 2: YAML aliases"),
         ("a: !!python/object:os.system x", "YAML tag"),
-        ("a: 1\nb: {<<: {a: 1}, a: 2}", "x: line 2: YAML merge keys"),
         ("a: 1\nb: [07, 08]", "x: line 2: YAML reads 07 as octal; quote it if it is a name"),
-        ("a: -0_10", "YAML reads -0_10 as octal"),
         ("a: 1:30", "YAML reads 1:30 in base 60"),
-        ("10:00: a", "YAML reads 10:00 in base 60"),
         ("[" * 100, "is nested more than 64 levels deep"),
-        ("a: [1", "not valid YAML"),
         ("a: 1\n---\nb: 2", "not valid YAML"),
     ],
 )

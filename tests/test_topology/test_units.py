@@ -72,17 +72,11 @@ def test_trap_peaks_are_dense(text: str) -> None:
     ("text", "unit"),
     [
         ("80 GB", "byte/s"),
-        ("700", "W"),
         (700, "W"),
-        (None, "W"),
         ("", "W"),
-        ("inf W", "W"),
         ("1e999 W", "W"),
-        ("-1 W", "W"),
         ("0 W", "W"),
-        ("80 gb/s", "byte/s"),
         ("1 2 GB", "byte"),
-        ("1,979 TFLOP/s", "flop/s"),
         (["80 GB"], "byte"),
     ],
 )

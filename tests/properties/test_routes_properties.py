@@ -373,21 +373,6 @@ def test_traffic_of_another_size_is_refused() -> None:
         Router(made("mesh")).loads(pattern_traffic("ring", 4, 1.0))
 
 
-@pytest.mark.parametrize("name", ["gb200-nvl72@16384", "hgx-h100@16384"])
-def test_the_largest_clusters(name: str) -> None:
-    cluster = resolve_cluster(name)
-    router = Router(cluster)
-    found = {
-        pattern: router.loads(pattern_traffic(pattern, 16384, 1e9))
-        for pattern in ("all-to-all", "ring", "incast", "permutation")
-    }
-    out = found["all-to-all"].tiers["ib-ndr400 leaf"].bytes
-    sizes = np.bincount([gpu.domain for gpu in cluster.gpus])
-    assert out == pytest.approx(1e9 / 16383 * float((sizes * (16384 - sizes)).sum()))
-    assert found["incast"].bottleneck.ends == ("f.p0.l0", "d0.n0.g0")
-    assert found["ring"].transfer_s == pytest.approx(1 / 50)
-
-
 def test_domains_that_the_fabric_does_not_join_are_named() -> None:
     spec = hosts("leaf-spine", 4, nodes_per_pod=2, spines=2).spec
     cut = tuple(Fault(link=("f.l1", f"f.s{s}"), factor=0.0) for s in range(2))

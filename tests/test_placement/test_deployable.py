@@ -17,7 +17,6 @@ from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.plans.reading import plan_of_text
 from placement.plans.writing import plan_to_dict, plan_to_json
-from rackplan.answers import WORTH_SAYING, shape_notes
 from topology import Cluster, build_cluster, resolve_cluster
 from topology.spec import Fault
 
@@ -127,15 +126,3 @@ def test_shapes_of_a_fleet_are_deployable() -> None:
         assert all(deployable_stage(size, node=4, domain=72) for size in shape.sizes)
     assert not any(shape.sizes == (3, 3) for shape in few)
     assert any(shape.sizes == (3, 3) for shape in every)
-
-
-def test_what_any_shape_gains_is_said() -> None:
-    """A pipeline over three hosts in halves of one: each stage has fewer layers, and more room for sequences."""
-    found = swept("llama-3.1-70b", "hgx-h100@24")
-    other = swept("llama-3.1-70b", "hgx-h100@24", any_shape=True)
-    gain = other.tok_s_per_gpu.max() / found.tok_s_per_gpu.max() - 1
-    assert gain > WORTH_SAYING
-    (said,) = shape_notes(found)
-    assert f"{gain:.1%} more tok/s/GPU" in said
-    assert shape_notes(other) == []
-    assert shape_notes(swept("llama-3.1-70b", "hgx-h100")) == []

@@ -282,51 +282,12 @@ def test_a_replica_that_cannot_go_on_is_idle_and_says_why() -> None:
     assert any("replica 1 (from d1.n0.g0) is idle: HBM capacity" in note for note in found.plan.notes)
 
 
-def test_an_engine_that_cannot_run_what_is_left_is_named() -> None:
-    old = two_replicas()
-    named = replace(old, deployment=replace(old.deployment, engine="sglang"))
-    lost = tuple(f"d1.n0.g{gpu}" for gpu in (1, 3, 5))  # 5 GPUs for 8 experts
-    assert sizes(replan_plan(old, None, replace(QUICK, lost=lost)).plan) == [8, 5]
-    full = [part.slots_per_gpu for part in old.experts if part is not None]
-    assert all((counts == 2).all() for counts in full)
-    few = replan_plan(named, None, replace(QUICK, lost=lost))
-    assert sizes(few.plan) == [8, 5]  # two slots on each are enough for all
-    bare = two_replicas(redundant=0)
-    named = replace(bare, deployment=replace(bare.deployment, engine="sglang"))
-    found = replan_plan(named, None, replace(QUICK, lost=lost))
-    assert sizes(found.plan) == [8]
-    assert any(
-        "sglang cannot run on the remaining GPUs: GPUs of the plan have" in note for note in found.plan.notes
-    )
-
-
 def test_replicas_move_identically_within_one_budget() -> None:
     old = two_replicas()
     found = replan_plan(old, loads(1), replace(QUICK, max_moves=31))
     check(old, found)
     assert 0 < found.moves <= 30
     assert found.moves % 2 == 0
-
-
-@pytest.mark.wide
-def test_other_loads_over_two_nodes() -> None:
-    """Experts of more copies than nodes stay evenly over both, within a budget and without one."""
-    model = plan_of("hgx-h100", redundant=16, layers=4).deployment.model
-    deployment = Deployment(resolve_cluster("hgx-h100@16"), model, Workload(2048, 8))
-    options = PlanOptions(10, time_limit_s=0.0, ep=16, tp=1, stages=1, spread="node")
-    old = make_plan(deployment, loads(0, layers=4), options)
-    assert old.experts[0] is not None
-    assert old.experts[0].copies.max() > 2
-    free = replan_plan(old, loads(1, layers=4), QUICK)
-    check(old, free)
-    assert free.before is not None
-    assert free.before < free.after
-    budget = replan_plan(old, loads(1, layers=4), replace(QUICK, max_moves=free.moves // 3))
-    check(old, budget)
-    assert budget.moves <= free.moves // 3
-    assert free.before < budget.after <= free.after
-    lost = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g0",)))
-    check(old, lost)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,22 +107,3 @@ def test_what_means_none_or_several_is_refused() -> None:
 def test_hardware_is_not_guessed(text: str, near: str) -> None:
     with pytest.raises(InputError, match=near):
         resolve_cluster(text)
-
-
-def test_names_in_a_cluster_file(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(
-        "domains: [{part: GB200 NVL72}, {part: h200, count: 2}]\n"
-        "fabric: {kind: rail, nic: 400 Gb/s, oversubscription: 1}\n"
-        "prices: {GB200: 10.5 USD/h, H200 SXM: 3 USD/h}\n"
-        "gpus: {H200: {power_w: 1.3 kW}}\n"
-    )
-    spec = resolve_cluster(str(path)).spec
-    assert [domain.part for domain in spec.domains] == ["gb200-nvl72", "hgx-h200", "hgx-h200"]
-    assert [domain.gpu.figures["usd_per_h"].value for domain in spec.domains] == [10.5, 3, 3]
-    assert spec.domains[1].gpu.figures["power_w"].value == 1300
-    path.write_text(path.read_text().replace("part: h200,", "part: h2000,"))
-    with pytest.raises(
-        InputError, match=r'mine\.yaml: domains\[1\]: part: unknown cluster "h2000"; did you mean'
-    ):
-        resolve_cluster(str(path))

@@ -98,22 +98,6 @@ def test_what_is_written_reads_back(value: float, unit: str) -> None:
     assert math.isclose(parse_quantity(text, unit, text), value, rel_tol=1e-4), text
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (900e9, "byte/s", "900 GB/s"),
-        (999.99e9, "byte/s", "1 TB/s"),
-        (989.5e12, "flop/s", "989.5 Tflop/s"),
-        (5e-7, "s", "500 ns"),
-        (10.58, "USD/h", "10.58 USD/h"),
-        (10_880.0, "kg", "10,880 kg"),
-        (132e3, "W", "132 kW"),
-    ],
-)
-def test_writes_for_people(value: float, unit: str, text: str) -> None:
-    assert format_quantity(value, unit) == text
-
-
 def test_sums_round_after_each_addition_on_every_python() -> None:
     assert added([0.1] * 10) == 0.9999999999999999  # math.fsum, and sum() since 3.12, say 1.0
     assert added([]) == 0.0

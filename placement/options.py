@@ -20,10 +20,6 @@ Objective = Literal["mean", "worst"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 """What counts over several loads: the mean, or the worst of them."""
 
-ScenarioWeights = Literal["grouped", "equal"]
-SCENARIO_WEIGHTS: tuple[ScenarioWeights, ...] = get_args(ScenarioWeights)
-"""How scenarios count in a search: those that are nearly the same share a vote, or each has one."""
-
 Goal = Literal["throughput", "latency", "gpus", "usd", "power"]
 GOALS: tuple[Goal, ...] = get_args(Goal)
 """What a layout is chosen for: most tokens per second, least time per token, fewest GPUs, least cost or energy of a
@@ -45,7 +41,7 @@ USUAL_TPOT = Figure(
 )
 """Longest time per output token where nobody says."""
 
-_Word = TypeVar("_Word", Spread, Objective, Goal, ScenarioWeights)
+_Word = TypeVar("_Word", Spread, Objective, Goal)
 
 
 def require_spread(spread: str) -> Spread:
@@ -56,11 +52,6 @@ def require_spread(spread: str) -> Spread:
 def require_objective(objective: str) -> Objective:
     """Return ``objective`` if it is known; InputError if it is not."""
     return _known("objective", objective, OBJECTIVES)
-
-
-def require_scenario_weights(weights: str) -> ScenarioWeights:
-    """Return ``weights`` if they are known; InputError if they are not."""
-    return _known("scenario_weights", weights, SCENARIO_WEIGHTS)
 
 
 def require_goal(goal: str) -> Goal:
@@ -121,9 +112,6 @@ class PlanOptions:
         Failure domain: the copies of an expert lie in different GPUs, nodes or racks.
     objective:
         Over several loads: the mean or the worst of the largest over mean GPU load.
-    scenario_weights:
-        Over several loads: whether those that are nearly the same share a vote in the search, or each has one; what
-        is scored is each load given.
     split:
         How the engine splits an expert's tokens over its copies (:data:`cost.experts.dispatch.DISPATCH_POLICIES`).
     goal:
@@ -146,7 +134,6 @@ class PlanOptions:
     split: DispatchPolicy = "even"
     goal: Goal = "throughput"
     ttft_s: float | None = None
-    scenario_weights: ScenarioWeights = "grouped"
 
     def service_level(self, workload: Workload) -> ServiceLevel:
         """Return the limits of a plan for ``workload``.
@@ -199,7 +186,6 @@ class PlanOptions:
             )
         require_spread(self.spread)
         require_objective(self.objective)
-        require_scenario_weights(self.scenario_weights)
         object.__setattr__(self, "tp", _tensor_parallel(require_policy(self.split), self.tp))
         require_goal(self.goal)
         if isinstance(self.tpot_s, str) and self.tpot_s != NO_LIMIT:

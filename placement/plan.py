@@ -24,7 +24,6 @@ from placement.experts.problem import proven
 from placement.options import (
     Objective,
     PlanOptions,
-    ScenarioWeights,
     Spread,
 )
 from placement.plans.findings import Failures, Number, RedundancyCurve, ScenarioReport, TrafficReport
@@ -327,11 +326,6 @@ class Plan(Shown):
     def spread(self) -> Spread:
         """What may fail at once: copies of an expert lie in different ones."""
         return self.request.spread
-
-    @property
-    def scenario_weights(self) -> ScenarioWeights:
-        """How several loads count in a search."""
-        return self.request.scenario_weights
 
     @property
     def objective(self) -> Objective:

@@ -22,7 +22,7 @@ from placement.arrays import Floats, Ints
 from placement.experts.baselines import Baselines
 from placement.experts.bounds import lower_bound
 from placement.experts.problem import Problem, make_problem
-from placement.options import Objective, ScenarioWeights
+from placement.options import Objective
 from placement.plan import BaselineScore, Plan, Proof
 from topology.base.errors import InputError
 from topology.cluster import Cluster
@@ -448,7 +448,6 @@ def stage_problem(
     objective: Objective,
     split: DispatchPolicy,
     spread: Ints | None = None,
-    scenario_weights: ScenarioWeights = "grouped",
 ) -> Problem:
     """Return what the experts of a stage are placed for: the loads of its layers, its GPUs' slots and speeds."""
     return make_problem(
@@ -459,7 +458,6 @@ def stage_problem(
         objective=objective,
         split=split,
         nodes=deployment.numbered("node")[list(stage.gpus)],
-        scenario_weights=scenario_weights,
     )
 
 

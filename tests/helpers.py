@@ -13,6 +13,8 @@ from types import ModuleType
 from typing import Any, NoReturn, get_args
 
 import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
 
 from cost.calibration.errors import ErrorOf, error_behind
 from cost.calibration.serving import calibrated
@@ -20,8 +22,10 @@ from cost.config.build import model_from_config
 from cost.model import Model
 from cost.resolve import resolve_model
 from topology.catalog import load_gpu
+from topology.cluster import Cluster
 from topology.fabrics import AnyFabric
 from topology.fabrics.fabric import CabledFabric, ScaleOutSpec
+from topology.routes import LinkLoads, Router, Traffic, traffic_matrix
 from topology.structures import AnyDomain
 from topology.structures.domain import DomainSpec
 
@@ -36,6 +40,18 @@ def script(path: str, name: str = "") -> ModuleType:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def link_loads(cluster: Cluster, traffic: Traffic | NDArray[np.float64]) -> LinkLoads:
+    """Loads of a traffic, or of a matrix of bytes, on the links of a cluster."""
+    if not isinstance(traffic, Traffic):
+        traffic = traffic_matrix(traffic, len(cluster.gpus))
+    return Router(cluster).loads(traffic)
+
+
+def per_edge(loads: LinkLoads) -> dict[tuple[str, str], float]:
+    """Bytes of every directed link by its two ends."""
+    return {link.ends: link.load_bytes for link in loads.links(np.arange(loads.network.links))}
 
 
 @dataclass(frozen=True)

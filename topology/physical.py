@@ -29,7 +29,7 @@ from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
 from topology.scale_out import switches_above
 from topology.structures.domain import DomainSpec
 from topology.structures.torus import TorusDomain
-from topology.wiring import Bools, Floats, Ints
+from topology.wiring import Bools, Ints
 
 BOARD, COPPER, OPTICAL = range(3)
 """Where a link runs."""
@@ -104,58 +104,6 @@ class Physical:
         return sum(one.copper for one in self.cabling if one.counted)
 
 
-@dataclass(frozen=True)
-class PhysicalShare:
-    """What some GPUs of a cluster take of the whole; the shares of all GPUs add up to :class:`Physical`."""
-
-    gpus: int
-    switches: Mapping[str, float]
-    copper: float
-    optical: float
-    transceivers: float
-    power: Total
-    mass: Total
-
-
-def physical_of_view(cluster: Cluster) -> PhysicalShare:
-    """Return what the GPUs of a view take, as a share of the whole.
-
-    Power, weight and links of a domain are split in proportion to the GPUs that work: those of the view over those of
-    the domain. The fabric between domains, shared by all views, is split in proportion too: GPUs of the view over
-    those of the whole.
-    """
-    whole = cluster.whole
-    limits, built = physical_of_whole(whole), _as_built(whole)
-    ours, every = (Counter(gpu.domain for gpu in one.gpus) for one in (cluster, whole))
-    share = len(cluster.gpus) / len(whole.gpus)
-    of_domain = np.array(
-        [ours[d] / every[d] if every[d] else share for d in range(len(whole.spec.domains))] + [share]
-    )
-    wiring = built.wiring
-    scale_up = _scale_up(built)
-    links = _links_by_place(built, np.where(scale_up, of_domain[wiring.domain[wiring.a]], share))
-    above = switches_above(whole.spec, Counter(wiring.kinds)["leaf"]).links
-    if above and whole.spec.scale_out is not None:
-        links[whole.spec.scale_out.fabric.name, False][OPTICAL] += above * share
-    rows = [(one, links[one.fabric, one.scale_up]) for one in limits.cabling if one.counted]
-    chips = np.bincount(wiring.domain[wiring.is_kind("switch")], minlength=len(whole.spec.domains))
-    chips = chips * [not domain.links_bundled for domain in whole.spec.domains]
-    return PhysicalShare(
-        gpus=len(cluster.gpus),
-        switches={
-            kind: float(chips @ of_domain[:-1]) if kind == "switch" else count * share
-            for kind, count in limits.switches.items()
-        },
-        copper=sum(found[COPPER] for _, found in rows),
-        optical=sum(found[OPTICAL] for _, found in rows),
-        transceivers=sum(
-            one.transceivers * found[OPTICAL] / one.optical for one, found in rows if one.optical
-        ),
-        power=_total(whole.spec, _power, of_domain),
-        mass=_total(whole.spec, _mass, of_domain),
-    )
-
-
 def _as_built(cluster: Cluster) -> Cluster:
     return build_cluster(replace(cluster.spec, faults=())) if cluster.spec.faults else cluster
 
@@ -192,13 +140,9 @@ def switch_racks(spec: ClusterSpec) -> int:
     return round(sum(figure.value for figure in figures))
 
 
-def _total(spec: ClusterSpec, figure: Callable[[DomainSpec], Total], share: Floats | None = None) -> Total:
-    """Return a total over all domains, or of a ``share`` of each; None where that of one is not known."""
-    parts, first = [], 0
-    for domain, run in groupby(spec.domains):
-        last = first + len(list(run))
-        parts.append((figure(domain), last - first if share is None else float(share[first:last].sum())))
-        first = last
+def _total(spec: ClusterSpec, figure: Callable[[DomainSpec], Total]) -> Total:
+    """Return a total over all domains; None where that of one is not known."""
+    parts = [(figure(domain), len(list(run))) for domain, run in groupby(spec.domains)]
     value = added(math.nan if part.value is None else part.value * count for part, count in parts)
     bases = "; ".join(dict.fromkeys(part.basis for part, _ in parts))
     return Total(None if math.isnan(value) else value, bases, weakest(part.evidence for part, _ in parts))
@@ -280,13 +224,14 @@ def _cabling(cluster: Cluster, above: int) -> tuple[Cabling, ...]:
     return tuple(rows)
 
 
-def _links_by_place(cluster: Cluster, weight: Floats | None = None) -> dict[tuple[str, bool], list[float]]:
-    """Return the links by fabric, inside a domain or not, on boards, copper and optical; ``[links]`` weights."""
+def _links_by_place(cluster: Cluster) -> dict[tuple[str, bool], list[float]]:
+    """Return the links by fabric, inside a domain or not, on boards, copper and optical."""
     wiring, scale_up = cluster.wiring, _scale_up(cluster)
     kinds = wiring.fabric * 2 + scale_up
     used, first = np.unique(kinds[wiring.in_order], return_index=True)
-    links = wiring.count if weight is None else wiring.count * weight
-    places = np.bincount(kinds * 3 + _where(cluster, scale_up), links, 6 * len(wiring.fabrics)).reshape(-1, 3)
+    places = np.bincount(
+        kinds * 3 + _where(cluster, scale_up), wiring.count, 6 * len(wiring.fabrics)
+    ).reshape(-1, 3)
     counts: dict[tuple[str, bool], list[float]] = {}
     for kind in used[np.argsort(first)].tolist():
         row = counts.setdefault((wiring.fabrics[kind // 2].name, kind % 2 == 1), [0.0, 0.0, 0.0])

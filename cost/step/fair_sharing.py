@@ -17,7 +17,6 @@ from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from topology.routes import Pairs, Traffic, fair_s
-from topology.routes.traffic import AlikeRows
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -162,8 +161,7 @@ def _traffic(deployment: Deployment, stage: StageSpec, row: Floats, family: str)
     gpus, count = np.array(stage.gpus), len(deployment.cluster.gpus)
     if family != "per-node":
         order = np.argsort(gpus)
-        alike = AlikeRows(row[order][None], np.zeros(len(gpus), dtype=np.int64))
-        return Traffic("experts", count, matrix=alike, members=gpus[order])
+        return Traffic("experts", count, row=row[order], members=gpus[order])
     index = np.unique(deployment.domains(stage), return_inverse=True)[1]
     members = [gpus[index == domain] for domain in range(len(row))]
     sources, targets, amounts = zip(*_per_node(members, row), strict=True)

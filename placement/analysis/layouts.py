@@ -103,7 +103,6 @@ def _experts(
         seed=plan.request.seed,
         spread=plan.spread,
         objective=plan.objective,
-        scenario_weights=plan.scenario_weights,
         split=plan.split,
     )
     return place_stages(deployment, layout, slots, plan.loads, options, thorough=False, known=known)[0]

@@ -53,9 +53,7 @@ def check_scenarios(
         ScenarioRow(name, float(layers.mean()), outside.get(index), float(layers.min()))
         for index, (name, layers) in enumerate(zip(loads.names, inside, strict=True))
     )
-    groups = None
-    if options.scenario_weights == "grouped":
-        groups = max(group_problem(group, loads, options).groups for group in placed.groups)
+    groups = max(group_problem(group, loads, options).groups for group in placed.groups)
     return ScenarioReport(objective=options.objective, rows=rows, groups=groups)
 
 

@@ -124,9 +124,7 @@ def connected_copies(problem: Problem, towards_mean: float) -> Experts:
     return swap_down(held, pack(held, copies))
 
 
-def swap_under_source(
-    problem: Problem, slot_expert: Experts, *, enough: Floats, rounds: int = _ROUNDS
-) -> Experts:
+def swap_under_source(problem: Problem, slot_expert: Experts, *, enough: Floats) -> Experts:
     """Swap copies off the hottest GPU while it helps under shares by source rank; return ``[layers, slots]``.
 
     Each round takes the swaps that promise most if shares stayed with the copies, splits anew for each of them,
@@ -136,7 +134,7 @@ def swap_under_source(
     best = slot_expert.copy()
     value = problem.evaluate(best)
     active = np.flatnonzero(value > enough)
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         if active.size == 0:
             break
         better = swap_round(problem, best, value, active)

@@ -112,7 +112,6 @@ def group_problem(group: StageGroup, loads: ExpertLoads, options: PlanOptions) -
         objective=options.objective,
         split=options.split,
         nodes=group.nodes,
-        scenario_weights=options.scenario_weights,
     )
 
 

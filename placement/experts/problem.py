@@ -15,7 +15,7 @@ from cost.experts.best_split import lp_level
 from cost.experts.dispatch import DispatchPolicy, slot_shares
 from placement.arrays import Bools, Experts, Floats, Index, Ints, count_copies, first_bad
 from placement.experts.scenario_groups import distinct, group_scenarios, heard, votes
-from placement.options import Objective, ScenarioWeights, require_objective, require_scenario_weights
+from placement.options import Objective, require_objective
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.units import plural
 
@@ -52,9 +52,9 @@ class Problem:
         Dispatch policy: how the engine splits an expert's tokens over its copies.
     nodes:
         int64 ``[gpus]``: node of each GPU, for a split by source; None: each GPU is a node of its own.
-    scenario_weights:
-        Loads and votes used in a search (:attr:`searched`): ``grouped`` or ``equal``. What is scored is
-        each load, equally.
+    grouped:
+        Whether scenarios that are nearly the same share a vote in a search (:attr:`searched`). What is scored is each
+        load, equally.
     votes:
         float64 ``[scenarios]``, summing to 1: weight of each scenario in the mean; None: all equal.
 
@@ -72,7 +72,7 @@ class Problem:
     objective: Objective = "mean"
     split: DispatchPolicy = "even"
     nodes: Ints | None = None
-    scenario_weights: ScenarioWeights = "grouped"
+    grouped: bool = True
     votes: Floats | None = None
 
     def __post_init__(self) -> None:
@@ -168,7 +168,7 @@ class Problem:
     @cached_property
     def by_votes(self) -> Problem:
         """The same loads, each once, with one vote for each group of alike ones; itself where none are alike."""
-        if self.scenarios == 1 or self.scenario_weights == "equal":
+        if self.scenarios == 1 or not self.grouped:
             return self
         loads = self.loads[distinct(self.loads)]
         groups = group_scenarios(loads)[0]
@@ -177,7 +177,7 @@ class Problem:
             return self
         # equal votes would round a mean in another way
         votes_of = None if count == len(loads) else votes(groups)
-        return replace(self, loads=loads, votes=votes_of, scenario_weights="equal")
+        return replace(self, loads=loads, votes=votes_of, grouped=False)
 
     @cached_property
     def groups(self) -> int:
@@ -188,12 +188,12 @@ class Problem:
     def searched(self) -> Problem:
         """Loads and votes used by a search (:mod:`placement.experts.scenario_groups`), never for scores.
 
-        For the worst scenario no loads further away: they would be the worst. Itself for equal weights.
+        For the worst scenario no loads further away: they would be the worst. Itself where each has a vote.
         """
-        if self.scenarios == 1 or self.scenario_weights == "equal":
+        if self.scenarios == 1 or not self.grouped:
             return self
         loads, weight = heard(self.by_votes.loads, further=self.objective == "mean")
-        return replace(self, loads=loads, votes=weight, scenario_weights="equal")
+        return replace(self, loads=loads, votes=weight, grouped=False)
 
     @property
     def even(self) -> Problem:
@@ -411,14 +411,13 @@ def make_problem(
     objective: Objective = "mean",
     split: DispatchPolicy = "even",
     nodes: Ints | None = None,
-    scenario_weights: ScenarioWeights = "grouped",
 ) -> Problem:
     """Check ``loads`` ``[scenarios, layers, experts]`` (or one load) and divide each layer of each by its mean.
 
     Raises
     ------
     InputError
-        As :class:`Problem`, or if there is no such objective, or no such weights.
+        As :class:`Problem`, or if there is no such objective.
     """
     raw = np.asarray(loads, dtype=np.float64)
     raw = raw[None] if raw.ndim == 2 else raw
@@ -432,7 +431,6 @@ def make_problem(
         require_objective(objective),
         split,
         nodes,
-        require_scenario_weights(scenario_weights),
     )
 
 

@@ -24,7 +24,6 @@ from placement.migrate.migration import migrate
 from placement.migrate.moved import expert_bytes, holders
 from placement.migrate.steps import Step, Transfers, in_order, nearest_sources, transfers
 from placement.migrate.task import MigrationTask
-from placement.options import Objective, ScenarioWeights, Spread
 from placement.plan import BaselineScore, Plan
 from placement.progress import OnProgress
 from placement.scoring import (
@@ -57,8 +56,6 @@ class ReplanOptions:
     horizon_s:
         How long the new placement is to serve, in seconds: without a budget every move is made that saves more in
         that time than it takes on the links. None: as :func:`replan_plan` says.
-    spread, objective, scenario_weights:
-        As in a plan; None: those of the old plan.
     time_limit_s:
         Seconds to search; 0 for one deterministic pass.
     """
@@ -67,9 +64,6 @@ class ReplanOptions:
     max_moves: int | None = None
     max_bytes: float | None = None
     horizon_s: float | None = None
-    spread: Spread | None = None
-    objective: Objective | None = None
-    scenario_weights: ScenarioWeights | None = None
     time_limit_s: float = 0.0
     seed: int = 0
 
@@ -173,12 +167,10 @@ def replan_plan(
         raise InputError(
             f"{plan.deployment.model.name} has no routed experts, so there is nothing to re-plan."
         )
-    spread, objective = options.spread or plan.spread, options.objective or plan.objective
-    weights = options.scenario_weights or plan.scenario_weights
     now = plan.deployment.cluster if cluster is None else described_anew(plan.deployment.cluster, cluster)
     left = degraded(plan, cluster_without(now, options.lost))
     lost = left.lost_gpus
-    tasks = _Tasks(left, loads, plan.split, _tasks(left, loads, spread, objective, plan.split, weights))
+    tasks = _Tasks(left, loads, plan.split, _tasks(plan, left, loads))
     size = expert_bytes(plan)
     times = [tasks.replicas(rest) for rest, _ in tasks.of_stage]
     unit = math.gcd(*times)
@@ -207,13 +199,10 @@ def replan_plan(
         fresh_score, afresh = tasks.score(fresh)
         new_experts = tasks.experts(placed)
         new = replace(
-            _new_plan(plan, tasks, placed, objective),
+            _new_plan(plan, tasks, placed),
             origin="replanned",
             request=replace(
                 plan.request,
-                spread=spread,
-                objective=objective,
-                scenario_weights=weights,
                 seed=options.seed,
                 time_limit_s=options.time_limit_s,
             ),
@@ -340,7 +329,7 @@ def _price(
     return moves_s / max(1, len(steps)) / (horizon_s * (slow - fast) / slow / higher + math.ulp(0.0))
 
 
-def _new_plan(plan: Plan, tasks: _Tasks, placed: Sequence[Experts], objective: Objective) -> Plan:
+def _new_plan(plan: Plan, tasks: _Tasks, placed: Sequence[Experts]) -> Plan:
     """Return ``plan`` with what is left and a new placement, scored; what was found for the old one is gone."""
     deployment, layout, experts = tasks.left.deployment, tasks.left.layout, tasks.experts(placed)
     unlike = tasks.unlike(placed)
@@ -360,7 +349,7 @@ def _new_plan(plan: Plan, tasks: _Tasks, placed: Sequence[Experts], objective: O
         traffic=routed_traffic(deployment, layout, scorer, tasks.loads, batch),
         by_traffic=None,
         proof=placement_proof(
-            deployment, layout, experts, tasks.loads, objective, tasks.split, unlike=unlike
+            deployment, layout, experts, tasks.loads, plan.objective, tasks.split, unlike=unlike
         ),
         scenarios=None,
         failures=None,
@@ -382,14 +371,7 @@ def _budget(options: ReplanOptions, unit: int, largest_bytes: float) -> int | No
     return min(limits) // unit if limits else None
 
 
-def _tasks(
-    left: Degraded,
-    loads: ExpertLoads,
-    spread: Spread,
-    objective: Objective,
-    split: DispatchPolicy,
-    weights: ScenarioWeights,
-) -> dict[tuple[int, int], MigrationTask]:
+def _tasks(plan: Plan, left: Degraded, loads: ExpertLoads) -> dict[tuple[int, int], MigrationTask]:
     """The task of each stage that has experts, of each of the rests."""
     tasks = {}
     for number, rest in enumerate(left.rests):
@@ -397,9 +379,9 @@ def _tasks(
         for index, (stage, slots, held) in enumerate(zip(alike[0], rest.slots, rest.held, strict=True)):
             if slots is None or held is None:
                 continue
-            domains = stage_domains(left.deployment, [stages[index].gpus for stages in alike], spread)
+            domains = stage_domains(left.deployment, [stages[index].gpus for stages in alike], plan.spread)
             require_apart(loads.tokens.shape[2], slots, domains)
-            problem = stage_problem(left.deployment, stage, slots, loads, objective, split, domains, weights)
+            problem = stage_problem(left.deployment, stage, slots, loads, plan.objective, plan.split, domains)
             tasks[number, index] = MigrationTask(problem, held)
     return tasks
 

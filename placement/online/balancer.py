@@ -21,8 +21,9 @@ from placement.online.state import OnlineOptions, OnlineState, checked_loads, ch
 from placement.online.votes import relative, votes, workloads
 from topology.base.errors import InputError, input_name
 
-_FIRST_PRICE = 1e-3  # of a move, in largest over mean load of its layer: few gain as much
-_PRICES = 12  # at most
+_PRICES = (*(1e-3 * 0.5**number for number in range(6)), 2e-5)
+"""Falling prices of a move, in largest over mean load of its layer: few gain as much as the first, and below the last
+are the chances of a window."""
 _KNEE = 0.01  # of balancedness: a first placement that is worse by more is planned anew
 
 
@@ -163,15 +164,8 @@ def plan(state: OnlineState, old: ArrayLike | None = None) -> Decision:
             begin, why, allowed = fresh, "first re-plan, without a move limit", None
     loads, weights = votes(state.last, state.memory, state.stored)
     most = copies if allowed is None else allowed
-    prices = _prices(state.options.least_gain)
-    found = descend(loads, weights, begin, state.slots_per_gpu, most=most, prices=prices)
+    found = descend(loads, weights, begin, state.slots_per_gpu, most=most, prices=_PRICES)
     return _decision(state, placed, found, (restored, allowed), why)
-
-
-def _prices(least: float) -> list[float]:
-    """Return falling prices of a move, each half the one before; the last is ``least``."""
-    prices = [_FIRST_PRICE * 0.5**number for number in range(_PRICES)]
-    return [price for price in prices if price > least] + [least]
 
 
 def _anew(state: OnlineState) -> Experts:

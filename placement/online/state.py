@@ -26,15 +26,11 @@ class OnlineOptions:
     first_free:
         Whether the first re-plan may move as much as it likes where what it finds is clearly worse than a plan
         (a linear placement, say).
-    least_gain:
-        What a move must gain in its layer, in largest over mean GPU load, to be made: below it are the chances of a
-        window.
     """
 
     budget: float | None = 0.05
     history: int = 8
     first_free: bool = True
-    least_gain: float = 2e-5
 
     def __post_init__(self) -> None:
         if self.budget is not None and not 0 <= self.budget <= 1:
@@ -43,8 +39,6 @@ class OnlineOptions:
             )
         if isinstance(self.history, bool) or not isinstance(self.history, int) or self.history < 1:
             raise InputError(f"`history` {self.history}: give a number of windows, at least 1.")
-        if not 0 <= self.least_gain < float("inf"):
-            raise InputError(f"`least_gain` {self.least_gain}: give a non-negative number.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,18 +29,14 @@ from placement.traffic.place import (
     SLACK,
     Places,
     domains_by_tokens,
-    first_copies,
     in_domains,
     used_domain,
     whole_groups,
-    with_far_copies,
 )
 from placement.traffic.tokens import Tokens
 from topology.base.units import mean_of
 
-BALANCE, ALIGNED = "balance", "groups in domains"
-TRAFFIC, FAR_COPIES = "traffic", "traffic, copies in several domains"
-_BY_TRACE = TRAFFIC, FAR_COPIES
+BALANCE, ALIGNED, TRAFFIC = "balance", "groups in domains", "traffic"
 _TOKENS = 20_000  # of a layer, over all traces
 _WORTH = 1e-6  # of the step: by less nothing is better
 _HURRIED = 0.3  # of the work, where the answer is only judged, or the fast path alone is wanted
@@ -168,7 +164,7 @@ def place_by_all(
         return placed, report
     again = (
         _by_traces(placed, loads, options, budget, say)
-        if report.chosen in _BY_TRACE
+        if report.chosen == TRAFFIC
         else chain(_aligned(placed, loads, options), _rivals(placed, loads, options))
     )
     best = next((one.experts for one in again if one.name == report.chosen), placed.experts)
@@ -210,7 +206,7 @@ def _lasting(
     return [
         one
         for one in able
-        if one.candidate.name not in _BY_TRACE
+        if one.candidate.name != TRAFFIC
         or (step(one) <= least * (1 - _WORTH) and _reaches_fewer(placed, one.candidate, late.judged))
     ]
 
@@ -320,8 +316,7 @@ def _aligned(placed: Placed, loads: ExpertLoads, options: PlanOptions) -> Iterat
     for index, rows, group, ours in placed_stages(placed):
         places, load = _places(placed, index, group), loads.normalised[:, rows]
         parts = [whole_groups(row, moe.groups if moe else 0, places.domains) for row in load.mean(axis=0)]
-        held = [None if part is None else first_copies(part, places.domains) for part in parts]
-        found[index] = in_domains(held, load, places, ours.slot_expert)
+        found[index] = in_domains(parts, load, places, ours.slot_expert)
     if any((found[index] != ours.slot_expert).any() for index, _, _, ours in placed_stages(placed)):
         yield _candidate(ALIGNED, found, placed, loads, options)
 
@@ -329,7 +324,7 @@ def _aligned(placed: Placed, loads: ExpertLoads, options: PlanOptions) -> Iterat
 def _by_traces(
     placed: Placed, loads: ExpertLoads, options: PlanOptions, budget: Budget, say: Say
 ) -> Iterator[Candidate]:
-    """Yield experts in domains so that tokens reach few; with a split by source also with copies in several domains.
+    """Yield experts in domains so that tokens reach few.
 
     Layers still to do at an interruption are as balance alone has them.
     """
@@ -341,16 +336,15 @@ def _by_traces(
     )  # what is only judged is searched anew by all tokens
     total = sum(len(part.slot_expert) for part in placed.experts if part is not None)
     done = 0
-    names = _BY_TRACE if options.split == "source" else (TRAFFIC,)
-    known: dict[tuple[bytes, ...], tuple[Bools, ...]] = {}
-    found: dict[str, dict[int, Experts]] = {name: {} for name in names}
+    known: dict[tuple[bytes, ...], Ints] = {}
+    found: dict[int, Experts] = {}
     for index, rows, group, ours in placed_stages(placed):
         places = _places(placed, index, group)
-        held: list[tuple[Bools, ...] | None] = []
+        parts: list[Ints | None] = []
         for row in rows:
             done += 1
             say(f"placing experts by co-activation: layer {done} of {total}")
-            layer: tuple[Bools, ...] | None = None
+            layer: Ints | None = None
             with budget, budget.keeping():
                 if not budget.cut:
                     tokens = Tokens.of(_sample(loads, row), loads.tokens.shape[2])
@@ -360,7 +354,7 @@ def _by_traces(
                         for each in (tokens.choices, load, group.slots, places.domain, places.speed)
                     )
                     if key not in known:
-                        part = domains_by_tokens(
+                        known[key] = domains_by_tokens(
                             tokens,
                             places,
                             load,
@@ -368,20 +362,11 @@ def _by_traces(
                             seed=options.seed,
                             share=_HURRIED if hurried else 1.0,
                         )
-                        one = first_copies(part, places.domains)
-                        known[key] = (one,)
-                        if FAR_COPIES in names:
-                            known[key] = one, with_far_copies(tokens, one, places, load)
                     layer = known[key]
-            held.append(layer)
-        for which, name in enumerate(names):
-            some = [None if layer is None else layer[which] for layer in held]
-            found[name][index] = in_domains(some, loads.normalised[:, rows], places, ours.slot_expert)
-    others = {index: ours.slot_expert for index, _, _, ours in placed_stages(placed)}
-    for name, placement in found.items():
-        if any((each != others[index]).any() for index, each in placement.items()):
-            yield _candidate(name, placement, placed, loads, options)
-        others = placement
+            parts.append(layer)
+        found[index] = in_domains(parts, loads.normalised[:, rows], places, ours.slot_expert)
+    if any((found[index] != ours.slot_expert).any() for index, _, _, ours in placed_stages(placed)):
+        yield _candidate(TRAFFIC, found, placed, loads, options)
 
 
 def _places(placed: Placed, index: int, group: StageGroup) -> Places:

@@ -19,8 +19,6 @@ SLACK = 0.05
 """The load of a domain may be this much above what is even for its GPUs."""
 _SEARCHED = 20_000  # tokens that a search counts on
 _ROOM = 0.6  # of the slack, where a domain has several GPUs: what is packed into it needs some
-_COUNTED = 4096  # tokens that gains of spare copies are counted on
-_ROUNDS = 8  # in each, gains are counted anew
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,120 +134,42 @@ def used_domain(held: Bools) -> Ints:
     return used
 
 
-def first_copies(part: Ints, domains: int) -> Bools:
-    """Return which domains hold a copy of each expert, ``[experts, domains]``, with expert e in ``part[e]`` alone."""
-    held: Bools = part[:, None] == np.arange(domains)
-    return held
-
-
-def with_far_copies(
-    tokens: Tokens, held: Bools, places: Places, load: Floats, *, slack: float = SLACK
-) -> Bools:
-    """Return ``held`` ``[experts, domains]`` with copies in more domains, where they save crossings.
-
-    Free slots are filled as long as domains stay under the limit of their loads. What a copy saves is exact for the
-    tokens counted: those of its domain use it, and the far ones take the domains in turn (:func:`used_domain`).
-    Copies of one round are chosen as if alone.
-    """
-    held, domains = held.copy(), held.shape[1]
-    free = places.domain_slots - held.sum(axis=0)
-    most = int(free.sum())
-    limit = (1 + slack) * places.fair
-    load = load / load.sum(axis=1, keepdims=True)
-    sample = tokens.sample(_COUNTED)
-    for _ in range(_ROUNDS):
-        saved, used = _saved(sample, held)
-        saved[held] = -np.inf
-        saved[:, free == 0] = -np.inf
-        busy = load @ _source_share(used)
-        taken = set[int]()
-        for best in np.argsort(-saved, axis=None, kind="stable"):
-            expert, domain = divmod(int(best), domains)
-            if not saved[expert, domain] > 0 or len(taken) >= -(-most // _ROUNDS):
-                break
-            if expert in taken or free[domain] == 0:
-                continue
-            after = held[expert].copy()
-            after[domain] = True
-            change = _source_share(used_domain(after)[None]) - _source_share(used[expert][None])
-            then = busy + load[:, expert, None] * change
-            if (
-                np.maximum(then - limit, 0).sum(axis=1) > np.maximum(busy - limit, 0).sum(axis=1) + 1e-12
-            ).any():
-                continue
-            busy = then
-            held[expert, domain] = True
-            free[domain] -= 1
-            taken.add(expert)
-        if not taken:
-            break
-    return held
-
-
-def _source_share(used: Ints) -> Floats:
-    """Share of the sources of tokens that use each domain's copy, ``[experts, domains]``."""
-    share: Floats = (used[:, :, None] == np.arange(used.shape[1])).mean(axis=1)
-    return share
-
-
-def _saved(tokens: Tokens, held: Bools) -> tuple[Floats, Ints]:
-    """Return crossings a token that one more copy of an expert in a domain saves, and the domains used now."""
-    experts, domains = held.shape
-    used = used_domain(held)
-    after = used_domain(
-        held[:, None, :] | np.eye(domains, dtype=bool)
-    )  # [experts, domain of the copy, source]
-    rows, token = np.arange(experts), np.arange(len(tokens))[:, None]
-    saved = np.zeros((experts, domains))
-    for source in range(domains):
-        where = np.append(used[:, source], domains)[tokens.choices]
-        count = np.bincount((where + (domains + 1) * token).ravel(), minlength=(domains + 1) * len(tokens))
-        count = count.reshape(-1, domains + 1)
-        alone = tokens.by_expert @ (count[:, :domains] == 0).astype(np.float64)
-        single = (count[token, where] == 1) & tokens.chosen
-        alone[rows, used[:, source]] = np.bincount(tokens.choices[single], minlength=experts)
-        alone[:, source] = 0.0  # a token's own domain is no crossing
-        saved += alone[rows, used[:, source]][:, None] - alone[rows[:, None], after[:, :, source]]
-    return saved / (domains * len(tokens)), used
-
-
-def in_domains(held: Sequence[Bools | None], load: Floats, places: Places, otherwise: Experts) -> Experts:
+def in_domains(parts: Sequence[Ints | None], load: Floats, places: Places, otherwise: Experts) -> Experts:
     """Return ``[layers, slots]`` with the experts of each domain placed on its GPUs, evenly loaded.
 
     Parameters
     ----------
-    held:
-        Of each layer which domains hold an expert, ``[experts, domains]``; None: a layer to leave as it is.
+    parts:
+        Of each layer the domain of each expert, ``[experts]``; None: a layer to leave as it is.
     load:
         float64 ``[scenarios, layers, experts]``.
     otherwise:
-        int32 ``[layers, slots]``: of layers without ``held``, and of those whose domains have too few slots, or slots
+        int32 ``[layers, slots]``: of layers without a part, and of those whose domains have too few slots, or slots
         that only two copies of an expert on a GPU would fill.
     """
     found = otherwise.copy()
     domains = [np.flatnonzero(places.domain == one) for one in range(places.domains)]
     least = np.array([places.slots_per_gpu[gpus].max() for gpus in domains])
-    homogeneous: dict[tuple[bytes, bytes, int], list[tuple[int, int, Ints, Floats]]] = {}
-    for layer, each in enumerate(held):
+    homogeneous: dict[tuple[bytes, bytes, int], list[tuple[int, int, Ints]]] = {}
+    for layer, each in enumerate(parts):
         if each is None:
             continue
-        count = each.sum(axis=0)
+        count = np.bincount(each, minlength=places.domains)
         if (count < least).any() or (count > places.domain_slots).any():
             continue
-        share = _source_share(used_domain(each))
         for one in np.flatnonzero(least).tolist():
             slots, speed = places.slots_per_gpu[domains[one]], places.speed[domains[one]]
             key = slots.tobytes(), speed.tobytes(), int(count[one])
-            mine = np.flatnonzero(each[:, one])
-            homogeneous.setdefault(key, []).append((layer, one, mine, share[mine, one]))
+            mine = np.flatnonzero(each == one)
+            homogeneous.setdefault(key, []).append((layer, one, mine))
     for rows in homogeneous.values():
         layers = np.array([layer for layer, *_ in rows])
-        experts = np.stack([mine for _, _, mine, _ in rows])
-        inside = load[:, layers[:, None], experts] * np.stack([share for *_, share in rows])
+        experts = np.stack([mine for *_, mine in rows])
+        inside = load[:, layers[:, None], experts]
         inside = np.maximum(inside, inside.max() * 1e-12)  # experts without load
         gpus = domains[rows[0][1]]
         solved = solve(make_problem(inside, places.slots_per_gpu[gpus], places.speed[gpus]))
         placed = np.take_along_axis(experts, solved.assignment.slot_expert.astype(np.int64), axis=1)
-        for (layer, one, *_), row in zip(rows, placed, strict=True):
+        for (layer, one, _), row in zip(rows, placed, strict=True):
             found[layer, places.slot_domain == one] = row
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -64,7 +63,7 @@ class Settings:
         return ", ".join(parts)
 
 
-def switched_on(environ: Mapping[str, str] | None = None) -> bool:
+def switched_on() -> bool:
     """Whether the plug-ins replace the engines' balancers.
 
     Raises
@@ -72,10 +71,10 @@ def switched_on(environ: Mapping[str, str] | None = None) -> bool:
     InputError
         If the variable says neither yes nor no.
     """
-    return _yes(SWITCH, (os.environ if environ is None else environ).get(SWITCH, ""))
+    return _yes(SWITCH, os.environ.get(SWITCH, ""))
 
 
-def settings(environ: Mapping[str, str] | None = None) -> Settings:
+def settings() -> Settings:
     """Return the options in the ``RACKPLAN_*`` environment variables, with defaults.
 
     Raises
@@ -83,11 +82,11 @@ def settings(environ: Mapping[str, str] | None = None) -> Settings:
     InputError
         If a value is none that its variable takes.
     """
-    given = os.environ if environ is None else environ
-    return _settings(tuple(sorted((name, given[name]) for name in _READERS if given.get(name, "").strip())))
+    given = ((name, os.environ.get(name, "")) for name in _READERS)
+    return _settings(tuple(sorted((name, text) for name, text in given if text.strip())))
 
 
-def require_known(environ: Mapping[str, str] | None = None) -> None:
+def require_known() -> None:
     """Reject variables that look like options but are unknown.
 
     Raises
@@ -95,9 +94,8 @@ def require_known(environ: Mapping[str, str] | None = None) -> None:
     InputError
         If there is one: a misspelt option would be silently left out.
     """
-    given = os.environ if environ is None else environ
     known = [SWITCH, *_READERS]
-    for name in sorted(given):
+    for name in sorted(os.environ):
         if name.startswith(_PREFIX) and name not in known:
             near = get_close_matches(name, known, 1)
             guess = f"; did you mean {near[0]}?" if near else f"; options are {', '.join(known)}."

@@ -1,6 +1,6 @@
 """Everything that reads files or words of others, with small whole inputs and the ways to damage them.
 
-``tests/properties/test_readers.py`` tries a few damaged inputs of each; ``benchmarks/fuzz.py`` tries many.
+``tests/properties/test_readers.py`` tries a few damaged inputs of each.
 """
 
 from __future__ import annotations

@@ -20,14 +20,14 @@ Path = tuple[float, tuple[str, ...]]  # share of the pair's bytes, nodes in orde
 
 
 class Paths:
-    """Routes of one cluster; ``relay`` as in ``link_loads`` (``rail_local_forward``)."""
+    """Routes of one cluster; on rails after a hop inside the domain."""
 
-    def __init__(self, cluster: Cluster, *, relay: bool | None = None) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.graph = cluster.graph
         self.gpu = {gpu.id: gpu for gpu in cluster.gpus}
         out = cluster.spec.scale_out
-        self.relay = (out is not None and out.kind == "rail") if relay is None else relay
+        self.relay = out is not None and out.kind == "rail"
         self.leaving = {gpu for gpu in self.gpu if self._leaves(gpu)}
 
     def of(self, a: str, b: str) -> list[Path]:

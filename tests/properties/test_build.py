@@ -19,7 +19,6 @@ from topology import (
     InputError,
     build_cluster,
     load_domain,
-    load_fabric,
     load_scale_out,
     resolve_cluster,
 )
@@ -30,8 +29,6 @@ from topology.fabrics.dragonfly import links_between_groups
 if TYPE_CHECKING:
     from topology.cluster import Cluster
     from topology.fabrics.fabric import ScaleOutSpec
-
-Graph = nx.Graph
 
 
 def torus(shape: tuple[int, ...], wrap: tuple[bool, ...], node: tuple[int, ...] | None = None) -> DomainSpec:
@@ -104,17 +101,6 @@ def test_every_torus(sides: list[tuple[int, bool]]) -> None:
         assert {rate_to(graph, gpu, "gpu") for gpu in graph} <= {domain.scale_up_bytes_per_s}
 
 
-def test_a_dimension_reordered_is_the_same_torus() -> None:
-    one, two = (
-        alone(torus((2, 3, 4), (True, False, True))).graph,
-        alone(torus((4, 2, 3), (True, True, False))).graph,
-    )
-    turned = {node: data["coordinate"] for node, data in one.nodes(data=True)}
-    other = {data["coordinate"]: node for node, data in two.nodes(data=True)}
-    names = {node: other[c, a, b] for node, (a, b, c) in turned.items()}
-    assert {frozenset((names[a], names[b])) for a, b in one.edges} == {frozenset(edge) for edge in two.edges}
-
-
 def test_two_tiers_by_hand() -> None:
     graph = resolve_cluster("cm384").graph
     chips = nodes_of_kind(graph, "switch")
@@ -174,12 +160,6 @@ def test_fat_tree_by_hand() -> None:
     assert rate_to(graph, "f.p1.s3", "leaf") == rate_to(graph, "f.p1.s3", "core") == 2 * 50e9
     assert set(graph["f.p1.s3"]) == {"f.p1.l0", "f.p1.l1", "f.c3.0", "f.c3.1"}
     assert {graph.nodes[n]["pod"] for n in graph["f.c3.1"]} == {0, 1, 2, 3}
-
-
-def test_a_pod_alone_has_no_cores() -> None:
-    graph = with_fabric(2, fabric("fat-tree", nodes_per_pod=2, leaves_per_pod=2, spines=4, cores=0)).graph
-    assert not nodes_of_kind(graph, "core")
-    assert nx.is_connected(graph)
 
 
 @settings(deadline=None, max_examples=20)
@@ -260,15 +240,10 @@ def test_groups_are_linked_evenly(groups: int, ports: int) -> None:
     ("changes", "words"),
     [
         ({"shape": (4, 4, 5)}, "80 places"),
-        ({"shape": ()}, "places"),
         ({"wrap": (True,)}, "wrap"),
-        ({"node_shape": (2, 2)}, "node_shape"),
         ({"node_shape": (4, 1, 1), "shape": (2, 4, 8)}, "must divide"),
-        ({"dimension_fabrics": (load_fabric("ici-v5p"),)}, "1 link rates for 3"),
         ({"links_per_neighbour": 0}, "links_per_neighbour"),
-        ({"structure": "mesh", "gpus": 512}, "at most 256"),
         ({"structure": "mesh", "links_per_neighbour": 0}, "links_per_neighbour"),
-        ({"structure": "two-tier", "links_per_switch": (1,)}, "upper_switches"),
         ({"structure": "switch"}, "links_per_switch"),
     ],
 )
@@ -284,20 +259,11 @@ def test_domains_that_cannot_be(changes: dict[str, object], words: str) -> None:
             {"kind": "fat-tree", "nodes_per_pod": 2, "leaves_per_pod": 2, "spines": 3, "cores": 3},
             "evenly over 3 spines",
         ),
-        ({"kind": "leaf-spine", "nodes_per_pod": 1, "spines": 16}, "too few for one to each of 16"),
         (
             {"kind": "rail", "nodes_per_pod": 18, "spines": 9, "oversubscription": 6.0},
             "too few for one to each of 9",
         ),
-        (
-            {"kind": "fat-tree", "nodes_per_pod": 1, "leaves_per_pod": 1, "spines": 8, "cores": 2},
-            "cores above it",
-        ),
         ({"kind": "leaf-spine", "nodes_per_pod": 1, "spines": 2, "oversubscription": 3.0}, "2.66667 uplinks"),
-        (
-            {"kind": "dragonfly", "nodes_per_pod": 2, "leaves_per_pod": 2, "oversubscription": 16.0},
-            "of a router",
-        ),
     ],
 )
 def test_fabrics_that_cannot_be(sizes: dict[str, Any], words: str) -> None:

@@ -15,7 +15,6 @@ from placement.experts.counts import replicate
 from placement.experts.cpsat import Choices, choose, few_gpus, finish_small, is_small, whole_layer
 from placement.experts.pack import pack
 from placement.experts.problem import Problem, make_problem
-from placement.experts.solve import solve
 from tiny_cases import least_objective, tiny_problem
 
 PAIR = np.array([[1, 0], [0, 1], [1, 1]], dtype=bool)  # patterns on two GPUs
@@ -155,18 +154,6 @@ def test_what_is_small() -> None:
     assert not is_small(make_problem(np.ones((1, 256)), np.full(72, 4)))
     assert not is_small(make_problem(np.ones((1, 36)), np.full(9, 4)))
     assert not is_small(make_problem(np.ones((1, 16)), np.full(4, 5)))
-
-
-def test_names_of_experts_and_order_of_scenarios_decide_nothing() -> None:
-    rng = np.random.default_rng(3)
-    loads, names = rng.lognormal(0, 1, (3, 1, 5)), rng.permutation(5)
-    problem = make_problem(loads, [3, 2, 3, 2], spread=np.array([0, 0, 1, 1]), objective="worst")
-    assert is_small(problem)
-    same = solve(replace(problem, loads=problem.loads[[2, 0, 1]]), seed=1)
-    np.testing.assert_array_equal(same.assignment.slot_expert, solve(problem).assignment.slot_expert)
-    one = make_problem(loads[0], [3, 2, 3, 2])
-    other = solve(replace(one, loads=one.loads[:, :, names]))
-    np.testing.assert_array_equal(names[other.assignment.slot_expert], solve(one).assignment.slot_expert)
 
 
 def test_votes_count() -> None:

@@ -12,11 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.experts.best_split import lp_level
-from cost.experts.dispatch import slot_shares
 from placement.experts.bounds import lower_bound
-from placement.experts.counts import replicate
 from placement.experts.dispatch_refinement import SLACK, fit_to_split, place_for_lp
-from placement.experts.pack import pack
 from placement.experts.problem import make_problem, spread_slots
 from placement.experts.solve import solve
 from placement.verify import verify_experts
@@ -120,42 +117,6 @@ def test_exchanges_under_source_repair_what_nodes_do_to_a_placement():
     before = under(problem, "source", nodes).evaluate(start.assignment.slot_expert)
     found = fitted(start, under(problem, "source", nodes))
     assert found.max_load.mean() < 0.5 * before.mean() + 0.5 * start.max_load.mean()
-
-
-def test_max_load_is_recomputed_over_scenarios():
-    tokens = np.stack([lognormal(0, 2, 12), lognormal(1, 2, 12)])
-    for objective, over in (("mean", np.mean), ("worst", np.max)):
-        problem = make_problem(tokens, np.full(4, 4), objective=objective)
-        found = fitted(even_result(problem.average), under(problem, "lp"))
-        each = []
-        for part in problem.each():
-            shares = slot_shares(found.assignment, "lp", load=part.mean)
-            each.append(found.assignment.gpu_load(part.mean, shares).max(axis=1) * 4 / part.mean.sum(axis=1))
-        np.testing.assert_allclose(found.max_load, over(each, axis=0), rtol=1e-6)
-        assert (lower_bound(under(problem, "lp")) <= found.max_load * (1 + 1e-9)).all()
-
-
-def test_scaling_loads_changes_nothing():
-    loads = lognormal(2, 2, 24)
-    one, other = (make_problem(loads * scale, spread_slots(24, 6, 24)) for scale in (1.0, 2.0**40))
-    np.testing.assert_array_equal(place_for_lp(one), place_for_lp(other))
-
-
-def test_connected_copies_bear_drift_better_than_greedy_ones():
-    loads = lognormal(7, 4, 64)
-    problem = make_problem(loads, spread_slots(64, 16, 64))
-    greedy, connected = pack(problem, replicate(problem)), place_for_lp(problem)
-    reached = []
-    for slot_expert in (greedy, connected):
-        drift = np.random.default_rng(3)
-        level = [
-            make_problem(loads * drift.lognormal(0, 0.7, loads.shape), np.full(16, 8), split="lp").evaluate(
-                slot_expert
-            )
-            for _ in range(8)
-        ]
-        reached.append(np.mean([1 / one for one in level]))
-    assert reached[1] > reached[0]
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="the reference loads are not beside the repository")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,17 +91,6 @@ FACTS = ModelFacts("tiny", 3, (1, 2), 3, "deepseek_v3", "DeepseekV3ForCausalLM")
 MAPPING = ExpertMapping(np.array([[0, 1, 2, 0], [2, 1, 1, 0]]), (1, 2), 3, 2)
 
 
-def test_sglang_has_one_key_and_a_row_for_every_layer() -> None:
-    data = json.loads(ENGINES["sglang"].write(MAPPING, FACTS))
-    assert data == {"physical_to_logical_map": [[0, 1, 2, 0], [0, 1, 2, 0], [2, 1, 1, 0]]}
-
-
-def test_trtllm_has_three_keys_and_absolute_layers() -> None:
-    data = yaml.safe_load(ENGINES["trtllm"].write(MAPPING, FACTS))
-    rows = {1: [0, 1, 2, 0], 2: [2, 1, 1, 0]}
-    assert data == {"num_slots": 4, "initial_global_assignments": rows, "layer_updates_per_iter": 0}
-
-
 def test_vllm_ascend_nests_layers_and_devices() -> None:
     data = json.loads(ENGINES["vllm-ascend"].write(MAPPING, FACTS))
     assert data["moe_layer_count"] == 2
@@ -123,13 +111,6 @@ def test_vllm_is_one_line_with_counted_layers() -> None:
         "num_slots": 4,
         "initial_global_assignments": {"0": [0, 1, 2, 0], "1": [2, 1, 1, 0]},
     }
-
-
-def test_two_copies_on_a_device_are_for_the_others() -> None:
-    doubled = ExpertMapping(np.array([[0, 0, 1, 2], [0, 1, 2, 0]]), (1, 2), 3, 2)
-    assert doubled.doubled() == [(1, 0, 0)]
-    refused = [name for name in NAMES if ENGINES[name].cannot_hold(doubled)]
-    assert refused == ["vllm-ascend"]
 
 
 def test_phy2log(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from placement.fleet.assign import assign
 from placement.fleet.model import Answer, FleetModel, Found, Problem, build, solve
 from placement.fleet.options import BOTH, DECODE, PREFILL
 from placement.fleet.pricing import Column, drop_dominated
-from placement.fleet.search import _first_answer
 from placement.fleet.shapes import Block, DomainClass, Shape, even, stand
 from topology import resolve_cluster
 
@@ -163,17 +162,6 @@ def test_a_replica_stands_where_each_block_finds_a_domain_of_its_own(data: st.Da
     )
 
 
-def test_all_replicas_keep_the_limits_of_one_group() -> None:
-    mixed = [
-        column(DECODE, 9.0, 2, group=0),
-        column(PREFILL, 3.0, 2, group=0),
-        column(DECODE, 4.0, 2, group=1),
-        column(PREFILL, 8.0, 2, group=1),
-    ]
-    problem, answer = solved(mixed, classes((4, 1)))
-    assert answer.requests / problem.scale == pytest.approx(4.0, rel=3e-4)
-
-
 @settings(max_examples=8, deadline=None)
 @given(each=st.lists(rates, min_size=5, max_size=5), most=st.sampled_from([1, None]))
 def test_replicas_of_both_phases_beside_pools_of_one(each: list[float], most: int | None) -> None:
@@ -192,16 +180,6 @@ def test_replicas_of_both_phases_come_on_top_of_one_group() -> None:
     assert answer.counts[-1] == 5
     problem, answer = solved([*columns, column(BOTH, 0.5, 1, group=-1)], classes((5, 1)))
     assert answer.requests / problem.scale == pytest.approx(4.5, rel=3e-4)
-
-
-def test_a_hint_is_a_whole_answer() -> None:
-    columns = [column(DECODE, 10.0, 2), column(DECODE, 5.0, 2, slow=0), column(PREFILL, 100.0, 1)]
-    problem, answer = solved(columns, classes((5, 2), slow=1))
-    master = build(problem)
-    master.model.maximize(master.requests)
-    again = solve(master, Budget(20.0), seed=0, start=answer).answer
-    assert again is not None
-    assert again.requests == answer.requests
 
 
 def many_steps() -> FleetModel:
@@ -233,23 +211,6 @@ def test_a_search_that_is_cut_keeps_what_it_has_found() -> None:
     cancelled = Budget(20.0, cancel=lambda: True)
     assert solve(many_steps(), cancelled, seed=0).answer is None
     assert cancelled.cut
-
-
-def test_a_first_answer_of_few_columns_is_legal_and_near_the_best() -> None:
-    columns = [
-        column(DECODE, 10.0, 5),
-        column(DECODE, 6.0, 4),
-        column(PREFILL, 9.0, 3),
-        column(PREFILL, 30.0, 8),
-    ]
-    of = classes((8, 20))
-    problem, answer = solved(columns, of)
-    first = _first_answer(problem, Budget(20.0), 0)
-    assert answer.requests * 0.98 <= first.requests <= answer.requests
-    replicas = assign(of, columns, first, [gpu // 8 for gpu in range(160)])
-    used = Counter(gpu for replica in replicas for gpu in replica.gpus)
-    assert set(used.values()) == {1}
-    assert _first_answer(problem, Budget(0.0), 0).requests == 0
 
 
 @settings(max_examples=8, deadline=None)

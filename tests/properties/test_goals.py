@@ -68,19 +68,6 @@ def test_nobody_asked_and_it_is_50_ms_a_token() -> None:
     assert again.tpot_s > USUAL_TPOT.value * (1 - 1e-3)  # one more sequence is too slow, but for the balance
 
 
-def test_none_is_the_largest_batch_that_fits() -> None:
-    found = chosen(where(), tpot_s="none")
-    assert found.score.batch == found.score.max_batch
-    assert found.service_level.endswith("largest batch that fits (`tpot_ms` none)")
-
-
-def test_a_batch_of_the_users_is_kept() -> None:
-    found = chosen(where(batch=700))
-    assert found.score.batch == 700
-    assert found.score.tpot_s > USUAL_TPOT.value
-    assert found.service_level == "most tok/s/GPU at `batch` 700"
-
-
 def test_the_usual_time_gives_way_and_one_that_was_asked_for_does_not() -> None:
     deployment = Deployment(resolve_cluster("hgx-h20@16"), resolve_model("llama-3.1-405b"), Workload(1000))
     found = chosen(deployment, None, stages=16)
@@ -90,14 +77,6 @@ def test_the_usual_time_gives_way_and_one_that_was_asked_for_does_not() -> None:
         InfeasibleError, match="`tpot_ms` 50 is out of reach on hgx-h20@16: the fastest layout"
     ):
         chosen(deployment, None, tpot_s=0.05, stages=16)
-
-
-def test_prefill_has_no_usual_limit() -> None:
-    found = chosen(where(phase="prefill", context=2000))
-    assert found.service_level == "most tok/s/GPU"
-    assert found.score.batch == 4  # prompts of 8,192 tokens
-    with pytest.raises(InputError, match="`tpot_ms` 50: prefill yields no output tokens; limit its"):
-        chosen(where(phase="prefill", context=2000), tpot_s=0.05)
 
 
 def test_a_time_to_first_token_limits_the_step_of_prefill() -> None:
@@ -155,22 +134,6 @@ def test_the_fewest_gpus_that_hold_it(tpot_s: Any) -> None:
         deployment, None, arranged=single_replicas(deployment.cluster, deployment.model, used)
     )
     assert not any(holds(fit, limit_s) for fit in fewer)
-
-
-def test_single_replicas_are_of_every_small_size_in_each_kind_of_domain() -> None:
-    deployment = two_kinds()
-    shapes = [
-        (
-            {deployment.cluster.gpus[gpu].domain for group in one.replicas[0] for gpu in group},
-            one.group,
-            one.stages,
-        )
-        for one in single_replicas(deployment.cluster, MODEL, 9)
-    ]
-    expected = [(n, stages) for n in range(1, 9) for stages in range(1, 8 // n + 1)]
-    for domain in (0, 1):
-        assert sorted((n, stages) for domains, n, stages in shapes if domains == {domain}) == expected
-    assert all(group * stages < 9 for _, group, stages in shapes)
 
 
 def test_more_gpus_never_make_the_fewest_more() -> None:

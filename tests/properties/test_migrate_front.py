@@ -98,16 +98,3 @@ def test_a_balancedness_within_reach_is_reached_and_no_layer_could_go_back(front
         if index:
             less = [*chosen[:layer], index - 1, *chosen[layer + 1 :]]
             assert totals(front, less)[2] < wanted + 1e-9
-
-
-def test_a_balancedness_out_of_reach_gives_the_best_points() -> None:
-    front = Front([[Point(0, 2.0, 0.5, NOTHING), Point(4, 1.25, 0.8, NOTHING)]])
-    assert reaching(front, 0.99) == [1]
-
-
-def test_the_curve_begins_and_ends_with_the_extremes() -> None:
-    points = [Point(m, 2 - m / 10, 1 / (2 - m / 10), NOTHING) for m in (0, 2, 5, 9)]
-    curve = Front([points, points]).curve()
-    assert (curve[0].moves, curve[-1].moves) == (0, 18)
-    objectives = [point.objective for point in curve]
-    assert objectives == sorted(objectives, reverse=True)

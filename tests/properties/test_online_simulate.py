@@ -132,15 +132,6 @@ def test_no_policy_sees_the_future(data, name):
 
 
 @settings(max_examples=8, deadline=None)
-@given(st.data())
-def test_a_constant_load_is_placed_once(data):
-    window = loads(data.draw, 1, 2, 8)
-    setting = setting_of(group_of(layers=2, gpus=3, each=4, experts=8))
-    for run in replay(np.repeat(window, 4, axis=0), named(*ALL[:3], windows=4), setting).runs:
-        assert all(each.moves.copies == 0 for each in run.replans[1:])
-
-
-@settings(max_examples=8, deadline=None)
 @given(st.data(), st.sampled_from([0.0, 0.1, 0.25]))
 def test_ours_keeps_its_budget_after_the_first_window(data, budget):
     windows = loads(data.draw, 5, 2, 8)
@@ -190,14 +181,6 @@ def test_an_illegal_answer_names_its_policy(answer):
 
     with pytest.raises(InputError, match="policy wrong"):
         replay(WINDOWS, [Entry("wrong", lambda _: Wrong())], setting_of(group_of()))
-
-
-@pytest.mark.parametrize(
-    "name", ["eplb", "vllm:5%", "rackplan:x", "rackplan:200%", "rackplan:-1", "rackplan:"]
-)
-def test_names_that_are_none(name):
-    with pytest.raises(InputError, match="`policy`"):
-        named(name)
 
 
 def test_ctrl_c_keeps_the_windows_that_everybody_was_scored_on():

@@ -21,7 +21,6 @@ from placement.layouts.partition import (
     equal_ranges,
     largest_batch,
     last_where,
-    last_within,
     solve_stages,
     split_layers,
     stage_problem,
@@ -125,13 +124,6 @@ def test_as_good_as_the_best_of_all_splits(what: StageProblem) -> None:
     assert check(what, found) == pytest.approx(best, abs=1e-11)
 
 
-def test_unequal_stages_get_unequal_layers() -> None:
-    """A stage three times as fast takes three times the layers."""
-    what = problem(np.tile([1.0, 3.0], (8, 1)))
-    assert solve_stages(what) == (range(6), range(6, 8))
-    assert check(what, solve_stages(what)) == 6.0
-
-
 def test_memory_overrules_time() -> None:
     small_second = problem(np.ones((8, 2)), memory=KIB, capacity=[8 * KIB, 2 * KIB])
     assert solve_stages(small_second) == (range(6), range(6, 8))
@@ -139,11 +131,6 @@ def test_memory_overrules_time() -> None:
 
 def test_the_head_is_paid_for_by_the_last_stage() -> None:
     assert solve_stages(problem(np.ones((8, 2)), fixed_seconds=[0.0, 4.0])) == (range(6), range(6, 8))
-
-
-def test_no_time_at_all_still_splits() -> None:
-    what = problem(np.zeros((5, 3)))
-    assert check(what, solve_stages(what)) == 0.0
 
 
 def test_a_model_of_many_layers_is_proven() -> None:
@@ -160,12 +147,6 @@ def test_more_stages_than_layers_is_refused() -> None:
 def test_no_room_at_all_is_infeasible() -> None:
     with pytest.raises(InfeasibleError, match=r"0\.0 GB usable on the smallest GPU"):
         solve_stages(problem(np.ones((3, 2)), fixed_memory=10 * KIB, capacity=KIB))
-
-
-def test_bytes_are_rounded_up() -> None:
-    """Two layers of 1.9 KiB do not fit in 3 KiB."""
-    with pytest.raises(InfeasibleError):
-        solve_stages(problem(np.ones((2, 1)), memory=1.9 * KIB, capacity=3 * KIB))
 
 
 Groups = list[tuple[int, ...]]
@@ -260,11 +241,6 @@ def test_the_problem_counts_memory_as_the_cost_model_does(
     np.testing.assert_allclose(problem.capacity, [part.usable for part in memories])
 
 
-def test_one_stage_takes_every_layer() -> None:
-    deployment, groups = setting_of("mixtral-8x7b", "hgx-h100"), [tuple(range(8))]
-    assert split_layers(deployment, groups, tp=1, slots=slots_of(deployment, groups)) == (range(32),)
-
-
 def test_the_split_is_the_fastest_that_fits() -> None:
     """Against every cut of the small model, on two groups of unequal size."""
     deployment = setting_of("mixtral-8x7b", "hgx-h100", layers=9).with_batch(50)
@@ -301,33 +277,3 @@ def test_it_is_the_last_below_the_edge(low: int, room: int) -> None:
         assert last_where(low, low + room + 1, holds) == edge
         assert low not in tried
         assert low + room + 1 not in tried
-
-
-@given(st.integers(0, 50), st.integers(1, 400), st.floats(0, 1), st.integers(0, 2**31))
-@settings(max_examples=30, deadline=None)
-def test_a_crossing_is_found_whatever_the_curve(low: int, room: int, where: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    values = np.cumsum(rng.integers(0, 3, room + 1) ** int(rng.integers(1, 6))).astype(float)
-    limit = values[0] + where * (values[-1] - values[0])
-    if values[-1] <= limit:
-        return
-    tried: list[int] = []
-
-    def value(number: int) -> float:
-        tried.append(number)
-        return float(values[number - low])
-
-    found = last_within(low, low + room, value, limit)
-    assert values[found - low] <= limit < values[found - low + 1]
-    assert len(tried) <= 5 + 3 * np.log2(room + 1)
-
-
-def test_a_straight_line_takes_few_tries() -> None:
-    tried: list[int] = []
-
-    def value(number: int) -> float:
-        tried.append(number)
-        return 3.0 + 0.07 * number
-
-    assert last_within(1, 100_000, value, 3.0 + 0.07 * 4321.5) == 4321
-    assert len(tried) <= 5

@@ -12,7 +12,7 @@ from cost.resolve import resolve_model
 from placement.layouts.fitting import fitted_layouts, fitting_shapes
 from placement.layouts.refuse import fastest_step_s, refuse_capacity, refuse_speed, smallest_nodes
 from topology import resolve_cluster
-from topology.base.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError
 
 
 def setting_of(model: str, cluster: str, *, context: int = 4096, batch: int = 0) -> Deployment:
@@ -59,13 +59,6 @@ def test_smallest_nodes_is_the_first_that_fits(model: str, cluster: str, context
         assert any(fitting_shapes(tried, None)) == (count == nodes), count
 
 
-def test_a_cache_larger_than_a_gpu_is_not_cured_by_nodes() -> None:
-    text = refusal(setting_of("deepseek-v3", "hgx-h100@16", context=100_000_000))
-    assert "More nodes do not help" in text
-    assert "`context`" in text
-    assert "smallest whole number" not in text
-
-
 def test_a_batch_too_large_names_the_largest() -> None:
     deployment = setting_of("mixtral-8x7b", "hgx-h100", batch=10**6)
     text = refusal(deployment)
@@ -75,11 +68,6 @@ def test_a_batch_too_large_names_the_largest() -> None:
     most = int(named[1])
     assert fitted_layouts(deployment.with_batch(most), None)
     assert not fitted_layouts(deployment.with_batch(most + 1), None)
-
-
-def test_too_many_copies_are_bad_input() -> None:
-    with pytest.raises(InputError, match="`redundant` 100000"):
-        refuse_capacity(setting_of("deepseek-v3", "hgx-h100"), 100_000)
 
 
 def test_the_fastest_step_is_the_least_of_all_layouts() -> None:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import script
+from helpers import link_loads, per_edge, script
 from topology import ClusterSpec, build_cluster
-from topology.routes import link_loads, pattern_traffic, traffic_matrix
+from topology.routes import pattern_traffic, traffic_matrix
 from topology.spec import Fault
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ SLOW = (
 )
 
 
-def expected(cluster: Cluster, matrix: NDArray[np.float64], relay: bool | None = None) -> dict[str, Any]:
+def expected(cluster: Cluster, matrix: NDArray[np.float64]) -> dict[str, Any]:
     """Loads, tiers and latency by adding up the routes of each pair."""
-    paths = plain.Paths(cluster, relay=relay)
+    paths = plain.Paths(cluster)
     graph = cluster.graph
     loads: dict[tuple[str, str], float] = defaultdict(float)
     tiers: dict[tuple[str, str, bool], float] = defaultdict(float)
@@ -76,10 +76,10 @@ def tier(graph: Any, a: str, b: str) -> str:
     return f"{fabric} router" if "router" in kinds else fabric
 
 
-def check(cluster: Cluster, matrix: NDArray[np.float64], found: LinkLoads, relay: bool | None = None) -> None:
-    want = expected(cluster, matrix, relay)
+def check(cluster: Cluster, matrix: NDArray[np.float64], found: LinkLoads) -> None:
+    want = expected(cluster, matrix)
     scale = matrix.sum()
-    edges = found.per_edge()
+    edges = per_edge(found)
     assert set(want["loads"]) <= set(edges)
     for ends, load_bytes in edges.items():
         assert load_bytes == pytest.approx(want["loads"].get(ends, 0.0), abs=1e-9 * scale), ends
@@ -126,20 +126,6 @@ def test_loads_of_larger_clusters_are_those_of_the_routes(name: str) -> None:
     cluster = small.CLUSTERS[name]()
     matrix = skewed(len(cluster.gpus), 3, 0.02)
     check(cluster, matrix, link_loads(cluster, matrix))
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize(
-    ("name", "relay"),
-    [("hgx-h100@32, rails, pods of 2", False), ("the same, with faults", True), ("leaf-spine 4:1", False)],
-)
-def test_rails_with_and_without_the_hop(name: str, relay: bool) -> None:
-    cluster = small.CLUSTERS[name]()
-    matrix = skewed(len(cluster.gpus), 4, 0.3)
-    check(cluster, matrix, link_loads(cluster, matrix, rail_local_forward=relay), relay)
-    n = len(cluster.gpus)
-    traffic = pattern_traffic("all-to-all", n, 1e6 * (n - 1))
-    check(cluster, uniform(n, range(n)), link_loads(cluster, traffic, rail_local_forward=relay), relay)
 
 
 @settings(deadline=None, max_examples=8)
@@ -222,12 +208,10 @@ def test_mixed_domains_on_one_fabric() -> None:
     base = small.fabric_of("rail", 2, nodes_per_pod=2, spines=2).spec
     torus, mesh = small.torus(4, 2).spec.domains[0], small.mesh(4).spec.domains[0]
     cluster = build_cluster(replace(base, domains=(*base.domains, torus, mesh)))
-    for relay in (True, False):
-        matrix = skewed(len(cluster.gpus), 1, 0.2)
-        check(cluster, matrix, link_loads(cluster, matrix, rail_local_forward=relay), relay)
-        n = len(cluster.gpus)
-        traffic = pattern_traffic("all-to-all", n, 1e6 * (n - 1))
-        check(cluster, uniform(n, range(n)), link_loads(cluster, traffic, rail_local_forward=relay), relay)
+    n = len(cluster.gpus)
+    matrix, traffic = skewed(n, 1, 0.2), pattern_traffic("all-to-all", n, 1e6 * (n - 1))
+    check(cluster, matrix, link_loads(cluster, matrix))
+    check(cluster, uniform(n, range(n)), link_loads(cluster, traffic))
 
 
 def test_a_matrix_of_some_gpus_is_theirs() -> None:

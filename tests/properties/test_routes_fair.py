@@ -12,22 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from helpers import link_loads
 from tests.properties.test_routes_engine import SLOW, small
 from topology import build_cluster, resolve_cluster
 from topology.base.errors import InputError
 from topology.routes import (
     Pairs,
     Router,
-    alike_rows,
     check_pairs,
     fair_s,
     fair_sharing,
-    link_loads,
     pattern_traffic,
     traffic_matrix,
 )
 from topology.routes.fair_sharing import Flows, folded, last_end_s, refined, route_flows
-from topology.routes.traffic import AlikeRows, Traffic
+from topology.routes.traffic import Traffic
 from topology.spec import Fault
 
 if TYPE_CHECKING:
@@ -39,9 +38,8 @@ if TYPE_CHECKING:
 def popular(n: int, spread: float = 0.63, members: range | None = None) -> Traffic:
     """Return 1e9 bytes of each GPU of ``members`` to all of them, alike from each: some are popular."""
     who = np.arange(n)[members.start : members.stop] if members else np.arange(n)
-    parts = np.random.default_rng(0).lognormal(0, spread, (1, len(who)))
-    rows = AlikeRows(1e9 * parts / parts.sum(), np.zeros(len(who), dtype=np.int64))
-    return Traffic("popular", n, matrix=rows, members=who)
+    parts = np.random.default_rng(0).lognormal(0, spread, len(who))
+    return Traffic("popular", n, row=1e9 * parts / parts.sum(), members=who)
 
 
 def filled(weights: NDArray[np.float64], capacity: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -198,21 +196,6 @@ def test_classes_of_alike_senders_give_the_time_of_all_pairs(
     assert few.completion_s == pytest.approx(every.completion_s, rel=2e-3)
 
 
-def test_experts_traffic_by_domain() -> None:
-    cluster = small.CLUSTERS["leaf-spine 4:1"]()
-    domain = np.array([gpu.domain for gpu in cluster.gpus])
-    rows = np.random.default_rng(0).random((4, 32)) * 1e8
-    found = fair_s(Router(cluster), alike_rows(rows, domain))
-    same = fair_s(Router(cluster), traffic_matrix(rows[domain], 32))
-    assert found.completion_s == pytest.approx(same.completion_s)
-    with pytest.raises(InputError, match="do not fit"):
-        alike_rows(rows, domain[:-1])
-    with pytest.raises(InputError, match="from 0 to 3"):
-        alike_rows(rows, domain + 1)
-    with pytest.raises(InputError, match="not negative"):
-        alike_rows(-rows, domain)
-
-
 @pytest.mark.parametrize("name", ["rail", "grid"])
 def test_a_large_all_to_all_by_symmetry(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = resolve_cluster("hgx-h100@128") if name == "rail" else small.CLUSTERS["grid 4x4x4"]()
@@ -252,17 +235,6 @@ def test_routes_that_are_unlike_go_at_rates_of_their_own(monkeypatch: pytest.Mon
     assert gap(spines, "permutation") == pytest.approx(0.0, abs=1e-6)
 
 
-def test_routes_that_are_unlike_are_so_by_symmetry_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = small.fabric_of("fat-tree", 6, nodes_per_pod=3, leaves_per_pod=3, spines=2, cores=2)
-    spec = replace(tree.spec, faults=(Fault(link=("f.p0.l1", "f.p0.s0"), factor=0.3),))
-    router, traffic = Router(build_cluster(spec)), pattern_traffic("all-to-all", 48, 1e9)
-    few = fair_s(router, traffic)
-    monkeypatch.setattr(fair_sharing, "_FEW_GPUS", 1000)
-    every = fair_s(router, traffic)
-    assert few.completion_s == pytest.approx(every.completion_s, rel=1e-3)
-    assert few.classes < every.classes
-
-
 def test_what_is_too_much_is_said() -> None:
     cluster = resolve_cluster("hgx-h100")
     bound = fair_s(
@@ -278,13 +250,3 @@ def test_what_is_too_much_is_said() -> None:
     assert told == sorted(told)
     assert told[-1] == pytest.approx(1.0)
     assert math.isfinite(told[0])
-
-
-def test_alike_senders_of_one_domain_are_told_apart_by_their_nics() -> None:
-    from topology.routes.fair_sharing import _groups
-
-    cluster: Any = small.CLUSTERS["rails, NICs and uplinks lost or slow"]()
-    network = Router(cluster).network
-    row_of = np.zeros(48, dtype=np.int64)
-    group = np.asarray(_groups(network, row_of, np.arange(48)))
-    assert len(np.unique(group)) == 48  # few enough to keep each

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.budget import Budget
-from placement.experts import soft_max
 from placement.experts.problem import make_problem
 from placement.experts.solve import solve
 from placement.verify import verify_experts
@@ -64,21 +63,6 @@ def test_one_scenario_or_several_identical_ones_are_the_ordinary_placement(copie
 
 
 @pytest.mark.wide
-@settings(deadline=None, max_examples=4)
-@given(seed=st.integers(0, 2**32 - 1), objective=st.sampled_from(["mean", "worst"]))
-def test_neither_the_order_of_scenarios_nor_their_scale_matters(seed: int, objective: Objective) -> None:
-    rng = np.random.default_rng(seed)
-    tokens = rng.lognormal(0, 1, (4, 3, 16))
-    slots = np.full(5, 4)
-    found = placed(make_problem(tokens, slots, objective=objective))
-    shuffled = placed(make_problem(tokens[rng.permutation(4)], slots, objective=objective))
-    np.testing.assert_array_equal(found.assignment.slot_expert, shuffled.assignment.slot_expert)
-    scaled = tokens * 2.0 ** rng.integers(-20, 60, (4, 3, 1))
-    found_scaled = placed(make_problem(scaled, slots, objective=objective))
-    np.testing.assert_array_equal(found.assignment.slot_expert, found_scaled.assignment.slot_expert)
-
-
-@pytest.mark.wide
 @settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 2**32 - 1), objective=st.sampled_from(["mean", "worst"]))
 def test_legal_recomputed_bounded_and_not_behind_a_legal_baseline(seed: int, objective: Objective) -> None:
@@ -107,17 +91,6 @@ def test_the_worst_of_single_slots_is_optimal() -> None:
     found = placed(make_problem(tokens, np.ones(20, dtype=int), objective="worst"))
     assert found.status == "OPTIMAL"
     assert found.gap == pytest.approx(0, abs=1e-9)
-
-
-@pytest.mark.wide
-def test_slow_gpus_get_less() -> None:
-    tokens = np.random.default_rng(4).lognormal(0, 1, (3, 6, 64))
-    speed = np.array([0.5, 1.0, 1.0, 1.5])
-    problem = make_problem(tokens, np.full(4, 18), speed=speed)
-    found = placed(problem)
-    load = np.mean([found.assignment.gpu_load(load) for load in problem.loads], axis=(0, 1)) / 16
-    np.testing.assert_allclose(load, speed, rtol=0.05)
-    assert found.objective < 1.05
 
 
 @pytest.mark.parametrize("objective", ["mean", "worst"])
@@ -152,42 +125,6 @@ def test_extreme_loads(objective: Objective) -> None:
     assert np.isfinite(found.max_load).all()
     if objective == "mean":
         assert found.max_load[0] < 2.2
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("objective", ["mean", "worst"])
-def test_more_time_is_never_worse_and_says_what_ran(objective: Objective) -> None:
-    tokens = np.random.default_rng(8).lognormal(0, 1, (3, 4, 32))
-    problem = make_problem(tokens, np.full(8, 5), objective=objective)
-    told = []
-    found = solve(
-        problem,
-        Budget(1.0, lambda *state: told.append(state)),
-        seed=1,
-    )
-    assert any("annealing" in line and "seed 1" in line for line in found.log)
-    assert told
-    assert told[-1][1] == 4
-    assert found.objective < placed(problem).objective * 1.01
-
-
-def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens = np.random.default_rng(9).lognormal(0, 1, (3, 4, 32))
-    problem = make_problem(tokens, np.full(8, 5))
-    fast = placed(problem)
-    real, calls = soft_max._SoftMax.renew, []
-
-    def interrupted(*args: object) -> object:
-        calls.append(1)
-        if len(calls) > 8:
-            raise KeyboardInterrupt
-        return real(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(soft_max._SoftMax, "renew", interrupted)
-    found = placed(problem, time_limit_s=30.0)
-    assert found.interrupted
-    assert verify_experts(found.assignment, problem.average) == []
-    assert found.objective < fast.objective * 1.01
 
 
 def test_refuses_what_are_not_scenarios() -> None:

@@ -171,19 +171,6 @@ def alike(layers: int, groups: int, stages: int) -> OrderProblem:
     )  # fmt: skip
 
 
-def test_the_head_goes_where_it_takes_least():
-    found = solve_order(replace(alike(6, 3, 3), last_seconds=np.array([2.0, 0.0, 2.0])))
-    assert found.order[-1] == 1
-    assert found.step_s == 6.0
-
-
-def test_the_embedding_goes_where_there_is_room():
-    found = solve_order(
-        replace(alike(6, 3, 3), first_memory=np.full(3, 5.0), capacity=np.array([4.0, 4.0, 8.0]))
-    )
-    assert found.order[0] == 2
-
-
 def test_neighbours_are_near():
     hops = np.array([[0, 9, 1, 9], [9, 0, 9, 1], [1, 9, 0, 9], [9, 1, 9, 0]], dtype=np.float64)
     found = solve_order(replace(alike(8, 4, 4), hop_seconds=hops, back_seconds=hops / 10))
@@ -205,13 +192,6 @@ def test_an_order_that_is_known_is_never_made_worse():
     assert ranges is not None
     found = solve_order(problem, Budget(0.0), known=[known])
     assert check(problem, found) <= problem.step_seconds(known, ranges)
-
-
-def test_after_ctrl_c_the_best_so_far_stands():
-    budget = Budget(10.0)
-    budget.came = True
-    problem = random_problem(4, 6, 4, 4)
-    assert check(problem, solve_order(problem, budget)) <= most_seconds(problem)
 
 
 @pytest.mark.parametrize(

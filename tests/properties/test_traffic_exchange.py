@@ -9,12 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import script
 from placement.arrays import Ints
 from placement.traffic.exchange import Exchange, partition
 from placement.traffic.tokens import Partition, Tokens
-
-least_domains = script("benchmarks/domains_per_token.py").least_domains
 
 
 def drawn(seed: int, experts: int, k: int, tokens: int = 60) -> Tokens:
@@ -82,6 +79,3 @@ def test_found_is_best_of_all_and_the_bound_below_it(size: list[int], k: int) ->
         if excess.min() < 1e-9:
             assert task.excess(part) < 1e-9
             assert task.reached(part) == best
-            limit = float(task.limit[0])
-            assert least_domains(tokens, max(size), task.load[0], limit) <= best / len(tokens) + 1e-9
-        assert least_domains(tokens, max(size)) <= reached.min() / len(tokens) + 1e-9

@@ -19,10 +19,10 @@ from cost.resolve import resolve_model
 from cost.serving.cache_path import kv_path
 from cost.step.fair_sharing import sharing, sharing_words
 from cost.step.score import LayoutScorer, Score
-from helpers import fabric_like
+from helpers import fabric_like, link_loads
 from topology import Fault, InfeasibleError, build_cluster, resolve_cluster
 from topology.cluster import Cluster
-from topology.routes import Router, fair_s, link_loads, pattern_traffic, traffic_matrix
+from topology.routes import Router, fair_s, pattern_traffic, traffic_matrix
 
 ALL, HALVES = tuple(range(16)), (tuple(range(8)), tuple(range(8, 16)))
 

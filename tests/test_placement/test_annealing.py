@@ -85,12 +85,3 @@ def test_copies_stay_spread_over_failure_domains() -> None:
     assert anneal(problem, end, rounds=evenly(30)) > 0
     assert verify_experts(problem.assignment(end), problem.average) == []
     assert (problem.over_cap(end) == 0).all()
-
-
-@pytest.mark.parametrize("slots", [[1], [3, 0], [2, 1]])
-def test_nothing_to_swap(slots: list[int]) -> None:
-    problem = make_problem(np.ones((2, 1, 3 if sum(slots) > 1 else 1)), np.array(slots))
-    start = pack(problem.average, replicate(problem.highest))
-    end = start.copy()
-    anneal(problem, end, rounds=evenly(2))
-    np.testing.assert_array_equal(np.sort(end), np.sort(start))

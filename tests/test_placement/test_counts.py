@@ -91,20 +91,6 @@ def test_exchanged_copies_share_out_what_greedy_counts_leave_whole() -> None:
     assert problem.evaluate(found) < 1.03
 
 
-def test_names_of_experts_and_other_layers_change_nothing() -> None:
-    rng = np.random.default_rng(1)
-    loads, order = rng.lognormal(0, 1, (3, 40)), rng.permutation(40)
-    problem = make_problem(loads, np.full(30, 2))
-
-    def search(of: Problem) -> np.ndarray:
-        return fold_counts(of, replicate(of))
-
-    found = search(problem)
-    assert (search(make_problem(loads[:, order], np.full(30, 2))) == found[:, order]).all()
-    assert (search(make_problem(loads * 2.0**40, np.full(30, 2))) == found).all()
-    assert (search(problem.rows(np.array([1])))[0] == found[1]).all()
-
-
 def test_two_slots_per_gpu_gain_much() -> None:
     """Zipf loads, 576 slots on 288 GPUs: 1.14 with greedy counts, 1.035 by the search."""
     problem = make_problem(1 / np.arange(1.0, 257)[None], spread_slots(256, 288, 320))

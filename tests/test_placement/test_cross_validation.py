@@ -12,7 +12,6 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from helpers import few_layers
-from placement.experts import cross_validation
 from placement.options import Objective, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
@@ -77,21 +76,3 @@ def test_the_worst_load_is_better_where_it_counts() -> None:
     assert largest(worst) <= largest(mean)
     assert worst.proof.objective == pytest.approx(largest(worst))
     assert worst.proof.bound <= worst.proof.objective
-
-
-def test_interrupted_in_the_middle_the_plan_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    honest = cross_validation._left_out
-
-    def once(*args: Any) -> float:
-        calls.append(1)
-        if len(calls) > 1:
-            raise KeyboardInterrupt
-        return honest(*args)
-
-    monkeypatch.setattr(cross_validation, "_left_out", once)
-    plan = make_plan(SETTING, loads_of(3), options_of())
-    assert plan.interrupted
-    assert plan.scenarios is not None
-    assert [row.left_out is not None for row in plan.scenarios.rows] == [True, False, False]
-    assert plan.failures is not None

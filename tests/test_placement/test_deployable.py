@@ -10,14 +10,13 @@ from cost.inputs.deployment import NONE_DEPLOYABLE, Deployment
 from cost.inputs.workload import Workload
 from cost.layouts import Sweep, best_at, sweep
 from cost.layouts.candidates import candidates
-from cost.layouts.deployable import deployable_stage, deployable_stages, is_power_of_two
+from cost.layouts.deployable import deployable_stage, is_power_of_two
 from cost.resolve import resolve_model
 from placement.fleet.shapes import domain_classes, shapes_of
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.plans.reading import plan_of_text
 from placement.plans.writing import plan_to_dict, plan_to_json
-from rackplan.answers import WORTH_SAYING, shape_notes
 from topology import Cluster, build_cluster, resolve_cluster
 from topology.spec import Fault
 
@@ -52,20 +51,6 @@ def swept(model: str, cluster: str, *, any_shape: bool = False, context: int = 4
 def test_a_stage_fills_nodes_evenly(node: int, domain: int, sizes: list[int]) -> None:
     able = [size for size in range(1, sizes[-1] + 1) if deployable_stage(size, node=node, domain=domain)]
     assert able == sizes
-
-
-def test_widths_that_are_deployed_need_not_divide_the_domain() -> None:
-    assert all(deployable_stage(width, node=4, domain=512) for width in (48, 72, 144, 320))
-    assert not deployable_stage(100, node=4, domain=512)
-
-
-def test_a_pipeline_stays_in_a_node_or_has_stages_of_whole_ones() -> None:
-    def able(size: int, groups: int = 40) -> list[int]:
-        return [stages for stages in range(1, 17) if deployable_stages(stages, size, node=8, groups=groups)]
-
-    assert (able(1), able(2), able(4)) == ([1, 2, 4, 8], [1, 2, 4], [1, 2])
-    assert able(8) == [1, 2, 3, 4, 8, 16]
-    assert able(8, groups=5) == [1, 2, 3, 4, 5, 8, 16]  # one stage on each of five nodes
 
 
 @pytest.mark.parametrize(
@@ -141,15 +126,3 @@ def test_shapes_of_a_fleet_are_deployable() -> None:
         assert all(deployable_stage(size, node=4, domain=72) for size in shape.sizes)
     assert not any(shape.sizes == (3, 3) for shape in few)
     assert any(shape.sizes == (3, 3) for shape in every)
-
-
-def test_what_any_shape_gains_is_said() -> None:
-    """A pipeline over three hosts in halves of one: each stage has fewer layers, and more room for sequences."""
-    found = swept("llama-3.1-70b", "hgx-h100@24")
-    other = swept("llama-3.1-70b", "hgx-h100@24", any_shape=True)
-    gain = other.tok_s_per_gpu.max() / found.tok_s_per_gpu.max() - 1
-    assert gain > WORTH_SAYING
-    (said,) = shape_notes(found)
-    assert f"{gain:.1%} more tok/s/GPU" in said
-    assert shape_notes(other) == []
-    assert shape_notes(swept("llama-3.1-70b", "hgx-h100")) == []

@@ -214,13 +214,6 @@ def test_balancedness_is_judged_with_loads(tmp_path: Path) -> None:
         check_file(path, ENGINES["vllm-ascend"], FACTS, 2, loads, 4)
 
 
-def test_the_ending_counts(tmp_path: Path) -> None:
-    for name, data in (("sglang", {KEY: changed(0, 0, 0)}), ("vllm-ascend", ascend())):
-        path = tmp_path / "plan.txt"
-        path.write_text(json.dumps(data))
-        assert not check_file(path, ENGINES[name], FACTS, 2).loads
-
-
 def test_a_model_whose_layers_engines_count_otherwise_is_refused():
     halves = replace(resolve_model("deepseek-v3"), config={"model_type": "longcat_flash", "num_layers": 31})
     with pytest.raises(InputError, match="engines count 31 layers where plans count 61"):

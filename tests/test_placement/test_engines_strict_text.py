@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placement.engines.strict_text import read_json, read_json_lines, read_yaml
+from placement.engines.strict_text import read_json, read_yaml
 from topology.base.errors import InputError
 
 BAD_YAML = {
@@ -47,25 +47,6 @@ def test_bad_json(tmp_path: Path, text: str) -> None:
     with pytest.raises(InputError, match=BAD_JSON[text]) as caught:
         read_json(path)
     assert "\n" not in str(caught.value)
-
-
-def test_json_lines_name_the_line(tmp_path: Path) -> None:
-    path = tmp_path / "plan.jsonl"
-    path.write_text('{"a": 1}\n\n{"b": 2}\n{"c"')
-    lines = read_json_lines(path)
-    assert [next(lines), next(lines)] == [(1, {"a": 1}), (3, {"b": 2})]
-    with pytest.raises(InputError, match="line 4"):
-        next(lines)
-
-
-def test_what_is_no_text(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
-        read_json(tmp_path / "absent")
-    with pytest.raises(InputError, match="not a regular file"):
-        read_json(tmp_path)
-    (tmp_path / "binary").write_bytes(b"\xff\x00")
-    with pytest.raises(InputError, match="not UTF-8"):
-        read_json(tmp_path / "binary")
 
 
 LEAVES = st.integers(-(10**17), 10**17) | st.from_regex(r"[a-z]{1,8}x\Z")

@@ -22,12 +22,6 @@ from topology.base.errors import InfeasibleError
 SETTING = Deployment(resolve_cluster("gb200-nvl72@144"), resolve_model("gpt-oss-20b"), Workload(batch=1))
 
 
-def test_gpus_nodes_and_racks_of_a_cluster() -> None:
-    assert SETTING.numbered("gpu").tolist() == list(range(144))
-    assert SETTING.numbered("node").tolist() == [gpu // 4 for gpu in range(144)]
-    assert SETTING.numbered("rack").tolist() == [gpu // 72 for gpu in range(144)]
-
-
 def test_places_in_one_domain_of_some_replica_are_in_one() -> None:
     # the second replica begins in the middle of a node: places 0, 1 | 2, 3, 4, 5 | 6, 7
     found = stage_domains(SETTING, [range(8), range(10, 18)], "node")

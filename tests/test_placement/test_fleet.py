@@ -12,7 +12,6 @@ import placement.fleet.fleet
 from cost.experts.loads import read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
-from cost.resolve import resolve_model
 from cost.serving.lengths import Lengths, serving_workloads
 from cost.serving.serving import Serving
 from helpers import few_layers
@@ -20,7 +19,6 @@ from placement.fleet import plans
 from placement.fleet.fleet import Fleet, make_fleet, verify_fleet
 from placement.fleet.options import DECODE, PREFILL, FleetOptions, Traffic
 from placement.fleet.pricing import Column, with_figures
-from placement.fleet.shapes import domain_classes, shapes_of
 from placement.fleet.uniform import best_uniform
 from placement.plan import Plan
 from topology import Cluster, InfeasibleError, InputError, resolve_cluster
@@ -101,12 +99,6 @@ def test_fewest_gpus_for_so_many_tokens() -> None:
     assert any("without them" in one.reason for one in asked.idle)
 
 
-@pytest.mark.parametrize("goal", ["gpus", "usd"])
-def test_replicas_stay_in_a_domain_where_that_is_as_good(goal: str) -> None:
-    found = fleet("hgx-h100@24", "mixtral-8x7b", 1000, goal=goal, tok_s=20_000.0)  # type: ignore[arg-type]
-    assert {len(set(replica.places)) for pool in found.pools for replica in pool.replicas} == {1}
-
-
 def test_what_is_out_of_reach_says_how_far_one_gets() -> None:
     whole = fleet("hgx-h100@24", "mixtral-8x7b", 1000)
     with pytest.raises(InfeasibleError, match="is out of reach: the available GPUs serve at most"):
@@ -124,22 +116,6 @@ def test_a_limit_that_nobody_asked_for_is_left_out_where_nothing_holds_it() -> N
     found = make_fleet(where, served, FleetOptions())
     assert found.traffic.tpot_s is None
     assert "default limit is left out" in found.notes[0]
-
-
-@pytest.mark.wide
-def test_limits_that_nobody_asked_for_give_way_one_after_the_other() -> None:
-    """Replicas fit as parts of domains joined, but keep neither 2 ms to the first token nor 0.5 ms a token."""
-    where = broken("hgx-h100@24")
-    whole = Deployment(where, resolve_model("llama-3.1-405b"), Workload(2000), any_shape=True)
-    pair = tuple(replace(whole, workload=one) for one in serving_workloads(whole.workload, 4096, 1024))
-    served = Traffic((pair,), (1.0,), 4096, 1024, 0.0005, 0.002, None, usual=frozenset({"tpot_s", "ttft_s"}))  # type: ignore[arg-type]
-    found = make_fleet(where, served, FleetOptions())
-    assert (found.traffic.tpot_s, found.traffic.ttft_s) == (None, None)
-    assert len(found.notes) == 2
-    late = replace(served, ttft_s=5.0, usual=frozenset({"tpot_s"}))
-    assert make_fleet(where, late, FleetOptions()).traffic.tpot_s is None
-    with pytest.raises(InfeasibleError, match=r"`tpot_ms` 0.5"):
-        make_fleet(where, replace(served, usual=frozenset({"ttft_s"})), FleetOptions())
 
 
 def test_least_per_token_where_no_number_of_tokens_is_asked_for() -> None:
@@ -213,14 +189,6 @@ def test_one_pool_or_two_as_a_sweep_says(tpot_s: float, way: str) -> None:
     assert way in {pool.role for pool in found.pools}
 
 
-def test_identical_domains_have_the_uniform_plan_with_experts_placed() -> None:
-    where = broken("gb200-nvl72@144")
-    found = placed_fleet(where, traffic(where, "deepseek-v3"), "zipf:1.0")
-    assert found.uniform is not None
-    assert found.tok_s >= found.uniform.tok_s * (1 - 1e-6)
-    assert [pool.gpus for pool in found.pools] == [144]
-
-
 def test_what_plans_do_not_reach_is_priced_and_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans of what is chosen first give a quarter less than the fast way found."""
     where = broken("hgx-h100@8")
@@ -240,19 +208,6 @@ def test_what_plans_do_not_reach_is_priced_and_chosen_again(monkeypatch: pytest.
     assert again.notes == ()
 
 
-def test_published_groups_are_among_the_shapes() -> None:
-    """DeepSeek's prefill EP32 and decode EP144 on H800, SGLang's EP72 on H100 and EP48 on GB200."""
-    for name, ep in (
-        ("hgx-h800@176", 32),
-        ("hgx-h800@176", 144),
-        ("hgx-h100@96", 72),
-        ("gb200-nvl72@72", 48),
-    ):
-        where = resolve_cluster(name)
-        shapes = shapes_of(where, domain_classes(where), most_stages=61)
-        assert any(shape.gpus == ep and shape.stages == 1 for shape in shapes)
-
-
 def test_options_that_cannot_be_are_refused() -> None:
     for asked, word in (
         ({"goal": "speed"}, "expected throughput, gpus, usd or power"),
@@ -265,14 +220,6 @@ def test_options_that_cannot_be_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=word):
             FleetOptions(**asked)  # type: ignore[arg-type]
-
-
-def test_gpus_with_a_broken_link_come_last() -> None:
-    spec = resolve_cluster("hgx-h100@16").spec
-    where = build_cluster(replace(spec, faults=(Fault(link=("d1.n0.g2", "d1.s1"), factor=0.5),)))
-    first, second = domain_classes(where)
-    assert (first.kind, first.fast, second.fast) == (0, 8, 7)
-    assert where.gpus[second.gpus[0][-1]].id == "d1.n0.g2"
 
 
 def test_a_replica_is_as_fast_alone_as_in_the_cluster() -> None:

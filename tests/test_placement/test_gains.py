@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,7 +12,7 @@ from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.serving.lengths import Lengths
 from cost.serving.serving import Serving
-from placement.analysis.gains import STEPS, Gain, _between, split_gains
+from placement.analysis.gains import STEPS, Gain, split_gains
 from topology import resolve_cluster
 from topology.build import build_cluster
 from topology.changes.overrides import overrides
@@ -91,29 +90,3 @@ def test_no_split_where_one_does_not_reach_the_speed_or_has_several_chips() -> N
     (gain,) = split_gains(before, mixed, [20.0], ([1.0], [2.0]), lambda _: pytest.fail("priced"))
     assert (gain.gain, gain.factors) == (2.0, {})
     assert "several kinds" in gain.reason
-
-
-@pytest.mark.parametrize(
-    "names", [("hgx-h100@16", "gb200-nvl72@144"), ("gb200-nvl72@144", "tpu-v5p"), ("tpu-v5p", "hgx-h100@16")]
-)
-def test_rates_of_links_change_after_the_domain(names: Sequence[str]) -> None:
-    before, after = map(resolve_cluster, names)
-    machines = [one.spec for one in _between(before, after)]
-    domain, fabric = machines[STEPS.index("domain")], machines[STEPS.index("fabric")]
-    old, new = (one.spec.domains[0] for one in (before, after))
-    assert domain.domains[0].scale_up_bytes_per_s == pytest.approx(old.scale_up_bytes_per_s)
-    assert domain.domains[0].fabric.name == old.fabric.name
-    assert (domain.domains[0].gpus, domain.gpus) == (new.gpus, len(after.gpus))
-    assert fabric.domains[0].fabric == new.fabric
-    assert fabric.scale_out == after.spec.scale_out
-    if before.spec.scale_out is not None and domain.scale_out is not None:
-        rates = [
-            one.scale_out_bytes_per_s / one.total_oversubscription
-            for one in (domain.scale_out, before.spec.scale_out)
-        ]
-        assert rates[0] == pytest.approx(rates[1])
-    for one in machines[3:]:
-        gpu = one.domains[0].gpu
-        assert gpu.name == old.gpu.name
-        for figure in ("hbm_bytes", "hbm_bytes_per_s", "bf16_flop_per_s"):
-            assert gpu.figure(figure) == new.gpu.figure(figure)

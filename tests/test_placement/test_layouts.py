@@ -70,17 +70,6 @@ def groups_of(shape: Shape) -> list[tuple[int, ...]]:
     return [group for replica in shape.replicas for group in replica]
 
 
-def test_one_domain_offers_every_divisor_and_power_of_two() -> None:
-    shapes = list(enumerate_shapes(resolve_cluster("gb200-nvl72@44"), MOE))
-    assert {len(groups_of(shape)[0]) for shape in shapes} == {1, 2, 4, 8, 11, 16, 22, 32, 44}
-
-
-def test_uneven_domains_offer_one_stage_each() -> None:
-    cluster = resolve_cluster("gb200-nvl72@116")
-    staged = Shape(((tuple(range(72)), tuple(range(72, 116))),), 1)
-    assert staged in list(enumerate_shapes(cluster, MOE))
-
-
 def test_tensor_parallelism_stays_in_small_domains_that_are_joined() -> None:
     """Two domains of 1 make a group of 2 beside the domain of 2: no tensor parallelism over both."""
     pairs = [s for s in enumerate_shapes(cut_cluster(1, 1, 2), MOE) if len(groups_of(s)[0]) == 2]

@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.experts.dispatch import slot_shares
-from placement import budget as budget_module
-from placement.budget import Budget
 from placement.experts.problem import make_problem, spread_slots
 from placement.experts.solve import solve
 from placement.migrate import search
@@ -24,7 +22,6 @@ pytestmark = pytest.mark.wide
 
 if TYPE_CHECKING:
     from cost.experts.dispatch import DispatchPolicy
-    from placement.migrate.migration import State
 
 SPLITS: tuple[DispatchPolicy, ...] = ("source", "lp")
 
@@ -110,14 +107,6 @@ def test_fronts_of_tiny_layers_are_nearly_those_of_all_placements() -> None:
 
 
 @pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("split", SPLITS)
-def test_loads_that_did_not_change_move_nothing(split: DispatchPolicy) -> None:
-    task = drift(4, split)
-    same = MigrationTask(task.problem, solve(task.problem).assignment.slot_expert)
-    assert migrate([same]).moves == 0
-
-
-@pytest.mark.usefixtures("short")
 @settings(deadline=None, max_examples=2)
 @given(
     seed=st.integers(0, 1000), most=st.integers(0, 30), split=st.sampled_from(SPLITS), spread=st.booleans()
@@ -133,23 +122,3 @@ def test_budgets_and_failure_domains_are_kept(
     assert found.moves <= most
     assert task.problem.over_cap(check(task, found)).max() == 0
     assert np.array_equal(found.placements[0].slot_expert, again.placements[0].slot_expert)
-
-
-@pytest.mark.usefixtures("short")
-@pytest.mark.parametrize(("split", "phase"), [("even", "price"), ("source", "price"), ("source", "swaps")])
-def test_ctrl_c_keeps_the_best_so_far(
-    split: DispatchPolicy, phase: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(budget_module, "EVERY_S", 0.0)
-    task = drift(6, split, layers=4, experts=64, gpus=16, redundant=16, per_node=8)
-    heard: list[State] = []
-
-    def stop(state: State, _: float) -> None:
-        heard.append(state)
-        if sum(phase in each.phase for each in heard) == 3:
-            raise KeyboardInterrupt
-
-    found = migrate([task], budget=Budget(600, stop))
-    assert found.interrupted
-    assert "stopped early" in found.log[-1]
-    assert task.judged(check(task, found))[1].mean() > task.judged(task.old)[1].mean()

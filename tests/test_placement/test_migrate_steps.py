@@ -73,16 +73,6 @@ def sources(holders: list[int], gpus: list[int]) -> list[int | None]:
     return [step.source for step in found]
 
 
-def test_the_nearest_holder_sends() -> None:
-    assert sources([12, 3], [0]) == [3]
-    assert sources([12, 3], [9]) == [12]
-    assert sources([12], [0]) == [12]
-
-
-def test_equally_near_holders_share_the_sending() -> None:
-    assert sorted(str(source) for source in sources([1, 2], [4, 5, 6, 7])) == ["1", "1", "2", "2"]
-
-
 def test_seconds_are_bytes_over_the_busiest_link() -> None:
     one = transfers(CLUSTER, [Step(0, 0, 0, 9, None, 1)], {0: 45e9, 1: 45e9})
     assert one.seconds == pytest.approx(45e9 / 450e9, rel=1e-3)  # NVLink 4: 450 GB/s per direction

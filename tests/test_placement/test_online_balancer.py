@@ -132,16 +132,6 @@ def test_a_layer_without_tokens_stays() -> None:
     assert (nothing.slot_expert == LINEAR).all()
 
 
-@pytest.mark.parametrize("scale", [np.int64(1), 1e-300, 1e300, np.float32(7)])
-def test_scale_and_type_of_loads_change_nothing(scale: float) -> None:
-    window = blended(workloads(2), 2)[0]
-    state = start(EXPERTS, SLOTS, options=OnlineOptions(budget=0.2, first_free=False))
-    usual = replan(state, window, LINEAR).slot_expert
-    given = window.astype(np.int64) if isinstance(scale, np.integer) else window.astype(type(scale)) * scale
-    other = replan(state, given, LINEAR)
-    assert balance(window, other.slot_expert) == pytest.approx(balance(window, usual), abs=1e-3)
-
-
 def test_two_copies_on_a_gpu_and_empty_slots_are_taken() -> None:
     old = LINEAR.copy()
     old[0, :3] = [0, 0, 0]  # experts 1 and 2 have another copy in slots 17 and 18

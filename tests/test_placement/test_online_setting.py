@@ -10,9 +10,6 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from helpers import few_layers
 from placement.migrate.moved import expert_bytes
-from placement.migrate.steps import Step, nearest_sources, transfers
-from placement.online.links import Links, fetched
-from placement.online.policy import Group
 from placement.online.setting import plan_setting
 from placement.options import PlanOptions
 from placement.planner import make_plan
@@ -55,32 +52,3 @@ def test_replicas_move_at_once():
     moves = setting.costs.moves([old], [new])
     assert (moves.copies, setting.copies) == (2 * replicas, old.size * replicas)
     assert moves.seconds == pytest.approx(expert_bytes(plan)[0] / 450e9, rel=0.01)
-
-
-@pytest.mark.parametrize("name", ["hgx-h200@32", "gb200-nvl72@24"])
-def test_sources_and_seconds_are_those_of_a_replan(name):
-    cluster, rng, layers, size = resolve_cluster(name), np.random.default_rng(1), 3, 44e6
-    gpus = len(cluster.gpus)
-
-    def drawn():
-        rows = [
-            np.concatenate([rng.permutation(32), rng.integers(0, 32, 2 * gpus - 32)]) for _ in range(layers)
-        ]
-        return np.stack(rows).astype(np.int32)
-
-    names = [gpu.node for gpu in cluster.gpus]
-    node, domain = (
-        np.array([names.index(each) for each in names]),
-        np.array([gpu.domain for gpu in cluster.gpus]),
-    )
-    old, new = drawn(), drawn()
-    task = Group(np.full(gpus, 2), 32, old, node, domain).task(old)
-    found = fetched(task, new, node, domain, np.full(layers, size))
-    holders: dict[tuple[int, int], list[int]] = {}
-    for layer, gpu, expert in np.argwhere(task.held).tolist():
-        holders.setdefault((layer, expert), []).append(gpu)
-    come = np.argwhere(task.problem.on_gpus(new) & ~task.held).tolist()
-    each = dict.fromkeys(range(layers), size)
-    steps = nearest_sources(cluster, [Step(a, b, 0, c, None) for a, b, c in come], holders, each)
-    assert found.source.tolist() == [step.source for step in steps]
-    assert Links(cluster).seconds([found]) == pytest.approx(transfers(cluster, steps, each).seconds)

@@ -8,19 +8,6 @@ from placement.options import PlanOptions
 from topology.base.errors import InputError
 
 
-def test_defaults() -> None:
-    options = PlanOptions()
-    assert (options.redundant, options.tpot_s, options.seed) == (None, None, 0)
-    assert options.time_limit_s is None  # what the search is worth
-
-
-@pytest.mark.parametrize("options", [{"redundant": 0}, {"time_limit_s": 0.0}, {"tpot_s": 1e-12}, {"seed": 0}])
-def test_the_smallest_of_each_is_accepted(options: dict[str, float]) -> None:
-    made = PlanOptions(**options)  # type: ignore[arg-type]
-    for name, value in options.items():
-        assert getattr(made, name) == value
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

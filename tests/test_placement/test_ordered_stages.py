@@ -94,23 +94,6 @@ def test_another_order_has_the_largest_batch_within_the_time(monkeypatch: pytest
         assert found.score.tpot_s <= limit_s < longer.score.tpot_s
 
 
-@pytest.mark.wide
-def test_alike_domains_and_single_stages_have_no_proof() -> None:
-    assert plan_of(resolve_cluster("hgx-h100@16")).order is None
-    assert plan_of(unlike(), stages=1, ep=4).order is None
-
-
-def test_ctrl_c_keeps_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("placement.layouts.order.solve_order", interrupted)
-    plan = plan_of(unlike())
-    assert plan.interrupted
-    assert plan.order is None
-    assert verify_plan(plan) == []
-
-
 def test_a_plan_without_the_key_is_read(plan: Plan, tmp_path: Path) -> None:
     data = plan_to_dict(plan)
     del data["order"]

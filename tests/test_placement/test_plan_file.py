@@ -6,7 +6,6 @@ import copy
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -95,36 +94,6 @@ def test_reads_back_the_same(tmp_path: Path) -> None:
     assert again.loads.synthetic
 
 
-def test_parts_and_floors_are_in_the_score() -> None:
-    score = fresh()["score"]
-    assert {part: sum(limits.values()) for part, limits in score["parts_s"].items()} == pytest.approx(
-        score["terms_s"]
-    )
-    assert max(score["floor_s"].values()) <= score["lower_step_s"] * (1 + 1e-9)
-    assert score["tokens"] == "output"
-
-
-ASKED = [
-    (Workload(batch=3, phase="prefill", context=500), ""),
-    (Workload(batch=3, draft_tokens=2, accept_length=2.25, overlap=True), "sglang"),
-    (Workload(batch=3, kv_dtype="fp8"), "trtllm"),
-]
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize(("workload", "engine"), ASKED, ids=str)
-def test_every_workload_reads_back_the_same(workload: Workload, engine: str, tmp_path: Path) -> None:
-    known = four_layers()
-    deployment = replace(known.deployment, workload=workload, engine=engine)
-    plan = make_plan(deployment, known.loads, PlanOptions(time_limit_s=0.0))
-    again = read(plan_to_json(plan_to_dict(plan)), tmp_path)
-    assert again.deployment.workload == plan.deployment.workload == workload
-    assert again.deployment.engine == engine
-    assert again.request == plan.request
-    assert again.score == plan.score
-    assert again.score.tokens == ("input" if workload.phase == "prefill" else "output")
-
-
 def test_what_a_file_leaves_out_has_its_default(tmp_path: Path) -> None:
     data = fresh()
     for key in ("draft_tokens", "accept_length", "overlap"):
@@ -174,19 +143,6 @@ def test_a_plan_of_a_dense_model_reads_back(tmp_path: Path) -> None:
     assert data["baselines"] == {}
     again = read(plan_to_json(data), tmp_path)
     assert (again.loads, again.score) == (None, plan.score)
-
-
-@pytest.mark.parametrize(
-    ("line", "place"),
-    [
-        ('"schema_version": 2,', "schema_version"),
-        ('"layout": {}, ', "layout"),
-        ('"inputs": {"seed": 3, "seed": 4}, ', "inputs"),
-    ],
-)
-def test_a_duplicate_key_is_refused_by_place(line: str, place: str, tmp_path: Path) -> None:
-    said = refusal("{" + line + text_of_plan().lstrip()[1:], tmp_path)
-    assert f": {place}: duplicate key; keep one of them." in said
 
 
 KEYS = [

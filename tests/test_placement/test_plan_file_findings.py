@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import Counter
 from dataclasses import replace
@@ -80,17 +79,6 @@ def test_the_split_is_what_is_scored(tmp_path: Path) -> None:
     assert best != source
 
 
-def test_findings_and_options_that_are_left_out(tmp_path: Path) -> None:
-    data = json.loads(text_of_plan())
-    for key in ("scenarios", "failures", "redundancy"):
-        del data[key]
-    for key in ("spread", "objective", "split"):
-        del data["request"][key]
-    plan = read(data, tmp_path)
-    assert (plan.scenarios, plan.failures, plan.redundancy) == (None, None, None)
-    assert (plan.split, plan.spread) == ("even", "gpu")
-
-
 def test_a_plan_that_breaks_its_failure_domains_is_not_legal(tmp_path: Path) -> None:
     data = json.loads(text_of_plan())
     rows = data["experts"]["layers"]["0"]
@@ -132,18 +120,3 @@ def test_broken_values_are_refused_by_place(
     text = str(refused.value)
     assert words in text
     assert "\n" not in text
-
-
-def test_experts_at_risk_that_do_not_exist(tmp_path: Path) -> None:
-    plan = found()
-    assert plan.failures is not None
-    row = {"layer": 0, "expert": 8, "copies": 1, "share": 0.1, "domain": "d0.n0"}
-    data: Any = copy.deepcopy(plan_to_dict(replace(plan)))
-    for change, words in (
-        ({}, "there is no expert 8"),
-        ({"expert": 7, "domain": "d0.n0.g0"}, "is not a node"),
-        ({"expert": 7, "layer": 4}, "no experts in layer 4"),
-    ):
-        data["failures"]["experts"] = [{**row, **change}]
-        with pytest.raises(InputError, match=words):
-            read(data, tmp_path)

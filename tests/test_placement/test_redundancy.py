@@ -14,9 +14,7 @@ from placement.analysis.redundancy import choose_redundant
 from placement.budget import Budget
 from placement.layouts.choose import choose_layout
 from placement.options import PlanOptions
-from placement.planner import make_plan
 from placement.plans.findings import CurveLayout, RedundancyCurve, RedundancyPoint
-from placement.verify import verify_plan
 from topology import resolve_cluster
 from topology.base.errors import InputError
 
@@ -78,33 +76,3 @@ def test_a_model_without_experts_is_refused():
     deployment = setting_of(model="llama-3.1-8b")
     with pytest.raises(InputError, match="no experts to replicate"):
         choose_redundant(deployment, loads_of(setting_of()), PlanOptions(time_limit_s=0))
-
-
-@pytest.mark.parametrize("after", [0, 2])
-def test_ctrl_c_keeps_the_points_so_far(after, monkeypatch):
-    from placement.analysis import redundancy
-
-    deployment = setting_of(context=2048)
-    loads = loads_of(deployment)
-    options = PlanOptions(redundant="auto", time_limit_s=30, ep=8, tp=1, stages=1)
-    whole = choose_redundant(deployment, loads, options, Budget())
-    honest, calls = redundancy._point, []
-
-    def stop_later(*args):
-        calls.append(args)
-        if len(calls) > after:
-            raise KeyboardInterrupt
-        return honest(*args)
-
-    monkeypatch.setattr(redundancy, "_point", stop_later)
-    plan = make_plan(deployment, loads, options)
-    found = plan.redundancy
-    assert plan.interrupted
-    if after:
-        assert found.points == whole.points[:after]
-    else:  # the placement that chose the layout: the fewest copies that divide
-        assert [p.redundant for p in found.points] == [0]
-        assert found.best.tok_s_per_gpu == pytest.approx(whole.points[0].tok_s_per_gpu, rel=0.05)
-    assert not any("CP-SAT" in note for note in plan.notes)  # nobody waits for a search
-    assert plan.experts[0].slots == 32 + found.best.redundant
-    assert verify_plan(plan) == []

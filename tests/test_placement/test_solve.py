@@ -10,12 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from placement import budget as budget_module
 from placement.budget import Budget
-from placement.experts import solve as solve_module
 from placement.experts.problem import Problem, make_problem, spread_slots
 from placement.experts.result import ExpertResult
 from placement.experts.solve import solve
@@ -67,25 +64,6 @@ def test_more_gpus_than_copies_is_proven_with_one_slot_each() -> None:
     assert result.baselines["eplb_global"].assignment is None
 
 
-def test_a_thousand_layers() -> None:
-    assert place(skewed(layers=1000, experts=64, gpus=16, redundant=16)).assignment.layers == 1000
-
-
-def test_the_fast_path_is_the_same_each_time() -> None:
-    a, b = place(skewed(), seed=0), place(skewed(), seed=1)
-    assert a.assignment.slot_expert.tobytes() == b.assignment.slot_expert.tobytes()
-
-
-@pytest.mark.wide
-def test_time_improves_and_never_worsens() -> None:
-    problem = skewed(layers=6, experts=36, gpus=9, redundant=0)
-    fast, timed = place(problem), place(problem, time_limit_s=1.5)
-    assert (timed.max_load <= fast.max_load * (1 + 1e-12)).all()
-    assert timed.objective < fast.objective
-    assert timed.gap < fast.gap
-    assert any("CP-SAT: groups of" in line for line in timed.log)
-
-
 def test_the_time_limit_holds() -> None:
     start = time.monotonic()
     place(skewed(layers=40, experts=128, gpus=32), time_limit_s=1.0)
@@ -131,39 +109,6 @@ def test_real_loads_beat_eplb_in_every_layer() -> None:
             assert (result.max_load <= problem.evaluate(rival)).all()
         means.append((1 / result.max_load).mean())
     assert np.mean(means) >= 0.995
-
-
-@pytest.mark.parametrize(("each", "words"), [(2, "the work of 10 s, since"), (8, "the work of 1 s, since")])
-def test_search_takes_what_it_is_worth(each: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solve_module, "EASY_S", 0.1)
-    monkeypatch.setattr(solve_module, "HARD_S", 0.2)
-    loads = np.random.default_rng(5).lognormal(0, 0.6, (2, 64))
-    problem = make_problem(loads, np.full(96 // each, each))
-    words = words.replace("10 s", "0.2 s").replace("1 s", "0.1 s")
-    assert solve(problem, Budget(None)).search.startswith(words)
-    assert solve(problem, Budget(0.1)).search == ""  # as asked for
-    assert solve(problem).search == ""
-    assert Budget(None).part(0.5).search(4.0).units == 2000.0
-
-
-@pytest.mark.wide
-@settings(deadline=None, max_examples=8)
-@given(st.integers(0, 10**6))
-def test_a_layer_is_placed_as_if_it_were_alone(seed: int) -> None:
-    """In any order, among any others, whatever slots and speeds: engines call with some layers."""
-    rng = np.random.default_rng(seed)
-    gpus, experts, layers = int(rng.integers(2, 14)), int(rng.integers(4, 36)), int(rng.integers(2, 5))
-    slots = np.full(gpus, -(-experts // gpus) + int(rng.integers(0, 3)))
-    if seed % 3 == 0:
-        slots += rng.integers(0, 2, gpus)
-    slots = np.minimum(slots, experts)
-    speed = rng.choice([0.8, 1.0, 1.3], gpus) if seed % 4 == 0 else None
-    loads = rng.lognormal(0, rng.uniform(0.1, 2.0, (layers, 1)), (layers, experts))
-    whole = solve(make_problem(loads, slots, speed), eplb_groups=1)
-    some = rng.permutation(layers)[: int(rng.integers(1, layers + 1))]
-    part = solve(make_problem(loads[some], slots, speed), eplb_groups=1)
-    assert part.assignment.slot_expert.tobytes() == whole.assignment.slot_expert[some].tobytes()
-    assert part.bound.tobytes() == whole.bound[some].tobytes()
 
 
 _BYTES = """

@@ -7,12 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from placement.experts.anti_affinity import spread_evenly
-from placement.experts.counts import replicate
 from placement.experts.failure_domains import can_spread, require_apart, spread_row
-from placement.experts.pack import pack
-from placement.experts.problem import Problem, make_problem
-from placement.experts.solve import solve
+from placement.experts.problem import Problem
 from tiny_cases import MOST_WAYS, ways_to_fill
 from topology.base.errors import InfeasibleError
 
@@ -49,38 +45,9 @@ def test_against_all_ways() -> None:
     assert False in found
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize("start", range(1000, 3000, 1000))
-def test_against_all_ways_of_many(start: int) -> None:
-    for seed in range(start, start + 1000):
-        drawn(seed)
-
-
 def test_no_gpu_twice_may_bind_alone() -> None:
     """No domain has more slots than its part, but each GPU of two slots must hold both experts."""
     slots, domains = np.array([2, 2, 1, 2, 2, 2]), np.array([0, 0, 0, 1, 1, 2])
     assert not check(2, slots, domains)
     with pytest.raises(InfeasibleError, match=r"no two of one on a GPU; .* 5/4/2 slots: with 1 slot "):
         require_apart(2, slots, domains)
-
-
-def test_thousands_of_experts_and_gpus() -> None:
-    """Domains of unlike size, each but the last with more slots than there are experts."""
-    rng = np.random.default_rng(0)
-    slots, domains = rng.integers(7, 12, 1000), np.sort(rng.integers(0, 2, 1000))
-    problem = Problem(np.ones((1, 4096)), slots, spread=domains)
-    assert problem.legal(spread_row(4096, slots, domains)[None]).all()
-    slots[domains == 1] = np.eye(1, (domains == 1).sum())[0]
-    assert not can_spread(4096, slots, domains)
-
-
-def test_an_unlucky_start_is_replaced() -> None:
-    """Nothing that repairs the placement made without domains ends in a legal one; dealing copies in turn does."""
-    slots = np.array([9, 12, 6, 7, 12, 4, 10, 2, 4, 8, 7, 2])
-    spread = np.array([2, 2, 3, 2, 3, 3, 0, 0, 2, 1, 2, 2])
-    problem = make_problem(np.random.default_rng(0).lognormal(0, 1.2, (2, 27)), slots, spread=spread)
-    assert not spread_evenly(problem, pack(problem.without_spread(), replicate(problem.without_spread())))[
-        1
-    ].any()
-    found = solve(problem)
-    assert problem.legal(found.assignment.slot_expert).all()

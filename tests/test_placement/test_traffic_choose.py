@@ -23,7 +23,6 @@ from placement.planner import make_plan
 from placement.plans.reading import read_plan
 from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.scoring import placement_scorer, with_loads
-from placement.traffic import choose
 from placement.verify import verify_plan
 from topology import build_cluster, resolve_cluster
 
@@ -206,19 +205,6 @@ def test_whole_groups_in_domains_are_looked_at_without_a_trace() -> None:
     assert aligned.domains_per_token < rows["balance"].domains_per_token or report.chosen == "balance"
 
 
-def test_a_plan_in_one_node_has_no_choice_to_make() -> None:
-    deployment = Deployment(
-        resolve_cluster("hgx-h100"), model_of("mixtral-8x7b", 1), Workload(1024, 1, phase="prefill")
-    )
-    plan = make_plan(deployment, topical(), replace(CUT, ep=8))
-    assert plan.by_traffic is None
-    assert plan.traffic is not None
-    assert (plan.traffic.domains_per_token, plan.traffic.nodes_per_token) == (1, 1)
-    without = make_plan(deployment, replace(topical(), routing=()), replace(CUT, ep=8))
-    assert without.traffic is None
-    assert plan_to_dict(plan)["experts"] == plan_to_dict(without)["experts"]
-
-
 @pytest.mark.parametrize("spread", ["gpu", "rack"])
 def test_copies_lie_apart_as_asked(spread: Any) -> None:
     plan = make_plan(setting(2), topical(layers=2), replace(CUT, redundant=8, spread=spread))
@@ -228,34 +214,3 @@ def test_copies_lie_apart_as_asked(spread: Any) -> None:
         if spread != "gpu":  # a node is a domain here
             for row in part.slot_expert:
                 assert sorted(row[:8]) == sorted(row[8:]) == list(range(EXPERTS))
-
-
-@pytest.mark.wide
-def test_stages_and_replicas_are_chosen_alike() -> None:
-    loads = topical(layers=2)
-    staged = make_plan(setting(2, domains=4), loads, replace(CUT, stages=2))
-    assert (staged.layout.stages, len(staged.layout.replicas)) == (2, 1)
-    check_rows(staged)
-    assert staged.traffic is not None
-    assert sorted(staged.traffic.domains) == [0, 1]
-    whole = make_plan(setting(2), loads, CUT)
-    both = make_plan(setting(2, domains=4), loads, CUT)
-    assert len(both.layout.replicas) == 2
-    check_rows(both)
-    assert whole.traffic is not None
-    assert both.traffic is not None
-    if both.score.batch == whole.score.batch:
-        for fabric, sent in whole.traffic.bytes_per_step.items():
-            assert both.traffic.bytes_per_step[fabric] == pytest.approx(2 * sent, rel=0.02)
-
-
-def test_ctrl_c_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stops(*args: Any, **kwargs: Any) -> Any:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(choose, "domains_by_tokens", stops)
-    plan = make_plan(setting(), topical(), CUT)
-    assert plan.interrupted
-    check_rows(plan)
-    assert plan.by_traffic is not None
-    assert "traffic" not in [row.placement for row in plan.by_traffic.rows]

@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 from placement.traffic.place import (
     Places,
     domains_by_tokens,
-    first_copies,
     in_domains,
     shares_of,
-    used_domain,
     whole_groups,
-    with_far_copies,
 )
 from placement.traffic.tokens import Tokens
 
@@ -50,14 +47,10 @@ def test_slots_are_exact(seed: int, domains: int, gpus: int, spare: int) -> None
     load = np.random.default_rng(seed).lognormal(0, 0.5, (2, 24))
     part = domains_by_tokens(tokens, places, load, share=0.05)
     assert np.bincount(part, minlength=domains).tolist() == shares_of(places.domain_slots, 24).tolist()
-    held = with_far_copies(tokens, first_copies(part, domains), places, load)
-    assert (held.sum(axis=0) <= places.domain_slots).all()
     empty = np.full((1, 24 + spare), -1, dtype=np.int32)
-    (row,) = in_domains([held], load[:, None], places, empty)
+    (row,) = in_domains([part], load[:, None], places, empty)
     for domain in range(domains):
-        assert set(row[places.slot_domain == domain].tolist()) == set(
-            np.flatnonzero(held[:, domain]).tolist()
-        )
+        assert set(row[places.slot_domain == domain].tolist()) == set(np.flatnonzero(part == domain).tolist())
     gpu = np.repeat(np.arange(domains * gpus), places.slots_per_gpu)
     assert len(set(zip(gpu.tolist(), row.tolist(), strict=True))) == row.size
 
@@ -86,39 +79,6 @@ def test_every_scenario_keeps_the_limit() -> None:
     load = np.random.default_rng(0).lognormal(0, 0.4, (3, 24))
     part = domains_by_tokens(topical(9), domains_of(3, 2, 24), load, slack=0.15, share=0.05)
     assert (peaks(load, part, 3) <= 1.15).all()
-
-
-def test_a_copy_in_another_domain_saves_what_was_counted() -> None:
-    """Two experts always together, in two domains: a copy of either saves one crossing of two."""
-    tokens = Tokens.of([[0, 1]] * 50 + [[2, 3]] * 50, 4)
-    held = np.array([[1, 0], [0, 1], [1, 0], [1, 0]], dtype=bool)
-    found = with_far_copies(
-        tokens, held, Places.of(np.array([3, 2]), np.arange(2)), tokens.load[None], slack=1.0
-    )
-    assert found.sum() == 5
-    assert found[0, 1]  # tokens from domain 1 need domain 0 no more
-    tight = with_far_copies(
-        tokens,
-        held,
-        Places.of(np.array([3, 2]), np.arange(2), np.array([4.0, 1.0])),
-        tokens.load[None],
-        slack=0.0,
-    )
-    assert tight.sum() == 4  # its load would be too much there
-
-
-def test_copies_in_other_domains_save_crossings() -> None:
-    tokens, places = topical(4), domains_of(2, 4, 32)
-    one = first_copies(domains_by_tokens(tokens, places, tokens.load[None], share=0.05), 2)
-    both = with_far_copies(tokens, one, places, tokens.load[None], slack=0.2)
-
-    def crossings(held: np.ndarray) -> float:
-        used = used_domain(held)
-        return float(
-            np.mean([(used[tokens.choices, source] != source).any(axis=1).mean() for source in (0, 1)])
-        )
-
-    assert crossings(both) < crossings(one) - 0.1
 
 
 def drawn_tokens(load: np.ndarray, k: int, groups: int, chosen: int, number: int) -> Tokens:

@@ -19,7 +19,6 @@ from placement.plans.reading import read_plan
 from rackplan.balancers import plugin, vllm
 from rackplan.balancers.sglang import rebalance_experts
 from rackplan.balancers.vllm import RackplanEplbPolicy
-from rackplan.balancers.vllm_ascend import RackplanPolicy
 
 ROOT = Path(__file__).parents[2]
 PLAN = ("plan", "--cluster", "hgx-h100", "--time-limit", "0", "--batch", "4", "-o", "plan", "--model")
@@ -57,7 +56,6 @@ def vllm_installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, type]:
         EPLB_POLICIES=policies,
         AbstractEplbPolicy=AbstractEplbPolicy,
     )
-    monkeypatch.setitem(sys.modules, "vllm_ascend", None)
     return policies
 
 
@@ -101,22 +99,6 @@ def test_vllm_gets_our_class_in_the_place_of_its_default(
     assert policies["default"] is ours
 
 
-def test_vllm_ascend_gets_our_class_for_every_number(monkeypatch: pytest.MonkeyPatch, environ: Any) -> None:
-    vllm_installed(monkeypatch)
-    monkeypatch.delitem(sys.modules, "vllm_ascend")
-
-    class PolicyFactory:
-        @staticmethod
-        def generate_policy(policy_type: int) -> object:
-            return policy_type
-
-    installed(monkeypatch, "vllm_ascend.eplb.core.policy.policy_factory", PolicyFactory=PolicyFactory)
-    environ(BALANCER="1")
-    plugin.vllm()
-    for number in range(4):
-        assert isinstance(PolicyFactory.generate_policy(number), RackplanPolicy)
-
-
 def test_sglang_gets_our_function(monkeypatch: pytest.MonkeyPatch, environ: Any) -> None:
     registered: list[tuple[object, ...]] = []
     kinds = SimpleNamespace(REPLACE="replace")
@@ -131,11 +113,8 @@ def test_sglang_gets_our_function(monkeypatch: pytest.MonkeyPatch, environ: Any)
     ("name", "text", "words"),
     [
         ("BALANCER", "perhaps", "expected 1 or 0"),
-        ("MAX_MOVES", "5", "such as 5% or 0.05"),
         ("HISTORY", "0", "from 1 to 1000"),
-        ("NODE_GROUPS", "1", "expected keep, gather or ignore"),
         ("SCENARIOS", "a.npy,,b.npy", "comma-separated"),
-        ("SCENARIOS", "/no/such/file.npy", "there is no such file"),
         ("MAX_MOVE", "5%", "did you mean RACKPLAN_MAX_MOVES?"),
     ],
 )

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 Run = Callable[..., Any]
 
 ASK = ("--for", "sglang", "--model", "mixtral-8x7b", "--gpus")
@@ -39,14 +37,3 @@ def test_a_wrong_file(run: Run, tmp_path: Path) -> None:
     assert {"where": "layer 7", "kind": "wrong"}.items() <= result.data["findings"][0].items()
     assert "loads but is incorrect in SGLang: layer 7: expert 7 has no copy" in result.err
     assert len(result.err.splitlines()) == 1
-
-
-@pytest.mark.parametrize("text", ["", "[", "[1] x", '{"a": NaN}'])
-def test_a_file_that_cannot_be_read(run: Run, tmp_path: Path, text: str) -> None:
-    (tmp_path / "x.json").write_text(text)
-    result = run("check", "x.json", *ASK, 8)
-    assert result.code == 2
-    assert "x.json" in result.error_line
-    data = run("check", "x.json", *ASK, 8, "--json")
-    assert data.code == 2
-    assert (data.data["loads"], data.data["right"]) == (False, False)

@@ -167,15 +167,6 @@ def test_a_table_of_ranks(run: Run, prepared: Run, tmp_path: Path) -> None:
     assert result.data["ranks"][8]["host"] == "n09"
 
 
-def test_mpi_keeps_the_order_of_hosts(run: Run, prepared: Run, tmp_path: Path) -> None:
-    prepared(*TWO_HOSTS)
-    exported(run, "plan/plan.json", "trtllm", "mpi", "--hosts", "n[08-09]")
-    text = (tmp_path / "x.mpi.sh").read_text()
-    assert subprocess.run(["bash", "-n", "x.mpi.sh"], check=False, cwd=tmp_path).returncode == 0  # noqa: S607
-    assert re.findall(r"<<'HOSTS'\n((?:.*\n)*?)HOSTS", text) == ["n08\n" * 8 + "n09\n" * 8]
-    assert "mpirun --map-by seq --hostfile mixtral-8x7b-v0-1-0.hosts -np 16 --bind-to none " in text
-
-
 def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*TWO_HOSTS)
     prepared(*PREFILL)

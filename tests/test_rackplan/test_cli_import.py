@@ -34,14 +34,6 @@ def test_writes_a_cluster_that_other_commands_read(
     assert run("traffic", "c.yaml").code == 0
 
 
-def test_without_an_output_the_file_is_printed(
-    run: Callable[..., object], tree: Path, tmp_path: Path
-) -> None:
-    asked = ("import", tree, "--gpu", "hgx-h100")
-    assert run(*asked, "-o", "c.yaml").code == 0
-    assert run(*asked).out == run(*asked, "--json").data["text"] == (tmp_path / "c.yaml").read_text()
-
-
 def test_what_is_missing_is_asked_for_in_one_line(
     run: Callable[..., object], tree: Path, tmp_path: Path
 ) -> None:
@@ -50,21 +42,3 @@ def test_what_is_missing_is_asked_for_in_one_line(
     for option in ("--gpu", "--gpus-per-node", "--nic", "--oversubscription"):
         assert option in failed.error_line
     assert not (tmp_path / "c.yaml").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["-o", "c.json"], "must end in .yaml"),
-        (["-o", "no/c.yaml", "--gpu", "hgx-h100"], "cannot write there"),
-        (["-o", "c.yaml", "--gpu", "hgx-h100", "--from", "word"], "not one of topo-m, nccl-xml"),
-        (["-o", "c.yaml", "--gpu", "hgx-h100", "--oversubscription", "-1"], "--oversubscription"),
-        (["-o", "c.yaml", "--gpu", "hgx-h100", "--domains", "rack"], "--domains rack: leaf or node"),
-    ],
-)
-def test_options_that_cannot_be(
-    run: Callable[..., object], tree: Path, arguments: list[str], words: str
-) -> None:
-    failed = run("import", tree, *arguments)
-    assert failed.code == 2
-    assert words in failed.error_line

@@ -45,28 +45,6 @@ def test_round_trip(run: Run, prepared: Run, tmp_path: Path, engine: str) -> Non
     assert run("score", "back/plan.json", "--json").data == back["score"]
 
 
-def linear(tmp_path: Path, *, twice: bool = False) -> str:
-    rows = np.tile(np.arange(16) % 8, (32, 1))
-    if twice:
-        rows[5] = np.sort(rows[5])
-    np.save(tmp_path / "map.npy", rows)
-    return "map.npy"
-
-
-@pytest.mark.wide
-@pytest.mark.usefixtures("short")
-def test_a_plan_of_anyone_is_scored_and_improved(run: Run, tmp_path: Path) -> None:
-    file = linear(tmp_path)
-    assert imported(run, file, "npy", "--loads", "zipf:1.5").code == 0
-    data = json.loads((tmp_path / "back/plan.json").read_text())
-    assert data["proof"]["status"] == "FEASIBLE"
-    assert data["score"]["balancedness"] == data["baselines"]["linear"]["balancedness"]
-    result = run("replan", "back/plan.json", "--time-limit", 0, "-o", "better")
-    assert result.code == 0, result.err
-    better = json.loads((tmp_path / "better/plan.json").read_text())
-    assert better["score"]["balancedness_mean"] > data["score"]["balancedness_mean"]
-
-
 class Evil:
     def __reduce__(self) -> tuple[object, tuple[str, str]]:
         return open, ("ran", "w")
@@ -110,19 +88,3 @@ def test_hostile_files_end_with_one_line(run: Run, tmp_path: Path, name: str) ->
     assert result.code == 2
     assert name in result.error_line
     assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_requests_that_cannot_be_met(run: Run, tmp_path: Path) -> None:
-    file = linear(tmp_path)
-    assert "takes 16 GPUs" in imported(run, file, "npy", "--ep", 16).error_line
-    assert "do not divide" in imported(run, file, "npy", "--ep", 3).error_line
-    too_wide = imported(run, file, "npy", "--ep", 4, "--tp", 10**6)
-    assert too_wide.code == 2
-    assert "--tp 1000000: does not divide the 4 GPUs of an EP group" in too_wide.error_line
-    assert "expected sglang" in imported(run, file, "csv").error_line
-    big = run("import-plan", file, "--from", "npy", *COMMON[:4], "--batch", 10**6, "-o", "back")
-    assert big.code == 3
-    assert "the largest that fits" in big.error_line
-    dense = run("import-plan", file, "--from", "npy", "--model", "llama-3.1-8b", *COMMON[2:4], "-o", "back")
-    assert "no routed experts" in dense.error_line
-    assert [path.name for path in tmp_path.iterdir()] == ["map.npy"]

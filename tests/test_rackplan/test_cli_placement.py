@@ -76,19 +76,3 @@ def test_redundant_auto(run: Run, tmp_path: Path) -> None:
     )
     assert dense.code == 2
     assert "--redundant auto" in dense.error_line
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "words"),
-    [
-        ("--spread", "pod", "--spread pod: expected gpu, node or rack"),
-        ("--objective", "best", "--objective best: expected mean or worst"),
-        ("--split", "half", "--split half: expected even, source, lp, rank"),
-        ("--redundant", "many", "--redundant many: expected a number of extra copies"),
-        ("--redundant", "1.5", "--redundant 1.5: expected a number of extra copies"),
-    ],
-)
-def test_mistakes(run: Run, option: str, value: str, words: str) -> None:
-    result = run(*WIDE, option, value)
-    assert result.code == 2
-    assert words in result.error_line

@@ -101,21 +101,6 @@ def test_files(run: Run, here: list[object], tmp_path: Path) -> None:
     assert [(row["policy"], row["window"]) for row in rows[3:5]] == [("static", "5"), ("vllm", "2")]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--loads", "one.npy"], "one window"),
-        (["--loads", "wide.npy"], "wide.npy: has shape [7, 3, 16]"),
-        ([*FILES, "--policy", "eplb"], "expected static, vllm"),
-        ([*FILES, "--policy", "vllm:3%"], "only rackplan and rackplan-linear take a budget"),
-    ],
-)
-def test_refused(run: Run, here: list[object], words: list[str], message: str) -> None:
-    result = run("replay", *here, *words)
-    assert result.code == 2
-    assert message in result.error_line
-
-
 def test_ctrl_c_keeps_what_is_done(run: Run, here: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 

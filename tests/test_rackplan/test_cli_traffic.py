@@ -47,15 +47,6 @@ def test_ctrl_c_leaves_the_bound(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
     assert "interrupted: the bound was computed" in result.err
 
 
-def test_ranges_sizes_and_rails(run: Run) -> None:
-    pair = run(
-        "traffic", "hgx-h100@16", "--gpus", "3-4", "--pattern", "ring", "--bytes-per-gpu", "64 MB", "--json"
-    )
-    assert pair.data["bytes"] == 128e6
-    assert pair.data["completion_s"] == pytest.approx(64e6 / 450e9 + 1e-6)
-    assert pair.data["scale_up_over_scale_out"]["bytes"] is None
-
-
 def test_a_matrix(run: Run, tmp_path: Path) -> None:
     matrix = np.zeros((8, 8))
     matrix[2, 5] = 45e9

@@ -23,7 +23,6 @@ from topology import (
     resolve_cluster,
 )
 from topology.base.units import parse_quantity
-from topology.changes.overrides import overrides
 
 
 def all_figures() -> list[tuple[str, Figure]]:
@@ -150,24 +149,6 @@ def test_totals_and_sparse_peaks_in_notes_agree_with_their_figures() -> None:
     assert (links > 9, sparse > 7) == (True, True)
 
 
-@pytest.mark.parametrize("name", [n for n in cluster_names() if n.startswith("lecture")])
-def test_the_lecture_is_round_and_assumed(name: str) -> None:
-    domain, scale_out = load_domain(name), load_scale_out(name)
-    gpu = domain.gpu
-    assert domain.scale_up_bytes_per_s / scale_out.scale_out_bytes_per_s == 8
-    assert gpu.dense_flop_per_s("bf16") / gpu.hbm_bytes_per_s == 300
-    assert gpu.hbm_bytes / gpu.hbm_bytes_per_s == 0.020
-    assert {f.kind for f in gpu.figures.values()} == {Evidence.ASSUMED}
-
-
-def test_hypothetical_and_announced_are_marked() -> None:
-    rubin = load_gpu("rubin")
-    assert {f.kind for f in rubin.figures.values()} == {Evidence.PROJECTED}
-    assert load_domain("rubin-576").status == "hypothetical"
-    assert any("NVL576" in note for note in load_domain("rubin-576").notes)
-    assert any("NVL144" in note for note in load_domain("vr-nvl72").notes)
-
-
 def test_capacity_is_what_the_driver_reports() -> None:
     assert load_gpu("h100-sxm").hbm_bytes == 81559 * 2**20
     assert load_gpu("gb200").hbm_bytes == 185 * 2**30
@@ -191,21 +172,3 @@ def test_what_nobody_publishes_is_drawn_and_not_scored() -> None:
         _ = cluster.spec.domains[0].gpu.hbm_bytes
     with pytest.raises(MissingFigureError, match="network between its domains is not published"):
         load_scale_out("rubin-ultra-nvl144")
-
-
-def test_hosts_without_nvlink_say_so() -> None:
-    for name in ("l40s", "rtx-pro-6000"):
-        domain = load_domain(name)
-        assert (domain.words(), domain.fabric.kind, domain.gpus_per_node) == (
-            "PCIe, as one switch",
-            "pcie",
-            8,
-        )
-
-
-def test_rubins_fp4_as_its_maker_prints_it_is_one_setting_away() -> None:
-    figure = load_gpu("rubin").figure("fp4_flop_per_s")
-    (setting,) = re.findall(r"`--set (rubin\.\S+)`", figure.source)
-    (cluster,) = overrides([resolve_cluster("VR200 NVL72")], [setting])
-    assert 72 * cluster.spec.domains[0].gpu.dense_flop_per_s("fp4") == pytest.approx(3.6e18)
-    assert 72 * figure.value == pytest.approx(2.52e18)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology import resolve_cluster
-from topology.draw.fold import Fold, Links
+from topology.draw.fold import Links
 
 
 def links(*edges: tuple[int, float, float]) -> Links:
@@ -43,14 +42,3 @@ def test_sums_lose_nothing(parts: list[list[tuple[int, float, float]]]) -> None:
     total = Links.sum(links(*part) for part in parts)
     assert total.count == sum(count for part in parts for count, _, _ in part)
     assert total.bytes_per_s == pytest.approx(sum(n * r * h for part in parts for n, r, h in part))
-
-
-@pytest.mark.wide
-def test_the_fold_finds_identical_parts() -> None:
-    folded = Fold(resolve_cluster("gb200-nvl72@288"))
-    assert len(folded.pods) == 4
-    assert len({pod.shape for pod in folded.pods}) == 1
-    assert len(set(folded.domain_shapes)) == 1
-    assert all(leaf.up.count == leaf.down.count == 18 for pod in folded.pods for leaf in pod.leaves)
-    partial = Fold(resolve_cluster("gb200-nvl72@116"))
-    assert len({pod.shape for pod in partial.pods}) == 2

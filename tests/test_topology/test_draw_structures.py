@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from helpers import link_loads
 from topology import InputError, resolve_cluster
 from topology.draw import TrafficOverlay, draw_cluster
-from topology.routes import link_loads, pattern_traffic
+from topology.routes import pattern_traffic
 
 pytestmark = pytest.mark.wide
 
@@ -103,56 +104,6 @@ def test_ids_may_hold_any_sign(tmp_path: Path) -> None:
     assert opened.count("edge") == 4 + 1  # hosts, and their switches
 
 
-def test_all_gpus_of_an_imported_host_are_drawn(tmp_path: Path) -> None:
-    """Sixteen GPUs and as many NICs under PCIe switches, all GPUs on twelve chips: more than a screen is wide."""
-    nodes: list[dict[str, Any]] = [{"id": f"s{s}", "kind": "switch", "domain": "h"} for s in range(12)]
-    links: list[list[str]] = [["c0", "c1"]]
-    nodes += [{"id": f"c{c}", "kind": "host", "node": "h"} for c in range(2)]
-    for p in range(8):
-        nodes.append({"id": f"p{p}", "kind": "pcie", "node": "h"})
-        links.append([f"c{p // 4}", f"p{p}"])
-    for g in range(16):
-        nodes.append({"id": f"g{g}", "kind": "gpu", "domain": "h", "node": "h", "gpu": "h100"})
-        nodes.append({"id": f"n{g}", "kind": "nic", "node": "h"})
-        links += [[f"p{g // 2}", f"g{g}"], [f"p{g // 2}", f"n{g}"], *([f"g{g}", f"s{s}"] for s in range(12))]
-    rate = {"count": 1, "rate": "37.5 GB/s", "latency": "1 us", "fabric": "any"}
-    content = {"nodes": nodes, "links": [{"between": ends, **rate} for ends in links]}
-    picture = draw(tmp_path, **content)
-    assert {f"g{g}" for g in range(16)} | {f"n{g}" for g in range(16)} <= set(picture.words)
-    assert picture.has("s0 to")
-    assert not picture.has("Drawn here")
-    assert picture.count("node") <= 60
-    assert picture.count("edge") <= 100
-
-
-@pytest.mark.parametrize("per_node", [16, 8])
-def test_a_full_mesh_of_sixteen_is_drawn_whole_whatever_its_hosts(tmp_path: Path, per_node: int) -> None:
-    domain = {"gpu": "mi300x", "structure": "mesh", "gpus": 16, "gpus_per_node": per_node, "link": "30 GB/s"}
-    for level in ("auto", "gpu"):
-        picture = draw(tmp_path, level, domains=[domain])
-        assert {f"GPU {g}" for g in range(16)} <= set(picture.words)
-        assert not picture.has("Drawn here")
-
-
-def test_a_large_mesh_has_a_box_for_each_gpu_that_is_drawn_and_no_switch_chips(tmp_path: Path) -> None:
-    domain = {"gpu": "mi300x", "structure": "mesh", "gpus": 40, "gpus_per_node": 8, "link": "12 GB/s"}
-    picture = draw(tmp_path, "gpu", domains=[domain])
-    assert picture.has("4 more hosts of the domain, linked alike")
-    assert [word for word in picture.words if word.startswith("GPU ")] == [f"GPU {g}" for g in range(8)]
-    assert not draw(tmp_path, "domain", domains=[domain]).has("switch chip")
-
-
-def test_gpus_that_pcie_alone_joins_are_not_called_linked_directly(tmp_path: Path) -> None:
-    nodes = [{"id": f"g{g}", "kind": "gpu", "domain": "h", "node": "h", "gpu": "h100"} for g in range(16)]
-    nodes.append({"id": "c", "kind": "host", "node": "h"})
-    rate = {"rate": "64 GB/s", "latency": "1 us"}
-    links = [{"between": ["c", f"g{g}"], **rate} for g in range(16)]
-    for level in ("auto", "domain"):
-        picture = draw(tmp_path, level, nodes=nodes, links=links)
-        assert picture.count("edge") == 16
-        assert not picture.has("linked directly")
-
-
 def test_groups_of_a_dragonfly_have_an_arc_for_each_two(tmp_path: Path) -> None:
     fabric = {"kind": "dragonfly", "nic": "200 Gb/s", "nodes_per_router": 4, "routers_per_group": 4}
     picture = draw(tmp_path, domains=[{"part": "gh200-nvl4", "count": 64}], fabric=fabric)
@@ -161,19 +112,3 @@ def test_groups_of_a_dragonfly_have_an_arc_for_each_two(tmp_path: Path) -> None:
     assert len(counts) == 6
     assert sum(counts) == 128
     assert {f"r{router}" for router in range(4)} <= set(picture.words)
-
-
-def test_leaves_that_are_linked_to_each_other_show_it(tmp_path: Path) -> None:
-    nodes: list[dict[str, Any]] = [{"id": f"l{leaf}", "kind": "leaf"} for leaf in range(5)]
-    ends = [(f"l{a}", f"l{b}") for a in range(5) for b in range(a)]
-    for h in range(10):
-        nodes += [{"id": f"s{h}", "kind": "switch", "domain": f"h{h}"}]
-        for g in (f"h{h}.g{number}" for number in range(4)):
-            nodes.append({"id": g, "kind": "gpu", "domain": f"h{h}", "node": f"h{h}", "gpu": "h100"})
-            ends += [(g, f"s{h}"), (g, f"l{h // 2}")]
-    links = [{"between": [*pair], "rate": "50 GB/s", "latency": "1 us", "count": 1} for pair in ends]
-    picture = draw(tmp_path, "fabric", nodes=nodes, links=links, rate_checked=True)
-    assert picture.has("leaves connected directly, without switches")
-    assert picture.has("1 link between any two leaves, 10 pairs; in all 500 GB/s each way")
-    assert picture.has("4 links")  # of the column that is drawn to that of the rest, as one arc
-    assert picture.count("edge") == 1 + 2

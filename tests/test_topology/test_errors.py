@@ -20,20 +20,6 @@ def test_a_message_names_the_input_as_each_face_does() -> None:
     assert error.inputs == ("tp", "ep")
 
 
-@pytest.mark.parametrize(
-    ("name", "flag"),
-    [
-        ("tpot_ms", "--tpot-ms"),
-        ("prices", "--price"),
-        ("settings", "--set"),
-        ("time_limit_s", "--time-limit"),
-        ("path", "-o"),
-    ],
-)
-def test_flags_of_inputs(name: str, flag: str) -> None:
-    assert flag_of(name) == flag
-
-
 @pytest.mark.parametrize("value", [0, None, "", "a\nb"])
 def test_a_value_is_shown_without_steering_the_terminal(value: object) -> None:
     text = str(InputError("wrong.", field="batch", value=value))

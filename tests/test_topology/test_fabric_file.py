@@ -65,32 +65,18 @@ def test_dragonfly_is_balanced_where_nothing_is_said() -> None:
     ("row", "words"),
     [
         ("{kind: mesh, nic: 400 Gb/s}", "not one of rail"),
-        ("{kind: leaf-spine, nic: 300 Gb/s}", "needs the key `radix`"),
         ("{kind: leaf-spine, nic: 400 Gb/s, radix: 8}", "cannot combine 8 links"),
-        (
-            "{kind: rail, nic: 400 Gb/s, radix: 8}",
-            "fabric: radix: the sizes of a rail fabric do not depend",
-        ),
         (
             "{kind: leaf-spine, nic: 400 Gb/s, nodes_per_leaf: 2, spines: 2, radix: 8}",
             "do not depend on it",
         ),
-        ("{kind: dragonfly, nic: 400 Gb/s, radix: 16}", "`nodes_per_router` or a larger `radix`"),
         ("{kind: leaf-spine, nic: 400 Gb/s, radix: 16}", "use `kind: fat-tree`"),
-        ("{kind: fat-tree, nic: 400 Gb/s, radix: 16}", "64 pods need 64 ports|no room|ports of each core"),
         ("{kind: rail, nic: 400 Gb/s, oversubscription: [1, 4]}", "has 2 entries"),
-        ("{kind: fat-tree, nic: 400 Gb/s, oversubscription: [1, -4]}", "greater than zero"),
         ("{kind: fat-tree, nic: 400 Gb/s, spines: 5}", "evenly over 5"),
-        ("{kind: fat-tree, nic: 400 Gb/s, cores: 33}", "33 cores do not fill"),
         ("{kind: rail, nic: 400 Gb/s, cores: 4}", "unknown key `cores`"),
-        ("{kind: rail, nic: 400 Gb/s, spines: 64}", "too few for one to each of 64"),
         (
             "{kind: dragonfly, nic: 400 Gb/s, nodes_per_router: 1, routers_per_group: 9999}",
             "check the sizes of leaves",
-        ),
-        (
-            "{kind: dragonfly, nic: 400 Gb/s, nodes_per_router: 1, routers_per_group: 2}",
-            "global links per group",
         ),
     ],
 )

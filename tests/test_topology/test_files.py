@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from topology.base.errors import InputError
-from topology.base.files import scratch, write_folder, write_new, write_whole
+from topology.base.files import write_folder, write_new, write_whole
 
 ROOT = Path(__file__).parents[2]
 KILLED = """
@@ -124,12 +124,6 @@ def test_links_above_the_working_folder_are_followed(
     assert tree(here) == {"a": "a", "out/b": "b", "other/c": "c"}
 
 
-def test_a_file_of_several_names_is_replaced_under_one(here: Path) -> None:
-    os.link(here.parent / "mine/letter", here / "a")
-    write_whole(here / "a", b"new")
-    assert (here.parent / "mine/letter").read_text() == "dear"
-
-
 def test_sets_replace_what_is_there_and_keep_what_is_not_theirs(here: Path) -> None:
     write_folder(Path("a/b"), {"x": b"1", "plan-0/y": b"1", "plan-1/y": b"1"})
     (here / "a/b/notes").write_text("mine")
@@ -179,21 +173,3 @@ def test_a_kill_leaves_the_old_file_and_nobody_looks_at_the_rest(here: Path) -> 
     }
     write_folder(here, {"report.html": b"newer", "plan.json": b"newer"})
     assert tree(here) == {f"{left.name}/plan.json": "new", "report.html": "newer", "plan.json": "newer"}
-
-
-def test_names_that_no_file_can_have(here: Path) -> None:
-    for name in ("a\0b", "x" * 300, ("y" * 250 + "/") * 20 + "z"):
-        with pytest.raises(InputError, match="cannot write there"):
-            write_whole(Path(name), b"")
-        with pytest.raises(InputError, match="cannot write there"):
-            write_folder(Path(name), {"a": b""})
-    assert list(here.iterdir()) == []
-
-
-def test_temporary_files_go_or_are_refused_in_one_line(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with scratch() as folder:
-        (folder / "a").touch()
-    assert not folder.exists()
-    monkeypatch.setattr("tempfile.tempdir", str(here / "missing"))
-    with pytest.raises(InputError, match="set TMPDIR to a folder"), scratch():
-        pass

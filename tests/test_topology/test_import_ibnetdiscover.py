@@ -93,15 +93,6 @@ def test_hosts_without_any_name_are_counted_by_port(ib_rails: Any) -> None:
     assert "4 adapters do not name their host: 0 assigned" in found.anomalies[0]
 
 
-def test_a_nameless_host_with_one_cable_elsewhere_is_still_one_host(ib_rails: Any) -> None:
-    fabric = ib_rails()
-    for rail in range(4):
-        fabric.adapters[f"p0h1r{rail}"] = "MT4129 ConnectX7   Mellanox Technologies"
-    number = next(n for n, cable in enumerate(fabric.cables) if cable[2] == "p0h1r0")
-    fabric.cables[number] = ("leaf-0-0", 20, "p0h1r0", 1, "4xNDR")
-    assert len(read(fabric).hosts) == 6
-
-
 def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> None:
     fabric = ib_rails()
     extra = {
@@ -123,13 +114,9 @@ def test_sharp_management_and_strangers_are_left_out_and_said(ib_rails: Any) -> 
     ("damage", "problem"),
     [
         (lambda t: t[: len(t) * 2 // 3], "cut?|does not say so|not described"),
-        (lambda t: t.replace(" 4xNDR", "", 1), "no width and speed"),
         (lambda t: t.replace(" 4xNDR", " 4xHDR", 1), "runs at 4xHDR, but at 4xNDR in line"),
-        (lambda t: t.replace("[1] ", "[2] ", 1), "duplicate port 2"),
         (lambda t: t.replace("[33] ", "[99] ", 1), "port 99 of a device with 65 ports"),
-        (lambda t: t.replace("Switch\t65", "Swtch\t65", 1), "is not a line of ibnetdiscover"),
         (lambda t: t[t.index("[1]") :], "before any Switch or Ca line"),
-        (lambda t: t[t.index("Ca\t") :], "has no switch"),
     ],
 )
 def test_damage_is_one_line_with_its_place(ib_rails: Any, damage: Any, problem: str) -> None:
@@ -137,10 +124,3 @@ def test_damage_is_one_line_with_its_place(ib_rails: Any, damage: Any, problem: 
         parse(Source("ib.out", damage(ib_rails().text())), "ibnetdiscover")
     assert str(caught.value).startswith("ib.out: ")
     assert "\n" not in str(caught.value)
-
-
-def test_a_second_device_of_the_same_guid(ib_rails: Any) -> None:
-    text = ib_rails().text()
-    block = text[text.index("vendid") : text.index("vendid", text.index("vendid") + 1)]
-    with pytest.raises(InputError, match=r"ib.out: line \d+: duplicate S-0*a0000000 \(first in line 7\)"):
-        read(text + block)

@@ -12,7 +12,6 @@ from topology.importers.importer import kind_of, parse
 from topology.importers.source import Source
 
 CHIPS = {"0000:1a:00.0": 4, "0000:1b:00.0": 5, "0000:1c:00.0": 5, "0000:1d:00.0": 4}
-NOWHERE = {"fffffff:ff:ff.0": 18}
 
 
 def gpu(number: int, links: dict[str, int] | None = None, *, tag: str = "nvlink", extra: str = "") -> str:
@@ -60,13 +59,6 @@ def test_switch_chips_are_told_apart() -> None:
     assert not node.anomalies
 
 
-def test_a_switch_that_nccl_cannot_see_may_be_beyond_the_host() -> None:
-    node = read(system(*(gpu(i, NOWHERE) for i in range(4))))
-    assert node.hidden
-    assert node.beyond
-    assert node.links == tuple((f"GPU{i}", "switch", 18) for i in range(4))
-
-
 def test_a_gpu_without_links_is_named_and_kept() -> None:
     node = read(system(*(gpu(i, {} if i == 5 else None) for i in range(8))))
     assert len(node.gpus) == 8
@@ -86,20 +78,6 @@ def test_a_fragment_is_read_and_said_to_be_one() -> None:
     node = read('<pci busid="0002:81:00.0" class="0x030200"><gpu dev="0" sm="100"/></pci>')
     assert node.gpus == ("GPU0",)
     assert "a fragment" in node.anomalies[0]
-
-
-def test_a_static_file_has_no_gpu_but_devices() -> None:
-    pci = '<pci busid="{0}:00:00.0" class="0x{1}" link_speed="32.0 GT/s PCIe" link_width="16"/>'
-    body = "".join(pci.format(f"000{i}", "030200") + pci.format(f"010{i}", "020700") for i in range(4))
-    node = read(f'<system version="1"><cpu numaid="0">{body}</cpu></system>')
-    assert node.gpus == ()
-    assert node.devices == 4
-
-
-def test_a_link_to_itself_is_left_out_and_said() -> None:
-    node = read(system(gpu(0, {"0000:00:01.0": 2}), gpu(1, {"0000:01:01.0": 2})))
-    assert node.links == ()
-    assert sum("links to itself" in line for line in node.anomalies) == 2
 
 
 def test_rccl_links_gpus_to_each_other() -> None:
@@ -127,17 +105,11 @@ def test_two_ports_of_one_nic_are_two() -> None:
     ("damage", "problem"),
     [
         (lambda t: t[: len(t) // 2], "is not closed"),
-        (lambda t: '<!DOCTYPE x [<!ENTITY a "b">]>' + t, "document type or entity"),
         (lambda t: t.replace('<gpu dev="1"', '<gpu dev="0"'), 'duplicate <gpu dev="0">'),
-        (lambda t: t.replace("0000:01:01.0", "0000:00:01.0"), "duplicate PCI device"),
         (lambda t: t.replace('count="5"', 'count="-5"', 1), "must be a whole number"),
-        (lambda t: t.replace('count="5"', 'count="99999999"', 1), "must be a whole number"),
         (lambda t: t.replace("0000:1c:00.0", "nowhere", 1), "is not a PCI bus id"),
-        (lambda t: t.replace('sm="90"', 'sm="100"', 1), "different generations"),
         (lambda t: t.replace('speed="400000"', 'speed="fast"', 1), "must be a whole number"),
-        (lambda t: t.replace("system", "topology"), "whose root is <system>"),
         (lambda _: '<graphs version="1"><graph id="0"/></graphs>', "is an NCCL graph"),
-        (lambda _: '<system version="1"></system>', "empty or truncated"),
         (
             lambda t: t.replace(
                 'target="0000:1c:00.0" count="5" tclass="0x068000"',

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from topology.build import build_cluster
 from topology.importers import Imported, ImportOptions, import_files
-from topology.importers.pcie import deal, nearest
+from topology.importers.pcie import deal
 
 TREE = "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\nSwitchName=core Switches=leaf[1-2]\n"
 
@@ -181,12 +181,6 @@ def test_one_nic_for_two_gpus_behind_a_switch_is_shared(tmp_path: Path) -> None:
     assert graph.edges["n1.g2", "n1.pcie1"]["bytes_per_s"] == pytest.approx(63e9, rel=1e-3)
 
 
-def test_nics_as_near_are_dealt_one_to_each(tmp_path: Path) -> None:
-    host = Host((Slot(0, 0, 2, 2), Slot(1, 0, 2, 2)), nvlink=True, gbit=400)
-    imported = taken(tmp_path, host.topo_m(), 400)
-    assert imported.spec.raw is None
-
-
 def test_a_slot_slower_than_its_card_limits_it(tmp_path: Path) -> None:
     host = Host((Slot(0, 0, 1, 1, ports=2), Slot(0, 1, 1, 1, ports=2)), nvlink=True, gbit=400)
     slow = '<pci busid="0000:02:00.0" class="0x020700" link_speed="16.0 GT/s PCIe" link_width="16">'
@@ -196,15 +190,6 @@ def test_a_slot_slower_than_its_card_limits_it(tmp_path: Path) -> None:
     assert min(graph.edges[slot, other]["bytes_per_s"] for other in graph[slot]) == pytest.approx(
         31.5e9, rel=1e-3
     )
-
-
-def test_where_no_nic_is_near_the_nearest_are_used() -> None:
-    # four NICs in the socket of two GPUs, one in that of the two others
-    assert nearest([[11, 11, 12, 12]] * 4 + [[12, 12, 11, 11]]) == [(0, 1)] * 4 + [(2, 3)]
-    # a NIC of a storage network on the root complex, every GPU with one on its own switch
-    assert nearest([[0, 10], [10, 0], [10, 10]]) == [(0,), (1,), ()]
-    # the third GPU has none on its switch: it goes over NVLink to the others, and takes none of theirs
-    assert nearest([[0, 10, 10], [10, 0, 10]]) == [(0,), (1,)]
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from helpers import link_loads
 from topology import InputError, resolve_cluster
 from topology.cluster import Cluster
 from topology.draw import draw_cluster
 from topology.exporters import cluster_to_yaml
 from topology.files.cluster_file import read_cluster_file
 from topology.physical import physical_of_whole
-from topology.routes import link_loads, pattern_traffic
+from topology.routes import pattern_traffic
 
 FABRICS = {
     "rail": "kind: rail, nodes_per_pod: 2, spines: 2",

@@ -126,27 +126,18 @@ def test_raw_and_faults_go_round(tmp_path: Path) -> None:
     ("old", "new", "words"),
     [
         ("[a0, sa]", "[a0, sx]", "no node has the id 'sx'"),
-        ("[a0, sa]", "[a0, a0]", "joins a node to itself"),
         ("[a0, sa]", "[a0]", "two ends"),
-        ("{id: a1,", "{id: a0,", "duplicate id 'a0' (2 nodes"),
         ("kind: switch}", "kind: swich}", "'swich' is not one of gpu"),
-        ("kind: switch}", "kind: switch, gpu: h100-sxm}", "is a switch"),
         ("{id: a1, kind: gpu, gpu: h100-sxm", "{id: a1, kind: gpu", "needs the key `gpu`"),
-        ("{id: a1, kind: gpu, gpu: h100-sxm", "{id: a1, kind: gpu, gpu: h200-sxm", "several types"),
         ("[na, leaf], rate: 400 Gb/s", "[na, leaf]", "needs its `rate`"),
-        ("[na, leaf], rate: 400 Gb/s", "[na, leaf], fabric: ib-ndr40", "did you mean ib-ndr400"),
         ("[na, leaf], rate: 400 Gb/s", "[na, leaf], rate: 400", "has no unit"),
-        ("[na, leaf], rate: 400 Gb/s", "[na, leaf], rate: 400 Gb/s, latency: 2 s", "one hop"),
         (
             "[sb, b1], count: 8, fabric: nvlink4",
             "[sb, b1], count: 8, fabric: nvlink5",
             "different fabric or rate",
         ),
-        ("  - {between: [na, leaf], rate: 400 Gb/s}\n", "", "2 islands, 2 GPUs (a0, a1); 2 GPUs (b0, b1)"),
         ("count: 9, rate: 25 GB/s", "count: 9, rate: 25 Gb/s", "an eighth of that"),
-        ("name: two hosts", "domains: [{part: hgx-h100}]", "cannot be combined"),
         ("rail: 1", "rail: -1", "whole number"),
-        ("rail: 1", "tray: 1", "unknown key `tray`"),
     ],
 )
 def test_mistakes_get_one_line(tmp_path: Path, old: str, new: str, words: str) -> None:

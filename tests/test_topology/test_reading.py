@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import math
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from topology.base.errors import InfeasibleError, InputError, printable
+from topology.base.errors import InputError
 from topology.base.reading import load_yaml, parse_json, parse_yaml
 from topology.base.schema import Count, Flag, Kind, Name, Positive, Spec, Text, keyword_spec, validated
 
@@ -20,17 +16,11 @@ from topology.base.schema import Count, Flag, Kind, Name, Positive, Spec, Text, 
     ("text", "words"),
     [
         ('{"a": 1, "b": 2, "c": {}, "b": 3, "a": 4}', "x: a: duplicate key; keep one of them."),
-        ('{"a": [{"k": 1, "k": 1}]}', "x: a.0.k: duplicate key; keep one of them."),
         ("[NaN]", "x: 0: NaN is not a JSON number."),
-        ('{"a": [1, -Infinity]}', "x: a.1: infinite or too large for a number."),
         ("[1e999]", "x: 0: infinite or too large for a number."),
-        ("NaN", "x: NaN is not a JSON number."),
         ("[" + "9" * 5000 + "]", "not valid JSON (Exceeds the limit"),
-        ("[" * 100_000, "nested too deeply"),
         ('{\n"a": 1,,}', "x: line 2: column 8: not valid JSON"),
-        ('{"a": 1', "(is the file truncated?)"),
         ("", "(is the file truncated?)"),
-        ("[1] 2", "not valid JSON (Extra data)"),
     ],
 )
 def test_json_that_is_refused(text: str, words: str) -> None:
@@ -46,27 +36,14 @@ def test_json_that_is_read() -> None:
         parse_json("[NaN]", "x", infinite=True)
 
 
-@pytest.mark.wide
-def test_many_keys_take_no_longer_than_they_must() -> None:
-    """Looking for the second one key by key, so many keys took a quarter of an hour."""
-    text = json.dumps({str(i): 0 for i in range(200_000)})[:-1] + ', "199999": 0}'
-    with pytest.raises(InputError, match="199999: duplicate key"):
-        parse_json(text, "x")
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("a: 1\nb: {c: 1, c: 2}", "x: line 2: duplicate key 'c'."),
-        ("a: &b 1\nc: *b", "x: line 2: YAML aliases"),
         ("a: !!python/object:os.system x", "YAML tag"),
-        ("a: 1\nb: {<<: {a: 1}, a: 2}", "x: line 2: YAML merge keys"),
         ("a: 1\nb: [07, 08]", "x: line 2: YAML reads 07 as octal; quote it if it is a name"),
-        ("a: -0_10", "YAML reads -0_10 as octal"),
         ("a: 1:30", "YAML reads 1:30 in base 60"),
-        ("10:00: a", "YAML reads 10:00 in base 60"),
         ("[" * 100, "is nested more than 64 levels deep"),
-        ("a: [1", "not valid YAML"),
         ("a: 1\n---\nb: 2", "not valid YAML"),
     ],
 )
@@ -116,13 +93,6 @@ def test_a_value_of_the_wrong_type(kind: Any, value: object, words: str) -> None
     assert len(str(caught.value)) < 200
 
 
-def test_a_number_too_long_to_print() -> None:
-    found = parse_yaml(f"0x{'f' * 9000}", "x")
-    for kind in (Count, Positive, Text, Flag, Name):
-        with pytest.raises(InputError, match="x: a number with thousands of digits must be"):
-            validated(kind, found, "x")
-
-
 @keyword_spec
 class Host(Spec):
     gpus_per_node: Count
@@ -144,20 +114,3 @@ def test_keys_that_are_wrong(data: object, words: str) -> None:
     with pytest.raises(InputError) as caught:
         validated(Host, data, "x")
     assert str(caught.value) == words
-
-
-def test_errors_cannot_steer_a_terminal() -> None:
-    assert str(InputError("gpu \x1b[2J\x07: no\nsuch")) == r"gpu \x1b[2J\x07: no\nsuch"
-    assert str(InfeasibleError("a\x9b31m\u202eb")) == r"a\x9b31m\u202eb"
-    again = copy.copy(InputError("a\x1b"))
-    assert str(again) == str(InputError(str(again))) == r"a\x1b"
-
-
-@given(st.text())
-def test_what_is_printable_stays(text: str) -> None:
-    safe = printable(text)
-    assert printable(safe) == safe
-    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in safe)
-    safe.encode()
-    if text.isascii() and text.isprintable():
-        assert safe == text

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from helpers import link_loads, per_edge
 from topology import Cluster, Fault, InfeasibleError, build_cluster, resolve_cluster
-from topology.routes import link_loads, pattern_traffic
+from topology.routes import pattern_traffic
 
 
 def without_nics(*gpus: int) -> Cluster:
@@ -17,13 +18,12 @@ def without_nics(*gpus: int) -> Cluster:
     return build_cluster(replace(spec, faults=cut))
 
 
-@pytest.mark.parametrize("rails", [True, False])
-def test_one_pair_each_way_goes_through_the_seven_others(rails: bool) -> None:
+def test_one_pair_each_way_goes_through_the_seven_others() -> None:
     cluster = without_nics(1)
     matrix = np.zeros((16, 16))
     matrix[1, 9] = 7e9  # from the GPU without a NIC
     matrix[12, 1] = 14e9  # to it
-    loads = link_loads(cluster, matrix, rail_local_forward=rails)
+    loads = link_loads(cluster, matrix)
     out = sum(loads.of(f"d0.n0.g{gpu}", f"f.p0.l{gpu}") for gpu in range(8) if gpu != 1)
     back = sum(loads.of(f"f.p0.l{gpu}", f"d0.n0.g{gpu}") for gpu in range(8) if gpu != 1)
     assert (out, back) == (pytest.approx(7e9), pytest.approx(14e9))
@@ -37,7 +37,7 @@ def test_an_all_to_all_is_its_pairs() -> None:
     uniform = link_loads(cluster, pattern_traffic("all-to-all", 16, 15e9))
     pairs = link_loads(cluster, 1e9 * (1 - np.eye(16)))
     assert uniform.bound_s == pytest.approx(pairs.bound_s)
-    one, other = uniform.per_edge(), pairs.per_edge()
+    one, other = per_edge(uniform), per_edge(pairs)
     assert set(one) == set(other)
     assert all(one[edge] == pytest.approx(other[edge], abs=1.0) for edge in one)
 

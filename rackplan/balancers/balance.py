@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,12 +62,13 @@ def request(
     nodes: Any = 1,
     *,
     old: Any = None,
+    starts: Sequence[Ints] = (),
     called: tuple[str, str] = ("num_replicas", "num_ranks"),
 ) -> Request:
     """Validate an engine's inputs; ``called`` are its names for slots and ranks.
 
-    Slot j with expert j mod E is what engines start with: vLLM (``build_initial_global_physical_to_logical_map``) and
-    SGLang (``init_trivial``).
+    ``starts``: layers ``[slots]`` that the engine may start with, besides slot j with expert j mod E as vLLM
+    (``build_initial_global_physical_to_logical_map``), SGLang (``init_trivial``) and vllm-ascend have it.
 
     Groups that do not divide over the nodes mean nothing, as to EPLB. An old map of more ranks loses its last ones,
     one of fewer gets empty slots, as ranks leave and come at the end.
@@ -98,7 +100,8 @@ def request(
     if old is not None:
         given = ids_of(old, "the old map", ("layers", "slots"))
         old = _old_map(given, loads.shape, slots, slots // ranks)
-        at_start = given.shape == old.shape and bool((old == np.arange(slots) % experts).all())
+        starts = np.arange(slots) % experts, *starts
+        at_start = given.shape == old.shape and any(bool((old == start).all()) for start in starts)
     return Request(loads, slots, ranks, groups, nodes, old, at_start)
 
 

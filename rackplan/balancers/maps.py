@@ -32,7 +32,8 @@ def logical_to_physical(phy2log: Ints, experts: int, width: int | None = None) -
 def keep_slots(old: Experts, new: Experts, ranks: int) -> Experts:
     """Reorder the copies within each rank of ``new`` ``[layers, slots]`` so that unmoved copies keep their slot.
 
-    Engines compare slot by slot. Either may hold an expert twice on a rank, and ``old`` -1 where nothing lies.
+    Engines compare slot by slot; vllm-ascend puts back a layer where a copy that stays has another slot. Either may
+    hold an expert twice on a rank, and ``old`` -1 where nothing lies.
     """
     experts = int(max(old.max(), new.max())) + 1
     names = _names(old, ranks, experts), _names(new, ranks, experts)

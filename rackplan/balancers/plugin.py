@@ -13,7 +13,7 @@ from topology.base.errors import InputError
 
 
 def vllm() -> None:
-    """Replace vLLM's default policy by rackplan's.
+    """Replace vLLM's default policy, and all policies of vllm-ascend if installed, by rackplan's.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def vllm() -> None:
         policies["default"] = type(
             "RackplanEplbPolicy", (RackplanEplbPolicy, policy.AbstractEplbPolicy), home
         )
-    _say("vllm.rackplan", "vLLM", given)
+    _say("vllm.rackplan", "vLLM and vllm-ascend" if _ascend() else "vLLM", given)
 
 
 def sglang() -> None:
@@ -75,6 +75,25 @@ def _options() -> Settings | None:
 
         read_stored(given.scenarios, given.plan)
     return given
+
+
+def _ascend() -> bool:
+    """Put our policy in place of every number of vllm-ascend's factory; return whether there is one."""
+    try:
+        from vllm_ascend.eplb.core.policy.policy_factory import PolicyFactory
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("vllm_ascend"):  # not installed, or a version without a factory
+            return False
+        raise
+
+    from rackplan.balancers.vllm_ascend import RackplanPolicy
+
+    def generate_policy(policy_type: int) -> RackplanPolicy:
+        del policy_type
+        return RackplanPolicy()
+
+    PolicyFactory.generate_policy = staticmethod(generate_policy)
+    return True
 
 
 def _say(logger: str, engine: str, given: Settings) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rackplan.balancers import deepseek, sglang, streams, vllm
+from rackplan.balancers import deepseek, sglang, streams, vllm, vllm_ascend
 
 Array = NDArray[Any]
 LAYERS, EXPERTS, RANKS, SLOTS = 3, 16, 4, 20
@@ -91,14 +91,21 @@ def from_map(form: str, loads: Array, old: Array, monkeypatch: pytest.MonkeyPatc
         return np.asarray(vllm.rebalance_experts(loads, SLOTS, 1, 1, RANKS, old))
     if form == "deepseek":
         return np.asarray(deepseek.rebalance_experts(loads, SLOTS, 1, 1, RANKS, old=old)[0])
-    held = SimpleNamespace(physical_to_logical_map_cpu=SimpleNamespace(shape=old.shape, numpy=lambda: old))
-    name = "sglang.srt.eplb.expert_location"
-    in_engine(monkeypatch, name, get_global_expert_location_metadata=lambda: held)
-    tokens = loads[None]
-    return np.asarray(sglang.rebalance_experts(tokens, SLOTS, SLOTS // RANKS, None, 1, "deepseek")[0])
+    if form == "sglang":
+        held = SimpleNamespace(
+            physical_to_logical_map_cpu=SimpleNamespace(shape=old.shape, numpy=lambda: old)
+        )
+        name = "sglang.srt.eplb.expert_location"
+        in_engine(monkeypatch, name, get_global_expert_location_metadata=lambda: held)
+        tokens = loads[None]
+        return np.asarray(sglang.rebalance_experts(tokens, SLOTS, SLOTS // RANKS, None, 1, "deepseek")[0])
+    copies = np.stack([np.bincount(row, minlength=EXPERTS) for row in old])
+    of_slot = np.take_along_axis(loads / copies, old, axis=1).reshape(LAYERS, RANKS, -1)
+    found = vllm_ascend.rebalance_experts(old.reshape(of_slot.shape), of_slot)[2]
+    return np.asarray(found).reshape(LAYERS, SLOTS)
 
 
-FORMS = "vllm", "deepseek", "sglang"
+FORMS = "vllm", "deepseek", "sglang", "ascend"
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -118,6 +125,25 @@ def test_the_first_call_leaves_the_engines_start_whatever_was_seen_before(
     nearly = linear()
     nearly[0, [0, 1]] = nearly[0, [1, 0]]
     assert moves(nearly, from_map(form, window(), nearly, monkeypatch)) <= 0.05 * nearly.size
+
+
+def test_vllm_ascends_start_with_shared_experts_is_left_too() -> None:
+    # 14 routed experts in runs of 4, 4, 3, 3, the last two devices one of the next run's, and one shared on each
+    runs = [0, 1, 2, 3, 14], [4, 5, 6, 7, 14], [8, 9, 10, 11, 14], [11, 12, 13, 0, 14]
+    table = np.tile(np.array(runs), (LAYERS, 1, 1))
+    load = np.random.default_rng(0).lognormal(5, 1, table.shape)
+    new = vllm_ascend.rebalance_experts(table, load)[2]
+    assert moves(table.reshape(LAYERS, -1), new.reshape(LAYERS, -1)) > 0.05 * table.size
+    streams.forget()
+    table[0, 0, :2] = 1, 0
+    new = vllm_ascend.rebalance_experts(table, load)[2]
+    assert moves(table.reshape(LAYERS, -1), new.reshape(LAYERS, -1)) <= 0.05 * table.size
+
+
+def test_an_expert_on_each_rank_is_left_where_an_engine_starts() -> None:
+    found = vllm.rebalance_experts(window(), EXPERTS, 1, 1, EXPERTS)
+    np.testing.assert_array_equal(found, linear(slots=EXPERTS))
+    assert found.dtype == np.int64
 
 
 def test_the_budget_holds_beside_what_is_restored(caplog: pytest.LogCaptureFixture) -> None:
@@ -217,6 +243,26 @@ def test_sglang_plans_around_lost_ranks(monkeypatch: pytest.MonkeyPatch) -> None
     assert maps[1].shape[2] == maps[2].max()
 
 
+def test_vllm_ascend_answers_change_priority_and_table() -> None:
+    table = running().reshape(LAYERS, RANKS, -1)
+    loads = window()
+    of_slot = np.take_along_axis(loads, running(), axis=1).reshape(table.shape)
+    policy = vllm_ascend.RackplanPolicy()
+    change, priority, new = policy.rebalance_experts(table, of_slot)
+    assert change == 1
+    assert sorted(priority.tolist()) == list(range(LAYERS))
+    assert new.shape == table.shape
+    flat, old = new.reshape(LAYERS, -1), table.reshape(LAYERS, -1)
+    assert (flat != old).sum() == moves(old, flat) <= 0.05 * old.size
+    total = loads * np.stack([np.bincount(row, minlength=EXPERTS) for row in old])
+    gain = 1 / balance(total, old) - 1 / balance(total, flat)
+    assert (np.diff(gain[priority]) <= 0).all()
+    streams.forget()
+    windows = np.stack([of_slot // 2, of_slot - of_slot // 2])
+    assert (policy.rebalance_experts(table, windows)[2] == new).all()
+    assert policy.rebalance_experts(table, of_slot * 0)[0] == 0
+
+
 def test_calls_that_go_on_remember_the_windows_and_others_do_not() -> None:
     def chain(*seeds: int, begin: Array) -> Array:
         for seed in seeds:
@@ -287,7 +333,12 @@ def test_what_cannot_be_used_is_refused_in_one_message(change: dict[str, Any], w
     assert "\n" not in str(error.value)
 
 
-def test_sglang_refuses_likewise() -> None:
+def test_the_other_forms_refuse_likewise() -> None:
+    policy = vllm_ascend.RackplanPolicy()
+    with pytest.raises(ValueError, match="give one load per slot"):
+        policy.rebalance_experts(np.zeros((1, 2, 2), dtype=int), np.zeros((1, 2, 3)))
+    with pytest.raises(ValueError, match="slot 0 holds -1, which is not an expert"):
+        policy.rebalance_experts(np.full((1, 2, 2), -1), np.zeros((1, 2, 2)))
     for wrong, words in (
         ({"algorithm": "best"}, "expected one of deepseek, "),
         ({"num_local_physical_experts": 3}, "is not a multiple of num_local_physical_experts 3"),

@@ -19,6 +19,7 @@ from placement.plans.reading import read_plan
 from rackplan.balancers import plugin, vllm
 from rackplan.balancers.sglang import rebalance_experts
 from rackplan.balancers.vllm import RackplanEplbPolicy
+from rackplan.balancers.vllm_ascend import RackplanPolicy
 
 ROOT = Path(__file__).parents[2]
 PLAN = ("plan", "--cluster", "hgx-h100", "--time-limit", "0", "--batch", "4", "-o", "plan", "--model")
@@ -56,6 +57,7 @@ def vllm_installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, type]:
         EPLB_POLICIES=policies,
         AbstractEplbPolicy=AbstractEplbPolicy,
     )
+    monkeypatch.setitem(sys.modules, "vllm_ascend", None)
     return policies
 
 
@@ -97,6 +99,22 @@ def test_vllm_gets_our_class_in_the_place_of_its_default(
     assert record.name == "vllm.rackplan"  # vLLM shows what its own loggers say
     plugin.vllm()
     assert policies["default"] is ours
+
+
+def test_vllm_ascend_gets_our_class_for_every_number(monkeypatch: pytest.MonkeyPatch, environ: Any) -> None:
+    vllm_installed(monkeypatch)
+    monkeypatch.delitem(sys.modules, "vllm_ascend")
+
+    class PolicyFactory:
+        @staticmethod
+        def generate_policy(policy_type: int) -> object:
+            return policy_type
+
+    installed(monkeypatch, "vllm_ascend.eplb.core.policy.policy_factory", PolicyFactory=PolicyFactory)
+    environ(BALANCER="1")
+    plugin.vllm()
+    for number in range(4):
+        assert isinstance(PolicyFactory.generate_policy(number), RackplanPolicy)
 
 
 def test_sglang_gets_our_function(monkeypatch: pytest.MonkeyPatch, environ: Any) -> None:

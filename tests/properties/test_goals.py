@@ -79,7 +79,7 @@ def test_a_batch_of_the_users_is_kept() -> None:
     found = chosen(where(batch=700))
     assert found.score.batch == 700
     assert found.score.tpot_s > USUAL_TPOT.value
-    assert found.service_level .endswith("tok/s/GPU at `batch` 700")
+    assert found.service_level.endswith("tok/s/GPU at `batch` 700")
 
 
 def test_the_usual_time_gives_way_and_one_that_was_asked_for_does_not() -> None:

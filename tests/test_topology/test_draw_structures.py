@@ -137,7 +137,7 @@ def test_a_full_mesh_of_sixteen_is_drawn_whole_whatever_its_hosts(tmp_path: Path
 def test_a_large_mesh_has_a_box_for_each_gpu_that_is_drawn_and_no_switch_chips(tmp_path: Path) -> None:
     domain = {"gpu": "mi300x", "structure": "mesh", "gpus": 40, "gpus_per_node": 8, "link": "12 GB/s"}
     picture = draw(tmp_path, "gpu", domains=[domain])
-    assert picture.has("4 more hosts of the domain, linked alike")
+    assert picture.has("4 more hosts of the domain, with the same links")
     assert [word for word in picture.words if word.startswith("GPU ")] == [f"GPU {g}" for g in range(8)]
     assert not draw(tmp_path, "domain", domains=[domain]).has("switch chip")
 
@@ -150,7 +150,7 @@ def test_gpus_that_pcie_alone_joins_are_not_called_linked_directly(tmp_path: Pat
     for level in ("auto", "domain"):
         picture = draw(tmp_path, level, nodes=nodes, links=links)
         assert picture.count("edge") == 16
-        assert not picture.has("linked directly")
+        assert not picture.has("connected directly")
 
 
 def test_groups_of_a_dragonfly_have_an_arc_for_each_two(tmp_path: Path) -> None:
@@ -174,6 +174,6 @@ def test_leaves_that_are_linked_to_each_other_show_it(tmp_path: Path) -> None:
     links = [{"between": [*pair], "rate": "50 GB/s", "latency": "1 us", "count": 1} for pair in ends]
     picture = draw(tmp_path, "fabric", nodes=nodes, links=links, rate_checked=True)
     assert picture.has("leaves connected directly, without switches")
-    assert picture.has("1 link between any two leaves, 10 pairs; in all 500 GB/s each way")
+    assert picture.has("1 link between any two leaves, 10 pairs; total 500 GB/s each way")
     assert picture.has("4 links")  # of the column that is drawn to that of the rest, as one arc
     assert picture.count("edge") == 1 + 2

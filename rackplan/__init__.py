@@ -2,7 +2,7 @@
 
 >>> import rackplan
 >>> plan = rackplan.plan("deepseek-v3", "gb200-nvl72", time_limit_s=0)
->>> plan.layout.ep, plan.layout.tp
+>>> plan.layout.gpus_used, plan.layout.tp
 (72, 1)
 >>> rackplan.make_cluster("hgx-h100@16")
 <Cluster hgx-h100@16: 16 GPUs in 2 domains>

@@ -87,7 +87,7 @@ def plan(request: PlanRequest) -> Plan:
     """Return a plan: the placement, its proven gap, and the predicted step.
 
     >>> import rackplan
-    >>> rackplan.plan("deepseek-v3", "gb200-nvl72", time_limit_s=0).layout.ep
+    >>> rackplan.plan("deepseek-v3", "gb200-nvl72", time_limit_s=0).layout.gpus_used
     72
 
     Raises

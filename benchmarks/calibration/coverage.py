@@ -1,6 +1,6 @@
 """What part of rows that a correction did not see lies in the band that is printed with them, by chip.
 
-``python benchmarks/calibration/coverage.py SILICON.csv INFERENCEX.csv...``; about two minutes. The correction is
+``python benchmarks/calibration/coverage.py SILICON.csv INFERENCEX.csv...``; some ten minutes. The correction is
 fitted anew without half of the configurations (the mean of some such halves), each chip, and each model.
 Physics and bands are those that ship: a chip left out has the band of one that nobody measured, a model left out that
 of an unmeasured model. Rows that do not say whether tokens were drafted have no correction and are left out.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 LEAST_ROWS = 50
 """Fewer rows of a chip say nothing of a share."""
-HALVES = 8
+HALVES = 4
 """Times that the configurations are halved."""
 
 
@@ -69,7 +69,7 @@ def shares(points: list[Point]) -> Iterator[tuple[str, ...]]:
             off = np.full(len(logs), np.nan)
             for part in sorted(set(of)):
                 out = np.array([one == part for one in of])
-                fitted = _some(runs[NAMED][0], ~out).fitted(runs[NAMED][1][~out])
+                fitted = _some(those, ~out).fitted(logs[~out])
                 off[out] = _off(fitted, _some(those, out), logs[out])
             inside[what, kind].append(np.abs(off) <= np.log(bands) + 1e-9)
     for chip in (*sorted(set(chips)), "all"):

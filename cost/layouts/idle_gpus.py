@@ -84,7 +84,8 @@ def chosen(
 
     Whatever is on the frontier is found, not guessed: of a layout that leaves GPUs idle few batches are priced, with
     every split of the layers, then those between neighbours that no layout beats (:meth:`FittingLayouts.refined`),
-    down to whole sequences. So neither a GPU more nor a better figure takes a layout away.
+    down to whole sequences. So neither a GPU more nor a better figure takes a layout away, but for a pipeline over
+    all groups, which is deployable for being over all (:func:`cost.layouts.deployable.deployable_stages`).
     """
     deployment = pricer.deployment
     always, idle = map(list, candidates(deployment.cluster, deployment.model, any_shape=deployment.any_shape))

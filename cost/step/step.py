@@ -47,7 +47,8 @@ def even_step(
     if shape.mixes and np.any(np.asarray(shape.prompt_share) != 1):
         alone = _whole_step(model, replace(shape, prompt_tokens=0.0), machine, held, placed)
         given = np.asarray(shape.prompt_share)
-        whole = alone.towards(whole, np.where(given > 0, given, machine.efficiency[prefill_share(model)]))
+        share = np.where(given > 0, given, machine.efficiency[prefill_share(model)])
+        whole = alone.towards(whole, np.where(np.asarray(shape.sequences) > 0, share, 1.0))
     if not overlap:
         return whole.times(shape.measured)
     half = even_step(model, shape.halved, machine, held, placed=placed)

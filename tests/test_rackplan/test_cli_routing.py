@@ -66,9 +66,9 @@ def test_a_plan_says_where_its_tokens_go_and_score_finds_the_same(
     assert "pairs.npy" in written["inputs"]["sha256"]
     scored = run("score", "out/plan.json", "--routing", "pairs.npy", "--json").data
     traffic = scored["traffic"]  # of all tokens; the plan's own is of those held out
-    blind = run("score", "out/plan.json")
-    assert "experts are taken to be chosen independently" in " ".join(blind.out.split())
-    assert (tmp_path / "out/report.html").read_text().count("balance alone") > 0
+    blind = run("score", "out/plan.json", "--details")
+    assert "made with pairs.npy; this score assumes independent choices" in " ".join(blind.out.split())
+    assert (tmp_path / "out/report.html").read_text().count("balance only") > 0
     # counted from both files alone
     trace = np.load(tmp_path / "pairs.npy")
     for layer, per_gpu in written["experts"]["layers"].items():

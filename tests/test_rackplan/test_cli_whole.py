@@ -35,7 +35,7 @@ def test_the_answer_is_twelve_lines(run: Run) -> None:
     text = " ".join(" ".join(lines).split())
     assert "requests/s on 8 GPUs" in text
     assert "met: 50 ms per token (default), 2 s to first token (default)" in text
-    assert "(decode alone)" not in text
+    assert "decode only" not in text
     scored = run("score", "out").out.splitlines()
     assert scored[0] == lines[0]
     assert len(scored) <= 12

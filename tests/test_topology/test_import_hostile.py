@@ -49,12 +49,12 @@ FILES: list[tuple[str, bytes | str, str]] = [
     (
         "escape.json",
         '{"instances": [{"id": "n1\\u0000", "network_layers": ["a"]}]}',
-        r"id: 'n1\\x00' must be a text without",
+        r"id: 'n1\\x00' must be text without control",
     ),
     (
         "escape.xml",
         '<system><cpu><nic><net name="a&#x9b;31m" speed="1"/></nic><pci busid="0000:00:00.0"/></cpu></system>',
-        r"line 1: <net> name: 'a\\x9b31m' must be a text without",
+        r"line 1: <net> name: 'a\\x9b31m' must be text without control",
     ),
     ("turned.conf", "SwitchName=s Nodes=n\u0085[1-2]\n", "line 1: has the control character 0x85"),
     ("twice.xml", '<system version="1" version="2"/>', "line 1: column .*duplicate attribute"),

@@ -9,7 +9,7 @@ from cost.money.bill import Bill, Totals
 from cost.step.score import Score
 from placement.plan import Plan
 from rackplan.views.blocks import Block, Text
-from rackplan.views.money import dollars, rate_words
+from rackplan.views.money import dollars, rate_words, watts
 from rackplan.views.words import cluster_doubts
 from topology.base.units import plural
 from topology.cluster import Cluster
@@ -21,7 +21,7 @@ def headline(
     """Return the answer in three lines: performance; hardware and price; accuracy."""
     lines = (
         answer,
-        f"On {machine}: {price(totals)}, {megawatts(totals)}",
+        f"On {machine}: {price(totals)}, {power(totals)}",
         "; ".join(filter(None, [f"Accuracy: {accuracy_words(errors)}", *doubts])),
     )
     return [Text(f"{line}.", style="forward") for line in lines]
@@ -53,9 +53,9 @@ def machine_words(cluster: Cluster, gpus: Iterable[int] | None = None) -> str:
     return f"{plural(len({gpu.rack for gpu in some}), 'rack')} ({count})"
 
 
-def megawatts(bill: Bill) -> str:
-    """Return the power of a bill in megawatts."""
-    return "power unknown" if bill.power_w is None else f"{bill.power_w / 1e6:#.3g} MW".replace(". MW", " MW")
+def power(bill: Bill) -> str:
+    """Return the power of a bill."""
+    return "power unknown" if bill.power_w is None else watts(bill.power_w)
 
 
 def price(totals: Totals) -> str:

@@ -113,7 +113,7 @@ TABLE = (
         must={"attention_bias": (True, "true or absent: this family has biases")},
         ignore="use_mrope",
     ),
-    Family("qwen3 qwen3_vl_text", "Qwen 3: norms of queries and keys a head.", _QWEN3),
+    Family("qwen3 qwen3_vl_text", "Qwen 3: per-head norms of queries and keys.", _QWEN3),
     Family(
         "phi3",
         "Phi-3 and Phi-4-mini: Llama with fused projections.",
@@ -168,7 +168,7 @@ TABLE = (
     ),
     Family(
         "hunyuan_v1_dense",
-        "Hunyuan dense: norms of queries and keys a head.",
+        "Hunyuan dense: per-head norms of queries and keys.",
         _HEAD_NORMS,
         must=_HUNYUAN_MUST,
         ignore=_HUNYUAN_IGNORED,
@@ -213,7 +213,7 @@ TABLE = (
     ),
     Family(
         "gemma3_text",
-        "Gemma 3: as Gemma 2 with norms of queries and keys a head; every sixth layer sees everything.",
+        "Gemma 3: as Gemma 2 with per-head norms of queries and keys; every sixth layer sees everything.",
         replace(
             _KV_DIM_BIAS,
             qk_norm="head",
@@ -295,7 +295,7 @@ TABLE = (
     ),
     Family(
         "mellum",
-        "Mellum: norms of queries and keys a head, windows by layer, experts or a dense part by `mlp_layer_types`.",
+        "Mellum: per-head norms of queries and keys, windows by layer, experts or a dense part by `mlp_layer_types`.",
         replace(_KV_DIM_BIAS, qk_norm="head", windows=windows_by_type),
         Routed(sparse=from_start),
     ),
@@ -361,7 +361,7 @@ TABLE = (
     ),
     Family(
         "qwen3_moe qwen3_vl_moe_text",
-        "Qwen 3 with experts: norms of queries and keys a head, no shared expert.",
+        "Qwen 3 with experts: per-head norms of queries and keys, no shared expert.",
         _QWEN3_MOE,
         Routed(sparse=by_step),
         must={"use_qk_norm": (True, "true or absent: Qwen 3 norms queries and keys")},
@@ -518,7 +518,7 @@ TABLE = (
     ),
     Family(
         "hy_v3",
-        "Hunyuan 3: norms of queries and keys a head, DeepSeek's experts and router bias.",
+        "Hunyuan 3: per-head norms of queries and keys, DeepSeek's experts and router bias.",
         replace(_KV_DIM_BIAS, qk_norm="head"),
         _SHARED_MOE,
         drafts=True,

@@ -27,14 +27,15 @@ def headline(
     return [Text(f"{line}.", style="forward") for line in lines]
 
 
-def plan_headline(plan: Plan) -> list[Block]:
-    """Return the headline of a plan."""
+def plan_headline(plan: Plan, *before: str) -> list[Block]:
+    """Return the headline of a plan; ``before``: what leads its first line, such as the moves of a re-plan."""
     cluster, score, totals = plan.deployment.cluster, plan.score, plan.totals
     requests = "" if totals.requests_per_s is None else f", {rate_words(totals.requests_per_s)} requests/s"
     answer = (
         f"{totals.tok_s_per_gpu:,.0f} {totals.tokens} tok/s/GPU{requests} at {score.tok_s_per_user:,.1f} tok/s/user; "
         f"{bound_words(score)} binds"
     )
+    answer = "; ".join([*before, answer])
     doubts = (
         cluster_doubts(cluster),
         f"what if: {score.what_if.replace('_', ' ')}" * bool(score.what_if),

@@ -259,7 +259,7 @@ def replan_section(found: Replanned) -> list[Block]:
     front = replace(_front(found), fold="Moves and balance as a table")
     lost = f" after the loss of {plural(found.lost_gpus, 'GPU')}" * bool(found.lost_gpus)
     share = f"{found.moves:,} of {plural(found.copies, 'copy')} move ({found.moves / found.copies:.1%})"
-    answer = f"Re-plan{lost}: {share}, {found.bytes / 1e9:,.1f} GB; balancedness {found.after:.4f}."
+    answer = f"Re-plan{lost}: {share}, {found.bytes / 1e9:,.1f} GB"
     return [
         Text(answer, style="forward"),
         Heading("Re-plan", 2),

@@ -13,7 +13,7 @@ OnProgress = Callable[..., None]
 bound; of a migration, a :class:`placement.migrate.migration.State`."""
 
 Say = Callable[[str], None]
-"""Is told what is done now, in words: which of how many."""
+"""Called with a description of the current work, such as which item of how many."""
 
 
 def silent(text: str) -> None:

@@ -131,7 +131,7 @@ TABLE = (
         replace(_KV, bias=True, out_bias=False, windows=switched_windows),
         must={"attention_bias": (True, "true or absent: this family has biases")},
     ),
-    Family("qwen3 qwen3_vl_text", "Qwen 3: norms of queries and keys a head.", _QWEN3),
+    Family("qwen3 qwen3_vl_text", "Qwen 3: per-head norms of queries and keys.", _QWEN3),
     Family("phi3", "Phi-3 and Phi-4-mini: Llama with fused projections.", replace(_KV, windows=one_window)),
     Family("olmo", "OLMo: norms without weights.", Grouped(bias=_BIAS), norm_width=0),
     Family(
@@ -198,7 +198,7 @@ TABLE = (
     ),
     Family(
         "hunyuan_v1_dense",
-        "Hunyuan dense: norms of queries and keys a head.",
+        "Hunyuan dense: per-head norms of queries and keys.",
         _HEAD_NORMS,
         must=_HUNYUAN_MUST,
         ignore=_HUNYUAN_IGNORED,
@@ -243,7 +243,7 @@ TABLE = (
     ),
     Family(
         "gemma3_text",
-        "Gemma 3: as Gemma 2 with norms of queries and keys a head; every sixth layer sees everything.",
+        "Gemma 3: as Gemma 2 with per-head norms of queries and keys; every sixth layer sees everything.",
         replace(
             _KV_DIM_BIAS,
             qk_norm="head",
@@ -337,7 +337,7 @@ TABLE = (
     ),
     Family(
         "kolibri1",
-        "Kolibri 1: norms of queries and keys a head and of each part's output, windows by layer.",
+        "Kolibri 1: per-head norms of queries and keys and of each part's output, windows by layer.",
         replace(_KV_DIM, qk_norm="head", windows=windows_by_type),
         Routed(shared=1, shared_width=_SHARED_WIDTH, router_bias=True),
         norms=4,
@@ -351,7 +351,7 @@ TABLE = (
     ),
     Family(
         "mellum",
-        "Mellum: norms of queries and keys a head, windows by layer, experts or a dense part by `mlp_layer_types`.",
+        "Mellum: per-head norms of queries and keys, windows by layer, experts or a dense part by `mlp_layer_types`.",
         replace(_KV_DIM_BIAS, qk_norm="head", windows=windows_by_type),
         Routed(sparse=from_start),
     ),
@@ -413,7 +413,7 @@ TABLE = (
     ),
     Family(
         "qwen3_moe qwen3_vl_moe_text qwen3_omni_moe_text",
-        "Qwen 3 with experts: norms of queries and keys a head, no shared expert.",
+        "Qwen 3 with experts: per-head norms of queries and keys, no shared expert.",
         _QWEN3_MOE,
         Routed(sparse=by_step),
         must={"use_qk_norm": (True, "true or absent: Qwen 3 norms queries and keys")},
@@ -534,7 +534,7 @@ TABLE = (
     ),
     Family(
         "hy_v3",
-        "Hunyuan 3: norms of queries and keys a head, DeepSeek's experts and router bias.",
+        "Hunyuan 3: per-head norms of queries and keys, DeepSeek's experts and router bias.",
         replace(_KV_DIM_BIAS, qk_norm="head"),
         _SHARED_MOE,
     ),

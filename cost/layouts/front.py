@@ -50,7 +50,7 @@ def pareto(x: ArrayLike, y: ArrayLike) -> NDArray[np.int64]:
 
 
 _MANY, _SAMPLED, _ASKED = 8192, 1024, 12
-"""Points beyond which some that are beaten are dropped before all are sorted; of how many, and by how many."""
+"""Points above which dominated ones are dropped before sorting; points sampled, and of their front compared."""
 
 
 def _few_beaten(

@@ -86,9 +86,8 @@ class Demand:
         given = [name for name in MOST if getattr(self, name) is not None]
         if len(given) != 1:
             names, both = ", ".join(map(input_name, MOST)), " and ".join(map(input_name, given))
-            raise InputError(
-                f"expected exactly one of {names}{f', not {both}' * bool(given)}; the others are derived."
-            )
+            some = f", not {both}" if given else f", like {input_name('tok_s')} 1M"
+            raise InputError(f"expected exactly one of {names}{some}; the others are derived.")
         require_number(input_name(self.currency), self.amount, above=0)
         require_number(input_name("think_s"), self.think_s, least=0)
         if not (math.isfinite(self.utilization) and 0 < self.utilization <= 1):

@@ -158,11 +158,8 @@ def worth_searching(load: Floats, bound: Floats) -> tuple[float, str]:
     """
     gap = 1 - float(np.minimum(bound, load).mean() / load.mean())
     if gap > WIDE:
-        return HARD_S, f"the work of {HARD_S:g} s, since the fast path left a gap of {gap:.1%}"
-    return (
-        EASY_S,
-        f"the work of {EASY_S:g} s, since the fast path left a gap of {gap:.2%} and more time gains next to nothing",
-    )
+        return HARD_S, f"{HARD_S:g} s, since the gap was still {gap:.1%} after the fast path"
+    return EASY_S, f"{EASY_S:g} s, since the gap was only {gap:.2%} after the fast path"
 
 
 class _Search:

@@ -171,10 +171,10 @@ def refuse_layout(deployment: Deployment, options: PlanOptions, layouts: Sequenc
     asked = {"ep": options.ep, "tp": options.tp, "stages": options.stages}
     said = " ".join(f"{input_name(name)} {value}" for name, value in asked.items() if value is not None)
     shapes = sorted({(fit.layout.ep, fit.layout.tp, fit.layout.stages) for fit in layouts}, reverse=True)
-    some = ", ".join(f"EP {ep} TP {tp} in {stages}" for ep, tp, stages in shapes[:6])
+    some = ", ".join(f"EP{ep} TP{tp} PP{stages}" for ep, tp, stages in shapes[:6])
     raise InfeasibleError(
         f"{said}: no such layout fits on {deployment.cluster.name}; of the {len(shapes)} that do, the widest are "
-        f"{some} stage(s)."
+        f"{some}."
     )
 
 

@@ -96,7 +96,7 @@ def migrate(
     starts = [_start(task, new.fitted, seed) for task, new in zip(tasks, made, strict=True)]
     times = [1] * len(tasks) if replicas is None else list(replicas)
     needed = _moves(tasks, starts, times)
-    what = "to give every expert a legal copy"
+    what = "to give every expert a valid copy"
     if max_moves is not None and needed > max_moves:
         starts, needed = _fewest(tasks, starts, times, max_moves, what)
     elif only_restore:
@@ -238,7 +238,7 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, budge
     if budget.cut:
         for front in fronts:
             front.carry_over()
-    text = f"annealing under a rising price of excess: {passes} pass{'es' * (passes != 1)}, seed {seed}"
+    text = f"simulated annealing: {passes} pass{'es' * (passes != 1)}, seed {seed}"
     text += "".join(dict.fromkeys(front.words for front in fronts))
     return text + (f"; {CUT}" if budget.cut else "")
 

@@ -133,7 +133,7 @@
   // what scrolls in its box can be reached and scrolled with the keyboard
   function reach() {
     document.querySelectorAll(".wide, .drawing").forEach(function (box) {
-      if (box.scrollWidth > box.clientWidth + 1) {
+      if (box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1) {
         const caption = box.querySelector("caption, title");
         box.tabIndex = 0;
         box.setAttribute("role", "region");

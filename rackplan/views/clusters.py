@@ -232,7 +232,7 @@ def traffic_view(
                 + (f", and {plural(ties, 'link')} more with equal load" if ties else ""),
                 "Bottleneck",
             ),
-            *labelled("Up : out", _ratios(found.scale_up_over_scale_out)),
+            *labelled("Ratio", _ratios(found.scale_up_over_scale_out)),
             *labelled("Matrix", found.matrix or ""),
         ],
         [Page(picture), tiers],

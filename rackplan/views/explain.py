@@ -324,9 +324,8 @@ def verdict(plan: Plan) -> str:
 def cache_note(plan: Plan) -> str:
     """Return how pipeline stages change HBM use: less for weights, the same for the cache."""
     return (
-        f"{plural(plan.layout.stages, 'pipeline stage')}: each holds fewer layers but proportionally more "
-        "sequences in "
-        "flight, so stages reduce weights but not KV cache."
+        f"{plural(plan.layout.stages, 'pipeline stage')}; more stages would reduce the weights per GPU but not the "
+        "KV cache: a stage has fewer layers and proportionally more sequences in flight."
     )
 
 

@@ -70,13 +70,13 @@ def failure_blocks(failures: Failures | None, tok_s_per_gpu: float) -> list[Bloc
         ("worst", lambda row: f"{row.tok_s_per_gpu_worst:,.0f}"),
         ("tokens lost", lambda row: f"{row.tokens_lost_mean:.2%}"),
         ("worst case", lambda row: row.worst),
-        title="After losing any one part (mean and worst; experts keep their remaining copies):",
+        title="After losing any one part (mean and worst; tokens lost: share of the replica hit):",
         words=(0, 7),
         fold="Losses as a table",
     )
     dropped = (
-        "Tokens of experts without a remaining copy are dropped. Throughput is over all GPUs, "
-        "failed ones included."
+        "Tokens of experts without a remaining copy are dropped; their share is of the replica that the failure "
+        "hits. Throughput is of all replicas, over all GPUs, failed ones included."
     )
     some = [
         f"{row.tried} of {row.choices:,} {UNITS[row.unit]}s"
@@ -168,12 +168,13 @@ def _at_risk(failures: Failures) -> list[Block]:
         return labelled("At risk", every)
     first, worst = failures.experts[0], max(failures.layers, key=lambda row: row.worst_share)
     count, share = failures.experts_at_risk / layers, failures.share_at_risk
+    where = f"{'on' if unit == 'GPU' else 'in'} one {unit}"
     heaviest = f"{first.share:.2%} of the layer's tokens, {plural(first.copies, 'copy')}, {first.domain}"
     lost = f"{plural(worst.worst_experts, 'expert')}, {worst.worst_share:.2%} of the layer's tokens"
     return [
         *labelled(
             "At risk",
-            f"{count:,.1f} experts per layer have all copies in one {unit} ({share:.1%} of tokens)",
+            f"{count:,.4g} experts per layer have all copies {where} ({share:.1%} of tokens)",
         ),
         *labelled("Heaviest", f"expert {first.expert} of layer {first.layer}: {heaviest}"),
         *labelled(f"Worst {unit}", f"{worst.worst} in layer {worst.layer}: {lost}"),

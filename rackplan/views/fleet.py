@@ -722,7 +722,7 @@ def _together(fleet: Fleet) -> list[Block]:
         text += f"; required: {options.tok_s:,.0f} output tok/s"
         if options.utilization < 1:
             text += f" on average, {options.peak_tok_s:,.0f} at peak (utilization {options.utilization:g})"
-    return labelled("Total", text)
+    return labelled("Throughput", text)
 
 
 def fleet_errors(fleet: Fleet) -> tuple[ErrorOf, ...]:

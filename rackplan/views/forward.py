@@ -9,7 +9,7 @@ from cost.money.bill import Bill, Totals
 from cost.step.score import Score
 from placement.plan import Plan
 from rackplan.views.blocks import Block, Text
-from rackplan.views.money import dollars, rate_words
+from rackplan.views.money import dollars, rate_words, watts
 from rackplan.views.words import cluster_doubts
 from topology.base.units import plural
 from topology.cluster import Cluster
@@ -21,20 +21,21 @@ def headline(
     """Return the answer in three lines: performance; hardware and price; accuracy."""
     lines = (
         answer,
-        f"On {machine}: {price(totals)}, {megawatts(totals)}",
+        f"On {machine}: {price(totals)}, {power(totals)}",
         "; ".join(filter(None, [f"Accuracy: {accuracy_words(errors)}", *doubts])),
     )
     return [Text(f"{line}.", style="forward") for line in lines]
 
 
-def plan_headline(plan: Plan) -> list[Block]:
-    """Return the headline of a plan."""
+def plan_headline(plan: Plan, *before: str) -> list[Block]:
+    """Return the headline of a plan; ``before``: what leads its first line, such as the moves of a re-plan."""
     cluster, score, totals = plan.deployment.cluster, plan.score, plan.totals
     requests = "" if totals.requests_per_s is None else f", {rate_words(totals.requests_per_s)} requests/s"
     answer = (
         f"{totals.tok_s_per_gpu:,.0f} {totals.tokens} tok/s/GPU{requests} at {score.tok_s_per_user:,.1f} tok/s/user; "
         f"{bound_words(score)} binds"
     )
+    answer = "; ".join([*before, answer])
     doubts = (
         cluster_doubts(cluster),
         f"what if: {score.what_if.replace('_', ' ')}" * bool(score.what_if),
@@ -53,9 +54,9 @@ def machine_words(cluster: Cluster, gpus: Iterable[int] | None = None) -> str:
     return f"{plural(len({gpu.rack for gpu in some}), 'rack')} ({count})"
 
 
-def megawatts(bill: Bill) -> str:
-    """Return the power of a bill in megawatts."""
-    return "power unknown" if bill.power_w is None else f"{bill.power_w / 1e6:#.3g} MW".replace(". MW", " MW")
+def power(bill: Bill) -> str:
+    """Return the power of a bill."""
+    return "power unknown" if bill.power_w is None else watts(bill.power_w)
 
 
 def price(totals: Totals) -> str:

@@ -337,10 +337,10 @@ def _measured(found: Sweep, targets: Sequence[float]) -> str:
         return ""
     edge = found.frontier()
     at = [index for target in targets if (index := best_at(found, target)) is not None]
-    texts = []
+    texts: dict[str, None] = {}
     for index in dict.fromkeys(at or [int(edge[0]), int(edge[-1])]):
         near = found.deployment.near_runs(found.layout_of(index), float(found.batch[index]))
-        texts.append(f"{found.label(index)} {near_words(*near)}")
+        texts[f"{found.label(index)}: {near_words(*near)}"] = None
     return "; ".join(texts)
 
 
@@ -358,8 +358,12 @@ def _as_plans(found: Sweep, targets: Sequence[float]) -> str:
     for target in targets:
         best, plan = best_at(found, target), _plan_at(found, target)
         if best is not None and best != plan:
-            what = "none" if plan is None else f"{found.tok_s_per_gpu[plan]:,.0f} ({found.label(plan)})"
+            what = (
+                "no plan"
+                if plan is None
+                else f"{found.tok_s_per_gpu[plan]:,.0f} tok/s/GPU ({found.label(plan)})"
+            )
             texts.append(f"{what} at {target:g} tok/s/user")
     return (
-        f"best plan {'; '.join(texts)} (plans have no ETP and at least one sequence per GPU)" if texts else ""
+        f"{'; '.join(texts)} (a plan needs at least one sequence per GPU and cannot use ETP)" if texts else ""
     )

@@ -205,10 +205,12 @@ def _answer(plan: Plan, first: Sequence[Block] = (), *, hint: bool = False) -> l
         accuracy.append(f"expert placement gap {plan.proof.gap:.2%}")
     if plan.interrupted:
         accuracy.append("INTERRUPTED, best plan so far")
+    lead = [one.text for one in first if isinstance(one, Text) and one.style == "forward"]
+    rest = first[len(lead) :]
     return [
         *limit_blocks(plan),
         Heading(title_words(plan, hint=hint)),
-        Page(lambda: [*plan_headline(plan), *_pareto(plan), _key_figures(plan), *first]),
+        Page(lambda: [*plan_headline(plan, *lead), *_pareto(plan), _key_figures(plan), *rest]),
         Heading("Plan", 2),
         *set_blocks("Set", deployment.cluster),
         Text(f"{pools}{idle}", "Pools" if plan.prefill is not None else "Layout"),

@@ -112,7 +112,9 @@ def log_axis(title: str, values: Sequence[float]) -> dict[str, Any]:
     steps = next(steps for times, steps in _STEPS if most / least < times)
     ticks = [step * 10.0**power for power in powers for step in steps]
     span = [math.log10(least) - 0.05, math.log10(most) + 0.05]
-    return axis_of(title, type="log", tickvals=ticks, ticktext=[f"{tick:,g}" for tick in ticks], range=span)
+    return axis_of(
+        title, type="log", tickvals=ticks, ticktext=[f"{tick:,.10g}" for tick in ticks], range=span
+    )
 
 
 def picture_of(svg: str) -> Figure:

@@ -40,10 +40,10 @@ from topology.base.units import plural
 MOST_ROWS = 9
 """Points of the front that are listed."""
 _PLACES = {
-    "node": "in the node",
-    "domain": "in the domain",
-    "rack": "in the rack",
-    "across": "across",
+    "node": "within a node",
+    "domain": "within a domain",
+    "rack": "within a rack",
+    "across": "from other racks over the scale-out network",
     "storage": "from storage (no copy is left)",
 }
 
@@ -257,7 +257,16 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
 def replan_section(found: Replanned) -> list[Block]:
     """Return the report section: what moves, from where, and the effect of more or fewer moves."""
     front = replace(_front(found), fold="Moves and balance as a table")
-    return [Heading("Re-plan", 2), *_moves(found), Page(lambda: _pictures(found)), front]
+    lost = f" after the loss of {plural(found.lost_gpus, 'GPU')}" * bool(found.lost_gpus)
+    share = f"{found.moves:,} of {plural(found.copies, 'copy')} move ({found.moves / found.copies:.1%})"
+    answer = f"Re-plan{lost}: {share}, {found.bytes / 1e9:,.1f} GB"
+    return [
+        Text(answer, style="forward"),
+        Heading("Re-plan", 2),
+        *_moves(found),
+        Page(lambda: _pictures(found)),
+        front,
+    ]
 
 
 def _pictures(found: Replanned) -> list[Block]:
@@ -376,10 +385,10 @@ def _links(found: Replanned) -> str:
 def links_words(transfer: Transfers, moves: int) -> str:
     """Return where copies come from, and the transfer time."""
     if not moves:
-        return "nothing is fetched"
+        return "no copies move"
     amounts, seconds = transfer.bytes_by_distance, transfer.seconds
     parts = [f"{amounts[near] / 1e9:,.1f} GB {_PLACES[near]}" for near in NEAR if amounts[near]]
-    text = f"fetched {', '.join(parts)}"
+    text = ", ".join(parts)
     if seconds is None:
         return f"{text}; time unknown, since a link on the path has no published rate"
     if transfer.bottleneck:

@@ -260,11 +260,23 @@ def _summary(found: Replayed) -> list[Block]:
     cluster, totals, bill = plan.deployment.cluster, plan.totals, plan.deployment.bill
     if totals.tok_s:
         totals = bill.totals(best.tok_s, totals.tokens, phase=totals.phase)
-    gain = f"{best.tok_s / found.baseline.tok_s - 1:+.2%} relative to {found.baseline.entry.name}"
     errors = errors_in(plan.deployment, plan.layout)
-    gained = "" if best is found.baseline else f", tokens {gain}"
-    answer = f"{run_words(found, best)}{gained}; the busiest GPU has {1 / best.mean:.2f}x the mean load"
+    gained = "" if best is found.baseline else f": {_gained_words(found)}"
+    moved = f"{best.copies_moved:.1%} of copies move per re-plan"
+    answer = (
+        f"{run_words(found, best)}{gained}; {moved}; the busiest GPU has {1 / best.mean:.2f}x the mean load"
+    )
     return headline(answer, machine_words(cluster), totals, errors, cluster_doubts(cluster))
+
+
+def _gained_words(found: Replayed) -> str:
+    """Return the tokens of the recommended policy relative to the baseline."""
+    part, name = found.recommendation.best.tok_s / found.baseline.tok_s - 1, found.baseline.entry.name
+    return (
+        f"as many tokens as {name} (within {EQUAL:.2%})"
+        if abs(part) < EQUAL
+        else f"{part:+.2%} tokens relative to {name}"
+    )
 
 
 def _charts(found: Replayed) -> list[Block]:
@@ -335,11 +347,10 @@ def best_words(found: Replayed) -> str:
     text = f"{run_words(found, best)}: balancedness {best.mean:.3f} (worst window {best.worst:.3f})"
     text += f", {best.copies_moved:.1%} of copies moved per re-plan" if best.bytes_moved else ", no moves"
     if best is not found.baseline:
-        part = best.tok_s / found.baseline.tok_s - 1
-        text += f", {part:+.2%} tokens relative to {found.baseline.entry.name}"
+        text += f", {_gained_words(found)}"
     if best is not most:
-        text += f"; {run_words(found, most)} serves {most.tok_s / best.tok_s - 1:.3%} more (within {EQUAL:.2%}), but "
-        text += f"moves {most.bytes_moved / 1e9:,.0f} GB instead of {best.bytes_moved / 1e9:,.0f} GB"
+        text += f"; {run_words(found, most)} serves as much (within {EQUAL:.2%}), but moves "
+        text += f"{most.bytes_moved / 1e9:,.0f} GB instead of {best.bytes_moved / 1e9:,.0f} GB"
     else:
         others = [run for run in found.result.runs if run is not best]
         second = max(others, key=lambda run: run.tok_s, default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 from functools import cached_property
@@ -35,6 +35,7 @@ from rackplan.views.blocks import (
 )
 from rackplan.views.data import SetData, taken
 from rackplan.views.evidence import deployment_figures
+from rackplan.views.forward import accuracy_words
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
@@ -357,12 +358,29 @@ def simulate_blocks(found: Simulated, command: str = "") -> list[Block]:
     data = simulate_result(found)
     what = f"{data.model} on {data.cluster}: {found.load}"
     return sections(
-        [Heading(what)],
+        [Heading(what), Page(_headline(data, found.errors))],
         _answer(data, factor_words(found.errors)),
         [Page(lambda: _charts(found))],
         [Details(_details(found, data))],
         [Page(lambda: _grounds(found, command))],
     )
+
+
+_ROUTERS = {
+    "least": "the replica with fewest requests",
+    "round": "each replica in turn",
+    "prefix": "the longest cached prefix",
+}
+
+
+def _headline(data: SimulateResult, errors: Sequence[ErrorOf]) -> list[Block]:
+    """Return the answer in three lines: the maximum rate, the latencies at the rate asked, and the accuracy."""
+    load = f"At {data.req_s:,.4g} requests/s{' (overloaded)' * data.overloaded}"
+    times = f"p99 {data.ttft_ms.p99 / 1e3:,.2f} s to first token, {data.tpot_ms.p99:,.1f} ms per output token"
+    good = f"{data.goodput_req_s:,.4g} requests/s are within the limits"
+    most = f"Maximum: {_most_words(data)}".replace("these limits", f"{_limits(data)}")
+    lines = most, f"{load}: {times}; {good}", f"Accuracy: {accuracy_words(errors)}"
+    return [Text(f"{line}.", style="forward") for line in lines]
 
 
 def _answer(data: SimulateResult, band: str) -> list[Block]:
@@ -382,7 +400,9 @@ def _answer(data: SimulateResult, band: str) -> list[Block]:
         ("", lambda row: row[0]),
         *((f"p{percent}", _cell(percent)) for percent in PERCENTILES),
     )
-    used = ", ".join(f"{pool.role} {pool.use:.0%}" for pool in data.pools)
+    used = ", ".join(
+        f"{pool.role} {pool.use:.0%}" if len(data.pools) > 1 else f"{pool.use:.0%}" for pool in data.pools
+    )
     again = (
         f"; {plural(data.preempted, 'request')} preempted and recomputed because the KV cache was full"
         * (data.preempted > 0)
@@ -396,7 +416,7 @@ def _answer(data: SimulateResult, band: str) -> list[Block]:
     )
     answer = [
         Text(engines, data.serving.capitalize()),
-        Text(f"{requests}{cached}; router {data.router}", "Requests"),
+        Text(f"{requests}{cached}; routed to {_ROUTERS[data.router]}", "Requests"),
         *labelled("Overloaded", overload if data.overloaded else ""),
         GAP,
         table,

@@ -32,7 +32,7 @@ from rackplan.views.blocks import (
     sections,
 )
 from rackplan.views.data import SetData, taken
-from rackplan.views.forward import accuracy_words, megawatts, price
+from rackplan.views.forward import accuracy_words, power, price
 from rackplan.views.money import dollars, power_words, rate_words, watts
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
@@ -43,6 +43,7 @@ from rackplan.views.words import (
     near_words,
     other_recipe_blocks,
     recipe_lines,
+    sentence,
     serving_words,
     what_if_blocks,
 )
@@ -442,18 +443,18 @@ def _headline(found: Size, data: SizeResult, others: str = "") -> list[Block]:
     ``others``: cost of other clusters.
     """
     asked, error = data.asked, widest(_errors(found))
-    what = f"{_asked(asked)} buys" if asked.currency in BUDGETS else f"{_asked(asked)} requires"
     racks = "" if data.racks is None else f" in {plural(data.racks, 'rack')}"
     served = f"{_many(data.tok_s)} output tok/s, {rounded_down(data.users)} concurrent users"
-    need = f"{what} {data.gpus:,} GPUs: {data.domains:,} x {data.unit}{racks}, for {served}"
-    money = [price(found.bill.totals(found.tok_s)), megawatts(found.bill)]
+    need = f"{_asked(asked)}: {plural(data.gpus, 'GPU')}, {data.domains:,} x {data.unit}{racks}, for {served}"
+    money = [price(found.bill.totals(found.tok_s)), power(found.bill)]
     if data.usd_per_hour is not None and data.usd_per_year is not None:
         hour, year = rounded_up(data.usd_per_hour), _many(data.usd_per_year)
         money.insert(0, f"{hour} USD per hour, {year} USD per year ({data.price_basis})")
     accuracy = f"Accuracy: {accuracy_words(_errors(found))}"
     if error is not None and asked.currency not in BUDGETS:
         accuracy += f"; at the low end of that band the fleet must be {error.band:.2f}x as large"
-    return [Text(f"{line}.", style="forward") for line in (need, ", ".join(money) + others, accuracy)]
+    lines = need, ", ".join(money) + others, accuracy
+    return [Text(sentence(line), style="forward") for line in lines]
 
 
 SPEEDS = 14
@@ -566,7 +567,10 @@ def _sizes_view(found: Sizes) -> View:
 
     def lead() -> list[Block]:
         ranked = sorted(several, key=lambda pair: (pair[1].usd_per_million_tokens or math.inf, pair[1].gpus))
-        return [*_headline(*ranked[0], f"; {cheapest}" * (len(priced) > 1)), *_pictures(found.sizes)]
+        return [
+            *_headline(*ranked[0], f"; per million tokens {cheapest}" * (len(priced) > 1)),
+            *_pictures(found.sizes),
+        ]
 
     return View(
         sections([Heading(title), Page(lead)], answer, [Details(sections(*each))]), SizesResult(clusters=data)
@@ -664,7 +668,7 @@ def _measured(found: Size, data: SizeResult) -> str:
     if found.deployment.correction.bare:
         return "no correction by measured runs (--physics)"
     near = {
-        f"{pool.layout} ({pool.role}) {near_words(pool.measured_factor, pool.measured_runs)}"
+        f"{pool.layout} ({pool.role}): {near_words(pool.measured_factor, pool.measured_runs)}"
         for pool in data.pools
         if pool.role != "prefill"
     }

@@ -258,7 +258,7 @@ def _state(found: StudyResult) -> list[Block]:
     blocks = labelled("Points", said or "none yet")
     progress = found.progress
     if progress is not None:
-        here = f"{progress.here:,} priced in this run, {progress.done - progress.here:,} already there"
+        here = f"{progress.here:,} priced in this run, {progress.done - progress.here:,} in earlier runs"
         more = (
             f"{progress.total - progress.done:,} are missing; run the same command to resume"
             if progress.done < progress.total

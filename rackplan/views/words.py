@@ -171,10 +171,10 @@ def other_recipe_blocks(others: Sequence[OtherRecipe]) -> list[Block]:
         mine = [one for one in others if one.cluster == name]
         whose = "the recipe of published runs" if mine[0].recipe == "usual" else "the checkpoint's formats"
         speeds = (f" at {one.tok_s_per_user:.4g}" if one.tok_s_per_user else "" for one in mine)
-        rates = ", ".join(f"{one.ratio:.2g}x{speed}" for one, speed in zip(mine, speeds, strict=True))
+        rates = ", x".join(f"{one.ratio:.2g}{speed}" for one, speed in zip(mine, speeds, strict=True))
         unit = " tok/s/user" if mine[0].tok_s_per_user else ""
         words = f"{whose} (--recipe {mine[0].recipe}: {mine[0].words})"
-        lines.append(f"{name} with {words}: {rates}{unit} in tok/s/GPU")
+        lines.append(f"{name} with {words}: tok/s/GPU x{rates}{unit}")
     return labelled("Recipes", *lines)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from placement import budget as budget_module
 from placement.budget import Budget
@@ -109,6 +111,26 @@ def test_real_loads_beat_eplb_in_every_layer() -> None:
             assert (result.max_load <= problem.evaluate(rival)).all()
         means.append((1 / result.max_load).mean())
     assert np.mean(means) >= 0.995
+
+
+@pytest.mark.wide
+@settings(deadline=None, max_examples=8)
+@given(st.integers(0, 10**6))
+def test_a_layer_is_placed_as_if_it_were_alone(seed: int) -> None:
+    """In any order, among any others, whatever slots and speeds: engines call with some layers."""
+    rng = np.random.default_rng(seed)
+    gpus, experts, layers = int(rng.integers(2, 14)), int(rng.integers(4, 36)), int(rng.integers(2, 5))
+    slots = np.full(gpus, -(-experts // gpus) + int(rng.integers(0, 3)))
+    if seed % 3 == 0:
+        slots += rng.integers(0, 2, gpus)
+    slots = np.minimum(slots, experts)
+    speed = rng.choice([0.8, 1.0, 1.3], gpus) if seed % 4 == 0 else None
+    loads = rng.lognormal(0, rng.uniform(0.1, 2.0, (layers, 1)), (layers, experts))
+    whole = solve(make_problem(loads, slots, speed), eplb_groups=1)
+    some = rng.permutation(layers)[: int(rng.integers(1, layers + 1))]
+    part = solve(make_problem(loads[some], slots, speed), eplb_groups=1)
+    assert part.assignment.slot_expert.tobytes() == whole.assignment.slot_expert[some].tobytes()
+    assert part.bound.tobytes() == whole.bound[some].tobytes()
 
 
 _BYTES = """

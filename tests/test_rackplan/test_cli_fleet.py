@@ -81,7 +81,7 @@ def test_pools_totals_idle_and_plans(run: Run, cluster: Path, mixtral: Path) -> 
 def test_the_first_lines_are_the_answer(run: Run, mixtral: Path) -> None:
     asked = ("fleet", "--model", mixtral, "--cluster", "hgx-h100@16", "--isl", 1000, "--osl", 100)
     lines = run(*asked).out.splitlines()
-    labels = ["One pool", "Total", "Speed", "Total", "Cost", "Power", "Limits", "Goal"]
+    labels = ["One pool", "Throughput", "Speed", "Total", "Cost", "Power", "Limits", "Goal"]
     assert set(labels) <= {line.split("  ")[0] for line in lines[:13]}  # a title of two lines
     assert "none idle" in " ".join(lines[:13])
     assert not any("step ms" in line for line in lines)

@@ -75,7 +75,7 @@ def test_measured_runs_of_each_pool_are_told(run: Run) -> None:
     (pool,) = run(*asked, "--json").data["pools"]
     assert pool["measured_runs"] > 0
     words = f"x{pool['measured_factor']:.2f} from {pool['measured_runs']} nearby measured runs"
-    assert f"{pool['layout']} ({pool['role']}) {words}" in " ".join(run(*asked).out.split())
+    assert f"{pool['layout']} ({pool['role']}): {words}" in " ".join(run(*asked).out.split())
     (bare,) = run(*asked, "--physics", "--json").data["pools"]
     assert (bare["measured_factor"], bare["measured_runs"]) == (1, 0)
 

@@ -61,7 +61,7 @@ def test_a_study_runs_once_and_is_reported(study: Path, run: Callable[..., Resul
     before = rows(out)
     again = run("study", out)  # the folder goes on, and has nothing left to do
     assert again.code == 0
-    assert "0 priced in this run, 27 already there" in again.out
+    assert "0 priced in this run, 27 in earlier runs" in again.out
     assert rows(out) == before
 
 

@@ -138,7 +138,9 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
             raise InputError(f"`level` {level}: {cluster.name} has no such domain; domains are {last}.")
         return "domain", int(named[1])
     if level not in LEVELS:
-        raise InputError(f"`level` {level!r}: choose one of {', '.join(LEVELS)}, or a domain, like d0.")
+        raise InputError(
+            f"option `level` {level!r}: choose one of {', '.join(LEVELS)}, or a domain, like d0."
+        )
     if level == "auto":
         return level, 0
     if level == "fabric" and domains == 1 and not cluster.wiring.is_kind(*SCALE_OUT_KINDS).any():

@@ -29,7 +29,7 @@ def failures_picture(failures: Failures, tok_s_per_gpu: float) -> Diagram:
     rows = []
     for row in failures.what_if:
         left, worst = (part / tok_s_per_gpu for part in (row.tok_s_per_gpu_mean, row.tok_s_per_gpu_worst))
-        dropped = f"; {row.tokens_lost_mean:.2%} of tokens dropped" * bool(row.tokens_lost_mean)
+        dropped = f"; {row.tokens_lost_mean:.2%} of the replica's tokens dropped" * bool(row.tokens_lost_mean)
         kept = (
             f"{share_text(left)} of throughput remains, {share_text(worst)} at worst"
             if left

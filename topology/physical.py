@@ -148,17 +148,16 @@ def _total(spec: ClusterSpec, figure: Callable[[DomainSpec], Total]) -> Total:
     return Total(None if math.isnan(value) else value, bases, weakest(part.evidence for part, _ in parts))
 
 
-def system_power(domain: DomainSpec) -> Figure | None:
-    """Return watts of the whole ``domain`` as somebody published them: its own, its racks' or its hosts'.
+def power_share(domain: DomainSpec) -> Figure | None:
+    """Return watts of one GPU as its share of a full rack, host or domain, whichever somebody published.
 
     None where there is none, or only that of its GPUs. Cooling, conversion and the network between domains are not
     in it.
     """
-    for unit in _UNITS:
-        figure = domain.figures.get(f"{unit}_power_w")
-        total = _whole(domain, "power_w")
-        if figure is not None and total is not None and total.value is not None:
-            return Figure(total.value, "W", figure.kind, f"{total.basis}: {figure.source}")
+    host = domain.gpus_per_node
+    for unit, gpus in zip(_UNITS, (domain.gpus, host * domain.nodes_per_rack, host), strict=True):
+        if figure := domain.figures.get(f"{unit}_power_w"):
+            return Figure(figure.value / gpus, "W", figure.kind, f"of a full {unit}: {figure.source}")
     return None
 
 

@@ -21,7 +21,7 @@ from topology.base.errors import InputError, MissingFigureError, input_name
 from topology.base.figures import Evidence, Figure, WrittenFigure
 from topology.base.names import Names
 from topology.cluster import Cluster
-from topology.physical import system_power
+from topology.physical import power_share
 from topology.spec import GpuSpec
 from topology.structures.domain import DomainSpec
 
@@ -149,12 +149,11 @@ class PriceBook:
         try:
             power = self.power(gpu)
         except MissingFigureError as error:
-            system = system_power(domain)
-            if system is None:
+            power = power_share(domain)
+            if power is None:
                 missing.append(str(error))
             else:
                 all_in = False
-                power = replace(system, value=system.value / domain.gpus)
                 missing.append(
                     f"{gpu.name}: power is the GPU's share of system power, without cooling and conversion losses."
                 )

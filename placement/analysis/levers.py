@@ -209,7 +209,10 @@ def widths(bench: Bench) -> Iterator[Lever]:
     for name, of, value, placed in other_widths(plan) if bench.free else ():
         now = getattr(plan.layout, of)
         kept, grown = bench.placed(placed)
-        there = bench.best_of(bench.base, grown, which=getattr(bench.base, of) == value)
+        which = getattr(bench.base, of) == value
+        if isinstance(grown, Reached) and not which.any():
+            continue  # it fits, but is not deployable: one pool for both phases over several nodes, say
+        there = bench.best_of(bench.base, grown, which=which)
         yield Lever(name, "layout", _step(now, value), f"{value} from {now}", kept, grown, there)
 
 

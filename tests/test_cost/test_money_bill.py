@@ -152,8 +152,8 @@ def test_a_system_without_an_all_in_figure_has_that_of_its_racks() -> None:
         "transceiver of ib-cx9: the catalog has no power",
     ):
         assert words in said
-    # a rack that is partly filled is powered as a whole one
-    assert PriceBook().bill(resolve_cluster("vr-nvl72@108")).power_w == pytest.approx(2 * 230e3)
+    # a rack that is partly filled draws the share of its GPUs, as with an all-in figure of each
+    assert PriceBook().bill(resolve_cluster("vr-nvl72@108")).power_w == pytest.approx(1.5 * 230e3)
 
 
 def test_switches_and_optics_count_where_no_other_figure_has_them() -> None:

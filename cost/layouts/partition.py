@@ -53,7 +53,8 @@ def best_cuts(runs: Array, row_of: Sequence[int], combine: np.ufunc = np.maximum
     width, pipelines, places = runs.shape[1:]
     length = np.arange(1, width + 1)
     # the first `width` columns stand for fewer than no layers
-    best, reached = np.full((len(row_of) - 1, pipelines, width + places), np.inf), np.empty(runs.shape[1:])
+    best = np.full((max(1, len(row_of) - 1), pipelines, width + places), np.inf)
+    reached = np.empty(runs.shape[1:])
     best[0][:, width + length] = runs[row_of[0]][width - length, :, length].T
     before = sliding_window_view(best, places, axis=2)[:, :, :width].transpose(0, 2, 1, 3)
     for stage, row in enumerate(row_of[1:-1]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
@@ -112,6 +112,10 @@ class RateMatch(_Match[float, int]):
         return self.requests_per_s * self.osl / self.gpus_used
 
 
+MATCHED = tuple(each.name for each in fields(RateMatch))
+"""The figures of a match."""
+
+
 @dataclass(frozen=True, eq=False)
 class RateMatches(_Match[Array, Index]):
     """The best partner of each decode configuration that keeps the limits; every array is ``[matches]``.
@@ -147,11 +151,10 @@ class RateMatches(_Match[Array, Index]):
 
     def row(self, index: int) -> RateMatch:
         """One match."""
-        columns = ((each.name, getattr(self, each.name)) for each in fields(RateMatch))
-        values: dict[str, Any] = {
-            name: value[index].item() if isinstance(value, np.ndarray) else value for name, value in columns
-        }
-        return RateMatch(**values)
+        columns: Iterable[Any] = (getattr(self, name) for name in MATCHED)
+        return RateMatch(
+            *(value.item(index) if isinstance(value, np.ndarray) else value for value in columns)
+        )
 
 
 def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone

@@ -91,9 +91,8 @@ def granite_mixers(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
     """Mamba-2 or attention, each beside a feed-forward part."""
     kinds = f.per_layer("layers_block_type", layers, (_MAMBA, FULL))
     full = Grouped(kv_heads_required=True, bias=Flag("attention_bias")).one(f, hidden)
-    f.ignore(
-        *(key for key in f.data if key.startswith("mamba_"))
-    )  # models without such layers have the keys too
+    # models without such layers have the keys too
+    f.ignore(*(key for key in f.data if key.startswith("mamba_")))
     mamba = _mamba2(f, hidden) if _MAMBA in kinds else full
     return [mamba if kind == _MAMBA else full for kind in kinds]
 

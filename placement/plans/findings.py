@@ -128,7 +128,7 @@ class ScenarioReport:
     objective:
         What the search took over the loads.
     groups:
-        Groups of similar loads with one vote each; absent: each load has one.
+        Groups of similar loads with one vote each.
     in_sample:
         Mean over scenarios of balancedness under the placement.
     left_out:
@@ -138,7 +138,7 @@ class ScenarioReport:
     """
 
     objective: Objective
-    groups: Annotated[AtLeastOne | None, Field(exclude_if=absent)] = None
+    groups: AtLeastOne
     in_sample: float = LEFT_OUT
     left_out: float | None = LEFT_OUT
     rows: Annotated[tuple[ScenarioRow, ...], Field(min_length=1)]
@@ -154,8 +154,6 @@ class ScenarioReport:
     @property
     def votes(self) -> str:
         """Votes in the search, in words."""
-        if self.groups is None:
-            return "one vote each"
         return f"{self.groups} group{'s' * (self.groups != 1)} of similar ones, one vote each"
 
     def lines(self) -> list[str]:

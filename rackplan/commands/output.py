@@ -276,7 +276,7 @@ def write_plan(
     from placement.plans.writing import plan_to_dict, plan_to_json
     from rackplan.render.html import page
     from rackplan.views.plan import plan_blocks
-    from rackplan.views.replan import moves_data, replan_section
+    from rackplan.views.replan import moved_words, moves_data, replan_section
     from rackplan.views.results import svg
 
     command, drawing = command_line(), svg(plan) or ""
@@ -284,7 +284,7 @@ def write_plan(
     def report(sha256: Mapping[str, str]) -> bytes:
         given: dict[str, Any] = {"command": command, "sha256": sha256}
         if moved is not None:
-            given["first"] = replan_section(moved)
+            given |= {"first": replan_section(moved), "lead": moved_words(moved)}
         return page(plan_blocks(plan, drawing=drawing, **given)).encode()
 
     if is_page(path):

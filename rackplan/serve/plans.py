@@ -187,7 +187,7 @@ def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
 
 def _loss(found: Replanned, before: Plan, lost: tuple[str, ...]) -> dict[str, Any]:
     """Return the lost parts, the re-plan and the figures of the plan before."""
-    texts = [one.text for one in replan_section(found) if isinstance(one, Text) and not one.style]
+    texts = [one.text for one in replan_section(found) if isinstance(one, Text)]
     return {
         "lost": list(dict.fromkeys(lost)),
         "lost_gpus": found.lost_gpus,

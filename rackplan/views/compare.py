@@ -39,6 +39,7 @@ from rackplan.views.blocks import (
 from rackplan.views.charts import frontier_chart, memories_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.evidence import deployment_figures
+from rackplan.views.forward import leading
 from rackplan.views.gains import GainData, gain_blocks, gain_chart, gain_words, gains_data
 from rackplan.views.measured import MeasuredPoint, comparable_points
 from rackplan.views.money import (
@@ -471,7 +472,7 @@ def _headline(found: Comparison) -> list[Block]:
     lines.append("; ".join(f"per {name} {one[0]} leads{', ' * bool(one[1])}{one[1]}" for name, one in each))
     lines[1] = lines[1].replace("per", "Per", 1)
     lines.append(_sure(rows))
-    return [Text(f"{line}.", style="forward") for line in lines if line]
+    return leading(*lines)
 
 
 def _sure(rows: Sequence[CompareRow]) -> str:

@@ -380,6 +380,10 @@ def details_blocks(found: Explanation) -> list[list[Block]]:
     left = f"{data.memory.left_bytes / 1e9:,.1f} GB left; batch {score.batch} per GPU, {score.max_batch} fit"
     layout = plan.layout.describe(moe=plan.deployment.model.moe is not None)
     numbered = [f"[{number}] {source}" for number, source in enumerate(sources, 1)]
+    named = ""
+    if found.levers is not None:
+        every = " `rackplan what-if` lists all of them." * bool(found.levers.largest)
+        named = largest_words(found.levers) + every
     parts: list[list[Block]] = [
         [Text(data.verdict)],
         [
@@ -405,7 +409,7 @@ def details_blocks(found: Explanation) -> list[list[Block]]:
         [Text("\n".join(["Sources:", *numbered]))],
         [Text(weakest_note(found))],
         [Text("\n".join(["Assumptions:", *(f"- {text}" for text in data.assumptions)]))],
-        [Text("" if found.levers is None else largest_words(found.levers))],
+        [Text(named)],
     ]
     return [part for part in parts if not (isinstance(part[0], Text) and not part[0].text)]
 

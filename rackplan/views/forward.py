@@ -19,23 +19,24 @@ def headline(
     answer: str, machine: str, totals: Totals, errors: Iterable[ErrorOf], *doubts: str
 ) -> list[Block]:
     """Return the answer in three lines: performance; hardware and price; accuracy."""
-    lines = (
-        answer,
-        f"On {machine}: {price(totals)}, {power(totals)}",
-        "; ".join(filter(None, [f"Accuracy: {accuracy_words(errors)}", *doubts])),
-    )
-    return [Text(f"{line}.", style="forward") for line in lines]
+    accuracy = "; ".join(filter(None, [f"Accuracy: {accuracy_words(errors)}", *doubts]))
+    return leading(answer, f"On {machine}: {price(totals)}, {power(totals)}", accuracy)
 
 
-def plan_headline(plan: Plan, *before: str) -> list[Block]:
-    """Return the headline of a plan; ``before``: what leads its first line, such as the moves of a re-plan."""
+def leading(*lines: str) -> list[Block]:
+    """Return the lines of a headline, each a sentence; empty ones are left out."""
+    return [Text(f"{line}.", style="forward") for line in lines if line]
+
+
+def plan_headline(plan: Plan, lead: str = "") -> list[Block]:
+    """Return the headline of a plan; ``lead``: what its first line begins with, such as the moves of a re-plan."""
     cluster, score, totals = plan.deployment.cluster, plan.score, plan.totals
     requests = "" if totals.requests_per_s is None else f", {rate_words(totals.requests_per_s)} requests/s"
     answer = (
         f"{totals.tok_s_per_gpu:,.0f} {totals.tokens} tok/s/GPU{requests} at {score.tok_s_per_user:,.1f} tok/s/user; "
         f"{bound_words(score)} binds"
     )
-    answer = "; ".join([*before, answer])
+    answer = "; ".join(filter(None, [lead, answer]))
     doubts = (
         cluster_doubts(cluster),
         f"what if: {score.what_if.replace('_', ' ')}" * bool(score.what_if),

@@ -28,7 +28,6 @@ from rackplan.views.data import LEFT_OUT, Maybe, SetData, taken
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import limit_blocks, sentence, title_words
 
-_ALL = " `rackplan what-if` lists all of them."
 MOST_NAMED = 3
 """Levers that a sentence names."""
 MOST_SHOWN = 5
@@ -150,7 +149,7 @@ def levers_view(found: Levers) -> View:
     head = [
         *limit_blocks(plan),
         Heading(title_words(plan)),
-        Page([Text(largest_words(found).removesuffix(_ALL), style="forward")]),
+        Page([Text(largest_words(found), style="forward")]),
         Text(now, "Plan"),
         *set_blocks("Set", cluster),
         Text(f"{level_words(found)}; one parameter changed at a time", "Limit"),
@@ -238,7 +237,7 @@ def largest_words(found: Levers) -> str:
         named.append(text)
     return (
         f"Largest levers at the same layout, in {_RATES[rate_of(found.plan)]} ({level_words(found)}): "
-        f"{'; '.join(named)}.{_ALL}"
+        f"{'; '.join(named)}."
     )
 
 

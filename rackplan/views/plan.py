@@ -139,11 +139,13 @@ def plan_blocks(
     command: str = "",
     sha256: Mapping[str, str] | None = None,
     first: Sequence[Block] = (),
+    lead: str = "",
 ) -> list[Block]:
     """Return a plan as shown on a terminal and in the report.
 
     Only the report has ``drawing``, the SVG file of the cluster with the plan on it; ``command`` and the digests
-    ``sha256`` of its inputs; and ``first``, a section before all others that says how the plan was made.
+    ``sha256`` of its inputs; and ``first``, a section before all others that says how the plan was made, which
+    ``lead`` says in the headline.
     """
     explained = cache(partial(explain_plan, plan))
     own, other = "", list[list[Block]]()
@@ -171,7 +173,7 @@ def plan_blocks(
             Page(lambda: figure_blocks(explained())),
         ],
     )
-    return [*_answer(plan, first, hint=plan.origin == "planned"), Details(rest)]
+    return [*_answer(plan, first, lead, hint=plan.origin == "planned"), Details(rest)]
 
 
 def score_view(plan: Plan, found: Explanation | None = None) -> View:
@@ -184,7 +186,7 @@ def score_view(plan: Plan, found: Explanation | None = None) -> View:
     return View([*_answer(plan), Details(sections(*costs, token_traffic_blocks(plan), *last))], data)
 
 
-def _answer(plan: Plan, first: Sequence[Block] = (), *, hint: bool = False) -> list[Block]:
+def _answer(plan: Plan, first: Sequence[Block] = (), lead: str = "", *, hint: bool = False) -> list[Block]:
     """Return the summary: layout, throughput, speed, cost, limits and accuracy."""
     found, totals, score, deployment = plan.requests, plan.totals, plan.score, plan.deployment
     moe, work = deployment.model.moe is not None, deployment.workload
@@ -205,12 +207,10 @@ def _answer(plan: Plan, first: Sequence[Block] = (), *, hint: bool = False) -> l
         accuracy.append(f"expert placement gap {plan.proof.gap:.2%}")
     if plan.interrupted:
         accuracy.append("INTERRUPTED, best plan so far")
-    lead = [one.text for one in first if isinstance(one, Text) and one.style == "forward"]
-    rest = first[len(lead) :]
     return [
         *limit_blocks(plan),
         Heading(title_words(plan, hint=hint)),
-        Page(lambda: [*plan_headline(plan, *lead), *_pareto(plan), _key_figures(plan), *rest]),
+        Page(lambda: [*plan_headline(plan, lead), *_pareto(plan), _key_figures(plan), *first]),
         Heading("Plan", 2),
         *set_blocks("Set", deployment.cluster),
         Text(f"{pools}{idle}", "Pools" if plan.prefill is not None else "Layout"),

@@ -343,10 +343,8 @@ def _matches(rows: Sequence[RateMatch], pools: Pools) -> list[MatchData]:
     sides = [pools.serving.sides(row) for row in rows]
     sweeps = {role: found for pair in sides for role, found, _, _ in pair}
     priced: dict[tuple[str, int], ConfigurationData] = {}
-    for (
-        role,
-        found,
-    ) in sweeps.items():  # all of a pool at once: pricing one takes as long as pricing a hundred
+    # all of a pool at once: pricing one takes as long as pricing a hundred
+    for role, found in sweeps.items():
         at = sorted({at for pair in sides for one, _, at, _ in pair if one == role})
         priced |= {(role, index): one for index, one in zip(at, configurations(found, at), strict=True)}
     data = []

@@ -254,19 +254,17 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
     )
 
 
+def moved_words(found: Replanned) -> str:
+    """Return what leads the headline of a re-plan: the copies that move."""
+    lost = f" after the loss of {plural(found.lost_gpus, 'GPU')}" * bool(found.lost_gpus)
+    share = f"{found.moves:,} of {plural(found.copies, 'copy')} move ({found.moves / found.copies:.1%})"
+    return f"Re-plan{lost}: {share}, {found.bytes / 1e9:,.1f} GB"
+
+
 def replan_section(found: Replanned) -> list[Block]:
     """Return the report section: what moves, from where, and the effect of more or fewer moves."""
     front = replace(_front(found), fold="Moves and balance as a table")
-    lost = f" after the loss of {plural(found.lost_gpus, 'GPU')}" * bool(found.lost_gpus)
-    share = f"{found.moves:,} of {plural(found.copies, 'copy')} move ({found.moves / found.copies:.1%})"
-    answer = f"Re-plan{lost}: {share}, {found.bytes / 1e9:,.1f} GB"
-    return [
-        Text(answer, style="forward"),
-        Heading("Re-plan", 2),
-        *_moves(found),
-        Page(lambda: _pictures(found)),
-        front,
-    ]
+    return [Heading("Re-plan", 2), *_moves(found), Page(lambda: _pictures(found)), front]
 
 
 def _pictures(found: Replanned) -> list[Block]:

@@ -214,7 +214,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from rackplan.views.loads import skew_blocks
     from rackplan.views.plan import plan_blocks
     from rackplan.views.pools import Pools
-    from rackplan.views.replan import replan_section
+    from rackplan.views.replan import moved_words, replan_section
     from rackplan.views.replay import Replayed, replay_blocks
     from rackplan.views.simulate import Simulated, simulate_blocks
     from rackplan.views.study import study_blocks
@@ -237,7 +237,9 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
         Fleet: lambda fleet, command: fleet_blocks(
             fleet, command=command, drawing=drawing(fleet.cluster, fleet_overlay(fleet))
         ),
-        Replanned: lambda found, command: of_plan(found.plan, command, first=replan_section(found)),
+        Replanned: lambda found, command: of_plan(
+            found.plan, command, first=replan_section(found), lead=moved_words(found)
+        ),
         Plan: of_plan,
         Replayed: replay_blocks,
         Simulated: simulate_blocks,

@@ -35,7 +35,7 @@ from rackplan.views.blocks import (
 )
 from rackplan.views.data import SetData, taken
 from rackplan.views.evidence import deployment_figures
-from rackplan.views.forward import accuracy_words
+from rackplan.views.forward import accuracy_words, leading
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
@@ -379,8 +379,7 @@ def _headline(data: SimulateResult, errors: Sequence[ErrorOf]) -> list[Block]:
     times = f"p99 {data.ttft_ms.p99 / 1e3:,.2f} s to first token, {data.tpot_ms.p99:,.1f} ms per output token"
     good = f"{data.goodput_req_s:,.4g} requests/s are within the limits"
     most = f"Maximum: {_most_words(data)}".replace("these limits", f"{_limits(data)}")
-    lines = most, f"{load}: {times}; {good}", f"Accuracy: {accuracy_words(errors)}"
-    return [Text(f"{line}.", style="forward") for line in lines]
+    return leading(most, f"{load}: {times}; {good}", f"Accuracy: {accuracy_words(errors)}")
 
 
 def _answer(data: SimulateResult, band: str) -> list[Block]:

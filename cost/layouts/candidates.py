@@ -273,7 +273,7 @@ class _Cut:
     def of(cls, model: Model) -> _Cut:
         """Return that of a model."""
         columns = tuple(layer.ffn.columns for layer in model.kinds if isinstance(layer.ffn, MoeFfn))
-        heads = int(np.gcd.reduce([layer.attention.heads for layer in model.kinds]))
+        heads = math.gcd(*(layer.attention.heads for layer in model.kinds))
         return cls(model.moe is not None, len(model.layers), heads, columns)
 
 

@@ -143,13 +143,16 @@ def _best_splits(layouts: FittingLayouts, found: Priced) -> Index:
     layout, step_s = found.layout, found.step_s
     cut = numbered(pairs(layouts.arrangement, pairs(layouts.tp, layouts.moe_tp)))[1][layout]
     sequences = np.rint(found.batch * layouts.tp[layout]).astype(np.int64)
-    at = pairs(cut, sequences)
-    order = np.lexsort((step_s, at))
-    fastest = order[np.flatnonzero(np.diff(at[order], prepend=-1))]
+    sequences = numbered(sequences)[1]
+    places, at = numbered(pairs(cut, sequences))
+    least_s = np.full(len(places), np.inf)
+    np.minimum.at(least_s, at, step_s)
+    fastest, equal = np.empty_like(places), np.flatnonzero(step_s == least_s[at])[::-1]
+    fastest[at[equal]] = equal  # of equal ones the first
     # the rank of each among all, those of each cut above all of the one before, whose least is then of its own
-    rank = pairs(cut[fastest], np.unique(step_s[fastest], return_inverse=True)[1])
+    rank = pairs(cut[fastest], np.unique(least_s, return_inverse=True)[1])
     rows = fastest[rank <= np.minimum.accumulate(rank[::-1])[::-1]]
-    return np.asarray(rows[np.lexsort((found.batch[rows], layout[rows]))])
+    return np.asarray(rows[np.argsort(pairs(layout, sequences)[rows])])
 
 
 def _result(layouts: FittingLayouts, found: Priced) -> Sweep:

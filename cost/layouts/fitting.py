@@ -24,8 +24,9 @@ from cost.layouts.pipelines import Pipelines, Widths, pipeline_seconds, pipeline
 from cost.layouts.stages import Pricer
 from cost.step.memory import batch_room
 
-CUT = 8
-"""Parts that what lies between two batches is cut into at once: a call costs more than the batches it prices."""
+CUT, NEXT = 4, np.arange(-1, 3)
+"""Parts that what lies between two batches is cut into at once, and whole sequences next to a guess that are tried
+besides: a call costs more than the batches it prices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,25 +153,30 @@ class FittingLayouts:
     def largest_within(self, found: Priced, step_s: float) -> Priced:
         """Price the largest batch of each layout whose step takes at most ``step_s``, where it is not in ``found``.
 
-        It lies between the last batch priced that is within and the first that is not: what lies between is cut into
-        :data:`CUT` parts again and again, all layouts at once.
+        It lies between the last batch priced that is within and the first that is not, near where a straight line
+        between the two reaches ``step_s``: a few batches there, and :data:`CUT` even parts of what lies between, are
+        priced until it is found, all layouts at once.
         """
         found = found.take(np.lexsort((found.batch, found.layout)))
         within = found.step_s <= step_s
         first = np.flatnonzero((found.layout[1:] == found.layout[:-1]) & within[:-1] & ~within[1:])
-        layout, before = found.layout[first], found.batch[first]
-        unit = units_of(before, self.tp[layout])
-        low = least = np.round(before * unit)
-        high = np.round(found.batch[first + 1] * unit)
-        every, at = np.arange(len(first)), first
-        while np.any(high - low > 1):
-            tried = np.floor(low + (high - low) * (np.arange(1, CUT) / CUT)[:, None])
-            priced = self.price(np.tile(layout, CUT - 1), np.ravel(tried / unit))
-            high = np.min(np.where(priced.step_s.reshape(tried.shape) > step_s, tried, high), axis=0)
-            within = np.sum(tried < high, axis=0)  # the first so many
-            at = np.where(within > 0, len(found) + (within - 1) * len(first) + every, at)
+        layout, begin_s, end_s = found.layout[first], found.step_s[first], found.step_s[first + 1]
+        unit = units_of(found.batch[first], self.tp[layout])
+        least = np.round(found.batch[first] * unit)
+        low, high, at = least.copy(), np.round(found.batch[first + 1] * unit), first
+        near = np.floor(low + (high - low) * (step_s - begin_s) / (end_s - begin_s)) + NEXT[:, None]
+        parts = np.arange(1, CUT)[:, None] / CUT
+        while len(rows := np.flatnonzero(high - low > 1)):
+            start, stop = low[rows], high[rows]
+            tried = np.concatenate([near[:, rows], np.floor(start + (stop - start) * parts)])
+            tried = np.sort(np.clip(tried, start + 1, stop - 1), axis=0)
+            priced = self.price(np.tile(layout[rows], len(tried)), np.ravel(tried / unit[rows]))
+            high[rows] = np.min(np.where(priced.step_s.reshape(tried.shape) > step_s, tried, stop), axis=0)
+            within = np.sum(tried < high[rows], axis=0)  # the first so many
+            place = len(found) + (within - 1) * len(rows) + np.arange(len(rows))
+            at[rows] = np.where(within > 0, place, at[rows])
             found = found.joined(priced)
-            low = np.max(np.where(tried < high, tried, low), axis=0)
+            low[rows] = np.max(np.where(tried < high[rows], tried, start), axis=0)
         return found.take(at[low > least])
 
 

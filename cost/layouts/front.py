@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cost.layouts.arrays import pairs
 from topology.base.errors import InputError
 
 
-def pareto(x: ArrayLike, y: ArrayLike) -> NDArray[np.int64]:
+def pareto(x: ArrayLike, y: ArrayLike, group: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
     """Return the points that no other beats, in order of rising ``x`` (and so of falling ``y``).
 
     A point is beaten by one that is at least as large in both and larger in one. Of equal points the first is
@@ -17,11 +18,13 @@ def pareto(x: ArrayLike, y: ArrayLike) -> NDArray[np.int64]:
     Parameters
     ----------
     x, y:
-        Figures of each point, ``[points]`` each.
+        Figures of each point, ``[points]`` each; finite where there are groups.
+    group:
+        Number of the group of each point, ``[points]``: points of different groups do not beat each other.
 
     Returns
     -------
-    Indices into ``x``, int64.
+    Indices into ``x``, int64; one group after the other.
 
     Raises
     ------
@@ -34,18 +37,25 @@ def pareto(x: ArrayLike, y: ArrayLike) -> NDArray[np.int64]:
             f"pareto: x has shape {list(right.shape)} and y {list(up.shape)}; give equal lengths."
         )
     known = np.flatnonzero(~(np.isnan(right) | np.isnan(up)))
-    known = _few_beaten(right, up, known)
+    if group is None:
+        of = np.zeros(len(right), dtype=np.int64)
+        known = _few_beaten(right, up, known)
+        known = known[np.argsort(-right[known])]
+        height = up[known]
+    else:
+        of = int(np.max(group, initial=0)) - group  # the last first: all is turned round at the end
+        known = known[np.argsort(-right[known])]
+        known = known[np.argsort(of[known], kind="stable")]
+        # each group above the one before; rounding may make two heights equal, never turn them round
+        height = up[known] - np.min(up[known], initial=np.inf)
+        height += of[known] * np.max(height, initial=0.0)
     # most are beaten by one that is as fast and higher: they need no place among the rest
-    known = known[np.argsort(-right[known])]
-    known = known[up[known] >= np.maximum.accumulate(up[known])]
+    known = known[height >= np.maximum.accumulate(height)]
     # largest x first, then largest y, then the earliest point: each next one must be higher than all before
-    order = known[np.lexsort((known, -up[known], -right[known]))]
-    if not len(order):
-        return order.astype(np.int64)
-    height = up[order]
-    highest = np.maximum.accumulate(height)
+    order = known[np.lexsort((known, -up[known], -right[known], of[known]))]
+    rank = pairs(of[order], np.unique(up[order], return_inverse=True)[1].reshape(-1))
     kept = np.ones(len(order), dtype=bool)
-    kept[1:] = height[1:] > highest[:-1]
+    kept[1:] = rank[1:] > np.maximum.accumulate(rank)[:-1]
     return order[kept][::-1].astype(np.int64)
 
 

@@ -24,7 +24,7 @@ NEAR, MOST_NEAR = 0.05, 16
 none of it is on the frontier: unequal loads may put it there. And how many of both kinds there are, unless more are
 on the frontier: the nearest."""
 
-_FIRST, _BETWEEN = 1 / 3, (3, 7, MOST_BETWEEN)
+_FIRST, _BETWEEN = 1 / 3, (7, MOST_BETWEEN)
 """Batches to the double at which they are looked at first, then how many more between two neighbours where needed."""
 
 

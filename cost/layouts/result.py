@@ -141,12 +141,8 @@ class Sweep(Shown):
         -------
         Those, by shape and growing speed, and the number of their shape.
         """
-        rate, best = self.tok_s / self.replicas, []
         shape = numbered(pairs(numbered(pairs(self.tp, self.stages))[1], self.gpus))[1]
-        for one in range(1 + int(np.max(shape, initial=-1))):
-            rows = np.flatnonzero(shape == one)
-            best.append(rows[pareto(self.tok_s_per_user[rows], rate[rows])])
-        found = np.concatenate([np.arange(0), *best])
+        found = pareto(self.tok_s_per_user, self.tok_s / self.replicas, shape)
         return found, shape[found]
 
     def best_at_least(self, speed: float) -> Index:

@@ -243,7 +243,7 @@ def _unit_seconds(
     for machine, where in pricer.by_machine(table.machine[shape_of]):
         some = machine.measured(shape.rows(where))
         for part, shard in enumerate(held):
-            cost = even_step(model, some, machine, shard)
+            cost = even_step(model, some, machine, shard, bounds=False)
             total[part, where] = cost.total_s
             if overlap:
                 sending = (seconds for (term, _), seconds in cost.parts_s.items() if TERMS[term].sends)

@@ -251,8 +251,10 @@ class Pricer:
             for start in range(0, len(mine), MOST_ROWS):
                 yield one, mine[start : start + MOST_ROWS]
 
-    def seconds(self, stages: StageTable, rows: Index, shape: StepShape, held: StageShard) -> StageCosts:
-        """Return what a step of each of the stages ``rows`` costs, experts balanced."""
+    def seconds(
+        self, stages: StageTable, rows: Index, shape: StepShape, held: StageShard, *, bounds: bool = True
+    ) -> StageCosts:
+        """Return what a step of each of the stages ``rows`` costs, experts balanced; ``bounds`` as of ``even_step``."""
         deployment, shape = self.deployment, with_even_slots(shape)
         found = StageCosts(np.zeros(len(rows)), np.zeros(len(rows)))
         for machine, where in self.by_machine(stages.machine[rows]):
@@ -260,7 +262,7 @@ class Pricer:
             part = StageShard(layers, np.asarray(held.first)[where], np.asarray(held.last)[where])
             overlap = deployment.workload.overlap
             some = machine.measured(shape.rows(where))
-            cost = even_step(deployment.model, some, machine, part, overlap=overlap)
+            cost = even_step(deployment.model, some, machine, part, overlap=overlap, bounds=bounds)
             found.step_s[where], found.lower_s[where] = cost.total_s, cost.lower_s
             for all_s, some_s in ((found.terms_s, cost.terms_s), (found.limits_s, cost.limits_s)):
                 for name, seconds in some_s.items():

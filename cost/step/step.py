@@ -17,7 +17,7 @@ from cost.quantity import Quantity, positive
 from cost.terms.dense import add_head
 from cost.terms.overhead import ENGINE, add_step_delays, prefill_share
 from cost.terms.registry import TERMS
-from cost.terms.work import FIXED, LayerStep, Parts, PlacedExperts, StepCost
+from cost.terms.work import FIXED, LayerStep, PartCost, Parts, PlacedExperts, StepCost
 from topology.base.units import added
 
 
@@ -29,6 +29,7 @@ def even_step(
     *,
     placed: PlacedExperts | None = None,
     overlap: bool = False,
+    bounds: bool = True,
 ) -> StepCost:
     """Return what a step costs where experts are loaded evenly but for ``shape.imbalance``, or as they are placed.
 
@@ -42,16 +43,19 @@ def even_step(
         The experts of one stage as a placement has them.
     overlap:
         In two half batches.
+    bounds:
+        With what bound each part, and the floor.
     """
-    whole = _whole_step(model, shape, machine, held, placed)
+    kind = StepCost if bounds else PartCost
+    whole = _whole_step(model, shape, machine, held, placed, kind)
     if shape.mixes and np.any(np.asarray(shape.prompt_share) != 1):
-        alone = _whole_step(model, replace(shape, prompt_tokens=0.0), machine, held, placed)
+        alone = _whole_step(model, replace(shape, prompt_tokens=0.0), machine, held, placed, kind)
         given = np.asarray(shape.prompt_share)
         share = np.where(given > 0, given, machine.efficiency[prefill_share(model)])
         whole = alone.towards(whole, np.where(np.asarray(shape.sequences) > 0, share, 1.0))
     if not overlap:
         return whole.times(shape.measured)
-    half = even_step(model, shape.halved, machine, held, placed=placed)
+    half = even_step(model, shape.halved, machine, held, placed=placed, bounds=bounds)
     return overlapped(whole, half, machine.efficiency["overlap"])
 
 
@@ -61,10 +65,11 @@ def _whole_step(
     machine: Machine,
     held: StageShard | None,
     placed: PlacedExperts | None,
+    kind: type[StepCost],
 ) -> StepCost:
     """A step in one batch, all of what prompts add to it."""
     parts = even_parts(model, shape, machine, held, placed=placed is not None)
-    whole = priced(parts, machine.efficiency, machine.rates)
+    whole = priced(parts, machine.efficiency, machine.rates, kind)
     if placed is not None:
         for term in TERMS.values():
             if term.of_placement is not None:
@@ -143,9 +148,11 @@ def overlapped(whole: StepCost, half: StepCost, share: Quantity) -> StepCost:
     return result
 
 
-def priced(parts: Parts, efficiency: Efficiency, rates: Rates) -> StepCost:
+def priced(
+    parts: Parts, efficiency: Efficiency, rates: Rates, kind: type[StepCost] = StepCost
+) -> StepCost:
     """Return the seconds of ``parts`` where kernels reach what ``efficiency`` says."""
-    cost = StepCost()
+    cost = kind()
     for work in parts.works:
         cost.add_work(work, efficiency)
     cost.add(ENGINE.name, FIXED, efficiency["engine.share"] * cost.total_s)

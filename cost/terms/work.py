@@ -402,3 +402,17 @@ class StepCost:
         if positive(out_s):
             self.add(term, rates.out_fabric, np.where(over_out, seconds, 0.0))
             self.busy(rates.out_fabric, out_s)
+
+
+class PartCost(StepCost):
+    """Expected seconds by part alone: what bound them and the floor take as long again, and a search needs neither."""
+
+    def add_work(self, work: Work, efficiency: Efficiency) -> None:
+        """Count computing and reading of ``work``."""
+        seconds = work.layers * kernel_seconds(*work.seconds(efficiency), efficiency)
+        self.add(work.term, FIXED, seconds)
+        if positive(work.uneven):
+            self.add("rank_imbalance", FIXED, efficiency["ranks.uneven"] * work.uneven * seconds)
+
+    def _sent(self, term: str, up_s: Quantity, out_s: Quantity, seconds: Quantity, rates: Rates) -> None:
+        self.add(term, FIXED, seconds)

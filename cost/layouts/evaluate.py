@@ -83,9 +83,14 @@ def sweep(
         chunk_tokens=chunk_tokens,
     )
     layout = np.unique(found.layout)
-    found = layouts.refined(found, lambda rows: may_be_best(1 / rows.step_s, rows.tok_s))
-    for step_s in dict.fromkeys(deployment.workload.tokens_per_step / speed for speed in speeds):
-        found = found.joined(layouts.largest_within(found, step_s))
+    limits_s = list(dict.fromkeys(deployment.workload.tokens_per_step / speed for speed in speeds))
+    between, *near = layouts.price_apart(
+        layouts.between(found, may_be_best(1 / found.step_s, found.tok_s)),
+        *(layouts.near(found, step_s) for step_s in limits_s),
+    )
+    found = found.joined(between)
+    for step_s, tried in zip(limits_s, near, strict=True):
+        found = found.joined(layouts.largest_within(found.joined(tried), step_s))
     for many in dict.fromkeys(batches):
         holds = np.setdiff1d(layout[layouts.most[layout] >= many], found.layout[found.batch == many])
         if len(holds):
@@ -112,14 +117,14 @@ def _on_the_grid(
             seen = chosen(pricer, cut_experts=cut_experts, imbalance=imbalance, chunk_tokens=chunk_tokens)
         if seen.layouts is not None and seen.found is not None:
             layouts = seen.layouts
-            idle = layouts.grid(np.isin(layouts.arrangement, seen.alone))
+            idle = layouts.price(*layouts.grid(np.isin(layouts.arrangement, seen.alone)))
             return layouts, seen.found.joined(idle)
     else:
         fitting = FittingLayouts.of(
             pricer, arranged, cut_experts=cut_experts, imbalance=imbalance, chunk_tokens=chunk_tokens
         )
         if fitting is not None:
-            return fitting, fitting.grid()
+            return fitting, fitting.price(*fitting.grid())
     cluster, model = pricer.deployment.cluster.name, pricer.deployment.model.name
     if pricer.redundant is None:
         raise InputError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -24,9 +24,8 @@ from cost.layouts.pipelines import Pipelines, Widths, pipeline_seconds, pipeline
 from cost.layouts.stages import Pricer
 from cost.step.memory import batch_room
 
-CUT, NEXT = 4, np.arange(-1, 3)
-"""Parts that what lies between two batches is cut into at once, and whole sequences next to a guess that are tried
-besides: a call costs more than the batches it prices."""
+PARTS, NEXT = (0.25, 0.5, 0.75), np.array([-1, 1, 2])
+"""Where batches are tried besides a guess: at these parts of what lies between two, and next to the guess."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +128,8 @@ class FittingLayouts:
 
     def price(self, layout: Index, batch: Array) -> Priced:
         """Layouts of their replicas: the slowest says how long a step takes, all of them count for throughput."""
+        if not len(layout):
+            return Priced(layout, batch, batch, batch)
         pipelines, asked = self.pipelines, self.widths(layout, batch)
         of, pipeline, step_s = pipeline_seconds(self.pricer, pipelines, self.variant[layout], asked)
         tokens = batch[of] * self.pricer.deployment.workload.tokens_per_step
@@ -136,48 +137,59 @@ class FittingLayouts:
         replicas = runs_of(of)
         return Priced(layout, batch, replicas.max(step_s), replicas.sum(tok_s))
 
-    def grid(self, chosen: Bools | None = None, steps: float = STEPS) -> Priced:
-        """Price the ``chosen`` layouts, or all, at every batch of the grid (:func:`batches_of`)."""
+    def grid(self, chosen: Bools | None = None, steps: float = STEPS) -> tuple[Index, Array]:
+        """Return the ``chosen`` layouts, or all, at every batch of the grid (:func:`batches_of`)."""
         which = np.arange(len(self.most)) if chosen is None else np.flatnonzero(chosen)
         layout, batch = batches_of(self.most[which], self.tp[which], steps)
-        return self.price(which[layout], batch)
+        return which[layout], batch
 
-    def refined(self, found: Priced, able: Callable[[Priced], Bools], most: int = MOST_BETWEEN) -> Priced:
-        """Price batches between neighbours of ``found`` too, where what lies between is ``able`` to be of use.
+    def price_apart(self, *asked: tuple[Index, Array]) -> list[Priced]:
+        """Price several lists of layouts at batches: at once, since a call costs more than few rows do."""
+        ends = np.cumsum([len(layout) for layout, _ in asked])
+        priced = self.price(*map(np.concatenate, zip(*asked, strict=True)))
+        return [priced.take(rows) for rows in np.split(np.arange(len(priced)), ends[:-1])]
 
-        At most ``most`` between two of them (:func:`batches_between`); ``found`` is by layout and batch.
+    def between(self, found: Priced, able: Bools, most: int = MOST_BETWEEN) -> tuple[Index, Array]:
+        """Return the batches between neighbours of ``found``, at most so many, where what lies there is ``able``.
+
+        ``found`` is by layout and batch; ``able`` as :func:`batches_between` takes it.
         """
-        next_ = batches_between(found.layout, found.batch, self.tp[found.layout], able(found), most)
-        return found.joined(self.price(*next_)) if len(next_[0]) else found
+        return batches_between(found.layout, found.batch, self.tp[found.layout], able, most)
+
+    def near(self, found: Priced, step_s: float) -> tuple[Index, Array]:
+        """Return batches near the largest of each layout whose step takes at most ``step_s``, unless that is known.
+
+        It lies between the last of ``found``, which is by layout and batch, that is within and the first that is not:
+        some near where a straight line between the two reaches ``step_s``, and some evenly spread.
+        """
+        last = _last_within(found, step_s)
+        layout, unit = found.layout[last], units_of(found.batch[last], self.tp[found.layout[last]])
+        low, high = np.round(found.batch[last] * unit), np.round(found.batch[last + 1] * unit)
+        share = (step_s - found.step_s[last]) / (found.step_s[last + 1] - found.step_s[last])
+        between = np.stack([np.floor(low + (high - low) * part) for part in (share, *PARTS)])
+        tried = np.clip(np.concatenate([between, between[0] + NEXT[:, None]]), low + 1, high - 1)
+        unknown = high - low > 1
+        return np.tile(layout[unknown], len(tried)), np.ravel((tried / unit)[:, unknown])
 
     def largest_within(self, found: Priced, step_s: float) -> Priced:
-        """Price the largest batch of each layout whose step takes at most ``step_s``, where it is not in ``found``.
+        """Return the largest batch of each layout whose step takes at most ``step_s``, where a larger one fits.
 
-        It lies between the last batch priced that is within and the first that is not, near where a straight line
-        between the two reaches ``step_s``: a few batches there, and :data:`CUT` even parts of what lies between, are
-        priced until it is found, all layouts at once.
+        Between the last of ``found`` that is within and the first that is not, :meth:`near` it, is priced until it is
+        found, all layouts at once.
         """
         found = found.take(np.lexsort((found.batch, found.layout)))
-        within = found.step_s <= step_s
-        first = np.flatnonzero((found.layout[1:] == found.layout[:-1]) & within[:-1] & ~within[1:])
-        layout, begin_s, end_s = found.layout[first], found.step_s[first], found.step_s[first + 1]
-        unit = units_of(found.batch[first], self.tp[layout])
-        least = np.round(found.batch[first] * unit)
-        low, high, at = least.copy(), np.round(found.batch[first + 1] * unit), first
-        near = np.floor(low + (high - low) * (step_s - begin_s) / (end_s - begin_s)) + NEXT[:, None]
-        parts = np.arange(1, CUT)[:, None] / CUT
-        while len(rows := np.flatnonzero(high - low > 1)):
-            start, stop = low[rows], high[rows]
-            tried = np.concatenate([near[:, rows], np.floor(start + (stop - start) * parts)])
-            tried = np.sort(np.clip(tried, start + 1, stop - 1), axis=0)
-            priced = self.price(np.tile(layout[rows], len(tried)), np.ravel(tried / unit[rows]))
-            high[rows] = np.min(np.where(priced.step_s.reshape(tried.shape) > step_s, tried, stop), axis=0)
-            within = np.sum(tried < high[rows], axis=0)  # the first so many
-            place = len(found) + (within - 1) * len(rows) + np.arange(len(rows))
-            at[rows] = np.where(within > 0, place, at[rows])
-            found = found.joined(priced)
-            low[rows] = np.max(np.where(tried < high[rows], tried, start), axis=0)
-        return found.take(at[low > least])
+        last = _last_within(found, step_s)
+        next_ = self.near(found, step_s)
+        if not len(next_[0]):
+            return found.take(last)
+        both = found.take(np.concatenate([last, last + 1]))
+        return self.largest_within(both.joined(self.price(*next_)), step_s)
+
+
+def _last_within(found: Priced, step_s: float) -> Index:
+    """Rows whose step takes at most ``step_s`` and that of the next, of the same layout, does not."""
+    within = found.step_s <= step_s
+    return np.flatnonzero((found.layout[1:] == found.layout[:-1]) & within[:-1] & ~within[1:])
 
 
 def _legal(

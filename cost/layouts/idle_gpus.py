@@ -88,9 +88,9 @@ def chosen(
     all groups, which is deployable for being over all (:func:`cost.layouts.deployable.deployable_stages`).
     """
     deployment = pricer.deployment
-    always, idle = map(list, candidates(deployment.cluster, deployment.model, any_shape=deployment.any_shape))
+    usual, idle = map(list, candidates(deployment.cluster, deployment.model, any_shape=deployment.any_shape))
     unlike = unlike_arrangements(pricer)
-    base = [*always, *(what for what in unlike if what not in always)]
+    base = [*usual, *(what for what in unlike if what not in usual)]
 
     def fitting(base: Sequence[Arrangement], idle: Sequence[Arrangement]) -> FittingLayouts | None:
         return FittingLayouts.of(
@@ -109,13 +109,14 @@ def chosen(
     if layouts is None:
         return Chosen(arranged, None, None, len(base))
     number = layouts.arrangement
-    found = layouts.grid(number < len(base))
+    always = number < len(base)
+    found, at_few = layouts.price_apart(layouts.grid(always), layouts.grid(~always, steps=_FIRST))
     if not idle:
         return Chosen(arranged, layouts, found, len(base))
     used = np.array([what.gpus_used for what in arranged], dtype=np.float64)[number]
     shares = np.ones_like(used), used
     fronts = [_front(found, share) for share in shares]
-    others = _near_batches(layouts, number >= len(base), fronts, shares)
+    others = _near_batches(layouts, at_few, fronts, shares)
     of = number[others.layout]
     whole, alone = (
         _near(of, _points(others, share), front) for front, share in zip(fronts, shares, strict=True)
@@ -150,9 +151,9 @@ def _front(found: Priced, share: Array) -> Points:
 
 
 def _near_batches(
-    layouts: FittingLayouts, which: Bools, fronts: Sequence[Points], shares: Sequence[Array]
+    layouts: FittingLayouts, found: Priced, fronts: Sequence[Points], shares: Sequence[Array]
 ) -> Priced:
-    """Price some layouts at few batches, then at those between that none of them, nor of ``fronts``, beats.
+    """Price ``found`` at the batches between, too, that none of them, nor of ``fronts``, beats.
 
     By each of ``shares``, of which ``fronts`` are.
     """
@@ -163,7 +164,7 @@ def _near_batches(
         )
         return np.asarray(np.any(list(each), axis=0))
 
-    found = layouts.grid(which, steps=_FIRST)
     for most in _BETWEEN if len(found) else ():
-        found = layouts.refined(found.take(np.lexsort((found.batch, found.layout))), able, most)
+        found = found.take(np.lexsort((found.batch, found.layout)))
+        found = found.joined(layouts.price(*layouts.between(found, able(found), most)))
     return found

@@ -254,7 +254,7 @@ class Pricer:
     def seconds(
         self, stages: StageTable, rows: Index, shape: StepShape, held: StageShard, *, bounds: bool = True
     ) -> StageCosts:
-        """Return what a step of each of the stages ``rows`` costs, experts balanced; ``bounds`` as of ``even_step``."""
+        """Return what a step of the stages ``rows`` costs, experts balanced; ``bounds`` as :func:`even_step` has."""
         deployment, shape = self.deployment, with_even_slots(shape)
         found = StageCosts(np.zeros(len(rows)), np.zeros(len(rows)))
         for machine, where in self.by_machine(stages.machine[rows]):

@@ -17,7 +17,7 @@ from cost.quantity import Quantity, positive
 from cost.terms.dense import add_head
 from cost.terms.overhead import ENGINE, add_step_delays, prefill_share
 from cost.terms.registry import TERMS
-from cost.terms.work import FIXED, LayerStep, PartCost, Parts, PlacedExperts, StepCost
+from cost.terms.work import FIXED, LayerStep, Parts, PlacedExperts, StepCost
 from topology.base.units import added
 
 
@@ -46,10 +46,9 @@ def even_step(
     bounds:
         With what bound each part, and the floor.
     """
-    kind = StepCost if bounds else PartCost
-    whole = _whole_step(model, shape, machine, held, placed, kind)
+    whole = _whole_step(model, shape, machine, held, placed, bounds=bounds)
     if shape.mixes and np.any(np.asarray(shape.prompt_share) != 1):
-        alone = _whole_step(model, replace(shape, prompt_tokens=0.0), machine, held, placed, kind)
+        alone = _whole_step(model, replace(shape, prompt_tokens=0.0), machine, held, placed, bounds=bounds)
         given = np.asarray(shape.prompt_share)
         share = np.where(given > 0, given, machine.efficiency[prefill_share(model)])
         whole = alone.towards(whole, np.where(np.asarray(shape.sequences) > 0, share, 1.0))
@@ -65,11 +64,12 @@ def _whole_step(
     machine: Machine,
     held: StageShard | None,
     placed: PlacedExperts | None,
-    kind: type[StepCost],
+    *,
+    bounds: bool,
 ) -> StepCost:
     """A step in one batch, all of what prompts add to it."""
     parts = even_parts(model, shape, machine, held, placed=placed is not None)
-    whole = priced(parts, machine.efficiency, machine.rates, kind)
+    whole = priced(parts, machine.efficiency, machine.rates, bounds=bounds)
     if placed is not None:
         for term in TERMS.values():
             if term.of_placement is not None:
@@ -148,11 +148,9 @@ def overlapped(whole: StepCost, half: StepCost, share: Quantity) -> StepCost:
     return result
 
 
-def priced(
-    parts: Parts, efficiency: Efficiency, rates: Rates, kind: type[StepCost] = StepCost
-) -> StepCost:
-    """Return the seconds of ``parts`` where kernels reach what ``efficiency`` says."""
-    cost = kind()
+def priced(parts: Parts, efficiency: Efficiency, rates: Rates, *, bounds: bool = True) -> StepCost:
+    """Return the seconds of ``parts`` where kernels reach what ``efficiency`` says; ``bounds`` as of the cost."""
+    cost = StepCost(bounds=bounds)
     for work in parts.works:
         cost.add_work(work, efficiency)
     cost.add(ENGINE.name, FIXED, efficiency["engine.share"] * cost.total_s)

@@ -300,10 +300,13 @@ class StepCost:
         overhead``); parts follow each other, so they add up.
     floor_s:
         Seconds at data-sheet peaks that each resource is busy: no schedule is faster than the largest.
+    bounds:
+        Whether what bounds each part, and the floor, are found: it takes as long again, and a search needs neither.
     """
 
     parts_s: dict[tuple[str, str], Quantity] = field(default_factory=dict)
     floor_s: dict[str, Quantity] = field(default_factory=dict)
+    bounds: bool = True
 
     @property
     def terms_s(self) -> dict[str, Quantity]:
@@ -360,11 +363,15 @@ class StepCost:
         if positive(work.uneven):
             waited = efficiency["ranks.uneven"] * work.uneven * seconds
             self.split("rank_imbalance", waited, compute_s >= memory_s)
-        self.busy(COMPUTE, work.layers * work.least_compute_s)
-        self.busy(HBM, work.layers * work.memory_s)
+        if self.bounds:
+            self.busy(COMPUTE, work.layers * work.least_compute_s)
+            self.busy(HBM, work.layers * work.memory_s)
 
     def split(self, term: str, seconds: Quantity, by_compute: ArrayLike) -> None:
         """Count ``seconds`` of ``term``, bound by computing where ``by_compute``, else by HBM."""
+        if not self.bounds:
+            self.add(term, FIXED, seconds)
+            return
         computing = np.where(by_compute, seconds, 0.0)
         self.add(term, COMPUTE, computing)
         self.add(term, HBM, seconds - computing)
@@ -396,23 +403,12 @@ class StepCost:
             self.busy(rates.out_fabric, float(out.sum()) * weight)
 
     def _sent(self, term: str, up_s: Quantity, out_s: Quantity, seconds: Quantity, rates: Rates) -> None:
+        if not self.bounds:
+            self.add(term, FIXED, seconds)
+            return
         over_out = np.asarray(out_s) > np.asarray(up_s)
         self.add(term, rates.up_fabric, np.where(over_out, 0.0, seconds))
         self.busy(rates.up_fabric, up_s)
         if positive(out_s):
             self.add(term, rates.out_fabric, np.where(over_out, seconds, 0.0))
             self.busy(rates.out_fabric, out_s)
-
-
-class PartCost(StepCost):
-    """Expected seconds by part alone: what bound them and the floor take as long again, and a search needs neither."""
-
-    def add_work(self, work: Work, efficiency: Efficiency) -> None:
-        """Count computing and reading of ``work``."""
-        seconds = work.layers * kernel_seconds(*work.seconds(efficiency), efficiency)
-        self.add(work.term, FIXED, seconds)
-        if positive(work.uneven):
-            self.add("rank_imbalance", FIXED, efficiency["ranks.uneven"] * work.uneven * seconds)
-
-    def _sent(self, term: str, up_s: Quantity, out_s: Quantity, seconds: Quantity, rates: Rates) -> None:
-        self.add(term, FIXED, seconds)

@@ -46,6 +46,21 @@ def test_ties_keep_the_first() -> None:
     assert pareto([2, 2], [4, 4]).tolist() == [0]
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 4), st.sampled_from([0.1, 0.2, 0.3, 7e9])), max_size=30
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_groups_do_not_beat_each_other(points: list[tuple[int, int, float]]) -> None:
+    group, x, y = (np.array(each) for each in zip(*points, strict=True)) if points else (np.arange(0),) * 3
+    alone: list[int] = []
+    for one in range(4):
+        rows = np.flatnonzero(group == one)
+        alone += rows[pareto(x[rows], y[rows])].tolist()
+    assert pareto(x, y, group).tolist() == alone
+
+
 def test_nan_is_never_on_the_frontier() -> None:
     assert pareto([math.nan, 1, 9], [9, 1, math.nan]).tolist() == [1]
     assert pareto([], []).tolist() == []

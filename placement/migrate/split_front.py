@@ -34,7 +34,7 @@ _WORK = 300_000  # slots over layers, scenarios and starts in one pass, about
 _POINTS = 12  # of a layer judged again under the split
 _ENOUGH = 1.002  # times the fresh placement's objective: no more swaps in such a layer
 _ROUND_COST = 1e-4  # units of work for a slot, a GPU and a scenario of a layer in one round
-_PRICES_PHASE, _SWAPS_PHASE = "price of excess {:g}", "swaps by source, round {}"
+_PRICES_PHASE, _SWAPS_PHASE = "penalty on excess load {:g}", "swaps by source, round {}"
 
 
 class SplitFront:

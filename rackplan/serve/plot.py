@@ -152,7 +152,8 @@ def _side_data(side: Side, tpot_s: float | None, *, alone: bool) -> dict[str, An
     points, layouts, bounds = _columns(lines | rivals)
     if side.serving is not None:
         at_limit = [{"name": name, "points": points.get(f"best of {name}")} for name in side.ways]
-        data["ways"] = [one for one in at_limit if one["points"]]
+        able = (one for one in at_limit if one["points"])
+        data["ways"] = sorted(able, key=lambda one: -one["points"]["gpu"][0])
         data |= {"turns": turns_words(side.serving), "refused": side.serving.refused}
     return data | {
         "configurations": sum(len(way.speeds[0]) for way in side.shown),

@@ -73,7 +73,7 @@ async function watch(order, own, into) {
     if (told.objective && told.elapsed_s !== trail.at(-1)?.elapsed_s) {
       trail.push(told);
       if (trail.length > 400) { trail.splice(0, trail.length, ...trail.filter((_, place) => place % 2)); }
-      drawTrail(chart, trail);
+      drawTrail(chart, trail, order.kind === "lose" ? "fresh plan" : "lower bound");
     }
   }
   throw new Error("the server stopped before the job was finished.");
@@ -82,22 +82,23 @@ async function watch(order, own, into) {
 function progress({ stage, waited_s, objective, bound, done, total }, moved) {
   const parts = [stage, `${waited_s.toFixed(1)} s`];
   if (objective) {
-    const gap = ((1 - bound / objective) * 100).toFixed(2), least = moved ? "fresh plan" : "lower bound";
-    parts.push(`largest over mean load ${objective.toFixed(4)}, ${least} ${bound.toFixed(4)}: gap ${gap}%`,
-      `${done} of ${total} layers ${moved ? "close to it" : "at their bound"}`);
+    const gap = Math.abs(1 - bound / objective) * 100;
+    const beside = moved ? `fresh plan ${bound.toFixed(4)}: ${gap.toFixed(2)}% ${objective > bound ? "worse" : "better"}`
+      : `lower bound ${bound.toFixed(4)}: gap ${gap.toFixed(2)}%`;
+    parts.push(`largest over mean load ${objective.toFixed(4)}, ${beside}`, `${done} of ${total} layers ${moved ? "close to the fresh plan" : "at their bound"}`);
   }
   return parts.join("; ");
 }
 
-function drawTrail(holder, trail) {
+function drawTrail(holder, trail, bound) {
   const axis = { gridcolor: colour("--rule"), linecolor: colour("--rule"), zeroline: false, automargin: true }, clear = "rgba(0,0,0,0)";
   const line = (name, figure, look) =>
     ({ type: "scatter", mode: "lines", name, x: trail.map((one) => one.elapsed_s), y: trail.map((one) => one[figure]), line: look });
   window.Plotly.react(holder, [
-    line("incumbent", "objective", { color: "#d55e00", shape: "hv" }), line("bound", "bound", { color: "#0072b2", dash: "dash" }),
+    line("incumbent", "objective", { color: "#d55e00", shape: "hv" }), line(bound, "bound", { color: "#0072b2", dash: "dash" }),
   ], {
-    height: 180, margin: { l: 60, r: 10, t: 8, b: 36 }, paper_bgcolor: clear, plot_bgcolor: clear, font: { color: colour("--ink"), size: 12 },
-    xaxis: { ...axis, title: { text: "s" } }, yaxis: { ...axis, tickformat: ".4f" }, legend: { orientation: "h", y: 1.1, bgcolor: clear },
+    height: 180, margin: { l: 60, r: 10, t: 28, b: 36 }, paper_bgcolor: clear, plot_bgcolor: clear, font: { color: colour("--ink"), size: 12 },
+    xaxis: { ...axis, title: { text: "s" } }, yaxis: { ...axis, tickformat: ".4f" }, legend: { orientation: "h", y: 1, yanchor: "bottom", bgcolor: clear },
   }, { displayModeBar: false, responsive: true });
 }
 
@@ -122,10 +123,12 @@ function show(one) {
       button("Download the report", (event) => report({ kind: "report", of: planned.job }, event.target)),
       button("Download plan.json", async () => download(await (await get(`/api/jobs/${planned.job}/plan`)).text(), "plan.json", "application/json"))),
     found.command ? element("div", { class: "command" }, element("code", { text: found.command }), copyButton(found.command)) : "",
-    after, compared(columns), baselines(found),
+    after,
+    element("div", { class: "beside" },
+      element("div", {}, compared(columns), baselines(found)),
+      element("div", { class: "pictures" }, ...found.pictures.filter((other) => other !== map).map(picture))),
     ...(held ? [element("h3", { text: "Experts: layers x GPUs" }), held] : []),
     element("h3", { text: "Cluster: select a GPU, a node or a rack to simulate its failure" }), picked,
-    element("div", { class: "pictures" }, ...found.pictures.filter((other) => other !== map).map(picture)),
   );
   window.rackplanPictures.topology?.(picked)?.mark?.(state.lost, "lost");
 }

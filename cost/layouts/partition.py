@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from cost.inputs.layout import StageSpec
 from cost.layouts.arrays import Array, Index
@@ -27,6 +26,16 @@ WITHIN = 1e-9
 def ranges_of(stops: Iterable[int]) -> Split:
     """Return the runs of layers between cuts, of which the first is 0."""
     return tuple(range(a, b) for a, b in pairwise(stops))
+
+
+def _before(values: Array, width: int) -> Array:
+    """Return what lies ``width`` places before each, one fewer and so on: ``[rows, width, pipelines, places]``.
+
+    A view of ``values [rows, pipelines, width + places]``.
+    """
+    row, pipeline, place = values.strides
+    shape = len(values), width, values.shape[1], values.shape[2] - width
+    return np.ndarray(shape, buffer=values, strides=(row, place, pipeline, place))
 
 
 def best_cuts(runs: Array, row_of: Sequence[int], combine: np.ufunc = np.maximum) -> tuple[Array, Index]:
@@ -56,7 +65,7 @@ def best_cuts(runs: Array, row_of: Sequence[int], combine: np.ufunc = np.maximum
     best = np.full((max(1, len(row_of) - 1), pipelines, width + places), np.inf)
     reached = np.empty(runs.shape[1:])
     best[0][:, width + length] = runs[row_of[0]][width - length, :, length].T
-    before = sliding_window_view(best, places, axis=2)[:, :, :width].transpose(0, 2, 1, 3)
+    before = _before(best, width)
     for stage, row in enumerate(row_of[1:-1]):
         combine(before[stage], runs[row], out=reached).min(axis=0, out=best[stage + 1][:, width:])
     every, back = np.arange(pipelines), np.arange(width)[:, None]
@@ -117,10 +126,8 @@ class Costs:
             raise InputError(
                 f"{layers:,} layers on {rows} kinds of stages are too many to partition; use one stage."
             )
-        before = np.concatenate([np.full((*self.fixed.shape, width), -np.inf), ends], axis=2)
-        windows = sliding_window_view(before, ends.shape[2], axis=2)[:, :, :width]
-        runs = np.empty((len(ends), width, *ends.shape[1:]))
-        np.subtract(ends[:, None], windows.transpose(0, 2, 1, 3), out=runs)
+        none = np.full((*self.fixed.shape, width), -np.inf)
+        runs: Array = ends[:, None] - _before(np.concatenate([none, ends], axis=2), width)
         runs += self.fixed[:, None, :, None]
         return runs
 
@@ -267,8 +274,8 @@ def _shorter(split: Split) -> list[Split]:
     lengths = [len(stage) for stage in split]
     for _ in range(min(BEYOND, lengths[-1] - 1)):
         lengths[-1] -= 1
-        lengths[int(np.argmin(lengths[:-1]))] += 1
-        found.append(ranges_of(np.cumsum([0, *lengths]).tolist()))
+        lengths[lengths.index(min(lengths[:-1]))] += 1
+        found.append(ranges_of(accumulate(lengths, initial=0)))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from rackplan.serve.question import FieldError
 from topology.base.errors import RackplanError
 
 MOST_WAITING = 16
+IDLE_S = 0.5
+"""Seconds without a call after which a process collects garbage."""
 _SPAWN = get_context("spawn")
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -133,8 +136,11 @@ def work(pipe: Connection) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
+    gc.set_threshold(100_000)  # seldom in the middle of an answer, where a whole collection takes 100 ms
     while True:
         try:
+            if not pipe.poll(IDLE_S):
+                gc.collect()
             message = pipe.recv()
             if message is not None:  # else a cancellation that came after the end
                 pipe.send(_outcome(pipe, *message))

@@ -387,7 +387,7 @@ _NAMED: Mapping[str, tuple[str, Write]] = {
     "power_w": ("power", watts),
     "tok_s_per_mw": ("tok/s per MW", rate_words),
     "requests_per_s": ("requests/s", rate_words),
-    "max_batch_per_gpu": ("sequences per GPU that fit", str),
+    "max_batch_per_gpu": ("sequences per GPU that fit", lambda value: f"{value:,}"),
 }
 """Display names of keys, and formats of their values."""
 

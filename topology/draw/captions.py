@@ -77,7 +77,7 @@ def title(cluster: Cluster) -> str:
     elif any(is_projected(domain) for domain in domains):
         warning = " (announced: projected figures)"
     elif "blackboard" in statuses:
-        warning = " (round figures, no such machine)"
+        warning = " (round figures, not a real machine)"
     broken, slow = cluster.spec.gpus - len(cluster.gpus), len(slow_gpus(cluster))
     gpus = plural(cluster.spec.gpus, noun(domains))
     if cluster is not cluster.whole:

@@ -309,12 +309,24 @@ def with_loads(plan: Plan, loads: ExpertLoads | None) -> Plan:
     scorer, balancedness = placement_scorer(
         plan.deployment, plan.layout, plan.experts, loads, plan.split, unlike=plan.unlike
     )
-    batch = plan.deployment.workload.batch
+    batch, proof = plan.deployment.workload.batch, plan.proof
+    if loads is not None and loads is not plan.loads:
+        proof = placement_proof(
+            plan.deployment,
+            plan.layout,
+            plan.experts,
+            loads,
+            plan.objective,
+            plan.split,
+            unlike=plan.unlike,
+            doubled=plan.origin == "imported",  # other planners may put two copies of an expert on a GPU
+        )
     return replace(
         plan,
         loads=loads,
         score=scorer.at(batch),
         balancedness=balancedness,
+        proof=proof,
         traffic=routed_traffic(plan.deployment, plan.layout, scorer, loads, batch),
         scenarios=None,
         failures=None,

@@ -133,8 +133,8 @@ def _refuse(serving: Serving, limits: Limits) -> NoReturn:
     speeds = [one.tok_s_per_user.max() for one in serving.ways().values() if len(one)]
     if not speeds and limits.ttft_s is None:
         raise InfeasibleError(
-            f"{where}: {serving.refused or 'a pool of such layouts leaves no room for one that prefills'}, "
-            "and no such layout serves both phases; use more GPUs, or leave out widths."
+            f"{where}: {serving.refused or 'a decode pool of these widths leaves no GPUs for prefill'}, and no "
+            "layout of these widths serves both phases in one pool; use more GPUs, or leave out widths."
         )
     if speeds and limits.tpot_s is not None:
         limit, asked_s, least_s, what = "tpot_s", limits.tpot_s, 1 / float(max(speeds)), "an output token"

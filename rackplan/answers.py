@@ -662,7 +662,7 @@ def fleet(request: FleetRequest) -> Fleet:
     InputError
         If something given cannot be used.
     InfeasibleError
-        If nothing fits, or nothing serves what is asked for.
+        If nothing fits, or nothing serves the demand.
     """
     from cost.inputs.deployment import NONE_DEPLOYABLE
     from placement.fleet.fleet import make_fleet

@@ -291,7 +291,7 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
     Raises
     ------
     InputError
-        If what is asked cannot be used together, or nothing was measured of so many drafts.
+        If options cannot be combined, or no run with so many drafts was measured.
     """
     from cost.calibration.serving import accept_length
     from cost.inputs.deployment import Deployment
@@ -365,7 +365,7 @@ def correction_of(request: Pricing) -> Correction:
     Raises
     ------
     InputError
-        If the file cannot be read, or none of its rows tells what a decode step took.
+        If the file cannot be read, or none of its rows has the time of a decode step.
     """
     from cost.calibration.correction import correction_with
 

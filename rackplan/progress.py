@@ -45,7 +45,7 @@ class _Line:
         self._lock = Lock()
 
     def rest(self) -> None:
-        """Draw the line in a second, unless :meth:`hide` is called before."""
+        """Draw the line after a second, unless :meth:`hide` is called first."""
         self._timer = Timer(SILENT_S, self.say)
         self._timer.daemon = True
         self._timer.start()

@@ -42,7 +42,7 @@ class Cabling:
     """Links of one fabric by where they run; ``copper_cables`` where the catalog says how many make one link.
 
     A transceiver carries ``links_per_transceiver`` optical links. Without ``counted`` the number of links is not
-    published, and one stands for all that a GPU has.
+    published, and one represents all of a GPU.
     """
 
     fabric: str

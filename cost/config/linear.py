@@ -24,7 +24,7 @@ def gated_delta(f: Facts, hidden: int, layers: int) -> Sequence[Attention]:
     if f.has("layer_types"):
         listed = f.layers_with("layer_types", layers, FULL, LINEAR)
         if every is not None and full != listed:
-            f.must_be("full_attention_interval", "what layer_types says, or absent")
+            f.must_be("full_attention_interval", "as layer_types has it, or absent")
         full = listed
     quadratic = _GATED_FULL.one(f, hidden)
     linear = GatedDelta(

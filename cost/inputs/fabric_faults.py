@@ -150,8 +150,8 @@ class FaultyFabric:
             left = 1 / self.longer(pattern)
         except InfeasibleError as error:
             return str(error)
-        rate = f"{left:.2g} of the full rate" if left < _ALL else "the full rate nevertheless"
-        said = f"links between domains are broken or slow; an all-to-all of all GPUs has {rate}"
+        rate = f"reaches {left:.2g} of the full rate" if left < _ALL else "still reaches the full rate"
+        said = f"links between domains are broken or slow; an all-to-all of all GPUs {rate}"
         names, router, _ = self._fastest(pattern)
         if names:
             said += f", with slow links disabled ({named(names)}), which is faster than using them"

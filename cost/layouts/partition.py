@@ -82,7 +82,7 @@ def best_cuts(runs: Array, row_of: Sequence[int], combine: np.ufunc = np.maximum
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What layers take on the stages of some pipelines, and what each stage takes besides.
+    """Cost of layers on the stages of some pipelines, and the fixed cost of each stage.
 
     Attributes
     ----------

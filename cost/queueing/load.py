@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -285,18 +286,26 @@ def stream_of(
 def in_engines(pools: EnginePools, lengths: Lengths, requests_per_s: float) -> float:
     """Return about how many requests decode at a rate, at most what the engines hold.
 
-    Little's law: the rate times the seconds of an answer, whose steps take the longer the more there are, and the
-    prompts of as many in between where one pool serves both phases.
+    Little's law: the rate times the seconds of an answer, whose steps take the longer the more there are. Where one
+    pool serves both phases, all wait in each step for the attention group with most tokens of prompts.
     """
     pool, context = pools.pools[-1], lengths.mean_isl + lengths.mean_osl / 2
     rate, steps = requests_per_s / pool.workers, lengths.mean_osl / pool.accept
     table, tokens = pool.table, lengths.mean_isl * (1 - lengths.prefix_hit)
     most = min(pool.scheduler.sequences * table.groups, pool.room / context)
-    held = 0.0
+    budget = float(pool.scheduler.tokens)
+    chunk = min(tokens, budget)
+    arriving, held, each = rate * tokens / chunk, 0.0, chunk / table.groups
     for _ in range(ROUNDS):
         step_s = pool.factor * table.decode(max(held, 1.0), context)
-        if pool.role == BOTH:
-            each = min(rate * step_s * tokens / table.groups, float(pool.scheduler.tokens))
-            step_s += pool.prompt_factor * table.prompts(each, lengths.mean_isl, each, held)
+        if (
+            pool.role == BOTH
+        ):  # a step has prompts if one arrived in the step before, which is longer if it had some
+            busiest = min(max(chunk, each), budget)
+            added_s = pool.prompt_factor * table.prompts(busiest, lengths.mean_isl, min(each, busiest), held)
+            none, some = math.exp(-arriving * step_s), math.exp(-arriving * (step_s + added_s))
+            share = (1 - none) / (1 - none + some)
+            step_s += share * added_s
+            each = chunk * arriving * step_s / share / table.groups
         held = min(most, rate * steps * step_s)
     return held * pool.workers

@@ -256,7 +256,7 @@ class Size(Shown):
 
     @property
     def racks(self) -> int | None:
-        """Racks of all domains, those of their switches too; None where a file does not say what stands in which."""
+        """Racks of all domains, those of their switches too; None where a file assigns no hosts to racks."""
         places = self._places
         if places is None or self.serving_racks is None:
             return None

@@ -42,7 +42,7 @@ def _band(point: Point, *, physics: bool) -> float | None:
 
 
 def error_of_point(point: Point, *, physics: bool = False) -> ErrorOf | None:
-    """Return the error of predictions like that of a point; None where nothing like it was measured."""
+    """Return the error of similar predictions; None where no similar run was measured."""
     try:
         engine = require_engine(point.engine)
     except InputError:

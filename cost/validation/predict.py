@@ -52,7 +52,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the model says about a point: a value in the point's unit, or the reason why there is none.
+    """Prediction for a measured point: a value in the point's unit, or the reason why there is none.
 
     Attributes
     ----------

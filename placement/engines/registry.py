@@ -137,7 +137,7 @@ def check_file(
     except InputError as error:
         return Checked(str(path), engine, (Finding("the whole file", str(error), "refused"),), str(error))
     balance = None
-    judged = "not evaluated without loads; give `loads`, or score it with rackplan import-plan FILE"
+    judged = "not evaluated without loads; `rackplan import-plan` scores the file"
     if loads is not None and inspected.mapping is not None:
         balance, words = _balance(engine, inspected.mapping, loads, tp)
         judged = f"{balance:.4f} under the loads, {words}"

@@ -86,7 +86,7 @@ class Sglang(Engine):
         del facts
         if not read:
             return ()
-        text = "SGLang wants slots - experts as --ep-num-redundant-experts; its default is 0"
+        text = "set it to slots minus experts; the default of SGLang is 0"
         notes = [Finding("--ep-num-redundant-experts", text, "note")]
         if ranks == 1:
             notes.append(Finding("--ep-size", "1: a single GPU has nothing to place", "note"))

@@ -41,7 +41,7 @@ class VllmAscend(ServedByVllm):
         negative=Outcome("wrong", "vllm-ascend counts from the end, so -1 is the last expert"),
         absent=Outcome("refused", "RuntimeError: the table from experts to slots is too short"),
         absent_last=Outcome(
-            "wrong", "vllm-ascend does not check, and the table from experts to slots ends before it"
+            "wrong", "not checked by vllm-ascend, whose table from experts to slots ends before this expert"
         ),
         divisible=Outcome("refused", "devices would have unequal lengths"),
         fewer=Outcome("refused", "the number of redundant experts would be negative"),

@@ -159,7 +159,11 @@ def _unequal(problem: Problem) -> str:
 def _indivisible(problem: Problem, groups: int, nodes: int) -> str:
     for upper, lower, words in (
         (problem.experts, groups, f"{problem.experts} experts do not divide into {groups} groups"),
-        (groups, nodes, f"{groups} expert groups do not divide over {nodes} nodes"),
+        (
+            groups,
+            nodes,
+            f"{groups} expert group{'s do' if groups > 1 else ' does'} not divide over {nodes} nodes",
+        ),
         (problem.gpus, nodes, f"{problem.gpus} GPUs do not divide over {nodes} nodes"),
     ):
         if upper % lower:

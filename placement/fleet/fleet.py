@@ -461,7 +461,7 @@ def verify_fleet(fleet: Fleet) -> list[str]:
     total = len(fleet.cluster.gpus)
     wrong += [f"GPU {fleet.cluster.gpus[gpu].id} is in two places" for gpu in twice]
     if sorted([*used, *idle]) != list(range(total)):
-        wrong.append(f"{len(used)} GPUs in use and {len(idle)} idle of {total} that work")
+        wrong.append(f"{len(used)} GPUs in use and {len(idle)} idle, of {total} working ones")
     traffic = fleet.traffic
     for pool in fleet.pools:
         workload = traffic.deployment(pool.model, pool.role).workload

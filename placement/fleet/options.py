@@ -176,7 +176,7 @@ class Traffic:
 
     @property
     def first_to_go(self) -> str:
-        """The limit to leave out where not all can be held: one that nobody asked for, to the first token before."""
+        """The limit to drop where not all can be met: a default one first, and of two the time to first token."""
         kept = [name for name in ("ttft_s", "tpot_s") if getattr(self, name) is not None]
         return next((name for name in kept if name in self.usual), kept[0] if kept else "tpot_s")
 

@@ -314,7 +314,9 @@ def none_within(problem: OrderProblem, step_s: float, budget: Budget, *, seed: i
 def search_order(
     problem: OrderProblem, known: StageOrder | None, budget: Budget, *, least_s: float = 0.0, seed: int = 0
 ) -> tuple[StageOrder | None, float, str]:
-    """Search until ``budget`` for an order and split with a shorter step than ``known``; a bound; what ran.
+    """Search within ``budget`` for an order and split with a shorter step than ``known``.
+
+    Return it, a bound, and what ran.
 
     ``least_s`` is a bound that is proven already. The new one is infinite where no order and split is proven to fit.
     """

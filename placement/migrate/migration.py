@@ -183,7 +183,7 @@ def _fewest(
     if least > max_moves:
         at_least = "at least " * (least < needed)
         raise InfeasibleError(
-            f"{at_least}{least:,} moves are needed, {what}, and {max_moves} are allowed: allow {needed:,}."
+            f"{at_least}{least:,} moves are needed {what}, but only {max_moves:,} are allowed; allow {needed:,}."
         )
     raise NoAnswerError(
         f"{max_moves:,} moves may not be enough {what}: {needed:,} are, fewer than {least:,} are not; allow "
@@ -207,7 +207,7 @@ def _search(fronts: Sequence[SplitFront], target: float, most: int | None, budge
         Search(
             [front.even for front in fronts],
             [front.fresh.even for front in fronts],
-            Aim(target, most or None),  # where nothing may move, the front says what moves would bring
+            Aim(target, most),
             seed + passes,
             effort,
             keep_on,

@@ -89,7 +89,10 @@ class Search:
         """Make the pass."""
         starts = [front.placement([0] * front.task.problem.layers) for front in self.fronts]
         reached = [_peaks(front, fresh) for front, fresh in zip(self.fronts, self.fresh, strict=True)]
-        if self.aim.moves is None:
+        joined = Front.joined(self.fronts)
+        if (
+            self.aim.moves is None or self.aim.moves <= joined.fewest
+        ):  # nothing to spend: show what moves would bring
             self._to_balancedness(starts, reached)
         else:
             self._within_budget(starts, reached, self.aim.moves)
@@ -122,8 +125,6 @@ class Search:
     def _within_budget(self, starts: Sequence[Experts], reached: Sequence[Floats], most: int) -> None:
         joined = Front.joined(self.fronts)
         spare = most - joined.fewest
-        if spare <= 0:
-            return
         for share in _SCOUTS:
             self._scout(starts, reached, share)
             if joined.most > _BEYOND * most:

@@ -291,7 +291,7 @@ def _check(windows: Floats, setting: Setting) -> None:
 
 
 class _Remembered:
-    """Costs that are asked for once where policies place alike, as vLLM's and SGLang's do."""
+    """Costs, computed once for policies with the same placements, such as vLLM's and SGLang's."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs

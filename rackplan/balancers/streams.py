@@ -42,7 +42,7 @@ class Asked:
     stored:
         What is known beforehand of the same rows and ranks, or None.
     names:
-        The expert that each of a row's stands for, int64 ``[rows, experts]``; None where it is that one.
+        The expert that each of a row represents, int64 ``[rows, experts]``; None where it is that one.
     """
 
     loads: Floats

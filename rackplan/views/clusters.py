@@ -229,7 +229,7 @@ def traffic_view(
             Text(f"{rate} effective, mean over senders", "Per GPU"),
             Text(
                 f"{hot.link} ({hot.tier}, {format_quantity(hot.bytes_per_s, 'byte/s')})"
-                + (f", and {plural(ties, 'link')} more with equal load" if ties else ""),
+                + (f", and {plural(ties, 'more link')} with equal load" if ties else ""),
                 "Bottleneck",
             ),
             *labelled("Ratio", _ratios(found.scale_up_over_scale_out)),

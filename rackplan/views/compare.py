@@ -390,7 +390,7 @@ SHARES: Mapping[str, tuple[str, Callable[[Totals], float | None], Callable[[Tota
     "mw": ("MW", lambda one: one.power_w and one.power_w / 1e6, power_words),
     "usd_h": ("USD/h", lambda one: one.usd_per_hour, cost_words),
 }
-"""What throughput is counted by: its word, how much of it a cluster has, and why nobody knows."""
+"""Denominators of throughput: the word, the amount in a cluster, and the reason where it is unknown."""
 
 
 def share(found: Comparison, row: CompareRow, by: str) -> ShareData:

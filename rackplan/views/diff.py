@@ -387,7 +387,7 @@ _NAMED: Mapping[str, tuple[str, Write]] = {
     "power_w": ("power", watts),
     "tok_s_per_mw": ("tok/s per MW", rate_words),
     "requests_per_s": ("requests/s", rate_words),
-    "max_batch_per_gpu": ("sequences per GPU that fit", str),
+    "max_batch_per_gpu": ("sequences per GPU that fit", lambda value: f"{value:,}"),
 }
 """Display names of keys, and formats of their values."""
 
@@ -452,7 +452,7 @@ def _costs(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001
 
 
 def _unlike_inputs(plans: Sequence[Plan], data: Sequence[Facts]) -> dict[str, ComparedData]:
-    """Return the inputs that differ; a digest stands for what is too long to show, where nothing shown differs."""
+    """Return the inputs that differ; where no figure shown differs, a digest represents values too long to show."""
     figures = [list(figures_of(plan.deployment.cluster.spec)) for plan in plans]
     common = {part for part, *_ in figures[0]} & {part for part, *_ in figures[1]}
     machines = [

@@ -82,7 +82,7 @@ class SkewData:
     max_over_mean, coefficient_of_variation:
         Over layers.
     layers:
-        By id of the layer, where they are told apart.
+        By id of the layer, where layers are distinguished.
     """
 
     max_over_mean: MeanAndWorstData

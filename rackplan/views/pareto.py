@@ -25,9 +25,12 @@ def plan_pareto(plan: Plan) -> list[Block]:
     points = report_points(deployment, plan.request.copies)
     layout = plan.layout.short(moe=deployment.model.moe is not None)
     chart = pareto_chart(points, tokens, (layout, plan.score), comparable_points(deployment))
+    star = "star: this plan with placed experts"
+    if plan.unlike or layout not in {point.layout for point in points}:
+        star += ", in a layout that no curve has, so it may be above the frontier"
     return [
         *beside_measured(Chart("pareto", chart, says(points, tokens), HEIGHT), [deployment]),
-        Text(note(tokens, "star: this plan with placed experts"), style="note"),
+        Text(note(tokens, star), style="note"),
         frontier_fold(points),
     ]
 

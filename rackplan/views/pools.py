@@ -29,7 +29,7 @@ from topology.base.shown import Shown
 from topology.base.units import plural
 
 SPEEDS = (10.0, 20.0, 50.0, 100.0, 200.0)
-"""Speeds per user at which the best layouts are told."""
+"""Speeds per user at which the best layouts are listed."""
 
 
 @plain_dataclass(frozen=True, eq=False, repr=False)
@@ -39,7 +39,7 @@ class Pools(Shown):
     Attributes
     ----------
     tpot_s:
-        Longest time per output token at which the best is told; None: the most throughput.
+        Maximum time per output token of the best; None: the highest throughput.
     ttft_default:
         Whether the limit on the time to the first token is the default.
     ttft_p99_s, loaded:

@@ -355,7 +355,8 @@ def best_words(found: Replayed) -> str:
         others = [run for run in found.result.runs if run is not best]
         second = max(others, key=lambda run: run.tok_s, default=None)
         if second is not None:
-            text += f"; second is {run_words(found, second)} with {second.tok_s / best.tok_s - 1:.2%}"
+            less = f"{1 - second.tok_s / best.tok_s:.2%} fewer tokens"
+            text += f"; second: {run_words(found, second)}, {less}"
     return text
 
 

@@ -179,7 +179,7 @@ def page_of(result: object, command: str = "") -> str:
     Raises
     ------
     InputError
-        If nothing is said of such a result.
+        If there is no view of such a result.
     """
     from rackplan.render.html import page
 
@@ -192,7 +192,7 @@ def page_of(result: object, command: str = "") -> str:
 
 
 def _blocks_of(result: object, command: str) -> Sequence[Block]:
-    """Return the blocks of a result's own page, else those of its view; none where nothing is said of it."""
+    """Return the blocks of a result's own page, else those of its view; none without a view."""
     for kind, make in _pages().items():
         if isinstance(result, kind):
             return make(result, command)

@@ -55,7 +55,7 @@ from topology.base.units import plural
 
 @plain_dataclass(frozen=True)
 class Refused:
-    """A cluster that cannot serve what is asked, and why."""
+    """A cluster that cannot serve the demand, and why."""
 
     deployment: Deployment
     error: InfeasibleError
@@ -275,7 +275,7 @@ class SizeResult(SetData):
 
 @dataclass(frozen=True, kw_only=True)
 class RefusedData:
-    """A cluster that cannot serve what is asked: ``missing`` says why.
+    """A cluster that cannot serve the demand: ``missing`` is the reason.
 
     Attributes
     ----------

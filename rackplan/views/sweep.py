@@ -84,7 +84,7 @@ class SweepResult(SweptData):
 
 
 def sweep_view(found: Sweep | Pools, speeds: Sequence[float] = SPEEDS) -> View:
-    """Return the blocks and the data of ``rackplan sweep``; ``speeds`` of a user at which the best is told."""
+    """Return the blocks and the data of ``rackplan sweep``; with the best layout at each of ``speeds`` per user."""
     first, *rest = sweeps_of(found)
     targets = speeds if first.deployment.workload.decodes else ()
     more: dict[str, Any] = {}

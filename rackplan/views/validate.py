@@ -242,7 +242,7 @@ def validation(name: str, points: Sequence[Point], *, physics: bool = False) -> 
 
 
 def file_names(paths: Sequence[Path]) -> list[str]:
-    """Return a name for each file: its own, with as much of its folder as tells it from the others."""
+    """Return a name for each file, with as much of its folder as makes it unique."""
     counts = Counter(path.name for path in paths)
     names = [path.name if counts[path.name] == 1 else str(path) for path in paths]
     seen: Counter[str] = Counter()

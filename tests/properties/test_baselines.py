@@ -69,6 +69,8 @@ def test_a_policy_that_does_not_apply_says_why() -> None:
         assert "unequal" in unequal[name].reason
     equal = Problem(np.ones((1, 12)), np.full(6, 2))
     assert "4 expert groups do not divide over 3 nodes" in eplb_hierarchical(equal, groups=4, nodes=3).reason
+    one_group = eplb_hierarchical(equal, groups=1, nodes=3).reason
+    assert "1 expert group does not divide over 3 nodes" in one_group
     assert "12 experts do not divide into 5 groups" in eplb_hierarchical(equal, groups=5, nodes=5).reason
     assert "6 GPUs do not divide over 4 nodes" in eplb_hierarchical(equal, groups=4, nodes=4).reason
     assert Baselines(equal, eplb_groups=None, nodes=1)["eplb_hierarchical"].reason == ""

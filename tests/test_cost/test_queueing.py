@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cost.queueing.engine import DECODE, PREFILL, Engine
-from cost.queueing.load import LoadLimits, UnderLoad, most_requests
+from cost.queueing.load import LoadLimits, UnderLoad, in_engines, most_requests, stream_of, under_load
 from cost.queueing.pools import EnginePool, EnginePools
 from cost.queueing.requests import Requests, made_requests, read_trace
 from cost.queueing.schedulers import SCHEDULERS, Scheduler
@@ -141,6 +141,22 @@ def test_the_most_requests_are_just_within_the_limits():
     assert at.keeps
     assert not beyond.keeps
     assert at.goodput_per_s == pytest.approx(0.8 * one.low, rel=0.1)
+
+
+@pytest.mark.parametrize("rate", [4.0, 20.0])
+def test_streams_start_with_engines_as_full_as_they_stay(rate):
+    def light(sequences, tokens, cached, context):
+        return np.stack(
+            [0.002 + 2e-5 * sequences + 5e-5 * tokens, 0.0 * tokens]
+        )  # prompts take most of the time
+
+    eight = StepTable.of(light, groups=8, most=256, context=1000.0)
+    seats = Scheduler(mixes=True, tokens=2048, sequences=256, reserved=0.0)
+    one = EnginePools((EnginePool("both", eight, seats, 1, 8, 1e8),), None, 0.0)
+    lengths = Lengths.of(1000, 2000)
+    found = under_load(one, stream_of(one, lengths)(rate, 0), LoadLimits(None, None))
+    assert in_engines(one, lengths, rate) == pytest.approx(rate * found.e2e_s.mean(), rel=0.1)
+    assert found.requests_per_s == pytest.approx(rate, rel=0.05)
 
 
 def test_a_limit_that_single_requests_miss_is_named():

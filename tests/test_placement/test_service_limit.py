@@ -58,6 +58,10 @@ def test_a_slower_step_exceeds_it_by_its_share(drafts: dict[str, Any]) -> None:
     assert slow.score.tpot_s > 0.005  # the time per token, not that of the step, which yields several
     assert slow.over_limit == pytest.approx(slow.score.tpot_s / 0.005 - 1)
     assert with_loads(replace(plan, limit_s=None), loads(2.0)).over_limit is None
+    peaks = [1 / balance for balance in slow.balancedness.values()]
+    assert (
+        slow.proof.objective == pytest.approx(np.mean(peaks)) != plan.proof.objective
+    )  # under the new loads
 
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "NaN", '"50"'])

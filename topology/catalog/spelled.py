@@ -125,6 +125,6 @@ def counted(text: str) -> tuple[str, tuple[int, ...], bool] | None:
 
 
 def taken_as(text: str, name: str) -> bool:
-    """Whether ``text`` is another word for the system ``name`` than its name and title: a reader is to be told."""
+    """Whether ``text`` is an alias of the system ``name``, neither its name nor its title."""
     title = entry("systems", name)["title"]
     return Names("cluster", {title: name, name: name}, _MAKER).spelled(text) is None

@@ -106,7 +106,7 @@ def lost_faults(cluster: Cluster, name: str) -> list[Fault]:
 
 
 def with_faults(faults: Iterable[Fault], more: Iterable[Fault]) -> tuple[Fault, ...]:
-    """Return all of some faults, each GPU and link once, at the least that is said to be left of it."""
+    """Return all of some faults, each GPU and link once, at the lowest rate given for it."""
     found: dict[object, Fault] = {}
     for fault in (*faults, *more):
         key = fault.gpu or (frozenset(fault.link or ()), fault.cabled_to)

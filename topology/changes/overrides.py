@@ -82,7 +82,7 @@ def overrides(clusters: Sequence[Cluster], settings: Iterable[str]) -> list[Clus
     ------
     InputError
         If a setting is written otherwise, no cluster has its part or the part no such figure, one is set twice, a
-        factor is given for what nobody published, or a value is not a positive quantity of the figure's unit.
+        factor is given for an unpublished figure, or a value is not a positive quantity of the figure's unit.
     """
     given = [_parsed(text) for text in settings]
     parts = [_parts(cluster.spec) for cluster in clusters]

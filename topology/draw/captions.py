@@ -77,7 +77,7 @@ def title(cluster: Cluster) -> str:
     elif any(is_projected(domain) for domain in domains):
         warning = " (announced: projected figures)"
     elif "blackboard" in statuses:
-        warning = " (round figures, no such machine)"
+        warning = " (round figures, not a real machine)"
     broken, slow = cluster.spec.gpus - len(cluster.gpus), len(slow_gpus(cluster))
     gpus = plural(cluster.spec.gpus, noun(domains))
     if cluster is not cluster.whole:
@@ -91,12 +91,8 @@ def title(cluster: Cluster) -> str:
 def physical_line(cluster: Cluster) -> str:
     """Return one line about power, copper and optical links, counted on the graph."""
     limits = physical_of_whole(cluster)
-    parts = [plural(limits.racks, "rack")]
-    parts += (
-        [f"{limits.switch_racks}, of which {limits.switch_racks} with switches"]
-        if limits.switch_racks
-        else []
-    )
+    switches = f", {limits.switch_racks} of them with switches" if limits.switch_racks else ""
+    parts = [plural(limits.racks, "rack") + switches]
     if limits.power.value is not None:
         alone = "GPUs alone, " if "GPUs alone" in limits.power.basis else ""
         parts.append(f"{format_quantity(limits.power.value, 'W', 3)} ({alone}{limits.power.evidence.label})")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.files import write_whole
 from topology.cluster import Cluster
 from topology.draw.canvas import Canvas
@@ -51,7 +51,7 @@ def draw_cluster(
     target = Path(path)
     suffix = target.suffix.lower().removeprefix(".")
     if suffix not in FORMATS:
-        raise InputError(f"{target}: drawings must end in .svg, .png or .pdf.")
+        raise InputError(f"{target}: drawings must end in .svg, .png or .pdf, graphs in .graphml or .json.")
     write_whole(target, render(dot_source(cluster, level=level, overlay=overlay, traffic=traffic), suffix))
 
 
@@ -135,11 +135,13 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
     if named := re.fullmatch(r"d(\d{1,9})", level):
         if int(named[1]) >= domains:
             last = f"d0 to d{domains - 1}" if domains > 1 else "d0"
-            raise InputError(f"`level` {level}: {cluster.name} has no such domain; domains are {last}.")
+            raise InputError(
+                f"{input_name('level')} {level}: {cluster.name} has no such domain; domains are {last}."
+            )
         return "domain", int(named[1])
     if level not in LEVELS:
         raise InputError(
-            f"option `level` {level!r}: choose one of {', '.join(LEVELS)}, or a domain, like d0."
+            f"{input_name('level')} {level!r}: choose one of {', '.join(LEVELS)}, or a domain, like d0."
         )
     if level == "auto":
         return level, 0
@@ -147,7 +149,7 @@ def _level(cluster: Cluster, level: str) -> tuple[str, int]:
         domain = cluster.spec.domains[0]
         example = f", like {domain.part}@{2 * cluster.spec.gpus}" if domain.switched else ""
         raise InputError(
-            f"level fabric: {cluster.name} is one domain without a fabric; use level domain, or several "
-            f"domains{example}."
+            f"{input_name('level')} fabric: {cluster.name} is one domain without a fabric; use level domain, or "
+            f"several domains{example}."
         )
     return level, 0

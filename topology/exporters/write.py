@@ -82,4 +82,4 @@ def _plain(data: dict[str, object]) -> dict[str, object]:
 
 EXPORT_FORMATS = {"slurm": slurm_topology_yaml, "topograph": topograph_model}
 GRAPH_SUFFIXES = {".graphml": graphml, ".json": node_link_json}
-"""The graph that a file's suffix stands for, where no format is named."""
+"""Graph format by file suffix, unless a format is named."""

@@ -71,7 +71,7 @@ class ScaleOutSpec(Spec):
     oversubscription:
         Downlink rate of a leaf over its uplink rate (dragonfly: of a router's GPUs over its global links).
     planes:
-        Networks side by side, each with switches of its own as said here; the NICs of a GPU are dealt to them evenly
+        Networks side by side, each with its own switches of these sizes; the NICs of a GPU are dealt to them evenly
         (Spectrum-X twin-plane: two of 400 Gb/s).
     """
 

@@ -77,7 +77,7 @@ class Draft:
 
 
 def rate_of(fabric: FabricSpec) -> tuple[float, float]:
-    """Return bytes/s and latency of a link, which make two fabrics the same."""
+    """Return bytes/s and latency of a link; links of equal ones are of the same fabric."""
     return fabric.link_bytes_per_s.value, fabric.latency_s.value
 
 

@@ -75,7 +75,7 @@ class DomainSpec(Spec, ABC):
     copper_between_racks: Flag = False
 
     ways: ClassVar[Sequence[tuple[Way, str]]] = ((Way.MULTIPATH, ""),)
-    """The ways of a pair, the usual one first, each with what is said of pairs that take it."""
+    """The ways of a pair, the usual one first, each with a description of the pairs that take it."""
     whole: ClassVar[bool] = False
     """A domain of it is never cut down to fewer GPUs."""
     picture: ClassVar[str] = "tiers"
@@ -95,7 +95,7 @@ class DomainSpec(Spec, ABC):
 
     @classmethod
     def completed(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return it with all hosts in one rack where nothing is said of racks."""
+        """Return it with all hosts in one rack where racks are not given."""
         if data.get("nodes_per_rack") is not None:
             return data
         gpus, step = (data.get(key) for key in ("gpus", "gpus_per_node"))

@@ -89,7 +89,7 @@ class TorusDomain(DomainSpec):
         return laying
 
     def words(self) -> str:
-        """Return which dimensions are not closed to rings."""
+        """Return which dimensions do not wrap around."""
         size = _times(self.shape)
         long = [(name, wrap) for name, n, wrap in zip("xyzuvw", self.shape, self.wrap, strict=False) if n > 1]
         opened = [name for name, wrap in long if not wrap]

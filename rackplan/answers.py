@@ -453,7 +453,9 @@ def compare(request: CompareRequest) -> Comparison:
     names = [side.name for side in sides]  # by which rows, bills and drawings are told apart
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice is not None:
-        raise InputError("duplicate; give each cluster once, under its own name.", field="clusters", value=twice)
+        raise InputError(
+            "duplicate; give each cluster once, under its own name.", field="clusters", value=twice
+        )
     found = compared(inputs.deployments_of(request, request.model, sides), request)
     rows = tuple(row.times(scales.get(row.cluster, 1.0)) for row in found.rows)
     found = replace(found, rows=rows, scales=scales, budget=request.budget)

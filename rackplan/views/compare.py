@@ -305,7 +305,9 @@ def compare_blocks(
     errors = list(dict.fromkeys((row.cluster, error) for row in rows for error in row.errors))
     speed = next((row.target_tok_s_per_user for row in compared_at(rows)), None)
     gains = [gain for gain in found.gains if gain.gain and gain.tok_s_per_user == speed]
-    part = {name: f", scaled by {times:.3g} to the budget" for name, times in found.scales.items() if times != 1}
+    part = {
+        name: f", scaled by {times:.3g} to the budget" for name, times in found.scales.items() if times != 1
+    }
     layouts = [
         f"{row.cluster}{_at(row)}: {row.layout}{part.get(row.cluster, '')}"
         for row in _ordered(rows)
@@ -500,7 +502,9 @@ def _sure(found: Comparison, rows: Sequence[CompareRow]) -> str:
             exceeds[label] = rate / other >= max(known[best], known[second])
     first = exceeds.pop("GPU")
     unlike = [label for label, one in exceeds.items() if one != first]
-    text += f"; the lead per GPU {'exceeds that' if first else 'does not exceed that, so the order is uncertain'}"
+    text += (
+        f"; the lead per GPU {'exceeds that' if first else 'does not exceed that, so the order is uncertain'}"
+    )
     return f"{text}; per {' and '.join(unlike)} it {'does not' if first else 'does'}" if unlike else text
 
 
@@ -528,7 +532,7 @@ def share_table(found: Comparison) -> Table:
         *([("GPUs", lambda row: f"{row.gpus:,}")] if len({row.gpus for row in found.rows}) > 1 else []),
         *((f"tok/s/{label}", partial(cell, by=by)) for by, (label, *_) in SHARES.items()),
         *money_columns(reached, found.bills.values())[:1],
-        ("80% band", lambda row: range_words(row.tok_s_per_gpu or 0.0, row.errors) or "-"),
+        ("80% band", lambda row: (row.tok_s_per_gpu and range_words(row.tok_s_per_gpu, row.errors)) or "-"),
         *([("serving", lambda row: row.serving or "-")] if found.lengths else []),
         ("requests/s" if found.lengths else "total tok/s", whole),
     ).narrowed()

@@ -180,7 +180,11 @@ def plan_blocks(
 
 def _of_prefill(block: Block) -> Block:
     """Return a block of the prefill pool; its section is folded, and not taken for that of the decode pool."""
-    return replace(block, text=f"Prefill pool: {block.text}", folded=True) if isinstance(block, Heading) else block
+    return (
+        replace(block, text=f"Prefill pool: {block.text}", folded=True)
+        if isinstance(block, Heading)
+        else block
+    )
 
 
 def score_view(plan: Plan, found: Explanation | None = None) -> View:

@@ -445,6 +445,7 @@ def _headline(found: Size, data: SizeResult, others: str = "") -> list[Block]:
     asked, error = data.asked, widest(_errors(found))
     racks = "" if data.racks is None else f" in {plural(data.racks, 'rack')}"
     served = f"{_many(data.tok_s)} output tok/s, {rounded_down(data.users)} concurrent users"
+    served += f" at {data.tok_s_per_user:,.1f} tok/s/user"
     need = f"{_asked(asked)}: {plural(data.gpus, 'GPU')}, {data.domains:,} x {data.unit}{racks}, for {served}"
     money = [price(found.bill.totals(found.tok_s)), power(found.bill)]
     if data.usd_per_hour is not None and data.usd_per_year is not None:

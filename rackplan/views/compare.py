@@ -466,8 +466,8 @@ def _headline(found: Comparison) -> list[Block]:
     leads = []
     for by in _shares(found):
         for name, rate in _ranked(found, rows, by)[:1]:
-            ahead = [f", {rate / other:.2f}x {second}" for second, other in _ranked(found, rows, by)[1:2]]
-            leads.append((SPELT.get(by, "GPU"), name, rate, "".join(ahead)))
+            second = [f", {rate / other:.2f}x {name}" for name, other in _ranked(found, rows, by)[1:2]]
+            leads.append((SPELT.get(by, "GPU"), name, rate, "".join(second)))
     (what, best, rate, ahead), *others = leads
     word, at = found.deployments[0].workload.token_word, _at(rows[0])
     first = f"{best} has the highest throughput per {what}{at}: {rate_words(rate)} {word} tok/s{ahead}"

@@ -108,7 +108,7 @@ def cost_words(totals: Totals) -> str:
     each = totals.usd_per_million_tokens
     alone = f" ({totals.phase} only)" * (totals.phase != "both")
     head = "" if each is None else f"{dollars(each)} USD per million {totals.tokens} tokens{alone}; "
-    idle = f", including {totals.gpus_idle:,} idle ones" if totals.gpus_idle else ""
+    idle = f", including {totals.gpus_idle:,} idle" if totals.gpus_idle else ""
     what = _parts(totals, "usd_per_hour", lambda figure: f"{figure.value:g} USD/h")
     hourly = f"{dollars(totals.usd_per_hour)} USD/h for {plural(totals.gpus, 'GPU')}"
     return f"{head}{hourly}{idle} (basis {totals.price_basis}; {what})"

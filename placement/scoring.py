@@ -25,6 +25,7 @@ from placement.experts.problem import Problem, make_problem
 from placement.options import Objective
 from placement.plan import BaselineScore, Plan, Proof
 from topology.base.errors import InputError
+from topology.base.units import plural
 from topology.cluster import Cluster
 
 Unlike = Mapping[int, Sequence[Assignment | None]]
@@ -288,10 +289,17 @@ def score_placement(
     Raises
     ------
     InputError
-        If the loads do not fit the model.
+        If the loads do not fit the model, or the placements the stages of the layout.
     InfeasibleError
         If the batch does not fit in HBM.
     """
+    wanted = [len(stage.gpus) for stage in layout.replicas[0]]
+    given = [one.gpus if one is not None else count for one, count in zip(experts, wanted, strict=False)]
+    if len(experts) != len(wanted) or given != wanted:
+        raise InputError(
+            f"{plural(len(experts), 'placement')} for {' + '.join(map(str, given)) or 0} GPUs; the layout needs one "
+            f"for each stage, of {' + '.join(map(str, wanted))} GPUs."
+        )
     scorer, balancedness = placement_scorer(deployment, layout, experts, loads, split, unlike=unlike)
     return scorer.at(deployment.workload.batch), balancedness
 

@@ -14,7 +14,13 @@ from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep
 from cost.layouts.candidates import Group, domain_gpus
 from cost.serving.lengths import Lengths
-from cost.serving.limits import LimitError, left_out_words, relax_default_limits, rounded_up
+from cost.serving.limits import (
+    LimitError,
+    left_out_words,
+    relax_default_limits,
+    rounded_down,
+    rounded_up,
+)
 from cost.serving.pools import POOL_DERATE, RateMatch
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
 from cost.serving.supply import Pool
@@ -132,9 +138,12 @@ def _refuse(serving: Serving, limits: Limits) -> NoReturn:
     where = serving.decode.deployment.cluster.name
     speeds = [one.tok_s_per_user.max() for one in serving.ways().values() if len(one)]
     if not speeds and limits.ttft_s is None:
+        wider = (
+            "" if serving.decode.deployment.any_shape else f", or allow them with {input_name('any_shape')}"
+        )
         raise InfeasibleError(
             f"{where}: {serving.refused or 'a decode pool of these widths leaves no GPUs for prefill'}, and no "
-            "layout of these widths serves both phases in one pool; use more GPUs, or leave out widths."
+            f"layout of these widths serves both phases in one pool; use more GPUs, or leave out widths{wider}."
         )
     if speeds and limits.tpot_s is not None:
         limit, asked_s, least_s, what = "tpot_s", limits.tpot_s, 1 / float(max(speeds)), "an output token"
@@ -145,11 +154,12 @@ def _refuse(serving: Serving, limits: Limits) -> NoReturn:
             serving.fastest_ttft_s,
             "the first token",
         )
+    speed = f" ({rounded_down(1 / least_s)} tok/s/user)" if limit == "tpot_s" else ""
     raise LimitError(
         limit,
         f"{input_name(f'{limit[:-2]}_ms')} {asked_s * 1e3:g} is out of reach on "
         f"{where}: {what} of whole requests takes {rounded_up(least_s * 1e3)} ms at "
-        "least; relax the limit, or use faster or more GPUs.",
+        f"least{speed}; relax the limit, or use faster or more GPUs.",
     )
 
 

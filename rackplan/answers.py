@@ -450,6 +450,12 @@ def compare(request: CompareRequest) -> Comparison:
         sides, scales = inputs.clusters_within(request)
     else:
         sides, scales = inputs.compared_clusters(request.clusters, request.gpus, request.settings), {}
+    names = [side.name for side in sides]  # by which rows, bills and drawings are told apart
+    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+    if twice is not None:
+        raise InputError(
+            "duplicate; give each cluster once, under its own name.", field="clusters", value=twice
+        )
     found = compared(inputs.deployments_of(request, request.model, sides), request)
     rows = tuple(row.times(scales.get(row.cluster, 1.0)) for row in found.rows)
     found = replace(found, rows=rows, scales=scales, budget=request.budget)
@@ -614,20 +620,20 @@ def _sized(priced: Deployment, request: SizeRequest) -> Size:
 
 
 def _other_size(found: Size, priced: Deployment, request: SizeRequest) -> OtherRecipe | None:
-    """Return what the other recipe would bring on one unit with one layout a pool, where that is much."""
+    """Return what the other recipe would bring for the same demand, one layout a pool, where that is much."""
     from cost.recipe import OtherRecipe
     from cost.serving.sizing import size as sized
 
     other = next(inputs.under_other_recipe(request, request.model, [priced]), None)
-    if other is None or not found.joined.get(1):
+    if other is None:
         return None
     try:
-        then = sized(other, found.demand, lengths=found.lengths, alone=True).joined[1]
+        then = sized(other, found.demand, lengths=found.lengths)
     except InfeasibleError:
         return None
-    gpus, tpot_s = len(found.unit.gpus), found.demand.tpot_s
+    tpot_s = found.demand.tpot_s
     speed = None if tpot_s is None else 1 / tpot_s
-    return OtherRecipe.over(found.joined[1] / gpus, then / gpus, other, tok_s_per_user=speed)
+    return OtherRecipe.over(found.tok_s_per_gpu, then.tok_s_per_gpu, other, tok_s_per_user=speed)
 
 
 def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:

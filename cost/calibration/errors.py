@@ -25,6 +25,7 @@ from cost.inputs.layout import Layout
 from cost.inputs.machine import Efficiency
 from topology.base.errors import InputError
 from topology.base.reading import nearest
+from topology.base.units import plural
 
 PATH = Path(__file__).with_name("errors.yaml")
 EACH_ENGINE = "named"
@@ -203,7 +204,8 @@ class ErrorTable:
         found = next((key for key in tried if key in cells and cells[key].rows >= LEAST_ROWS_OF_PART), last)
         words = " ".join(word for word in wanted if word not in (ANY_ENGINE, ANY_PHASE))
         rows = cells[wanted].rows if wanted in cells else 0
-        return *found, cells[found], "" if found == wanted else f"since {rows} rows for {words} are too few"
+        few = f"since {plural(rows, 'row')} for {words} {'is' if rows == 1 else 'are'} too few"
+        return *found, cells[found], "" if found == wanted else few
 
     def of_prefill(self) -> str:
         """Return why rows of decoding represent prefill: how often prefill was measured separately."""

@@ -204,7 +204,7 @@ class PriceBook:
             if powered and power is not None:
                 lines.append((one, powered, None, WrittenFigure.of(power)))
             if powered and power is None:
-                missing.append(f"{one.name}: the catalog has no power; set one with `power` {one.kind}=W.")
+                missing.append(f"{one.name}: the catalog has no power; set one with `powers` {one.kind}=W.")
         counts, uncounted = count_parts(cluster, [one for one, *_ in lines])
         missing += [uncounted] if uncounted else []
         return [

@@ -353,7 +353,6 @@ def size(
     redundant: int | None = None,
     imbalance: float | None = None,
     fleet: FleetOn | None = None,
-    alone: bool = False,
 ) -> Size:
     """Return the fewest units of ``deployment.cluster`` that serve ``demand``, or the most that a budget buys.
 
@@ -370,8 +369,6 @@ def size(
     fleet:
         Makes replicas of different shapes on units: on all of few units where they save one, and instead of layouts
         over the whole unit where its domains are not alike. None: one shape a pool.
-    alone:
-        Whether a unit is priced by itself only, not joined to others by their fabric.
 
     Raises
     ------
@@ -405,7 +402,7 @@ def size(
     else:
         _require_one_size(unit, lengths)
         one_shape, unjoined = layout_supply(
-            deployment, lengths, demand.limits, demand.ttft_s, redundant, imbalance, alone=alone
+            deployment, lengths, demand.limits, demand.ttft_s, redundant, imbalance
         )
     work = deployment.workload if lengths is None else lengths.workloads(deployment.workload)[0]
     shapes = None if unjoined or searched else fleet
@@ -448,11 +445,10 @@ class _Sizes:
             units = _affordable(found)
             peak = self._supply(None, tpot_s).rate(units, tpot_s)
             part: Part = lambda served: served.tok_s / peak  # noqa: E731 - what a demand would be
-            supply = self._supply(part, tpot_s)
         else:
             part = self.demand.part
-            supply = self._supply(part, tpot_s)
-            units = supply.fewest_units(part, tpot_s) or least
+        supply = self._supply(part, tpot_s)
+        units = supply.fewest_units(part, tpot_s) or least  # of a budget too: the last units may add nothing
         if self.demand.currency == "users":  # a unit more may be served faster, and so fewer users at once
             near = range(max(1, units - _NEAR), units + 1)
             units = next(few for few in near if few == units or supply.part(part, few, tpot_s) >= ENOUGH)

@@ -41,15 +41,13 @@ def layout_supply(
     ttft_s: float | None,
     redundant: int | None,
     imbalance: float | None,
-    *,
-    alone: bool = False,
 ) -> tuple[Supply, str]:
     """Sweep 1, 2, 4... units: what they give with one layout a pool, and why they are not joined (empty: they are).
 
-    ``alone``: one unit only. At the times per token ``tpots`` each layout has its exact batch.
+    At the times per token ``tpots`` each layout has its exact batch.
     """
     unit = deployment.cluster
-    units, unjoined = ({1: unit}, "") if alone else joined_units(unit)
+    units, unjoined = joined_units(unit)
     speeds = [1 / tpot_s for tpot_s in tpots]
     if lengths is None:
         balance = 1.0 if imbalance is None else imbalance

@@ -205,7 +205,9 @@ def size_chart(
     every = [*stars, *(point for points in lines.values() for point in points)]
     axes = [
         log_axis(name, one)
-        for name, one in zip(("tok/s/user (log scale)", title), zip(*every, strict=True), strict=True)
+        for name, one in zip(
+            ("tok/s/user (log scale)", f"{title} (log scale)"), zip(*every, strict=True), strict=True
+        )
     ]
     return chart_of(data, xaxis=axes[0], yaxis=axes[1])
 

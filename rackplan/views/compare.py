@@ -305,7 +305,14 @@ def compare_blocks(
     errors = list(dict.fromkeys((row.cluster, error) for row in rows for error in row.errors))
     speed = next((row.target_tok_s_per_user for row in compared_at(rows)), None)
     gains = [gain for gain in found.gains if gain.gain and gain.tok_s_per_user == speed]
-    layouts = [f"{row.cluster}{_at(row)}: {row.layout}" for row in _ordered(rows) if row.serving]
+    part = {
+        name: f", scaled by {times:.3g} to the budget" for name, times in found.scales.items() if times != 1
+    }
+    layouts = [
+        f"{row.cluster}{_at(row)}: {row.layout}{part.get(row.cluster, '')}"
+        for row in _ordered(rows)
+        if row.serving
+    ]
     details = sections(
         [
             Heading("All results", 2, folded=True),
@@ -391,6 +398,8 @@ SHARES: Mapping[str, tuple[str, Callable[[Totals], float | None], Callable[[Tota
     "usd_h": ("USD/h", lambda one: one.usd_per_hour, cost_words),
 }
 """Denominators of throughput: the word, the amount in a cluster, and the reason where it is unknown."""
+SPELT = {"usd_h": "dollar", "mw": "megawatt"}
+"""Their names in a sentence."""
 
 
 def share(found: Comparison, row: CompareRow, by: str) -> ShareData:
@@ -436,59 +445,67 @@ def _answer(found: Comparison) -> list[Block]:
         return [Text("no cluster reaches any of the compared speeds", "Best")]
     word, lines = found.deployments[0].workload.token_word, list[Block]()
     speed = _at(rows[0]) + " (default)" * bool(found.usual and rows[0].target_tok_s_per_user)
-    for by, (label, *_) in SHARES.items():
-        shares = {row.cluster: share(found, row, by) for row in rows}
-        rates = {name: one.tok_s for name, one in shares.items() if one.tok_s is not None}
-        texts = []
-        if rates:
-            best, *others = sorted(rates, key=lambda name: -rates[name])
+    for by in _shares(found):
+        texts, ranked = [], _ranked(found, rows, by)
+        if ranked:
+            best, rate = ranked[0]
             serving = next(row.serving for row in rows if row.cluster == best)
-            how = f"{speed}{f', by {serving}' * bool(serving)}" if by == "gpu" else ""
-            texts.append(f"{best}: {rate_words(rates[best])} {word} tok/s{how}")
-            texts += [f"{rates[best] / rates[name]:.2f}x {name} (second)" for name in others[:1]]
-        texts += [f"{name} {one.reason}" for name, one in shares.items() if one.reason]
-        lines.append(Text("; ".join(texts), f"Per {label}", "terminal"))
-    return [*lines, *([Text(sure, "Accuracy", "terminal")] if (sure := _sure(rows)) else [])]
+            how = "" if lines else f"{speed}{f', by {serving}' * bool(serving)}"
+            texts.append(f"{best}: {rate_words(rate)} {word} tok/s{how}")
+            texts += [f"{rate / other:.2f}x {name} (second)" for name, other in ranked[1:2]]
+        texts += [f"{row.cluster} {reason}" for row in rows if (reason := share(found, row, by).reason)]
+        lines.append(Text("; ".join(texts), f"Per {SHARES[by][0]}", "terminal"))
+    return [*lines, *([Text(sure, "Accuracy", "terminal")] if (sure := _sure(found, rows)) else [])]
 
 
 def _headline(found: Comparison) -> list[Block]:
-    """Return at most three sentences: the best per GPU, per dollar and megawatt, and the accuracy."""
+    """Return at most three sentences: the best by what is equal, by the other shares, and the accuracy."""
     rows = compared_at(found.rows)
     if not rows:
         return [Text("No cluster reaches any of the compared speeds.", style="forward")]
-    leads = {}
-    for by in SHARES:
-        rates = {row.cluster: one for row in rows if (one := share(found, row, by).tok_s) is not None}
-        ranked = sorted(rates, key=lambda name: -rates[name])
-        if ranked:
-            ahead = f"{rates[ranked[0]] / rates[ranked[1]]:.2f}x {ranked[1]}" if ranked[1:] else ""
-            leads[by] = ranked[0], ahead, rates[ranked[0]]
-    best, ahead, rate = leads["gpu"]
+    leads = []
+    for by in _shares(found):
+        for name, rate in _ranked(found, rows, by)[:1]:
+            second = [f", {rate / other:.2f}x {name}" for name, other in _ranked(found, rows, by)[1:2]]
+            leads.append((SPELT.get(by, "GPU"), name, rate, "".join(second)))
+    (what, best, rate, ahead), *others = leads
     word, at = found.deployments[0].workload.token_word, _at(rows[0])
-    lines = [
-        f"{best} has the highest throughput per GPU{at}: {rate_words(rate)} {word} tok/s{', ' * bool(ahead)}{ahead}"
-    ]
-    each = [(name, leads[by]) for by, name in (("usd_h", "dollar"), ("mw", "megawatt")) if by in leads]
-    lines.append("; ".join(f"per {name} {one[0]} leads{', ' * bool(one[1])}{one[1]}" for name, one in each))
-    lines[1] = lines[1].replace("per", "Per", 1)
-    lines.append(_sure(rows))
-    return leading(*lines)
+    first = f"{best} has the highest throughput per {what}{at}: {rate_words(rate)} {word} tok/s{ahead}"
+    first = "; ".join([first, *_over(found)])
+    each = "; ".join(f"per {what} {name} leads{ahead}" for what, name, _, ahead in others)
+    return leading(first, each.replace("per", "Per", 1), _sure(found, rows))
 
 
-def _sure(rows: Sequence[CompareRow]) -> str:
-    """Return the band of tok/s/GPU, and whether the lead of the best cluster exceeds it."""
-    known = [(row, band.band) for row in rows if (band := widest(row.errors)) is not None]
+def _shares(found: Comparison) -> list[str]:
+    """Return the names of :data:`SHARES`, that of the budget first."""
+    return sorted(SHARES, key=lambda by: not found.budget.endswith(f" {SHARES[by][0]}"))
+
+
+def _ranked(found: Comparison, rows: Sequence[CompareRow], by: str) -> list[tuple[str, float]]:
+    """Return clusters with their tokens per second by a share, the best first."""
+    rates = ((row.cluster, share(found, row, by).tok_s) for row in rows)
+    return sorted(((name, rate) for name, rate in rates if rate is not None), key=lambda one: -one[1])
+
+
+def _sure(found: Comparison, rows: Sequence[CompareRow]) -> str:
+    """Return the band of tok/s/GPU, and which leads of the best clusters exceed it."""
+    known = {row.cluster: band.band for row in rows if (band := widest(row.errors)) is not None}
     if not known:
         return ""
-    bands = ", ".join(f"{band:.2f}x on {row.cluster}" for row, band in known)
+    bands = ", ".join(f"{band:.2f}x on {name}" for name, band in known.items())
     text = f"80% of measured runs are within {bands}"
-    ranked = sorted(rows, key=lambda row: -(row.tok_s_per_gpu or 0.0))[:2]
-    if len(ranked) < 2 or len(known) < len(rows):
+    if len(known) < max(2, len(rows)):
         return text
-    ratio = (ranked[0].tok_s_per_gpu or 0.0) / (ranked[1].tok_s_per_gpu or 1.0)
-    near = ratio < max(band for row, band in known if row in ranked)
-    verdict = "does not exceed that, so the order is uncertain" if near else "exceeds that"
-    return f"{text}; the lead per GPU {verdict}"
+    exceeds = {}
+    for by, (label, *_) in SHARES.items():
+        for (best, rate), (second, other) in pairwise(_ranked(found, rows, by)[:2]):
+            exceeds[label] = rate / other >= max(known[best], known[second])
+    first = exceeds.pop("GPU")
+    unlike = [label for label, one in exceeds.items() if one != first]
+    text += (
+        f"; the lead per GPU {'exceeds that' if first else 'does not exceed that, so the order is uncertain'}"
+    )
+    return f"{text}; per {' and '.join(unlike)} it {'does not' if first else 'does'}" if unlike else text
 
 
 def share_table(found: Comparison) -> Table:
@@ -515,7 +532,7 @@ def share_table(found: Comparison) -> Table:
         *([("GPUs", lambda row: f"{row.gpus:,}")] if len({row.gpus for row in found.rows}) > 1 else []),
         *((f"tok/s/{label}", partial(cell, by=by)) for by, (label, *_) in SHARES.items()),
         *money_columns(reached, found.bills.values())[:1],
-        ("80% band", lambda row: range_words(row.tok_s_per_gpu or 0.0, row.errors) or "-"),
+        ("80% band", lambda row: (row.tok_s_per_gpu and range_words(row.tok_s_per_gpu, row.errors)) or "-"),
         *([("serving", lambda row: row.serving or "-")] if found.lengths else []),
         ("requests/s" if found.lengths else "total tok/s", whole),
     ).narrowed()

@@ -10,7 +10,7 @@ from cost.step.score import Score
 from placement.plan import Plan
 from rackplan.views.blocks import Block, Text
 from rackplan.views.money import dollars, rate_words, watts
-from rackplan.views.words import cluster_doubts
+from rackplan.views.words import cluster_doubts, of_words
 from topology.base.units import plural
 from topology.cluster import Cluster
 
@@ -79,13 +79,11 @@ def accuracy_words(errors: Iterable[ErrorOf]) -> str:
     found = widest(errors)
     if found is None:
         return "unknown, no measurements on this chip"
-    of, why = f"{found.rows:,} measured runs on {found.chip}", ""
-    if not found.model_seen:
-        of, why = "measured runs with the model left out of the fit", "; this model has no measurements"
+    seen = found.model_seen and not found.borrowed
+    of = f"{found.rows:,} measured runs on {found.chip}" if seen else "measured runs"
+    why = "" if seen else "; this model has no measurements"
     if found.stand_in_for:
-        of = "measured runs with the chip left out of the fit"
         why = f"; {found.stand_in_for} has no measurements"
     elif found.borrowed:
-        of = "measured runs with the chip left out of the fit"
         why = f"; {found.chip} has fewer than {LEAST_ROWS} measured runs"
-    return f"80% of {of} are within {found.band:.2f}x{why}"
+    return f"80% of {of}{of_words(found)} are within {found.band:.2f}x{why}"

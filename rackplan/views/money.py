@@ -104,11 +104,11 @@ def cost_words(totals: Totals) -> str:
     """Return dollars per million tokens and per hour, with the price basis; or why they are unknown."""
     if totals.usd_per_hour is None:
         lacking = _names(part for part in totals.gpu_parts if part.usd_per_hour is None)
-        return f"unknown at the {totals.price_basis} basis: no price for {lacking} (set one with `price`)"
+        return f"unknown at the {totals.price_basis} basis: no price for {lacking} (set one with `prices`)"
     each = totals.usd_per_million_tokens
     alone = f" ({totals.phase} only)" * (totals.phase != "both")
     head = "" if each is None else f"{dollars(each)} USD per million {totals.tokens} tokens{alone}; "
-    idle = f", including {totals.gpus_idle:,} idle ones" if totals.gpus_idle else ""
+    idle = f", including {totals.gpus_idle:,} idle" if totals.gpus_idle else ""
     what = _parts(totals, "usd_per_hour", lambda figure: f"{figure.value:g} USD/h")
     hourly = f"{dollars(totals.usd_per_hour)} USD/h for {plural(totals.gpus, 'GPU')}"
     return f"{head}{hourly}{idle} (basis {totals.price_basis}; {what})"

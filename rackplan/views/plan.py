@@ -151,14 +151,16 @@ def plan_blocks(
     own, other = "", list[list[Block]]()
     if plan.prefill is not None:
         own, beside = "Decode pool", plan.prefill
-        title = [Heading("Prefill pool", 2, folded=True), Text("Prefill pool:")]
-        other = [
-            [*title, *_layout(beside)],
+        parts = [
             _speed(beside),
             step_blocks(beside.score, cache(partial(explain_plan, beside))),
             memory_blocks(beside),
             balance_blocks(beside),
             *finding_blocks(beside),
+        ]
+        other = [
+            [Heading("Prefill pool", 2, folded=True), Text("Prefill pool:"), *_layout(beside)],
+            *([_of_prefill(block) for block in part] for part in parts),
         ]
     rest = sections(
         *_costs(plan, explained, own),
@@ -174,6 +176,15 @@ def plan_blocks(
         ],
     )
     return [*_answer(plan, first, lead, hint=plan.origin == "planned"), Details(rest)]
+
+
+def _of_prefill(block: Block) -> Block:
+    """Return a block of the prefill pool; its section is folded, and not taken for that of the decode pool."""
+    return (
+        replace(block, text=f"Prefill pool: {block.text}", folded=True)
+        if isinstance(block, Heading)
+        else block
+    )
 
 
 def score_view(plan: Plan, found: Explanation | None = None) -> View:

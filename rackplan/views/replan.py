@@ -238,7 +238,7 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
             [_front(found)] if len(found.front) > 1 else [],
             balance_blocks(plan),
             failure_blocks(plan.failures, plan.score.tok_s_per_gpu),
-            [*evidence_blocks(plan), Text(", ".join(files.values()), "Written")],
+            [*evidence_blocks(plan), *labelled("Written", ", ".join(files.values()))],
         ),
         ReplanResult(
             **_totals(found),

@@ -241,7 +241,7 @@ class SimulateResult(SetData):
     ttft_ms, tpot_ms, e2e_ms:
         To the first token, per token after it (a mean of each request), and to the last one.
     output_tok_s, output_tok_s_per_gpu:
-        Output tokens per second.
+        Output tokens per second, of all and over the GPUs of engines.
     limits:
         What 99 of 100 requests shall keep.
     max_req_s, max_req_s_low, max_req_s_high, max_req_s_missing:
@@ -421,7 +421,7 @@ def _answer(data: SimulateResult, band: str) -> list[Block]:
         table,
         GAP,
         Text(
-            f"{data.output_tok_s:,.0f} output tok/s, {data.output_tok_s_per_gpu:,.0f} per GPU; "
+            f"{data.output_tok_s:,.0f} output tok/s, {data.output_tok_s_per_gpu:,.0f} per GPU in use; "
             f"{data.served_req_s:,.4g} requests/s",
             "Served",
         ),

@@ -445,6 +445,7 @@ def _headline(found: Size, data: SizeResult, others: str = "") -> list[Block]:
     asked, error = data.asked, widest(_errors(found))
     racks = "" if data.racks is None else f" in {plural(data.racks, 'rack')}"
     served = f"{_many(data.tok_s)} output tok/s, {rounded_down(data.users)} concurrent users"
+    served += f" at {data.tok_s_per_user:,.1f} tok/s/user"
     need = f"{_asked(asked)}: {plural(data.gpus, 'GPU')}, {data.domains:,} x {data.unit}{racks}, for {served}"
     money = [price(found.bill.totals(found.tok_s)), power(found.bill)]
     if data.usd_per_hour is not None and data.usd_per_year is not None:
@@ -549,6 +550,9 @@ def _sizes_view(found: Sizes) -> View:
     )
     priced = sorted((usd, one.unit) for _, one in several if (usd := one.usd_per_million_tokens) is not None)
     cheapest = ", ".join(f"{name} {dollars(usd)} ({usd / priced[0][0]:.2f}x)" for usd, name in priced)
+    buys = asked.currency in BUDGETS
+    most = sorted(((one.tok_s, one.unit) for _, one in several), reverse=True) if buys else []
+    serves = ", ".join(f"{name} {_many(tok_s)} ({tok_s / most[0][0]:.2f}x)" for tok_s, name in most)
     bands = (f"{one.unit.name}: {words}" for one, _ in several if (words := factor_words(_errors(one))))
     title = f"{first.deployment.model.name} on {plural(len(found.clusters), 'cluster')}: {_asked(asked)}"
     answer = [
@@ -557,6 +561,7 @@ def _sizes_view(found: Sizes) -> View:
         GAP,
         table,
         GAP,
+        *labelled("Most", f"output tok/s for the budget: {serves}" if serves else ""),
         *labelled("Cheapest", f"USD per million output tokens: {cheapest}" if cheapest else ""),
         *labelled("Band", "; ".join(bands)),
         *labelled("Measured", "; ".join(f"{of.unit}: {_measured(one, of)}" for one, of in several)),
@@ -566,9 +571,16 @@ def _sizes_view(found: Sizes) -> View:
     each = [[*section(of.unit, folded=True), *_answer(one, of), *_details(one, of)] for one, of in several]
 
     def lead() -> list[Block]:
-        ranked = sorted(several, key=lambda pair: (pair[1].usd_per_million_tokens or math.inf, pair[1].gpus))
+        def rank(pair: tuple[Size, SizeResult]) -> tuple[float, float]:
+            _, one = pair
+            return -one.tok_s if buys else one.usd_per_million_tokens or math.inf, one.gpus
+
+        beside = "".join(
+            f"; {name} serves {_many(tok_s)} ({tok_s / most[0][0]:.2f}x)" for tok_s, name in most[1:]
+        )
+        beside += f"; USD per million tokens {cheapest}" * (len(priced) > 1)
         return [
-            *_headline(*ranked[0], f"; per million tokens {cheapest}" * (len(priced) > 1)),
+            *_headline(*min(several, key=rank), beside),
             *_pictures(found.sizes),
         ]
 

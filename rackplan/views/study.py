@@ -30,6 +30,7 @@ from rackplan.views.data import LEFT_OUT, Maybe
 from rackplan.views.money import dollars
 from rackplan.views.study_charts import (
     MOST_GROUPS,
+    WORDS,
     curve_chart,
     number_of,
     parallel_chart,
@@ -237,11 +238,12 @@ def _charts(found: StudyResult, good: Sequence[Row]) -> list[Block]:
         return []
     axes = _axes(found, good)
     colour = COST if all(row.get(COST) is not None for row in good) else RATE
-    says = f"{len(good):,} points across {', '.join(axes)}; see the tables for figures"
+    across = ", ".join(WORDS.get(axis, axis) for axis in axes)
+    says = f"{len(good):,} points across {across}; see the tables for figures"
     speeds = "tok/s/GPU against tok/s/user of all points; the table lists the Pareto-optimal ones"
     return [
         Heading("All points", 2),
-        Text(f"Each line is a point, coloured by quintile of {colour}."),
+        Text(f"Each line is a point, coloured by quintile of {WORDS[colour]}."),
         Chart("parallel", parallel_chart(good, axes, colour), says, 460),
         Heading("Speed against throughput", 2),
         Chart("speeds", speeds_chart(_by_group(found, good), _front(good), _tokens(found)), speeds, 420),

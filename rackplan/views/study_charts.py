@@ -42,6 +42,12 @@ _BANDS = (
     (ORANGE, "fourth"),
     (VERMILION, "highest fifth"),
 )
+WORDS = {
+    "usd_per_million_tokens": "USD per million tokens",
+    "tok_s_per_gpu": "tok/s/GPU",
+    "tok_s_per_user": "tok/s/user",
+}
+"""Columns of figures as people write them."""
 MOST_GROUPS = 6
 MOST_LETTERS = 22
 """Maximum length of an axis label."""
@@ -74,7 +80,7 @@ def parallel_chart(rows: Sequence[Row], axes: Sequence[str], colour: str) -> Fig
         traces,
         xaxis={
             "tickvals": list(across),
-            "ticktext": [plotly_text(axis) for axis in axes],
+            "ticktext": [plotly_text(WORDS.get(axis, axis)) for axis in axes],
             "side": "top",
             "showgrid": False,
             "zeroline": False,
@@ -156,7 +162,7 @@ def shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:,.4g}"
+        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return "none" if value is None else str(value)

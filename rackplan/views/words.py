@@ -249,7 +249,7 @@ def chip_words(error: ErrorOf) -> str:
         else ""
     )
     text += f"kernel efficiency is fitted to {KINDS[error.rows_of]} on {error.chip} "
-    text += f"({which}; {error.rows:,} measured runs, "
+    text += f"({which}; {plural(error.rows, 'measured run')}, "
     if error.rows < LEAST_ROWS:
         text += "too few for a separate error"
     else:

@@ -57,6 +57,12 @@ def test_loads_of_another_model_are_refused() -> None:
         score_placement(SETTING, TWO_STAGES, [linear(1), linear(3)], loads(np.ones((1, 4, 16))))
 
 
+def test_placements_are_one_for_each_stage() -> None:
+    for experts, words in (([linear(1)], "1 placement for"), ([linear(1)] * 3, "3 placements for")):
+        with pytest.raises(InputError, match=words):
+            score_placement(SETTING, TWO_STAGES, experts, loads(TOKENS))
+
+
 def test_a_batch_that_does_not_fit_is_infeasible() -> None:
     huge = SETTING.with_batch(10**7)
     with pytest.raises(InfeasibleError, match="HBM capacity binds"):

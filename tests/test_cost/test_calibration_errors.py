@@ -61,6 +61,7 @@ def test_too_few_rows_of_an_engine_or_a_phase_give_way_to_all_and_say_so():
     assert (found.engine, found.phase) == (EACH_ENGINE, ANY_PHASE)
     assert found.rows == SHIPPED["chips"]["gb200"]["engines"]["any"]["any"]["rows"]
     assert found.note == f"since {few} rows for vllm are too few"
+    assert error_of("gb300", "", "disaggregated").note == "since 1 row for disaggregated is too few"
     assert not found.borrowed
     gone = error_of("b300-sxm", "sglang", "disaggregated")
     assert "disaggregated" not in SHIPPED["chips"]["b300-sxm"]["engines"]["sglang"]

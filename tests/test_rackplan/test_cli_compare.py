@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import rackplan
 
 Run = Callable[..., Any]
 
@@ -30,6 +33,7 @@ def test_json_has_a_row_per_cluster(run: Run, tmp_path: Path) -> None:
         (("hgx-h100", "--gpus", 12), "hgx-h100@8 or hgx-h100@16"),
         (("hgx-h100", "--tok-s-user", "fast"), "--tok-s-user fast"),
         (("hgx-h100", "--accept-length", 2), "--accept-length 2"),
+        (("hgx-h100", "gb200", "H100"), "clusters hgx-h100@72: duplicate"),
     ],
 )
 def test_bad_input_leaves_nothing(run: Run, args: tuple[object, ...], words: str, tmp_path: Path) -> None:
@@ -76,7 +80,9 @@ def test_shares_are_of_the_row_and_beside_the_first_cluster(run: Run) -> None:
     )
 
 
-def test_equal_power_is_whole_domains_within_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_power_is_whole_domains_within_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     asked = ("compare", "hgx-h100", "hgx-h200", *MIXTRAL, "--mw", 0.1)
     whole = run(*asked, "--json").data["rows"]
     monkeypatch.setattr("rackplan.inputs.MOST_JOINED", 16)
@@ -86,8 +92,24 @@ def test_equal_power_is_whole_domains_within_it(run: Run, monkeypatch: pytest.Mo
         assert row["requests_per_s"] * 1024 == pytest.approx(row["totals"]["tok_s"])
         assert (row["cluster"], row["gpus"]) == (other["cluster"], other["gpus"])
         assert row["tok_s_per_gpu"] == pytest.approx(other["tok_s_per_gpu"], rel=0.1)
-    (row,) = run("compare", "hgx-h100", *MIXTRAL, "--usd-h", 1, "--json").data["rows"]
+    text = run(*asked, "--details").out
+    assert text.index("Per MW") < text.index("Per GPU") < text.index("Per USD/h")
+    assert re.search(r"Layouts .* to the\s+budget", text, re.DOTALL)
+    (row,) = run("compare", "hgx-h100", *MIXTRAL, "--usd-h", 1, "-o", "one.html", "--json").data["rows"]
     assert (row["cluster"], row["gpus"]) == ("hgx-h100", 8)
+    page = (tmp_path / "one.html").read_text(encoding="utf-8")
+    assert re.search(r"highest throughput per dollar .*; the smallest unit of hgx-h100 takes", page)
+
+
+def test_a_lead_within_the_band_is_told_from_one_beyond_it() -> None:
+    found = rackplan.compare(["mi355x", "gb300-nvl72"], "glm-5", mw=1, tok_s_user=30, isl="12k", osl=800)
+    text = " ".join(found.summary().split())
+    per_gpu, per_usd = (found.rows[1].tok_s_per_gpu or 0) / (found.rows[0].tok_s_per_gpu or 1), 0.0
+    totals = [found.totals(row) for row in found.rows]
+    per_usd = per_gpu * (totals[0].usd_per_hour or 0) / totals[0].gpus
+    per_usd /= (totals[1].usd_per_hour or 1) / totals[1].gpus
+    assert per_gpu > 1.47 > max(per_usd, 1 / per_usd)
+    assert "1.47x on gb300-nvl72@432; the lead per GPU exceeds that; per USD/h it does not" in text
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,6 +91,19 @@ def test_several_clusters_are_side_by_side(run: Run) -> None:
     assert "hgx-h200@4096 --usd-h 50 is too low" in " ".join(run(*asked).out.split())
     none = run(*asked, "--usd-h", "1")
     assert (none.code, none.out) == (3, "")
+
+
+def test_a_budget_goes_to_the_most_tokens_and_buys_nothing_idle(run: Run, tmp_path: Path) -> None:
+    asked = (*SMALL, "--cluster", "gb200-nvl72", "--mw", "0.32")
+    few, most = run(*asked, "--json").data["clusters"]
+    assert (few["tok_s"] < most["tok_s"], few["gpus"] > most["gpus"]) == (True, True)
+    for one in (few, most):
+        assert one["next"]["tok_s"] < one["tok_s"]
+    text = " ".join(run(*asked, "-o", "page.html").out.split())
+    assert "Most output tok/s for the budget: gb200-nvl72" in text
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"At most 0.32 MW: {most['gpus']} GPUs, 2 x gb200-nvl72" in page
+    assert "MW; hgx-h100 serves" in page or "kW; hgx-h100 serves" in page
 
 
 def test_a_default_that_nothing_keeps_gives_way_and_a_limit_asked_for_does_not(run: Run) -> None:

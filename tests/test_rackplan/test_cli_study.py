@@ -57,6 +57,7 @@ def test_a_study_runs_once_and_is_reported(study: Path, run: Callable[..., Resul
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "All points" in page
     assert "Best by group" in page
+    assert "tok_s_per_user" not in page
     assert "http-equiv" in page
     before = rows(out)
     again = run("study", out)  # the folder goes on, and has nothing left to do

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,8 @@ def test_two_pools_are_two_plans_and_one_report(run: Run, tmp_path: Path) -> Non
     assert [plan["inputs"]["workload"]["phase"] for plan in plans] == ["decode", "prefill"]
     page = (tmp_path / "out/report.html").read_text()
     assert "two pools: 8 GPUs prefill, 8 decode" in page
-    assert "Prefill pool" in page
+    for title in ("Prefill pool", "Prefill pool: Step", "Prefill pool: HBM"):
+        assert re.search(rf'<details class="section"><summary><h2 [^>]*>{title}</h2>', page), title
     exported = run(
         "export", "out", "--to", "sglang", "--launch", "lws", "--prefill", "out/prefill", "-o", "e.json"
     )

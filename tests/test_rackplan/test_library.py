@@ -197,6 +197,7 @@ def test_a_gpu_of_ones_own_serves() -> None:
 def test_a_replan_takes_plan_files(plan: Plan, tmp_path: Path) -> None:
     found = rackplan.replan(plan, loads="zipf:0.3", max_moves=40)
     assert found.moves <= 40
+    assert "Written" not in found.summary()
     assert rackplan.score(found.plan).score.step_s == pytest.approx(found.plan.score.step_s)
     path = rackplan.draw(plan, tmp_path / "plan.svg")
     assert path.stat().st_size > 1000

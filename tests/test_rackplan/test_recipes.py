@@ -83,6 +83,12 @@ def test_about_the_same_is_not_shown(run: Run) -> None:
 def test_a_size_and_a_plan_say_the_recipe(run: Run, tmp_path: Any) -> None:
     sized = run("size", "--model", "deepseek-r1", "--cluster", "gb200-nvl72@16", "--tok-s", "10k", "--json")
     assert sized.data["other_recipe"]["recipe"] == "usual"
+    asked = ("size", "--model", "glm-5", "--cluster", "mi355x", "--gpus", "128", "--json")
+    now, then = (run(*asked, "--recipe", name).data for name in ("checkpoint", "usual"))
+    ratio = (
+        then["tok_s_per_gpu"] / now["tok_s_per_gpu"]
+    )  # of the fleet, not of a unit that hardly holds the model
+    assert now["other_recipe"]["ratio"] == pytest.approx(ratio, rel=0.05)
     args = ("--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--recipe", "usual", "--time-limit", 0)
     text = " ".join(run("plan", *args, "-o", "out", "--details").out.split())
     assert "Recipe weights fp8, cache fp8, no drafts (usual; aiconfigurator" in text

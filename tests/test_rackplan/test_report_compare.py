@@ -71,7 +71,7 @@ def test_one_page_or_the_data_alone(run: Run, tmp_path: Path) -> None:
         r'<p class="forward">[\w-]+ has the highest throughput per GPU at 20 tok/s/user: [\d,]+ output tok/s, ',
         text,
     )
-    assert re.search(r'<p class="forward">Per dollar [\w-]+ leads, [\d.]+x [\w-]+; per megawatt ', text)
+    assert re.search(r'<p class="forward">Per megawatt [\w-]+ leads, [\d.]+x [\w-]+; per dollar ', text)
     assert re.search(r"the lead per GPU (does not exceed that, so the order is uncertain|exceeds that)", text)
     assert [path.name for path in tmp_path.iterdir()] == ["one.html"]
     assert "the file suffix sets the format: .json or .html" in run(*asked, "one.pdf").error_line

@@ -89,16 +89,15 @@ class Overlay:
                 raise InputError(f"overlay: the value of GPU {i} is {value}; values must be finite.")
 
 
-def legend(
-    swatches: Sequence[tuple[str, str, str]], words: Sequence[tuple[str, str | None]]
-) -> tuple[str, int]:
-    """Return a legend as a table, and its width: text, fill and ink of each swatch, then words, each with its ink."""
+def legend(swatches: Sequence[tuple[str, str, str]], words: str = "") -> tuple[str, int]:
+    """Return a legend as a table, and its width: text, fill and ink of each swatch, then words."""
     wide = max(46, *(text_width(text, TEXT_POINTS) + 6 for text, _, _ in swatches))
     size: dict[str, object] = {"width": wide, "height": 16, "border": 1, "color": _NONE}
     cells = [cell(text, bgcolor=fill, ink=ink, size=TEXT_POINTS, **size) for text, fill, ink in swatches]
-    for text, ink in words:
-        cells += [cell("", width=8), cell(text, ink=ink, size=TEXT_POINTS, align="left")]
-    width = len(swatches) * wide + sum(8 + text_width(text, TEXT_POINTS) for text, _ in words)
+    width = len(swatches) * wide
+    if words:
+        cells += [cell("", width=8), cell(words, size=TEXT_POINTS, align="left")]
+        width += 8 + text_width(words, TEXT_POINTS)
     return table([cells], width=width), width
 
 
@@ -132,7 +131,7 @@ class Ramp:
     def legend(self, words: str) -> tuple[str, int]:
         """Return the legend of the colours as a table, and its width; ``words``: what the values are."""
         swatches = [(format_number(value), self.fill(value), self.ink(value)) for value in self.steps()]
-        return legend(swatches, [(words, None)])
+        return legend(swatches, words)
 
 
 def _mix(fraction: float) -> str:
@@ -143,8 +142,10 @@ def _mix(fraction: float) -> str:
 
 # One hue, light to dark; the lightest still shows as a line on white.
 _BUSY_STEPS = ("#b3cde3", "#7fa8d1", "#4f81bd", "#2a5a9b", "#0b2f66")
-_LEGEND = "of the busiest link's time, in the busier direction; wider lines are busier;"
-_LEGEND_RED = "red: the busiest links"
+_LEGEND = (
+    "of the busiest link's time, in the busier direction;",
+    "wider lines are busier; red: the busiest links",
+)
 _LEAST_WIDTH, _MOST_WIDTH = 1.0, 6.0
 
 
@@ -236,9 +237,12 @@ class Usage:
             (f"{low}-{low + wide} %", colour, self.ink(low / 100))
             for low, colour in zip(range(0, 100, wide), _BUSY_STEPS, strict=True)
         ]
-        return legend(
-            [("idle", _NONE, palette.INK), *swatches], [(_LEGEND, None), (_LEGEND_RED, palette.FAULT)]
-        )
+        return legend([("idle", _NONE, palette.INK), *swatches])
+
+    @property
+    def key(self) -> list[str]:
+        """What the shares are of, in lines below the legend: beside it they would widen the picture."""
+        return list(_LEGEND)
 
 
 _MOST_NAMED = 4

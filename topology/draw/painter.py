@@ -298,8 +298,10 @@ class Painter:
         key = list(self.overlay.key) if self.overlay is not None else []
         if self.overlay is not None and self.detail < len(self.overlay.cells):
             key.insert(0, f"In cells: {self.overlay.cells[self.detail]}")
+        if self.usage is not None:
+            key = self.usage.key
         for number, (swatch, words) in enumerate(self.marks.legend()):
-            html, width = legend([swatch], [(words, None)])
+            html, width = legend([swatch], words)
             self.canvas.box(f"mark{number}", (x, y), (width, _LEGEND_HEIGHT), html)
             y += _LEGEND_HEIGHT
         if key:

@@ -147,8 +147,7 @@ def _best_splits(layouts: FittingLayouts, found: Priced) -> Index:
     """
     layout, step_s = found.layout, found.step_s
     cut = numbered(pairs(layouts.arrangement, pairs(layouts.tp, layouts.moe_tp)))[1][layout]
-    sequences = np.rint(found.batch * layouts.tp[layout]).astype(np.int64)
-    sequences = numbered(sequences)[1]
+    sequences = numbered(np.rint(found.batch * layouts.tp[layout]).astype(np.int64))[1]
     places, at = numbered(pairs(cut, sequences))
     least_s = np.full(len(places), np.inf)
     np.minimum.at(least_s, at, step_s)

@@ -298,9 +298,8 @@ def in_engines(pools: EnginePools, lengths: Lengths, requests_per_s: float) -> f
     arriving, held, each = rate * tokens / chunk, 0.0, chunk / table.groups
     for _ in range(ROUNDS):
         step_s = pool.factor * table.decode(max(held, 1.0), context)
-        if (
-            pool.role == BOTH
-        ):  # a step has prompts if one arrived in the step before, which is longer if it had some
+        if pool.role == BOTH:
+            # a step has prompts if one arrived in the step before, which is longer if it had some
             busiest = min(max(chunk, each), budget)
             added_s = pool.prompt_factor * table.prompts(busiest, lengths.mean_isl, min(each, busiest), held)
             none, some = math.exp(-arriving * step_s), math.exp(-arriving * (step_s + added_s))

@@ -90,9 +90,8 @@ class Search:
         starts = [front.placement([0] * front.task.problem.layers) for front in self.fronts]
         reached = [_peaks(front, fresh) for front, fresh in zip(self.fronts, self.fresh, strict=True)]
         joined = Front.joined(self.fronts)
-        if (
-            self.aim.moves is None or self.aim.moves <= joined.fewest
-        ):  # nothing to spend: show what moves would bring
+        if self.aim.moves is None or self.aim.moves <= joined.fewest:
+            # nothing to spend: show what moves would bring
             self._to_balancedness(starts, reached)
         else:
             self._within_budget(starts, reached, self.aim.moves)

@@ -4,13 +4,15 @@
 
 `make sbom` runs it. The wheel is installed into an environment of its own, which cyclonedx-bom reads. What
 wheels carry inside is added to their packages: their own bills (PEP 770), shared libraries that have none, and the
-parts that no record names: Graphviz in pygraphviz, Plotly.js in Plotly, the font in ours. The same environment gives
-the same bytes: no serial number, and no time but SOURCE_DATE_EPOCH. The result is held against the schema first.
+parts that no record names: Graphviz in pygraphviz, Plotly.js in Plotly and in ours, the font in ours. The same
+environment gives the same bytes: no serial number, and no time but SOURCE_DATE_EPOCH. The result is held against the
+schema first.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import re
@@ -97,8 +99,10 @@ def add_contents(bom: Bom, python: Path) -> None:
         if name == "pygraphviz":
             component.components.update(graphviz(python))
         if name == "plotly":
-            component.components.add(plotly_js(site))
-    bom.metadata.component.components.add(font(site))
+            script = site / "plotly" / "package_data" / "plotly.min.js"
+            component.components.add(plotly_js(script.read_bytes(), "plotly/plotly.js"))
+    basic = gzip.decompress((site / "rackplan" / "render" / "plotly-basic.min.js.gz").read_bytes())
+    bom.metadata.component.components.update([font(site), plotly_js(basic, "rackplan/plotly.js")])
 
 
 def closure(bom: Bom) -> set[str | None]:
@@ -148,17 +152,16 @@ def graphviz(python: Path) -> Iterator[Component]:
     )
 
 
-def plotly_js(site: Path) -> Component:
-    """Return the library that draws the charts of pages, as its first lines name it."""
-    path = site / "plotly" / "package_data" / "plotly.min.js"
-    head = path.read_text(encoding="utf-8")[:500]
+def plotly_js(script: bytes, reference: str) -> Component:
+    """Return the library that draws charts, as the first lines of a build name it."""
+    head = script[:500].decode()
     if "MIT" not in head:
-        raise Failure(f"{path} is no longer under the MIT license: look at it")
+        raise Failure(f"{reference} is no longer under the MIT license: look at it")
     return Component(
         name="plotly.js",
-        version=found_in(head, r"plotly\.js v([\d.]+)"),
+        version=found_in(head, r"plotly\.js [^\n]*?v([\d.]+)"),
         licenses=[LicenseExpression("MIT")],
-        bom_ref="plotly/plotly.js",
+        bom_ref=reference,
     )
 
 

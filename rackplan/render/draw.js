@@ -5,26 +5,13 @@
   const touch = window.matchMedia("(pointer: coarse)").matches;
   const plots = [];
 
-  // base 85 as Python's b85encode has it, but for its "<"
-  function unpacked(text) {
-    const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;\"=>?@^_`{|}~";
-    const value = new Uint8Array(128);
-    for (let at = 0; at < 85; at += 1) { value[digits.charCodeAt(at)] = at; }
-    const groups = Math.ceil(text.length / 5), left = 5 * groups - text.length, words = new DataView(new ArrayBuffer(4 * groups));
-    text += "~".repeat(left);
-    for (let group = 0, at = 0; group < groups; group += 1) {
-      let word = 0;
-      for (let end = at + 5; at < end; at += 1) { word = 85 * word + value[text.charCodeAt(at)]; }
-      words.setUint32(4 * group, word);
-    }
-    return new Uint8Array(words.buffer, 0, 4 * groups - left);
-  }
-
   // the library lies in the page compressed; a browser too old to unpack it leaves the tables
   async function library() {
     const packed = document.getElementById("plotly");
     if (!packed || typeof DecompressionStream === "undefined") { return false; }
-    const stream = new Blob([unpacked(packed.textContent.trim())]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const text = atob(packed.textContent), bytes = new Uint8Array(text.length);
+    for (let at = 0; at < text.length; at += 1) { bytes[at] = text.charCodeAt(at); }
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     const script = document.createElement("script");
     script.textContent = await new Response(stream).text();
     document.body.append(script);
@@ -132,8 +119,11 @@
 
   // what scrolls in its box can be reached and scrolled with the keyboard
   function reach() {
-    document.querySelectorAll(".wide, .drawing").forEach(function (box) {
-      if (box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1) {
+    const boxes = Array.from(document.querySelectorAll(".wide, .drawing"), function (box) {
+      return [box, box.scrollWidth > box.clientWidth + 1 || box.scrollHeight > box.clientHeight + 1];
+    });
+    boxes.forEach(function ([box, scrolls]) {
+      if (scrolls) {
         const caption = box.querySelector("caption, title");
         box.tabIndex = 0;
         box.setAttribute("role", "region");
@@ -173,7 +163,6 @@
   }
 
   async function start() {
-    reach();
     window.addEventListener("hashchange", follow);
     window.addEventListener("resize", reach);
     document.addEventListener("toggle", reach, true);

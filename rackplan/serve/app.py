@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from rackplan.render import pictures
+from rackplan.render.html import plotly
 from rackplan.serve.opened import Opened
 from rackplan.serve.plans import PlanText, Shown, lose, open_plan, place, plan_report, report
 from rackplan.serve.plot import plot
@@ -218,8 +219,8 @@ def _static(request: Request) -> Response:
     """Answer with one of the files of the page, of its pictures or of Plotly, by its name alone."""
     name = request.path_params["name"]
     if name == "plotly.js":
-        text: Any = files("plotly").joinpath("package_data", "plotly.min.js").read_bytes()
-        return Response(text, media_type=TYPES["js"], headers={"cache-control": "max-age=86400"})
+        headers = {"cache-control": "max-age=86400", "content-encoding": "gzip"}
+        return Response(plotly(), media_type=TYPES["js"], headers=headers)
     made = {"pictures.js": pictures.script, "pictures.css": pictures.style}
     if name in made:
         return Response(made[name](), media_type=TYPES[name.rpartition(".")[2]])

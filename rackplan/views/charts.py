@@ -57,8 +57,8 @@ MEASURED = "#d6409f"
 """Colour of measured runs, different from all layouts, parts and resources."""
 MOST_FAINT = 250
 """Maximum number of other layouts drawn, evenly spaced."""
-MOST_IN_LINE = 120
-"""Maximum points drawn per line, evenly spaced."""
+MOST_IN_LINE, MOST_MARKERS = 120, 30
+"""Maximum points and markers drawn per line, evenly spaced."""
 MOST_COLOURS = 6
 """Layouts with individual colours; the rest are grey."""
 
@@ -82,7 +82,7 @@ def pareto_chart(
         mine = sorted((one for one in points if one.layout == layout), key=lambda one: one.tok_s_per_user)
         look: dict[str, Any] = {
             "line": line_of(colour, 1.5),
-            "marker": _marker(colour, SYMBOLS[index % len(SYMBOLS)], 6),
+            "marker": _marker(colour, SYMBOLS[index % len(SYMBOLS)], 6, maxdisplayed=MOST_MARKERS),
         }
         data.append(_points(mine, plotly_text(layout), tokens, "lines+markers", **look))
     rest = thinned([point for point in points if point.layout not in named], MOST_FAINT)
@@ -136,7 +136,7 @@ def frontier_chart(
         speeds += [point.tok_s_per_user for point in best]
         look: dict[str, Any] = {
             "line": line_of(colour, 2, DASHES[index % len(DASHES)]),
-            "marker": _marker(colour, SYMBOLS[index % len(SYMBOLS)], 6),
+            "marker": _marker(colour, SYMBOLS[index % len(SYMBOLS)], 6, maxdisplayed=MOST_MARKERS),
         }
         data.append(
             _points(best, name, tokens, "lines+markers", before=f"{name}: ", legendgroup=name, **look)

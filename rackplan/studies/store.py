@@ -90,6 +90,8 @@ class Store:
         self.rows = {row["digest"]: row for row in read_rows(folder, columns)}
         self._folder = folder
         self._new: list[Row] = []
+        parts = _parts(folder)
+        self._part = int(parts[-1].stem.removeprefix("part-")) + 1 if parts else 0
         self._written = time.monotonic()
 
     def add(self, row: Row) -> None:
@@ -100,15 +102,14 @@ class Store:
             self.flush()
 
     def flush(self) -> None:
-        """Write the new rows as a separate file."""
+        """Write the new rows as a separate file; rows that Ctrl-C left new are written again under its name."""
         if not self._new:
             return
-        names = [path.name for path in _parts(self._folder)]
-        if len(names) >= MOST_PARTS:
+        if self._part >= MOST_PARTS:
             self.compact()
             return
-        last = int(names[-1].split(".")[0].removeprefix("part-")) if names else -1
-        self._write(f"part-{last + 1:05}.parquet", self._new)
+        self._write(f"part-{self._part:05}.parquet", self._new)
+        self._part += 1
 
     def compact(self, numbers: Mapping[str, int] | None = None) -> None:
         """Write all rows as one file in the order of the points.
@@ -124,6 +125,7 @@ class Store:
         for path in there:
             if path.name != WHOLE_TABLE:
                 path.unlink()
+        self._part = 1
 
     def _write(self, name: str, rows: list[Row]) -> None:
         import pyarrow as pa

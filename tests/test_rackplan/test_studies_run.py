@@ -148,6 +148,25 @@ def test_many_files_become_one_and_a_row_that_is_in_two_is_read_once(
     assert list(results.iterdir()) == [whole]
 
 
+def test_a_row_is_in_one_file_if_ctrl_c_comes_when_it_has_just_been_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, write = Store(tmp_path, COLUMNS), store.write_folder
+
+    def stopped(*given: Any) -> None:
+        write(*given)
+        raise KeyboardInterrupt
+
+    rows.add(row_of(points()[0]))
+    monkeypatch.setattr(store, "write_folder", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        rows.flush()
+    monkeypatch.setattr(store, "write_folder", write)
+    rows.flush()
+    assert len(list((tmp_path / "results").iterdir())) == 1
+    assert len(read_rows(tmp_path, COLUMNS)) == 1
+
+
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = Store(tmp_path, COLUMNS)
     for point in points()[:20]:

@@ -30,6 +30,8 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 _STEPS = ((8, (1, 1.5, 2, 3, 5, 7)), (300, (1, 2, 5)), (math.inf, (1,)))
 """Ticks per decade of a logarithmic axis, by the upper limit of its range ratio."""
+_CLOSE = 1.5
+"""Range ratio below which those are too few."""
 _FABRICS = ("#bbcc33", "#b39ddb", "#80cbc4")
 
 
@@ -108,10 +110,13 @@ def speed_axes(speeds: Sequence[float], tokens: str) -> dict[str, Any]:
 def log_axis(title: str, values: Sequence[float]) -> dict[str, Any]:
     """Return a logarithmic axis that holds all values, with round numbers on it."""
     least, most = (min(values), max(values)) if values else (1.0, 100.0)
-    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    edge = min(0.05, 0.1 * math.log10(most / least) or 0.05)
+    span = [math.log10(least) - edge, math.log10(most) + edge]
+    if most / least < _CLOSE:
+        return axis_of(title, type="log", range=span, tickformat=",~r")
     steps = next(steps for times, steps in _STEPS if most / least < times)
+    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
     ticks = [step * 10.0**power for power in powers for step in steps]
-    span = [math.log10(least) - 0.05, math.log10(most) + 0.05]
     return axis_of(
         title, type="log", tickvals=ticks, ticktext=[f"{tick:,.10g}" for tick in ticks], range=span
     )

@@ -22,6 +22,7 @@ from cost.serving.serving import ONE_POOL, TWO_POOLS
 from rackplan.requests import SimulateRequest
 from rackplan.views.blocks import (
     GAP,
+    Beside,
     Block,
     Chart,
     Details,
@@ -52,6 +53,9 @@ from topology.base.units import plural
 RATES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0, 1.1)
 """Rates of the curve of percentiles over the most that keep the limits."""
 HEIGHT = 420
+_RANGE = (
+    "Green: the maximum within all limits, over several random streams. The curves are of the first of them."
+)
 
 
 @plain_dataclass(frozen=True, eq=False, repr=False)
@@ -526,27 +530,43 @@ def _charts(found: Simulated) -> list[Block]:
 
     rates, every = list(found.curve), list(found.curve.values())
     ttft_s = [np.percentile(one.ttft_s, PERCENTILES).tolist() for one in every]
-    token_ms = [1e3 * float(np.percentile(one.tpot_s, 99)) for one in every]
-    most = None if found.most is None else found.most.requests_per_s
+    token_ms = [(1e3 * np.percentile(one.tpot_s, PERCENTILES)).tolist() for one in every]
+    limits = found.limits
+    token_limit = None if limits.tpot_s is None else 1e3 * limits.tpot_s
     table = Table(
-        ("requests/s", *(f"first token p{percent}, s" for percent in PERCENTILES), "per token p99, ms"),
+        (
+            "requests/s",
+            *(f"first token p{percent}, s" for percent in PERCENTILES),
+            *(f"per token p{percent}, ms" for percent in PERCENTILES),
+        ),
         [
-            (f"{rate:,.3g}", *(f"{seconds:,.3g}" for seconds in row), f"{token:,.1f}")
-            for rate, row, token in zip(rates, ttft_s, token_ms, strict=True)
+            (f"{rate:,.3g}", *(f"{value:,.3g}" for value in (*first, *token)))
+            for rate, first, token in zip(rates, ttft_s, token_ms, strict=True)
         ],
     )
-    ends = f"p99 {ttft_s[0][-1]:,.3g} s at {rates[0]:,.3g} requests/s, {ttft_s[-1][-1]:,.3g} s at {rates[-1]:,.3g}"
+    spans = [
+        f"p99 {rows[0][-1]:,.3g} {unit} at {rates[0]:,.3g} requests/s, {rows[-1][-1]:,.3g} {unit} at {rates[-1]:,.3g}"
+        for rows, unit in ((ttft_s, "s"), (token_ms, "ms"))
+    ]
     last = (
-        f"At {rates[-1]:,.3g} requests/s the p99 time to first token is {ttft_s[-1][-1]:,.3g} s and "
-        "that per later token "
+        f"At {rates[-1]:,.3g} requests/s the p99 time to first token is {ttft_s[-1][-1]:,.3g} s and that per later "
+        f"token {token_ms[-1][-1]:,.3g} ms{'; the queue grows' if every[-1].grows else ''}."
     )
-    last += f"{token_ms[-1]:,.1f} ms{'; the queue grows' if every[-1].grows else ''}."
     timeline = found.found.outcome.timeline
     queue = f"At most {timeline[:, 1].max():,.0f} requests wait and {timeline[:, 2].max():,.0f} are in steps"
     return [
-        Heading("Time to first token against request rate", 2),
-        Chart("rates", rates_chart(rates, ttft_s, found.limits.ttft_s, most), ends, HEIGHT),
+        Heading("Times against request rate", 2),
+        Beside(
+            [
+                Chart(name, rates_chart(rates, times, limit, found.most, unit, what), span, HEIGHT)
+                for name, times, limit, unit, what, span in (
+                    ("first-token", ttft_s, limits.ttft_s, "s", "to first token", spans[0]),
+                    ("per-token", token_ms, token_limit, "ms", "per output token", spans[1]),
+                )
+            ]
+        ),
         Text(last, style="note"),
+        *([Text(_RANGE, style="note")] if found.most is not None else []),
         Page([table], fold="Percentiles as a table"),
         Heading("Queue and batch", 2),
         Chart("timeline", timeline_chart(found.found), queue, HEIGHT),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cost.queueing.load import PERCENTILES, UnderLoad
+from cost.queueing.load import PERCENTILES, MostRequests, UnderLoad
 from rackplan.views.plotting import (
     BLUE,
     GREEN,
@@ -30,50 +30,41 @@ _OVER = 3.0
 
 
 def rates_chart(
-    rates: Sequence[float], ttft_s: Sequence[Sequence[float]], limit_s: float | None, most: float | None
+    rates: Sequence[float],
+    times: Sequence[Sequence[float]],
+    limit: float | None,
+    most: MostRequests | None,
+    unit: str,
+    what: str,
 ) -> Figure:
-    """Return percentiles of the time to the first token, ``[rates][percentiles]``, with the limit and the most."""
+    """Return percentiles of times, ``[rates][percentiles]``, with their limit and the range of the maximum rate.
+
+    ``times`` and ``limit`` are in ``unit``, which the axis shows with ``what`` they are.
+    """
     data = [
         scatter_of(
             f"p{percent}",
             "lines+markers",
             rates,
-            [row[at] for row in ttft_s],
+            [row[at] for row in times],
             line=line_of(colour),
-            hovertemplate=f"%{{x:,.3g}} requests/s: p{percent} %{{y:,.3g}} s<extra></extra>",
+            hovertemplate=f"%{{x:,.3g}} requests/s: p{percent} %{{y:,.3g}} {unit}<extra></extra>",
         )
         for at, (percent, colour) in enumerate(zip(PERCENTILES, (BLUE, ORANGE, VERMILION), strict=True))
     ]
-    top = max(max(row) for row in ttft_s)
-    up: dict[str, Any] = {"rangemode": "tozero"}
-    if limit_s is not None:
-        top = min(top, _OVER * limit_s)
-        data.append(
-            scatter_of(
-                "limit",
-                "lines",
-                [0, rates[-1]],
-                [limit_s, limit_s],
-                line=line_of(NEUTRAL, 1.5, "dash"),
-                hoverinfo="skip",
-            )
-        )
-        up = {"range": [0, 1.08 * max(top, limit_s)]}
+    top = max(max(row) for row in times)
+    if limit is not None:
+        top = max(limit, min(top, _OVER * limit))
+        rule = line_of(NEUTRAL, 1.5, "dash")
+        data.append(scatter_of("limit", "lines", [0, rates[-1]], [limit, limit], line=rule, hoverinfo="skip"))
     if most is not None:
-        data.append(
-            scatter_of(
-                "maximum rate within the limits",
-                "lines",
-                [most, most],
-                [0, 1.08 * max(top, limit_s or 0.0)],
-                line=line_of(GREEN, 1.5, "dot"),
-                hoverinfo="skip",
-            )
-        )
+        across, up = [most.low, most.low, most.high, most.high], [0, 1.08 * top, 1.08 * top, 0]
+        look = {"line": line_of(GREEN, 1.5), "fill": "toself", "opacity": 0.5, "hoverinfo": "skip"}
+        data.append(scatter_of("maximum", "lines", across, up, **look))
     return chart_of(
         data,
         xaxis=axis_of("requests/s", rangemode="tozero"),
-        yaxis=axis_of("s to first token", **up),
+        yaxis=axis_of(f"{unit} {what}", range=[0, 1.08 * top]),
     )
 
 

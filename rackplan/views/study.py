@@ -228,8 +228,9 @@ def _curve_chart(found: StudyResult, good: Sequence[Row]) -> list[Block]:
     if search is None or search.curve is None or len(curve) < 2:
         return []
     option, goal = search.curve[0], search.goal
-    figure = curve_chart([value for value, _ in curve], [row[goal] for _, row in curve], option, goal)
-    return [Chart("curve", figure, f"best {goal} found at each {option}; see the table for figures", 380)]
+    word = WORDS.get(goal, goal)
+    figure = curve_chart([value for value, _ in curve], [row[goal] for _, row in curve], option, word)
+    return [Chart("curve", figure, f"best {word} found at each {option}; see the table for figures", 380)]
 
 
 def _charts(found: StudyResult, good: Sequence[Row]) -> list[Block]:
@@ -451,7 +452,7 @@ def _search_blocks(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
     )
     names = ([search.curve[0]] if search.curve else []) + list(search.ranges)
     first = [_cell(name) for name in names]
-    goal = f"{'least' if search.least else 'most'} {search.goal}"
+    goal = f"{'lowest' if search.least else 'highest'} {WORDS.get(search.goal, search.goal)}"
     return [
         Heading("Optimum", 2),
         _table([row for _, row in curve], first, f"Optimum, {goal}:"),

@@ -62,7 +62,9 @@ def test_a_plan_is_simulated_as_placed_and_written(run: Run, plan: str, tmp_path
     assert first.out == again.out
     assert json.loads((tmp_path / "s/simulate.json").read_text())["max_req_s"] == first.data["max_req_s"]
     page = (tmp_path / "s/report.html").read_text()
-    assert all(words in page for words in ("Time to first token against request rate", "Queue and batch"))
+    assert all(
+        words in page for words in ("Times against request rate", "ms per output token", "Queue and batch")
+    )
     details = run("simulate", plan, "--concurrency", 8, "--details").out
     assert "8 users" in details
     assert "8,192 tokens per step" in details

@@ -5,7 +5,7 @@
   const touch = window.matchMedia("(pointer: coarse)").matches;
   const plots = [];
 
-  // the library lies in the page compressed; a browser too old to unpack it leaves the tables
+  // the library is in the page, compressed; a browser too old to unpack it leaves the tables
   async function library() {
     const packed = document.getElementById("plotly");
     if (!packed || typeof DecompressionStream === "undefined") { return false; }

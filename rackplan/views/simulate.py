@@ -53,9 +53,6 @@ from topology.base.units import plural
 RATES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0, 1.1)
 """Rates of the curve of percentiles over the most that keep the limits."""
 HEIGHT = 420
-_RANGE = (
-    "Green: the maximum within all limits, over several random streams. The curves are of the first of them."
-)
 
 
 @plain_dataclass(frozen=True, eq=False, repr=False)
@@ -552,6 +549,10 @@ def _charts(found: Simulated) -> list[Block]:
         f"At {rates[-1]:,.3g} requests/s the p99 time to first token is {ttft_s[-1][-1]:,.3g} s and that per later "
         f"token {token_ms[-1][-1]:,.3g} ms{'; the queue grows' if every[-1].grows else ''}."
     )
+    if found.most is not None:
+        last += (
+            " Green: the maximum within all limits, over several random streams; the curves are of the first."
+        )
     timeline = found.found.outcome.timeline
     queue = f"At most {timeline[:, 1].max():,.0f} requests wait and {timeline[:, 2].max():,.0f} are in steps"
     return [
@@ -566,7 +567,6 @@ def _charts(found: Simulated) -> list[Block]:
             ]
         ),
         Text(last, style="note"),
-        *([Text(_RANGE, style="note")] if found.most is not None else []),
         Page([table], fold="Percentiles as a table"),
         Heading("Queue and batch", 2),
         Chart("timeline", timeline_chart(found.found), queue, HEIGHT),

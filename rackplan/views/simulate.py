@@ -564,6 +564,7 @@ def _charts(found: Simulated) -> list[Block]:
                     ("first-token", ttft_s, limits.ttft_s, "s", "to first token", spans[0]),
                     ("per-token", token_ms, token_limit, "ms", "per output token", spans[1]),
                 )
+                if np.any(times)  # answers of one token have no later ones
             ]
         ),
         Text(last, style="note"),

@@ -80,10 +80,7 @@ def pareto_chart(
     data = [_points(best, "frontier", tokens, "lines", line=line_of(NEUTRAL, 5), opacity=0.45)]
     for index, (layout, colour) in enumerate(zip(named, series(len(named)), strict=True)):
         mine = sorted((one for one in points if one.layout == layout), key=lambda one: one.tok_s_per_user)
-        look: dict[str, Any] = {
-            "line": line_of(colour, 1.5),
-            "marker": _marker(colour, SYMBOLS[index % len(SYMBOLS)], 6, maxdisplayed=MOST_MARKERS),
-        }
+        look: dict[str, Any] = {"line": line_of(colour, 1.5), "marker": _dots(colour, index)}
         data.append(_points(mine, plotly_text(layout), tokens, "lines+markers", **look))
     rest = thinned([point for point in points if point.layout not in named], MOST_FAINT)
     if rest:
@@ -136,7 +133,7 @@ def frontier_chart(
         speeds += [point.tok_s_per_user for point in best]
         look: dict[str, Any] = {
             "line": line_of(colour, 2, DASHES[index % len(DASHES)]),
-            "marker": _marker(colour, SYMBOLS[index % len(SYMBOLS)], 6, maxdisplayed=MOST_MARKERS),
+            "marker": _dots(colour, index),
         }
         data.append(
             _points(best, name, tokens, "lines+markers", before=f"{name}: ", legendgroup=name, **look)
@@ -195,9 +192,8 @@ def size_chart(
     data = []
     for index, ((name, points), colour) in enumerate(zip(lines.items(), series(len(lines)), strict=True)):
         across, up = zip(*points, strict=True) if points else ((), ())
-        dots = _marker(colour, SYMBOLS[index % len(SYMBOLS)], 6)
         hover = f"{plotly_text(name)}: %{{y:,.4g}} {title}<br>at %{{x:,.3g}} tok/s/user<extra></extra>"
-        look = {"line": line_of(colour), "marker": dots, "hovertemplate": hover}
+        look = {"line": line_of(colour), "marker": _dots(colour, index), "hovertemplate": hover}
         data.append(scatter_of(plotly_text(name), "lines+markers", across, up, **look))
     speeds, values = zip(*stars, strict=True)
     star = _marker("#ffd33d", "star", 16, line=line_of(INK, 1.5))
@@ -438,6 +434,11 @@ def _curve(name: str, x: Sequence[Any], y: Sequence[Any], custom: Sequence[Any],
 
 def _mark(name: str, x: float, y: float, symbol: str) -> Scatter:
     return scatter_of(name, "markers", [x], [y], marker=_marker(VERMILION, symbol, 14), hoverinfo="skip")
+
+
+def _dots(colour: str, index: int) -> dict[str, Any]:
+    """Return markers for a line, of the symbol for its place among the others."""
+    return _marker(colour, SYMBOLS[index % len(SYMBOLS)], 6, maxdisplayed=MOST_MARKERS)
 
 
 def _marker(colour: str, symbol: str, size: int, **more: Any) -> dict[str, Any]:

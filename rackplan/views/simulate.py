@@ -541,10 +541,6 @@ def _charts(found: Simulated) -> list[Block]:
             for rate, first, token in zip(rates, ttft_s, token_ms, strict=True)
         ],
     )
-    spans = [
-        f"p99 {rows[0][-1]:,.3g} {unit} at {rates[0]:,.3g} requests/s, {rows[-1][-1]:,.3g} {unit} at {rates[-1]:,.3g}"
-        for rows, unit in ((ttft_s, "s"), (token_ms, "ms"))
-    ]
     last = (
         f"At {rates[-1]:,.3g} requests/s the p99 time to first token is {ttft_s[-1][-1]:,.3g} s and that per later "
         f"token {token_ms[-1][-1]:,.3g} ms{'; the queue grows' if every[-1].grows else ''}."
@@ -555,18 +551,23 @@ def _charts(found: Simulated) -> list[Block]:
         )
     timeline = found.found.outcome.timeline
     queue = f"At most {timeline[:, 1].max():,.0f} requests wait and {timeline[:, 2].max():,.0f} are in steps"
+    charts = [
+        Chart(
+            name,
+            rates_chart(rates, times, limit, found.most, unit, what),
+            f"p99 {times[0][-1]:,.3g} {unit} at {rates[0]:,.3g} requests/s, {times[-1][-1]:,.3g} {unit} at "
+            f"{rates[-1]:,.3g}",
+            HEIGHT,
+        )
+        for name, times, limit, unit, what in (
+            ("first-token", ttft_s, limits.ttft_s, "s", "to first token"),
+            ("per-token", token_ms, token_limit, "ms", "per output token"),
+        )
+        if np.any(times)  # answers of one token have no later ones
+    ]
     return [
         Heading("Times against request rate", 2),
-        Beside(
-            [
-                Chart(name, rates_chart(rates, times, limit, found.most, unit, what), span, HEIGHT)
-                for name, times, limit, unit, what, span in (
-                    ("first-token", ttft_s, limits.ttft_s, "s", "to first token", spans[0]),
-                    ("per-token", token_ms, token_limit, "ms", "per output token", spans[1]),
-                )
-                if np.any(times)  # answers of one token have no later ones
-            ]
-        ),
+        Beside(charts),
         Text(last, style="note"),
         Page([table], fold="Percentiles as a table"),
         Heading("Queue and batch", 2),

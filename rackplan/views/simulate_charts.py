@@ -21,7 +21,7 @@ from rackplan.views.plotting import (
 )
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from plotly.graph_objects import Figure, Scatter
 
 _POINTS = 200
 """Points of the distribution curve."""
@@ -55,8 +55,7 @@ def rates_chart(
     top = max(max(row) for row in times)
     if limit is not None:
         top = max(limit, min(top, _OVER * limit))
-        rule = line_of(NEUTRAL, 1.5, "dash")
-        data.append(scatter_of("limit", "lines", [0, rates[-1]], [limit, limit], line=rule, hoverinfo="skip"))
+        data.append(_limit([0, rates[-1]], [limit, limit]))
     if most is not None:
         across, up = [most.low, most.low, most.high, most.high], [0, 1.08 * top, 1.08 * top, 0]
         look = {"line": line_of(GREEN, 1.5), "fill": "toself", "opacity": 0.5, "hoverinfo": "skip"}
@@ -99,18 +98,13 @@ def shares_chart(found: UnderLoad) -> Figure:
     )
     data, limit_s = [line], found.limits.ttft_s
     if limit_s is not None:
-        data.append(
-            scatter_of(
-                "limit",
-                "lines",
-                [limit_s, limit_s],
-                [0, 1],
-                line=line_of(NEUTRAL, 1.5, "dash"),
-                hoverinfo="skip",
-            )
-        )
+        data.append(_limit([limit_s, limit_s], [0, 1]))
     return chart_of(
         data,
         xaxis=axis_of("s to first token", range=[0, 1.05 * max(seconds[-1], limit_s or 0.0)]),
         yaxis=axis_of("requests", tickformat=".0%", range=[0, 1.02]),
     )
+
+
+def _limit(across: Sequence[float], up: Sequence[float]) -> Scatter:
+    return scatter_of("limit", "lines", across, up, line=line_of(NEUTRAL, 1.5, "dash"), hoverinfo="skip")

@@ -165,10 +165,20 @@ class PlanOptions:
         """Extra copies asked for; None where they are left to a rule."""
         return None if self.redundant == AUTO else self.redundant
 
+    @property
+    def widths(self) -> dict[str, int]:
+        """Widths asked for by name: of ``ep``, ``tp`` and ``stages``."""
+        asked = {"ep": self.ep, "tp": self.tp, "stages": self.stages}
+        return {name: value for name, value in asked.items() if value is not None}
+
+    @property
+    def cuts_experts(self) -> bool:
+        """Whether tensor parallelism is to cut each expert over all GPUs of a stage."""
+        return self.ep == 1
+
     def admits(self, layout: Layout) -> bool:
         """Whether a layout matches the request."""
-        asked = ((self.ep, layout.ep), (self.tp, layout.tp), (self.stages, layout.stages))
-        return all(wanted is None or wanted == got for wanted, got in asked)
+        return all(getattr(layout, name) == value for name, value in self.widths.items())
 
     def __post_init__(self) -> None:
         for name, count in (("ep", self.ep), ("tp", self.tp), ("stages", self.stages)):

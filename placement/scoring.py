@@ -50,9 +50,7 @@ def stage_speed(deployment: Deployment, stage: StageSpec, slots_per_gpu: Ints) -
         return None
     workload = deployment.workload
     even = balanced_use(1, slots_per_gpu, moe.experts, moe.top_k)
-    return expert_speed(
-        deployment, stage, moe, even, float(max(1, workload.batch) * workload.tokens_per_pass)
-    )
+    return expert_speed(deployment, stage, moe, even, float((workload.batch or 1) * workload.tokens_per_pass))
 
 
 def stage_use(
@@ -345,7 +343,7 @@ def with_loads(plan: Plan, loads: ExpertLoads | None) -> Plan:
 
 
 def routed_traffic(
-    deployment: Deployment, layout: Layout, scorer: LayoutScorer, loads: ExpertLoads | None, batch: int
+    deployment: Deployment, layout: Layout, scorer: LayoutScorer, loads: ExpertLoads | None, batch: float
 ) -> TokenTraffic | None:
     """Return where the tokens of routing traces go under what ``scorer`` scores; None without traces."""
     if loads is None or not (loads.routing or any(use is not None and use.hits for use in scorer.uses[0])):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.experts.assignment import Assignment
-from cost.step.memory import replica_memory
+from cost.step.memory import replica_memory, sequences_of
 from placement.arrays import Ints
 from placement.experts.failure_domains import stage_domains
 from placement.experts.problem import Problem, most_in_domain
@@ -116,8 +116,10 @@ def verify_plan(plan: Plan) -> list[str]:
     """Return every way in which ``plan`` is illegal, in words; empty if it is legal.
 
     The rules: the stages of each replica hold every layer once, in order; no GPU is in two stages; tensor
-    parallelism divides each stage and stays in a domain; each layer's experts are legal on the stage's GPUs
-    (:func:`placement.verify.verify_experts`); every GPU's weights, KV cache and workspace fit in usable HBM.
+    parallelism divides each stage and stays in a domain, or is as wide as a stage with as many GPUs in each domain;
+    its groups have whole sequences; each layer's experts are legal on the stage's GPUs
+    (:func:`placement.verify.verify_experts`), or each is cut into as many parts as the stage has GPUs; every GPU's
+    weights, KV cache and workspace fit in usable HBM.
     """
     unknown = _unknown_gpus(plan)
     if unknown:
@@ -160,13 +162,25 @@ def _gpus(plan: Plan) -> list[str]:
     for stages in plan.layout.replicas:
         for stage in stages:
             domains = plan.deployment.domains(stage)
+            even = len(set(np.unique(domains, return_counts=True)[1].tolist())) == 1
+            if tp == len(domains) and even:
+                continue
             if len(domains) % tp or (np.ptp(domains.reshape(-1, tp), axis=1) != 0).any():
                 wrong.append(f"TP {tp} does not divide {_run(stage.layers)} into groups within a domain")
+    batch = plan.deployment.workload.batch
+    if not sequences_of(batch, tp):
+        wrong.append(f"batch {batch} per GPU is not a whole number of sequences of a group of {tp} GPUs")
     return wrong
 
 
 def _experts(plan: Plan) -> list[str]:
     wrong: list[str] = []
+    cut = plan.layout.moe_tp
+    if cut > 1:
+        placed = any(assignment is not None for assignment in plan.experts)
+        sizes = {len(stage.gpus) for stages in plan.layout.replicas for stage in stages}
+        wrong += [f"experts cut into {cut} parts are placed too"] * placed
+        return wrong + [f"experts cut into {cut} parts on stages of {size} GPUs" for size in sizes - {cut}]
     for replica, own in ((0, plan.experts), *plan.unlike.items()):
         wrong += _replica_experts(plan, replica, own)
     return wrong
@@ -224,7 +238,9 @@ def _memory(plan: Plan) -> list[str]:
             np.zeros(len(stage.gpus), dtype=np.int64) if assignment is None else assignment.slots_per_gpu
             for stage, assignment in zip(stages, plan.held_by(index), strict=True)
         ]
-        memories = replica_memory(plan.deployment, stages, tp=plan.layout.tp, slots=each)
+        memories = replica_memory(
+            plan.deployment, stages, tp=plan.layout.tp, slots=each, moe_tp=plan.layout.moe_tp
+        )
         for stage, memory in zip(stages, memories, strict=True):
             if memory.used(batch) > memory.usable:
                 wrong.append(

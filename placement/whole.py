@@ -25,8 +25,10 @@ from cost.serving.pools import POOL_DERATE, RateMatch
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
 from cost.serving.supply import Pool
 from placement.budget import Cancel
-from placement.layouts.fitting import Fitted, Fitting, batch_that_fits, fitted, stage_slots
-from placement.layouts.shapes import TP_WIDTHS, Shape
+from placement.layouts.fitting import Fitted, Fitting, batch_that_fits, fitted, fitted_layouts, stage_slots
+from placement.layouts.price import plan_rows
+from placement.layouts.refuse import refuse_capacity, refuse_layout
+from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
 from placement.plan import Plan, WholeRequests
 from placement.planner import make_plan
@@ -73,8 +75,7 @@ def plan_requests(
     say = on_stage or silent
     say("comparing one pool with two")
     speeds = [] if limits.tpot_s is None else [1 / limits.tpot_s]
-    swept = Serving.of(deployment, lengths, speeds=speeds, redundant=options.copies, cut_experts=False)
-    able = _that_plans_have(swept, options)
+    able = _that_plans_have(deployment, lengths, speeds, options)
 
     def best_within(limits: Limits) -> tuple[Serving, RateMatch, Limits]:
         serving = replace(able, ttft_s=limits.ttft_s, _known={})
@@ -100,37 +101,41 @@ def plan_requests(
     return replace(plans[0], requests=requests, prefill=None if best.one_pool else plans[1])
 
 
-def _that_plans_have(serving: Serving, options: PlanOptions) -> Serving:
-    """Return the configurations that plans can have: with room for a sequence on each GPU, of the widths asked for.
+def _that_plans_have(
+    deployment: Deployment, lengths: Lengths, speeds: Sequence[float], options: PlanOptions
+) -> Serving:
+    """Return the configurations that plans can have, of the widths asked for.
+
+    Experts are whole, but where `ep` 1 is asked for, or HBM holds no layout of whole ones.
 
     Raises
     ------
     InfeasibleError
         If there is none.
     """
-    asked = {name: value for name in ("ep", "tp", "stages") if (value := getattr(options, name)) is not None}
 
-    def those(found: Sweep, asked: dict[str, int], least: float) -> Sweep:
-        room = found.parts_of.layouts.room[found.parts_of.layout]
-        able = np.isin(found.tp, TP_WIDTHS) & (found.batch >= least) & (room >= 1)
+    def those(found: Sweep, asked: dict[str, int]) -> Sweep:
+        able = plan_rows(found)
         for name, value in asked.items():
             dense = name == "ep" and found.deployment.model.moe is None
             able &= (found.gpus // found.stages if dense else getattr(found, name)) == value
         return found.rows(np.flatnonzero(able))
 
-    assert serving.both is not None  # noqa: S101 - both phases are swept on one cluster
-    both, decode = (those(one, asked, 1.0) for one in (serving.both, serving.decode))
-    if not (len(both) or len(decode)):
-        where, words = (
-            decode.deployment,
-            " ".join(f"{input_name(one)} {value}" for one, value in asked.items()),
+    for cut_experts in (options.cuts_experts, True):
+        serving = Serving.of(
+            deployment, lengths, speeds=speeds, redundant=options.copies, cut_experts=cut_experts
         )
-        raise InfeasibleError(
-            f"{words or 'HBM capacity binds'}: no such layout of {where.model.name} on {where.cluster.name} holds a "
-            f"sequence of {where.workload.context:,} tokens on each GPU."
-        )
-    prompts = [(share, those(one, {}, 0.0)) for share, one in serving.prompts]
-    return replace(serving, decode=decode, prompts=prompts, both=both)
+        assert serving.both is not None  # noqa: S101 - both phases are swept on one cluster
+        both, decode = (those(found, options.widths) for found in (serving.both, serving.decode))
+        if len(both) or len(decode):
+            prompts = [(share, those(found, {})) for share, found in serving.prompts]
+            return replace(serving, decode=decode, prompts=prompts, both=both)
+        if options.widths or deployment.model.moe is None:
+            break
+    where = serving.decode.deployment
+    if options.widths:
+        refuse_layout(where, options, fitted_layouts(where, options.copies, options.spread))
+    return refuse_capacity(where, options.copies, options.spread)
 
 
 def _refuse(serving: Serving, limits: Limits) -> NoReturn:
@@ -180,11 +185,9 @@ def _pools(
             split = options.split if rank_tp(options.split) is None else "even"
             asked = replace(asked, ep=None, tp=None, stages=None, split=split)
         if role == "prefill" or limits.tpot_s is None:
-            asked, deployment = (
-                replace(asked, tpot_s=None),
-                deployment.with_batch(max(1, int(found.batch[row]))),
-            )
-        yield deployment, _fit(deployment, Shape(replicas, tp), variant.ranges, asked), asked
+            asked, deployment = replace(asked, tpot_s=None), deployment.with_batch(float(found.batch[row]))
+        shape = Shape(replicas, tp, int(found.moe_tp[row]))
+        yield deployment, _fit(deployment, shape, variant.ranges, asked), asked
 
 
 def _taken(free: list[list[int]], sizes: Sequence[int], *, last: bool) -> tuple[Group, ...]:
@@ -228,7 +231,7 @@ def _fit(deployment: Deployment, shape: Shape, ranges: tuple[range, ...], option
         why = (
             "copies of experts cannot be spread as requested"
             if slots is None
-            else ("HBM holds no sequence on each GPU")
+            else "HBM holds no sequence of a group"
         )
         raise InfeasibleError(
             f"{deployment.model.name} on {deployment.cluster.name}: {why} in the best layout."

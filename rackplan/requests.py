@@ -500,9 +500,9 @@ class Served(Request):
 class Batch(Served):
     """Workload: phase and sizes."""
 
-    batch: Count = opt(
+    batch: Number = opt(
         0,
-        "Sequences per GPU in use; 0: the most that fit within the limits (prefill: 8,192 tokens in total).",
+        "Sequences per GPU in use (one on TP 8: 0.125); 0: the most within limits (prefill: 8,192 tokens a group).",
     )
 
 

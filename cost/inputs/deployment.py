@@ -118,7 +118,7 @@ class Deployment(Shown):
         """Return the same deployment where no layout that is deployable holds the model."""
         return replace(self, any_shape=True, none_deployable=True)
 
-    def with_batch(self, batch: int) -> Deployment:
+    def with_batch(self, batch: float) -> Deployment:
         """Return the same deployment at another batch."""
         return replace(self, workload=self.workload.with_batch(batch))
 

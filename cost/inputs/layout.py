@@ -101,6 +101,13 @@ class CutReplicas(Sequence[Replica]):
         return hash(tuple(self))
 
 
+def widths_label(ep: int | None, moe_tp: int, tp: int, stages: int) -> str:
+    """Widths of a replica in a few letters: ``EP8 ETP2 TP4 PP1``; ``ep`` is None of a model without experts."""
+    parts = [] if ep is None else [f"EP{ep}"]
+    parts += [f"ETP{moe_tp}"] if moe_tp > 1 else []
+    return " ".join([*parts, f"TP{tp}", f"PP{stages}"])
+
+
 @dataclass(frozen=True)
 class Layout:
     """A parallel layout over the whole cluster.
@@ -111,10 +118,14 @@ class Layout:
         For each independent copy of the model, its stages in order of layers.
     tp:
         Tensor-parallel width of attention, dense and shared parts: GPUs of a stage in groups of ``tp``.
+    moe_tp:
+        Parts that tensor parallelism cuts each routed expert into, one on each GPU of a stage: none is placed. 1:
+        GPUs hold whole experts.
     """
 
     replicas: Sequence[Replica]
     tp: int
+    moe_tp: int = 1
 
     @property
     def stages(self) -> int:
@@ -122,14 +133,19 @@ class Layout:
         return len(self.replicas[0])
 
     @property
-    def ep(self) -> int:
-        """GPUs over which one layer's experts are spread (those of the largest stage)."""
+    def stage_gpus(self) -> int:
+        """GPUs of the largest stage."""
         return max(len(stage.gpus) for stage in self.replicas[0])
+
+    @property
+    def ep(self) -> int:
+        """Places over which one layer's experts are spread: GPUs of the largest stage, 1 where experts are cut."""
+        return self.stage_gpus // self.moe_tp
 
     @property
     def attention_dp(self) -> int:
         """Groups of a stage that run attention on their own sequences."""
-        return self.ep // self.tp
+        return self.stage_gpus // self.tp
 
     @property
     def gpus_used(self) -> int:
@@ -148,11 +164,13 @@ class Layout:
 
     def short(self, *, moe: bool) -> str:
         """The layout in a few letters, as tables print it: ``EP72 TP1 PP4 x2``."""
-        return f"EP{self.ep} " * moe + f"TP{self.tp} PP{self.stages} x{len(self.replicas)}"
+        ep = self.ep if moe else None
+        return f"{widths_label(ep, self.moe_tp, self.tp, self.stages)} x{len(self.replicas)}"
 
     def describe(self, *, moe: bool) -> str:
         """The layout in one line, as summaries print it; ``moe``: whether the model has routed experts."""
         parts = [f"EP {self.ep}"] if moe else []
+        parts += [f"each expert cut into {self.moe_tp} parts"] if self.moe_tp > 1 else []
         parts += [f"attention DP {self.attention_dp}", f"TP {self.tp}"]
         parts.append(f"{self.stages} stage{'s' if self.stages > 1 else ''}")
         sizes = Counter(sum(len(stage.gpus) for stage in stages) for stages in self.replicas)

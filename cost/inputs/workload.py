@@ -38,7 +38,8 @@ class Workload:
         Decode: tokens already in each sequence (its KV cache) at the step costed. Prefill: tokens of a prompt.
     batch:
         Decode: concurrent sequences per GPU in use; 0: the largest that fits. Prefill: prompts per GPU in a step;
-        0: those of :data:`cost.inputs.workload.CHUNK_TOKENS` tokens, at least one.
+        0: for each attention group those of :data:`cost.inputs.workload.CHUNK_TOKENS` tokens, at least one. A
+        tensor-parallel group of 8 with one sequence has 0.125 of it per GPU.
     kv_dtype:
         Format of the KV cache (:mod:`cost.dtypes`).
     phase:
@@ -58,7 +59,7 @@ class Workload:
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
     context: int = 4096
-    batch: int = 0
+    batch: float = 0
     kv_dtype: str = "bf16"
     phase: str = "decode"
     draft_tokens: int = 0
@@ -75,11 +76,16 @@ class Workload:
             raise InputError(f"choose {' or '.join(PHASES[:2])}.", field="phase", value=self.phase)
         for name, value, least, most in (
             ("context", self.context, 1, LONGEST_CONTEXT),
-            ("batch", self.batch, 0, 10**9),
             ("draft_tokens", self.draft_tokens, 0, 64),
         ):
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
                 raise InputError(f"expected a whole number from {least} to {most}.", field=name, value=value)
+        if isinstance(self.batch, bool) or not 0 <= self.batch <= 10**9:
+            raise InputError(
+                "expected 0 (the largest) or more sequences per GPU, parts of one too.",
+                field="batch",
+                value=self.batch,
+            )
         if self.phase == "both" and not (self.prompt >= 1 and self.answer >= 1):
             raise InputError("both phases need prompt and answer lengths.", field="phase")
         most_accepted = 1 + self.draft_tokens
@@ -143,11 +149,9 @@ class Workload:
         """Tokens of one sequence that a step gains: output tokens, or those of its prompt, cached ones too."""
         return self.accept_length if self.decodes else float(self.context)
 
-    def wanted_batch(self, most: int) -> int:
-        """Return the batch to use where ``most`` sequences per GPU fit: the one asked for, or the phase's own."""
-        if self.batch:
-            return self.batch
-        return most if self.decodes else min(most, max(1, int(CHUNK_TOKENS // self.tokens_per_pass)))
+    def prompts_at_once(self, chunk_tokens: float = CHUNK_TOKENS) -> int:
+        """Prompts of a chunk, which an attention group prefills in one step: at least a whole one."""
+        return max(1, int(chunk_tokens // self.tokens_per_pass))
 
     @property
     def of_prompt(self) -> Workload:
@@ -161,7 +165,7 @@ class Workload:
             accept_length=1.0,
         )
 
-    def with_batch(self, batch: int) -> Workload:
+    def with_batch(self, batch: float) -> Workload:
         """Return the same workload at another batch."""
         return replace(self, batch=batch)
 

@@ -10,7 +10,7 @@ from cost.layouts.front import pareto
 STEPS = 8
 """Batches between one and its double."""
 MOST_BETWEEN = 1024
-"""Batches priced between two neighbours of the grid at most: every whole one up to about 11,000 sequences."""
+"""Batches priced between two neighbours of the grid at most: every one up to about 11,000 sequences of a group."""
 _ROUNDING = 1e-9
 
 
@@ -23,39 +23,21 @@ def batch_grid(most: float, steps: float = STEPS) -> Array:
     return grid[grid <= most]
 
 
-def most_that_fit(room: Array, tp: Index) -> Array:
-    """Return the largest batch: whole sequences per GPU, or of a group of ``tp`` GPUs where one each is too many."""
-    whole = np.floor(room)
-    return np.where(whole >= 1, whole, np.maximum(0.0, np.floor(room * tp)) / tp)
-
-
 def batches_of(most: Array, tp: Index, steps: float = STEPS) -> tuple[Index, Array]:
     """Return the batches of each layout: its index and the sequences per GPU, both ``[configurations]``.
 
-    An attention group of ``tp`` GPUs works on whole sequences, so the least batch is ``1 / tp``. From one sequence
-    per GPU on they are whole numbers; the largest that fits is always among them.
+    An attention group of ``tp`` GPUs works on whole sequences, ``batch * tp`` of them; the most that fit are always
+    among them.
     """
-    whole = batch_grid(float(most.max(initial=0.0)), steps)
-    few = np.unique(batch_grid(int(tp.max(initial=1)), steps)[:, None] / np.unique(tp))
-    few = few[few < 1]
-    sequences = few * tp[:, None]
-    fits = (few <= most[:, None]) & (np.abs(sequences - np.round(sequences)) < _ROUNDING)
-    under, column = np.nonzero(fits)
-    many = np.searchsorted(whole, most, side="right")
-    from_one, place = expand(np.zeros_like(many), many, np.arange(len(many)))
-    on_grid = np.where(
-        many > 0, np.append(whole, 0.0)[many - 1] == most, np.any(few == most[:, None], axis=1)
-    )
-    missing = np.flatnonzero((most > 0) & ~on_grid)
-    layouts = np.concatenate([under, from_one, missing])
-    batch = np.concatenate([few[column], whole[place], most[missing]])
+    held = np.rint(most * tp)
+    grid = batch_grid(float(held.max(initial=0.0)), steps)
+    many = np.searchsorted(grid, held, side="right")
+    layout, place = expand(np.zeros_like(many), many, np.arange(len(many)))
+    missing = np.flatnonzero((held > 0) & (np.append(grid, 0.0)[many - 1] != held))
+    layouts = np.concatenate([layout, missing])
+    sequences = np.concatenate([grid[place], held[missing]])
     order = np.argsort(layouts, kind="stable")
-    return layouts[order], batch[order]
-
-
-def units_of(batch: Array, tp: Index) -> Index:
-    """Return what a batch counts whole sequences of: one GPU, or where it has less than one, a group of ``tp``."""
-    return np.where(batch < 1, tp, 1)
+    return layouts[order], (sequences / tp[layouts])[order]
 
 
 def may_be_best(speed: Array, rate: Array, others: tuple[Array, Array] | None = None) -> Bools:
@@ -98,10 +80,9 @@ def batches_between(
         Batches between two neighbours at most, evenly spread where there are more.
     """
     first = np.flatnonzero(able & (layout[1:] == layout[:-1]))
-    unit = units_of(batch[first], tp[first])
-    low, high = np.round(batch[first] * unit), np.round(batch[first + 1] * unit)
+    low, high = np.rint(batch[first] * tp[first]), np.rint(batch[first + 1] * tp[first])
     many = np.minimum(high - low - 1, most).astype(np.int64)
     owner, place = expand(np.ones_like(many), many, np.arange(len(many)))
     step = (high - low)[owner] / (many[owner] + 1)
     sequences = low[owner] + np.round(place * step)
-    return layout[first][owner], sequences / unit[owner]
+    return layout[first][owner], sequences / tp[first][owner]

@@ -375,10 +375,16 @@ def widths_of(model: Model, what: Arrangement, *, cut_experts: bool) -> tuple[li
 def group_widths(
     model: Model, group: int, runs: Collection[int], *, cut_experts: bool
 ) -> tuple[list[int], list[int]]:
-    """Return those of a group of ``group`` GPUs, which has one of ``runs`` in each scale-up domain."""
+    """Return those of a group of ``group`` GPUs, which has one of ``runs`` in each scale-up domain.
+
+    Tensor parallelism stays in a domain, or is as wide as the group: over two nodes of 8 GPUs it is run at 16
+    (DeepSeek-R1 in the documentation of SGLang and vLLM).
+    """
     cut = _Cut.of(model)
     common = math.gcd(group, cut.heads, *runs)
     widths = [width for width in range(1, common + 1) if common % width == 0]
+    if len(set(runs)) == 1 and common < group and cut.heads % group == 0:
+        widths.append(group)  # over all its domains; wider groups of several such are not run
     if not cut.moe:
         return ([group] if group in widths else []), [1]
     if not cut_experts or set(runs) != {group}:

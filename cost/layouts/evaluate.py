@@ -28,7 +28,7 @@ def sweep(
     imbalance: float | None = 1.0,
     chunk_tokens: float | None = CHUNK_TOKENS,
     speeds: Sequence[float] = (),
-    batches: Sequence[int] = (),
+    batches: Sequence[float] = (),
     arranged: Sequence[Arrangement] | None = None,
 ) -> Sweep:
     """Price every parallel layout of a model on a cluster at every batch that fits.
@@ -51,7 +51,7 @@ def sweep(
     speeds:
         Tokens per second of one sequence at which each layout is priced at its largest batch, besides the grid.
     batches:
-        Whole sequences per GPU at which each layout that holds so many is priced, besides the grid.
+        Sequences per GPU at which each layout that holds so many, whole ones of a group, is priced besides the grid.
     arranged:
         Groups of GPUs to price in place of all that the cluster allows.
 
@@ -92,7 +92,9 @@ def sweep(
     for step_s, tried in zip(limits_s, near, strict=True):
         found = found.joined(layouts.largest_within(found.joined(tried), step_s))
     for many in dict.fromkeys(batches):
-        holds = np.setdiff1d(layout[layouts.most[layout] >= many], found.layout[found.batch == many])
+        whole = np.isclose(np.rint(many * layouts.tp[layout]), many * layouts.tp[layout], atol=0.0)
+        able = layout[(layouts.most[layout] >= many) & whole]
+        holds = np.setdiff1d(able, found.layout[found.batch == many])
         if len(holds):
             found = found.joined(layouts.price(holds, np.full(len(holds), float(many))))
     return _result(layouts, found.take(_best_splits(layouts, found)))

@@ -14,15 +14,13 @@ from cost.layouts.batches import (
     STEPS,
     batches_between,
     batches_of,
-    most_that_fit,
-    units_of,
 )
 from cost.layouts.candidates import Arrangement, widths_of
 from cost.layouts.deployable import is_power_of_two
 from cost.layouts.partition import Variant, variants_of
 from cost.layouts.pipelines import Pipelines, Widths, pipeline_seconds, pipelines_of
 from cost.layouts.stages import Pricer
-from cost.step.memory import batch_room
+from cost.step.memory import batch_room, most_that_fit
 
 PARTS, NEXT = (0.25, 0.5, 0.75), np.array([-1, 1, 2])
 """Where batches are tried besides a guess: at these parts of what lies between two, and next to the guess."""
@@ -94,12 +92,11 @@ class FittingLayouts:
             return None
         pipelines = pipelines_of(pricer, variants, lines)
         room, short = _room(pricer, pipelines, variant, tp, moe_tp)
-        fits = room * tp >= 1
-        variant, tp, moe_tp, room = variant[fits], tp[fits], moe_tp[fits], room[fits]
-        most, workload = most_that_fit(room, tp), pricer.deployment.workload
+        most, workload = np.asarray(most_that_fit(room, tp)), pricer.deployment.workload
+        fits = most > 0
+        variant, tp, moe_tp, most = variant[fits], tp[fits], moe_tp[fits], most[fits]
         if chunk_tokens is not None and not workload.decodes:
-            prompts = max(1.0, chunk_tokens // workload.tokens_per_pass)
-            most = np.minimum(most, most_that_fit(prompts / tp, tp))
+            most = np.minimum(most, workload.prompts_at_once(chunk_tokens) / tp)
         shortage = 0.0 if fits.any() else max(0.0, short)
         return cls(pricer, variants, pipelines, variant, tp, moe_tp, most, shortage, imbalance)
 
@@ -163,13 +160,13 @@ class FittingLayouts:
         some near where a straight line between the two reaches ``step_s``, and some evenly spread.
         """
         last = _last_within(found, step_s)
-        layout, unit = found.layout[last], units_of(found.batch[last], self.tp[found.layout[last]])
-        low, high = np.round(found.batch[last] * unit), np.round(found.batch[last + 1] * unit)
+        layout, tp = found.layout[last], self.tp[found.layout[last]]
+        low, high = np.rint(found.batch[last] * tp), np.rint(found.batch[last + 1] * tp)
         share = (step_s - found.step_s[last]) / (found.step_s[last + 1] - found.step_s[last])
         between = np.stack([np.floor(low + (high - low) * part) for part in (share, *PARTS)])
         tried = np.clip(np.concatenate([between, between[0] + NEXT[:, None]]), low + 1, high - 1)
         unknown = high - low > 1
-        return np.tile(layout[unknown], len(tried)), np.ravel((tried / unit)[:, unknown])
+        return np.tile(layout[unknown], len(tried)), np.ravel((tried / tp)[:, unknown])
 
     def largest_within(self, found: Priced, step_s: float) -> Priced:
         """Return the largest batch of each layout whose step takes at most ``step_s``, where a larger one fits.

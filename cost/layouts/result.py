@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import Layout
+from cost.inputs.layout import Layout, widths_label
 from cost.layouts.arrays import Array, Index, numbered, pairs
 from cost.layouts.front import pareto
 from cost.layouts.partition import Variant
@@ -152,10 +152,11 @@ class Sweep(Shown):
         return np.asarray(rows[fast][np.diff(shape[fast], prepend=-1) > 0])
 
     def layout_of(self, index: int) -> Layout:
-        """The layout of one configuration, GPU by GPU (``moe_tp`` is not part of it)."""
+        """The layout of one configuration, GPU by GPU."""
         variant = self.variants[self.layout[index]]
         replicas = range(len(variant.arrangement.replicas))
-        return Layout(tuple(variant.stages(replica) for replica in replicas), int(self.tp[index]))
+        stages = tuple(variant.stages(replica) for replica in replicas)
+        return Layout(stages, int(self.tp[index]), int(self.moe_tp[index]))
 
     def label(self, index: int) -> str:
         """The layout in a few letters: ``EP72 TP1 PP1 x1``; ``ETP``: parts that each expert is cut into."""
@@ -163,11 +164,8 @@ class Sweep(Shown):
 
     def worker_label(self, index: int) -> str:
         """The layout of one replica, without how many the cluster holds."""
-        moe = self.deployment.model.moe is not None
-        expert = f"EP{self.ep[index]} " if moe else ""
-        if self.moe_tp[index] > 1:
-            expert += f"ETP{self.moe_tp[index]} "
-        return f"{expert}TP{self.tp[index]} PP{self.stages[index]}"
+        ep = int(self.ep[index]) if self.deployment.model.moe is not None else None
+        return widths_label(ep, int(self.moe_tp[index]), int(self.tp[index]), int(self.stages[index]))
 
     def bound(self, index: int) -> str:
         """What most of the step of one configuration is spent on."""

@@ -49,10 +49,6 @@ class StageMemory:
         """Sequences per GPU in use that there is room for, parts of one included."""
         return (self.usable - self.weights) / (self.kv_per_batch + self.workspace_per_batch)
 
-    def max_batch(self) -> int:
-        """The largest batch that fits; 0 where not even one sequence does."""
-        return max(0, math.floor(self.room))
-
     def breakdown(self, batch: float) -> dict[str, float]:
         """Bytes by use; they add up to ``capacity``."""
         kv, workspace = batch * self.kv_per_batch, batch * self.workspace_per_batch
@@ -153,6 +149,7 @@ def replica_memory(
     tp: int,
     slots: Sequence[int | NDArray[np.int64]],
     most: Sequence[int] | None = None,
+    moe_tp: int = 1,
 ) -> list[StageMemory]:
     """Return the memory of each stage of one replica: of its GPU that is full first.
 
@@ -163,6 +160,8 @@ def replica_memory(
         all (0 without experts), which are as even as can be.
     most:
         Slots per layer of a GPU with the least HBM of each stage instead.
+    moe_tp:
+        Parts that each expert is cut into, one on each GPU of a stage, which then has no slots.
 
     Notes
     -----
@@ -176,7 +175,11 @@ def replica_memory(
         gpus, ends = len(stage.gpus), (float(index == 0), float(index == len(stages) - 1))
         shard = StageShard(tuple(model.kind_counts(stage.layers)), *ends)
         row = slots[index]
-        if most is None and isinstance(row, np.ndarray):
+        each: float
+        if moe_tp > 1:
+            experts = model.moe.experts if model.moe else 0
+            each, capacity = experts / moe_tp, deployment.context(stage).least_hbm_bytes
+        elif most is None and isinstance(row, np.ndarray):
             each, capacity = _fullest(deployment, stage, row)
         else:
             each = math.ceil(row / gpus) if most is None else most[index]
@@ -184,6 +187,7 @@ def replica_memory(
         group = StepShape(
             tp=float(tp),
             attention_dp=gpus / tp,
+            ep=gpus / moe_tp,
             slots=float(np.sum(row)),
             domain_gpus=deployment.smallest_part(stage),
         )
@@ -219,9 +223,28 @@ def expert_bytes(deployment: Deployment, stage: StageSpec, slots: NDArray[np.int
     return each * float(slot) * weight_sizes(deployment.model)["experts"]
 
 
-def replica_max_batch(memories: Sequence[StageMemory]) -> int:
-    """The largest batch that fits every stage; 0 where none does."""
-    return min(memory.max_batch() for memory in memories)
+def batch_of(sequences: int, tp: int) -> float:
+    """Sequences per GPU of attention groups of ``tp`` GPUs with ``sequences`` each; an int where it is whole."""
+    return sequences / tp if sequences % tp else sequences // tp
+
+
+def sequences_of(batch: float, tp: int) -> int | None:
+    """Sequences of each attention group of ``tp`` GPUs at ``batch`` per GPU; None where they are not whole."""
+    sequences = round(batch * tp)
+    return sequences if math.isclose(sequences, batch * tp, rel_tol=1e-9) else None
+
+
+def most_that_fit(room: Quantity, tp: Quantity) -> Quantity:
+    """The largest batch in ``room`` sequences per GPU, 0 where none fits: an attention group has whole sequences.
+
+    The GPUs of a group of ``tp`` hold each sequence together, so the smallest batch is ``1 / tp``.
+    """
+    return np.maximum(0.0, np.floor(room * tp)) / tp
+
+
+def replica_max_batch(memories: Sequence[StageMemory], tp: int) -> float:
+    """The largest batch that fits every stage of a replica (:func:`most_that_fit`)."""
+    return batch_of(max(0, math.floor(min(memory.room for memory in memories) * tp)), tp)
 
 
 def even_memory(
@@ -267,5 +290,5 @@ def batch_room(memory: tuple[Quantity, Quantity], hbm_bytes: Quantity) -> Quanti
 
 
 def largest_batch(model: Model, workload: Workload, shape: StepShape, hbm_bytes: float) -> Quantity:
-    """Sequences per GPU that fit, at least 0; ``hbm_bytes`` is what the driver reports."""
-    return np.maximum(0.0, np.floor(batch_room(even_memory(model, workload, shape), hbm_bytes)))
+    """The largest batch that fits (:func:`most_that_fit`); ``hbm_bytes`` is what the driver reports."""
+    return most_that_fit(batch_room(even_memory(model, workload, shape), hbm_bytes), shape.tp)

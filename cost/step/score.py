@@ -17,7 +17,7 @@ from cost.inputs.layout import CutReplicas, Layout, StageSpec, joints
 from cost.inputs.stage_context import digest
 from cost.inputs.workload import Workload
 from cost.serving.steady_state import stay_s
-from cost.step.memory import StageMemory, replica_max_batch, replica_memory
+from cost.step.memory import StageMemory, replica_max_batch, replica_memory, sequences_of
 from cost.step.step import batch_cost
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, hops
 from cost.terms.work import IMBALANCE, StepCost, totals
@@ -51,7 +51,8 @@ class Score:
     hbm_bytes:
         The fullest GPU, by use; adds up to what the driver reports.
     batch, max_batch:
-        Sequences per GPU in use: at this score, and the most that fit.
+        Sequences per GPU in use: at this score, and the most that fit; below 1 a tensor-parallel group has fewer
+        sequences than GPUs.
     evidence:
         The weakest kind of figure that the score rests on.
     tokens_per_step:
@@ -73,8 +74,8 @@ class Score:
     parts_s: Mapping[tuple[str, str], float]
     floor_s: Mapping[str, float]
     hbm_bytes: Mapping[str, float]
-    batch: int
-    max_batch: int
+    batch: float
+    max_batch: float
     evidence: Evidence
     tokens_per_step: float = 1.0
     tokens: str = "output"
@@ -146,6 +147,7 @@ class LayoutScorer:
                 deployment,
                 layout.replicas[i],
                 tp=layout.tp,
+                moe_tp=layout.moe_tp,
                 slots=[
                     _slots_per_gpu(use, stage) for use, stage in zip(uses[i], layout.replicas[i], strict=True)
                 ],
@@ -153,7 +155,12 @@ class LayoutScorer:
             for i, _ in self._alike
         ]
         self._evidence = _evidence(deployment, layout, self._alike, synthetic=synthetic)
-        self._scores: dict[int, Score] = {}
+        self._scores: dict[float, Score] = {}
+
+    @property
+    def tp(self) -> int:
+        """GPUs of an attention group, which has whole sequences."""
+        return self._layout.tp
 
     @property
     def uses(self) -> Uses:
@@ -161,9 +168,9 @@ class LayoutScorer:
         return self._uses
 
     @cached_property
-    def max_batch(self) -> int:
+    def max_batch(self) -> float:
         """The largest batch that fits; 0 where none does."""
-        return min(replica_max_batch(memory) for memory in self._memories)
+        return min(replica_max_batch(memory, self.tp) for memory in self._memories)
 
     @property
     def room(self) -> float:
@@ -179,19 +186,19 @@ class LayoutScorer:
 
     def of_replicas(self, which: Sequence[int]) -> tuple[Layout, LayoutScorer]:
         """Return the layout of some replicas alone, and its scorer; the other GPUs stay idle."""
-        layout = Layout(tuple(self._layout.replicas[replica] for replica in which), self._layout.tp)
+        layout = replace(self._layout, replicas=tuple(self._layout.replicas[replica] for replica in which))
         uses = [self._uses[replica] for replica in which]
         return layout, LayoutScorer(
             self._deployment, layout, uses, synthetic=self._synthetic, fair=self._fair
         )
 
-    def at(self, batch: int) -> Score:
+    def at(self, batch: float) -> Score:
         """Return the score at ``batch`` sequences per GPU in use.
 
         Raises
         ------
         InputError
-            If the batch is not at least 1.
+            If an attention group has no whole number of sequences at that batch, or none.
         InfeasibleError
             If it does not fit in HBM.
         """
@@ -199,9 +206,12 @@ class LayoutScorer:
             self._scores[batch] = self._score(batch)
         return self._scores[batch]
 
-    def _score(self, batch: int) -> Score:
-        if batch < 1:
-            raise InputError("a step is scored at 1 sequence per GPU or more.", field="batch", value=batch)
+    def _score(self, batch: float) -> Score:
+        if not sequences_of(batch, self.tp):
+            group = "each GPU" if self.tp == 1 else f"a tensor-parallel group of {self.tp} GPUs"
+            raise InputError(
+                f"{group} needs a whole number of sequences, 1 or more.", field="batch", value=batch
+            )
         limit = self.max_batch
         if batch > limit:
             need, usable = self._fullest(batch).used(batch) / 1e9, self._fullest(batch).usable / 1e9
@@ -250,13 +260,11 @@ class LayoutScorer:
         """What a step of each kind of replicas costs."""
         layout = self._layout
         return [
-            _replica_cost(
-                deployment, layout.replicas[i], self._uses[i], batch, layout.tp, keys, fair=self._fair
-            )
+            _replica_cost(deployment, layout, layout.replicas[i], self._uses[i], batch, keys, fair=self._fair)
             for (i, _), keys in zip(self._alike, self._stage_keys, strict=True)
         ]
 
-    def _stays(self, step_s: float, batch: int) -> tuple[float, float]:
+    def _stays(self, step_s: float, batch: float) -> tuple[float, float]:
         """How long a request stays over its decode steps, and seconds of its own prefill: 1 and 0 of one phase."""
         work = self._deployment.workload
         if work.phase != "both":
@@ -268,7 +276,7 @@ class LayoutScorer:
         steps = work.answer / work.accept_length
         return float(stay_s(step_s, full_s, steps, own_s)) / (steps * step_s), own_s
 
-    def _fullest(self, batch: int) -> StageMemory:
+    def _fullest(self, batch: float) -> StageMemory:
         """Memory of the stage with least left."""
         stages = (memory for memories in self._memories for memory in memories)
         return min(stages, key=lambda memory: memory.usable - memory.used(batch))
@@ -306,10 +314,10 @@ def _stage_key(deployment: Deployment, stage: StageSpec, use: ExpertUse | None) 
 
 def _replica_cost(
     deployment: Deployment,
+    layout: Layout,
     stages: Sequence[StageSpec],
     uses: Sequence[ExpertUse | None],
     batch: float,
-    tp: int,
     keys: Sequence[object],
     *,
     fair: bool,
@@ -327,7 +335,16 @@ def _replica_cost(
         last = index == depth - 1
         key = keys[index], last
         if key not in known:
-            known[key] = batch_cost(deployment, stage, sequences, tp, uses[index], last=last, fair=fair)
+            known[key] = batch_cost(
+                deployment,
+                stage,
+                sequences,
+                layout.tp,
+                uses[index],
+                last=last,
+                moe_tp=layout.moe_tp,
+                fair=fair,
+            )
         cost = known[key]
         seconds.append(float(cost.total_s))
         floors.append(float(cost.lower_s))

@@ -100,17 +100,24 @@ def batch_cost(
     use: ExpertUse | None,
     *,
     last: bool,
+    moe_tp: int = 1,
     fair: bool = False,
 ) -> StepCost:
     """Return what ``sequences`` per GPU cost on one stage, in two half batches where that was asked for.
 
-    ``use``: the experts' part of the stage's MoE layers, in order; None for a dense stage. ``last``: whether the
-    stage holds the output head. ``fair``: tokens share links max-min fairly, else as the busiest link alone has it.
+    ``use``: the experts' part of the stage's MoE layers, in order; None for a dense stage, or where each expert is
+    cut into ``moe_tp`` parts. ``last``: whether the stage holds the output head. ``fair``: tokens share links max-min
+    fairly, else as the busiest link alone has it.
     """
     gpus, model = len(stage.gpus), deployment.model
     slots = 0.0 if use is None else float(gpus * np.bincount(use.slot_gpu).max())
     group = StepShape(
-        tp=tp, attention_dp=gpus / tp, ep=gpus, slots=slots, domain_gpus=deployment.smallest_part(stage)
+        tp=tp,
+        attention_dp=gpus / tp,
+        ep=gpus / moe_tp,
+        moe_tp=moe_tp,
+        slots=slots,
+        domain_gpus=deployment.smallest_part(stage),
     )
     machine = deployment.machine(stage)
     return even_step(

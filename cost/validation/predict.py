@@ -21,7 +21,7 @@ from cost.experts.tokens.reach import Routing
 from cost.experts.tokens.volumes import Volumes, alltoall_volumes
 from cost.inputs.machine import Efficiency, Machine, Rates, kernels_for, stage_rates
 from cost.inputs.workload import CHUNK_TOKENS, StepShape, Workload, with_imbalance
-from cost.layouts.batches import batch_grid, most_that_fit
+from cost.layouts.batches import batch_grid
 from cost.layouts.candidates import group_widths
 from cost.model import Model
 from cost.quantity import Quantity
@@ -34,7 +34,7 @@ from cost.serving.steady_state import (
     aggregated,
     disaggregated,
 )
-from cost.step.memory import batch_room, even_memory, largest_batch
+from cost.step.memory import batch_room, even_memory, largest_batch, most_that_fit
 from cost.step.step import even_step
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
 from cost.terms.overhead import prefill_share
@@ -792,8 +792,7 @@ def largest_batches(rows: Sequence[Point]) -> Array:
             group.model, group.workload, replace(group.pool, prompt_length=group.requests.isl)
         )
         room = np.asarray(batch_room(memory, group.rates.hbm_bytes))
-        tp = np.asarray(group.pool.tp).astype(np.int64)
-        most[group.index] = most_that_fit(np.broadcast_to(room, tp.shape), tp)
+        most[group.index] = most_that_fit(room, group.pool.tp)
     return most
 
 
@@ -882,8 +881,7 @@ def _within_limit(rows: list[Point]) -> tuple[list[Point], bool]:
 
 def _batches(most: float, tp: int) -> Array:
     """Sequences per GPU up to ``most``, dense where they are few: whole ones of an attention group of ``tp`` GPUs."""
-    few = batch_grid(min(float(tp), most * tp)) / tp
-    return np.unique(np.concatenate([few, batch_grid(most), [most]]))
+    return np.unique(np.append(batch_grid(most * tp) / tp, most))
 
 
 def at_batch(row: Point, batch: float) -> Point:

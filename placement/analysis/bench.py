@@ -16,6 +16,7 @@ from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import Arrangement
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
+from cost.step.memory import batch_of
 from cost.step.score import LayoutScorer, Score
 from placement.analysis.layouts import PlacedLayout, placed_experts
 from placement.analysis.lever import Kind, Lever, Reached, ServiceLevel, rate_of
@@ -69,11 +70,14 @@ class Bench:
         return Lever(name, kind, change, to, kept, grown, there)
 
     @cached_property
-    def batches(self) -> dict[str, int]:
-        """Return other batches by their relation to the plan's: a tenth more (or one), twice, half."""
-        batch = self.plan.score.batch
-        found = {"+10%" if batch >= FEW else "+1": max(batch + 1, round(1.1 * batch)), "x2": 2 * batch}
-        return found | ({"half": batch // 2} if batch > 1 else {})
+    def batches(self) -> dict[str, float]:
+        """Return other batches by their relation to the plan's: a tenth (or a sequence a group) more, twice, half."""
+        tp = self.plan.layout.tp
+        sequences = round(self.plan.score.batch * tp)
+        more = max(sequences + 1, round(1.1 * sequences))
+        found = {"+10%" if sequences >= FEW else "+1": more, "x2": 2 * sequences}
+        found |= {"half": sequences // 2} if sequences > 1 else {}
+        return {change: batch_of(count, tp) for change, count in found.items()}
 
     def _kept(
         self, deployment: Deployment, layout: Layout, experts: Sequence[Assignment | None]
@@ -86,13 +90,17 @@ class Bench:
         try:
             scorer = self._scorer(deployment.with_batch(batch), layout, experts)
             most = scorer.max_batch
-            if most < 1:
-                scorer.at(1)
+            least = batch_of(1, layout.tp)
+            if not most:
+                scorer.at(least)
             largest = batch_within(scorer, most, self.level.tpot_s)
             if late := self._late(deployment, layout):
                 return kept, late
             if not largest:
-                return kept, f"even one sequence per GPU takes {scorer.at(1).tpot_s * 1e3:,.1f} ms per token"
+                return (
+                    kept,
+                    f"even one sequence a group takes {scorer.at(least).tpot_s * 1e3:,.1f} ms per token",
+                )
             return kept, self._of(scorer.at(largest), layout)
         except (InfeasibleError, InputError) as error:
             return kept, str(error)
@@ -106,7 +114,7 @@ class Bench:
         return placement_scorer(deployment, layout, experts, plan.loads, plan.split, unlike=unlike)[0]
 
     def at(
-        self, deployment: Deployment, layout: Layout, experts: Sequence[Assignment | None], batch: int
+        self, deployment: Deployment, layout: Layout, experts: Sequence[Assignment | None], batch: float
     ) -> Reached | str:
         """Return what a placement reaches at a batch."""
         try:
@@ -138,7 +146,7 @@ class Bench:
         """All layouts of the plan's deployment, at all batches considered."""
         return self._sweep(self.plan.deployment, self.plan.request.copies, list(self.batches.values()))
 
-    def _sweep(self, deployment: Deployment, copies: int | None, batches: Sequence[int] = ()) -> Sweep:
+    def _sweep(self, deployment: Deployment, copies: int | None, batches: Sequence[float] = ()) -> Sweep:
         limit = self.level.tpot_s
         return sweep(
             deployment,
@@ -168,7 +176,7 @@ class Bench:
         kept: Reached | str,
         *,
         which: NDArray[np.bool_] | None = None,
-        batch: int | None = None,
+        batch: float | None = None,
         copies: int | None = None,
     ) -> Reached | str:
         """Return the best layout within the service level, with placed experts.
@@ -199,18 +207,18 @@ class Bench:
                 best = trial
         return best
 
-    def _limit(self, batch: int | None) -> float | None:
+    def _limit(self, batch: float | None) -> float | None:
         """The time per token that binds; a plan's own is no limit at a batch that is asked for."""
         return self.level.tpot_s if self.level.asked or batch is None else None
 
     def _able(
-        self, found: Sweep, which: NDArray[np.bool_] | None, batch: int | None, copies: int | None
+        self, found: Sweep, which: NDArray[np.bool_] | None, batch: float | None, copies: int | None
     ) -> tuple[NDArray[np.bool_], str]:
         """Return the configurations that hold the service level, and why there is none."""
         if not len(found):
             lacks = found.shortage_bytes / 1e9
             return np.zeros(0, dtype=bool), f"no layout fits; the closest lacks {lacks:.1f} GB per GPU"
-        able = found.batch >= 1 if batch is None else found.batch == batch
+        able = np.ones(len(found), dtype=np.bool_) if batch is None else found.batch == batch
         able = able if which is None else able & which
         if not able.any():
             return (
@@ -253,7 +261,7 @@ class Bench:
 
     def _place(self, found: Sweep, row: int, copies: int | None, limit: float | None) -> Reached | str:
         """Return what a layout of a sweep reaches with its experts placed, at the largest batch up to the sweep's."""
-        plan, layout, most = self.plan, found.layout_of(row), int(found.batch[row])
+        plan, layout, most = self.plan, found.layout_of(row), float(found.batch[row])
         deployment = found.deployment.with_batch(most)
         placed = placed_experts(plan, deployment, layout, copies, self._known)
         if isinstance(placed, str):

@@ -10,7 +10,7 @@ import numpy as np
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.reach import ExpertUse
-from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.layout import StageSpec
 from cost.step.score import LayoutScorer
 from placement.arrays import Bools, Floats, Ints
 from placement.experts.failure_domains import domain_name, stage_domains
@@ -317,9 +317,10 @@ class _Loss:
         if not replicas:
             return 0.0
         plan = self.plan
-        scorer = LayoutScorer(plan.deployment, Layout(tuple(replicas), plan.layout.tp), uses)
+        layout = replace(plan.layout, replicas=tuple(replicas))
+        scorer = LayoutScorer(plan.deployment, layout, uses)
         batch = min(plan.deployment.workload.batch, scorer.max_batch)
-        if batch < 1:
+        if not batch:
             return 0.0
         try:
             return scorer.at(batch).tok_s_per_gpu

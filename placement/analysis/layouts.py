@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cost.experts.assignment import Assignment
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
-from cost.step.memory import replica_memory
+from cost.step.memory import batch_of, replica_memory
 from placement.arrays import Ints
 from placement.experts.placing import Known, place_stages
 from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots
@@ -96,7 +96,7 @@ def _too_many(plan: Plan) -> str:
 def _experts(
     plan: Plan, deployment: Deployment, layout: Layout, slots: Sequence[Ints], known: Known | None = None
 ) -> Sequence[Assignment | None]:
-    if plan.loads is None:
+    if plan.loads is None or layout.moe_tp > 1:
         return [None] * layout.stages
     options = PlanOptions(
         time_limit_s=0.0,
@@ -115,7 +115,7 @@ def _placed(plan: Plan, shape: Shape) -> PlacedLayout | str:
     if slots is None:
         return _too_many(plan)
     most = batch_that_fits(deployment, shape, slots)
-    if most < 1:
+    if not most:
         return _too_full(plan, shape, slots)
     try:
         fit = fitted(deployment.with_batch(min(plan.score.batch, most)), Fitting(shape, slots, most))
@@ -127,9 +127,9 @@ def _placed(plan: Plan, shape: Shape) -> PlacedLayout | str:
 
 
 def _too_full(plan: Plan, shape: Shape, slots: Sequence[Ints]) -> str:
-    """Return how much HBM one sequence a GPU lacks."""
+    """Return how much HBM one sequence a group lacks."""
     groups = shape.replicas[0]
     stages = stage_specs(groups, equal_ranges(len(plan.deployment.model.layers), len(groups)))
-    memories = replica_memory(plan.deployment, stages, tp=shape.tp, slots=slots)
-    over = max(memory.used(1) - memory.usable for memory in memories)
-    return f"does not fit HBM: {max(over, 0.0) / 1e9:,.1f} GB per GPU too few for one sequence each"
+    memories = replica_memory(plan.deployment, stages, tp=shape.tp, slots=slots, moe_tp=shape.moe_tp)
+    over = max(memory.used(batch_of(1, shape.tp)) - memory.usable for memory in memories)
+    return f"does not fit HBM: {max(over, 0.0) / 1e9:,.1f} GB per GPU too few for one sequence a group"

@@ -15,14 +15,14 @@ import numpy as np
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
-from cost.step.memory import weight_sizes
+from cost.step.memory import batch_of, weight_sizes
 from cost.step.score import Score
 from placement.arrays import Ints
 from placement.budget import Budget
 from placement.experts.placing import place_stages
 from placement.experts.problem import fewest_redundant
 from placement.layouts.choose import Placed, batch_within, choose_layout
-from placement.layouts.fitting import stage_slots
+from placement.layouts.fitting import stage_slots, wanted_batch
 from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
 from placement.plans.findings import CurveLayout, RedundancyCurve, RedundancyPoint
@@ -116,13 +116,13 @@ def _point(
     layout = base.candidate.layout
     experts, _, _ = place_stages(deployment, layout, slots, loads, options, thorough=True)
     scorer, balance = placement_scorer(deployment, layout, experts, loads, options.split, fair=False)
-    most = deployment.workload.wanted_batch(scorer.max_batch)
+    most = wanted_batch(deployment.workload, scorer.max_batch, layout.tp)
     if options.goal == "latency":
-        most = min(most, 1)
-    if most < 1 or most > scorer.max_batch:
+        most = min(most, batch_of(1, layout.tp))
+    if not 0 < most <= scorer.max_batch:
         return None
     limit_s = base.candidate.limit_s
-    batch = batch_within(scorer, most, limit_s, least=most if deployment.workload.batch else 1)
+    batch = batch_within(scorer, most, limit_s, least=most if deployment.workload.batch else 0)
     if not batch:
         return None
     return _scored(deployment, layout, redundant, slots, balance, scorer.at(batch))

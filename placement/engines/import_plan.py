@@ -9,10 +9,11 @@ import numpy as np
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
+from cost.step.memory import batch_of
 from placement.analysis.failures import find_failures
 from placement.engines.mapping import ExpertMapping, experts_of
 from placement.layouts.choose import batch_within
-from placement.layouts.fitting import batch_that_fits
+from placement.layouts.fitting import batch_that_fits, wanted_batch
 from placement.layouts.goals import usual_words
 from placement.layouts.partition import split_layers, stage_specs
 from placement.layouts.shapes import Shape, enumerate_shapes
@@ -74,7 +75,8 @@ def imported_plan(
     if level.usual:
         scorer, _ = placement_scorer(deployment, layout, experts, loads, options.split)
         batch = batch_within(scorer, deployment.workload.batch, level.limit_s)
-        held = f"as imported, {usual_words(scorer.at(1).tpot_s, held=bool(batch))} (default; `batch`)"
+        fastest_s = scorer.at(batch_of(1, layout.tp)).tpot_s
+        held = f"as imported, {usual_words(fastest_s, held=bool(batch))} (default; `batch`)"
         limit_s = limit_s if batch else None
         deployment = deployment.with_batch(batch or deployment.workload.batch)
     score, balancedness = score_placement(deployment, layout, experts, loads, options.split)
@@ -125,17 +127,17 @@ def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> t
     groups = shape.replicas[0]
     slots = [np.full(mapping.ranks, mapping.slots_per_rank, dtype=np.int64) for _ in groups]
     most = batch_that_fits(deployment, shape, slots)
-    batch = deployment.workload.wanted_batch(most)
-    if most < 1:
+    batch = wanted_batch(deployment.workload, most, shape.tp)
+    if not most:
         raise InfeasibleError(
             f"HBM capacity binds: {deployment.model.name} with {mapping.slots_per_rank} slots per layer on "
-            f"each of {mapping.ranks} GPUs of {deployment.cluster.name} does not fit even at batch 1; give "
+            f"each of {mapping.ranks} GPUs of {deployment.cluster.name} does not fit even one sequence a group; give "
             f"{input_name('stages')}, a larger {input_name('ep')} on more GPUs, a smaller "
             f"{input_name('weights')} or a shorter {input_name('context')}."
         )
     if batch > most:
         raise InfeasibleError(
-            f"HBM capacity binds: {input_name('batch')} {batch} does not fit; the largest that fits is {most} "
+            f"HBM capacity binds: {input_name('batch')} {batch:g} does not fit; the largest that fits is {most:g} "
             f"sequences per GPU."
         )
     deployment = deployment.with_batch(batch)

@@ -239,7 +239,7 @@ def _parts_reached(pools: Sequence[Pool]) -> dict[Column, float]:
     for pool in pools:
         for replica in pool.replicas:
             column = replica.column
-            fails = pool.plan is not None and pool.plan.plan is None and column.batch >= 1
+            fails = pool.plan is not None and pool.plan.plan is None
             parts.setdefault(column, []).append(0.0 if fails else pool.column.tok_s / column.tok_s)
     return {column: sum(some) / len(some) for column, some in parts.items()}
 

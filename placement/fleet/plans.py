@@ -62,12 +62,10 @@ class Placing:
         One is placed of those that differ in the number of their stages, or in which domains they are, alone: they
         reach about the same part of their price.
         """
-        if column.batch < 1:
-            return column
         cluster, widest = self.traffic.deployments[column.model][0].cluster, max(column.shape.sizes)
         chips = frozenset(cluster.domain_of(gpu).gpu.name for stage in stages for gpu in stage)
         crosses = widest > max(block.size for block in column.shape.blocks)
-        what = column.tp, int(column.batch), frozenset(column.shape.sizes), crosses, chips
+        what = column.tp, column.batch, frozenset(column.shape.sizes), crosses, chips
         key = (column.model, column.role, *what)
         if key not in self._parts:
             made = self.placed(column, stages)
@@ -79,8 +77,6 @@ class Placing:
 
     def placed(self, column: Column, stages: tuple[Group, ...]) -> Column | None:
         """Return ``column`` with what it costs on these GPUs, its experts placed the fast way, or None."""
-        if column.batch < 1:
-            return column
         key = (column.model, column.role, column.tp, column.batch, column.limit_s, stages)
         if key not in self._found:
             known = self._known.setdefault(column.model, {})
@@ -104,11 +100,6 @@ class Placing:
 
     def plan(self, column: Column, stages: tuple[Group, ...]) -> PoolPlan:
         """Return the plan of a replica."""
-        if column.batch < 1:
-            return PoolPlan(
-                None,
-                "less than one sequence per GPU, which plans do not support; priced with balanced experts",
-            )
 
         def planned(deployment: Deployment, options: PlanOptions, layout: Fitted) -> Plan:
             return make_plan(deployment, self._loads(column), options, layouts=[layout])
@@ -132,7 +123,7 @@ class Placing:
         number = {gpu: index for index, gpu in enumerate(sorted(members))}
         shape = Shape((tuple(tuple(number[gpu] for gpu in stage) for stage in stages),), column.tp)
         cluster = ClusterView(whole, [whole.gpus[gpu].id for gpu in members])
-        workload = everywhere.workload.with_batch(int(column.batch))
+        workload = everywhere.workload.with_batch(column.batch)
         deployment = replace(everywhere, cluster=cluster, workload=workload)
         for there, here in zip(stages, shape.replicas[0], strict=True):
             # routes between GPUs are those of the whole cluster, and known from pricing
@@ -168,8 +159,8 @@ def _with_copies(
     if slots is None:
         return "no slots for the experts on these GPUs"
     most = batch_that_fits(deployment, shape, slots)
-    if most < 1:
-        return "HBM does not hold one sequence per GPU"
+    if not most:
+        return "HBM does not hold one sequence a group"
     deployment = deployment.with_batch(min(deployment.workload.batch, most))
     found = fitted(deployment, Fitting(shape, slots, most))
     if found is None:

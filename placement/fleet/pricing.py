@@ -22,7 +22,7 @@ from cost.serving.packing import Workers
 from cost.serving.pools import POOL_DERATE, FirstToken, RateMatches
 from placement.fleet.options import BOTH, DECODE, PREFILL, Traffic
 from placement.fleet.shapes import Block, DomainClass, Group, Shape, shapes_like, stand
-from placement.layouts.shapes import TP_WIDTHS
+from placement.layouts.price import plan_rows
 from topology.base.errors import InputError
 from topology.cluster import Cluster
 
@@ -136,7 +136,7 @@ def price(
             found, which = price_on(deployment, places, traffic, role)
             sweeps[role], rows[role] = found, which
     decode = sweeps[DECODE]
-    kept = {role: _legal(sweeps[role]) for role in sweeps}
+    kept = {role: plan_rows(sweeps[role]) for role in sweeps}
     fastest_tpot_s = float(np.min(1 / decode.tok_s_per_user[kept[DECODE]], initial=np.inf))
     slowest_s = np.full(len(decode), (traffic.tpot_s or np.inf) * decode.deployment.workload.tokens_per_step)
     kept[DECODE] &= decode.tok_s_per_user >= (1 - _ALIKE) / traffic.tpot_s if traffic.tpot_s else True
@@ -201,7 +201,7 @@ def _both_phases(traffic: Traffic, model: int, places: Sequence[tuple[Shape, tup
     if not len(found):
         return none
     found, served = _with_stay(found)
-    legal, tpot_s, ttft_s = _legal(found), traffic.tpot_s or np.inf, traffic.ttft_s or np.inf
+    legal, tpot_s, ttft_s = plan_rows(found), traffic.tpot_s or np.inf, traffic.ttft_s or np.inf
     own_s = served.prefill_s - found.step_s
     longest_s = np.minimum(tpot_s * deployment.workload.tokens_per_step, ttft_s - own_s)
     kept = legal & (found.step_s <= longest_s * (1 + _ALIKE))
@@ -252,14 +252,6 @@ def _with_stay(found: Sweep) -> tuple[Sweep, RateMatches]:
     """Return a sweep of both phases whose tokens per second count the stay of a request, as a plan's do."""
     served = one_pool(found, [(1.0, found.deployment.workload.of_prompt)])
     return replace(found, tok_s=served.requests_per_s * served.osl), served
-
-
-def _legal(found: Sweep) -> NDArray[np.bool_]:
-    """Rows that a plan may have."""
-    legal: NDArray[np.bool_] = np.isin(found.tp, TP_WIDTHS)
-    if found.deployment.model.moe is None:
-        legal |= True
-    return legal
 
 
 @dataclass(frozen=True, eq=False)
@@ -394,7 +386,7 @@ def reprice(
     """
     found: dict[int, Column] = {}
     for n, (column, stages) in enumerate(replicas):
-        made = place(column, stages) if place is not None and column.batch >= 1 else None
+        made = place(column, stages) if place is not None else None
         if made is not None:
             found[n] = made
     for model in range(len(traffic.shares)):

@@ -15,6 +15,7 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
 from cost.serving.limits import relax_default_limits
+from cost.step.memory import batch_of
 from cost.step.score import LayoutScorer, Score
 from placement.arrays import Ints
 from placement.budget import Budget
@@ -31,7 +32,7 @@ from placement.layouts.goals import (
     with_parts,
 )
 from placement.layouts.partition import last_within
-from placement.layouts.price import LayoutKey, faster_splits, first_tokens, key_of, promised, shortest_s
+from placement.layouts.price import LayoutKey, faster_splits, first_tokens, key_of, promised
 from placement.layouts.refuse import fastest_step_s, refuse_capacity, refuse_layout, refuse_speed
 from placement.options import PlanOptions, ServiceLevel
 from placement.progress import Say, silent
@@ -81,7 +82,8 @@ def choose_layout(
 
     Candidates come with their score under perfect balance, best first. They are placed in that order until
     none can be better than the best of those placed. Those alike to it are tried from the simplest on, until
-    one is still alike with experts really placed. ``layouts`` are those of
+    one is still alike with experts really placed. Experts are whole, but where `ep` 1 is asked for, or HBM holds no
+    layout of whole ones. ``layouts`` are those of
     :func:`placement.layouts.fitting.fitted_layouts`, if they are known already; ``known`` keeps fast placements for
     another choice on the same cluster and loads; ``say`` is told how many were tried. A time per token that nobody
     asked for gives way where no layout holds it, and the shape of layouts where none that is deployable fits, or has
@@ -96,7 +98,9 @@ def choose_layout(
     """
     level = options.service_level(deployment.workload)
     if layouts is None:
-        layouts = fitted_layouts(deployment, options.copies, options.spread)
+        layouts = fitted_layouts(deployment, options.copies, options.spread, cut_experts=options.cuts_experts)
+        if not layouts and deployment.model.moe is not None:
+            layouts = fitted_layouts(deployment, options.copies, options.spread, cut_experts=True)
     asked = [fit for fit in layouts if options.admits(fit.layout)]
     if not asked and not deployment.any_shape:
         any_shape = replace(deployment, any_shape=True) if layouts else deployment.for_want_of_deployable()
@@ -112,9 +116,7 @@ def choose_layout(
         offered, first = _offered(deployment, asked, level, options)
         found, best = _found(deployment, offered, level.limit_s, aim, options, loads, fast, say)
         if best is None:
-            few = deployment.workload.decodes and not (deployment.workload.batch or level.usual)
-            fewer_s = shortest_s(deployment, options.copies) if few else None
-            refuse_speed(deployment, level.limit_s, fastest_step_s(offered), fewer_s)
+            refuse_speed(deployment, level.limit_s, fastest_step_s(offered))
         if not best.meets:
             refuse_speed(best.candidate.deployment, level.limit_s, best.score.tpot_s)
         chosen = _simplest(best, found, loads, options, fast)
@@ -183,8 +185,8 @@ def _candidates(
     level, value = found[0].worth
     enough = level, (1 - GAINED_AT_MOST) * value
     near = [one.fitted for one in found if one.worth >= enough]
-    wanted = deployment.with_batch(1) if aim.goal == "latency" else deployment
-    more = with_parts(deployment, faster_splits(wanted, near, limit_s, options.copies), aim.goal)
+    splits = faster_splits(deployment, near, limit_s, options.copies, fewest=aim.goal == "latency")
+    more = with_parts(deployment, splits, aim.goal)
     best = max(one.score.tok_s_per_gpu for one in found)
     return sorted([*found, *candidates(deployment, more, limit_s, aim, best)], key=_order)
 
@@ -243,7 +245,7 @@ def place(
     experts: list[Assignment | None] = [None] * layout.stages
     groups: list[StageGroup] = []
     results: list[ExpertResult] = []
-    if loads is not None:
+    if loads is not None and layout.moe_tp == 1:
         experts, groups, results = place_stages(
             deployment, layout, candidate.slots, loads, options, budget, thorough=thorough, known=known
         )
@@ -264,7 +266,7 @@ def largest_batch_held(
     """Return a candidate at the largest batch that holds its time per token with these experts, as they score there.
 
     That is up to :attr:`Candidate.most`, not up to the batch that perfect balance holds: where tokens are few, skewed
-    loads leave some experts unread. It is 1 where nothing holds the time. Balancedness is by layer.
+    loads leave some experts unread. It is the smallest where nothing holds the time. Balancedness is by layer.
     """
     most, limit_s = candidate.most, candidate.limit_s
     while True:
@@ -282,22 +284,32 @@ def largest_batch_held(
         candidate, most = replace(candidate, deployment=deployment.with_batch(held)), held
 
 
-def _held_near(scorer: LayoutScorer, batch: int, most: int, limit_s: float) -> int:
-    """As :func:`batch_within`, at least 1, where the answer is expected to be ``batch``."""
+def _held_near(scorer: LayoutScorer, batch: float, most: float, limit_s: float) -> float:
+    """As :func:`batch_within`, at least one sequence a group, where the answer is expected to be ``batch``."""
     if scorer.at(batch).tpot_s > limit_s:
-        return max(1, batch_within(scorer, batch, limit_s))
-    if batch >= most or scorer.at(batch + 1).tpot_s > limit_s:
+        return batch_within(scorer, batch, limit_s) or batch_of(1, scorer.tp)
+    more = batch_of(1 + round(batch * scorer.tp), scorer.tp)
+    if batch >= most or scorer.at(more).tpot_s > limit_s:
         return batch
-    return batch_within(scorer, most, limit_s, least=batch + 1)
+    return batch_within(scorer, most, limit_s, least=more)
 
 
-def batch_within(scorer: LayoutScorer, most: int, tpot_s: float | None, *, least: int = 1) -> int:
-    """Return the largest batch from ``least`` to ``most`` whose step takes at most ``tpot_s``; 0 if none does."""
+def batch_within(scorer: LayoutScorer, most: float, tpot_s: float | None, *, least: float = 0.0) -> float:
+    """Return the largest batch from ``least`` to ``most`` whose step takes at most ``tpot_s``; 0 if none does.
+
+    Attention groups have whole sequences, at least one.
+    """
     if tpot_s is None or scorer.at(most).tpot_s <= tpot_s:
         return most
-    if least >= most or scorer.at(least).tpot_s > tpot_s:
+    tp = scorer.tp
+    first, last = max(1, math.ceil(least * tp)), round(most * tp)
+
+    def seconds(sequences: int) -> float:
+        return scorer.at(batch_of(sequences, tp)).tpot_s
+
+    if first >= last or seconds(first) > tpot_s:
         return 0
-    return last_within(least, most, lambda batch: scorer.at(batch).tpot_s, tpot_s)
+    return batch_of(last_within(first, last, seconds, tpot_s), tp)
 
 
 LOOKED_AT_FIRST = 0.1
@@ -335,9 +347,9 @@ class Candidate:
         return self.aim(self.layout, self.score)
 
     @property
-    def most(self) -> int:
-        """The largest batch it may have: the user's or what HBM holds; for the least latency 1."""
-        return 1 if self.aim.goal == "latency" else self.fitted.batch
+    def most(self) -> float:
+        """The largest batch it may have: the user's or what HBM holds; for the least latency the smallest."""
+        return batch_of(1, self.layout.tp) if self.aim.goal == "latency" else self.fitted.batch
 
     @property
     def slots(self) -> tuple[Ints, ...]:
@@ -364,11 +376,11 @@ def candidates(
     ``best`` tok/s/GPU, are left out.
     """
 
-    def at(fit: Fitted, batch: int) -> Candidate:
+    def at(fit: Fitted, batch: float) -> Candidate:
         return Candidate(fit, deployment.with_batch(batch), fit.scorer.at(batch), limit_s, aim)
 
     if aim.goal == "latency":
-        scored = [at(fit, 1) for fit in layouts]
+        scored = [at(fit, batch_of(1, fit.layout.tp)) for fit in layouts]
         scored = [one for one in scored if limit_s is None or one.score.tpot_s <= limit_s]
         return sorted(scored, key=_order)
     scored = sorted((at(fit, fit.batch) for fit in layouts), key=_order)
@@ -376,11 +388,11 @@ def candidates(
         return scored
     found: list[Candidate] = []
     for candidate in scored:
-        fit, least = candidate.fitted, 1
+        fit, least = candidate.fitted, 0.0
         if aim.goal == "throughput":
             sequences = (1 - LOST_AT_MOST) * best * limit_s * len(deployment.cluster.gpus)
             # beyond its batch there is none, however long the limit
-            least = max(1, math.ceil(min(sequences / fit.layout.gpus_used, fit.batch + 1)))
+            least = min(sequences / fit.layout.gpus_used, fit.batch + 1)
         batch = batch_within(fit.scorer, fit.batch, limit_s, least=fit.batch if fit.fixed else least)
         if batch:
             found.append(at(fit, batch))

@@ -10,9 +10,10 @@ import numpy as np
 from cost.experts.tokens.reach import ExpertUse, balanced_use
 from cost.inputs.deployment import USABLE_HBM, Deployment
 from cost.inputs.layout import Layout
+from cost.inputs.workload import Workload
 from cost.layouts.candidates import Arrangement
 from cost.model import MoeFfn
-from cost.step.memory import weight_sizes
+from cost.step.memory import batch_of, sequences_of, weight_sizes
 from cost.step.score import LayoutScorer
 from placement.arrays import Floats, Ints
 from placement.experts.failure_domains import require_apart, stage_domains
@@ -67,7 +68,7 @@ class Fitting:
 
     shape: Shape
     slots: tuple[Ints, ...]
-    max_batch: int
+    max_batch: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +82,14 @@ class Fitted:
     layout: Layout
     slots: tuple[Ints, ...]
     scorer: LayoutScorer
-    batch: int
+    batch: float
     fixed: bool
     shape: Shape | None = None
+
+    @property
+    def least_batch(self) -> float:
+        """The batch that was asked for, or one sequence for each attention group."""
+        return self.batch if self.fixed else batch_of(1, self.layout.tp)
 
 
 def stage_slots(
@@ -96,6 +102,8 @@ def stage_slots(
 ) -> tuple[Ints, ...] | None:
     """Return the slots of each GPU of each stage, int64 ``[gpus]`` each; None where the shape cannot hold them.
 
+    None has a slot where there are no experts, or tensor parallelism cuts each into parts.
+
     Parameters
     ----------
     redundant:
@@ -107,7 +115,7 @@ def stage_slots(
     """
     moe = deployment.model.moe
     groups = shape.replicas[0]
-    if moe is None:
+    if moe is None or shape.moe_tp > 1:
         return tuple(np.zeros(len(gpus), dtype=np.int64) for gpus in groups)
     ranges = equal_ranges(len(deployment.model.layers), len(groups))
     try:
@@ -134,13 +142,18 @@ def fitting_shapes(
     redundant: int | None,
     spread: Spread = "gpu",
     arranged: Iterable[Arrangement] | None = None,
+    *,
+    cut_experts: bool = False,
 ) -> Iterator[Fitting]:
-    """Yield the shapes of which at least batch 1 fits in HBM; where HBM differs, with equal slots and by free HBM.
+    """Yield the shapes that hold a sequence for each attention group; where HBM differs, with equal slots and by HBM.
 
-    ``arranged``: what they are of; None: of the sweep's arrangements.
+    ``arranged``: what they are of; None: of the sweep's arrangements. ``cut_experts``: as of
+    :func:`placement.layouts.shapes.arranged_shapes`.
     """
     shapes = (
-        shapes_of(deployment, redundant) if arranged is None else arranged_shapes(deployment.model, arranged)
+        shapes_of(deployment, redundant, cut_experts=cut_experts)
+        if arranged is None
+        else arranged_shapes(deployment.model, arranged, cut_experts=cut_experts)
     )
     for shape in shapes:
         found: dict[tuple[bytes, ...], None] = {}
@@ -150,14 +163,14 @@ def fitting_shapes(
                 continue
             found[key] = None
             batch = batch_that_fits(deployment, shape, slots)
-            if batch >= 1:
+            if batch:
                 yield Fitting(shape, slots, batch)
 
 
-def batch_that_fits(deployment: Deployment, shape: Shape, slots: Sequence[Ints]) -> int:
+def batch_that_fits(deployment: Deployment, shape: Shape, slots: Sequence[Ints]) -> float:
     """Return the largest batch for which the layers can be split so that every replica fits in HBM; 0 where none."""
     return min(
-        largest_batch(deployment.with_batch(1), groups, tp=shape.tp, slots=slots)
+        largest_batch(deployment, groups, tp=shape.tp, slots=slots, moe_tp=shape.moe_tp)
         for groups in _kinds_of_replicas(deployment, shape)
     )
 
@@ -178,14 +191,23 @@ def fitted_layouts(
     redundant: int | None,
     spread: Spread = "gpu",
     arranged: Iterable[Arrangement] | None = None,
+    *,
+    cut_experts: bool = False,
 ) -> list[Fitted]:
     """Return every layout that fits, its layers split, at the user's batch or else its largest.
 
-    ``arranged``: what they are of; None: of the sweep's arrangements.
+    Parameters as of :func:`fitting_shapes`.
     """
-    fitting = fitting_shapes(deployment, redundant, spread, arranged)
+    fitting = fitting_shapes(deployment, redundant, spread, arranged, cut_experts=cut_experts)
     found = (fitted(deployment, each) for each in fitting)
     return [fit for fit in found if fit is not None]
+
+
+def wanted_batch(workload: Workload, most: float, tp: int) -> float:
+    """Return the batch to use where ``most`` fits groups of ``tp``: the one asked for, or the phase's own."""
+    if workload.batch:
+        return workload.batch
+    return most if workload.decodes else min(most, batch_of(workload.prompts_at_once(), tp))
 
 
 def fitted(
@@ -195,20 +217,22 @@ def fitted(
 
     ``ranges``: the split, at the largest batch that it leaves room for; None: the one whose slowest stage is fastest.
     """
-    shape, at_batch, batch = fitting.shape, deployment, 0
+    shape, at_batch, batch = fitting.shape, deployment, 0.0
     if ranges is None:
-        batch = deployment.workload.wanted_batch(fitting.max_batch)
+        batch = wanted_batch(deployment.workload, fitting.max_batch, shape.tp)
         if batch > fitting.max_batch:
             return None
         at_batch = deployment.with_batch(batch)
         try:
-            ranges = split_layers(at_batch, shape.replicas[0], tp=shape.tp, slots=fitting.slots)
+            ranges = split_layers(
+                at_batch, shape.replicas[0], tp=shape.tp, slots=fitting.slots, moe_tp=shape.moe_tp
+            )
         except InfeasibleError:
             return None  # fits to within a rounded kibibyte only
     layout = shape.split(ranges)
     scorer = LayoutScorer(deployment, layout, balanced_uses(at_batch, layout, fitting.slots))
-    batch = batch or deployment.workload.wanted_batch(scorer.max_batch)
-    if not 0 < batch <= scorer.max_batch:
+    batch = batch or wanted_batch(deployment.workload, scorer.max_batch, shape.tp)
+    if not (sequences_of(batch, shape.tp) and batch <= scorer.max_batch):
         return None
     return Fitted(layout, fitting.slots, scorer, batch, bool(deployment.workload.batch), shape)
 
@@ -223,7 +247,7 @@ def balanced_uses(
     for stage, row in zip(layout.replicas[0], slots, strict=True):
         count = int(np.isin(moe_layers, list(stage.layers)).sum())
         use = None
-        if isinstance(moe, MoeFfn) and count:
+        if isinstance(moe, MoeFfn) and count and row.any():
             use = balanced_use(count, row, moe.experts, moe.top_k, stage_speed(deployment, stage, row))
         uses.append(use)
     return [uses] * len(layout.replicas)

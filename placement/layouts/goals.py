@@ -10,7 +10,7 @@ import numpy as np
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
 from cost.step.score import Score
-from placement.layouts.fitting import Fitted, fitted_layouts
+from placement.layouts.fitting import Fitted, fitted_layouts, wanted_batch
 from placement.layouts.price import LayoutKey, key_of
 from placement.layouts.refuse import refuse_first_token
 from placement.layouts.shapes import of_one_kind, single_replicas
@@ -88,7 +88,9 @@ def with_parts(deployment: Deployment, layouts: Sequence[Fitted], goal: Goal) ->
 def cheaper_kinds(deployment: Deployment, options: PlanOptions) -> list[Fitted]:
     """Return layouts on GPUs of one kind alone, where the cluster has several: for the least cost of a token."""
     arranged = of_one_kind(deployment)
-    found = fitted_layouts(deployment, options.copies, options.spread, arranged)
+    found = fitted_layouts(
+        deployment, options.copies, options.spread, arranged, cut_experts=options.cuts_experts
+    )
     return [fit for fit in found if options.admits(fit.layout)]
 
 
@@ -99,12 +101,14 @@ def fewer_gpus(
     able = (
         sum(len(stage.gpus) for stage in fit.layout.replicas[row[0]])
         for fit in layouts
-        if limit_s is None or fit.scorer.at(fit.batch if fit.fixed else 1).tpot_s <= limit_s
+        if limit_s is None or fit.scorer.at(fit.least_batch).tpot_s <= limit_s
         for row in fit.scorer.alike
     )
     below = min(able, default=len(deployment.cluster.gpus))
     arranged = single_replicas(deployment, below)
-    found = fitted_layouts(deployment, options.copies, options.spread, arranged)
+    found = fitted_layouts(
+        deployment, options.copies, options.spread, arranged, cut_experts=options.cuts_experts
+    )
     return [fit for fit in found if options.admits(fit.layout)]
 
 
@@ -112,7 +116,9 @@ def _parts(deployment: Deployment, fit: Fitted, rows: Sequence[tuple[int, ...]])
     """Yield the layout of each row of replicas alone, at the batch asked for or its own largest."""
     for row in rows:
         layout, scorer = fit.scorer.of_replicas(row)
-        batch = fit.batch if fit.fixed else deployment.workload.wanted_batch(scorer.max_batch)
+        batch = fit.batch
+        if not fit.fixed:
+            batch = wanted_batch(deployment.workload, scorer.max_batch, layout.tp)
         yield replace(fit, layout=layout, scorer=scorer, batch=batch)
 
 
@@ -192,5 +198,6 @@ def usual_words(fastest_s: float, *, held: bool) -> str:
     if held:
         return f"at {usual} or less, {USUAL_TPOT.text}"
     return (
-        f"at the largest batch that fits, since {usual} is out of reach: {fastest_s * 1e3:.3g} ms at batch 1"
+        f"at the largest batch that fits, since {usual} is out of reach: {fastest_s * 1e3:.3g} ms with one sequence "
+        "a group"
     )

@@ -16,7 +16,7 @@ from cost.layouts.stages import Pricer
 from cost.layouts.unlike_stages import differs, order_problem
 from placement.budget import Budget
 from placement.layouts.choose import Placed, candidates, place
-from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots
+from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots, wanted_batch
 from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
 from placement.plan import OrderProof
@@ -106,7 +106,7 @@ def improve_order(
     objective = problem.step_seconds(current, ranges)
     better = None
     if found.step_s < objective:
-        shape = Shape((tuple(groups[group] for group in found.order),), layout.tp)
+        shape = Shape((tuple(groups[group] for group in found.order),), layout.tp, layout.moe_tp)
         better = _best_placed(asked, placed, shape, found.ranges, loads, options)
     if better is not None and better.worth > placed.worth:
         placed = replace(better, passed_over=placed.passed_over, service_level=placed.service_level)
@@ -158,7 +158,7 @@ def _best_placed(
     for deployment, fit in ((now, fitted(now, fitting, ranges)), (asked, fitted(asked, fitting))):
         if fit is None or not options.admits(fit.layout):
             continue
-        most = asked.workload.wanted_batch(fit.scorer.max_batch)
+        most = wanted_batch(asked.workload, fit.scorer.max_batch, shape.tp)
         whole = replace(fit, batch=most, fixed=placed.candidate.fitted.fixed)
         limit_s, aim = placed.candidate.limit_s, placed.candidate.aim
         for candidate in candidates(deployment, [whole], limit_s, aim):

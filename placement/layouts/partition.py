@@ -15,10 +15,12 @@ from cost.layouts.partition import Costs, best_cuts, ranges_of
 from cost.model import Layer, MoeFfn
 from cost.step.memory import (
     StageMemory,
+    batch_of,
     layer_cache_bytes,
     layer_weight_bytes,
     replica_max_batch,
     replica_memory,
+    sequences_of,
     weight_sizes,
 )
 from cost.step.step import batch_cost
@@ -138,21 +140,24 @@ def stage_specs(groups: Groups, ranges: Sequence[range]) -> tuple[StageSpec, ...
     return tuple(StageSpec(gpus, layers) for gpus, layers in zip(groups, ranges, strict=True))
 
 
-def largest_batch(deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints]) -> int:
+def largest_batch(
+    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints], moe_tp: int = 1
+) -> float:
     """Return the largest batch for which some contiguous split fits in HBM; 0 where none does.
 
     For a fixed order of stages, filling each in turn as far as it goes finds a split if there is one.
     """
+    ranges = equal_ranges(len(deployment.model.layers), len(groups))
+    stages = stage_specs(groups, ranges)
+    batch = replica_max_batch(replica_memory(deployment, stages, tp=tp, slots=slots, moe_tp=moe_tp), tp)
     if len(groups) == 1:
-        stages = stage_specs(groups, [range(len(deployment.model.layers))])
-        return replica_max_batch(replica_memory(deployment, stages, tp=tp, slots=slots))
-    even = stage_specs(groups, equal_ranges(len(deployment.model.layers), len(groups)))
-    most = replica_max_batch(replica_memory(deployment, even, tp=tp, slots=slots))
-    held = _stage_bytes(deployment, groups, tp=tp, slots=slots)
-    low, high = most, max(4, 2 * most + 4)
-    while _fits(held, high):
+        return batch
+    held = _stage_bytes(deployment, groups, tp=tp, slots=slots, moe_tp=moe_tp)
+    low = sequences_of(batch, tp) or 0
+    high = 2 * low + 4
+    while _fits(held, high / tp):
         low, high = high, 2 * high
-    return last_where(low, high, lambda batch: _fits(held, batch))
+    return batch_of(last_where(low, high, lambda sequences: _fits(held, sequences / tp)), tp)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +190,7 @@ class _StageBytes:
         """Usable bytes of a GPU of each stage, ``[stages]``."""
         return np.array([USABLE_HBM * part.capacity for part in self.trial])
 
-    def at(self, batch: int) -> tuple[Floats, Floats]:
+    def at(self, batch: float) -> tuple[Floats, Floats]:
         """Return the bytes of each layer on each stage, ``[layers, stages]``, and what each stage needs besides."""
         memory = (self.weights + batch * self.sequences * self.cache)[self.kind_of]
         fixed = np.array([part.used(batch) for part in self.trial])
@@ -194,14 +199,22 @@ class _StageBytes:
         return memory, np.maximum(fixed, 0.0)
 
 
-def _stage_bytes(deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints]) -> _StageBytes:
+def _stage_bytes(
+    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints], moe_tp: int
+) -> _StageBytes:
     model, total = deployment.model, sum(len(group) for group in groups)
     ranges, size = equal_ranges(len(model.layers), len(groups)), weight_sizes(model)
     # on the safe side where GPUs differ: the most slots on the least HBM
     most = [int(row.max()) for row in slots]
-    trial = replica_memory(deployment, stage_specs(groups, ranges), tp=tp, slots=slots, most=most)
+    trial = replica_memory(
+        deployment, stage_specs(groups, ranges), tp=tp, slots=slots, most=most, moe_tp=moe_tp
+    )
+    part = model.moe.experts / moe_tp if model.moe is not None and moe_tp > 1 else None
     weights = {
-        each: [float(layer_weight_bytes(layer, size, tp=tp, slots=each)) for layer in model.kinds]
+        each: [
+            float(layer_weight_bytes(layer, size, tp=tp, slots=each if part is None else part))
+            for layer in model.kinds
+        ]
         for each in set(most)
     }
     cache = np.array([float(layer_cache_bytes(layer, deployment.workload, tp)) for layer in model.kinds])
@@ -215,7 +228,7 @@ def _stage_bytes(deployment: Deployment, groups: Groups, *, tp: int, slots: Sequ
     )
 
 
-def _fits(held: _StageBytes, batch: int) -> bool:
+def _fits(held: _StageBytes, batch: float) -> bool:
     """Whether layers fit at ``batch``, each stage in turn filled as far as it goes."""
     memory, fixed = held.at(batch)
     (layers, stages), layer = memory.shape, 0
@@ -231,13 +244,15 @@ def _fits(held: _StageBytes, batch: int) -> bool:
     return bool(layer == layers)
 
 
-def stage_problem(deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints]) -> StageProblem:
+def stage_problem(
+    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints], moe_tp: int = 1
+) -> StageProblem:
     """Return the split as a problem: seconds and bytes of each layer on each stage, experts balanced.
 
     ``slots[stage]`` are the slots of each GPU of the stage.
     """
     model, batch = deployment.model, deployment.workload.batch
-    held = _stage_bytes(deployment, groups, tp=tp, slots=slots)
+    held = _stage_bytes(deployment, groups, tp=tp, slots=slots, moe_tp=moe_tp)
     memory, fixed = held.at(batch)
     stages, total = len(groups), sum(len(group) for group in groups)
     seconds, fixed_s = np.zeros((len(model.kinds), stages)), np.zeros(stages)
@@ -246,7 +261,7 @@ def stage_problem(deployment: Deployment, groups: Groups, *, tp: int, slots: Seq
         sequences = batch * total / (stages * len(group))
         key = deployment.context(StageSpec(group, range(0))).kind, slots[stage].tobytes()
         if key not in known:
-            known[key] = _kind_seconds(deployment, group, slots[stage], sequences, tp)
+            known[key] = _kind_seconds(deployment, group, slots[stage], sequences, tp, moe_tp)
         seconds[:, stage] = known[key]
         if stage == stages - 1:
             none = StageSpec(group, range(0))
@@ -255,27 +270,30 @@ def stage_problem(deployment: Deployment, groups: Groups, *, tp: int, slots: Seq
 
 
 def _kind_seconds(
-    deployment: Deployment, group: tuple[int, ...], slots: Ints, sequences: float, tp: int
+    deployment: Deployment, group: tuple[int, ...], slots: Ints, sequences: float, tp: int, moe_tp: int
 ) -> Floats:
     """Seconds of a layer of each kind on ``group``, ``[kinds]``."""
     found = []
     for kind, layer in enumerate(deployment.model.kinds):
         index = deployment.model.kind_of.index(kind)
         spec, use = StageSpec(group, range(index, index + 1)), _layer_use(layer, slots)
-        found.append(float(batch_cost(deployment, spec, sequences, tp, use, last=False).total_s))
+        cost = batch_cost(deployment, spec, sequences, tp, use, last=False, moe_tp=moe_tp)
+        found.append(float(cost.total_s))
     return np.array(found)
 
 
 def _layer_use(layer: Layer, slots: Ints) -> ExpertUse | None:
     ffn = layer.ffn
-    return balanced_use(1, slots, ffn.experts, ffn.top_k) if isinstance(ffn, MoeFfn) else None
+    if not (isinstance(ffn, MoeFfn) and slots.any()):
+        return None
+    return balanced_use(1, slots, ffn.experts, ffn.top_k)
 
 
 def split_layers(
-    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints]
+    deployment: Deployment, groups: Groups, *, tp: int, slots: Sequence[Ints], moe_tp: int = 1
 ) -> tuple[range, ...]:
     """Return the run of layers of each stage: the slowest stage as fast as memory allows, proven."""
     layers = len(deployment.model.layers)
     if len(groups) == 1:
         return (range(layers),)
-    return solve_stages(stage_problem(deployment, groups, tp=tp, slots=slots))
+    return solve_stages(stage_problem(deployment, groups, tp=tp, slots=slots, moe_tp=moe_tp))

@@ -15,7 +15,8 @@ from cost.inputs.layout import Layout
 from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import Arrangement
 from placement.arrays import Bools, Floats, Ints
-from placement.layouts.fitting import Fitted, Fitting, fitted
+from placement.layouts.fitting import Fitted, Fitting, fitted, fitted_layouts
+from placement.layouts.shapes import TP_WIDTHS
 
 LayoutKey = tuple[int, int, int, int]
 """What tells layouts apart here: tensor-parallel width, GPUs of the experts, stages, GPUs of a replica."""
@@ -33,19 +34,30 @@ def promised(
     known = [what for what in arranged if what is not None]
     if not known or deployment.shared.hbm_differs:  # a sweep has equally many slots on GPUs of unlike HBM
         return np.full(len(layouts), np.inf)
-    priced, held, within, of, number = _priced(deployment, known, limit_s, redundant)
-    best: dict[tuple[int, int], float] = {}
-    rates = np.where(within, priced.tok_s_per_gpu, 0.0)[held]
-    for one, tp, rate in zip(of[held].tolist(), priced.tp[held].tolist(), rates.tolist(), strict=True):
-        best[one, tp] = max(best.get((one, tp), 0.0), rate)
-    pairs = zip(arranged, layouts, strict=True)
+    priced, held, within, of, number = _priced(
+        deployment, known, limit_s, redundant, cut_experts=any(fit.layout.moe_tp > 1 for fit in layouts)
+    )
+    best: dict[tuple[int, int, int], float] = {}
+    rates = np.where(within, priced.tok_s_per_gpu, 0.0)
+    columns = np.stack([of, priced.tp, priced.moe_tp])[:, held].T.tolist()
+    for (arrangement, tp, moe_tp), rate in zip(columns, rates[held].tolist(), strict=True):
+        key = arrangement, tp, moe_tp
+        best[key] = max(best.get(key, 0.0), rate)
     return np.array(
-        [np.inf if what is None else best.get((number[what], fit.layout.tp), np.inf) for what, fit in pairs]
+        [
+            np.inf if what is None else best.get((number[what], fit.layout.tp, fit.layout.moe_tp), np.inf)
+            for what, fit in zip(arranged, layouts, strict=True)
+        ]
     )
 
 
 def faster_splits(
-    deployment: Deployment, layouts: Sequence[Fitted], limit_s: float | None, redundant: int | None
+    deployment: Deployment,
+    layouts: Sequence[Fitted],
+    limit_s: float | None,
+    redundant: int | None,
+    *,
+    fewest: bool = False,
 ) -> list[Fitted]:
     """Return those of ``layouts`` that have a faster split of their layers, with that.
 
@@ -54,7 +66,8 @@ def faster_splits(
     Parameters
     ----------
     deployment:
-        Its batch is the one to split for; without one, the largest that each split has within ``limit_s``.
+        Its batch is the one to split for; without one, the largest that each split has within ``limit_s``, or with
+        ``fewest`` a sequence for each attention group.
     limit_s:
         Longest time per output token (prefill: of a step); None for none.
     redundant:
@@ -68,11 +81,18 @@ def faster_splits(
     if not staged:
         return []
     priced, held, within, of, number = _priced(
-        deployment, [what for _, _, what in staged], limit_s, redundant
+        deployment,
+        [what for _, _, what in staged],
+        limit_s,
+        redundant,
+        cut_experts=any(shape.moe_tp > 1 for _, shape, _ in staged),
     )
     more: list[Fitted] = []
     for fit, shape, what in staged:
-        rows = np.flatnonzero(held & within & (of == number[what]) & (priced.tp == shape.tp))
+        alike = (of == number[what]) & (priced.tp == shape.tp) & (priced.moe_tp == shape.moe_tp)
+        if fewest:
+            alike &= np.rint(priced.batch * priced.tp) == 1
+        rows = np.flatnonzero(held & within & alike)
         if len(rows):
             best = int(rows[np.argmax(priced.tok_s[rows])])
             split = priced.variants[int(priced.layout[best])].ranges
@@ -82,8 +102,29 @@ def faster_splits(
     return more
 
 
+def plan_rows(found: Sweep) -> Bools:
+    """Rows that a plan may have: its widths, experts whole or each cut over all GPUs of a stage."""
+    return np.asarray(np.isin(found.tp, TP_WIDTHS) & ((found.moe_tp == 1) | (found.ep == 1)))
+
+
+def fitted_row(found: Sweep, row: int) -> Fitted | None:
+    """Return the layout of a row at its batch, with the slots of its GPUs; None of one that no plan has."""
+    if not plan_rows(found)[row]:
+        return None
+    deployment = found.deployment.with_batch(float(found.batch[row]))
+    arrangement = found.variants[found.layout[row]].arrangement
+    tp, moe_tp = int(found.tp[row]), int(found.moe_tp[row])
+    offered = fitted_layouts(deployment, None, "gpu", [arrangement], cut_experts=moe_tp > 1)
+    return next((fit for fit in offered if (fit.layout.tp, fit.layout.moe_tp) == (tp, moe_tp)), None)
+
+
 def _priced(
-    deployment: Deployment, arranged: Sequence[Arrangement], limit_s: float | None, redundant: int | None
+    deployment: Deployment,
+    arranged: Sequence[Arrangement],
+    limit_s: float | None,
+    redundant: int | None,
+    *,
+    cut_experts: bool,
 ) -> tuple[Sweep, Bools, Bools, Ints, dict[Arrangement, int]]:
     """Price ``arranged``; of each row, whether a plan may have its batch and it holds the limit, and the arrangement.
 
@@ -95,12 +136,12 @@ def _priced(
     priced = sweep(
         deployment,
         redundant=redundant,
-        cut_experts=False,
+        cut_experts=cut_experts,
         speeds=[] if limit_s is None or batch else [workload.tokens_per_step / (each * limit_s)],
         batches=[batch] if batch else [],
         arranged=list(number),
     )
-    held = priced.batch == batch if batch else priced.batch >= 1
+    held = priced.batch == batch if batch else np.ones(len(priced), dtype=np.bool_)
     within = priced.step_s <= each * (np.inf if limit_s is None else limit_s)
     of = np.array([variant.number for variant in priced.variants], dtype=np.int64)[priced.layout]
     return priced, held, within, of, number
@@ -127,14 +168,8 @@ def first_tokens(
     It waits for nothing, and its cache stays where it is. ``arranged``: what is looked at; None: all of a sweep.
     """
     there = replace(deployment, workload=deployment.workload.of_prompt)
-    found = sweep(there, redundant=redundant, cut_experts=False, arranged=arranged)
+    found = sweep(there, redundant=redundant, arranged=arranged)
     first: dict[LayoutKey, float] = {}
     for key, step_s in zip(keys_of(found), found.step_s.tolist(), strict=True):
         first[key] = min(step_s, first.get(key, np.inf))
     return first
-
-
-def shortest_s(deployment: Deployment, redundant: int | None) -> float:
-    """Return the shortest time per output token of any layout with as few sequences as there can be."""
-    found = sweep(deployment, redundant=redundant, cut_experts=False)
-    return float(np.min(found.step_s, initial=np.inf)) / deployment.workload.tokens_per_step

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from cost.inputs.deployment import USABLE_HBM, Deployment
-from cost.model import Layer, MoeFfn
+from cost.inputs.layout import Layout
+from cost.layouts.candidates import MOST_STAGES
+from cost.model import Layer, Model, MoeFfn
 from cost.serving.limits import LimitError, rounded_up
-from cost.step.memory import StageMemory, layer_cache_bytes, layer_weight_bytes, replica_memory, weight_sizes
+from cost.step.memory import (
+    StageMemory,
+    batch_of,
+    layer_cache_bytes,
+    layer_weight_bytes,
+    replica_memory,
+    weight_sizes,
+)
 from placement.experts.failure_domains import domain_name, require_apart, stage_domains
 from placement.layouts.fitting import fitting_shapes, stage_slots
 from placement.layouts.partition import equal_ranges, last_where, stage_specs
-from placement.layouts.shapes import Shape, enumerate_shapes
+from placement.layouts.shapes import TP_WIDTHS, Shape, enumerate_shapes
 from placement.options import PlanOptions, Spread
 from topology import build_cluster, load_domain
 from topology.base.errors import InfeasibleError, InputError, input_name
@@ -26,6 +35,8 @@ if TYPE_CHECKING:
     from placement.layouts.fitting import Fitted
 
 
+NEAREST = 3
+"""Layouts that a refusal names."""
 MOST_NODES = 4096
 TRIED_ONE_BY_ONE = 48
 
@@ -35,33 +46,59 @@ def refuse_capacity(deployment: Deployment, redundant: int | None, spread: Sprea
     cluster, workload = deployment.cluster, deployment.workload
     fitting = list(fitting_shapes(deployment, redundant, spread))
     if fitting:
-        best = max(fit.max_batch for fit in fitting)
+        largest = max(fit.max_batch for fit in fitting)
+        held = [fit for fit in fitting if fit.max_batch >= workload.batch]
+        if held:
+            widths = ", ".join(str(tp) for tp in sorted({fit.shape.tp for fit in held}))
+            raise InfeasibleError(
+                f"{input_name('batch')} {workload.batch:g}: the GPUs of a tensor-parallel group hold whole sequences "
+                f"together, and none of the widths that hold so many ({widths}) has a whole number of them; the "
+                f"smallest batch of a group of N GPUs is 1/N."
+            )
         raise InfeasibleError(
-            f"HBM capacity binds: {input_name('batch')} {workload.batch} does not fit on {cluster.name}; the "
-            f"largest that fits is {best} sequences per GPU at {workload.context:,} tokens of context."
+            f"HBM capacity binds: {input_name('batch')} {workload.batch:g} does not fit on {cluster.name}; the "
+            f"largest that fits is {largest:g} sequences per GPU at {workload.context:,} tokens of context."
         )
-    shape, memory = tightest(deployment, redundant, spread)
-    need, usable = memory.used(1) / 1e9, memory.usable / 1e9
-    parts = memory.breakdown(1)
+    shape, memory = tightest(deployment, _shapes(deployment), redundant, spread)
     raise InfeasibleError(
-        f"HBM capacity binds: {deployment.model.name} needs {need:,.1f} GB per GPU on "
-        f"{cluster.name}, {usable:.1f} GB "
-        f"are usable, {need - usable:,.1f} GB too few even at batch 1 (weights {parts['weights'] / 1e9:.1f}, "
-        f"KV cache {parts['kv_cache'] / 1e9:,.1f}, workspace {parts['workspace'] / 1e9:.1f}; best of the layouts: "
-        f"{len(shape.replicas[0])} stage{'s' * (len(shape.replicas[0]) > 1)}, TP {shape.tp}). "
+        f"HBM capacity binds: {deployment.model.name} on {cluster.name} {_shortage(deployment, shape, memory)}. "
         + _remedy(deployment, redundant, memory.usable)
     )
 
 
+def _shapes(deployment: Deployment) -> list[Shape]:
+    """Every shape that plans may have, those of cut experts too."""
+    return list(enumerate_shapes(deployment.cluster, deployment.model, cut_experts=True))
+
+
+def _shortage(deployment: Deployment, shape: Shape, memory: StageMemory) -> str:
+    """What the fullest GPU of a shape needs for the smallest batch, and how much it lacks."""
+    least = batch_of(1, shape.tp)
+    need, usable, parts = memory.used(least) / 1e9, memory.usable / 1e9, memory.breakdown(least)
+    what = "sequence" if deployment.workload.decodes else "prompt"
+    group = f"tensor-parallel group of {shape.tp} GPUs" if shape.tp > 1 else "GPU"
+    return (
+        f"needs {need:,.1f} GB per GPU, {usable:.1f} GB are usable, {need - usable:,.1f} GB too few even for one "
+        f"{what} a {group} (weights {parts['weights'] / 1e9:.1f}, KV cache {parts['kv_cache'] / 1e9:,.1f}, workspace "
+        f"{parts['workspace'] / 1e9:.1f}; best of the layouts: {_widths(deployment, shape)})"
+    )
+
+
+def _widths(deployment: Deployment, shape: Shape) -> str:
+    ranges = equal_ranges(len(deployment.model.layers), len(shape.replicas[0]))
+    return shape.split(ranges).short(moe=deployment.model.moe is not None)
+
+
 def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str:
     """What would fit: a number of nodes, or why no number does."""
-    workload = deployment.workload
-    sequence = added(layer_cache_bytes(layer, deployment.workload, 1) for layer in deployment.model.layers)
+    workload, model = deployment.workload, deployment.model
+    widest = max(tp for tp in TP_WIDTHS if _heads(model) % tp == 0)
+    sequence = added(layer_cache_bytes(layer, workload, widest) / widest for layer in model.layers)
     if sequence > usable:
         return (
-            "More nodes do not help: batch counts sequences per GPU, and the KV cache of one sequence of "
-            f"{workload.context:,} tokens takes {sequence / 1e9:,.1f} GB; use a shorter "
-            f"{input_name('context')} or a smaller {input_name('kv_dtype')}."
+            "More nodes do not help: the KV cache of one sequence of "
+            f"{workload.context:,} tokens takes {sequence / 1e9:,.1f} GB of each GPU even at TP {widest}; use a "
+            f"shorter {input_name('context')} or a smaller {input_name('kv_dtype')}."
         )
     node = deployment.cluster.spec.domains[0]
     nodes = smallest_nodes(deployment, redundant)
@@ -70,14 +107,19 @@ def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str
     joined = "" if deployment.cluster.spec.scale_out else ", joined by a `fabric:`"
     return (
         f"The smallest whole number of nodes that fits is {nodes} "
-        f"({nodes * node.gpus_per_node} GPUs, {node.gpus_per_node} a node; batch 1){joined}."
+        f"({nodes * node.gpus_per_node} GPUs, {node.gpus_per_node} a node){joined}."
     )
 
 
+def _heads(model: Model) -> int:
+    """Query heads, of which every width of tensor parallelism is a divisor."""
+    return math.gcd(*(layer.attention.heads for layer in model.kinds))
+
+
 def tightest(
-    deployment: Deployment, redundant: int | None, spread: Spread = "gpu"
+    deployment: Deployment, shapes: Iterable[Shape], redundant: int | None, spread: Spread = "gpu"
 ) -> tuple[Shape, StageMemory]:
-    """Return the shape that comes nearest to fitting batch 1, and the memory of its fullest stage.
+    """Return the shape that comes nearest to fitting its smallest batch, and the memory of its fullest stage.
 
     Raises
     ------
@@ -88,17 +130,17 @@ def tightest(
     """
     layers = len(deployment.model.layers)
     best: tuple[float, Shape, StageMemory] | None = None
-    for shape in enumerate_shapes(deployment.cluster, deployment.model):
+    for shape in shapes:
         slots = stage_slots(deployment, shape, redundant, spread)
         if slots is None:
             continue
-        groups = shape.replicas[0]
+        groups, least = shape.replicas[0], batch_of(1, shape.tp)
         stages = stage_specs(groups, equal_ranges(layers, len(groups)))
-        memories = replica_memory(deployment, stages, tp=shape.tp, slots=slots)
-        fullest = max(memories, key=lambda memory: memory.used(1) - memory.usable)
-        over = fullest.used(1) - fullest.usable
+        memories = replica_memory(deployment, stages, tp=shape.tp, slots=slots, moe_tp=shape.moe_tp)
+        memory = min(memories, key=lambda stage: stage.usable - stage.used(least))
+        over = memory.used(least) - memory.usable
         if best is None or over < best[0]:
-            best = over, shape, fullest
+            best = over, shape, memory
     if best is None:
         moe = deployment.model.moe
         if spread != "gpu":
@@ -132,20 +174,14 @@ def _refuse_spread(deployment: Deployment, redundant: int | None, spread: Spread
                 require_apart(moe.experts, row, domains, word)
 
 
-def refuse_speed(
-    deployment: Deployment, limit_s: float | None, fastest_s: float, fewer_s: float | None = None
-) -> NoReturn:
-    """Raise LimitError: no layout holds the time per token (prefill: of a step), and the fastest there is.
-
-    ``fewer_s``: the shortest with fewer sequences than GPUs, None where unknown.
-    """
+def refuse_speed(deployment: Deployment, limit_s: float | None, fastest_s: float) -> NoReturn:
+    """Raise LimitError: no layout holds the time per token (prefill: of a step), and the fastest there is."""
     workload, fastest = deployment.workload, f"{rounded_up(fastest_s * 1e3)} ms"
-    batch = f"batch {workload.batch}" if workload.batch else "batch 1"
-    what = f"the fastest layout takes {fastest} per token at {batch}"
+    batch = f"at batch {workload.batch:g}" if workload.batch else "with one sequence a group"
+    what = f"the fastest layout takes {fastest} per token {batch}"
     if not workload.decodes:
-        what = f"the fastest layout prefills prompts of {workload.context:,} tokens in {fastest} at {batch}"
-    elif fewer_s is not None and fewer_s < fastest_s:
-        what += f" (a sweep, which allows fewer sequences than GPUs: {rounded_up(fewer_s * 1e3)} ms)"
+        batch = batch.replace("sequence", "prompt")
+        what = f"the fastest layout prefills prompts of {workload.context:,} tokens in {fastest} {batch}"
     _out_of_reach(deployment, "limit_s", "tpot_ms" if workload.decodes else "ttft_ms", limit_s or 0.0, what)
 
 
@@ -167,24 +203,87 @@ def _out_of_reach(deployment: Deployment, field: str, name: str, limit_s: float,
 
 
 def refuse_layout(deployment: Deployment, options: PlanOptions, layouts: Sequence[Fitted]) -> NoReturn:
-    """Raise InfeasibleError: no layout that fits is the one asked for, and which there are."""
-    asked = {"ep": options.ep, "tp": options.tp, "stages": options.stages}
-    said = " ".join(f"{input_name(name)} {value}" for name, value in asked.items() if value is not None)
-    shapes = sorted({(fit.layout.ep, fit.layout.tp, fit.layout.stages) for fit in layouts}, reverse=True)
-    some = ", ".join(f"EP{ep} TP{tp} PP{stages}" for ep, tp, stages in shapes[:6])
+    """Raise InfeasibleError: what binds of the widths asked for, and those near them that fit."""
+    said = " ".join(f"{input_name(name)} {value}" for name, value in options.widths.items())
+    legal = [shape for shape in _shapes(deployment) if options.admits(_evenly(deployment, shape))]
+    if not legal:
+        why = next(_broken_rules(deployment, options))
+    else:
+        shape, memory = tightest(deployment, legal, options.copies, options.spread)
+        why = "HBM capacity binds: it " + _shortage(deployment, shape, memory)
     raise InfeasibleError(
-        f"{said}: no such layout fits on {deployment.cluster.name}; of the {len(shapes)} that do, the widest are "
-        f"{some}."
+        f"{said} on {deployment.cluster.name}: {why}.{_nearest(deployment, options, layouts)}"
     )
 
 
+def _evenly(deployment: Deployment, shape: Shape) -> Layout:
+    return shape.split(equal_ranges(len(deployment.model.layers), len(shape.replicas[0])))
+
+
+def _nearest(deployment: Deployment, options: PlanOptions, layouts: Sequence[Fitted]) -> str:
+    """Which widths that fit have most in common with those asked for, spelled as options."""
+    names = ("ep", "tp", "stages") if deployment.model.moe is not None else ("tp", "stages")
+    asked = options.widths
+    fits = {tuple(getattr(fit.layout, name) for name in names) for fit in layouts}
+
+    def far(widths: tuple[int, ...]) -> tuple[float, ...]:
+        of = dict(zip(names, widths, strict=True))
+        apart = [abs(math.log(of[name] / width)) for name, width in asked.items() if name in of]
+        return sum(distance > 0 for distance in apart), sum(apart), *(-width for width in widths)
+
+    spelled = [
+        " ".join(f"{input_name(name)} {width}" for name, width in zip(names, widths, strict=True))
+        for widths in sorted(fits, key=far)[:NEAREST]
+    ]
+    return f" What fits: {'; '.join(spelled)}." if spelled else ""
+
+
+def _broken_rules(deployment: Deployment, options: PlanOptions) -> Iterator[str]:
+    """Yield which rules of layouts the widths asked for break, the plainest first; HBM plays no part."""
+    model, cluster = deployment.model, deployment.cluster
+    ep, tp, stages = options.ep, options.tp, options.stages or 1
+    gpus, domain = len(cluster.gpus), max(one.gpus for one in cluster.spec.domains)
+    heads, group, most_stages = _heads(model), max(ep or 1, tp or 1), min(MOST_STAGES, len(model.layers))
+    if tp is not None and heads % tp:
+        yield f"{heads} query heads do not divide by {tp}"
+    if tp is not None and tp not in TP_WIDTHS:
+        yield f"TP {tp} is not offered: plans have powers of two up to {TP_WIDTHS[-1]}"
+    if stages > most_stages:
+        yield f"at most {most_stages} stages are offered"
+    if group * stages > gpus:
+        yield f"{plural(stages, 'stage')} of {group} GPUs are more than its {gpus} GPUs"
+    if model.moe is not None and ep is not None and tp is not None and ep < tp:
+        if ep > 1:
+            yield (
+                f"that cuts each expert into {tp // ep} parts and spreads them over {ep} places, which a sweep prices"
+                f" and plans do not offer; {input_name('ep')} {tp} spreads whole experts over the group, "
+                f"{input_name('ep')} 1 cuts each over all of it"
+            )
+        if domain % tp:
+            yield f"experts are cut within a scale-up domain, and groups of {tp} GPUs do not divide its {domain} GPUs"
+    if ep is not None and tp is not None and ep % tp:
+        yield f"attention groups of {tp} GPUs do not divide the {ep} GPUs of an expert group"
+    if tp is not None and tp > domain and ep not in (None, tp):
+        yield (
+            f"tensor parallelism over several domains of {domain} GPUs is offered where it is as wide as the stage "
+            f"({input_name('ep')} {tp})"
+        )
+    if model.moe is not None and -(-(model.moe.experts + (options.copies or 0)) // group) > model.moe.experts:
+        yield f"{group} GPUs cannot hold that many copies of {model.moe.experts} experts without two of one on a GPU"
+    node = cluster.spec.domains[0].gpus_per_node
+    if node % group and group % node:
+        yield f"groups of {group} GPUs do not divide nodes of {node}"
+    domains = plural(len(cluster.spec.domains), "domain")
+    yield f"{plural(stages, 'stage')} of {group} GPUs do not fill its {domains} of {domain} GPUs evenly"
+
+
 def fastest_step_s(layouts: Sequence[Fitted]) -> float:
-    """Return the shortest step over the layouts, at the user's batch or at 1."""
-    return min(fit.scorer.at(fit.batch if fit.fixed else 1).tpot_s for fit in layouts)
+    """Return the shortest step over the layouts, at the user's batch or with one sequence for each group."""
+    return min(fit.scorer.at(fit.least_batch).tpot_s for fit in layouts)
 
 
 def smallest_nodes(deployment: Deployment, redundant: int | None) -> int | None:
-    """Return the fewest nodes of the cluster's kind on which batch 1 fits; None up to ``MOST_NODES``.
+    """Return the fewest nodes of the cluster's kind on which a sequence fits; None up to ``MOST_NODES``.
 
     Nodes are tried one by one from what the weights alone need; far above that, in doubling steps and back. A torus
     or a raw domain grows by whole domains.
@@ -228,4 +327,4 @@ def _fits(deployment: Deployment, domain: DomainSpec, nodes: int, redundant: int
         f"{nodes} nodes", domain, deployment.cluster.spec.scale_out, nodes * domain.gpus_per_node
     )
     there = Deployment(build_cluster(spec), deployment.model, deployment.workload, any_shape=True)
-    return any(fitting_shapes(there, redundant))
+    return any(fitting_shapes(there, redundant, cut_experts=True))

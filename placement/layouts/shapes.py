@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import CutReplicas, Layout
+from cost.inputs.layout import CutReplicas, Layout, Replica
 from cost.layouts.candidates import (
     MOST_STAGES,
     Arrangement,
@@ -37,42 +37,56 @@ EVERY_SIZE = 16
 class Shape:
     """A layout before its layers are split: for each replica, the GPUs of each of its stages in order.
 
-    ``alike`` is as of :class:`cost.inputs.layout.CutReplicas`; empty where unknown. ``what``: the arrangement that it
-    is of, if any.
+    ``moe_tp`` as of :class:`cost.inputs.layout.Layout`. ``alike`` is as of :class:`cost.inputs.layout.CutReplicas`;
+    empty where unknown. ``what``: the arrangement that it is of, if any.
     """
 
     replicas: tuple[tuple[tuple[int, ...], ...], ...]
     tp: int
+    moe_tp: int = 1
     alike: tuple[tuple[int, int], ...] = field(default=(), compare=False)
     what: Arrangement | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, layout: Layout) -> Shape:
         """Return the shape of a layout."""
-        return cls(tuple(tuple(stage.gpus for stage in stages) for stages in layout.replicas), layout.tp)
+        groups = tuple(tuple(stage.gpus for stage in stages) for stages in layout.replicas)
+        return cls(groups, layout.tp, layout.moe_tp)
 
     def split(self, ranges: Sequence[range]) -> Layout:
         """Return the layout whose stages have these layers."""
+        replicas: Sequence[Replica] = tuple(stage_specs(groups, ranges) for groups in self.replicas)
         if self.alike:
-            return Layout(CutReplicas(self.replicas, ranges, self.alike), self.tp)
-        return Layout(tuple(stage_specs(groups, ranges) for groups in self.replicas), self.tp)
+            replicas = CutReplicas(self.replicas, ranges, self.alike)
+        return Layout(replicas, self.tp, self.moe_tp)
 
 
-def enumerate_shapes(cluster: Cluster, model: Model, *, any_shape: bool = True) -> Iterator[Shape]:
+def enumerate_shapes(cluster: Cluster, model: Model, *, cut_experts: bool = False) -> Iterator[Shape]:
     """Yield groups in the order of the cluster (:func:`cost.layouts.candidates.candidates`), at widths of plans."""
-    yield from arranged_shapes(model, candidates(cluster, model, any_shape=any_shape).always)
+    yield from arranged_shapes(model, candidates(cluster, model).always, cut_experts=cut_experts)
 
 
-def shapes_of(deployment: Deployment, redundant: int | None) -> Iterator[Shape]:
+def shapes_of(deployment: Deployment, redundant: int | None, *, cut_experts: bool = False) -> Iterator[Shape]:
     """Yield the sweep's arrangements at widths that plans may have; domains that differ come in better orders too."""
-    yield from arranged_shapes(deployment.model, arranged_in(Pricer(deployment, redundant), alone=False))
+    arranged = arranged_in(Pricer(deployment, redundant), alone=False)
+    yield from arranged_shapes(deployment.model, arranged, cut_experts=cut_experts)
 
 
-def arranged_shapes(model: Model, what: Iterable[Arrangement]) -> Iterator[Shape]:
-    """Yield arrangements at widths that plans may have."""
-    for one in what:
-        widths, _ = widths_of(model, one, cut_experts=False)
-        yield from (Shape(one.replicas, tp, one.alike, one) for tp in widths if tp in TP_WIDTHS)
+def arranged_shapes(
+    model: Model, what: Iterable[Arrangement], *, cut_experts: bool = False
+) -> Iterator[Shape]:
+    """Yield arrangements at widths that plans may have.
+
+    With ``cut_experts`` those too in which tensor parallelism cuts each expert over all GPUs of a stage.
+    """
+    for arrangement in what:
+        widths, parts = widths_of(model, arrangement, cut_experts=cut_experts)
+        for moe_tp in sorted({1, arrangement.group} & set(parts)):
+            yield from (
+                Shape(arrangement.replicas, tp, moe_tp, arrangement.alike, arrangement)
+                for tp in widths
+                if tp in TP_WIDTHS
+            )
 
 
 def single_replicas(deployment: Deployment, below: int) -> Iterator[Arrangement]:

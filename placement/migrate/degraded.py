@@ -10,7 +10,7 @@ import numpy as np
 from cost.experts.assignment import Assignment
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
-from cost.step.memory import replica_memory
+from cost.step.memory import replica_max_batch, replica_memory
 from placement.arrays import Experts, Ints
 from placement.engines.mapping import require_equal_ranks
 from placement.experts.pack import EMPTY
@@ -192,7 +192,7 @@ def degraded(plan: Plan, cluster: Cluster) -> Degraded:
         notes.append(f"idle: {more} GPU{'s' * (more > 1)} that the plan did not use")
     return Degraded(
         deployment,
-        Layout(tuple(replicas), plan.layout.tp),
+        replace(plan.layout, replicas=tuple(replicas)),
         tuple(replace(one, replicas=tuple(row)) for row, one in zip(rows.values(), rests, strict=True)),
         len(gone),
         _lost_copies(plan, gone),
@@ -290,7 +290,7 @@ def _check_memory(
         for stage, count in zip(stages, slots, strict=True)
     ]
     memories = replica_memory(deployment, stages, tp=tp, slots=each)
-    fits = min(memory.max_batch() for memory in memories)
+    fits = replica_max_batch(memories, tp)
     for stage, memory, lacking in zip(stages, memories, short, strict=True):
         if memory.used(batch) <= memory.usable:
             continue

@@ -371,8 +371,8 @@ class RedundancyPoint:
     redundant: Count
     slots_per_gpu: AtLeastOne
     balancedness: Fraction
-    batch: AtLeastOne
-    max_batch: AtLeastOne
+    batch: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    max_batch: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     tok_s_per_gpu: NotNegative
     tpot_s: NotNegative
     expert_bytes: NotNegative

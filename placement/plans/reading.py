@@ -191,7 +191,7 @@ def _layout(file: PlanFile, deployment: Deployment) -> Layout:
     runs = [range(start, stop) for start, stop in pairwise(ends)]
     if ends[-1] != count or [stage.layers for stage in rows[0]] != runs or not all(runs):
         raise InputError(f"stages: they do not hold layers 0 to {count - 1} once each, in order.")
-    return Layout(rows, file.layout["tp"])
+    return Layout(rows, file.layout["tp"], file.layout.get("moe_tp", 1))
 
 
 def _check_layout(given: LayoutPart, plan: Plan) -> None:
@@ -209,7 +209,7 @@ def _experts(
     part: ExpertsPart, deployment: Deployment, layout: Layout
 ) -> tuple[tuple[Assignment | None, ...], dict[int, tuple[Assignment | None, ...]]]:
     """Gather what the first replica holds, and the others that hold something else."""
-    moe_layers = deployment.model.moe_layers
+    moe_layers = deployment.model.moe_layers if layout.moe_tp == 1 else ()
     if moe_layers and part.gpus != [gpu.id for gpu in deployment.cluster.gpus]:
         raise InputError(
             f"experts: gpus: expected the {len(deployment.cluster.gpus)} GPUs of the cluster in its order."
@@ -240,7 +240,7 @@ def _assignment(
     """Gather the experts of one stage of a replica; every layer must fill the same slots."""
     moe = deployment.model.moe
     ids = [layer for layer in deployment.model.moe_layers if layer in stage.layers]
-    if moe is None or not ids:
+    if moe is None or not ids or layout.moe_tp > 1:
         return None
     inside = {gpu for stages in layout.replicas for gpu in stages[index].gpus}
     rows: list[list[int]] = []

@@ -110,20 +110,23 @@ class LayoutPart(TypedDict, total=False):
     ----------
     stages, ep, tp:
         Pipeline stages of a replica; GPUs that a layer's experts are spread over; tensor-parallel width of attention.
+    moe_tp:
+        Parts that tensor parallelism cuts each expert into, over all GPUs of a stage: none is placed then. 1: whole.
     attention_dp:
         Groups of attention that a stage has, each with sequences of its own.
     replicas, gpus_used:
         Copies of the whole model, and the GPUs that they take.
     batch_per_gpu:
-        Sequences per GPU in use.
+        Sequences per GPU in use; a tensor-parallel group of 8 with one has 0.125.
     """
 
     stages: _Follows
     ep: _Follows
     tp: Required[Annotated[int, Field(ge=1, le=10**12, strict=True)]]
+    moe_tp: Annotated[int, Field(ge=1, le=10**12, strict=True)]
     attention_dp: _Follows
     replicas: _Follows
-    batch_per_gpu: _Follows
+    batch_per_gpu: Annotated[float, Field(ge=0, le=10**12, allow_inf_nan=False)]
     gpus_used: _Follows
 
 
@@ -185,8 +188,8 @@ class ScoreData(TypedDict):
     parts_s: dict[str, dict[str, float]]
     floor_s: dict[str, float]
     hbm_bytes: dict[str, float]
-    batch_per_gpu: int
-    max_batch_per_gpu: int
+    batch_per_gpu: float
+    max_batch_per_gpu: float
     evidence: EvidenceLabel
     what_if: NotRequired[str]
     balancedness_mean: float | None

@@ -150,6 +150,7 @@ def layout_part(plan: Plan) -> LayoutPart:
         "stages": layout.stages,
         "ep": layout.ep if deployment.model.moe else 1,
         "tp": layout.tp,
+        "moe_tp": layout.moe_tp,
         "attention_dp": layout.attention_dp,
         "replicas": len(layout.replicas),
         "batch_per_gpu": deployment.workload.batch,

@@ -60,18 +60,18 @@ class _Judged:
     scorer: LayoutScorer
     balancedness: dict[int, float]
 
-    def traffic(self, placed: Placed, loads: ExpertLoads, batch: int) -> TokenTraffic:
+    def traffic(self, placed: Placed, loads: ExpertLoads, batch: float) -> TokenTraffic:
         deployment, layout = placed.candidate.deployment, placed.candidate.layout
         traffic = routed_traffic(deployment, layout, self.scorer, loads, batch)
         if traffic is None:
             raise AssertionError("no co-activation is known, a defect in rackplan")
         return traffic
 
-    def slower(self, other: _Judged, batch: int) -> bool:
+    def slower(self, other: _Judged, batch: float) -> bool:
         """Whether its step is longer: what only looked faster is no comparison."""
         return self.scorer.at(batch).step_s >= other.scorer.at(batch).step_s
 
-    def row(self, placed: Placed, loads: ExpertLoads, batch: int) -> TrafficRow:
+    def row(self, placed: Placed, loads: ExpertLoads, batch: float) -> TrafficRow:
         traffic = self.traffic(placed, loads, batch)
         return TrafficRow(
             self.candidate.name,
@@ -235,7 +235,7 @@ def _held(slot_expert: Experts, places: Places, experts: int) -> Bools:
     return held
 
 
-def _best(able: Sequence[_Judged], placed: Placed, loads: ExpertLoads, batch: int) -> _Judged:
+def _best(able: Sequence[_Judged], placed: Placed, loads: ExpertLoads, batch: float) -> _Judged:
     """Return that with the least step; of those alike the one with the fewest domains a token."""
     least = min(one.scorer.at(batch).step_s for one in able)
     alike = [one for one in able if one.scorer.at(batch).step_s <= least * (1 + _WORTH)]

@@ -11,8 +11,7 @@ from cost.calibration.errors import ErrorOf, errors_in
 from cost.layouts import Sweep
 from cost.serving.serving import TWO_POOLS
 from cost.step.score import Score
-from placement.layouts.fitting import Fitted, fitted_layouts
-from placement.layouts.shapes import TP_WIDTHS
+from placement.layouts.price import fitted_row
 from rackplan.serve.commands import plan_command
 from rackplan.serve.plot import PHASES
 from rackplan.serve.question import AskedPoint, FieldError, PlanOrder, Point
@@ -126,7 +125,7 @@ def step_rows(step_s: float, lower_step_s: float) -> list[Row]:
 def _inside(asked: AskedPoint, way: Way, at: int) -> dict[str, Any]:
     """Return the pictures of a configuration, and the order to plan it."""
     sweep, whole = way.sweep, way.matches is not None
-    fit = _fitted(sweep, at)
+    fit = fitted_row(sweep, at)
     if fit is None:
         return {"pictures": [picture_data(_terms(sweep, at))], "note": NOT_PLANNED}
     score = fit.scorer.at(fit.batch)
@@ -160,23 +159,9 @@ def drawing(asked: AskedPoint) -> dict[str, Any]:
     found = _found(side, asked.point)
     if found is not None and found[0].name != TWO_POOLS:
         way, row = found
-        fit = _fitted(way.sweep, int(way.in_sweep(row)))
+        fit = fitted_row(way.sweep, int(way.in_sweep(row)))
     overlay = None if fit is None else layout_overlay(fit.layout, len(cluster.gpus))
     return {"svg": cluster_svg(cluster, overlay)}
-
-
-def _fitted(sweep: Sweep, at: int) -> Fitted | None:
-    """Return the layout of a configuration, with the slots of its GPUs; None of one that no plan has.
-
-    A plan has experts whole, and at least a sequence per GPU.
-    """
-    tp = int(sweep.tp[at])
-    if sweep.moe_tp[at] != 1 or sweep.batch[at] < 1 or tp not in TP_WIDTHS:
-        return None
-    deployment = sweep.deployment.with_batch(int(sweep.batch[at]))
-    arrangement = sweep.variants[sweep.layout[at]].arrangement
-    offered = fitted_layouts(deployment, None, "gpu", [arrangement])
-    return next((fit for fit in offered if fit.layout.tp == tp), None)
 
 
 def _terms(sweep: Sweep, at: int) -> Diagram:

@@ -250,7 +250,7 @@ class PlanOrder(Asked):
     ep: Width = None
     tp: Width = None
     stages: Width = None
-    batch: Annotated[int | None, checked(_whole, 1, 10**9)] = None
+    batch: Annotated[float | None, checked(_number, 1e-6, 1e9)] = None
     loads: Annotated[
         str,
         checked(

@@ -181,25 +181,23 @@ def _score(given: Mapping[str, Any]) -> Row:
 
 
 @lru_cache(_KEPT)
-def _fit(key: str, batch: int, *shape: Any) -> Fitted:
+def _fit(key: str, batch: float, *shape: Any) -> Fitted:
     return _fitted(_deployed(key).with_batch(batch), *shape)
 
 
-def _largest(fit: Fitted, limit_s: float | None) -> int:
+def _largest(fit: Fitted, limit_s: float | None) -> float:
     """Return the largest batch of a layout that meets a limit on the time per token."""
-    low, high = 1, fit.batch
-    if limit_s is None or fit.scorer.at(high).tpot_s <= limit_s:
-        return high
-    if (least := fit.scorer.at(low).tpot_s) > limit_s:
+    from placement.layouts.choose import batch_within
+
+    batch = batch_within(fit.scorer, fit.batch, limit_s)
+    if not batch and limit_s is not None:
+        least_s = fit.scorer.at(fit.least_batch).tpot_s
         raise InfeasibleError(
-            f"time per token is {least * 1e3:.4g} ms even with one sequence per GPU.",
+            f"time per token is {least_s * 1e3:.4g} ms even with one sequence a group.",
             field="tpot_ms",
             value=f"{limit_s * 1e3:g}",
         )
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fit.scorer.at(middle).tpot_s <= limit_s else (low, middle)
-    return low
+    return batch
 
 
 def _fitted(
@@ -233,7 +231,7 @@ def _fitted(
             f"possible widths are {', '.join(map(str, widths))}" if widths else "no width divides its heads"
         )
         raise InputError(f"for {model.name} in groups of {ep} GPUs {able}.", field="tp", value=tp)
-    shape = Shape(what.replicas, tp, what.alike, what)
+    shape = Shape(what.replicas, tp, 1, what.alike, what)
     slots = stage_slots(deployment, shape, redundant)
     if slots is None:
         raise InputError(
@@ -245,7 +243,7 @@ def _fitted(
         wanted = (
             f"{input_name('batch')} {deployment.workload.batch}"
             if deployment.workload.batch
-            else "one sequence per GPU"
+            else "one sequence a group"
         )
         raise InfeasibleError(
             f"HBM capacity binds: {wanted} of {model.name} does not fit on {cluster.name} in this layout; the "

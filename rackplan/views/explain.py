@@ -122,7 +122,7 @@ class MemoryData:
 
     parts: list[MemoryPartData]
     left_bytes: float
-    max_batch_per_gpu: int
+    max_batch_per_gpu: float
     note: str
 
 

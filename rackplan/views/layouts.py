@@ -16,7 +16,7 @@ from cost.layouts import Sweep, best_at
 from cost.money.bill import Totals
 from cost.step.fair_sharing import bound_words
 from cost.step.step import token_wait_s
-from placement.layouts.shapes import TP_WIDTHS
+from placement.layouts.price import plan_rows
 from rackplan.views.blocks import Block, Table, Text, labelled, sections, thinned
 from rackplan.views.data import LEFT_OUT, Maybe, SetData
 from rackplan.views.money import money_columns, money_legend, totals_blocks
@@ -227,13 +227,7 @@ def _imbalance(found: Sweep) -> ImbalanceData:
 
 def _plan_at(found: Sweep, target: float) -> int | None:
     """Return the best configuration at a speed that a plan may have; None where there is none."""
-    may = (
-        (found.moe_tp == 1)
-        & (found.batch >= 1)
-        & np.isin(found.tp, TP_WIDTHS)
-        & (found.tok_s_per_user >= target)
-    )
-    rows = np.flatnonzero(may)
+    rows = np.flatnonzero(plan_rows(found) & (found.moe_tp == 1) & (found.tok_s_per_user >= target))
     return int(rows[np.argmax(found.tok_s_per_gpu[rows])]) if len(rows) else None
 
 

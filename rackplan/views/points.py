@@ -55,15 +55,14 @@ def report_points(deployment: Deployment, redundant: int | None) -> list[ReportP
     found = sweep(deployment, redundant=redundant, cut_experts=False, chunk_tokens=None)
     keys = np.stack([found.layout, found.tp])
     layout = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
-    whole = found.batch >= 1  # a plan has no less than a sequence per GPU
     shown = np.zeros(len(found), dtype=bool)
     for key in range(int(layout.max(initial=-1)) + 1):
-        rows = np.flatnonzero(whole & (layout == key))
+        rows = np.flatnonzero(layout == key)
         shown[rows[[0, len(rows) // 2, -1]] if len(rows) else rows] = True
-    edge = np.flatnonzero(whole)[pareto(found.tok_s_per_user[whole], found.tok_s_per_gpu[whole])]
-    shown |= whole & np.isin(layout, layout[edge])
-    near = np.isin(layout, _nearest(found, layout, whole, edge))
-    shown |= whole & near & (np.log2(np.maximum(found.batch, 1.0)) % 1 == 0)
+    edge = found.frontier()
+    shown |= np.isin(layout, layout[edge])
+    near = np.isin(layout, _nearest(found, layout, edge))
+    shown |= near & (np.log2(found.batch) % 1 == 0)
     drawn = found.rows(np.flatnonzero(shown))
     return [_point(drawn, index) for index in range(len(drawn))]
 
@@ -114,14 +113,11 @@ def _point(found: Sweep, index: int) -> ReportPoint:
     )
 
 
-def _nearest(
-    found: Sweep, layout: NDArray[np.int64], whole: NDArray[np.bool_], edge: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _nearest(found: Sweep, layout: NDArray[np.int64], edge: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the layouts of which some point comes nearest to the frontier ``edge``."""
-    rows = np.flatnonzero(whole)
     # the most throughput at a point's speed or a higher one: that of the next frontier point
-    rival = edge[np.searchsorted(found.tok_s_per_user[edge], found.tok_s_per_user[rows])]
-    behind = found.tok_s_per_gpu[rival] / found.tok_s_per_gpu[rows]
+    rival = edge[np.searchsorted(found.tok_s_per_user[edge], found.tok_s_per_user)]
+    behind = found.tok_s_per_gpu[rival] / found.tok_s_per_gpu
     loss = np.full(int(layout.max(initial=-1)) + 1, np.inf)
-    np.minimum.at(loss, layout[rows], behind)
+    np.minimum.at(loss, layout, behind)
     return np.argsort(loss, kind="stable")[:MOST_LAYOUTS]

@@ -11,8 +11,7 @@ from pydantic.dataclasses import dataclass
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep, best_at
 from cost.step.score import Score
-from placement.layouts.fitting import fitted_layouts
-from placement.layouts.shapes import TP_WIDTHS
+from placement.layouts.price import fitted_row
 from placement.options import USUAL_TPOT
 from rackplan.views.blocks import (
     Block,
@@ -271,13 +270,7 @@ def _steps(found: Sweep, targets: Sequence[float]) -> list[Block]:
 
 def score_at(found: Sweep, index: int) -> Score | None:
     """Return the score of a configuration with balanced experts; None of one that no plan may have."""
-    cut = found.moe_tp[index] != 1 or found.batch[index] < 1 or found.tp[index] not in TP_WIDTHS
-    if cut:
-        return None
-    deployment = found.deployment.with_batch(int(found.batch[index]))
-    arrangement = found.variants[found.layout[index]].arrangement
-    offered = fitted_layouts(deployment, None, "gpu", [arrangement])
-    fit = next((one for one in offered if one.layout.tp == int(found.tp[index])), None)
+    fit = fitted_row(found, index)
     return None if fit is None else fit.scorer.at(fit.batch)
 
 

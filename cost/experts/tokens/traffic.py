@@ -118,7 +118,7 @@ def traffic_to_dict(traffic: TokenTraffic) -> TokenTrafficData:
 
 
 def token_traffic(
-    deployment: Deployment, layout: Layout, uses: Uses, *, batch: int, traces: tuple[str, ...] = ()
+    deployment: Deployment, layout: Layout, uses: Uses, *, batch: float, traces: tuple[str, ...] = ()
 ) -> TokenTraffic | None:
     """Return where a placement sends tokens at ``batch`` sequences per GPU in use; None without experts.
 
@@ -145,7 +145,7 @@ def token_traffic(
 
 
 def _traffic(
-    deployment: Deployment, layout: Layout, uses: Uses, batch: int, *, independent: bool = False
+    deployment: Deployment, layout: Layout, uses: Uses, batch: float, *, independent: bool = False
 ) -> TokenTraffic:
     """Return the traffic, ``independent``: as if experts were chosen so, whatever is known of them."""
     moe = deployment.model.moe

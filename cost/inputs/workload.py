@@ -86,6 +86,8 @@ class Workload:
                 field="batch",
                 value=self.batch,
             )
+        if self.batch == round(self.batch):  # so that it is written as people write it
+            object.__setattr__(self, "batch", round(self.batch))
         if self.phase == "both" and not (self.prompt >= 1 and self.answer >= 1):
             raise InputError("both phases need prompt and answer lengths.", field="phase")
         most_accepted = 1 + self.draft_tokens

@@ -137,7 +137,7 @@ def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> t
         )
     if batch > most:
         raise InfeasibleError(
-            f"HBM capacity binds: {input_name('batch')} {batch:g} does not fit; the largest that fits is {most:g} "
+            f"HBM capacity binds: {input_name('batch')} {batch:,.9g} does not fit; the largest that fits is {most:,.9g} "
             f"sequences per GPU."
         )
     deployment = deployment.with_batch(batch)

@@ -51,13 +51,13 @@ def refuse_capacity(deployment: Deployment, redundant: int | None, spread: Sprea
         if held:
             widths = ", ".join(str(tp) for tp in sorted({fit.shape.tp for fit in held}))
             raise InfeasibleError(
-                f"{input_name('batch')} {workload.batch:g}: the GPUs of a tensor-parallel group hold whole sequences "
+                f"{input_name('batch')} {workload.batch:,.9g}: the GPUs of a tensor-parallel group hold whole sequences "
                 f"together, and none of the widths that hold so many ({widths}) has a whole number of them; the "
                 f"smallest batch of a group of N GPUs is 1/N."
             )
         raise InfeasibleError(
-            f"HBM capacity binds: {input_name('batch')} {workload.batch:g} does not fit on {cluster.name}; the "
-            f"largest that fits is {largest:g} sequences per GPU at {workload.context:,} tokens of context."
+            f"HBM capacity binds: {input_name('batch')} {workload.batch:,.9g} does not fit on {cluster.name}; the "
+            f"largest that fits is {largest:,.9g} sequences per GPU at {workload.context:,} tokens of context."
         )
     shape, memory = tightest(deployment, _shapes(deployment), redundant, spread)
     raise InfeasibleError(
@@ -177,7 +177,7 @@ def _refuse_spread(deployment: Deployment, redundant: int | None, spread: Spread
 def refuse_speed(deployment: Deployment, limit_s: float | None, fastest_s: float) -> NoReturn:
     """Raise LimitError: no layout holds the time per token (prefill: of a step), and the fastest there is."""
     workload, fastest = deployment.workload, f"{rounded_up(fastest_s * 1e3)} ms"
-    batch = f"at batch {workload.batch:g}" if workload.batch else "with one sequence a group"
+    batch = f"at batch {workload.batch:,.9g}" if workload.batch else "with one sequence a group"
     what = f"the fastest layout takes {fastest} per token {batch}"
     if not workload.decodes:
         batch = batch.replace("sequence", "prompt")

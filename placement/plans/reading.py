@@ -202,7 +202,7 @@ def _check_layout(given: LayoutPart, plan: Plan) -> None:
             where = (
                 "inputs: workload: batch says" if key == "batch_per_gpu" else "stages and layout: tp make it"
             )
-            raise InputError(f"layout: {key}: {here}, but {where} {value}; make them agree, or plan again.")
+            raise InputError(f"layout: {key}: {here:g}, but {where} {value}; make them agree, or plan again.")
 
 
 def _experts(

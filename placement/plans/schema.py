@@ -126,7 +126,7 @@ class LayoutPart(TypedDict, total=False):
     moe_tp: Annotated[int, Field(ge=1, le=10**12, strict=True)]
     attention_dp: _Follows
     replicas: _Follows
-    batch_per_gpu: Annotated[float, Field(ge=0, le=10**12, allow_inf_nan=False)]
+    batch_per_gpu: Annotated[float, Field(ge=0, le=10**12, strict=True, allow_inf_nan=False)]
     gpus_used: _Follows
 
 

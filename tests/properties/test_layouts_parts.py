@@ -17,11 +17,11 @@ from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
 from cost.layouts import sweep
 from cost.layouts.arrays import expand, runs_of
-from cost.layouts.batches import batch_grid, batches_between, batches_of, may_be_best, most_that_fit
+from cost.layouts.batches import batch_grid, batches_between, batches_of, may_be_best
 from cost.layouts.candidates import candidates, domain_gpus
 from cost.layouts.partition import Costs, balanced_splits, between
 from cost.resolve import resolve_model
-from cost.step.memory import replica_memory
+from cost.step.memory import most_that_fit, replica_memory
 from cost.step.score import LayoutScorer
 from topology import build_cluster, resolve_cluster
 
@@ -83,12 +83,12 @@ def test_a_grid_has_all_small_numbers_and_eight_to_the_double() -> None:
 def test_batches_are_whole_sequences_of_each_group() -> None:
     tp = np.array([1, 4, 8])
     most = most_that_fit(np.array([3.7, 2.3, 0.7]), tp)
-    assert most.tolist() == [3, 2, 0.625]
+    assert most.tolist() == [3, 2.25, 0.625]
     layout, batch = batches_of(most, tp)
     by_layout = [batch[layout == i].tolist() for i in range(3)]
     assert by_layout == [
         [1, 2, 3],
-        [0.25, 0.5, 0.75, 1, 2],
+        [0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2, 2.25],
         [0.125, 0.25, 0.375, 0.5, 0.625],
     ]
     assert most_that_fit(np.array([-3.0, 0.1]), np.array([1, 8])).tolist() == [0, 0]

@@ -164,9 +164,9 @@ def test_deepseek_v3_fits_on_two_h100_hosts_and_not_on_one(tp):
     model, workload = resolve_model("deepseek-v3"), Workload(4096, 1)
     one = one_stage(Deployment(resolve_cluster("hgx-h100"), model, workload), tp=tp)
     two = one_stage(Deployment(resolve_cluster("hgx-h100@16"), model, workload), tp=tp)
-    assert one.max_batch() == 0
+    assert replica_max_batch([one], 1) == 0
     assert one.used(1) > one.usable
-    assert two.max_batch() >= 1
+    assert replica_max_batch([two], 1) >= 1
     assert (
         one.weights > 656e9 / 8 > one.usable
     )  # the experts alone are more than all of the HBM that is usable
@@ -174,11 +174,16 @@ def test_deepseek_v3_fits_on_two_h100_hosts_and_not_on_one(tp):
 
 def test_nothing_but_whole_sequences_fits():
     memory = StageMemory(weights=100.0, kv_per_batch=30.0, workspace_per_batch=10.0, capacity=1000.0)
-    assert memory.max_batch() == 20  # (900 - 100) / 40
+    assert replica_max_batch([memory], 1) == 20  # (900 - 100) / 40
     assert memory.used(20) == memory.usable == 900
-    assert StageMemory(861.0, 30.0, 10.0, 1000.0).max_batch() == 0
-    assert StageMemory(5000.0, 30.0, 10.0, 1000.0).max_batch() == 0
-    assert replica_max_batch([memory, StageMemory(0.0, 60.0, 40.0, 1000.0)]) == 9
+    assert replica_max_batch([StageMemory(861.0, 30.0, 10.0, 1000.0)], 1) == 0
+    assert replica_max_batch([StageMemory(5000.0, 30.0, 10.0, 1000.0)], 1) == 0
+    assert replica_max_batch([memory, StageMemory(0.0, 60.0, 40.0, 1000.0)], 1) == 9
+    # 20.0 and 21.5 sequences per GPU: the GPUs of a group hold whole ones together
+    assert replica_max_batch([memory], 8) == 20
+    assert replica_max_batch([StageMemory(40.0, 30.0, 10.0, 1000.0)], 8) == 21.5
+    assert replica_max_batch([StageMemory(895.0, 30.0, 10.0, 1000.0)], 8) == 0.125
+    assert replica_max_batch([StageMemory(896.0, 30.0, 10.0, 1000.0)], 8) == 0
 
 
 def test_breakdown_by_hand():
@@ -201,7 +206,7 @@ def test_breakdown_by_hand():
 )
 def test_the_largest_batch_fits_and_one_more_does_not(weights, kv, workspace, capacity):
     memory = StageMemory(weights, kv, workspace, capacity)
-    most = memory.max_batch()
+    most = replica_max_batch([memory], 1)
     if most:
         assert memory.used(most) <= memory.usable * (1 + 1e-12)
     assert memory.used(most + 1) > memory.usable * (1 - 1e-12)
@@ -216,7 +221,9 @@ def test_longer_contexts_wider_caches_and_more_slots_take_no_less(toy, context, 
     longer = one_stage(toy.deployment(cluster, model, context=min(10**9, 2 * context), kv=kv), slots=slots)
     wider = one_stage(toy.deployment(cluster, model, context=context, kv="fp32"), slots=slots)
     fuller = one_stage(toy.deployment(cluster, model, context=context, kv=kv), slots=slots + 4)
-    assert one.max_batch() >= max(longer.max_batch(), wider.max_batch(), fuller.max_batch())
+    assert replica_max_batch([one], 1) >= max(
+        replica_max_batch([longer], 1), replica_max_batch([wider], 1), replica_max_batch([fuller], 1)
+    )
     assert one.kv_per_batch <= min(longer.kv_per_batch, wider.kv_per_batch)
     assert fuller.weights > one.weights
 

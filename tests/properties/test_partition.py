@@ -166,14 +166,14 @@ def slots_of(deployment: Deployment, groups: Groups) -> list[NDArray[np.int64]]:
     return [spread_slots(moe.experts, len(group)) for group in groups]
 
 
-def best_over_splits(deployment: Deployment, groups: Groups, tp: int) -> int:
+def best_over_splits(deployment: Deployment, groups: Groups, tp: int) -> float:
     count, sums = len(deployment.model.layers), [int(row.sum()) for row in slots_of(deployment, groups)]
-    best = 0
+    best = 0.0
     for cuts in combinations(range(1, count), len(groups) - 1):
         ranges = [range(a, b) for a, b in pairwise((0, *cuts, count))]
         best = max(
             best,
-            replica_max_batch(replica_memory(deployment, stage_specs(groups, ranges), tp=tp, slots=sums)),
+            replica_max_batch(replica_memory(deployment, stage_specs(groups, ranges), tp=tp, slots=sums), tp),
         )
     return best
 

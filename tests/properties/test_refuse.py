@@ -9,6 +9,7 @@ import pytest
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
+from cost.step.memory import batch_of
 from placement.layouts.fitting import fitted_layouts, fitting_shapes
 from placement.layouts.refuse import fastest_step_s, refuse_capacity, refuse_speed, smallest_nodes
 from topology import resolve_cluster
@@ -29,14 +30,12 @@ def refusal(deployment: Deployment) -> str:
 def test_deepseek_v3_on_eight_h100() -> None:
     """671 GB of FP8 weights against 8 x 77 GB usable."""
     text = refusal(setting_of("deepseek-v3", "hgx-h100"))
-    assert text.startswith("HBM capacity binds: deepseek-v3 needs ")
-    need, usable, over = (
-        float(part) for part in re.findall(r"(?:needs|on hgx-h100,|usable,) ([\d.]+) GB", text)
-    )
+    assert text.startswith("HBM capacity binds: deepseek-v3 on hgx-h100 needs ")
+    need, usable, over = (float(part) for part in re.findall(r"(?:needs|per GPU,|usable,) ([\d.]+) GB", text))
     assert need - usable == pytest.approx(over, abs=0.11)
     assert 671 / 8 < need < 671 / 8 + 10
     assert usable == pytest.approx(0.9 * 85.5, abs=1.0)
-    assert "The smallest whole number of nodes that fits is 2 (16 GPUs, 8 a node; batch 1)." in text
+    assert "The smallest whole number of nodes that fits is 2 (16 GPUs, 8 a node)." in text
 
 
 @pytest.mark.parametrize(
@@ -62,24 +61,24 @@ def test_smallest_nodes_is_the_first_that_fits(model: str, cluster: str, context
 def test_a_batch_too_large_names_the_largest() -> None:
     deployment = setting_of("mixtral-8x7b", "hgx-h100", batch=10**6)
     text = refusal(deployment)
-    assert "`batch` 1000000 does not fit on hgx-h100" in text
-    named = re.search(r"largest that fits is (\d+) ", text)
+    assert "`batch` 1,000,000 does not fit on hgx-h100" in text
+    named = re.search(r"largest that fits is ([\d.]+) ", text)
     assert named is not None
-    most = int(named[1])
+    most = float(named[1])
     assert fitted_layouts(deployment.with_batch(most), None)
-    assert not fitted_layouts(deployment.with_batch(most + 1), None)
+    assert not fitted_layouts(deployment.with_batch(most + 1 / 8), None)
 
 
 def test_the_fastest_step_is_the_least_of_all_layouts() -> None:
     deployment = setting_of("mixtral-8x7b", "hgx-h100")
     layouts = fitted_layouts(deployment, None)
-    assert fastest_step_s(layouts) == min(fit.scorer.at(1).step_s for fit in layouts)
+    assert fastest_step_s(layouts) == min(fit.scorer.at(batch_of(1, fit.layout.tp)).step_s for fit in layouts)
     fixed = fitted_layouts(deployment.with_batch(9), None)
     assert fastest_step_s(fixed) == min(fit.scorer.at(9).step_s for fit in fixed)
     assert fastest_step_s(fixed) > fastest_step_s(layouts)
 
 
-@pytest.mark.parametrize(("batch", "words"), [(0, "at batch 1;"), (9, "at batch 9;")])
+@pytest.mark.parametrize(("batch", "words"), [(0, "with one sequence a group;"), (9, "at batch 9;")])
 def test_refused_speed_names_limit_fastest_and_batch(batch: int, words: str) -> None:
     deployment = setting_of("mixtral-8x7b", "hgx-h100", batch=batch)
     with pytest.raises(InfeasibleError, match=r"`tpot_ms` 2 is out of reach on hgx-h100") as refused:

@@ -20,7 +20,6 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
 from cost.layouts import Sweep, best_at, iso_interactivity, sweep
-from cost.layouts.batches import units_of
 from cost.resolve import resolve_model
 from cost.step.score import LayoutScorer
 from topology import (
@@ -323,7 +322,7 @@ def test_every_batch_near_the_frontier_by_pricing_all() -> None:
         assert index is not None
         assert index in edge or found.tok_s_per_gpu[index] == found.tok_s_per_gpu[edge].max()
         if found.batch[index] < found.max_batch[index]:  # one more sequence is too slow, and was tried
-            more = found.batch[index] + 1 / units_of(found.batch[index], found.tp[index])
+            more = found.batch[index] + 1 / found.tp[index]
             assert (found.label(index), more) in priced
     for key, last in best.items():
         if key[2] > 1:

@@ -49,9 +49,9 @@ def test_one_stage_has_the_bytes_of_its_memory(case, workload):
     weights, each = even_memory(where.model, workload, shape)
     assert float(weights) == pytest.approx(memory.weights)
     assert float(each) == pytest.approx(memory.kv_per_batch + memory.workspace_per_batch)
-    most = largest_batch(where.model, workload, shape, memory.capacity)
-    assert int(most) == replica_max_batch([memory])
-    assert int(most) == max(0, int(np.floor(batch_room((weights, each), memory.capacity))))
+    most, tp = largest_batch(where.model, workload, shape, memory.capacity), case[2]
+    assert most == replica_max_batch([memory], tp)
+    assert most == max(0, int(np.floor(tp * batch_room((weights, each), memory.capacity)))) / tp
 
 
 def test_weights_alone_may_be_too_many():

@@ -35,8 +35,8 @@ def value(point, quantity="tok_s_per_gpu"):
 def test_legal_pools_of_two_nodes_by_hand():
     found = legal_pools(DECODE, OPEN, 16)
     wide = [pool for pool in found if pool.gpus_per_worker == 16]
-    # over two nodes: tensor parallelism inside one, experts uncut
-    assert [(pool.tp, pool.ep, pool.moe_tp) for pool in wide] == [(tp, 16, 1) for tp in (1, 2, 4, 8)]
+    # over two nodes: tensor parallelism inside one or over both, experts uncut
+    assert [(pool.tp, pool.ep, pool.moe_tp) for pool in wide] == [(tp, 16, 1) for tp in (1, 2, 4, 8, 16)]
     assert {pool.gpus_per_worker for pool in found} == {1, 2, 4, 8, 16}
     assert all(pool.gpus == 16 for pool in found)
     assert all(pool.tp * pool.attention_dp == pool.ep * pool.moe_tp for pool in found)

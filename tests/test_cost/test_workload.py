@@ -56,18 +56,11 @@ def test_tokens_of_each_phase():
     assert (prefill.tokens_per_pass, prefill.tokens_per_step, prefill.token_word) == (100, 100, "input")
 
 
-def test_batch_that_nobody_asked_for():
-    assert Workload().wanted_batch(70) == 70
-    assert Workload(batch=3).wanted_batch(70) == 3
-    prefill = Workload(context=1000, phase="prefill")  # prompts of 8,192 tokens in all
-    assert (prefill.wanted_batch(70), prefill.wanted_batch(7)) == (8, 7)
-    assert Workload(context=50_000, phase="prefill").wanted_batch(70) == 1
-
-
 def test_a_cached_prefix_is_not_prefilled():
     prefill = Workload(context=1000, phase="prefill", prefix_hit=0.75)
     assert (prefill.prompt_cached, prefill.tokens_per_pass, prefill.tokens_per_step) == (750, 250, 1000)
-    assert prefill.wanted_batch(70) == 32  # of 250 tokens each
+    assert prefill.prompts_at_once() == 32  # of 250 tokens each
+    assert Workload(context=50_000, phase="prefill").prompts_at_once() == 1
     # the last token of a prompt is always prefilled
     assert Workload(context=1, phase="prefill", prefix_hit=0.9).tokens_per_pass == 1
     for hit in (-0.1, 1.0, float("nan")):

@@ -7,12 +7,13 @@ import pytest
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.step.memory import replica_max_batch, replica_memory
+from cost.step.memory import batch_of, replica_max_batch, replica_memory
 from placement.layouts.choose import candidates
 from placement.layouts.fitting import fitted_layouts, fitting_shapes, stage_slots
 from placement.layouts.goals import aim_of
 from placement.layouts.partition import stage_specs
 from placement.layouts.refuse import tightest
+from placement.layouts.shapes import enumerate_shapes
 from topology import resolve_cluster
 from topology.base.errors import InputError
 
@@ -30,7 +31,7 @@ def test_every_shape_that_fits_has_its_slots(model: str, cluster: str) -> None:
     found = list(fitting_shapes(deployment, None))
     assert found
     for fitting in found:
-        assert fitting.max_batch >= 1
+        assert fitting.max_batch * fitting.shape.tp >= 1
         for group, slots in zip(fitting.shape.replicas[0], fitting.slots, strict=True):
             assert len(slots) == len(group)
             wanted = 0 if deployment.model.moe is None else deployment.model.moe.experts
@@ -41,18 +42,14 @@ def test_shapes_left_out_do_not_fit() -> None:
     """One-stage shapes against the memory model itself."""
     deployment = setting_of("mixtral-8x7b", "hgx-h100")
     kept = {fitting.shape for fitting in fitting_shapes(deployment, None)}
-    from placement.layouts.shapes import enumerate_shapes
-
     checked = 0
     for shape in enumerate_shapes(deployment.cluster, deployment.model):
         slots = stage_slots(deployment, shape, None)
         if len(shape.replicas[0]) > 1 or slots is None:
             continue
         stages = stage_specs(shape.replicas[0], [range(32)])
-        fits = (
-            replica_max_batch(replica_memory(deployment, stages, tp=shape.tp, slots=[int(slots[0].sum())]))
-            >= 1
-        )
+        memories = replica_memory(deployment, stages, tp=shape.tp, slots=[int(slots[0].sum())])
+        fits = replica_max_batch(memories, shape.tp) > 0
         assert fits == (shape in kept)
         checked += not fits
     assert checked, "some shape must be refused for this to say anything"
@@ -64,12 +61,14 @@ def test_candidates_hold_the_largest_batch_within_the_time(times: float) -> None
     """Against a scan of all batches."""
     deployment = setting_of("mixtral-8x7b", "hgx-h100")
     layouts = fitted_layouts(deployment, None)
-    tpot_s = times * min(fit.scorer.at(1).step_s for fit in layouts)
+    tpot_s = times * min(fit.scorer.at(fit.least_batch).step_s for fit in layouts)
     found = candidates(deployment, layouts, tpot_s, aim_of(deployment, "throughput"))
     assert found
     for candidate in found:
         fit = candidate.fitted
-        most = max(b for b in range(1, fit.batch + 1) if fit.scorer.at(b).step_s <= tpot_s)
+        tp = fit.layout.tp
+        held = (batch_of(count, tp) for count in range(1, round(fit.batch * tp) + 1))
+        most = max(batch for batch in held if fit.scorer.at(batch).step_s <= tpot_s)
         assert candidate.deployment.workload.batch == candidate.score.batch == most
     scanned = [
         max(
@@ -91,4 +90,4 @@ def test_copies_that_no_group_holds_are_refused() -> None:
     with pytest.raises(
         InputError, match="no group of hgx-h100's GPUs can hold 8 experts and 57 extra copies"
     ):
-        tightest(deployment, 57)
+        tightest(deployment, list(enumerate_shapes(deployment.cluster, deployment.model)), 57)

@@ -68,7 +68,9 @@ def test_a_plan_over_unlike_domains_is_legal_and_its_order_proven(plan: Plan, tm
 def test_it_is_never_slower_than_in_the_order_of_the_cluster(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fitting, "shapes_of", lambda d, _: shapes.enumerate_shapes(d.cluster, d.model))
+    monkeypatch.setattr(
+        fitting, "shapes_of", lambda d, _, **cut: shapes.enumerate_shapes(d.cluster, d.model, **cut)
+    )
     monkeypatch.setattr("placement.planner.improve_order", lambda _d, placed, *_: (placed, None))
     assert plan.score.tok_s_per_gpu >= plan_of(unlike()).score.tok_s_per_gpu
 
@@ -78,7 +80,7 @@ def test_a_worse_order_is_put_right(plan: Plan, monkeypatch: pytest.MonkeyPatch)
     best = plan.score.tok_s_per_gpu
     for order in permutations(domain_gpus(unlike())):
         offered = [shapes.Shape((order,), 1)]
-        monkeypatch.setattr(fitting, "shapes_of", lambda *_, offered=offered: offered)
+        monkeypatch.setattr(fitting, "shapes_of", lambda *_, offered=offered, **_cut: offered)
         found = plan_of(unlike())
         assert found.score.tok_s_per_gpu == pytest.approx(best, rel=1e-3)
 
@@ -88,7 +90,7 @@ def test_another_order_has_the_largest_batch_within_the_time(monkeypatch: pytest
     limit_s = 3 * plan_of(unlike(), batch=4).score.tpot_s
     for order in permutations(domain_gpus(unlike())):
         offered = [shapes.Shape((order,), 1)]
-        monkeypatch.setattr(fitting, "shapes_of", lambda *_, offered=offered: offered)
+        monkeypatch.setattr(fitting, "shapes_of", lambda *_, offered=offered, **_cut: offered)
         found = plan_of(unlike(), batch=0, tpot_s=limit_s)
         longer = plan_of(unlike(), batch=found.score.batch + 1)
         assert found.score.tpot_s <= limit_s < longer.score.tpot_s

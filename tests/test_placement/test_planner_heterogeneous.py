@@ -14,7 +14,7 @@ from cost.experts.loads import read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.step.memory import replica_memory
+from cost.step.memory import replica_max_batch, replica_memory
 from placement.layouts.fitting import fitting_shapes, gpu_hbm_bytes, slots_by_free_hbm
 from placement.options import PlanOptions
 from placement.planner import make_plan
@@ -77,11 +77,11 @@ def test_memory_is_that_of_the_gpu_that_is_full_first() -> None:
     alone = []
     for count, hbm in {*zip(rows.tolist(), capacity.tolist(), strict=True)}:
         (one,) = replica_memory(deployment, [stage], tp=1, slots=[int(rows.sum())], most=[count])
-        alone.append(replace(one, capacity=hbm).max_batch())
-    assert joint.max_batch() == min(alone) == fitting.max_batch
+        alone.append(replica_max_batch([replace(one, capacity=hbm)], 1))
+    assert replica_max_batch([joint], 1) == min(alone) == fitting.max_batch
     # equal slots leave room for fewer sequences
     (even,) = replica_memory(deployment, [stage], tp=1, slots=[np.full(16, 3)])
-    assert even.max_batch() <= joint.max_batch()
+    assert even.room <= joint.room
 
 
 @pytest.mark.wide

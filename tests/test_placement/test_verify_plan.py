@@ -80,7 +80,7 @@ DOUBLE = experts_of([[0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6]] * 4)
         (plan_with([[(FIRST, ALL)], [(range(7, 15), ALL)]]), r"GPU d0\.n0\.g7 is in two stages"),
         (plan_with([[(STRANGERS, ALL)]]), "GPU number 16 of 16"),
         (plan_with([[(FIRST, ALL)]], tp=3), r"TP 3 does not divide layers 0 to 3"),
-        (plan_with([[(range(4, 12), ALL)]], tp=8), "into groups within a domain"),
+        (plan_with([[(range(5, 13), ALL)]], tp=8), "into groups within a domain"),
         (plan_with([[(FIRST, ALL)]], experts=[None]), "no experts are placed"),
         (plan_with([[(FIRST, ALL)]], experts=[one_copy(3)]), r"shape of slot_expert: \(3, 8\)"),
         (plan_with([[(FIRST, ALL)]], experts=[DOUBLE]), "GPU 0 holds expert 0 more than once"),

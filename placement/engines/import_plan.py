@@ -137,8 +137,8 @@ def _laid_out(deployment: Deployment, mapping: ExpertMapping, shape: Shape) -> t
         )
     if batch > most:
         raise InfeasibleError(
-            f"HBM capacity binds: {input_name('batch')} {batch:,.9g} does not fit; the largest that fits is {most:,.9g} "
-            f"sequences per GPU."
+            f"HBM capacity binds: {input_name('batch')} {batch:,.9g} does not fit; the largest that fits is "
+            f"{most:,.9g} sequences per GPU."
         )
     deployment = deployment.with_batch(batch)
     ranges = split_layers(deployment, groups, tp=shape.tp, slots=slots)

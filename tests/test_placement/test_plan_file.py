@@ -119,7 +119,7 @@ def test_a_layout_that_contradicts_the_rest_is_refused(key: str, tmp_path: Path)
     data = fresh()
     said = refusal(put(data, ("layout", key), 4096), tmp_path)
     assert f"layout: {key}: 4096, but" in said
-    assert f" {fresh()['layout'][key]}; make them agree" in said
+    assert f" {fresh()['layout'][key]:g}; make them agree" in said
     for value, at in ((math.nan, "."), (math.inf, "."), (10**400, ": "), ("8", ": ")):
         said = refusal(put(data, ("layout", key), value), tmp_path)
         assert f"layout{at}{key}" in said

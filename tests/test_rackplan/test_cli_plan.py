@@ -101,8 +101,8 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--model", "deepseek-v3"), "HBM capacity binds: deepseek-v3 needs"),
-        (("--batch", 10**6), "HBM capacity binds: --batch 1000000"),
+        (("--model", "deepseek-v3"), "HBM capacity binds: deepseek-v3 on hgx-h100 needs"),
+        (("--batch", 10**6), "HBM capacity binds: --batch 1,000,000"),
         (("--tpot-ms", 0.01), "--tpot-ms 0.01 is out of reach"),
         (("--context", 10**9), "More nodes do not help"),
     ],

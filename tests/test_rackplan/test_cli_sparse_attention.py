@@ -36,7 +36,8 @@ def test_a_plan_keeps_it_and_scores_the_same(run: Run, tmp_path: Path) -> None:
     assert run("score", "plan/plan.json", "--json").data == written["score"]
     assert written["score"]["step_s"] < dense["step_s"]
     assert written["score"]["hbm_bytes"]["kv_cache"] == dense["hbm_bytes"]["kv_cache"]
-    assert written["score"]["max_batch_per_gpu"] == dense["max_batch_per_gpu"]
+    # another width may be chosen, whose groups hold other parts of a sequence per GPU
+    assert abs(written["score"]["max_batch_per_gpu"] - dense["max_batch_per_gpu"]) < 1
     assert "what_if" not in dense
 
 

@@ -53,7 +53,7 @@ def test_a_sweep_is_its_best_at_the_limit_and_says_where_a_usual_one_gave_way() 
     assert row["tok_s_per_gpu"] >= found.tok_s_per_gpu[found.tok_s_per_user >= 25].max()
     free = price("sweep", BASE | {"tpot_ms": "none"}, same)
     assert free["tok_s_per_gpu"] == pytest.approx(found.tok_s_per_gpu.max())
-    long = price("sweep", BASE | {"context": 32768, "set.gpu.hbm_bytes_per_s": "0.05x"}, same)
+    long = price("sweep", BASE | {"context": 32768, "set.gpu.hbm_bytes_per_s": "0.01x"}, same)
     assert "no limit is met" in long["notes"]
 
 

@@ -27,6 +27,7 @@ from placement.options import (
     Spread,
 )
 from placement.plans.findings import Failures, Number, RedundancyCurve, ScenarioReport, TrafficReport
+from topology.base.errors import InputError
 from topology.base.shown import Shown
 
 Origin = Literal["planned", "replanned", "imported"]
@@ -256,6 +257,16 @@ class Plan(Shown):
         """Return the first replica that holds the same as ``replica``."""
         held = self.held_by(replica)
         return next(first for first in range(replica + 1) if self.held_by(first) is held)
+
+    def require_experts(self) -> None:
+        """Raise InputError where no experts are placed: there are none, or tensor parallelism cuts each of them."""
+        if not any(part is not None for part in self.experts):
+            name, cut = self.deployment.model.name, self.layout.moe_tp
+            raise InputError(
+                f"{name}: the plan places no experts, since tensor parallelism cuts each into {cut} parts, one a GPU."
+                if cut > 1
+                else f"{name} has no routed experts, so the plan places none."
+            )
 
     def parts(self) -> list[tuple[Assignment, list[StageSpec]]]:
         """Return each assignment with the stages that it is of, one in each replica that holds it."""

@@ -115,6 +115,11 @@ class Engine(ABC):
     ranks_are_tasks: ClassVar[bool] = False
     rules: ClassVar[RowRules]
 
+    @property
+    def suffix(self) -> str:
+        """The usual ending of a file."""
+        return self.suffixes[0] if self.suffixes else ".jsonl"
+
     @abstractmethod
     def write(self, mapping: ExpertMapping, facts: ModelFacts) -> str:
         """Return the text of the file for a mapping."""

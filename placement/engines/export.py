@@ -90,6 +90,7 @@ def export_plan(
     InputError
         If the engine would reject or misread it: with the reason, and the option that avoids it.
     """
+    plan.require_experts()
     facts = model_facts(plan.deployment.model)
     if engine.suffixes and not file.endswith(engine.suffixes):
         raise InputError(
@@ -159,7 +160,7 @@ def engine_balancedness(
 def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFacts) -> None:
     """Check what will be written as any file is checked, and that it holds the mapping."""
     with scratch() as folder:
-        path = folder / f"plan{engine.suffixes[0] if engine.suffixes else '.jsonl'}"
+        path = folder / f"plan{engine.suffix}"
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as error:

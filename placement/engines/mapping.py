@@ -173,6 +173,7 @@ def mapping_of(plan: Plan) -> ExpertMapping:
         If the model has no experts, or what no engine's file can hold: GPUs of a stage with unequal slots, or
         stages that differ in their GPUs or slots.
     """
+    plan.require_experts()
     facts = model_facts(plan.deployment.model)
     parts = [part for part in plan.experts if part is not None]
     require_equal_ranks([part.slots_per_gpu for part in parts], facts.experts)

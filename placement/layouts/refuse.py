@@ -52,8 +52,8 @@ def refuse_capacity(deployment: Deployment, redundant: int | None, spread: Sprea
             widths = ", ".join(str(tp) for tp in sorted({fit.shape.tp for fit in held}))
             raise InfeasibleError(
                 f"{input_name('batch')} {workload.batch:,.9g}: the GPUs of a tensor-parallel group hold whole "
-                f"sequences together, and none of the widths that hold so many ({widths}) has a whole number of them; "
-                f"the smallest batch of a group of N GPUs is 1/N."
+                f"sequences together, and none of the widths that hold so many ({widths}) has a whole number of "
+                f"them; the smallest batch of a group of N GPUs is 1/N."
             )
         raise InfeasibleError(
             f"HBM capacity binds: {input_name('batch')} {workload.batch:,.9g} does not fit on {cluster.name}; the "

@@ -162,11 +162,9 @@ def replan_plan(
     InfeasibleError
         If what is left cannot hold the experts, or the budget is too small to restore them.
     """
+    plan.require_experts()
     loads = plan.loads if loads is None else loads
-    if loads is None:
-        raise InputError(
-            f"{plan.deployment.model.name} has no routed experts, so there is nothing to re-plan."
-        )
+    assert loads is not None  # noqa: S101 - experts are placed by loads
     now = plan.deployment.cluster if cluster is None else described_anew(plan.deployment.cluster, cluster)
     left = degraded(plan, cluster_without(now, options.lost))
     lost = left.lost_gpus

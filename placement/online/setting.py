@@ -43,11 +43,9 @@ class PlanCosts:
     """The costs of a plan: steps by its own score, moves over the links of its cluster; replicas move alike."""
 
     def __init__(self, plan: Plan) -> None:
+        plan.require_experts()
         moe = plan.deployment.model.moe
-        if moe is None:
-            raise InputError(
-                f"{plan.deployment.model.name} has no routed experts, so there is nothing to balance."
-            )
+        assert moe is not None  # noqa: S101 - it has experts that are placed
         self._plan, self._moe = plan, moe
         self._stages = [index for index, part in enumerate(plan.experts) if part is not None]
         layers = [plan.layout.replicas[0][index].layers for index in self._stages]

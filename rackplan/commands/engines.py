@@ -28,7 +28,7 @@ def export(request: ExportRequest, *, json: JsonFlag = False) -> None:
     from topology.base.files import write_new
 
     engine = require_engine(request.to, "to")
-    named = request.output or Path(f"{engine.name}{engine.suffixes[0]}")
+    named = request.output or Path(f"{engine.name}{engine.suffix}")
     asked = Exported(
         engine, named, request.launch, None, request.model_path, request.hosts, request.image, request.ranks
     )

@@ -111,7 +111,7 @@ class PlacedData:
         Of its plan (the last two as in the ``score`` of a plan).
     """
 
-    batch: int
+    batch: float
     tok_s: float
     step_s: float
     limit_s: float | None

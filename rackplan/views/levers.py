@@ -82,7 +82,7 @@ class PlanRateData:
     tok_s_per_gpu: float
     tok_s_per_user: float
     step_s: float
-    batch: int
+    batch: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from topology.base.errors import InputError
+from topology.base.reading import shown
+from topology.base.values import plain
 from topology.build import GPUS, build_cluster
 from topology.catalog import find_scale_out, load_domain, load_scale_out
 from topology.catalog.shapes import load_shapes, shape_of, shaped
@@ -20,21 +22,33 @@ from topology.structures.torus import TorusDomain
 _SUFFIXES = (".yaml", ".yml")
 
 
-def resolve_cluster(text: str) -> Cluster:
-    """Return the cluster that ``text`` names.
+def resolve_cluster(cluster: str | Path | Mapping[str, object] | Cluster) -> Cluster:
+    """Return the cluster that is named or described.
 
     Parameters
     ----------
-    text:
+    cluster:
         A catalog name in any spelling (one domain; ``2 x GB200 NVL72`` two, ``16xH100`` 16 GPUs), ``name@GPUS``
         (domains filled in order, the last may be partial: whole nodes, or 1, 2, 4... GPUs of one), for a torus
-        ``name@4x4x8`` (its shape), or the path of a cluster YAML.
+        ``name@4x4x8`` (its shape), the path of a cluster YAML, or its content. A cluster is
+        returned as it is.
 
     Raises
     ------
     InputError
-        If there is no such name, count or file; the message offers the nearest that work.
+        If there is no such name, count or file, or it is none of these; the message offers the nearest that work.
     """
+    if isinstance(cluster, Cluster):
+        return cluster
+    if isinstance(cluster, Mapping):
+        return cluster_from(cluster)
+    if not isinstance(cluster, str | Path):
+        raise InputError(
+            "expected a name, a YAML file, the content of one, or a Cluster.",
+            field="cluster",
+            value=shown(cluster),
+        )
+    text = str(cluster)
     if text.lower().endswith(_SUFFIXES):
         from topology.files.cluster_file import read_cluster_file
 
@@ -59,7 +73,7 @@ def cluster_from(content: Mapping[str, object], name: str = "cluster") -> Cluste
     """
     from topology.files.cluster_file import read_cluster
 
-    return build_cluster(read_cluster(content, name, name))
+    return build_cluster(read_cluster(plain(dict(content)), name, name))
 
 
 def cluster_called(text: str) -> str:

@@ -279,7 +279,8 @@ def resolve_model(model: str | Path | Mapping[str, object] | Model, *, weights: 
     ----------
     model:
         For example ``deepseek-v3``, ``deepseek-ai/DeepSeek-V3``, ``Qwen3-235B``, ``models/config.json`` or the folder
-        of one; or the content of a config. A model is returned as it is. A catalog name goes before a file of the same name, a file before any other spelling.
+        of one; or the content of a config. A model is returned as it is. A catalog name goes before a file of the
+        same name, a file before any other spelling.
     weights:
         Precision of experts, shared, attention and dense weights, in place of the checkpoint's own.
 

@@ -90,6 +90,12 @@ class Racks:
     basis: str
     hosts_each: tuple[int, ...] = ()
 
+    @property
+    def words(self) -> str:
+        """Their number, and the hosts that one takes where that follows from power."""
+        each = " or ".join(map(str, sorted(set(self.hosts_each))))
+        return plural(self.count or 0, "rack") + f" (up to {each} hosts a rack)" * bool(each)
+
 
 @dataclass(frozen=True)
 class Physical:

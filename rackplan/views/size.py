@@ -599,7 +599,7 @@ def _answer(found: Size, data: SizeResult) -> list[Block]:
     """Return the answer: the fleet, its performance, limits, cost and accuracy."""
     asked, errors, lengths = data.asked, _errors(found), found.lengths
     spare = f", {plural(asked.spares, 'domain')} spare" if asked.spares else ""
-    racks = "" if data.racks is None else f" and {plural(data.racks, 'rack')}"
+    racks = "" if data.racks is None else f" and {found.racks.words}"
     pools = ", ".join(f"{pool.workers:,} x {pool.layout} ({pool.role})" for pool in data.pools)
     serving = f"{data.serving}: " if data.serving else ""
     served = [f"{_many(data.tok_s)} output tok/s"]
@@ -661,6 +661,7 @@ def _details(found: Size, data: SizeResult) -> list[Block]:
         *labelled("Kernels", *map(chip_words, errors)),
         *labelled("Prices", *_prices(found)),
         *labelled("Power", power_words(found.bill.totals(found.tok_s))),
+        *labelled("Racks", "" if data.racks is None else found.racks.basis),
         *labelled("Left out", *data.missing),
         *labelled("Note", *_notes(found)),
     ]

@@ -92,10 +92,8 @@ def physical_line(cluster: Cluster) -> str:
     """Return one line about power, copper and optical links, counted on the graph."""
     limits = physical_of_whole(cluster)
     switches = f", {limits.switch_racks} of them with switches" if limits.switch_racks else ""
-    each = " or ".join(map(str, sorted(set(limits.racks.hosts_each))))
-    by_power = f" (up to {each} hosts a rack)" if each else ""
-    racks = limits.racks.count
-    parts = [plural(limits.hosts, "host") if racks is None else plural(racks, "rack") + by_power + switches]
+    known = limits.racks.count is not None
+    parts = [limits.racks.words + switches if known else plural(limits.hosts, "host")]
     if limits.power.value is not None:
         watts = format_quantity(limits.power.value, "W", 3)
         parts.append(f"{watts} {limits.power.scope} ({limits.power.evidence.label})")

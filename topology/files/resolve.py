@@ -155,8 +155,8 @@ def _sized(text: str, domain: DomainSpec, count: str) -> ClusterSpec:
         )
     if gpus not in (sizes := part_sizes(gpus, domain.gpus_per_node)):
         raise InputError(
-            f"{where}: {gpus} GPUs are neither whole nodes of {domain.gpus_per_node} nor a power of two of one node; "
-            f"the nearest are {' and '.join(f'{name}@{size}' for size in sizes)}."
+            f"{where}: {gpus} GPUs do not fill whole nodes of {domain.gpus_per_node}, nor are they a power of two of "
+            f"one; the nearest are {' or '.join(f'{name}@{size}' for size in sizes)}."
         )
     scale_out = load_scale_out(name) if gpus > domain.gpus else find_scale_out(name)
     return fill_domains(text, domain, scale_out, gpus)

@@ -105,7 +105,7 @@ class DomainSpec(Spec, ABC):
         sizes = part_sizes(gpus, self.gpus_per_node)
         if gpus not in sizes:
             raise InputError(
-                f"{gpus} GPUs are neither whole nodes of {self.gpus_per_node} nor a power of two of one node; "
+                f"{gpus} GPUs do not fill whole nodes of {self.gpus_per_node}, nor are they a power of two of one; "
                 f"use {' or '.join(map(str, sizes))}."
             )
         return replace(self, gpus=gpus, gpus_per_node=min(gpus, self.gpus_per_node))

@@ -15,9 +15,9 @@ from cost.dtypes import format_called
 from cost.model import Model
 from topology.base.errors import InputError, input_name
 from topology.base.names import Names, plain_words
-from topology.base.reading import load_yaml
+from topology.base.reading import load_yaml, shown
 from topology.base.schema import Spec, Text, checked, keyword_spec, spec, validated
-from topology.base.values import require_whole
+from topology.base.values import plain, require_whole
 
 _CATALOG = Path(__file__).parent / "catalog" / "models"
 _CONFIG_FILE = "config.json"
@@ -272,22 +272,39 @@ def _from_file(path: Path, weights: str | None) -> Model:
     return model_from_config(config, name=name, weights=weights)
 
 
-def resolve_model(text: str, *, weights: str | None = None) -> Model:
-    """Return the model that ``text`` means: a name of the catalog, or a Hugging Face ``config.json``.
+def resolve_model(model: str | Path | Mapping[str, object] | Model, *, weights: str | None = None) -> Model:
+    """Return the model that is meant: a name of the catalog, or a Hugging Face ``config.json``.
 
     Parameters
     ----------
-    text:
+    model:
         For example ``deepseek-v3``, ``deepseek-ai/DeepSeek-V3``, ``Qwen3-235B``, ``models/config.json`` or the folder
-        of one. A catalog name goes before a file of the same name, a file before any other spelling.
+        of one; or the content of a config. A model is returned as it is. A catalog name goes before a file of the
+        same name, a file before any other spelling.
     weights:
         Precision of experts, shared, attention and dense weights, in place of the checkpoint's own.
 
     Raises
     ------
     InputError
-        If there is no such name or file, the name may mean several, or the config cannot be read exactly.
+        If there is no such name or file, the name may mean several, the config cannot be read exactly, or it is
+        none of these.
     """
+    if not isinstance(weights, str | None):
+        raise InputError("expected the name of a format.", field="weights", value=shown(weights))
+    if isinstance(model, Model):
+        same = weights in (None, model.weights_override)
+        return model if same else model_from_config(model.config, name=model.name, weights=weights)
+    if isinstance(model, Mapping):
+        name = str(model.get("_name_or_path") or "model")
+        return model_from_config(plain(dict(model)), name=name, weights=weights)
+    if not isinstance(model, str | Path):
+        raise InputError(
+            "expected a name, a config.json, the content of one, or a Model.",
+            field="model",
+            value=shown(model),
+        )
+    text = str(model)
     key, path = text.strip().lower(), Path(text)
     if not key or key in model_names():
         return _from_catalog(text, weights)

@@ -22,12 +22,12 @@ from rackplan.requests import (
     Pricing,
     Recipe,
     Request,
-    plain,
     split_share,
 )
 from topology.base.errors import InputError, input_name
 from topology.base.reading import shown
 from topology.base.units import amount
+from topology.base.values import plain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,23 +57,9 @@ def model_of(model: ModelLike, weights: str | None = None) -> Model:
     InputError
         If it cannot be read, or weights have no such format.
     """
-    from cost.config.build import model_from_config
-    from cost.model import Model
     from cost.resolve import resolve_model
 
-    if isinstance(model, Model):
-        if weights in (None, model.weights_override):
-            return model
-        return model_from_config(model.config, name=model.name, weights=weights)
-    if isinstance(model, Mapping):
-        return model_from_config(model, name=str(model.get("_name_or_path") or "model"), weights=weights)
-    if not isinstance(model, str | Path):
-        raise InputError(
-            "expected a name, a config.json, the content of one, or a Model.",
-            field="model",
-            value=shown(model),
-        )
-    return resolve_model(str(model), weights=weights)
+    return resolve_model(model, weights=weights)
 
 
 def cluster_of(cluster: ClusterLike) -> Cluster:
@@ -84,20 +70,9 @@ def cluster_of(cluster: ClusterLike) -> Cluster:
     InputError
         If it cannot be built.
     """
-    from topology.cluster import Cluster
-    from topology.files.resolve import cluster_from, resolve_cluster
+    from topology.files.resolve import resolve_cluster
 
-    if isinstance(cluster, Cluster):
-        return cluster
-    if isinstance(cluster, Mapping):
-        return cluster_from(plain(dict(cluster)))
-    if isinstance(cluster, str | Path):
-        return resolve_cluster(str(cluster))
-    raise InputError(
-        "expected a name, a YAML file, the content of one, or a Cluster.",
-        field="cluster",
-        value=shown(cluster),
-    )
+    return resolve_cluster(cluster)
 
 
 def clusters_of(clusters: Sequence[ClusterLike], settings: Lines = ()) -> list[Cluster]:
@@ -172,6 +147,7 @@ def clusters_within(request: CompareRequest) -> tuple[list[Cluster], dict[str, f
         As :func:`clusters_of`, or if nothing is known of what one costs or draws.
     """
     from topology.build import rebuilt
+    from topology.catalog import full_domain
     from topology.changes.repeat import repeated
 
     _require_several(request.clusters)
@@ -179,17 +155,21 @@ def clusters_within(request: CompareRequest) -> tuple[list[Cluster], dict[str, f
     book, scales = book_of(request, *units), dict[str, float]()
     found = []
     for unit in units:
-        bill, field = book.bill(unit), "mw" if request.mw else "usd_h"
-        each = bill.power_w if request.mw else bill.usd_per_hour
-        if each is None:
-            raise InputError(" ".join(bill.missing), field=field, value=request.budget.split()[0])
+        book.refuse_unknown(unit, "mw" if request.mw else "usd_h", request.budget.split()[0])
+        bill = book.bill(unit)
+        each = (bill.power_w if request.mw else bill.usd_per_hour) or math.inf
         budget = request.mw * 1e6 if request.mw else request.usd_h or 0.0
         count = max(1, int(budget / each + 1e-9))
         alone = unit.spec.raw is not None or unit.spec.scale_out is None
         joined = 1 if alone else min(count, max(1, MOST_JOINED // len(unit.gpus)))
-        cluster, name = repeated(unit, joined), unit.name.partition("@")[0]
+        cluster = repeated(unit, joined)
         if count > 1:
-            name = f"{name}@{count * len(unit.gpus)}"
+            whole = all(full_domain(domain).gpus == domain.gpus for domain in unit.spec.domains)
+            name = (
+                f"{unit.name.partition('@')[0]}@{count * len(unit.gpus)}"
+                if whole
+                else f"{count} x {unit.name}"
+            )
             cluster = rebuilt(cluster, replace(cluster.spec, name=name))
         found.append(cluster)
         scales[cluster.name] = count / joined
@@ -209,11 +189,7 @@ def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:
     from placement.plan import Plan
     from placement.plans.reading import read_plan
 
-    if not isinstance(plan, Plan | str | Path):
-        raise InputError(
-            f"`plan` {shown(plan)}: expected a plan, its plan.json, or the folder that holds it."
-        )
-    found = plan if isinstance(plan, Plan) else read_plan(Path(plan))
+    found = plan if isinstance(plan, Plan) else read_plan(plan)
     if not settings:
         return found
     from placement.scoring import on_cluster

@@ -43,6 +43,7 @@ from placement.engines import NAMES
 from topology.base.errors import InputError, input_name
 from topology.base.reading import nearest, shown
 from topology.base.units import amount, parse_length, plain_number
+from topology.base.values import plain
 
 
 @dataclass(frozen=True)
@@ -1733,27 +1734,3 @@ def in_plain_words(said: str) -> str:
     """Reword a pydantic message."""
     short = said.split(", unable to parse", maxsplit=1)[0].replace("Input should be", "expected").rstrip(".")
     return f"{short.replace('a valid integer', 'a whole number').replace('a valid number', 'a number')}."
-
-
-def plain(value: Any) -> Any:
-    """Return NumPy's numbers and flags as Python's, inside mappings and lists too.
-
-    Raises
-    ------
-    InputError
-        If a mapping or a list contains itself.
-    """
-    try:
-        return _plain(value)
-    except RecursionError:
-        raise InputError("the value contains itself, or is nested too deeply.") from None
-
-
-def _plain(value: Any) -> Any:
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):
-        return value.item()
-    if type(value) is dict:
-        return {_plain(key): _plain(list(one) if type(one) is tuple else one) for key, one in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(map(_plain, value))
-    return value

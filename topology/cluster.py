@@ -15,6 +15,7 @@ from topology.base.errors import InputError
 from topology.base.reading import nearest
 from topology.base.schema import Spec, Text, plain, problem, spec, union
 from topology.base.shown import Shown
+from topology.base.units import plural
 from topology.fabrics import AnyFabric
 from topology.fabrics.fabric import ScaleOutSpec
 from topology.spec import Fault, RawTopology
@@ -131,7 +132,7 @@ class Cluster(Shown):
     def brief(self) -> str:
         """Return its name, GPUs and domains."""
         domains = len(self.spec.domains)
-        return f"{self.name}: {len(self.gpus):,} GPUs in {domains:,} domain{'s' * (domains != 1)}"
+        return f"{self.name}: {plural(len(self.gpus), 'GPU')} in {plural(domains, 'domain')}"
 
     @property
     def name(self) -> str:

@@ -1,10 +1,14 @@
 """Physical limits of a cluster: power, weight, racks, cables and optical links, counted on its links.
 
-The rule: a link between chips of one host is on its board; a link that stays in a rack is copper; a link that leaves
-a rack is optical, with a transceiver at each end, unless the catalog knows that a system's are copper or share
-transceivers. Switch chips of a domain stand in its host or rack where it has one, in racks of their own
-where it spans several (counted where the catalog says how many); leaves, spines, cores and routers stand in racks of
-their own. Where the catalog gives racks of a torus as blocks (TPU cubes), a link that closes a ring passes the
+Power is that of the GPUs that are there, as their share of what somebody published: a part of a host or of a rack
+draws its part. Hosts that are domains of their own share racks as far as a rack's power allows; where the power of
+a host is not known, neither is the number of racks.
+
+The rule of links: a link between chips of one host is on its board; a link that stays in a rack is copper; a link
+that leaves a rack is optical, with a transceiver at each end, unless the catalog knows that a system's are copper
+or share transceivers. Switch chips of a domain stand in its host or rack where it has one, in racks of their own
+where it spans several (counted where the catalog says how many); leaves, spines, cores and routers stand in racks
+of their own. Where the catalog gives racks of a torus as blocks (TPU cubes), a link that closes a ring passes the
 optical switch between racks, so it is optical too.
 Broken parts are cabled and powered, so they count. A spine plane that one switch has no ports for counts as the
 spines and cores that it stands for (:func:`topology.fabrics.switches_above`).
@@ -14,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -22,9 +26,10 @@ from operator import attrgetter
 import numpy as np
 
 from topology.base.figures import Evidence, Figure, weakest
-from topology.base.units import added
+from topology.base.units import added, format_quantity, plural
 from topology.build import build_cluster
-from topology.cluster import Cluster, ClusterSpec
+from topology.catalog import full_domain, rack_budget
+from topology.cluster import Cluster, ClusterSpec, Gpu
 from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS
 from topology.scale_out import switches_above
 from topology.structures.domain import DomainSpec
@@ -62,11 +67,34 @@ class Cabling:
 
 @dataclass(frozen=True)
 class Total:
-    """Watts or kilograms of the parts that ``basis`` names, None where no figure is published; never of switches."""
+    """Watts or kilograms of the parts that ``basis`` names, None where no figure is published.
+
+    Of switches between domains never; ``scope`` is what a power contains: ``all-in`` (with cooling and conversion),
+    ``IT`` (machines), ``chips alone``.
+    """
 
     value: float | None
     basis: str
     evidence: Evidence
+    scope: str = ""
+
+
+@dataclass(frozen=True)
+class Racks:
+    """How many racks there are, None where it is not known; ``basis`` says why, or what the number rests on.
+
+    ``hosts_each`` are the most hosts that one takes where their number follows from power.
+    """
+
+    count: int | None
+    basis: str
+    hosts_each: tuple[int, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """Their number, and the hosts that one takes where that follows from power."""
+        each = " or ".join(map(str, sorted(set(self.hosts_each))))
+        return plural(self.count or 0, "rack") + f" (up to {each} hosts a rack)" * bool(each)
 
 
 @dataclass(frozen=True)
@@ -74,12 +102,13 @@ class Physical:
     """Physical requirements of a cluster: parts, links by fabric, power and weight in total and per rack.
 
     ``racks`` counts those that hold switches of a domain alone too, as far as published: ``switch_racks`` of them.
+    What is of a rack is None where their number is not known.
     ``switches`` has none of a domain whose number of switch chips is not published.
     """
 
     gpus: int
     hosts: int
-    racks: int
+    racks: Racks
     switch_racks: int
     switches: Mapping[str, int]
     cabling: tuple[Cabling, ...]
@@ -112,7 +141,7 @@ def physical_of_whole(cluster: Cluster) -> Physical:
     """Return what the whole of ``cluster`` takes, from its graph with failed parts and its domains' figures."""
     cluster = _as_built(cluster.whole)
     power, mass = _total(cluster.spec, _power), _total(cluster.spec, _mass)
-    racks = len({gpu.rack for gpu in cluster.gpus}) + switch_racks(cluster.spec)
+    racks = racks_of(cluster, ((gpu, 1) for gpu in cluster.gpus))
     uncounted = {number for number, domain in enumerate(cluster.spec.domains) if domain.links_bundled}
     kinds = Counter(cluster.wiring.kinds)
     if uncounted:
@@ -124,20 +153,64 @@ def physical_of_whole(cluster: Cluster) -> Physical:
         gpus=len(cluster.gpus),
         hosts=len({gpu.node for gpu in cluster.gpus}),
         racks=racks,
-        switch_racks=switch_racks(cluster.spec),
+        switch_racks=sum(map(_switch_racks, cluster.spec.domains)),
         switches={kind: kinds[kind] for kind in ("switch", *SCALE_OUT_KINDS) if kinds[kind]},
         cabling=_cabling(cluster, above.links),
         power=power,
-        rack_w=None if power.value is None else power.value / racks,
+        rack_w=None if power.value is None or not racks.count else power.value / racks.count,
         mass=mass,
-        rack_kg=None if mass.value is None else mass.value / racks,
+        rack_kg=None if mass.value is None or not racks.count else mass.value / racks.count,
     )
 
 
-def switch_racks(spec: ClusterSpec) -> int:
-    """Return the racks that hold switches of domains and no GPU, as far as published; a partial domain has all."""
-    figures = [domain.figures["switch_racks"] for domain in spec.domains if "switch_racks" in domain.figures]
-    return round(sum(figure.value for figure in figures))
+def racks_of(cluster: Cluster, copies: Iterable[tuple[Gpu, int]]) -> Racks:
+    """Return the racks of some GPUs of ``cluster``, of each as many as its number says.
+
+    Racks that hold switches of their domains alone are counted too.
+    """
+    spec = cluster.spec
+    if spec.raw is not None and any(node.rack is None for node in spec.raw.nodes if node.kind == "gpu"):
+        return Racks(None, "the cluster file does not say which GPUs share a rack.")
+    held: dict[str, tuple[int, int]] = {}
+    domains: dict[int, int] = {}
+    for gpu, count in copies:
+        held[gpu.rack] = max(held.get(gpu.rack, (0, 0)), (count, gpu.domain))
+        domains[gpu.domain] = max(domains.get(gpu.domain, 0), count)
+    racks, hosts = (
+        sum(count * _switch_racks(spec.domains[d]) for d, count in domains.items()),
+        Counter[DomainSpec](),
+    )
+    for count, number in held.values():
+        domain = spec.domains[number]
+        alone = domain.nodes_per_rack is None and domain.nodes == 1
+        hosts[domain] += count * alone
+        racks += count * (not alone)
+    bases, most = ["racks of the system or file"] * bool(racks), []
+    for domain, count in (+hosts).items():
+        share, budget = power_share(domain), rack_budget(domain)
+        if count == 1:
+            racks += 1
+        elif share is None:
+            name = _name(domain)
+            return Racks(
+                None,
+                f"no published power for a host of {name}, so hosts a rack are not known; set one with "
+                f"`settings` {name}.node_power_w=10 kW.",
+            )
+        else:
+            most.append(max(1, int(budget.value / (share.value * domain.gpus) + 1e-9)))
+            racks += -(-count // most[-1])
+            bases.append(
+                f"{plural(most[-1], 'host')} of {_name(domain)} in a rack of {format_quantity(budget.value, 'W')} "
+                f"({budget.kind.label}: {budget.source})"
+            )
+    return Racks(racks, "; ".join(bases) or "one host", tuple(most))
+
+
+def _switch_racks(domain: DomainSpec) -> int:
+    """Return the racks that hold switches of a domain and no GPU, as far as published; a partial one has all."""
+    figure = domain.figures.get("switch_racks")
+    return 0 if figure is None else round(figure.value)
 
 
 def _total(spec: ClusterSpec, figure: Callable[[DomainSpec], Total]) -> Total:
@@ -145,7 +218,19 @@ def _total(spec: ClusterSpec, figure: Callable[[DomainSpec], Total]) -> Total:
     parts = [(figure(domain), len(list(run))) for domain, run in groupby(spec.domains)]
     value = added(math.nan if part.value is None else part.value * count for part, count in parts)
     bases = "; ".join(dict.fromkeys(part.basis for part, _ in parts))
-    return Total(None if math.isnan(value) else value, bases, weakest(part.evidence for part, _ in parts))
+    scopes = " and ".join(dict.fromkeys(part.scope for part, _ in parts if part.scope))
+    evidence = weakest(part.evidence for part, _ in parts)
+    return Total(None if math.isnan(value) else value, bases, evidence, scopes)
+
+
+def _published(domain: DomainSpec) -> tuple[Figure, int, str] | None:
+    """Return the power of a full domain, rack or host, with its number of GPUs and what it is; None without one."""
+    full = full_domain(domain)
+    host = full.gpus_per_node
+    for unit, gpus in zip(_UNITS, (full.gpus, host * full.nodes_in_rack, host), strict=True):
+        if figure := domain.figures.get(f"{unit}_power_w"):
+            return figure, gpus, unit
+    return None
 
 
 def power_share(domain: DomainSpec) -> Figure | None:
@@ -154,55 +239,52 @@ def power_share(domain: DomainSpec) -> Figure | None:
     None where there is none, or only that of its GPUs. Cooling, conversion and the network between domains are not
     in it.
     """
-    host = domain.gpus_per_node
-    for unit, gpus in zip(_UNITS, (domain.gpus, host * domain.nodes_per_rack, host), strict=True):
-        if figure := domain.figures.get(f"{unit}_power_w"):
-            return Figure(figure.value / gpus, "W", figure.kind, f"of a full {unit}: {figure.source}")
-    return None
+    if (published := _published(domain)) is None:
+        return None
+    figure, gpus, unit = published
+    return Figure(figure.value / gpus, "W", figure.kind, f"of a full {unit}: {figure.source}")
 
 
 def _power(domain: DomainSpec) -> Total:
-    """Return the power of one domain: its own figure, else its racks', its hosts', or that of its GPUs alone.
-
-    A rack that is partly filled counts as a whole one.
-    """
-    name = _name(domain)
-    if found := _whole(domain, "power_w"):
-        return found
-    if figure := domain.gpu.figures.get("power_w"):
+    """Return the power of the GPUs of one domain: the user's, their share of machines, or that of chips alone."""
+    name, own = _name(domain), domain.gpu.figures.get("power_w")
+    if own is not None and own.kind is Evidence.USER:
+        return Total(
+            own.value * domain.gpus, f"{name}: all-in power of its GPUs as given", own.kind, "all-in"
+        )
+    if published := _published(domain):
+        figure, gpus, unit = published
+        basis = f"{name}: IT power, the share of its GPUs in that of a full {unit}"
+        return Total(figure.value * domain.gpus / gpus, basis, figure.kind, "IT")
+    if own is not None:
         basis = (
-            f"{name}: only GPUs, without hosts, switches and cooling, since no figure for a host or "
+            f"{name}: chips alone, without hosts, switches and cooling, since no figure for a host or "
             "rack is published"
         )
-        return Total(figure.value * domain.gpus, basis, figure.kind)
+        return Total(own.value * domain.gpus, basis, own.kind, "chips alone")
     basis = f"{name}: no published power for {domain.gpu.name}, its host or its rack"
     return Total(None, basis, Evidence.MEASURED)
 
 
 def _mass(domain: DomainSpec) -> Total:
-    """Return the weight of one domain: that of its racks, else of its hosts without the racks they stand in."""
-    missing = f"{_name(domain)}: no published weight for its racks or hosts"
-    return _whole(domain, "mass_kg") or Total(None, missing, Evidence.MEASURED)
+    """Return the weight of one domain: that of its racks, else of its hosts without the racks they stand in.
+
+    A rack that is partly filled counts as a whole one.
+    """
+    racks = -(-domain.nodes // domain.nodes_in_rack)
+    counts = (
+        (1, "the whole domain"),
+        (racks, "racks, partly filled ones counted as full"),
+        (domain.nodes, "hosts, without racks"),
+    )
+    for unit, (count, words) in zip(_UNITS, counts, strict=True):
+        if figure := domain.figures.get(f"{unit}_mass_kg"):
+            return Total(figure.value * count, f"{_name(domain)}: figure for {words}", figure.kind)
+    return Total(None, f"{_name(domain)}: no published weight for its racks or hosts", Evidence.MEASURED)
 
 
 def _name(domain: DomainSpec) -> str:
     return domain.title if domain.part == "custom" else domain.part
-
-
-def _whole(domain: DomainSpec, quantity: str) -> Total | None:
-    """Return a quantity of the whole domain from the first figure it has: its own, its racks', its hosts'."""
-    hosts = -(-domain.gpus // domain.gpus_per_node)
-    racks = -(-hosts // domain.nodes_per_rack)
-    counts = (
-        (1, "the whole domain"),
-        (racks, "racks, partly filled ones counted as full"),
-        (hosts, "hosts" if quantity == "power_w" else "hosts, without racks"),
-    )
-    for unit, (count, words) in zip(_UNITS, counts, strict=True):
-        figure = domain.figures.get(f"{unit}_{quantity}")
-        if figure is not None:
-            return Total(figure.value * count, f"{_name(domain)}: figure for {words}", figure.kind)
-    return None
 
 
 def _cabling(cluster: Cluster, above: int) -> tuple[Cabling, ...]:

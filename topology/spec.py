@@ -46,6 +46,7 @@ SYSTEM_FIGURES: Mapping[str, str] = {
     "node_power_w": "W",
     "rack_power_w": "W",
     "domain_power_w": "W",
+    "rack_budget_w": "W",
     "node_mass_kg": "kg",
     "rack_mass_kg": "kg",
     "copper_cables_per_link": "1",

@@ -146,7 +146,8 @@ class Rates:
     hbm_bytes_per_s, hbm_bytes:
         HBM bandwidth and capacity.
     up_bytes_per_s, out_bytes_per_s:
-        Bytes/s per GPU and direction on the scale-up and the scale-out fabric (0 where there is none). Traffic
+        Bytes/s per GPU and direction on the scale-up and the scale-out fabric (0 where there is none; no limit inside
+        domains of one GPU, where nothing is sent). Traffic
         between domains is taken to cross the spine, so oversubscription divides the rate of the NICs; where links
         are broken or slow, it is what they leave to an all-to-all (:mod:`cost.inputs.fabric_faults`).
     alltoall_bytes_per_s:
@@ -255,9 +256,11 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
         )
         for dtype, peak in peaks.items()
     }
-    slowest = min(domains, key=lambda domain: domain.scale_up_bytes_per_s)
+    # a GPU that is a domain of its own sends nothing inside it, over links that it may not have
+    joined = [domain for domain in domains if domain.gpus > 1]
+    slowest = min(joined or domains, key=lambda domain: domain.scale_up_bytes_per_s)
     chips = [domain.gpu for domain in domains]
-    up = _scale_up(cluster, gpus, slowest.scale_up_bytes_per_s)
+    up = _scale_up(cluster, gpus, slowest.scale_up_bytes_per_s) if joined else math.inf
     out = cluster.spec.scale_out
     return Rates(
         flop_per_s=peaks,

@@ -165,6 +165,23 @@ class PriceBook:
             all_in,
         )
 
+    def refuse_unknown(self, cluster: Cluster, field: str, value: object = "") -> None:
+        """Refuse a budget, in the option ``field`` (``mw``: of power), on a cluster without the figures for it.
+
+        Raises
+        ------
+        MissingFigureError
+            If a GPU of the cluster has no price or power: it says how to give one.
+        """
+        for domain in cluster.spec.domains:
+            if field == "mw" and power_share(domain) is not None:
+                continue
+            try:
+                _ = (self.power if field == "mw" else self.price)(domain.gpu)
+            except MissingFigureError as error:
+                error.field, error.value = field, value
+                raise
+
     def check(self, cluster: Cluster) -> None:
         """Reject inputs without figures before computing.
 

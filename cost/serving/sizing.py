@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import NoReturn
 
 from cost.inputs.deployment import Deployment
@@ -28,7 +27,7 @@ from topology.base.shown import Shown
 from topology.build import build_cluster
 from topology.changes.repeat import alike, repeated
 from topology.cluster import Cluster
-from topology.physical import switch_racks
+from topology.physical import Racks, racks_of
 
 BUDGETS: Mapping[str, str] = {"gpus": "GPUs", "mw": "MW", "usd_h": "USD/h"}
 """What may be spent, each with its unit."""
@@ -255,30 +254,22 @@ class Size(Shown):
         return units * len(self.unit.gpus) + self.demand.spares * len(_spare(self.unit))
 
     @property
-    def racks(self) -> int | None:
-        """Racks of all domains, those of their switches too; None where a file assigns no hosts to racks."""
-        places = self._places
-        if places is None or self.serving_racks is None:
-            return None
-        domain = self.unit.gpus[[gpu.id for gpu in self.unit.gpus].index(_spare(self.unit)[0])].domain
-        spare = len({rack for rack, where in places if where == domain})
-        spare += switch_racks(replace(self.unit.spec, domains=self.unit.spec.domains[domain : domain + 1]))
-        return self.serving_racks + self.demand.spares * spare
+    def racks(self) -> Racks:
+        """Racks of all domains, those of their switches too."""
+        return self._racks(self.demand.spares)
 
     @property
-    def serving_racks(self) -> int | None:
-        """Racks of the domains that serve; None where it is not known."""
-        places = self._places
-        each = len({rack for rack, _ in places or ()}) + switch_racks(self.unit.spec)
-        return None if places is None else self.served.units * each
+    def serving_racks(self) -> Racks:
+        """Racks of the domains that serve."""
+        return self._racks(0)
 
-    @cached_property
-    def _places(self) -> list[tuple[str, int]] | None:
-        """Rack and domain of each GPU of the unit, broken ones too; None where a file says no racks."""
-        raw = self.unit.spec.raw
-        if raw is not None and any(node.rack is None for node in raw.nodes if node.kind == "gpu"):
-            return None
-        return [(gpu.rack, gpu.domain) for gpu in build_cluster(replace(self.unit.spec, faults=())).gpus]
+    def _racks(self, spares: int) -> Racks:
+        """Return the racks of the units that serve and of so many spares; broken GPUs stand there too."""
+        cluster = build_cluster(replace(self.unit.spec, faults=()))
+        spare = self.unit.gpus[[gpu.id for gpu in self.unit.gpus].index(_spare(self.unit)[0])].domain
+        return racks_of(
+            cluster, ((gpu, self.served.units + spares * (gpu.domain == spare)) for gpu in cluster.gpus)
+        )
 
     @property
     def bill(self) -> Bill:
@@ -310,11 +301,9 @@ class Size(Shown):
         """
         if currency == "gpus":
             return self.gpus_of(units)
+        self.deployment.prices.refuse_unknown(self.unit, currency)
         bill = self.bill_of(units)
-        cost = bill.usd_per_hour if currency == "usd_h" else bill.power_w and bill.power_w / 1e6
-        if cost is None:
-            raise InputError(" ".join(bill.missing), field=currency)
-        return cost
+        return (bill.usd_per_hour if currency == "usd_h" else bill.power_w and bill.power_w / 1e6) or 0.0
 
     @property
     def tok_s(self) -> float:

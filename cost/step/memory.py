@@ -234,6 +234,11 @@ def sequences_of(batch: float, tp: int) -> int | None:
     return sequences if math.isclose(sequences, batch * tp, rel_tol=1e-9) else None
 
 
+def whole_batch(batch: float, tp: int) -> float:
+    """The largest batch up to ``batch`` with whole sequences of groups of ``tp`` GPUs, at least one each."""
+    return batch_of(sequences_of(batch, tp) or max(1, math.floor(batch * tp)), tp)
+
+
 def most_that_fit(room: Quantity, tp: Quantity) -> Quantity:
     """The largest batch in ``room`` sequences per GPU, 0 where none fits: an attention group has whole sequences.
 

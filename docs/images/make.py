@@ -220,7 +220,7 @@ def generations() -> str:
         domain, out = spec.domains[0], spec.scale_out
         count, gpu = domain.gpus, domain.gpu
         nodes = domain.gpus // domain.gpus_per_node
-        rows = min(nodes, domain.nodes_per_rack)
+        rows = min(nodes, domain.nodes_in_rack)
         columns = nodes // rows
         wide = (columns - 1) * rack + domain.gpus_per_node * pitch
         unbuilt = ", hypothetical" if domain.status == "hypothetical" else ""

@@ -16,7 +16,7 @@ from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import Arrangement
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
-from cost.step.memory import batch_of
+from cost.step.memory import batch_of, whole_batch
 from cost.step.score import LayoutScorer, Score
 from placement.analysis.layouts import PlacedLayout, placed_experts
 from placement.analysis.lever import Kind, Lever, Reached, ServiceLevel, rate_of
@@ -117,6 +117,7 @@ class Bench:
         self, deployment: Deployment, layout: Layout, experts: Sequence[Assignment | None], batch: float
     ) -> Reached | str:
         """Return what a placement reaches at a batch."""
+        batch = whole_batch(batch, layout.tp)
         try:
             scorer = self._scorer(deployment.with_batch(batch), layout, experts)
             score = scorer.at(batch)

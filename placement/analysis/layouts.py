@@ -8,7 +8,7 @@ from typing import NamedTuple
 from cost.experts.assignment import Assignment
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
-from cost.step.memory import batch_of, replica_memory
+from cost.step.memory import batch_of, replica_memory, whole_batch
 from placement.arrays import Ints
 from placement.experts.placing import Known, place_stages
 from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots
@@ -39,13 +39,14 @@ def other_widths(plan: Plan) -> Iterator[tuple[str, str, int, PlacedLayout | str
     Each as its name, the attribute of a layout that it is, its value, and the layout with its experts, or why it
     cannot be. More stages on as many GPUs of a replica leave fewer to each.
     """
-    layout, moe = plan.layout, plan.deployment.model.moe is not None
+    layout, cut = plan.layout, plan.layout.moe_tp > 1
     now = _Widths.of([stage.gpus for stage in layout.replicas[0]], layout.tp)
     shapes: dict[_Widths, Shape] = {}
-    for shape in enumerate_shapes(plan.deployment.cluster, plan.deployment.model):
-        shapes.setdefault(_Widths.of(shape.replicas[0], shape.tp), shape)
+    for shape in enumerate_shapes(plan.deployment.cluster, plan.deployment.model, cut_experts=cut):
+        if (shape.moe_tp > 1) == cut:
+            shapes.setdefault(_Widths.of(shape.replicas[0], shape.tp), shape)
     rows: list[tuple[str, str, list[_Widths]]] = []
-    if moe:
+    if plan.deployment.model.moe is not None and not cut:
         rows.append(("EP width", "ep", [w for w in shapes if (w.tp, w.stages) == (now.tp, now.stages)]))
         rows.append(("TP width", "tp", [w for w in shapes if (w.ep, w.stages) == (now.ep, now.stages)]))
         staged = [w for w in shapes if w.tp == now.tp]
@@ -118,7 +119,8 @@ def _placed(plan: Plan, shape: Shape) -> PlacedLayout | str:
     if not most:
         return _too_full(plan, shape, slots)
     try:
-        fit = fitted(deployment.with_batch(min(plan.score.batch, most)), Fitting(shape, slots, most))
+        batch = whole_batch(min(plan.score.batch, most), shape.tp)
+        fit = fitted(deployment.with_batch(batch), Fitting(shape, slots, most))
     except (InputError, InfeasibleError) as error:
         return str(error)
     if fit is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from cost.inputs.deployment import USABLE_HBM, Deployment
@@ -25,9 +24,10 @@ from placement.layouts.fitting import fitting_shapes, stage_slots
 from placement.layouts.partition import equal_ranges, last_where, stage_specs
 from placement.layouts.shapes import TP_WIDTHS, Shape, enumerate_shapes
 from placement.options import PlanOptions, Spread
-from topology import build_cluster, load_domain
+from topology import build_cluster
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.units import added, plural
+from topology.catalog import full_domain
 from topology.files.resolve import fill_domains
 from topology.structures.domain import DomainSpec
 
@@ -100,7 +100,7 @@ def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str
             f"{workload.context:,} tokens takes {sequence / 1e9:,.1f} GB of each GPU even at TP {widest}; use a "
             f"shorter {input_name('context')} or a smaller {input_name('kv_dtype')}."
         )
-    node = deployment.cluster.spec.domains[0]
+    node = full_domain(deployment.cluster.spec.domains[0])
     nodes = smallest_nodes(deployment, redundant)
     if nodes is None:
         return f"No number of nodes of this kind up to {MOST_NODES:,} fits; use a GPU with more memory."
@@ -288,7 +288,7 @@ def smallest_nodes(deployment: Deployment, redundant: int | None) -> int | None:
     Nodes are tried one by one from what the weights alone need; far above that, in doubling steps and back. A torus
     or a raw domain grows by whole domains.
     """
-    domain = _whole_domain(deployment.cluster.spec.domains[0])
+    domain = full_domain(deployment.cluster.spec.domains[0])
     size = weight_sizes(deployment.model)
     weights = added(
         layer_weight_bytes(layer, size, tp=1, slots=_experts(layer)) for layer in deployment.model.layers
@@ -310,16 +310,6 @@ def smallest_nodes(deployment: Deployment, redundant: int | None) -> int | None:
 
 def _experts(layer: Layer) -> int:
     return layer.ffn.experts if isinstance(layer.ffn, MoeFfn) else 0
-
-
-def _whole_domain(domain: DomainSpec) -> DomainSpec:
-    """The full domain that a partial one is a part of, with the user's own figures."""
-    if domain.whole:
-        return domain
-    try:
-        return replace(domain, gpus=load_domain(domain.part).gpus)
-    except InputError:
-        return domain
 
 
 def _fits(deployment: Deployment, domain: DomainSpec, nodes: int, redundant: int | None) -> bool:

@@ -32,7 +32,7 @@ from placement.scoring import score_placement
 from placement.verify import verify_plan
 from topology import cluster_from_dict
 from topology.base.errors import InfeasibleError, InputError
-from topology.base.reading import containers, parse_json, read_text, require_version
+from topology.base.reading import containers, parse_json, read_text, require_version, shown
 from topology.base.schema import validated
 
 PLAN_FILE = "plan.json"
@@ -58,6 +58,10 @@ def read_plan(path: str | Path) -> Plan:
     InputError
         If the file is no plan, is of another schema, or describes an illegal plan; the message names the place.
     """
+    if not isinstance(path, str | Path):
+        raise InputError(
+            "expected a plan, its plan.json, or the folder that holds it.", field="plan", value=shown(path)
+        )
     path = Path(path)
     if path.is_dir():
         if not (path / PLAN_FILE).is_file():

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rackplan.requests import StudyRequest, plain
+from rackplan.requests import StudyRequest
 from rackplan.studies.result import StudyResult
 from rackplan.studies.run import open_study, run_study
 from rackplan.studies.spec import Study, study_of
 from topology.base.errors import InputError
+from topology.base.values import plain
 
 
 def opened(request: StudyRequest) -> tuple[Study, Path]:

@@ -115,13 +115,16 @@ class PhysicalData(SetData):
     name:
         What it is called.
     gpus, hosts, racks, switches:
-        How many; switches by kind.
+        How many (racks null: not known); switches by kind.
+    racks_basis:
+        What the number of racks rests on, or why it is not known.
     links:
         By fabric.
     copper_links, optical_links, transceivers:
         Of all fabrics that can be counted.
-    power_w, power_basis, power_kind, rack_power_w:
-        In all (null: not published), of what, how it is known, and of a rack.
+    power_w, power_scope, power_basis, power_kind, rack_power_w:
+        In all (null: not published), what it contains (``all-in``, ``IT``, ``chips alone``), of what, how it is
+        known, and of a rack.
     mass_kg, mass_basis, mass_kind, rack_mass_kg:
         The same of weight.
     """
@@ -129,13 +132,15 @@ class PhysicalData(SetData):
     name: str
     gpus: int
     hosts: int
-    racks: int
+    racks: int | None
+    racks_basis: str
     switches: dict[str, int]
     links: list[CablingData]
     copper_links: int
     optical_links: int
     transceivers: int
     power_w: float | None
+    power_scope: str | None
     power_basis: str
     power_kind: EvidenceLabel
     rack_power_w: float | None
@@ -383,11 +388,14 @@ def _physical_data(cluster: Cluster) -> PhysicalData:
         limits,
         name=cluster.name,
         **set_data(cluster),
+        racks=limits.racks.count,
+        racks_basis=limits.racks.basis,
         switches=dict(limits.switches),
         links=[taken(CablingData, one) for one in limits.cabling],
         copper_links=limits.copper,
         optical_links=limits.optical,
         power_w=limits.power.value,
+        power_scope=limits.power.scope or None,
         power_basis=limits.power.basis,
         power_kind=limits.power.evidence.label,
         rack_power_w=limits.rack_w,
@@ -412,7 +420,9 @@ def _physical_blocks(cluster: Cluster) -> list[Block]:
 def _parts_table(limits: Physical) -> Table:
     """Return counts of parts, power and weight."""
     racks = f" ({limits.switch_racks:,} of switches alone)" if limits.switch_racks else ""
-    rows = [("hosts", f"{limits.hosts:,}", ""), ("racks", f"{limits.racks:,}{racks}", "")]
+    count = limits.racks.count
+    known = "not known" if count is None else f"{count:,}{racks}"
+    rows = [("hosts", f"{limits.hosts:,}", ""), ("racks", known, limits.racks.basis)]
     rows += [
         ("switch chips" if kind == "switch" else kind, f"{count:,}", "")
         for kind, count in limits.switches.items()
@@ -425,22 +435,23 @@ def _parts_table(limits: Physical) -> Table:
 
 
 def _total(name: str, total: Total, of_rack: float | None, unit: str) -> tuple[str, str, str]:
-    if total.value is None or of_rack is None:
+    if total.value is None:
         return name, "not published", total.basis
-    whole, rack = format_quantity(total.value, unit), format_quantity(of_rack, unit)
-    return name, f"{whole}, {rack} a rack", f"{total.basis}; {total.evidence.label}"
+    rack = "" if of_rack is None else f", {format_quantity(of_rack, unit)} a rack"
+    return name, f"{format_quantity(total.value, unit)}{rack}", f"{total.basis}; {total.evidence.label}"
 
 
 def _cables(limits: Physical) -> Table:
     columns = ("links", "on boards", "copper", "optical", "transceivers", "copper per rack", "optical a rack")
-    rows = []
+    rows, racks = [], limits.racks.count
     for one in limits.cabling:
         if not one.counted:
             rows.append([one.fabric, *["unpublished"] * 3, *"---"])
             continue
         cables = f" ({one.copper_cables:,} cables)" if one.copper_cables else ""
         counts = [f"{one.board:,}", f"{one.copper:,}{cables}", f"{one.optical:,}", f"{one.transceivers:,}"]
-        rows.append([one.fabric, *counts, *(f"{n / limits.racks:,.4g}" for n in (one.copper, one.optical))])
+        each = (f"{n / racks:,.4g}" if racks else "-" for n in (one.copper, one.optical))
+        rows.append([one.fabric, *counts, *each])
     return Table(columns, rows, indent=0)
 
 

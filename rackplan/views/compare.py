@@ -48,6 +48,7 @@ from rackplan.views.money import (
     dollars,
     money_columns,
     money_legend,
+    power_scope,
     power_words,
     rate_words,
     watts,
@@ -631,7 +632,7 @@ def _whole_words(found: Comparison) -> Iterator[str]:
     """Yield known cost and power of all GPUs of each cluster."""
     for name, bill in found.bills.items():
         usd = [] if bill.usd_per_hour is None else [f"{dollars(bill.usd_per_hour)} USD/h"]
-        power = [] if bill.power_w is None else [watts(bill.power_w)]
+        power = [] if bill.power_w is None else [f"{watts(bill.power_w)} {power_scope(bill)}"]
         yield from [f"{name} {', '.join([*usd, *power])}"] if usd or power else []
 
 

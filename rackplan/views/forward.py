@@ -9,10 +9,11 @@ from cost.money.bill import Bill, Totals
 from cost.step.score import Score
 from placement.plan import Plan
 from rackplan.views.blocks import Block, Text
-from rackplan.views.money import dollars, rate_words, watts
+from rackplan.views.money import dollars, power_scope, rate_words, watts
 from rackplan.views.words import cluster_doubts, of_words
 from topology.base.units import plural
 from topology.cluster import Cluster
+from topology.physical import racks_of
 
 
 def headline(
@@ -48,16 +49,13 @@ def plan_headline(plan: Plan, lead: str = "") -> list[Block]:
 def machine_words(cluster: Cluster, gpus: Iterable[int] | None = None) -> str:
     """Return racks and GPUs of a cluster, or of some of its GPUs; without racks if they are unknown."""
     some = [cluster.gpus[gpu] for gpu in (range(len(cluster.gpus)) if gpus is None else gpus)]
-    count = f"{plural(len(some), 'GPU')}"
-    raw = cluster.spec.raw
-    if raw is not None and any(node.rack is None for node in raw.nodes if node.kind == "gpu"):
-        return count
-    return f"{plural(len({gpu.rack for gpu in some}), 'rack')} ({count})"
+    count, racks = plural(len(some), "GPU"), racks_of(cluster, ((gpu, 1) for gpu in some)).count
+    return count if racks is None else f"{plural(racks, 'rack')} ({count})"
 
 
 def power(bill: Bill) -> str:
     """Return the power of a bill."""
-    return "power unknown" if bill.power_w is None else watts(bill.power_w)
+    return "power unknown" if bill.power_w is None else f"{watts(bill.power_w)} {power_scope(bill)}"
 
 
 def price(totals: Totals) -> str:

@@ -61,10 +61,9 @@ def bill_blocks(bills: Mapping[str, Bill]) -> list[Block]:
     together = Bill.together(list(bills.values()))
     prices = _parts(together, "usd_per_hour", lambda figure: f"{figure.value:g} USD/h", counted=False)
     powers = _parts(together, "power_w", lambda figure: watts(figure.value), counted=False)
-    all_in = "all-in: " * all(part.all_in for part in together.gpu_parts)
     return [
         *labelled("Prices", f"basis {together.price_basis}: {prices}" if prices else ""),
-        *labelled("Powers", f"{all_in}{powers}" if powers else ""),
+        *labelled("Powers", f"{power_scope(together)}: {powers}" if powers else ""),
         *labelled("Not included", *together.missing),
     ]
 
@@ -122,8 +121,13 @@ def power_words(totals: Totals) -> str:
     each = totals.tok_s_per_mw
     head = "" if each is None else f"{rate_words(each)} {totals.tokens} tok/s per MW; "
     what = _parts(totals, "power_w", lambda figure: watts(figure.value))
-    all_in = " all-in" * all(part.all_in for part in totals.gpu_parts)
-    return f"{head}{watts(totals.power_w)}{all_in} ({what})"
+    return f"{head}{watts(totals.power_w)} {power_scope(totals)} ({what})"
+
+
+def power_scope(bill: Bill) -> str:
+    """Return what the power of a bill contains: ``all-in`` with cooling and conversion, ``IT`` machines alone."""
+    scopes = {"all-in" if part.all_in else "IT" for part in bill.gpu_parts if part.power_w is not None}
+    return " and ".join(sorted(scopes))
 
 
 def short_cost(totals: Totals) -> str:
@@ -141,7 +145,7 @@ def short_power(totals: Totals) -> str:
     each, power = totals.tok_s_per_mw, totals.power_w
     if each is None or power is None:
         return power_words(totals)
-    return f"{rate_words(each)} {totals.tokens} tok/s per MW; {watts(power)}"
+    return f"{rate_words(each)} {totals.tokens} tok/s per MW; {watts(power)} {power_scope(totals)}"
 
 
 def dollars(value: float) -> str:

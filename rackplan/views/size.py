@@ -33,7 +33,7 @@ from rackplan.views.blocks import (
 )
 from rackplan.views.data import SetData, taken
 from rackplan.views.forward import accuracy_words, power, price
-from rackplan.views.money import dollars, power_words, rate_words, watts
+from rackplan.views.money import dollars, power_scope, power_words, rate_words, watts
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
     band_words,
@@ -331,8 +331,8 @@ def size_result(found: Size) -> SizeResult:
     served, demand, bill, lengths = found.served, found.demand, found.bill, found.lengths
     main = max(served.pools, key=lambda pool: (pool.role == "decode", pool.gpus))
     missing = [*bill.missing]
-    if found.racks is None:
-        missing.append("racks: the cluster file does not say which GPUs share a rack.")
+    if found.racks.count is None:
+        missing.append(f"racks: {found.racks.basis}")
     if lengths is None:
         missing.append("requests_per_s, serving, ttft_s: decode only has no requests.")
     elif served.ttft_s is None:
@@ -340,6 +340,7 @@ def size_result(found: Size) -> SizeResult:
             "ttft_s: a fleet of different shapes meets the limit but has no single value; the number of "
             "users excludes it."
         )
+    serving_racks = found.serving_racks.count
     fewer = [_level(found, level) for level in found.fewer]
     each, used, users = len(found.unit.gpus), found.tok_s / served.tok_s, demand.users_of(served)
     asked = taken(
@@ -367,7 +368,7 @@ def size_result(found: Size) -> SizeResult:
         gpus_idle=found.serving_gpus - served.gpus_used,
         domains=found.domains,
         serving_domains=found.serving_domains,
-        racks=found.racks,
+        racks=found.racks.count,
         tokens="output",
         tok_s=served.tok_s,
         tok_s_per_gpu=found.tok_s_per_gpu,
@@ -376,7 +377,7 @@ def size_result(found: Size) -> SizeResult:
         requests_per_s=served.requests_per_s,
         users=users,
         ttft_s=served.ttft_s,
-        tok_s_per_rack=served.tok_s / found.serving_racks if found.serving_racks else None,
+        tok_s_per_rack=served.tok_s / serving_racks if serving_racks else None,
         layout=main.layout,
         proof=served.proof,
         pools=[taken(PoolData, pool) for pool in served.pools],
@@ -598,7 +599,7 @@ def _answer(found: Size, data: SizeResult) -> list[Block]:
     """Return the answer: the fleet, its performance, limits, cost and accuracy."""
     asked, errors, lengths = data.asked, _errors(found), found.lengths
     spare = f", {plural(asked.spares, 'domain')} spare" if asked.spares else ""
-    racks = "" if data.racks is None else f" and {plural(data.racks, 'rack')}"
+    racks = "" if data.racks is None else f" and {found.racks.words}"
     pools = ", ".join(f"{pool.workers:,} x {pool.layout} ({pool.role})" for pool in data.pools)
     serving = f"{data.serving}: " if data.serving else ""
     served = [f"{_many(data.tok_s)} output tok/s"]
@@ -620,7 +621,7 @@ def _answer(found: Size, data: SizeResult) -> list[Block]:
             f"{rounded_up(data.usd_per_hour)} USD/h (basis {data.price_basis})",
         ]
     if data.power_w is not None:
-        cost.append(f"{rounded_up(data.power_w / 1e6)} MW")
+        cost.append(f"{rounded_up(data.power_w / 1e6)} MW {power_scope(found.bill)}")
     return [
         *labelled(
             "Fleet", f"{data.gpus:,} GPUs: {plural(data.domains, 'domain')}{racks}{spare}; {serving}{pools}"
@@ -660,6 +661,7 @@ def _details(found: Size, data: SizeResult) -> list[Block]:
         *labelled("Kernels", *map(chip_words, errors)),
         *labelled("Prices", *_prices(found)),
         *labelled("Power", power_words(found.bill.totals(found.tok_s))),
+        *labelled("Racks", "" if data.racks is None else found.racks.basis),
         *labelled("Left out", *data.missing),
         *labelled("Note", *_notes(found)),
     ]

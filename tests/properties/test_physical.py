@@ -22,7 +22,8 @@ from topology import (
     raw_cluster_spec,
     resolve_cluster,
 )
-from topology.physical import Physical, physical_of_whole
+from topology.changes.overrides import overrides
+from topology.physical import Physical, Racks, physical_of_whole
 from topology.scale_out import switches_above
 
 
@@ -84,22 +85,51 @@ def test_cables_of_one_rack(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "hosts", "racks", "watts", "words"),
     [
-        ("gb200-nvl72@576", 144, 8, 8 * 132e3, "racks"),
-        ("gb200-nvl72@76", 19, 2, 2 * 132e3, "partly filled"),
-        ("hgx-h100@64", 8, 8, 81.6e3, "hosts"),
-        ("cm384", 48, 16, 559e3, "whole domain"),  # 12 of compute, 4 of second-tier switches
-        ("mi300x@16", 2, 2, 12e3, "only GPUs"),
-        ("hgx-h800", 1, 1, 5600, "only GPUs"),
+        ("gb200-nvl72@576", 144, 8, 8 * 132e3, "IT power, the share of its GPUs in that of a full rack"),
+        ("gb200-nvl72@76", 19, 2, 76 / 72 * 132e3, "full rack"),
+        ("gb200-nvl72@2", 1, 1, 2 / 72 * 132e3, "full rack"),
+        ("hgx-h100@64", 8, 2, 81.6e3, "full node"),  # four of 10.2 kW in a rack of 40.8 kW
+        ("hgx-b300@1440", 180, 45, 180 * 14e3, "full node"),
+        ("hgx-h100@2", 1, 1, 2 / 8 * 10.2e3, "full node"),
+        ("cm384", 48, 16, 559e3, "full domain"),  # 12 of compute, 4 of second-tier switches
+        ("cm384@64", 4, 5, 64 / 768 * 559e3, "full domain"),
+        ("cm384@4", 1, 1, 4 / 768 * 559e3, "full domain"),
+        ("mi300x@16", 2, None, 12e3, "chips alone"),
+        ("hgx-h800", 1, 1, 5600, "chips alone"),
         ("tpu-v5p", 16, 1, None, "no published power for tpu-v5p"),
         ("rubin-576", 144, 8, None, "no published power for rubin"),
     ],
 )
-def test_power(name: str, hosts: int, racks: int, watts: float | None, words: str) -> None:
+def test_power(name: str, hosts: int, racks: int | None, watts: float | None, words: str) -> None:
     found = limits(name)
-    assert (found.hosts, found.racks) == (hosts, racks)
+    assert (found.hosts, found.racks.count) == (hosts, racks)
     assert found.power.value == (None if watts is None else pytest.approx(watts))
     assert words in found.power.basis
-    assert found.rack_w == (None if watts is None else pytest.approx(watts / racks))
+    assert (found.power.scope or "no published power") in words or found.power.scope == "IT"
+    assert found.rack_w == (pytest.approx(watts / racks) if watts and racks else None)
+
+
+def test_racks_of_hosts_follow_from_the_power_of_a_rack() -> None:
+    hosts = resolve_cluster("mi300x@64")
+    assert "settings` mi300x.node_power_w" in physical_of_whole(hosts).racks.basis
+    (known,) = overrides([hosts], ["mi300x.node_power_w=8 kW", "mi300x.rack_budget_w=25 kW"])
+    assert physical_of_whole(known).racks == Racks(
+        3, "3 hosts of mi300x in a rack of 25 kW (user: set by the user)", (3,)
+    )
+    (whole,) = overrides([resolve_cluster("hgx-h100@1024")], ["hgx-h100.rack_budget_w=0.5x"])
+    assert physical_of_whole(whole).racks.count == 64
+    own = {
+        "gpu": "h100-sxm",
+        "structure": "mesh",
+        "link": "50 GB/s",
+        "gpus": 8,
+        "gpus_per_node": 8,
+        "rate_checked": True,
+    }
+    fabric = {"kind": "leaf-spine", "nic": "400 Gb/s"}
+    for more, racks in (({"nodes_per_rack": 1}, 6), ({}, None)):
+        mine = resolve_cluster({"domains": [{**own, "count": 6, **more}], "fabric": fabric})
+        assert physical_of_whole(mine).racks.count == racks
 
 
 @pytest.mark.parametrize(
@@ -118,7 +148,8 @@ def test_power(name: str, hosts: int, racks: int, watts: float | None, words: st
 def test_weight(name: str, kg: float | None, words: str, kind: str) -> None:
     found = limits(name)
     assert found.mass.value == (None if kg is None else pytest.approx(kg))
-    assert found.rack_kg == (None if kg is None else pytest.approx(kg / found.racks))
+    racks = found.racks.count
+    assert found.rack_kg == (pytest.approx(kg / racks) if kg and racks else None)
     assert words in found.mass.basis
     assert found.mass.evidence.label == kind
 
@@ -214,7 +245,7 @@ def test_a_raw_graph_by_racks() -> None:
         "nvlink4": (2, 2, 2),
         "ib-ndr400": (2, 0, 1),
     }
-    assert (found.racks, found.hosts, dict(found.switches)) == (2, 3, {"leaf": 1})
+    assert (found.racks.count, found.hosts, dict(found.switches)) == (2, 3, {"leaf": 1})
 
 
 @settings(deadline=None, max_examples=12)

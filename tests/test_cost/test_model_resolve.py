@@ -192,3 +192,17 @@ def test_importing_is_light():
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("value", [None, 3, True, [1], ("a",), b"mixtral-8x7b", Path("no.json"), {}, {1: 2}])
+def test_what_is_no_model_is_refused(value: object) -> None:
+    with pytest.raises(InputError):
+        resolve_model(value)  # type: ignore[arg-type]
+
+
+def test_a_model_comes_from_its_content_and_itself() -> None:
+    known = resolve_model("mixtral-8x7b")
+    assert resolve_model(known) is known
+    assert resolve_model(known.config).layers == known.layers
+    with pytest.raises(InputError, match="weights"):
+        resolve_model("mixtral-8x7b", weights=8)  # type: ignore[arg-type]

@@ -34,6 +34,20 @@ def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
     assert result.data["files"] == files
 
 
+@pytest.mark.parametrize(
+    "cluster", ["hgx-h100@1", "mi300x@2", "hgx-a100@4", "gb200-nvl72@2", "gh200-nvl4@1", "cm384@8"]
+)
+def test_a_part_of_a_host_is_planned(run: Run, cluster: str) -> None:
+    data = run("plan", "--model", "gpt-oss-20b", "--cluster", cluster, *FAST, *OUT, "--json").data
+    totals = data["score"]["totals"]
+    assert totals["gpus"] == int(cluster.partition("@")[2])
+    assert totals["tok_s"] > 0
+    assert run("score", "plan", "--json").data["totals"] == totals
+    assert run("draw", cluster, "-o", "part.svg").code == 0
+    for asked in (("--users", "100"), ("--tok-s", "1M")):
+        assert run("size", "--model", "gpt-oss-20b", "--cluster", cluster, *asked, "--json").data["gpus"] > 0
+
+
 def test_options_reach_the_plan(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "loads.npy", np.random.default_rng(0).random((32, 8)) + 0.1)
     options = (

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology import InputError, cluster_names, load_domain, resolve_cluster
+from topology import (
+    InputError,
+    cluster_from_dict,
+    cluster_names,
+    cluster_to_dict,
+    load_domain,
+    resolve_cluster,
+)
+from topology.changes.repeat import repeated
+from topology.exporters.cluster_yaml import cluster_to_yaml
+from topology.files.cluster_file import read_cluster
+from topology.physical import physical_of_whole, power_share
 
 
 @pytest.mark.parametrize("name", cluster_names())
@@ -40,6 +53,43 @@ def test_counts_fill_domains_in_order(name: str, nodes: int) -> None:
     assert [gpu.domain for gpu in cluster.gpus] == sorted(gpu.domain for gpu in cluster.gpus)
 
 
+@pytest.mark.parametrize("name", [one for one in cluster_names() if not load_domain(one).whole])
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+def test_a_part_of_a_host_is_a_cluster(name: str, gpus: int) -> None:
+    full, cluster = load_domain(name), resolve_cluster(f"{name}@{gpus}")
+    (domain,) = cluster.spec.domains
+    assert (len(cluster.gpus), domain.gpus_per_node, domain.nodes) == (gpus, gpus, 1)
+    switched = full.structure != "mesh"  # its links to the switches are all its own
+    links = full.links_per_gpu if switched else full.links_per_gpu // (full.gpus - 1) * (gpus - 1)
+    assert domain.links_per_gpu == links
+    ends = cluster.wiring.scale_up_bytes_per_s[[cluster.wiring.number[gpu.id] for gpu in cluster.gpus]]
+    assert np.array_equal(ends, [domain.scale_up_bytes_per_s] * gpus, equal_nan=True)
+    assert power_share(domain) == power_share(full)
+    assert physical_of_whole(cluster).power.value == pytest.approx(
+        None
+        if (whole := physical_of_whole(resolve_cluster(name)).power.value) is None
+        else whole * gpus / full.gpus
+    )
+    if cluster.spec.scale_out is not None:
+        hosts = repeated(cluster, 3).wiring
+        nics = cluster.spec.scale_out.nic_links_per_gpu
+        out = [
+            hosts.is_kind("gpu")[a] != hosts.is_kind("gpu")[b] for a, b in zip(hosts.a, hosts.b, strict=True)
+        ]
+        assert (
+            hosts.count[np.array(out) & (hosts.domain[hosts.a] != hosts.domain[hosts.b])].sum()
+            == 3 * gpus * nics
+        )
+    written = read_cluster(yaml.safe_load(cluster_to_yaml(cluster.spec)), "it", "it")
+    assert cluster_from_dict(cluster_to_dict(cluster)).spec == written == cluster.spec
+
+
+@pytest.mark.parametrize("value", [None, 3, True, 2.5, [1], ("a",), b"hgx-h100", Path("no.yaml"), {}, {1: 2}])
+def test_what_is_no_cluster_is_refused(value: object) -> None:
+    with pytest.raises(InputError):
+        resolve_cluster(value)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
@@ -47,7 +97,9 @@ def test_counts_fill_domains_in_order(name: str, nodes: int) -> None:
         ("hgx", "hgx-h100, hgx-h800"),
         ("hgx-h100@", "hgx-h100@8"),
         ("hgx-h100@٨", "hgx-h100@8"),
-        ("hgx-h100@4", "are hgx-h100@8"),
+        ("hgx-h100@3", "are hgx-h100@2 or hgx-h100@4"),
+        ("hgx-h100@6", "are hgx-h100@4 or hgx-h100@8"),
+        ("gb200-nvl72@74", "are gb200-nvl72@72 or gb200-nvl72@76"),
         ("hgx-h100@99999992", "at most"),
     ],
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from numbers import Integral
+from typing import Any
 
 from topology.base.errors import InputError, printable
 from topology.base.reading import shown
@@ -82,4 +83,28 @@ def require_list(value: object, where: str) -> list[object]:
     """Return a list."""
     if not isinstance(value, list):
         raise wrong(value, where, "a list")
+    return value
+
+
+def plain(value: Any) -> Any:
+    """Return NumPy's numbers and flags as Python's, inside mappings and lists too.
+
+    Raises
+    ------
+    InputError
+        If a mapping or a list contains itself.
+    """
+    try:
+        return _plain(value)
+    except RecursionError:
+        raise InputError("the value contains itself, or is nested too deeply.") from None
+
+
+def _plain(value: Any) -> Any:
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return value.item()
+    if type(value) is dict:
+        return {_plain(key): _plain(list(one) if type(one) is tuple else one) for key, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
     return value

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 from topology.base.errors import InputError, MissingFigureError
-from topology.base.figures import Figure
+from topology.base.figures import Evidence, Figure
 from topology.base.reading import load_yaml, nearest
 from topology.base.schema import Text, figures_by_name, validated
 from topology.fabrics import AnyFabric
@@ -173,6 +173,13 @@ def load_domain(name: str) -> DomainSpec:
     return found
 
 
+def full_domain(domain: DomainSpec) -> DomainSpec:
+    """Return the whole domain that ``domain`` is a part of, with its own figures; itself where nobody knows it."""
+    if domain.whole or domain.part not in cluster_names():
+        return domain
+    return replace(load_domain(domain.part), gpu=domain.gpu, fabric=domain.fabric, figures=domain.figures)
+
+
 @cache
 def systems_of(gpu: str) -> tuple[DomainSpec, ...]:
     """Return the domains of the catalog that have the GPU called ``gpu``, in its order."""
@@ -217,7 +224,8 @@ def find_scale_out(name: str) -> ScaleOutSpec | None:
 
 
 _REFERENCE = "hgx-h100"
-"""Pods and spines of domains that are written out follow this design; its latencies say that they stand in."""
+"""Pods and spines of domains that are written out follow this design; its latencies say that they stand in, and its
+rack is that of all hosts whose racks nobody describes."""
 
 
 def reference_design() -> RailFabric:
@@ -225,6 +233,15 @@ def reference_design() -> RailFabric:
     design = load_scale_out(_REFERENCE)
     assert isinstance(design, RailFabric)  # noqa: S101 - as the catalog has it
     return design
+
+
+def rack_budget(domain: DomainSpec) -> Figure:
+    """Return the most that hosts of ``domain`` draw in one rack; that of the reference design stands in."""
+    known = domain.figures.get("rack_budget_w")
+    if known is not None:
+        return known
+    figure = load_domain(_REFERENCE).figures["rack_budget_w"]
+    return replace(figure, kind=Evidence.ASSUMED, source=f"as {_REFERENCE}: {figure.source}")
 
 
 def stand_in_latency(*, scale_up: bool) -> Figure:

@@ -92,10 +92,11 @@ def physical_line(cluster: Cluster) -> str:
     """Return one line about power, copper and optical links, counted on the graph."""
     limits = physical_of_whole(cluster)
     switches = f", {limits.switch_racks} of them with switches" if limits.switch_racks else ""
-    parts = [plural(limits.racks, "rack") + switches]
+    known = limits.racks.count is not None
+    parts = [limits.racks.words + switches if known else plural(limits.hosts, "host")]
     if limits.power.value is not None:
-        alone = "GPUs alone, " if "GPUs alone" in limits.power.basis else ""
-        parts.append(f"{format_quantity(limits.power.value, 'W', 3)} ({alone}{limits.power.evidence.label})")
+        watts = format_quantity(limits.power.value, "W", 3)
+        parts.append(f"{watts} {limits.power.scope} ({limits.power.evidence.label})")
     cables = [(limits.copper, "copper link"), (limits.optical, "optical link")]
     counted = [plural(count, word) for count, word in cables if count]
     counted = [f"{' and '.join(counted)} outside hosts"] if counted else []

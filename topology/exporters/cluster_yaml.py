@@ -149,7 +149,7 @@ def _domain(domain: DomainSpec) -> dict[str, Any]:
     rates = [fabric.link_bytes_per_s for fabric in domain.fabrics[1:]]
     row |= {"link": rates or domain.fabric.link_bytes_per_s, "link_kind": domain.fabric.kind}
     row |= _latency(domain.fabric, stand_in_latency(scale_up=True))
-    return row | {"nodes_per_rack": domain.nodes_per_rack}
+    return row if domain.nodes_per_rack is None else row | {"nodes_per_rack": domain.nodes_per_rack}
 
 
 def _fabric(spec: ClusterSpec, checked: dict[str, object]) -> list[str]:

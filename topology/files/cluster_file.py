@@ -295,12 +295,15 @@ def _domains(data: _Row, gpus: _Gpus, where: str) -> tuple[str | None, list[Doma
 def _catalog_part(row: _PartRow, domain: DomainSpec, gpus: _Gpus, where: str) -> DomainSpec:
     if row.shape:
         domain = shaped(domain, row.shape, f"{where}: shape")
-    fields: dict[str, object] = {"gpu": gpus(domain.gpu.name, where)}
     if row.gpus is not None:
         if isinstance(domain, TorusDomain):
             raise InputError(f"{where}: gpus: a torus has a shape, not a count; write `shape: [4, 4, 8]`.")
-        fields["gpus"] = require_whole(row.gpus, f"{where}: gpus", 1, domain.gpus)
-    return changed(domain, where, **fields)
+        count = require_whole(row.gpus, f"{where}: gpus", 1, domain.gpus)
+        try:
+            domain = domain.cut(count)
+        except InputError as error:
+            raise InputError(f"{where}: gpus: {error}") from None
+    return changed(domain, where, gpu=gpus(domain.gpu.name, where))
 
 
 def _written_out(row: DomainRow, gpu: GpuSpec, where: str) -> DomainSpec:

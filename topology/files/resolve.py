@@ -5,37 +5,50 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from topology.base.errors import InputError
+from topology.base.reading import shown
+from topology.base.values import plain
 from topology.build import GPUS, build_cluster
 from topology.catalog import find_scale_out, load_domain, load_scale_out
 from topology.catalog.shapes import load_shapes, shape_of, shaped
 from topology.catalog.spelled import counted, system_called, systems_meant, taken_as
 from topology.cluster import Cluster, ClusterSpec
 from topology.fabrics.fabric import ScaleOutSpec
-from topology.structures.domain import DomainSpec
+from topology.structures.domain import DomainSpec, part_sizes
 from topology.structures.torus import TorusDomain
 
 _SUFFIXES = (".yaml", ".yml")
 
 
-def resolve_cluster(text: str) -> Cluster:
-    """Return the cluster that ``text`` names.
+def resolve_cluster(cluster: str | Path | Mapping[str, object] | Cluster) -> Cluster:
+    """Return the cluster that is named or described.
 
     Parameters
     ----------
-    text:
+    cluster:
         A catalog name in any spelling (one domain; ``2 x GB200 NVL72`` two, ``16xH100`` 16 GPUs), ``name@GPUS``
-        (domains filled in order, whole nodes only, the last domain may be partial), for a torus ``name@4x4x8`` (its
-        shape), or the path of a cluster YAML.
+        (domains filled in order, the last may be partial: whole nodes, or 1, 2, 4... GPUs of one), for a torus
+        ``name@4x4x8`` (its shape), the path of a cluster YAML, or its content. A cluster is
+        returned as it is.
 
     Raises
     ------
     InputError
-        If there is no such name, count or file; the message offers the nearest that work.
+        If there is no such name, count or file, or it is none of these; the message offers the nearest that work.
     """
+    if isinstance(cluster, Cluster):
+        return cluster
+    if isinstance(cluster, Mapping):
+        return cluster_from(cluster)
+    if not isinstance(cluster, str | Path):
+        raise InputError(
+            "expected a name, a YAML file, the content of one, or a Cluster.",
+            field="cluster",
+            value=shown(cluster),
+        )
+    text = str(cluster)
     if text.lower().endswith(_SUFFIXES):
         from topology.files.cluster_file import read_cluster_file
 
@@ -60,7 +73,7 @@ def cluster_from(content: Mapping[str, object], name: str = "cluster") -> Cluste
     """
     from topology.files.cluster_file import read_cluster
 
-    return build_cluster(read_cluster(content, name, name))
+    return build_cluster(read_cluster(plain(dict(content)), name, name))
 
 
 def cluster_called(text: str) -> str:
@@ -113,7 +126,7 @@ def parse_shape(text: str) -> tuple[int, ...] | None:
 
 
 def _sized(text: str, domain: DomainSpec, count: str) -> ClusterSpec:
-    """Return ``name@count`` of a catalog's domain: full domains, then one partial domain of whole nodes.
+    """Return ``name@count`` of a catalog's domain: full domains, then a partial one of whole nodes or part of one.
 
     A torus takes a shape instead (``name@4x4x8``: one torus); of one that is made in a single shape, a count of GPUs
     is several.
@@ -133,31 +146,32 @@ def _sized(text: str, domain: DomainSpec, count: str) -> ClusterSpec:
         )
     if not counted or (int(count) == 0 and not torus):
         raise InputError(f"{where}: expected a number of GPUs after @, like {name}@{domain.gpus}.")
-    gpus, step = int(count), domain.gpus_per_node
+    gpus = int(count)
     if gpus > GPUS:
         raise InputError(f"{where}: at most {GPUS:,} GPUs are supported.")
     if torus and (gpus == 0 or gpus % domain.gpus):
         raise InputError(
             f"{where}: {name} is available in whole tori of {domain.gpus} GPUs; use a multiple of {domain.gpus}."
         )
-    if gpus % step:
-        below, above = gpus // step * step, -(-gpus // step) * step
-        fit_in = f"{name}@{below} or {name}@{above}" if below else f"{name}@{above}"
-        raise InputError(f"{where}: {gpus} GPUs do not fill whole nodes of {step}; the nearest are {fit_in}.")
+    if gpus not in (sizes := part_sizes(gpus, domain.gpus_per_node)):
+        raise InputError(
+            f"{where}: {gpus} GPUs do not fill whole nodes of {domain.gpus_per_node}, nor are they a power of two of "
+            f"one; the nearest are {' or '.join(f'{name}@{size}' for size in sizes)}."
+        )
     scale_out = load_scale_out(name) if gpus > domain.gpus else find_scale_out(name)
     return fill_domains(text, domain, scale_out, gpus)
 
 
 def fill_domains(name: str, domain: DomainSpec, scale_out: ScaleOutSpec | None, gpus: int) -> ClusterSpec:
-    """Return a cluster of ``gpus`` GPUs (whole nodes): domains filled in order, the last may be partial.
+    """Return a cluster of ``gpus`` GPUs: domains filled in order, the last may be partial.
 
     Raises
     ------
     InputError
-        If a torus would be partial.
+        If a torus would be partial, or the rest is neither whole nodes nor a power of two of one.
     """
     full, rest = divmod(gpus, domain.gpus)
     if rest and domain.whole:
         raise InputError(f"{name}: {gpus} GPUs do not fill whole tori of {domain.gpus}.")
-    domains = (domain,) * full + ((replace(domain, gpus=rest),) if rest else ())
+    domains = (domain,) * full + ((domain.cut(rest),) if rest else ())
     return ClusterSpec(name, domains, scale_out)

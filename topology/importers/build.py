@@ -213,7 +213,7 @@ def _unit(graph: _Graph, completed: Completed) -> DomainSpec | None:
         "gpus": gpus,
         "gpus_per_node": per_node,
         "fabric": replace(fabric, name=f"scale-up {rate}"),
-        "nodes_per_rack": system.nodes_per_rack if system and system.gpus_per_node == per_node else 1,
+        "nodes_per_rack": system.nodes_per_rack if system and system.gpus_per_node == per_node else None,
     }
     if structure == "mesh":
         return MeshDomain(**known, links_per_neighbour=counts[0])

@@ -186,7 +186,7 @@ def _put_in_racks(draft: Draft) -> None:
     system = draft.answers.parts.system
     if system is None or system.gpus == system.gpus_per_node:
         return
-    per_rack = system.gpus_per_node * system.nodes_per_rack
+    per_rack = system.gpus_per_node * system.nodes_in_rack
     by_host: dict[str, dict[str, list[RawNode]]] = defaultdict(lambda: defaultdict(list))
     for node in draft.nodes.values():
         if node.kind == "gpu" and node.domain is not None and node.node is not None:

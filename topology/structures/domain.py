@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from enum import Enum
 from typing import Annotated, Any, ClassVar
 
@@ -53,7 +53,8 @@ class DomainSpec(Spec, ABC):
     gpus_per_node:
         GPUs under one host.
     nodes_per_rack:
-        Hosts in one cabinet.
+        Hosts in one cabinet; None: nobody says. Those of a domain are then in one, which a host that is a domain
+        shares with others.
     links_bundled:
         The number of links is not published: one of the total rate stands for all, and cables are not counted.
     copper_between_racks:
@@ -68,7 +69,7 @@ class DomainSpec(Spec, ABC):
     gpus: Count
     gpus_per_node: Count
     fabric: FabricSpec
-    nodes_per_rack: Count
+    nodes_per_rack: Count | None = None
     figures: Annotated[Mapping[str, Figure], figures_by_name(SYSTEM_FIGURES)] = field(default_factory=dict)
     notes: tuple[Text, ...] = ()
     links_bundled: Flag = False
@@ -93,14 +94,21 @@ class DomainSpec(Spec, ABC):
                 f"use {f'{below} or {above}' if below else above}."
             )
 
-    @classmethod
-    def completed(cls, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return it with all hosts in one rack where racks are not given."""
-        if data.get("nodes_per_rack") is not None:
-            return data
-        gpus, step = (data.get(key) for key in ("gpus", "gpus_per_node"))
-        hosts = -(-gpus // step) if isinstance(gpus, int) and isinstance(step, int) and step > 0 else 1
-        return {**data, "nodes_per_rack": max(1, hosts)}
+    def cut(self, gpus: int) -> DomainSpec:
+        """Return it with ``gpus`` GPUs: whole hosts, or those of a part of one, which keep their own links.
+
+        Raises
+        ------
+        InputError
+            If they are neither (:func:`part_sizes`); the nearest sizes are named.
+        """
+        sizes = part_sizes(gpus, self.gpus_per_node)
+        if gpus not in sizes:
+            raise InputError(
+                f"{gpus} GPUs do not fill whole nodes of {self.gpus_per_node}, nor are they a power of two of one; "
+                f"use {' or '.join(map(str, sizes))}."
+            )
+        return replace(self, gpus=gpus, gpus_per_node=min(gpus, self.gpus_per_node))
 
     @abstractmethod
     def lay(self) -> Laying:
@@ -116,9 +124,14 @@ class DomainSpec(Spec, ABC):
         return self.gpus // self.gpus_per_node
 
     @property
+    def nodes_in_rack(self) -> int:
+        """Hosts of the domain that share a rack, in a full one."""
+        return self.nodes_per_rack or self.nodes
+
+    @property
     def rack_of_host(self) -> list[int]:
-        """The rack of each host: runs of ``nodes_per_rack``."""
-        return [host // self.nodes_per_rack for host in range(self.nodes)]
+        """The rack of each host: runs of ``nodes_in_rack``."""
+        return [host // self.nodes_in_rack for host in range(self.nodes)]
 
     @property
     def switched(self) -> bool:
@@ -185,6 +198,16 @@ class DomainRow(Spec, ABC):
     def sizes(self, _known: Sequence[DomainSpec]) -> dict[str, Any]:
         """Return the domain's own fields; ``_known`` are domains of the catalog with the same GPU."""
         return {name: getattr(self, key) for key, name in self.domain.keys.items()}
+
+
+def part_sizes(gpus: int, node: int) -> tuple[int, ...]:
+    """Return the sizes of a part of a domain nearest to ``gpus`` GPUs, below and above; itself alone where it is one.
+
+    A part is whole nodes of ``node`` GPUs, or a power of two of one node.
+    """
+    step = node if gpus >= node else 1 << (gpus.bit_length() - 1)
+    below = gpus // step * step
+    return (below,) if below == gpus else (below, min(below + step, node) if gpus < node else below + step)
 
 
 def spread(links: int, switches: int, turns: Ints) -> Ints:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from topology.base.schema import Count, keyword_spec
-from topology.structures.domain import check_even, spread
-from topology.structures.switch import ChipDomain, ChipRow
+from topology.structures.domain import DomainSpec, check_even, part_sizes, spread
+from topology.structures.switch import ChipDomain, ChipRow, SwitchDomain
 from topology.wiring import Laying
 
 
@@ -34,6 +35,20 @@ class TwoTierDomain(ChipDomain):
             check_even(
                 links * self.gpus_per_node, self.upper_switches, "a first-tier chip", "`upper_switches`"
             )
+
+    def cut(self, gpus: int) -> DomainSpec:
+        """Return it with fewer GPUs; those of a part of one host meet on its first-tier chips and need no others.
+
+        Raises
+        ------
+        InputError
+            As that of all structures.
+        """
+        if gpus >= self.gpus_per_node or gpus not in part_sizes(gpus, self.gpus_per_node):
+            return super().cut(gpus)
+        own = {one.name: getattr(self, one.name) for one in fields(SwitchDomain) if one.name != "structure"}
+        figures = {name: figure for name, figure in self.figures.items() if name != "switch_racks"}
+        return SwitchDomain(**own | {"gpus": gpus, "gpus_per_node": gpus, "figures": figures})
 
     def lay(self) -> Laying:
         """Link GPUs to the chips of their host, and those to the second tier."""

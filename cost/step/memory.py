@@ -176,11 +176,8 @@ def replica_memory(
         shard = StageShard(tuple(model.kind_counts(stage.layers)), *ends)
         row = slots[index]
         each: float
-        if moe_tp > 1:
-            experts = model.moe.experts if model.moe else 0
-            each, capacity = experts / moe_tp, deployment.context(stage).least_hbm_bytes
-        elif most is None and isinstance(row, np.ndarray):
-            each, capacity = _fullest(deployment, stage, row)
+        if moe_tp > 1 or (most is None and isinstance(row, np.ndarray)):
+            each, capacity = _held_experts(deployment, stage, np.asarray(row), moe_tp)
         else:
             each = math.ceil(row / gpus) if most is None else most[index]
             capacity = deployment.context(stage).least_hbm_bytes
@@ -202,9 +199,13 @@ def replica_memory(
     return memories
 
 
-def _fullest(deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64]) -> tuple[int, float]:
-    """Slots and HBM of the GPU that has least left beside its experts: everything else is alike on all GPUs."""
+def _held_experts(
+    deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64], moe_tp: int
+) -> tuple[float, float]:
+    """Experts and HBM of the GPU that has least left beside its experts: everything else is alike on all GPUs."""
     kinds, model = deployment.context(stage).hbm_bytes, deployment.model
+    if moe_tp > 1:
+        return (model.moe.experts if model.moe else 0) / moe_tp, min(kinds.values())
     if len(set(kinds.values())) == 1:
         return int(slots.max(initial=0)), next(iter(kinds.values()))
     members = model.kind_counts(stage.layers)
@@ -215,11 +216,16 @@ def _fullest(deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64])
     return int(slots[tightest]), float(capacity[tightest])
 
 
-def expert_bytes(deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64]) -> float:
-    """Weight bytes of the routed experts on the GPU of a stage that is full first; ``slots`` is ``[gpus]``."""
+def expert_bytes(
+    deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64], *, moe_tp: int = 1
+) -> float:
+    """Weight bytes of the routed experts on the GPU of a stage that is full first; ``slots`` is ``[gpus]``.
+
+    ``moe_tp``: parts that each expert is cut into, as of :func:`replica_memory`.
+    """
     members = deployment.model.kind_counts(stage.layers)
     slot = added(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))
-    each, _ = _fullest(deployment, stage, slots)
+    each = _held_experts(deployment, stage, slots, moe_tp)[0]
     return each * float(slot) * weight_sizes(deployment.model)["experts"]
 
 

@@ -50,7 +50,7 @@ def plan_overlay(plan: Plan) -> Overlay:
                 first, *others = sorted(held.tolist()) or [-1]
                 experts[gpu] = " ".join(map(str, ["e" + str(first), *others])) if len(held) else "none"
                 firsts[gpu] = f"e{first}{f'+{len(others)}' if others else ''}" if len(held) else "none"
-    loaded, layer = plan.loads is not None, _least_balanced(plan, rows)
+    loaded, layer = bool(rows), _least_balanced(plan, rows)
     return Overlay(
         values=values.tolist() if loaded else None,
         labels=labels,

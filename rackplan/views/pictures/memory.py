@@ -80,8 +80,9 @@ def routed_bytes(
     0 without experts, or where that is not known.
     """
     stages = layout.replicas[0]
-    memories = replica_memory(deployment, stages, tp=layout.tp, slots=slots)
+    memories = replica_memory(deployment, stages, tp=layout.tp, slots=slots, moe_tp=layout.moe_tp)
     for stage, row, memory in zip(stages, slots, memories, strict=True):
-        if row.size and abs(memory.weights - weights) <= _ALIKE * weights:
-            return expert_bytes(deployment, stage, row)
+        held = row.size or layout.moe_tp > 1
+        if held and abs(memory.weights - weights) <= _ALIKE * weights:
+            return expert_bytes(deployment, stage, row, moe_tp=layout.moe_tp)
     return 0.0  # another replica, of other GPUs, is full first

@@ -229,7 +229,8 @@ def _nearest(deployment: Deployment, options: PlanOptions, layouts: Sequence[Fit
     def far(widths: tuple[int, ...]) -> tuple[float, ...]:
         of = dict(zip(names, widths, strict=True))
         apart = [abs(math.log(of[name] / width)) for name, width in asked.items() if name in of]
-        return sum(distance > 0 for distance in apart), sum(apart), *(-width for width in widths)
+        # of equals that with experts over most GPUs, then the simplest
+        return sum(distance > 0 for distance in apart), sum(apart), -of.get("ep", 0), of["tp"], of["stages"]
 
     spelled = [
         " ".join(f"{input_name(name)} {width}" for name, width in zip(names, widths, strict=True))
@@ -251,7 +252,7 @@ def _broken_rules(deployment: Deployment, options: PlanOptions) -> Iterator[str]
     if stages > most_stages:
         yield f"at most {most_stages} stages are offered"
     if group * stages > gpus:
-        yield f"{plural(stages, 'stage')} of {group} GPUs are more than its {gpus} GPUs"
+        yield f"that takes {group * stages} GPUs, and it has {gpus}"
     if model.moe is not None and ep is not None and tp is not None and ep < tp:
         if ep > 1:
             yield (

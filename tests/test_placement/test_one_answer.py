@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cost.experts.loads import ExpertLoads, read_loads
 from cost.inputs.deployment import Deployment
@@ -16,8 +19,11 @@ from placement.layouts.goals import aim_of
 from placement.layouts.price import faster_splits, promised
 from placement.options import PlanOptions
 from placement.planner import make_plan
+from placement.plans.reading import plan_of_text
+from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.verify import verify_plan
 from topology import resolve_cluster
+from topology.base.errors import InfeasibleError, InputError
 
 SAME = 1e-3
 """What plan and sweep may differ by, as a part of tok/s."""
@@ -97,3 +103,82 @@ def test_no_layout_is_better_than_a_sweep_promises(tpot_s: float | None) -> None
     for one in found:
         assert one.score.tok_s_per_gpu <= most[id(one.fitted)] * (1 + 1e-9)
     assert max(most.values()) < 1.1 * max(one.score.tok_s_per_gpu for one in found)
+
+
+CLUSTERS = ("hgx-h100", "hgx-h100@16", "hgx-h100@1", "hgx-a100-40gb", "l40s@4", "hgx-b200", "gb200-nvl72@8")
+MODELS = ("llama-3.1-70b", "llama-3.1-405b", "qwen3-235b-a22b", "gpt-oss-120b", "mixtral-8x7b", "deepseek-v3")
+
+
+@given(
+    st.sampled_from(MODELS),
+    st.sampled_from(CLUSTERS),
+    st.sampled_from([None, "fp8", "nvfp4"]),
+    st.sampled_from([1024, 32_768, 131_072, 524_288]),
+    st.sampled_from(["decode", "prefill"]),
+)
+@settings(deadline=None, max_examples=10)
+def test_plan_and_sweep_agree_on_what_fits(
+    model: str, cluster: str, weights: str | None, context: int, phase: str
+) -> None:
+    """One sequence a tensor-parallel group is the least there is, for both."""
+    where = resolve_cluster(cluster)
+    deployment = Deployment(where, resolve_model(model, weights=weights), Workload(context, phase=phase))
+    found = sweep(deployment)
+    level = {} if phase == "prefill" else {"tpot_s": "none"}
+    options = PlanOptions(time_limit_s=0, tolerance=0.0, **level)  # type: ignore[arg-type]
+    if not len(found):
+        with pytest.raises(InfeasibleError, match="HBM capacity binds"):
+            choose_layout(deployment, loads_for(deployment), options)
+        return
+    plan = choose_layout(deployment, loads_for(deployment), options)
+    assert plan.score.tok_s_per_gpu == pytest.approx(float(found.tok_s_per_gpu.max()), rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("model", "weights", "cluster", "context", "sequences"),
+    [
+        ("llama-3.1-405b", "fp8", "hgx-h100", 131_072, 3),  # TensorRT-LLM#3577: over 300,000 tokens
+        ("llama-3.1-70b", None, "l40s", 131_072, 4),
+        ("llama-3.1-70b", None, "hgx-a100-40gb", 131_072, 3),
+    ],
+)
+def test_a_group_holds_fewer_sequences_than_it_has_gpus(
+    model: str, weights: str | None, cluster: str, context: int, sequences: int
+) -> None:
+    deployment = Deployment(
+        resolve_cluster(cluster), resolve_model(model, weights=weights), Workload(context)
+    )
+    plan = make_plan(deployment, None, PlanOptions(time_limit_s=0, tpot_s="none"))
+    assert (plan.layout.tp, plan.score.batch) == (8, sequences / 8)
+    assert verify_plan(plan) == []
+
+
+def test_experts_are_cut_where_that_is_asked_for() -> None:
+    """Expert parallelism off, the default of engines: nothing to place, as many bytes, and the sweep's price."""
+    deployment = Deployment(resolve_cluster("hgx-h200@4"), resolve_model("gpt-oss-20b"), Workload())
+    plan = make_plan(
+        deployment, loads_for(deployment), PlanOptions(time_limit_s=0, ep=1, tp=4, tpot_s="none")
+    )
+    assert (plan.layout.ep, plan.layout.moe_tp, plan.layout.tp) == (1, 4, 4)
+    assert plan.experts == (None,)
+    assert verify_plan(plan) == []
+    found = sweep(deployment)
+    rows = np.flatnonzero((found.ep == 1) & (found.moe_tp == 4) & (found.tp == 4) & (found.stages == 1))
+    assert plan.score.tok_s_per_gpu == pytest.approx(float(found.tok_s_per_gpu[rows].max()), rel=SAME)
+    assert plan.score.max_batch == found.max_batch[rows[0]]
+    again = plan_of_text(plan_to_json(plan_to_dict(plan)), "plan.json")
+    assert again.layout == plan.layout
+    assert again.score.step_s == plan.score.step_s
+    with pytest.raises(InputError, match="tensor parallelism cuts each into 4 parts"):
+        plan.require_experts()
+
+
+def test_tensor_parallelism_over_two_nodes_is_priced_over_the_fabric() -> None:
+    """DeepSeek-R1 is run at TP16 on two nodes of 8 H100 (SGLang's documentation); the NICs make it the slower one."""
+    deployment = Deployment(resolve_cluster("hgx-h100@16"), resolve_model("deepseek-r1"), Workload(batch=1))
+    both = [
+        make_plan(deployment, loads_for(deployment), PlanOptions(time_limit_s=0, tp=tp, stages=1))
+        for tp in (8, 16)
+    ]
+    inside, over = (plan.score.terms_s["all_reduce"] for plan in both)
+    assert over > 2 * inside

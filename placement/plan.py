@@ -212,6 +212,8 @@ class Plan(Shown):
         nothing is known of that, or it does not matter.
     requests:
         What it serves where it was made for whole requests; else None, as of a plan that was read.
+    differences:
+        Which figures of the file that it was read from are not those computed again, in words; empty where none is.
     prefill:
         The plan of the prefill pool beside it; None where there is none. :attr:`totals` are of both.
     """
@@ -241,6 +243,7 @@ class Plan(Shown):
     origin: Origin = "planned"
     requests: WholeRequests | None = None
     prefill: Plan | None = None
+    differences: str = ""
 
     @property
     def over_limit(self) -> float | None:

@@ -20,7 +20,8 @@ from cost.terms.alltoall import group_limit
 from cost.terms.experts import expert_speed
 from placement.arrays import Floats, Ints
 from placement.experts.baselines import Baselines
-from placement.experts.bounds import lower_bound
+from placement.experts.bounds import lower_bound, proven_bound
+from placement.experts.cpsat import is_small
 from placement.experts.problem import Problem, make_problem
 from placement.options import Objective
 from placement.plan import BaselineScore, Plan, Proof
@@ -325,7 +326,6 @@ def with_loads(plan: Plan, loads: ExpertLoads | None) -> Plan:
             plan.objective,
             plan.split,
             unlike=plan.unlike,
-            doubled=plan.origin == "imported",  # other planners may put two copies of an expert on a GPU
         )
     return replace(
         plan,
@@ -488,13 +488,14 @@ def placement_proof(
     split: DispatchPolicy,
     *,
     unlike: Unlike = NONE_UNLIKE,
-    doubled: bool = False,
+    priced: bool = False,
 ) -> Proof:
     """Return objective and bound of any placement, means over all layers and replicas.
 
     It is OPTIMAL where each layer is at its bound. Failure domains are left out: with copies spread evenly, counts
-    have no limit but the GPUs. The bounds are for copies on different GPUs; where a GPU has two of one (``doubled``),
-    only the mean load binds.
+    have no limit but the GPUs. The bounds are for copies on different GPUs; in a layer where a GPU has two of one, as
+    other planners may leave it, only the mean load binds. ``priced``: with the highest bound that any search may
+    have proven, of layers small enough for CP-SAT the objective itself.
     """
     value: list[Floats] = []
     bound: list[Floats] = []
@@ -505,7 +506,11 @@ def placement_proof(
                 continue
             problem = stage_problem(deployment, stage, part.slots_per_gpu, loads, objective, split)
             reached = problem.evaluate(part)
-            least = np.minimum(1.0, reached) if doubled else lower_bound(problem)
+            if priced:
+                least = reached if is_small(problem) else proven_bound(problem, reached)
+            else:
+                least = lower_bound(problem)
+            least = np.where(problem.apart(part.slot_expert), least, np.minimum(1.0, reached))
             value.append(np.tile(reached, times))
             bound.append(np.tile(least, times))
     return Proof.of_layers(np.concatenate(value), np.concatenate(bound))

@@ -17,24 +17,26 @@ from placement.scoring import placement_scorer
 from topology.base.errors import InputError, input_name
 
 
-def lengths_of_plan(plan: Plan) -> Lengths:
-    """Return the lengths of the requests that a plan was made for.
+def lengths_of_plan(plan: Plan) -> Lengths | None:
+    """Return the lengths of the requests that a plan was made for; None where it is for decode alone.
 
     Raises
     ------
     InputError
-        If it is of one phase alone.
+        If it is for prefill alone.
     """
     work = plan.deployment.workload
     if plan.requests is not None:
         return Lengths.of(plan.requests.isl, plan.requests.osl)
     if work.phase == "both":
         return Lengths.of(round(work.prompt), round(work.answer))
-    if plan.prefill is None:
+    if work.phase == "prefill":
         raise InputError(
-            f"the plan is for {work.phase} only, but requests need both phases: plan with {input_name('isl')} and "
+            f"the plan is for prefill only, but requests need both phases: plan with {input_name('isl')} and "
             f"{input_name('osl')}, or give {input_name('model')} and {input_name('cluster')} instead of a plan."
         )
+    if plan.prefill is None:
+        return None
     isl = plan.prefill.deployment.workload.context
     return Lengths.of(isl, max(1, 2 * (work.context - isl)))  # decode has isl + osl / 2 tokens in its caches
 
@@ -42,12 +44,13 @@ def lengths_of_plan(plan: Plan) -> Lengths:
 def pools_of_plan(plan: Plan, lengths: Lengths) -> EnginePools:
     """Return the replicas of a plan for whole requests as engines: one pool, or that which prefills and the other.
 
-    Replicas that differ are as fast as the slowest, and have equally many GPUs.
+    Replicas that differ are as fast as the slowest, and have equally many GPUs. Those of a plan for decode alone
+    prefill too.
 
     Raises
     ------
     InputError
-        If it is of one phase alone.
+        If it is for prefill alone.
     """
     lengths_of_plan(plan)
     if plan.prefill is None:

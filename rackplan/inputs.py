@@ -510,8 +510,10 @@ def notes_of(request: Request) -> list[str]:
 
 
 def plan_notes(plan: Plan) -> list[str]:
-    """Return notes on a plan that was read: sequences beyond the model's limit."""
-    return list(filter(None, [plan.deployment.model.beyond(plan.deployment.workload.context)]))
+    """Return notes on a plan that was read: wrong figures in its file, sequences beyond the model's limit."""
+    return list(
+        filter(None, [plan.differences, plan.deployment.model.beyond(plan.deployment.workload.context)])
+    )
 
 
 def _taken_as(request: Request) -> Iterator[str]:

@@ -64,7 +64,7 @@ def replayed(request: ReplayRequest) -> Replayed:
     else:
         plan, words = _planned(request, deployment, loads, known, told)
     setting = plan_setting(plan, STEPS, known)
-    notes = list(_passed_over(plan))
+    notes = [*(inputs.plan_notes(given) if given is not None else []), *_passed_over(plan)]
     if not request.policies:
         taking_part, left_out = that_apply(taking_part, setting.groups)
         notes += left_out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from placement.plan import Plan
 from placement.progress import ProgressReporter
 from placement.under_load import lengths_of_plan, pools_of_plan
 from rackplan import inputs
-from rackplan.requests import SimulateRequest
+from rackplan.requests import ISL, OSL, SimulateRequest
 from rackplan.views.pools import Pools
 from rackplan.views.simulate import Simulated
 from topology.base.errors import InfeasibleError
@@ -39,6 +39,7 @@ def simulated(request: SimulateRequest, served: Callable[[], Pools]) -> Simulate
     plan = None if request.plan is None else _plan_of(request)
     lengths = request.whole if plan is None or trace is not None else _lengths_of(request, plan)
     assert lengths is not None  # noqa: S101 - both phases are simulated
+    notes = () if plan is None else tuple(_notes(request, plan, lengths))
 
     def heard(rate: float, keeps: bool) -> None:
         budget.unless_cancelled()
@@ -76,7 +77,18 @@ def simulated(request: SimulateRequest, served: Callable[[], Pools]) -> Simulate
         except InfeasibleError as error:
             reason = str(error)
     return Simulated(
-        request, deployment, pools, tuple(layouts), lengths, requests, limits, found, most, reason, make
+        request,
+        deployment,
+        pools,
+        tuple(layouts),
+        lengths,
+        requests,
+        limits,
+        found,
+        most,
+        reason,
+        make,
+        notes,
     )
 
 
@@ -116,9 +128,20 @@ def _plan_of(request: SimulateRequest) -> Plan:
     return replace(plan, prefill=inputs.plan_of(beside, request.settings))
 
 
+def _notes(request: SimulateRequest, plan: Plan, lengths: Lengths) -> Iterator[str]:
+    """Yield notes on the plan and the one beside it, and how one for decode alone is taken."""
+    for one in (plan, plan.prefill):
+        yield from [] if one is None else inputs.plan_notes(one)
+    if request.trace is None and lengths_of_plan(plan) is None:
+        usual = " (default)" if not any(map(request.given, ("isl", "osl", "lengths"))) else ""
+        yield f"the plan is for decode only: its engines also prefill here, one pool for {lengths.brief()}{usual}"
+
+
 def _lengths_of(request: SimulateRequest, plan: Plan) -> Lengths:
-    """Return the lengths that are asked for; what is not given is as the plan was made for."""
+    """Return the lengths that are asked for; what is not given is as the plan was made for, or the default."""
     planned = lengths_of_plan(plan)
+    if planned is None:
+        return request.whole or Lengths.of(ISL, OSL)
     if request.given("lengths") or (request.isl is not None and request.osl is not None):
         return request.whole or planned
     isl = planned.isl[0] if request.isl is None else request.isl

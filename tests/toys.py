@@ -194,8 +194,12 @@ class TorchWriter:
     def tensor(self, array: np.ndarray) -> bytes:
         self.storages.append(array.astype(array.dtype.newbyteorder(self.order)).tobytes())
         strides = tuple(stride // array.itemsize for stride in np.zeros(array.shape, array.dtype).strides)
-        kind = self.TYPES[array.dtype.name]
-        return self.view(kind, len(self.storages) - 1, array.size, 0, array.shape, strides)
+        kind, name = self.TYPES.get(array.dtype.name, "UntypedStorage"), array.dtype.name
+        size = array.size if name in self.TYPES else array.nbytes
+        view = self.view(kind, len(self.storages) - 1, size, 0, array.shape, strides)
+        if name in self.TYPES:
+            return view
+        return view.replace(b"_v2\n", b"_v3\n").removesuffix(b"tR") + f"ctorch\n{name}\ntR".encode()
 
     def view(
         self, kind: str, key: int, size: int, first: int, shape: tuple[int, ...], strides: tuple[int, ...]

@@ -95,9 +95,7 @@ def imported_plan(
         loads=loads,
         score=score,
         balancedness=balancedness,
-        proof=placement_proof(
-            deployment, layout, experts, loads, options.objective, options.split, doubled=bool(doubled)
-        ),
+        proof=placement_proof(deployment, layout, experts, loads, options.objective, options.split),
         baselines=score_rivals(deployment, layout, experts, loads, options.split),
         notes=tuple(notes),
         service_level=held,

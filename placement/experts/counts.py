@@ -96,6 +96,7 @@ def divided(problem: Problem, loads: Floats, rounding: Floats, *, least: int = 1
     if not rows.size:
         return copies
     score = np.where(copies < most, loads / (copies + rounding), -1.0)
+    capped = least + spare > most  # else no expert can have more than there are domains
     first, rounding = np.arange(len(loads)) * problem.experts, rounding[:, 0]
     flat_copies, flat_loads, flat_score = copies.ravel(), loads.ravel(), score.ravel()
     while rows.size:  # the layers with a copy left
@@ -106,7 +107,7 @@ def divided(problem: Problem, loads: Floats, rounding: Floats, *, least: int = 1
             count = flat_copies.take(best) + 1
             flat_copies[best] = count
             share = flat_loads.take(best) / (count + rounding[some])
-            flat_score[best] = share if spare < most else np.where(count < most, share, -1.0)
+            flat_score[best] = np.where(count < most, share, -1.0) if capped else share
         left -= turns
         rows = np.flatnonzero(left > 0)
     return copies

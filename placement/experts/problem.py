@@ -419,7 +419,7 @@ def make_problem(
     InputError
         As :class:`Problem`, or if there is no such objective.
     """
-    raw = np.asarray(loads, dtype=np.float64)
+    raw = np.asarray(loads, dtype=np.float64, order="C")
     raw = raw[None] if raw.ndim == 2 else raw
     _check_loads(raw)
     scaled = raw / raw.max(axis=2, keepdims=True)  # first the largest: the sum of loads near 1e308 overflows

@@ -97,13 +97,16 @@ class Front:
                 at = to
         return sorted(steps, key=lambda step: (-step.gain / step.moves, step.layer, step.point))
 
-    def curve(self, most: int = 24) -> list[CurvePoint]:
-        """Return at most ``most`` points of the front over all layers, from the fewest moves to the best balance."""
+    def along(self, most: int = 24) -> list[list[int]]:
+        """Return at most ``most`` points of the front over all layers, from the fewest moves to the best balance.
+
+        Each is the chosen point of each layer, as :meth:`total` takes it.
+        """
         chosen = [0] * len(self.points)
-        found = [self.total(chosen)]
+        found = [chosen.copy()]
         for step in self.steps():
             chosen[step.layer] = step.point
-            found.append(self.total(chosen))
+            found.append(chosen.copy())
         keep = np.unique(np.linspace(0, len(found) - 1, min(most, len(found))).round().astype(int))
         return [found[i] for i in keep]
 

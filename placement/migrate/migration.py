@@ -54,7 +54,8 @@ class Migration:
     """Placements near the old ones, one for each task.
 
     ``curve`` is the front over all layers of all tasks, from the fewest moves to the best balance; ``moves`` those
-    of the answer; ``interrupted`` whether Ctrl-C ended the search; ``log`` what ran, in words.
+    of the answer; ``interrupted`` whether Ctrl-C ended the search; ``log`` what ran, in words. ``placed`` makes the
+    placements of a point of the curve by its number, ``[layers, slots]`` for each task.
     """
 
     placements: tuple[Placements, ...]
@@ -62,6 +63,7 @@ class Migration:
     curve: tuple[CurvePoint, ...]
     interrupted: bool
     log: tuple[str, ...]
+    placed: Callable[[int], list[Experts]]
 
 
 def migrate(
@@ -124,8 +126,19 @@ def migrate(
             )
             for task, front, start, new in zip(tasks, fronts, starts, made, strict=True)
         ]
+        along = joined.along()
+
+        def placed(number: int) -> list[Experts]:
+            point = iter(along[number])
+            return [front.real.placement(point) for front in fronts]
+
         return Migration(
-            tuple(found), joined.total(chosen).moves, tuple(joined.curve()), budget.interrupted, tuple(log)
+            tuple(found),
+            joined.total(chosen).moves,
+            tuple(map(joined.total, along)),
+            budget.interrupted,
+            tuple(log),
+            placed,
         )
 
 

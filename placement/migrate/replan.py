@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,7 +25,7 @@ from placement.migrate.migration import migrate
 from placement.migrate.moved import expert_bytes, holders
 from placement.migrate.steps import Step, Transfers, in_order, nearest_sources, transfers
 from placement.migrate.task import MigrationTask
-from placement.plan import BaselineScore, Plan
+from placement.plan import ROUNDING, BaselineScore, Plan
 from placement.progress import OnProgress
 from placement.scoring import (
     placement_proof,
@@ -97,6 +98,8 @@ class Replanned(Shown):
         Links that are broken or slow.
     front:
         From the fewest moves to the best balance, moves over all replicas.
+    meets:
+        The first point of it that keeps the plan's limit, by bisection; None where none does, or there is no limit.
     transfer:
         What the moves ask of the links.
     """
@@ -115,6 +118,7 @@ class Replanned(Shown):
     lost_copies: int
     faults: tuple[Fault, ...]
     front: tuple[CurvePoint, ...]
+    meets: CurvePoint | None
     transfer: Transfers
 
     def brief(self) -> str:
@@ -195,6 +199,8 @@ def replan_plan(
                 "moves for balance only are left out, since with the traces they would not shorten the step",
             )
         fresh_score, afresh = tasks.score(fresh)
+        front = tuple(replace(point, moves=point.moves * unit) for point in found.curve)
+        meets = _first_within(plan.limit_s, front, lambda at: tasks.score(found.placed(at))[0].tpot_s)
         new_experts = tasks.experts(placed)
         new = replace(
             _new_plan(plan, tasks, placed),
@@ -235,9 +241,20 @@ def replan_plan(
         lost_gpus=lost,
         lost_copies=left.lost_copies,
         faults=tuple(fault for fault in left.deployment.cluster.spec.faults if fault.link is not None),
-        front=tuple(replace(point, moves=point.moves * unit) for point in found.curve),
+        front=front,
+        meets=meets,
         transfer=transfers(left.deployment.cluster, steps, size),
     )
+
+
+def _first_within(
+    limit_s: float | None, front: Sequence[CurvePoint], tpot_s: Callable[[int], float]
+) -> CurvePoint | None:
+    """Return the first point of the front within the limit: a step gets shorter from point to point."""
+    if limit_s is None:
+        return None
+    at = bisect_left(range(len(front)), True, key=lambda at: tpot_s(at) <= limit_s * (1 + ROUNDING))
+    return front[at] if at < len(front) else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from placement.arrays import Experts, Floats, Ints, first_bad
 from placement.online.memory import Memory
 from placement.online.votes import relative
 from topology.base.errors import InputError
+from topology.base.npy import whole_numbers
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def checked_slots(given: ArrayLike) -> Ints:
     slots = np.asarray(given)
     if slots.ndim != 1 or slots.size == 0 or slots.dtype.kind not in "iu" or (slots < 1).any():
         raise InputError(f"`slots_per_gpu` {slots.tolist()}: give each GPU a whole number of slots above 0.")
-    return slots.astype(np.int64)
+    return whole_numbers(slots)
 
 
 def checked_placement(given: ArrayLike, state: OnlineState, name: str) -> Experts:

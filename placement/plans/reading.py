@@ -1,6 +1,7 @@
 """Read plan files: parts are checked against the schema and each other.
 
-What a file says of its own score is never believed: a plan that was read is scored afresh from its assignment.
+What a file says of its own score is never believed: a plan that was read is scored afresh from its assignment, and
+says where the two differ.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from placement.plans.schema import (
     LoadsPart,
     PlanFile,
 )
+from placement.plans.stored import held_against
 from placement.plans.writing import SCHEMA_VERSION, layout_part
 from placement.scoring import score_placement
 from placement.verify import verify_plan
@@ -81,22 +83,21 @@ def plan_of_text(text: str, where: str) -> Plan:
     InputError
         As :func:`read_plan`.
     """
-    document = _document(text, where)
+    document, stored = _document(text, where)
     try:
-        return _plan(document)
+        return held_against(_plan(document), stored, where)
     except (InputError, InfeasibleError) as error:
         raise InputError(f"{where}: {error}") from None
 
 
-def _document(text: str, where: str) -> PlanFile:
-    """Return what the text of a plan file says: JSON without duplicate keys, in the schema."""
+def _document(text: str, where: str) -> tuple[PlanFile, object]:
+    """Return what the text of a plan file says: JSON without duplicate keys, in the schema; and its own score."""
     value = parse_json(text, where)
     if not isinstance(value, dict) or "experts" not in value:
         raise InputError(f"{where}: not a plan; give a plan.json written by rackplan.")
     require_version(value.get("schema_version"), where, SCHEMA_VERSION)
-    for key in _NEVER_READ:
-        value.pop(key, None)
-    return validated(PlanFile, value, where)
+    score, *_ = [value.pop(key, None) for key in _NEVER_READ]
+    return validated(PlanFile, value, where), score
 
 
 def _plan(file: PlanFile) -> Plan:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from placement.arrays import Bools, Floats, Index, Ints
 from topology.base.errors import InputError
+from topology.base.npy import whole_numbers
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -60,6 +61,7 @@ class Tokens:
             raise InputError(
                 f"choices of tokens: expert {wrong[0]} is not one of the {experts} (0 to {experts - 1})."
             )
+        raw = whole_numbers(raw)
         rows = np.sort(np.where(raw < 0, experts, raw), axis=1).astype(np.int32)
         rows[:, 1:][rows[:, 1:] == rows[:, :-1]] = experts
         rows = np.sort(rows, axis=1)

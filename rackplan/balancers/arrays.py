@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from placement.arrays import Floats, Ints, first_bad
 from topology.base.errors import InputError
+from topology.base.npy import whole_numbers
 
 
 def is_tensor(value: object) -> bool:
@@ -52,7 +53,7 @@ def ids_of(value: Any, name: str, axes: tuple[str, ...]) -> Ints:
     if table.dtype.kind not in "iu":
         raise InputError(f"{name} holds {table.dtype}, not integers: give expert ids.")
     _require_axes(table, name, axes)
-    return table.astype(np.int64)
+    return whole_numbers(table)
 
 
 def whole(value: Any, name: str, least: int = 1) -> int:

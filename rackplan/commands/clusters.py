@@ -17,6 +17,7 @@ from topology.base.errors import InputError
 from topology.base.units import plural
 
 if TYPE_CHECKING:
+    from placement.plan import Plan
     from topology.cluster import Cluster
     from topology.draw import Overlay, TrafficOverlay
     from topology.routes import Traffic
@@ -45,7 +46,9 @@ def draw(request: DrawRequest, *, json: JsonFlag = False) -> None:
         raise InputError("a graph file contains only links; leave out --plan, --traffic and --level.")
     overlay = None
     if plan is not None:
-        target, overlay = _planned(plan, request.cluster, target)
+        planned = inputs.plan_of(plan)
+        notes += inputs.plan_notes(planned)
+        target, overlay = _planned(planned, plan, request.cluster, target)
     busy = None if traffic is None else _traffic_overlay(traffic, target)
     gpus = len(target.gpus)
     data = DrawResult(
@@ -150,7 +153,8 @@ def _ranks(request: TrafficRequest) -> tuple[Cluster, Sequence[int], list[str]]:
         target = inputs.clusters_of([request.cluster], request.settings)[0]
         return target, range(len(target.gpus)), inputs.notes_of(request)
     plan = inputs.plan_of(named, request.settings)
-    return plan.deployment.cluster, [gpu for stage in plan.layout.replicas[0] for gpu in stage.gpus], []
+    members = [gpu for stage in plan.layout.replicas[0] for gpu in stage.gpus]
+    return plan.deployment.cluster, members, inputs.plan_notes(plan)
 
 
 def traffic_from_options(
@@ -197,13 +201,11 @@ def _range(text: str | None, count: int) -> range:
     return range(first, last + 1)
 
 
-def _planned(plan: Path, name: str, target: Cluster) -> tuple[Cluster, Overlay]:
+def _planned(planned: Plan, plan: Path, name: str, target: Cluster) -> tuple[Cluster, Overlay]:
     """Return the cluster to draw, as the plan knows it if GPUs were lost, and what the plan adds to the picture."""
-    from placement.plans.reading import read_plan
     from rackplan.views.overlay import plan_overlay, spread
     from topology.cluster import ClusterView
 
-    planned = read_plan(plan)
     cluster = planned.deployment.cluster
     inside = set(_gpu_ids(cluster)) <= set(_gpu_ids(target))
     if isinstance(cluster, ClusterView) and inside and cluster.spec.domains == target.spec.domains:

@@ -33,15 +33,17 @@ def export(request: ExportRequest, *, json: JsonFlag = False) -> None:
         engine, named, request.launch, None, request.model_path, request.hosts, request.image, request.ranks
     )
     prefill = None if request.prefill is None else inputs.plan_of(request.prefill)
-    deployed = deploy(asked, inputs.plan_of(request.plan), prefill)
+    plan = inputs.plan_of(request.plan)
+    deployed = deploy(asked, plan, prefill)
+    notes = [note for one in (plan, prefill) if one is not None for note in inputs.plan_notes(one)]
     view = export_view(deployed)
     if request.output is None and len(deployed.files) == 1:
-        for one in deployed.exported[0].warnings:
+        for one in (*(f"{note}." for note in notes if not json), *deployed.exported[0].warnings):
             print_error(with_flags(f"note: {one}"))
-        show_text(deployed.exported[0].text, view, json=json)
+        show_text(deployed.exported[0].text, view, json=json, notes=notes if json else ())
         return
     write_new({path: text.encode() for path, text in deployed.files.items()})
-    show(view, json=json)
+    show(view, json=json, notes=notes)
 
 
 @command(ImportPlanRequest)

@@ -87,7 +87,7 @@ def _json_parts(data: Mapping[str, Any]) -> Iterator[str]:
     versioned = {"schema_version": SCHEMA_VERSION, **data}
     parts = json.JSONEncoder(indent=2, allow_nan=False).iterencode(versioned)
     while some := list(islice(parts, 10_000)):
-        yield with_flags("".join(some))
+        yield "".join(some)
     yield "\n"
 
 

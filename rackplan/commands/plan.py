@@ -127,7 +127,8 @@ def diff(request: DiffRequest, *, output: Written = None, json: JsonFlag = False
     plans = [inputs.plan_of(one) for one in (request.first, request.second)]
     clusters = [plan.deployment.cluster for plan in plans]
     old, new = (inputs.priced(request, plan, *clusters) for plan in plans)
-    finish(diff_view(old, new, [str(request.first), str(request.second)]))
+    notes = [note for plan in plans for note in inputs.plan_notes(plan)]
+    finish(diff_view(old, new, [str(request.first), str(request.second)]), notes=list(dict.fromkeys(notes)))
 
 
 def _say_interrupted(plan: Plan, what: str) -> None:

@@ -28,7 +28,7 @@ def simulate(
             reporter.stage("drawing")
             return page(simulate_blocks(found, command_line()))
 
-        finish(simulate_view(found), {"report.html": report}, notes=inputs.notes_of(request))
+        finish(simulate_view(found), {"report.html": report}, notes=[*inputs.notes_of(request), *found.notes])
     given = any(map(request.given, ("ttft_p99_ms", "tpot_ms", "tok_s_user")))
     if found.most is None and given and request.limits_s != (None, None):
         raise InfeasibleError(found.reason)

@@ -75,12 +75,15 @@ class MovesPointData:
         Copies to move, and their weights.
     balancedness, max_over_mean:
         Mean over max GPU load, and the objective of the search.
+    meets_limit:
+        Whether it keeps the plan's longest time per token (prefill: of a step); null: the plan has none.
     """
 
     moves: int
     bytes: float
     balancedness: float
     max_over_mean: float
+    meets_limit: bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,6 +320,9 @@ def _totals(found: Replanned) -> dict[str, Any]:
                 bytes=point.moves * found.bytes_per_move,
                 balancedness=point.balancedness,
                 max_over_mean=point.objective,
+                meets_limit=None
+                if found.plan.limit_s is None
+                else found.meets is not None and point.moves >= found.meets.moves,
             )
             for point in found.front
         ],
@@ -395,13 +401,19 @@ def links_words(transfer: Transfers, moves: int) -> str:
 
 
 def _front(found: Replanned) -> Table:
-    """Return some points of the front, including both ends."""
+    """Return some points of the front, including both ends and the first that meets the limit, which is marked."""
+    limit_s, first = found.plan.limit_s, found.meets
+    limit = "" if limit_s is None else f"meets {limit_s * 1e3:g} ms"
+    mark = [("", lambda point: limit if point == first else "")] if first is not None else []
+    none = f"; none {limit}" * (limit_s is not None and first is None)
+    shown = {*thinned(found.front, MOST_ROWS), *([] if first is None else [first])}
     return Table.of(
-        thinned(found.front, MOST_ROWS),
+        sorted(shown, key=lambda point: point.moves),
         ("moves", lambda point: f"{point.moves:,}"),
         ("of copies", lambda point: f"{point.moves / found.copies:.1%}"),
         ("GB", lambda point: f"{point.moves * found.bytes_per_move / 1e9:,.1f}"),
         ("balancedness", lambda point: f"{point.balancedness:.4f}"),
         ("max/mean", lambda point: f"{point.objective:.4f}"),
-        title=f"Pareto front of moves and balance{worst_words(found.plan)} (each row is an actual placement):",
+        *mark,
+        title=f"Pareto front of moves and balance{worst_words(found.plan)} (each row is an actual placement{none}):",
     )

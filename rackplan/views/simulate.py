@@ -73,6 +73,8 @@ class Simulated(Shown):
         The most requests per second that keep the limits, or why there is no such rate.
     make:
         Makes requests of these lengths by rate and seed.
+    notes:
+        On the plan that was read.
     """
 
     request: SimulateRequest
@@ -86,6 +88,7 @@ class Simulated(Shown):
     most: MostRequests | None
     reason: str
     make: Callable[[float, int], Requests]
+    notes: tuple[str, ...] = ()
 
     def brief(self) -> str:
         """Return the load, the p99 time to first token, and the maximum request rate."""

@@ -67,9 +67,21 @@ def test_all_are_drawn_and_nothing_is_wrong(
         assert figure.locator(".rp-box > *").count() >= 1, figure.get_attribute("id")
         assert figure.get_attribute("aria-label")
     assert len(pixels(page)) > 5
+    assert page.locator(".drawing").evaluate("one => one.scrollHeight - one.clientHeight") == 0
     assert opened.errors == []
     assert opened.axe() == []
     assert opened.clipped() == []
+
+
+def test_the_map_of_equal_loads_shows_where_experts_are(open_page: OpenPage, tmp_path: Path) -> None:
+    deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
+    even = make_plan(deployment, loads_of(deployment.model, ["uniform"]), PlanOptions(time_limit_s=0.0))
+    (tmp_path / "report.html").write_text(page_of(even), encoding="utf-8")
+    page = open_page(tmp_path / "report.html").page
+    said = page.locator(f"{MAP} .rp-key").inner_text()
+    assert said.startswith("GPU loads are equal, 1.000 to 1.000 of the layer mean; the first expert of a GPU")
+    assert page.get_by_label("colour by").input_value() == "expert"
+    assert len(pixels(page)) > 8
 
 
 def test_the_parts_of_the_step_add_up_on_the_screen(open_page: OpenPage, report: Path, plan: Plan) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cost.experts.loads import read_loads
 from cost.experts.traces.counts import Wanted
-from cost.experts.traces.open import is_routing, open_routing, read_routing
+from cost.experts.traces.open import is_routing, open_counts, open_routing, read_routing
 from cost.experts.traces.routing import RoutingTrace, collect_routing, evenly_spaced
 from topology.base.errors import InputError
 
@@ -65,6 +66,35 @@ def test_arrays(tmp_path: Path, values: np.ndarray) -> None:
     assert same(trace)
     dense = "1 row of dense layers, all zero, dropped"
     assert (dense in trace.notes) == (values.shape[1] == LAYERS)
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize(
+    "kind", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "g", "?", "c8", "S1"]
+)
+def test_every_type_is_read_or_refused(tmp_path: Path, kind: str, order: str) -> None:
+    """Whole numbers of any width and order of bytes are ids, and counts as floats are; whatever else is refused."""
+    ids, counts = np.asfortranarray(CHOICES.astype(order + kind)), np.arange(1, 13).reshape(2, 6)
+    encoded = base64.b64encode(ids.tobytes("C")).decode()
+    array = {"data": encoded, "shape": list(ids.shape), "dtype": ids.dtype.str}
+    (tmp_path / "a.json").write_text(json.dumps({"choices": [{"routed_experts": in_base64(ids)}]}))
+    (tmp_path / "b.json").write_text(json.dumps({"choices": [{"routed_experts": array}]}))
+    np.savez(tmp_path / "a.npz", routed_experts=ids)
+    saved(tmp_path / "a.npy", ids)
+    for name in ("a.npy", "a.npz", "a.json", "b.json"):
+        if kind[0] in "iu":
+            assert same(read(tmp_path / name))
+            assert is_routing(str(tmp_path / name))
+        else:
+            with pytest.raises(InputError):
+                read(tmp_path / name)
+    load = str(saved(tmp_path / "load.npy", counts.astype(order + kind)))
+    if kind[0] in "iufg":
+        tokens = read_loads([load], moe_layers=(1, 2), layers=LAYERS, experts=EXPERTS, seed=0).tokens
+        assert (tokens[0] == counts).all()
+    else:
+        with pytest.raises(InputError, match="not numbers"):
+            open_counts(load, WANTED)
 
 
 def test_one_layer_stands_for_all_and_says_so(tmp_path: Path) -> None:

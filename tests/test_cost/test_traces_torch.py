@@ -42,7 +42,9 @@ def same(saved: Any, read: Any) -> None:
         assert saved == read
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64", "float16", "float32", "uint8", "bool"])
+@pytest.mark.parametrize(
+    "dtype", ["int32", "int64", "float16", "float32", "uint8", "uint32", "uint64", "bool"]
+)
 def test_what_was_saved_is_read(tmp_path: Path, torch_save: Callable[..., Path], dtype: str) -> None:
     value = {
         "rank": 0,

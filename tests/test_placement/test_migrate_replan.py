@@ -323,3 +323,20 @@ def test_replicas_of_stages_and_tensor_parallel_groups(lost: str, left: list[int
     assert sizes(found.plan) == left
     assert any("idle: 1 GPU" in note for note in found.plan.notes) == (lost == "d1.n0.g3")
     assert any("is idle: no GPU remains of the 8" in note for note in found.plan.notes) == (lost == "d3.n0")
+
+
+def test_the_first_point_that_keeps_the_limit_is_known() -> None:
+    old, new = plan_of("hgx-h100", redundant=8), loads(1)
+    free = replan_plan(replace(old, limit_s=None), new, QUICK)
+    slow, fast = (free.plan.baselines[name].score for name in ("old plan", "fresh plan"))
+    assert slow is not None
+    assert fast is not None
+    assert free.meets is None
+    within = (slow.tpot_s + fast.tpot_s) / 2
+    for limit_s, first in ((2 * slow.tpot_s, free.front[0]), (fast.tpot_s / 2, None)):
+        assert replan_plan(replace(old, limit_s=limit_s), new, QUICK).meets == first
+    meets = replan_plan(replace(old, limit_s=within), new, QUICK).meets
+    assert meets is not None
+    assert meets in free.front[1:]
+    enough = replan_plan(replace(old, limit_s=within), new, replace(QUICK, max_moves=meets.moves))
+    assert enough.plan.over_limit is None

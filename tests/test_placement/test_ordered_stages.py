@@ -60,6 +60,7 @@ def test_a_plan_over_unlike_domains_is_legal_and_its_order_proven(plan: Plan, tm
     assert plan.order.in_turn is None or plan.order.in_turn >= plan.order.objective
     (tmp_path / "plan.json").write_text(plan_to_json(plan_to_dict(plan)), encoding="utf-8")
     again = read_plan(tmp_path / "plan.json")
+    assert not again.differences
     assert again.order == plan.order
     assert [stage.gpus for stage in again.layout.replicas[0]] == [s.gpus for s in plan.layout.replicas[0]]
     assert again.score.step_s == plan.score.step_s

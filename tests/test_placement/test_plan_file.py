@@ -82,7 +82,7 @@ def test_keys_are_absolute_layers_and_empty_outside_the_stage() -> None:
 
 def test_reads_back_the_same(tmp_path: Path) -> None:
     plan, again = four_layers(), read(text_of_plan(), tmp_path)
-    assert (again.layout, again.proof) == (plan.layout, plan.proof)
+    assert (again.layout, again.proof, again.differences) == (plan.layout, plan.proof, "")
     assert (again.request, again.origin) == (plan.request, "planned")
     assert score_to_dict(again.score, dict(again.balancedness)) == score_to_dict(
         plan.score, dict(plan.balancedness)
@@ -104,13 +104,28 @@ def test_what_a_file_leaves_out_has_its_default(tmp_path: Path) -> None:
     assert again.score == four_layers().score
 
 
-def test_figures_in_the_file_are_not_believed(tmp_path: Path) -> None:
-    """The score is computed again from the assignment."""
-    data = fresh()
-    data["score"]["step_s"] = 1e-9
-    again = read(data, tmp_path)
+@pytest.mark.parametrize(
+    ("where", "value", "words"),
+    [
+        (("score", "step_s"), 1e-9, "score.step_s 1e-09 (computed 0.0"),
+        (("score", "totals", "tok_s_per_gpu"), 10**400, "score.totals.tok_s_per_gpu 1000"),
+        (("score", "hbm_bytes"), [1], "score.hbm_bytes [1] (computed {'weights'"),
+        (("score", "traffic"), "x", ""),  # what is not of the score says nothing
+        (("proof", "objective"), 1.0, "proof.objective 1 (computed 1."),
+        (("proof", "bound"), 9.0, "proof.bound 9 (computed "),
+        (("proof", "gap"), 0.5, "proof.gap 0.5 (computed "),
+    ],
+)
+def test_figures_in_the_file_are_not_believed(
+    where: tuple[str, ...], value: object, words: str, tmp_path: Path
+) -> None:
+    """The score is computed again from the assignment, and what the file says else is named."""
+    again = read(put(fresh(), where, value), tmp_path)
     assert again.score.step_s == four_layers().score.step_s
     assert again.layout == four_layers().layout
+    assert again.proof.objective == pytest.approx(four_layers().proof.objective)
+    assert words in again.differences
+    assert bool(words) == bool(again.differences)
 
 
 @pytest.mark.parametrize("key", ["stages", "ep", "attention_dp", "replicas", "batch_per_gpu", "gpus_used"])

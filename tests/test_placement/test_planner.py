@@ -137,6 +137,7 @@ def check_proof(plan: Plan) -> None:
 def check_reads_back(plan: Plan, path: Path) -> None:
     path.write_text(as_text(plan))
     again = read_plan(path)
+    assert not again.differences
     assert score_to_dict(again.score, dict(again.balancedness)) == score_to_dict(
         plan.score, dict(plan.balancedness)
     )

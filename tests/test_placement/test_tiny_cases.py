@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,22 @@ def second_copies_bind(seed: int) -> bool:
     """Whether the best placement has third copies before second ones, which those of spread copies may not."""
     problem = tiny_problem(seed)
     return least_objective(problem) != least_objective(problem, second_first=False)
+
+
+@pytest.mark.parametrize("spread", [(0, 1, 2), (1, 1, 0), (0, 1, 0), (0, 0, 0)])
+@pytest.mark.parametrize("experts", [2, 3])
+def test_two_copies_of_each_on_three_gpus(experts: int, spread: tuple[int, ...]) -> None:
+    """All slots that hold two of each: one hot expert, which may have no more copies than there are GPUs."""
+    loads = np.array([[4.5, *[0.07] * (experts - 1)]])
+    for slots in product(range(experts + 1), repeat=3):
+        if sum(slots) < 2 * experts:
+            continue
+        problem = make_problem(loads, np.array(slots), spread=np.array(spread))
+        if least_objective(problem) is None:
+            with pytest.raises(InfeasibleError):
+                solve(problem)
+        else:
+            assert verify_experts(solve(problem).assignment, problem) == [], slots
 
 
 def test_spread_with_a_domain_larger_than_the_experts() -> None:

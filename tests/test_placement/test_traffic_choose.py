@@ -132,6 +132,7 @@ def test_a_plan_is_read_back_and_scores_the_same_with_its_trace(tmp_path: Any) -
     path = tmp_path / "plan.json"
     path.write_text(plan_to_json(plan_to_dict(plan)))
     read = read_plan(path)
+    assert not read.differences
     assert read.by_traffic == plan.by_traffic
     again = with_loads(read, loads)
     before = with_loads(plan, loads)

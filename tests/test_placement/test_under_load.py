@@ -48,6 +48,7 @@ def test_a_dense_plan_has_the_engines_of_the_sweep(dense: Plan) -> None:
 def test_one_request_alone_takes_what_the_plan_says(two_pools: Plan) -> None:
     assert two_pools.requests is not None
     lengths = lengths_of_plan(two_pools)
+    assert lengths is not None
     assert (lengths.isl, lengths.osl) == ((4096,), (512,))
     pools = pools_of_plan(two_pools, lengths)
     assert [one.role for one in pools.pools] == ["prefill", "decode"]
@@ -65,7 +66,10 @@ def test_lengths_follow_from_the_workloads_of_both_pools(two_pools: Plan) -> Non
     assert lengths_of_plan(read) == lengths_of_plan(two_pools)
 
 
-def test_one_phase_alone_is_refused() -> None:
+def test_prefill_alone_is_refused_and_decode_alone_is_one_pool() -> None:
+    lengths = Lengths.of(2000, 300)
+    with pytest.raises(InputError, match="for prefill only, but requests need both phases"):
+        pools_of_plan(planned("llama-3.1-8b", "hgx-h100", phase="prefill"), lengths)
     decode = planned("llama-3.1-8b", "hgx-h100")
-    with pytest.raises(InputError, match="for decode only, but requests need both phases"):
-        pools_of_plan(decode, Lengths.of(2000, 300))
+    assert lengths_of_plan(decode) is None
+    assert [one.role for one in pools_of_plan(decode, lengths).pools] == ["both"]

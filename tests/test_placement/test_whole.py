@@ -79,6 +79,7 @@ def saved(plan: Plan, folder: Path) -> Path:
 def test_a_plan_of_one_pool_is_read_scored_and_changed_as_any_other(one_pool: Plan, tmp_path: Path) -> None:
     path = saved(one_pool, tmp_path)
     read = read_plan(path)
+    assert not read.differences
     assert read.deployment.workload == one_pool.deployment.workload
     assert read.deployment.workload.phase == "both"
     scored = rackplan.score(path)

@@ -48,6 +48,7 @@ def test_files_and_json(run: Run, planned: Path) -> None:
     assert totals["balancedness"]["before"] < totals["balancedness"]["after"]
     assert totals["front"][0]["moves"] == 0
     plan = read_plan(planned / "next/plan.json")
+    assert not plan.differences
     assert np.mean(list(plan.balancedness.values())) == pytest.approx(totals["balancedness"]["after"])
     step = moves["moves"][0]
     row = plan.experts[0]

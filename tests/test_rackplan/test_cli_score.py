@@ -81,3 +81,41 @@ def test_details_add_up_to_the_score(run: Run, prepared: Run) -> None:
     assert max(map(len, text.splitlines())) <= 100
     for words in ("Parts of the step", "HBM of the fullest GPU", "Weakest evidence", "Assumptions:"):
         assert words in text
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("score", "edited.json"),
+        ("diff", "plan", "edited.json"),
+        ("what-if", "edited.json"),
+        ("simulate", "edited.json", "--req-s", "1", "--isl", "200", "--osl", "20"),
+        ("draw", "hgx-h100", "--plan", "edited.json", "-o", "plan.svg"),
+        ("export", "edited.json", "--to", "sglang"),
+        ("traffic", "edited.json"),
+    ],
+    ids=lambda args: args[0],
+)
+def test_an_edited_plan_is_the_first_thing_said(
+    run: Run, prepared: Run, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    prepared(*PLAN, "mixtral-8x7b")
+    data = json.loads((tmp_path / "plan/plan.json").read_text())
+    data["score"]["step_s"] = 1e-5
+    (tmp_path / "edited.json").write_text(json.dumps(data))
+    result = run(*args)
+    assert result.code == 0
+    first = result.err.splitlines()[0]
+    assert first.startswith(
+        "rackplan: note: edited.json: stored figures differ from those computed again: score.step_s"
+    )
+    assert "1e-05 (computed 0.0" in first
+
+
+def test_a_plan_for_decode_alone_is_simulated_with_the_usual_requests(run: Run, prepared: Run) -> None:
+    prepared(*PLAN, "mixtral-8x7b")
+    result = run("simulate", "plan", "--req-s", "1", "--json")
+    assert (result.data["isl"], result.data["osl"], result.data["serving"]) == (8192, 1024, "one pool")
+    note = "one pool for requests of 8,192 + 1,024 tokens (default)"
+    assert note in result.err
+    assert any(note in line for line in result.data["notes"])

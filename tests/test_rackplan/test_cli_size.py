@@ -105,7 +105,7 @@ def test_several_clusters_are_side_by_side(run: Run) -> None:
     alone = run(*SMALL, "--usd-h", "50", "--json").data
     assert first == {name: value for name, value in alone.items() if name != "schema_version"}
     assert second["gpus"] is None
-    assert "--usd-h 50 is too low" in second["missing"][0]
+    assert "`usd_h` 50 is too low" in second["missing"][0]
     assert "hgx-h200@4096 --usd-h 50 is too low" in " ".join(run(*asked).out.split())
     none = run(*asked, "--usd-h", "1")
     assert (none.code, none.out) == (3, "")

@@ -19,6 +19,7 @@ from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from placement.options import PlanOptions
 from placement.planner import make_plan
+from rackplan.commands.output import json_text
 from rackplan.inputs import loads_of
 from rackplan.render.html import page
 from rackplan.render.text import text_lines
@@ -67,6 +68,12 @@ def test_page_and_picture_carry_the_digest_of_the_plan(run: Run, tmp_path: Path)
     (tmp_path / "out/moves.json").write_text("of a re-plan before")
     assert run(*PLAN, "out").code == 0
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == first
+
+
+def test_json_has_names_as_they_are() -> None:
+    """A name that is spelled as an option of a message is a name all the same."""
+    named = {"`cluster`": "lab `model` a", "files": ["`isl`.npy"]}
+    assert json.loads(json_text(named)) == {"schema_version": 1, **named}
 
 
 def test_names_do_not_steer_the_terminal() -> None:

@@ -50,6 +50,16 @@ def load_npy(file: Path | IO[bytes], where: str) -> NDArray[Any]:
     return array
 
 
+def whole_numbers(array: NDArray[Any]) -> NDArray[np.int64]:
+    """Return integers of any width and byte order as int64, so that -1 has room and sums do not wrap.
+
+    What is beyond 64 signed bits becomes the largest that they hold, which no reader takes for an id.
+    """
+    if array.dtype.kind == "u":
+        array = np.minimum(array, min(np.iinfo(array.dtype).max, np.iinfo(np.int64).max))
+    return array.astype(np.int64, copy=False)
+
+
 def _require_whole(file: IO[bytes]) -> None:
     """Reject a file that is shorter than its header says, before room is made for the array."""
     version = np.lib.format.read_magic(file)

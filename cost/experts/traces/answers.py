@@ -6,6 +6,7 @@ import base64
 import binascii
 import io
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from topology.base.units import plural
 KEY = "routed_experts"
 _PROMPT = "prompt_routed_experts"
 _NPY = b"\x93NUMPY"
+_INTEGER = re.compile(r"u?int(8|16|32|64)|[<>|][iu][1248]")
+"""Names of NumPy's integer types, which are little-endian where they do not say."""
 
 
 def read_answers(path: Path, wanted: Wanted | None) -> RoutedTokens:
@@ -145,9 +148,10 @@ def _shaped(where: str, value: dict[str, Any]) -> NDArray[Any]:
     size = math.prod(shape)
     if dtype is None and size and len(raw) // size in {1, 2, 4, 8}:
         dtype = f"uint{8 * (len(raw) // size)}" if len(raw) == size else f"int{8 * (len(raw) // size)}"
-    if str(dtype) not in {"uint8", "uint16", "uint32", "int8", "int16", "int32", "int64"}:
+    if _INTEGER.fullmatch(str(dtype)) is None:
         raise InputError(f"{where}: its dtype is {str(dtype)[:40]}, not an integer type.")
-    found = np.dtype(str(dtype)).newbyteorder("<")
+    found = np.dtype(str(dtype))
+    found = found if str(dtype)[0] == ">" else found.newbyteorder("<")
     if len(raw) != size * found.itemsize:
         raise InputError(f"{where}: {len(raw):,} bytes for {shape} of {dtype}; the file is truncated.")
     if not size:  # beside a length of 0 another may be larger than an array can have

@@ -25,7 +25,7 @@ from cost.experts.traces.text_files import read_csv, read_json, read_vllm_lines
 from cost.experts.traces.torch_file import load_torch_file
 from cost.experts.traces.trtllm import is_statistics, read_statistics
 from topology.base.errors import InputError
-from topology.base.npy import load_npy
+from topology.base.npy import load_npy, whole_numbers
 
 _COUNTS_HEAD, _ROUTING_HEAD = 4096, 2**24
 """Bytes of JSON that are looked through for the type of vLLM's records, and for the key of routed experts."""
@@ -128,7 +128,7 @@ def is_routing(text: str) -> bool:
 def _holds_ids(array: NDArray[Any]) -> bool:
     if array.dtype.kind not in "iu" or len(array.shape) not in {2, 3} or not array.size:
         return False
-    first = next(pieces_of(array))
+    first = whole_numbers(next(pieces_of(array)))
     twice, _ = repeated_ids(first)
     most = int(first.max()) + 1
     return bool(first.min() >= -1 and not twice.any() and 0 < most <= min(first.size, MOST_EXPERTS))

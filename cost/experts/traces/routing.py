@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cost.experts.traces.counts import Wanted, model_rows
 from topology.base.errors import InputError
+from topology.base.npy import whole_numbers
 from topology.base.units import plural
 
 MOST_TOKENS = 2**16
@@ -162,14 +163,11 @@ class _Collected:
         source = self.source
         if piece.shape[1:] != (source.rows, source.k) or self.done + len(piece) > source.tokens:
             raise InputError(f"{source.path}: changed while it was read.")
-        if (
-            piece.dtype.kind == "u"
-        ):  # so that -1 has room; ids as large as 64 bits hold are refused all the same
-            piece = np.minimum(piece, MOST_EXPERTS).astype(np.int64)
+        piece = whole_numbers(piece)
         if source.k > 1 and not piece.all():  # what was not recorded, engines leave as it was: zeros
             unwritten = (piece == 0).all(axis=2)
             self.zeros += int(unwritten.sum())
-            piece = np.where(unwritten[..., None], piece.dtype.type(_NONE), piece)
+            piece = np.where(unwritten[..., None], _NONE, piece)
         self._check(piece)
         self._count(piece)
         kept, first = min(MOST_TOKENS, source.tokens), self.done

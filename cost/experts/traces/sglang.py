@@ -15,6 +15,7 @@ from cost.experts.traces.counts import TokenCounts, Wanted, experts_of_map, of_a
 from cost.experts.traces.routing import RoutedTokens
 from cost.experts.traces.torch_file import load_torch_file
 from topology.base.errors import InputError
+from topology.base.npy import whole_numbers
 
 _SAME_DUMP_S = 60.0
 """Ranks write their files on request, each with its own time in the name; in one dump they differ by this at most."""
@@ -200,7 +201,7 @@ def _map(ranks: Sequence[_Rank], wanted: Wanted | None) -> tuple[NDArray[Any], i
     for rank in ranks:
         if rank.slots.shape != first.slots.shape or (rank.slots != first.slots).any():
             raise InputError(f"{rank.path}: its map of slots differs from that of {first.path.name}.")
-    return first.slots, experts
+    return whole_numbers(first.slots), experts
 
 
 def _passes(name: str, ranks: Sequence[_Rank], wanted: Wanted | None) -> TokenCounts:

@@ -43,6 +43,8 @@ _STORAGES = {
     "DoubleStorage": "float64",
     "UntypedStorage": "uint8",
 }
+_UNSIGNED = frozenset({"uint16", "uint32", "uint64"})
+"""Types that have no storage of their own: such tensors name the type, over a storage of bytes."""
 _REPEATED = 2**24
 """Elements that a tensor may have whatever its storage has: it may repeat some of them."""
 
@@ -135,12 +137,17 @@ class _Unpickler(pickle.Unpickler):
             ("torch", "Size"): lambda shape: shape,
             ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
             ("torch._utils", "_rebuild_tensor_v2"): lambda *given: self._tensor(*given[:4]),
+            ("torch._utils", "_rebuild_tensor_v3"): lambda storage, *given: self._tensor(
+                self._typed(storage, given[5]), *given[:3]
+            ),
         }
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what builds the value that a pickle names: a function of this module, or the name of a type."""
         if module in ("torch", "torch.storage") and name in _STORAGES:
             return _STORAGES[name]
+        if module == "torch" and name in _UNSIGNED:
+            return name
         if function := self._functions.get((module, name)):
             return function
         raise self._archive.refused(f"its pickle names {module}.{name}"[:120] + ", which is not a tensor")
@@ -158,6 +165,14 @@ class _Unpickler(pickle.Unpickler):
                 whole = data[: len(data) // number.itemsize * number.itemsize]
                 return _Storage(whole.view(number.newbyteorder(self._archive.order)), dtype)
         raise self._archive.refused("its pickle refers to an object that is not a storage")
+
+    def _typed(self, storage: _Storage, dtype: str) -> _Storage:
+        """Return the elements of a storage of bytes."""
+        if storage.dtype != "uint8" or dtype not in _UNSIGNED:
+            raise self._archive.refused(f"a tensor in it is {dtype} over {storage.dtype}"[:120])
+        number = np.dtype(dtype).newbyteorder(self._archive.order)
+        whole = storage.values[: len(storage.values) // number.itemsize * number.itemsize]
+        return _Storage(whole.view(number), dtype)
 
     def _tensor(self, storage: _Storage, first: int, shape: Any, strides: Any) -> Any:
         """Return a view of a storage; shape, strides and first element count elements."""

@@ -17,7 +17,7 @@ from topology.base.errors import InputError, one_line
 
 _FILE = re.compile(r"rank(\d{1,6})\.safetensors")
 _KEY = re.compile(r"(\d{1,12})_(\d{1,6})")
-_TYPES = {"I64", "I32", "I16", "U8", "U16", "U32", "U64", "F32", "F64"}
+_TYPES = {"I64", "I32", "I16", "I8", "U8", "U16", "U32", "U64", "F16", "F32", "F64"}
 
 Keys = dict[tuple[int, int], str]
 """The names of a rank's arrays by iteration and layer."""

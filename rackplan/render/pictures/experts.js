@@ -7,14 +7,16 @@
 
   rackplanPictures.experts = function (box, data) {
     const map = rackplanPictures.expertData(data), dark = window.matchMedia("(prefers-color-scheme: dark)");
-    const state = { mode: map.arrived ? "moves" : "load", zoom: 1, x: 0, y: 0, row: -1, column: -1, found: null, expert: -1 };
+    // equal loads are one colour: copies tell more then, or which experts lie where
+    const first = map.arrived ? "moves" : !map.even ? "load" : map.copied > map.fewest ? "copies" : "expert";
+    const state = { mode: first, zoom: 1, x: 0, y: 0, row: -1, column: -1, found: null, expert: -1 };
     let painted = null, size = { width: 0, height: 0, ratio: 1 }, asked = 0;
     made += 1;
     const names = { mode: "rp-mode-" + made, find: "rp-find-" + made, help: "rp-help-" + made };
 
     const modes = make("select", { id: names.mode, class: "rp-input" },
       ...[...(map.arrived ? [["moves", "copies arriving"]] : []), ["load", "load / mean"], ["expert", "first expert"], ["copies", "most copies"]]
-        .map(function (mode) { return make("option", { value: mode[0], text: mode[1] }); }));
+        .map(function (mode) { return make("option", { value: mode[0], text: mode[1], selected: mode[0] === first ? "" : null }); }));
     const find = make("input", { id: names.find, class: "rp-input", type: "search", size: "12", autocomplete: "off",
       placeholder: "17 or d0.n0.g0" });
     const buttons = [["+", "zoom in", 1.6], ["\u2212", "zoom out", 1 / 1.6], ["fit", "show the whole map", 0]].map(function (entry) {
@@ -70,9 +72,12 @@
     function recolour() {
       painted = rackplanPictures.expertColours(map, state.mode, dark.matches, state.found);
       const entries = rackplanPictures.expertKey(painted, state.mode, dark.matches);
-      const words = { load: "GPU load over the layer mean:",
-        copies: "copies of the most replicated expert on a GPU:", moves: "copies arriving:", expert: "colours distinguish neighbouring numbers" }[state.mode];
-      legend.replaceChildren(rackplanPictures.key(words, entries));
+      const span = map.least.toFixed(3) + " to " + map.most.toFixed(3);
+      const words = { load: "GPU load over the layer mean" + (map.even ? ":" : ", " + span + ":"),
+        copies: "copies of the most replicated expert on a GPU:", moves: "copies arriving:",
+        expert: "the first expert of a GPU: colours distinguish neighbouring numbers" }[state.mode];
+      const even = map.even ? "GPU loads are equal, " + span + " of the layer mean;" : "";
+      legend.replaceChildren(rackplanPictures.key(even ? even + " " + words : words, entries));
       ask();
     }
 

@@ -2,6 +2,7 @@
 (function () {
   "use strict";
   const { array } = rackplanPictures;
+  const EVEN = 0.005;  // of the layer's mean: loads that no colours tell apart
 
   // runs [[name, count]] as { names, of: the index of the name of each column, starts }
   function runs(given, columns) {
@@ -43,6 +44,14 @@
       }
       top += group.rows;
       left += group.columns;
+    });
+    let least = Infinity, most = 0, copied = 1, fewest = Infinity;
+    first.forEach(function (expert, cell) {
+      if (expert < 0) { return; }
+      least = Math.min(least, load[cell]);
+      most = Math.max(most, load[cell]);
+      copied = Math.max(copied, copies[cell]);
+      fewest = Math.min(fewest, copies[cell]);
     });
 
     // copies of each expert in a layer of a group, made once for each different layer
@@ -95,7 +104,8 @@
 
     return {
       arrived: data.arrived ? array(data.arrived, Uint8Array) : null,
-      rows, columns, layers, load, copies, first, held, find,
+      rows, columns, layers, load, copies, first, held, find, least, most, copied, fewest,
+      even: most - least <= EVEN, away: Math.min(1, Math.max(EVEN, 1 - least, most - 1)),
       gpus: data.gpus, experts: data.experts, replicas: data.replicas,
       nodes: runs(data.nodes, columns), racks: runs(data.racks, columns), domains: runs(data.domains, columns)
     };

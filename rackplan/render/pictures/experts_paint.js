@@ -33,12 +33,8 @@
     const look = looks[isDark ? "dark" : "light"], cells = map.rows * map.columns;
     const colours = new Uint32Array(cells);
     const counts = mode === "moves" ? map.arrived : map.copies;
-    let away = 0.02, most = 1;
-    for (let cell = 0; cell < cells; cell += 1) {
-      if (map.load[cell]) { away = Math.max(away, Math.abs(map.load[cell] - 1)); }
-      most = Math.max(most, counts[cell]);
-    }
-    away = Math.min(away, 1);
+    const away = map.away;
+    const most = mode === "moves" ? counts.reduce(function (a, b) { return Math.max(a, b); }, 1) : map.copied;
     const paper = rgb(look.paper), none = word(rgb(look.none)), known = new Map();
     for (let cell = 0; cell < cells; cell += 1) {
       if (map.first[cell] < 0) { colours[cell] = none; continue; }

@@ -110,7 +110,7 @@ def _of_proof(plan: Plan) -> Iterator[str]:
 
 def _proof_again(plan: Plan, *, priced: bool = False) -> Proof:
     """Return the proof of the placement; ``priced``: with the highest bound that a search may have proven."""
-    if plan.loads is None:
+    if plan.loads is None or not plan.parts():
         return Proof("OPTIMAL", 1.0, 1.0, 0.0)
     return placement_proof(
         plan.deployment,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.experts.dispatch import rank_tp
 from cost.experts.loads import ExpertLoads
@@ -15,20 +16,21 @@ from cost.layouts import Sweep
 from cost.layouts.candidates import Group, domain_gpus
 from cost.serving.lengths import Lengths
 from cost.serving.limits import (
-    LimitError,
     left_out_words,
+    out_of_reach,
     relax_default_limits,
     rounded_down,
     rounded_up,
 )
 from cost.serving.pools import POOL_DERATE, RateMatch
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from cost.serving.steady_state import held_batch
 from cost.serving.supply import Pool
 from placement.budget import Cancel
 from placement.layouts.fitting import Fitted, Fitting, batch_that_fits, fitted, stage_slots
 from placement.layouts.shapes import TP_WIDTHS, Shape
 from placement.options import PlanOptions
-from placement.plan import Plan, WholeRequests
+from placement.plan import ROUNDING, Plan, WholeRequests
 from placement.planner import make_plan
 from placement.progress import OnProgress, Say, silent
 from placement.scoring import placement_scorer
@@ -81,7 +83,7 @@ def plan_requests(
         if "ttft_s" in limits.usual:
             serving = serving.reachable()
             limits = replace(limits, ttft_s=serving.ttft_s)
-        return serving, serving.best(limits.tpot_s) or _refuse(serving, limits), limits
+        return serving, serving.best(limits.tpot_s) or refuse_limits(serving, limits), limits
 
     (serving, best, kept), left_out = relax_default_limits(best_within, limits, limits.usual)
     plans: list[Plan] = []
@@ -133,7 +135,7 @@ def _that_plans_have(serving: Serving, options: PlanOptions) -> Serving:
     return replace(serving, decode=decode, prompts=prompts, both=both)
 
 
-def _refuse(serving: Serving, limits: Limits) -> NoReturn:
+def refuse_limits(serving: Serving, limits: Limits) -> NoReturn:
     """Raise LimitError: which limit nothing keeps, and the nearest there is; InfeasibleError where it is no limit."""
     where = serving.decode.deployment.cluster.name
     speeds = [one.tok_s_per_user.max() for one in serving.ways().values() if len(one)]
@@ -155,12 +157,8 @@ def _refuse(serving: Serving, limits: Limits) -> NoReturn:
             "the first token",
         )
     speed = f" ({rounded_down(1 / least_s)} tok/s/user)" if limit == "tpot_s" else ""
-    raise LimitError(
-        limit,
-        f"{input_name(f'{limit[:-2]}_ms')} {asked_s * 1e3:g} is out of reach on "
-        f"{where}: {what} of whole requests takes {rounded_up(least_s * 1e3)} ms at "
-        f"least{speed}; relax the limit, or use faster or more GPUs.",
-    )
+    best = f"{what} of whole requests takes {rounded_up(least_s * 1e3)} ms at least{speed}"
+    raise out_of_reach(limit, f"{limit[:-2]}_ms", asked_s, where, best)
 
 
 def _pools(
@@ -256,6 +254,12 @@ def _served(
         if moved.path is not None and moved.cache_bytes:
             most = [pool.layout.gpus_used * moved.path.bytes_per_s / moved.cache_bytes for pool in plans]
             rates = list(map(min, rates, most))
+    rate, tokens, gpus = min(rates), decode.deployment.workload.tokens_per_step, decode.layout.gpus_used
+    if not best.one_pool:
+        per_s = rate * osl / (POOL_DERATE.value * tokens * gpus)
+        steps[0] = _step_held(decode, per_s)
+    tpot_s = steps[0] / tokens
+    batches[0] = rate * (osl * tpot_s + (ttft_s if best.one_pool else 0.0)) / gpus  # Little's law
     pools = [
         Pool(
             role,
@@ -276,15 +280,27 @@ def _served(
         osl=osl,
         serving=ONE_POOL if best.one_pool else TWO_POOLS,
         pools=tuple(reversed(pools)),
-        tok_s_per_user=decode.score.tok_s_per_user,
-        tpot_s=decode.score.tpot_s,
+        tok_s_per_user=1 / tpot_s,
+        tpot_s=tpot_s,
         ttft_s=ttft_s,
         tpot_limit_s=limits.tpot_s,
         ttft_limit_s=limits.ttft_s,
         defaults=tuple(sorted(limits.usual)),
         left_out=left_out,
-        totals=whole.bill.totals(min(rates) * osl, requests_per_s=min(rates), gpus_idle=idle),
+        totals=whole.bill.totals(rate * osl, requests_per_s=rate, gpus_idle=idle),
         priced_tok_s_per_gpu={name: row.output_tok_s_per_gpu for name, row in bests.items()},
         turns=tuple(serving.turns()),
         refused=serving.refused,
     )
+
+
+def _step_held(plan: Plan, per_s: float) -> float:
+    """Return the seconds of a step of a pool that makes ``per_s`` steps of a sequence per second and GPU, or all."""
+    if per_s * plan.score.step_s >= plan.score.batch * (1 - ROUNDING):
+        return plan.score.step_s
+    scorer, _ = placement_scorer(plan.deployment, plan.layout, plan.experts, plan.loads, plan.split)
+
+    def seconds(batch: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.array([scorer.step_s(batch.item())])
+
+    return float(seconds(held_batch(per_s, seconds, np.array([float(plan.score.batch)])))[0])

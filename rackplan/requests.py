@@ -104,6 +104,7 @@ NO_LIMIT: Literal["none"] = "none"
 Recipe = Literal["checkpoint", "usual"]
 Arrivals = Literal["poisson", "constant", "bursty"]
 Router = Literal["least", "round", "prefix"]
+PREFILL_ONLY = "prefill yields only the first token, so a limit on later tokens has no effect"
 DEFAULT_BYTES = "1 GB"
 """What each GPU sends by default."""
 ENGINES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
@@ -562,8 +563,9 @@ class Requests(Whole):
                 raise self.refuse(name, f"{input_name(given[0])} asks for whole requests, with both phases")
         if self.alone:
             one = input_name("phase" if self.given("phase") else "context")
-            for name in filter(self.given, ("ttft_ms", "prefill_cluster")):
-                raise self.refuse(name, f"{one} asks for one phase only")
+            for name in filter(self.given, ("prefill_cluster", "ttft_ms")[: 1 + (self.phase != "prefill")]):
+                alone = ", decode, which has no first token" if name == "ttft_ms" else ""
+                raise self.refuse(name, f"{one} asks for one phase only{alone}")
 
     @property
     def alone(self) -> bool:
@@ -597,9 +599,8 @@ class Speed(Request):
                 "leave one out",
             )
         if getattr(self, "phase", "decode") == "prefill":
-            why = "prefill yields only the first token, so a limit on later tokens has no effect"
             for name in filter(self.given, ("tpot_ms", "tok_s_user")):
-                raise self.refuse(name, why)
+                raise self.refuse(name, PREFILL_ONLY)
 
     @property
     def tpot_s(self) -> float | Literal["none"] | None:
@@ -653,17 +654,15 @@ class UnderLoad(Request):
 
     ttft_p99_ms: Milliseconds | None = opt(
         None,
-        "Maximum p99 time to first token in ms, queueing included (simulated).",
-        "Y",
+        "Maximum p99 time to first token in ms, queueing included (simulated); none: no limit.",
+        "Y|none",
     )
 
     def check(self) -> None:
         """Reject the limit without whole requests, or when searching for a speed."""
         super().check()
-        if self.ttft_p99_ms is None:
+        if self.ttft_p99_s is None:
             return
-        if isinstance(self.ttft_p99_ms, str):
-            raise self.refuse("ttft_p99_ms", "queueing is unlimited by default", "leave it out")
         if getattr(self, "alone", False):
             raise self.refuse("ttft_p99_ms", "one phase only has no requests, so none can queue")
         if getattr(self, "usd_m", None) is not None:
@@ -995,6 +994,13 @@ class SweepRequest(Pricing, Limits, UnderLoad, Requests, Placed):
     )
 
     @property
+    def limit_s(self) -> float | None:
+        """Of one phase: the limit in seconds per output token (default if not given), or of a prefill step."""
+        ttft_s = seconds(self.ttft_ms)
+        prefill_s = None if isinstance(ttft_s, str) else ttft_s
+        return prefill_s if self.phase == "prefill" else self.usual_tpot_s
+
+    @property
     def speeds(self) -> tuple[float, ...]:
         """The speed per user of the given limit, at which each layout is priced at its exact batch."""
         return (1 / self.tpot_s,) if isinstance(self.tpot_s, float) else ()
@@ -1095,6 +1101,8 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
     def check(self) -> None:
         """Reject two budgets, and loads if no experts are placed."""
         super().check()
+        if self.phase == "prefill" and self.given("tok_s_user"):
+            raise self.refuse("tok_s_user", PREFILL_ONLY)
         budgets = [name for name in ("gpus", "mw", "usd_h") if self.given(name)]
         if len(budgets) > 1:
             why = f"{input_name(budgets[0])} already sets the basis of the comparison"

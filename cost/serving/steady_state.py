@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.inputs.workload import CHUNK_TOKENS, StepShape
 from cost.quantity import Quantity
@@ -21,9 +22,9 @@ WAITED = 0.3
 """Part of what prompts of others would add to the steps of a request, and do not, for which it waits before its first
 token instead: they arrive together. Fitted to the throughput of 2,810 measured runs of one pool, whose bias it takes
 from +6 to 0 % where prompts are most of the work."""
-ROUNDS = 12
+ROUNDS, SECANTS = 12, 5
 
-
+Array = NDArray[np.float64]
 Stepper = Callable[[StepShape], Quantity]
 """Expected seconds of a step of one engine for shapes of it."""
 
@@ -106,6 +107,25 @@ def prefill_rate(step: Stepper, pool: StepShape, requests: Requests) -> Quantity
     one = np.ones_like(np.asarray(pool.tp, dtype=np.float64))
     data_parallel = replace(pool, tp=one, attention_dp=pool.gpus, ep=pool.gpus, moe_tp=one)
     return np.maximum(rate(pool), rate(data_parallel))
+
+
+def held_batch(per_s: Quantity, seconds: Callable[[Array], Array], most: Array) -> Array:
+    """Return the batch at which ``per_s`` sequences a second are held: ``batch = per_s x seconds(batch)``.
+
+    Little's law; a batch of ``most``, the largest, holds as many or more. Steps are nearly straight lines of the
+    batch, which secants find at once.
+    """
+    batch = np.asarray(most, dtype=np.float64)
+    over = batch - per_s * seconds(batch)
+    following = np.minimum(batch, batch - over)
+    for _ in range(SECANTS):
+        before, over_before = batch, over
+        batch = following
+        over = batch - per_s * seconds(batch)
+        run = over - over_before
+        slope = np.where(np.abs(run) > 0, (batch - before) / np.where(np.abs(run) > 0, run, 1.0), 0.0)
+        following = np.clip(batch - slope * over, 0.0, most)
+    return following
 
 
 def stay_s(step_s: Quantity, full_s: Quantity, steps: Quantity, prefill_s: Quantity) -> Quantity:

@@ -17,7 +17,7 @@ from cost.layouts.deployable import MOST_MIXED
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.serving.cache_path import CachePath, kv_path
-from cost.serving.one_pool import one_pool
+from cost.serving.one_pool import Stays
 from cost.serving.packing import Workers
 from cost.serving.pools import POOL_DERATE, FirstToken, RateMatches
 from placement.fleet.options import BOTH, DECODE, PREFILL, Traffic
@@ -188,7 +188,7 @@ def price(
 def _both_phases(traffic: Traffic, model: int, places: Sequence[tuple[Shape, tuple[Group, ...]]]) -> Priced:
     """Return what replicas of both phases may be, the columns before any is left out that others beat.
 
-    What they serve is what :func:`cost.serving.one_pool.one_pool` says; no cache moves.
+    What they serve is what :class:`cost.serving.one_pool.Stays` says; no cache moves.
     """
     deployment = traffic.deployment(model, BOTH)
     most = math.inf if deployment.any_shape else MOST_MIXED
@@ -250,7 +250,7 @@ def price_on(
 
 def _with_stay(found: Sweep) -> tuple[Sweep, RateMatches]:
     """Return a sweep of both phases whose tokens per second count the stay of a request, as a plan's do."""
-    served = one_pool(found, [(1.0, found.deployment.workload.of_prompt)])
+    served = Stays.of(found, [(1.0, found.deployment.workload.of_prompt)]).matches()
     return replace(found, tok_s=served.requests_per_s * served.osl), served
 
 

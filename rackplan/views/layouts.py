@@ -146,7 +146,7 @@ class SweptData(SetData):
     pareto, iso:
         The frontier from the most throughput to the fastest, and the best at each speed.
     totals, calibration:
-        Of the most throughput; how far off it may be (null: no rows are measured).
+        Of the most throughput within the limit; how far off it may be (null: no rows are measured).
     """
 
     cluster: str
@@ -181,7 +181,7 @@ def swept_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
         "layouts": layouts.shape[1],
         "pareto": configurations(found, edge),
         "iso": [_at(found, target) for target in targets],
-        "totals": found.totals(int(edge[0])),
+        "totals": found.totals(int(edge[0]) if found.best is None else found.best),
         "calibration": error_to_dict(errors_in(deployment)),
     }
 

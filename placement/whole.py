@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cost.experts.dispatch import rank_tp
 from cost.experts.loads import ExpertLoads
@@ -24,16 +23,15 @@ from cost.serving.limits import (
 )
 from cost.serving.pools import POOL_DERATE, RateMatch
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
-from cost.serving.steady_state import held_batch
 from cost.serving.supply import Pool
 from placement.budget import Cancel
 from placement.layouts.fitting import Fitted, Fitting, batch_that_fits, fitted, stage_slots
 from placement.layouts.shapes import TP_WIDTHS, Shape
 from placement.options import PlanOptions
-from placement.plan import ROUNDING, Plan, WholeRequests
+from placement.plan import Plan, WholeRequests
 from placement.planner import make_plan
 from placement.progress import OnProgress, Say, silent
-from placement.scoring import placement_scorer
+from placement.scoring import placement_scorer, step_held
 from topology.base.errors import InfeasibleError, input_name
 from topology.cluster import ClusterView
 
@@ -256,8 +254,7 @@ def _served(
             rates = list(map(min, rates, most))
     rate, tokens, gpus = min(rates), decode.deployment.workload.tokens_per_step, decode.layout.gpus_used
     if not best.one_pool:
-        per_s = rate * osl / (POOL_DERATE.value * tokens * gpus)
-        steps[0] = _step_held(decode, per_s)
+        steps[0] = step_held(decode, rate, osl / tokens)
     tpot_s = steps[0] / tokens
     batches[0] = rate * (osl * tpot_s + (ttft_s if best.one_pool else 0.0)) / gpus  # Little's law
     pools = [
@@ -292,15 +289,3 @@ def _served(
         turns=tuple(serving.turns()),
         refused=serving.refused,
     )
-
-
-def _step_held(plan: Plan, per_s: float) -> float:
-    """Return the seconds of a step of a pool that makes ``per_s`` steps of a sequence per second and GPU, or all."""
-    if per_s * plan.score.step_s >= plan.score.batch * (1 - ROUNDING):
-        return plan.score.step_s
-    scorer, _ = placement_scorer(plan.deployment, plan.layout, plan.experts, plan.loads, plan.split)
-
-    def seconds(batch: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.array([scorer.step_s(batch.item())])
-
-    return float(seconds(held_batch(per_s, seconds, np.array([float(plan.score.batch)])))[0])

@@ -50,8 +50,8 @@ class Sweep(Shown):
     imbalance:
         Busiest GPU's expert load over the mean that was counted; None: the usual one of wide groups.
     limit_s, limit_default:
-        Longest seconds per token (prefill: of a step) of :attr:`best`, None: no limit; and whether nobody gave one, so
-        that it gives way where nothing keeps it.
+        Longest seconds per token (prefill: of a step) of :attr:`best`, None: no limit. A default one gives way where
+        nothing keeps it.
     """
 
     deployment: Deployment

@@ -33,7 +33,7 @@ def plan_headline(plan: Plan, lead: str = "") -> list[Block]:
     cluster, score, totals = plan.deployment.cluster, plan.score, plan.totals
     requests = "" if totals.requests_per_s is None else f", {rate_words(totals.requests_per_s)} requests/s"
     answer = (
-        f"{totals.tok_s_per_gpu:,.0f} {totals.tokens} tok/s/GPU{requests} at {score.tok_s_per_user:,.1f} tok/s/user; "
+        f"{totals.tok_s_per_gpu:,.0f} {totals.tokens} tok/s/GPU{requests} at {plan.tok_s_per_user:,.1f} tok/s/user; "
         f"{bound_words(score)} binds"
     )
     answer = "; ".join(filter(None, [lead, answer]))

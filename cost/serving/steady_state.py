@@ -102,7 +102,7 @@ def prefill_rate(step: Stepper, pool: StepShape, requests: Requests) -> Quantity
 
     def rate(split: StepShape) -> Quantity:
         seconds, prompts = prefill_seconds(step, split, requests, many)
-        return prompts / seconds
+        return split.stages * prompts / seconds
 
     one = np.ones_like(np.asarray(pool.tp, dtype=np.float64))
     data_parallel = replace(pool, tp=one, attention_dp=pool.gpus, ep=pool.gpus, moe_tp=one)
@@ -165,16 +165,16 @@ def aggregated(
     bursts that many requests wait for before their first token, not between two.
     """
     each = requests.concurrency / workers
-    batch = np.minimum(each / pool.gpus, np.maximum(most, 1.0 / pool.gpus))
+    batch = np.minimum(each / pool.engine_gpus, np.maximum(most, 1.0 / pool.engine_gpus))
     decode = _decode(pool, requests, batch)
-    others = np.maximum(0.0, batch * pool.gpus - 1.0) / pool.gpus
+    others = np.maximum(0.0, batch * pool.engine_gpus - 1.0) / pool.engine_gpus
     tokens = others * requests.isl / requests.steps
     mixed = replace(decode, prompt_tokens=tokens, prompt_length=requests.isl, prompt_share=share)
     step_s = factor * step(mixed)
     tpot_s = step_s / requests.accept_length
     prefill_s, _ = prefill_seconds(step, pool, requests, np.ones_like(batch))
     residence_s = stay_s(step_s, factor * step(replace(mixed, prompt_share=1.0)), requests.steps, prefill_s)
-    rate = batch * pool.gpus / residence_s
+    rate = batch * pool.engine_gpus / residence_s
     waiting_s = _waiting_s(each, rate, residence_s)
     return Served(tpot_s, prefill_s, waiting_s, workers * rate, batch, step_s)
 
@@ -205,8 +205,8 @@ def disaggregated(  # noqa: PLR0913 - each pool, and what limits it
     ``factor`` (what measured decode steps took over ``decode_step``) counts once the batch has settled: it was
     learned of what comes out.
     """
-    slots = workers * pool.gpus
-    largest = np.maximum(most, 1.0 / pool.gpus)
+    slots = workers * pool.engine_gpus
+    largest = np.maximum(most, 1.0 / pool.engine_gpus)
     batch = np.clip(requests.concurrency / slots, 0.5 / slots, largest)
     prefill_s, _ = prefill_seconds(prefill_step, prefill_pool, requests, np.ones_like(requests.isl))
     most_rate = prefill_workers * prefill_rate(prefill_step, prefill_pool, requests)

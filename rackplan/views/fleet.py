@@ -36,10 +36,10 @@ from rackplan.views.money import rate_words, totals_blocks
 from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data, set_words
 from rackplan.views.words import (
+    accuracy_words,
     band_words,
     chip_words,
     cluster_doubts,
-    factor_words,
     limit_blocks,
     recipe_lines,
     sentence,
@@ -497,7 +497,7 @@ def _figures(fleet: Fleet) -> list[Block]:
     deployments = [one for pair, _ in models_of(fleet) for one in pair if one is not None]
     used = [figure for one in deployments for figure in deployment_figures(one)]
     errors = fleet_errors(fleet)
-    near = [sentence(text) for text in (*map(chip_words, errors), factor_words(errors)) if text]
+    near = [sentence(text) for text in (*map(chip_words, errors), accuracy_words(errors)) if text]
     return figures_section(used, [fleet_totals(fleet)], near, list(fleet.notes))
 
 

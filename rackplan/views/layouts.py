@@ -22,8 +22,8 @@ from rackplan.views.data import LEFT_OUT, Maybe, SetData
 from rackplan.views.money import money_columns, money_legend, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
+    accuracy_words,
     chip_words,
-    factor_words,
     near_words,
     next_token,
     recipe_lines,
@@ -324,7 +324,7 @@ def _legend(found: Sweep, targets: Sequence[float]) -> list[Block]:
         *what_if_blocks(deployment),
         *(block for label, text in rows.items() for block in labelled(label, text)),
         *labelled("Kernels", calibrated, *map(chip_words, errors)),
-        *labelled("Band", f"tok/s/GPU: {factor_words(errors)}" if errors else ""),
+        *labelled("Band", f"tok/s/GPU: {accuracy_words(errors)}" if errors else ""),
         *labelled("Measured", _measured(found, targets)),
         *labelled("Faults", deployment.fabric_note),
         *labelled("Links", bound_words(deployment)),

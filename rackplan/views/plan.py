@@ -47,13 +47,14 @@ from rackplan.views.explain import (
     weakest_note,
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
-from rackplan.views.forward import accuracy_words, plan_headline
+from rackplan.views.forward import plan_headline
 from rackplan.views.money import money_tiles, rate_words, short_cost, short_power, totals_blocks
 from rackplan.views.pipeline import pipeline_blocks
 from rackplan.views.provenance import by_dtype, deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.token_traffic import token_traffic_blocks, traffic_choice_blocks
 from rackplan.views.words import (
+    accuracy_words,
     band_words,
     baseline_name,
     cluster_doubts,

@@ -59,10 +59,10 @@ from rackplan.views.provenance import Row, deployment_rows, figures_section, inp
 from rackplan.views.settings import set_words
 from rackplan.views.table_csv import csv_text
 from rackplan.views.words import (
+    accuracy_words,
     band_words,
     chip_words,
     cluster_doubts,
-    factor_words,
     phase_words,
     sentence,
 )
@@ -294,7 +294,7 @@ def _grounds(
     """Return the command and every input, and every figure with its source."""
     deployment = sweeps[0].deployment
     errors = errors_in(deployment) if pools is None else pools.errors
-    near = f"{sentence('; '.join(map(chip_words, errors)))} Throughput: {factor_words(errors)}."
+    near = f"{sentence('; '.join(map(chip_words, errors)))} Throughput: {accuracy_words(errors)}."
     rows: list[Row] = [
         *deployment_rows(deployment, None)[:-2],
         *(("also swept", phase_words(found.deployment.workload)) for found in sweeps[1:]),

@@ -249,7 +249,9 @@ class Plan(Shown):
     @property
     def step_s(self) -> float:
         """Seconds of such a step."""
-        return self.score.tokens_per_step / self.tok_s_per_user
+        return (
+            self.score.step_s if self.requests is None else self.requests.tpot_s * self.score.tokens_per_step
+        )
 
     @property
     def over_limit(self) -> float | None:

@@ -15,6 +15,7 @@ from cost.layouts import Sweep
 from cost.layouts.candidates import Group, domain_gpus
 from cost.serving.lengths import Lengths
 from cost.serving.limits import (
+    LimitError,
     left_out_words,
     out_of_reach,
     relax_default_limits,
@@ -76,28 +77,43 @@ def plan_requests(
     swept = Serving.of(deployment, lengths, speeds=speeds, redundant=options.copies, cut_experts=False)
     able = _that_plans_have(swept, options)
 
+    part = 1.0  # of a limit on the first token that priced layouts must keep: placed experts may take longer
+
     def best_within(limits: Limits) -> tuple[Serving, RateMatch, Limits]:
-        serving = replace(able, ttft_s=limits.ttft_s, _known={})
+        serving = replace(able, ttft_s=limits.ttft_s and part * limits.ttft_s, _known={})
         if "ttft_s" in limits.usual:
             serving = serving.reachable()
             limits = replace(limits, ttft_s=serving.ttft_s)
         return serving, serving.best(limits.tpot_s) or refuse_limits(serving, limits), limits
 
-    (serving, best, kept), left_out = relax_default_limits(best_within, limits, limits.usual)
-    plans: list[Plan] = []
-    for pool, fit, asked in _pools(serving, best, options, kept):
-        if plans and plans[0].interrupted:
-            asked = replace(asked, time_limit_s=0.0)  # noqa: PLW2901 - what is left is finished the fast way
-        made = make_plan(
-            pool, loads, asked, on_progress=on_progress, on_stage=say, cancel=cancel, layouts=[fit]
-        )
-        plans.append(replace(made, request=replace(asked, ttft_s=kept.ttft_s if best.one_pool else None)))
-    notes = left_out_words(left_out)
-    if limits.ttft_s is not None and kept.ttft_s not in (None, limits.ttft_s):
-        later = f"{(kept.ttft_s or 0.0) * 1e3:,.0f} ms, twice the fastest, is the limit"
-        notes += (f"`ttft_ms` {limits.ttft_s * 1e3:g} is out of reach (default): {later}",)
-    requests = _served(plans, serving, best, kept, notes)
-    return replace(plans[0], requests=requests, prefill=None if best.one_pool else plans[1])
+    nearest: list[float] = []
+    while True:
+        try:
+            (serving, best, kept), left_out = relax_default_limits(best_within, limits, limits.usual)
+        except LimitError:
+            if not nearest:
+                raise
+            what = f"with experts placed under these loads the first token takes {rounded_up(min(nearest) * 1e3)} ms"
+            where = deployment.cluster.name
+            raise out_of_reach("ttft_s", "ttft_ms", limits.ttft_s or 0.0, where, what) from None
+        plans: list[Plan] = []
+        for pool, fit, asked in _pools(serving, best, options, kept):
+            if plans and plans[0].interrupted:
+                asked = replace(asked, time_limit_s=0.0)  # noqa: PLW2901 - what is left is finished the fast way
+            made = make_plan(
+                pool, loads, asked, on_progress=on_progress, on_stage=say, cancel=cancel, layouts=[fit]
+            )
+            plans.append(replace(made, request=replace(asked, ttft_s=kept.ttft_s if best.one_pool else None)))
+        notes = left_out_words(left_out)
+        if limits.ttft_s is not None and kept.ttft_s not in (None, limits.ttft_s):
+            later = f"{(kept.ttft_s or 0.0) * 1e3:,.0f} ms, twice the fastest, is the limit"
+            notes += (f"`ttft_ms` {limits.ttft_s * 1e3:g} is out of reach (default): {later}",)
+        requests = _served(plans, serving, best, kept, notes)
+        first_s, limit_s = requests.missed.get("first token", (0.0, 0.0))
+        if not first_s or "ttft_s" in limits.usual or plans[0].interrupted:
+            return replace(plans[0], requests=requests, prefill=None if best.one_pool else plans[1])
+        nearest.append(first_s)
+        part *= limit_s / first_s
 
 
 def _that_plans_have(serving: Serving, options: PlanOptions) -> Serving:

@@ -561,7 +561,8 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
             rates=rates,
             servings=servings,
         )
-    wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=NO_LIMIT if free else None)
+    tpot_s = NO_LIMIT if free else None
+    wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=tpot_s, ttft_s=request.prefill_s)
     first = deployments[0]
     loads = inputs.loads_of(first.model, request.loads, seed=request.seed)
     rows = compare_clusters(deployments, loads, wanted, targets, on_progress=on_progress)

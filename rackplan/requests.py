@@ -637,7 +637,8 @@ class FirstToken(Request):
 
     ttft_ms: Milliseconds | None = opt(
         None,
-        "Maximum time for prefill and cache transfer in ms, queueing excluded; none: no limit.",
+        "Maximum time for prefill and cache transfer in ms, queueing excluded; prefill alone: of a step, no default; "
+        "none: no limit.",
         "Y|none",
         default="2000",
     )
@@ -646,6 +647,12 @@ class FirstToken(Request):
     def ttft_s(self) -> float | None:
         """The limit in seconds (default if not given); None: no limit."""
         return usual_ttft_s(self.ttft_ms)
+
+    @property
+    def prefill_s(self) -> float | None:
+        """The limit in seconds of prefill alone, which has no default; None: no limit."""
+        ttft_s = seconds(self.ttft_ms)
+        return None if isinstance(ttft_s, str) else ttft_s
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -996,9 +1003,7 @@ class SweepRequest(Pricing, Limits, UnderLoad, Requests, Placed):
     @property
     def limit_s(self) -> float | None:
         """Of one phase: the limit in seconds per output token (default if not given), or of a prefill step."""
-        ttft_s = seconds(self.ttft_ms)
-        prefill_s = None if isinstance(ttft_s, str) else ttft_s
-        return prefill_s if self.phase == "prefill" else self.usual_tpot_s
+        return self.prefill_s if self.phase == "prefill" else self.usual_tpot_s
 
     @property
     def speeds(self) -> tuple[float, ...]:

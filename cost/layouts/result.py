@@ -243,11 +243,12 @@ class Sweep(Shown):
 def _require_best(found: Sweep) -> Sweep:
     if found.best is None:
         workload, fastest_s = found.deployment.workload, float(found.step_s.min())
-        option, what = "ttft_ms", f"the fastest layout prefills prompts of {workload.context:,} tokens in"
+        option, what = "ttft_ms", f"prefills prompts of {workload.context:,} tokens in"
         if workload.decodes:
             fastest_s /= workload.tokens_per_step
-            option, what = "tpot_ms", f"at {rounded_down(1 / fastest_s)} tok/s/user the fastest layout takes"
-        where, best = found.deployment.cluster.name, f"{what} {rounded_up(fastest_s * 1e3)} ms"
+            option, what = "tpot_ms", f"gives {rounded_down(1 / fastest_s)} tok/s/user, a token in"
+        best = f"the fastest layout {what} {rounded_up(fastest_s * 1e3)} ms"
+        where = found.deployment.cluster.name
         raise out_of_reach("limit_s", option, found.limit_s or 0.0, where, best)
     return found
 

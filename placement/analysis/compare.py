@@ -235,6 +235,8 @@ def _row(
         if target is None or not layouts:
             return replace(empty, reason=str(error))
         return _fewer_than_gpus(deployment, empty, 1.0 / fastest_step_s(layouts))
+    if target is not None and not placed.meets:
+        return _fewer_than_gpus(deployment, empty, placed.score.tok_s_per_user)
     score, layout = placed.score, placed.candidate.layout
     factor, runs = deployment.near_runs(layout, score.batch)
     return replace(

@@ -269,7 +269,7 @@ def _sweep(given: dict[str, Any]) -> Row:
     found = answers.within_limit(answers.swept(priced, speeds=request.speeds), request)
     assert found.best is not None  # noqa: S101 - else it is refused
     gave_way = found.limit_default and found.limit_s is None
-    return _swept(found, found.best, ["the default limit is met by no layout"] * gave_way)
+    return _swept(found, found.best, ["no limit is met: the default is out of reach"] * gave_way)
 
 
 def _matched(given: Mapping[str, Any]) -> Row:

@@ -94,7 +94,7 @@ def match_under_load(serving: Serving, limits: LoadLimits) -> RateMatch:
     best = best_under_load(serving, limits)
     if best is None or best.requests_per_s is None:
         raise out_of_reach(serving, limits)
-    return serving.at_rate(best.row, min(best.requests_per_s, best.row.requests_per_s))
+    return serving.at_rate(best.row, best.requests_per_s)
 
 
 def candidates(serving: Serving, limits: LoadLimits) -> list[RateMatch]:

@@ -98,6 +98,6 @@ class Stays:
             return self.seconds(rows, batch, layouts.price(layout, batch).step_s)
 
         per_s = requests_per_s / (both.replicas[rows] * both.gpus[rows])
-        batch = held_batch(per_s, stays_s, both.batch[rows])
+        batch = held_batch(per_s, stays_s, both.max_batch[rows])
         step_s = layouts.price(layout, batch).step_s
         return (batch, step_s), step_s + self.longest_s[rows]

@@ -117,7 +117,10 @@ class Serving:
         )
 
     def at_rate(self, row: RateMatch, requests_per_s: float) -> RateMatch:
-        """Return a match at a lower rate: fewer are in flight, and each is served faster."""
+        """Return a match at another rate: with fewer in flight each is served faster, with more slower.
+
+        At most as many as fit are in flight.
+        """
         at = np.array([row.decode])
         if row.one_pool and self.both is not None:
             found, first_s = self._stays.at_rate(at, np.array([requests_per_s]))
@@ -125,7 +128,8 @@ class Serving:
         else:
             answers = POOL_DERATE.value * self.decode.deployment.workload.tokens_per_step / row.osl
             per_s = np.array([requests_per_s / (answers * row.decode_gpus)])
-            found, prefill_s = batches_held(self.decode.rows(at), per_s), row.prefill_s
+            most = self.decode.max_batch[at]
+            found, prefill_s = batches_held(self.decode.run(at, most, most), per_s), row.prefill_s
         batch, step_s = (column.item() for column in found)
         return replace(
             row,

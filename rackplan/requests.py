@@ -105,6 +105,7 @@ Recipe = Literal["checkpoint", "usual"]
 Arrivals = Literal["poisson", "constant", "bursty"]
 Router = Literal["least", "round", "prefix"]
 PREFILL_ONLY = "prefill yields only the first token, so a limit on later tokens has no effect"
+NOT_SIMULATED = f"requests are not simulated here, so none waits; give {input_name('ttft_ms')}, or simulate what is chosen"
 DEFAULT_BYTES = "1 GB"
 """What each GPU sends by default."""
 ENGINES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
@@ -369,11 +370,14 @@ class Request:
     QUOTED:
         Whether a field in backquotes is an option wherever a message has it. Keys of files have the names of other
         fields too: of those messages say ``option `fabric```.
+    INSTEAD:
+        Limits that do not apply, and why and what to give instead.
     """
 
     FIRST: ClassVar[str] = ""
     EXAMPLES: ClassVar[tuple[str, ...]] = ()
     QUOTED: ClassVar[bool] = True
+    INSTEAD: ClassVar[Mapping[str, str]] = {}
 
     def given(self, name: str) -> bool:
         """Whether a field was given, that is, differs from its default."""
@@ -875,6 +879,7 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
     )
     seed: Seed = 0
 
+    INSTEAD: ClassVar[Mapping[str, str]] = {"ttft_p99_ms": NOT_SIMULATED}
     FIRST: ClassVar[str] = "model cluster isl osl phase context tpot_ms ttft_ms loads details output json"
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan plan --model deepseek-v3 --cluster gb200-nvl72 --isl 8k --osl 1k",
@@ -1092,6 +1097,9 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
     )
     seed: Seed = 0
 
+    INSTEAD: ClassVar[Mapping[str, str]] = {
+        "tpot_ms": f"clusters are compared at speeds; give {input_name('tok_s_user')}, the same limit as a rate"
+    }
     FIRST: ClassVar[str] = "clusters model gpus mw usd_h tok_s_user isl osl phase ttft_ms prices output json"
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan compare hgx-h100 gb200-nvl72 --model deepseek-v3",
@@ -1152,6 +1160,7 @@ class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
     )
     seed: Seed = 0
 
+    INSTEAD: ClassVar[Mapping[str, str]] = {"ttft_p99_ms": NOT_SIMULATED}
     FIRST: ClassVar[str] = "models cluster tok_s goal isl osl tpot_ms ttft_ms loads time_limit_s output json"
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan fleet --model deepseek-v3 --cluster gb200-nvl72@144",
@@ -1241,6 +1250,9 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
     )
     seed: Annotated[Count, Field(ge=0)] = opt(0, "Random seed for the requests.")
 
+    INSTEAD: ClassVar[Mapping[str, str]] = {
+        "ttft_ms": f"requests wait in a simulation; give {input_name('ttft_p99_ms')}, which counts that"
+    }
     FIRST: ClassVar[str] = (
         "plan model cluster req_s trace concurrency isl osl tpot_ms ttft_p99_ms details output json"
     )
@@ -1730,6 +1742,8 @@ def refused(error: ErrorDetails, request: type[Request]) -> InputError:
     positional = [one.name for one in fields(request) if not one.kw_only]  # type: ignore[arg-type]
     name = positional[place] if isinstance(place, int) and place < len(positional) else str(place)
     if error["type"] in ("unexpected_keyword_argument", "unexpected_positional_argument"):
+        if name in request.INSTEAD:
+            return InputError(f"{request.INSTEAD[name]}.", field=name, value=shown(error["input"]))
         return InputError(f"there is no keyword `{name}`; {nearest(name, names)}")
     if error["type"].startswith("missing"):
         return InputError("it is missing.", field=name)

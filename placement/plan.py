@@ -246,6 +246,18 @@ class Plan(Shown):
     differences: str = ""
 
     @property
+    def tok_s_per_user(self) -> float:
+        """Tokens per second of a sequence; of whole requests at the batch that their rate holds."""
+        return self.score.tok_s_per_user if self.requests is None else self.requests.tok_s_per_user
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of such a step."""
+        return (
+            self.score.step_s if self.requests is None else self.requests.tpot_s * self.score.tokens_per_step
+        )
+
+    @property
     def over_limit(self) -> float | None:
         """Fraction by which its time per output token exceeds :attr:`limit_s`; None if it does not."""
         if self.limit_s is None or self.score.tpot_s <= self.limit_s * (1 + ROUNDING):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 import numpy as np
 
 from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.traffic import TokenTraffic
 from cost.inputs.deployment import Deployment
+from cost.serving.limits import out_of_reach, rounded_up
 from placement.analysis.failures import FEW_TOKENS, find_failures
 from placement.analysis.redundancy import choose_redundant
 from placement.budget import Budget, Cancel
@@ -108,7 +110,16 @@ def make_plan(
         wrong = verify_plan(plan)
         if wrong:
             raise AssertionError(f"the planner made an illegal plan, please report it: {wrong[0]}")
+    if plan.over_limit and not (budget.interrupted or options.service_level(deployment.workload).usual):
+        _refuse_placed(plan)
     return replace(plan, interrupted=budget.interrupted)
+
+
+def _refuse_placed(plan: Plan) -> NoReturn:
+    """Raise LimitError: no layout keeps the limit under the loads, experts placed, and how near the nearest comes."""
+    best = f"with experts placed under these loads the nearest layout takes {rounded_up(plan.score.tpot_s * 1e3)} ms"
+    option = "tpot_ms" if plan.deployment.workload.decodes else "ttft_ms"
+    raise out_of_reach("limit_s", option, plan.limit_s or 0.0, plan.deployment.cluster.name, best)
 
 
 def _placed(

@@ -15,6 +15,8 @@ from cost.experts.tokens.reach import ExpertUse, balanced_use, expert_use, limit
 from cost.experts.tokens.traffic import TokenTraffic, token_traffic
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
+from cost.serving.pools import POOL_DERATE
+from cost.serving.steady_state import held_batch
 from cost.step.score import LayoutScorer, Score
 from cost.terms.alltoall import group_limit
 from cost.terms.experts import expert_speed
@@ -24,7 +26,7 @@ from placement.experts.bounds import lower_bound, proven_bound
 from placement.experts.cpsat import is_small
 from placement.experts.problem import Problem, make_problem
 from placement.options import Objective
-from placement.plan import BaselineScore, Plan, Proof
+from placement.plan import ROUNDING, BaselineScore, Plan, Proof
 from topology.base.errors import InputError
 from topology.base.units import plural
 from topology.cluster import Cluster
@@ -142,6 +144,25 @@ def use_balancedness(use: ExpertUse, speed: Floats | None = None) -> Floats:
     busy = use.share if speed is None else use.share / speed
     balance: Floats = use.share.mean(axis=2) / busy.max(axis=2)
     return balance
+
+
+def step_held(plan: Plan, requests_per_s: float, steps: float) -> float:
+    """Return the seconds of a step of a plan whose replicas serve so many requests per second, of ``steps`` each.
+
+    At the batch that they hold (:func:`cost.serving.steady_state.held_batch`), its own at most.
+    """
+    work, score = plan.deployment.workload, plan.score
+    derate = 1.0 if work.phase == "both" else POOL_DERATE.value
+    scorer, _ = placement_scorer(plan.deployment, plan.layout, plan.experts, plan.loads, plan.split)
+
+    def stay_s(batch: Floats) -> Floats:
+        step_s = scorer.step_s(batch.item())
+        return np.array([steps * step_s * scorer.stays(step_s, batch.item())[0]])
+
+    per_s, most = requests_per_s / (derate * plan.layout.gpus_used), np.array([float(score.batch)])
+    if per_s * stay_s(most).item() >= most.item() * (1 - ROUNDING):
+        return score.step_s
+    return scorer.step_s(held_batch(per_s, stay_s, most).item())
 
 
 def placement_scorer(

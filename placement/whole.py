@@ -17,6 +17,7 @@ from cost.serving.lengths import Lengths
 from cost.serving.limits import (
     LimitError,
     left_out_words,
+    out_of_reach,
     relax_default_limits,
     rounded_down,
     rounded_up,
@@ -33,7 +34,7 @@ from placement.options import PlanOptions
 from placement.plan import Plan, WholeRequests
 from placement.planner import make_plan
 from placement.progress import OnProgress, Say, silent
-from placement.scoring import placement_scorer
+from placement.scoring import placement_scorer, step_held
 from topology.base.errors import InfeasibleError, input_name
 from topology.cluster import ClusterView
 
@@ -77,28 +78,43 @@ def plan_requests(
     speeds = [] if limits.tpot_s is None else [1 / limits.tpot_s]
     able = _that_plans_have(deployment, lengths, speeds, options)
 
+    part = 1.0  # of a limit on the first token that priced layouts must keep: placed experts may take longer
+
     def best_within(limits: Limits) -> tuple[Serving, RateMatch, Limits]:
-        serving = replace(able, ttft_s=limits.ttft_s, _known={})
+        serving = replace(able, ttft_s=limits.ttft_s and part * limits.ttft_s, _known={})
         if "ttft_s" in limits.usual:
             serving = serving.reachable()
             limits = replace(limits, ttft_s=serving.ttft_s)
-        return serving, serving.best(limits.tpot_s) or _refuse(serving, limits), limits
+        return serving, serving.best(limits.tpot_s) or refuse_limits(serving, limits), limits
 
-    (serving, best, kept), left_out = relax_default_limits(best_within, limits, limits.usual)
-    plans: list[Plan] = []
-    for pool, fit, asked in _pools(serving, best, options, kept):
-        if plans and plans[0].interrupted:
-            asked = replace(asked, time_limit_s=0.0)  # noqa: PLW2901 - what is left is finished the fast way
-        made = make_plan(
-            pool, loads, asked, on_progress=on_progress, on_stage=say, cancel=cancel, layouts=[fit]
-        )
-        plans.append(replace(made, request=replace(asked, ttft_s=kept.ttft_s if best.one_pool else None)))
-    notes = left_out_words(left_out)
-    if limits.ttft_s is not None and kept.ttft_s not in (None, limits.ttft_s):
-        later = f"{(kept.ttft_s or 0.0) * 1e3:,.0f} ms, twice the fastest, is the limit"
-        notes += (f"`ttft_ms` {limits.ttft_s * 1e3:g} is out of reach (default): {later}",)
-    requests = _served(plans, serving, best, kept, notes)
-    return replace(plans[0], requests=requests, prefill=None if best.one_pool else plans[1])
+    nearest: list[float] = []
+    while True:
+        try:
+            (serving, best, kept), left_out = relax_default_limits(best_within, limits, limits.usual)
+        except LimitError:
+            if not nearest:
+                raise
+            what = f"with experts placed under these loads the first token takes {rounded_up(min(nearest) * 1e3)} ms"
+            where = deployment.cluster.name
+            raise out_of_reach("ttft_s", "ttft_ms", limits.ttft_s or 0.0, where, what) from None
+        plans: list[Plan] = []
+        for pool, fit, asked in _pools(serving, best, options, kept):
+            if plans and plans[0].interrupted:
+                asked = replace(asked, time_limit_s=0.0)  # noqa: PLW2901 - what is left is finished the fast way
+            made = make_plan(
+                pool, loads, asked, on_progress=on_progress, on_stage=say, cancel=cancel, layouts=[fit]
+            )
+            plans.append(replace(made, request=replace(asked, ttft_s=kept.ttft_s if best.one_pool else None)))
+        notes = left_out_words(left_out)
+        if limits.ttft_s is not None and kept.ttft_s not in (None, limits.ttft_s):
+            later = f"{(kept.ttft_s or 0.0) * 1e3:,.0f} ms, twice the fastest, is the limit"
+            notes += (f"`ttft_ms` {limits.ttft_s * 1e3:g} is out of reach (default): {later}",)
+        requests = _served(plans, serving, best, kept, notes)
+        first_s, limit_s = requests.missed.get("first token", (0.0, 0.0))
+        if not first_s or "ttft_s" in limits.usual or plans[0].interrupted:
+            return replace(plans[0], requests=requests, prefill=None if best.one_pool else plans[1])
+        nearest.append(first_s)
+        part *= limit_s / first_s
 
 
 def _that_plans_have(
@@ -127,18 +143,19 @@ def _that_plans_have(
         )
         assert serving.both is not None  # noqa: S101 - both phases are swept on one cluster
         both, decode = (those(found, options.widths) for found in (serving.both, serving.decode))
-        if len(both) or len(decode):
-            prompts = [(share, those(found, {})) for share, found in serving.prompts]
+        prompts = [(share, those(found, {})) for share, found in serving.prompts]
+        decodes = len(both) or len(decode)
+        if decodes and all(len(found) for _, found in prompts):
             return replace(serving, decode=decode, prompts=prompts, both=both)
         if options.widths or deployment.model.moe is None:
             break
-    where = serving.decode.deployment
-    if options.widths:
+    where = serving.prefill.deployment if decodes else serving.decode.deployment
+    if options.widths and not decodes:
         refuse_layout(where, options, fitted_layouts(where, options.copies, options.spread))
     return refuse_capacity(where, options.copies, options.spread)
 
 
-def _refuse(serving: Serving, limits: Limits) -> NoReturn:
+def refuse_limits(serving: Serving, limits: Limits) -> NoReturn:
     """Raise LimitError: which limit nothing keeps, and the nearest there is; InfeasibleError where it is no limit."""
     where = serving.decode.deployment.cluster.name
     speeds = [one.tok_s_per_user.max() for one in serving.ways().values() if len(one)]
@@ -160,12 +177,8 @@ def _refuse(serving: Serving, limits: Limits) -> NoReturn:
             "the first token",
         )
     speed = f" ({rounded_down(1 / least_s)} tok/s/user)" if limit == "tpot_s" else ""
-    raise LimitError(
-        limit,
-        f"{input_name(f'{limit[:-2]}_ms')} {asked_s * 1e3:g} is out of reach on "
-        f"{where}: {what} of whole requests takes {rounded_up(least_s * 1e3)} ms at "
-        f"least{speed}; relax the limit, or use faster or more GPUs.",
-    )
+    best = f"{what} of whole requests takes {rounded_up(least_s * 1e3)} ms at least{speed}"
+    raise out_of_reach(limit, f"{limit[:-2]}_ms", asked_s, where, best)
 
 
 def _pools(
@@ -259,6 +272,11 @@ def _served(
         if moved.path is not None and moved.cache_bytes:
             most = [pool.layout.gpus_used * moved.path.bytes_per_s / moved.cache_bytes for pool in plans]
             rates = list(map(min, rates, most))
+    rate, tokens, gpus = min(rates), decode.deployment.workload.tokens_per_step, decode.layout.gpus_used
+    if not best.one_pool:
+        steps[0] = step_held(decode, rate, osl / tokens)
+    tpot_s = steps[0] / tokens
+    batches[0] = rate * (osl * tpot_s + (ttft_s if best.one_pool else 0.0)) / gpus  # Little's law
     pools = [
         Pool(
             role,
@@ -279,14 +297,14 @@ def _served(
         osl=osl,
         serving=ONE_POOL if best.one_pool else TWO_POOLS,
         pools=tuple(reversed(pools)),
-        tok_s_per_user=decode.score.tok_s_per_user,
-        tpot_s=decode.score.tpot_s,
+        tok_s_per_user=1 / tpot_s,
+        tpot_s=tpot_s,
         ttft_s=ttft_s,
         tpot_limit_s=limits.tpot_s,
         ttft_limit_s=limits.ttft_s,
         defaults=tuple(sorted(limits.usual)),
         left_out=left_out,
-        totals=whole.bill.totals(min(rates) * osl, requests_per_s=min(rates), gpus_idle=idle),
+        totals=whole.bill.totals(rate * osl, requests_per_s=rate, gpus_idle=idle),
         priced_tok_s_per_gpu={name: row.output_tok_s_per_gpu for name, row in bests.items()},
         turns=tuple(serving.turns()),
         refused=serving.refused,

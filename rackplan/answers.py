@@ -28,8 +28,8 @@ from topology.base.errors import InfeasibleError, InputError
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
     from cost.layouts import Sweep
-    from cost.queueing.choice import Choice
     from cost.recipe import OtherRecipe
+    from cost.serving.pools import RateMatch
     from cost.serving.serving import Serving
     from cost.serving.sizing import Size
     from placement.analysis.levers import Levers
@@ -226,27 +226,38 @@ def sweep(request: SweepRequest) -> Sweep | Pools:
     InputError
         If something given cannot be used.
     InfeasibleError
-        If nothing fits.
+        If nothing fits, or keeps the limits: the best that can be reached.
     """
+    from cost.queueing.choice import match_under_load
+    from cost.queueing.load import LoadLimits
+    from placement.whole import Limits, refuse_limits
+
     if not request.alone:
         names = [request.cluster, *([] if request.prefill_cluster is None else [request.prefill_cluster])]
         sides = inputs.clusters_of(names, request.settings)
         found = served(inputs.deployment_of(request, request.model, *sides), request, *sides[1:])
+        serving, tpot_s = found.serving, found.tpot_s
+        if found.best is None:
+            refuse_limits(serving, Limits(tpot_s, serving.ttft_s))
         if request.ttft_p99_s is None:
             return found
-        loaded = _best_under_load(found.serving, request.ttft_p99_s, found.tpot_s)
+        loaded = match_under_load(serving, LoadLimits(request.ttft_p99_s, tpot_s))
         return replace(found, ttft_p99_s=request.ttft_p99_s, loaded=loaded)
     priced = make_deployment(request)
     workload = replace(priced.workload, prefix_hit=request.prefix_hit)
-    return swept(replace(priced, workload=workload), speeds=request.speeds)
+    return within_limit(swept(replace(priced, workload=workload), speeds=request.speeds), request)
 
 
-def _best_under_load(serving: Serving, ttft_p99_s: float, tpot_s: float | None) -> Choice | None:
-    """Return what serves most requests while 99 of 100 keep the limits; None where nothing does."""
-    from cost.queueing.choice import best_under_load
-    from cost.queueing.load import LoadLimits
+def within_limit(found: Sweep, request: SweepRequest) -> Sweep:
+    """Return a sweep of one phase with the limit that its best keeps.
 
-    return best_under_load(serving, LoadLimits(ttft_p99_s, tpot_s))
+    Raises
+    ------
+    LimitError
+        If nothing keeps a limit that was given.
+    """
+    default = found.deployment.workload.decodes and request.tpot_s is None
+    return found.within(request.limit_s, default=default)
 
 
 def swept(deployment: Deployment, *, imbalance: float | None = 1.0, speeds: Sequence[float] = ()) -> Sweep:
@@ -366,7 +377,7 @@ def served(
     found = serving_of(deployment, request, [] if tpot_s is None else [tpot_s], *prefills, together=together)
     if found.best(tpot_s) is None and request.tpot_s is None:
         tpot_s = None
-    return Pools(found, tpot_s, ttft_default=request.ttft_ms is None)
+    return Pools(found, tpot_s, tpot_default=request.tpot_s is None, ttft_default=request.ttft_ms is None)
 
 
 def serving_of(
@@ -499,6 +510,8 @@ def _rates_at(
 
 def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comparison:
     """Compare the best results on several priced clusters."""
+    from cost.queueing.choice import match_under_load
+    from cost.queueing.load import LoadLimits
     from placement.analysis.compare import compare_clusters, compare_serving
     from placement.options import USUAL_TPOT, PlanOptions
     from placement.progress import ProgressReporter
@@ -530,12 +543,11 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
             except InfeasibleError:
                 return [None] * len(targets)
 
-        def loaded(serving: Serving, speed: float | None) -> float | None:
+        def loaded(serving: Serving, speed: float | None) -> RateMatch | None:
             if request.ttft_p99_s is None:
                 return None
             told.stage(f"simulating {serving.decode.deployment.cluster.name}")
-            best = _best_under_load(serving, request.ttft_p99_s, speed and 1 / speed)
-            return None if best is None else best.requests_per_s
+            return match_under_load(serving, LoadLimits(request.ttft_p99_s, speed and 1 / speed))
 
         rows = compare_serving(deployments, serving, speeds, usual=usual, loaded=loaded)
         return Comparison(
@@ -549,7 +561,8 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
             rates=rates,
             servings=servings,
         )
-    wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=NO_LIMIT if free else None)
+    tpot_s = NO_LIMIT if free else None
+    wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=tpot_s, ttft_s=request.prefill_s)
     first = deployments[0]
     loads = inputs.loads_of(first.model, request.loads, seed=request.seed)
     rows = compare_clusters(deployments, loads, wanted, targets, on_progress=on_progress)

@@ -204,6 +204,14 @@ def _next_step(error: BaseException) -> str:
     return f"for example: {request.EXAMPLES[0]}"
 
 
+def _instead(error: BaseException) -> str:
+    """Return what to give in place of a limit that a command does not take; empty for other mistakes."""
+    request = getattr(getattr(getattr(error, "ctx", None), "command", None), "request", None)
+    flag = str(getattr(error, "option_name", ""))
+    why = "" if request is None else request.INSTEAD.get(flag.strip("-").replace("-", "_"), "")
+    return InputError(f"{flag}: {why}.").text(flag_of) if why else ""
+
+
 def main() -> None:
     """Run the command line; user errors print one line on standard error and set the exit code."""
     steady_streams()
@@ -223,7 +231,10 @@ def main() -> None:
         from rackplan.requests import in_plain_words
 
         text = str(getattr(error, "format_message", error.__str__)())
-        if "\n" in text:
+        instead = _instead(error)
+        if instead:
+            print_error(instead)
+        elif "\n" in text:
             sys.stderr.write("\n".join(map(printable, text.split("\n"))) + "\n")
         else:
             print_error(f"{in_plain_words(text).rstrip('.')}; {_next_step(error)}")

@@ -105,6 +105,10 @@ NO_LIMIT: Literal["none"] = "none"
 Recipe = Literal["checkpoint", "usual"]
 Arrivals = Literal["poisson", "constant", "bursty"]
 Router = Literal["least", "round", "prefix"]
+PREFILL_ONLY = "prefill yields only the first token, so a limit on later tokens has no effect"
+NOT_SIMULATED = (
+    f"requests are not simulated here, so none waits; give {input_name('ttft_ms')}, or simulate the choice"
+)
 DEFAULT_BYTES = "1 GB"
 """What each GPU sends by default."""
 ENGINES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
@@ -369,11 +373,14 @@ class Request:
     QUOTED:
         Whether a field in backquotes is an option wherever a message has it. Keys of files have the names of other
         fields too: of those messages say ``option `fabric```.
+    INSTEAD:
+        Limits that do not apply, and why and what to give instead.
     """
 
     FIRST: ClassVar[str] = ""
     EXAMPLES: ClassVar[tuple[str, ...]] = ()
     QUOTED: ClassVar[bool] = True
+    INSTEAD: ClassVar[Mapping[str, str]] = {}
 
     def given(self, name: str) -> bool:
         """Whether a field was given, that is, differs from its default."""
@@ -563,8 +570,9 @@ class Requests(Whole):
                 raise self.refuse(name, f"{input_name(given[0])} asks for whole requests, with both phases")
         if self.alone:
             one = input_name("phase" if self.given("phase") else "context")
-            for name in filter(self.given, ("ttft_ms", "prefill_cluster")):
-                raise self.refuse(name, f"{one} asks for one phase only")
+            for name in filter(self.given, ("prefill_cluster", "ttft_ms")[: 1 + (self.phase != "prefill")]):
+                alone = ", decode, which has no first token" if name == "ttft_ms" else ""
+                raise self.refuse(name, f"{one} asks for one phase only{alone}")
 
     @property
     def alone(self) -> bool:
@@ -598,9 +606,8 @@ class Speed(Request):
                 "leave one out",
             )
         if getattr(self, "phase", "decode") == "prefill":
-            why = "prefill yields only the first token, so a limit on later tokens has no effect"
             for name in filter(self.given, ("tpot_ms", "tok_s_user")):
-                raise self.refuse(name, why)
+                raise self.refuse(name, PREFILL_ONLY)
 
     @property
     def tpot_s(self) -> float | Literal["none"] | None:
@@ -637,7 +644,8 @@ class FirstToken(Request):
 
     ttft_ms: Milliseconds | None = opt(
         None,
-        "Maximum time for prefill and cache transfer in ms, queueing excluded; none: no limit.",
+        "Maximum time for prefill and cache transfer in ms, queueing excluded; prefill alone: of a step, no default; "
+        "none: no limit.",
         "Y|none",
         default="2000",
     )
@@ -647,6 +655,12 @@ class FirstToken(Request):
         """The limit in seconds (default if not given); None: no limit."""
         return usual_ttft_s(self.ttft_ms)
 
+    @property
+    def prefill_s(self) -> float | None:
+        """The limit in seconds of prefill alone, which has no default; None: no limit."""
+        ttft_s = seconds(self.ttft_ms)
+        return None if isinstance(ttft_s, str) else ttft_s
+
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
 class UnderLoad(Request):
@@ -654,17 +668,15 @@ class UnderLoad(Request):
 
     ttft_p99_ms: Milliseconds | None = opt(
         None,
-        "Maximum p99 time to first token in ms, queueing included (simulated).",
-        "Y",
+        "Maximum p99 time to first token in ms, queueing included (simulated); none: no limit.",
+        "Y|none",
     )
 
     def check(self) -> None:
         """Reject the limit without whole requests, or when searching for a speed."""
         super().check()
-        if self.ttft_p99_ms is None:
+        if self.ttft_p99_s is None:
             return
-        if isinstance(self.ttft_p99_ms, str):
-            raise self.refuse("ttft_p99_ms", "queueing is unlimited by default", "leave it out")
         if getattr(self, "alone", False):
             raise self.refuse("ttft_p99_ms", "one phase only has no requests, so none can queue")
         if getattr(self, "usd_m", None) is not None:
@@ -870,6 +882,7 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
     )
     seed: Seed = 0
 
+    INSTEAD: ClassVar[Mapping[str, str]] = {"ttft_p99_ms": NOT_SIMULATED}
     FIRST: ClassVar[str] = "model cluster isl osl phase context tpot_ms ttft_ms loads details output json"
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan plan --model deepseek-v3 --cluster gb200-nvl72 --isl 8k --osl 1k",
@@ -996,6 +1009,11 @@ class SweepRequest(Pricing, Limits, UnderLoad, Requests, Placed):
     )
 
     @property
+    def limit_s(self) -> float | None:
+        """Of one phase: the limit in seconds per output token (default if not given), or of a prefill step."""
+        return self.prefill_s if self.phase == "prefill" else self.usual_tpot_s
+
+    @property
     def speeds(self) -> tuple[float, ...]:
         """The speed per user of the given limit, at which each layout is priced at its exact batch."""
         return (1 / self.tpot_s,) if isinstance(self.tpot_s, float) else ()
@@ -1082,6 +1100,9 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
     )
     seed: Seed = 0
 
+    INSTEAD: ClassVar[Mapping[str, str]] = {
+        "tpot_ms": f"clusters are compared at speeds; give {input_name('tok_s_user')}, the same limit as a rate"
+    }
     FIRST: ClassVar[str] = "clusters model gpus mw usd_h tok_s_user isl osl phase ttft_ms prices output json"
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan compare hgx-h100 gb200-nvl72 --model deepseek-v3",
@@ -1096,6 +1117,8 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
     def check(self) -> None:
         """Reject two budgets, and loads if no experts are placed."""
         super().check()
+        if self.phase == "prefill" and self.given("tok_s_user"):
+            raise self.refuse("tok_s_user", PREFILL_ONLY)
         budgets = [name for name in ("gpus", "mw", "usd_h") if self.given(name)]
         if len(budgets) > 1:
             why = f"{input_name(budgets[0])} already sets the basis of the comparison"
@@ -1140,6 +1163,7 @@ class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
     )
     seed: Seed = 0
 
+    INSTEAD: ClassVar[Mapping[str, str]] = {"ttft_p99_ms": NOT_SIMULATED}
     FIRST: ClassVar[str] = "models cluster tok_s goal isl osl tpot_ms ttft_ms loads time_limit_s output json"
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan fleet --model deepseek-v3 --cluster gb200-nvl72@144",
@@ -1229,6 +1253,9 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
     )
     seed: Annotated[Count, Field(ge=0)] = opt(0, "Random seed for the requests.")
 
+    INSTEAD: ClassVar[Mapping[str, str]] = {
+        "ttft_ms": f"requests wait in a simulation; give {input_name('ttft_p99_ms')}, which counts that"
+    }
     FIRST: ClassVar[str] = (
         "plan model cluster req_s trace concurrency isl osl tpot_ms ttft_p99_ms details output json"
     )
@@ -1718,6 +1745,8 @@ def refused(error: ErrorDetails, request: type[Request]) -> InputError:
     positional = [one.name for one in fields(request) if not one.kw_only]  # type: ignore[arg-type]
     name = positional[place] if isinstance(place, int) and place < len(positional) else str(place)
     if error["type"] in ("unexpected_keyword_argument", "unexpected_positional_argument"):
+        if name in request.INSTEAD:
+            return InputError(f"{request.INSTEAD[name]}.", field=name, value=shown(error["input"]))
         return InputError(f"there is no keyword `{name}`; {nearest(name, names)}")
     if error["type"].startswith("missing"):
         return InputError("it is missing.", field=name)

@@ -203,6 +203,9 @@ class StepShape:
         How unequally experts are used within a step: standard deviation of the logarithms, 0 where all alike.
     domain_gpus:
         GPUs of the group in one scale-up domain.
+    stages:
+        Equal pipeline stages, each with as many GPUs and the same part of the layers, that a micro-batch passes: the
+        step is one pass of all of them, and as many micro-batches are under way.
     random:
         1 where requests are assigned to attention ranks at random, 0 where each has just as many.
     measured:
@@ -224,6 +227,7 @@ class StepShape:
     imbalance: Quantity = 1.0
     skew: Quantity = 0.0
     domain_gpus: Quantity = 1.0
+    stages: Quantity = 1.0
     random: Quantity = 1.0
     measured: Quantity = 1.0
 
@@ -231,6 +235,11 @@ class StepShape:
     def gpus(self) -> Quantity:
         """GPUs of the group."""
         return self.tp * self.attention_dp
+
+    @property
+    def engine_gpus(self) -> Quantity:
+        """GPUs of all stages."""
+        return self.gpus * self.stages
 
     @property
     def tokens(self) -> Quantity:

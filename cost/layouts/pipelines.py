@@ -24,6 +24,8 @@ from topology.base.units import added
 
 MOST_LINES = 10_000
 """Replicas of all variants; of more, equal ones are joined (a raw graph's domains are all different)."""
+_ROUNDING = 1e-6
+"""Of a sequence: batches of whole ones are kept as parts of a group's width."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,9 +199,12 @@ def stage_seconds(pricer: Pricer, stages: StageTable, rows: Index, of: Index, as
     """
     shapes: dict[Stage, int] = {}
     shape_of = np.array([shapes.setdefault(kind.shape, len(shapes)) for kind in pricer.kinds], dtype=np.int64)
-    sequences = np.rint(asked.batch * asked.tp).astype(np.int64)  # of a group, always whole
+    sequences = asked.batch * asked.tp  # of a group: whole but for the mean of a pool that others hold up
+    whole = np.rint(sequences).astype(np.int64)
+    mean = bool(np.any(np.abs(sequences - whole) > _ROUNDING))
+    batch = np.unique(sequences, return_inverse=True)[1].reshape(-1) if mean else numbered(whole)[1]
     width = numbered(pairs(asked.tp, asked.moe_tp))[1]
-    cut, configuration = numbered(pairs(width, numbered(sequences)[1]))
+    cut, configuration = numbered(pairs(width, batch))
     sample = np.zeros(len(cut), dtype=np.int64)
     sample[configuration] = np.arange(len(configuration))  # one of those that are equal
     units, unit = numbered(shape_of[stages.kind[rows]] * len(cut) + configuration[of])

@@ -17,6 +17,7 @@ from cost.layouts.front import pareto
 from cost.layouts.partition import Variant
 from cost.layouts.parts import PartsOf, StepParts
 from cost.money.bill import Totals
+from cost.serving.limits import out_of_reach, relax_default_limits, rounded_down, rounded_up
 from topology.base.shown import Shown
 
 
@@ -48,6 +49,9 @@ class Sweep(Shown):
         HBM bytes per GPU that the layout nearest to fitting one sequence lacks; 0 where something fits.
     imbalance:
         Busiest GPU's expert load over the mean that was counted; None: the usual one of wide groups.
+    limit_s, limit_default:
+        Longest seconds per token (prefill: of a step) of :attr:`best`, None: no limit. A default one gives way where
+        nothing keeps it.
     """
 
     deployment: Deployment
@@ -67,6 +71,8 @@ class Sweep(Shown):
     variants: tuple[Variant, ...]
     shortage_bytes: float = 0.0
     imbalance: float | None = 1.0
+    limit_s: float | None = None
+    limit_default: bool = False
 
     def brief(self) -> str:
         """Return a summary of the sweep with the ends of the frontier."""
@@ -128,6 +134,33 @@ class Sweep(Shown):
             name: value[which] for name, value in arrays.items() if isinstance(value, np.ndarray)
         }
         return replace(self, parts_of=self.parts_of.rows(which), **chosen)
+
+    def run(self, which: Sequence[int] | Index, step_batch: Array, batch: Array) -> Sweep:
+        """Return configurations at ``batch`` on average, their steps priced at ``step_batch`` (sequences per GPU)."""
+        rows = self.rows(which)
+        parts = replace(rows.parts_of, batch=step_batch)
+        priced = parts.layouts.price(parts.layout, step_batch)
+        tok_s = priced.tok_s * batch / step_batch
+        return replace(rows, batch=batch, step_s=priced.step_s, tok_s=tok_s, parts_of=parts)
+
+    @property
+    def best(self) -> int | None:
+        """The configuration with most throughput that keeps the limit; None where none does."""
+        if self.limit_s is None:
+            return int(self.frontier()[0]) if len(self) else None
+        tokens = 1 if self.deployment.workload.decodes else self.deployment.workload.tokens_per_step
+        return best_at(self, tokens / self.limit_s)
+
+    def within(self, limit_s: float | None, *, default: bool = False) -> Sweep:
+        """Return the sweep with a limit for :attr:`best`; a default one gives way where nothing keeps it.
+
+        Raises
+        ------
+        LimitError
+            If nothing keeps a limit that is no default: with the shortest time there is.
+        """
+        asked = replace(self, limit_s=limit_s, limit_default=default)
+        return relax_default_limits(_require_best, asked, {"limit_s"} if default else ())[0]
 
     def frontier(self) -> Index:
         """Return the configurations that none beats in both speeds, from the slowest per user to the fastest."""
@@ -203,6 +236,19 @@ class Sweep(Shown):
         found |= {name: values for name, values in money.items() if values is not None}
         found["bound_by"] = np.array(self.limits)[self.bound_by]
         return found | {f"{term}_s": seconds for term, seconds in self.terms_s.items()}
+
+
+def _require_best(found: Sweep) -> Sweep:
+    if found.best is None:
+        workload, fastest_s = found.deployment.workload, float(found.step_s.min())
+        option, what = "ttft_ms", f"prefills prompts of {workload.context:,} tokens in"
+        if workload.decodes:
+            fastest_s /= workload.tokens_per_step
+            option, what = "tpot_ms", f"gives {rounded_down(1 / fastest_s)} tok/s/user, a token in"
+        best = f"the fastest layout {what} {rounded_up(fastest_s * 1e3)} ms"
+        where = found.deployment.cluster.name
+        raise out_of_reach("limit_s", option, found.limit_s or 0.0, where, best)
+    return found
 
 
 def best_at(sweep: Sweep, target: float) -> int | None:

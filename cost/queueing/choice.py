@@ -83,6 +83,20 @@ def best_under_load(
     return best
 
 
+def match_under_load(serving: Serving, limits: LoadLimits) -> RateMatch:
+    """Return the match that keeps ``limits`` at most requests per second, at that rate.
+
+    Raises
+    ------
+    InfeasibleError
+        If none keeps them at any: the best that can be reached.
+    """
+    best = best_under_load(serving, limits)
+    if best is None or best.requests_per_s is None:
+        raise out_of_reach(serving, limits)
+    return serving.at_rate(best.row, best.requests_per_s)
+
+
 def candidates(serving: Serving, limits: LoadLimits) -> list[RateMatch]:
     """Return the best of each way within the limits and within :data:`STRICTER` ones, each once.
 
@@ -127,14 +141,9 @@ def loaded_supply(
                     ttft_s=ttft_s,
                     speeds=[] if limits.tpot_s is None else [1 / limits.tpot_s],
                 )
-                best = best_under_load(serving, limits)
+                return {units: served_on(serving, units, match_under_load(serving, limits))}
             except (InputError, InfeasibleError) as error:
                 refused = error
-                continue
-            if best is not None and best.requests_per_s is not None:
-                row = replace(best.row, requests_per_s=best.requests_per_s)
-                return {units: served_on(serving, units, row)}
-            refused = out_of_reach(serving, limits)
         raise refused
 
     return Supply((1,), np.zeros(0), joined)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any, TypeVar
 
-from topology.base.errors import InfeasibleError
+from topology.base.errors import InfeasibleError, input_name
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -19,6 +19,15 @@ class LimitError(InfeasibleError):
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(message)
         self.limit = limit
+
+
+def out_of_reach(limit: str, option: str, limit_s: float, where: str, best: str) -> LimitError:
+    """Return the error of a limit that nothing keeps: its field and option, and the ``best`` that can be reached."""
+    return LimitError(
+        limit,
+        f"{input_name(option)} {limit_s * 1e3:g} is out of reach on {where}: {best}; relax the limit, or use "
+        "faster or more GPUs.",
+    )
 
 
 def relax_default_limits(

@@ -3,62 +3,101 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cost.inputs.workload import Workload
 from cost.layouts import Sweep
-from cost.layouts.arrays import Array
+from cost.layouts.arrays import Array, Index
 from cost.layouts.fitting import FittingLayouts
 from cost.serving.pools import RateMatches
-from cost.serving.steady_state import stay_s
+from cost.serving.steady_state import held_batch, stay_s
 
 
-def one_pool(both: Sweep, prompts: Sequence[tuple[float, Workload]]) -> RateMatches:
-    """Return what each configuration of one pool serves.
+@dataclass(frozen=True, eq=False)
+class Stays:
+    """How long requests stay in each configuration of one pool.
 
-    Parameters
+    Attributes
     ----------
-    both:
-        Sweep of a workload of both phases.
-    prompts:
-        Prefill of each length of prompts with its share of the requests, the longest first.
-
-    Notes
-    -----
-    Requests per second are the sequences over how long each stays (:func:`cost.serving.steady_state.stay_s`), as of
-    :func:`cost.serving.steady_state.aggregated`, by which measured runs are predicted.
+    both, whole:
+        Sweep of a workload of both phases; its layouts where all of what prompts add delays each step.
+    own_s, longest_s:
+        Prefill of a prompt alone, on average over their lengths and of the longest, ``[configurations]``.
     """
-    deployment, work = both.deployment, both.deployment.workload
-    layouts, layout = both.parts_of.layouts, both.parts_of.layout
-    used, place = np.unique(layout, return_inverse=True)
 
-    def under(workload: Workload) -> FittingLayouts:
-        return layouts.under(replace(deployment, workload=workload))
+    both: Sweep
+    whole: FittingLayouts
+    own_s: Array
+    longest_s: Array
 
-    alone = [under(workload).price(used, 1 / layouts.tp[used]).step_s[place] for _, workload in prompts]
-    own_s = np.sum([share * seconds for (share, _), seconds in zip(prompts, alone, strict=True)], axis=0)
-    full_s = under(replace(work, prompt_share=1.0)).price(layout, both.batch).step_s
-    steps = work.answer / work.accept_length
-    stays_s = stay_s(both.step_s, full_s, steps, own_s)
-    first_s: Array = both.step_s + np.max(alone, axis=0)
-    none = np.zeros(len(both), dtype=np.int64)
-    return RateMatches(
-        isl=work.prompt,
-        osl=work.answer,
-        gpus=len(deployment.cluster.gpus),
-        prefill=none - 1,
-        decode=np.arange(len(both)),
-        prefill_workers=none,
-        decode_workers=both.replicas,
-        requests_per_s=both.tok_s / work.answer * (steps * both.step_s / stays_s),
-        tok_s_per_user=both.tok_s_per_user,
-        prefill_s=first_s,
-        transfer_s=np.zeros(len(both)),
-        prefill_gpus=none,
-        decode_gpus=both.replicas * both.gpus,
-        cache_bytes=0.0,
-        path=None,
-        fastest_ttft_s=float(np.min(first_s, initial=np.inf)),
-    )
+    @classmethod
+    def of(cls, both: Sweep, prompts: Sequence[tuple[float, Workload]]) -> Stays:
+        """Return them for ``prompts``: prefill of each length of prompts with its share of the requests."""
+        deployment, work = both.deployment, both.deployment.workload
+        layouts, layout = both.parts_of.layouts, both.parts_of.layout
+        used, place = np.unique(layout, return_inverse=True)
+
+        def under(workload: Workload) -> FittingLayouts:
+            return layouts.under(replace(deployment, workload=workload))
+
+        alone = [under(workload).price(used, 1 / layouts.tp[used]).step_s[place] for _, workload in prompts]
+        own_s = np.sum([share * seconds for (share, _), seconds in zip(prompts, alone, strict=True)], axis=0)
+        return cls(both, under(replace(work, prompt_share=1.0)), own_s, np.max(alone, axis=0))
+
+    @property
+    def steps(self) -> float:
+        """Decode steps of a request."""
+        work = self.both.deployment.workload
+        return work.answer / work.accept_length
+
+    def seconds(self, rows: Index, batch: Array, step_s: Array) -> Array:
+        """Return how long each request stays in configurations ``rows`` at batches whose steps take ``step_s``."""
+        full_s = self.whole.price(self.both.parts_of.layout[rows], batch).step_s
+        return np.asarray(stay_s(step_s, full_s, self.steps, self.own_s[rows]))
+
+    def matches(self) -> RateMatches:
+        """Return what each configuration serves.
+
+        Notes
+        -----
+        Requests per second are the sequences over how long each stays (:func:`cost.serving.steady_state.stay_s`), as
+        of :func:`cost.serving.steady_state.aggregated`, by which measured runs are predicted.
+        """
+        both, work = self.both, self.both.deployment.workload
+        stays_s = self.seconds(np.arange(len(both)), both.batch, both.step_s)
+        first_s: Array = both.step_s + self.longest_s
+        none = np.zeros(len(both), dtype=np.int64)
+        return RateMatches(
+            isl=work.prompt,
+            osl=work.answer,
+            gpus=len(both.deployment.cluster.gpus),
+            prefill=none - 1,
+            decode=np.arange(len(both)),
+            prefill_workers=none,
+            decode_workers=both.replicas,
+            requests_per_s=both.tok_s / work.answer * (self.steps * both.step_s / stays_s),
+            tok_s_per_user=both.tok_s_per_user,
+            step_batch=both.batch,
+            prefill_s=first_s,
+            transfer_s=np.zeros(len(both)),
+            prefill_gpus=none,
+            decode_gpus=both.replicas * both.gpus,
+            cache_bytes=0.0,
+            path=None,
+            fastest_ttft_s=float(np.min(first_s, initial=np.inf)),
+        )
+
+    def at_rate(self, rows: Index, requests_per_s: Array) -> tuple[tuple[Array, Array], Array]:
+        """Return batches and their steps where so many requests are served, and the time to the first token."""
+        both = self.both
+        layouts, layout = both.parts_of.layouts, both.parts_of.layout[rows]
+
+        def stays_s(batch: Array) -> Array:
+            return self.seconds(rows, batch, layouts.price(layout, batch).step_s)
+
+        per_s = requests_per_s / (both.replicas[rows] * both.gpus[rows])
+        batch = held_batch(per_s, stays_s, both.max_batch[rows])
+        step_s = layouts.price(layout, batch).step_s
+        return (batch, step_s), step_s + self.longest_s[rows]

@@ -14,7 +14,7 @@ from cost.layouts import Sweep
 from cost.layouts.front import pareto
 from cost.serving.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.serving.packing import Array, Index, Rooms, Workers, partners, served_per_s, worth_trying
-from cost.serving.steady_state import KEEPS_BUSY
+from cost.serving.steady_state import KEEPS_BUSY, held_batch
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 
@@ -55,8 +55,9 @@ class _Match(Generic[Real, Whole]):
         Replicas of each, and the GPUs of each pool.
     requests_per_s:
         What both pools finish, at their derates: the rate of the slower one.
-    tok_s_per_user:
-        Output tokens per second of one request while it decodes.
+    tok_s_per_user, step_batch:
+        Output tokens per second of one request while it decodes, and the sequences per GPU at which its steps are
+        priced: those that the rate holds. Where prefill is the narrow place it is fewer than those of ``decode``.
     prefill_s, transfer_s:
         The prefill step that a prompt shares with others; moving the caches of that step to the decode pool. In one
         pool: the step that is under way when a prompt arrives and its own prefill; nothing moves.
@@ -71,6 +72,7 @@ class _Match(Generic[Real, Whole]):
     decode_workers: Whole
     requests_per_s: Real
     tok_s_per_user: Real
+    step_batch: Real
     prefill_s: Real
     transfer_s: Real
     prefill_gpus: Whole
@@ -97,6 +99,17 @@ class RateMatch(_Match[float, int]):
         return self.prefill_s + self.transfer_s
 
     @property
+    def in_flight(self) -> float:
+        """Requests that the workers which decode hold at a time, by Little's law; of one pool in prefill too."""
+        stay_s = self.osl / self.tok_s_per_user + (self.ttft_s if self.one_pool else 0.0)
+        return self.requests_per_s * stay_s
+
+    @property
+    def batch(self) -> float:
+        """Of them, for each GPU of the workers that decode."""
+        return self.in_flight / self.decode_gpus
+
+    @property
     def gpus_used(self) -> int:
         """GPUs of both pools."""
         return self.prefill_gpus + self.decode_gpus
@@ -114,6 +127,7 @@ class RateMatch(_Match[float, int]):
 
 MATCHED = tuple(each.name for each in fields(RateMatch))
 """The figures of a match."""
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,6 +244,8 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     )
     matches = matched[0] > 0
     rows, (count_d, count_p, partner) = wanted[matches], matched[:, matches]
+    per_s = served[matches] / (answers * count_d * decode.gpus[rows])
+    batch, step_s = batches_held(decode.rows(rows), per_s)
     soonest = first.seconds(slice(None), np.min(first.receive_s, initial=np.inf))
     return RateMatches(
         isl=_mean(prompts, [one.sweep.deployment.workload.context for one in prompts]),
@@ -240,7 +256,8 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
         prefill_workers=count_p,
         decode_workers=count_d,
         requests_per_s=served[matches],
-        tok_s_per_user=decode.tok_s_per_user[rows],
+        tok_s_per_user=decode.deployment.workload.tokens_per_step / step_s,
+        step_batch=batch,
         prefill_s=prefill.step_s[partner],
         transfer_s=first.transfer_s(partner, first.receive_s[rows]),
         prefill_gpus=count_p * prefill.gpus[partner],
@@ -249,6 +266,24 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
         path=path,
         fastest_ttft_s=float(np.min(soonest, initial=np.inf)),
     )
+
+
+def batches_held(decode: Sweep, per_s: Array) -> tuple[Array, Array]:
+    """Return the batches at which a pool makes so many steps, and the seconds of each: its own where it makes all.
+
+    ``per_s``: steps of a sequence per second and GPU, over the derate of the pool: steps are priced at the batch
+    before it, as measured runs are predicted (:func:`cost.serving.steady_state.disaggregated`).
+    """
+    layouts, layout = decode.parts_of.layouts, decode.parts_of.layout
+    slack = np.flatnonzero(per_s * decode.step_s < decode.batch * (1 - _ROUNDING))
+    batch, step_s = decode.batch.copy(), decode.step_s.copy()
+
+    def seconds(batch: Array) -> Array:
+        return layouts.price(layout[slack], batch).step_s
+
+    batch[slack] = held_batch(per_s[slack], seconds, batch[slack])
+    step_s[slack] = seconds(batch[slack])
+    return batch, step_s
 
 
 @dataclass(frozen=True, eq=False)

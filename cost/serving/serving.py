@@ -15,9 +15,9 @@ from cost.layouts.arrays import Array
 from cost.layouts.front import pareto
 from cost.serving.cache_path import kv_path
 from cost.serving.lengths import Lengths
-from cost.serving.one_pool import one_pool
+from cost.serving.one_pool import Stays
 from cost.serving.packing import Rooms
-from cost.serving.pools import RateMatch, RateMatches, match_rates
+from cost.serving.pools import POOL_DERATE, RateMatch, RateMatches, batches_held, match_rates
 from topology.base.errors import InputError
 from topology.cluster import Cluster
 
@@ -116,6 +116,29 @@ class Serving:
             ("decode", self.decode, row.decode, row.decode_workers),
         )
 
+    def at_rate(self, row: RateMatch, requests_per_s: float) -> RateMatch:
+        """Return a match at another rate: with fewer in flight each is served faster, with more slower.
+
+        At most as many as fit are in flight.
+        """
+        at = np.array([row.decode])
+        if row.one_pool and self.both is not None:
+            found, first_s = self._stays.at_rate(at, np.array([requests_per_s]))
+            prefill_s = first_s.item()
+        else:
+            answers = POOL_DERATE.value * self.decode.deployment.workload.tokens_per_step / row.osl
+            per_s = np.array([requests_per_s / (answers * row.decode_gpus)])
+            most = self.decode.max_batch[at]
+            found, prefill_s = batches_held(self.decode.run(at, most, most), per_s), row.prefill_s
+        batch, step_s = (column.item() for column in found)
+        return replace(
+            row,
+            requests_per_s=requests_per_s,
+            tok_s_per_user=self.decode.deployment.workload.tokens_per_step / step_s,
+            step_batch=batch,
+            prefill_s=prefill_s,
+        )
+
     def label(self, row: RateMatch) -> str:
         """Return the workers of each pool of a match, and their layouts."""
         return " + ".join(f"{workers} x {one.worker_label(at)}" for _, one, at, workers in self.sides(row))
@@ -198,8 +221,12 @@ class Serving:
     @cached_property
     def _one(self) -> RateMatches:
         """What one pool serves, limits or not."""
+        return self._stays.matches()
+
+    @cached_property
+    def _stays(self) -> Stays:
         assert self.both is not None  # noqa: S101 - else it is refused
-        return one_pool(self.both, [(share, side.deployment.workload) for share, side in self.prompts])
+        return Stays.of(self.both, [(share, side.deployment.workload) for share, side in self.prompts])
 
     def _two(self, tpot_s: float | None, domains: int | None) -> RateMatches:
         key = tpot_s, domains

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.inputs.workload import CHUNK_TOKENS, StepShape
 from cost.quantity import Quantity
@@ -21,9 +22,9 @@ WAITED = 0.3
 """Part of what prompts of others would add to the steps of a request, and do not, for which it waits before its first
 token instead: they arrive together. Fitted to the throughput of 2,810 measured runs of one pool, whose bias it takes
 from +6 to 0 % where prompts are most of the work."""
-ROUNDS = 12
+ROUNDS, SECANTS = 12, 5
 
-
+Array = NDArray[np.float64]
 Stepper = Callable[[StepShape], Quantity]
 """Expected seconds of a step of one engine for shapes of it."""
 
@@ -101,11 +102,30 @@ def prefill_rate(step: Stepper, pool: StepShape, requests: Requests) -> Quantity
 
     def rate(split: StepShape) -> Quantity:
         seconds, prompts = prefill_seconds(step, split, requests, many)
-        return prompts / seconds
+        return split.stages * prompts / seconds
 
     one = np.ones_like(np.asarray(pool.tp, dtype=np.float64))
     data_parallel = replace(pool, tp=one, attention_dp=pool.gpus, ep=pool.gpus, moe_tp=one)
     return np.maximum(rate(pool), rate(data_parallel))
+
+
+def held_batch(per_s: Quantity, seconds: Callable[[Array], Array], most: Array) -> Array:
+    """Return the batch at which ``per_s`` sequences a second are held: ``batch = per_s x seconds(batch)``.
+
+    Little's law; a batch of ``most``, the largest, holds as many or more. Steps are nearly straight lines of the
+    batch, which secants find at once.
+    """
+    batch = np.asarray(most, dtype=np.float64)
+    over = batch - per_s * seconds(batch)
+    following = np.minimum(batch, batch - over)
+    for _ in range(SECANTS):
+        before, over_before = batch, over
+        batch = following
+        over = batch - per_s * seconds(batch)
+        run = over - over_before
+        slope = np.where(np.abs(run) > 0, (batch - before) / np.where(np.abs(run) > 0, run, 1.0), 0.0)
+        following = np.clip(batch - slope * over, 0.0, most)
+    return following
 
 
 def stay_s(step_s: Quantity, full_s: Quantity, steps: Quantity, prefill_s: Quantity) -> Quantity:
@@ -145,16 +165,16 @@ def aggregated(
     bursts that many requests wait for before their first token, not between two.
     """
     each = requests.concurrency / workers
-    batch = np.minimum(each / pool.gpus, np.maximum(most, 1.0 / pool.gpus))
+    batch = np.minimum(each / pool.engine_gpus, np.maximum(most, 1.0 / pool.engine_gpus))
     decode = _decode(pool, requests, batch)
-    others = np.maximum(0.0, batch * pool.gpus - 1.0) / pool.gpus
+    others = np.maximum(0.0, batch * pool.engine_gpus - 1.0) / pool.engine_gpus
     tokens = others * requests.isl / requests.steps
     mixed = replace(decode, prompt_tokens=tokens, prompt_length=requests.isl, prompt_share=share)
     step_s = factor * step(mixed)
     tpot_s = step_s / requests.accept_length
     prefill_s, _ = prefill_seconds(step, pool, requests, np.ones_like(batch))
     residence_s = stay_s(step_s, factor * step(replace(mixed, prompt_share=1.0)), requests.steps, prefill_s)
-    rate = batch * pool.gpus / residence_s
+    rate = batch * pool.engine_gpus / residence_s
     waiting_s = _waiting_s(each, rate, residence_s)
     return Served(tpot_s, prefill_s, waiting_s, workers * rate, batch, step_s)
 
@@ -185,8 +205,8 @@ def disaggregated(  # noqa: PLR0913 - each pool, and what limits it
     ``factor`` (what measured decode steps took over ``decode_step``) counts once the batch has settled: it was
     learned of what comes out.
     """
-    slots = workers * pool.gpus
-    largest = np.maximum(most, 1.0 / pool.gpus)
+    slots = workers * pool.engine_gpus
+    largest = np.maximum(most, 1.0 / pool.engine_gpus)
     batch = np.clip(requests.concurrency / slots, 0.5 / slots, largest)
     prefill_s, _ = prefill_seconds(prefill_step, prefill_pool, requests, np.ones_like(requests.isl))
     most_rate = prefill_workers * prefill_rate(prefill_step, prefill_pool, requests)

@@ -138,7 +138,10 @@ def served_on(serving: Serving, units: int, best: RateMatch) -> Served:
         units=units,
         tok_s=best.requests_per_s * best.osl,
         tok_s_per_user=best.tok_s_per_user,
-        pools=merged(_pool(role, found, row, workers) for role, found, row, workers in serving.sides(best)),
+        pools=merged(
+            _pool(role, found, row, workers, None if role == "prefill" else best)
+            for role, found, row, workers in serving.sides(best)
+        ),
         joined=units,
         ttft_s=best.ttft_s,
         requests_per_s=best.requests_per_s,
@@ -194,15 +197,18 @@ def unit_domains(unit: Cluster) -> int:
     return len({gpu.domain for gpu in unit.gpus})
 
 
-def _pool(role: str, found: Sweep, row: int, workers: int) -> Pool:
-    batch = float(found.batch[row])
+def _pool(role: str, found: Sweep, row: int, workers: int, match: RateMatch | None = None) -> Pool:
+    """Return a pool of a configuration at its batch, or as a match has it."""
+    batch, step_s = float(found.batch[row]), float(found.step_s[row])
+    if match is not None:
+        batch, step_s = match.batch, found.deployment.workload.tokens_per_step / match.tok_s_per_user
     return Pool(
         role,
         found.worker_label(row),
         workers,
         int(found.gpus[row]),
         batch,
-        float(found.step_s[row]),
+        step_s,
         *found.deployment.near_runs(found.layout_of(row), batch),
     )
 

@@ -298,8 +298,3 @@ def batch_room(memory: tuple[Quantity, Quantity], hbm_bytes: Quantity) -> Quanti
     """
     weights, each = memory
     return (USABLE_HBM * hbm_bytes - weights) / each
-
-
-def largest_batch(model: Model, workload: Workload, shape: StepShape, hbm_bytes: float) -> Quantity:
-    """The largest batch that fits (:func:`most_that_fit`); ``hbm_bytes`` is what the driver reports."""
-    return most_that_fit(batch_room(even_memory(model, workload, shape), hbm_bytes), shape.tp)

@@ -222,7 +222,7 @@ class LayoutScorer:
         deployment, layout = self._deployment.with_batch(batch), self._layout
         costs = self._costs(deployment, batch)
         slowest = max(costs, key=lambda cost: cost.step_s)
-        stays, prefill_s = self._stays(slowest.step_s, batch)
+        stays, prefill_s = self.stays(slowest.step_s, batch)
         each = deployment.workload.tokens_per_step
         tok_s = added(
             count
@@ -264,7 +264,7 @@ class LayoutScorer:
             for (i, _), keys in zip(self._alike, self._stage_keys, strict=True)
         ]
 
-    def _stays(self, step_s: float, batch: float) -> tuple[float, float]:
+    def stays(self, step_s: float, batch: float) -> tuple[float, float]:
         """How long a request stays over its decode steps, and seconds of its own prefill: 1 and 0 of one phase."""
         work = self._deployment.workload
         if work.phase != "both":

@@ -9,7 +9,9 @@ import numpy as np
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Joint, StageSpec, joint
-from cost.inputs.machine import OUT_LINKS
+from cost.inputs.machine import OUT_LINKS, Machine
+from cost.inputs.workload import StepShape
+from cost.model import Model
 from cost.quantity import Quantity
 from cost.terms.work import Term
 
@@ -74,6 +76,34 @@ def hand_over(
     tokens = sequences / min(len(stage.gpus), len(after.gpus)) * deployment.workload.tokens_per_pass
     each = TOKEN_ID_BYTES if back else deployment.model.hidden * ACTIVATION_BYTES
     return hop_seconds(deployment, stage, after, moved=tokens * each)
+
+
+def even_hops_s(model: Model, shape: StepShape, machine: Machine) -> Quantity:
+    """Return the seconds of the hops of a micro-batch between equal stages, 0 of one stage; as :func:`hops` has them.
+
+    Inside a domain where all stages lie in one, else over the scale-out fabric.
+    """
+    rates, vectors = machine.rates, shape.tokens * model.hidden * ACTIVATION_BYTES
+    inside = np.asarray(shape.engine_gpus) <= shape.domain_gpus
+    with np.errstate(divide="ignore"):  # without a fabric the hop never ends
+        per_byte = 1 / np.where(inside, rates.up_bytes_per_s, rates.out_bytes_per_s)
+    latency_s = np.where(inside, rates.up_latency_s, rates.out_latency_s)
+    back = shape.sequences * TOKEN_ID_BYTES
+    moved = (shape.stages - 1) * vectors + back
+    seconds = moved * per_byte / machine.efficiency["links.hop"] + shape.stages * latency_s
+    return np.where(np.asarray(shape.stages) > 1, seconds, 0.0)
+
+
+def even_stage_s(one_pass_s: Quantity, ends_s: Quantity, layers: int, stages: Quantity) -> Quantity:
+    """Return the seconds of the slowest of ``stages`` that share whole layers, all alike, as evenly as they can.
+
+    ``one_pass_s`` of all of them, ``ends_s`` of what the last one does besides: the head, and fixed costs of a step.
+    """
+    layer_s = (np.asarray(one_pass_s) - ends_s) / layers
+    of_last = np.arange(1.0, layers + 1).reshape(-1, *[1] * layer_s.ndim)
+    others = np.ceil((layers - of_last) / np.maximum(np.asarray(stages) - 1, 1))
+    slowest = np.maximum(of_last * layer_s + ends_s, others * layer_s)
+    return np.asarray(np.where(np.asarray(stages) > 1, slowest.min(axis=0), one_pass_s))
 
 
 @dataclass(frozen=True)

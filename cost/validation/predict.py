@@ -23,7 +23,7 @@ from cost.inputs.machine import Efficiency, Machine, Rates, kernels_for, stage_r
 from cost.inputs.workload import CHUNK_TOKENS, StepShape, Workload, with_imbalance
 from cost.layouts.batches import batch_grid
 from cost.layouts.candidates import group_widths
-from cost.model import Model
+from cost.model import Model, StageShard
 from cost.quantity import Quantity
 from cost.resolve import model_names, resolve_model
 from cost.serving.steady_state import (
@@ -34,11 +34,12 @@ from cost.serving.steady_state import (
     aggregated,
     disaggregated,
 )
-from cost.step.memory import batch_room, even_memory, largest_batch, most_that_fit
+from cost.step.memory import batch_room, even_memory, most_that_fit
 from cost.step.step import even_step
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
 from cost.terms.overhead import prefill_share
-from cost.terms.work import StepCost
+from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, even_hops_s, even_stage_s
+from cost.terms.work import FIXED, IMBALANCE, StepCost
 from cost.validation.read import ALLTOALL, LEGS, NO_LAYOUT, Point, Pool
 from topology.base.errors import InputError
 from topology.base.reading import nearest
@@ -402,7 +403,7 @@ def _group(key: _Key, index: NDArray[np.int64], points: Sequence[Point], domain:
         return np.array([get(point) for point in points], dtype=np.float64)
 
     def shape(pools: Sequence[Pool]) -> StepShape:
-        names = ("tp", "attention_dp", "ep", "moe_tp", "slots")
+        names = ("tp", "attention_dp", "ep", "moe_tp", "slots", "stages")
         widths = np.array([[getattr(pool, name) for pool in pools] for name in names], dtype=np.float64)
         each = np.full(len(pools), float(key.gpus_per_domain or domain.gpus))
         return StepShape(**dict(zip(names, widths, strict=True)), domain_gpus=each)
@@ -482,7 +483,26 @@ def machines(group: Group, efficiency: Efficiency) -> tuple[Machine, Machine]:
 
 def stepping(group: Group, machine: Machine) -> Callable[[StepShape], StepCost]:
     """Return what gives the cost of a step on a machine, in two halves where the group overlaps."""
-    return lambda shape: even_step(group.model, shape, machine, overlap=group.overlap)
+
+    def cost(shape: StepShape) -> StepCost:
+        found = even_step(group.model, shape, machine, overlap=group.overlap)
+        if np.all(np.asarray(shape.stages) == 1):
+            return found
+        ends = even_step(group.model, shape, machine, StageShard((), last=1.0), overlap=group.overlap)
+        one_pass_s, hops_s = found.total_s, even_hops_s(group.model, shape, machine)
+        slowest_s = even_stage_s(one_pass_s, ends.total_s, len(group.model.layers), shape.stages)
+        found.add(HOPS.name, FIXED, hops_s)
+        found.add(BUBBLE.name, IMBALANCE, bubble_seconds(shape.stages, slowest_s, one_pass_s, hops_s))
+        return found
+
+    return cost
+
+
+def memory_of(group: Group, shape: StepShape) -> tuple[Quantity, Quantity]:
+    """Return what :func:`cost.step.memory.even_memory` does for the stage that is full first."""
+    layers = tuple((layer, count / shape.stages) for layer, count in group.model.whole.layers)
+    held = StageShard(layers, last=np.asarray(shape.stages) == 1)
+    return even_memory(group.model, group.workload, shape, held, in_flight=shape.stages)
 
 
 def stepper(group: Group, machine: Machine) -> Stepper:
@@ -523,7 +543,7 @@ def group_times(
         return _decode(group, lambda shape: factor * step(shape), pool)
     requests, workers = group.requests, group.workers
     held = replace(pool, context=requests.context)
-    most = largest_batch(group.model, group.workload, held, group.rates.hbm_bytes)
+    most = np.maximum(0.0, np.floor(batch_room(memory_of(group, held), group.rates.hbm_bytes)))
     if group.phase == "aggregated":
         share = np.where(
             group.in_step, *(efficiency[prefill_share(group.model, in_step=it)] for it in (True, False))
@@ -557,7 +577,7 @@ def _served(group: Group, served: Served) -> Times:
 
 
 def _decode(group: Group, step: Stepper, pool: StepShape) -> Times:
-    requests, gpus = group.requests, np.asarray(pool.gpus)
+    requests, gpus = group.requests, np.asarray(pool.engine_gpus)
     batch = np.where(group.batch > 0, group.batch, requests.concurrency / (gpus * group.workers))
     step_s = step(replace(pool, sequences=batch, queries=1.0 + requests.draft_tokens, random=0.0))
     tpot_s = step_s / requests.accept_length
@@ -571,7 +591,7 @@ def _prefill(group: Group, step: Stepper, pool: StepShape) -> Times:
     tokens: Array = np.where(group.tokens > 0, group.tokens, per_gpu)
     step_s = step(replace(pool, prompt_tokens=tokens, prompt_length=isl, sequences=0.0))
     nothing = np.full_like(isl, np.nan)
-    return Times(nothing, step_s, nothing, group.workers * np.asarray(pool.gpus) * tokens / step_s)
+    return Times(nothing, step_s, nothing, group.workers * np.asarray(pool.engine_gpus) * tokens / step_s)
 
 
 def group_correction(group: Group, times: Times, correction: Correction) -> Array:
@@ -788,9 +808,7 @@ def largest_batches(rows: Sequence[Point]) -> Array:
     most = np.zeros(len(rows))
     groups, _ = group_points([replace(row, batch=1.0) if row.batch == math.inf else row for row in rows])
     for group in groups:
-        memory = even_memory(
-            group.model, group.workload, replace(group.pool, prompt_length=group.requests.isl)
-        )
+        memory = memory_of(group, replace(group.pool, prompt_length=group.requests.isl))
         room = np.asarray(batch_room(memory, group.rates.hbm_bytes))
         most[group.index] = most_that_fit(room, group.pool.tp)
     return most

@@ -9,7 +9,14 @@ from cost.calibration.errors import ErrorOf, errors_in
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.layouts import best_at, sweep
-from cost.serving.limits import LimitError, relax_default_limits, rounded_down, rounded_up
+from cost.serving.limits import (
+    LimitError,
+    out_of_reach,
+    relax_default_limits,
+    rounded_down,
+    rounded_up,
+)
+from cost.serving.pools import RateMatch
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
 from cost.step.score import Score
 from placement.experts.placing import Known
@@ -17,7 +24,7 @@ from placement.layouts.choose import choose_layout
 from placement.layouts.fitting import Fitted, fitted_layouts
 from placement.layouts.refuse import fastest_step_s
 from placement.options import USUAL_TPOT, PlanOptions, ServiceLevel
-from topology.base.errors import InfeasibleError, input_name
+from topology.base.errors import InfeasibleError
 from topology.base.figures import Evidence, EvidenceLabel
 from topology.cluster import Cluster
 
@@ -127,11 +134,12 @@ def compare_serving(
     targets: Sequence[float],
     *,
     usual: bool = False,
-    loaded: Callable[[Serving, float | None], float | None] = lambda _serving, _speed: None,
+    loaded: Callable[[Serving, float | None], RateMatch | None] = lambda _serving, _speed: None,
 ) -> list[CompareRow]:
     """Return a row per cluster and target for whole requests, with the better of one pool and two.
 
-    ``loaded``: requests per second that a cluster serves at a speed per user while 99 of 100 keep their limits.
+    ``loaded``: how a cluster serves most at a speed per user while 99 of 100 requests keep their limits, None where
+    that is not asked for; InfeasibleError where they keep them at no rate.
 
     Without targets a row per cluster is its most throughput; so it is where the target is the ``usual`` one and
     nothing reaches it. Experts are loaded as usual for their width.
@@ -143,18 +151,18 @@ def compare_serving(
         except InfeasibleError as error:
             servings.append((deployment, str(error)))
     at: Sequence[float | None] = targets or (None,)
-    rows = [_serving_row(*one, target) for one in servings for target in at]
+    rows = [_serving_row(*one, target, loaded) for one in servings for target in at]
     if usual and all(row.tok_s_per_gpu is None for row in rows):
-        at = (None,)
-        rows = [_serving_row(*one, None) for one in servings]
-    asked = [(one[1], target) for one in servings for target in at]
-    return [
-        row if isinstance(serving, str) else replace(row, loaded_requests_per_s=loaded(serving, target))
-        for row, (serving, target) in zip(rows, asked, strict=True)
-    ]
+        rows = [_serving_row(*one, None, loaded) for one in servings]
+    return rows
 
 
-def _serving_row(deployment: Deployment, serving: Serving | str, target: float | None) -> CompareRow:
+def _serving_row(
+    deployment: Deployment,
+    serving: Serving | str,
+    target: float | None,
+    loaded: Callable[[Serving, float | None], RateMatch | None],
+) -> CompareRow:
     cluster = deployment.cluster
     empty = CompareRow(cluster.name, len(cluster.gpus), target, status=cluster_status(cluster))
     if isinstance(serving, str):
@@ -164,16 +172,19 @@ def _serving_row(deployment: Deployment, serving: Serving | str, target: float |
     empty = replace(empty, errors=errors)
     if not found:
         return replace(empty, reason=_no_serving(deployment, serving, target))
-    best = found[0]
-    sides = serving.sides(best)
-    _, side, row, _ = sides[-1]
-    factor, runs = side.deployment.near_runs(side.layout_of(row), float(side.batch[row]))
+    try:
+        under_load = loaded(serving, target)
+    except InfeasibleError as error:
+        return replace(empty, reason=str(error))
+    best = under_load or found[0]
+    _, side, row, _ = serving.sides(best)[-1]
+    factor, runs = side.deployment.near_runs(side.layout_of(row), best.batch)
     return replace(
         empty,
         tok_s_per_user=best.tok_s_per_user,
         tok_s_per_gpu=best.output_tok_s_per_gpu,
-        step_s=float(side.step_s[row]),
-        batch=float(side.batch[row]),
+        step_s=side.deployment.workload.tokens_per_step / best.tok_s_per_user,
+        batch=best.batch,
         bound_by=side.rows([row]).bound(0),
         layout=serving.label(best),
         evidence=Evidence.ASSUMED.label,  # what of pools' rates counts as served
@@ -182,19 +193,18 @@ def _serving_row(deployment: Deployment, serving: Serving | str, target: float |
         serving=ONE_POOL if best.one_pool else TWO_POOLS,
         requests_per_s=best.requests_per_s,
         ttft_s=best.ttft_s,
-        instead=found[1].output_tok_s_per_gpu if len(found) > 1 else None,
+        instead=found[1].output_tok_s_per_gpu if len(found) > 1 and under_load is None else None,
+        loaded_requests_per_s=None if under_load is None else under_load.requests_per_s,
     )
 
 
 def _no_serving(deployment: Deployment, serving: Serving, target: float | None) -> str:
     fastest_s = serving.fastest_ttft_s
     if serving.ttft_s is not None and fastest_s > serving.ttft_s:
-        return (
-            f"{input_name('ttft_ms')} {serving.ttft_s * 1e3:g} is out of reach on {deployment.cluster.name}: the "
-            f"fastest first token takes {rounded_up(fastest_s * 1e3)} ms; relax the limit."
-        )
-    fastest = max((row.tok_s_per_user for row in serving.frontier()), default=0.0)
-    return _too_slow(deployment, target or 0.0, fastest)
+        fastest = f"the fastest first token takes {rounded_up(fastest_s * 1e3)} ms"
+        return str(out_of_reach("ttft_s", "ttft_ms", serving.ttft_s, deployment.cluster.name, fastest))
+    most = max((row.tok_s_per_user for row in serving.frontier()), default=0.0)
+    return _too_slow(deployment, target or 0.0, most)
 
 
 def cluster_status(cluster: Cluster) -> str:
@@ -225,6 +235,8 @@ def _row(
         if target is None or not layouts:
             return replace(empty, reason=str(error))
         return _fewer_than_gpus(deployment, empty, 1.0 / fastest_step_s(layouts))
+    if target is not None and not placed.meets:
+        return _fewer_than_gpus(deployment, empty, placed.score.tok_s_per_user)
     score, layout = placed.score, placed.candidate.layout
     factor, runs = deployment.near_runs(layout, score.batch)
     return replace(

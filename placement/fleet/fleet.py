@@ -13,12 +13,13 @@ from placement.budget import Budget
 from placement.fleet.assign import Replica, assign
 from placement.fleet.options import BOTH, DECODE, PREFILL, FleetOptions, Traffic
 from placement.fleet.plans import Placing, PoolPlan, as_planned
-from placement.fleet.pricing import Column, Place, Priced, price, reprice, sweep_shapes
+from placement.fleet.pricing import Column, Place, Priced, price, reprice, step_at, sweep_shapes
 from placement.fleet.search import Chosen, choose
 from placement.fleet.shapes import DomainClass, domain_classes, shapes_of
 from placement.fleet.uniform import Uniform, best_uniform
 from placement.plan import Proof
 from placement.progress import Say, silent
+from placement.scoring import step_held
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.shown import Shown
 from topology.base.units import plural
@@ -44,8 +45,8 @@ class Pool:
         One replica, with the figures of its true GPUs.
     replicas:
         Where each lies.
-    share:
-        Of the requests, in each phase that the pool serves.
+    share, step_s:
+        Of the requests, in each phase that the pool serves; seconds of a step at the batch that those hold.
     plan:
         That of the first replica, from which the figures are; None where no experts are placed.
     """
@@ -55,6 +56,7 @@ class Pool:
     column: Column
     replicas: tuple[Replica, ...]
     share: float = 0.0
+    step_s: float = 0.0
     plan: PoolPlan | None = None
 
     @property
@@ -117,6 +119,18 @@ class Fleet(Shown):
             f"{self.gpus_used:,} of "
             f"{len(self.cluster.gpus):,} GPUs, {self.proof.status} with a gap of {self.proof.gap:.2%}"
         )
+
+    def batch(self, pool: Pool) -> float:
+        """Return the sequences per GPU that a pool holds on average, by Little's law; of prefill those of a step."""
+        traffic = self.traffic
+        if pool.role == PREFILL or not traffic.isl:
+            return pool.column.batch
+        stay_s = (
+            traffic.osl * pool.step_s / traffic.deployment(pool.model, pool.role).workload.tokens_per_step
+        )
+        if pool.role == BOTH:
+            stay_s += pool.step_s + pool.column.besides_s
+        return self.requests_per_s * pool.share * stay_s / pool.gpus
 
     @property
     def tok_s(self) -> float:
@@ -203,7 +217,10 @@ def make_fleet(
         cluster=cluster,
         traffic=served_in,
         options=options,
-        pools=_shared(planned, traffic),
+        pools=tuple(
+            replace(pool, step_s=_step_s(pool, requests_per_s * pool.share, served_in))
+            for pool in _shared(planned, traffic)
+        ),
         idle=_idle(classes, spares, pools, chosen, options),
         requests_per_s=requests_per_s,
         proof=_recomputed(chosen, requests_per_s, served_in, options),
@@ -297,7 +314,7 @@ def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced
     for (decode, _), one in zip(traffic.deployments, priced, strict=True):
         name = decode.model.name
         for role, found in one.sweeps.items():
-            if not len(found) and BOTH not in one.sweeps:
+            if not len(found) and (BOTH not in one.sweeps or role == PREFILL):  # one pool prefills too
                 raise InfeasibleError(
                     f"HBM capacity binds: no layout of {name} on {cluster.name} holds a sequence of "
                     f"{found.deployment.workload.context:,} tokens to {role}; the nearest lacks "
@@ -392,6 +409,18 @@ def _shared(pools: Sequence[Pool], traffic: Traffic) -> tuple[Pool, ...]:
         return of_role * pool.requests_per_s / totals[pool.model, pool.role]
 
     return tuple(replace(pool, share=traffic.shares[pool.model] * part(pool)) for pool in pools)
+
+
+def _step_s(pool: Pool, requests_per_s: float, traffic: Traffic) -> float:
+    """Return the seconds of a step of a pool that serves so many requests per second, all it can or fewer."""
+    column = pool.column
+    if pool.role == PREFILL or not traffic.isl or requests_per_s >= pool.requests_per_s * (1 - _CLOSE):
+        return column.step_s
+    each = requests_per_s / len(pool.replicas)
+    if pool.plan is None or pool.plan.plan is None:
+        return step_at(traffic, column, pool.replicas[0].stages, each)
+    tokens = traffic.deployment(pool.model, pool.role).workload.tokens_per_step
+    return step_held(pool.plan.plan, each, traffic.osl / tokens)
 
 
 def _idle(

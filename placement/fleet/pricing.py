@@ -17,9 +17,9 @@ from cost.layouts.deployable import MOST_MIXED
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
 from cost.serving.cache_path import CachePath, kv_path
-from cost.serving.one_pool import one_pool
+from cost.serving.one_pool import Stays
 from cost.serving.packing import Workers
-from cost.serving.pools import POOL_DERATE, FirstToken, RateMatches
+from cost.serving.pools import POOL_DERATE, FirstToken, RateMatches, batches_held
 from placement.fleet.options import BOTH, DECODE, PREFILL, Traffic
 from placement.fleet.shapes import Block, DomainClass, Group, Shape, shapes_like, stand
 from placement.layouts.price import plan_rows
@@ -188,7 +188,7 @@ def price(
 def _both_phases(traffic: Traffic, model: int, places: Sequence[tuple[Shape, tuple[Group, ...]]]) -> Priced:
     """Return what replicas of both phases may be, the columns before any is left out that others beat.
 
-    What they serve is what :func:`cost.serving.one_pool.one_pool` says; no cache moves.
+    What they serve is what :class:`cost.serving.one_pool.Stays` says; no cache moves.
     """
     deployment = traffic.deployment(model, BOTH)
     most = math.inf if deployment.any_shape else MOST_MIXED
@@ -250,7 +250,7 @@ def price_on(
 
 def _with_stay(found: Sweep) -> tuple[Sweep, RateMatches]:
     """Return a sweep of both phases whose tokens per second count the stay of a request, as a plan's do."""
-    served = one_pool(found, [(1.0, found.deployment.workload.of_prompt)])
+    served = Stays.of(found, [(1.0, found.deployment.workload.of_prompt)]).matches()
     return replace(found, tok_s=served.requests_per_s * served.osl), served
 
 
@@ -374,6 +374,25 @@ def with_figures(column: Column, tok_s: float, batch: float, step_s: float) -> C
     """Return a column with other tokens per second, and requests in proportion."""
     served = column.requests_per_s * tok_s / column.tok_s
     return replace(column, requests_per_s=served, tok_s=tok_s, batch=batch, step_s=step_s)
+
+
+def step_at(traffic: Traffic, column: Column, stages: tuple[Group, ...], requests_per_s: float) -> float:
+    """Return the seconds of a step of a replica that decodes and serves so many requests per second.
+
+    With balanced experts, at the batch that they hold.
+    """
+    deployment = traffic.deployment(column.model, column.role)
+    found, _ = price_on(deployment, [(column.shape, stages)], traffic, column.role)
+    row = np.flatnonzero((found.tp == column.tp) & (found.batch == column.batch))[:1]
+    if column.role == BOTH:
+        held, _ = Stays.of(found, [(1.0, deployment.workload.of_prompt)]).at_rate(
+            row, np.array([requests_per_s])
+        )
+    else:
+        steps = traffic.osl / deployment.workload.tokens_per_step
+        per_s = np.array([requests_per_s * steps / (POOL_DERATE.value * column.shape.gpus)])
+        held = batches_held(found.rows(row), per_s)
+    return float(held[1].item())
 
 
 def reprice(

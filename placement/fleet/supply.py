@@ -74,7 +74,7 @@ class FleetOnUnits:
             raise KeyboardInterrupt
         moe = self.deployment.model.moe is not None
         decode = fleet.traffic.deployments[0][0].workload
-        slowest_s = max(pool.column.step_s for pool in fleet.pools if pool.role != PREFILL)
+        slowest_s = max(pool.step_s for pool in fleet.pools if pool.role != PREFILL)
         return Served(
             units=units,
             tok_s=fleet.tok_s,
@@ -85,8 +85,8 @@ class FleetOnUnits:
                     layout=pool.column.label(moe=moe),
                     workers=len(pool.replicas),
                     gpus_per_worker=pool.column.shape.gpus,
-                    batch=pool.column.batch,
-                    step_s=pool.column.step_s,
+                    batch=fleet.batch(pool),
+                    step_s=pool.step_s,
                     measured_factor=factor,
                     measured_runs=runs,
                 )

@@ -67,6 +67,7 @@ def compare(
     from rackplan.commands.output import command_line, written
     from rackplan.progress import progress
     from rackplan.render.html import page
+    from rackplan.render.text import with_flags
     from rackplan.views.compare import compare_blocks, compare_view
     from rackplan.views.results import svg
 
@@ -81,4 +82,4 @@ def compare(
 
         finish(compare_view(found), {"report.html": report}, notes=inputs.notes_of(request))
     if all(row.tok_s_per_gpu is None for row in found.rows):
-        raise InfeasibleError("none of the clusters can serve this: " + found.rows[0].reason)
+        raise InfeasibleError(with_flags(f"none of the clusters can serve this: {found.rows[0].reason}"))

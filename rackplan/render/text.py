@@ -21,7 +21,7 @@ _INDENT = {"-": "  ", "[": "    "}
 """Of the lines that continue an item of a list, or a numbered source."""
 
 
-_QUOTED = re.compile(r"(?<!key )(option )?`([a-z_]+)`")
+_QUOTED = re.compile(r"(?<!key )(option )?`([a-z0-9_]+)`")
 
 
 def flag_of(name: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cost.calibration.errors import errors_in
+from cost.layouts import Sweep
 from placement.migrate.replan import Replanned
 from placement.plan import Plan
 from placement.plans.reading import plan_of_text
@@ -130,8 +131,13 @@ def report(question: Question, line: Line) -> Shown:
         side = explored(question).sides[0]
         if side.reason:
             raise InfeasibleError(side.reason)
-        found = Pools(side.serving, tpot_s, ttft_default=question.ttft_ms is None) if side.serving else None
-        text = page(sweep_blocks(found or side.shown[0].sweep, speeds or SPEEDS, **more))
+        found: Sweep | Pools
+        default = question.tpot_ms is None
+        if side.serving is not None:
+            found = Pools(side.serving, tpot_s, tpot_default=default, ttft_default=question.ttft_ms is None)
+        else:
+            found = side.shown[0].sweep.within(tpot_s, default=default)
+        text = page(sweep_blocks(found, speeds or SPEEDS, **more))
         return Shown({"name": f"{model.name}-{side.deployment.cluster.name}-sweep.html", "page": text})
     usual = question.tpot_ms is None
     wanted = None if usual else speeds or NO_LIMIT

@@ -22,7 +22,7 @@ from rackplan.views.measured import measured_points
 from rackplan.views.plotting import series
 from rackplan.views.pools import turns_words
 from rackplan.views.settings import set_words
-from rackplan.views.words import cluster_doubts, factor_words, recipe_lines
+from rackplan.views.words import accuracy_words, cluster_doubts, recipe_lines
 from topology.base.errors import MissingFigureError
 
 MOST_POINTS = 240
@@ -160,7 +160,7 @@ def _side_data(side: Side, tpot_s: float | None, *, alone: bool) -> dict[str, An
         "frontier": points["frontier"],
         "rivals": [{"name": name, "points": points[name]} for name in rivals],
         "rival_colours": series(len(rivals) + 1)[1:],
-        "factor": factor_words(errors),
+        "factor": accuracy_words(errors),
         "band": None if near is None else near.band,
         "best": points.get("best"),
         "layouts": layouts,

@@ -72,7 +72,11 @@ def _found(side: Side, point: Point) -> tuple[Way, int] | None:
 
 
 def _figures(side: Side, way: Way, row: int) -> list[dict[str, Any]]:
-    deployment, sweep = side.deployment, way.sweep.rows([int(way.in_sweep(row))])
+    deployment, at = side.deployment, int(way.in_sweep(row))
+    match = None if way.matches is None else way.matches.row(row)
+    sweep = way.sweep.rows([at])
+    if match is not None:
+        sweep = way.sweep.run([at], np.array([match.step_batch]), np.array([match.batch]))
     user, gpu = (float(values[row]) for values in way.speeds)
     errors = errors_in(deployment, phase=PHASES[way.name])
     rows = [
@@ -82,8 +86,7 @@ def _figures(side: Side, way: Way, row: int) -> list[dict[str, Any]]:
         ("largest batch that fits", float(sweep.max_batch[0]), f"{sweep.max_batch[0]:,.4g}"),
         ("bound by", None, sweep.bound(0)),
     ]
-    if way.matches is not None:
-        match = way.matches.row(row)
+    if match is not None:
         rows += [
             ("requests/s", match.requests_per_s, f"{match.requests_per_s:,.3g}"),
             ("first token, ms", match.ttft_s * 1e3, f"{match.ttft_s * 1e3:,.0f}"),

@@ -21,7 +21,6 @@ from rackplan.requests import (
     SweepRequest,
     make,
     options_of,
-    seconds,
 )
 from rackplan.studies.options import FIGURE, KINDS, NAMED_FILES, OF_GPU, Kind, Value, fields_of
 from topology.base.errors import InfeasibleError, InputError, input_name
@@ -256,33 +255,19 @@ def _sweep(given: dict[str, Any]) -> Row:
     """Price the layout with the highest tok/s/GPU of all that meet the limit."""
     if given.get("context") is None and given.get("phase") in (None, "both"):
         return _matched(given)
-    from placement.options import USUAL_TPOT
-
     named = "tpot_ms" if given.get("phase", "decode") == "decode" else "ttft_ms"
     other = {"tpot_ms": "ttft_ms", "ttft_ms": "tpot_ms"}[named]
     if other in given:
         raise InputError(
             f"a sweep of {given.get('phase', 'decode')} takes the limit {input_name(named)}.", field=other
         )
-    asked = {name: value for name, value in given.items() if name != named}
-    request: SweepRequest = _request("sweep", asked)
+    request: SweepRequest = _request("sweep", given)
     deployment = _deployed(_key(given))
-    decodes = deployment.workload.decodes
-    usual = decodes and named not in given
-    limit_s = USUAL_TPOT.value if usual else seconds(given.get(named))
-    limit_s = None if isinstance(limit_s, str) else limit_s
-    each = deployment.workload.tokens_per_step
-    speeds = [each / limit_s] if limit_s is not None and decodes else []
     priced = replace(deployment, workload=replace(deployment.workload, prefix_hit=request.prefix_hit))
-    found, notes = answers.swept(priced, speeds=speeds), []
-    best = _best(found, limit_s)
-    if best is None:
-        fastest = float(found.step_s.min()) / max(1.0, each) * 1e3
-        said = f"{(limit_s or 0.0) * 1e3:g} ms: no layout is that fast; the fastest takes {fastest:.4g} ms"
-        if not usual:
-            raise InfeasibleError(f"{input_name(named)} {said}.")
-        best, notes = _best(found, None), [f"no limit is met: {said}"]
-    return _swept(found, best or 0, notes)
+    found = answers.within_limit(answers.swept(priced, speeds=request.speeds), request)
+    assert found.best is not None  # noqa: S101 - else it is refused
+    gave_way = found.limit_default and found.limit_s is None
+    return _swept(found, found.best, ["no limit is met: the default is out of reach"] * gave_way)
 
 
 def _matched(given: Mapping[str, Any]) -> Row:
@@ -294,34 +279,21 @@ def _matched(given: Mapping[str, Any]) -> Row:
     found = answers.sweep(_request("sweep", given, prefill_cluster=prefills))
     assert isinstance(found, Pools)  # noqa: S101 - of whole requests
     best = found.best
-    if best is None:
-        raise InfeasibleError(
-            f"no layout meets the limits {input_name('tpot_ms')} and {input_name('ttft_ms')}."
-        )
+    assert best is not None  # noqa: S101 - else it is refused
     sides = found.serving.sides(best)
-    _, side, at, _ = sides[-1]
+    side = sides[-1][1]
     row = {
-        "step_s": float(side.step_s[at]),
+        "step_s": side.deployment.workload.tokens_per_step / best.tok_s_per_user,
         "tok_s_per_gpu": best.output_tok_s_per_gpu,
         "tok_s_per_gpu_used": best.output_tok_s_per_gpu_used,
         "tok_s_per_user": best.tok_s_per_user,
         "requests_per_s": best.requests_per_s,
         "layout": "; ".join(f"{role} {one.label(row)} x{workers}" for role, one, row, workers in sides),
-        "layout_batch": float(side.batch[at]),
+        "layout_batch": best.batch,
         "pools": len(sides),
         "configurations": sum(len(one) for one in sweeps_of(found)),
     }
     return row | _billed(found.totals(best), side.deployment.notes)
-
-
-def _best(found: Sweep, limit_s: float | None) -> int | None:
-    import numpy as np
-
-    each = found.deployment.workload.tokens_per_step if found.deployment.workload.decodes else 1.0
-    within = np.arange(len(found))
-    if limit_s is not None:
-        within = np.flatnonzero(found.step_s <= limit_s * max(1.0, each))
-    return int(within[np.argmax(found.tok_s_per_gpu[within])]) if len(within) else None
 
 
 def _swept(found: Sweep, best: int, notes: Sequence[str]) -> Row:

@@ -58,6 +58,7 @@ from rackplan.views.points import ReportPoint, frontier, report_points, serving_
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
+    accuracy_words,
     doubts,
     error_blocks,
     load_blocks,
@@ -490,11 +491,11 @@ def _ranked(found: Comparison, rows: Sequence[CompareRow], by: str) -> list[tupl
 
 def _sure(found: Comparison, rows: Sequence[CompareRow]) -> str:
     """Return the band of tok/s/GPU, and which leads of the best clusters exceed it."""
-    known = {row.cluster: band.band for row in rows if (band := widest(row.errors)) is not None}
+    errors = {row.cluster: row.errors for row in rows if row.errors}
+    known = {name: band.band for name, some in errors.items() if (band := widest(some)) is not None}
     if not known:
         return ""
-    bands = ", ".join(f"{band:.2f}x on {name}" for name, band in known.items())
-    text = f"80% of measured runs are within {bands}"
+    text = "; ".join(f"{name}: {accuracy_words(errors[name])}" for name in known)
     if len(known) < max(2, len(rows)):
         return text
     exceeds = {}

@@ -36,10 +36,10 @@ from rackplan.views.money import rate_words, totals_blocks
 from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data, set_words
 from rackplan.views.words import (
+    accuracy_words,
     band_words,
     chip_words,
     cluster_doubts,
-    factor_words,
     limit_blocks,
     recipe_lines,
     sentence,
@@ -145,7 +145,8 @@ class FleetPoolData:
     layout, gpus_per_replica, gpu:
         Of each replica.
     batch, step_s, tok_s, tok_s_per_replica, requests_per_s, share:
-        Sequences per GPU in use, the step, tokens of all and of one, requests (null: decode alone), part of a phase.
+        Sequences per GPU in use on average and the step at its requests; tokens of all and of one at most, requests
+        that it serves (null: decode alone), and their part of a phase.
     placed:
         With experts placed under loads; null: no plan was made.
     replicas:
@@ -391,8 +392,7 @@ def _speed_words(fleet: Fleet) -> str:
     traffic = fleet.traffic
     decoding = [pool for pool in fleet.pools if pool.role != PREFILL]
     speed = min(
-        traffic.deployment(pool.model, pool.role).workload.tokens_per_step / pool.column.step_s
-        for pool in decoding
+        traffic.deployment(pool.model, pool.role).workload.tokens_per_step / pool.step_s for pool in decoding
     )
     first = [
         pool.column.step_s + pool.column.besides_s for pool in fleet.pools if PREFILL in pool.column.phases
@@ -497,7 +497,7 @@ def _figures(fleet: Fleet) -> list[Block]:
     deployments = [one for pair, _ in models_of(fleet) for one in pair if one is not None]
     used = [figure for one in deployments for figure in deployment_figures(one)]
     errors = fleet_errors(fleet)
-    near = [sentence(text) for text in (*map(chip_words, errors), factor_words(errors)) if text]
+    near = [sentence(text) for text in (*map(chip_words, errors), accuracy_words(errors)) if text]
     return figures_section(used, [fleet_totals(fleet)], near, list(fleet.notes))
 
 
@@ -603,11 +603,11 @@ def _pool_data(fleet: Fleet, number: int) -> FleetPoolData:
         layout=pool_layout(fleet, pool),
         gpus_per_replica=column.shape.gpus,
         gpu=_gpu_names(fleet, pool),
-        batch=column.batch,
-        step_s=column.step_s,
+        batch=fleet.batch(pool),
+        step_s=pool.step_s,
         tok_s=pool.tok_s,
         tok_s_per_replica=column.tok_s,
-        requests_per_s=pool.requests_per_s if fleet.traffic.isl else None,
+        requests_per_s=fleet.requests_per_s * pool.share if fleet.traffic.isl else None,
         share=pool.share,
         placed=placed,
         replicas=[
@@ -665,10 +665,10 @@ def pool_table(fleet: Fleet) -> Table:
     if kinds:
         columns.append(("GPU", lambda pool: _gpu_names(fleet, pool)))
     columns += [
-        ("batch", lambda pool: f"{pool.column.batch:.4g}"),
+        ("batch", lambda pool: f"{fleet.batch(pool):.4g}"),
         ("tok/s", lambda pool: f"{pool.tok_s:,.0f}"),
         ("share", lambda pool: f"{pool.share:.1%}"),
-        ("step ms", lambda pool: f"{pool.column.step_s * 1e3:,.1f}"),
+        ("step ms", lambda pool: f"{pool.step_s * 1e3:,.1f}"),
         ("domains", lambda pool: _where(fleet.cluster, pool)),
     ]
     table = Table.of(fleet.pools, *columns)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cost.calibration.errors import LEAST_ROWS, ErrorOf, widest
+from cost.calibration.errors import ErrorOf
 from cost.money.bill import Bill, Totals
 from cost.step.score import Score
 from placement.plan import Plan
 from rackplan.views.blocks import Block, Text
 from rackplan.views.money import dollars, power_scope, rate_words, watts
-from rackplan.views.words import cluster_doubts, of_words
+from rackplan.views.words import accuracy_words, cluster_doubts
 from topology.base.units import plural
 from topology.cluster import Cluster
 from topology.physical import racks_of
@@ -34,7 +34,7 @@ def plan_headline(plan: Plan, lead: str = "") -> list[Block]:
     cluster, score, totals = plan.deployment.cluster, plan.score, plan.totals
     requests = "" if totals.requests_per_s is None else f", {rate_words(totals.requests_per_s)} requests/s"
     answer = (
-        f"{totals.tok_s_per_gpu:,.0f} {totals.tokens} tok/s/GPU{requests} at {score.tok_s_per_user:,.1f} tok/s/user; "
+        f"{totals.tok_s_per_gpu:,.0f} {totals.tokens} tok/s/GPU{requests} at {plan.tok_s_per_user:,.1f} tok/s/user; "
         f"{bound_words(score)} binds"
     )
     answer = "; ".join(filter(None, [lead, answer]))
@@ -70,18 +70,3 @@ def price(totals: Totals) -> str:
 def bound_words(score: Score) -> str:
     """Return the resource that the step waits for most, and its share."""
     return f"{score.bound_by} ({score.limits_s[score.bound_by] / score.step_s:.0%} of the step)"
-
-
-def accuracy_words(errors: Iterable[ErrorOf]) -> str:
-    """Return the band of throughput and price, and the runs that it is taken from."""
-    found = widest(errors)
-    if found is None:
-        return "unknown, no measurements on this chip"
-    seen = found.model_seen and not found.borrowed
-    of = f"{found.rows:,} measured runs on {found.chip}" if seen else "measured runs"
-    why = "" if seen else "; this model has no measurements"
-    if found.stand_in_for:
-        why = f"; {found.stand_in_for} has no measurements"
-    elif found.borrowed:
-        why = f"; {found.chip} has fewer than {LEAST_ROWS} measured runs"
-    return f"80% of {of}{of_words(found)} are within {found.band:.2f}x{why}"

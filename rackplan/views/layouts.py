@@ -22,8 +22,8 @@ from rackplan.views.data import LEFT_OUT, Maybe, SetData
 from rackplan.views.money import money_columns, money_legend, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
+    accuracy_words,
     chip_words,
-    factor_words,
     near_words,
     next_token,
     recipe_lines,
@@ -146,7 +146,7 @@ class SweptData(SetData):
     pareto, iso:
         The frontier from the most throughput to the fastest, and the best at each speed.
     totals, calibration:
-        Of the most throughput; how far off it may be (null: no rows are measured).
+        Of the most throughput within the limit; how far off it may be (null: no rows are measured).
     """
 
     cluster: str
@@ -181,7 +181,7 @@ def swept_data(found: Sweep, targets: Sequence[float]) -> dict[str, Any]:
         "layouts": layouts.shape[1],
         "pareto": configurations(found, edge),
         "iso": [_at(found, target) for target in targets],
-        "totals": found.totals(int(edge[0])),
+        "totals": found.totals(int(edge[0]) if found.best is None else found.best),
         "calibration": error_to_dict(errors_in(deployment)),
     }
 
@@ -318,7 +318,7 @@ def _legend(found: Sweep, targets: Sequence[float]) -> list[Block]:
         *what_if_blocks(deployment),
         *(block for label, text in rows.items() for block in labelled(label, text)),
         *labelled("Kernels", calibrated, *map(chip_words, errors)),
-        *labelled("Band", f"tok/s/GPU: {factor_words(errors)}" if errors else ""),
+        *labelled("Band", f"tok/s/GPU: {accuracy_words(errors)}" if errors else ""),
         *labelled("Measured", _measured(found, targets)),
         *labelled("Faults", deployment.fabric_note),
         *labelled("Links", bound_words(deployment)),

@@ -47,13 +47,14 @@ from rackplan.views.explain import (
     weakest_note,
 )
 from rackplan.views.findings import failure_blocks, redundancy_blocks, scenario_blocks
-from rackplan.views.forward import accuracy_words, plan_headline
+from rackplan.views.forward import plan_headline
 from rackplan.views.money import money_tiles, rate_words, short_cost, short_power, totals_blocks
 from rackplan.views.pipeline import pipeline_blocks
 from rackplan.views.provenance import by_dtype, deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.token_traffic import token_traffic_blocks, traffic_choice_blocks
 from rackplan.views.words import (
+    accuracy_words,
     band_words,
     baseline_name,
     cluster_doubts,
@@ -204,12 +205,14 @@ def _answer(plan: Plan, first: Sequence[Block] = (), lead: str = "", *, hint: bo
     pools = f"{plan.layout.short(moe=moe)}, batch {score.batch:,} per GPU"
     if plan.prefill is not None and found is not None:
         pools = "; ".join(f"{one.role} {one.layout}, batch {one.batch:.4g}" for one in found.pools)
+    elif found is not None:
+        pools += f", {found.pools[0].batch:.4g} in flight"
     idle = f"; {plural(totals.gpus_idle, 'GPU')} idle" if totals.gpus_idle else ""
     rate = f"{totals.tok_s_per_gpu:,.0f} {totals.tokens} tok/s/GPU"
     band = f" ({range_words(totals.tok_s_per_gpu, plan.errors)})" if plan.errors else ""
     requests = "" if totals.requests_per_s is None else f", {rate_words(totals.requests_per_s)} requests/s"
     whole = f"{rate_words(totals.tok_s)} tok/s{requests} on {plural(totals.gpus, 'GPU')}"
-    speed = f"{score.tok_s_per_user:,.1f} {score.tokens} tok/s/user, step {_ms(score.step_s)}"
+    speed = f"{plan.tok_s_per_user:,.1f} {score.tokens} tok/s/user, step {_ms(plan.step_s)}"
     ttft_s = found.ttft_s if found is not None else score.step_s + score.prefill_s
     if totals.phase == "both":
         speed += f"; first token {ttft_s:,.2f} s, queueing excluded"
@@ -380,8 +383,8 @@ def _key_figures(plan: Plan) -> Tiles:
     band = f" ({range_words(rate, plan.errors)})" if plan.errors else ""
     shown = [
         (f"{rate:,.0f}", f"{tokens} tok/s/GPU over all GPUs{band}"),
-        (f"{score.tok_s_per_user:,.1f}", f"{tokens} tok/s/user"),
-        (_ms(score.step_s), "expected step"),
+        (f"{plan.tok_s_per_user:,.1f}", f"{tokens} tok/s/user"),
+        (_ms(plan.step_s), "expected step"),
         (_ms(score.lower_step_s), "lower bound (pure roofline)"),
         (f"{score.batch:,}", f"sequences per GPU; {score.max_batch:,} fit"),
         (f"{score.hbm_bytes['free'] / 1e9:,.1f} GB", "usable HBM left on the fullest GPU"),

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 
+import numpy as np
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import CalibrationData, ErrorOf, error_to_dict, errors_in
 from cost.layouts import Sweep
 from cost.money.bill import Bill, Totals
-from cost.queueing.choice import Choice
 from cost.serving.pools import POOL_DERATE, TTFT_LIMIT, RateMatch
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from placement.options import USUAL_TPOT
 from rackplan.views.blocks import Block, Chart, Heading, Table, Text, labelled, sections, thinned
 from rackplan.views.charts import pools_chart
 from rackplan.views.data import taken
@@ -40,18 +41,19 @@ class Pools(Shown):
     ----------
     tpot_s:
         Maximum time per output token of the best; None: the highest throughput.
-    ttft_default:
-        Whether the limit on the time to the first token is the default.
+    tpot_default, ttft_default:
+        Whether the limit on the time per output token, and to the first one, is the default.
     ttft_p99_s, loaded:
         Longest time to the first token that 99 of 100 requests may see, and the best way under load; None: waiting
-        is left out, or nothing keeps the limits.
+        is left out.
     """
 
     serving: Serving
     tpot_s: float | None = None
+    tpot_default: bool = False
     ttft_default: bool = False
     ttft_p99_s: float | None = None
-    loaded: Choice | None = None
+    loaded: RateMatch | None = None
 
     def brief(self) -> str:
         """Return what is served, and the best way."""
@@ -66,8 +68,8 @@ class Pools(Shown):
 
     @property
     def best(self) -> RateMatch | None:
-        """The match with most throughput within the limits."""
-        return self.serving.best(self.tpot_s)
+        """The match with most throughput within the limits, and at the rate at which 99 of 100 requests keep them."""
+        return self.loaded or self.serving.best(self.tpot_s)
 
     @property
     def errors(self) -> tuple[ErrorOf, ...]:
@@ -171,11 +173,14 @@ class MatchData:
         How many.
     totals:
         Of the cluster.
+    in_flight:
+        Requests that the workers of ``decode`` hold at a time on average, by Little's law.
     """
 
     serving: str
     prefill: WorkersData | None
     decode: WorkersData
+    in_flight: float
     requests_per_s: float
     output_tok_s_per_gpu: float
     total_tok_s_per_gpu: float
@@ -214,13 +219,13 @@ class UnderLoadData:
     Attributes
     ----------
     ttft_p99_s, requests_per_s, serving, layouts:
-        The limit; what is served, how, and by which workers of each pool (null: nothing keeps it).
+        The limit; what is served, how, and by which workers of each pool.
     """
 
     ttft_p99_s: float
-    requests_per_s: float | None
-    serving: str | None
-    layouts: str | None
+    requests_per_s: float
+    serving: str
+    layouts: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +247,7 @@ class MatchedData:
     serving, best:
         The better way within the limits, and its most throughput (null: nothing keeps them).
     ways:
-        The most throughput of each way within the limits, the better one first.
+        The most throughput of each way within the limits, the better one first; under load of the better one alone.
     turns:
         Which way is ahead at which speeds.
     speeds:
@@ -291,7 +296,8 @@ def matched_data(pools: Pools) -> MatchedData:
             latency_s=two.path.latency_s,
             reach=_sourced(two.path.reach),
         )
-    ways = _matches(list(serving.bests(pools.tpot_s).values()), pools)
+    bests = [pools.loaded] if pools.loaded else serving.bests(pools.tpot_s).values()
+    ways = _matches(list(bests), pools)
     return MatchedData(
         isl=serving.lengths.mean_isl,
         osl=serving.lengths.mean_osl,
@@ -322,15 +328,13 @@ def matched_data(pools: Pools) -> MatchedData:
 
 def _loaded_data(pools: Pools) -> UnderLoadData | None:
     loaded = pools.loaded
-    if pools.ttft_p99_s is None:
+    if pools.ttft_p99_s is None or loaded is None:
         return None
-    if loaded is None or loaded.requests_per_s is None:
-        return UnderLoadData(ttft_p99_s=pools.ttft_p99_s, requests_per_s=None, serving=None, layouts=None)
     return UnderLoadData(
         ttft_p99_s=pools.ttft_p99_s,
         requests_per_s=loaded.requests_per_s,
-        serving=loaded.serving,
-        layouts=pools.serving.label(loaded.row),
+        serving=way_of(loaded),
+        layouts=pools.serving.label(loaded),
     )
 
 
@@ -345,12 +349,16 @@ def _matches(rows: Sequence[RateMatch], pools: Pools) -> list[MatchData]:
     priced: dict[tuple[str, int], ConfigurationData] = {}
     # all of a pool at once: pricing one takes as long as pricing a hundred
     for role, found in sweeps.items():
-        at = sorted({at for pair in sides for one, _, at, _ in pair if one == role})
-        priced |= {(role, index): one for index, one in zip(at, configurations(found, at), strict=True)}
+        some = [(n, at) for n, pair in enumerate(sides) for one, _, at, _ in pair if one == role]
+        if role != "prefill":
+            batches = np.array([(rows[n].step_batch, rows[n].batch) for n, _ in some]).T
+            found = found.run([at for _, at in some], *batches)  # noqa: PLW2901 - as the rate holds them
+        shown = configurations(found, range(len(some)) if role != "prefill" else [at for _, at in some])
+        priced |= {(role, n): one for (n, _), one in zip(some, shown, strict=True)}
     data = []
-    for row, pair in zip(rows, sides, strict=True):
+    for n, (row, pair) in enumerate(zip(rows, sides, strict=True)):
         workers = {
-            role: WorkersData(**vars(priced[role, at]), workers=count, gpus_per_worker=int(found.gpus[at]))
+            role: WorkersData(**vars(priced[role, n]), workers=count, gpus_per_worker=int(found.gpus[at]))
             for role, found, at, count in pair
         }
         one = taken(
@@ -366,14 +374,11 @@ def _matches(rows: Sequence[RateMatch], pools: Pools) -> list[MatchData]:
 
 
 def _loaded_words(pools: Pools) -> str:
-    """Return what is served while 99 % of requests meet the limits; empty if queueing is excluded."""
-    if pools.ttft_p99_s is None:
+    """Return at which rate 99 % of requests meet the limits; empty if queueing is excluded."""
+    if pools.ttft_p99_s is None or pools.loaded is None:
         return ""
-    limit, loaded = f"a p99 time to first token of {pools.ttft_p99_s:g} s", pools.loaded
-    if loaded is None or loaded.requests_per_s is None:
-        return f"no layout meets {limit}"
-    layouts = pools.serving.label(loaded.row)
-    return f"{loaded.requests_per_s:,.3g} requests/s within {limit}: {loaded.serving}, {layouts} (simulated)"
+    limit = f"a p99 time to first token of {pools.ttft_p99_s:g} s"
+    return f"{pools.loaded.requests_per_s:,.3g} requests/s at most within {limit} (simulated)"
 
 
 def pools_answer(pools: Pools) -> list[Block]:
@@ -397,7 +402,7 @@ def pools_answer(pools: Pools) -> list[Block]:
         ),
         *totals_blocks(totals),
         *labelled("Under load", _loaded_words(pools)),
-        *labelled("Alternative", _other_words(pools, best)),
+        *(() if pools.loaded else labelled("Alternative", _other_words(pools, best))),
         *labelled("Better", turns_words(serving)),
         *labelled("Limits", _limits(pools)),
     ]
@@ -408,7 +413,8 @@ def pools_headline(pools: Pools) -> list[Block]:
     best, cluster = pools.best, pools.serving.decode.deployment.cluster
     if best is None:
         return [Text(f"No layout meets the limits: {_limits(pools)}.", style="forward")]
-    ways = [row for row in pools.serving.bests(pools.tpot_s).values() if row.one_pool != best.one_pool]
+    every = () if pools.loaded else pools.serving.bests(pools.tpot_s).values()
+    ways = [row for row in every if row.one_pool != best.one_pool]
     ahead = "".join(
         f", {best.output_tok_s_per_gpu / row.output_tok_s_per_gpu:.2f}x {way_of(row)}" for row in ways
     )
@@ -456,7 +462,7 @@ def _way_words(pools: Pools, row: RateMatch) -> str:
     """Return the workers of all pools."""
     sides = [
         f"{role if len(pools.serving.sides(row)) > 1 else ''} {workers} x {found.worker_label(index)} "
-        f"({plural(int(found.gpus[index]), 'GPU')} and {_in_flight(found, index)} in flight each)".strip()
+        f"({plural(int(found.gpus[index]), 'GPU')} and {_in_flight(row, role, found, index)} each)".strip()
         for role, found, index, workers in pools.serving.sides(row)
     ]
     idle = row.gpus - row.gpus_used
@@ -491,7 +497,8 @@ def pools_details(pools: Pools) -> list[Block]:
         [
             Text(
                 "tok/s/GPU: output tokens over all GPUs, idle ones included; TTFT: time to first token, queueing "
-                "excluded; P:D: prefill and decode GPUs; in flight: requests per decode worker; "
+                "excluded; P:D: prefill and decode GPUs; in flight: requests per decode worker on average, the rate "
+                "times the time of each (Little's law); "
                 "move: cache transfer; idle: GPUs in no pool."
             ),
             *labelled("Derate", derate_words()),
@@ -500,15 +507,23 @@ def pools_details(pools: Pools) -> list[Block]:
     )
 
 
-def _in_flight(found: Sweep, index: int) -> str:
-    """Return the requests in flight of one worker."""
-    return f"{float(found.batch[index] * found.gpus[index]):,.4g}"
+def _in_flight(row: RateMatch, role: str, found: Sweep, index: int) -> str:
+    """Return the requests in flight of one worker on average; of one that prefills the prompts of a step."""
+    if role == "prefill":
+        return f"{plural(round(float(found.batch[index] * found.gpus[index])), 'prompt')} a step"
+    return f"{row.in_flight / row.decode_workers:,.4g} in flight"
+
+
+def tpot_words(tpot_s: float | None, *, default: bool) -> str:
+    """Return the limit on the time per output token, and that the default one gave way."""
+    if tpot_s is not None:
+        return f"{tpot_s * 1e3:g} ms per output token ({1 / tpot_s:.4g} tok/s/user)" + " (default)" * default
+    out = f" (the default of {USUAL_TPOT.text} is out of reach)" if default else ""
+    return f"none on the time per output token{out}"
 
 
 def _limits(pools: Pools) -> str:
-    tpot = "none on the time per output token"
-    if pools.tpot_s is not None:
-        tpot = f"{pools.tpot_s * 1e3:g} ms per output token ({1 / pools.tpot_s:.4g} tok/s/user)"
+    tpot = tpot_words(pools.tpot_s, default=pools.tpot_default)
     if pools.serving.ttft_s is None:
         return f"{tpot}; none on the time to first token"
     origin = f" (default; {TTFT_LIMIT.source})" if pools.ttft_default else ""
@@ -528,7 +543,7 @@ def _pair_table(rows: Sequence[RateMatch], pools: Pools) -> Table:
             ),
         ),
         ("P:D", lambda row: "one pool" if row.one_pool else f"{row.prefill_gpus}:{row.decode_gpus}"),
-        ("in flight", lambda row: _in_flight(pools.serving.sides(row)[-1][1], row.decode)),
+        ("in flight", lambda row: f"{row.in_flight / row.decode_workers:,.4g}"),
         ("tok/s/user", lambda row: f"{row.tok_s_per_user:,.1f}"),
         ("tok/s/GPU", lambda row: f"{row.output_tok_s_per_gpu:,.0f}"),
         *money_columns(pools.totals, [pools.bill])[:1],

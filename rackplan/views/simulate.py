@@ -36,13 +36,13 @@ from rackplan.views.blocks import (
 )
 from rackplan.views.data import SetData, taken
 from rackplan.views.evidence import deployment_figures
-from rackplan.views.forward import accuracy_words, leading
+from rackplan.views.forward import leading
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
+    accuracy_words,
     chip_words,
     cluster_doubts,
-    factor_words,
     recipe_lines,
     sentence,
     serving_words,
@@ -363,7 +363,7 @@ def simulate_blocks(found: Simulated, command: str = "") -> list[Block]:
     what = f"{data.model} on {data.cluster}: {found.load}"
     return sections(
         [Heading(what), Page(_headline(data, found.errors))],
-        _answer(data, factor_words(found.errors)),
+        _answer(data, accuracy_words(found.errors)),
         [Page(lambda: _charts(found))],
         [Details(_details(found, data))],
         [Page(lambda: _grounds(found, command))],
@@ -588,7 +588,7 @@ def _charts(found: Simulated) -> list[Block]:
 def _grounds(found: Simulated, command: str) -> list[Block]:
     """Return the command and every input, and every figure with its source."""
     asked = found.request
-    near = f"{sentence('; '.join(map(chip_words, found.errors)))} Throughput: {factor_words(found.errors)}."
+    near = f"{sentence('; '.join(map(chip_words, found.errors)))} Throughput: {accuracy_words(found.errors)}."
     rows = [
         *deployment_rows(found.deployment, None)[:-2],
         ("load", found.load),

@@ -32,14 +32,14 @@ from rackplan.views.blocks import (
     sections,
 )
 from rackplan.views.data import SetData, taken
-from rackplan.views.forward import accuracy_words, power, price
+from rackplan.views.forward import power, price
 from rackplan.views.money import dollars, power_scope, power_words, rate_words, watts
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
+    accuracy_words,
     band_words,
     chip_words,
     cluster_doubts,
-    factor_words,
     near_words,
     other_recipe_blocks,
     recipe_lines,
@@ -554,7 +554,7 @@ def _sizes_view(found: Sizes) -> View:
     buys = asked.currency in BUDGETS
     most = sorted(((one.tok_s, one.unit) for _, one in several), reverse=True) if buys else []
     serves = ", ".join(f"{name} {_many(tok_s)} ({tok_s / most[0][0]:.2f}x)" for tok_s, name in most)
-    bands = (f"{one.unit.name}: {words}" for one, _ in several if (words := factor_words(_errors(one))))
+    bands = (f"{one.unit.name}: {words}" for one, _ in several if (words := accuracy_words(_errors(one))))
     title = f"{first.deployment.model.name} on {plural(len(found.clusters), 'cluster')}: {_asked(asked)}"
     answer = [
         *labelled("Requests", _requests(first)),

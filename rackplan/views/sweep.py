@@ -12,7 +12,6 @@ from cost.calibration.errors import errors_in
 from cost.layouts import Sweep, best_at
 from cost.step.score import Score
 from placement.layouts.price import fitted_row
-from placement.options import USUAL_TPOT
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -23,6 +22,7 @@ from rackplan.views.blocks import (
     Table,
     Text,
     View,
+    labelled,
     section,
     sections,
 )
@@ -30,7 +30,14 @@ from rackplan.views.charts import memories_chart, pareto_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe
 from rackplan.views.evidence import deployment_figures
 from rackplan.views.forward import headline, machine_words
-from rackplan.views.layouts import SweptData, swept_blocks, swept_data, swept_table
+from rackplan.views.layouts import (
+    ConfigurationData,
+    SweptData,
+    configurations,
+    swept_blocks,
+    swept_data,
+    swept_table,
+)
 from rackplan.views.measured import comparable_points
 from rackplan.views.money import totals_blocks
 from rackplan.views.pareto import HEIGHT, beside_measured, note, says
@@ -45,15 +52,16 @@ from rackplan.views.pools import (
     pools_headline,
     pools_picture,
     speeds_table,
+    tpot_words,
 )
 from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_words
 from rackplan.views.table_csv import csv_text
 from rackplan.views.words import (
+    accuracy_words,
     band_words,
     chip_words,
     cluster_doubts,
-    factor_words,
     phase_words,
     sentence,
 )
@@ -73,11 +81,16 @@ class SweepResult(SweptData):
     ----------
     model:
         Its name.
+    limit_s, best:
+        Of one phase: the longest time per output token (prefill: of a step; null: none), and the most throughput that
+        keeps it; ``totals`` are of that.
     prefill, whole_requests:
         Of whole requests: the other phase alone, and both together.
     """
 
     model: str
+    limit_s: Maybe[float | None] = LEFT_OUT
+    best: Maybe[ConfigurationData] = LEFT_OUT
     prefill: Maybe[SweptData] = LEFT_OUT
     whole_requests: Maybe[MatchedData] = LEFT_OUT
 
@@ -89,6 +102,8 @@ def sweep_view(found: Sweep | Pools, speeds: Sequence[float] = SPEEDS) -> View:
     more: dict[str, Any] = {}
     if isinstance(found, Pools):
         more = {"prefill": SweptData(**swept_data(rest[0], [])), "whole_requests": matched_data(found)}
+    elif first.best is not None:
+        more = {"limit_s": first.limit_s, "best": configurations(first, [first.best])[0]}
     data = SweepResult(model=first.deployment.model.name, **swept_data(first, targets), **more)
     return View(sweep_blocks(found, speeds), data)
 
@@ -154,10 +169,9 @@ def sweep_blocks(
 
 def _answer(found: Sweep) -> list[Block]:
     """Return the answer for one phase: the representative layout, its performance and cost."""
-    chosen = _chosen(found)
-    if chosen is None:
+    index = found.best
+    if index is None:
         return [Text(_verdict(found))]
-    _, index = chosen
     errors, one = errors_in(found.deployment), found.rows([index])
     rate, word = float(one.tok_s_per_gpu[0]), found.deployment.workload.token_word
     return [
@@ -168,32 +182,26 @@ def _answer(found: Sweep) -> list[Block]:
         ),
         *totals_blocks(found.totals(index)),
         Text(_verdict(found), "Range"),
+        *labelled("Limits", _limits(found)),
     ]
 
 
-def _chosen(found: Sweep) -> tuple[float | None, int] | None:
-    """Return the representative configuration: the best at the default speed, else the highest throughput."""
-    if not len(found):
-        return None
-    usual = 1 / USUAL_TPOT.value
-    index = best_at(found, usual) if found.deployment.workload.decodes else None
-    return (None, int(found.frontier()[0])) if index is None else (usual, index)
+def _limits(found: Sweep) -> str:
+    """Return the limit that the best keeps; empty for prefill without."""
+    if found.deployment.workload.decodes:
+        return tpot_words(found.limit_s, default=found.limit_default)
+    return "" if found.limit_s is None else f"{found.limit_s * 1e3:g} ms per prefill step"
 
 
 def _lead(found: Sweep, pools: Pools | None) -> list[Block]:
     """Return the headline and its chart: all configurations, or both serving modes of whole requests."""
     if pools is not None:
         return [*pools_headline(pools), *pools_picture(pools)]
-    cluster, chosen = found.deployment.cluster, _chosen(found)
-    if chosen is None:
+    cluster, index = found.deployment.cluster, found.best
+    if index is None:
         return [Text(_verdict(found), style="forward")]
-    speed, index = chosen
     one, word = found.rows([index]), found.deployment.workload.token_word
-    asked = (
-        f"the highest of all layouts at {speed:g} tok/s/user or more"
-        if speed
-        else "the highest of all layouts"
-    )
+    asked = "the highest of all layouts" + f" within {_limits(found)}" * (found.limit_s is not None)
     answer = (
         f"{one.label(0)} reaches {one.tok_s_per_gpu[0]:,.0f} {word} tok/s/GPU at {one.tok_s_per_user[0]:,.1f} "
         f"tok/s/user, {asked}; {one.bound(0)} binds"
@@ -219,13 +227,12 @@ def _verdict(found: Sweep) -> str:
 
 def _points(found: Sweep, *, beside: bool = False) -> list[Block]:
     """Return every configuration as a point; with ``beside``, also the panel of measured runs."""
-    workload, chosen = found.deployment.workload, _chosen(found)
+    workload, index = found.deployment.workload, found.best
     tokens, points = workload.token_word, sweep_points(found)
     mark, star = None, ""
-    if chosen is not None:
-        speed, index = chosen
+    if index is not None:
         mark = (found.label(index), sweep_points(found.rows([index]))[0])
-        star = "the star is the best at the default speed" if speed else "the star has the highest throughput"
+        star = "the star has the highest throughput" + " within the limit" * (found.limit_s is not None)
     figure = pareto_chart(points, tokens, mark, comparable_points(found.deployment), word="best")
     chart = Chart(f"pareto-{workload.phase}".removesuffix("-decode"), figure, says(points, tokens), HEIGHT)
     shown = beside_measured(chart, [found.deployment]) if beside else [chart]
@@ -234,11 +241,11 @@ def _points(found: Sweep, *, beside: bool = False) -> list[Block]:
 
 def _steps(found: Sweep, targets: Sequence[float]) -> list[Block]:
     """Return step time by part, from the slowest speed to the fastest, and HBM use of the chosen configuration."""
-    chosen = _chosen(found)
+    chosen = found.best
     if chosen is None:
         return []
     best = [index for target in targets if (index := best_at(found, target)) is not None]
-    which = sorted({chosen[1], *best}, key=lambda index: float(found.tok_s_per_user[index]))[:MOST_BARS]
+    which = sorted({chosen, *best}, key=lambda index: float(found.tok_s_per_user[index]))[:MOST_BARS]
     shown = found.rows(which)
     speeds = [f"{speed:,.0f} tok/s/user" for speed in shown.tok_s_per_user]
     bars = [
@@ -255,7 +262,7 @@ def _steps(found: Sweep, targets: Sequence[float]) -> list[Block]:
     )
     words = "; ".join(f"{shown.step_s[at] * 1e3:,.1f} ms at {speed}" for at, speed in enumerate(speeds))
     height = BAR * len(bars) + AROUND
-    score, word = score_at(found, chosen[1]), found.label(chosen[1])
+    score, word = score_at(found, chosen), found.label(chosen)
     memory: list[Block] = []
     if score is not None:
         chart = memories_chart([(word, score.hbm_bytes)])
@@ -280,7 +287,7 @@ def _grounds(
     """Return the command and every input, and every figure with its source."""
     deployment = sweeps[0].deployment
     errors = errors_in(deployment) if pools is None else pools.errors
-    near = f"{sentence('; '.join(map(chip_words, errors)))} Throughput: {factor_words(errors)}."
+    near = f"{sentence('; '.join(map(chip_words, errors)))} Throughput: {accuracy_words(errors)}."
     rows: list[Row] = [
         *deployment_rows(deployment, None)[:-2],
         *(("also swept", phase_words(found.deployment.workload)) for found in sweeps[1:]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from cost.attention.sparse import as_if_sparse, cache_bound_context, most_tokens_read
 from cost.calibration.errors import (
@@ -329,13 +329,19 @@ def range_words(rate: float, errors: Sequence[ErrorOf]) -> str:
     return f"{_two_digits(rate / found.band)} to {_two_digits(rate * found.band)}"
 
 
-def factor_words(errors: Sequence[ErrorOf]) -> str:
-    """Return the band: its width, and which measured runs it holds 80 % of."""
+def accuracy_words(errors: Iterable[ErrorOf]) -> str:
+    """Return the band of throughput and price, and the runs that it is taken from."""
     found = widest(errors)
     if found is None:
-        return ""
-    runs = f"measured runs{of_words(found)}"
-    return f"80% of {runs} are within {found.band:.2f}x"
+        return "unknown, no measurements on this chip"
+    seen = found.model_seen and not found.borrowed
+    of = f"{found.rows:,} measured runs on {found.chip}" if seen else "measured runs"
+    why = "" if seen else "; this model has no measurements"
+    if found.stand_in_for:
+        why = f"; {found.stand_in_for} has no measurements"
+    elif found.borrowed:
+        why = f"; {found.chip} has fewer than {LEAST_ROWS} measured runs"
+    return f"80% of {of}{of_words(found)} are within {found.band:.2f}x{why}"
 
 
 def of_words(error: ErrorOf) -> str:
@@ -347,7 +353,7 @@ def of_words(error: ErrorOf) -> str:
 
 def band_words(rate: float, errors: Sequence[ErrorOf]) -> str:
     """Return the band of a throughput in brackets, to follow the number; empty without measurements."""
-    return f" ({range_words(rate, errors)}: {factor_words(errors)})" if errors else ""
+    return f" ({range_words(rate, errors)}: {accuracy_words(errors)})" if errors else ""
 
 
 def _two_digits(value: float) -> str:

@@ -7,7 +7,7 @@ from cost.inputs.deployment import USABLE_HBM, Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.workload import StepShape, Workload
 from cost.resolve import resolve_model
-from cost.step.memory import batch_room, even_memory, largest_batch, replica_max_batch, replica_memory
+from cost.step.memory import batch_room, even_memory, most_that_fit, replica_max_batch, replica_memory
 from topology import resolve_cluster
 
 CASES = [
@@ -49,7 +49,8 @@ def test_one_stage_has_the_bytes_of_its_memory(case, workload):
     weights, each = even_memory(where.model, workload, shape)
     assert float(weights) == pytest.approx(memory.weights)
     assert float(each) == pytest.approx(memory.kv_per_batch + memory.workspace_per_batch)
-    most, tp = largest_batch(where.model, workload, shape, memory.capacity), case[2]
+    tp = case[2]
+    most = most_that_fit(batch_room((weights, each), memory.capacity), tp)
     assert most == replica_max_batch([memory], tp)
     assert most == max(0, int(np.floor(tp * batch_room((weights, each), memory.capacity)))) / tp
 
@@ -58,7 +59,7 @@ def test_weights_alone_may_be_too_many():
     where, memory, shape = both(("deepseek-v3", "hgx-h100", 1, 256), Workload())
     found = even_memory(where.model, where.workload, shape)
     assert found[0] > USABLE_HBM * memory.capacity
-    assert largest_batch(where.model, where.workload, shape, memory.capacity) == 0
+    assert most_that_fit(batch_room(found, memory.capacity), 1) == 0
     assert batch_room(found, memory.capacity) < 0
 
 

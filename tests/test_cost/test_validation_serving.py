@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.calibration.correction import shipped_correction
+from cost.calibration.correction import PHYSICS, shipped_correction
 from cost.calibration.serving import calibrated
-from cost.inputs.workload import CHUNK_TOKENS
+from cost.inputs.deployment import Deployment
+from cost.inputs.workload import CHUNK_TOKENS, Workload
+from cost.layouts import sweep
 from cost.resolve import resolve_model
 from cost.serving.steady_state import KEEPS_BUSY
-from cost.step.memory import largest_batch
+from cost.step.memory import batch_room, even_memory, most_that_fit
 from cost.step.step import even_step
 from cost.terms.overhead import prefill_share
 from cost.validation.predict import (
@@ -28,6 +30,7 @@ from cost.validation.predict import (
     stepper,
 )
 from cost.validation.read import NO_LAYOUT, Point, Pool
+from topology.files.resolve import resolve_cluster
 
 WIDE = Pool(attention_dp=8, ep=8)
 DECODE = Point(
@@ -178,12 +181,8 @@ def test_no_more_is_held_than_fits(point):
     crowd = replace(point, concurrency=10**6, prefill_pool=None)
     group = group_of(crowd)
     _, shapes = timed(crowd)
-    most = largest_batch(
-        group.model,
-        group.workload,
-        replace(group.pool, context=group.requests.context),
-        group.rates.hbm_bytes,
-    )
+    memory = even_memory(group.model, group.workload, replace(group.pool, context=group.requests.context))
+    most = most_that_fit(batch_room(memory, group.rates.hbm_bytes), group.pool.tp)
     assert most[0] >= 1
     assert shapes[-1 if point is SPLIT else 0].sequences[0] == pytest.approx(most[0], rel=1e-6)
 
@@ -269,3 +268,15 @@ def test_more_requests_never_make_a_token_faster(point, pool, chip, isl, osl):
     ):  # what was learned from measurements is not monotone
         for fewer, more in pairwise(predict_serving(rows, correction=correction)):
             assert more.value >= fewer.value * (1 - slack)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 4, 8])
+def test_stages_are_priced_as_in_a_sweep(stages):
+    point = replace(
+        DECODE, model="llama-3.1-8b", pool=Pool(stages=stages), batch=16, quantity="tok_s_per_gpu"
+    )
+    (prediction,) = predict_serving([point])
+    where = Deployment(resolve_cluster("hgx-h100"), resolve_model("llama-3.1-8b"), Workload(context=2000))
+    found = sweep(replace(where, any_shape=True, correction=PHYSICS))
+    alike = (found.stages == stages) & (found.tp == 1) & (found.attention_dp == 1) & (found.batch == 16)
+    assert prediction.value == pytest.approx(found.tok_s_per_gpu_used[alike].item(), rel=2e-3)

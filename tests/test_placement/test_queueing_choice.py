@@ -23,8 +23,8 @@ def test_a_fleet_under_load_is_larger_than_one_on_average_and_keeps_its_limits()
 def test_the_best_under_load_keeps_the_limits_at_its_rate_alone():
     swept = rackplan.sweep("llama-3.1-8b", "hgx-h200", isl=500, osl=20, ttft_p99_ms=1500)
     limits = LoadLimits(1.5, swept.tpot_s)
-    best = swept.loaded
-    assert best.requests_per_s == best_under_load(swept.serving, limits).requests_per_s
+    best = best_under_load(swept.serving, limits)
+    assert swept.best.requests_per_s == best.requests_per_s
     make = stream_of(best.pools, swept.serving.lengths)
     at, beyond = (
         under_load(best.pools, make(best.requests_per_s * factor, 0), limits) for factor in (0.999, 1.5)

@@ -93,7 +93,7 @@ def test_a_fleet_of_two_models_has_its_totals() -> None:
         ("score", {"batch": 10**6}, INFEASIBLE, "HBM capacity binds"),
         ("score", {"domain_gpus": 12}, FAILED, "whole nodes (8 GPUs each)"),
         ("score", {"tpot_ms": 0.001}, INFEASIBLE, "`tpot_ms` 0.001"),
-        ("sweep", {"tpot_ms": 0.001}, INFEASIBLE, "no layout is that fast"),
+        ("sweep", {"tpot_ms": 0.001}, INFEASIBLE, "`tpot_ms` 0.001 is out of reach"),
         ("sweep", {"context": 3 * 10**5, "cluster": "hgx-h200@2048"}, TIMEOUT, "its time limit of 0.05 s"),
     ],
 )

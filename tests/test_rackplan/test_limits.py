@@ -1,0 +1,108 @@
+"""A limit that is asked for is kept by the answer, or refused by its name; every command takes all of them alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rackplan
+
+Run = Callable[..., Any]
+ON = ("--model", "mixtral-8x7b", "--cluster", "hgx-h100")
+COMMANDS = {
+    "sweep": ("sweep", *ON),
+    "plan": ("plan", *ON, "--time-limit", "0", "-o", "plan"),
+    "size": ("size", *ON, "--tok-s", "10k"),
+    "fleet": ("fleet", *ON, "--time-limit", "1", "-o", "fleet"),
+    "compare": ("compare", "hgx-h100", *ON[:2]),
+    "simulate": ("simulate", *ON, "--req-s", "1"),
+}
+DECODE, PREFILL = ("--phase", "decode"), ("--phase", "prefill")
+WHOLE = ("--isl", "8k")
+
+
+@pytest.mark.parametrize(
+    ("command", "phase", "limit"),
+    [
+        *((name, DECODE, "--tpot-ms 0.05") for name in ("sweep", "plan", "size", "fleet")),
+        *((name, WHOLE, "--tpot-ms 0.05") for name in ("sweep", "plan", "size", "fleet", "simulate")),
+        *((name, WHOLE, "--ttft-ms 20") for name in ("sweep", "plan", "size", "fleet", "compare")),
+        *((name, WHOLE, "--ttft-p99-ms 20") for name in ("sweep", "size", "compare", "simulate")),
+        *((name, PREFILL, "--ttft-ms 20") for name in ("sweep", "plan", "compare")),
+        *((name, DECODE, "--tok-s-user 20000") for name in ("sweep", "plan", "size", "fleet", "compare")),
+    ],
+)
+def test_what_nothing_keeps_is_refused_with_the_limit(
+    run: Run, command: str, phase: tuple[str, ...], limit: str
+) -> None:
+    result = run(*COMMANDS[command], *phase, *limit.split())
+    assert result.code == 3
+    flag, value = limit.split()
+    spelt = {"--tok-s-user": ("--tpot-ms 0.05", "20000 tok/s/user")}.get(flag, (f"{flag} {value}",))
+    assert any(word in result.err for word in spelt)
+
+
+@pytest.mark.parametrize(
+    ("command", "asked"),
+    [
+        *((name, (*DECODE, "--ttft-ms", "500")) for name in ("sweep", "size", "fleet", "compare")),
+        *((name, (*DECODE, "--ttft-p99-ms", "500")) for name in ("sweep", "size", "compare")),
+        *((name, (*PREFILL, "--tpot-ms", "50")) for name in ("sweep", "plan", "size", "fleet")),
+        ("compare", (*PREFILL, "--tok-s-user", "50")),
+        *((name, (*WHOLE, "--ttft-p99-ms", "500")) for name in ("plan", "fleet")),
+        ("compare", (*WHOLE, "--tpot-ms", "50")),
+        ("simulate", (*WHOLE, "--ttft-ms", "500")),
+    ],
+)
+def test_what_does_not_apply_is_refused_by_its_name(run: Run, command: str, asked: tuple[str, ...]) -> None:
+    result = run(*COMMANDS[command], *asked)
+    assert result.code == 2
+    assert re.match(f"rackplan: {asked[2]}( {asked[3]})?: ", result.error_line)
+
+
+@pytest.mark.parametrize("tpot_ms", [20, 50, 30.5])
+def test_a_sweep_keeps_the_limit(run: Run, tpot_ms: float) -> None:
+    found = rackplan.sweep("mixtral-8x7b", "hgx-h100", context=4096, tpot_ms=tpot_ms)
+    data = run(*COMMANDS["sweep"], "--context", "4096", "--tpot-ms", tpot_ms, "--json").data
+    assert data["limit_s"] == found.limit_s == tpot_ms / 1e3
+    assert data["best"]["step_s"] <= tpot_ms / 1e3
+    assert data["best"]["tok_s_per_gpu"] == max(found.tok_s_per_gpu[found.step_s <= tpot_ms / 1e3])
+    free = run(*COMMANDS["sweep"], "--context", "4096", "--tpot-ms", "none", "--json").data
+    assert free["best"]["tok_s_per_gpu"] > data["best"]["tok_s_per_gpu"] or tpot_ms == 50
+
+
+def test_a_default_gives_way_and_says_so(run: Run) -> None:
+    slow = ("--context", "32k", "--set", "gpu.hbm_bytes_per_s=0.02x", "--set", "gpu.hbm_bytes=4x")
+    text = " ".join(run(*COMMANDS["sweep"], *slow).out.split())
+    assert "Limits none on the time per output token (the default of 20 tok/s/user is out of reach)" in text
+
+
+def test_under_load_the_answer_is_at_the_rate_that_keeps_the_limit(run: Run) -> None:
+    matched = run(*COMMANDS["sweep"], *WHOLE, "--ttft-p99-ms", "800", "--json").data["whole_requests"]
+    free = run(*COMMANDS["sweep"], *WHOLE, "--json").data["whole_requests"]
+    assert matched["best"]["requests_per_s"] == matched["under_load"]["requests_per_s"]
+    assert matched["best"]["requests_per_s"] < free["best"]["requests_per_s"]
+    assert matched["best"]["tok_s_per_user"] > free["best"]["tok_s_per_user"]
+
+
+def test_placed_experts_keep_the_limit_on_the_first_token(run: Run, tmp_path: Path) -> None:
+    asked = (
+        *COMMANDS["plan"][:-1],
+        tmp_path,
+        *WHOLE,
+        "--loads",
+        "zipf:1.5",
+        "--tpot-ms",
+        "none",
+        "--ttft-ms",
+    )
+    late = run(*asked, "150")
+    assert late.code == 3
+    assert (
+        "--ttft-ms 150 is out of reach on hgx-h100: with experts placed under these loads" in late.error_line
+    )
+    assert run(*asked, "600", "--json").data["requests"]["ttft_s"] <= 0.6

@@ -1,0 +1,75 @@
+"""Requests in flight are their rate times their time, within 2 %, wherever an answer has all three (Little's law)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rackplan
+from cost.serving.pools import POOL_DERATE
+
+Run = Callable[..., Any]
+CELLS = [
+    ("deepseek-v4-pro", "gb300-nvl72"),  # prefill is the narrow place
+    ("gpt-oss-120b", "hgx-b200"),
+    ("mixtral-8x7b", "hgx-h100"),
+    ("llama-3.1-70b", "hgx-h100"),
+    ("deepseek-r1", "hgx-h200@64"),
+]
+OSL = 1024
+
+
+def stay_s(speed: float, ttft_s: float | None, *, one_pool: bool) -> float:
+    return OSL / speed + (ttft_s or 0.0) * one_pool
+
+
+@pytest.mark.parametrize(("model", "cluster"), CELLS)
+def test_requests_in_flight_are_rate_times_time(run: Run, model: str, cluster: str) -> None:
+    near = pytest.approx(1, abs=0.02)
+    named = ("--model", model, "--cluster", cluster, "--json")
+    matched = run("sweep", *named).data["whole_requests"]
+    for row in (*matched["ways"], *matched["speeds"], *matched["pareto"]):
+        pool = row["decode"]
+        held = pool["batch"] * pool["gpus_per_worker"] * pool["workers"]
+        asked = row["requests_per_s"] * stay_s(
+            row["tok_s_per_user"], row["ttft_s"], one_pool=row["serving"] == "one pool"
+        )
+        assert held / asked == near
+        assert row["in_flight"] / asked == near
+        assert pool["tok_s_per_user"] / row["tok_s_per_user"] == near
+    plan = run("plan", *named, "--isl", 8192, "--time-limit", 0, "-o", "plan").data["requests"]
+    size = run("size", *named, "--req-s", 100).data
+    for found, rate in ((plan, plan["totals"]["requests_per_s"]), (size, size["requests_per_s"])):
+        one_pool = found["serving"] == "one pool"
+        held = sum(
+            pool["batch"] * pool["gpus_per_worker"] * pool["workers"]
+            for pool in found["pools"]
+            if pool["role"] != "prefill"
+        )
+        asked = rate * stay_s(found["tok_s_per_user"], found["ttft_s"], one_pool=one_pool)
+        assert held / asked == near
+    fleet = run("fleet", *named, "--time-limit", 1, "-o", "fleet").data
+    for pool in fleet["pools"]:
+        if pool["role"] == "decode":
+            held = pool["batch"] * pool["gpus_per_replica"] * len(pool["replicas"])
+            assert held / (pool["requests_per_s"] * OSL * pool["step_s"]) == near
+    (row,) = run("compare", cluster, "--model", model, "--json").data["rows"]
+    best = matched["best"]
+    assert row["reached_tok_s_per_user"] / best["tok_s_per_user"] == near
+    assert row["batch"] / best["decode"]["batch"] == near
+
+
+def test_steps_are_of_the_batch_that_the_rate_holds() -> None:
+    found = rackplan.sweep("gpt-oss-120b", "hgx-b200")
+    decode, row = found.serving.decode, found.serving.bests(found.tpot_s)["two pools"]
+    assert row.step_batch < decode.batch[row.decode]  # prefill is the narrow place
+    assert row.batch == pytest.approx(POOL_DERATE.value * row.step_batch)
+    run = decode.run([row.decode], np.array([row.step_batch]), np.array([row.batch]))
+    assert run.tok_s_per_user == pytest.approx(row.tok_s_per_user)
+    slower = found.serving.at_rate(row, row.requests_per_s / 2)
+    assert slower.in_flight < row.in_flight / 2
+    same = found.serving.at_rate(row, row.requests_per_s)
+    assert (same.tok_s_per_user, same.batch) == pytest.approx((row.tok_s_per_user, row.batch))

@@ -7,10 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from cost.calibration.first_token import first_token_calibration
+from cost.calibration.serving import require_engine
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.queueing.pools import Array, EnginePool, EnginePools, engine_pool, joined
 from cost.serving.lengths import Lengths
+from cost.step.memory import batch_of
 from cost.terms.experts import EXPERTS
 from placement.plan import Plan
 from placement.scoring import placement_scorer
@@ -39,6 +42,18 @@ def lengths_of_plan(plan: Plan) -> Lengths | None:
         return None
     isl = plan.prefill.deployment.workload.context
     return Lengths.of(isl, max(1, 2 * (work.context - isl)))  # decode has isl + osl / 2 tokens in its caches
+
+
+def first_token_s(plan: Plan) -> float:
+    """Return the seconds from the arrival of one prompt at idle engines of a plan for prefill to its first token.
+
+    As a simulation of one pool has it: the step of a single prompt in one attention group, and what a request spends
+    outside of steps (:mod:`cost.calibration.first_token`).
+    """
+    deployment, layout, known = plan.deployment, plan.layout, first_token_calibration()
+    scorer, _ = placement_scorer(deployment, layout, plan.experts, plan.loads, plan.split, unlike=plan.unlike)
+    alone_s = scorer.step_s(batch_of(1, layout.tp))
+    return known.prompt_factor * alone_s + known.seconds(require_engine(deployment.engine), "aggregated")
 
 
 def pools_of_plan(plan: Plan, lengths: Lengths) -> EnginePools:

@@ -17,6 +17,7 @@ from placement.plan import Plan, WholeRequests
 from placement.plans.findings import LEFT_OUT
 from placement.plans.schema import PlanPart, PlanScoreData
 from placement.plans.writing import plan_score_to_dict, plan_to_dict
+from placement.under_load import first_token_s
 from rackplan.views.blocks import (
     Block,
     Details,
@@ -214,6 +215,8 @@ def _answer(plan: Plan, first: Sequence[Block] = (), lead: str = "", *, hint: bo
     whole = f"{rate_words(totals.tok_s)} tok/s{requests} on {plural(totals.gpus, 'GPU')}"
     speed = f"{plan.tok_s_per_user:,.1f} {score.tokens} tok/s/user, step {_ms(plan.step_s)}"
     ttft_s = found.ttft_s if found is not None else score.step_s + score.prefill_s
+    if not work.decodes:
+        speed = f"first token of one prompt alone after {_ms(first_token_s(plan))}; {speed}"
     if totals.phase == "both":
         speed += f"; first token {ttft_s:,.2f} s, queueing excluded"
     accuracy = [accuracy_words(plan.errors)]

@@ -234,6 +234,6 @@ def scale_out_line(scale_out: ScaleOutSpec, domain: DomainSpec) -> str:
     """Return one line about the scale-out links of a GPU, and how much slower they are."""
     links = each_way(scale_out.nic_links_per_gpu, scale_out.fabric)
     ratio = domain.scale_up_bytes_per_s / scale_out.scale_out_bytes_per_s  # NaN compares as not above 1
-    compared = f", {ratio:.3g}x slower than scale-up" if ratio > 1 else ""
+    compared = f", {ratio:.3g}x slower than scale-up" if ratio > 1 and domain.gpus > 1 else ""
     planes = f" in {scale_out.planes} planes" if scale_out.planes > 1 else ""
     return f"Scale-out, per {domain.gpu.noun}: {fabric_title(scale_out.fabric)}, {links}{planes}{compared}"

@@ -198,7 +198,7 @@ def _members(members: Sequence[int] | None, gpus: int) -> Ints:
     """Return the numbers of the GPUs that take part."""
     who = np.arange(gpus) if members is None else np.asarray(members, dtype=np.int64)
     if len(who) < 2:
-        raise InputError(f"traffic needs at least two GPUs; {len(who)} take part.")
+        raise InputError(f"traffic needs at least two GPUs, not {len(who)}.")
     if who.min() < 0 or who.max() >= gpus or len(np.unique(who)) != len(who):
         raise InputError(f"traffic: GPU numbers must be different and from 0 to {gpus - 1}.")
     return who.astype(np.int64)

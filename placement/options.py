@@ -195,6 +195,13 @@ class PlanOptions:
                 value=self.redundant,
             )
         require_spread(self.spread)
+        for name, extra in (("redundant", self.redundant), ("spread", self.spread != "gpu" and self.spread)):
+            if self.ep == 1 and extra:
+                raise InputError(
+                    f"with {input_name('ep')} 1 no expert has copies; leave one of the two out.",
+                    field=name,
+                    value=extra,
+                )
         require_objective(self.objective)
         object.__setattr__(self, "tp", _tensor_parallel(require_policy(self.split), self.tp))
         require_goal(self.goal)

@@ -332,8 +332,10 @@ def with_loads(plan: Plan, loads: ExpertLoads | None) -> Plan:
     Raises
     ------
     InputError
-        If the loads do not fit the model.
+        If the loads do not fit the model, or the plan places no experts.
     """
+    if loads is not plan.loads:
+        plan.require_experts()
     scorer, balancedness = placement_scorer(
         plan.deployment, plan.layout, plan.experts, loads, plan.split, unlike=plan.unlike
     )

@@ -16,6 +16,7 @@ from cost.step.memory import (
     batch_of,
     layer_cache_bytes,
     layer_weight_bytes,
+    most_that_fit,
     replica_memory,
     weight_sizes,
 )
@@ -210,7 +211,16 @@ def refuse_layout(deployment: Deployment, options: PlanOptions, layouts: Sequenc
         why = next(_broken_rules(deployment, options))
     else:
         shape, memory = tightest(deployment, legal, options.copies, options.spread)
-        why = "HBM capacity binds: it " + _shortage(deployment, shape, memory)
+        batch = deployment.workload.batch
+        if memory.used(batch_of(1, shape.tp)) > memory.usable:
+            why = f"HBM capacity binds: it {_shortage(deployment, shape, memory)}"
+        elif memory.used(batch) > memory.usable:
+            why = (
+                f"HBM capacity binds: {input_name('batch')} {batch:,.9g} does not fit; the largest that fits is "
+                f"about {most_that_fit(memory.room, shape.tp):,.9g} sequences per GPU"
+            )
+        else:
+            why = f"{input_name('batch')} {batch:,.9g} is not a whole number of sequences of a group of {shape.tp} GPUs"
     raise InfeasibleError(
         f"{said} on {deployment.cluster.name}: {why}.{_nearest(deployment, options, layouts)}"
     )

@@ -12,7 +12,7 @@ from placement.layouts.fitting import fitted_layouts
 from placement.layouts.refuse import refuse_layout
 from placement.options import PlanOptions
 from topology import resolve_cluster
-from topology.base.errors import InfeasibleError
+from topology.base.errors import InfeasibleError, InputError
 
 CONFIG = resolve_model("qwen3-8b").config
 TWENTY_HEADS = model_from_config(
@@ -51,3 +51,19 @@ def test_the_rule_that_binds_is_named(model: str, cluster: str, widths: dict[str
         assert any(
             (named.get("ep", ep), named["tp"], named["stages"]) == (ep, tp, stages) for ep, tp, stages in fits
         )
+
+
+def test_a_batch_that_the_widths_cannot_have_is_no_want_of_memory() -> None:
+    deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("qwen3-8b"), Workload(batch=0.125))
+    layouts = fitted_layouts(deployment, None)
+    assert {fit.layout.tp for fit in layouts} == {8}
+    with pytest.raises(
+        InfeasibleError, match=r"`batch` 0\.125 is not a whole number of sequences of a group of 4"
+    ):
+        refuse_layout(deployment, PlanOptions(tp=4), layouts)
+
+
+def test_what_needs_copies_is_refused_where_experts_are_cut() -> None:
+    for more in ({"redundant": 8}, {"redundant": "auto"}, {"spread": "node"}):
+        with pytest.raises(InputError, match="with `ep` 1 no expert has copies"):
+            PlanOptions(ep=1, tp=8, **more)  # type: ignore[arg-type]

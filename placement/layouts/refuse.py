@@ -220,7 +220,7 @@ def refuse_layout(deployment: Deployment, options: PlanOptions, layouts: Sequenc
                 f"about {most_that_fit(memory.room, shape.tp):,.9g} sequences per GPU"
             )
         else:
-            why = f"{input_name('batch')} {batch:,.9g} is not a whole number of sequences of a group of {shape.tp} GPUs"
+            why = f"{input_name('batch')} {batch:,.9g} is no whole number of sequences of a group of {shape.tp} GPUs"
     raise InfeasibleError(
         f"{said} on {deployment.cluster.name}: {why}.{_nearest(deployment, options, layouts)}"
     )

@@ -58,7 +58,7 @@ def test_a_batch_that_the_widths_cannot_have_is_no_want_of_memory() -> None:
     layouts = fitted_layouts(deployment, None)
     assert {fit.layout.tp for fit in layouts} == {8}
     with pytest.raises(
-        InfeasibleError, match=r"`batch` 0\.125 is not a whole number of sequences of a group of 4"
+        InfeasibleError, match=r"`batch` 0\.125 is no whole number of sequences of a group of 4"
     ):
         refuse_layout(deployment, PlanOptions(tp=4), layouts)
 

@@ -10,7 +10,7 @@ from cost.inputs.deployment import USABLE_HBM, Deployment
 from cost.inputs.layout import Layout
 from cost.layouts.candidates import MOST_STAGES
 from cost.model import Layer, Model, MoeFfn
-from cost.serving.limits import LimitError, rounded_up
+from cost.serving.limits import out_of_reach, rounded_up
 from cost.step.memory import (
     StageMemory,
     batch_of,
@@ -18,6 +18,7 @@ from cost.step.memory import (
     layer_weight_bytes,
     most_that_fit,
     replica_memory,
+    sequences_of,
     weight_sizes,
 )
 from placement.experts.failure_domains import domain_name, require_apart, stage_domains
@@ -183,7 +184,8 @@ def refuse_speed(deployment: Deployment, limit_s: float | None, fastest_s: float
     if not workload.decodes:
         batch = batch.replace("sequence", "prompt")
         what = f"the fastest layout prefills prompts of {workload.context:,} tokens in {fastest} {batch}"
-    _out_of_reach(deployment, "limit_s", "tpot_ms" if workload.decodes else "ttft_ms", limit_s or 0.0, what)
+    option = "tpot_ms" if workload.decodes else "ttft_ms"
+    raise out_of_reach("limit_s", option, limit_s or 0.0, deployment.cluster.name, what)
 
 
 def refuse_first_token(deployment: Deployment, limit_s: float, fastest_s: float) -> NoReturn:
@@ -192,38 +194,34 @@ def refuse_first_token(deployment: Deployment, limit_s: float, fastest_s: float)
         f"a prompt of {deployment.workload.context:,} tokens alone takes {rounded_up(fastest_s * 1e3)} ms on the "
         "fastest layout"
     )
-    _out_of_reach(deployment, "first_s", "ttft_ms", limit_s, what)
-
-
-def _out_of_reach(deployment: Deployment, field: str, name: str, limit_s: float, what: str) -> NoReturn:
-    raise LimitError(
-        field,
-        f"{input_name(name)} {limit_s * 1e3:g} is out of reach on {deployment.cluster.name}: {what}; relax "
-        "the limit, or use faster or more GPUs.",
-    )
+    raise out_of_reach("first_s", "ttft_ms", limit_s, deployment.cluster.name, what)
 
 
 def refuse_layout(deployment: Deployment, options: PlanOptions, layouts: Sequence[Fitted]) -> NoReturn:
     """Raise InfeasibleError: what binds of the widths asked for, and those near them that fit."""
     said = " ".join(f"{input_name(name)} {value}" for name, value in options.widths.items())
     legal = [shape for shape in _shapes(deployment) if options.admits(_evenly(deployment, shape))]
-    if not legal:
-        why = next(_broken_rules(deployment, options))
-    else:
-        shape, memory = tightest(deployment, legal, options.copies, options.spread)
-        batch = deployment.workload.batch
-        if memory.used(batch_of(1, shape.tp)) > memory.usable:
-            why = f"HBM capacity binds: it {_shortage(deployment, shape, memory)}"
-        elif memory.used(batch) > memory.usable:
-            why = (
-                f"HBM capacity binds: {input_name('batch')} {batch:,.9g} does not fit; the largest that fits is "
-                f"about {most_that_fit(memory.room, shape.tp):,.9g} sequences per GPU"
-            )
-        else:
-            why = f"{input_name('batch')} {batch:,.9g} is no whole number of sequences of a group of {shape.tp} GPUs"
+    why = _too_much(deployment, options, legal) if legal else ""
+    why = why or next(_broken_rules(deployment, options))
     raise InfeasibleError(
         f"{said} on {deployment.cluster.name}: {why}.{_nearest(deployment, options, layouts)}"
     )
+
+
+def _too_much(deployment: Deployment, options: PlanOptions, shapes: Sequence[Shape]) -> str:
+    """What of memory or the batch rules these shapes out; empty if nothing."""
+    shape, memory = tightest(deployment, shapes, options.copies, options.spread)
+    batch = deployment.workload.batch
+    if memory.used(batch_of(1, shape.tp)) > memory.usable:
+        return f"HBM capacity binds: it {_shortage(deployment, shape, memory)}"
+    if memory.used(batch) > memory.usable:
+        return (
+            f"HBM capacity binds: {input_name('batch')} {batch:,.9g} does not fit; the largest that fits is about "
+            f"{most_that_fit(memory.room, shape.tp):,.9g} sequences per GPU"
+        )
+    if batch and not sequences_of(batch, shape.tp):
+        return f"{input_name('batch')} {batch:,.9g} is no whole number of sequences of a group of {shape.tp} GPUs"
+    return ""
 
 
 def _evenly(deployment: Deployment, shape: Shape) -> Layout:

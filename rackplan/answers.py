@@ -576,7 +576,7 @@ def size(request: SizeRequest) -> Size | Sizes:
     Of several clusters, a list, these are side by side; one that cannot has the reason in its place.
 
     >>> rackplan.size("mixtral-8x7b", "hgx-h200", tok_s="100k", tpot_ms=20).gpus
-    176
+    168
 
     Raises
     ------

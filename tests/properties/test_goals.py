@@ -86,7 +86,9 @@ def test_a_time_to_first_token_limits_the_step_of_prefill() -> None:
     found = chosen(deployment, ttft_s=limit_s, tolerance=0.0)
     assert found.score.step_s <= limit_s
     assert found.score.tok_s_per_gpu <= free.score.tok_s_per_gpu
-    with pytest.raises(InfeasibleError, match=r"`ttft_ms` 0.001 is out of reach .* in [0-9.]+ ms at batch 1"):
+    with pytest.raises(
+        InfeasibleError, match=r"`ttft_ms` 0.001 is out of reach .* in [0-9.]+ ms with one prompt"
+    ):
         chosen(deployment, ttft_s=1e-6)
 
 
@@ -106,8 +108,10 @@ def test_a_time_to_first_token_chooses_among_layouts_that_decode() -> None:
 
 def test_the_least_latency_of_all_layouts() -> None:
     found = chosen(where(), goal="latency", tolerance=0.0)
-    assert found.score.tpot_s == pytest.approx(min(fit.scorer.at(1).tpot_s for fit in fits(where())))
-    assert found.score.batch == 1
+    assert found.score.tpot_s == pytest.approx(
+        min(fit.scorer.at(fit.least_batch).tpot_s for fit in fits(where()))
+    )
+    assert found.score.batch == 1 / found.candidate.layout.tp
     assert found.service_level.endswith("time per token")
     simple = chosen(where(), goal="latency")
     assert simple.score.tpot_s <= found.score.tpot_s / (1 - TOLERANCE)

@@ -76,8 +76,8 @@ def mixes_chips(found: Sweep, index: int) -> bool:
 
 
 def check_against_scorer(found: Sweep, redundant: int | None = None, *, most: int = 20) -> int:
-    """Compare about ``most`` layouts at their smallest whole and their largest batch; return how many were."""
-    whole = (found.moe_tp == 1) & (found.batch >= 1)
+    """Compare about ``most`` layouts at their smallest and their largest batch; return how many were."""
+    whole = found.moe_tp == 1
     keys = found.layout * 1000 + found.tp
     layouts = np.unique(keys[whole])
     step = max(1, len(layouts) // most)
@@ -85,7 +85,7 @@ def check_against_scorer(found: Sweep, redundant: int | None = None, *, most: in
         rows = np.flatnonzero(whole & (keys == key))
         scorer = scorer_of(found, int(rows[0]), redundant)
         for index in {int(rows[0]), int(rows[len(rows) // 2]), int(rows[-1])}:
-            score = scorer.at(int(found.batch[index]))
+            score = scorer.at(float(found.batch[index]))
             close = pytest.approx
             assert found.max_batch[index] == score.max_batch, found.label(index)
             if mixes_chips(found, index):  # the sweep knows the slowest GPU of a group, the scorer each

@@ -73,9 +73,9 @@ def test_candidates_hold_the_largest_batch_within_the_time(times: float) -> None
     scanned = [
         max(
             (
-                fit.scorer.at(b).tok_s_per_gpu
-                for b in range(1, fit.batch + 1)
-                if fit.scorer.at(b).step_s <= tpot_s
+                fit.scorer.at(count / fit.layout.tp).tok_s_per_gpu
+                for count in range(1, round(fit.batch * fit.layout.tp) + 1)
+                if fit.scorer.at(count / fit.layout.tp).step_s <= tpot_s
             ),
             default=0.0,
         )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from placement.engines.export import Exported as Exported
     from placement.fleet.fleet import Fleet as Fleet
     from placement.migrate.replan import Replanned as Replanned
+    from placement.online.replayed import Replayed as Replayed
     from placement.options import PlanOptions as PlanOptions
     from placement.plan import Plan as Plan
     from placement.planner import make_plan as make_plan
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from rackplan.studies.result import StudyResult as StudyResult
     from rackplan.views.compare import Comparison as Comparison
     from rackplan.views.pools import Pools as Pools
-    from rackplan.views.replay import Replayed as Replayed
     from rackplan.views.simulate import Simulated as Simulated
     from rackplan.views.size import Sizes as Sizes
     from rackplan.views.validate import Validation as Validation
@@ -98,6 +98,7 @@ _HOMES = {
     "placement.engines.export": "Exported",
     "placement.fleet.fleet": "Fleet",
     "placement.migrate.replan": "Replanned",
+    "placement.online.replayed": "Replayed",
     "placement.options": "PlanOptions",
     "placement.plan": "Plan",
     "placement.planner": "make_plan",
@@ -113,7 +114,6 @@ _HOMES = {
     "rackplan.studies.result": "StudyResult",
     "rackplan.views.compare": "Comparison",
     "rackplan.views.pools": "Pools",
-    "rackplan.views.replay": "Replayed",
     "rackplan.views.simulate": "Simulated",
     "rackplan.views.size": "Sizes",
     "rackplan.views.validate": "Validation",

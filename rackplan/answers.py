@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from placement.fleet.fleet import Fleet
     from placement.fleet.options import Traffic
     from placement.migrate.replan import Replanned, ReplanOptions
+    from placement.online.replayed import Replayed
     from placement.options import PlanOptions
     from placement.plan import Plan
     from rackplan.views.compare import Comparison
     from rackplan.views.pools import Pools
-    from rackplan.views.replay import Replayed
     from rackplan.views.simulate import Simulated
     from rackplan.views.size import Refused, Sizes
     from topology.cluster import Cluster

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
     from cost.inputs.deployment import Deployment
     from cost.model import Model
+    from placement.online.replayed import Replayed
     from placement.plan import Plan
     from placement.progress import ProgressReporter
-    from rackplan.views.replay import Replayed
 
 STEPS = 3000
 """Steps per window: vLLM's re-plan interval."""
@@ -40,10 +40,10 @@ def replayed(request: ReplayRequest) -> Replayed:
     """
     from placement.budget import Budget
     from placement.online.policies import DEFAULT, entries, require_names, that_apply
+    from placement.online.replayed import Replayed
     from placement.online.setting import plan_setting
     from placement.online.simulate import replay
     from placement.progress import ProgressReporter
-    from rackplan.views.replay import Replayed
 
     require_names(request.policies or DEFAULT)
     given = None if request.plan is None else inputs.plan_of(request.plan, request.settings)

@@ -41,12 +41,13 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
+    from placement.online.replayed import Replayed
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
     from rackplan.views.compare import Comparison
     from rackplan.views.data import json_data
     from rackplan.views.pools import Pools
-    from rackplan.views.replay import Replayed, replay_rows
+    from rackplan.views.replay import replay_rows
     from rackplan.views.simulate import Simulated
     from rackplan.views.size import Sizes
     from rackplan.views.validate import Validation

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass as plain_dataclass
 from functools import cache, partial
 
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import errors_in
-from cost.experts.loads import ExpertLoads
 from placement.online.policies import OURS_LINEAR
-from placement.online.recommend import EQUAL, Recommendation, recommend
-from placement.online.simulate import ReplayResult, Run, run_names
-from placement.plan import Plan
+from placement.online.recommend import EQUAL
+from placement.online.replayed import Replayed
+from placement.online.simulate import Run, run_names
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -33,67 +31,7 @@ from rackplan.views.provenance import deployment_rows, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.table_csv import csv_text
 from rackplan.views.words import cluster_doubts, load_names, phase_words
-from topology.base.shown import Shown
 from topology.base.units import plural
-
-BASELINES = ("vllm", "sglang", "static")
-"""Whose tokens gained are counted against: the first of these that takes part, else the first policy."""
-
-
-@plain_dataclass(frozen=True, eq=False, repr=False)
-class Replayed(Shown):
-    """A replay, and what it was made of.
-
-    Attributes
-    ----------
-    plan:
-        The plan that runs first: ``given``, or made by ``made_for``.
-    loads:
-        The windows.
-    scenarios:
-        Stored loads that policies of ours know beforehand; None: none.
-    made_for:
-        What the static placement was planned for, in words.
-    given:
-        The path of the plan; empty where it was made for this replay.
-    notes:
-        Which policies do not apply, and what of the plan those that do pass over.
-    """
-
-    result: ReplayResult
-    plan: Plan
-    loads: ExpertLoads
-    scenarios: ExpertLoads | None
-    made_for: str
-    given: str = ""
-    notes: tuple[str, ...] = ()
-
-    def brief(self) -> str:
-        """Return the deployment, the windows, and what each policy keeps in balance."""
-        names = zip(run_names(self.result.runs), self.result.runs, strict=True)
-        means = (f"{name} {run.mean:.3f}" for name, run in names)
-        windows = plural(self.result.windows, "window")
-        return f"{self.plan.deployment.brief()}, {windows}: balancedness {', '.join(means)}"
-
-    @property
-    def baseline(self) -> Run:
-        """The policy that tokens gained are counted against."""
-        found = (self.result.run(name) for name in BASELINES)
-        return next((run for run in found if run is not None), self.result.runs[0])
-
-    @property
-    def steps(self) -> int:
-        """Steps of a window."""
-        return self.baseline.setting.steps_per_window
-
-    @property
-    def recommendation(self) -> Recommendation:
-        """The policy to take."""
-        return recommend(self.result.runs)
-
-    def start_words(self, run: Run) -> str:
-        """Return what a policy began with."""
-        return "linear" if run.entry.linear else self.given or "static plan"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -139,6 +139,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned, ReplanOptions
+    from placement.online.replayed import Replayed
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
     from rackplan.views.compare import Comparison, compare_view
@@ -147,7 +148,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.plan import plan_view
     from rackplan.views.pools import Pools
     from rackplan.views.replan import replan_view
-    from rackplan.views.replay import Replayed, replay_view
+    from rackplan.views.replay import replay_view
     from rackplan.views.simulate import Simulated, simulate_view
     from rackplan.views.size import Sizes, size_view
     from rackplan.views.study import study_view
@@ -206,6 +207,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from cost.layouts import Sweep
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
+    from placement.online.replayed import Replayed
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
     from rackplan.views.blocks import Drawing, Heading
@@ -215,7 +217,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from rackplan.views.plan import plan_blocks
     from rackplan.views.pools import Pools
     from rackplan.views.replan import moved_words, replan_section
-    from rackplan.views.replay import Replayed, replay_blocks
+    from rackplan.views.replay import replay_blocks
     from rackplan.views.simulate import Simulated, simulate_blocks
     from rackplan.views.study import study_blocks
     from rackplan.views.sweep import sweep_blocks, sweeps_of

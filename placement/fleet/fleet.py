@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
+from cost.calibration.errors import ErrorOf, errors_in
+from cost.money.bill import Totals
 from cost.serving.limits import LimitError, left_out_words, relax_default_limits, rounded_up
 from placement.budget import Budget
 from placement.fleet.assign import Replica, assign
@@ -150,6 +152,32 @@ class Fleet(Shown):
     def used(self) -> list[int]:
         """GPUs in some replica, by number."""
         return [gpu for pool in self.pools for replica in pool.replicas for gpu in replica.gpus]
+
+    @property
+    def totals(self) -> Totals:
+        """Throughput, cost and power of all working GPUs; sized for a demand, of those in use and the spares."""
+        book, both = self.traffic.deployments[0][0].prices, bool(self.traffic.isl)
+        paid = None
+        if self.options.wanted != "throughput":
+            kept = [gpu for one in self.idle for gpu in one.gpus if one.spare]
+            paid = [self.cluster.gpus[gpu].id for gpu in sorted([*self.used(), *kept])]
+        bill = book.bill(self.cluster, paid)
+        return bill.totals(
+            self.tok_s,
+            requests_per_s=self.requests_per_s if both else None,
+            gpus_idle=bill.gpus - self.gpus_used,
+            phase="both" if both else "decode",
+        )
+
+    @property
+    def errors(self) -> tuple[ErrorOf, ...]:
+        """Prediction errors of all chips, each once; separate pools use runs with separate pools."""
+        split = "disaggregated" if self.traffic.isl else ""
+        kinds = dict.fromkeys((pool.model, pool.role) for pool in self.pools)
+        found = (
+            errors_in(self.traffic.deployment(*kind), phase="" if BOTH in kind else split) for kind in kinds
+        )
+        return tuple(dict.fromkeys(error for errors in found for error in errors))
 
 
 def make_fleet(

@@ -369,12 +369,11 @@ def _plan(given: Mapping[str, Any]) -> Row:
 def _fleet(given: Mapping[str, Any]) -> Row:
     """Price a fleet: pools of replicas of different shapes."""
     from placement.fleet.options import PREFILL
-    from rackplan.views.fleet import fleet_totals
 
     request: FleetRequest = _request("fleet", given)
     cluster: Any = request.cluster
     found = answers.fleet(request)
-    totals = fleet_totals(found)
+    totals = found.totals
     decoding = max((pool for pool in found.pools if pool.role != PREFILL), key=lambda pool: pool.gpus)
     kinds = [pool.column.label(moe=_moe(found, pool.model)) for pool in found.pools]
     return {

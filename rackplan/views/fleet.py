@@ -9,8 +9,6 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass
 
-from cost.calibration.errors import ErrorOf, errors_in
-from cost.money.bill import Bill, Totals
 from cost.serving.pools import POOL_DERATE
 from cost.serving.supply import ProofData
 from cost.step.score import Score
@@ -365,7 +363,7 @@ def _answer(fleet: Fleet) -> list[Block]:
         *labelled(name, _pools_words(fleet)),
         *_together(fleet),
         *labelled("Speed", _speed_words(fleet)),
-        *totals_blocks(fleet_totals(fleet)),
+        *totals_blocks(fleet.totals),
         *labelled("Idle", words),
         *labelled("Limits", f"met: {_limit_words(fleet)}"),
         *labelled("Goal", _proof_words(fleet)),
@@ -403,12 +401,12 @@ def _speed_words(fleet: Fleet) -> str:
 
 def _summary(fleet: Fleet) -> list[Block]:
     """Return the headline and the GPUs by pool; with a required rate, for the GPUs in use."""
-    totals = fleet_totals(fleet)
+    totals = fleet.totals
     used = None if totals.gpus == len(fleet.cluster.gpus) else fleet.used()
     requests = "" if totals.requests_per_s is None else f", {rate_words(totals.requests_per_s)} requests/s"
     answer = f"{rate_words(totals.tok_s)} {totals.tokens} tok/s{requests} at {_speed_words(fleet)}"
     machine, doubts = machine_words(fleet.cluster, used), cluster_doubts(fleet.cluster)
-    return [*headline(answer, machine, totals, fleet_errors(fleet), doubts), _gpus(fleet)]
+    return [*headline(answer, machine, totals, fleet.errors, doubts), _gpus(fleet)]
 
 
 def _pool_names(fleet: Fleet) -> list[str]:
@@ -489,16 +487,16 @@ def _inputs(fleet: Fleet) -> list[Row]:
         ("utilization", f"{options.utilization:g}"),
         ("spares", f"{options.spares}"),
         ("seed", f"{options.seed}"),
-        ("price basis", fleet_totals(fleet).price_basis),
+        ("price basis", fleet.totals.price_basis),
     ]
 
 
 def _figures(fleet: Fleet) -> list[Block]:
     deployments = [one for pair, _ in models_of(fleet) for one in pair if one is not None]
     used = [figure for one in deployments for figure in deployment_figures(one)]
-    errors = fleet_errors(fleet)
+    errors = fleet.errors
     near = [sentence(text) for text in (*map(chip_words, errors), accuracy_words(errors)) if text]
-    return figures_section(used, [fleet_totals(fleet)], near, list(fleet.notes))
+    return figures_section(used, [fleet.totals], near, list(fleet.notes))
 
 
 def fleet_overlay(fleet: Fleet) -> Overlay:
@@ -524,7 +522,7 @@ def _pool_limits(fleet: Fleet) -> list[Block]:
 
 def fleet_data(fleet: Fleet) -> FleetPrinted:
     """Return the fleet as data."""
-    traffic, options, cluster, totals = fleet.traffic, fleet.options, fleet.cluster, fleet_totals(fleet)
+    traffic, options, cluster, totals = fleet.traffic, fleet.options, fleet.cluster, fleet.totals
     healthy, both = len(cluster.gpus), traffic.isl > 0
     requests_per_s = fleet.requests_per_s if both else None
     return FleetPrinted(
@@ -692,30 +690,10 @@ def _where(cluster: Cluster, pool: Pool) -> str:
     return ",".join(words[:MOST_RUNS]) + ",..." * (len(words) > MOST_RUNS)
 
 
-def _bill(fleet: Fleet) -> Bill:
-    """Return the bill: of all working GPUs, or of those in use and the spares if the fleet is sized for a demand."""
-    book, cluster = fleet.traffic.deployments[0][0].prices, fleet.cluster
-    if fleet.options.wanted == "throughput":
-        return book.bill(cluster)
-    kept = [gpu for one in fleet.idle for gpu in one.gpus if one.spare]
-    return book.bill(cluster, [cluster.gpus[gpu].id for gpu in sorted([*fleet.used(), *kept])])
-
-
-def fleet_totals(fleet: Fleet) -> Totals:
-    """Return throughput, cost and power of the fleet, including idle GPUs that are paid for."""
-    bill = _bill(fleet)
-    return bill.totals(
-        fleet.tok_s,
-        requests_per_s=fleet.requests_per_s if fleet.traffic.isl else None,
-        gpus_idle=bill.gpus - fleet.gpus_used,
-        phase="both" if fleet.traffic.isl else "decode",
-    )
-
-
 def _together(fleet: Fleet) -> list[Block]:
     healthy, used = len(fleet.cluster.gpus), fleet.gpus_used
     rate = fleet.tok_s / healthy
-    text = f"{rate:,.0f} output tok/s/GPU{band_words(rate, fleet_errors(fleet))} over the {healthy:,} working GPUs"
+    text = f"{rate:,.0f} output tok/s/GPU{band_words(rate, fleet.errors)} over the {healthy:,} working GPUs"
     text += f", {fleet.tok_s / used:,.0f} over the {used:,} in use" if used < healthy else ", none idle"
     options = fleet.options
     if options.tok_s is not None:
@@ -723,16 +701,6 @@ def _together(fleet: Fleet) -> list[Block]:
         if options.utilization < 1:
             text += f" on average, {options.peak_tok_s:,.0f} at peak (utilization {options.utilization:g})"
     return labelled("Throughput", text)
-
-
-def fleet_errors(fleet: Fleet) -> tuple[ErrorOf, ...]:
-    """Return the prediction errors of all chips, each once; separate pools use runs with separate pools."""
-    split = "disaggregated" if fleet.traffic.isl else ""
-    kinds = dict.fromkeys((pool.model, pool.role) for pool in fleet.pools)
-    found = (
-        errors_in(fleet.traffic.deployment(*kind), phase="" if BOTH in kind else split) for kind in kinds
-    )
-    return tuple(dict.fromkeys(error for errors in found for error in errors))
 
 
 def _idle(fleet: Fleet) -> list[Block]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cost.serving.sizing import Size as Size
     from cost.step.score import Score as Score
     from placement.analysis.compare import compare_clusters as compare_clusters
+    from placement.analysis.comparison import Comparison as Comparison
     from placement.analysis.levers import Levers as Levers
     from placement.analysis.levers import find_levers as find_levers
     from placement.budget import CancelledError as CancelledError
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from rackplan.library import what_if as what_if
     from rackplan.library import write_report as write_report
     from rackplan.studies.result import StudyResult as StudyResult
-    from rackplan.views.compare import Comparison as Comparison
     from rackplan.views.pools import Pools as Pools
     from rackplan.views.simulate import Simulated as Simulated
     from rackplan.views.size import Sizes as Sizes
@@ -93,6 +93,7 @@ _HOMES = {
     "cost.serving.sizing": "Size",
     "cost.step.score": "Score",
     "placement.analysis.compare": "compare_clusters",
+    "placement.analysis.comparison": "Comparison",
     "placement.analysis.levers": "Levers find_levers",
     "placement.budget": "CancelledError",
     "placement.engines.export": "Exported",
@@ -112,7 +113,6 @@ _HOMES = {
         "size study sweep validate what_if write_report"
     ),
     "rackplan.studies.result": "StudyResult",
-    "rackplan.views.compare": "Comparison",
     "rackplan.views.pools": "Pools",
     "rackplan.views.simulate": "Simulated",
     "rackplan.views.size": "Sizes",

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cost.serving.pools import RateMatch
     from cost.serving.serving import Serving
     from cost.serving.sizing import Size
+    from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.fleet.options import Traffic
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from placement.online.replayed import Replayed
     from placement.options import PlanOptions
     from placement.plan import Plan
-    from rackplan.views.compare import Comparison
     from rackplan.views.pools import Pools
     from rackplan.views.simulate import Simulated
     from rackplan.views.size import Refused, Sizes
@@ -513,9 +513,9 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
     from cost.queueing.choice import match_under_load
     from cost.queueing.load import LoadLimits
     from placement.analysis.compare import compare_clusters, compare_serving
+    from placement.analysis.comparison import Comparison
     from placement.options import USUAL_TPOT, PlanOptions
     from placement.progress import ProgressReporter
-    from rackplan.views.compare import Comparison
 
     free = request.tok_s_user == NO_LIMIT
     targets: Sequence[float] = () if isinstance(request.tok_s_user, str) else request.tok_s_user or ()

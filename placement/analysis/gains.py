@@ -24,6 +24,9 @@ last, the chip's name. Fractions of peaks, delays and the correction by measured
 they are those of the first chip (its fractions read off their curves at the new figures).
 """
 
+UNCHANGED = 0.005
+"""Factors closer to 1 than this count for nothing."""
+
 Rates = Sequence[float | None]
 """tok/s/GPU at each speed per user; None where it is out of reach."""
 
@@ -59,6 +62,17 @@ class Gain:
         """The ratio; None if one of them does not reach the speed."""
         first, last = self.rates
         return last / first if first and last else None
+
+    def counting(self) -> list[tuple[str, float]]:
+        """Return the factors that differ from 1 with their names; merged factors have several names."""
+        found, together = [], list[str]()
+        for step, factor in self.factors.items():
+            together.append(step)
+            if factor is not None:
+                if abs(factor - 1) >= UNCHANGED:
+                    found.append((" and ".join(together), factor))
+                together = []
+        return found
 
 
 def split_gains(

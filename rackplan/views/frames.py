@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
     from cost.serving.sizing import Size
     from placement.analysis.compare import CompareRow
+    from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
-    from rackplan.views.compare import Comparison
     from rackplan.views.pools import Pools
     from rackplan.views.size import Sizes
     from topology.cluster import Cluster
@@ -38,13 +38,13 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
     from cost.serving.sizing import Size
+    from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.online.replayed import Replayed
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
-    from rackplan.views.compare import Comparison
     from rackplan.views.data import json_data
     from rackplan.views.pools import Pools
     from rackplan.views.replay import replay_rows

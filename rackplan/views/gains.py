@@ -14,8 +14,6 @@ from rackplan.views.charts import gains_chart
 from rackplan.views.data import taken
 from rackplan.views.pareto import HEIGHT
 
-UNCHANGED = 0.005
-"""Factors closer to 1 than this are left out of text and charts."""
 LEGEND = (
     "Changes are applied one by one in this order, and each intermediate machine is priced at the same "
     "speed per user: formats "
@@ -55,22 +53,10 @@ def gains_data(gains: Sequence[Gain]) -> list[GainData]:
     ]
 
 
-def counting(gain: Gain) -> list[tuple[str, float]]:
-    """Return the factors that differ from 1 with their names; merged factors have several names."""
-    found, together = [], list[str]()
-    for step, factor in gain.factors.items():
-        together.append(step)
-        if factor is not None:
-            if abs(factor - 1) >= UNCHANGED:
-                found.append((" and ".join(together), factor))
-            together = []
-    return found
-
-
 def gain_words(gain: Gain) -> str:
     """Return a gain and its factors: ``a to b, 3.33x: HBM bandwidth 1.14x, flop/s 2.22x``."""
     at = f" at {gain.tok_s_per_user:g} tok/s/user" if gain.tok_s_per_user else ""
-    factors = ", ".join(f"{step} {factor:.2f}x" for step, factor in counting(gain))
+    factors = ", ".join(f"{step} {factor:.2f}x" for step, factor in gain.counting())
     why = f"not broken down, {gain.reason}" if gain.reason else factors or "no relevant difference"
     return f"{gain.before} to {gain.after}{at}, {gain.gain or 0.0:.2f}x: {why}"
 
@@ -84,7 +70,7 @@ def gain_blocks(gains: Sequence[Gain]) -> list[Block]:
 def gain_chart(gains: Sequence[Gain], tokens: str) -> list[Block]:
     """Return the chart of gains at one speed, from the first cluster to the last."""
     split = [gain for gain in gains if gain.factors]
-    chart = gains_chart([(gain, counting(gain)) for gain in split], tokens)
+    chart = gains_chart([(gain, gain.counting()) for gain in split], tokens)
     says = "; ".join(map(gain_words, split))
     title = Heading("Gain of each cluster over the one before", 2)
     return [title, Chart("gains", chart, says, HEIGHT)] if split else []

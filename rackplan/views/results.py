@@ -136,13 +136,14 @@ def view_of(result: object) -> View | None:
 def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.layouts import Sweep
     from cost.serving.sizing import Size
+    from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.online.replayed import Replayed
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
-    from rackplan.views.compare import Comparison, compare_view
+    from rackplan.views.compare import compare_view
     from rackplan.views.fleet import fleet_view
     from rackplan.views.levers import levers_view
     from rackplan.views.plan import plan_view
@@ -205,13 +206,14 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     """Return what makes the page of each kind of result, of the result and the command that makes it again."""
     from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
+    from placement.analysis.comparison import Comparison
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.online.replayed import Replayed
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
     from rackplan.views.blocks import Drawing, Heading
-    from rackplan.views.compare import Comparison, compare_blocks
+    from rackplan.views.compare import compare_blocks
     from rackplan.views.fleet import fleet_blocks, fleet_overlay
     from rackplan.views.loads import skew_blocks
     from rackplan.views.plan import plan_blocks

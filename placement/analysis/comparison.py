@@ -1,0 +1,98 @@
+"""A comparison of clusters for one model as a result: its rows, the bill of each cluster, and the gains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+from cost.experts.loads import ExpertLoads
+from cost.inputs.deployment import Deployment
+from cost.money.bill import Bill, Totals
+from cost.recipe import OtherRecipe
+from cost.serving.lengths import Lengths
+from cost.serving.serving import Serving
+from placement.analysis.compare import CompareRow
+from placement.analysis.gains import Gain, Rates, split_gains
+from topology.base.shown import Shown
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Shown):
+    """Comparison of clusters for one model, one row per cluster and speed.
+
+    Attributes
+    ----------
+    usual:
+        Whether the rows are at the usual speed, since none was given.
+    others:
+        What the other recipe would bring at each speed where that is much.
+    lengths, ttft_s, ttft_p99_s:
+        Of whole requests, and the limits on the time to the first token without waiting and at the 99th percentile
+        under load; None: one phase alone, no limit.
+    scales, budget:
+        How many times as many GPUs clusters have as are priced, by name, and what all may draw or cost, in words.
+    rates:
+        Returns tok/s/GPU of other machines at speeds per user; None of one phase alone.
+    servings:
+        Of whole requests, how each cluster serves them, by its name.
+    """
+
+    rows: tuple[CompareRow, ...]
+    deployments: tuple[Deployment, ...]
+    loads: ExpertLoads | None
+    usual: bool = False
+    others: tuple[OtherRecipe, ...] = ()
+    lengths: Lengths | None = None
+    ttft_s: float | None = None
+    ttft_p99_s: float | None = None
+    scales: Mapping[str, float] = field(default_factory=dict)
+    budget: str = ""
+    rates: Callable[[Deployment, Sequence[float | None]], Rates] | None = None
+    servings: Mapping[str, Serving] = field(default_factory=dict)
+
+    @cached_property
+    def bills(self) -> dict[str, Bill]:
+        """Bill of all GPUs of each cluster, by name."""
+        named = {one.cluster.name: one.bill for one in self.deployments}
+        return named | {name: named[name].times(scale) for name, scale in self.scales.items() if scale != 1}
+
+    def totals(self, row: CompareRow) -> Totals:
+        """Return throughput, cost and power of the whole cluster of a row; no tokens if the speed is out of reach."""
+        work, bill = self.deployments[0].workload, self.bills[row.cluster]
+        return bill.totals(
+            (row.tok_s_per_gpu or 0.0) * bill.gpus,
+            work.token_word,
+            phase=work.phase if self.lengths is None else "both",
+            requests_per_s=row.requests_per_s,
+        )
+
+    @cached_property
+    def gains(self) -> list[Gain]:
+        """Gain of each cluster over the one before it at each speed, by cause; whole requests only."""
+        if self.rates is None:
+            return []
+        rates, speeds = self.rates, len(self.rows) // len(self.deployments)
+        targets = [row.target_tok_s_per_user for row in self.rows[:speeds]]
+        reached = [row.tok_s_per_gpu for row in self.rows]
+        sides = [(one, reached[at * speeds :][:speeds]) for at, one in enumerate(self.deployments)]
+        return [
+            gain
+            for (before, first), (after, last) in pairwise(sides)
+            for gain in split_gains(before, after, targets, (first, last), lambda one: rates(one, targets))
+        ]
+
+    def brief(self) -> str:
+        """Return the model, and what each cluster reaches."""
+        word = self.deployments[0].workload.token_word
+        rates = (
+            f"{row.cluster} "
+            + ("nothing" if row.tok_s_per_gpu is None else f"{row.tok_s_per_gpu:,.0f} {word} tok/s/GPU")
+            for row in self.rows
+        )
+        sizes = sorted({row.gpus for row in self.rows})
+        unequal = (
+            f" ({' and '.join(f'{gpus:,}' for gpus in sizes)} GPUs)" if sizes[1:] and not self.budget else ""
+        )
+        return f"of {self.deployments[0].model.name}{unequal}: {', '.join(rates)}"

@@ -273,10 +273,11 @@ def write_plan(
     Of a re-plan ``moved`` is all of it: its moves are a file more, and a section of the page. Picture and page carry
     the digest of the plan beside them.
     """
+    from placement.migrate.moves_file import moves_to_dict
     from placement.plans.writing import plan_to_dict, plan_to_json
     from rackplan.render.html import page
     from rackplan.views.plan import plan_blocks
-    from rackplan.views.replan import moved_words, moves_data, replan_section
+    from rackplan.views.replan import moved_words, replan_section
     from rackplan.views.results import svg
 
     command, drawing = command_line(), svg(plan) or ""
@@ -298,7 +299,7 @@ def write_plan(
     }
     names = {"plan": "plan.json", "report": "report.html", "topology": "topology.svg"}
     if moved is not None:
-        files["moves.json"] = plan_to_json(moves_data(moved)).encode()
+        files["moves.json"] = plan_to_json(moves_to_dict(moved)).encode()
         names = {"plan": names.pop("plan"), "moves": "moves.json", **names}
     beside = "prefill/plan.json"
     if plan.prefill is not None:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import errors_in
 from cost.serving.supply import ProofData
 from placement.migrate.migration import KNEE
+from placement.migrate.moves_file import MovesTotalsData, moves_totals
 from placement.migrate.replan import Replanned, ReplanOptions
-from placement.migrate.steps import NEAR, Step, Transfers
+from placement.migrate.steps import NEAR, Transfers
 from placement.plans.schema import PlanScoreData
 from placement.plans.writing import plan_score_to_dict
 from rackplan.views.blocks import (
-    SCHEMA_VERSION,
     Block,
     Chart,
     Heading,
@@ -29,7 +27,7 @@ from rackplan.views.blocks import (
     sections,
     thinned,
 )
-from rackplan.views.data import SetData, json_data, taken
+from rackplan.views.data import SetData, taken
 from rackplan.views.findings import failure_blocks
 from rackplan.views.money import totals_blocks
 from rackplan.views.plan import balance_blocks, evidence_blocks
@@ -46,81 +44,6 @@ _PLACES = {
     "across": "from other racks over the scale-out network",
     "storage": "from storage (no copy is left)",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class BalancednessData:
-    """Balancedness through a re-plan.
-
-    Attributes
-    ----------
-    before, restored, after, fresh:
-        Of the old plan (null where an expert has no copy left), with lost experts restored alone, of the new one, and
-        of a plan made afresh.
-    """
-
-    before: float | None
-    restored: float
-    after: float
-    fresh: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class MovesPointData:
-    """A re-plan with another number of moves.
-
-    Attributes
-    ----------
-    moves, bytes:
-        Copies to move, and their weights.
-    balancedness, max_over_mean:
-        Mean over max GPU load, and the objective of the search.
-    meets_limit:
-        Whether it keeps the plan's longest time per token (prefill: of a step); null: the plan has none.
-    """
-
-    moves: int
-    bytes: float
-    balancedness: float
-    max_over_mean: float
-    meets_limit: bool | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MovesTotalsData:
-    """What a re-plan moves.
-
-    Attributes
-    ----------
-    moves, bytes, moved:
-        Copies that a GPU must hold and did not, their weights, and their part of all copies.
-    copies, fresh_moves, lost_copies, needed_moves:
-        All copies; moves to a plan made afresh; copies that are lost; moves that restore every expert.
-    seconds, bottleneck:
-        Of the transfer over the cluster's links (null: they are not known), and the busiest of them.
-    bytes_from:
-        By how far the copy comes from: ``node``, ``domain``, ``rack``, ``across``, ``storage``.
-    buffers:
-        Moves that need a slot free on the way.
-    balancedness:
-        Through the re-plan.
-    front:
-        Balance against moves.
-    """
-
-    moves: int
-    bytes: float
-    copies: int
-    fresh_moves: int
-    lost_copies: int
-    seconds: float | None
-    bottleneck: str
-    bytes_from: dict[str, float]
-    moved: float
-    needed_moves: int
-    buffers: int
-    balancedness: BalancednessData
-    front: list[MovesPointData]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,57 +84,6 @@ class ReplanResult(SetData, MovesTotalsData):
     files: dict[str, str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class MoveData:
-    """A copy that a GPU must fetch.
-
-    Attributes
-    ----------
-    layer, slot, expert:
-        The layer of the model, the slot of the placement, and the expert that comes there.
-    replaces:
-        The expert that was there; null: the slot was empty.
-    buffer:
-        Whether the move needs a slot free on the way.
-    gpu, from:
-        Where it goes, and the GPU that has it; null: storage.
-    bytes:
-        Its weights.
-    """
-
-    layer: int
-    slot: int
-    expert: int
-    replaces: int | None
-    buffer: bool
-    gpu: str
-    from_: Annotated[str | None, Field(alias="from")]
-    bytes: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class MovesFile:
-    """``moves.json``: the moves of a re-plan in an order that a runtime can follow.
-
-    Attributes
-    ----------
-    schema_version:
-        Of this form.
-    model, cluster:
-        Their names.
-    totals:
-        What they come to.
-    moves:
-        In order.
-    """
-
-    schema_version: int
-    model: str
-    cluster: str
-    totals: MovesTotalsData
-    moves: list[MoveData]
-
-
 def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, str]) -> View:
     """Return the result of ``rackplan replan``."""
     plan, score = found.plan, found.plan.score
@@ -244,7 +116,7 @@ def replan_view(found: Replanned, options: ReplanOptions, files: Mapping[str, st
             [*evidence_blocks(plan), *labelled("Written", ", ".join(files.values()))],
         ),
         ReplanResult(
-            **_totals(found),
+            **moves_totals(found),
             **set_data(deployment.cluster),
             lost=list(options.lost),
             lost_gpus=found.lost_gpus,
@@ -276,57 +148,6 @@ def _pictures(found: Replanned) -> list[Block]:
 
     chart = Chart("front", front_chart(found), "Balancedness against moves", 360)
     return [*moves_pictures(found), chart]
-
-
-def moves_data(found: Replanned) -> dict[str, Any]:
-    """Return ``moves.json``: totals, and the moves in an executable order."""
-    deployment = found.plan.deployment
-    gpus = deployment.cluster.gpus
-
-    def move(step: Step) -> MoveData:
-        source = None if step.source is None else gpus[step.source].id
-        size = found.expert_bytes[step.layer]
-        return taken(MoveData, step, gpu=gpus[step.gpu].id, bytes=size, **{"from": source})
-
-    return json_data(
-        MovesFile(
-            schema_version=SCHEMA_VERSION,
-            model=deployment.model.name,
-            cluster=deployment.cluster.name,
-            totals=MovesTotalsData(**_totals(found)),
-            moves=[move(step) for step in found.steps],
-        )
-    )
-
-
-def _totals(found: Replanned) -> dict[str, Any]:
-    """Return the fields of :class:`MovesTotalsData`."""
-    return {
-        "moves": found.moves,
-        "bytes": found.bytes,
-        "copies": found.copies,
-        "fresh_moves": found.fresh_moves,
-        "lost_copies": found.lost_copies,
-        "seconds": found.transfer.seconds,
-        "bottleneck": found.transfer.bottleneck,
-        "bytes_from": found.transfer.bytes_by_distance,
-        "moved": found.moves / found.copies,
-        "needed_moves": found.needed,
-        "buffers": sum(step.buffer for step in found.steps),
-        "balancedness": taken(BalancednessData, found),
-        "front": [
-            MovesPointData(
-                moves=point.moves,
-                bytes=point.moves * found.bytes_per_move,
-                balancedness=point.balancedness,
-                max_over_mean=point.objective,
-                meets_limit=None
-                if found.plan.limit_s is None
-                else found.meets is not None and point.moves >= found.meets.moves,
-            )
-            for point in found.front
-        ],
-    }
 
 
 def _rule(found: Replanned, options: ReplanOptions) -> str:

@@ -53,7 +53,7 @@ _WRITTEN = ("compare", "sweep", "size", "simulate", "replay", "score", "what-if"
 """Commands that write the same JSON as they print."""
 FILES: Mapping[str, str] = {
     "plan.json": "placement.plans.schema.PlanFile",
-    "moves.json": "replan.MovesFile",
+    "moves.json": "placement.migrate.moves_file.MovesFile",
     "fleet.json": "fleet.FleetFileData",
     "study.json": "study.StudyFile",
     **{f"{name}.json": COMMANDS[name] for name in _WRITTEN},

@@ -113,7 +113,7 @@ def drawn(cluster: object) -> str:
 
 def step_of_tutorial() -> str:
     """Return the step of the tutorial's plan, part after part, with the same at peaks beneath."""
-    from rackplan.views.explain import at_peaks
+    from placement.analysis.peaks import at_peaks
     from rackplan.views.plotting import by_term
 
     plan = planned(TUTORIAL)

@@ -14,6 +14,7 @@ from cost.recipe import OtherRecipe
 from cost.step.score import Score
 from placement.analysis.compare import CompareRow
 from placement.analysis.comparison import Comparison
+from placement.analysis.evidence import deployment_figures
 from placement.options import USUAL_TPOT
 from rackplan.views.blocks import (
     GAP,
@@ -32,7 +33,6 @@ from rackplan.views.blocks import (
 )
 from rackplan.views.charts import frontier_chart, memories_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
-from rackplan.views.evidence import deployment_figures
 from rackplan.views.forward import leading
 from rackplan.views.gains import GainData, gain_blocks, gain_chart, gain_words, gains_data
 from rackplan.views.measured import MeasuredPoint, comparable_points

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass as plain_dataclass
-from dataclasses import replace
 
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import errors_in
 from cost.inputs.deployment import USABLE_HBM
-from cost.inputs.machine import PEAK
 from cost.step.fair_sharing import sharing_words
 from cost.step.identities import Identities, identities
 from cost.step.score import Score
 from cost.step.step import token_wait_s
 from cost.terms.registry import TERMS
+from placement.analysis.evidence import (
+    UsedFigure,
+    coefficients,
+    kernel_notes,
+    machine_figures,
+    term_evidence,
+    weakest_figures,
+)
 from placement.analysis.levers import Levers, find_levers
+from placement.analysis.peaks import at_peaks
 from placement.plan import Plan
-from placement.scoring import score_placement
 from rackplan.views.blocks import Block, Table, Text
 from rackplan.views.data import LEFT_OUT, FigureData, Maybe, figure_data
-from rackplan.views.evidence import UsedFigure, kernel_notes, term_evidence, used_figures, weakest_figures
 from rackplan.views.levers import MOST_NAMED, LeverData, largest_words, lever_data
 from rackplan.views.money import bill_table
 from rackplan.views.settings import set_words
@@ -36,7 +41,7 @@ from rackplan.views.words import (
     serving_words,
     what_if_words,
 )
-from topology.base.figures import EvidenceLabel
+from topology.base.figures import UNPUBLISHED, Evidence, EvidenceLabel, Figure
 from topology.base.units import added, format_quantity, plural
 
 LEAST_BOUND = 0.05
@@ -296,10 +301,16 @@ def _term(plan: Plan, peaks: Score, name: str, seconds: float) -> TermData:
     )
 
 
-def at_peaks(plan: Plan) -> Score:
-    """Return the score of the same placement with every kernel at its data-sheet peak and without delay."""
-    deployment = replace(plan.deployment, efficiency=PEAK)
-    return score_placement(deployment, plan.layout, plan.experts, plan.loads, plan.split, plan.unlike)[0]
+def used_figures(plan: Plan) -> list[UsedFigure]:
+    """Return all figures; synthetic loads and what-if assumptions count as assumed figures without a value."""
+    figures = [*machine_figures(plan), *coefficients(plan)]
+    if plan.loads is not None and plan.loads.synthetic:
+        assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic; pass measured loads with --loads")
+        figures.append(UsedFigure("loads", "", load_names(plan.loads.names), assumed))
+    if plan.score.what_if:
+        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if, neither trained nor measured")
+        figures.append(UsedFigure("what-if", "", plan.score.what_if, supposed))
+    return figures
 
 
 def verdict(plan: Plan) -> str:

@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 from cost.serving.pools import POOL_DERATE
 from cost.serving.supply import ProofData
 from cost.step.score import Score
+from placement.analysis.evidence import deployment_figures
 from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.options import BOTH, DECODE, PREFILL
 from rackplan.views.blocks import (
@@ -28,7 +29,6 @@ from rackplan.views.blocks import (
     sections,
 )
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
-from rackplan.views.evidence import deployment_figures
 from rackplan.views.forward import headline, machine_words
 from rackplan.views.money import rate_words, totals_blocks
 from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section

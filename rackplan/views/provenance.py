@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.money.bill import Bill
+from placement.analysis.evidence import UsedFigure
 from rackplan.views.blocks import Block, Heading, Items, Page, Table, Text
-from rackplan.views.evidence import UsedFigure
 from rackplan.views.explain import figure_text
 from rackplan.views.money import watts
 from rackplan.views.settings import set_words

@@ -19,6 +19,7 @@ from cost.queueing.pools import EnginePool, EnginePools
 from cost.queueing.requests import Requests
 from cost.serving.lengths import Lengths
 from cost.serving.serving import ONE_POOL, TWO_POOLS
+from placement.analysis.evidence import deployment_figures
 from rackplan.requests import SimulateRequest
 from rackplan.views.blocks import (
     GAP,
@@ -35,7 +36,6 @@ from rackplan.views.blocks import (
     sections,
 )
 from rackplan.views.data import SetData, taken
-from rackplan.views.evidence import deployment_figures
 from rackplan.views.forward import leading
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data

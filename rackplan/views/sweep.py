@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep, best_at
 from cost.step.score import Score
+from placement.analysis.evidence import deployment_figures
 from placement.layouts.price import fitted_row
 from rackplan.views.blocks import (
     Block,
@@ -28,7 +29,6 @@ from rackplan.views.blocks import (
 )
 from rackplan.views.charts import memories_chart, pareto_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe
-from rackplan.views.evidence import deployment_figures
 from rackplan.views.forward import headline, machine_words
 from rackplan.views.layouts import (
     ConfigurationData,

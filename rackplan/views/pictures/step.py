@@ -8,9 +8,9 @@ from xml.etree.ElementTree import Element
 from cost.step.score import Score
 from cost.terms.pipeline import BUBBLE, HOPS
 from cost.terms.registry import TERMS
+from placement.analysis.evidence import coefficients
 from placement.plan import Plan
 from rackplan.views.blocks import Diagram
-from rackplan.views.evidence import coefficients
 from rackplan.views.explain import Explanation, figure_text
 from rackplan.views.pictures.svg import LINE, Look, Svg, percent, share_text
 from rackplan.views.plotting import NEUTRAL, by_resource, by_term

@@ -1,4 +1,4 @@
-"""All figures behind a score (machine, kernels and loads), and the weakest of them."""
+"""The figures of machine and kernels behind a score, and the weakest of some."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from cost.inputs.layout import StageSpec
 from cost.inputs.machine import Machine
 from cost.terms.registry import TERMS
 from placement.plan import Plan
-from rackplan.views.words import load_names
-from topology.base.figures import UNPUBLISHED, Evidence, Figure, weakest
+from topology.base.figures import Evidence, Figure, weakest
 
 
 @dataclass(frozen=True)
@@ -117,18 +116,6 @@ def _figures_of(deployment: Deployment, used: Sequence[int]) -> list[UsedFigure]
         add(out.fabric.name, "link_bytes_per_s", out.fabric.link_bytes_per_s)
         add(out.fabric.name, "latency_s", out.fabric.latency_s)
     return list(found.values())
-
-
-def used_figures(plan: Plan) -> list[UsedFigure]:
-    """Return all figures; synthetic loads and what-if assumptions count as assumed figures without a value."""
-    figures = [*machine_figures(plan), *coefficients(plan)]
-    if plan.loads is not None and plan.loads.synthetic:
-        assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic; pass measured loads with --loads")
-        figures.append(UsedFigure("loads", "", load_names(plan.loads.names), assumed))
-    if plan.score.what_if:
-        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if, neither trained nor measured")
-        figures.append(UsedFigure("what-if", "", plan.score.what_if, supposed))
-    return figures
 
 
 def weakest_figures(figures: Iterable[UsedFigure]) -> list[UsedFigure]:

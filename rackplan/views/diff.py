@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
-from itertools import groupby
-from json import dumps
 from typing import Any
 
 from pydantic.dataclasses import dataclass
 
+from placement.analysis.differences import ComparedData, Differences, differences
 from placement.analysis.failures import TOP
 from placement.migrate.moved import Moved, moved, why_not_counted
 from placement.plan import Plan
-from placement.plans.writing import plan_to_dict
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, sections
 from rackplan.views.data import LEFT_OUT, Maybe, SetData, taken
 from rackplan.views.explain import HBM_USES, assumptions
@@ -22,40 +18,16 @@ from rackplan.views.money import dollars, rate_words, watts
 from rackplan.views.replan import links_words
 from rackplan.views.settings import set_data, set_words
 from rackplan.views.words import UNITS
-from topology.base.units import format_quantity, plural
-from topology.changes.overrides import figures_of, quantity_text
-from topology.spec import Fault
+from topology.base.units import plural
 
-_ROUNDING = 1e-9
-"""Relative difference attributed to rounding."""
 _MANY = 9.0
 """Change from which a factor is shown instead of percent."""
 _SHOWN = 1e-3
 """Smallest change shown as a number."""
-_SEARCH = ("seed", "time_limit_s", "alike")
-"""Search options: inputs without effect on the prediction."""
-_WORDS = ("name", "title", "source", "text", "status")
-"""Cluster keys without effect on cost."""
 _MOST_LAYERS = 9
 """Layers with the most moves listed on a terminal."""
 
-Facts = dict[str, Any]
 Write = Callable[[Any], str]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ComparedData:
-    """A figure of both plans.
-
-    Attributes
-    ----------
-    first, second, same:
-        Of each plan (null: it has none), and whether they are the same.
-    """
-
-    first: Any
-    second: Any
-    same: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,28 +142,12 @@ class DiffResult:
     findings: FindingsData
 
 
-def compare_facts(first: Facts, second: Facts) -> dict[str, ComparedData]:
-    """Return the values of two mappings for each key of either; null if missing in one."""
-    return {
-        key: ComparedData(first=ours, second=theirs, same=_same(ours, theirs))
-        for key in dict.fromkeys([*first, *second])
-        for ours, theirs in [(first.get(key), second.get(key))]
-    }
-
-
-def _same(first: Any, second: Any) -> bool:
-    numbers = all(isinstance(value, int | float) for value in (first, second))
-    return bool(first == second) or (numbers and math.isclose(first, second, rel_tol=_ROUNDING))
-
-
 def diff_view(first: Plan, second: Plan, names: Sequence[str]) -> View:
     """Return the blocks and the data of ``rackplan diff``; ``names`` are those of the plans' files."""
-    plans = (first, second)
-    data = [plan_to_dict(plan) for plan in plans]
+    plans, unlike = (first, second), differences(first, second)
     why = why_not_counted(first, second)
     moves = None if why else moved(first, second)
-    placed = all(data[0][key] == data[1][key] for key in ("experts", "stages"))
-    found = _result(plans, data, names, moves=moves, why=why, placed=placed)
+    found = _result(plans, names, unlike, moves=moves, why=why)
     titles = dict.fromkeys(f"{one.model} on {one.cluster}" for one in found.plans)
     head = [
         Heading(f"Two plans: {' against '.join(titles)}"),
@@ -200,44 +156,26 @@ def diff_view(first: Plan, second: Plan, names: Sequence[str]) -> View:
             for label, one, plan in zip(("First", "Second"), found.plans, plans, strict=True)
             for block in labelled(label, one.file, _set(plan))
         ),
-        Text(_verdict(found, placed), "Verdict"),
+        Text(_verdict(unlike, same=found.same), "Verdict"),
     ]
     only = [
         [Text(f"Only in the {which}:"), Items(texts[:TOP], hanging=True)]
         for which, texts in vars(found.findings).items()
         if texts
     ]
-    shown = [] if found.same else [*_tables(found), _moves(moves, why, first, second), *only]
+    shown = [] if found.same else [*_tables(unlike), _moves(moves, why, first, second), *only]
     return View(sections(head, *shown), found)
 
 
 def _result(
-    plans: Sequence[Plan],
-    data: Sequence[Facts],
-    names: Sequence[str],
-    *,
-    moves: Moved | None,
-    why: str,
-    placed: bool,
+    plans: Sequence[Plan], names: Sequence[str], unlike: Differences, *, moves: Moved | None, why: str
 ) -> DiffResult:
-    """Return the comparison of two plans, ``data`` as their files have them."""
-    inputs = _unlike_inputs(plans, data)
-    layout, predictions, memory, costs = (
-        compare_facts(*map(facts, plans, data)) for facts in (_layout, _predictions, _memory, _costs)
-    )
-    if layout["layers"].same:
-        del layout["layers"]
-    if predictions["balancedness_mean"].first is predictions["balancedness_mean"].second is None:
-        del predictions["balancedness_mean"], predictions["gap"]
-    if list(costs) == ["price_basis"]:
-        del costs["price_basis"]
-    terms = _terms([one["score"]["terms_s"] for one in data])
+    """Return the comparison of two plans."""
     findings = [_findings(plan) for plan in plans]
     alone = FindingsData(
         first=[text for text in findings[0] if text not in findings[1]],
         second=[text for text in findings[1] if text not in findings[0]],
     )
-    compared = _all_same(layout, predictions, terms, memory, costs)
     return DiffResult(
         plans=[
             ComparedPlanData(
@@ -248,61 +186,43 @@ def _result(
             )
             for name, plan in zip(names, plans, strict=True)
         ],
-        same=placed and compared and not (inputs or alone.first or alone.second),
-        inputs=inputs,
-        layout=layout,
-        predictions=PredictionsData(**predictions, terms_s=terms),
-        hbm_bytes=memory,
-        cost=costs,
+        same=unlike.none and not (alone.first or alone.second),
+        inputs=unlike.inputs,
+        layout=unlike.layout,
+        predictions=PredictionsData(**unlike.predictions, terms_s=unlike.terms_s),
+        hbm_bytes=unlike.hbm_bytes,
+        cost=unlike.cost,
         moves=None if moves is None else _moves_data(moves),
         moves_missing=why or None,
         findings=alone,
     )
 
 
-def _terms(steps: Sequence[dict[str, float]]) -> dict[str, ComparedData]:
-    """Return the parts of both steps, the largest of either first; a step without one takes no time for it."""
-    both = [dict.fromkeys({**steps[0], **steps[1]}, 0.0) | step for step in steps]
-    largest = sorted(both[0], key=lambda name: -max(step[name] for step in both))
-    return compare_facts(*({name: step[name] for name in largest} for step in both))
-
-
-def _all_same(*parts: Mapping[str, ComparedData]) -> bool:
-    return all(one.same for part in parts for one in part.values())
-
-
-def _verdict(found: DiffResult, placed: bool) -> str:
-    """Return in a line where two plans differ; ``placed``: they hold the same layers and experts."""
-    if found.same:
+def _verdict(found: Differences, *, same: bool) -> str:
+    """Return in a line where two plans differ; ``same``: nowhere, nor in what is found about them."""
+    if same:
         return "the plans are identical in inputs, layout, placement and all predictions"
-    compared = _all_same(
-        found.layout, _figures(found.predictions), found.predictions.terms_s, found.hbm_bytes, found.cost
-    )
     count = len(found.inputs)
     differs = [
         (bool(count), f"{plural(count, 'input')} differ{'s' * (count == 1)}"),
-        (not placed, "GPUs hold different layers or experts"),
-        (not compared, "layout or predictions differ"),
+        (not found.placed, "GPUs hold different layers or experts"),
+        (not found.figures, "layout or predictions differ"),
     ]
     return "; ".join(text for so, text in differs if so) or "only findings differ"
 
 
-def _figures(predictions: PredictionsData) -> dict[str, ComparedData]:
-    return {key: one for key, one in vars(predictions).items() if isinstance(one, ComparedData)}
-
-
-def _tables(found: DiffResult) -> list[list[Block]]:
+def _tables(found: Differences) -> list[list[Block]]:
     """Return the tables of what is compared; figures of other tokens have no change."""
     predictions, costs = found.predictions, found.cost
-    rates = predictions.tokens.same
+    rates = predictions["tokens"].same
     money = rates and ("price_basis" not in costs or costs["price_basis"].same)
     return [
         _table("Inputs that differ", found.inputs, _input_words, changes=False),
         _table("Layout", found.layout, _words),
-        _table("Predictions", _figures(predictions), _words, sized=rates),
+        _table("Predictions", predictions, _words, sized=rates),
         _table(
             "Parts of the step, ms",
-            predictions.terms_s,
+            found.terms_s,
             lambda key: (key.replace("_", " "), _milliseconds),
             sized=rates,
         ),
@@ -413,130 +333,6 @@ def _plain(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_plain(item)}" for key, item in value.items()) or "none"
     return f"{value:g}" if isinstance(value, float) else str(value) or "none"
-
-
-def _layout(plan: Plan, data: Facts) -> Facts:
-    """Return how a model is split."""
-    keys = ("replicas", "stages", "ep", "tp", "attention_dp", "batch_per_gpu", "gpus_used")
-    copies = max((part.slots - part.experts for part in plan.experts if part is not None), default=None)
-    return {
-        **{key: data["layout"][key] for key in keys},
-        "layers": ", ".join(f"{one.layers.start}-{one.layers.stop - 1}" for one in plan.layout.replicas[0]),
-        **({} if copies is None else {"redundant": copies}),
-    }
-
-
-def _predictions(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001 - as the others
-    score = data["score"]
-    keys = ("tokens", "tok_s_per_gpu", "tok_s_per_gpu_used", "tok_s_per_user")
-    return {
-        **{key: score[key] for key in keys},
-        "tok_s": score["totals"]["tok_s"],
-        **{key: score[key] for key in ("step_s", "lower_step_s", "bound_by", "balancedness_mean")},
-        "gap": data["proof"]["gap"],
-    }
-
-
-def _memory(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001
-    """Return what fills the HBM, and how many sequences fit."""
-    score = data["score"]
-    return {**score["hbm_bytes"], "max_batch_per_gpu": score["max_batch_per_gpu"]}
-
-
-def _costs(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001
-    """Return dollars and watts that have a figure."""
-    totals = data["score"]["totals"]
-    keys = ("usd_per_million_tokens", "usd_per_hour", "power_w", "tok_s_per_mw", "requests_per_s")
-    known = {key: totals[key] for key in keys if totals[key] is not None}
-    return known | {"price_basis": totals["price_basis"]}
-
-
-def _unlike_inputs(plans: Sequence[Plan], data: Sequence[Facts]) -> dict[str, ComparedData]:
-    """Return the inputs that differ; where no figure shown differs, a digest represents values too long to show."""
-    figures = [list(figures_of(plan.deployment.cluster.spec)) for plan in plans]
-    common = {part for part, *_ in figures[0]} & {part for part, *_ in figures[1]}
-    machines = [
-        _hardware(plan)
-        | {
-            f"{part}.{name}": quantity_text(figure.value, figure.unit)
-            for part, name, figure in mine
-            if part in common and figure.published
-        }
-        for plan, mine in zip(plans, figures, strict=True)
-    ]
-    hardware = compare_facts(*machines)
-    served = compare_facts(*map(_served, plans, data))
-    found = hardware | served
-    if served["model"].same:
-        found |= compare_facts(*map(_config, plans))
-    if all(one.same for key, one in hardware.items() if key != "cluster"):
-        bare = [_digest(_bare(one["inputs"]["cluster"])) for one in data]
-        found |= compare_facts(*({"cluster_digest": one} for one in bare))
-    if served["loads"].same:
-        tokens = (None if plan.loads is None else _hash(plan.loads.tokens.tobytes()) for plan in plans)
-        found |= compare_facts(*({"loads_digest": one} for one in tokens))
-    return {key: one for key, one in found.items() if not one.same}
-
-
-def _hardware(plan: Plan) -> Facts:
-    spec = plan.deployment.cluster.spec
-    runs = groupby(f"{one.gpus} {one.gpu.name}" for one in spec.domains)
-    up = [format_quantity(one.scale_up_bytes_per_s, "byte/s") for one in spec.domains if spec.raw is None]
-    out = spec.scale_out
-    return {
-        "cluster": plan.deployment.cluster.name,
-        "domains": ", ".join(f"{len(list(run))} x {name}" for name, run in runs),
-        "gpus": len(plan.deployment.cluster.gpus),
-        "scale_up": ", ".join(dict.fromkeys(up)) or None,
-        "scale_out": None
-        if out is None
-        else f"{out.kind}, {format_quantity(out.scale_out_bytes_per_s, 'byte/s')}, "
-        f"oversubscription {out.total_oversubscription:g}" + f", {out.planes} planes" * (out.planes > 1),
-        "broken": ", ".join(map(_broken, spec.faults)) or None,
-    }
-
-
-def _broken(fault: Fault) -> str:
-    name = fault.gpu or " to ".join(fault.link or ())
-    if fault.cabled_to is not None:
-        return f"{name}, cabled to {fault.cabled_to}"
-    return f"{name} at {fault.factor:g}" if fault.factor else name
-
-
-def _served(plan: Plan, data: Facts) -> Facts:
-    inputs, loads, model = data["inputs"], plan.loads, plan.deployment.model
-    return {
-        "model": model.name,
-        "weights": ", ".join(dict.fromkeys(model.precision.values())),
-        **{key: value for key, value in inputs["workload"].items() if key != "batch"},
-        "loads": None if loads is None else ", ".join(loads.names),
-        **{key: value for key, value in data["request"].items() if key not in _SEARCH},
-        **{key if key != "basis" else "price_basis": value for key, value in inputs["prices"].items()},
-    }
-
-
-def _config(plan: Plan) -> Facts:
-    """Return the keys of the model's config, of lists and tables a digest."""
-    return {
-        f"config.{key}": _digest(value) if isinstance(value, Mapping | list | tuple) else value
-        for key, value in plan.deployment.model.config.items()
-        if key != "rackplan"
-    }
-
-
-def _bare(value: Any) -> Any:
-    """Return data of a cluster without its words: names, titles and sources."""
-    if isinstance(value, Mapping):
-        return {key: _bare(item) for key, item in value.items() if key not in _WORDS}
-    return [_bare(item) for item in value] if isinstance(value, list) else value
-
-
-def _digest(value: Any) -> str:
-    return _hash(dumps(value, sort_keys=True, default=str).encode())
-
-
-def _hash(content: bytes) -> str:
-    return sha256(content).hexdigest()[:12]
 
 
 def _moves(found: Moved | None, why: str, first: Plan, second: Plan) -> list[Block]:

@@ -1,0 +1,245 @@
+"""Two plans side by side: inputs that differ, and each figure of both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import groupby
+from json import dumps
+from typing import Any
+
+from placement.plan import Plan
+from placement.plans.writing import plan_to_dict
+from topology.base.units import format_quantity
+from topology.changes.overrides import figures_of, quantity_text
+from topology.spec import Fault
+
+_ROUNDING = 1e-9
+"""Relative difference attributed to rounding."""
+_SEARCH = ("seed", "time_limit_s", "alike")
+"""Search options: inputs without effect on the prediction."""
+_WORDS = ("name", "title", "source", "text", "status")
+"""Cluster keys without effect on cost."""
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedData:
+    """A figure of both plans.
+
+    Attributes
+    ----------
+    first, second, same:
+        Of each plan (null: it has none), and whether they are the same.
+    """
+
+    first: Any
+    second: Any
+    same: bool
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Two plans side by side.
+
+    Attributes
+    ----------
+    placed:
+        Whether GPUs hold the same layers and experts.
+    inputs:
+        Inputs that differ, by name.
+    layout, predictions, terms_s, hbm_bytes, cost:
+        By figure: the layout, what is predicted, parts of the step, memory of the fullest GPU by use, money and power
+        of the cluster.
+    """
+
+    placed: bool
+    inputs: dict[str, ComparedData]
+    layout: dict[str, ComparedData]
+    predictions: dict[str, ComparedData]
+    terms_s: dict[str, ComparedData]
+    hbm_bytes: dict[str, ComparedData]
+    cost: dict[str, ComparedData]
+
+    @property
+    def figures(self) -> bool:
+        """Whether layout and all predictions are the same."""
+        parts = (self.layout, self.predictions, self.terms_s, self.hbm_bytes, self.cost)
+        return all(one.same for part in parts for one in part.values())
+
+    @property
+    def none(self) -> bool:
+        """Whether there is no difference."""
+        return self.placed and self.figures and not self.inputs
+
+
+def differences(first: Plan, second: Plan) -> Differences:
+    """Return two plans side by side, as their files have them."""
+    plans = (first, second)
+    data = [plan_to_dict(plan) for plan in plans]
+    layout, predictions, memory, costs = (
+        _compared(*map(facts, plans, data)) for facts in (_layout, _predictions, _memory, _costs)
+    )
+    if layout["layers"].same:
+        del layout["layers"]
+    if predictions["balancedness_mean"].first is predictions["balancedness_mean"].second is None:
+        del predictions["balancedness_mean"], predictions["gap"]
+    if list(costs) == ["price_basis"]:
+        del costs["price_basis"]
+    return Differences(
+        placed=all(data[0][key] == data[1][key] for key in ("experts", "stages")),
+        inputs=_unlike_inputs(plans, data),
+        layout=layout,
+        predictions=predictions,
+        terms_s=_terms([one["score"]["terms_s"] for one in data]),
+        hbm_bytes=memory,
+        cost=costs,
+    )
+
+
+def _compared(first: Facts, second: Facts) -> dict[str, ComparedData]:
+    """Return the values of two mappings for each key of either; null if missing in one."""
+    return {
+        key: ComparedData(first=ours, second=theirs, same=_same(ours, theirs))
+        for key in dict.fromkeys([*first, *second])
+        for ours, theirs in [(first.get(key), second.get(key))]
+    }
+
+
+def _same(first: Any, second: Any) -> bool:
+    numbers = all(isinstance(value, int | float) for value in (first, second))
+    return bool(first == second) or (numbers and math.isclose(first, second, rel_tol=_ROUNDING))
+
+
+def _terms(steps: Sequence[dict[str, float]]) -> dict[str, ComparedData]:
+    """Return the parts of both steps, the largest of either first; a step without one takes no time for it."""
+    both = [dict.fromkeys({**steps[0], **steps[1]}, 0.0) | step for step in steps]
+    largest = sorted(both[0], key=lambda name: -max(step[name] for step in both))
+    return _compared(*({name: step[name] for name in largest} for step in both))
+
+
+def _layout(plan: Plan, data: Facts) -> Facts:
+    """Return how a model is split."""
+    keys = ("replicas", "stages", "ep", "tp", "attention_dp", "batch_per_gpu", "gpus_used")
+    copies = max((part.slots - part.experts for part in plan.experts if part is not None), default=None)
+    return {
+        **{key: data["layout"][key] for key in keys},
+        "layers": ", ".join(f"{one.layers.start}-{one.layers.stop - 1}" for one in plan.layout.replicas[0]),
+        **({} if copies is None else {"redundant": copies}),
+    }
+
+
+def _predictions(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001 - as the others
+    score = data["score"]
+    keys = ("tokens", "tok_s_per_gpu", "tok_s_per_gpu_used", "tok_s_per_user")
+    return {
+        **{key: score[key] for key in keys},
+        "tok_s": score["totals"]["tok_s"],
+        **{key: score[key] for key in ("step_s", "lower_step_s", "bound_by", "balancedness_mean")},
+        "gap": data["proof"]["gap"],
+    }
+
+
+def _memory(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001
+    """Return what fills the HBM, and how many sequences fit."""
+    score = data["score"]
+    return {**score["hbm_bytes"], "max_batch_per_gpu": score["max_batch_per_gpu"]}
+
+
+def _costs(plan: Plan, data: Facts) -> Facts:  # noqa: ARG001
+    """Return dollars and watts that have a figure."""
+    totals = data["score"]["totals"]
+    keys = ("usd_per_million_tokens", "usd_per_hour", "power_w", "tok_s_per_mw", "requests_per_s")
+    known = {key: totals[key] for key in keys if totals[key] is not None}
+    return known | {"price_basis": totals["price_basis"]}
+
+
+def _unlike_inputs(plans: Sequence[Plan], data: Sequence[Facts]) -> dict[str, ComparedData]:
+    """Return the inputs that differ; where no figure shown differs, a digest represents values too long to show."""
+    figures = [list(figures_of(plan.deployment.cluster.spec)) for plan in plans]
+    common = {part for part, *_ in figures[0]} & {part for part, *_ in figures[1]}
+    machines = [
+        _hardware(plan)
+        | {
+            f"{part}.{name}": quantity_text(figure.value, figure.unit)
+            for part, name, figure in mine
+            if part in common and figure.published
+        }
+        for plan, mine in zip(plans, figures, strict=True)
+    ]
+    hardware = _compared(*machines)
+    served = _compared(*map(_served, plans, data))
+    found = hardware | served
+    if served["model"].same:
+        found |= _compared(*map(_config, plans))
+    if all(one.same for key, one in hardware.items() if key != "cluster"):
+        bare = [_digest(_bare(one["inputs"]["cluster"])) for one in data]
+        found |= _compared(*({"cluster_digest": one} for one in bare))
+    if served["loads"].same:
+        tokens = (None if plan.loads is None else _hash(plan.loads.tokens.tobytes()) for plan in plans)
+        found |= _compared(*({"loads_digest": one} for one in tokens))
+    return {key: one for key, one in found.items() if not one.same}
+
+
+def _hardware(plan: Plan) -> Facts:
+    spec = plan.deployment.cluster.spec
+    runs = groupby(f"{one.gpus} {one.gpu.name}" for one in spec.domains)
+    up = [format_quantity(one.scale_up_bytes_per_s, "byte/s") for one in spec.domains if spec.raw is None]
+    out = spec.scale_out
+    return {
+        "cluster": plan.deployment.cluster.name,
+        "domains": ", ".join(f"{len(list(run))} x {name}" for name, run in runs),
+        "gpus": len(plan.deployment.cluster.gpus),
+        "scale_up": ", ".join(dict.fromkeys(up)) or None,
+        "scale_out": None
+        if out is None
+        else f"{out.kind}, {format_quantity(out.scale_out_bytes_per_s, 'byte/s')}, "
+        f"oversubscription {out.total_oversubscription:g}" + f", {out.planes} planes" * (out.planes > 1),
+        "broken": ", ".join(map(_broken, spec.faults)) or None,
+    }
+
+
+def _broken(fault: Fault) -> str:
+    name = fault.gpu or " to ".join(fault.link or ())
+    if fault.cabled_to is not None:
+        return f"{name}, cabled to {fault.cabled_to}"
+    return f"{name} at {fault.factor:g}" if fault.factor else name
+
+
+def _served(plan: Plan, data: Facts) -> Facts:
+    inputs, loads, model = data["inputs"], plan.loads, plan.deployment.model
+    return {
+        "model": model.name,
+        "weights": ", ".join(dict.fromkeys(model.precision.values())),
+        **{key: value for key, value in inputs["workload"].items() if key != "batch"},
+        "loads": None if loads is None else ", ".join(loads.names),
+        **{key: value for key, value in data["request"].items() if key not in _SEARCH},
+        **{key if key != "basis" else "price_basis": value for key, value in inputs["prices"].items()},
+    }
+
+
+def _config(plan: Plan) -> Facts:
+    """Return the keys of the model's config, of lists and tables a digest."""
+    return {
+        f"config.{key}": _digest(value) if isinstance(value, Mapping | list | tuple) else value
+        for key, value in plan.deployment.model.config.items()
+        if key != "rackplan"
+    }
+
+
+def _bare(value: Any) -> Any:
+    """Return data of a cluster without its words: names, titles and sources."""
+    if isinstance(value, Mapping):
+        return {key: _bare(item) for key, item in value.items() if key not in _WORDS}
+    return [_bare(item) for item in value] if isinstance(value, list) else value
+
+
+def _digest(value: Any) -> str:
+    return _hash(dumps(value, sort_keys=True, default=str).encode())
+
+
+def _hash(content: bytes) -> str:
+    return sha256(content).hexdigest()[:12]

@@ -18,6 +18,7 @@ from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
 from cost.serving.serving import Serving
 from cost.step.score import Score
+from cost.validation.measured import MeasuredPoint, comparable_points
 from placement.analysis.compare import CompareRow
 from placement.analysis.gains import Gain, Rates, split_gains
 from placement.options import USUAL_TPOT
@@ -41,7 +42,6 @@ from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.evidence import deployment_figures
 from rackplan.views.forward import leading
 from rackplan.views.gains import GainData, gain_blocks, gain_chart, gain_words, gains_data
-from rackplan.views.measured import MeasuredPoint, comparable_points
 from rackplan.views.money import (
     bill_blocks,
     cost_words,

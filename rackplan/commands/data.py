@@ -25,9 +25,10 @@ def catalog(request: CatalogRequest, *, json: JsonFlag = False) -> None:
 @command(LoadsRequest)
 def loads(request: LoadsRequest, *, json: JsonFlag = False) -> None:
     """Summarize recordings of expert loads and routing traces. Skew per layer, drift, co-activation."""
+    from cost.experts.traces.description import describe
     from rackplan.commands.output import show
     from rackplan.inputs import reading_progress
-    from rackplan.views.loads import describe, loads_view
+    from rackplan.views.loads import loads_view
     from rackplan.views.validate import file_names
 
     with reading_progress(request.files) as on_progress:

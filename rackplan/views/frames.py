@@ -38,6 +38,7 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
     from cost.serving.sizing import Size
+    from cost.validation.validation import Validation
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
@@ -49,7 +50,7 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from rackplan.views.replay import Replayed, replay_rows
     from rackplan.views.simulate import Simulated
     from rackplan.views.size import Sizes
-    from rackplan.views.validate import Validation
+    from rackplan.views.validate import points_of
     from topology.cluster import Cluster
 
     return {
@@ -64,7 +65,7 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
         Simulated: Simulated.columns,
         Replayed: replay_rows,
         Levers: _levers,
-        Validation: lambda found: [json_data(row) for row in found.rows],
+        Validation: lambda found: [json_data(row) for row in points_of(found)],
         StudyResult: lambda found: found.rows,
         Cluster: _gpus,
         ExpertLoads: _tokens,

@@ -201,13 +201,7 @@ def validate_view(validations: Sequence[Validation], *, show_all: bool = False) 
             corrected=one.corrected,
             quantities={name: taken(ErrorsData, errors) for name, errors in one.errors.items()},
             groups=[
-                ValidatedGroup(
-                    cluster=cluster,
-                    model=model,
-                    rows=errors.rows,
-                    median_abs_error=errors.median_abs_error,
-                    inside=errors.inside_interval or 0.0,
-                )
+                taken(ValidatedGroup, errors, cluster=cluster, model=model, inside=errors.inside_interval)
                 for (cluster, model), errors in one.groups.items()
             ],
             points=points_of(one),

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from cost.quantity import Quantity
 from topology.base.shown import Shown
-from topology.base.units import plural
+from topology.base.units import added, plural
 
 
 class Attention(Protocol):
@@ -242,6 +242,16 @@ class Model(Shown):
         """The routed experts of the first MoE layer (all alike in every model we read), or None."""
         ffn = self.layers[self.moe_layers[0]].ffn if self.moe_layers else None
         return ffn if isinstance(ffn, MoeFfn) else None
+
+    @property
+    def attention_kinds(self) -> list[str]:
+        """The kinds of attention that its layers have, by name."""
+        return sorted({layer.attention.kind for layer in self.kinds if layer.attention.heads})
+
+    def cache_bytes(self, tokens: float, element: float) -> float:
+        """Return the cache bytes of ``tokens`` tokens of one sequence over all layers, each stored once."""
+        counts = self.kind_counts(range(len(self.layers)))
+        return float(added(count * layer.attention.cache_bytes(tokens, element) for layer, count in counts))
 
     @property
     def draft(self) -> Layer:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cost.resolve import resolve_model as resolve_model
     from cost.serving.sizing import Size as Size
     from cost.step.score import Score as Score
+    from cost.validation.validation import Validation as Validation
     from placement.analysis.compare import compare_clusters as compare_clusters
     from placement.analysis.comparison import Comparison as Comparison
     from placement.analysis.levers import Levers as Levers
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
     from rackplan.views.pools import Pools as Pools
     from rackplan.views.simulate import Simulated as Simulated
     from rackplan.views.size import Sizes as Sizes
-    from rackplan.views.validate import Validation as Validation
     from topology import Cluster as Cluster
     from topology import InfeasibleError as InfeasibleError
     from topology import InputError as InputError
@@ -92,6 +92,7 @@ _HOMES = {
     "cost.resolve": "model_names resolve_model",
     "cost.serving.sizing": "Size",
     "cost.step.score": "Score",
+    "cost.validation.validation": "Validation",
     "placement.analysis.compare": "compare_clusters",
     "placement.analysis.comparison": "Comparison",
     "placement.analysis.levers": "Levers find_levers",
@@ -116,7 +117,6 @@ _HOMES = {
     "rackplan.views.pools": "Pools",
     "rackplan.views.simulate": "Simulated",
     "rackplan.views.size": "Sizes",
-    "rackplan.views.validate": "Validation",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
     "topology.changes.overrides": "overrides",
     "topology.draw": "draw_cluster",

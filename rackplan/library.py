@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cost.experts.loads import ExpertLoads
+    from cost.validation.validation import Validation
     from placement.engines.export import Exported
     from placement.plan import Plan
     from rackplan.requests import ClusterLike, Loads, ModelLike, PlanLike
     from rackplan.studies.result import StudyResult
-    from rackplan.views.validate import Validation
     from topology.cluster import Cluster
 
 P = ParamSpec("P")
@@ -247,7 +247,7 @@ def validate(path: str | Path, *, physics: bool = False) -> Validation:
         If the file cannot be read.
     """
     from cost.validation.read import read_measurements
-    from rackplan.views.validate import validation
+    from cost.validation.validation import validation
 
     return validation(Path(path).name, read_measurements(path), physics=physics)
 

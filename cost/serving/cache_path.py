@@ -15,7 +15,6 @@ from cost.layouts.candidates import domain_gpus
 from cost.quantity import Quantity
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
-from topology.base.units import added
 
 OUT_REACH = Figure(
     0.475,
@@ -63,10 +62,7 @@ class CachePath:
 
 def prompt_cache_bytes(deployment: Deployment, tokens: float) -> float:
     """Return the cache bytes of ``tokens`` tokens of one sequence over all layers, each stored once."""
-    element = cache_bytes_per_element(deployment.workload.kv_dtype)
-    model = deployment.model
-    counts = model.kind_counts(range(len(model.layers)))
-    return float(added(count * layer.attention.cache_bytes(tokens, element) for layer, count in counts))
+    return deployment.model.cache_bytes(tokens, cache_bytes_per_element(deployment.workload.kv_dtype))
 
 
 def kv_path(

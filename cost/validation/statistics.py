@@ -65,10 +65,11 @@ def errors_of(points: Sequence[Point], predictions: Sequence[Prediction]) -> dic
     members: dict[str, list[tuple[Point, Prediction]]] = {}
     for point, prediction in zip(points, predictions, strict=True):
         members.setdefault(point.label, []).append((point, prediction))
-    return {quantity: _errors(rows) for quantity, rows in members.items()}
+    return {quantity: errors_of_rows(rows) for quantity, rows in members.items()}
 
 
-def _errors(rows: Sequence[tuple[Point, Prediction]]) -> Errors:
+def errors_of_rows(rows: Sequence[tuple[Point, Prediction]]) -> Errors:
+    """Return the errors of rows, each a point and its prediction."""
     signed = np.array([error for row in rows if (error := signed_error(*row)) is not None])
     held = [one for row in rows if (one := inside(*row)) is not None]
     share = sum(held) / len(held) if held else None

@@ -25,9 +25,10 @@ def catalog(request: CatalogRequest, *, json: JsonFlag = False) -> None:
 @command(LoadsRequest)
 def loads(request: LoadsRequest, *, json: JsonFlag = False) -> None:
     """Summarize recordings of expert loads and routing traces. Skew per layer, drift, co-activation."""
+    from cost.experts.traces.description import describe
     from rackplan.commands.output import show
     from rackplan.inputs import reading_progress
-    from rackplan.views.loads import describe, loads_view
+    from rackplan.views.loads import loads_view
     from rackplan.views.validate import file_names
 
     with reading_progress(request.files) as on_progress:
@@ -40,9 +41,10 @@ def loads(request: LoadsRequest, *, json: JsonFlag = False) -> None:
 def validate(request: ValidateRequest, *, json: JsonFlag = False) -> None:
     """Compare predictions with measured points. Median, mean, bias, within 20 %, coverage."""
     from cost.validation.read import read_measurements, shipped_files
+    from cost.validation.validation import validation
     from rackplan.commands.output import show
     from rackplan.progress import progress
-    from rackplan.views.validate import file_names, frontiers_view, validate_view, validation
+    from rackplan.views.validate import file_names, frontiers_view, validate_view
 
     paths = [Path(one) for one in request.points] or shipped_files()
     names, every, physics = file_names(paths), request.details, request.physics

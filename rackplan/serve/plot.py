@@ -13,12 +13,12 @@ from cost.inputs.deployment import Deployment
 from cost.layouts.front import pareto
 from cost.money.prices import PRICE_BASES, PriceBook
 from cost.serving.serving import ONE_POOL, TWO_POOLS
+from cost.validation.measured import measured_points
 from rackplan.serve.commands import explore_command
 from rackplan.serve.pricing import limits_s, model_of
 from rackplan.serve.question import MOST_DRAFTS, Question
 from rackplan.serve.ways import Side, Way, explored
 from rackplan.views.blocks import thinned
-from rackplan.views.measured import measured_points
 from rackplan.views.plotting import series
 from rackplan.views.pools import turns_words
 from rackplan.views.settings import set_words

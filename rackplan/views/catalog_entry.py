@@ -17,7 +17,7 @@ from rackplan.views.settings import set_blocks, set_data
 from topology import format_quantity, load_gpu
 from topology.base.figures import EvidenceLabel, Figure
 from topology.base.names import plain_words
-from topology.base.units import added, format_number, plural
+from topology.base.units import format_number, plural
 from topology.cluster import Cluster
 from topology.fabrics.fabric import ScaleOutSpec
 from topology.physical import Physical, Total, physical_of_whole
@@ -347,17 +347,16 @@ def cluster_view(cluster: Cluster) -> View:
 
 def domain_data(domain: DomainSpec, out: ScaleOutSpec | None) -> dict[str, Any]:
     """Return the fields of :class:`DomainData`."""
-    rate, away = domain.scale_up_bytes_per_s, out.scale_out_bytes_per_s if out else None
-    up = None if math.isnan(rate) else rate
+    rate = domain.scale_up_bytes_per_s
     return {
         "name": domain.part,
         "title": domain.title,
         "status": domain.status,
         "gpus_per_node": domain.gpus_per_node,
         "gpus_per_domain": domain.gpus,
-        "scale_up_bytes_per_s": up,
-        "scale_out_bytes_per_s": away,
-        "scale_up_over_scale_out": up / away if up and away else None,
+        "scale_up_bytes_per_s": None if math.isnan(rate) else rate,
+        "scale_out_bytes_per_s": out.scale_out_bytes_per_s if out else None,
+        "scale_up_over_scale_out": (out.slower_than(domain) or None) if out else None,
     }
 
 
@@ -467,7 +466,6 @@ def model_data(name: str, typed: str = "") -> ModelData:
     own = (one for one, found in ids.items() if found.quantization and plain_words(one) == plain_words(typed))
     model, known = resolve_model(next(own, name)), published(name)
     moe = model.moe
-    cache = added(layer.attention.cache_bytes(4096, 2) for layer in model.layers)
     return taken(
         ModelData,
         model,
@@ -479,8 +477,8 @@ def model_data(name: str, typed: str = "") -> ModelData:
         moe_layers=len(model.moe_layers),
         experts=moe.experts if moe else 0,
         experts_per_token=moe.top_k if moe else 0,
-        attention=sorted({layer.attention.kind for layer in model.layers if layer.attention.heads}),
-        kv_bytes_per_sequence_4096_bf16=float(cache),
+        attention=model.attention_kinds,
+        kv_bytes_per_sequence_4096_bf16=model.cache_bytes(4096, 2),
         precision=dict(model.precision),
         huggingface={one: taken(HubModelData, found) for one, found in ids.items()},
         sources=known.sources,

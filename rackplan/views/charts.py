@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cost.serving.pools import RateMatch
 from cost.step.score import Score
 from cost.terms.registry import TERMS
+from cost.validation.measured import MeasuredPoint
 from placement.analysis.compare import CompareRow
 from placement.analysis.gains import Gain
 from placement.migrate.replan import Replanned
@@ -19,7 +20,6 @@ from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plans.findings import RedundancyCurve
 from rackplan.views.blocks import thinned
 from rackplan.views.explain import HBM_USES
-from rackplan.views.measured import MeasuredPoint
 from rackplan.views.plotting import (
     BLUE,
     DASHES,

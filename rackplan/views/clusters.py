@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from pathlib import Path
 
@@ -156,7 +155,7 @@ def traffic_result(
     cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None, matrix: Path | None = None
 ) -> TrafficResult:
     """Return the traffic as data; ``time`` is None if interrupted."""
-    completion_s = loads.bound_s if time is None else time.completion_s
+    out, completion_s = cluster.spec.scale_out, loads.bound_s if time is None else time.completion_s
 
     def link(one: Link) -> LinkData:
         return taken(LinkData, one, link=_ends(one), bytes=one.load_bytes)
@@ -177,7 +176,9 @@ def traffic_result(
         bottlenecks=[link(one) for one in loads.links(loads.busiest)],
         tiers={name: taken(TierData, tier) for name, tier in loads.tiers.items()},
         hottest=[HotLinkData(**vars(link(one.link)), links=one.count) for one in loads.hottest(HOTTEST)],
-        scale_up_over_scale_out=RatioData(bytes=_byte_ratio(loads), bytes_per_s=_rate_ratio(cluster)),
+        scale_up_over_scale_out=RatioData(
+            bytes=_byte_ratio(loads), bytes_per_s=out.slower_than(cluster.domain_of(0)) if out else None
+        ),
         matrix=None if matrix is None else str(matrix),
     )
 
@@ -268,15 +269,6 @@ def _ratios(found: RatioData) -> str:
 def _byte_ratio(loads: LinkLoads) -> float | None:
     """Return scale-up over scale-out bytes, None where none leave a domain."""
     return loads.scale_up_bytes / loads.scale_out_bytes if loads.scale_out_bytes else None
-
-
-def _rate_ratio(cluster: Cluster) -> float | None:
-    """Return scale-up over scale-out bytes/s of the first GPU, None without a fabric or a published rate."""
-    out = cluster.spec.scale_out
-    if out is None:
-        return None
-    ratio = cluster.domain_of(0).scale_up_bytes_per_s / out.scale_out_bytes_per_s
-    return ratio if math.isfinite(ratio) else None
 
 
 def _ends(link: Link) -> str:

@@ -12,6 +12,7 @@ from cost.calibration.errors import CalibrationData, error_to_dict, widest
 from cost.money.bill import Totals
 from cost.recipe import OtherRecipe
 from cost.step.score import Score
+from cost.validation.measured import MeasuredPoint, comparable_points
 from placement.analysis.compare import CompareRow
 from placement.analysis.comparison import Comparison
 from placement.analysis.evidence import deployment_figures
@@ -35,7 +36,6 @@ from rackplan.views.charts import frontier_chart, memories_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.forward import leading
 from rackplan.views.gains import GainData, gain_blocks, gain_chart, gain_words, gains_data
-from rackplan.views.measured import MeasuredPoint, comparable_points
 from rackplan.views.money import (
     bill_blocks,
     cost_words,

@@ -38,6 +38,7 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
     from cost.serving.sizing import Size
+    from cost.validation.validation import Validation
     from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
@@ -50,7 +51,7 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from rackplan.views.replay import replay_rows
     from rackplan.views.simulate import Simulated
     from rackplan.views.size import Sizes
-    from rackplan.views.validate import Validation
+    from rackplan.views.validate import points_of
     from topology.cluster import Cluster
 
     return {
@@ -65,7 +66,7 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
         Simulated: Simulated.columns,
         Replayed: replay_rows,
         Levers: _levers,
-        Validation: lambda found: [json_data(row) for row in found.rows],
+        Validation: lambda found: [json_data(row) for row in points_of(found)],
         StudyResult: lambda found: found.rows,
         Cluster: _gpus,
         ExpertLoads: _tokens,

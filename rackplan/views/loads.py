@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass as plain_dataclass
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
-from cost.experts.loads import ExpertLoads, is_generator
-from cost.experts.traces.counts import TokenCounts
-from cost.experts.traces.open import is_routing, open_counts, open_routing
-from cost.experts.traces.routing import RoutingTrace, collect_routing
-from cost.experts.traces.statistics import (
-    CoActivation,
-    Drift,
-    LoadStatistics,
-    coactivation,
-    load_statistics,
-)
-from cost.experts.traces.windows import MOST_WINDOWS, Windows, collect_windows
+from cost.experts.loads import ExpertLoads
+from cost.experts.traces.description import Description, TraceDescription
+from cost.experts.traces.statistics import Drift, LoadStatistics
 from rackplan.views.blocks import Block, Chart, Heading, Table, Text, View, labelled, sections
 from rackplan.views.data import LEFT_OUT, Maybe, taken
-from topology.base.errors import InputError
 from topology.base.units import plural
 
 
@@ -220,71 +209,6 @@ class LoadsResult:
     files: dict[str, RecordingData | TraceData]
 
 
-@plain_dataclass(frozen=True, eq=False)
-class TraceDescription:
-    """A routing trace with its statistics."""
-
-    kind: str
-    trace: RoutingTrace
-    found: CoActivation
-    statistics: LoadStatistics
-
-
-@plain_dataclass(frozen=True, eq=False)
-class Description:
-    """A recording, its windows and their statistics.
-
-    ``trace`` is there where the recording says which experts each token chose.
-    """
-
-    recording: TokenCounts
-    windows: Windows
-    statistics: LoadStatistics
-    notes: tuple[str, ...]
-    trace: TraceDescription | None = None
-
-    @property
-    def ids(self) -> Sequence[int]:
-        """The layer of each row: its id if recorded, else the row number."""
-        return self.recording.layer_ids or range(self.recording.rows)
-
-    @property
-    def layers(self) -> list[int]:
-        """The layers with tokens."""
-        return [self.ids[row] for row in self.statistics.rows]
-
-    @property
-    def dense(self) -> list[int]:
-        """Layers without a token in any window."""
-        return [layer for row, layer in enumerate(self.ids) if row not in self.statistics.rows]
-
-
-def describe(text: str, on_progress: Callable[[str, float], None] | None) -> Description | TraceDescription:
-    """Read a recording of loads or a routing trace.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read, or holds no tokens.
-    """
-    if is_generator(text):
-        raise InputError(f"{text}is a load generator, not a recording; give a file.")
-    if is_routing(text):
-        return _describe_trace(text, on_progress)
-    recording = open_counts(text)
-    found = collect_windows(recording, MOST_WINDOWS, on_progress)
-    trace = _describe_trace(text, on_progress) if recording.per_token else None
-    notes = (*recording.notes, *found.notes)
-    return Description(recording, found, load_statistics(found.tokens), notes, trace)
-
-
-def _describe_trace(text: str, on_progress: Callable[[str, float], None] | None) -> TraceDescription:
-    source = open_routing(text, None)
-    trace = collect_routing(source, None, on_progress)
-    statistics = load_statistics(trace.counts[None].astype(np.float64))
-    return TraceDescription(source.kind, trace, coactivation(trace), statistics)
-
-
 def loads_view(found: Mapping[str, Description | TraceDescription]) -> View:
     """Return the blocks and the data of ``rackplan loads``, of each file."""
     blocks: list[list[Block]] = []
@@ -332,15 +256,13 @@ def _skew(statistics: LoadStatistics, layers: Sequence[int], *, by_layer: bool) 
 
 def _recording_data(found: Description) -> RecordingData:
     statistics, windows = found.statistics, found.windows
-    with np.errstate(over="ignore"):
-        tokens = float(windows.tokens.sum())
     return RecordingData(
         kind=found.recording.kind,
         layers=len(found.layers),
         layers_without_tokens=found.dense,
         experts=found.recording.experts,
         windows=taken(WindowsData, windows, scenarios=len(windows.names)),
-        tokens=tokens if np.isfinite(tokens) else None,
+        tokens=found.tokens,
         skew=_skew(statistics, found.layers, by_layer=True),
         drift=DriftsData(consecutive=statistics.consecutive, first_to_last=statistics.first_to_last),
         notes=list(found.notes),

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from cost.calibration.errors import errors_in, widest
 from cost.inputs.deployment import Deployment
+from cost.validation.measured import MeasuredPoint, comparable_points, predicted, published_runs
 from placement.plan import Plan
 from rackplan.views.blocks import Beside, Block, Chart, Page, Table, Text, thinned
 from rackplan.views.charts import measured_chart, pareto_chart
-from rackplan.views.measured import MeasuredPoint, comparable_points, predicted, published_runs
 from rackplan.views.points import ReportPoint, frontier, report_points
 from topology.base.units import plural
 

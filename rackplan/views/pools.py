@@ -14,13 +14,13 @@ from cost.layouts import Sweep
 from cost.money.bill import Bill, Totals
 from cost.serving.pools import POOL_DERATE, TTFT_LIMIT, RateMatch
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from cost.validation.measured import comparable_points
 from placement.options import USUAL_TPOT
 from rackplan.views.blocks import Block, Chart, Heading, Table, Text, labelled, sections, thinned
 from rackplan.views.charts import pools_chart
 from rackplan.views.data import taken
 from rackplan.views.forward import headline, machine_words
 from rackplan.views.layouts import MOST_ROWS, ConfigurationData, configurations
-from rackplan.views.measured import comparable_points
 from rackplan.views.money import money_columns, totals_blocks
 from rackplan.views.pareto import HEIGHT, beside_measured
 from rackplan.views.size import derate_words

@@ -136,6 +136,7 @@ def view_of(result: object) -> View | None:
 def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.layouts import Sweep
     from cost.serving.sizing import Size
+    from cost.validation.validation import Validation
     from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
@@ -154,7 +155,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.size import Sizes, size_view
     from rackplan.views.study import study_view
     from rackplan.views.sweep import sweep_view
-    from rackplan.views.validate import Validation, validate_view
+    from rackplan.views.validate import validate_view
 
     return {
         Plan: lambda plan: plan_view(plan, {}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -10,8 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic.dataclasses import dataclass
 
-from cost.layouts.front import pareto
-from rackplan.studies.columns import cell_of, column_of, columns_of, rows_digest
+from rackplan.studies.columns import Row, column_of, rows_digest
+from rackplan.studies.summary import (
+    COST,
+    RATE,
+    SPEED,
+    best_by_option,
+    best_row,
+    common_options,
+    front,
+    optima,
+    reasons,
+)
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -32,7 +41,6 @@ from rackplan.views.study_charts import (
     MOST_GROUPS,
     WORDS,
     curve_chart,
-    number_of,
     parallel_chart,
     shown,
     speeds_chart,
@@ -42,12 +50,9 @@ from topology.base.units import plural
 if TYPE_CHECKING:
     from rackplan.studies.result import StudyResult
 
-Row = Mapping[str, Any]
-MOST_GROUP_ROWS, MOST_REASONS, MOST_FRONT = 20, 8, 20
-COST, RATE, SPEED = "usd_per_million_tokens", "tok_s_per_gpu", "tok_s_per_user"
+MOST_FRONT = 20
 _NAMES = ("model", "cluster")
 """Options with self-explanatory values."""
-_DIGITS = re.compile(r"[0-9][0-9.,]*")
 _NOUNS = {"score": "layouts", "sweep": "sweeps", "plan": "plans", "fleet": "fleets"}
 
 
@@ -166,7 +171,7 @@ def study_view(found: StudyResult, files: Mapping[str, str]) -> View:
     """Return the blocks and the data of ``rackplan study``; ``files`` are those written, by what they are."""
     rows, study = found.rows, found.study
     good = [row for row in rows if row["status"] == "ok"]
-    best, progress = _best(good), found.progress
+    best, progress = best_row(good), found.progress
     run: dict[str, Any] = {}
     if progress is not None:
         run = {
@@ -176,16 +181,16 @@ def study_view(found: StudyResult, files: Mapping[str, str]) -> View:
             "interrupted": found.interrupted,
         }
     if study.search is not None:
-        run["curve"] = [CurveData(value=value, best=_plainly(row)) for value, row in _curve(found, good)]
+        run["curve"] = [CurveData(value=value, best=_plainly(row)) for value, row in optima(study, good)]
     data = StudyResultData(
         kind=study.kind,
         rows=len(rows),
         statuses=dict(Counter(row["status"] for row in rows)),
         varied=study.varied,
         best=None if best is None else _plainly(best),
-        groups={name: [_plainly(row) for row in some] for name, some in _groups(found, good).items()},
-        pareto=[_plainly(row) for row in _front(good)],
-        reasons=[ReasonData(reason=reason, points=count) for reason, count in _reasons(rows)],
+        groups={name: [_plainly(row) for row in some] for name, some in best_by_option(study, good).items()},
+        pareto=[_plainly(row) for row in front(good)],
+        reasons=[ReasonData(reason=reason, points=count) for reason, count in reasons(rows)],
         results=str(found.folder / "results"),
         rows_sha256=rows_digest(rows),
         files=dict(files),
@@ -202,7 +207,7 @@ def study_blocks(found: StudyResult, command: str = "") -> list[Block]:
     failures = _failures(rows)
     title = f"Study of {len(rows):,} {_NOUNS[found.study.kind]}"
     return sections(
-        [Heading(title), Page(lambda: _tiles(found, _best(good))), *_state(found)],
+        [Heading(title), Page(lambda: _tiles(found, best_row(good))), *_state(found)],
         [*_search_blocks(found, good), Page(lambda: _curve_chart(found, good))],
         [Page(lambda: _charts(found, good))],
         [_front_table(found, good)] if len(good) > 1 else [],
@@ -224,7 +229,7 @@ def study_blocks(found: StudyResult, command: str = "") -> list[Block]:
 
 def _curve_chart(found: StudyResult, good: Sequence[Row]) -> list[Block]:
     """Return the optimum along the option that the tuner goes along; nothing without such an option."""
-    search, curve = found.study.search, _curve(found, good)
+    search, curve = found.study.search, optima(found.study, good)
     if search is None or search.curve is None or len(curve) < 2:
         return []
     option, goal = search.curve[0], search.goal
@@ -247,7 +252,7 @@ def _charts(found: StudyResult, good: Sequence[Row]) -> list[Block]:
         Text(f"Each line is a point, coloured by quintile of {WORDS[colour]}."),
         Chart("parallel", parallel_chart(good, axes, colour), says, 460),
         Heading("Speed against throughput", 2),
-        Chart("speeds", speeds_chart(_by_group(found, good), _front(good), _tokens(found)), speeds, 420),
+        Chart("speeds", speeds_chart(_by_group(found, good), front(good), _tokens(found)), speeds, 420),
     ]
 
 
@@ -294,50 +299,10 @@ def _tokens(found: StudyResult) -> str:
     return "input" if found.study.fixed.get("phase") == "prefill" else "output"
 
 
-def _best(rows: Sequence[Row]) -> Row | None:
-    """Return the cheapest row where all have a price, else that of most tokens/s/GPU."""
-    if not rows:
-        return None
-    if all(row.get(COST) is not None for row in rows):
-        return min(rows, key=lambda row: row[COST])
-    return max(rows, key=lambda row: row[RATE])
-
-
-def _front(rows: Sequence[Row]) -> list[Row]:
-    able = [row for row in rows if row.get(SPEED) is not None and row.get(RATE) is not None]
-    if not able:
-        return []
-    return [able[i] for i in pareto([row[SPEED] for row in able], [row[RATE] for row in able]).tolist()]
-
-
-def _groups(found: StudyResult, rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return, for each varied option of few values, the best row at each; no draws of a range, which are all one."""
-    result: dict[str, list[Row]] = {}
-    for name in _grouped(found):
-        column = column_of(name)
-        values = list(dict.fromkeys(row.get(column) for row in rows))
-        if 1 < len(values) <= MOST_GROUP_ROWS:
-            some = ([row for row in rows if row.get(column) == value] for value in sorted(values, key=_order))
-            result[name] = [best for group in some if (best := _best(group)) is not None]
-    return result
-
-
-def _grouped(found: StudyResult) -> list[str]:
-    """Return the varied options that points have in common."""
-    study = found.study
-    ranges = {**study.sample, **({} if study.search is None else study.search.ranges)}
-    return [name for name in study.varied if name not in ranges or ranges[name].choices]
-
-
-def _order(value: object) -> tuple[bool, float, str]:
-    number = number_of(value)
-    return number is None, number or 0.0, str(value)
-
-
 def _by_group(found: StudyResult, rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Return the rows by the first option that has few values; all of them where none has."""
     able = [row for row in rows if row.get(SPEED) is not None]
-    for name in _grouped(found):
+    for name in common_options(found.study):
         cell = _cell(name)[1]
         values = list(dict.fromkeys(map(cell, able)))
         if 1 < len(values) <= MOST_GROUPS:
@@ -384,32 +349,21 @@ def _number(value: float | None) -> str:
 
 def _group_tables(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
     what = "cheapest" if rows and all(row.get(COST) is not None for row in rows) else "highest tok/s/GPU"
-    return [_table(best, [_cell(name)], f"By {name}, {what}:") for name, best in _groups(found, rows).items()]
+    groups = best_by_option(found.study, rows)
+    return [_table(best, [_cell(name)], f"By {name}, {what}:") for name, best in groups.items()]
 
 
 def _front_table(found: StudyResult, rows: Sequence[Row]) -> Table:
-    front = thinned(_front(rows), MOST_FRONT)
     names = _apart(found, rows)[:4]
     return _table(
-        front, [_cell(name) for name in names or ["point"]], "Pareto-optimal in tok/s/GPU and tok/s/user:"
+        thinned(front(rows), MOST_FRONT),
+        [_cell(name) for name in names or ["point"]],
+        "Pareto-optimal in tok/s/GPU and tok/s/user:",
     )
 
 
-def _reasons(rows: Sequence[Row]) -> list[tuple[str, int]]:
-    """Return why points have no figure, and how many: reasons that differ in numbers alone are one."""
-    alike: dict[str, list[str]] = {}
-    for row in rows:
-        if row["status"] != "ok":
-            text = f"{row['status']}: {row['reason']}"
-            alike.setdefault(_DIGITS.sub("#", text), []).append(text)
-    found = [
-        (f"such as {texts[0]}" if len(set(texts)) > 1 else texts[0], len(texts)) for texts in alike.values()
-    ]
-    return sorted(found, key=lambda one: -one[1])[:MOST_REASONS]
-
-
 def _failures(rows: Sequence[Row]) -> list[Block]:
-    found = _reasons(rows)
+    found = reasons(rows)
     if not found:
         return []
     rest = sum(row["status"] != "ok" for row in rows) - sum(count for _, count in found)
@@ -418,32 +372,11 @@ def _failures(rows: Sequence[Row]) -> list[Block]:
     return [Text("points without a result", "Why"), Items(texts, hanging=True)]
 
 
-def _curve(found: StudyResult, rows: Sequence[Row]) -> list[tuple[Any, Row]]:
-    """Return the best row at each value of the option that the tuner goes along; one without such an option."""
-    search = found.study.search
-    if search is None:
-        return []
-    able = [row for row in rows if row.get(search.goal) is not None]
-    sign = 1 if search.least else -1
-
-    def best(some: Sequence[Row]) -> Row:
-        return min(some, key=lambda row: (sign * row[search.goal], row["point"]))
-
-    if search.curve is None:
-        return [(None, best(able))] if able else []
-    name, values = search.curve
-    kind = columns_of(found.study)[column_of(name)]
-    some = [
-        (value, [row for row in able if row.get(column_of(name)) == cell_of(value, kind)]) for value in values
-    ]
-    return [(value, best(group)) for value, group in some if group]
-
-
 def _search_blocks(found: StudyResult, rows: Sequence[Row]) -> list[Block]:
     search = found.study.search
     if search is None:
         return []
-    curve = _curve(found, rows)
+    curve = optima(found.study, rows)
     free = [name for name in search.ranges if name not in search.worth and name.startswith("set.")]
     said = (
         f"{', '.join(free)}: no cost is set (`usd_per_h`), so increases are free"

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rackplan.studies.summary import number_and_unit, number_of
 from rackplan.views.blocks import thinned
 from rackplan.views.plotting import (
     BLUE,
@@ -25,7 +26,6 @@ from rackplan.views.plotting import (
     series,
     speed_axes,
 )
-from topology.base.units import read_number
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -115,7 +115,7 @@ class _Scale:
 
 def _scale(values: Sequence[object]) -> _Scale:
     """Return the scale of values: linear, logarithmic over more than a factor 50, or their order where words."""
-    numbers = [found for value in values if (found := _number_and_unit(value)) is not None]
+    numbers = [found for value in values if (found := number_and_unit(value)) is not None]
     if len(numbers) == len(values) and len({unit for _, unit in numbers}) == 1:
         known = [number for number, _ in numbers]
         low, high = min(known), max(known)
@@ -135,19 +135,6 @@ def _scale(values: Sequence[object]) -> _Scale:
 def _short(text: str) -> str:
     """Return what there is room for beside an axis."""
     return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 3].rstrip()}..."
-
-
-def number_of(value: object) -> float | None:
-    """Return a number, or the one that a text means (``2x``, ``500 GB/s``); None where there is none."""
-    found = _number_and_unit(value)
-    return None if found is None else found[0]
-
-
-def _number_and_unit(value: object) -> tuple[float, str] | None:
-    if isinstance(value, bool) or value is None:
-        return None
-    found = (float(value), "") if isinstance(value, int | float) else read_number(str(value))
-    return found if found is not None and math.isfinite(found[0]) else None
 
 
 def shown(value: object) -> str:

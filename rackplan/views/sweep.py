@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep, best_at
 from cost.step.score import Score
+from cost.validation.measured import comparable_points
 from placement.analysis.evidence import deployment_figures
 from placement.layouts.price import fitted_row
 from rackplan.views.blocks import (
@@ -38,7 +39,6 @@ from rackplan.views.layouts import (
     swept_data,
     swept_table,
 )
-from rackplan.views.measured import comparable_points
 from rackplan.views.money import totals_blocks
 from rackplan.views.pareto import HEIGHT, beside_measured, note, says
 from rackplan.views.points import sweep_points

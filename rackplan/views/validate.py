@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass as plain_dataclass
-from functools import cached_property
 from pathlib import Path
-from statistics import median
 
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.correction import correction_with
-from cost.validation.bands import with_bands
 from cost.validation.frontier import Frontier, errors_of_frontiers, frontiers
-from cost.validation.predict import Prediction, predict
 from cost.validation.read import Point
-from cost.validation.statistics import Errors, errors_of, inside, signed_error
-from cost.validation.under_load import with_first_tokens
+from cost.validation.statistics import Errors, inside, signed_error
+from cost.validation.validation import Validation
 from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, View, labelled, sections
 from rackplan.views.data import taken
-from topology.base.shown import Shown
 from topology.base.units import plural
 
 _SHORT_FILE, _WORST, _MOST_REASONS = 200, 20, 10
@@ -170,75 +164,21 @@ class ValidateResult:
     files: Mapping[str, ValidationData | FrontiersData]
 
 
-@plain_dataclass(frozen=True, repr=False)
-class Validation(Shown):
-    """Points of one file, a row each, and predictions in the same order.
-
-    ``corrected``: whether measured runs corrected the predictions.
-    """
-
-    name: str
-    points: Sequence[Point]
-    predictions: Sequence[Prediction]
-    corrected: bool
-
-    def brief(self) -> str:
-        """Return the file, its rows, and the prediction errors."""
-        texts = (
-            f"{quantity} median error {one.median_abs_error:.1%} ({one.predicted} of {one.rows} predicted)"
-            for quantity, one in self.errors.items()
-            if one.median_abs_error is not None
+def points_of(found: Validation) -> list[PointData]:
+    """Return the points beside their predictions."""
+    return [
+        taken(
+            PointData,
+            prediction,
+            id=point.id,
+            quantity=point.label,
+            measured=point.measured,
+            predicted=prediction.value,
+            error=signed_error(point, prediction),
+            inside=inside(point, prediction),
         )
-        return f"{self.name}: {plural(len(self.points), 'row')}; {', '.join(texts) or 'none predicted'}"
-
-    @cached_property
-    def errors(self) -> dict[str, Errors]:
-        """Errors by quantity."""
-        return errors_of(self.points, self.predictions)
-
-    @cached_property
-    def groups(self) -> list[ValidatedGroup]:
-        """Rows with an interval by cluster and model, by name."""
-        rows: dict[tuple[str, str], list[PointData]] = {}
-        for point, row in zip(self.points, self.rows, strict=True):
-            if row.inside is not None:
-                rows.setdefault((point.cluster, point.model), []).append(row)
-        found = []
-        for (cluster, model), some in sorted(rows.items()):
-            errors = [abs(row.error) for row in some if row.error is not None]
-            found.append(
-                ValidatedGroup(
-                    cluster=cluster,
-                    model=model,
-                    rows=len(some),
-                    median_abs_error=median(errors) if errors else None,
-                    inside=sum(bool(row.inside) for row in some) / len(some),
-                )
-            )
-        return found
-
-    @cached_property
-    def rows(self) -> list[PointData]:
-        """The points beside their predictions."""
-        return [
-            taken(
-                PointData,
-                prediction,
-                id=point.id,
-                quantity=point.label,
-                measured=point.measured,
-                predicted=prediction.value,
-                error=signed_error(point, prediction),
-                inside=inside(point, prediction),
-            )
-            for point, prediction in zip(self.points, self.predictions, strict=True)
-        ]
-
-
-def validation(name: str, points: Sequence[Point], *, physics: bool = False) -> Validation:
-    """Predict ``points`` (:func:`cost.validation.predict.predict`)."""
-    found = with_first_tokens(points, predict(points, correction_with(physics=physics)), physics=physics)
-    return Validation(name, points, with_bands(points, found, physics=physics), not physics)
+        for point, prediction in zip(found.points, found.predictions, strict=True)
+    ]
 
 
 def file_names(paths: Sequence[Path]) -> list[str]:
@@ -260,12 +200,15 @@ def validate_view(validations: Sequence[Validation], *, show_all: bool = False) 
             rows=len(one.points),
             corrected=one.corrected,
             quantities={name: taken(ErrorsData, errors) for name, errors in one.errors.items()},
-            groups=one.groups,
-            points=one.rows,
+            groups=[
+                taken(ValidatedGroup, errors, cluster=cluster, model=model, inside=errors.inside_interval)
+                for (cluster, model), errors in one.groups.items()
+            ],
+            points=points_of(one),
         )
         for one in validations
     }
-    blocks = sections(*(_file_blocks(one, show_all=show_all) for one in validations))
+    blocks = sections(*(_file_blocks(*one, show_all=show_all) for one in files.items()))
     return View(blocks, ValidateResult(files=files))
 
 
@@ -330,10 +273,10 @@ def _frontier_table(one: Frontier) -> Table:
     )
 
 
-def _file_blocks(found: Validation, *, show_all: bool) -> list[Block]:
-    ranged = any(errors.intervals for errors in found.errors.values())
+def _file_blocks(name: str, found: ValidationData, *, show_all: bool) -> list[Block]:
+    ranged = any(errors.intervals for errors in found.quantities.values())
     errors = Table.of(
-        found.errors.items(),
+        found.quantities.items(),
         ("quantity", lambda one: one[0]),
         ("rows", lambda one: f"{one[1].rows:,}"),
         ("predicted", lambda one: f"{one[1].predicted:,}"),
@@ -355,26 +298,26 @@ def _file_blocks(found: Validation, *, show_all: bool) -> list[Block]:
     )
     legend = "Errors are |predicted - measured| / measured; bias is the median signed error (< 0: too small)"
     legend += "; in interval: share of measured values within their predicted interval" * ranged
-    chosen = {_short(row.id): row.chosen for row in found.rows if row.chosen}
-    reasons = Counter(row.reason for row in found.rows if row.predicted is None)
+    chosen = {_short(row.id): row.chosen for row in found.points if row.chosen}
+    reasons = Counter(row.reason for row in found.points if row.predicted is None)
     return sections(
-        [Heading(f"{found.name}: {plural(len(found.points), 'row')}"), Page(lambda: _chart(found))],
-        *([_rows(found, quantity, show_all=show_all)] for quantity in found.errors),
+        [Heading(f"{name}: {plural(found.rows, 'row')}"), Page(lambda: _chart(found.points))],
+        *([_rows(found.points, quantity, show_all=show_all)] for quantity in found.quantities),
         [Text(f"{legend}."), errors],
         [groups] if len(found.groups) > 1 else [],
         [] if found.corrected else labelled("Correction", "off (--physics)"),
-        _first([f"{name}: {text}" for name, text in chosen.items()], _WORST, "Chosen"),
+        _first([f"{row}: {text}" for row, text in chosen.items()], _WORST, "Chosen"),
         _first(
             [f"{n:,}: {why or 'no reason'}" for why, n in reasons.most_common()], _MOST_REASONS, "Left out"
         ),
     )
 
 
-def _chart(found: Validation) -> list[Block]:
+def _chart(rows: Sequence[PointData]) -> list[Block]:
     from rackplan.views.data_charts import validation_chart
 
     points: dict[str, list[tuple[str, float, float]]] = {}
-    for row in found.rows:
+    for row in rows:
         if row.predicted is not None:
             points.setdefault(row.quantity, []).append((row.id, row.measured, row.predicted))
     words = f"Measured against predicted: {', '.join(points)}"
@@ -390,9 +333,9 @@ def _first(texts: Sequence[str], most: int, label: str) -> list[Block]:
     ]
 
 
-def _rows(found: Validation, quantity: str, *, show_all: bool) -> Table:
+def _rows(every: Sequence[PointData], quantity: str, *, show_all: bool) -> Table:
     """Return the rows of one quantity: all of a short file, else those with the largest errors."""
-    rows = [row for row in found.rows if row.quantity == quantity]
+    rows = [row for row in every if row.quantity == quantity]
     title = f"{quantity}, all rows"
     if len(rows) > _SHORT_FILE and not show_all:
         rows = sorted((row for row in rows if row.error is not None), key=lambda row: -abs(row.error or 0.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -108,6 +109,11 @@ class ScaleOutSpec(Spec):
     def scale_out_bytes_per_s(self) -> float:
         """Scale-out bytes/s of one GPU, per direction."""
         return self.nic_links_per_gpu * self.fabric.link_bytes_per_s.value
+
+    def slower_than(self, domain: DomainSpec) -> float | None:
+        """Return scale-up over scale-out bytes/s of a GPU of ``domain``; None where a rate is not published."""
+        ratio = domain.scale_up_bytes_per_s / self.scale_out_bytes_per_s
+        return ratio if math.isfinite(ratio) else None
 
 
 @keyword_spec

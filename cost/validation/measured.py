@@ -12,9 +12,12 @@ from cost.calibration.correction import Correction, kind_of
 from cost.calibration.serving import ANY_ENGINE, engine_version, require_engine
 from cost.inputs.deployment import Deployment
 from cost.model import Model
+from cost.resolve import resolve_model
 from cost.serving.lengths import Lengths
-from cost.validation.read import Point
+from cost.validation.predict import group_points, predict
+from cost.validation.read import Point, read_measurements, shipped_files
 from topology.base.units import plural
+from topology.files.resolve import resolve_cluster
 
 ONE_POOL, POOLS = ("decode",), ("disaggregated", "aggregated")
 """Phases of points that count the GPUs of a decode pool alone, and those that count the GPUs of prompts too."""
@@ -101,8 +104,6 @@ def comparable_points(deployment: Deployment, lengths: Lengths | None = None) ->
 
 
 def _comparable(row: Point, deployment: Deployment, lengths: Lengths | None) -> bool:
-    from cost.validation.predict import group_points
-
     work, engine = deployment.workload, require_engine(engine_version(deployment.engine)[0])
     context = row.context or row.isl + row.osl / 2
     same_lengths = (
@@ -129,8 +130,6 @@ def _comparable(row: Point, deployment: Deployment, lengths: Lengths | None) -> 
 @cache
 def predicted(run: MeasuredPoint, correction: Correction) -> float | None:
     """Return the predicted tok/s/GPU of a run at its own conditions; None if details are missing."""
-    from cost.validation.predict import predict
-
     (found,) = predict([run.row], correction)
     return None if found.value is None else run.tok_s_per_gpu * found.value / run.row.measured
 
@@ -143,8 +142,6 @@ def published_runs(deployment: Deployment) -> list[MeasuredPoint]:
 
 def _same_layers(name: str, model: Model) -> bool:
     """Whether a model of the catalog does the work of ``model``: equal but for names and formats."""
-    from cost.resolve import resolve_model
-
     known = resolve_model(name)
     return known.name == model.name or (
         (known.hidden, known.vocab, known.layers) == (model.hidden, model.vocab, model.layers)
@@ -154,8 +151,6 @@ def _same_layers(name: str, model: Model) -> bool:
 @cache
 def _shipped() -> tuple[MeasuredPoint, ...]:
     """Return all runs of the shipped files that have a throughput."""
-    from cost.validation.read import read_measurements, shipped_files
-
     runs: dict[str, dict[str, Point]] = defaultdict(dict)
     for path in shipped_files():
         for point in read_measurements(path):
@@ -167,8 +162,6 @@ def _shipped() -> tuple[MeasuredPoint, ...]:
 
 def _run(run: dict[str, Point]) -> MeasuredPoint | None:
     """Return a run; None where it counts tokens that say nothing of its output."""
-    from topology.files.resolve import resolve_cluster
-
     rate = run[RATE]
     speed = 1e3 / run[TPOT].measured if TPOT in run else 0.0
     per_gpu = rate.measured

@@ -1,0 +1,88 @@
+"""Recordings of expert loads and routing traces, with their statistics: skew, drift, experts used together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost.experts.loads import is_generator
+from cost.experts.traces.counts import TokenCounts
+from cost.experts.traces.open import is_routing, open_counts, open_routing
+from cost.experts.traces.routing import RoutingTrace, collect_routing
+from cost.experts.traces.statistics import CoActivation, LoadStatistics, coactivation, load_statistics
+from cost.experts.traces.windows import MOST_WINDOWS, Windows, collect_windows
+from topology.base.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class TraceDescription:
+    """A routing trace with its statistics."""
+
+    kind: str
+    trace: RoutingTrace
+    found: CoActivation
+    statistics: LoadStatistics
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """A recording, its windows and their statistics.
+
+    ``trace`` is there where the recording says which experts each token chose.
+    """
+
+    recording: TokenCounts
+    windows: Windows
+    statistics: LoadStatistics
+    notes: tuple[str, ...]
+    trace: TraceDescription | None = None
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The layer of each row: its id if recorded, else the row number."""
+        return self.recording.layer_ids or range(self.recording.rows)
+
+    @property
+    def layers(self) -> list[int]:
+        """The layers with tokens."""
+        return [self.ids[row] for row in self.statistics.rows]
+
+    @property
+    def dense(self) -> list[int]:
+        """Layers without a token in any window."""
+        return [layer for row, layer in enumerate(self.ids) if row not in self.statistics.rows]
+
+    @property
+    def tokens(self) -> float | None:
+        """Tokens over all layers, once for each expert chosen; None beyond the range of floats."""
+        with np.errstate(over="ignore"):
+            tokens = float(self.windows.tokens.sum())
+        return tokens if np.isfinite(tokens) else None
+
+
+def describe(text: str, on_progress: Callable[[str, float], None] | None) -> Description | TraceDescription:
+    """Read a recording of loads or a routing trace.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or holds no tokens.
+    """
+    if is_generator(text):
+        raise InputError(f"{text}is a load generator, not a recording; give a file.")
+    if is_routing(text):
+        return _describe_trace(text, on_progress)
+    recording = open_counts(text)
+    found = collect_windows(recording, MOST_WINDOWS, on_progress)
+    trace = _describe_trace(text, on_progress) if recording.per_token else None
+    notes = (*recording.notes, *found.notes)
+    return Description(recording, found, load_statistics(found.tokens), notes, trace)
+
+
+def _describe_trace(text: str, on_progress: Callable[[str, float], None] | None) -> TraceDescription:
+    source = open_routing(text, None)
+    trace = collect_routing(source, None, on_progress)
+    statistics = load_statistics(trace.counts[None].astype(np.float64))
+    return TraceDescription(source.kind, trace, coactivation(trace), statistics)

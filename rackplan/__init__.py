@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cost.layouts import Sweep as Sweep
     from cost.model import Model as Model
     from cost.money.prices import PriceBook as PriceBook
+    from cost.queueing.result import Simulated as Simulated
     from cost.resolve import model_names as model_names
     from cost.resolve import resolve_model as resolve_model
     from cost.serving.sizing import Size as Size
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from rackplan.views.compare import Comparison as Comparison
     from rackplan.views.pools import Pools as Pools
     from rackplan.views.replay import Replayed as Replayed
-    from rackplan.views.simulate import Simulated as Simulated
     from rackplan.views.size import Sizes as Sizes
     from rackplan.views.validate import Validation as Validation
     from topology import Cluster as Cluster
@@ -89,6 +89,7 @@ _HOMES = {
     "cost.layouts": "Sweep",
     "cost.model": "Model",
     "cost.money.prices": "PriceBook",
+    "cost.queueing.result": "Simulated",
     "cost.resolve": "model_names resolve_model",
     "cost.serving.sizing": "Size",
     "cost.step.score": "Score",
@@ -114,7 +115,6 @@ _HOMES = {
     "rackplan.views.compare": "Comparison",
     "rackplan.views.pools": "Pools",
     "rackplan.views.replay": "Replayed",
-    "rackplan.views.simulate": "Simulated",
     "rackplan.views.size": "Sizes",
     "rackplan.views.validate": "Validation",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",

@@ -28,6 +28,7 @@ from topology.base.errors import InfeasibleError, InputError
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
     from cost.layouts import Sweep
+    from cost.queueing.result import Simulated
     from cost.recipe import OtherRecipe
     from cost.serving.pools import RateMatch
     from cost.serving.serving import Serving
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from rackplan.views.compare import Comparison
     from rackplan.views.pools import Pools
     from rackplan.views.replay import Replayed
-    from rackplan.views.simulate import Simulated
     from rackplan.views.size import Refused, Sizes
     from topology.cluster import Cluster
 

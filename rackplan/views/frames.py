@@ -37,6 +37,7 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     """Return what makes the rows of each kind of result."""
     from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
+    from cost.queueing.result import Simulated
     from cost.serving.sizing import Size
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
@@ -47,7 +48,6 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from rackplan.views.data import json_data
     from rackplan.views.pools import Pools
     from rackplan.views.replay import Replayed, replay_rows
-    from rackplan.views.simulate import Simulated
     from rackplan.views.size import Sizes
     from rackplan.views.validate import Validation
     from topology.cluster import Cluster

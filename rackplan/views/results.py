@@ -135,6 +135,7 @@ def view_of(result: object) -> View | None:
 
 def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.layouts import Sweep
+    from cost.queueing.result import Simulated
     from cost.serving.sizing import Size
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
@@ -148,7 +149,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.pools import Pools
     from rackplan.views.replan import replan_view
     from rackplan.views.replay import Replayed, replay_view
-    from rackplan.views.simulate import Simulated, simulate_view
+    from rackplan.views.simulate import simulate_view
     from rackplan.views.size import Sizes, size_view
     from rackplan.views.study import study_view
     from rackplan.views.sweep import sweep_view
@@ -204,6 +205,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     """Return what makes the page of each kind of result, of the result and the command that makes it again."""
     from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
+    from cost.queueing.result import Simulated
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
@@ -216,7 +218,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from rackplan.views.pools import Pools
     from rackplan.views.replan import moved_words, replan_section
     from rackplan.views.replay import Replayed, replay_blocks
-    from rackplan.views.simulate import Simulated, simulate_blocks
+    from rackplan.views.simulate import simulate_blocks
     from rackplan.views.study import study_blocks
     from rackplan.views.sweep import sweep_blocks, sweeps_of
     from topology.cluster import Cluster

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cost.queueing.result import Simulated as Simulated
     from cost.resolve import model_names as model_names
     from cost.resolve import resolve_model as resolve_model
+    from cost.serving.result import Pools as Pools
     from cost.serving.sizing import Size as Size
     from cost.step.score import Score as Score
     from placement.analysis.compare import compare_clusters as compare_clusters
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from rackplan.library import write_report as write_report
     from rackplan.studies.result import StudyResult as StudyResult
     from rackplan.views.compare import Comparison as Comparison
-    from rackplan.views.pools import Pools as Pools
     from rackplan.views.replay import Replayed as Replayed
     from rackplan.views.size import Sizes as Sizes
     from rackplan.views.validate import Validation as Validation
@@ -91,6 +91,7 @@ _HOMES = {
     "cost.money.prices": "PriceBook",
     "cost.queueing.result": "Simulated",
     "cost.resolve": "model_names resolve_model",
+    "cost.serving.result": "Pools",
     "cost.serving.sizing": "Size",
     "cost.step.score": "Score",
     "placement.analysis.compare": "compare_clusters",
@@ -113,7 +114,6 @@ _HOMES = {
     ),
     "rackplan.studies.result": "StudyResult",
     "rackplan.views.compare": "Comparison",
-    "rackplan.views.pools": "Pools",
     "rackplan.views.replay": "Replayed",
     "rackplan.views.size": "Sizes",
     "rackplan.views.validate": "Validation",

@@ -13,13 +13,13 @@ from cost.queueing.pools import EnginePools
 from cost.queueing.requests import Requests, made_requests
 from cost.queueing.result import Simulated
 from cost.serving.lengths import Lengths
+from cost.serving.result import Pools
 from placement.budget import Budget
 from placement.plan import Plan
 from placement.progress import ProgressReporter
 from placement.under_load import lengths_of_plan, pools_of_plan
 from rackplan import inputs
 from rackplan.requests import ISL, OSL, SimulateRequest
-from rackplan.views.pools import Pools
 from topology.base.errors import InfeasibleError
 from topology.base.units import plural
 

@@ -10,6 +10,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
+    from cost.serving.result import Pools
     from cost.serving.sizing import Size
     from placement.analysis.compare import CompareRow
     from placement.analysis.levers import Levers
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from rackplan.views.compare import Comparison
-    from rackplan.views.pools import Pools
     from rackplan.views.size import Sizes
     from topology.cluster import Cluster
 
@@ -38,6 +38,7 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
+    from cost.serving.result import Pools
     from cost.serving.sizing import Size
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
@@ -46,7 +47,6 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from rackplan.studies.result import StudyResult
     from rackplan.views.compare import Comparison
     from rackplan.views.data import json_data
-    from rackplan.views.pools import Pools
     from rackplan.views.replay import Replayed, replay_rows
     from rackplan.views.size import Sizes
     from rackplan.views.validate import Validation
@@ -102,9 +102,11 @@ def _compared(compared: Comparison, row: CompareRow) -> dict[str, Any]:
 
 def _matches(pools: Pools) -> list[dict[str, Any]]:
     """Return a row for each way of serving that none beats in speed and in throughput."""
+    from cost.serving.serving import way_of
+
     return [
         {
-            "serving": "one pool" if row.one_pool else "two pools",
+            "serving": way_of(row),
             "layouts": pools.serving.label(row),
             "prefill_gpus": row.prefill_gpus,
             "decode_gpus": row.decode_gpus,

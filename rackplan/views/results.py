@@ -136,6 +136,7 @@ def view_of(result: object) -> View | None:
 def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
+    from cost.serving.result import Pools
     from cost.serving.sizing import Size
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
@@ -146,7 +147,6 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.fleet import fleet_view
     from rackplan.views.levers import levers_view
     from rackplan.views.plan import plan_view
-    from rackplan.views.pools import Pools
     from rackplan.views.replan import replan_view
     from rackplan.views.replay import Replayed, replay_view
     from rackplan.views.simulate import simulate_view
@@ -206,6 +206,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
+    from cost.serving.result import Pools
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
@@ -215,7 +216,6 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from rackplan.views.fleet import fleet_blocks, fleet_overlay
     from rackplan.views.loads import skew_blocks
     from rackplan.views.plan import plan_blocks
-    from rackplan.views.pools import Pools
     from rackplan.views.replan import moved_words, replan_section
     from rackplan.views.replay import Replayed, replay_blocks
     from rackplan.views.simulate import simulate_blocks

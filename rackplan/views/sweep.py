@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep, best_at
+from cost.serving.result import SPEEDS, Pools
 from cost.step.score import Score
 from placement.layouts.price import fitted_row
 from rackplan.views.blocks import (
@@ -43,9 +44,7 @@ from rackplan.views.money import totals_blocks
 from rackplan.views.pareto import HEIGHT, beside_measured, note, says
 from rackplan.views.points import sweep_points
 from rackplan.views.pools import (
-    SPEEDS,
     MatchedData,
-    Pools,
     matched_data,
     pools_answer,
     pools_details,

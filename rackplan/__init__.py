@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cost.resolve import model_names as model_names
     from cost.resolve import resolve_model as resolve_model
     from cost.serving.result import Pools as Pools
+    from cost.serving.sizes import Sizes as Sizes
     from cost.serving.sizing import Size as Size
     from cost.step.score import Score as Score
     from placement.analysis.compare import compare_clusters as compare_clusters
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
     from rackplan.studies.result import StudyResult as StudyResult
     from rackplan.views.compare import Comparison as Comparison
     from rackplan.views.replay import Replayed as Replayed
-    from rackplan.views.size import Sizes as Sizes
     from rackplan.views.validate import Validation as Validation
     from topology import Cluster as Cluster
     from topology import InfeasibleError as InfeasibleError
@@ -92,6 +92,7 @@ _HOMES = {
     "cost.queueing.result": "Simulated",
     "cost.resolve": "model_names resolve_model",
     "cost.serving.result": "Pools",
+    "cost.serving.sizes": "Sizes",
     "cost.serving.sizing": "Size",
     "cost.step.score": "Score",
     "placement.analysis.compare": "compare_clusters",
@@ -115,7 +116,6 @@ _HOMES = {
     "rackplan.studies.result": "StudyResult",
     "rackplan.views.compare": "Comparison",
     "rackplan.views.replay": "Replayed",
-    "rackplan.views.size": "Sizes",
     "rackplan.views.validate": "Validation",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
     "topology.changes.overrides": "overrides",

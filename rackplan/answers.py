@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cost.serving.pools import RateMatch
     from cost.serving.result import Pools
     from cost.serving.serving import Serving
+    from cost.serving.sizes import Refused, Sizes
     from cost.serving.sizing import Size
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from placement.plan import Plan
     from rackplan.views.compare import Comparison
     from rackplan.views.replay import Replayed
-    from rackplan.views.size import Refused, Sizes
     from topology.cluster import Cluster
 
 
@@ -585,7 +585,7 @@ def size(request: SizeRequest) -> Size | Sizes:
     InfeasibleError
         If no cluster can: the model does not fit, nothing keeps the limits, or a budget is too small.
     """
-    from rackplan.views.size import Refused, Sizes
+    from cost.serving.sizes import Refused, Sizes
 
     sides = inputs.clusters_of(request.cluster, request.settings)
     found: list[Size | Refused] = []

@@ -11,6 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
     from cost.serving.result import Pools
+    from cost.serving.sizes import Sizes
     from cost.serving.sizing import Size
     from placement.analysis.compare import CompareRow
     from placement.analysis.levers import Levers
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from rackplan.views.compare import Comparison
-    from rackplan.views.size import Sizes
     from topology.cluster import Cluster
 
 Rows = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -39,6 +39,7 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools
+    from cost.serving.sizes import Sizes
     from cost.serving.sizing import Size
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
@@ -48,7 +49,6 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from rackplan.views.compare import Comparison
     from rackplan.views.data import json_data
     from rackplan.views.replay import Replayed, replay_rows
-    from rackplan.views.size import Sizes
     from rackplan.views.validate import Validation
     from topology.cluster import Cluster
 

@@ -137,6 +137,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools
+    from cost.serving.sizes import Sizes
     from cost.serving.sizing import Size
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
@@ -150,7 +151,7 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.replan import replan_view
     from rackplan.views.replay import Replayed, replay_view
     from rackplan.views.simulate import simulate_view
-    from rackplan.views.size import Sizes, size_view
+    from rackplan.views.size import size_view
     from rackplan.views.study import study_view
     from rackplan.views.sweep import sweep_view
     from rackplan.views.validate import Validation, validate_view

@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep, best_at
+from cost.serving.points import sweep_points
 from cost.serving.result import SPEEDS, Pools
 from cost.step.score import Score
 from placement.layouts.price import fitted_row
@@ -26,6 +27,7 @@ from rackplan.views.blocks import (
     labelled,
     section,
     sections,
+    thinned,
 )
 from rackplan.views.charts import memories_chart, pareto_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe
@@ -42,7 +44,6 @@ from rackplan.views.layouts import (
 from rackplan.views.measured import comparable_points
 from rackplan.views.money import totals_blocks
 from rackplan.views.pareto import HEIGHT, beside_measured, note, says
-from rackplan.views.points import sweep_points
 from rackplan.views.pools import (
     MatchedData,
     matched_data,
@@ -66,6 +67,8 @@ from rackplan.views.words import (
 )
 from topology.base.units import plural
 
+MOST_POINTS = 1200
+"""Maximum points shown besides the frontier, evenly spaced."""
 MOST_BARS = 8
 """Speeds whose steps are drawn."""
 BAR, AROUND = 40, 130
@@ -227,7 +230,9 @@ def _verdict(found: Sweep) -> str:
 def _points(found: Sweep, *, beside: bool = False) -> list[Block]:
     """Return every configuration as a point; with ``beside``, also the panel of measured runs."""
     workload, index = found.deployment.workload, found.best
-    tokens, points = workload.token_word, sweep_points(found)
+    edge = found.frontier().tolist() if len(found) else []
+    some = found.rows(sorted({*edge, *thinned(range(len(found)), MOST_POINTS)}))
+    tokens, points = workload.token_word, sweep_points(some)
     mark, star = None, ""
     if index is not None:
         mark = (found.label(index), sweep_points(found.rows([index]))[0])

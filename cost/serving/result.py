@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cost.calibration.errors import ErrorOf, errors_in
+from cost.layouts import Sweep
 from cost.money.bill import Bill, Totals
 from cost.serving.pools import RateMatch
 from cost.serving.serving import Serving, way_of
@@ -79,3 +80,11 @@ class Pools(Shown):
     def at_speeds(self) -> list[tuple[float, RateMatch]]:
         """Return the best at each of :data:`SPEEDS` that anything reaches."""
         return [(speed, best) for speed in SPEEDS if (best := self.serving.best(1 / speed)) is not None]
+
+
+def sweeps_of(found: Sweep | Pools) -> list[Sweep]:
+    """Return what was swept: one phase, or decode, prefill and both phases together, if they are."""
+    if isinstance(found, Sweep):
+        return [found]
+    serving = found.serving
+    return [serving.decode, serving.prefill, *([] if serving.both is None else [serving.both])]

@@ -220,6 +220,14 @@ def matched_data(pools: Pools) -> MatchedData:
             latency_s=two.path.latency_s,
             reach=_sourced(two.path.reach),
         )
+    under_load = None
+    if pools.ttft_p99_s is not None and pools.loaded is not None:
+        under_load = UnderLoadData(
+            ttft_p99_s=pools.ttft_p99_s,
+            requests_per_s=pools.loaded.requests_per_s,
+            serving=way_of(pools.loaded),
+            layouts=serving.label(pools.loaded),
+        )
     bests = [pools.loaded] if pools.loaded else serving.bests(pools.tpot_s).values()
     ways = _matches(list(bests), pools)
     return MatchedData(
@@ -246,19 +254,7 @@ def matched_data(pools: Pools) -> MatchedData:
         speeds=_matches([row for _, row in pools.at_speeds()], pools),
         calibration=error_to_dict(pools.errors),
         pareto=_matches(serving.frontier(), pools),
-        under_load=_loaded_data(pools),
-    )
-
-
-def _loaded_data(pools: Pools) -> UnderLoadData | None:
-    loaded = pools.loaded
-    if pools.ttft_p99_s is None or loaded is None:
-        return None
-    return UnderLoadData(
-        ttft_p99_s=pools.ttft_p99_s,
-        requests_per_s=loaded.requests_per_s,
-        serving=way_of(loaded),
-        layouts=pools.serving.label(loaded),
+        under_load=under_load,
     )
 
 
@@ -297,14 +293,6 @@ def _matches(rows: Sequence[RateMatch], pools: Pools) -> list[MatchData]:
     return data
 
 
-def _loaded_words(pools: Pools) -> str:
-    """Return at which rate 99 % of requests meet the limits; empty if queueing is excluded."""
-    if pools.ttft_p99_s is None or pools.loaded is None:
-        return ""
-    limit = f"a p99 time to first token of {pools.ttft_p99_s:g} s"
-    return f"{pools.loaded.requests_per_s:,.3g} requests/s at most within {limit} (simulated)"
-
-
 def pools_answer(pools: Pools) -> list[Block]:
     """Return the answer: the better serving mode, its performance and cost, and the alternative."""
     serving, best = pools.serving, pools.best
@@ -312,6 +300,10 @@ def pools_answer(pools: Pools) -> list[Block]:
         fastest = f"the fastest time to first token is {serving.fastest_ttft_s:,.2f} s"
         return [Text("No layout meets the limits."), Text(f"{_limits(pools)}; {fastest}", "Limits")]
     totals, path = pools.totals(best), "" if best.one_pool else " and cache transfer"
+    loaded = ""
+    if pools.ttft_p99_s is not None and pools.loaded is not None:
+        limit = f"a p99 time to first token of {pools.ttft_p99_s:g} s"
+        loaded = f"{pools.loaded.requests_per_s:,.3g} requests/s at most within {limit} (simulated)"
     return [
         Text(_way_words(pools, best), way_of(best).capitalize()),
         Text(
@@ -325,7 +317,7 @@ def pools_answer(pools: Pools) -> list[Block]:
             "Speed",
         ),
         *totals_blocks(totals),
-        *labelled("Under load", _loaded_words(pools)),
+        *labelled("Under load", loaded),
         *(() if pools.loaded else labelled("Alternative", _other_words(pools, best))),
         *labelled("Better", turns_words(serving)),
         *labelled("Limits", _limits(pools)),

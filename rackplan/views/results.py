@@ -207,7 +207,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
-    from cost.serving.result import Pools
+    from cost.serving.result import Pools, sweeps_of
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
@@ -221,7 +221,7 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from rackplan.views.replay import Replayed, replay_blocks
     from rackplan.views.simulate import simulate_blocks
     from rackplan.views.study import study_blocks
-    from rackplan.views.sweep import sweep_blocks, sweeps_of
+    from rackplan.views.sweep import sweep_blocks
     from topology.cluster import Cluster
 
     def of_plan(plan: Plan, command: str, **more: Any) -> Sequence[Block]:

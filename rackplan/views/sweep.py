@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep, best_at
 from cost.serving.points import sweep_points
-from cost.serving.result import SPEEDS, Pools
+from cost.serving.result import SPEEDS, Pools, sweeps_of
 from cost.step.score import Score
 from placement.layouts.price import fitted_row
 from rackplan.views.blocks import (
@@ -108,14 +108,6 @@ def sweep_view(found: Sweep | Pools, speeds: Sequence[float] = SPEEDS) -> View:
         more = {"limit_s": first.limit_s, "best": configurations(first, [first.best])[0]}
     data = SweepResult(model=first.deployment.model.name, **swept_data(first, targets), **more)
     return View(sweep_blocks(found, speeds), data)
-
-
-def sweeps_of(found: Sweep | Pools) -> list[Sweep]:
-    """Return what was swept: one phase, or decode, prefill and both phases together, if they are."""
-    if isinstance(found, Sweep):
-        return [found]
-    serving = found.serving
-    return [serving.decode, serving.prefill, *([] if serving.both is None else [serving.both])]
 
 
 def sweep_csv(sweeps: Sequence[Sweep]) -> str:

@@ -23,7 +23,7 @@ from cost.serving.limits import (
     rounded_up,
 )
 from cost.serving.pools import POOL_DERATE, RateMatch
-from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from cost.serving.serving import TWO_POOLS, Serving, way_of
 from cost.serving.supply import Pool
 from placement.budget import Cancel
 from placement.layouts.fitting import Fitted, Fitting, batch_that_fits, fitted, fitted_layouts, stage_slots
@@ -295,7 +295,7 @@ def _served(
     return WholeRequests(
         isl=isl,
         osl=osl,
-        serving=ONE_POOL if best.one_pool else TWO_POOLS,
+        serving=way_of(best),
         pools=tuple(reversed(pools)),
         tok_s_per_user=1 / tpot_s,
         tpot_s=tpot_s,

@@ -25,8 +25,11 @@ if TYPE_CHECKING:
     from cost.layouts import Sweep as Sweep
     from cost.model import Model as Model
     from cost.money.prices import PriceBook as PriceBook
+    from cost.queueing.result import Simulated as Simulated
     from cost.resolve import model_names as model_names
     from cost.resolve import resolve_model as resolve_model
+    from cost.serving.result import Pools as Pools
+    from cost.serving.sizes import Sizes as Sizes
     from cost.serving.sizing import Size as Size
     from cost.step.score import Score as Score
     from cost.validation.validation import Validation as Validation
@@ -66,9 +69,6 @@ if TYPE_CHECKING:
     from rackplan.library import what_if as what_if
     from rackplan.library import write_report as write_report
     from rackplan.studies.result import StudyResult as StudyResult
-    from rackplan.views.pools import Pools as Pools
-    from rackplan.views.simulate import Simulated as Simulated
-    from rackplan.views.size import Sizes as Sizes
     from topology import Cluster as Cluster
     from topology import InfeasibleError as InfeasibleError
     from topology import InputError as InputError
@@ -89,7 +89,10 @@ _HOMES = {
     "cost.layouts": "Sweep",
     "cost.model": "Model",
     "cost.money.prices": "PriceBook",
+    "cost.queueing.result": "Simulated",
     "cost.resolve": "model_names resolve_model",
+    "cost.serving.result": "Pools",
+    "cost.serving.sizes": "Sizes",
     "cost.serving.sizing": "Size",
     "cost.step.score": "Score",
     "cost.validation.validation": "Validation",
@@ -114,9 +117,6 @@ _HOMES = {
         "size study sweep validate what_if write_report"
     ),
     "rackplan.studies.result": "StudyResult",
-    "rackplan.views.pools": "Pools",
-    "rackplan.views.simulate": "Simulated",
-    "rackplan.views.size": "Sizes",
     "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
     "topology.changes.overrides": "overrides",
     "topology.draw": "draw_cluster",

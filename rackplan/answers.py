@@ -28,9 +28,12 @@ from topology.base.errors import InfeasibleError, InputError
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
     from cost.layouts import Sweep
+    from cost.queueing.result import Simulated
     from cost.recipe import OtherRecipe
     from cost.serving.pools import RateMatch
+    from cost.serving.result import Pools
     from cost.serving.serving import Serving
+    from cost.serving.sizes import Refused, Sizes
     from cost.serving.sizing import Size
     from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
@@ -40,9 +43,6 @@ if TYPE_CHECKING:
     from placement.online.replayed import Replayed
     from placement.options import PlanOptions
     from placement.plan import Plan
-    from rackplan.views.pools import Pools
-    from rackplan.views.simulate import Simulated
-    from rackplan.views.size import Refused, Sizes
     from topology.cluster import Cluster
 
 
@@ -345,7 +345,7 @@ def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool
 
 def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
     """Return the gain of layouts of any shape over those of a sweep, or over the best for whole requests."""
-    from rackplan.views.pools import Pools
+    from cost.serving.result import Pools
 
     if not isinstance(found, Pools):
         return shape_notes(found, request.speeds)
@@ -371,7 +371,7 @@ def served(
     InfeasibleError
         If the model does not fit.
     """
-    from rackplan.views.pools import Pools
+    from cost.serving.result import Pools
 
     tpot_s, _ = request.limits_s
     found = serving_of(deployment, request, [] if tpot_s is None else [tpot_s], *prefills, together=together)
@@ -585,7 +585,7 @@ def size(request: SizeRequest) -> Size | Sizes:
     InfeasibleError
         If no cluster can: the model does not fit, nothing keeps the limits, or a budget is too small.
     """
-    from rackplan.views.size import Refused, Sizes
+    from cost.serving.sizes import Refused, Sizes
 
     sides = inputs.clusters_of(request.cluster, request.settings)
     found: list[Size | Refused] = []

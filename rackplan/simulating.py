@@ -10,17 +10,18 @@ from cost.inputs.deployment import Deployment
 from cost.queueing.choice import Make, best_under_load, out_of_reach
 from cost.queueing.load import FEWEST, MOST, SEEDS, LoadLimits, most_requests, stream_of, under_load
 from cost.queueing.pools import EnginePools
-from cost.queueing.requests import made_requests
+from cost.queueing.requests import Requests, made_requests
+from cost.queueing.result import Simulated
 from cost.serving.lengths import Lengths
+from cost.serving.result import Pools
 from placement.budget import Budget
 from placement.plan import Plan
 from placement.progress import ProgressReporter
 from placement.under_load import lengths_of_plan, pools_of_plan
 from rackplan import inputs
 from rackplan.requests import ISL, OSL, SimulateRequest
-from rackplan.views.pools import Pools
-from rackplan.views.simulate import Simulated
 from topology.base.errors import InfeasibleError
+from topology.base.units import plural
 
 Heard = Callable[[float, bool], None]
 MakeFor = Callable[[EnginePools], Make]
@@ -77,7 +78,10 @@ def simulated(request: SimulateRequest, served: Callable[[], Pools]) -> Simulate
         except InfeasibleError as error:
             reason = str(error)
     return Simulated(
-        request,
+        _load_words(request, requests),
+        found.requests_per_s if requests.users else request.req_s or requests.rate,
+        request.router,
+        request.seed,
         deployment,
         pools,
         tuple(layouts),
@@ -109,6 +113,15 @@ def _chosen(
     layouts = [found.worker_label(at) for _, found, at, _ in serving.sides(best.row)]
     near = best.requests_per_s or best.row.requests_per_s / 2
     return serving.sides(best.row)[-1][1].deployment, best.pools, layouts, limits, near
+
+
+def _load_words(request: SimulateRequest, requests: Requests) -> str:
+    if request.trace is not None:
+        return f"trace {request.trace.name}, {requests.rate:,.3g} requests/s"
+    if request.concurrency is not None:
+        return plural(request.concurrency, "user")
+    arrivals = request.arrivals.replace("poisson", "Poisson")
+    return f"{request.req_s:,.6g} request{'s' * (request.req_s != 1)}/s, {arrivals} arrivals"
 
 
 def _plan_of(request: SimulateRequest) -> Plan:

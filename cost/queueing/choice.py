@@ -15,7 +15,7 @@ from cost.queueing.simulation import ROUTERS
 from cost.serving.lengths import Lengths
 from cost.serving.limits import rounded_up
 from cost.serving.pools import RateMatch
-from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from cost.serving.serving import Serving
 from cost.serving.supply import Served, Supply
 from cost.serving.units import MOST_JOINED_GPUS, joined_units, served_on
 from topology.base.errors import InfeasibleError, InputError, input_name
@@ -43,11 +43,6 @@ class Choice:
     pools: EnginePools
     make: Make
     requests_per_s: float | None
-
-    @property
-    def serving(self) -> str:
-        """Whether one pool serves both phases, or two."""
-        return ONE_POOL if self.row.one_pool else TWO_POOLS
 
 
 def best_under_load(

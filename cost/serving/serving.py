@@ -29,6 +29,11 @@ AHEAD, STEP, LEAST_STEPS = 1.03, 1.05, 5
 before; it is ahead at so many of them, or it is an accident of numbers that divide."""
 
 
+def way_of(row: RateMatch) -> str:
+    """Return which way a match is."""
+    return ONE_POOL if row.one_pool else TWO_POOLS
+
+
 @dataclass(frozen=True, eq=False)
 class Serving:
     """Sweeps of both ways of serving whole requests.

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
+from cost.calibration.errors import ErrorOf, errors_in
 from cost.inputs.deployment import Deployment
 from cost.layouts.candidates import domain_gpus
 from cost.money.bill import Bill
@@ -332,6 +333,11 @@ class Size(Shown):
     def tok_s_per_gpu(self) -> float:
         """Output tokens per second over the GPUs of the units that serve, idle ones too."""
         return self.served.tok_s / self.serving_gpus
+
+    @property
+    def errors(self) -> tuple[ErrorOf, ...]:
+        """The errors of the chips, as rows that serve requests the same way have them."""
+        return errors_in(self.deployment, phase="" if self.lengths is None else "disaggregated")
 
 
 def size(

@@ -27,12 +27,12 @@ def sweep(
     json: JsonFlag = False,
 ) -> None:
     """Find the best layouts for whole requests or one phase. One pool or two; files list all layouts."""
+    from cost.serving.result import SPEEDS, sweeps_of
     from rackplan import answers, inputs
     from rackplan.commands.output import command_line, written
     from rackplan.render.html import page
-    from rackplan.views.pools import SPEEDS
     from rackplan.views.results import svg
-    from rackplan.views.sweep import sweep_blocks, sweep_csv, sweep_view, sweeps_of
+    from rackplan.views.sweep import sweep_blocks, sweep_csv, sweep_view
 
     finish = written(output, "sweep", "sweep.csv", json=json, html="report.html", details=details)
     found, speeds = answers.sweep(request), request.speeds or SPEEDS

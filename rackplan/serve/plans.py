@@ -8,6 +8,7 @@ from typing import Any
 
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep
+from cost.serving.result import SPEEDS, Pools
 from placement.migrate.replan import Replanned
 from placement.plan import Plan
 from placement.plans.reading import plan_of_text
@@ -30,7 +31,6 @@ from rackplan.views.pictures.experts import expert_map
 from rackplan.views.pictures.memory import memory_picture
 from rackplan.views.pictures.step import step_picture
 from rackplan.views.plan import plan_blocks
-from rackplan.views.pools import SPEEDS, Pools
 from rackplan.views.replan import replan_section
 from rackplan.views.results import svg
 from rackplan.views.sweep import sweep_blocks

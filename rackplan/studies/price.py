@@ -272,8 +272,7 @@ def _sweep(given: dict[str, Any]) -> Row:
 
 def _matched(given: Mapping[str, Any]) -> Row:
     """Price the serving mode of whole requests with the highest tok/s/GPU: one pool or two."""
-    from rackplan.views.pools import Pools
-    from rackplan.views.sweep import sweeps_of
+    from cost.serving.result import Pools, sweeps_of
 
     prefills = None if given.get("prefill_cluster") is None else _cluster(given, "prefill_cluster")
     found = answers.sweep(_request("sweep", given, prefill_cluster=prefills))

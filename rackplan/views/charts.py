@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from cost.serving.points import LayoutPoint, frontier
 from cost.serving.pools import RateMatch
 from cost.step.score import Score
 from cost.terms.registry import TERMS
@@ -39,7 +40,6 @@ from rackplan.views.plotting import (
     series,
     speed_axes,
 )
-from rackplan.views.points import ReportPoint, frontier
 from rackplan.views.words import worst_words
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ MOST_COLOURS = 6
 
 
 def pareto_chart(
-    points: Sequence[ReportPoint],
+    points: Sequence[LayoutPoint],
     tokens: str,
-    chosen: tuple[str, ReportPoint | CompareRow | Score] | None = None,
+    chosen: tuple[str, LayoutPoint | CompareRow | Score] | None = None,
     measured: Sequence[MeasuredPoint] = (),
     *,
     word: str = "this plan",
@@ -96,7 +96,7 @@ def pareto_chart(
     return chart_of(data, **speed_axes(speeds, tokens))
 
 
-def runners_up(points: Sequence[ReportPoint]) -> list[str]:
+def runners_up(points: Sequence[LayoutPoint]) -> list[str]:
     """Return the layouts drawn in colour: those on the frontier, then the nearest ones.
 
     The layout of the most throughput and that of the fastest point are always among them.
@@ -120,7 +120,7 @@ def runners_up(points: Sequence[ReportPoint]) -> list[str]:
 
 
 def frontier_chart(
-    points: Mapping[str, Sequence[ReportPoint]],
+    points: Mapping[str, Sequence[LayoutPoint]],
     rows: Sequence[CompareRow],
     tokens: str,
     measured: Mapping[str, Sequence[MeasuredPoint]] | None = None,
@@ -375,7 +375,7 @@ def _policies(found: ReplayResult) -> Iterator[tuple[str, Run, dict[str, Any]]]:
 
 
 def _points(
-    points: Sequence[ReportPoint | CompareRow | Score],
+    points: Sequence[LayoutPoint | CompareRow | Score],
     name: str,
     tokens: str,
     mode: str = "markers",

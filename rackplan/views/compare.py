@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from cost.calibration.errors import CalibrationData, error_to_dict, widest
 from cost.money.bill import Totals
 from cost.recipe import OtherRecipe
+from cost.serving.points import LayoutPoint, frontier, layout_points, serving_points
 from cost.step.score import Score
 from cost.validation.measured import MeasuredPoint, comparable_points
 from placement.analysis.compare import CompareRow
@@ -47,8 +48,7 @@ from rackplan.views.money import (
     rate_words,
     watts,
 )
-from rackplan.views.pareto import HEIGHT, MOST_ROWS, beside_measured
-from rackplan.views.points import ReportPoint, frontier, report_points, serving_points
+from rackplan.views.pareto import COLUMNS, HEIGHT, MOST_ROWS, beside_measured, cells_of
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.words import (
@@ -567,17 +567,24 @@ def compared_at(rows: Sequence[CompareRow]) -> list[CompareRow]:
     return reached[max(common or several)] if reached else []
 
 
+MOST_SERVED = 60
+"""Maximum points of whole requests on a frontier, evenly spaced."""
+
+
 def _frontiers(found: Comparison) -> list[Block]:
     tokens, whole = found.deployments[0].workload.token_word, found.lengths is not None
-    points: dict[str, list[ReportPoint]] = {}
+    points: dict[str, list[LayoutPoint]] = {}
     measured: dict[str, list[MeasuredPoint]] = {}
     for one in found.deployments:
         name = one.cluster.name
-        served = [serving_points(found.servings[name])] if name in found.servings else [[]]
-        points[name] = served[0] if whole else report_points(one, None)
+        serving = found.servings.get(name)
+        if serving is None:
+            points[name] = [] if whole else layout_points(one, None)
+        else:
+            points[name] = serving_points(serving, thinned(serving.frontier(), MOST_SERVED))
         measured[name] = comparable_points(one, found.lengths)
     best = {name: frontier(mine) for name, mine in points.items()}
-    cells = [(name, *point.cells) for name, mine in best.items() for point in thinned(mine, MOST_ROWS)]
+    cells = [(name, *cells_of(point)) for name, mine in best.items() for point in thinned(mine, MOST_ROWS)]
     what = "with one pool or two" if whole else "with perfectly balanced experts"
     stars = "rows of the table" if whole else "rows of the table, with placed experts"
     note = f"Best layouts and batches of each cluster up to its fastest point, {what}; stars: {stars}."
@@ -589,7 +596,7 @@ def _frontiers(found: Comparison) -> list[Block]:
     )
     figure = frontier_chart(points, found.rows, tokens, measured)
     says = f"Frontier of each cluster: {'; '.join(ends) or 'no layout fits'}"
-    rows = Table(("cluster", *ReportPoint.COLUMNS), cells, words=(0, 1, 6))
+    rows = Table(("cluster", *COLUMNS), cells, words=(0, 1, 6))
     return [
         *beside_measured(
             Chart("frontiers", figure, says, HEIGHT), found.deployments, "disaggregated" if whole else ""

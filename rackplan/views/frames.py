@@ -10,6 +10,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
+    from cost.serving.result import Pools
+    from cost.serving.sizes import Sizes
     from cost.serving.sizing import Size
     from placement.analysis.compare import CompareRow
     from placement.analysis.comparison import Comparison
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
-    from rackplan.views.pools import Pools
-    from rackplan.views.size import Sizes
     from topology.cluster import Cluster
 
 Rows = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -37,6 +37,9 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     """Return what makes the rows of each kind of result."""
     from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
+    from cost.queueing.result import Simulated
+    from cost.serving.result import Pools
+    from cost.serving.sizes import Sizes
     from cost.serving.sizing import Size
     from cost.validation.validation import Validation
     from placement.analysis.comparison import Comparison
@@ -47,10 +50,7 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
     from rackplan.views.data import json_data
-    from rackplan.views.pools import Pools
     from rackplan.views.replay import replay_rows
-    from rackplan.views.simulate import Simulated
-    from rackplan.views.size import Sizes
     from rackplan.views.validate import points_of
     from topology.cluster import Cluster
 
@@ -104,9 +104,11 @@ def _compared(compared: Comparison, row: CompareRow) -> dict[str, Any]:
 
 def _matches(pools: Pools) -> list[dict[str, Any]]:
     """Return a row for each way of serving that none beats in speed and in throughput."""
+    from cost.serving.serving import way_of
+
     return [
         {
-            "serving": "one pool" if row.one_pool else "two pools",
+            "serving": way_of(row),
             "layouts": pools.serving.label(row),
             "prefill_gpus": row.prefill_gpus,
             "decode_gpus": row.decode_gpus,

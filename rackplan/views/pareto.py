@@ -6,23 +6,24 @@ from collections.abc import Sequence
 
 from cost.calibration.errors import errors_in, widest
 from cost.inputs.deployment import Deployment
+from cost.serving.points import LayoutPoint, frontier, layout_points
 from cost.validation.measured import MeasuredPoint, comparable_points, predicted, published_runs
 from placement.plan import Plan
 from rackplan.views.blocks import Beside, Block, Chart, Page, Table, Text, thinned
 from rackplan.views.charts import measured_chart, pareto_chart
-from rackplan.views.points import ReportPoint, frontier, report_points
 from topology.base.units import plural
 
 MOST_ROWS = 24
 """Maximum points of a frontier in reports."""
 HEIGHT = 480
+COLUMNS = ("layout", "batch", "tok/s/user", "tok/s/GPU", "step ms", "bound by")
 
 
 def plan_pareto(plan: Plan) -> list[Block]:
     """Return the chart of a plan among all layouts, with measured runs and their predictions."""
     deployment = plan.deployment
     tokens = deployment.workload.token_word
-    points = report_points(deployment, plan.request.copies)
+    points = layout_points(deployment, plan.request.copies)
     layout = plan.layout.short(moe=deployment.model.moe is not None)
     chart = pareto_chart(points, tokens, (layout, plan.score), comparable_points(deployment))
     star = "star: this plan with placed experts"
@@ -82,7 +83,7 @@ def beside_measured(chart: Chart, deployments: Sequence[Deployment], phase: str 
     ]
 
 
-def says(points: Sequence[ReportPoint], tokens: str) -> str:
+def says(points: Sequence[LayoutPoint], tokens: str) -> str:
     """Return a text alternative of the chart."""
     best = frontier(points)
     head = f"{tokens.capitalize()} tok/s/GPU against {tokens} tok/s/user, one colour per layout"
@@ -103,8 +104,20 @@ def note(tokens: str, star: str) -> str:
     )
 
 
-def frontier_fold(points: Sequence[ReportPoint]) -> Block:
+def cells_of(point: LayoutPoint) -> tuple[str, ...]:
+    """Return a point as a row of :data:`COLUMNS`."""
+    return (
+        point.layout,
+        f"{point.batch:,.4g}",
+        f"{point.tok_s_per_user:,.1f}",
+        f"{point.tok_s_per_gpu:,.0f}",
+        f"{point.step_s * 1e3:,.2f}",
+        point.bound_by,
+    )
+
+
+def frontier_fold(points: Sequence[LayoutPoint]) -> Block:
     """Return the frontier as a table, folded."""
     best = thinned(frontier(points), MOST_ROWS)
-    rows = Table(ReportPoint.COLUMNS, [point.cells for point in best], "On the frontier", words=(0, 5))
+    rows = Table(COLUMNS, [cells_of(point) for point in best], "On the frontier", words=(0, 5))
     return Page([rows] if best else [Text("No layout fits.")], fold="Frontier as a table")

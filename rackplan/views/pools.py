@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from cost.calibration.errors import CalibrationData, ErrorOf, error_to_dict, errors_in
+from cost.calibration.errors import CalibrationData, error_to_dict
 from cost.layouts import Sweep
-from cost.money.bill import Bill, Totals
+from cost.money.bill import Totals
 from cost.serving.pools import POOL_DERATE, TTFT_LIMIT, RateMatch
-from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from cost.serving.result import Pools
+from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving, way_of
 from cost.validation.measured import comparable_points
 from placement.options import USUAL_TPOT
 from rackplan.views.blocks import Block, Chart, Heading, Table, Text, labelled, sections, thinned
@@ -26,83 +26,7 @@ from rackplan.views.pareto import HEIGHT, beside_measured
 from rackplan.views.size import derate_words
 from rackplan.views.words import band_words, cluster_doubts
 from topology.base.figures import EvidenceLabel, Figure
-from topology.base.shown import Shown
 from topology.base.units import plural
-
-SPEEDS = (10.0, 20.0, 50.0, 100.0, 200.0)
-"""Speeds per user at which the best layouts are listed."""
-
-
-@plain_dataclass(frozen=True, eq=False, repr=False)
-class Pools(Shown):
-    """How a cluster serves whole requests: by one pool for both phases, or by two.
-
-    Attributes
-    ----------
-    tpot_s:
-        Maximum time per output token of the best; None: the highest throughput.
-    tpot_default, ttft_default:
-        Whether the limit on the time per output token, and to the first one, is the default.
-    ttft_p99_s, loaded:
-        Longest time to the first token that 99 of 100 requests may see, and the best way under load; None: waiting
-        is left out.
-    """
-
-    serving: Serving
-    tpot_s: float | None = None
-    tpot_default: bool = False
-    ttft_default: bool = False
-    ttft_p99_s: float | None = None
-    loaded: RateMatch | None = None
-
-    def brief(self) -> str:
-        """Return what is served, and the best way."""
-        best, what = self.best, self.serving.decode.deployment
-        of = f"{what.model.name} on {what.cluster.name}, {self.serving.lengths.brief()}"
-        if best is None:
-            return f"{of}: nothing keeps the limits"
-        return (
-            f"{of}: {way_of(best)}, {best.output_tok_s_per_gpu:,.0f} output tok/s/GPU at "
-            f"{best.tok_s_per_user:,.3g} tok/s/user, TTFT {best.ttft_s:,.2f} s"
-        )
-
-    @property
-    def best(self) -> RateMatch | None:
-        """The match with most throughput within the limits, and at the rate at which 99 of 100 requests keep them."""
-        return self.loaded or self.serving.best(self.tpot_s)
-
-    @property
-    def errors(self) -> tuple[ErrorOf, ...]:
-        """The errors of the chips of all pools, each once, as rows that serve requests the same way have them."""
-        best, found = self.best, list[ErrorOf]()
-        phase = "aggregated" if best is not None and best.one_pool else "disaggregated"
-        for side in (self.serving.decode, self.serving.prefill):
-            found += errors_in(side.deployment, phase=phase)
-        return tuple(dict.fromkeys(found))
-
-    @property
-    def bill(self) -> Bill:
-        """What the GPUs of all pools cost and draw, and those left over; a cluster of both is paid for once."""
-        decode, prefill = self.serving.decode.deployment, self.serving.prefill.deployment
-        bills = [decode.bill] if decode.cluster is prefill.cluster else [decode.bill, prefill.bill]
-        return Bill.together(bills)
-
-    def totals(self, row: RateMatch) -> Totals:
-        """Return what a match gives, costs and draws, GPUs of no pool too."""
-        return self.bill.totals(
-            row.requests_per_s * row.osl,
-            requests_per_s=row.requests_per_s,
-            gpus_idle=row.gpus - row.gpus_used,
-        )
-
-    def at_speeds(self) -> list[tuple[float, RateMatch]]:
-        """Return the best at each of :data:`SPEEDS` that anything reaches."""
-        return [(speed, best) for speed in SPEEDS if (best := self.serving.best(1 / speed)) is not None]
-
-
-def way_of(row: RateMatch) -> str:
-    """Return which way a match is."""
-    return ONE_POOL if row.one_pool else TWO_POOLS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,6 +220,14 @@ def matched_data(pools: Pools) -> MatchedData:
             latency_s=two.path.latency_s,
             reach=_sourced(two.path.reach),
         )
+    under_load = None
+    if pools.ttft_p99_s is not None and pools.loaded is not None:
+        under_load = UnderLoadData(
+            ttft_p99_s=pools.ttft_p99_s,
+            requests_per_s=pools.loaded.requests_per_s,
+            serving=way_of(pools.loaded),
+            layouts=serving.label(pools.loaded),
+        )
     bests = [pools.loaded] if pools.loaded else serving.bests(pools.tpot_s).values()
     ways = _matches(list(bests), pools)
     return MatchedData(
@@ -322,19 +254,7 @@ def matched_data(pools: Pools) -> MatchedData:
         speeds=_matches([row for _, row in pools.at_speeds()], pools),
         calibration=error_to_dict(pools.errors),
         pareto=_matches(serving.frontier(), pools),
-        under_load=_loaded_data(pools),
-    )
-
-
-def _loaded_data(pools: Pools) -> UnderLoadData | None:
-    loaded = pools.loaded
-    if pools.ttft_p99_s is None or loaded is None:
-        return None
-    return UnderLoadData(
-        ttft_p99_s=pools.ttft_p99_s,
-        requests_per_s=loaded.requests_per_s,
-        serving=way_of(loaded),
-        layouts=pools.serving.label(loaded),
+        under_load=under_load,
     )
 
 
@@ -373,14 +293,6 @@ def _matches(rows: Sequence[RateMatch], pools: Pools) -> list[MatchData]:
     return data
 
 
-def _loaded_words(pools: Pools) -> str:
-    """Return at which rate 99 % of requests meet the limits; empty if queueing is excluded."""
-    if pools.ttft_p99_s is None or pools.loaded is None:
-        return ""
-    limit = f"a p99 time to first token of {pools.ttft_p99_s:g} s"
-    return f"{pools.loaded.requests_per_s:,.3g} requests/s at most within {limit} (simulated)"
-
-
 def pools_answer(pools: Pools) -> list[Block]:
     """Return the answer: the better serving mode, its performance and cost, and the alternative."""
     serving, best = pools.serving, pools.best
@@ -388,6 +300,10 @@ def pools_answer(pools: Pools) -> list[Block]:
         fastest = f"the fastest time to first token is {serving.fastest_ttft_s:,.2f} s"
         return [Text("No layout meets the limits."), Text(f"{_limits(pools)}; {fastest}", "Limits")]
     totals, path = pools.totals(best), "" if best.one_pool else " and cache transfer"
+    loaded = ""
+    if pools.ttft_p99_s is not None and pools.loaded is not None:
+        limit = f"a p99 time to first token of {pools.ttft_p99_s:g} s"
+        loaded = f"{pools.loaded.requests_per_s:,.3g} requests/s at most within {limit} (simulated)"
     return [
         Text(_way_words(pools, best), way_of(best).capitalize()),
         Text(
@@ -401,7 +317,7 @@ def pools_answer(pools: Pools) -> list[Block]:
             "Speed",
         ),
         *totals_blocks(totals),
-        *labelled("Under load", _loaded_words(pools)),
+        *labelled("Under load", loaded),
         *(() if pools.loaded else labelled("Alternative", _other_words(pools, best))),
         *labelled("Better", turns_words(serving)),
         *labelled("Limits", _limits(pools)),

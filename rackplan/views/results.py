@@ -135,6 +135,9 @@ def view_of(result: object) -> View | None:
 
 def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.layouts import Sweep
+    from cost.queueing.result import Simulated
+    from cost.serving.result import Pools
+    from cost.serving.sizes import Sizes
     from cost.serving.sizing import Size
     from cost.validation.validation import Validation
     from placement.analysis.comparison import Comparison
@@ -148,11 +151,10 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.fleet import fleet_view
     from rackplan.views.levers import levers_view
     from rackplan.views.plan import plan_view
-    from rackplan.views.pools import Pools
     from rackplan.views.replan import replan_view
     from rackplan.views.replay import replay_view
-    from rackplan.views.simulate import Simulated, simulate_view
-    from rackplan.views.size import Sizes, size_view
+    from rackplan.views.simulate import simulate_view
+    from rackplan.views.size import size_view
     from rackplan.views.study import study_view
     from rackplan.views.sweep import sweep_view
     from rackplan.views.validate import validate_view
@@ -207,6 +209,8 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     """Return what makes the page of each kind of result, of the result and the command that makes it again."""
     from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
+    from cost.queueing.result import Simulated
+    from cost.serving.result import Pools, sweeps_of
     from placement.analysis.comparison import Comparison
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
@@ -218,12 +222,11 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from rackplan.views.fleet import fleet_blocks, fleet_overlay
     from rackplan.views.loads import skew_blocks
     from rackplan.views.plan import plan_blocks
-    from rackplan.views.pools import Pools
     from rackplan.views.replan import moved_words, replan_section
     from rackplan.views.replay import replay_blocks
-    from rackplan.views.simulate import Simulated, simulate_blocks
+    from rackplan.views.simulate import simulate_blocks
     from rackplan.views.study import study_blocks
-    from rackplan.views.sweep import sweep_blocks, sweeps_of
+    from rackplan.views.sweep import sweep_blocks
     from topology.cluster import Cluster
 
     def of_plan(plan: Plan, command: str, **more: Any) -> Sequence[Block]:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
-from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass
 
-from cost.calibration.errors import CalibrationData, ErrorOf, error_to_dict, errors_in
-from cost.inputs.deployment import Deployment
-from cost.queueing.load import PERCENTILES, WARM_UP, LoadLimits, MostRequests, UnderLoad, under_load
-from cost.queueing.pools import EnginePool, EnginePools
-from cost.queueing.requests import Requests
-from cost.serving.lengths import Lengths
+from cost.calibration.errors import CalibrationData, ErrorOf, error_to_dict
+from cost.queueing.load import PERCENTILES, WARM_UP
+from cost.queueing.pools import EnginePool
+from cost.queueing.result import Simulated
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 from placement.analysis.evidence import deployment_figures
-from rackplan.requests import SimulateRequest
 from rackplan.views.blocks import (
     GAP,
     Beside,
@@ -47,112 +41,9 @@ from rackplan.views.words import (
     sentence,
     serving_words,
 )
-from topology.base.shown import Shown
 from topology.base.units import plural
 
-RATES = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95, 1.0, 1.1)
-"""Rates of the curve of percentiles over the most that keep the limits."""
 HEIGHT = 420
-
-
-@plain_dataclass(frozen=True, eq=False, repr=False)
-class Simulated(Shown):
-    """Requests on the engines of a plan, or of the best way of serving them.
-
-    Attributes
-    ----------
-    deployment:
-        Of the pool that decodes, or the only one.
-    pools, layouts:
-        The engines, and the layout of one of each pool.
-    lengths, requests:
-        Of the requests, and those that were simulated.
-    found:
-        What users see of them.
-    most, reason:
-        The most requests per second that keep the limits, or why there is no such rate.
-    make:
-        Makes requests of these lengths by rate and seed.
-    notes:
-        On the plan that was read.
-    """
-
-    request: SimulateRequest
-    deployment: Deployment
-    pools: EnginePools
-    layouts: tuple[str, ...]
-    lengths: Lengths
-    requests: Requests
-    limits: LoadLimits
-    found: UnderLoad
-    most: MostRequests | None
-    reason: str
-    make: Callable[[float, int], Requests]
-    notes: tuple[str, ...] = ()
-
-    def brief(self) -> str:
-        """Return the load, the p99 time to first token, and the maximum request rate."""
-        most = (
-            "no rate meets the limits"
-            if self.most is None
-            else f"maximum {self.most.requests_per_s:,.3g} requests/s"
-        )
-        p99 = float(np.percentile(self.found.ttft_s, 99))
-        return (
-            f"{self.deployment.model.name} on {self.deployment.cluster.whole.name}, {self.load}: first token p99 "
-            f"{p99:,.3g} s, {self.found.output_tok_s:,.0f} output tok/s; {most}"
-        )
-
-    @property
-    def load(self) -> str:
-        """The load, in words."""
-        asked = self.request
-        if asked.trace is not None:
-            return f"trace {asked.trace.name}, {self.requests.rate:,.3g} requests/s"
-        if asked.concurrency is not None:
-            return plural(asked.concurrency, "user")
-        arrivals = asked.arrivals.replace("poisson", "Poisson")
-        return f"{asked.req_s:,.6g} request{'s' * (asked.req_s != 1)}/s, {arrivals} arrivals"
-
-    @property
-    def req_s(self) -> float:
-        """Requests per second that arrive."""
-        return self.found.requests_per_s if self.requests.users else self.request.req_s or self.requests.rate
-
-    @property
-    def overloaded(self) -> bool:
-        """Whether more requests are sent than the engines serve."""
-        return self.requests.made and not self.requests.users and self.found.grows
-
-    @cached_property
-    def curve(self) -> dict[float, UnderLoad]:
-        """What users see by the rate, up to a little more than the most."""
-        most = self.req_s if self.most is None else self.most.requests_per_s
-        return {
-            rate: under_load(self.pools, self.make(rate, 0), self.limits, self.request.router)
-            for rate in (most * part for part in RATES)
-        }
-
-    @property
-    def errors(self) -> tuple[ErrorOf, ...]:
-        """The errors of the chips, as rows that serve requests the same way have them."""
-        phase = "aggregated" if len(self.pools.pools) == 1 else "disaggregated"
-        return errors_in(self.deployment, phase=phase)
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """Return the requests as columns, those before the counted ones too."""
-        one = self.found.outcome
-        return {
-            "arrival_s": one.arrival_s,
-            "first_s": one.first_s,
-            "done_s": one.done_s,
-            "isl": one.isl,
-            "osl": one.osl,
-            "cached": one.cached,
-            "ttft_s": one.first_s - one.arrival_s,
-            "tpot_s": (one.done_s - one.first_s) / np.maximum(one.osl - 1, 1),
-            "counted": self.found.counted,
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,8 +214,8 @@ def simulate_result(one: Simulated) -> SimulateResult:
         load=one.load,
         isl=float(found.outcome.isl.mean()),
         osl=float(found.outcome.osl.mean()),
-        router=one.request.router,
-        seed=one.request.seed,
+        router=one.router,
+        seed=one.seed,
         serving=ONE_POOL if len(pools) == 1 else TWO_POOLS,
         pools=pools,
         requests=len(one.requests),
@@ -587,14 +478,13 @@ def _charts(found: Simulated) -> list[Block]:
 
 def _grounds(found: Simulated, command: str) -> list[Block]:
     """Return the command and every input, and every figure with its source."""
-    asked = found.request
     near = f"{sentence('; '.join(map(chip_words, found.errors)))} Throughput: {accuracy_words(found.errors)}."
     rows = [
         *deployment_rows(found.deployment, None)[:-2],
         ("load", found.load),
         ("lengths", found.lengths.brief()),
-        ("router", asked.router),
-        ("seed", f"{asked.seed}"),
+        ("router", found.router),
+        ("seed", f"{found.seed}"),
     ]
     figures = figures_section(deployment_figures(found.deployment), [], [near] if found.errors else [], [])
     return [*inputs_section(command, rows), *figures]

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass as plain_dataclass
 
 from pydantic.dataclasses import dataclass
 
-from cost.calibration.errors import CalibrationData, ErrorOf, error_to_dict, errors_in, widest
-from cost.inputs.deployment import Deployment
+from cost.calibration.errors import CalibrationData, error_to_dict, widest
 from cost.money.bill import HOURS_PER_YEAR, BillPart
 from cost.recipe import OtherRecipe
 from cost.serving.limits import left_out_words, rounded_down, rounded_up
 from cost.serving.pools import POOL_DERATE
+from cost.serving.sizes import Refused, Sizes
 from cost.serving.sizing import BUDGETS, Level, Size
 from cost.serving.supply import ProofData
 from rackplan.views.blocks import (
@@ -47,39 +46,8 @@ from rackplan.views.words import (
     serving_words,
     what_if_blocks,
 )
-from topology.base.errors import InfeasibleError
 from topology.base.figures import EvidenceLabel
-from topology.base.shown import Shown
 from topology.base.units import plural
-
-
-@plain_dataclass(frozen=True)
-class Refused:
-    """A cluster that cannot serve the demand, and why."""
-
-    deployment: Deployment
-    error: InfeasibleError
-
-
-@plain_dataclass(frozen=True, repr=False)
-class Sizes(Shown):
-    """Fleets of several clusters for the same demand."""
-
-    clusters: tuple[Size | Refused, ...]
-
-    @property
-    def sizes(self) -> list[Size]:
-        """Those that serve it."""
-        return [one for one in self.clusters if isinstance(one, Size)]
-
-    @property
-    def refused(self) -> list[Refused]:
-        """Those that do not."""
-        return [one for one in self.clusters if isinstance(one, Refused)]
-
-    def brief(self) -> str:
-        """Return what each takes."""
-        return "; ".join(one.brief() for one in self.sizes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,7 +363,7 @@ def size_result(found: Size) -> SizeResult:
             for k, rate in found.joined.items()
         ],
         not_joined=found.unjoined or None,
-        calibration=error_to_dict(_errors(found)),
+        calibration=error_to_dict(found.errors),
         other_recipe=found.other,
     )
 
@@ -443,7 +411,7 @@ def _headline(found: Size, data: SizeResult, others: str = "") -> list[Block]:
 
     ``others``: cost of other clusters.
     """
-    asked, error = data.asked, widest(_errors(found))
+    asked, error = data.asked, widest(found.errors)
     racks = "" if data.racks is None else f" in {plural(data.racks, 'rack')}"
     served = f"{_many(data.tok_s)} output tok/s, {rounded_down(data.users)} concurrent users"
     served += f" at {data.tok_s_per_user:,.1f} tok/s/user"
@@ -452,7 +420,7 @@ def _headline(found: Size, data: SizeResult, others: str = "") -> list[Block]:
     if data.usd_per_hour is not None and data.usd_per_year is not None:
         hour, year = rounded_up(data.usd_per_hour), _many(data.usd_per_year)
         money.insert(0, f"{hour} USD per hour, {year} USD per year ({data.price_basis})")
-    accuracy = f"Accuracy: {accuracy_words(_errors(found))}"
+    accuracy = f"Accuracy: {accuracy_words(found.errors)}"
     if error is not None and asked.currency not in BUDGETS:
         accuracy += f"; at the low end of that band the fleet must be {error.band:.2f}x as large"
     lines = need, ", ".join(money) + others, accuracy
@@ -554,7 +522,7 @@ def _sizes_view(found: Sizes) -> View:
     buys = asked.currency in BUDGETS
     most = sorted(((one.tok_s, one.unit) for _, one in several), reverse=True) if buys else []
     serves = ", ".join(f"{name} {_many(tok_s)} ({tok_s / most[0][0]:.2f}x)" for tok_s, name in most)
-    bands = (f"{one.unit.name}: {words}" for one, _ in several if (words := accuracy_words(_errors(one))))
+    bands = (f"{one.unit.name}: {words}" for one, _ in several if (words := accuracy_words(one.errors)))
     title = f"{first.deployment.model.name} on {plural(len(found.clusters), 'cluster')}: {_asked(asked)}"
     answer = [
         *labelled("Requests", _requests(first)),
@@ -597,7 +565,7 @@ def _refused(one: Refused) -> RefusedData:
 
 def _answer(found: Size, data: SizeResult) -> list[Block]:
     """Return the answer: the fleet, its performance, limits, cost and accuracy."""
-    asked, errors, lengths = data.asked, _errors(found), found.lengths
+    asked, errors, lengths = data.asked, found.errors, found.lengths
     spare = f", {plural(asked.spares, 'domain')} spare" if asked.spares else ""
     racks = "" if data.racks is None else f" and {found.racks.words}"
     pools = ", ".join(f"{pool.workers:,} x {pool.layout} ({pool.role})" for pool in data.pools)
@@ -641,7 +609,7 @@ def _answer(found: Size, data: SizeResult) -> list[Block]:
 
 
 def _details(found: Size, data: SizeResult) -> list[Block]:
-    deployment, errors = found.deployment, _errors(found)
+    deployment, errors = found.deployment, found.errors
     pools = Table.of(
         data.pools,
         ("workers", lambda pool: f"{pool.workers:,} x {pool.layout}"),
@@ -818,10 +786,6 @@ def _notes(found: Size) -> list[str]:
         step = "the prefill row shows the longest prompts; all prompts meet the limit"
         notes += filter(None, (step, lengths.note, found.deployment.model.beyond(longest)))
     return [*notes, *filter(None, [cluster_doubts(unit)])]
-
-
-def _errors(found: Size) -> tuple[ErrorOf, ...]:
-    return errors_in(found.deployment, phase="" if found.lengths is None else "disaggregated")
 
 
 def _many(value: float) -> str:

@@ -10,6 +10,8 @@ from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep, best_at
+from cost.serving.points import sweep_points
+from cost.serving.result import SPEEDS, Pools, sweeps_of
 from cost.step.score import Score
 from cost.validation.measured import comparable_points
 from placement.analysis.evidence import deployment_figures
@@ -27,6 +29,7 @@ from rackplan.views.blocks import (
     labelled,
     section,
     sections,
+    thinned,
 )
 from rackplan.views.charts import memories_chart, pareto_chart, steps_chart
 from rackplan.views.data import LEFT_OUT, Maybe
@@ -41,11 +44,8 @@ from rackplan.views.layouts import (
 )
 from rackplan.views.money import totals_blocks
 from rackplan.views.pareto import HEIGHT, beside_measured, note, says
-from rackplan.views.points import sweep_points
 from rackplan.views.pools import (
-    SPEEDS,
     MatchedData,
-    Pools,
     matched_data,
     pools_answer,
     pools_details,
@@ -67,6 +67,8 @@ from rackplan.views.words import (
 )
 from topology.base.units import plural
 
+MOST_POINTS = 1200
+"""Maximum points shown besides the frontier, evenly spaced."""
 MOST_BARS = 8
 """Speeds whose steps are drawn."""
 BAR, AROUND = 40, 130
@@ -106,14 +108,6 @@ def sweep_view(found: Sweep | Pools, speeds: Sequence[float] = SPEEDS) -> View:
         more = {"limit_s": first.limit_s, "best": configurations(first, [first.best])[0]}
     data = SweepResult(model=first.deployment.model.name, **swept_data(first, targets), **more)
     return View(sweep_blocks(found, speeds), data)
-
-
-def sweeps_of(found: Sweep | Pools) -> list[Sweep]:
-    """Return what was swept: one phase, or decode, prefill and both phases together, if they are."""
-    if isinstance(found, Sweep):
-        return [found]
-    serving = found.serving
-    return [serving.decode, serving.prefill, *([] if serving.both is None else [serving.both])]
 
 
 def sweep_csv(sweeps: Sequence[Sweep]) -> str:
@@ -228,7 +222,9 @@ def _verdict(found: Sweep) -> str:
 def _points(found: Sweep, *, beside: bool = False) -> list[Block]:
     """Return every configuration as a point; with ``beside``, also the panel of measured runs."""
     workload, index = found.deployment.workload, found.best
-    tokens, points = workload.token_word, sweep_points(found)
+    edge = found.frontier().tolist() if len(found) else []
+    some = found.rows(sorted({*edge, *thinned(range(len(found)), MOST_POINTS)}))
+    tokens, points = workload.token_word, sweep_points(some)
     mark, star = None, ""
     if index is not None:
         mark = (found.label(index), sweep_points(found.rows([index]))[0])

@@ -17,7 +17,7 @@ from cost.serving.limits import (
     rounded_up,
 )
 from cost.serving.pools import RateMatch
-from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from cost.serving.serving import Serving, way_of
 from cost.step.score import Score
 from placement.experts.placing import Known
 from placement.layouts.choose import choose_layout
@@ -190,7 +190,7 @@ def _serving_row(
         evidence=Evidence.ASSUMED.label,  # what of pools' rates counts as served
         measured_factor=factor,
         measured_runs=runs,
-        serving=ONE_POOL if best.one_pool else TWO_POOLS,
+        serving=way_of(best),
         requests_per_s=best.requests_per_s,
         ttft_s=best.ttft_s,
         instead=found[1].output_tok_s_per_gpu if len(found) > 1 and under_load is None else None,

@@ -543,7 +543,7 @@ def group_times(
         return _decode(group, lambda shape: factor * step(shape), pool)
     requests, workers = group.requests, group.workers
     held = replace(pool, context=requests.context)
-    most = np.maximum(0.0, np.floor(batch_room(memory_of(group, held), group.rates.hbm_bytes)))
+    most = most_that_fit(batch_room(memory_of(group, held), group.rates.hbm_bytes), group.pool.tp)
     if group.phase == "aggregated":
         share = np.where(
             group.in_step, *(efficiency[prefill_share(group.model, in_step=it)] for it in (True, False))

@@ -99,7 +99,7 @@ def choose_layout(
     level = options.service_level(deployment.workload)
     if layouts is None:
         layouts = fitted_layouts(deployment, options.copies, options.spread, cut_experts=options.cuts_experts)
-        if not layouts and deployment.model.moe is not None:
+        if not layouts and deployment.model.moe is not None and not options.cuts_experts:
             layouts = fitted_layouts(deployment, options.copies, options.spread, cut_experts=True)
     asked = [fit for fit in layouts if options.admits(fit.layout)]
     if not asked and not deployment.any_shape:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import rackplan
-from rackplan.views.results import view_of
+from rackplan.report.results import view_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

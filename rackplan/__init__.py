@@ -123,7 +123,7 @@ _HOMES = {
 }
 """Public names by their module."""
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
-Shown.renderer = "rackplan.views.results"
+Shown.renderer = "rackplan.report.results"
 __all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - of one table
 
 

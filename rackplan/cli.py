@@ -17,8 +17,7 @@ import typer
 from rackplan import __version__
 from rackplan.commands.output import print_error, steady_streams
 from rackplan.progress import working
-from rackplan.render.text import flag_of
-from topology.base.errors import InputError, RackplanError, printable
+from topology.base.errors import InputError, RackplanError, printable, spelling
 from topology.base.files import recording_written
 from topology.base.interrupts import CtrlC, EndedError, ending_by_signal, signal_behind
 
@@ -209,7 +208,13 @@ def _instead(error: BaseException) -> str:
     request = getattr(getattr(getattr(error, "ctx", None), "command", None), "request", None)
     flag = str(getattr(error, "option_name", ""))
     why = "" if request is None else request.INSTEAD.get(flag.strip("-").replace("-", "_"), "")
-    return InputError(f"{flag}: {why}.").text(flag_of) if why else ""
+    return InputError(f"{flag}: {why}.").text(_flag_of) if why else ""
+
+
+def _flag_of(name: str) -> str:
+    from rackplan.requests import flag_of
+
+    return flag_of(name)
 
 
 def main() -> None:
@@ -217,7 +222,7 @@ def main() -> None:
     steady_streams()
     _one_blas_thread()
     try:
-        with ending_by_signal() as ctrl_c:
+        with ending_by_signal() as ctrl_c, spelling(_flag_of):
             _refuse_empty(sys.argv)
             first = next(iter(sys.argv[1:]), "")
             named = [first] if first in COMMANDS else [] if first == "--version" else COMMANDS
@@ -241,7 +246,7 @@ def main() -> None:
         raise SystemExit(BAD_INPUT) from None
     except RackplanError as error:
         with suppress(OSError):  # a terminal that was closed
-            print_error(error.text(flag_of))
+            print_error(error.text(_flag_of))
         raise SystemExit(error.exit_code) from None
     except (KeyboardInterrupt, typer.Abort):
         print_error("interrupted; nothing was written.")

@@ -277,7 +277,7 @@ def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") 
         If it cannot be drawn or written.
     """
     from placement.plan import Plan
-    from rackplan.views.results import draw_on
+    from rackplan.report.results import draw_on
 
     draw_on(cluster if isinstance(cluster, Plan) else make_cluster(cluster), _path(path), level)
     return _path(path)
@@ -338,7 +338,7 @@ def write_report(result: object, path: str | Path) -> Path:
     InputError
         If there is no report for this result, or it cannot be written.
     """
-    from rackplan.views.results import page_of
+    from rackplan.report.results import page_of
     from topology.base.files import write_whole
 
     write_whole(_path(path), page_of(result).encode())

@@ -1669,6 +1669,11 @@ def flags(*, quoted: bool = False) -> Mapping[str, str]:
     return found
 
 
+def flag_of(name: str) -> str:
+    """Return the flag of an input that Python calls ``name``."""
+    return flags().get(name) or f"--{name.replace('_', '-')}"
+
+
 def default_of(request: type[Request], name: str) -> Any:
     """Return the default of a field; ``...`` if it is required."""
     one = next(one for one in fields(request) if one.name == name)  # type: ignore[arg-type]

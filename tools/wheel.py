@@ -120,7 +120,7 @@ def look(sdist: Path, wheel: Path) -> None:
         )
     wanted = {f"{package}/py.typed" for package in PACKAGES} | {
         f"{Path(meta).parent}/licenses/{name}"
-        for name in ("LICENSE", "topology/fonts/LICENSE-DejaVu", "rackplan/render/LICENSE-plotly")
+        for name in ("LICENSE", "topology/fonts/LICENSE-DejaVu", "rackplan/report/static/LICENSE-plotly")
     }
     if missing := sorted(wanted - names):
         raise Failure(f"not in the wheel: {missing}")

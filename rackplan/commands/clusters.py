@@ -13,8 +13,7 @@ import typer
 from rackplan.commands.options import INTERRUPTED, JsonFlag, Written, command
 from rackplan.commands.options import output as output_option
 from rackplan.requests import DEFAULT_BYTES, DrawRequest, ImportRequest, TrafficRequest
-from topology.base.errors import InputError
-from topology.base.units import plural
+from topology.base.errors import InputError, spelled
 
 if TYPE_CHECKING:
     from placement.plan import Plan
@@ -27,10 +26,8 @@ if TYPE_CHECKING:
 def draw(request: DrawRequest, *, json: JsonFlag = False) -> None:
     """Draw a cluster: tiers, domains, GPUs and their links."""
     from rackplan import inputs
-    from rackplan.commands.output import show, show_text
-    from rackplan.views.blocks import View, labelled
-    from rackplan.views.clusters import DrawResult
-    from rackplan.views.settings import set_data
+    from rackplan.commands.output import print_file, show
+    from rackplan.report.cluster import drawn_doc
     from topology.draw import cluster_svg, draw_cluster
     from topology.exporters import GRAPH_SUFFIXES, topology_text, write_topology
 
@@ -51,22 +48,19 @@ def draw(request: DrawRequest, *, json: JsonFlag = False) -> None:
         target, overlay = _planned(planned, plan, request.cluster, target)
     busy = None if traffic is None else _traffic_overlay(traffic, target)
     gpus = len(target.gpus)
-    data = DrawResult(
-        cluster=target.name, gpus=gpus, file=None if output is None else str(output), **set_data(target)
-    )
     if output is None:
-        svg = None if form else cluster_svg(target, overlay, level=level, traffic=busy)
-        show_text(svg or topology_text(target, str(form)), View([], data), json=json, notes=notes)
+        text = (
+            topology_text(target, str(form))
+            if form
+            else cluster_svg(target, overlay, level=level, traffic=busy)
+        )
+        print_file(text, drawn_doc(target, gpus, None, text), json=json, notes=notes)
         return
     if graph:
         write_topology(target, output, form)
     else:
         draw_cluster(target, output, level=level, overlay=overlay, traffic=busy)
-    show(
-        View(labelled("Written", f"{output} ({target.name}, {plural(gpus, 'GPU')})"), data),
-        json=json,
-        notes=notes,
-    )
+    show(drawn_doc(target, gpus, output), json=json, notes=notes)
 
 
 @command(TrafficRequest)
@@ -75,7 +69,7 @@ def traffic(request: TrafficRequest, *, output: Written = None, json: JsonFlag =
     from placement.budget import Budget
     from rackplan.commands.output import print_error, written
     from rackplan.progress import progress
-    from rackplan.views.clusters import traffic_view
+    from rackplan.report.cluster import traffic_doc
     from topology.base.files import write_whole
     from topology.base.units import amount as parse_amount
     from topology.changes.drained import drained_note
@@ -101,7 +95,7 @@ def traffic(request: TrafficRequest, *, output: Written = None, json: JsonFlag =
         size = parse_amount(request.bytes_per_gpu or DEFAULT_BYTES, "--bytes-per-gpu")
         facts = {"cluster": target.name, "gpus": [target.gpus[gpu].id for gpu in members]}
         write_whole(request.matrix, rank_matrix(router, members, size).file(request.matrix.suffix, facts))
-    finish(traffic_view(target, sent, loads, time, request.matrix), notes=notes)
+    finish(traffic_doc(target, sent, loads, time, request.matrix), notes=notes)
     if budget.interrupted:
         print_error("interrupted: the bound was computed, the fair time was not.")
         raise typer.Exit(INTERRUPTED)
@@ -119,9 +113,8 @@ def import_(
     Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, amd-smi, or a CSV of links (a,b,count,rate).
     """
     from rackplan import __version__
-    from rackplan.commands.output import show, show_text
-    from rackplan.render.text import with_flags
-    from rackplan.views.clusters import import_comments, import_view
+    from rackplan.commands.output import print_file, show
+    from rackplan.report.cluster import import_comments, imported_doc
     from topology.base.files import write_whole
     from topology.exporters import cluster_to_yaml
     from topology.importers import ImportOptions, import_files
@@ -132,16 +125,16 @@ def import_(
     imported = import_files(request.files, ImportOptions(**known))
     text = cluster_to_yaml(
         imported.spec,
-        [with_flags(line) for line in import_comments(imported, __version__)],
+        [spelled(line) for line in import_comments(imported, __version__)],
         rates_unusual=imported.rates_unusual,
     )
     _check_readable(text)
-    view = import_view(imported, output)
+    doc = imported_doc(imported, output, text)
     if output is None:
-        show_text(text, view, json=json)
+        print_file(text, doc, json=json)
         return
     write_whole(output, text.encode())
-    show(view, json=json)
+    show(doc, json=json)
 
 
 def _ranks(request: TrafficRequest) -> tuple[Cluster, Sequence[int], list[str]]:
@@ -203,7 +196,7 @@ def _range(text: str | None, count: int) -> range:
 
 def _planned(planned: Plan, plan: Path, name: str, target: Cluster) -> tuple[Cluster, Overlay]:
     """Return the cluster to draw, as the plan knows it if GPUs were lost, and what the plan adds to the picture."""
-    from rackplan.views.overlay import plan_overlay, spread
+    from rackplan.report.pictures.overlay import plan_overlay, spread
     from topology.cluster import ClusterView
 
     cluster = planned.deployment.cluster

@@ -10,12 +10,14 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackplan.progress import hide
 from rackplan.render.text import text_lines, with_flags
+from rackplan.report.doc import Code, Doc, Note
 from rackplan.views.blocks import SCHEMA_VERSION, Details, Heading, Text, View, in_full, labelled
 from topology.base.errors import InputError, printable
 from topology.base.files import require_folder, require_place, write_folder, write_whole
@@ -45,14 +47,23 @@ def steady_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def show(view: View, *, json: bool, notes: Sequence[str] = (), details: bool = True) -> None:
-    """Print a view on standard output: its data as one object, or its blocks as text (all with ``details``).
+def show(view: View | Doc, *, json: bool, notes: Sequence[str] = (), details: bool = True) -> None:
+    """Print a result on standard output: its data as one object, or as text (all of it with ``details``).
 
     ``notes`` on what was asked go to standard error, and into the object.
     """
     hide()
     for text in notes:
         print_error(with_flags(f"note: {text}."))
+    if isinstance(view, Doc):
+        from rackplan.report.text import text as text_of
+
+        if json:
+            told = view.with_blocks(*(Note(f"{text}.") for text in notes))
+            sys.stdout.writelines(_json_parts(told.data))
+        else:
+            sys.stdout.write(text_of(view, details=details))
+        return
     if json:
         noted = {"notes": [*view.data.get("notes", []), *notes]} if notes else {}
         sys.stdout.writelines(_json_parts({**view.data, **noted}))
@@ -240,14 +251,44 @@ def written(
         made = Heading("How it was made", 2), Text(command_line(), style="command")
         return page([*title, *view.blocks, *made])
 
-    def finish(view: View, forms: Forms | None = None, notes: Sequence[str] = ()) -> None:
+    def finish(view: View | Doc, forms: Forms | None = None, notes: Sequence[str] = ()) -> None:
+        if isinstance(view, Doc):
+            _finish_doc(view, forms, notes)
+            return
         blocks = view.blocks
         if write is not None:
             usual = {data: lambda: json_text(view.data), html: lambda: of_view(view)}
             blocks = [*blocks, *labelled("Written", ", ".join(write({**usual, **(forms or {})})))]
         show(View(blocks, view.data), json=json, notes=notes, details=details)
 
+    def _finish_doc(doc: Doc, forms: Forms | None, notes: Sequence[str]) -> None:
+        if write is not None:
+            usual = {data: lambda: json_text(doc.data), html: lambda: page_of(doc)}
+            paths = write({**usual, **(forms or {})})
+            doc = doc.with_blocks(Note(f"{', '.join(paths)}", kind="written"))
+        show(doc, json=json, notes=notes, details=details)
+
     return finish
+
+
+def page_of(doc: Doc, **more: str) -> str:
+    """Return the page of a document, with the command that made it and the digests of what it was made from."""
+    from rackplan.report.page import page
+
+    rows = "".join(f"\n# SHA-256 of {name}: {digest}" for name, digest in more.items())
+    made = Code("", f"{command_line()}{rows}", "How it was made")
+    return page(replace(doc, details=[*doc.details, made]))
+
+
+def print_file(text: str, doc: Doc, *, json: bool, notes: Sequence[str] = ()) -> None:
+    """Print the content of a file on standard output; with ``json`` its document, which has the text."""
+    if json:
+        show(doc, json=True, notes=notes)
+        return
+    hide()
+    for note in notes:
+        print_error(with_flags(f"note: {note}."))
+    sys.stdout.write(text)
 
 
 def show_text(text: str, view: View, *, json: bool, notes: Sequence[str] = ()) -> None:
@@ -276,9 +317,9 @@ def write_plan(
     from placement.migrate.moves_file import moves_to_dict
     from placement.plans.writing import plan_to_dict, plan_to_json
     from rackplan.render.html import page
+    from rackplan.report.results import svg
     from rackplan.views.plan import plan_blocks
     from rackplan.views.replan import moved_words, replan_section
-    from rackplan.views.results import svg
 
     command, drawing = command_line(), svg(plan) or ""
 
@@ -314,8 +355,8 @@ def write_plan(
 def fleet_text(fleet: Fleet, sha256: Mapping[str, str]) -> str:
     """Return the report of a fleet, with its pools on the drawing of the cluster."""
     from rackplan.render.html import page
+    from rackplan.report.results import drawing
     from rackplan.views.fleet import fleet_blocks, fleet_overlay
-    from rackplan.views.results import drawing
 
     svg = drawing(fleet.cluster, fleet_overlay(fleet))
     return page(fleet_blocks(fleet, command=command_line(), sha256=sha256, drawing=svg))

@@ -17,8 +17,8 @@ def study(request: StudyRequest, *, json: JsonFlag = False) -> None:
     """Price a grid or a sample of points, on all cores or a cluster. It can be stopped and resumed."""
     from rackplan.commands.output import command_line, show
     from rackplan.progress import progress
+    from rackplan.report.results import page_of
     from rackplan.studies.begin import begin, opened
-    from rackplan.views.results import page_of
     from rackplan.views.study import study_view
     from topology.base.files import write_whole
 

@@ -31,7 +31,7 @@ def sweep(
     from rackplan import answers, inputs
     from rackplan.commands.output import command_line, written
     from rackplan.render.html import page
-    from rackplan.views.results import svg
+    from rackplan.report.results import svg
     from rackplan.views.sweep import sweep_blocks, sweep_csv, sweep_view
 
     finish = written(output, "sweep", "sweep.csv", json=json, html="report.html", details=details)
@@ -68,8 +68,8 @@ def compare(
     from rackplan.progress import progress
     from rackplan.render.html import page
     from rackplan.render.text import with_flags
+    from rackplan.report.results import svg
     from rackplan.views.compare import compare_blocks, compare_view
-    from rackplan.views.results import svg
 
     finish = written(output, "compare", json=json, html="report.html", details=details)
     with progress() as reporter:

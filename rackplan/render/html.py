@@ -7,20 +7,18 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from html import escape
-from importlib.resources import files
 from itertools import groupby
 from types import UnionType
 
-from rackplan.render import pictures
 from rackplan.render.text import with_flags
+from rackplan.report import assets
+from rackplan.report.doc import Picture
 from rackplan.views.blocks import (
     Beside,
     Block,
     Chart,
     Details,
-    Diagram,
     Drawing,
-    ExpertMap,
     Heading,
     Items,
     Lines,
@@ -80,12 +78,14 @@ def page(blocks: Iterable[Block]) -> str:
         element("meta", http_equiv="Content-Security-Policy", content=POLICY),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("title", f"{title} - rackplan"),
-        element("style", _asset("style.css"), Markup(pictures.style())),
+        element("style", _asset("style.css"), Markup(assets.style())),
     )
     first, sections = _sections(shown)
     top = element("header", *_elements(first), _contents([heading.text for heading, _ in sections]))
-    drawn = element("script", Markup(pictures.script())) if _has(shown, ExpertMap | Drawing) else None
-    packed = element("script", Markup(b64encode(plotly()).decode()), id="plotly", type="application/gzip")
+    drawn = element("script", Markup(assets.script())) if _has(shown, Picture | Drawing) else None
+    packed = element(
+        "script", Markup(b64encode(assets.plotly()).decode()), id="plotly", type="application/gzip"
+    )
     content = join(
         [
             element("main", top, *(_section(number, *one) for number, one in enumerate(sections))),
@@ -100,20 +100,11 @@ def page(blocks: Iterable[Block]) -> str:
 
 
 def _asset(name: str) -> Markup:
-    return Markup(files("rackplan.render").joinpath(name).read_text(encoding="utf-8"))
+    return Markup(assets.text(name))
 
 
 _LONG = 24
 """Characters of a text that a phone would else break after each word."""
-
-
-def plotly() -> bytes:
-    """Return the script that draws charts, compressed with gzip.
-
-    It is the build with scatter and bar charts only: the build in the Python package has forty kinds, is four
-    times as large, and takes a browser of two cores two seconds to load.
-    """
-    return files("rackplan.render").joinpath("plotly-basic.min.js.gz").read_bytes()
 
 
 def _made(blocks: Iterable[Block]) -> Iterator[Block]:
@@ -246,12 +237,17 @@ def _block(block: Block) -> Markup | None:
             shown = _folded(block.fold, [table(block)])
         case Chart() | Beside():
             shown = _chart(block)
-        case ExpertMap(name, data, says):
+        case Picture(name, says, data=data) if data:
             script = element("script", _json(data), type="application/json")
             shown = element("figure", script, class_="picture", id=f"picture-{name}", aria_label=says)
-        case Diagram(name, svg, says):
+        case Picture(name, says):
             shown = element(
-                "figure", Markup(svg), class_="diagram", id=f"picture-{name}", role="figure", aria_label=says
+                "figure",
+                Markup(block.drawn),
+                class_="diagram",
+                id=f"picture-{name}",
+                role="figure",
+                aria_label=says,
             )
         case Tiles(tiles):
             figures = ((element("b", value), element("span", words)) for value, words in tiles)

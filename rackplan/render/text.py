@@ -24,20 +24,13 @@ _INDENT = {"-": "  ", "[": "    "}
 _QUOTED = re.compile(r"(?<!key )(option )?`([a-z0-9_]+)`")
 
 
-def flag_of(name: str) -> str:
-    """Return the flag of an input that Python calls ``name``."""
-    from rackplan.requests import flags
-
-    return flags().get(name) or f"--{name.replace('_', '-')}"
-
-
 def with_flags(text: str) -> str:
     """Return a message with parameters (in backquotes) as the command line calls them."""
     return _QUOTED.sub(_with_flag, text)
 
 
 def _with_flag(found: re.Match[str]) -> str:
-    from rackplan.requests import flags
+    from rackplan.requests import flag_of, flags
 
     option, name = found.groups()
     return flag_of(name) if option or name in flags(quoted=True) else found[0]

@@ -19,8 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from rackplan.render import pictures
-from rackplan.render.html import plotly
+from rackplan.report import assets
 from rackplan.serve.opened import Opened
 from rackplan.serve.plans import PlanText, Shown, lose, open_plan, place, plan_report, report
 from rackplan.serve.plot import plot
@@ -220,8 +219,8 @@ def _static(request: Request) -> Response:
     name = request.path_params["name"]
     if name == "plotly.js":
         headers = {"cache-control": "max-age=86400", "content-encoding": "gzip"}
-        return Response(plotly(), media_type=TYPES["js"], headers=headers)
-    made = {"pictures.js": pictures.script, "pictures.css": pictures.style}
+        return Response(assets.plotly(), media_type=TYPES["js"], headers=headers)
+    made = {"pictures.js": assets.script, "pictures.css": assets.style}
     if name in made:
         return Response(made[name](), media_type=TYPES[name.rpartition(".")[2]])
     if name not in (*(f"{script}.js" for script in SCRIPTS), "page.css"):

@@ -16,6 +16,11 @@ from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.progress import Progress
 from rackplan import answers, library
 from rackplan.render.html import page
+from rackplan.report.doc import Picture
+from rackplan.report.pictures.experts import expert_map
+from rackplan.report.pictures.memory import memory_picture
+from rackplan.report.pictures.step import step_picture
+from rackplan.report.results import svg
 from rackplan.requests import NO_LIMIT, CompareRequest, make
 from rackplan.serve.commands import explore_command, plan_command
 from rackplan.serve.point import Row, figure_list, picture_data, speed_rows, step_rows
@@ -23,16 +28,12 @@ from rackplan.serve.pool import Line
 from rackplan.serve.pricing import deployed, limits_s
 from rackplan.serve.question import PlaceOrder, Question
 from rackplan.serve.ways import explored
-from rackplan.views.blocks import Diagram, ExpertMap, Text
+from rackplan.views.blocks import Text
 from rackplan.views.compare import compare_blocks
 from rackplan.views.explain import explain_plan, verdict
 from rackplan.views.money import dollars, rate_words
-from rackplan.views.pictures.experts import expert_map
-from rackplan.views.pictures.memory import memory_picture
-from rackplan.views.pictures.step import step_picture
 from rackplan.views.plan import plan_blocks
 from rackplan.views.replan import replan_section
-from rackplan.views.results import svg
 from rackplan.views.sweep import sweep_blocks
 from rackplan.views.words import baseline_name, limit_words, sentence
 from topology.base.errors import InfeasibleError
@@ -172,7 +173,7 @@ def _handed(plan: Plan, command: str, more: dict[str, Any]) -> Shown:
 def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
     """Return the data that the page shows for a plan: verdict, figures, pictures and drawing."""
     experts = expert_map(plan)
-    others: list[Diagram | ExpertMap] = [step_picture(explain_plan(plan)), memory_picture(plan)]
+    others: list[Picture] = [step_picture(explain_plan(plan)), memory_picture(plan)]
     return {
         "verdict": " ".join(filter(None, [sentence(limit_words(plan)), verdict(plan)])),
         "figures": _figures(plan),

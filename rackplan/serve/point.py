@@ -12,14 +12,14 @@ from cost.layouts import Sweep
 from cost.serving.serving import TWO_POOLS
 from cost.step.score import Score
 from placement.layouts.price import fitted_row
+from rackplan.report.doc import Picture
+from rackplan.report.pictures.memory import memory_of
+from rackplan.report.pictures.overlay import layout_overlay
+from rackplan.report.pictures.step import waterfall
 from rackplan.serve.commands import plan_command
 from rackplan.serve.plot import PHASES
 from rackplan.serve.question import AskedPoint, FieldError, PlanOrder, Point
 from rackplan.serve.ways import Side, Way, explored
-from rackplan.views.blocks import Diagram, ExpertMap
-from rackplan.views.overlay import layout_overlay
-from rackplan.views.pictures.memory import memory_of
-from rackplan.views.pictures.step import waterfall
 from rackplan.views.words import range_words
 from topology.base.figures import Evidence
 from topology.draw import cluster_svg
@@ -167,7 +167,7 @@ def drawing(asked: AskedPoint) -> dict[str, Any]:
     return {"svg": cluster_svg(cluster, overlay)}
 
 
-def _terms(sweep: Sweep, at: int) -> Diagram:
+def _terms(sweep: Sweep, at: int) -> Picture:
     """Return the waterfall of a configuration of a sweep, of which the parts are known and not what binds each."""
     parts = {(name, ""): float(seconds[at]) for name, seconds in sweep.terms_s.items()}
     score = Score(
@@ -187,8 +187,7 @@ def _terms(sweep: Sweep, at: int) -> Diagram:
     return waterfall(score)
 
 
-def picture_data(picture: Diagram | ExpertMap) -> dict[str, Any]:
+def picture_data(picture: Picture) -> dict[str, Any]:
     """Return a picture as the page shows it: an SVG, or the data that a script draws."""
-    if isinstance(picture, Diagram):
-        return {"name": picture.name, "svg": picture.svg, "says": picture.says}
-    return {"name": picture.name, "data": picture.data, "says": picture.says}
+    shown = {"data": picture.data} if picture.data else {"svg": picture.drawn}
+    return {"name": picture.key, "says": picture.alt, **shown}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from rackplan.report.doc import Block as Block  # noqa: PLC0414 - until these blocks are gone
 from topology.base.errors import printable
 
 if TYPE_CHECKING:
@@ -17,10 +18,6 @@ SCHEMA_VERSION = 1
 """Schema version of all JSON objects that commands print or write, except ``plan.json``."""
 WIDTH = 100
 """Maximum text width in columns."""
-
-
-class Block:
-    """Base class of blocks."""
 
 
 @dataclass(frozen=True)
@@ -170,24 +167,6 @@ class Drawing(Block):
     """The SVG file of a cluster. Reports only."""
 
     svg: str
-
-
-@dataclass(frozen=True)
-class Diagram(Block):
-    """A diagram as static SVG, which needs no script and prints; ``says`` is a text alternative. Reports only."""
-
-    name: str
-    svg: str
-    says: str
-
-
-@dataclass(frozen=True)
-class ExpertMap(Block):
-    """A map of experts, which a script draws from ``data``, plain values that JSON holds. Reports only."""
-
-    name: str
-    data: Mapping[str, Any]
-    says: str
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,7 @@ from placement.analysis.gains import Gain
 from placement.migrate.replan import Replanned
 from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plans.findings import RedundancyCurve
-from rackplan.views.blocks import thinned
-from rackplan.views.explain import HBM_USES
-from rackplan.views.plotting import (
+from rackplan.report.plotting import (
     BLUE,
     DASHES,
     GREEN,
@@ -40,6 +38,8 @@ from rackplan.views.plotting import (
     series,
     speed_axes,
 )
+from rackplan.views.blocks import thinned
+from rackplan.views.explain import HBM_USES
 from rackplan.views.words import worst_words
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ HBM_COLOURS = {
     "free": "#e4e8ec",
     "reserved": NEUTRAL,
 }
-"""Colours of HBM uses, from :mod:`rackplan.views.pictures.memory`."""
+"""Colours of HBM uses, from :mod:`rackplan.report.pictures.memory`."""
 MEASURED = "#d6409f"
 """Colour of measured runs, different from all layouts, parts and resources."""
 MOST_FAINT = 250

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rackplan.views.plotting import (
+from rackplan.report.plotting import (
     BLUE,
     GREEN,
     NEUTRAL,

@@ -56,7 +56,7 @@ def failure_blocks(failures: Failures | None, tok_s_per_gpu: float) -> list[Bloc
         return []
 
     def picture() -> list[Block]:
-        from rackplan.views.pictures.strips import failures_picture
+        from rackplan.report.pictures.strips import failures_picture
 
         return [failures_picture(failures, tok_s_per_gpu)] if failures.what_if else []
 

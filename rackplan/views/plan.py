@@ -300,7 +300,7 @@ def balance_blocks(plan: Plan) -> list[Block]:
     }
 
     def picture() -> list[Block]:
-        from rackplan.views.pictures.strips import balance_picture
+        from rackplan.report.pictures.strips import balance_picture
 
         return [balance_picture(shown)]
 
@@ -403,7 +403,7 @@ def step_blocks(score: Score, explained: Callable[[], Explanation]) -> list[Bloc
     """Return the step: in reports a waterfall, with its parts and their bounds as tables."""
 
     def waterfall() -> list[Block]:
-        from rackplan.views.pictures.step import step_picture
+        from rackplan.report.pictures.step import step_picture
 
         return [step_picture(explained())]
 
@@ -426,7 +426,7 @@ def memory_blocks(plan: Plan) -> list[Block]:
     score = plan.score
 
     def bar() -> list[Block]:
-        from rackplan.views.pictures.memory import memory_picture
+        from rackplan.report.pictures.memory import memory_picture
 
         left = (
             f"{score.hbm_bytes['free'] / 1e9:,.2f} GB left; the largest batch that fits is {score.max_batch:,} "
@@ -447,7 +447,7 @@ def memory_blocks(plan: Plan) -> list[Block]:
 
 
 def _cluster(plan: Plan, drawing: str) -> list[Block]:
-    from rackplan.views.pictures.experts import expert_map_blocks
+    from rackplan.report.pictures.experts import expert_map_blocks
 
     drawn = [Heading("Cluster and plan", 2), Drawing(drawing)] if drawing else []
     return [*drawn, *expert_map_blocks(plan)]

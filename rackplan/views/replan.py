@@ -143,8 +143,8 @@ def replan_section(found: Replanned) -> list[Block]:
 
 
 def _pictures(found: Replanned) -> list[Block]:
+    from rackplan.report.pictures.moves import moves_pictures
     from rackplan.views.charts import front_chart
-    from rackplan.views.pictures.moves import moves_pictures
 
     chart = Chart("front", front_chart(found), "Balancedness against moves", 360)
     return [*moves_pictures(found), chart]

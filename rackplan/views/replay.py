@@ -11,6 +11,7 @@ from placement.online.policies import OURS_LINEAR
 from placement.online.recommend import EQUAL
 from placement.online.replayed import Replayed
 from placement.online.simulate import Run, run_names
+from rackplan.report.pictures.experts import expert_map_blocks
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -25,7 +26,6 @@ from rackplan.views.blocks import (
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
 from rackplan.views.explain import explain_plan
 from rackplan.views.forward import headline, machine_words
-from rackplan.views.pictures.experts import expert_map_blocks
 from rackplan.views.plan import figure_blocks, memory_blocks, step_blocks
 from rackplan.views.provenance import deployment_rows, inputs_section
 from rackplan.views.settings import set_blocks, set_data

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from rackplan import requests
+from rackplan.report.schema import SHAPES, schema_of, shape_of
 from rackplan.requests import Request, options_of
 from rackplan.views.blocks import SCHEMA_VERSION
 from rackplan.views.data import LEFT_OUT
@@ -30,8 +31,6 @@ COMMANDS: Mapping[str, str] = {
     "score": "plan.ScorePrinted",
     "what-if": "levers.LeversResult",
     "diff": "diff.DiffResult",
-    "draw": "clusters.DrawResult",
-    "traffic": "clusters.TrafficResult",
     "sweep": "sweep.SweepResult",
     "size": "size.SizePrinted",
     "simulate": "simulate.SimulateResult",
@@ -42,7 +41,6 @@ COMMANDS: Mapping[str, str] = {
     "export": "engines.ExportResult",
     "import-plan": "plan.ImportedPlanPrinted",
     "check": "engines.CheckResult",
-    "import": "clusters.ImportResult",
     "loads": "loads.LoadsResult",
     "catalog": "catalog.CatalogResult",
     "validate": "validate.ValidateResult",
@@ -56,16 +54,18 @@ FILES: Mapping[str, str] = {
     "moves.json": "placement.migrate.moves_file.MovesFile",
     "fleet.json": "fleet.FleetFileData",
     "study.json": "study.StudyFile",
-    **{f"{name}.json": COMMANDS[name] for name in _WRITTEN},
+    **{f"{name}.json": COMMANDS[name] for name in _WRITTEN if name in COMMANDS},
 }
 """Type of each file."""
+SHAPED = (*SHAPES, *(f"{name}.json" for name in _WRITTEN if name in SHAPES))
+"""Commands and files that are documents of :mod:`rackplan.report`."""
 REQUESTS: Mapping[str, str] = {
     re.sub(r"(?<=.)(?=[A-Z])", "-", name).lower(): f"rackplan.requests.{name}"
     for name, kind in vars(requests).items()
     if isinstance(kind, type) and issubclass(kind, Request) and kind.EXAMPLES
 }
 """Request type of each command."""
-NAMES = (*COMMANDS, *REQUESTS, *FILES)
+NAMES = (*COMMANDS, *SHAPED, *REQUESTS, *FILES)
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _UNITS = (
     ("usd_per_million_tokens", "USD per million tokens"),
@@ -133,16 +133,18 @@ def data_type(name: str) -> Any:
 
 def kind_of(name: str) -> str:
     """Return ``command``, ``request`` or ``file``."""
-    return "command" if name in COMMANDS else "request" if name in REQUESTS else "file"
+    return "command" if name in COMMANDS or name in SHAPES else "request" if name in REQUESTS else "file"
 
 
 def title_of(name: str) -> str:
     """Return what a schema is of."""
-    return f"rackplan {name} --json" if name in COMMANDS else name
+    return f"rackplan {name} --json" if kind_of(name) == "command" else name
 
 
 def about(name: str) -> str:
     """Return in a sentence what a command is asked or prints, or a file holds; its module is read, not imported."""
+    if name in SHAPED:
+        return shape_of(name.removesuffix(".json")).meaning
     module, kind = _place(name)
     spec = find_spec(module)
     source = spec.loader.get_source(module) if spec else ""  # type: ignore[union-attr]
@@ -160,6 +162,8 @@ def json_schema(name: str) -> dict[str, Any]:
     InputError
         If nothing of that name has a schema.
     """
+    if name in SHAPED:
+        return schema_of(shape_of(name.removesuffix(".json")), name, title_of(name))
     made = TypeAdapter(data_type(name)).json_schema(schema_generator=_Described)
     if "$ref" in made:
         made |= made["$defs"][made.pop("$ref").rpartition("/")[2]]

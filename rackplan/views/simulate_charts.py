@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.queueing.load import PERCENTILES, MostRequests, UnderLoad
-from rackplan.views.plotting import (
+from rackplan.report.plotting import (
     BLUE,
     GREEN,
     NEUTRAL,

@@ -9,9 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rackplan.studies.summary import number_and_unit, number_of
-from rackplan.views.blocks import thinned
-from rackplan.views.plotting import (
+from rackplan.report.plotting import (
     BLUE,
     GREEN,
     NEUTRAL,
@@ -26,6 +24,8 @@ from rackplan.views.plotting import (
     series,
     speed_axes,
 )
+from rackplan.studies.summary import number_and_unit, number_of
+from rackplan.views.blocks import thinned
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

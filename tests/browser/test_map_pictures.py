@@ -17,7 +17,7 @@ from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
 from rackplan.inputs import loads_of
-from rackplan.views.results import page_of
+from rackplan.report.results import page_of
 from topology import resolve_cluster
 
 OpenPage = Callable[..., Any]

@@ -15,7 +15,7 @@ import rackplan
 from cost.config.build import model_from_config
 from cost.resolve import resolve_model
 from placement.plan import Plan
-from rackplan.views.results import page_of
+from rackplan.report.results import page_of
 from topology import build_cluster, resolve_cluster
 
 OpenPage = Callable[..., Any]

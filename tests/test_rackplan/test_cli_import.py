@@ -24,7 +24,7 @@ def test_writes_a_cluster_that_other_commands_read(
     assert done.code == 0
     for words in (
         "32 GPUs (h100-sxm) in 4 hosts",
-        "No irregular parts",
+        "No part is irregular",
         "catalog system hgx-h100",
     ):
         assert words in done.out

@@ -19,8 +19,8 @@ import rackplan
 from helpers import Result
 from pages import run_block
 from placement.plan import Plan
+from rackplan.report.results import view_of
 from rackplan.views.frames import rows_of
-from rackplan.views.results import view_of
 from topology.base.shown import LONGEST
 
 MODEL, CLUSTER = "qwen3-30b-a3b", "hgx-h100@16"

@@ -17,9 +17,9 @@ from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
 from rackplan.inputs import loads_of
-from rackplan.render import pictures
-from rackplan.views.overlay import plan_overlay
-from rackplan.views.pictures.experts import expert_map, gpu_load, map_table
+from rackplan.report import assets
+from rackplan.report.pictures.experts import expert_map, gpu_load, map_table
+from rackplan.report.pictures.overlay import plan_overlay
 from topology import resolve_cluster
 
 
@@ -78,9 +78,9 @@ def test_the_drawing_shows_the_layer_that_waits_longest() -> None:
 
 
 def test_scripts_write_no_markup_and_ask_for_nothing() -> None:
-    text = pictures.script()
+    text = assets.script()
     code = re.sub(r"//.*", "", text)
     for word in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "fetch(", "XMLHttp"):
         assert word not in code
-    assert "url(" not in pictures.style()
-    assert "@import" not in pictures.style()
+    assert "url(" not in assets.style()
+    assert "@import" not in assets.style()

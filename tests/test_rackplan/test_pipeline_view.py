@@ -13,8 +13,8 @@ from helpers import few_layers
 from placement.options import PlanOptions
 from placement.plan import OrderProof
 from placement.planner import make_plan
+from rackplan.report.pictures.overlay import plan_overlay
 from rackplan.views.blocks import Text
-from rackplan.views.overlay import plan_overlay
 from rackplan.views.pipeline import pipeline_blocks, plan_hops
 from topology import resolve_cluster
 

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from rackplan.render.text import flag_of
+from rackplan.requests import flag_of
 from topology.base.errors import InfeasibleError, InputError, RackplanError, input_name
 
 

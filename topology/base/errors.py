@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 def printable(text: str) -> str:
@@ -36,6 +37,28 @@ def input_name(name: str) -> str:
     ``name`` is the parameter in Python; a command line has ``--tpot-ms`` in place of ``tpot_ms``.
     """
     return f"\ue000{name}\ue001"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+_spelling: list[Callable[[str], str]] = [_quoted]
+
+
+@contextmanager
+def spelling(name_of: Callable[[str], str]) -> Iterator[None]:
+    """Let :func:`spelled` call inputs by what ``name_of`` returns; else they are Python's names in backquotes."""
+    _spelling.append(name_of)
+    try:
+        yield
+    finally:
+        _spelling.pop()
+
+
+def spelled(text: str) -> str:
+    """Return a text with the inputs that it names (:func:`input_name`) as this interface calls them."""
+    return _MARK.sub(lambda found: _spelling[-1](found[1]), text)
 
 
 class RackplanError(Exception):
@@ -80,10 +103,6 @@ class RackplanError(Exception):
 
     def __str__(self) -> str:
         return self.text(_quoted)
-
-
-def _quoted(name: str) -> str:
-    return f"`{name}`"
 
 
 class InputError(RackplanError):

@@ -12,8 +12,8 @@ from cost.inputs.layout import Layout
 from cost.step.memory import expert_bytes, replica_memory
 from cost.step.score import Score
 from placement.plan import Plan
-from rackplan.views.blocks import Diagram
-from rackplan.views.pictures.svg import Part, bytes_bar
+from rackplan.report.doc import Picture
+from rackplan.report.pictures.svg import Part, bytes_bar
 from topology.base.units import added
 
 _USES = {
@@ -36,7 +36,7 @@ _USES = {
 _ALIKE = 1e-9  # of bytes
 
 
-def memory_picture(plan: Plan) -> Diagram:
+def memory_picture(plan: Plan) -> Picture:
     """Return HBM of the plan's fullest GPU by use; the uses add up to the capacity reported by the driver."""
     slots = [np.zeros(0, np.int64) if one is None else one.slots_per_gpu for one in plan.experts]
     return memory_of(plan.deployment, plan.layout, slots, plan.score)
@@ -44,7 +44,7 @@ def memory_picture(plan: Plan) -> Diagram:
 
 def memory_of(
     deployment: Deployment, layout: Layout, slots: Sequence[NDArray[np.int64]], score: Score
-) -> Diagram:
+) -> Picture:
     """Return the same for a layout with the given expert slots per GPU, by stage, ``[gpus]`` each."""
     held = dict(score.hbm_bytes)
     experts = routed_bytes(deployment, layout, slots, held["weights"])
@@ -69,7 +69,7 @@ def memory_of(
     words = ", ".join(f"{part.words} {part.bytes / 1e9:,.1f}" for part in parts)
     says = f"HBM of the fullest GPU by use, in GB: {words}; total {added(held.values()) / 1e9:,.1f}"
     svg = bytes_bar("memory", parts, "the GPU", f"as reported by its driver; {origin}")
-    return Diagram("memory", svg, says)
+    return Picture("memory", says, svg)
 
 
 def routed_bytes(

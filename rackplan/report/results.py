@@ -1,11 +1,13 @@
-"""Results as Python shows them: views as HTML, drawings as SVG, rows as a frame, a picture, reports as a page."""
+"""Results as Python shows them: the document of each type, as HTML, text, frame, figure and page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rackplan.report.doc import Code, Doc
 from topology.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,10 +20,28 @@ if TYPE_CHECKING:
     from topology.draw import Overlay
 
 
+def of(result: object) -> Doc | None:
+    """Return the document of a result; None where there is none of its type."""
+    for kind, make in _docs().items():
+        if isinstance(result, kind):
+            return make(result)
+    return None
+
+
+def _docs() -> Mapping[type, Callable[[Any], Doc]]:
+    """Return what makes the document of each type of result."""
+    return {}
+
+
 def html(result: object) -> str | None:
-    """Return the view of a result as a piece of HTML; None where there is none."""
+    """Return a result as a piece of HTML; None where there is none."""
     from rackplan.render.html import fragment
 
+    doc = of(result)
+    if doc is not None:
+        from rackplan.report.page import fragment as fragment_of
+
+        return fragment_of(doc)
     view = view_of(result)
     return None if view is None else fragment(view.blocks, svg(result) or "")
 
@@ -30,7 +50,7 @@ def svg(result: object) -> str | None:
     """Return the drawing of a cluster, or of a plan's with the plan on it; None of others."""
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
-    from rackplan.views.overlay import plan_overlay
+    from rackplan.report.pictures.overlay import plan_overlay
     from topology.cluster import Cluster
 
     shown = result.plan if isinstance(result, Replanned) else result
@@ -49,9 +69,14 @@ def drawing(cluster: Cluster, overlay: Overlay | None = None) -> str:
 
 
 def text(result: object) -> str:
-    """Return the view of a result as lines; empty where there is none."""
+    """Return a result as lines; empty where there is none."""
     from rackplan.render.text import text_lines
 
+    doc = of(result)
+    if doc is not None:
+        from rackplan.report.text import text as text_of
+
+        return text_of(doc)
     view = view_of(result)
     return "" if view is None else "\n".join(text_lines(view.blocks))
 
@@ -65,7 +90,7 @@ def draw_on(result: Cluster | Plan, path: Path, level: str = "auto") -> None:
         If it cannot be drawn or written.
     """
     from placement.plan import Plan
-    from rackplan.views.overlay import plan_overlay
+    from rackplan.report.pictures.overlay import plan_overlay
     from topology.draw import draw_cluster
 
     if isinstance(result, Plan):
@@ -84,7 +109,8 @@ def frame(result: object) -> Any:
     """
     from rackplan.views.frames import rows_of
 
-    found = rows_of(result)
+    doc = of(result)
+    found = doc.rows if doc is not None else rows_of(result)
     if found is None:
         raise InputError(f"{type(result).__name__} has no rows.")
     try:
@@ -102,9 +128,17 @@ def figure(result: object) -> Figure:
     InputError
         If there is none of such a result.
     """
+    from rackplan.report.plotting import picture_of
     from rackplan.views.blocks import Drawing
-    from rackplan.views.plotting import picture_of
 
+    doc = of(result)
+    if doc is not None:
+        from rackplan.report.charts import leading
+
+        shown = leading(doc)
+        if shown is None:
+            raise InputError(f"{type(result).__name__}: there is no chart of it.")
+        return shown.update_layout(paper_bgcolor="white", plot_bgcolor="white")
     for block in _pictures(_blocks_of(result, "")):
         found = picture_of(block.svg) if isinstance(block, Drawing) else block.figure
         height = found.layout.height if isinstance(block, Drawing) else block.height
@@ -190,6 +224,11 @@ def page_of(result: object, command: str = "") -> str:
 
     command = command or f"rackplan.write_report(<{type(result).__name__}>, 'report.html')"
 
+    doc = of(result)
+    if doc is not None:
+        from rackplan.report.page import page as page_face
+
+        return page_face(replace(doc, details=[*doc.details, Code("", command, "How it was made")]))
     blocks = _blocks_of(result, command)
     if not blocks:
         raise InputError(f"{type(result).__name__}: no report is available for this type.")

@@ -10,9 +10,10 @@ import numpy as np
 from placement.migrate.replan import Replanned
 from placement.migrate.steps import NEAR
 from placement.plan import Plan
-from rackplan.views.blocks import Block, Diagram, ExpertMap
-from rackplan.views.pictures.experts import expert_map
-from rackplan.views.pictures.svg import Part, bytes_bar
+from rackplan.report.doc import Picture
+from rackplan.report.pictures.experts import expert_map
+from rackplan.report.pictures.svg import Part, bytes_bar
+from rackplan.views.blocks import Block
 from topology.base.units import added, plural
 
 _COLOURS = ("#1b7837", "#5aae61", "#e08214", "#b2182b", "#762a83")
@@ -24,7 +25,7 @@ def moves_pictures(found: Replanned) -> list[Block]:
     return [picture for picture in (sources_bar(found), moves_map(found)) if picture is not None]
 
 
-def sources_bar(found: Replanned) -> Diagram | None:
+def sources_bar(found: Replanned) -> Picture | None:
     """Return one bar of fetched bytes by distance; None if there are none."""
     amounts = {near: found.transfer.bytes_by_distance.get(near, 0.0) for near in NEAR}
     if added(amounts.values()) <= 0:
@@ -40,7 +41,7 @@ def sources_bar(found: Replanned) -> Diagram | None:
     long = "" if seconds is None else f"; {seconds * 1e3:,.1f} ms over the links"
     spoken = ", ".join(f"{part.words} {part.bytes / 1e9:,.1f} GB" for part in parts)
     svg = bytes_bar("sources", parts, "the bytes", f"{plural(found.moves, 'move')}{long}")
-    return Diagram("sources", svg, f"Sources of the copies: {spoken}{long}")
+    return Picture("sources", f"Sources of the copies: {spoken}{long}", svg)
 
 
 def _most_moved(found: Replanned) -> Plan:
@@ -57,7 +58,7 @@ def _most_moved(found: Replanned) -> Plan:
     return replace(plan, layout=replace(plan.layout, replicas=tuple(rows[at])), experts=held, unlike={})
 
 
-def moves_map(found: Replanned) -> ExpertMap | None:
+def moves_map(found: Replanned) -> Picture | None:
     """Return the expert map after the re-plan, coloured by arriving copies; None without any.
 
     Columns are the GPUs of the replica where most arrive; copies that arrive in those that hold the same count with
@@ -85,4 +86,4 @@ def moves_map(found: Replanned) -> ExpertMap | None:
         return None
     many = int((arrived.sum(axis=0) > 0).sum())
     says = f"Map of the moves: {plural(found.moves, 'move')} to {plural(many, 'GPU')} of a replica"
-    return replace(picture, name="moves", says=says)
+    return replace(picture, key="moves", alt=says)

@@ -12,7 +12,8 @@ from cost.experts.assignment import Assignment
 from cost.inputs.layout import StageSpec
 from placement.plan import Plan
 from placement.scoring import split_use, stage_loads, stage_speed
-from rackplan.views.blocks import Block, ExpertMap, Heading, Page, Table, Text, thinned
+from rackplan.report.doc import Picture
+from rackplan.views.blocks import Block, Heading, Page, Table, Text, thinned
 from topology.base.units import plural
 
 MOST_BYTES = 900_000
@@ -23,7 +24,7 @@ LOAD_STEP = 1 / 8192
 """Resolution of loads relative to the layer mean; the largest value is eight times the mean."""
 
 
-def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> ExpertMap | None:
+def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> Picture | None:
     """Return the expert map of a plan; None without experts, or if larger than :data:`MOST_BYTES`.
 
     Columns are the GPUs of the first replica (the others hold the same), rows the layers with experts. The data are
@@ -60,7 +61,7 @@ def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> ExpertMa
     }
     if arrived is not None:
         data["arrived"] = _packed(np.minimum(arrived, 255), np.uint8)
-    return ExpertMap("experts", data, _says(plan, len(layers), len(gpus)))
+    return Picture("experts", _says(plan, len(layers), len(gpus)), data=data)
 
 
 def expert_map_blocks(plan: Plan) -> list[Block]:

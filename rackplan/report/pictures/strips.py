@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from placement.plans.findings import Failures, WhatIf
-from rackplan.views.blocks import Diagram
-from rackplan.views.pictures.svg import Cell, share_text, strips
-from rackplan.views.plotting import BLUE, ORANGE, SAND, SKY, VERMILION
+from rackplan.report.doc import Picture
+from rackplan.report.pictures.svg import Cell, share_text, strips
+from rackplan.report.plotting import BLUE, ORANGE, SAND, SKY, VERMILION
 from rackplan.views.words import UNITS
 from topology.base.units import mean_of
 
@@ -21,7 +21,7 @@ def _colour(value: float) -> str:
     return next(colour for least, colour in LEVELS if value >= least)
 
 
-def failures_picture(failures: Failures, tok_s_per_gpu: float) -> Diagram:
+def failures_picture(failures: Failures, tok_s_per_gpu: float) -> Picture:
     """Return the throughput after each tested failure, worst first, one strip per kind of failure.
 
     A full column is ``tok_s_per_gpu``, that of the plan.
@@ -43,7 +43,7 @@ def failures_picture(failures: Failures, tok_s_per_gpu: float) -> Diagram:
             BLUE,
         )
     ]
-    return Diagram("failures", strips("failures", rows, legend, high=46), says)
+    return Picture("failures", says, strips("failures", rows, legend, high=46))
 
 
 def _columns(row: WhatIf, whole: float) -> list[Cell]:
@@ -63,7 +63,7 @@ def _columns(row: WhatIf, whole: float) -> list[Cell]:
     ]
 
 
-def balance_picture(rows: Mapping[str, Mapping[int, float]]) -> Diagram:
+def balance_picture(rows: Mapping[str, Mapping[int, float]]) -> Picture:
     """Return a strip for each placement, a cell for each layer: mean over largest GPU load, by layer."""
     shown = []
     for name, layers in rows.items():
@@ -84,19 +84,4 @@ def balance_picture(rows: Mapping[str, Mapping[int, float]]) -> Diagram:
         for above, (least, colour) in zip(lows, LEVELS[1:], strict=False)
     ]
     says = f"Balance of each layer: {'; '.join(words for words, _ in shown)}"
-    return Diagram("balance", strips("balance", shown, legend), says)
-
-
-def links_picture(tiers: Sequence[tuple[str, float, str]], whole_s: float) -> Diagram:
-    """Return one bar per tier: time of its busiest link relative to ``whole_s``, with a text."""
-    rows = [
-        (
-            f"{name}: {words}, {share_text(seconds / whole_s)} of the time",
-            [Cell(0.0, min(1.0, seconds / whole_s), VERMILION if seconds == most else BLUE, name)],
-        )
-        for most in [max(seconds for _, seconds, _ in tiers)]
-        for name, seconds, words in tiers
-    ]
-    return Diagram(
-        "links", strips("links", rows), f"Busiest link of each tier: {'; '.join(row[0] for row in rows)}"
-    )
+    return Picture("balance", says, strips("balance", shown, legend))

@@ -10,10 +10,10 @@ from cost.terms.pipeline import BUBBLE, HOPS
 from cost.terms.registry import TERMS
 from placement.analysis.evidence import coefficients
 from placement.plan import Plan
-from rackplan.views.blocks import Diagram
+from rackplan.report.doc import Picture
+from rackplan.report.pictures.svg import LINE, Look, Svg, percent, share_text
+from rackplan.report.plotting import NEUTRAL, by_resource, by_term
 from rackplan.views.explain import Explanation, figure_text
-from rackplan.views.pictures.svg import LINE, Look, Svg, percent, share_text
-from rackplan.views.plotting import NEUTRAL, by_resource, by_term
 from topology.base.figures import weakest
 from topology.base.units import added
 
@@ -33,7 +33,7 @@ _ROW, _BAR, _HIGH = 44, 21, 12
 """Pixels: from row to row, from the top of a row to its bar, of a bar."""
 
 
-def step_picture(found: Explanation) -> Diagram:
+def step_picture(found: Explanation) -> Picture:
     """Return the waterfall of an explained plan, with the coefficients behind each part."""
     plan = found.plan
     overlap = plan.deployment.workload.overlap
@@ -48,7 +48,7 @@ def waterfall(
     origin: Mapping[str, Sequence[str]] | None = None,
     *,
     hidden: float | None = None,
-) -> Diagram:
+) -> Picture:
     """Return the step of a score as a waterfall, in the order in which the cost model composes it.
 
     Parameters
@@ -99,7 +99,7 @@ def waterfall(
         drawn.swatch(drawn.root, words, y, square, hatched=words == _HIDDEN)
     parts = ", ".join(f"{name.replace('_', ' ')} {score.terms_s[name] * 1e3:,.2f}" for name in names)
     says = f"The step by part, in ms: {parts}; total {step * 1e3:,.2f}"
-    return Diagram("step", str(drawn), says)
+    return Picture("step", says, str(drawn))
 
 
 def _total(

@@ -1,0 +1,210 @@
+"""Documents of clusters: traffic over their links, what was drawn, what was imported."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rackplan.report.doc import Chart, Code, Doc, Layer, Note, Record, Row, Shape, Table
+from rackplan.report.fields import said
+from rackplan.report.shared import SET, set_table
+from topology.base.units import format_quantity, plural
+
+if TYPE_CHECKING:
+    from topology.cluster import Cluster, ClusterSpec
+    from topology.importers import Imported
+    from topology.routes import FairTime, Link, LinkLoads, Traffic
+
+HOTTEST = 6
+"""Loads of links that are listed."""
+_LONGER = 5e-4
+"""A part of the bound that is worth a word."""
+_LINK = "link tier bytes bytes_per_s seconds"
+SENT = Record.of(
+    "",
+    "cluster gpus pattern bytes senders completion_s completion bound_s transfer_s latency_s classes "
+    "bytes_per_s_per_gpu scale_up_bytes_ratio scale_up_rate_ratio matrix",
+    shown="bytes senders completion_s bound_s transfer_s latency_s bytes_per_s_per_gpu scale_up_bytes_ratio "
+    "scale_up_rate_ratio matrix",
+    tiles="completion_s bound_s bytes bytes_per_s_per_gpu",
+)
+BOTTLENECK = Record.of("bottleneck", _LINK, "Bottleneck", most=0)
+BOTTLENECKS = Table.of("bottlenecks", _LINK, "All links that tie", most=0)
+TIERS = Table.of("tiers", "tier bytes seconds completion_share", "Tiers")
+HOT = Table.of("hottest", f"{_LINK} links", "Hottest links", shown="link links bytes_per_s bytes seconds")
+TRAFFIC = Shape(
+    "traffic", "Traffic over the links of a cluster.", (SENT, BOTTLENECK, BOTTLENECKS, TIERS, HOT, SET)
+)
+
+
+def traffic_doc(
+    cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None, matrix: Path | None = None
+) -> Doc:
+    """Return the document of ``rackplan traffic``; ``time`` is None if interrupted, ``matrix`` a file of times."""
+    fair, out = time is not None and time.fair, cluster.spec.scale_out
+    completion_s = loads.bound_s if time is None else time.completion_s
+    row = SENT.row(
+        loads,
+        cluster=cluster.name,
+        gpus=len(cluster.gpus),
+        pattern=traffic.name,
+        bytes=loads.total_bytes,
+        completion_s=completion_s,
+        completion="fair" if fair else "bound",
+        classes=None if time is None else time.classes,
+        bytes_per_s_per_gpu=loads.total_bytes / loads.senders / completion_s,
+        scale_up_bytes_ratio=loads.scale_up_bytes / loads.scale_out_bytes if loads.scale_out_bytes else None,
+        scale_up_rate_ratio=out.slower_than(cluster.domain_of(0)) if out else None,
+        matrix=None if matrix is None else str(matrix),
+    )
+    tiers = TIERS(
+        TIERS.row(tier, tier=name, completion_share=tier.seconds / completion_s)
+        for name, tier in loads.tiers.items()
+    )
+    ties = BOTTLENECKS(map(_link, loads.links(loads.busiest)))
+    hottest = (dict(_link(group.link), links=group.count) for group in loads.hottest(HOTTEST))
+    hot = _link(loads.bottleneck)
+    others = f", and so are {plural(len(ties.rows) - 1, 'link')} more" if len(ties.rows) > 1 else ""
+    return Doc(
+        TRAFFIC,
+        f"{traffic.name} on {cluster.name}, {plural(len(cluster.gpus), 'GPU')}",
+        [
+            _completion(row, time),
+            f"{hot['link']} ({hot['tier']}, {said(hot, 'bytes_per_s')}) is busy for {said(hot, 'seconds')}{others}.",
+            f"No schedule on these routes takes less than {said(row, 'bound_s')}." if fair else "",
+        ],
+        [
+            set_table(cluster),
+            SENT(row),
+            BOTTLENECK(hot),
+            tiers,
+            Chart("", [Layer("bar", tiers, "seconds", "tier")], alt="Busiest link of each tier", height=220),
+            HOT(hottest),
+            ties,
+            *(Note(text) for text in loads.notes),
+            Note(
+                "Rates are per direction. Bytes count once per tier, however many links they cross.",
+                kind="method",
+            ),
+        ],
+    )
+
+
+def _link(link: Link) -> Row:
+    return BOTTLENECK.row(link, link=f"{link.ends[0]} -> {link.ends[1]}", bytes=link.load_bytes)
+
+
+def _completion(row: Row, time: FairTime | None) -> str:
+    """Return when the last byte arrives."""
+    if time is None or not time.fair:
+        why = "interrupted" if time is None else f"not computed, {time.classes:,} classes of flows"
+        return f"All has arrived after {said(row, 'bound_s')} at the earliest (under fair sharing: {why})."
+    longer = time.completion_s / time.bound_s - 1
+    beside = f"{longer:.1%} above the bound" if longer >= _LONGER else "which is the bound"
+    return f"All has arrived after {said(row, 'completion_s')} if links are shared fairly, {beside}."
+
+
+DRAWN = Record.of("", "cluster gpus file", most=0)
+DRAW = Shape("draw", "A cluster that was drawn.", (DRAWN, SET), "text")
+
+
+def drawn_doc(cluster: Cluster, gpus: int, file: Path | None, text: str | None = None) -> Doc:
+    """Return the document of ``rackplan draw``; ``text`` is the file where none was written."""
+    row = {"cluster": cluster.name, "gpus": gpus, "file": None if file is None else str(file)}
+    written = f"{file} ({cluster.name}, {plural(gpus, 'GPU')})" if file else ""
+    files = [] if text is None else [Code("text", text)]
+    return Doc(
+        DRAW,
+        "",
+        [],
+        [
+            DRAWN(row),
+            set_table(cluster),
+            Note(written, kind="written"),
+            *([] if text is None else [Code("text", text)]),
+        ],
+    )
+
+
+FOUND = Record.of("", "cluster file form gpus domains hosts", shown="gpus domains hosts form")
+FILES = Table.of("read", "name file_kind", "Read", most=None)
+TAKEN = Table.of(
+    "taken", "assumption", "Taken from options or the catalog, since no file states it", most=None
+)
+ODD = Table.of("anomalies", "anomaly", "Irregular parts", most=40)
+IMPORT = Shape("import", "A cluster that was imported.", (FOUND, FILES, TAKEN, ODD), "text")
+_KINDS = {"nic": "NIC", "pcie": "PCIe switch", "host": "CPU socket"}
+
+
+def imported_doc(imported: Imported, file: Path | None, text: str) -> Doc:
+    """Return the document of ``rackplan import``; ``text`` is the cluster file, which may have been written."""
+    spec = imported.spec
+    row = {
+        "cluster": spec.name,
+        "file": None if file is None else str(file),
+        "form": "raw" if spec.raw is not None else "regular",
+        "gpus": spec.gpus,
+        "domains": len(spec.domains),
+        "hosts": sum(map(len, imported.domains.values())),
+    }
+    count = len(imported.anomalies)
+    odd = plural(count, "irregular part") if count else "No part is irregular"
+    return Doc(
+        IMPORT,
+        "",
+        [f"{'; '.join(_machine(imported))}.", f"{odd}."],
+        [
+            FOUND(row),
+            FILES({"name": read.place, "file_kind": read.kind} for read in imported.files),
+            TAKEN({"assumption": taken} for taken in imported.assumptions),
+            ODD({"anomaly": anomaly} for anomaly in imported.anomalies),
+            Note(f"rackplan draw {file} -o cluster.svg" if file else "", kind="next"),
+            *([] if file else [Code("text", text)]),
+        ],
+    )
+
+
+def import_comments(imported: Imported, version: str) -> list[str]:
+    """Return the comments at the top of the cluster file."""
+    from topology.importers.hostlist import compress_hosts
+
+    lines = [f"Imported by rackplan {version}."]
+    lines += [f"Read {file.place} ({file.kind})" for file in imported.files]
+    lines += [f"Taken: {taken}" for taken in imported.assumptions]
+    lines += [f"Irregular: {anomaly}" for anomaly in imported.anomalies]
+    if imported.hosts:
+        lines.append(f"Hosts in order (d0.n0, d0.n1, ...): {compress_hosts(imported.hosts)}")
+    return lines
+
+
+def _machine(imported: Imported) -> Iterator[str]:
+    """Yield how much there is."""
+    spec = imported.spec
+    gpus = Counter(domain.gpu.name for domain in spec.domains for _ in range(domain.gpus))
+    hosts = sum(len(members) for members in imported.domains.values())
+    sizes = Counter(domain.gpus for domain in spec.domains)
+    shape = ", ".join(f"{count} of {size}" for size, count in sizes.most_common(6))
+    out = sum(fault.gpu is not None for fault in spec.faults)
+    broken = f"; {out} of them broken or absent" if out else ""
+    yield f"{plural(sum(gpus.values()), 'GPU')} ({', '.join(gpus)}{broken}) in {plural(hosts, 'host')}"
+    yield f"{plural(len(spec.domains), 'scale-up domain')} ({shape} {'GPU' if set(sizes) == {1} else 'GPUs'})"
+    yield _scale_up(spec)
+    if spec.scale_out is not None:
+        yield f"scale-out at least {format_quantity(spec.scale_out.scale_out_bytes_per_s, 'byte/s')}"
+    if spec.raw is not None:
+        kinds = Counter(node.kind for node in spec.raw.nodes if node.kind != "gpu")
+        counted = (plural(count, _KINDS.get(kind, kind)) for kind, count in kinds.items())
+        yield ", ".join(counted) or "no switches"
+
+
+def _scale_up(spec: ClusterSpec) -> str:
+    """Return what the GPUs have inside their domains, and how many have nothing."""
+    rates = [domain.scale_up_bytes_per_s for domain in spec.domains]
+    least = min((rate for rate in rates if rate), default=0.0)
+    alone = sum(domain.gpus for domain, rate in zip(spec.domains, rates, strict=True) if not rate)
+    if not least:
+        return "no scale-up links"
+    some = f", except {plural(alone, 'GPU')} without any" if alone else ""
+    return f"scale-up at least {format_quantity(least, 'byte/s')} each way per GPU{some}"

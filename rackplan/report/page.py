@@ -1,0 +1,233 @@
+"""A document as a self-contained page with its style, charts and the chart library, or as a piece of a notebook."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from rackplan.report import assets
+from rackplan.report.doc import Block, Chart, Code, Doc, Late, Note, Picture, Record, Table
+from rackplan.report.fields import FIELDS
+from rackplan.report.text import cells_of, columns_of, thinned
+from topology.base.errors import printable, spelled
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""A browser that knows of it loads nothing from anywhere."""
+Shown = Table | Record | Chart | Picture | Note | Code
+_MOST_ROWS = 100
+"""Rows of a table that a page shows where text shows fewer than all."""
+_NOTEBOOK = """
+.rackplan { max-width: 60em; line-height: 1.4; } .rackplan h4, .rackplan h5 { margin: .8em 0 .3em; }
+.rackplan p { margin: .2em 0; } .rackplan .wide { overflow-x: auto; } .rackplan summary { cursor: pointer; }
+.rackplan caption { text-align: left; } .rackplan th, .rackplan td { text-align: left; padding: 0 .8em 0 0; }
+.rackplan .figure { text-align: right; font-variant-numeric: tabular-nums; }
+.rackplan .tile { display: inline-block; margin-right: 1.5em; } .rackplan .tile b { display: block; }
+"""
+
+
+@dataclass
+class Section:
+    """A titled part of a page; a folded one is closed, and is not printed."""
+
+    title: str
+    blocks: list[Block] = field(default_factory=list)
+    folded: bool = False
+
+
+def page(doc: Doc) -> str:
+    """Return the whole page of a document."""
+    head, sections = sections_of(doc)
+    every = [*head, *(block for section in sections for block in section.blocks)]
+    charts = any(isinstance(block, Chart) for block in every)
+    scripts = any(isinstance(block, Picture) and (block.scene or block.data) for block in every)
+    return _template().render(
+        part="page",
+        policy=POLICY,
+        style=_markup(assets.text("style.css") + assets.style()),
+        scripts=[_markup(assets.script())] if scripts else [],
+        packed=_markup(b64encode(assets.plotly()).decode()) if charts else "",
+        draw=_markup(assets.text("draw.js")),
+        **_parts(doc, head, sections),
+    )
+
+
+def fragment(doc: Doc) -> str:
+    """Return the document as a piece of HTML for notebooks: without charts and scripts, details folded."""
+    head, sections = sections_of(doc)
+    still = [Section(part.title, [block for block in part.blocks if _is_still(block)]) for part in sections]
+    parts = _parts(doc, list(filter(_is_still, head)), [part for part in still if part.blocks])
+    return _template().render(part="fragment", style=_markup(_NOTEBOOK), **parts)
+
+
+def _is_still(block: Block) -> bool:
+    """Whether a block needs no script."""
+    return not isinstance(block, Chart) and not (isinstance(block, Picture) and block.data)
+
+
+def sections_of(doc: Doc) -> tuple[list[Block], list[Section]]:
+    """Return the blocks at the top of a page, and its sections: each titled block begins one.
+
+    A section of details is folded unless it begins with what is to be seen. Notes come last, what warns first.
+    """
+    head: list[Block] = []
+    sections: list[Section] = []
+    notes: list[Block] = []
+    for blocks, folds in ((doc.blocks, False), (doc.details, True)):
+        if folds and doc.details:
+            sections.append(Section("Details", folded=True))
+        for block in _made(blocks):
+            if isinstance(block, Note):
+                if block.kind == "warning":
+                    head.insert(0, block)
+                elif block.kind == "method" and sections:
+                    sections[-1].blocks.append(block)
+                elif block.text:
+                    notes.append(block)
+                continue
+            if isinstance(block, Table) and (block.most == 0 or not block.rows):
+                continue
+            if block.title:
+                seen = isinstance(block, Chart | Picture)
+                sections.append(Section(block.title, folded=folds and not seen))
+            (sections[-1].blocks if sections else head).append(block)
+    if notes:
+        sections.append(Section("Notes", notes))
+    return head, [section for section in sections if section.blocks]
+
+
+def _made(blocks: Iterable[Block]) -> Iterator[Shown]:
+    for block in blocks:
+        if isinstance(block, Late):
+            yield from _made(block.make())
+        elif isinstance(block, Shown):
+            yield block
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def shown(value: Any) -> Any:
+        return value if isinstance(value, Markup) or not isinstance(value, str) else printable(spelled(value))
+
+    loader = PackageLoader("rackplan.report", "")
+    return Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, finalize=shown
+    ).get_template("page.html.j2")
+
+
+def _markup(text: str) -> Any:
+    """Return text that is HTML, a script or a style: it is not escaped again."""
+    from markupsafe import Markup
+
+    return Markup(text)  # noqa: S704 - ours, or made by _json
+
+
+def _json(data: object) -> Any:
+    """Return data as a script element may hold it."""
+    return _markup(json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def _parts(doc: Doc, head: Sequence[Block], sections: Sequence[Section]) -> dict[str, Any]:
+    made = [
+        {
+            "title": section.title,
+            "folded": section.folded,
+            "blocks": [part for block in section.blocks for part in _face(block, section.title)],
+        }
+        for section in sections
+    ]
+    return {
+        "title": doc.title,
+        "answer": doc.sentences,
+        "head": [part for block in head for part in _face(block, "")],
+        "sections": made,
+    }
+
+
+def _face(block: Block, above: str) -> Iterator[dict[str, Any]]:
+    """Yield what the template shows of a block; a title that its section has is not repeated."""
+    match block:
+        case Record():
+            yield from _record(block)
+        case Table():
+            yield from _tables(block, above)
+        case Chart():
+            from rackplan.report.charts import figure
+
+            drawn = _json(figure(block).to_plotly_json())
+            identity = "".join(
+                letter if letter.isalnum() else "-" for letter in (block.title or block.alt).lower()
+            )
+            yield {
+                "kind": "chart",
+                "id": identity,
+                "alt": block.alt or block.title,
+                "height": block.height,
+                "json": drawn,
+            }
+        case Picture() if block.data:
+            yield {"kind": "map", "id": block.key, "alt": block.alt, "json": _json(dict(block.data))}
+        case Picture():
+            kind = "scene" if block.scene else "diagram"
+            yield {"kind": kind, "id": block.key, "alt": block.alt, "svg": _markup(block.drawn)}
+        case Note():
+            about = FIELDS[block.about].label if block.about in FIELDS else ""
+            if block.kind == "next":
+                yield {"kind": "code", "label": "Command", "text": block.text}
+            elif block.text:
+                label = about.capitalize() if block.kind == "missing" else ""
+                style = "missed" if block.kind == "warning" else "note"
+                yield {"kind": "note", "label": label, "text": block.text, "style": style}
+        case Code():
+            yield {"kind": "code", "label": block.title or "Command", "text": block.text}
+
+
+def _record(record: Record) -> Iterator[dict[str, Any]]:
+    for row in record.rows:
+        fields = [field for field in record.visible() if row[field.key] not in (None, "", [])]
+        tiles = record.tiles.split()
+        for kind, among in (("tiles", True), ("facts", False)):
+            items = [
+                (field.label, field.text(row[field.key]), field.meaning)
+                for field in fields
+                if (field.key in tiles) is among
+            ]
+            if items:
+                yield {"kind": kind, "entries": items}
+
+
+def _tables(table: Table, above: str) -> Iterator[dict[str, Any]]:
+    if table.per:
+        values = list(dict.fromkeys(row[table.per] for row in table.rows))
+        kept = tuple(field for field in table.fields if field.key != table.per)
+        for value in values:
+            some = [row for row in table.rows if row[table.per] == value]
+            title = FIELDS[table.per].text(value)
+            yield from _tables(Table(table.key, kept, title, some, most=table.most, shown=table.shown), above)
+        return
+    rows = table.rows if table.most is None else thinned(table.rows, _MOST_ROWS, even=True)
+    fields = columns_of(table)
+    heads, cells, words = cells_of(table, fields, rows, turned=table.across)
+    hints = [""] * len(heads) if table.across else [field.meaning for field in fields]
+    more = f"{len(rows):,} of {len(table.rows):,} rows" if len(rows) < len(table.rows) else ""
+    yield {
+        "kind": "table",
+        "title": "" if table.title == above else table.title,
+        "heads": heads,
+        "cells": cells,
+        "words": words,
+        "hints": hints,
+        "more": more,
+    }

@@ -1,0 +1,227 @@
+"""What several results share: throughput and cost of a cluster, accuracy, recipes, figures set by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rackplan.report.doc import Note, Row, Table
+from rackplan.report.fields import said, usd
+from topology.base.units import plural
+
+if TYPE_CHECKING:
+    from cost.calibration.errors import ErrorOf
+    from cost.money.bill import Bill, Totals
+    from cost.recipe import OtherRecipe
+    from topology.base.figures import Figure
+    from topology.cluster import Cluster
+
+BILLED = (
+    "gpus gpus_idle usd_per_hour usd_per_year price_basis price_evidence power_w power_evidence power_scope"
+)
+"""What some GPUs cost and draw."""
+USED = "gpus_used tok_s_per_gpu_used usd_per_hour_used usd_per_million_tokens_used power_w_used tok_s_per_mw_used"
+"""The same over the GPUs in use; null where none is idle."""
+RATES = "counted_tokens tok_s tok_s_per_gpu requests_per_s usd_per_million_tokens tok_s_per_mw"
+TOTALS = f"{RATES} {BILLED}"
+"""What a whole cluster gives, costs and draws."""
+BILL = Table.of(
+    "bill",
+    "cluster part count each_usd_per_hour price_evidence price_source each_power_w power_evidence power_source",
+    "Cost and power by part",
+    per="cluster",
+)
+ACCURACY = Table.of(
+    "accuracy",
+    "cluster model chip stand_in_for runs median_abs_error mean_abs_error within_20_percent bias "
+    "left_out_median_abs_error left_out_within_20_percent band",
+    "Accuracy",
+    shown="cluster model chip stand_in_for runs median_abs_error within_20_percent band",
+)
+FIGURES = Table.of(
+    "figures", "part figure value unit shown evidence source", "Figures and their sources", most=0
+)
+SET = Table.of(
+    "set",
+    "cluster part figure value unit shown evidence source",
+    "Set by hand",
+    shown="part figure shown source",
+)
+ACCURACY_METHOD = Note(
+    "Cross-validated on measured runs. 80% of them are within the band of the prediction; a chip that nobody "
+    "measured has the band of the chip that was predicted worst when it was left out of the fit.",
+    kind="method",
+)
+
+
+def bill_row(bill: Bill) -> Row:
+    """Return the fields of :data:`BILLED`."""
+    return {
+        "gpus": bill.gpus,
+        "gpus_idle": getattr(bill, "gpus_idle", None),
+        "usd_per_hour": bill.usd_per_hour,
+        "usd_per_year": bill.usd_per_year,
+        "price_basis": bill.price_basis,
+        "price_evidence": bill.price_kind,
+        "power_w": bill.power_w,
+        "power_evidence": bill.power_kind,
+        "power_scope": power_scope(bill),
+    }
+
+
+def totals_row(totals: Totals) -> Row:
+    """Return the fields of :data:`TOTALS` and of :data:`USED`."""
+    used = totals.used
+    over_used = {
+        "gpus_used": used.gpus if used else None,
+        **{
+            f"{name}_used": getattr(used, name, None)
+            for name in ("tok_s_per_gpu", "usd_per_hour", "usd_per_million_tokens", "power_w", "tok_s_per_mw")
+        },
+    }
+    rates = {
+        "counted_tokens": totals.tokens,
+        **{name: getattr(totals, name) for name in RATES.split()[1:]},
+    }
+    return {**bill_row(totals), **rates, **over_used}
+
+
+def power_scope(bill: Bill) -> str:
+    """Return what the power of a bill contains: ``all-in`` with cooling and conversion, ``IT`` the machines alone."""
+    scopes = {"all-in" if part.all_in else "IT" for part in bill.gpu_parts if part.power_w is not None}
+    return " and ".join(sorted(scopes))
+
+
+def bill_rows(cluster: str, bill: Bill) -> Iterator[Row]:
+    """Yield the rows of :data:`BILL`: GPUs by kind, and the network where it is counted."""
+    for part in bill.parts:
+        price, power = part.usd_per_hour, part.power_w
+        yield {
+            "cluster": cluster,
+            "part": part.name,
+            "count": part.count,
+            "each_usd_per_hour": price.value if price else None,
+            "price_evidence": price.kind if price else None,
+            "price_source": price.source if price else None,
+            "each_power_w": power.value if power else None,
+            "power_evidence": power.kind if power else None,
+            "power_source": power.source if power else None,
+        }
+
+
+def missing_notes(bill: Bill) -> list[Note]:
+    """Return what a bill lacks, and how to give it."""
+    about = "usd_per_hour" if bill.usd_per_hour is None else "power_w" if bill.power_w is None else ""
+    return [Note(text, about, "missing" if about else "note") for text in bill.missing]
+
+
+def price_sentence(row: Row) -> str:
+    """Return what tokens cost and machines draw, of a row with :data:`TOTALS`."""
+    price, power = row["usd_per_million_tokens"], row["power_w"]
+    cost = "The price is unknown"
+    if price is not None:
+        tokens = f"USD per million {row['counted_tokens']} tokens"
+        cost = f"It costs {usd(price)} {tokens} ({said(row, 'usd_per_hour')}, {row['price_basis']} prices)"
+    draws = "unknown power" if power is None else f"{said(row, 'power_w')} ({row['power_scope']})"
+    return f"{cost} and draws {draws}."
+
+
+def accuracy_row(error: ErrorOf, cluster: str = "", model: str = "") -> Row:
+    """Return a row of :data:`ACCURACY`."""
+    out = error.left_out
+    return {
+        "cluster": cluster or None,
+        "model": model or None,
+        "chip": error.chip,
+        "stand_in_for": error.stand_in_for,
+        "runs": error.rows,
+        "median_abs_error": error.median,
+        "mean_abs_error": error.mean,
+        "within_20_percent": error.within_20_percent,
+        "bias": error.bias,
+        "left_out_median_abs_error": out.median if out else None,
+        "left_out_within_20_percent": out.within_20_percent if out else None,
+        "band": error.band,
+    }
+
+
+def accuracy_sentence(errors: Iterable[ErrorOf]) -> str:
+    """Return within which factor predictions are of measured runs, and of which."""
+    from cost.calibration.errors import LEAST_ROWS, widest
+
+    error = widest(errors)
+    if error is None:
+        return "How accurate this is nobody knows: no run on this chip was measured."
+    left_out = [word for word, out in (("chip", error.borrowed), ("model", not error.model_seen)) if out]
+    seen = f"{plural(error.rows, 'measured run')} on {error.chip}" if not left_out else "measured runs"
+    seen += f" with the {' and '.join(left_out)} left out of the fit" if left_out else ""
+    seen += f" and of {plural(error.own_runs, 'run')} of your own" if error.own_runs else ""
+    why = "" if error.model_seen else "; no run of this model was measured"
+    if error.stand_in_for:
+        why = f"; no run on {error.stand_in_for} was measured"
+    elif error.borrowed:
+        why = f"; {error.chip} has fewer than {LEAST_ROWS} measured runs"
+    return f"80% of {seen} are within {error.band:.2f}x of the prediction{why}."
+
+
+def band_of(rate: float | None, errors: Iterable[ErrorOf]) -> tuple[float | None, float | None]:
+    """Return the ends of the band of a rate; None without measurements."""
+    from cost.calibration.errors import widest
+
+    error = widest(errors)
+    return (None, None) if error is None or rate is None else (rate / error.band, rate * error.band)
+
+
+def doubt_sentence(*clusters: Cluster) -> str:
+    """Return which clusters nobody can buy: announced or hypothetical; empty where all can be had."""
+    from placement.analysis.compare import cluster_status
+
+    doubts = []
+    for cluster in clusters:
+        status = cluster_status(cluster)
+        if "hypothetical" in status:
+            doubts.append(f"{cluster.name} is hypothetical: no such machine has been announced")
+        elif "announced" in status:
+            doubts.append(f"{cluster.name} is announced but not shipping")
+    return f"{'; '.join(doubts)}." if doubts else ""
+
+
+def recipe_sentences(others: Sequence[OtherRecipe]) -> list[str]:
+    """Return what the other recipe gives on each cluster where it differs by over 10 %, a sentence each."""
+    sentences = []
+    for name in dict.fromkeys(other.cluster for other in others):
+        mine = [other for other in others if other.cluster == name]
+        whose = "As published runs serve it" if mine[0].recipe == "usual" else "In the checkpoint's formats"
+        rates = ", ".join(
+            f"x{other.ratio:.2g}"
+            + (f" at {other.tok_s_per_user:.4g} tok/s/user" if other.tok_s_per_user else "")
+            for other in mine
+        )
+        sentences.append(f"{whose} ({mine[0].words}), {name} gives {rates} of these tok/s/GPU.")
+    return sentences
+
+
+def figure_row(figure: Figure, part: str, name: str, **more: object) -> Row:
+    """Return a row of :data:`FIGURES`; the value is null where it is not published."""
+    return {
+        "part": part,
+        "figure": name,
+        "value": figure.value if figure.published else None,
+        "unit": figure.unit,
+        "shown": figure.text,
+        "evidence": figure.kind.label,
+        "source": figure.source,
+        **more,
+    }
+
+
+def set_table(*clusters: Cluster) -> Table:
+    """Return what the user set of clusters."""
+    from topology.changes.overrides import figures_set
+
+    rows = (
+        figure_row(figure, part, name, cluster=cluster.name)
+        for cluster in clusters
+        for part, name, figure in figures_set(cluster.spec)
+    )
+    return SET(rows)

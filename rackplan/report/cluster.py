@@ -119,12 +119,7 @@ def drawn_doc(cluster: Cluster, gpus: int, file: Path | None, text: str | None =
         DRAW,
         "",
         [],
-        [
-            DRAWN(row),
-            set_table(cluster),
-            Note(written, kind="written"),
-            *([] if text is None else [Code("text", text)]),
-        ],
+        [DRAWN(row), set_table(cluster), Note(written, kind="written"), *files],
     )
 
 

@@ -17,6 +17,7 @@ from placement.progress import Progress
 from rackplan import answers, library
 from rackplan.render.html import page
 from rackplan.report.doc import Picture
+from rackplan.report.notes import baseline_name, limit_words, sentence
 from rackplan.report.pictures.experts import expert_map
 from rackplan.report.pictures.memory import memory_picture
 from rackplan.report.pictures.step import step_picture
@@ -35,7 +36,6 @@ from rackplan.views.money import dollars, rate_words
 from rackplan.views.plan import plan_blocks
 from rackplan.views.replan import replan_section
 from rackplan.views.sweep import sweep_blocks
-from rackplan.views.words import baseline_name, limit_words, sentence
 from topology.base.errors import InfeasibleError
 from topology.base.units import mean_of
 

@@ -14,6 +14,7 @@ from cost.layouts.front import pareto
 from cost.money.prices import PRICE_BASES, PriceBook
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 from cost.validation.measured import measured_points
+from rackplan.report.notes import accuracy_words, cluster_doubts, recipe_lines
 from rackplan.report.plotting import series
 from rackplan.serve.commands import explore_command
 from rackplan.serve.pricing import limits_s, model_of
@@ -22,7 +23,6 @@ from rackplan.serve.ways import Side, Way, explored
 from rackplan.views.blocks import thinned
 from rackplan.views.pools import turns_words
 from rackplan.views.settings import set_words
-from rackplan.views.words import accuracy_words, cluster_doubts, recipe_lines
 from topology.base.errors import MissingFigureError
 
 MOST_POINTS = 240

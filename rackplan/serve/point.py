@@ -13,6 +13,7 @@ from cost.serving.serving import TWO_POOLS
 from cost.step.score import Score
 from placement.layouts.price import fitted_row
 from rackplan.report.doc import Picture
+from rackplan.report.notes import range_words
 from rackplan.report.pictures.memory import memory_of
 from rackplan.report.pictures.overlay import layout_overlay
 from rackplan.report.pictures.step import waterfall
@@ -20,7 +21,6 @@ from rackplan.serve.commands import plan_command
 from rackplan.serve.plot import PHASES
 from rackplan.serve.question import AskedPoint, FieldError, PlanOrder, Point
 from rackplan.serve.ways import Side, Way, explored
-from rackplan.views.words import range_words
 from topology.base.figures import Evidence
 from topology.draw import cluster_svg
 

@@ -19,6 +19,7 @@ from placement.analysis.gains import Gain
 from placement.migrate.replan import Replanned
 from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plans.findings import RedundancyCurve
+from rackplan.report.notes import worst_words
 from rackplan.report.plotting import (
     BLUE,
     DASHES,
@@ -40,7 +41,6 @@ from rackplan.report.plotting import (
 )
 from rackplan.views.blocks import thinned
 from rackplan.views.explain import HBM_USES
-from rackplan.views.words import worst_words
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure, Scatter

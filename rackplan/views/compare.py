@@ -18,6 +18,15 @@ from placement.analysis.compare import CompareRow
 from placement.analysis.comparison import Comparison
 from placement.analysis.evidence import deployment_figures
 from placement.options import USUAL_TPOT
+from rackplan.report.notes import (
+    accuracy_words,
+    doubts,
+    near_words,
+    phase_words,
+    range_words,
+    recipe_lines,
+    serving_words,
+)
 from rackplan.views.blocks import (
     GAP,
     Block,
@@ -51,18 +60,7 @@ from rackplan.views.money import (
 from rackplan.views.pareto import COLUMNS, HEIGHT, MOST_ROWS, beside_measured, cells_of
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import (
-    accuracy_words,
-    doubts,
-    error_blocks,
-    load_blocks,
-    near_words,
-    other_recipe_blocks,
-    phase_words,
-    range_words,
-    recipe_lines,
-    serving_words,
-)
+from rackplan.views.words import error_blocks, load_blocks, other_recipe_blocks
 from topology.base.figures import EvidenceLabel
 from topology.base.units import plural
 

@@ -11,13 +11,13 @@ from placement.analysis.differences import ComparedData, Differences, difference
 from placement.analysis.failures import TOP
 from placement.migrate.moved import Moved, moved, why_not_counted
 from placement.plan import Plan
+from rackplan.report.notes import UNITS
 from rackplan.views.blocks import Block, Heading, Items, Table, Text, View, labelled, sections
 from rackplan.views.data import LEFT_OUT, Maybe, SetData, taken
 from rackplan.views.explain import HBM_USES, assumptions
 from rackplan.views.money import dollars, rate_words, watts
 from rackplan.views.replan import links_words
 from rackplan.views.settings import set_data, set_words
-from rackplan.views.words import UNITS
 from topology.base.units import plural
 
 _MANY = 9.0

@@ -25,12 +25,7 @@ from placement.analysis.evidence import (
 from placement.analysis.levers import Levers, find_levers
 from placement.analysis.peaks import at_peaks
 from placement.plan import Plan
-from rackplan.views.blocks import Block, Table, Text
-from rackplan.views.data import LEFT_OUT, FigureData, Maybe, figure_data
-from rackplan.views.levers import MOST_NAMED, LeverData, largest_words, lever_data
-from rackplan.views.money import bill_table
-from rackplan.views.settings import set_words
-from rackplan.views.words import (
+from rackplan.report.notes import (
     band_words,
     cluster_doubts,
     coefficient_words,
@@ -41,6 +36,11 @@ from rackplan.views.words import (
     serving_words,
     what_if_words,
 )
+from rackplan.views.blocks import Block, Table, Text
+from rackplan.views.data import LEFT_OUT, FigureData, Maybe, figure_data
+from rackplan.views.levers import MOST_NAMED, LeverData, largest_words, lever_data
+from rackplan.views.money import bill_table
+from rackplan.views.settings import set_words
 from topology.base.figures import UNPUBLISHED, Evidence, EvidenceLabel, Figure
 from topology.base.units import added, format_quantity, plural
 

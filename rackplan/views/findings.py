@@ -6,8 +6,8 @@ from functools import partial
 
 from placement.analysis.failures import TOP
 from placement.plans.findings import ALIKE_COPIES, Failures, RedundancyCurve, ScenarioReport
+from rackplan.report.notes import UNITS
 from rackplan.views.blocks import Block, Chart, Heading, Page, Table, Text, labelled
-from rackplan.views.words import UNITS
 from topology.base.units import plural
 
 

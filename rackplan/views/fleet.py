@@ -15,6 +15,14 @@ from cost.step.score import Score
 from placement.analysis.evidence import deployment_figures
 from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.options import BOTH, DECODE, PREFILL
+from rackplan.report.notes import (
+    accuracy_words,
+    band_words,
+    chip_words,
+    cluster_doubts,
+    recipe_lines,
+    sentence,
+)
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -33,16 +41,7 @@ from rackplan.views.forward import headline, machine_words
 from rackplan.views.money import rate_words, totals_blocks
 from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data, set_words
-from rackplan.views.words import (
-    accuracy_words,
-    band_words,
-    chip_words,
-    cluster_doubts,
-    limit_blocks,
-    recipe_lines,
-    sentence,
-    what_if_blocks,
-)
+from rackplan.views.words import limit_blocks, what_if_blocks
 from topology.base.units import plural
 from topology.cluster import Cluster
 from topology.draw import Overlay

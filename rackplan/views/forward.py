@@ -8,9 +8,9 @@ from cost.calibration.errors import ErrorOf
 from cost.money.bill import Bill, Totals
 from cost.step.score import Score
 from placement.plan import Plan
+from rackplan.report.notes import accuracy_words, cluster_doubts
 from rackplan.views.blocks import Block, Text
 from rackplan.views.money import dollars, power_scope, rate_words, watts
-from rackplan.views.words import accuracy_words, cluster_doubts
 from topology.base.units import plural
 from topology.cluster import Cluster
 from topology.physical import racks_of

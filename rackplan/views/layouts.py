@@ -17,18 +17,12 @@ from cost.money.bill import Totals
 from cost.step.fair_sharing import bound_words
 from cost.step.step import token_wait_s
 from placement.layouts.price import plan_rows
+from rackplan.report.notes import accuracy_words, chip_words, near_words, next_token, recipe_lines
 from rackplan.views.blocks import Block, Table, Text, labelled, sections, thinned
 from rackplan.views.data import LEFT_OUT, Maybe, SetData
 from rackplan.views.money import money_columns, money_legend, totals_blocks
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import (
-    accuracy_words,
-    chip_words,
-    near_words,
-    next_token,
-    recipe_lines,
-    what_if_blocks,
-)
+from rackplan.views.words import what_if_blocks
 from topology.base.figures import EvidenceLabel, weakest
 
 MOST_ROWS, MOST_SPEEDS = 16, 5

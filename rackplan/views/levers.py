@@ -11,6 +11,7 @@ from placement.analysis.lever import Lever, Reached, rate_of
 from placement.analysis.levers import WORTH, Levers
 from placement.plans.schema import LayoutPart
 from placement.plans.writing import layout_part
+from rackplan.report.notes import sentence, title_words
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -26,7 +27,7 @@ from rackplan.views.blocks import (
 )
 from rackplan.views.data import LEFT_OUT, Maybe, SetData, taken
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import limit_blocks, sentence, title_words
+from rackplan.views.words import limit_blocks
 
 MOST_NAMED = 3
 """Levers that a sentence names."""

@@ -18,6 +18,20 @@ from placement.plans.findings import LEFT_OUT
 from placement.plans.schema import PlanPart, PlanScoreData
 from placement.plans.writing import plan_score_to_dict, plan_to_dict
 from placement.under_load import first_token_s
+from rackplan.report.notes import (
+    accuracy_words,
+    band_words,
+    baseline_name,
+    cluster_doubts,
+    coefficient_words,
+    measured_words,
+    placement_words,
+    range_words,
+    recipe_lines,
+    serving_words,
+    title_words,
+    worst_words,
+)
 from rackplan.views.blocks import (
     Block,
     Details,
@@ -54,23 +68,7 @@ from rackplan.views.pipeline import pipeline_blocks
 from rackplan.views.provenance import by_dtype, deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.token_traffic import token_traffic_blocks, traffic_choice_blocks
-from rackplan.views.words import (
-    accuracy_words,
-    band_words,
-    baseline_name,
-    cluster_doubts,
-    coefficient_words,
-    limit_blocks,
-    load_blocks,
-    measured_words,
-    placement_words,
-    range_words,
-    recipe_lines,
-    serving_words,
-    title_words,
-    what_if_blocks,
-    worst_words,
-)
+from rackplan.views.words import limit_blocks, load_blocks, what_if_blocks
 from topology.base.units import added, mean_of, plural
 
 

@@ -9,11 +9,11 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.money.bill import Bill
 from placement.analysis.evidence import UsedFigure
+from rackplan.report.notes import load_names, phase_words, serving_words
 from rackplan.views.blocks import Block, Heading, Items, Page, Table, Text
 from rackplan.views.explain import figure_text
 from rackplan.views.money import watts
 from rackplan.views.settings import set_words
-from rackplan.views.words import load_names, phase_words, serving_words
 from topology.base.units import plural
 
 Row = tuple[str, str]

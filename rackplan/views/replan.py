@@ -15,6 +15,7 @@ from placement.migrate.replan import Replanned, ReplanOptions
 from placement.migrate.steps import NEAR, Transfers
 from placement.plans.schema import PlanScoreData
 from placement.plans.writing import plan_score_to_dict
+from rackplan.report.notes import band_words, load_names, worst_words
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -32,7 +33,7 @@ from rackplan.views.findings import failure_blocks
 from rackplan.views.money import totals_blocks
 from rackplan.views.plan import balance_blocks, evidence_blocks
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import band_words, limit_blocks, load_names, what_if_blocks, worst_words
+from rackplan.views.words import limit_blocks, what_if_blocks
 from topology.base.units import plural
 
 MOST_ROWS = 9

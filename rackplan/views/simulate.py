@@ -15,6 +15,14 @@ from cost.queueing.pools import EnginePool
 from cost.queueing.result import Simulated
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 from placement.analysis.evidence import deployment_figures
+from rackplan.report.notes import (
+    accuracy_words,
+    chip_words,
+    cluster_doubts,
+    recipe_lines,
+    sentence,
+    serving_words,
+)
 from rackplan.views.blocks import (
     GAP,
     Beside,
@@ -33,14 +41,6 @@ from rackplan.views.data import SetData, taken
 from rackplan.views.forward import leading
 from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import (
-    accuracy_words,
-    chip_words,
-    cluster_doubts,
-    recipe_lines,
-    sentence,
-    serving_words,
-)
 from topology.base.units import plural
 
 HEIGHT = 420

@@ -15,6 +15,16 @@ from cost.serving.pools import POOL_DERATE
 from cost.serving.sizes import Refused, Sizes
 from cost.serving.sizing import BUDGETS, Level, Size
 from cost.serving.supply import ProofData
+from rackplan.report.notes import (
+    accuracy_words,
+    band_words,
+    chip_words,
+    cluster_doubts,
+    near_words,
+    recipe_lines,
+    sentence,
+    serving_words,
+)
 from rackplan.views.blocks import (
     GAP,
     Beside,
@@ -34,18 +44,7 @@ from rackplan.views.data import SetData, taken
 from rackplan.views.forward import power, price
 from rackplan.views.money import dollars, power_scope, power_words, rate_words, watts
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.words import (
-    accuracy_words,
-    band_words,
-    chip_words,
-    cluster_doubts,
-    near_words,
-    other_recipe_blocks,
-    recipe_lines,
-    sentence,
-    serving_words,
-    what_if_blocks,
-)
+from rackplan.views.words import other_recipe_blocks, what_if_blocks
 from topology.base.figures import EvidenceLabel
 from topology.base.units import plural
 

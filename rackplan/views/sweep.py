@@ -16,6 +16,14 @@ from cost.step.score import Score
 from cost.validation.measured import comparable_points
 from placement.analysis.evidence import deployment_figures
 from placement.layouts.price import fitted_row
+from rackplan.report.notes import (
+    accuracy_words,
+    band_words,
+    chip_words,
+    cluster_doubts,
+    phase_words,
+    sentence,
+)
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -57,14 +65,6 @@ from rackplan.views.pools import (
 from rackplan.views.provenance import Row, deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_words
 from rackplan.views.table_csv import csv_text
-from rackplan.views.words import (
-    accuracy_words,
-    band_words,
-    chip_words,
-    cluster_doubts,
-    phase_words,
-    sentence,
-)
 from topology.base.units import plural
 
 MOST_POINTS = 1200

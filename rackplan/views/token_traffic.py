@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from placement.plan import Plan
 from placement.plans.findings import TrafficReport
+from rackplan.report.notes import baseline_name
 from rackplan.views.blocks import Block, Heading, Table, Text, labelled
-from rackplan.views.words import baseline_name
 from topology.base.units import plural
 
 

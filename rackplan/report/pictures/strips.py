@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from placement.plans.findings import Failures, WhatIf
 from rackplan.report.doc import Picture
+from rackplan.report.notes import UNITS
 from rackplan.report.pictures.svg import Cell, share_text, strips
 from rackplan.report.plotting import BLUE, ORANGE, SAND, SKY, VERMILION
-from rackplan.views.words import UNITS
 from topology.base.units import mean_of
 
 LEVELS = ((0.99, BLUE), (0.95, SKY), (0.9, SAND), (0.8, ORANGE), (0.0, VERMILION))

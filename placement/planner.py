@@ -29,7 +29,7 @@ from placement.progress import OnProgress, Say
 from placement.scoring import score_placement, score_rivals
 from placement.traffic.choose import choose_by_traffic, place_by_all
 from placement.verify import verify_plan
-from topology.base.errors import InputError, input_name
+from topology.base.errors import InputError, called, input_name
 
 _OVERLOOKED = 0.001  # of the goal's figure
 
@@ -154,12 +154,12 @@ def _passed_over(chosen: Placed, deployment: Deployment) -> str:
     if better is None or better.worth[1] < chosen.worth[1] * (1 + _OVERLOOKED):
         return ""
     layout, moe = better.candidate.layout, deployment.model.moe is not None
-    ep = f"`ep` {layout.ep} " if moe else ""
+    ep = f"{called('ep')} {layout.ep} " if moe else ""
     figure = f"{better.score.tok_s_per_gpu:,.0f} tok/s/GPU"
     if better.candidate.aim.goal == "latency":
         figure = f"{better.score.tok_s_per_user:,.1f} tok/s/user"
     gain = better.worth[1] / chosen.worth[1] - 1
-    how = f"{ep}`tp` {layout.tp} `stages` {layout.stages}"
+    how = f"{ep}{called('tp')} {layout.tp} {called('stages')} {layout.stages}"
     return f"{layout.short(moe=moe)} is estimated at {figure} ({gain:+.1%}): {how}"
 
 

@@ -35,7 +35,7 @@ from placement.plan import Plan, WholeRequests
 from placement.planner import make_plan
 from placement.progress import OnProgress, Say, silent
 from placement.scoring import placement_scorer, step_held
-from topology.base.errors import InfeasibleError, input_name
+from topology.base.errors import InfeasibleError, called, input_name
 from topology.cluster import ClusterView
 
 
@@ -108,7 +108,7 @@ def plan_requests(
         notes = left_out_words(left_out)
         if limits.ttft_s is not None and kept.ttft_s not in (None, limits.ttft_s):
             later = f"{(kept.ttft_s or 0.0) * 1e3:,.0f} ms, twice the fastest, is the limit"
-            notes += (f"`ttft_ms` {limits.ttft_s * 1e3:g} is out of reach (default): {later}",)
+            notes += (f"{called('ttft_ms')} {limits.ttft_s * 1e3:g} is out of reach (default): {later}",)
         requests = _served(plans, serving, best, kept, notes)
         first_s, limit_s = requests.missed.get("first token", (0.0, 0.0))
         if not first_s or "ttft_s" in limits.usual or plans[0].interrupted:

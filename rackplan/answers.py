@@ -23,7 +23,7 @@ from rackplan.requests import (
     WhatIfRequest,
     seconds,
 )
-from topology.base.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError, called
 
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
@@ -340,7 +340,7 @@ def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool
     if gain < WORTH_SAYING:
         return []
     at = f" at {speed:g} tok/s/user" if speed else ""
-    return [f"layouts of any shape (`any_shape`): {gain:.1%} more tok/s/GPU{at}, {label}"]
+    return [f"layouts of any shape ({called('any_shape')}): {gain:.1%} more tok/s/GPU{at}, {label}"]
 
 
 def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
@@ -354,7 +354,11 @@ def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
         return []
     then = served(replace(deployment, any_shape=True), request).serving.best(found.tpot_s)
     gain = 0.0 if then is None else then.output_tok_s_per_gpu / best.output_tok_s_per_gpu - 1
-    return [] if gain < WORTH_SAYING else [f"layouts of any shape (`any_shape`): {gain:.1%} more tok/s/GPU"]
+    return (
+        []
+        if gain < WORTH_SAYING
+        else [f"layouts of any shape ({called('any_shape')}): {gain:.1%} more tok/s/GPU"]
+    )
 
 
 def served(

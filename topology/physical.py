@@ -25,6 +25,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from topology.base.errors import called
 from topology.base.figures import Evidence, Figure, weakest
 from topology.base.units import added, format_quantity, plural
 from topology.build import build_cluster
@@ -195,7 +196,7 @@ def racks_of(cluster: Cluster, copies: Iterable[tuple[Gpu, int]]) -> Racks:
             return Racks(
                 None,
                 f"no published power for a host of {name}, so hosts a rack are not known; set one with "
-                f"`settings` {name}.node_power_w=10 kW.",
+                f"{called('settings')} {name}.node_power_w=10 kW.",
             )
         else:
             most.append(max(1, int(budget.value / (share.value * domain.gpus) + 1e-9)))

@@ -12,7 +12,7 @@ from cost.config.family import Decoder
 from cost.config.quantization import MATMUL_CLASSES, Scheme, read_scheme
 from cost.dtypes import dtype, format_called, formats_of, mixture
 from cost.model import MoeFfn
-from topology.base.errors import InputError
+from topology.base.errors import InputError, called
 from topology.base.reading import nearest
 
 Module = tuple[str, ...]
@@ -319,7 +319,7 @@ def read_precision(
     stored, stored_key = _stored(top, text)
     precision = dict.fromkeys(_CLASSES, stored)
     given = classes_given(weights)
-    named = f"`weights` {', '.join(dict.fromkeys(given.values()))}"
+    named = f"{called('weights')} {', '.join(dict.fromkeys(given.values()))}"
     if len(given) == len(MATMUL_CLASSES):
         return precision | given, named
     section = _section(top, text)

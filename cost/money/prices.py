@@ -17,7 +17,7 @@ from cost.catalog import catalog_figures
 from cost.money.bill import Bill, BillPart, NetworkBillPart
 from cost.money.network import NETWORK, NetworkPart, count_parts, network_parts
 from cost.quantity import require_number
-from topology.base.errors import InputError, MissingFigureError, input_name
+from topology.base.errors import InputError, MissingFigureError, called, input_name
 from topology.base.figures import Evidence, Figure, WrittenFigure
 from topology.base.names import Names
 from topology.cluster import Cluster
@@ -221,7 +221,9 @@ class PriceBook:
             if powered and power is not None:
                 lines.append((one, powered, None, WrittenFigure.of(power)))
             if powered and power is None:
-                missing.append(f"{one.name}: the catalog has no power; set one with `powers` {one.kind}=W.")
+                missing.append(
+                    f"{one.name}: the catalog has no power; set one with {called('powers')} {one.kind}=W."
+                )
         counts, uncounted = count_parts(cluster, [one for one, *_ in lines])
         missing += [uncounted] if uncounted else []
         return [

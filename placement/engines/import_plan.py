@@ -21,7 +21,7 @@ from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.scoring import placement_proof, placement_scorer, score_placement, score_rivals
 from placement.verify import verify_plan
-from topology.base.errors import InfeasibleError, InputError, input_name
+from topology.base.errors import InfeasibleError, InputError, called, input_name
 
 
 def default_ranks(deployment: Deployment, options: PlanOptions) -> int:
@@ -76,7 +76,7 @@ def imported_plan(
         scorer, _ = placement_scorer(deployment, layout, experts, loads, options.split)
         batch = batch_within(scorer, deployment.workload.batch, level.limit_s)
         fastest_s = scorer.at(batch_of(1, layout.tp)).tpot_s
-        held = f"as imported, {usual_words(fastest_s, held=bool(batch))} (default; `batch`)"
+        held = f"as imported, {usual_words(fastest_s, held=bool(batch))} (default; {called('batch')})"
         limit_s = limit_s if batch else None
         deployment = deployment.with_batch(batch or deployment.workload.batch)
     score, balancedness = score_placement(deployment, layout, experts, loads, options.split)

@@ -19,6 +19,7 @@ from placement.engines.engine import Engine, Launch
 from placement.engines.findings import Finding, NoRowsError, Outcome, RowRules, Rows
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.strict_text import read_json_lines
+from topology.base.errors import called
 
 RECORD = "eplb_initial_mapping"
 ROWS = "initial_global_assignments"
@@ -63,12 +64,12 @@ class ServedByVllm(Engine):
                 f"it has {launch.stages} pipeline stages on {launch.nodes} hosts, but vLLM numbers all "
                 "stages of a data-parallel group consecutively, so its ranks differ from the plan's; make "
                 "the plan with rackplan plan "
-                "`stages` 1"
+                f"{called('stages')} 1"
             )
         if launch.gpus_per_node % launch.tp:
             return (
                 f"its attention groups of {launch.tp} GPUs do not fit hosts with {launch.gpus_per_node} "
-                "each; make the plan with a `tp` that divides them"
+                f"each; make the plan with a {called('tp')} that divides them"
             )
         return ""
 

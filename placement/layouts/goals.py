@@ -15,7 +15,7 @@ from placement.layouts.price import LayoutKey, key_of
 from placement.layouts.refuse import refuse_first_token
 from placement.layouts.shapes import of_one_kind, single_replicas
 from placement.options import USUAL_TPOT, Goal, PlanOptions
-from topology.base.errors import MissingFigureError
+from topology.base.errors import MissingFigureError, called
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,21 +171,23 @@ def service_words(
         text = "shortest step"
     if not workload.decodes:
         return text + (
-            f", with a step of at most {limit_s * 1e3:g} ms (`ttft_ms`)" if limit_s is not None else ""
+            f", with a step of at most {limit_s * 1e3:g} ms ({called('ttft_ms')})"
+            if limit_s is not None
+            else ""
         )
     if level.usual:
         text += f" {usual_words(fastest_s, held=limit_s is not None)} "
-        more = "; `tpot_ms` none: largest batch that fits" * (limit_s is not None)
-        text += f"(default; `tpot_ms`{more})"
+        more = f"; {called('tpot_ms')} none: largest batch that fits" * (limit_s is not None)
+        text += f"(default; {called('tpot_ms')}{more})"
     elif limit_s is not None:
-        text += f" at {limit_s * 1e3:g} ms per token or less (`tpot_ms`)"
+        text += f" at {limit_s * 1e3:g} ms per token or less ({called('tpot_ms')})"
     elif not workload.batch and options.goal != "latency":
-        text += " at the largest batch that fits (`tpot_ms` none)"
+        text += f" at the largest batch that fits ({called('tpot_ms')} none)"
     if workload.batch:
-        text += f" at `batch` {workload.batch:,}"
+        text += f" at {called('batch')} {workload.batch:,}"
     if level.first_s is not None and first_s is not None:
         text += (
-            f"; first token within {level.first_s * 1e3:g} ms (`ttft_ms`): {first_s * 1e3:,.0f} ms for a "
+            f"; first token within {level.first_s * 1e3:g} ms ({called('ttft_ms')}): {first_s * 1e3:,.0f} ms for a "
             "single prompt "
             f"of {workload.context:,} tokens on these GPUs, queueing excluded"
         )

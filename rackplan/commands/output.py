@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackplan.progress import hide
-from rackplan.render.text import text_lines, with_flags
+from rackplan.render.text import text_lines
 from rackplan.report.doc import Code, Doc, Note
 from rackplan.views.blocks import SCHEMA_VERSION, Details, Heading, Text, View, in_full, labelled
-from topology.base.errors import InputError, printable
+from topology.base.errors import InputError, printable, spelled
 from topology.base.files import require_folder, require_place, write_folder, write_whole
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def show(view: View | Doc, *, json: bool, notes: Sequence[str] = (), details: bo
     """
     hide()
     for text in notes:
-        print_error(with_flags(f"note: {text}."))
+        print_error(spelled(f"note: {text}."))
     if isinstance(view, Doc):
         from rackplan.report.text import text as text_of
 
@@ -287,7 +287,7 @@ def print_file(text: str, doc: Doc, *, json: bool, notes: Sequence[str] = ()) ->
         return
     hide()
     for note in notes:
-        print_error(with_flags(f"note: {note}."))
+        print_error(spelled(f"note: {note}."))
     sys.stdout.write(text)
 
 
@@ -298,7 +298,7 @@ def show_text(text: str, view: View, *, json: bool, notes: Sequence[str] = ()) -
         return
     hide()
     for one in notes:
-        print_error(with_flags(f"note: {one}."))
+        print_error(spelled(f"note: {one}."))
     sys.stdout.write(text)
 
 

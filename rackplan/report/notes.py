@@ -22,6 +22,7 @@ from cost.inputs.workload import Workload
 from placement.analysis.compare import cluster_status
 from placement.analysis.failures import count_spread
 from placement.plan import Plan
+from topology.base.errors import called
 from topology.base.units import plural
 from topology.cluster import Cluster
 
@@ -84,7 +85,7 @@ def title_words(plan: Plan, *, hint: bool = False) -> str:
             f"{plan.deployment.model.name} on {plan.deployment.cluster.whole.name}: requests of {found.isl:,} + "
             f"{found.osl:,} tokens, two pools: {plural(gpus['prefill'], 'GPU')} prefill, {gpus['decode']} decode"
         )
-    more = " (for whole requests: `isl`, `osl`)" * hint
+    more = f" (for whole requests: {called('isl')}, {called('osl')})" * hint
     what = f"at {plural(work.context, 'token')} of context"
     if not work.decodes:
         what = f"prompts of {plural(work.context, 'token')}"

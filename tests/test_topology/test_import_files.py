@@ -244,7 +244,7 @@ def test_hosts_without_gpus_are_left_out_by_name(take: Any) -> None:
     text = TREE.replace("n[4-6]", "n[4-6],cpu[1-2]")
     imported = take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-6]")
     assert imported.spec.gpus == 48
-    assert "Hosts with GPUs: n[1-6] (option `hosts`); 2 others left out." in imported.assumptions
+    assert "Hosts with GPUs: n[1-6] (`hosts`); 2 others left out." in imported.assumptions
     with pytest.raises(InputError, match=r"`hosts`: host n7 is not in t\.conf"):
         take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-7]")
 

@@ -56,6 +56,11 @@ def spelling(name_of: Callable[[str], str]) -> Iterator[None]:
         _spelling.pop()
 
 
+def called(name: str) -> str:
+    """Return what this interface calls an input, for texts that are kept: ``--tpot-ms``, or ```tpot_ms```."""
+    return _spelling[-1](name)
+
+
 def spelled(text: str) -> str:
     """Return a text with the inputs that it names (:func:`input_name`) as this interface calls them."""
     return _MARK.sub(lambda found: _spelling[-1](found[1]), text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from topology.base.errors import InputError, input_name
+from topology.base.errors import InputError, called, input_name
 from topology.base.figures import Figure
 from topology.base.schema import figure_of
 from topology.base.units import format_quantity, plural
@@ -108,7 +108,7 @@ def named_parts(
         return None
     name, wanted = _named_system(options), options.gpus_per_node
     gpu = load_domain(name).gpu if name else _named_gpu(options.gpu, options.hbm)
-    log.assume(f"GPU type: {gpu.name} (option `gpu` {options.gpu}).")
+    log.assume(f"GPU type: {gpu.name} ({called('gpu')} {options.gpu}).")
     if name is not None:
         system: DomainSpec | None = load_domain(name)
         if system is not None and wanted not in (None, system.gpus_per_node):
@@ -142,7 +142,7 @@ def _named_gpu(text: str, hbm: str | None) -> GpuSpec:
             f"{input_name('gpu')} {text}: unknown GPU '{text}'; {near} For a custom GPU give its memory "
             f"too, like {input_name('hbm')} '48 GB'."
         )
-    memory = figure_of(hbm, "byte", input_name("hbm"), "option `hbm`")
+    memory = figure_of(hbm, "byte", input_name("hbm"), called("hbm"))
     return GpuSpec(name=text, title=text, vendor="user", status="user", dies=1, figures={"hbm_bytes": memory})
 
 
@@ -179,7 +179,7 @@ def answer(
             f"the fabric's own file, or {input_name('join_leaves')} RATE (a root switch with one uplink from each)",
         )
     if options.pcie is not None:
-        pcie = inner_fabric("pcie", figure_of(options.pcie, "byte/s", input_name("pcie"), "option `pcie`"))
+        pcie = inner_fabric("pcie", figure_of(options.pcie, "byte/s", input_name("pcie"), called("pcie")))
     elif any(len(node.pcie) < len(node.gpus) or None in node.pcie for node in over_pcie):
         questions.ask("the PCIe rate of a GPU", f"{input_name('pcie')} RATE (like '64 GB/s')")
     if any(node.between_sockets for node in over_pcie):
@@ -234,7 +234,7 @@ class _Asking:
 
     def per_node(self) -> int:
         """Return the GPUs under one host: as the user says, else those of the one system of this GPU."""
-        count, source = self.options.gpus_per_node, " (option `gpus_per_node`)"
+        count, source = self.options.gpus_per_node, f" ({called('gpus_per_node')})"
         if count is None and self.parts is not None and (system := self.parts.system) is not None:
             count, source = system.gpus_per_node, f": catalog system {system.part}"
         if count is None:
@@ -248,7 +248,7 @@ class _Asking:
         found = commonest(node.link_rate for node in dumps if node.link_rate is not None)
         fabrics = {one.fabric.name: one.fabric for one in parts.systems}
         if parts.inner is not None:
-            fabric, source = parts.inner, " (option `fabric`)"
+            fabric, source = parts.inner, f" ({called('fabric')})"
         elif len(fabrics) == 1:
             stated = f" ({found.source}: {found.text})" if found is not None else ""
             (fabric,), source = fabrics.values(), f", that of {parts.gpu.name} in the catalog{stated}"
@@ -269,7 +269,7 @@ class _Asking:
             return out_fabric(rate, infiniband=infiniband)
         fabric, source, parts = None, "", self.parts
         if parts is not None and parts.outer is not None:
-            fabric, source = parts.outer, " (option `fabric`)"
+            fabric, source = parts.outer, f" ({called('fabric')})"
         elif parts is not None and parts.design is not None:
             fabric, source = parts.design.fabric, f", catalog system {parts.name}"
         if fabric is None:
@@ -283,7 +283,7 @@ class _Asking:
 
     def oversubscription(self) -> float | None:
         """Return downlink over uplink rate of a leaf: as the user says, else the named system's."""
-        value, source = self.options.oversubscription, " (option `oversubscription`)"
+        value, source = self.options.oversubscription, f" ({called('oversubscription')})"
         if value is None and self.parts is not None and self.parts.design is not None:
             value, source = self.parts.design.oversubscription, f", catalog system {self.parts.name}"
         if value is None:

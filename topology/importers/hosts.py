@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from topology.base.errors import InputError
+from topology.base.errors import InputError, called
 from topology.base.figures import Figure
 from topology.base.units import format_quantity
 from topology.importers.answers import inner_fabric
@@ -130,7 +130,7 @@ def _pcie(draft: Draft, found: Figure | None) -> FabricSpec | None:
     if found is not None:
         return inner_fabric("pcie", found)
     if draft.answers.pcie is not None:
-        draft.log.assume(f"PCIe of a GPU: {draft.answers.options.pcie} each way (option `pcie`).")
+        draft.log.assume(f"PCIe of a GPU: {draft.answers.options.pcie} each way ({called('pcie')}).")
     return draft.answers.pcie
 
 

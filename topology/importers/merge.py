@@ -8,7 +8,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from topology.base.errors import InputError, input_name
+from topology.base.errors import InputError, called, input_name
 from topology.catalog import find_scale_out
 from topology.fabrics.fabric import CabledFabric
 from topology.importers.answers import Answers, Questions
@@ -56,7 +56,9 @@ def _only(fabric: FabricFound, text: str, log: Log) -> FabricFound:
             f"host {unknown[0]} is not in {fabric.place}.{_like(unknown[0], fabric)}", field="hosts"
         )
     keep = set(hosts)
-    log.assume(f"Hosts with GPUs: {text} (option `hosts`); {len(fabric.hosts) - len(keep)} others left out.")
+    log.assume(
+        f"Hosts with GPUs: {text} ({called('hosts')}); {len(fabric.hosts) - len(keep)} others left out."
+    )
 
     def kept(table: Mapping[str, str]) -> dict[str, str]:
         return {host: value for host, value in table.items() if host in keep}
@@ -190,7 +192,7 @@ def domains_of(
     design = None if system is None else find_scale_out(system.part)
     if how == "leaf":
         labels = _by_leaf(fabric)
-        log.assume("Domains: hosts under the same leaves (option `domains` leaf).")
+        log.assume(f"Domains: hosts under the same leaves ({called('domains')} leaf).")
     elif fabric.domains:
         labels = {host: label for host, label in fabric.domains.items() if host in nodes}
         sizes: Counter[str] = Counter()

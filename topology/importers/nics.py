@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from networkx.utils import UnionFind
 
-from topology.base.errors import InputError, input_name
+from topology.base.errors import InputError, called, input_name
 from topology.base.figures import Evidence, Figure
 from topology.base.names import natural
 from topology.base.units import format_quantity, parse_quantity
@@ -105,7 +105,7 @@ def _nic_link(draft: Draft, found: Figure | None) -> FabricSpec:
     if found is None:
         raise InputError(f"the rate of a NIC: give {input_name('nic')} RATE (like '400 Gb/s').")
     if option is not None and parse_quantity(option, "byte/s", input_name("nic")) != found.value:
-        line = f"option `nic` {option}: {found.source.partition(',')[0]} says {found.text}, which is used."
+        line = f"{called('nic')} {option}: {found.source.partition(',')[0]} says {found.text}, which is used."
         draft.log.anomalies += [line] * (line not in draft.log.anomalies)
     return out_fabric(found, infiniband=draft.answers.infiniband)
 

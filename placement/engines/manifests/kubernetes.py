@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 from placement.engines.manifests.pools import Pool
 from placement.engines.manifests.templates import render
-from topology.base.errors import InputError, input_name
+from topology.base.errors import InputError, called, input_name
 
 MOST_BYTES = 1 << 20
 """Of a ConfigMap: https://kubernetes.io/docs/concepts/configuration/configmap/."""
@@ -199,7 +199,7 @@ def manifest(kind: str, pools: Sequence[Pool], image: str) -> tuple[str, list[st
 
 def _notes(pods: Sequence[Pod], image: str) -> list[str]:
     """Return what a person must do before the manifest starts anything, and what it cannot say."""
-    found = [] if image else [f"{IMAGE} is a placeholder for the image; set option `image`"]
+    found = [] if image else [f"{IMAGE} is a placeholder for the image; set {called('image')}"]
     for pod in pods:
         pool = pod.pool
         if not pod.fits:
@@ -230,7 +230,7 @@ def _notes(pods: Sequence[Pod], image: str) -> list[str]:
             )
     if not any(pod.pool.named for pod in pods):
         found.append(
-            "host names are those of the plan's cluster; use option `hosts` to pin pods to your hosts"
+            f"host names are those of the plan's cluster; use {called('hosts')} to pin pods to your hosts"
         )
     return list(dict.fromkeys(found))
 

@@ -13,7 +13,7 @@ from placement.engines.manifests.kubernetes import dns_name, manifest
 from placement.engines.manifests.pools import Pool, host_names, make_pool, used_nodes
 from placement.engines.manifests.scripts import RANK, script
 from placement.plan import Plan
-from topology.base.errors import InputError, input_name
+from topology.base.errors import InputError, called, input_name
 from topology.importers.hostlist import expand_hosts
 
 
@@ -150,7 +150,7 @@ def rank_table(exported: Sequence[Exported], names: Sequence[Mapping[str, str]])
 
 def _require_pair(plan: Plan, prefill: Plan) -> None:
     """Check that a plan decodes and the other one prefills, of one model."""
-    for one, phase, word in ((plan, "decode", "PLAN"), (prefill, "prefill", "option `prefill`")):
+    for one, phase, word in ((plan, "decode", "PLAN"), (prefill, "prefill", called("prefill"))):
         if one.deployment.workload.phase != phase:
             raise InputError(
                 f"{word}: the plan is for {one.deployment.workload.phase}, expected one for {phase}."
@@ -175,7 +175,7 @@ def _manifest(kind: str, pools: Sequence[Pool], image: str) -> Manifest:
             raise InputError("scripts run software installed on the hosts; leave it out.", field="image")
         notes = ["the script needs hosts where the plan file has the same path as here"]
         if not any(pool.named for pool in pools):
-            notes.append("host names are those of the plan's cluster; set yours with option `hosts`")
+            notes.append(f"host names are those of the plan's cluster; set yours with {called('hosts')}")
         return Manifest(
             kind, script(kind, pools), f"{kind}.sh", "sbatch" if kind == "slurm" else "bash", tuple(notes)
         )

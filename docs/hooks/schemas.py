@@ -21,12 +21,18 @@ given another unit ([more](../options.md#json)).
 | | | |
 |---|---|---|
 """
+FIELDS_PAGE = "reference/fields.md"
+FIELDS_HEAD = """# Figures
+
+Every figure that commands print: the key is that of JSON, frames, CSV and Parquet, and means the same
+in all of them.
+"""
 TABLE = ["| field | type | unit | what it is |", "|---|---|---|---|"]
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put a page for each schema below theirs in the navigation."""
-    below = [PAGE, *({name: _page(name)} for name in names())]
+    below = [PAGE, {"Figures": FIELDS_PAGE}, *({name: _page(name)} for name in names())]
     for group in config.nav or ():
         for title, entries in group.items():
             if isinstance(entries, list) and PAGE in entries:
@@ -45,6 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, f"reference/schemas/{_file(name)}", content=text))
         page, kept = _page(name).removeprefix("reference/"), f"schemas/{_file(name)}"
         rows.append(f"| [{name}]({page}) | {_cell(schema['description'])} | [schema]({kept}) |")
+    files.append(File.generated(config, FIELDS_PAGE, content=fields_page()))
     files.append(File.generated(config, PAGE, content=HEAD + "\n".join(rows) + "\n"))
     return files
 
@@ -67,9 +74,31 @@ def schema_page(name: str, schema: Mapping[str, Any]) -> str:
     """Return the page of a schema: its fields, then those of the parts that it refers to."""
     lines = [f"# {name}", "", _cell(schema["description"]), ""]
     lines += [f"Version {schema['version']}; [as JSON Schema]({_file(name)}).", "", *_fields(schema), ""]
+    for key, table in _tables(schema):
+        lines += [f"## {key}", "", _cell(table[0]), "", *_fields(table[1]), ""]
     for part, of in sorted(schema.get("$defs", {}).items()):
         lines += [f"## {part}", "", _cell(of.get("description", "")), "", *_fields(of), ""]
     return "\n".join(lines)
+
+
+def _tables(schema: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, Mapping[str, Any]]]]:
+    """Yield the records and the arrays of records of a document: key, what it is, the object."""
+    for key, field in schema.get("properties", {}).items():
+        record = field.get("items", field)
+        if "properties" in record:
+            yield key, (str(field.get("description", "")), record)
+
+
+def fields_page() -> str:
+    """Return the page of all figures that results show: the registry."""
+    from rackplan.report.fields import FIELDS
+
+    lines = [FIELDS_HEAD, "| key | label | unit | what it is |", "|---|---|---|---|"]
+    lines += [
+        f"| `{field.key}` | {_cell(field.label)} | {_cell(field.unit)} | {_cell(field.meaning)} |"
+        for field in sorted(FIELDS.values(), key=lambda field: field.key)
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _page(name: str) -> str:
@@ -108,7 +137,8 @@ def _type(of: Mapping[str, Any]) -> str:
         return "list of " + ", ".join(map(_type, kinds))
     if of.get("type") == "object" and isinstance(of.get("additionalProperties"), Mapping):
         return f"object of {_type(of['additionalProperties'])}"
-    return str(of.get("type", "anything"))
+    kinds = of.get("type", "anything")
+    return kinds if isinstance(kinds, str) else " or ".join(kinds)
 
 
 def _cell(text: str) -> str:

@@ -176,6 +176,7 @@ _DECLARED = (
     Field("domains", "domains", "Scale-up domains.", "count"),
     Field("nodes", "nodes", "Hosts.", "count"),
     Field("racks", "racks", "Racks.", "count"),
+    Field("prefill_gpus", "prefill GPUs", "GPUs of the pool that prefills.", "count"),
     Field("workers", "workers", "Copies of the model in a pool.", "count"),
     Field("gpus_per_worker", "GPUs a worker", "GPUs of one copy of the model.", "count"),
     Field("replicas", "replicas", "Copies of the model.", "count"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -140,7 +141,7 @@ def _json(data: object) -> Any:
 
 
 def _parts(doc: Doc, head: Sequence[Block], sections: Sequence[Section]) -> dict[str, Any]:
-    made = [
+    made: list[dict[str, Any]] = [
         {
             "title": section.title,
             "folded": section.folded,
@@ -148,12 +149,13 @@ def _parts(doc: Doc, head: Sequence[Block], sections: Sequence[Section]) -> dict
         }
         for section in sections
     ]
-    return {
-        "title": doc.title,
-        "answer": doc.sentences,
-        "head": [part for block in head for part in _face(block, "")],
-        "sections": made,
-    }
+    first = [part for block in head for part in _face(block, "")]
+    taken: Counter[str] = Counter()
+    for part in [*first, *(part for section in made for part in section["blocks"])]:
+        if "id" in part:
+            taken[part["id"]] += 1
+            part["id"] += f"-{taken[part['id']]}" * (taken[part["id"]] > 1)
+    return {"title": doc.title, "answer": doc.sentences, "head": first, "sections": made}
 
 
 def _face(block: Block, above: str) -> Iterator[dict[str, Any]]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from page_check import EVIL, require_safe
 from rackplan.report.charts import figure, leading
-from rackplan.report.doc import Chart, Code, Doc, Late, Layer, Note, Record, Shape, Table
+from rackplan.report.doc import Chart, Code, Doc, Late, Layer, Note, Picture, Record, Shape, Table
 from rackplan.report.fields import FIELDS, FORMS, Field, unit_of
 from rackplan.report.page import fragment, page
 from rackplan.report.schema import SHAPES, schema_of, shape_of
@@ -89,7 +90,7 @@ def test_a_frontier_is_thinned_evenly_and_plans_stand_side_by_side() -> None:
 
 
 def test_hostile_names_neither_steer_a_terminal_nor_a_browser() -> None:
-    evil = "<script>alert(1)</script>\x1b[31m\n"
+    evil = f"{EVIL}\x1b[31m\n"
     made = Doc(
         SHAPE,
         evil,
@@ -103,6 +104,7 @@ def test_hostile_names_neither_steer_a_terminal_nor_a_browser() -> None:
         ],
     )
     assert "\x1b" not in text(made)
+    assert "<script" not in str(require_safe(page(made)).charts)
     for markup in (page(made), fragment(made)):
         assert "<script>alert" not in markup
         assert "\x1b" not in markup
@@ -124,6 +126,13 @@ def test_a_page_has_sections_for_titled_blocks_and_makes_late_ones() -> None:
     assert 'id="chart-speed"' in made
     assert "A Plan" not in made
     assert "Later" not in text(doc(details=[Late(lambda: [ROWS([ROW], title="Later")])]))
+
+
+def test_a_page_is_safe_and_its_charts_have_names_of_their_own() -> None:
+    chart = Chart("", [Layer("line", ROWS([ROW]), "tok_s", "step_s")], alt="Speed")
+    found = require_safe(page(doc(chart, chart, Picture("step", "a step", "<?xml?><svg></svg>"))))
+    assert list(found.charts) == ["chart-speed", "chart-speed-2"]
+    assert "<?xml" not in page(doc(Picture("step", "a step", "<?xml?><svg></svg>")))
 
 
 def test_charts_scale_their_axes_and_float_bars() -> None:

@@ -30,7 +30,11 @@ def of(result: object) -> Doc | None:
 
 def _docs() -> Mapping[type, Callable[[Any], Doc]]:
     """Return what makes the document of each type of result."""
-    return {}
+    from cost.serving.sizes import Sizes
+    from cost.serving.sizing import Size
+    from rackplan.report.size import size_doc
+
+    return {Size: size_doc, Sizes: size_doc}
 
 
 def html(result: object) -> str | None:
@@ -171,8 +175,6 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools
-    from cost.serving.sizes import Sizes
-    from cost.serving.sizing import Size
     from cost.validation.validation import Validation
     from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
@@ -188,7 +190,6 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.replan import replan_view
     from rackplan.views.replay import replay_view
     from rackplan.views.simulate import simulate_view
-    from rackplan.views.size import size_view
     from rackplan.views.study import study_view
     from rackplan.views.sweep import sweep_view
     from rackplan.views.validate import validate_view
@@ -200,8 +201,6 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
         Sweep: sweep_view,
         Replayed: replay_view,
         Pools: sweep_view,
-        Size: size_view,
-        Sizes: size_view,
         Simulated: simulate_view,
         Levers: levers_view,
         Validation: lambda one: validate_view([one]),

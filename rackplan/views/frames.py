@@ -11,8 +11,6 @@ import numpy as np
 if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
     from cost.serving.result import Pools
-    from cost.serving.sizes import Sizes
-    from cost.serving.sizing import Size
     from placement.analysis.compare import CompareRow
     from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
@@ -39,8 +37,6 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools
-    from cost.serving.sizes import Sizes
-    from cost.serving.sizing import Size
     from cost.validation.validation import Validation
     from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
@@ -60,8 +56,6 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
         Comparison: lambda found: [_compared(found, row) for row in found.rows],
         Sweep: Sweep.columns,
         Pools: _matches,
-        Size: _sizes,
-        Sizes: _sizes,
         Fleet: _pools,
         Simulated: Simulated.columns,
         Replayed: replay_rows,
@@ -124,14 +118,6 @@ def _matches(pools: Pools) -> list[dict[str, Any]]:
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of an object of JSON fits a cell."""
     return {name: value for name, value in data.items() if not isinstance(value, Mapping | list | tuple)}
-
-
-def _sizes(found: Size | Sizes) -> list[dict[str, Any]]:
-    """Return a row for each cluster: what ``--json`` has in one figure or word, and what is missing and why."""
-    from rackplan.views.size import size_view
-
-    data = size_view(found).data
-    return [{**_plain(one), "missing": " ".join(one["missing"])} for one in data.get("clusters", [data])]
 
 
 def _pools(found: Fleet) -> list[dict[str, Any]]:

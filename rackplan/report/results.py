@@ -32,9 +32,11 @@ def _docs() -> Mapping[type, Callable[[Any], Doc]]:
     """Return what makes the document of each type of result."""
     from cost.serving.sizes import Sizes
     from cost.serving.sizing import Size
+    from placement.analysis.comparison import Comparison
+    from rackplan.report.compare import compare_doc
     from rackplan.report.size import size_doc
 
-    return {Size: size_doc, Sizes: size_doc}
+    return {Size: size_doc, Sizes: size_doc, Comparison: compare_doc}
 
 
 def html(result: object) -> str | None:
@@ -176,14 +178,12 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools
     from cost.validation.validation import Validation
-    from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.online.replayed import Replayed
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
-    from rackplan.views.compare import compare_view
     from rackplan.views.fleet import fleet_view
     from rackplan.views.levers import levers_view
     from rackplan.views.plan import plan_view
@@ -197,7 +197,6 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     return {
         Plan: lambda plan: plan_view(plan, {}),
         Replanned: lambda found: replan_view(found, ReplanOptions(), {}),
-        Comparison: compare_view,
         Sweep: sweep_view,
         Replayed: replay_view,
         Pools: sweep_view,
@@ -249,14 +248,12 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools, sweeps_of
-    from placement.analysis.comparison import Comparison
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.online.replayed import Replayed
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
     from rackplan.views.blocks import Drawing, Heading
-    from rackplan.views.compare import compare_blocks
     from rackplan.views.fleet import fleet_blocks, fleet_overlay
     from rackplan.views.loads import skew_blocks
     from rackplan.views.plan import plan_blocks
@@ -275,9 +272,6 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
         return sweep_blocks(found, command=command, drawings=drawings)
 
     return {
-        Comparison: lambda one, command: compare_blocks(
-            one, command=command, drawings=_drawn(one.deployments)
-        ),
         Sweep: of_sweep,
         Pools: of_sweep,
         Fleet: lambda fleet, command: fleet_blocks(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
     from cost.serving.result import Pools
-    from placement.analysis.compare import CompareRow
-    from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
@@ -38,7 +35,6 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools
     from cost.validation.validation import Validation
-    from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
@@ -53,7 +49,6 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     return {
         Plan: _slots,
         Replanned: _moves,
-        Comparison: lambda found: [_compared(found, row) for row in found.rows],
         Sweep: Sweep.columns,
         Pools: _matches,
         Fleet: _pools,
@@ -82,18 +77,6 @@ def _moves(found: Replanned) -> list[dict[str, Any]]:
         }
         for step in found.steps
     ]
-
-
-def _compared(compared: Comparison, row: CompareRow) -> dict[str, Any]:
-    totals = compared.totals(row)
-    figures = {one.name: getattr(row, one.name) for one in fields(row) if one.name not in ("errors", "score")}
-    return figures | {
-        "tok_s": totals.tok_s,
-        "usd_per_h": totals.usd_per_hour,
-        "power_w": totals.power_w,
-        "usd_per_million_tokens": totals.usd_per_million_tokens,
-        "tok_s_per_mw": totals.tok_s_per_mw,
-    }
 
 
 def _matches(pools: Pools) -> list[dict[str, Any]]:

@@ -33,7 +33,6 @@ COMMANDS: Mapping[str, str] = {
     "diff": "diff.DiffResult",
     "sweep": "sweep.SweepResult",
     "simulate": "simulate.SimulateResult",
-    "compare": "compare.CompareResult",
     "fleet": "fleet.FleetPrinted",
     "replay": "replay.ReplayPrinted",
     "study": "study.StudyResultData",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rackplan.report.doc import Block, Chart, Layer, Note, Row, Table
 from rackplan.report.fields import said, usd
+from rackplan.report.notes import sentence, serving_words, sparse_lines
+from topology.base.errors import input_name
 from topology.base.units import plural
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
     from cost.money.bill import Bill, Totals
     from cost.recipe import OtherRecipe
+    from cost.step.score import Score
     from cost.validation.measured import MeasuredPoint
     from topology.base.figures import Figure
     from topology.cluster import Cluster
@@ -48,12 +50,14 @@ POOLS = Table.of(
     "pools",
     "cluster role model layout gpus workers gpus_per_worker batch step_s tok_s measured_factor measured_runs",
     "Pools",
-    shown="cluster role layout workers gpus_per_worker gpus batch step_s tok_s measured_factor measured_runs",
+    per="cluster",
+    shown="role layout workers gpus_per_worker gpus batch step_s tok_s measured_factor measured_runs",
 )
 OTHER_RECIPE = Table.of(
     "other_recipe",
     "cluster other_recipe recipe tok_s_per_user tok_s_per_gpu other_ratio gpus",
     "With the other recipe",
+    shown="cluster recipe tok_s_per_user tok_s_per_gpu other_ratio gpus",
 )
 RUNS = Table.of(
     "runs",
@@ -221,6 +225,66 @@ def recipe_sentences(others: Sequence[OtherRecipe]) -> list[str]:
     return sentences
 
 
+GROUNDS = (BILL, ACCURACY, OTHER_RECIPE, SET)
+"""Tables of :func:`grounds` and :func:`set_table`."""
+
+
+def grounds(
+    sides: Iterable[tuple[str, str, Bill, Sequence[ErrorOf]]], others: Iterable[OtherRecipe | None] = ()
+) -> list[Block]:
+    """Return bills and accuracy of clusters (name, model, bill, errors), and what the other recipe would bring."""
+    given = list(sides)
+    return [
+        BILL(row for name, _, bill, _ in given for row in bill_rows(name, bill)),
+        ACCURACY(accuracy_row(error, name, model) for name, model, _, errors in given for error in errors),
+        ACCURACY_METHOD,
+        OTHER_RECIPE(other_row(other) for other in others if other is not None),
+    ]
+
+
+def method_notes(*deployments: Deployment) -> list[Note]:
+    """Return drafts and overlap, recipes and what-ifs; each under the name of its cluster where they differ."""
+    words = [
+        (side.cluster.name, text)
+        for side in deployments
+        for text in (
+            *map(sentence, serving_words(side.workload, side.engine)),
+            f"Recipe: {side.recipe}." if side.recipe else "",
+            *sparse_lines(side),
+            f"No correction by measured runs ({input_name('physics')})." if side.correction.bare else "",
+        )
+        if text
+    ]
+    shared = {text for _, text in words if sum(text == other for _, other in words) == len(deployments)}
+    texts = dict.fromkeys(text if text in shared else f"{name}: {text}" for name, text in words)
+    return [Note(text, kind="method") for text in texts]
+
+
+STEP = Table.of("", "cluster part step_s", "Parts of the step", most=None)
+MEMORY = Table.of("", "cluster use bytes", "Memory of the fullest GPU", most=None)
+
+
+def step_blocks(scores: Sequence[tuple[str, Score]]) -> list[Block]:
+    """Return for a page charts of the step and of memory by part, of clusters or pools by their names."""
+    if not scores:
+        return []
+    step = STEP(
+        {"cluster": name, "part": part.replace("_", " "), "step_s": seconds}
+        for name, score in scores
+        for part, seconds in score.terms_s.items()
+    )
+    memory = MEMORY(
+        {"cluster": name, "use": use.replace("kv_cache", "KV cache"), "bytes": held}
+        for name, score in scores
+        for use, held in score.hbm_bytes.items()
+    )
+    look: Mapping[str, Any] = {"stacked": True, "height": 46 * len(scores) + 130}
+    return [
+        Chart(step.title, [Layer("bar", step, "step_s", "cluster", "part")], alt=step.title, **look),
+        Chart(memory.title, [Layer("bar", memory, "bytes", "cluster", "use")], alt=memory.title, **look),
+    ]
+
+
 def whose_recipe(recipe: str) -> str:
     """Return whose formats a recipe has, to follow in a sentence."""
     return "as published runs serve it" if recipe == "usual" else "in the checkpoint's formats"
@@ -229,12 +293,6 @@ def whose_recipe(recipe: str) -> str:
 def other_row(other: OtherRecipe) -> Row:
     """Return a row of :data:`OTHER_RECIPE`."""
     return OTHER_RECIPE.row(other, other_recipe=other.recipe, recipe=other.words, other_ratio=other.ratio)
-
-
-def on_one(table: Table) -> Table:
-    """Return a table of several clusters as one cluster's: its name is said above."""
-    keys = table.shown or " ".join(column.key for column in table.fields)
-    return replace(table, per="", shown=" ".join(key for key in keys.split() if key != "cluster"))
 
 
 def run_row(run: MeasuredPoint, cluster: str, predicted: float | None = None) -> Row:
@@ -294,8 +352,8 @@ def measured_blocks(deployments: Sequence[Deployment], errors: Iterable[ErrorOf]
             alt=f"{plural(len(rates), 'published run')} of this model against predictions",
         ),
         Note(
-            f"{plural(len(rates), 'published run')} of this model on these chips, each against the prediction for its "
-            f"own lengths, formats and drafts. {within}"
+            f"{plural(len(rates), 'published run')} of this model on these chips, each against the prediction for "
+            f"its own lengths, formats and drafts. {within}"
             + (f"{len(refused)} more say too little for a prediction." if refused else ""),
             kind="method",
         ),

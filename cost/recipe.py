@@ -98,6 +98,8 @@ class OtherRecipe:
         Names, and formats, drafts and overlap in words.
     tok_s_per_user, tok_s_per_gpu, ratio:
         The speed compared at (null: as much as fits), throughput, and that over the one of the recipe in force.
+    gpus:
+        GPUs that give it: for a demand as many as it takes.
     """
 
     cluster: str
@@ -106,10 +108,11 @@ class OtherRecipe:
     tok_s_per_user: float | None
     tok_s_per_gpu: float
     ratio: float
+    gpus: int
 
     @classmethod
     def over(
-        cls, now: float, then: float, other: Deployment, *, tok_s_per_user: float | None
+        cls, now: float, then: float, other: Deployment, *, tok_s_per_user: float | None, gpus: int
     ) -> OtherRecipe | None:
         """Return what ``then`` tok/s/GPU under the ``other`` recipe are beside ``now``; None if about the same."""
         if 1 / MUCH < then / now < MUCH:
@@ -122,6 +125,7 @@ class OtherRecipe:
             tok_s_per_user=tok_s_per_user,
             tok_s_per_gpu=then,
             ratio=then / now,
+            gpus=gpus,
         )
 
 

@@ -491,7 +491,7 @@ def _other_recipes(found: Comparison, request: CompareRequest) -> Iterator[Other
         for row, target, rate in zip(rows, targets, rates, strict=True):
             if rate is None or row.tok_s_per_gpu is None:
                 continue
-            one = OtherRecipe.over(row.tok_s_per_gpu, rate, other, tok_s_per_user=target)
+            one = OtherRecipe.over(row.tok_s_per_gpu, rate, other, tok_s_per_user=target, gpus=row.gpus)
             if one is not None:
                 yield one
 
@@ -650,7 +650,8 @@ def _other_size(found: Size, priced: Deployment, request: SizeRequest) -> OtherR
         return None
     tpot_s = found.demand.tpot_s
     speed = None if tpot_s is None else 1 / tpot_s
-    return OtherRecipe.over(found.tok_s_per_gpu, then.tok_s_per_gpu, other, tok_s_per_user=speed)
+    rates = found.tok_s_per_gpu, then.tok_s_per_gpu
+    return OtherRecipe.over(*rates, other, tok_s_per_user=speed, gpus=then.gpus)
 
 
 def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:

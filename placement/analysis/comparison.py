@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.money.bill import Bill, Totals
 from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
+from cost.serving.points import LayoutPoint, frontier, layout_points, serving_points
 from cost.serving.serving import Serving
 from placement.analysis.compare import CompareRow
 from placement.analysis.gains import Gain, Rates, split_gains
 from topology.base.shown import Shown
+
+MOST_SERVED = 60
+"""Maximum points of whole requests on a frontier."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,6 +86,41 @@ class Comparison(Shown):
             for (before, first), (after, last) in pairwise(sides)
             for gain in split_gains(before, after, targets, (first, last), lambda one: rates(one, targets))
         ]
+
+    @cached_property
+    def compared(self) -> list[CompareRow]:
+        """The rows at the highest speed that the first cluster and another one reach; else any two, or one."""
+        reached: dict[float, list[CompareRow]] = {}
+        for row in self.rows:
+            if row.tok_s_per_gpu is not None:
+                reached.setdefault(row.target_tok_s_per_user or 0.0, []).append(row)
+        several = {speed: rows for speed, rows in reached.items() if len(rows) > 1} or reached
+        first = self.rows[0].cluster
+        common = {speed: rows for speed, rows in several.items() if any(row.cluster == first for row in rows)}
+        return reached[max(common or several)] if reached else []
+
+    def turned(self) -> Iterator[tuple[CompareRow, CompareRow]]:
+        """Yield the faster and the slower of two rows whose order measured runs turned."""
+        rows = [row for row in self.rows if row.tok_s_per_gpu]
+        for fast, slow in permutations(rows, 2):
+            ours, theirs = fast.tok_s_per_gpu or 0.0, slow.tok_s_per_gpu or 0.0
+            without = ours * fast.measured_factor < theirs * slow.measured_factor
+            if fast.target_tok_s_per_user == slow.target_tok_s_per_user and ours > theirs and without:
+                yield fast, slow
+
+    @cached_property
+    def frontiers(self) -> dict[str, list[LayoutPoint]]:
+        """The best layouts and batches of each cluster, by its name; of whole requests some, evenly spaced."""
+        points: dict[str, list[LayoutPoint]] = {}
+        for side in self.deployments:
+            serving = self.servings.get(side.cluster.name)
+            if serving is not None:
+                rows = serving.frontier()
+                mine = serving_points(serving, rows[:: -(-len(rows) // MOST_SERVED) or 1])
+            else:
+                mine = layout_points(side, None) if self.lengths is None else []
+            points[side.cluster.name] = frontier(mine)
+        return points
 
     def brief(self) -> str:
         """Return the model, and what each cluster reaches."""

@@ -16,10 +16,10 @@ def size(
     from rackplan import answers, inputs
     from rackplan.commands.output import written
     from rackplan.progress import progress
-    from rackplan.views.size import size_view
+    from rackplan.report.size import size_doc
 
     finish = written(output, "size", json=json, details=details)
     with progress() as reporter:
         reporter.stage("sizing")
         found = answers.size(replace(request, on_progress=reporter.hear))
-    finish(size_view(found), notes=inputs.notes_of(request))
+    finish(size_doc(found), notes=inputs.notes_of(request))

@@ -64,22 +64,14 @@ def compare(
 ) -> None:
     """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and bottlenecks."""
     from rackplan import answers, inputs
-    from rackplan.commands.output import command_line, written
+    from rackplan.commands.output import written
     from rackplan.progress import progress
-    from rackplan.render.html import page
     from rackplan.render.text import with_flags
-    from rackplan.report.results import svg
-    from rackplan.views.compare import compare_blocks, compare_view
+    from rackplan.report.compare import compare_doc
 
     finish = written(output, "compare", json=json, html="report.html", details=details)
     with progress() as reporter:
         found = answers.compare(replace(request, on_progress=reporter.hear))
-
-        def report() -> str:
-            reporter.stage("drawing")
-            drawings = {one.cluster.name: svg(one.cluster) or "" for one in found.deployments}
-            return page(compare_blocks(found, command=command_line(), drawings=drawings))
-
-        finish(compare_view(found), {"report.html": report}, notes=inputs.notes_of(request))
+        finish(compare_doc(found), notes=inputs.notes_of(request))
     if all(row.tok_s_per_gpu is None for row in found.rows):
         raise InfeasibleError(with_flags(f"none of the clusters can serve this: {found.rows[0].reason}"))

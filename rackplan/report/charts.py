@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from cost.terms.registry import TERMS
 from cost.terms.work import RESOURCES
-from rackplan.report.doc import Chart, Doc, Layer, Picture, Row
+from rackplan.report.doc import Chart, Doc, Late, Layer, Picture, Row
 from rackplan.report.fields import FIELDS, Field
 from rackplan.report.plotting import (
     BLUE,
     DASHES,
+    GREEN,
     INK,
     NEUTRAL,
     SYMBOLS,
+    VERMILION,
     axis_of,
     bar_of,
     by_term,
@@ -53,8 +55,11 @@ USES = {
     "workspace": "#aa4499",
     "free": "#e4e8ec",
     "reserved": NEUTRAL,
+    "faster": GREEN,
+    "slower": VERMILION,
+    "cluster": NEUTRAL,
 }
-"""Colours of what memory is used for."""
+"""Colours of what memory is used for, and of what a waterfall has."""
 
 
 def figure(chart: Chart) -> Figure:
@@ -79,7 +84,7 @@ def figure(chart: Chart) -> Figure:
 
 def leading(doc: Doc) -> Figure | None:
     """Return the first chart or picture of a document as a figure; None where it has none."""
-    for block in doc.all:
+    for block in (made for part in doc.all for made in (part.make() if isinstance(part, Late) else [part])):
         if isinstance(block, Chart):
             return figure(block).update_layout(height=block.height)
         if isinstance(block, Picture) and block.drawn:
@@ -180,7 +185,10 @@ def _trace(
         return scatter_of(name, "lines", x, y, line=edge, hoverinfo="skip", **look)
     look = {**look, "hovertext": [_hover(layer, row) for row in rows], "hoverinfo": "text"}
     if layer.text:
-        look["text"] = [plotly_text(FIELDS[layer.text].text(row[layer.text])) for row in rows]
+        label = FIELDS[layer.text].text
+        look["text"] = [
+            "" if row[layer.text] is None else plotly_text(label(row[layer.text])) for row in rows
+        ]
     if layer.mark == "bar":
         return _bars(name, x, y, base, {**look, "marker": {"color": color}}, flat=_is_flat(layer))
     marker: dict[str, Any] = {"size": 7, "color": color, "symbol": SYMBOLS[at % len(SYMBOLS)]}
@@ -219,8 +227,13 @@ def _axis(chart: Chart, axis: str, scale: tuple[float, str]) -> dict[str, Any]:
     field, (factor, unit) = _field(chart, axis), scale
     title = ", ".join(filter(None, (field.label, unit)))
     if not field.is_number:
+        names = dict.fromkeys(
+            plotly_text(field.text(row[getattr(layer, axis)]))
+            for layer in chart.layers
+            for row in layer.table.rows
+        )
         order: dict[str, Any] = {"autorange": "reversed"} if axis == "y" else {}
-        return axis_of("", type="category", **order)
+        return axis_of("", type="category", categoryorder="array", categoryarray=list(names), **order)
     if axis in chart.log:
         return log_axis(
             f"{title} (log scale)", [value / factor for value in _values(chart, axis) if value > 0]

@@ -19,6 +19,7 @@ from cost.calibration.serving import ANY_ENGINE
 from cost.inputs.deployment import Deployment
 from cost.inputs.machine import Efficiency
 from cost.inputs.workload import Workload
+from cost.serving.pools import POOL_DERATE
 from placement.analysis.compare import cluster_status
 from placement.analysis.failures import count_spread
 from placement.plan import Plan
@@ -136,6 +137,21 @@ def what_if_words(deployment: Deployment) -> str:
     return (
         f"reading caches takes longer than reading weights {here} (dense attention: {there}) on {gpu.name}, at the "
         "batch where compute time equals weight reads"
+    )
+
+
+def sparse_lines(deployment: Deployment) -> list[str]:
+    """Return the what-if assumption of sparse attention in a sentence; none without it."""
+    if not deployment.workload.what_if:
+        return []
+    return [f"{sentence(_sparse_words(deployment.workload))[:-1]}; {what_if_words(deployment)}."]
+
+
+def derate_words() -> str:
+    """Return the derating of two pools."""
+    return (
+        f"two pools serve {POOL_DERATE.value:g} of the rate of the slower pool ({POOL_DERATE.kind.label}: "
+        f"{POOL_DERATE.source})"
     )
 
 

@@ -216,7 +216,7 @@ def _tables(table: Table, above: str) -> Iterator[dict[str, Any]]:
         kept = tuple(field for field in table.fields if field.key != table.per)
         for value in values:
             some = [row for row in table.rows if row[table.per] == value]
-            title = FIELDS[table.per].text(value)
+            title = FIELDS[table.per].text(value) if len(values) > 1 else above
             yield from _tables(Table(table.key, kept, title, some, most=table.most, shown=table.shown), above)
         return
     rows = table.rows if table.most is None else thinned(table.rows, _MOST_ROWS, even=True)

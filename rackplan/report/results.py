@@ -30,7 +30,13 @@ def of(result: object) -> Doc | None:
 
 def _docs() -> Mapping[type, Callable[[Any], Doc]]:
     """Return what makes the document of each type of result."""
-    return {}
+    from cost.serving.sizes import Sizes
+    from cost.serving.sizing import Size
+    from placement.analysis.comparison import Comparison
+    from rackplan.report.compare import compare_doc
+    from rackplan.report.size import size_doc
+
+    return {Size: size_doc, Sizes: size_doc, Comparison: compare_doc}
 
 
 def html(result: object) -> str | None:
@@ -171,24 +177,19 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools
-    from cost.serving.sizes import Sizes
-    from cost.serving.sizing import Size
     from cost.validation.validation import Validation
-    from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.online.replayed import Replayed
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
-    from rackplan.views.compare import compare_view
     from rackplan.views.fleet import fleet_view
     from rackplan.views.levers import levers_view
     from rackplan.views.plan import plan_view
     from rackplan.views.replan import replan_view
     from rackplan.views.replay import replay_view
     from rackplan.views.simulate import simulate_view
-    from rackplan.views.size import size_view
     from rackplan.views.study import study_view
     from rackplan.views.sweep import sweep_view
     from rackplan.views.validate import validate_view
@@ -196,12 +197,9 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     return {
         Plan: lambda plan: plan_view(plan, {}),
         Replanned: lambda found: replan_view(found, ReplanOptions(), {}),
-        Comparison: compare_view,
         Sweep: sweep_view,
         Replayed: replay_view,
         Pools: sweep_view,
-        Size: size_view,
-        Sizes: size_view,
         Simulated: simulate_view,
         Levers: levers_view,
         Validation: lambda one: validate_view([one]),
@@ -250,14 +248,12 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools, sweeps_of
-    from placement.analysis.comparison import Comparison
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.online.replayed import Replayed
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
     from rackplan.views.blocks import Drawing, Heading
-    from rackplan.views.compare import compare_blocks
     from rackplan.views.fleet import fleet_blocks, fleet_overlay
     from rackplan.views.loads import skew_blocks
     from rackplan.views.plan import plan_blocks
@@ -276,9 +272,6 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
         return sweep_blocks(found, command=command, drawings=drawings)
 
     return {
-        Comparison: lambda one, command: compare_blocks(
-            one, command=command, drawings=_drawn(one.deployments)
-        ),
         Sweep: of_sweep,
         Pools: of_sweep,
         Fleet: lambda fleet, command: fleet_blocks(

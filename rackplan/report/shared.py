@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from rackplan.report.doc import Note, Row, Table
+from rackplan.report.doc import Block, Chart, Layer, Note, Row, Table
 from rackplan.report.fields import said, usd
+from rackplan.report.notes import sentence, serving_words, sparse_lines
+from topology.base.errors import input_name
 from topology.base.units import plural
 
 if TYPE_CHECKING:
     from cost.calibration.errors import ErrorOf
+    from cost.inputs.deployment import Deployment
     from cost.money.bill import Bill, Totals
     from cost.recipe import OtherRecipe
+    from cost.step.score import Score
+    from cost.validation.measured import MeasuredPoint
     from topology.base.figures import Figure
     from topology.cluster import Cluster
 
@@ -40,6 +45,25 @@ ACCURACY = Table.of(
 )
 FIGURES = Table.of(
     "figures", "part figure value unit shown evidence source", "Figures and their sources", most=0
+)
+POOLS = Table.of(
+    "pools",
+    "cluster role model layout gpus workers gpus_per_worker batch step_s tok_s measured_factor measured_runs",
+    "Pools",
+    per="cluster",
+    shown="role layout workers gpus_per_worker gpus batch step_s tok_s measured_factor measured_runs",
+)
+OTHER_RECIPE = Table.of(
+    "other_recipe",
+    "cluster other_recipe recipe tok_s_per_user tok_s_per_gpu other_ratio gpus",
+    "With the other recipe",
+    shown="cluster recipe tok_s_per_user tok_s_per_gpu other_ratio gpus",
+)
+RUNS = Table.of(
+    "runs",
+    "cluster chip run tok_s_per_user measured_tok_s_per_gpu predicted_tok_s_per_gpu measured_ratio source",
+    "Measured runs of this model on these chips",
+    most=None,
 )
 SET = Table.of(
     "set",
@@ -191,7 +215,7 @@ def recipe_sentences(others: Sequence[OtherRecipe]) -> list[str]:
     sentences = []
     for name in dict.fromkeys(other.cluster for other in others):
         mine = [other for other in others if other.cluster == name]
-        whose = "As published runs serve it" if mine[0].recipe == "usual" else "In the checkpoint's formats"
+        whose = whose_recipe(mine[0].recipe).capitalize()
         rates = ", ".join(
             f"x{other.ratio:.2g}"
             + (f" at {other.tok_s_per_user:.4g} tok/s/user" if other.tok_s_per_user else "")
@@ -199,6 +223,141 @@ def recipe_sentences(others: Sequence[OtherRecipe]) -> list[str]:
         )
         sentences.append(f"{whose} ({mine[0].words}), {name} gives {rates} of these tok/s/GPU.")
     return sentences
+
+
+GROUNDS = (BILL, ACCURACY, OTHER_RECIPE, SET)
+"""Tables of :func:`grounds` and :func:`set_table`."""
+
+
+def grounds(
+    sides: Iterable[tuple[str, str, Bill, Sequence[ErrorOf]]], others: Iterable[OtherRecipe | None] = ()
+) -> list[Block]:
+    """Return bills and accuracy of clusters (name, model, bill, errors), and what the other recipe would bring."""
+    given = list(sides)
+    return [
+        BILL(row for name, _, bill, _ in given for row in bill_rows(name, bill)),
+        ACCURACY(accuracy_row(error, name, model) for name, model, _, errors in given for error in errors),
+        ACCURACY_METHOD,
+        OTHER_RECIPE(other_row(other) for other in others if other is not None),
+    ]
+
+
+def method_notes(*deployments: Deployment) -> list[Note]:
+    """Return drafts and overlap, recipes and what-ifs; each under the name of its cluster where they differ."""
+    words = [
+        (side.cluster.name, text)
+        for side in deployments
+        for text in (
+            *map(sentence, serving_words(side.workload, side.engine)),
+            f"Recipe: {side.recipe}." if side.recipe else "",
+            *sparse_lines(side),
+            f"No correction by measured runs ({input_name('physics')})." if side.correction.bare else "",
+        )
+        if text
+    ]
+    shared = {text for _, text in words if sum(text == other for _, other in words) == len(deployments)}
+    texts = dict.fromkeys(text if text in shared else f"{name}: {text}" for name, text in words)
+    return [Note(text, kind="method") for text in texts]
+
+
+STEP = Table.of("", "cluster part step_s", "Parts of the step", most=None)
+MEMORY = Table.of("", "cluster use bytes", "Memory of the fullest GPU", most=None)
+
+
+def step_blocks(scores: Sequence[tuple[str, Score]]) -> list[Block]:
+    """Return for a page charts of the step and of memory by part, of clusters or pools by their names."""
+    if not scores:
+        return []
+    step = STEP(
+        {"cluster": name, "part": part.replace("_", " "), "step_s": seconds}
+        for name, score in scores
+        for part, seconds in score.terms_s.items()
+    )
+    memory = MEMORY(
+        {"cluster": name, "use": use.replace("kv_cache", "KV cache"), "bytes": held}
+        for name, score in scores
+        for use, held in score.hbm_bytes.items()
+    )
+    look: Mapping[str, Any] = {"stacked": True, "height": 46 * len(scores) + 130}
+    return [
+        Chart(step.title, [Layer("bar", step, "step_s", "cluster", "part")], alt=step.title, **look),
+        Chart(memory.title, [Layer("bar", memory, "bytes", "cluster", "use")], alt=memory.title, **look),
+    ]
+
+
+def whose_recipe(recipe: str) -> str:
+    """Return whose formats a recipe has, to follow in a sentence."""
+    return "as published runs serve it" if recipe == "usual" else "in the checkpoint's formats"
+
+
+def other_row(other: OtherRecipe) -> Row:
+    """Return a row of :data:`OTHER_RECIPE`."""
+    return OTHER_RECIPE.row(other, other_recipe=other.recipe, recipe=other.words, other_ratio=other.ratio)
+
+
+def run_row(run: MeasuredPoint, cluster: str, predicted: float | None = None) -> Row:
+    """Return a row of :data:`RUNS`."""
+    return RUNS.row(
+        run,
+        cluster=cluster,
+        run=run.words,
+        tok_s_per_user=run.tok_s_per_user or None,
+        measured_tok_s_per_gpu=run.tok_s_per_gpu,
+        predicted_tok_s_per_gpu=predicted,
+        measured_ratio=predicted and run.tok_s_per_gpu / predicted,
+    )
+
+
+def measured_blocks(deployments: Sequence[Deployment], errors: Iterable[ErrorOf]) -> list[Block]:
+    """Return for a page the published runs of these chips, each against the prediction for its own conditions."""
+    from cost.calibration.errors import widest
+    from cost.validation.measured import predicted, published_runs
+
+    rows: dict[str, Row] = {}
+    refused: set[str] = set()
+    for deployment in deployments:
+        for run in published_runs(deployment) if deployment.workload.decodes else []:
+            rate = predicted(run, deployment.correction)
+            if rate is None:
+                refused.add(run.id)
+            else:
+                rows[run.id] = run_row(run, deployment.cluster.name, rate)
+    if not rows:
+        none = "No published run of this model on these chips is included."
+        return [Note(none, kind="method")] if deployments[0].workload.decodes else []
+    error, table = widest(errors), RUNS(rows.values())
+    rates = [row["predicted_tok_s_per_gpu"] for row in table.rows]
+    ends = [
+        {"predicted_tok_s_per_gpu": rate, "from_tok_s_per_gpu": low, "to_tok_s_per_gpu": high}
+        for rate in (min(rates) / 1.3, max(rates) * 1.3)
+        for low, high in [band_of(rate, [error] if error else [])]
+    ]
+    band = Table.of("", "predicted_tok_s_per_gpu from_tok_s_per_gpu to_tok_s_per_gpu")(ends)
+    equal = Layer("rule", band, "predicted_tok_s_per_gpu", "predicted_tok_s_per_gpu", name="equal")
+    x, y = "predicted_tok_s_per_gpu", "measured_tok_s_per_gpu"
+    inside = [row for row in table.rows if error and 1 / error.band <= row["measured_ratio"] <= error.band]
+    within = f"{len(inside)} of {len(rates)} are within {error.band:.2f}x. " if error else ""
+    return [
+        Chart(
+            "Measured against predicted",
+            [
+                Layer("point", table, x, y, "chip"),
+                equal,
+                *(
+                    [Layer("band", band, x, "to_tok_s_per_gpu", base="from_tok_s_per_gpu", name="80% band")]
+                    * bool(error)
+                ),
+            ],
+            log="xy",
+            alt=f"{plural(len(rates), 'published run')} of this model against predictions",
+        ),
+        Note(
+            f"{plural(len(rates), 'published run')} of this model on these chips, each against the prediction for "
+            f"its own lengths, formats and drafts. {within}"
+            + (f"{len(refused)} more say too little for a prediction." if refused else ""),
+            kind="method",
+        ),
+    ]
 
 
 def figure_row(figure: Figure, part: str, name: str, **more: object) -> Row:

@@ -9,11 +9,13 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
+from typing import TypeVar
 
 from rackplan.report.doc import Block, Code, Doc, Note, Record, Row, Table
 from rackplan.report.fields import FIELDS, Field
 from topology.base.errors import printable, spelled
 
+T = TypeVar("T")
 WIDTH = 100
 """Maximum text width in columns."""
 _LABEL = 14
@@ -104,14 +106,15 @@ def _table(table: Table, width: int) -> Iterator[str]:
         return
     if table.per:
         kept = [field for field in table.fields if field.key != table.per]
+        several = len({row[table.per] for row in table.rows}) > 1
         for value, rows in groupby(table.rows, lambda row: row[table.per]):
-            title = f"{table.title}: {FIELDS[table.per].text(value)}"
+            title = table.title + f": {FIELDS[table.per].text(value)}" * several
             yield from _one_table(Table(table.key, tuple(kept), title, list(rows), shown=table.shown), width)
         return
     yield from _one_table(table, width)
 
 
-def thinned(rows: Sequence[Row], most: int, *, even: bool) -> Sequence[Row]:
+def thinned(rows: Sequence[T], most: int, *, even: bool) -> Sequence[T]:
     """Return at most ``most`` rows: the first, or evenly spaced with both ends."""
     last = len(rows) - 1
     if last < most:

@@ -21,7 +21,7 @@ from rackplan.report.notes import baseline_name, limit_words, sentence
 from rackplan.report.pictures.experts import expert_map
 from rackplan.report.pictures.memory import memory_picture
 from rackplan.report.pictures.step import step_picture
-from rackplan.report.results import svg
+from rackplan.report.results import page_of, svg
 from rackplan.requests import NO_LIMIT, CompareRequest, make
 from rackplan.serve.commands import explore_command, plan_command
 from rackplan.serve.point import Row, figure_list, picture_data, speed_rows, step_rows
@@ -30,7 +30,6 @@ from rackplan.serve.pricing import deployed, limits_s
 from rackplan.serve.question import PlaceOrder, Question
 from rackplan.serve.ways import explored
 from rackplan.views.blocks import Text
-from rackplan.views.compare import compare_blocks
 from rackplan.views.explain import explain_plan, verdict
 from rackplan.views.money import dollars, rate_words
 from rackplan.views.plan import plan_blocks
@@ -146,7 +145,7 @@ def report(question: Question, line: Line) -> Shown:
     if question.whole:
         served = {name: getattr(question, name) for name in ("isl", "osl", "ttft_ms")}
     asked = make(CompareRequest, [side.cluster for side in sides], model, tok_s_user=wanted, **served)
-    text = page(compare_blocks(answers.compared(sides, asked), **more))
+    text = page_of(answers.compared(sides, asked), more["command"])
     return Shown({"name": f"{model.name}-compared.html", "page": text})
 
 

@@ -15,7 +15,6 @@ from cost.step.score import Score
 from cost.terms.registry import TERMS
 from cost.validation.measured import MeasuredPoint
 from placement.analysis.compare import CompareRow
-from placement.analysis.gains import Gain
 from placement.migrate.replan import Replanned
 from placement.online.simulate import ReplayResult, Run, run_names
 from placement.plans.findings import RedundancyCurve
@@ -23,7 +22,6 @@ from rackplan.report.notes import worst_words
 from rackplan.report.plotting import (
     BLUE,
     DASHES,
-    GREEN,
     INK,
     NEUTRAL,
     SYMBOLS,
@@ -119,39 +117,6 @@ def runners_up(points: Sequence[LayoutPoint]) -> list[str]:
     return sorted(chosen, key=lambda name: max(one.tok_s_per_user for one in points if one.layout == name))
 
 
-def frontier_chart(
-    points: Mapping[str, Sequence[LayoutPoint]],
-    rows: Sequence[CompareRow],
-    tokens: str,
-    measured: Mapping[str, Sequence[MeasuredPoint]] | None = None,
-) -> Figure:
-    """Return a chart of each cluster's frontier, its rows with placed experts, and measured runs as rings."""
-    data, speeds = [], []
-    colours = dict(zip(points, series(len(points)), strict=True))
-    for index, (cluster, mine) in enumerate(points.items()):
-        name, best, colour = plotly_text(cluster), frontier(mine), colours[cluster]
-        speeds += [point.tok_s_per_user for point in best]
-        look: dict[str, Any] = {
-            "line": line_of(colour, 2, DASHES[index % len(DASHES)]),
-            "marker": _dots(colour, index),
-        }
-        data.append(
-            _points(best, name, tokens, "lines+markers", before=f"{name}: ", legendgroup=name, **look)
-        )
-        placed = [row for row in rows if row.cluster == cluster and row.tok_s_per_gpu is not None]
-        star = _marker(colour, "star", 14, line=line_of(INK, 1))
-        before = f"{name}, experts placed:  "
-        data.append(
-            _points(placed, name, tokens, before=before, legendgroup=name, showlegend=False, marker=star)
-        )
-    for cluster, runs in (measured or {}).items():
-        if runs:
-            data.append(_measured(runs, colours[cluster], f"{plotly_text(cluster)}, measured: "))
-            speeds += [run.tok_s_per_user for run in runs]
-    speeds += [row.tok_s_per_user for row in rows if row.tok_s_per_user is not None]
-    return chart_of(data, **speed_axes(speeds, tokens))
-
-
 def measured_chart(runs: Mapping[str, Sequence[tuple[MeasuredPoint, float]]], band: float | None) -> Figure:
     """Return a chart of measured against predicted tok/s/GPU by chip, with diagonal and ``band``."""
     pairs = [(rate, run.tok_s_per_gpu) for some in runs.values() for run, rate in some]
@@ -183,29 +148,6 @@ def measured_chart(runs: Mapping[str, Sequence[tuple[MeasuredPoint, float]]], ba
         )
     axes = (log_axis(f"{word} tok/s/GPU (log scale)", ends) for word in ("predicted", "measured"))
     return chart_of(data, **dict(zip(("xaxis", "yaxis"), axes, strict=True)))
-
-
-def size_chart(
-    lines: Mapping[str, Sequence[tuple[float, float]]], stars: Sequence[tuple[float, float]], title: str
-) -> Figure:
-    """Return a log-log chart with one line per cluster over speed per user, and stars at the requested speeds."""
-    data = []
-    for index, ((name, points), colour) in enumerate(zip(lines.items(), series(len(lines)), strict=True)):
-        across, up = zip(*points, strict=True) if points else ((), ())
-        hover = f"{plotly_text(name)}: %{{y:,.4g}} {title}<br>at %{{x:,.3g}} tok/s/user<extra></extra>"
-        look = {"line": line_of(colour), "marker": _dots(colour, index), "hovertemplate": hover}
-        data.append(scatter_of(plotly_text(name), "lines+markers", across, up, **look))
-    speeds, values = zip(*stars, strict=True)
-    star = _marker("#ffd33d", "star", 16, line=line_of(INK, 1.5))
-    data.append(scatter_of("requested", "markers", speeds, values, marker=star, hoverinfo="skip"))
-    every = [*stars, *(point for points in lines.values() for point in points)]
-    axes = [
-        log_axis(name, one)
-        for name, one in zip(
-            ("tok/s/user (log scale)", f"{title} (log scale)"), zip(*every, strict=True), strict=True
-        )
-    ]
-    return chart_of(data, xaxis=axes[0], yaxis=axes[1])
 
 
 def steps_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
@@ -261,39 +203,6 @@ def pools_chart(
         data.append(_mark("highest throughput", best.tok_s_per_user, best.output_tok_s_per_gpu, "star"))
     speeds = [*(row.tok_s_per_user for row in rows), *(run.tok_s_per_user for run in measured)]
     return chart_of(data, **speed_axes(speeds, "output"))
-
-
-def gains_chart(gains: Sequence[tuple[Gain, Sequence[tuple[str, float]]]], tokens: str) -> Figure:
-    """Return a waterfall on a logarithmic axis: a bar for each cluster, between them its factors by name."""
-    bars: list[tuple[str, str, float, float, str]] = []  # name, colour, from, to, text
-    for gain, factors in gains:
-        at, end = (rate or 0.0 for rate in gain.rates)
-        if not bars or bars[-1][0] != gain.before:
-            bars.append((gain.before, NEUTRAL, 0.0, at, f"{at:,.0f}"))
-        for name, factor in factors:
-            colour = GREEN if factor > 1 else VERMILION
-            bars.append((name, colour, min(at, at * factor), max(at, at * factor), f"{factor:.2f}x"))
-            at *= factor
-        bars.append((gain.after, NEUTRAL, 0.0, end, f"{end:,.0f}"))
-    ends = [edge for _, _, low, high, _ in bars for edge in (low, high) if edge] or [1.0]
-    floor, places = min(ends) / 1.5, list(range(len(bars)))
-    data = bar_of(
-        "",
-        x=places,
-        base=[low or floor for _, _, low, _, _ in bars],
-        y=[high - (low or floor) for _, _, low, high, _ in bars],
-        text=[text for *_, text in bars],
-        textposition="outside",
-        cliponaxis=False,
-        hoverinfo="text",
-        marker={"color": [colour for _, colour, *_ in bars]},
-        showlegend=False,
-    )
-    names = [plotly_text(name) for name, *_ in bars]
-    across = axis_of("", tickvals=places, ticktext=names, tickangle=-45)
-    span = [math.log10(floor), math.log10(max(ends) * 1.2)]
-    up = axis_of(f"{tokens} tok/s/GPU (log scale)", type="log", range=span, dtick="D2", tickformat=",~r")
-    return chart_of([data], xaxis=across, yaxis=up)
 
 
 def redundancy_chart(curve: RedundancyCurve) -> Figure:

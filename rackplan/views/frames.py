@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
     from cost.serving.result import Pools
-    from cost.serving.sizes import Sizes
-    from cost.serving.sizing import Size
-    from placement.analysis.compare import CompareRow
-    from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
@@ -39,10 +34,7 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools
-    from cost.serving.sizes import Sizes
-    from cost.serving.sizing import Size
     from cost.validation.validation import Validation
-    from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
@@ -57,11 +49,8 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     return {
         Plan: _slots,
         Replanned: _moves,
-        Comparison: lambda found: [_compared(found, row) for row in found.rows],
         Sweep: Sweep.columns,
         Pools: _matches,
-        Size: _sizes,
-        Sizes: _sizes,
         Fleet: _pools,
         Simulated: Simulated.columns,
         Replayed: replay_rows,
@@ -90,18 +79,6 @@ def _moves(found: Replanned) -> list[dict[str, Any]]:
     ]
 
 
-def _compared(compared: Comparison, row: CompareRow) -> dict[str, Any]:
-    totals = compared.totals(row)
-    figures = {one.name: getattr(row, one.name) for one in fields(row) if one.name not in ("errors", "score")}
-    return figures | {
-        "tok_s": totals.tok_s,
-        "usd_per_h": totals.usd_per_hour,
-        "power_w": totals.power_w,
-        "usd_per_million_tokens": totals.usd_per_million_tokens,
-        "tok_s_per_mw": totals.tok_s_per_mw,
-    }
-
-
 def _matches(pools: Pools) -> list[dict[str, Any]]:
     """Return a row for each way of serving that none beats in speed and in throughput."""
     from cost.serving.serving import way_of
@@ -124,14 +101,6 @@ def _matches(pools: Pools) -> list[dict[str, Any]]:
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of an object of JSON fits a cell."""
     return {name: value for name, value in data.items() if not isinstance(value, Mapping | list | tuple)}
-
-
-def _sizes(found: Size | Sizes) -> list[dict[str, Any]]:
-    """Return a row for each cluster: what ``--json`` has in one figure or word, and what is missing and why."""
-    from rackplan.views.size import size_view
-
-    data = size_view(found).data
-    return [{**_plain(one), "missing": " ".join(one["missing"])} for one in data.get("clusters", [data])]
 
 
 def _pools(found: Fleet) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from cost.serving.result import Pools
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving, way_of
 from cost.validation.measured import comparable_points
 from placement.options import USUAL_TPOT
-from rackplan.report.notes import band_words, cluster_doubts
+from rackplan.report.notes import band_words, cluster_doubts, derate_words
 from rackplan.views.blocks import Block, Chart, Heading, Table, Text, labelled, sections, thinned
 from rackplan.views.charts import pools_chart
 from rackplan.views.data import taken
@@ -24,7 +24,6 @@ from rackplan.views.forward import headline, machine_words
 from rackplan.views.layouts import MOST_ROWS, ConfigurationData, configurations
 from rackplan.views.money import money_columns, totals_blocks
 from rackplan.views.pareto import HEIGHT, beside_measured
-from rackplan.views.size import derate_words
 from topology.base.figures import EvidenceLabel, Figure
 from topology.base.units import plural
 

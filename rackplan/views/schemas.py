@@ -32,9 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "what-if": "levers.LeversResult",
     "diff": "diff.DiffResult",
     "sweep": "sweep.SweepResult",
-    "size": "size.SizePrinted",
     "simulate": "simulate.SimulateResult",
-    "compare": "compare.CompareResult",
     "fleet": "fleet.FleetPrinted",
     "replay": "replay.ReplayPrinted",
     "study": "study.StudyResultData",
@@ -96,7 +94,6 @@ _UNITS = (
 )
 _UNIONS = {
     "CatalogResult": "Output of ``rackplan catalog``: lists, or one entry with its figures.",
-    "SizePrinted": "Output of ``rackplan size``: the fleet of one cluster, or those of several.",
 }
 """Descriptions of union types."""
 _VARIANTS = re.compile(r"_(used|full|mean|worst|default|basis|kind|source|limit)$")

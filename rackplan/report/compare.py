@@ -1,0 +1,318 @@
+"""Document of a comparison: one model on several clusters, at the same speeds per user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+from cost.calibration.errors import widest
+from cost.validation.measured import comparable_points
+from placement.analysis.compare import CompareRow
+from placement.analysis.comparison import Comparison
+from placement.analysis.evidence import deployment_figures
+from placement.analysis.gains import Gain
+from rackplan.report import shared
+from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Picture, Row, Shape, Table
+from rackplan.report.fields import said
+from rackplan.report.notes import load_names, phase_words, sentence
+from rackplan.report.text import thinned
+from topology.base.errors import input_name
+from topology.base.units import plural
+
+ROWS = Table.of(
+    "rows",
+    "cluster model serving layout gpus counted_tokens tok_s_per_user reached_tok_s_per_user tok_s tok_s_per_gpu "
+    "tok_s_per_gpu_ratio low_tok_s_per_gpu high_tok_s_per_gpu band tok_s_per_mw tok_s_per_mw_ratio tok_s_per_usd_h "
+    "tok_s_per_usd_h_ratio requests_per_s requests_per_s_per_gpu requests_per_s_per_mw requests_per_s_per_usd_h "
+    "loaded_requests_per_s usd_per_million_tokens usd_per_hour power_w step_s batch bound_by ttft_s "
+    "instead_tok_s_per_gpu measured_factor measured_runs evidence status reason",
+    shown="cluster tok_s_per_user serving tok_s_per_gpu tok_s_per_gpu_ratio tok_s_per_mw tok_s_per_usd_h "
+    "usd_per_million_tokens loaded_requests_per_s bound_by",
+    most=16,
+)
+CLUSTERS = Table.of(
+    "clusters",
+    f"cluster {shared.BILLED} band status",
+    "Clusters",
+    shown="cluster gpus usd_per_hour power_w band",
+)
+GAINS = Table.of(
+    "gains",
+    "cluster before tok_s_per_user gain cause factor reason",
+    "Gain of each cluster over the one before",
+    most=0,
+)
+COMPARE = Shape(
+    "compare", "Clusters at the same speeds per user for one model.", (ROWS, CLUSTERS, GAINS, *shared.GROUNDS)
+)
+_LAYOUTS = (
+    "cluster tok_s_per_user layout batch step_s ttft_s instead_tok_s_per_gpu measured_factor measured_runs"
+)
+_PRICES = (
+    "cluster status usd_per_hour usd_per_year price_basis price_evidence power_w power_evidence power_scope"
+)
+_FRONTIER = "cluster layout batch tok_s_per_user tok_s_per_gpu step_s bound_by"
+FRONTIERS = Table.of("", _FRONTIER, "Frontiers", per="cluster")
+_BY: Mapping[str, str] = {"tok_s_per_gpu": "GPU", "tok_s_per_mw": "MW", "tok_s_per_usd_h": "USD/h"}
+"""What throughput is shared by, and its word."""
+_LISTED = 20
+"""Points of a frontier that are listed."""
+_GAINS_METHOD = (
+    "Changes are applied one after another in this order, and each machine on the way is priced at the same speed "
+    "per user: formats (of weights and cache, drafts, overlap, units beside BF16), HBM bandwidth and capacity, "
+    "flop/s (the BF16 peak, others in proportion), domain (size and structure, hosts), fabric (rates and latencies); "
+    "kernels are what calibration and measured runs add beyond the chips. The factors multiply to the gain."
+)
+
+
+def compare_doc(result: Comparison) -> Doc:
+    """Return the document of ``rackplan compare``."""
+    first, names = result.deployments[0], list(result.bills)
+    rows = sorted(_rows(result), key=lambda row: row["tok_s_per_user"] or 0.0)
+    compared = [(row.cluster, row.tok_s_per_user) for row in result.compared]
+    at = [row for row in rows if (row["cluster"], row["reached_tok_s_per_user"]) in compared]
+    speeds = {row.target_tok_s_per_user for row in result.compared}
+    gains = [gain for gain in result.gains if gain.gain]
+    main = [gain for gain in gains if gain.tok_s_per_user in speeds]
+    errors = {row.cluster: row.errors for row in result.rows}
+    sizes = sorted({row.gpus for row in result.rows})
+    each = result.budget or (plural(sizes[0], "GPU") if len(sizes) == 1 else "")
+    what = phase_words(first.workload) if result.lengths is None else result.lengths.brief()
+    bands = {row["cluster"]: {key: row[key] for key in ("cluster", "band", "status")} for row in rows}
+    machines = CLUSTERS({**shared.bill_row(bill), **bands[name]} for name, bill in result.bills.items())
+    return Doc(
+        COMPARE,
+        f"{first.model.name} on {plural(len(names), 'cluster')}{f', {each} each' * bool(each)}, {what}",
+        list(_answer(result, at)),
+        [
+            ROWS(rows),
+            machines,
+            shared.set_table(*(side.cluster for side in result.deployments)),
+            *_notes(result),
+            *(Note(f"{_gained(gain)}.", "tok_s_per_gpu") for gain in main),
+            Late(lambda: _frontiers(result, rows)),
+            Late(lambda: shared.measured_blocks(result.deployments, chain(*errors.values()))),
+            *_waterfall(main),
+            Late(
+                lambda: shared.step_blocks([(row.cluster, row.score) for row in result.compared if row.score])
+            ),
+        ],
+        [
+            ROWS(rows, title="Layouts", shown=_LAYOUTS, most=None),
+            GAINS(
+                GAINS.row(gain, cluster=gain.after, cause=cause, factor=factor)
+                for gain in result.gains
+                for cause, factor in (gain.factors or {"": None}).items()
+            ),
+            *(Note(f"{_gained(gain)}.", kind="method") for gain in gains if gain not in main),
+            Note(_GAINS_METHOD if gains else "", kind="method"),
+            *shared.grounds(
+                ((name, first.model.name, bill, errors[name]) for name, bill in result.bills.items()),
+                result.others,
+            ),
+            *shared.method_notes(*result.deployments),
+            *(Note(text, kind="method") for text in _methods(result)),
+            replace(machines, title="Prices and drawings of clusters", shown=_PRICES),
+            Late(lambda: _tables(result)),
+        ],
+    )
+
+
+def _rows(result: Comparison) -> Iterator[Row]:
+    """Yield the rows with throughput by GPU, megawatt and dollar-hour, each beside the first cluster's."""
+    firsts: dict[tuple[float | None, str], float | None] = {}
+    for row in result.rows:
+        totals, error = result.totals(row), widest(row.errors)
+        money, told = shared.totals_row(totals), dict[str, object]()
+        low, high = shared.band_of(row.tok_s_per_gpu, row.errors)
+        for key, amount in zip(
+            _BY, (totals.gpus, (totals.power_w or 0.0) / 1e6, totals.usd_per_hour), strict=True
+        ):
+            rate = totals.tok_s / amount if amount and row.tok_s_per_gpu is not None else None
+            base = firsts.setdefault((row.target_tok_s_per_user, key), rate)
+            requests = row.requests_per_s / amount if amount and row.requests_per_s else None
+            told |= {key: rate, f"{key}_ratio": rate / base if rate and base else None}
+            told[key.replace("tok_s", "requests_per_s")] = requests
+        told |= {
+            key: money[key] for key in ("usd_per_million_tokens", "usd_per_hour", "power_w", "counted_tokens")
+        }
+        yield ROWS.row(
+            row,
+            **told,
+            model=result.deployments[0].model.name,
+            tok_s=totals.tok_s or None,
+            tok_s_per_user=row.target_tok_s_per_user or row.tok_s_per_user,
+            reached_tok_s_per_user=row.tok_s_per_user,
+            low_tok_s_per_gpu=low,
+            high_tok_s_per_gpu=high,
+            band=error and error.band,
+            instead_tok_s_per_gpu=row.instead,
+        )
+
+
+def _answer(result: Comparison, at: Sequence[Row]) -> Iterator[str]:
+    """Yield who leads by what is equal and by the others, who would with the other recipe, and how sure that is."""
+    if not at:
+        yield "No cluster reaches any of the compared speeds."
+        return
+    keys = sorted(_BY, key=lambda key: not result.budget.endswith(f" {_BY[key]}"))
+    reached = {key: [row for row in at if row[key] is not None] for key in keys}
+    leads = {key: sorted(mine, key=lambda row: -row[key])[:2] for key, mine in reached.items() if mine}
+    key, (best, *_) = next(iter(leads.items()))
+    target = result.compared[0].target_tok_s_per_user
+    speed = f"{target:g} tok/s/user{' (default)' * result.usual}" if target else "the largest batch that fits"
+    ahead = {
+        by: f", {pair[0][by] / pair[1][by]:.2f}x {pair[1]['cluster']}" if len(pair) > 1 else ""
+        for by, pair in leads.items()
+    }
+    verb = f"leads per {_BY[key]}:" if ahead[key] else "gives"
+    others = (
+        f"per {_BY[by]} {leads[by][0]['cluster']} leads{ahead[by]}" for by in leads if by != key and ahead[by]
+    )
+    lead = f"{best['cluster']} {verb} {said(best, key, best['counted_tokens'])} at {speed}{ahead[key]}."
+    yield f"{lead} {sentence('; '.join(others))}".strip()
+    yield _other_lead(result, at)
+    clear, close = list[str](), list[str]()
+    for by, pair in leads.items():
+        if ahead[by] and all(row["band"] for row in pair):
+            beyond = pair[0][by] / pair[1][by] >= max(row["band"] for row in pair)
+            (clear if beyond else close).append(_BY[by])
+    sure = [shared.accuracy_sentence(error for row in result.compared for error in row.errors)]
+    sure += [f"The lead per {' and '.join(clear)} exceeds that."] if clear else []
+    sure += [f"The lead per {' and '.join(close)} does not, so that order is uncertain."] if close else []
+    yield " ".join(sure)
+
+
+def _other_lead(result: Comparison, at: Sequence[Row]) -> str:
+    """Return who leads per GPU with the other recipe; empty where it is about the same everywhere."""
+    target = result.compared[0].target_tok_s_per_user
+    others = {other.cluster: other for other in result.others if other.tok_s_per_user == target}
+    rates = {row["cluster"]: row["tok_s_per_gpu"] for row in at} | {
+        name: other.tok_s_per_gpu for name, other in others.items()
+    }
+    if not others:
+        return ""
+    best, *rest = sorted(rates, key=lambda name: -rates[name])
+    whose = sentence(shared.whose_recipe(next(iter(others.values())).recipe))[:-1]
+    words = f" ({others[best].words})" if best in others else ""
+    rate = said({"tok_s_per_gpu": rates[best]}, "tok_s_per_gpu", at[0]["counted_tokens"])
+    return f"{whose} {best}{words} gives {rate}{f', {rates[best] / rates[rest[0]]:.2f}x {rest[0]}' if rest else ''}."
+
+
+def _notes(result: Comparison) -> Iterator[Note]:
+    """Yield what was not reached, is missing, or makes clusters unlike."""
+    missed = dict.fromkeys(row.reason for row in result.rows if row.tok_s_per_gpu is None)
+    yield from (Note(reason, "tok_s_per_gpu", "missing") for reason in missed)
+    much, _, unit = result.budget.partition(" ")
+    for name, bill in result.bills.items():
+        yield from shared.missing_notes(bill)
+        spent = (bill.usd_per_hour if unit == "USD/h" else (bill.power_w or 0.0) / 1e6) or 0.0
+        if much and spent > float(much) * (1 + 1e-6):
+            text = f"The smallest unit of {name} takes {spent:,.3g} {unit}, more than {result.budget}."
+            yield Note(text, "gpus", "warning")
+    sizes = {row.cluster: row.gpus for row in result.rows}
+    if not result.budget and len({*sizes.values()}) > 1:
+        listed = ", ".join(f"{name} {gpus:,}" for name, gpus in sizes.items())
+        yield Note(
+            f"The clusters differ in size ({listed} GPUs): read them per GPU, MW and USD/h. Names without @GPUS, or "
+            f"{input_name('gpus')}, compare equal sizes.",
+            "gpus",
+        )
+    yield Note(shared.doubt_sentence(*(side.cluster for side in result.deployments)), "status")
+    if result.loads is not None:
+        hint = f"; pass measured loads with {input_name('loads')}" * result.loads.synthetic
+        yield Note(f"Loads: {load_names(result.loads.names)}{hint}.")
+    if result.ttft_p99_s is not None:
+        yield Note(f"Requests/s at p99 keep a time to first token of {result.ttft_p99_s:g} s (simulated).")
+
+
+def _methods(result: Comparison) -> Iterator[str]:
+    """Yield how the figures are made."""
+    if result.usual and result.rows[0].target_tok_s_per_user is None:
+        yield f"None reaches the default speed ({input_name('tok_s_user')}): each runs the largest batch that fits."
+    for name, times in result.scales.items():
+        if times != 1:
+            yield f"The layout of {name} is that of fewer GPUs, scaled by {times:.3g} to the budget."
+    for fast, slow in result.turned():
+        yield f"Without the correction by measured runs {slow.cluster} is ahead of {fast.cluster}{_at(fast)}."
+
+
+def _at(row: CompareRow | Gain) -> str:
+    speed = row.target_tok_s_per_user if isinstance(row, CompareRow) else row.tok_s_per_user
+    return f" at {speed:g} tok/s/user" if speed else ""
+
+
+def _gained(gain: Gain) -> str:
+    """Return a gain and its factors: ``a to b, 3.33x: HBM bandwidth 1.14x, flop/s 2.22x``."""
+    factors = ", ".join(f"{cause} {factor:.2f}x" for cause, factor in gain.counting())
+    why = f"not broken down, {gain.reason}" if gain.reason else factors or "no relevant difference"
+    return f"{gain.before} to {gain.after}{_at(gain)}, {gain.gain or 0.0:.2f}x: {why}"
+
+
+def _waterfall(gains: Sequence[Gain]) -> list[Block]:
+    """Return bars of each cluster, and between them what its factors add or take."""
+    table, bars = (
+        Table.of("", "cause direction factor from_tok_s_per_gpu to_tok_s_per_gpu"),
+        list[tuple[object, ...]](),
+    )
+    split = [gain for gain in gains if gain.factors]
+    for gain in split:
+        rate, end = (rate or 0.0 for rate in gain.rates)
+        if not bars or bars[-1][0] != gain.before:
+            bars.append((gain.before, "cluster", None, 0.0, rate))
+        for cause, factor in gain.counting():
+            name = cause if len(split) == 1 else f"{gain.after}: {cause}"
+            bars.append((name, "faster" if factor > 1 else "slower", factor, rate, rate * factor))
+            rate *= factor
+        bars.append((gain.after, "cluster", None, 0.0, end))
+    keys = [column.key for column in table.fields]
+    drawn = table(dict(zip(keys, bar, strict=True)) for bar in bars)
+    layer = Layer("bar", drawn, "cause", "to_tok_s_per_gpu", "direction", "from_tok_s_per_gpu", text="factor")
+    alt = "; ".join(map(_gained, split))
+    return [Chart(GAINS.title, [layer], alt=alt, stacked=True, height=420)] if split else []
+
+
+def _frontiers(result: Comparison, rows: Sequence[Row]) -> list[Block]:
+    """Return the frontiers with the rows as stars, and runs at the same conditions as rings."""
+    lines = FRONTIERS(
+        FRONTIERS.row(at, cluster=name) for name, mine in result.frontiers.items() for at in mine
+    )
+    runs = shared.RUNS(
+        shared.run_row(run, side.cluster.name)
+        for side in result.deployments
+        for run in comparable_points(side, result.lengths)
+    )
+    layers = [
+        Layer("line", lines, "tok_s_per_user", "tok_s_per_gpu", "cluster"),
+        Layer("star", ROWS(rows), "reached_tok_s_per_user", "tok_s_per_gpu", "cluster"),
+        Layer("ring", runs, "tok_s_per_user", "measured_tok_s_per_gpu", "cluster"),
+    ]
+    how = "one pool or two" if result.lengths is not None else "perfectly balanced experts"
+    text = f"The best layouts and batches up to the fastest, with {how}; stars: the rows above"
+    rings = "; rings: published runs at the same conditions" * bool(runs.rows)
+    return [
+        Chart("Frontier of each cluster", layers, log="x", height=480),
+        Note(f"{text}{rings}.", kind="method"),
+    ]
+
+
+def _tables(result: Comparison) -> list[Block]:
+    """Return for a page frontiers and figures as tables, and drawings of the clusters."""
+    from rackplan.report.results import drawing
+
+    listed = {name: thinned(mine, _LISTED, even=True) for name, mine in result.frontiers.items()}
+    figures = (
+        shared.figure_row(used.figure, used.of or used.group, used.name)
+        for side in result.deployments
+        for used in deployment_figures(side)
+    )
+    clusters = {side.cluster.name: side.cluster for side in result.deployments}
+    return [
+        *(
+            Picture(name, f"Topology of {name}", lambda cluster=cluster: drawing(cluster), scene=True)  # type: ignore[misc]
+            for name, cluster in clusters.items()
+        ),
+        FRONTIERS(FRONTIERS.row(point, cluster=name) for name, mine in listed.items() for point in mine),
+        shared.FIGURES({tuple(row.values()): row for row in figures}.values(), most=None),
+    ]

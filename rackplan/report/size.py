@@ -1,0 +1,297 @@
+"""Documents of fleets: the size for a demand or a budget, on one cluster or on several side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from cost.recipe import OtherRecipe
+from cost.serving.limits import left_out_words
+from cost.serving.sizes import Refused, Sizes
+from cost.serving.sizing import BUDGETS, Level, Size
+from rackplan.report import shared
+from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
+from rackplan.report.fields import number, said, usd
+from rackplan.report.notes import derate_words, sentence
+from topology.base.units import plural
+
+_FLEET = (
+    "cluster model layout serving units domains serving_domains racks serving_gpus counted_tokens tok_s "
+    "tok_s_per_gpu low_tok_s_per_gpu high_tok_s_per_gpu tok_s_per_user tok_s_per_rack requests_per_s users ttft_s "
+    f"usd_per_million_tokens usd_per_million_tokens_full tok_s_per_mw tok_s_per_mw_full {shared.BILLED} recipe "
+    "reason currency amount utilization think_s spares asked_tok_s asked_requests_per_s asked_users peak_tok_s "
+    "tpot_limit_s ttft_limit_s ttft_p99_limit_s usd_per_million_tokens_limit default_limits context isl osl"
+)
+BEST = Record.of(
+    "",
+    _FLEET,
+    shown="gpus domains racks layout serving tok_s tok_s_per_gpu tok_s_per_user tpot_limit_s requests_per_s users "
+    "ttft_s ttft_limit_s usd_per_year usd_per_million_tokens_full power_w",
+    tiles="gpus racks tok_s users usd_per_year power_w",
+)
+CLUSTERS = Table.of(
+    "clusters",
+    _FLEET,
+    shown="cluster gpus racks serving tok_s requests_per_s users tok_s_per_user usd_per_million_tokens usd_per_hour "
+    "power_w",
+)
+LEVELS = Table.of(
+    "levels",
+    "cluster level gpus domains tok_s requests_per_s peak_share missed_tok_s enough_at_tpot_s usd_per_hour power_w",
+    "Smaller and larger fleets",
+    per="cluster",
+    shown="level gpus tok_s peak_share enough_at_tpot_s usd_per_hour power_w",
+)
+JOINED = Table.of("joined", "cluster units tok_s tok_s_per_gpu", "Units that share a replica", per="cluster")
+PROMPTS = Table.of("prompts", "isl request_share", "Prompts")
+PROOFS = Table.of("proofs", "cluster proven objective bound gap", "Proof of a fleet of different shapes")
+SIZE = Shape(
+    "size",
+    "The fleet for a demand or a budget: the cheapest, or the one that serves most; and that of each cluster.",
+    (BEST, CLUSTERS, shared.POOLS, LEVELS, JOINED, PROMPTS, PROOFS, *shared.GROUNDS),
+)
+SPEEDS = 14
+"""Speeds per user in the charts."""
+_UNITS = {"req_s": "requests/s", "tok_s": "output tok/s", "users": "users", **BUDGETS}
+
+
+def size_doc(result: Size | Sizes) -> Doc:
+    """Return the document of ``rackplan size``."""
+    sizes = Sizes((result,)) if isinstance(result, Size) else result
+    fleets, lone, model = sizes.sizes, len(sizes.clusters) == 1, sizes.clusters[0].deployment.model.name
+    buys = fleets[0].demand.currency in BUDGETS
+    best = min(
+        fleets,
+        key=lambda fleet: (
+            -fleet.served.tok_s if buys else fleet.bill.usd_per_million(fleet.tok_s) or math.inf,
+            fleet.gpus,
+        ),
+    )
+    levels = LEVELS(row for fleet in fleets for row in _levels(fleet))
+    prompts = best.lengths.prompts() if best.lengths else []
+    where = best.unit.name if lone else plural(len(sizes.clusters), "cluster")
+    return Doc(
+        SIZE,
+        f"{model} on {where}: {_asked(best)}",
+        list(_answer(best, len(sizes.clusters))),
+        [
+            BEST(_row(best), most=int(lone)),
+            CLUSTERS(map(_row, sizes.clusters), most=None if not lone else 0),
+            shared.set_table(*(fleet.unit for fleet in fleets)),
+            *([levels] if lone else []),
+            *(Note(str(side.error), "gpus", "missing") for side in sizes.refused),
+            *(
+                Note(_other(fleet.other, f"{fleet.unit.name}: "), "gpus")
+                for fleet in fleets
+                if fleet.other and fleet is not best
+            ),
+            *dict.fromkeys(note for fleet in fleets for note in _notes(fleet)),
+            Late(lambda: _charts(fleets, buys=buys)),
+        ],
+        [
+            *([] if lone else [levels]),
+            shared.POOLS(row for fleet in fleets for row in _pools(fleet)),
+            PROMPTS(
+                ({"isl": isl, "request_share": share} for isl, share in prompts), most=12 * (len(prompts) > 1)
+            ),
+            *shared.grounds(
+                ((fleet.unit.name, model, fleet.bill, fleet.errors) for fleet in fleets),
+                (fleet.other for fleet in fleets),
+            ),
+            JOINED(
+                JOINED.row(None, cluster=fleet.unit.name, units=units, tok_s=rate, tok_s_per_gpu=share)
+                for fleet in fleets
+                for units, rate in fleet.joined.items()
+                for share in [rate / (units * len(fleet.unit.gpus))]
+            ),
+            PROOFS(
+                {"cluster": fleet.unit.name, "proven": proof.status, **asdict(proof)}
+                for fleet in fleets
+                if (proof := fleet.served.proof) is not None
+            ),
+            *shared.method_notes(*(fleet.deployment for fleet in fleets)),
+            *dict.fromkeys(Note(text, kind="method") for fleet in fleets for text in _methods(fleet)),
+        ],
+    )
+
+
+def _row(side: Size | Refused) -> Row:
+    names = {"cluster": side.deployment.cluster.name, "model": side.deployment.model.name}
+    if isinstance(side, Refused):
+        return dict.fromkeys(_FLEET.split()) | names | {"reason": str(side.error)}
+    served, demand, bill, lengths = side.served, side.demand, side.bill, side.lengths
+    users, racks = demand.users_of(served), side.serving_racks.count
+    low, high = shared.band_of(side.tok_s_per_gpu, side.errors)
+    return {
+        **CLUSTERS.row(side, **CLUSTERS.row(served)),
+        **{key: getattr(demand, key) for key in ("currency", "amount", "utilization", "think_s", "spares")},
+        **shared.bill_row(bill),
+        **names,
+        "layout": max(served.pools, key=lambda pool: (pool.role == "decode", pool.gpus)).layout,
+        "gpus_idle": side.serving_gpus - served.gpus_used,
+        "racks": side.racks.count,
+        "counted_tokens": "output",
+        "low_tok_s_per_gpu": low,
+        "high_tok_s_per_gpu": high,
+        "tok_s_per_rack": served.tok_s / racks if racks else None,
+        "users": users,
+        "asked_tok_s": side.tok_s,
+        "asked_requests_per_s": lengths and side.tok_s / lengths.mean_osl,
+        "asked_users": side.tok_s / served.tok_s * users,
+        "tpot_limit_s": demand.tpot_s,
+        "ttft_limit_s": demand.ttft_s,
+        "ttft_p99_limit_s": demand.ttft_p99_s,
+        "usd_per_million_tokens_limit": demand.usd_m,
+        "default_limits": sorted(side.usual),
+        "usd_per_million_tokens": bill.usd_per_million(side.tok_s),
+        "usd_per_million_tokens_full": bill.usd_per_million(served.tok_s),
+        "tok_s_per_mw": bill.tok_s_per_megawatt(side.tok_s),
+        "tok_s_per_mw_full": bill.tok_s_per_megawatt(served.tok_s),
+        "context": side.deployment.workload.context,
+        "isl": lengths and lengths.mean_isl,
+        "osl": lengths and lengths.mean_osl,
+        "recipe": side.deployment.recipe,
+        "reason": "",
+    }
+
+
+def _pools(fleet: Size) -> Iterator[Row]:
+    """Yield pools; those of one side share its tokens by their sequences over the time of a step."""
+    served, lengths = fleet.served, fleet.lengths
+    tokens = {
+        False: served.tok_s,
+        True: (served.requests_per_s or 0.0) * (lengths.mean_isl if lengths else 0.0),
+    }
+    sums = {False: 0.0, True: 0.0}
+    for pool in served.pools:
+        sums[pool.role == "prefill"] += pool.batch * pool.gpus / pool.step_s
+    for pool in served.pools:
+        prefills = pool.role == "prefill"
+        rate = tokens[prefills] * pool.batch * pool.gpus / pool.step_s / sums[prefills]
+        yield shared.POOLS.row(pool, tok_s=rate, cluster=fleet.unit.name, model=fleet.deployment.model.name)
+
+
+def _levels(fleet: Size) -> Iterator[Row]:
+    """Yield the fleet between smaller ones and a larger one, and what each lacks at the peak."""
+    this = Level(fleet.served.units, fleet.served.tok_s, fleet.demand.tpot_s)
+    larger = [("larger", fleet.more)] if fleet.more else []
+    for name, level in (*(("smaller", few) for few in fleet.fewer[::-1]), ("this", this), *larger):
+        yield LEVELS.row(
+            fleet.bill_of(level.units),
+            cluster=fleet.unit.name,
+            level=name,
+            gpus=fleet.gpus_of(level.units),
+            domains=fleet.domains_of(level.units),
+            tok_s=level.tok_s,
+            requests_per_s=fleet.lengths and level.tok_s / fleet.lengths.mean_osl,
+            peak_share=level.tok_s / fleet.peak_tok_s,
+            missed_tok_s=max(0.0, fleet.peak_tok_s - level.tok_s),
+            enough_at_tpot_s=level.tpot_s,
+        )
+
+
+def _asked(fleet: Size) -> str:
+    """Return the demand or the budget, and the requests."""
+    demand, context = fleet.demand, plural(fleet.deployment.workload.context, "token")
+    amount = number(demand.amount) if demand.amount >= 1e6 else f"{demand.amount:,.10g}"
+    of = fleet.lengths.brief() if fleet.lengths else f"decode at {context} of context"
+    return f"{'at most ' * (demand.currency in BUDGETS)}{amount} {_UNITS[demand.currency]}, {of}"
+
+
+def _answer(fleet: Size, clusters: int) -> Iterator[str]:
+    """Yield the fleet, what it costs, what it takes with the other recipe, and how sure that is."""
+    row, other, demand = _row(fleet), fleet.other, fleet.demand
+    price, power, buys = row["usd_per_million_tokens"], row["power_w"], demand.currency in BUDGETS
+    how = "serves the most" if buys else "takes the fewest GPUs" if price is None else "is the cheapest"
+    lead = f"{row['cluster']} {how} of {plural(clusters, 'cluster')}: " * (clusters > 1)
+    spare = f" and {plural(demand.spares, 'spare domain')}" * bool(demand.spares)
+    recipe = "" if other is None else f" {shared.whose_recipe('usual' if other.recipe != 'usual' else '')}"
+    key = {"req_s": "requests_per_s", "users": "users"}.get(demand.currency)
+    serve = (
+        f"{lead}{said(row, 'gpus')} ({row['units']:,} x {row['cluster']}{spare}) serve "
+        f"{f'{said(row, key)}, ' if key else ''}{said(row, 'tok_s', 'output')} at "
+        f"{said(row, 'tok_s_per_user')}{recipe}."
+    )
+    cost = "have no known price"
+    if price is not None:
+        cost = f"cost {said(row, 'usd_per_hour')}, or {usd(price)} USD per million output tokens"
+    money = f"They {cost}, and draw {'an unknown power' if power is None else said(row, 'power_w')}."
+    yield from [serve, money] if other is None else [f"{serve} {money}", _other(other)]
+    sure = shared.accuracy_sentence(fleet.errors)
+    band = max((error.band for error in fleet.errors), default=0.0) * (not buys)
+    yield sure + f" At the low end of that the fleet must be {band:.2f}x as large." * bool(band)
+
+
+def _other(other: OtherRecipe, name: str = "") -> str:
+    whose = f"{shared.whose_recipe(other.recipe)} ({other.words})"
+    return f"{name}{plural(other.gpus, 'GPU')} {whose}, each with {other.ratio:.2g}x the throughput."
+
+
+def _notes(fleet: Size) -> Iterator[Note]:
+    """Yield what is missing, left out or in doubt."""
+    name, demand = fleet.unit.name, fleet.demand
+    yield from (
+        Note(sentence(text[:-1]), "default_limits", "warning") for text in left_out_words(fleet.left_out)
+    )
+    yield from shared.missing_notes(fleet.bill)
+    if fleet.racks.count is None:
+        yield Note(f"{name}: {fleet.racks.basis}.", "racks", "missing")
+    if fleet.lengths is None:
+        yield Note("Decode alone has no requests.", "requests_per_s", "missing")
+    elif fleet.served.ttft_s is None:
+        text = "A fleet of different shapes keeps the limit but has no single time; users are without it."
+        yield Note(text, "ttft_s", "missing")
+    limits = {
+        "tpot_s": f"{1 / (demand.tpot_s or math.inf):.4g} tok/s/user",
+        "ttft_s": f"first token {demand.ttft_s} s",
+    }
+    usual = ", ".join(limits[key] for key in sorted(fleet.usual) if getattr(demand, key) is not None)
+    yield Note(f"Limits by default: {usual}." * bool(usual), "default_limits")
+    if fleet.on_average is not None and fleet.on_average < fleet.gpus:
+        few = plural(fleet.on_average, "GPU")
+        yield Note(f"{few} of {name} would do without queueing, but miss the p99 limit.", "gpus")
+    yield Note(shared.doubt_sentence(fleet.unit))
+
+
+def _methods(fleet: Size) -> Iterator[str]:
+    """Yield how the figures are made."""
+    lengths, broken = fleet.lengths, fleet.unit.spec.gpus - len(fleet.unit.gpus)
+    yield sentence(fleet.unjoined.rstrip("."))
+    if any(pool.role == "prefill" for pool in fleet.served.pools):
+        yield sentence(derate_words())
+    if fleet.racks.count is not None:
+        yield f"Racks of {fleet.unit.name}: {fleet.racks.basis}."
+    if broken:
+        yield f"Each {fleet.unit.name} has {plural(broken, 'broken GPU')}, which are not counted."
+    if lengths is not None and len(lengths.isl) > 1:
+        longest = max(isl + osl for isl, osl in zip(lengths.isl, lengths.osl, strict=True))
+        yield "The step of prefill is that of the longest prompts; all prompts keep the limit."
+        yield from map(sentence, (lengths.note, fleet.deployment.model.beyond(longest).rstrip(".")))
+
+
+def _charts(fleets: Sequence[Size], *, buys: bool) -> list[Block]:
+    """Return GPUs (of a budget: tokens) and price against speed per user: each point is a fleet for that speed."""
+    table = Table.of("", "cluster tok_s_per_user gpus tok_s usd_per_million_tokens")
+
+    def row(fleet: Size, speed: float) -> Row:
+        price = fleet.bill.usd_per_million(fleet.tok_s)
+        return table.row(fleet, cluster=fleet.unit.name, tok_s_per_user=speed, usd_per_million_tokens=price)
+
+    points, stars = [], []
+    for fleet in fleets:
+        asked = 1 / (fleet.demand.tpot_s or 1 / fleet.served.tok_s_per_user)
+        speeds = {asked * 10 ** (step / SPEEDS * 1.2 - 0.6) for step in range(SPEEDS + 1)} | {asked}
+        points += [row(size, speed) for speed in speeds if (size := fleet.at_speed(speed)) is not None]
+        stars.append(row(fleet, asked))
+    charts: list[Block] = []
+    for key, name in (
+        ("tok_s", "Throughput") if buys else ("gpus", "GPUs"),
+        ("usd_per_million_tokens", "Price"),
+    ):
+        lines = Layer("line", table(points), "tok_s_per_user", key, "cluster")
+        marks = Layer("star", table(stars), "tok_s_per_user", key, "cluster")
+        if any(point[key] is not None for point in points):
+            charts.append(Chart(f"{name} of a speed", [lines, marks], log="xy"))
+    text = "Each point is a fleet for that speed, with one layout a pool; stars: the speed asked for."
+    return [*charts, Note(text, kind="method")]

@@ -30,7 +30,16 @@ def of(result: object) -> Doc | None:
 
 def _docs() -> Mapping[type, Callable[[Any], Doc]]:
     """Return what makes the document of each type of result."""
-    return {}
+    from placement.analysis.levers import Levers
+    from placement.fleet.fleet import Fleet
+    from placement.online.replayed import Replayed
+    from rackplan.report.fleet import fleet_doc
+    from rackplan.report.levers import levers_doc
+    from rackplan.report.replay import replay_doc
+    from rackplan.report.study import study_doc
+    from rackplan.studies.result import StudyResult
+
+    return {Fleet: fleet_doc, Levers: levers_doc, Replayed: replay_doc, StudyResult: study_doc}
 
 
 def html(result: object) -> str | None:
@@ -175,21 +184,13 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.serving.sizing import Size
     from cost.validation.validation import Validation
     from placement.analysis.comparison import Comparison
-    from placement.analysis.levers import Levers
-    from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned, ReplanOptions
-    from placement.online.replayed import Replayed
     from placement.plan import Plan
-    from rackplan.studies.result import StudyResult
     from rackplan.views.compare import compare_view
-    from rackplan.views.fleet import fleet_view
-    from rackplan.views.levers import levers_view
     from rackplan.views.plan import plan_view
     from rackplan.views.replan import replan_view
-    from rackplan.views.replay import replay_view
     from rackplan.views.simulate import simulate_view
     from rackplan.views.size import size_view
-    from rackplan.views.study import study_view
     from rackplan.views.sweep import sweep_view
     from rackplan.views.validate import validate_view
 
@@ -198,15 +199,11 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
         Replanned: lambda found: replan_view(found, ReplanOptions(), {}),
         Comparison: compare_view,
         Sweep: sweep_view,
-        Replayed: replay_view,
         Pools: sweep_view,
         Size: size_view,
         Sizes: size_view,
         Simulated: simulate_view,
-        Levers: levers_view,
         Validation: lambda one: validate_view([one]),
-        StudyResult: lambda found: study_view(found, {}),
-        Fleet: lambda fleet: fleet_view(fleet, {}),
     }
 
 
@@ -251,20 +248,14 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools, sweeps_of
     from placement.analysis.comparison import Comparison
-    from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
-    from placement.online.replayed import Replayed
     from placement.plan import Plan
-    from rackplan.studies.result import StudyResult
     from rackplan.views.blocks import Drawing, Heading
     from rackplan.views.compare import compare_blocks
-    from rackplan.views.fleet import fleet_blocks, fleet_overlay
     from rackplan.views.loads import skew_blocks
     from rackplan.views.plan import plan_blocks
     from rackplan.views.replan import moved_words, replan_section
-    from rackplan.views.replay import replay_blocks
     from rackplan.views.simulate import simulate_blocks
-    from rackplan.views.study import study_blocks
     from rackplan.views.sweep import sweep_blocks
     from topology.cluster import Cluster
 
@@ -281,16 +272,11 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
         ),
         Sweep: of_sweep,
         Pools: of_sweep,
-        Fleet: lambda fleet, command: fleet_blocks(
-            fleet, command=command, drawing=drawing(fleet.cluster, fleet_overlay(fleet))
-        ),
         Replanned: lambda found, command: of_plan(
             found.plan, command, first=replan_section(found), lead=moved_words(found)
         ),
         Plan: of_plan,
-        Replayed: replay_blocks,
         Simulated: simulate_blocks,
-        StudyResult: study_blocks,
         Cluster: lambda one, _: [Heading(one.brief()), Drawing(drawing(one))],
         ExpertLoads: lambda one, _: skew_blocks(one),
     }

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from cost.serving.sizing import Size
     from placement.analysis.compare import CompareRow
     from placement.analysis.comparison import Comparison
-    from placement.analysis.levers import Levers
-    from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from topology.cluster import Cluster
@@ -43,14 +41,9 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from cost.serving.sizing import Size
     from cost.validation.validation import Validation
     from placement.analysis.comparison import Comparison
-    from placement.analysis.levers import Levers
-    from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
-    from placement.online.replayed import Replayed
     from placement.plan import Plan
-    from rackplan.studies.result import StudyResult
     from rackplan.views.data import json_data
-    from rackplan.views.replay import replay_rows
     from rackplan.views.validate import points_of
     from topology.cluster import Cluster
 
@@ -62,12 +55,8 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
         Pools: _matches,
         Size: _sizes,
         Sizes: _sizes,
-        Fleet: _pools,
         Simulated: Simulated.columns,
-        Replayed: replay_rows,
-        Levers: _levers,
         Validation: lambda found: [json_data(row) for row in points_of(found)],
-        StudyResult: lambda found: found.rows,
         Cluster: _gpus,
         ExpertLoads: _tokens,
     }
@@ -132,28 +121,6 @@ def _sizes(found: Size | Sizes) -> list[dict[str, Any]]:
 
     data = size_view(found).data
     return [{**_plain(one), "missing": " ".join(one["missing"])} for one in data.get("clusters", [data])]
-
-
-def _pools(found: Fleet) -> list[dict[str, Any]]:
-    """Return a row for each pool."""
-    from rackplan.views.fleet import fleet_view
-
-    pools = fleet_view(found, {}).data["pools"]
-    return [_plain(one) | {"replicas": len(one["replicas"])} for one in pools]
-
-
-def _levers(found: Levers) -> list[dict[str, Any]]:
-    """Return a row for each lever: what it brings as the layout is kept."""
-    return [
-        {
-            "lever": row.name,
-            "kind": row.kind,
-            "change": row.change,
-            "to": row.to,
-            "gain": row.gain if row.gain > -1 else None,
-        }
-        for row in found.rows
-    ]
 
 
 def _gpus(cluster: Cluster) -> list[dict[str, Any]]:

@@ -192,7 +192,6 @@ _DECLARED = (
     Field("stage_gpus", "GPUs by stage", "GPUs of each pipeline stage, in the order of the ids.", "list", long=True),
     Field("gpu_ids", "GPUs by id", "Ids of the GPUs.", "list", long=True),
     Field("gpu_type", "GPU", "Name of the GPU; several where they differ."),
-    Field("domain_runs", "on domains", "Scale-up domains of the GPUs, such as d0-d7."),
     Field("gpus_working", "working GPUs", "GPUs of the cluster that work, paid for or not.", "count"),
     Field("gpus_broken", "broken GPUs", "GPUs that are out of service.", "count"),
     Field("broken", "broken", "Ids of the GPUs that are out of service.", "list", long=True),
@@ -280,7 +279,7 @@ _DECLARED = (
     Field("layout_free", "any layout", "Gain with the best layout; null: not possible, or nobody looked.", "change"),
     Field("layout_kept_batch", "at batch", "Sequences per GPU in use of the gain at the same layout.", "count"),
     Field("gain_of", "gains of", "The rate that gains are of."),
-    Field("limit_asked", "limit asked for", "Whether the limit was asked for; otherwise it is the plan's time.", "flag"),
+    Field("limit_asked", "limit asked for", "Whether the limit was asked for; else it is the plan's time.", "flag"),
     Field("remark", "remark", "What is odd about it."),
     # simulation and replay
     Field("windows", "windows", "Windows of recorded loads.", "count"),

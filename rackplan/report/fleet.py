@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from cost.serving.pools import POOL_DERATE
-from placement.analysis.evidence import deployment_figures
 from placement.fleet.options import BOTH, PREFILL
 from rackplan.report import notes, shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Picture, Record, Row, Shape, Table
@@ -19,21 +17,20 @@ from topology.draw import cluster_svg
 if TYPE_CHECKING:
     from placement.fleet.fleet import Fleet, Pool
 
-MOST_RUNS = 4
-"""Runs of domains that are named in a row of the table."""
 FLEET_ROOT = Record.of(
     "",
     f"cluster goal isl osl context tpot_limit_s ttft_limit_s asked_tok_s utilization spares {shared.TOTALS} "
-    f"{shared.USED} input_tok_s tok_s_per_user ttft_s low_tok_s_per_gpu high_tok_s_per_gpu gpus_working gpus_broken broken",
+    f"{shared.USED} input_tok_s tok_s_per_user ttft_s low_tok_s_per_gpu high_tok_s_per_gpu gpus_working "
+    "gpus_broken broken",
     shown="asked_tok_s tok_s requests_per_s tok_s_per_gpu tok_s_per_user ttft_s tpot_limit_s ttft_limit_s "
     "usd_per_million_tokens power_w tok_s_per_mw gpus_idle",
     tiles="tok_s tok_s_per_gpu tok_s_per_user usd_per_million_tokens power_w",
-)  # fmt: skip
+)
 MODELS = Table.of("models", "model requests_share", "Models")
 POOLS = Table.of(
     "pools",
     "pool role model layout gpus workers gpus_per_worker stage_gpus gpu_type batch tok_s tok_s_per_replica "
-    "requests_per_s requests_share step_s domain_runs plan no_plan over_limit",
+    "requests_per_s requests_share step_s plan no_plan over_limit",
     "Pools",
     most=8,
     shown="pool role model layout gpu_type workers gpus_per_worker batch tok_s step_s",
@@ -44,11 +41,12 @@ PROOF = Record.of("proof", "status objective bound gap objective_of search inter
 UNIFORM = Record.of("uniform", "layout tok_s gpus_used gain", "Best of one layout, and the gain of the fleet")
 MADE = Record.of("", "command", most=0)
 DIGESTS = Table.of("digests", "name sha256", "Files that were read", most=0)
+_TABLES = (FLEET_ROOT, MODELS, POOLS, REPLICAS, IDLE, PROOF, UNIFORM, MADE, DIGESTS)
 FLEET = Shape(
     "fleet",
     "Replicas of different shapes on a cluster; the file has also the command and what it read.",
-    (FLEET_ROOT, MODELS, POOLS, REPLICAS, IDLE, PROOF, UNIFORM, shared.ACCURACY, shared.BILL, shared.SET, MADE, DIGESTS),
-)  # fmt: skip
+    (*_TABLES, shared.ACCURACY, shared.BILL, shared.SET),
+)
 
 
 def fleet_doc(fleet: Fleet) -> Doc:
@@ -56,17 +54,13 @@ def fleet_doc(fleet: Fleet) -> Doc:
     cluster, traffic, best = fleet.cluster, fleet.traffic, fleet.uniform
     ids = [gpu.id for gpu in cluster.gpus]
     row, pools = _root(fleet), POOLS(_pool(fleet, number, pool) for number, pool in enumerate(fleet.pools))
-    counts = [
-        *((f"{line['pool']} {line['role']}", line["gpus"]) for line in pools.rows),
-        ("idle", len(ids) - fleet.gpus_used),
-    ]
-    drawn = Table.of("", "pool cluster gpus")(
-        {"pool": pool, "cluster": cluster.name, "gpus": gpus} for pool, gpus in counts if gpus
-    )
-    models = [pair[0] for pair in traffic.deployments]
-    figures = dict.fromkeys(
-        used for pair in traffic.deployments for one in pair if one for used in deployment_figures(one)
-    )
+    parts = [(cluster.name, f"{line['pool']} {line['role']}", line["gpus"]) for line in pools.rows]
+    parts += [(cluster.name, "idle", len(ids) - fleet.gpus_used)] * (len(ids) > fleet.gpus_used)
+    shares = [(pair[0], share) for pair, share in zip(traffic.deployments, traffic.shares, strict=True)]
+    idle = [(len(one.gpus), one.reason, [ids[gpu] for gpu in one.gpus]) for one in fleet.idle]
+    uniform = None
+    if best is not None:
+        uniform = UNIFORM.row(best, layout=best.label, gain=fleet.tok_s / best.tok_s - 1)
     return Doc(
         FLEET,
         _title(fleet),
@@ -77,16 +71,22 @@ def fleet_doc(fleet: Fleet) -> Doc:
             *shared.missing_notes(fleet.totals),
             shared.set_table(cluster),
             pools,
-            Chart("GPUs by pool", [Layer("bar", drawn, "gpus", "cluster", "pool")], stacked=True, height=180),
-            Picture("cluster", "The pool of each GPU", lambda: cluster_svg(cluster, fleet_overlay(fleet)), title="Pools on the cluster", scene=True),
+            _bars("GPUs by pool", ("cluster", "pool", "gpus"), parts),
+            Picture(
+                "cluster",
+                "The pool of each GPU",
+                lambda: cluster_svg(cluster, fleet_overlay(fleet)),
+                title="Pools on the cluster",
+                scene=True,
+            ),
             *(Note(notes.sentence(text)) for text in _remarks(fleet, row)),
             Note(shared.accuracy_sentence(fleet.errors)),
         ],
         [
-            IDLE({"count": len(idle.gpus), "reason": idle.reason, "gpu_ids": [ids[gpu] for gpu in idle.gpus]} for idle in fleet.idle),
-            PROOF(PROOF.row(fleet.proof, objective_of=fleet.unit, search=fleet.search, interrupted=fleet.interrupted)),
-            UNIFORM(None if best is None else UNIFORM.row(best, layout=best.label, gain=fleet.tok_s / best.tok_s - 1)),
-            MODELS({"model": one.model.name, "requests_share": share} for one, share in zip(models, traffic.shares, strict=True)),
+            IDLE({"count": count, "reason": reason, "gpu_ids": gpus} for count, reason, gpus in idle),
+            PROOF(PROOF.row(fleet, objective_of=fleet.unit, **vars(fleet.proof))),
+            UNIFORM(uniform),
+            MODELS({"model": decode.model.name, "requests_share": share} for decode, share in shares),
             REPLICAS(
                 {"pool": f"P{number}", "replica": place, "gpu_ids": [ids[gpu] for gpu in replica.gpus]}
                 for number, pool in enumerate(fleet.pools)
@@ -96,11 +96,11 @@ def fleet_doc(fleet: Fleet) -> Doc:
             shared.BILL(shared.bill_rows(cluster.name, fleet.totals)),
             shared.ACCURACY(shared.accuracy_row(error, cluster.name) for error in fleet.errors),
             shared.ACCURACY_METHOD,
-            *(Note(notes.sentence(text)) for text in notes.recipe_lines(*models)),
-            Late(lambda: [shared.FIGURES((shared.figure_row(used.figure, used.of or used.group, used.name) for used in figures), most=None)]),
+            *(Note(notes.sentence(text)) for text in notes.recipe_lines(*(decode for decode, _ in shares))),
+            shared.used_figures(*(one for pair in traffic.deployments for one in pair if one)),
         ],
         frame=lambda: pools.data,
-    )  # fmt: skip
+    )
 
 
 def plan_name(number: int) -> str:
@@ -155,32 +155,18 @@ def _pool(fleet: Fleet, number: int, pool: Pool) -> Row:
         tok_s_per_replica=pool.column.tok_s,
         requests_per_s=fleet.requests_per_s * pool.share if fleet.traffic.isl else None,
         requests_share=pool.share,
-        domain_runs=_runs(fleet, pool),
         plan=plan and plan_name(number),
         no_plan=pool.plan.reason if pool.plan and not plan else None,
         over_limit=plan and plan.over_limit,
     )
 
 
-def _runs(fleet: Fleet, pool: Pool) -> str:
-    """Return the domains of a pool as runs: ``d0-d7``."""
-    domains = sorted({fleet.cluster.gpus[gpu].domain for replica in pool.replicas for gpu in replica.gpus})
-    runs = [[domain for _, domain in run] for _, run in groupby(enumerate(domains), lambda at: at[1] - at[0])]
-    words = [f"d{run[0]}-d{run[-1]}" if len(run) > 1 else f"d{run[0]}" for run in runs]
-    return ", ".join(words[:MOST_RUNS]) + ", ..." * (len(words) > MOST_RUNS)
-
-
 def _title(fleet: Fleet) -> str:
     traffic, (first, _) = fleet.traffic, fleet.traffic.deployments[0]
-    shares = zip(traffic.deployments, traffic.shares, strict=True)
-    names = (
-        [f"{pair[0].model.name} {share:.0%}" for pair, share in shares]
-        if len(traffic.shares) > 1
-        else [first.model.name]
-    )
+    names = " + ".join(pair[0].model.name for pair in traffic.deployments)
     lengths = f"prompts of {traffic.isl:,} and answers of {plural(traffic.osl, 'token')}"
     lengths = lengths if traffic.isl else f"decode at {plural(first.workload.context, 'token')} of context"
-    return f"Fleet for {' + '.join(names)} on {fleet.cluster.name}, {lengths}"  # fmt: skip
+    return f"Fleet for {names} on {fleet.cluster.name}, {lengths}"
 
 
 def _served(fleet: Fleet, row: Row) -> str:
@@ -205,12 +191,12 @@ def _proven(fleet: Fleet) -> str:
         bound = f"{proof.bound:,.0f}" if proof.bound >= 1000 else f"{proof.bound:,.4g}"
         text = f"Nothing {'reaches more' if most else 'takes less'} than {bound} {fleet.unit} (gap {proof.gap:.2%})"
     count = len(fleet.cluster.gpus) - fleet.gpus_used
-    idle = (
-        f"; {plural(count, 'GPU')} {'is' if count == 1 else 'are'} idle: {fleet.idle[0].reason}"
-        if count
-        else "; no GPU is idle"
+    if not count:
+        return f"{text}; no GPU is idle."
+    more = " and others" * (len(fleet.idle) > 1)
+    return (
+        f"{text}; {plural(count, 'GPU')} {'is' if count == 1 else 'are'} idle: {fleet.idle[0].reason}{more}."
     )
-    return f"{text}{idle}{' and others' * (len(fleet.idle) > 1)}."  # fmt: skip
 
 
 def _warnings(fleet: Fleet) -> Iterator[Note]:
@@ -228,18 +214,14 @@ def _remarks(fleet: Fleet, row: Row) -> Iterator[str]:
     yield from fleet.notes
     if broken := row["gpus_broken"]:
         yield f"{plural(broken, 'GPU')} out of service {'is' if broken == 1 else 'are'} not counted"
-    limits = {"tpot_s": (traffic.tpot_s, "per token"), "ttft_s": (traffic.ttft_s, "to the first token")}
-    usual = [
-        f"{limit * 1e3:,g} ms {word}"
-        for name, (limit, word) in limits.items()
-        if limit and name in traffic.usual
-    ]
+    limits = (("tpot_s", traffic.tpot_s, "per token"), ("ttft_s", traffic.ttft_s, "to the first token"))
+    usual = [f"{limit * 1e3:,g} ms {word}" for name, limit, word in limits if limit and name in traffic.usual]
     yield f"limits by default: {' and '.join(usual)}" if usual else ""
     yield from (*notes.serving_words(first.workload, first.engine), notes.what_if_words(first))
     if path is not None and any(pool.role != BOTH for pool in fleet.pools):
         yield (
-            f"two pools serve {POOL_DERATE.value:g} of the rate of the slower one ({POOL_DERATE.kind.label}; a pool's own "
-            f"tok/s is before that, of prefill of input tokens); caches move over {path.name} at "
+            f"two pools serve {POOL_DERATE.value:g} of the rate of the slower one ({POOL_DERATE.kind.label}; "
+            f"a pool's own tok/s is before that, in prefill of input tokens); caches move over {path.name} at "
             f"{path.bytes_per_s / 1e9:,.1f} GB/s per GPU ({path.reach.kind.label})"
         )
 
@@ -247,40 +229,30 @@ def _remarks(fleet: Fleet, row: Row) -> Iterator[str]:
 def _parts(fleet: Fleet) -> Iterator[Block]:
     """Yield step and memory of each kind of replica; steps by role, as a prompt takes far longer than a token."""
     made = [
-        (f"P{n} {pool.role}", pool.role, pool.plan.plan.score)
-        for n, pool in enumerate(fleet.pools)
-        if pool.plan and pool.plan.plan
+        (f"P{n} {pool.role}", pool.role, pool.plan.plan) for n, pool in enumerate(fleet.pools) if pool.plan
     ]
-    step, memory = Table.of("", "pool part step_s"), Table.of("", "pool use bytes")
-    for role in dict.fromkeys(role for _, role, _ in made):
+    scores = [(name, role, plan.score) for name, role, plan in made if plan is not None]
+    for role in dict.fromkeys(role for _, role, _ in scores):
+        mine = [(name, score) for name, kind, score in scores if kind == role]
         times = [
-            (pool, part.replace("_", " "), time)
-            for pool, of, score in made
-            if of == role
+            (name, part.replace("_", " "), time)
+            for name, score in mine
             for part, time in score.terms_s.items()
         ]
-        bars = Layer(
-            "bar",
-            step({"pool": pool, "part": part, "step_s": time} for pool, part, time in times),
-            "step_s",
-            "pool",
-            "part",
-        )
-        yield Chart(f"Step of {role} by part", [bars], stacked=True, height=240)
+        yield _bars(f"Step of {role} by part", ("pool", "part", "step_s"), times)
     held = [
-        (pool, use.replace("kv_cache", "KV cache"), size)
-        for pool, _, score in made
+        (name, use.replace("kv_cache", "KV cache"), size)
+        for name, _, score in scores
         for use, size in score.hbm_bytes.items()
     ]
-    bars = Layer(
-        "bar",
-        memory({"pool": pool, "use": use, "bytes": size} for pool, use, size in held),
-        "bytes",
-        "pool",
-        "use",
-    )
-    yield from (
-        [Chart("HBM of the fullest GPU by use", [bars], stacked=True, height=170 + 30 * len(made))]
-        if held
-        else []
+    if held:
+        yield _bars("HBM of the fullest GPU by use", ("pool", "use", "bytes"), held)
+
+
+def _bars(title: str, keys: tuple[str, str, str], rows: Iterable[tuple[str, str, float]]) -> Chart:
+    """Return stacked bars: where they are, the parts, and how long those are."""
+    table = Table.of("", " ".join(keys))(dict(zip(keys, row, strict=True)) for row in rows)
+    places = len({row[keys[0]] for row in table.rows})
+    return Chart(
+        title, [Layer("bar", table, keys[2], keys[0], keys[1])], stacked=True, height=130 + 46 * places
     )

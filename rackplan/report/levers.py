@@ -87,9 +87,7 @@ def levers_doc(levers: Levers) -> Doc:
             ROOT(row),
             set_table(deployment.cluster),
             top,
-            Chart(
-                "", [Layer("bar", chart, "gain", "lever", text="gain")], alt=f"Gains in {rate}", height=330
-            ),
+            Chart("", [Layer("bar", chart, "gain", "lever")], alt=f"Gains in {rate}", height=330),
             *(Note(sentence(text)) for text in notes),
         ],
         [
@@ -97,9 +95,9 @@ def levers_doc(levers: Levers) -> Doc:
             reached,
             REFUSED(_refused(reached.rows)),
             Note(
-                f"Gains are changes of {rate} relative to the plan. Same batch: layout and batch as in the plan; same "
-                "layout: its largest batch within the limit; any layout: the best one at its largest batch, experts "
-                "placed by the fast path. Flop/s are BF16. What a narrower format does to answers is not considered.",
+                f"Gains are changes of {rate} relative to the plan. Same batch: layout and batch as in the plan; "
+                "same layout: its largest batch within the limit; any layout: the best one at its largest batch, "
+                "experts placed by the fast path. Flop/s are BF16. What narrower formats do to answers is left out.",
                 kind="method",
             ),
         ],

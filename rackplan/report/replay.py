@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cost.calibration.errors import errors_in
-from placement.analysis.evidence import deployment_figures
 from placement.online.policies import OURS_LINEAR
 from placement.online.recommend import EQUAL
 from placement.online.simulate import run_names
@@ -21,11 +20,12 @@ from topology.base.units import plural
 if TYPE_CHECKING:
     from placement.online.replayed import Replayed
     from placement.online.simulate import Run
+    from placement.plan import Plan
 
 ROOT = Record.of(
     "",
-    f"model cluster phase context layout batch windows scored steps_per_window tokens_per_step balanced_step_s baseline "
-    f"static interrupted window_names {shared.TOTALS}",
+    "model cluster phase context layout batch windows scored steps_per_window tokens_per_step balanced_step_s "
+    f"baseline static interrupted window_names {shared.TOTALS}",
     shown="windows steps_per_window static layout batch context tok_s usd_per_million_tokens power_w",
     tiles="tok_s usd_per_million_tokens power_w",
 )
@@ -57,7 +57,7 @@ REPLAY = Shape(
 def replay_doc(replayed: Replayed) -> Doc:
     """Return the document of ``rackplan replay``."""
     plan, result, best = replayed.plan, replayed.result, replayed.recommendation.best
-    deployment, setting = plan.deployment, replayed.baseline.setting
+    deployment, baseline, setting = plan.deployment, replayed.baseline, replayed.baseline.setting
     names = dict(zip(result.runs, run_names(result.runs), strict=True))
     totals = deployment.bill.totals(best.tok_s, plan.score.tokens, phase=deployment.workload.phase)
     row = ROOT.row(
@@ -72,7 +72,7 @@ def replay_doc(replayed: Replayed) -> Doc:
         steps_per_window=replayed.steps,
         tokens_per_step=setting.tokens_per_step,
         balanced_step_s=setting.costs.even_s,
-        baseline=replayed.baseline.entry.name,
+        baseline=baseline.entry.name,
         static=replayed.made_for,
         window_names=list(replayed.loads.names[: result.windows]),
         **shared.totals_row(totals),
@@ -86,6 +86,7 @@ def replay_doc(replayed: Replayed) -> Doc:
     )
     unknown = any(move["seconds"] is None for move in replans.rows)
     moving = by_window([line for line in by_window.rows if line["copies_moved"]])
+    moved = Layer("line", moving, "window", "copies_moved", "policy")
     errors, answer = errors_in(deployment, plan.layout), [_best(replayed), _moved(replayed)]
     every = best.entry.interval
     chosen = {
@@ -107,27 +108,28 @@ def replay_doc(replayed: Replayed) -> Doc:
             *shared.missing_notes(totals),
             shared.set_table(deployment.cluster),
             policies,
-            Chart("Balance by window", [Layer("line", by_window, "window", "balancedness", "policy")], height=460),
-            *([Chart("Copies moved", [Layer("line", moving, "window", "copies_moved", "policy")])] if moving.rows else []),
+            Chart("Balance by window", [Layer("line", by_window, "window", "balancedness", "policy")]),
+            *([Chart("Copies moved", [moved])] if moving.rows else []),
             *(Note(notes.sentence(text)) for text in _notes(replayed)),
-            *([Note("Links without a published rate: their seconds are not counted.", "seconds", "missing")] if unknown else []),
+            Note("Links without a published rate count no seconds." if unknown else "", "seconds", "missing"),
         ],
         [
             CPU({"policy": name, "planning_cpu_s": round(run.cpu_s, 3)} for run, name in names.items()),
             replans,
             by_window,
             shared.ACCURACY(shared.accuracy_row(error, deployment.cluster.name) for error in errors),
-            Late(lambda: list(_pictures(replayed))),
+            Late(lambda: list(_pictures(plan))),
+            shared.used_figures(deployment),
             Note(
-                "Each window is scored with the placement that was planned before it. Moves take time on the links: SGLang "
-                "pauses for it, other policies share the links with steps. Tokens gained are over all GPUs, in the time of "
-                f"{row['baseline']} ({replayed.baseline.seconds:,.0f} s, {replayed.baseline.tokens / 1e6:,.1f} million "
+                "Each window is scored with the placement that was planned before it. Moves take time on the links: "
+                "SGLang pauses for it, other policies share the links with steps. Tokens gained are over all GPUs, "
+                f"in the time of {baseline.entry.name} ({baseline.seconds:,.0f} s, {baseline.tokens / 1e6:,.1f} M "
                 f"{plan.score.tokens} tokens). Planning time is in no step.",
                 kind="method",
             ),
         ],
         frame=lambda: by_window.data,
-    )  # fmt: skip
+    )
 
 
 def replay_csv(replayed: Replayed) -> str:
@@ -184,8 +186,9 @@ def _best(replayed: Replayed) -> str:
     """Return the policy to take, its balance, and by how much it wins."""
     best, baseline, result = replayed.recommendation.best, replayed.baseline, replayed.result
     if all(group.gpus == 1 for group in baseline.setting.groups):
-        return f"There is nothing to balance: every GPU holds all experts of its layers; set {input_name('ep')} above 1."
-    text = f"{_named(replayed, best)} is the policy to take: balancedness {best.mean:.3f} ({best.worst:.3f} in the worst window)"
+        return f"Nothing is to be balanced: every GPU holds all experts of its layers ({input_name('ep')} 1)."
+    text = f"{_named(replayed, best)} is the policy to take: balancedness {best.mean:.3f}"
+    text += f" ({best.worst:.3f} in the worst window)"
     part = best.tok_s / baseline.tok_s - 1
     if best is not baseline:
         as_many = f"as many tokens as {baseline.entry.name} (within {EQUAL:.2%})"
@@ -201,11 +204,12 @@ def _best(replayed: Replayed) -> str:
 def _moved(replayed: Replayed) -> str:
     """Return what the policy moves, and what the one of most tokens would."""
     best, most = replayed.recommendation.best, replayed.recommendation.most
-    text = "It moves nothing"
+    size, text = FIELDS["bytes_moved"].said, "It moves nothing"
     if best.bytes_moved:
-        text = f"It moves {best.copies_moved:.1%} of the copies per re-plan, {FIELDS['bytes_moved'].said(best.bytes_moved)} in all"
+        text = f"It moves {best.copies_moved:.1%} of the copies per re-plan, {size(best.bytes_moved)} in all"
     if best is not most:
-        text += f"; {_named(replayed, most)} serves as much (within {EQUAL:.2%}) but moves {FIELDS['bytes_moved'].said(most.bytes_moved)}"
+        other = _named(replayed, most)
+        text += f"; {other} serves as much (within {EQUAL:.2%}) but moves {size(most.bytes_moved)}"
     return f"{text}."
 
 
@@ -226,21 +230,13 @@ def _notes(replayed: Replayed) -> Iterator[str]:
         yield f"without stored loads, and without a budget for the first re-plan: {', '.join(bare)}"
 
 
-def _pictures(replayed: Replayed) -> Iterator[Block]:
-    """Yield step, memory, expert map and figures of the plan that runs first."""
+def _pictures(plan: Plan) -> Iterator[Block]:
+    """Yield step, memory and expert map of the plan that runs first."""
     from rackplan.report.pictures.experts import expert_map
     from rackplan.report.pictures.memory import memory_picture
     from rackplan.report.pictures.step import waterfall
 
-    plan = replayed.plan
     yield replace(waterfall(plan.score), title="Step of the plan that runs first")
     yield replace(memory_picture(plan), title="HBM of the fullest GPU")
     if (drawn := expert_map(plan)) is not None:
         yield replace(drawn, title="Expert map")
-    yield shared.FIGURES(
-        (
-            shared.figure_row(used.figure, used.of or used.group, used.name)
-            for used in deployment_figures(plan.deployment)
-        ),
-        most=None,
-    )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rackplan.report.doc import Note, Row, Table
+from rackplan.report.doc import Late, Note, Row, Table
 from rackplan.report.fields import said, usd
 from topology.base.units import plural
 
 if TYPE_CHECKING:
     from cost.calibration.errors import ErrorOf
+    from cost.inputs.deployment import Deployment
     from cost.money.bill import Bill, Totals
     from cost.recipe import OtherRecipe
     from topology.base.figures import Figure
@@ -213,6 +214,18 @@ def figure_row(figure: Figure, part: str, name: str, **more: object) -> Row:
         "source": figure.source,
         **more,
     }
+
+
+def used_figures(*deployments: Deployment) -> Late:
+    """Return every figure of machines and kernels with its source, each once, for pages alone."""
+
+    def rows() -> Iterator[Row]:
+        from placement.analysis.evidence import deployment_figures
+
+        for used in dict.fromkeys(used for one in deployments for used in deployment_figures(one)):
+            yield figure_row(used.figure, used.of or used.group, used.name)
+
+    return Late(lambda: [FIGURES(rows(), most=None)])
 
 
 def set_table(*clusters: Cluster) -> Table:

@@ -34,8 +34,8 @@ MOST_GROUPS, MOST_POINTS = 6, 2000
 """Values of an option that have colours, and points that a chart has."""
 _NOUNS = {"score": "layouts", "sweep": "sweeps", "plan": "plans", "fleet": "fleets"}
 _FIGURES = (
-    "tok_s_per_gpu tok_s_per_user usd_per_million_tokens layout batch step_s lower_step_s bound_by tok_s requests_per_s "
-    "tok_s_per_gpu_used gpus gpus_idle usd_per_hour power_w tok_s_per_mw balancedness gap sha256"
+    "tok_s_per_gpu tok_s_per_user usd_per_million_tokens layout batch step_s lower_step_s bound_by tok_s "
+    "requests_per_s tok_s_per_gpu_used gpus gpus_idle usd_per_hour power_w tok_s_per_mw balancedness gap sha256"
 )
 _SHOWN = "options tok_s_per_gpu tok_s_per_user usd_per_million_tokens layout batch"
 ROOT = Record.of(
@@ -65,7 +65,7 @@ STUDY = Shape(
     "How the points of a study fared, and the best of them.",
     (ROOT, STATUS, BEST, CURVE, FRONTIER, GROUPS, REASONS),
 )
-_POINTS = Table.of("", f"setting point {SPEED} {RATE} {COST} layout options")  # fmt: skip
+_POINTS = Table.of("", f"setting point {SPEED} {RATE} {COST} layout options")
 
 
 def study_doc(result: StudyResult, file: str = "") -> Doc:
@@ -102,16 +102,19 @@ def study_doc(result: StudyResult, file: str = "") -> Doc:
             CURVE({**row, "setting": number_of(value)} for value, row in curve),
             FRONTIER(frontier, most=8),
             Late(lambda: list(_charts(result, good))),
-            REASONS({"points": count, "status": status, "reason": reason} for count, status, reason in reasons(rows)),
+            REASONS(dict(zip(("points", "status", "reason"), line, strict=True)) for line in reasons(rows)),
             Note(_free(study)),
         ],
         [
             GROUPS({**row, "option": name} for name, some in groups.items() for row in some),
-            Note("The best point is the cheapest where all have a price, else that of most tok/s/GPU.", kind="method"),
+            Note(
+                "The best point is the cheapest where all have a price, else that of most tok/s/GPU.",
+                kind="method",
+            ),
             Note("Rows are Parquet, a point each, readable with pandas, DuckDB and polars.", kind="method"),
         ],
         frame=lambda: rows,
-    )  # fmt: skip
+    )
 
 
 def _row(study: Study, row: Row) -> Row:
@@ -148,14 +151,15 @@ def _best(best: Row | None, good: Sequence[Row]) -> str:
     costs = "" if best[COST] is None else f", {said(best, COST)}"
     speed = "" if best[SPEED] is None else f" at {said(best, SPEED)}"
     options = f" ({', '.join(best['options'])})" if best["options"] else ""
-    return f"The {cheapest} of {plural(len(good), 'point')} is point {best['point']}{options}: {said(best, RATE)}{speed}{costs}."
+    point = f"The {cheapest} of {plural(len(good), 'point')} is point {best['point']}{options}"
+    return f"{point}: {said(best, RATE)}{speed}{costs}."
 
 
 def _ended(rows: Sequence[Row], fared: str) -> str:
     """Return how points ended, and why most of those without a result have none."""
     why = reasons(rows)
-    because = f", mostly as here: {why[0][2].rstrip('.')}" if why else ""
-    return f"Of {plural(len(rows), 'point')} {fared or 'none has ended'}{because}."
+    because = f"; most often: {why[0][2].rstrip('.')}" if why else ""
+    return f"{plural(len(rows), 'point')} ended: {fared or 'none yet'}{because}."
 
 
 def _left(result: StudyResult) -> str:

@@ -93,7 +93,7 @@ def optima(study: Study, rows: Sequence[Row]) -> list[tuple[Any, Row]]:
 
 
 def reasons(rows: Sequence[Row]) -> list[tuple[int, str, str]]:
-    """Return how many points have no figure, how they ended, and why: reasons that differ in numbers alone are one."""
+    """Return how many points have no figure, how they ended, and why; reasons that differ in numbers are one."""
     alike: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row["status"] != OK:

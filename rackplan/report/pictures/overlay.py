@@ -1,4 +1,4 @@
-"""Overlay of a plan on the drawing of its cluster (stage, load and experts of each GPU), and of a fleet (its pools)."""
+"""Overlays on the drawing of a cluster: stage, load and experts of each GPU of a plan, pools of a fleet."""
 
 from __future__ import annotations
 

@@ -14,9 +14,7 @@ def test_levers_of_a_sparse_model() -> None:
     require_golden("what-if", levers_doc(rackplan.what_if(plan)))
 
 
-@pytest.mark.parametrize(
-    "asked", [{"phase": "prefill", "context": 2000}, {"goal": "latency"}, {"batch": 4}]
-)
+@pytest.mark.parametrize("asked", [{"phase": "prefill", "context": 2000}, {"goal": "latency"}, {"batch": 4}])
 def test_levers_of_other_plans(asked: dict[str, object]) -> None:
     plan = rackplan.plan("llama-3.1-8b", "hgx-h100", **{"context": 4096, "time_limit_s": 0, **asked})
     doc = levers_doc(rackplan.what_if(plan))

@@ -32,7 +32,7 @@ PRICED_OFF = 0.01
 """Part of its price by which the plan of a replica may be behind it before the fleet is chosen again."""
 _ROUNDS = 4
 """Fleets that are chosen at most, each by what the plans of those before it reach."""
-_SPARE = "spare for failures (`spares`)"
+_SPARE = "spare for failures"
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,6 @@ from rackplan.studies.summary import (
     optima,
     reasons,
 )
-from topology.base.errors import input_name
 from topology.base.units import plural
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ STUDY = Shape(
     "How the points of a study fared, and the best of them.",
     (ROOT, STATUS, BEST, CURVE, FRONTIER, GROUPS, REASONS),
 )
-_POINTS = Table.of("", f"setting point {SPEED} {RATE} {COST} layout options")
+_POINTS = Table.of("", f"point {SPEED} {RATE} {COST} layout options")
 
 
 def study_doc(result: StudyResult, file: str = "") -> Doc:
@@ -179,9 +178,7 @@ def _free(study: Study) -> str:
         return ""
     free = [name for name in search.ranges if name not in search.worth and name.startswith("set.")]
     return (
-        f"{', '.join(free)}: no cost is set ({input_name('usd_per_h')}), so increases are free."
-        if free
-        else ""
+        f"{', '.join(free)}: no cost is set (usd_per_h of the study), so increases are free." if free else ""
     )
 
 
@@ -190,7 +187,7 @@ def _charts(result: StudyResult, good: Sequence[Row]) -> Iterator[Block]:
     study, search = result.study, result.study.search
     curve = [(value, _row(study, row)) for value, row in optima(study, good)]
     if search is not None and search.curve is not None and len(curve) > 1:
-        rows = _POINTS({**row, "setting": number_of(value)} for value, row in curve)
+        rows = CURVE({**row, "setting": number_of(value)} for value, row in curve)
         title = f"Best {FIELDS[search.goal].label} at each {search.curve[0]}"
         yield Chart(title, [Layer("line", rows, "setting", search.goal)], log="x")
     able = [row for row in good if row.get(SPEED) is not None]

@@ -11,7 +11,16 @@ from rackplan.report.levers import levers_doc
 
 def test_levers_of_a_sparse_model() -> None:
     plan = rackplan.plan("mixtral-8x7b", "hgx-h100", tpot_ms=20, time_limit_s=0)
-    require_golden("what-if", levers_doc(rackplan.what_if(plan)))
+    doc = levers_doc(rackplan.what_if(plan))
+    require_golden("what-if", doc)
+    data = doc.data
+    assert data["tpot_limit_s"] == 0.02
+    assert {row["lever_kind"] for row in data["levers"]} == {"hardware", "workload", "precision", "layout"}
+    assert all((row["gain"] is None) == (row["reason"] is not None) for row in data["reached"])
+    ends = {(row["lever"], row["change"], row["way"]): row for row in data["reached"]}
+    double = ends["HBM bandwidth", "x2", "same layout"]
+    assert double["gain"] == pytest.approx(double["tok_s_per_gpu"] / data["tok_s_per_gpu"] - 1)
+    assert ends[None, None, "same layout"]["gain"] == pytest.approx(0)
 
 
 @pytest.mark.parametrize("asked", [{"phase": "prefill", "context": 2000}, {"goal": "latency"}, {"batch": 4}])

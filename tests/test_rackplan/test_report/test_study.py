@@ -8,7 +8,7 @@ import pytest
 
 from goldens import require_doc, require_golden
 from rackplan.report.page import page
-from rackplan.report.study import shown, study_doc
+from rackplan.report.study import study_doc
 
 pytest.importorskip("pyarrow", reason="studies write Parquet")
 pytest.importorskip("joblib", reason="studies run on joblib")
@@ -32,10 +32,3 @@ def test_points_of_a_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "Speed against throughput" in page(doc)
     monkeypatch.setattr("rackplan.report.study.rows_digest", lambda _: "0" * 64)  # of code and catalog
     require_golden("study", study_doc(result))
-
-
-def test_options_in_few_letters() -> None:
-    assert shown('["a", {"b": 2}]') == "a + b 2"
-    assert shown(True) == "yes"
-    assert shown(None) == "none"
-    assert shown(1234.5) == "1234"

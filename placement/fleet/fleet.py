@@ -22,7 +22,7 @@ from placement.fleet.uniform import Uniform, best_uniform
 from placement.plan import Proof
 from placement.progress import Say, silent
 from placement.scoring import step_held
-from topology.base.errors import InfeasibleError, InputError, called, input_name
+from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.shown import Shown
 from topology.base.units import plural
 from topology.cluster import Cluster
@@ -32,6 +32,7 @@ PRICED_OFF = 0.01
 """Part of its price by which the plan of a replica may be behind it before the fleet is chosen again."""
 _ROUNDS = 4
 """Fleets that are chosen at most, each by what the plans of those before it reach."""
+_SPARE = "spare for failures"
 
 
 @dataclass(frozen=True, eq=False)
@@ -461,7 +462,7 @@ def _idle(
     used = {gpu for pool in pools for replica in pool.replicas for gpu in replica.gpus}
     found: dict[str, list[int]] = {}
     for gpus in spares:
-        found.setdefault(f"spare for failures ({called('spares')})", []).extend(gpus)
+        found.setdefault(_SPARE, []).extend(gpus)
     smallest: dict[int, int] = {}
     for column in chosen.problem.columns:
         if len(column.shape.blocks) == 1:
@@ -474,10 +475,7 @@ def _idle(
             if left:
                 reason = _why(one, len(left), smallest, held, options, alone=len(chosen.problem.needs) == 1)
                 found.setdefault(reason, []).extend(left)
-    return tuple(
-        Idle(tuple(sorted(gpus)), reason, reason == f"spare for failures ({called('spares')})")
-        for reason, gpus in found.items()
-    )
+    return tuple(Idle(tuple(sorted(gpus)), reason, reason == _SPARE) for reason, gpus in found.items())
 
 
 def _why(

@@ -39,7 +39,8 @@ def fleet(
         write_fleet,
     )
     from rackplan.progress import progress
-    from rackplan.views.fleet import fleet_view
+    from rackplan.report.doc import Note
+    from rackplan.report.fleet import fleet_doc
 
     where = inputs.clusters_of([request.cluster], request.settings)[0]
     target = require_output(output or default_output(f"fleet-on-{where.name}"), ours=FLEET_RESULTS)
@@ -47,7 +48,8 @@ def fleet(
         made = answers.fleet(replace(request, cluster=where, settings=(), on_progress=reporter.hear))
         reporter.stage("writing")
         files = write_fleet(made, target, digests(request.sources))
-    show(fleet_view(made, files), json=json, notes=inputs.notes_of(request), details=details)
+    doc = fleet_doc(made).with_blocks(Note(", ".join(files.values()), kind="written"))
+    show(doc, json=json, notes=inputs.notes_of(request), details=details)
     if made.interrupted:
         print_error("interrupted; showing the best fleet so far.")
         raise typer.Exit(INTERRUPTED)

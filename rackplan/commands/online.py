@@ -28,18 +28,13 @@ def replay(
 ) -> None:
     """Replay recorded loads through online balancers. Balance in the next window, moves, time lost, tokens."""
     from rackplan import answers, inputs
-    from rackplan.commands.output import command_line, written
+    from rackplan.commands.output import written
     from rackplan.progress import progress
-    from rackplan.render.html import page
-    from rackplan.views.replay import replay_blocks, replay_csv, replay_view
+    from rackplan.report.replay import replay_csv, replay_doc
 
     finish = written(output, "replay", "replay.csv", json=json, html="report.html")
     with progress() as reporter:
         found = answers.replay(replace(request, on_progress=reporter.hear))
-    forms = {
-        "report.html": lambda: page(replay_blocks(found, command_line())),
-        "replay.csv": lambda: replay_csv(found),
-    }
-    finish(replay_view(found), forms, notes=inputs.notes_of(request))
+    finish(replay_doc(found), {"replay.csv": lambda: replay_csv(found)}, notes=inputs.notes_of(request))
     if found.result.interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -354,12 +354,9 @@ def write_plan(
 
 def fleet_text(fleet: Fleet, sha256: Mapping[str, str]) -> str:
     """Return the report of a fleet, with its pools on the drawing of the cluster."""
-    from rackplan.render.html import page
-    from rackplan.report.results import drawing
-    from rackplan.views.fleet import fleet_blocks, fleet_overlay
+    from rackplan.report.fleet import fleet_doc
 
-    svg = drawing(fleet.cluster, fleet_overlay(fleet))
-    return page(fleet_blocks(fleet, command=command_line(), sha256=sha256, drawing=svg))
+    return page_of(fleet_doc(fleet), **sha256)
 
 
 def write_fleet(fleet: Fleet, path: Path, sha256: dict[str, str]) -> dict[str, str]:
@@ -368,8 +365,7 @@ def write_fleet(fleet: Fleet, path: Path, sha256: dict[str, str]) -> dict[str, s
     Returns their paths by what they are.
     """
     from placement.plans.writing import plan_to_dict, plan_to_json
-    from rackplan.views.data import json_data, taken
-    from rackplan.views.fleet import FleetFileData, fleet_data, plan_name
+    from rackplan.report.fleet import DIGESTS, MADE, fleet_doc, plan_name
 
     if is_page(path):
         write_whole(path, fleet_text(fleet, sha256).encode())
@@ -380,8 +376,8 @@ def write_fleet(fleet: Fleet, path: Path, sha256: dict[str, str]) -> dict[str, s
         if one.plan is not None:
             made = plan_to_json(plan_to_dict(one.plan, command=command_line(), sha256=sha256))
             files[plan_name(number)] = made.encode()
-    data = taken(FleetFileData, fleet_data(fleet), command=command_line(), sha256=sha256)
-    text = json_text(json_data(data)).encode()
+    read = DIGESTS({"name": name, "sha256": digest} for name, digest in sha256.items())
+    text = json_text(fleet_doc(fleet).with_blocks(MADE({"command": command_line()}), read).data).encode()
     mark = {"fleet.json beside it": hashlib.sha256(text).hexdigest()}
     files["report.html"] = fleet_text(fleet, {**sha256, **mark}).encode()
     files["fleet.json"] = text

@@ -107,13 +107,13 @@ def what_if(
     from rackplan import answers, inputs
     from rackplan.commands.output import written
     from rackplan.progress import progress
-    from rackplan.views.levers import levers_view
+    from rackplan.report.levers import levers_doc
 
     finish = written(output, "what-if", json=json, details=details)
     plan = inputs.plan_of(request.plan)
     with progress() as reporter:
         found = answers.what_if(replace(request, plan=plan, on_progress=reporter.hear))
-    finish(levers_view(found), notes=inputs.plan_notes(plan))
+    finish(levers_doc(found), notes=inputs.plan_notes(plan))
 
 
 @command(DiffRequest)

@@ -15,11 +15,11 @@ LOG_S = 30.0
 @command(StudyRequest)
 def study(request: StudyRequest, *, json: JsonFlag = False) -> None:
     """Price a grid or a sample of points, on all cores or a cluster. It can be stopped and resumed."""
-    from rackplan.commands.output import command_line, show
+    from rackplan.commands.output import page_of, show
     from rackplan.progress import progress
-    from rackplan.report.results import page_of
+    from rackplan.report.doc import Note
+    from rackplan.report.study import study_doc
     from rackplan.studies.begin import begin, opened
-    from rackplan.views.study import study_view
     from topology.base.files import write_whole
 
     wanted, folder = opened(request)
@@ -27,8 +27,8 @@ def study(request: StudyRequest, *, json: JsonFlag = False) -> None:
         reporter.stage("starting workers")
         found = begin(request, wanted, folder, say=reporter.stage)
     page = folder / "report.html"
-    write_whole(page, page_of(found, command_line()).encode())
-    show(study_view(found, {"report": str(page)}), json=json)
+    write_whole(page, page_of(study_doc(found)).encode())
+    show(study_doc(found, str(page)).with_blocks(Note(str(page), kind="written")), json=json)
     if found.interrupted:
         raise typer.Exit(INTERRUPTED)
     if found.rows and all(row["status"] == "failed" for row in found.rows):

@@ -239,7 +239,6 @@ def _axis(chart: Chart, axis: str, scale: tuple[float, str]) -> dict[str, Any]:
             f"{title} (log scale)", [value / factor for value in _values(chart, axis) if value > 0]
         )
     form = {"share": ".0%", "change": "+.0%"}.get(field.kind, ",~r")
-    from_zero = (
-        {"rangemode": "tozero"} if axis == "y" or any(layer.mark == "bar" for layer in chart.layers) else {}
-    )
+    up = axis == "y" and field.kind != "balance"  # balances differ in the third digit
+    from_zero = {"rangemode": "tozero"} if up or any(layer.mark == "bar" for layer in chart.layers) else {}
     return axis_of(title, tickformat=form, **from_zero)

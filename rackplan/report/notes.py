@@ -22,7 +22,10 @@ from cost.inputs.workload import Workload
 from cost.serving.pools import POOL_DERATE
 from placement.analysis.compare import cluster_status
 from placement.analysis.failures import count_spread
+from placement.analysis.lever import Lever, rate_of
+from placement.analysis.levers import Levers
 from placement.plan import Plan
+from rackplan.report.fields import FIELDS
 from topology.base.errors import called
 from topology.base.units import plural
 from topology.cluster import Cluster
@@ -305,3 +308,48 @@ def _two_digits(value: float) -> str:
         return f"{value:g}"
     digits = 1 - math.floor(math.log10(value))
     return f"{round(value, digits):,.{max(0, digits)}f}"
+
+
+MOST_NAMED = 3
+"""Levers that a sentence names."""
+
+
+def lever_name(lever: Lever) -> str:
+    """Return a lever with its change: ``half the context``, ``HBM bandwidth x2``."""
+    if lever.kind == "layout":
+        return lever.name
+    if lever.change == "half":
+        return f"half the {lever.name}"
+    return f"{lever.name} {lever.to if lever.kind == 'precision' else lever.change}"
+
+
+def level_words(levers: Levers) -> str:
+    """Return the limit that every change has to meet."""
+    level = levers.level
+    if not levers.plan.deployment.workload.decodes:
+        return "prompts per GPU in a step stay as they are"
+    if rate_of(levers.plan) == "tok_s_per_user":
+        return "the batch is fixed, since the plan minimizes time per token"
+    if level.tpot_s is None:
+        return "memory alone limits: no time per token is, and the batch is the largest that fits"
+    time = f"{level.tpot_s * 1e3:,.4g} ms per token are kept"
+    return f"{time}, as in the plan" if level.asked else f"{time}, the time of the plan"
+
+
+def largest_words(levers: Levers) -> str:
+    """Return the largest levers at the same layout in one sentence."""
+    named = []
+    tenth = {lever.name: lever for lever in levers.rows if lever.change == "+10%"}
+    for lever in levers.largest[:MOST_NAMED]:
+        to = f" ({lever.to})" if lever.to and lever.kind != "precision" else ""
+        less = tenth.get(lever.name) if lever.kind == "hardware" and lever.change == "x2" else None
+        beside = f" (+10%: {less.gain:+.1%})" if less else ""
+        named.append(f"{lever_name(lever)}{to} {lever.gain:+.1%}{beside}")
+    if not named:
+        return "No change improves this layout."
+    rate = FIELDS[rate_of(levers.plan)].label
+    return (
+        f"At the same layout {', then '.join(named)} gains most, in {rate}."
+        if len(named) == 1
+        else (f"At the same layout these gain most, in {rate}: {'; '.join(named)}.")
+    )

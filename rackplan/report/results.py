@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,23 +21,27 @@ if TYPE_CHECKING:
     from topology.draw import Overlay
 
 
+DOCS: Mapping[str, str] = {
+    "cost.serving.sizing.Size": "size.size_doc",
+    "cost.serving.sizes.Sizes": "size.size_doc",
+    "placement.analysis.comparison.Comparison": "compare.compare_doc",
+    "placement.analysis.levers.Levers": "levers.levers_doc",
+    "placement.fleet.fleet.Fleet": "fleet.fleet_doc",
+    "placement.online.replayed.Replayed": "replay.replay_doc",
+    "rackplan.studies.result.StudyResult": "study.study_doc",
+}
+"""What tells each type of result: a function of a module of :mod:`rackplan.report`."""
+
+
 def of(result: object) -> Doc | None:
     """Return the document of a result; None where there is none of its type."""
-    for kind, make in _docs().items():
-        if isinstance(result, kind):
-            return make(result)
+    for kind in type(result).__mro__:
+        where = DOCS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if where is not None:
+            module, _, function = where.partition(".")
+            doc: Doc = getattr(import_module(f"rackplan.report.{module}"), function)(result)
+            return doc
     return None
-
-
-def _docs() -> Mapping[type, Callable[[Any], Doc]]:
-    """Return what makes the document of each type of result."""
-    from cost.serving.sizes import Sizes
-    from cost.serving.sizing import Size
-    from placement.analysis.comparison import Comparison
-    from rackplan.report.compare import compare_doc
-    from rackplan.report.size import size_doc
-
-    return {Size: size_doc, Sizes: size_doc, Comparison: compare_doc}
 
 
 def html(result: object) -> str | None:
@@ -178,19 +183,11 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools
     from cost.validation.validation import Validation
-    from placement.analysis.levers import Levers
-    from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned, ReplanOptions
-    from placement.online.replayed import Replayed
     from placement.plan import Plan
-    from rackplan.studies.result import StudyResult
-    from rackplan.views.fleet import fleet_view
-    from rackplan.views.levers import levers_view
     from rackplan.views.plan import plan_view
     from rackplan.views.replan import replan_view
-    from rackplan.views.replay import replay_view
     from rackplan.views.simulate import simulate_view
-    from rackplan.views.study import study_view
     from rackplan.views.sweep import sweep_view
     from rackplan.views.validate import validate_view
 
@@ -198,13 +195,9 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
         Plan: lambda plan: plan_view(plan, {}),
         Replanned: lambda found: replan_view(found, ReplanOptions(), {}),
         Sweep: sweep_view,
-        Replayed: replay_view,
         Pools: sweep_view,
         Simulated: simulate_view,
-        Levers: levers_view,
         Validation: lambda one: validate_view([one]),
-        StudyResult: lambda found: study_view(found, {}),
-        Fleet: lambda fleet: fleet_view(fleet, {}),
     }
 
 
@@ -248,19 +241,13 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools, sweeps_of
-    from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
-    from placement.online.replayed import Replayed
     from placement.plan import Plan
-    from rackplan.studies.result import StudyResult
     from rackplan.views.blocks import Drawing, Heading
-    from rackplan.views.fleet import fleet_blocks, fleet_overlay
     from rackplan.views.loads import skew_blocks
     from rackplan.views.plan import plan_blocks
     from rackplan.views.replan import moved_words, replan_section
-    from rackplan.views.replay import replay_blocks
     from rackplan.views.simulate import simulate_blocks
-    from rackplan.views.study import study_blocks
     from rackplan.views.sweep import sweep_blocks
     from topology.cluster import Cluster
 
@@ -274,16 +261,11 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     return {
         Sweep: of_sweep,
         Pools: of_sweep,
-        Fleet: lambda fleet, command: fleet_blocks(
-            fleet, command=command, drawing=drawing(fleet.cluster, fleet_overlay(fleet))
-        ),
         Replanned: lambda found, command: of_plan(
             found.plan, command, first=replan_section(found), lead=moved_words(found)
         ),
         Plan: of_plan,
-        Replayed: replay_blocks,
         Simulated: simulate_blocks,
-        StudyResult: study_blocks,
         Cluster: lambda one, _: [Heading(one.brief()), Drawing(drawing(one))],
         ExpertLoads: lambda one, _: skew_blocks(one),
     }

@@ -15,6 +15,10 @@ SHAPES: Mapping[str, str] = {
     "import": "cluster.IMPORT",
     "size": "size.SIZE",
     "compare": "compare.COMPARE",
+    "what-if": "levers.WHAT_IF",
+    "fleet": "fleet.FLEET",
+    "replay": "replay.REPLAY",
+    "study": "study.STUDY",
 }
 """The shape of each command, as module and name in :mod:`rackplan.report`."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

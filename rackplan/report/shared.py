@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rackplan.report.doc import Block, Chart, Layer, Note, Row, Table
+from rackplan.report.doc import Block, Chart, Late, Layer, Note, Row, Table
 from rackplan.report.fields import said, usd
 from rackplan.report.notes import sentence, serving_words, sparse_lines
 from topology.base.errors import input_name
@@ -372,6 +372,18 @@ def figure_row(figure: Figure, part: str, name: str, **more: object) -> Row:
         "source": figure.source,
         **more,
     }
+
+
+def used_figures(*deployments: Deployment) -> Late:
+    """Return every figure of machines and kernels with its source, each once, for pages alone."""
+
+    def rows() -> Iterator[Row]:
+        from placement.analysis.evidence import deployment_figures
+
+        for used in dict.fromkeys(used for one in deployments for used in deployment_figures(one)):
+            yield figure_row(used.figure, used.of or used.group, used.name)
+
+    return Late(lambda: [FIGURES(rows(), most=None)])
 
 
 def set_table(*clusters: Cluster) -> Table:

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +28,25 @@ RECORD, RESULTS, WHOLE_TABLE = "study.json", "results", "part-00000.parquet"
 SCHEMA_VERSION = 1
 PART_S, LONG_S, MOST_PARTS = 1.0, 10.0, 256
 """Seconds of rows per file, point duration from which rows are written at once, and files before they are merged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFile:
+    """``study.json``: what the study of a folder is, enough to go on with it.
+
+    Attributes
+    ----------
+    rackplan:
+        The version that began it.
+    base:
+        The folder from which names of files are read first.
+    study:
+        The content of the ``STUDY.yaml``.
+    """
+
+    rackplan: str
+    base: str
+    study: dict[str, Any]
 
 
 @cache

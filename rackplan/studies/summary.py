@@ -92,14 +92,15 @@ def optima(study: Study, rows: Sequence[Row]) -> list[tuple[Any, Row]]:
     return [(value, best(group)) for value, group in some if group]
 
 
-def reasons(rows: Sequence[Row]) -> list[tuple[str, int]]:
-    """Return why points have no figure, and how many: reasons that differ in numbers alone are one."""
-    alike: dict[str, list[str]] = {}
+def reasons(rows: Sequence[Row]) -> list[tuple[int, str, str]]:
+    """Return how many points have no figure, how they ended, and why; reasons that differ in numbers are one."""
+    alike: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row["status"] != OK:
-            text = f"{row['status']}: {row['reason']}"
-            alike.setdefault(_DIGITS.sub("#", text), []).append(text)
+            text = str(row["reason"])
+            alike.setdefault((row["status"], _DIGITS.sub("#", text)), []).append(text)
     found = [
-        (f"such as {texts[0]}" if len(set(texts)) > 1 else texts[0], len(texts)) for texts in alike.values()
+        (len(texts), status, f"such as {texts[0]}" if len(set(texts)) > 1 else texts[0])
+        for (status, _), texts in alike.items()
     ]
-    return sorted(found, key=lambda one: -one[1])[:MOST_REASONS]
+    return sorted(found, key=lambda one: -one[0])[:MOST_REASONS]

@@ -172,15 +172,6 @@ def memories_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
     return _stacked(data, "GB on the fullest GPU")
 
 
-def gpus_chart(counts: Sequence[tuple[str, int]]) -> Figure:
-    """Return one bar of all GPUs by role, idle ones in grey."""
-    data = [
-        _stack(["GPUs"], plotly_text(name), [count], NEUTRAL if name == "idle" else colour, "GPUs")
-        for (name, count), colour in zip(counts, series(len(counts)), strict=True)
-    ]
-    return _stacked(data, "GPUs")
-
-
 def pools_chart(
     rows: Sequence[RateMatch], best: RateMatch | None, measured: Sequence[MeasuredPoint] = ()
 ) -> Figure:
@@ -239,39 +230,6 @@ def front_chart(found: Replanned) -> Figure:
     data = [line, _mark("this re-plan", found.moves, height, "star")]
     across, up = axis_of("moves, all layers and replicas"), axis_of(f"balancedness{worst}")
     return chart_of(data, xaxis=across, yaxis=up)
-
-
-def replay_chart(found: ReplayResult) -> Figure:
-    """Return a chart of balancedness by scored window, one line per policy."""
-    windows = list(range(2, found.windows + 1))
-    data = [
-        scatter_of(name, "lines", windows, run.by_window.tolist(), line=line, hovertemplate=hover)
-        for name, run, line in _policies(found)
-        for hover in (f"{name}, window %{{x}}: %{{y:.4f}}<extra></extra>",)
-    ]
-    lowest = min(run.worst for run in found.runs)
-    up = axis_of("mean GPU load / max GPU load", range=[max(0.0, math.floor(lowest * 20 - 0.5) / 20), 1.005])
-    return chart_of(data, xaxis=axis_of("window"), yaxis=up)
-
-
-def replay_moves_chart(found: ReplayResult) -> Figure:
-    """Return a chart of the share of copies moved per re-plan, one line per policy with moves."""
-    data = [
-        scatter_of(
-            name,
-            "lines+markers",
-            [each.window + 1 for each in run.replans],
-            [each.moves.copies / run.setting.copies for each in run.replans],
-            customdata=[each.moves.bytes / 1e9 for each in run.replans],
-            hovertemplate=f"{name}, after window %{{x}}: %{{y:.1%}}, %{{customdata:,.1f}} GB<extra></extra>",
-            line=line,
-            marker={"size": 5},
-        )
-        for name, run, line in _policies(found)
-        if run.bytes_moved
-    ]
-    up = axis_of("copies moved", tickformat=".0%", rangemode="tozero")
-    return chart_of(data, xaxis=axis_of("after window"), yaxis=up)
 
 
 def _policies(found: ReplayResult) -> Iterator[tuple[str, Run, dict[str, Any]]]:

@@ -10,13 +10,11 @@ from numpy.typing import NDArray
 
 from rackplan.report.plotting import (
     BLUE,
-    GREEN,
     NEUTRAL,
     ORANGE,
     SYMBOLS,
     VERMILION,
     axis_of,
-    bar_of,
     chart_of,
     line_of,
     log_axis,
@@ -27,26 +25,6 @@ from rackplan.report.plotting import (
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-
-
-def levers_chart(gains: Sequence[tuple[str, float]], rate: str) -> Figure:
-    """Return a bar for each lever: the gain of ``rate`` as a fraction, the largest on top."""
-    names = [plotly_text(name) for name, _ in gains]
-    values = [gain for _, gain in gains]
-    colours = [GREEN if gain > 0 else VERMILION for gain in values]
-    bars = bar_of(
-        "",
-        orientation="h",
-        x=values,
-        y=names,
-        text=[f"{gain:+.1%}" for gain in values],
-        textposition="auto",
-        marker={"color": colours},
-        hovertemplate="%{y}: %{x:+.1%}<extra></extra>",
-        showlegend=False,
-    )
-    down = {"autorange": "reversed", "automargin": True, "ticksuffix": " ", "type": "category"}
-    return chart_of([bars], xaxis=axis_of(f"change of {rate}, layout kept", tickformat="+.0%"), yaxis=down)
 
 
 def validation_chart(points: Mapping[str, Sequence[tuple[str, float, float]]]) -> Figure:

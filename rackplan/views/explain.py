@@ -26,9 +26,11 @@ from placement.analysis.levers import Levers, find_levers
 from placement.analysis.peaks import at_peaks
 from placement.plan import Plan
 from rackplan.report.notes import (
+    MOST_NAMED,
     band_words,
     cluster_doubts,
     coefficient_words,
+    largest_words,
     load_names,
     near_words,
     next_token,
@@ -38,7 +40,7 @@ from rackplan.report.notes import (
 )
 from rackplan.views.blocks import Block, Table, Text
 from rackplan.views.data import LEFT_OUT, FigureData, Maybe, figure_data
-from rackplan.views.levers import MOST_NAMED, LeverData, largest_words, lever_data
+from rackplan.views.levers import LeverData, lever_data
 from rackplan.views.money import bill_table
 from rackplan.views.settings import set_words
 from topology.base.figures import UNPUBLISHED, Evidence, EvidenceLabel, Figure

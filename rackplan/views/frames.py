@@ -10,8 +10,6 @@ import numpy as np
 if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
     from cost.serving.result import Pools
-    from placement.analysis.levers import Levers
-    from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from topology.cluster import Cluster
@@ -35,14 +33,9 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools
     from cost.validation.validation import Validation
-    from placement.analysis.levers import Levers
-    from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
-    from placement.online.replayed import Replayed
     from placement.plan import Plan
-    from rackplan.studies.result import StudyResult
     from rackplan.views.data import json_data
-    from rackplan.views.replay import replay_rows
     from rackplan.views.validate import points_of
     from topology.cluster import Cluster
 
@@ -51,12 +44,8 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
         Replanned: _moves,
         Sweep: Sweep.columns,
         Pools: _matches,
-        Fleet: _pools,
         Simulated: Simulated.columns,
-        Replayed: replay_rows,
-        Levers: _levers,
         Validation: lambda found: [json_data(row) for row in points_of(found)],
-        StudyResult: lambda found: found.rows,
         Cluster: _gpus,
         ExpertLoads: _tokens,
     }
@@ -101,28 +90,6 @@ def _matches(pools: Pools) -> list[dict[str, Any]]:
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of an object of JSON fits a cell."""
     return {name: value for name, value in data.items() if not isinstance(value, Mapping | list | tuple)}
-
-
-def _pools(found: Fleet) -> list[dict[str, Any]]:
-    """Return a row for each pool."""
-    from rackplan.views.fleet import fleet_view
-
-    pools = fleet_view(found, {}).data["pools"]
-    return [_plain(one) | {"replicas": len(one["replicas"])} for one in pools]
-
-
-def _levers(found: Levers) -> list[dict[str, Any]]:
-    """Return a row for each lever: what it brings as the layout is kept."""
-    return [
-        {
-            "lever": row.name,
-            "kind": row.kind,
-            "change": row.change,
-            "to": row.to,
-            "gain": row.gain if row.gain > -1 else None,
-        }
-        for row in found.rows
-    ]
 
 
 def _gpus(cluster: Cluster) -> list[dict[str, Any]]:

@@ -29,13 +29,9 @@ COMMANDS: Mapping[str, str] = {
     "plan": "plan.PlanPrinted",
     "replan": "replan.ReplanResult",
     "score": "plan.ScorePrinted",
-    "what-if": "levers.LeversResult",
     "diff": "diff.DiffResult",
     "sweep": "sweep.SweepResult",
     "simulate": "simulate.SimulateResult",
-    "fleet": "fleet.FleetPrinted",
-    "replay": "replay.ReplayPrinted",
-    "study": "study.StudyResultData",
     "export": "engines.ExportResult",
     "import-plan": "plan.ImportedPlanPrinted",
     "check": "engines.CheckResult",
@@ -45,13 +41,12 @@ COMMANDS: Mapping[str, str] = {
     "schema": "schema.SchemasResult",
 }
 """Output type of each command, as module and name in :mod:`rackplan.views`."""
-_WRITTEN = ("compare", "sweep", "size", "simulate", "replay", "score", "what-if", "diff", "traffic")
+_WRITTEN = ("compare", "sweep", "size", "simulate", "replay", "score", "what-if", "diff", "traffic", "fleet")
 """Commands that write the same JSON as they print."""
 FILES: Mapping[str, str] = {
     "plan.json": "placement.plans.schema.PlanFile",
     "moves.json": "placement.migrate.moves_file.MovesFile",
-    "fleet.json": "fleet.FleetFileData",
-    "study.json": "study.StudyFile",
+    "study.json": "rackplan.studies.store.StudyFile",
     **{f"{name}.json": COMMANDS[name] for name in _WRITTEN if name in COMMANDS},
 }
 """Type of each file."""

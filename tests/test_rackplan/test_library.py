@@ -86,7 +86,7 @@ def test_rows_of_a_plan_are_its_slots(plan: Plan) -> None:
             "cluster gpus tok_s_per_gpu usd_per_h power_w",
         ),
         (lambda _: rackplan.size(MODEL, CLUSTER, gpus=16), "gpus domains tok_s usd_per_hour power_w missing"),
-        (lambda _: rackplan.fleet(MODEL, CLUSTER, tok_s="9k"), "role model layout replicas tok_s step_s"),
+        (lambda _: rackplan.fleet(MODEL, CLUSTER, tok_s="9k"), "role model layout workers tok_s step_s"),
         (rackplan.what_if, "lever change gain"),
         (lambda _: rackplan.validate(PUBLISHED), "id quantity measured predicted error"),
         (lambda _: rackplan.make_cluster(CLUSTER), "gpu node domain rack hbm_bytes hbm_bytes_per_s"),

@@ -54,7 +54,7 @@ def test_requests_in_flight_are_rate_times_time(run: Run, model: str, cluster: s
     fleet = run("fleet", *named, "--time-limit", 1, "-o", "fleet").data
     for pool in fleet["pools"]:
         if pool["role"] == "decode":
-            held = pool["batch"] * pool["gpus_per_replica"] * len(pool["replicas"])
+            held = pool["batch"] * pool["gpus"]
             assert held / (pool["requests_per_s"] * OSL * pool["step_s"]) == near
     (row,) = run("compare", cluster, "--model", model, "--json").data["rows"]
     best = matched["best"]

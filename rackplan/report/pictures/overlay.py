@@ -1,9 +1,10 @@
-"""Overlay of a plan on the drawing of its cluster: stage, load and experts of each GPU."""
+"""Overlays on the drawing of a cluster: stage, load and experts of each GPU of a plan, pools of a fleet."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,11 @@ from cost.inputs.layout import Layout, StageSpec
 from placement.plan import Plan
 from rackplan.report.pictures.experts import gpu_load
 from rackplan.views.pipeline import bubble_words, domain_words, hop_words, plan_hops
+from topology.base.units import plural
 from topology.draw import Overlay
+
+if TYPE_CHECKING:
+    from placement.fleet.fleet import Fleet, Pool
 
 _MOST_LINES, _MOST_LAYERS = 12, 4
 _BALANCED = 0.02  # loads over their mean this close are one colour
@@ -63,6 +68,26 @@ def plan_overlay(plan: Plan) -> Overlay:
         tags=_tags(plan.layout, count),
         key=_key(plan.layout, plan),
     )
+
+
+def pool_layout(fleet: Fleet, pool: Pool) -> str:
+    """Return the layout of a pool's replicas in a few letters."""
+    return pool.column.label(moe=fleet.traffic.deployments[pool.model][0].model.moe is not None)
+
+
+def fleet_overlay(fleet: Fleet) -> Overlay:
+    """Return the pool of each GPU of a fleet, and its replica there."""
+    count = len(fleet.cluster.gpus)
+    tags, labels = [""] * count, [""] * count
+    key = []
+    for number, pool in enumerate(fleet.pools):
+        for place, replica in enumerate(pool.replicas):
+            for gpu in replica.gpus:
+                tags[gpu], labels[gpu] = f"P{number}", f"r{place}" if place < 1000 else ""
+        size = plural(pool.column.shape.gpus, "GPU")
+        key.append(f"P{number}: {pool.role}, {len(pool.replicas)} x {pool_layout(fleet, pool)} of {size}")
+    more = ["..."] if len(key) > _MOST_LINES else []
+    return Overlay(values=None, labels=labels, legend="", tags=tags, key=key[:_MOST_LINES] + more)
 
 
 def layout_overlay(layout: Layout, gpus: int) -> Overlay:

@@ -61,36 +61,9 @@
       y: -66 / Math.max(60, height - 90), yanchor: "top", font: { size: 11 },
       entrywidth: 0.9 / columns, entrywidthmode: "fraction"
     });
-    if (layout.meta === "parallel") { return turned(layout, data, plot, legend); }
     const margin = Object.assign({}, layout.margin, { l: 48, r: 8, t: 16 });
     const font = Object.assign({}, layout.font, { size: 11 });
     return Object.assign({}, layout, { annotations: [], legend: legend, margin: margin, font: font });
-  }
-
-  // parallel axes lie on a phone, one beneath the other, each with its name and its ends above it
-  function turned(layout, data, plot, legend) {
-    const names = layout.xaxis.ticktext, height = 46 * names.length + 90, font = { size: 11 };
-    plot.style.height = height + "px";
-    data.forEach(function (one) { const x = one.x; one.x = one.y; one.y = x; });
-    const ends = layout.annotations.filter(function (one) { return one.y === 0 || one.y === 1; });
-    const notes = ends.map(function (one) {
-      return Object.assign({}, one, {
-        x: one.y, y: one.x, xanchor: one.y ? "right" : "left", yanchor: "bottom", xshift: 0, yshift: 1
-      });
-    });
-    names.forEach(function (name, row) {
-      notes.push({ x: 0.5, y: row, text: name, showarrow: false, yanchor: "bottom", yshift: 1, font: font });
-    });
-    const shapes = layout.shapes.map(function (one) {
-      return Object.assign({}, one, { x0: one.y0, x1: one.y1, y0: one.x0, y1: one.x1 });
-    });
-    return Object.assign({}, layout, {
-      annotations: notes, shapes: shapes, font: font,
-      legend: Object.assign({}, legend, { y: 0, yanchor: "top" }),
-      xaxis: { visible: false, range: [-0.02, 1.02] },
-      yaxis: { visible: false, range: [names.length - 0.7, -0.6] },
-      margin: { l: 6, r: 6, t: 6, b: 70 }
-    });
   }
 
   function draw(figure) {

@@ -1,0 +1,208 @@
+"""Document of a study: how its points fared, the best of each option, the frontier, and why points failed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Shape, Table
+from rackplan.report.fields import FIELDS, said
+from rackplan.studies.columns import OK, STATUSES, Row, column_of, rows_digest
+from rackplan.studies.summary import (
+    COST,
+    RATE,
+    SPEED,
+    best_by_option,
+    best_row,
+    common_options,
+    front,
+    number_of,
+    optima,
+    reasons,
+)
+from topology.base.units import plural
+
+if TYPE_CHECKING:
+    from rackplan.studies.result import StudyResult
+    from rackplan.studies.spec import Study
+
+MOST_GROUPS, MOST_POINTS = 6, 2000
+"""Values of an option that have colours, and points that a chart has."""
+_NOUNS = {"score": "layouts", "sweep": "sweeps", "plan": "plans", "fleet": "fleets"}
+_FIGURES = (
+    "tok_s_per_gpu tok_s_per_user usd_per_million_tokens layout batch step_s lower_step_s bound_by tok_s "
+    "requests_per_s tok_s_per_gpu_used gpus gpus_idle usd_per_hour power_w tok_s_per_mw balancedness gap sha256"
+)
+_SHOWN = "options tok_s_per_gpu tok_s_per_user usd_per_million_tokens layout batch"
+ROOT = Record.of(
+    "",
+    "study_kind rows points priced replaced_workers interrupted varied fixed results rows_sha256 file",
+    shown="points varied fixed results rows_sha256",
+    tiles="rows",
+)
+STATUS = Table.of("statuses", "status points", "How points ended", most=0)
+BEST = Record.of(
+    "best",
+    f"point {_FIGURES} options",
+    "Best point",
+    shown=_SHOWN,
+    tiles="tok_s_per_gpu usd_per_million_tokens",
+)
+CURVE = Table.of("curve", f"point setting options {_FIGURES}", "Optimum", shown=_SHOWN)
+FRONTIER = Table.of(
+    "frontier", f"point options {_FIGURES}", "Frontier in tok/s/GPU and tok/s/user", even=True, shown=_SHOWN
+)
+GROUPS = Table.of(
+    "groups", f"option point options {_FIGURES}", "Best by option", per="option", most=None, shown=_SHOWN
+)
+REASONS = Table.of("reasons", "points status reason", "Points without a result")
+STUDY = Shape(
+    "study",
+    "How the points of a study fared, and the best of them.",
+    (ROOT, STATUS, BEST, CURVE, FRONTIER, GROUPS, REASONS),
+)
+_POINTS = Table.of("", f"point {SPEED} {RATE} {COST} layout options")
+
+
+def study_doc(result: StudyResult, file: str = "") -> Doc:
+    """Return the document of ``rackplan study``; ``file`` is the page that was written."""
+    rows, study, progress = result.rows, result.study, result.progress
+    good = [row for row in rows if row["status"] == OK]
+    best, counts = best_row(good), Counter(row["status"] for row in rows)
+    chosen = None if best is None else _row(study, best)
+    curve = [(value, _row(study, row)) for value, row in optima(study, good)]
+    frontier = [_row(study, row) for row in front(good)]
+    groups = {name: [_row(study, row) for row in some] for name, some in best_by_option(study, good).items()}
+    root = {
+        "study_kind": study.kind,
+        "rows": len(rows),
+        "points": progress and progress.total,
+        "priced": progress and progress.here,
+        "replaced_workers": progress and progress.replaced,
+        "interrupted": result.interrupted,
+        "varied": study.varied,
+        "fixed": [f"{name}={shown(value)}" for name, value in study.fixed.items()],
+        "results": str(result.folder / "results"),
+        "rows_sha256": rows_digest(rows),
+        "file": file or None,
+    }
+    fared = ", ".join(f"{counts[status]:,} {status}" for status in STATUSES if counts[status])
+    return Doc(
+        STUDY,
+        f"Study of {len(rows):,} {_NOUNS[study.kind]}",
+        [_best(chosen, good), _ended(rows, fared), _left(result)],
+        [
+            ROOT(root),
+            STATUS({"status": status, "points": counts[status]} for status in STATUSES if counts[status]),
+            BEST(chosen),
+            CURVE({**row, "setting": number_of(value)} for value, row in curve),
+            FRONTIER(frontier, most=8),
+            Late(lambda: list(_charts(result, good))),
+            REASONS(dict(zip(("points", "status", "reason"), line, strict=True)) for line in reasons(rows)),
+            Note(_free(study)),
+        ],
+        [
+            GROUPS({**row, "option": name} for name, some in groups.items() for row in some),
+            Note(
+                "The best point is the cheapest where all have a price, else that of most tok/s/GPU.",
+                kind="method",
+            ),
+            Note("Rows are Parquet, a point each, readable with pandas, DuckDB and polars.", kind="method"),
+        ],
+        frame=lambda: rows,
+    )
+
+
+def _row(study: Study, row: Row) -> Row:
+    """Return a point as documents have it: its options as name and value, and its figures."""
+    figures = {key: row.get(key) for key in _FIGURES.split()}
+    options = [f"{name}={shown(row.get(column_of(name)))}" for name in study.varied]
+    named = {"point": row["point"], "options": options, "setting": None, "option": None}
+    return {**figures, **named, "batch": row.get("layout_batch"), "sha256": row.get("digest")}
+
+
+def shown(value: object) -> str:
+    """Return a value of a row in few letters: lists and mappings, which are JSON there, as words."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    match value:
+        case list():
+            return " + ".join(map(shown, value))
+        case dict():
+            return ", ".join(f"{name} {shown(part)}" for name, part in value.items())
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
+    return "none" if value is None else str(value)
+
+
+def _best(best: Row | None, good: Sequence[Row]) -> str:
+    if best is None:
+        return "No point has a result."
+    cheapest = (
+        "cheapest" if best[COST] is not None and all(row.get(COST) is not None for row in good) else "best"
+    )
+    costs = "" if best[COST] is None else f", {said(best, COST)}"
+    speed = "" if best[SPEED] is None else f" at {said(best, SPEED)}"
+    options = f" ({', '.join(best['options'])})" if best["options"] else ""
+    point = f"The {cheapest} of {plural(len(good), 'point')} is point {best['point']}{options}"
+    return f"{point}: {said(best, RATE)}{speed}{costs}."
+
+
+def _ended(rows: Sequence[Row], fared: str) -> str:
+    """Return how points ended, and why most of those without a result have none."""
+    why = reasons(rows)
+    because = f"; most often: {why[0][2].rstrip('.')}" if why else ""
+    return f"{plural(len(rows), 'point')} ended: {fared or 'none yet'}{because}."
+
+
+def _left(result: StudyResult) -> str:
+    """Return what is missing, and what runs before this one did."""
+    progress = result.progress
+    if progress is None:
+        return ""
+    text = f"{progress.here:,} were priced in this run, {progress.done - progress.here:,} in earlier runs"
+    missing = progress.total - progress.done
+    return f"{text}; {missing:,} are missing, the same command goes on." if missing else f"{text}."
+
+
+def _free(study: Study) -> str:
+    """Return which options of the tuner cost nothing in the study."""
+    search = study.search
+    if search is None or search.goal != COST:
+        return ""
+    free = [name for name in search.ranges if name not in search.worth and name.startswith("set.")]
+    return (
+        f"{', '.join(free)}: no cost is set (usd_per_h of the study), so increases are free." if free else ""
+    )
+
+
+def _charts(result: StudyResult, good: Sequence[Row]) -> Iterator[Block]:
+    """Yield the optimum along an option, and both speeds of the points by the first option of few values."""
+    study, search = result.study, result.study.search
+    curve = [(value, _row(study, row)) for value, row in optima(study, good)]
+    if search is not None and search.curve is not None and len(curve) > 1:
+        rows = CURVE({**row, "setting": number_of(value)} for value, row in curve)
+        title = f"Best {FIELDS[search.goal].label} at each {search.curve[0]}"
+        yield Chart(title, [Layer("line", rows, "setting", search.goal)], log="x")
+    able = [row for row in good if row.get(SPEED) is not None]
+    if len(able) < 2:
+        return
+    values = ((name, {shown(row.get(column_of(name))) for row in able}) for name in common_options(study))
+    by = next((name for name, found in values if 1 < len(found) <= MOST_GROUPS), "")
+    some = able[:: 1 + len(able) // MOST_POINTS]
+    points = _POINTS(_row(study, row) for row in some)
+    layers = [Layer("line", FRONTIER(_row(study, row) for row in front(good)), SPEED, RATE, name="frontier")]
+    for value in dict.fromkeys(shown(row.get(column_of(by))) for row in some) if by else [""]:
+        mine = [
+            row
+            for row, of in zip(points.rows, some, strict=True)
+            if not by or shown(of.get(column_of(by))) == value
+        ]
+        layers.append(Layer("point", points(mine), SPEED, RATE, name=f"{by}={value}" if by else "points"))
+    yield Chart("Speed against throughput", layers, log="xy")

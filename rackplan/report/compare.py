@@ -15,7 +15,7 @@ from placement.analysis.gains import Gain
 from rackplan.report import shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Picture, Row, Shape, Table
 from rackplan.report.fields import said
-from rackplan.report.notes import load_names, phase_words, sentence
+from rackplan.report.notes import load_names, named, phase_words, sentence
 from rackplan.report.text import thinned
 from topology.base.errors import input_name
 from topology.base.units import plural
@@ -27,6 +27,7 @@ ROWS = Table.of(
     "tok_s_per_usd_h_ratio requests_per_s requests_per_s_per_gpu requests_per_s_per_mw requests_per_s_per_usd_h "
     "loaded_requests_per_s usd_per_million_tokens usd_per_hour power_w step_s batch bound_by ttft_s "
     "instead_tok_s_per_gpu measured_factor measured_runs evidence status reason",
+    "Clusters at each speed",
     shown="cluster tok_s_per_user serving tok_s_per_gpu tok_s_per_gpu_ratio tok_s_per_mw tok_s_per_usd_h "
     "usd_per_million_tokens loaded_requests_per_s bound_by",
     most=16,
@@ -69,7 +70,7 @@ _GAINS_METHOD = (
 def compare_doc(result: Comparison) -> Doc:
     """Return the document of ``rackplan compare``."""
     first, names = result.deployments[0], list(result.bills)
-    rows = sorted(_rows(result), key=lambda row: row["tok_s_per_user"] or 0.0)
+    rows = list(_rows(result))
     compared = [(row.cluster, row.tok_s_per_user) for row in result.compared]
     at = [row for row in rows if (row["cluster"], row["reached_tok_s_per_user"]) in compared]
     speeds = {row.target_tok_s_per_user for row in result.compared}
@@ -86,7 +87,7 @@ def compare_doc(result: Comparison) -> Doc:
         f"{first.model.name} on {plural(len(names), 'cluster')}{f', {each} each' * bool(each)}, {what}",
         list(_answer(result, at)),
         [
-            ROWS(rows),
+            ROWS(rows, title=""),
             machines,
             shared.set_table(*(side.cluster for side in result.deployments)),
             *_notes(result),
@@ -203,7 +204,7 @@ def _other_lead(result: Comparison, at: Sequence[Row]) -> str:
 def _notes(result: Comparison) -> Iterator[Note]:
     """Yield what was not reached, is missing, or makes clusters unlike."""
     missed = dict.fromkeys(row.reason for row in result.rows if row.tok_s_per_gpu is None)
-    yield from (Note(reason, "tok_s_per_gpu", "missing") for reason in missed)
+    yield from (Note(named(reason), "tok_s_per_gpu", "missing") for reason in missed)
     much, _, unit = result.budget.partition(" ")
     for name, bill in result.bills.items():
         yield from shared.missing_notes(bill)
@@ -262,7 +263,9 @@ def _waterfall(gains: Sequence[Gain]) -> list[Block]:
         if not bars or bars[-1][0] != gain.before:
             bars.append((gain.before, "cluster", None, 0.0, rate))
         for cause, factor in gain.counting():
-            name = cause if len(split) == 1 else f"{gain.after}: {cause}"
+            name = cause + " " * len(
+                bars
+            )  # a place on the axis of its own, though others have the same cause
             bars.append((name, "faster" if factor > 1 else "slower", factor, rate, rate * factor))
             rate *= factor
         bars.append((gain.after, "cluster", None, 0.0, end))
@@ -299,7 +302,7 @@ def _frontiers(result: Comparison, rows: Sequence[Row]) -> list[Block]:
 
 def _tables(result: Comparison) -> list[Block]:
     """Return for a page frontiers and figures as tables, and drawings of the clusters."""
-    from rackplan.report.results import drawing
+    from topology.draw import cluster_svg
 
     listed = {name: thinned(mine, _LISTED, even=True) for name, mine in result.frontiers.items()}
     figures = (
@@ -310,7 +313,7 @@ def _tables(result: Comparison) -> list[Block]:
     clusters = {side.cluster.name: side.cluster for side in result.deployments}
     return [
         *(
-            Picture(name, f"Topology of {name}", lambda cluster=cluster: drawing(cluster), scene=True)  # type: ignore[misc]
+            Picture(name, f"Topology of {name}", lambda cluster=cluster: cluster_svg(cluster), scene=True)  # type: ignore[misc]
             for name, cluster in clusters.items()
         ),
         FRONTIERS(FRONTIERS.row(point, cluster=name) for name, mine in listed.items() for point in mine),

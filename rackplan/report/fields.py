@@ -44,7 +44,7 @@ FORMS: Mapping[str, tuple[str, Callable[[Any, str], str]]] = {
     "text": ("string", lambda value, _: str(value)),
     "flag": ("boolean", lambda value, _: "yes" if value else "no"),
     "list": ("array", lambda value, _: ", ".join(map(str, value))),
-    "count": ("number", lambda value, _: f"{value:,.0f}" if value == round(value) else f"{value:,.4g}"),
+    "count": ("number", lambda value, _: f"{value:,.4g}" if value % 1 and value < 1000 else f"{value:,.0f}"),
     "number": ("number", lambda value, _: number(value)),
     "usd": ("number", lambda value, _: usd(value)),
     "share": ("number", lambda value, _: f"{value:.1%}"),

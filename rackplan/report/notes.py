@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from cost.attention.sparse import as_if_sparse, cache_bound_context, most_tokens_read
@@ -23,11 +24,20 @@ from cost.serving.pools import POOL_DERATE
 from placement.analysis.compare import cluster_status
 from placement.analysis.failures import count_spread
 from placement.plan import Plan
+from topology.base.errors import input_name
 from topology.base.units import plural
 from topology.cluster import Cluster
 
 UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
 _SPLITS = {"source": "by source rank", "lp": "by LP", "rank": "by the source rank's number"}
+
+
+def named(text: str) -> str:
+    """Return a message that has names of inputs in backquotes so that each interface spells them."""
+    from rackplan.requests import flags
+
+    known = flags(quoted=True)
+    return re.sub(r"`(\w+)`", lambda found: input_name(found[1]) if found[1] in known else found[0], text)
 
 
 def sentence(text: str) -> str:

@@ -15,7 +15,7 @@ from placement.analysis.gains import Gain
 from rackplan.report import shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Picture, Row, Shape, Table
 from rackplan.report.fields import said
-from rackplan.report.notes import load_names, phase_words, sentence
+from rackplan.report.notes import load_names, named, phase_words, sentence
 from rackplan.report.text import thinned
 from topology.base.errors import input_name
 from topology.base.units import plural
@@ -26,20 +26,21 @@ ROWS = Table.of(
     "tok_s_per_gpu_ratio low_tok_s_per_gpu high_tok_s_per_gpu band tok_s_per_mw tok_s_per_mw_ratio tok_s_per_usd_h "
     "tok_s_per_usd_h_ratio requests_per_s requests_per_s_per_gpu requests_per_s_per_mw requests_per_s_per_usd_h "
     "loaded_requests_per_s usd_per_million_tokens usd_per_hour power_w step_s batch bound_by ttft_s "
-    "instead_tok_s_per_gpu measured_factor measured_runs evidence status reason",
+    "instead_tok_s_per_gpu measured_factor measured_runs evidence machine_status reason",
+    "Clusters at each speed",
     shown="cluster tok_s_per_user serving tok_s_per_gpu tok_s_per_gpu_ratio tok_s_per_mw tok_s_per_usd_h "
     "usd_per_million_tokens loaded_requests_per_s bound_by",
     most=16,
 )
 CLUSTERS = Table.of(
     "clusters",
-    f"cluster {shared.BILLED} band status",
+    f"cluster {shared.BILLED} band machine_status",
     "Clusters",
     shown="cluster gpus usd_per_hour power_w band",
 )
 GAINS = Table.of(
     "gains",
-    "cluster before tok_s_per_user gain cause factor reason",
+    "cluster before tok_s_per_user gain_factor cause factor reason",
     "Gain of each cluster over the one before",
     most=0,
 )
@@ -49,9 +50,7 @@ COMPARE = Shape(
 _LAYOUTS = (
     "cluster tok_s_per_user layout batch step_s ttft_s instead_tok_s_per_gpu measured_factor measured_runs"
 )
-_PRICES = (
-    "cluster status usd_per_hour usd_per_year price_basis price_evidence power_w power_evidence power_scope"
-)
+_PRICES = f"cluster machine_status {shared.BILLED.partition('gpus_idle ')[2]}"
 _FRONTIER = "cluster layout batch tok_s_per_user tok_s_per_gpu step_s bound_by"
 FRONTIERS = Table.of("", _FRONTIER, "Frontiers", per="cluster")
 _BY: Mapping[str, str] = {"tok_s_per_gpu": "GPU", "tok_s_per_mw": "MW", "tok_s_per_usd_h": "USD/h"}
@@ -69,7 +68,7 @@ _GAINS_METHOD = (
 def compare_doc(result: Comparison) -> Doc:
     """Return the document of ``rackplan compare``."""
     first, names = result.deployments[0], list(result.bills)
-    rows = sorted(_rows(result), key=lambda row: row["tok_s_per_user"] or 0.0)
+    rows = list(_rows(result))
     compared = [(row.cluster, row.tok_s_per_user) for row in result.compared]
     at = [row for row in rows if (row["cluster"], row["reached_tok_s_per_user"]) in compared]
     speeds = {row.target_tok_s_per_user for row in result.compared}
@@ -79,14 +78,14 @@ def compare_doc(result: Comparison) -> Doc:
     sizes = sorted({row.gpus for row in result.rows})
     each = result.budget or (plural(sizes[0], "GPU") if len(sizes) == 1 else "")
     what = phase_words(first.workload) if result.lengths is None else result.lengths.brief()
-    bands = {row["cluster"]: {key: row[key] for key in ("cluster", "band", "status")} for row in rows}
+    bands = {row["cluster"]: {key: row[key] for key in ("cluster", "band", "machine_status")} for row in rows}
     machines = CLUSTERS({**shared.bill_row(bill), **bands[name]} for name, bill in result.bills.items())
     return Doc(
         COMPARE,
         f"{first.model.name} on {plural(len(names), 'cluster')}{f', {each} each' * bool(each)}, {what}",
         list(_answer(result, at)),
         [
-            ROWS(rows),
+            ROWS(rows, title=""),
             machines,
             shared.set_table(*(side.cluster for side in result.deployments)),
             *_notes(result),
@@ -101,7 +100,7 @@ def compare_doc(result: Comparison) -> Doc:
         [
             ROWS(rows, title="Layouts", shown=_LAYOUTS, most=None),
             GAINS(
-                GAINS.row(gain, cluster=gain.after, cause=cause, factor=factor)
+                GAINS.row(gain, cluster=gain.after, gain_factor=gain.gain, cause=cause, factor=factor)
                 for gain in result.gains
                 for cause, factor in (gain.factors or {"": None}).items()
             ),
@@ -148,6 +147,7 @@ def _rows(result: Comparison) -> Iterator[Row]:
             high_tok_s_per_gpu=high,
             band=error and error.band,
             instead_tok_s_per_gpu=row.instead,
+            machine_status=row.status,
         )
 
 
@@ -203,7 +203,7 @@ def _other_lead(result: Comparison, at: Sequence[Row]) -> str:
 def _notes(result: Comparison) -> Iterator[Note]:
     """Yield what was not reached, is missing, or makes clusters unlike."""
     missed = dict.fromkeys(row.reason for row in result.rows if row.tok_s_per_gpu is None)
-    yield from (Note(reason, "tok_s_per_gpu", "missing") for reason in missed)
+    yield from (Note(named(reason), "tok_s_per_gpu", "missing") for reason in missed)
     much, _, unit = result.budget.partition(" ")
     for name, bill in result.bills.items():
         yield from shared.missing_notes(bill)
@@ -219,7 +219,7 @@ def _notes(result: Comparison) -> Iterator[Note]:
             f"{input_name('gpus')}, compare equal sizes.",
             "gpus",
         )
-    yield Note(shared.doubt_sentence(*(side.cluster for side in result.deployments)), "status")
+    yield Note(shared.doubt_sentence(*(side.cluster for side in result.deployments)), "machine_status")
     if result.loads is not None:
         hint = f"; pass measured loads with {input_name('loads')}" * result.loads.synthetic
         yield Note(f"Loads: {load_names(result.loads.names)}{hint}.")
@@ -262,7 +262,9 @@ def _waterfall(gains: Sequence[Gain]) -> list[Block]:
         if not bars or bars[-1][0] != gain.before:
             bars.append((gain.before, "cluster", None, 0.0, rate))
         for cause, factor in gain.counting():
-            name = cause if len(split) == 1 else f"{gain.after}: {cause}"
+            name = cause + " " * len(
+                bars
+            )  # a place on the axis of its own, though others have the same cause
             bars.append((name, "faster" if factor > 1 else "slower", factor, rate, rate * factor))
             rate *= factor
         bars.append((gain.after, "cluster", None, 0.0, end))
@@ -299,7 +301,7 @@ def _frontiers(result: Comparison, rows: Sequence[Row]) -> list[Block]:
 
 def _tables(result: Comparison) -> list[Block]:
     """Return for a page frontiers and figures as tables, and drawings of the clusters."""
-    from rackplan.report.results import drawing
+    from topology.draw import cluster_svg
 
     listed = {name: thinned(mine, _LISTED, even=True) for name, mine in result.frontiers.items()}
     figures = (
@@ -310,7 +312,7 @@ def _tables(result: Comparison) -> list[Block]:
     clusters = {side.cluster.name: side.cluster for side in result.deployments}
     return [
         *(
-            Picture(name, f"Topology of {name}", lambda cluster=cluster: drawing(cluster), scene=True)  # type: ignore[misc]
+            Picture(name, f"Topology of {name}", lambda cluster=cluster: cluster_svg(cluster), scene=True)  # type: ignore[misc]
             for name, cluster in clusters.items()
         ),
         FRONTIERS(FRONTIERS.row(point, cluster=name) for name, mine in listed.items() for point in mine),

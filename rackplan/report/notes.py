@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from cost.attention.sparse import as_if_sparse, cache_bound_context, most_tokens_read
@@ -26,12 +27,20 @@ from placement.analysis.lever import Lever, rate_of
 from placement.analysis.levers import Levers
 from placement.plan import Plan
 from rackplan.report.fields import FIELDS
-from topology.base.errors import called
+from topology.base.errors import called, input_name
 from topology.base.units import plural
 from topology.cluster import Cluster
 
 UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
 _SPLITS = {"source": "by source rank", "lp": "by LP", "rank": "by the source rank's number"}
+
+
+def named(text: str) -> str:
+    """Return a message that has names of inputs in backquotes so that each interface spells them."""
+    from rackplan.requests import flags
+
+    known = flags(quoted=True)
+    return re.sub(r"`(\w+)`", lambda found: input_name(found[1]) if found[1] in known else found[0], text)
 
 
 def sentence(text: str) -> str:

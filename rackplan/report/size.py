@@ -13,7 +13,7 @@ from cost.serving.sizing import BUDGETS, Level, Size
 from rackplan.report import shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import number, said, usd
-from rackplan.report.notes import derate_words, sentence
+from rackplan.report.notes import derate_words, named, sentence
 from topology.base.units import plural
 
 _FLEET = (
@@ -33,6 +33,7 @@ BEST = Record.of(
 CLUSTERS = Table.of(
     "clusters",
     _FLEET,
+    "Fleet of each cluster",
     shown="cluster gpus racks serving tok_s requests_per_s users tok_s_per_user usd_per_million_tokens usd_per_hour "
     "power_w",
 )
@@ -77,10 +78,10 @@ def size_doc(result: Size | Sizes) -> Doc:
         list(_answer(best, len(sizes.clusters))),
         [
             BEST(_row(best), most=int(lone)),
-            CLUSTERS(map(_row, sizes.clusters), most=None if not lone else 0),
+            CLUSTERS(map(_row, sizes.clusters), title="", most=None if not lone else 0),
             shared.set_table(*(fleet.unit for fleet in fleets)),
             *([levels] if lone else []),
-            *(Note(str(side.error), "gpus", "missing") for side in sizes.refused),
+            *(Note(named(str(side.error)), "gpus", "missing") for side in sizes.refused),
             *(
                 Note(_other(fleet.other, f"{fleet.unit.name}: "), "gpus")
                 for fleet in fleets
@@ -232,7 +233,8 @@ def _notes(fleet: Size) -> Iterator[Note]:
     """Yield what is missing, left out or in doubt."""
     name, demand = fleet.unit.name, fleet.demand
     yield from (
-        Note(sentence(text[:-1]), "default_limits", "warning") for text in left_out_words(fleet.left_out)
+        Note(named(sentence(text[:-1])), "default_limits", "warning")
+        for text in left_out_words(fleet.left_out)
     )
     yield from shared.missing_notes(fleet.bill)
     if fleet.racks.count is None:

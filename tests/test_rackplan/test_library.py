@@ -83,9 +83,9 @@ def test_rows_of_a_plan_are_its_slots(plan: Plan) -> None:
         (lambda _: rackplan.sweep(MODEL, CLUSTER), "serving layouts requests_per_s tok_s_per_user ttft_s"),
         (
             lambda _: rackplan.compare(["hgx-h100", "hgx-h200"], MODEL),
-            "cluster gpus tok_s_per_gpu usd_per_h power_w",
+            "cluster gpus tok_s_per_gpu usd_per_hour power_w",
         ),
-        (lambda _: rackplan.size(MODEL, CLUSTER, gpus=16), "gpus domains tok_s usd_per_hour power_w missing"),
+        (lambda _: rackplan.size(MODEL, CLUSTER, gpus=16), "gpus domains tok_s usd_per_hour power_w reason"),
         (lambda _: rackplan.fleet(MODEL, CLUSTER, tok_s="9k"), "role model layout workers tok_s step_s"),
         (rackplan.what_if, "lever change gain"),
         (lambda _: rackplan.validate(PUBLISHED), "id quantity measured predicted error"),
@@ -97,7 +97,7 @@ def test_rows_of_a_plan_are_its_slots(plan: Plan) -> None:
 def test_a_result_has_rows_and_a_picture(
     plan: Plan, make: Callable[[Plan], Any], columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rackplan.views.size.SPEEDS", 2)
+    monkeypatch.setattr("rackplan.report.size.SPEEDS", 2)
     found = make(plan)
     frame, figure = found.to_frame(), found.plot()
     assert len(frame) > 0

@@ -1,0 +1,71 @@
+"""Documents of comparisons as they read, and their charts."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+import rackplan
+from goldens import require_doc, require_golden
+from rackplan.report.compare import compare_doc
+from rackplan.report.page import page
+
+CHART = re.compile(r'id="chart-([\w-]+)".*?<script type="application/json">(.*?)</script>', re.DOTALL)
+CLUSTERS = ["hgx-h100", "hgx-b200"]
+
+
+def test_a_comparison_reads_as_it_did() -> None:
+    require_golden("compare", compare_doc(rackplan.compare(CLUSTERS, "llama-3.1-8b")))
+
+
+def test_charts_have_the_figures_of_the_rows() -> None:
+    doc = compare_doc(rackplan.compare(CLUSTERS, "mixtral-8x7b", context=4096, tok_s_user=[25, 1e6]))
+    require_doc(doc)
+    text = page(doc)
+    charts = {name: json.loads(data)["data"] for name, data in CHART.findall(text)}
+    frontiers, parts = charts["frontier-of-each-cluster"], charts["parts-of-the-step"]
+    assert "memory-of-the-fullest-gpu" in charts
+    reached = [row for row in doc.data["rows"] if row["tok_s_per_gpu"] is not None]
+    assert [row["cluster"] for row in reached] == CLUSTERS
+    for place, row in enumerate(reached):
+        assert sum(bars["x"][place] for bars in parts) == pytest.approx(row["step_s"] * 1e3)
+        line, star = (trace for trace in frontiers if trace["name"] == row["cluster"])
+        assert line["x"] == sorted(line["x"])
+        assert line["y"] == sorted(line["y"], reverse=True)
+        assert (star["x"], star["y"]) == ([row["reached_tok_s_per_user"]], [row["tok_s_per_gpu"]])
+        # no placement beats perfect balance
+        faster = [y for x, y in zip(line["x"], line["y"], strict=True) if x >= star["x"][0]]
+        assert star["y"][0] <= 1.1 * max(faster)
+    assert "out of reach" in text
+    assert text.count('class="drawing"') == 2
+    assert not re.search(r"\b(src=|href=\"[^#])", text[: text.rindex("<noscript>")])
+
+
+def test_a_waterfall_goes_from_each_cluster_to_the_next() -> None:
+    doc = compare_doc(rackplan.compare([*CLUSTERS, "hgx-h200"], "llama-3.1-8b"))
+    charts = {name: json.loads(data) for name, data in CHART.findall(page(doc))}
+    drawn = charts["gain-of-each-cluster-over-the-one-before"]
+    names = [name.strip() for name in drawn["layout"]["xaxis"]["categoryarray"]]
+    assert [name for name in names if name.startswith("hgx")] == ["hgx-h100", "hgx-b200", "hgx-h200"]
+    (bars,) = [trace for trace in drawn["data"] if trace["name"] == "cluster"]
+    assert bars["y"] == pytest.approx([row["tok_s_per_gpu"] for row in doc.data["rows"]])
+
+
+def test_odd_comparisons_keep_the_rules() -> None:
+    require_doc(compare_doc(rackplan.compare(["hgx-h100"], "llama-3.1-8b", phase="prefill", context=2048)))
+    require_doc(compare_doc(rackplan.compare(["hgx-h100"], "deepseek-v3")))
+    sizes = compare_doc(rackplan.compare(["hgx-h100@16", "rubin-576@8"], "llama-3.1-8b", tok_s_user="none"))
+    require_doc(sizes)
+    assert any(note["text"].startswith("The clusters differ in size") for note in sizes.data["notes"])
+    assert "rubin-576@8 is hypothetical" in json.dumps(sizes.data["notes"])
+
+
+def test_a_lead_within_the_band_is_told_from_one_beyond_it() -> None:
+    found = rackplan.compare(["mi355x", "gb300-nvl72"], "glm-5", mw=1, tok_s_user=30, isl="12k", osl=800)
+    first, second = compare_doc(found).data["rows"]
+    assert second["tok_s_per_gpu_ratio"] > 1.47 > max(second["tok_s_per_usd_h_ratio"], first["band"])
+    sure = compare_doc(found).answer[-1]
+    assert "gb300 has fewer than 20 measured runs" in sure
+    assert re.search("The lead per .*GPU.* exceeds that. The lead per USD/h does not, so that order is", sure)

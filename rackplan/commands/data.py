@@ -11,15 +11,16 @@ from rackplan.requests import CatalogRequest, LoadsRequest, ValidateRequest
 @command(CatalogRequest)
 def catalog(request: CatalogRequest, *, json: JsonFlag = False) -> None:
     """Show GPUs, clusters and models, each figure with its source."""
+    from cost.entries import LISTS
     from rackplan import inputs
     from rackplan.commands.output import show
-    from rackplan.views.catalog import LISTS, catalog_view
+    from rackplan.report.catalog import catalog_doc
 
     what, settings = request.what, request.settings
     if settings and (what is None or what in LISTS):
         raise request.refuse("settings", "lists show unmodified catalog figures", "name a cluster")
     cluster = inputs.clusters_of([what], settings)[0] if what is not None and settings else None
-    show(catalog_view(what, cluster), json=json)
+    show(catalog_doc(what, cluster), json=json)
 
 
 @command(LoadsRequest)

@@ -42,7 +42,6 @@ COMMANDS: Mapping[str, str] = {
     "import-plan": "plan.ImportedPlanPrinted",
     "check": "engines.CheckResult",
     "loads": "loads.LoadsResult",
-    "catalog": "catalog.CatalogResult",
     "validate": "validate.ValidateResult",
     "schema": "schema.SchemasResult",
 }
@@ -95,7 +94,6 @@ _UNITS = (
     ("_s", "s"),
 )
 _UNIONS = {
-    "CatalogResult": "Output of ``rackplan catalog``: lists, or one entry with its figures.",
     "SizePrinted": "Output of ``rackplan size``: the fleet of one cluster, or those of several.",
 }
 """Descriptions of union types."""

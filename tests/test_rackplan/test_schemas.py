@@ -97,13 +97,6 @@ ONE, TWO = ("--cluster", "hgx-h100"), ("--cluster", "hgx-h100@16")
 LENGTHS = ("--isl", 2000, "--osl", 500)
 
 
-@pytest.mark.parametrize(
-    "name", [None, "gb200-nvl72@144", "rubin-ultra-nvl144", "mi300x", "b200-sxm", "gpus"]
-)
-def test_entries_of_the_catalog(run: Run, name: str | None) -> None:
-    assert run("catalog", *filter(None, [name]), "--json").data
-
-
 @pytest.mark.wide
 def test_files(run: Run, tmp_path: Path) -> None:
     assert run("sweep", *DENSE, *ONE, "-o", "sweep.json").code == 0

@@ -29,13 +29,13 @@ def loads(request: LoadsRequest, *, json: JsonFlag = False) -> None:
     from cost.experts.traces.description import describe
     from rackplan.commands.output import show
     from rackplan.inputs import reading_progress
-    from rackplan.views.loads import loads_view
+    from rackplan.report.loads import loads_doc
     from rackplan.views.validate import file_names
 
     with reading_progress(request.files) as on_progress:
         found = [describe(file, on_progress) for file in request.files]
     names = file_names([Path(file) for file in request.files])
-    show(loads_view(dict(zip(names, found, strict=True))), json=json)
+    show(loads_doc(dict(zip(names, found, strict=True))), json=json)
 
 
 @command(ValidateRequest)

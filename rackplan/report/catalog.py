@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from itertools import groupby, starmap
 from typing import Any
 
@@ -13,7 +12,7 @@ from cost.money.prices import billed_figures
 from cost.resolve import hugging_face_ids, model_names, model_title, published, resolve_model
 from rackplan.report.doc import Block, Doc, Note, Record, Row, Shape, Table
 from rackplan.report.fields import FIELDS, said
-from rackplan.report.shared import FIGURES, SET, figure_row, set_table
+from rackplan.report.shared import FIGURES, SET, figure_row, missing, set_table
 from topology import cluster_names, find_scale_out, gpu_names, load_domain, load_gpu, resolve_cluster
 from topology.base.errors import InputError
 from topology.base.names import plain_words
@@ -79,6 +78,7 @@ CATALOG = Shape(
         *(PHYSICAL, SWITCHES, CABLING, KINDS, FIGURES, BILLED, SET),
     ),
 )
+_UNKNOWN = "Not published, or there is none."
 _RULE = (
     "Links are on board within a host, copper within a rack, and optical with a transceiver at each end between "
     "racks, unless the system's own cables are known. Leaves, spines, cores and routers have racks of their own, and "
@@ -109,19 +109,12 @@ def catalog_doc(what: str | None, cluster: Cluster | None = None) -> Doc:
     }
     if what is None or what in lists:
         tables = [make() for name, make in lists.items() if what in (None, name)]
-        notes = {note.about: note for table in tables for note in _missing(table)}
+        notes = {note.about: note for table in tables for note in missing(table, _UNKNOWN)}
         return Doc(CATALOG, "", [], [*tables, *notes.values(), Note(_LIST_RULE, kind="method")])
     kind, name = entry_meant(what)
     if kind == "cluster":
         return _cluster(resolve_cluster(name))
     return _gpu(load_gpu(name)) if kind == "gpu" else _model(name, what)
-
-
-def _missing(table: Table, **why: str) -> Iterator[Note]:
-    """Yield why figures are null, of each that is."""
-    for field in table.fields:
-        if field.is_number and any(row[field.key] is None for row in table.rows):
-            yield Note(why.get(field.key, "Not published, or there is none."), field.key, "missing")
 
 
 def _models() -> Table:
@@ -149,7 +142,7 @@ def _gpu(gpu: GpuSpec) -> Doc:
         CATALOG,
         f"{gpu.name}: {gpu.title} ({gpu.vendor}, {gpu.status})",
         [f"{', '.join(known) or 'No figure is published'}."],
-        [record, *_missing(record), *map(Note, gpu.notes)],
+        [record, *missing(record, _UNKNOWN), *map(Note, gpu.notes)],
         _origins(gpu),
     )
 
@@ -207,12 +200,12 @@ def _cluster(cluster: Cluster) -> Doc:
         [
             set_table(cluster),
             head,
-            *_missing(head, scale_out_bytes_per_s=unknown, scale_up_rate_ratio=unknown),
+            *missing(head, _UNKNOWN, scale_out_bytes_per_s=unknown, scale_up_rate_ratio=unknown),
             *map(Note, (*domain.notes, *domain.gpu.notes) if known else ()),
             *([] if known else [kinds]),
             record,
         ],
-        [*physical, *([chip, *_missing(chip), *_origins(domain.gpu, *figures)] if known else [])],
+        [*physical, *([chip, *missing(chip, _UNKNOWN), *_origins(domain.gpu, *figures)] if known else [])],
     )
 
 
@@ -260,8 +253,8 @@ def _physical(cluster: Cluster) -> tuple[Record, list[Table | Note]]:
     return record, [
         SWITCHES({"part": part, "count": count} for part, count in switches.items()),
         cables,
-        *_missing(record, **{key: f"{basis}." for key, basis in why.items()}),
-        *_missing(cables),
+        *missing(record, _UNKNOWN, **{key: f"{basis}." for key, basis in why.items()}),
+        *missing(cables, _UNKNOWN),
         Note(_RULE, kind="method"),
     ]
 
@@ -316,7 +309,7 @@ def _model(name: str, typed: str) -> Doc:
         [
             MODEL(row),
             PRECISION({"part": part, "dtype": dtype} for part, dtype in row["precision"].items()),
-            *_missing(checkpoints, most_context="Not known, so longer sequences give no warning."),
+            *missing(checkpoints, _UNKNOWN, most_context="Not known, so longer sequences give no warning."),
             Note(f"The published figures are {odd}." if odd else ""),
         ],
         [checkpoints],

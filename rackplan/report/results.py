@@ -30,7 +30,10 @@ def of(result: object) -> Doc | None:
 
 def _docs() -> Mapping[type, Callable[[Any], Doc]]:
     """Return what makes the document of each type of result."""
-    return {}
+    from cost.experts.loads import ExpertLoads
+    from rackplan.report.loads import loaded_doc
+
+    return {ExpertLoads: loaded_doc}
 
 
 def html(result: object) -> str | None:
@@ -246,7 +249,6 @@ def _blocks_of(result: object, command: str) -> Sequence[Block]:
 
 def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     """Return what makes the page of each kind of result, of the result and the command that makes it again."""
-    from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools, sweeps_of
@@ -259,7 +261,6 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from rackplan.views.blocks import Drawing, Heading
     from rackplan.views.compare import compare_blocks
     from rackplan.views.fleet import fleet_blocks, fleet_overlay
-    from rackplan.views.loads import skew_blocks
     from rackplan.views.plan import plan_blocks
     from rackplan.views.replan import moved_words, replan_section
     from rackplan.views.replay import replay_blocks
@@ -292,7 +293,6 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
         Simulated: simulate_blocks,
         StudyResult: study_blocks,
         Cluster: lambda one, _: [Heading(one.brief()), Drawing(drawing(one))],
-        ExpertLoads: lambda one, _: skew_blocks(one),
     }
 
 

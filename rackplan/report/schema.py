@@ -14,6 +14,7 @@ SHAPES: Mapping[str, str] = {
     "traffic": "cluster.TRAFFIC",
     "import": "cluster.IMPORT",
     "catalog": "catalog.CATALOG",
+    "loads": "loads.LOADS",
 }
 """The shape of each command, as module and name in :mod:`rackplan.report`."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from cost.experts.loads import ExpertLoads
     from cost.serving.result import Pools
     from cost.serving.sizes import Sizes
     from cost.serving.sizing import Size
@@ -35,7 +34,6 @@ def rows_of(result: object) -> Rows | None:
 
 def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     """Return what makes the rows of each kind of result."""
-    from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools
@@ -69,7 +67,6 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
         Validation: lambda found: [json_data(row) for row in points_of(found)],
         StudyResult: lambda found: found.rows,
         Cluster: _gpus,
-        ExpertLoads: _tokens,
     }
 
 
@@ -172,13 +169,6 @@ def _gpus(cluster: Cluster) -> list[dict[str, Any]]:
         }
         for number, gpu in enumerate(cluster.gpus)
     ]
-
-
-def _tokens(loads: ExpertLoads) -> dict[str, Any]:
-    """Return a row for each expert of each MoE layer in each scenario: its tokens."""
-    scenario, layer, expert = (index.ravel() for index in np.indices(loads.tokens.shape))
-    names = np.array(loads.names)[scenario]
-    return {"scenario": names, "moe_layer": layer, "expert": expert, "tokens": loads.tokens.ravel()}
 
 
 def _slots(plan: Plan) -> dict[str, Any]:

@@ -41,7 +41,6 @@ COMMANDS: Mapping[str, str] = {
     "export": "engines.ExportResult",
     "import-plan": "plan.ImportedPlanPrinted",
     "check": "engines.CheckResult",
-    "loads": "loads.LoadsResult",
     "validate": "validate.ValidateResult",
     "schema": "schema.SchemasResult",
 }

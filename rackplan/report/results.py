@@ -31,9 +31,11 @@ def of(result: object) -> Doc | None:
 def _docs() -> Mapping[type, Callable[[Any], Doc]]:
     """Return what makes the document of each type of result."""
     from cost.experts.loads import ExpertLoads
+    from cost.validation.validation import Validation
     from rackplan.report.loads import loaded_doc
+    from rackplan.report.validate import validate_doc
 
-    return {ExpertLoads: loaded_doc}
+    return {ExpertLoads: loaded_doc, Validation: lambda found: validate_doc([found])}
 
 
 def html(result: object) -> str | None:
@@ -176,7 +178,6 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.serving.result import Pools
     from cost.serving.sizes import Sizes
     from cost.serving.sizing import Size
-    from cost.validation.validation import Validation
     from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
@@ -194,7 +195,6 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.size import size_view
     from rackplan.views.study import study_view
     from rackplan.views.sweep import sweep_view
-    from rackplan.views.validate import validate_view
 
     return {
         Plan: lambda plan: plan_view(plan, {}),
@@ -207,7 +207,6 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
         Sizes: size_view,
         Simulated: simulate_view,
         Levers: levers_view,
-        Validation: lambda one: validate_view([one]),
         StudyResult: lambda found: study_view(found, {}),
         Fleet: lambda fleet: fleet_view(fleet, {}),
     }

@@ -15,6 +15,7 @@ SHAPES: Mapping[str, str] = {
     "import": "cluster.IMPORT",
     "catalog": "catalog.CATALOG",
     "loads": "loads.LOADS",
+    "validate": "validate.VALIDATE",
 }
 """The shape of each command, as module and name in :mod:`rackplan.report`."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

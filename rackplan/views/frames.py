@@ -39,7 +39,6 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from cost.serving.result import Pools
     from cost.serving.sizes import Sizes
     from cost.serving.sizing import Size
-    from cost.validation.validation import Validation
     from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
@@ -47,9 +46,7 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from placement.online.replayed import Replayed
     from placement.plan import Plan
     from rackplan.studies.result import StudyResult
-    from rackplan.views.data import json_data
     from rackplan.views.replay import replay_rows
-    from rackplan.views.validate import points_of
     from topology.cluster import Cluster
 
     return {
@@ -64,7 +61,6 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
         Simulated: Simulated.columns,
         Replayed: replay_rows,
         Levers: _levers,
-        Validation: lambda found: [json_data(row) for row in points_of(found)],
         StudyResult: lambda found: found.rows,
         Cluster: _gpus,
     }

@@ -41,7 +41,6 @@ COMMANDS: Mapping[str, str] = {
     "export": "engines.ExportResult",
     "import-plan": "plan.ImportedPlanPrinted",
     "check": "engines.CheckResult",
-    "validate": "validate.ValidateResult",
     "schema": "schema.SchemasResult",
 }
 """Output type of each command, as module and name in :mod:`rackplan.views`."""

@@ -291,17 +291,6 @@ def print_file(text: str, doc: Doc, *, json: bool, notes: Sequence[str] = ()) ->
     sys.stdout.write(text)
 
 
-def show_text(text: str, view: View, *, json: bool, notes: Sequence[str] = ()) -> None:
-    """Print the content of a file on standard output; with ``json`` the data of ``view``, including the text."""
-    if json:
-        show(View([], {**view.data, "text": text}), json=True, notes=notes)
-        return
-    hide()
-    for one in notes:
-        print_error(with_flags(f"note: {one}."))
-    sys.stdout.write(text)
-
-
 def write_plan(
     plan: Plan,
     path: Path,

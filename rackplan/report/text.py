@@ -156,15 +156,16 @@ def cells_of(
 
 
 def _unbroken(cell: str) -> int:
-    """Return the length of what stays on a line: a name, a figure with its unit, else a word."""
-    whole = len(cell) <= _WHOLE and (" " not in cell or (cell[0].isdigit() and cell.count(" ") == 1))
+    """Return the length of what stays on a line: a label, a name, a figure with its unit, else a word."""
+    whole = len(cell) <= _LABEL or (len(cell) <= _WHOLE and cell.count(" ") <= cell[0].isdigit())
     return len(cell) if whole else max(map(len, cell.split()), default=0)
 
 
 def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int | None]:
     """Return widths of columns that break sentences and heads, but no name or figure; None: Rich chooses."""
     widths = [max(map(len, column)) for column in columns]
-    slack = [wide - max(map(_unbroken, column)) for wide, column in zip(widths, columns, strict=True)]
+    least = [max(map(_unbroken, [*head.split(), *cells]), default=1) for head, *cells in columns]
+    slack = [wide - whole for wide, whole in zip(widths, least, strict=True)]
     excess = sum(widths) - room
     if excess <= 0 or excess > sum(slack):
         return [None] * len(columns)

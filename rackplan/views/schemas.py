@@ -38,10 +38,7 @@ COMMANDS: Mapping[str, str] = {
     "fleet": "fleet.FleetPrinted",
     "replay": "replay.ReplayPrinted",
     "study": "study.StudyResultData",
-    "export": "engines.ExportResult",
     "import-plan": "plan.ImportedPlanPrinted",
-    "check": "engines.CheckResult",
-    "schema": "schema.SchemasResult",
 }
 """Output type of each command, as module and name in :mod:`rackplan.views`."""
 _WRITTEN = ("compare", "sweep", "size", "simulate", "replay", "score", "what-if", "diff", "traffic")
@@ -134,7 +131,8 @@ def kind_of(name: str) -> str:
 
 def title_of(name: str) -> str:
     """Return what a schema is of."""
-    return f"rackplan {name} --json" if kind_of(name) == "command" else name
+    typed = name.replace("-check", " --check")
+    return f"rackplan {typed} --json" if kind_of(name) == "command" else name
 
 
 def about(name: str) -> str:

@@ -32,7 +32,7 @@ def _objects(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_every_command_has_one() -> None:
-    assert {*COMMANDS, *SHAPES} == {
+    assert {*COMMANDS, *SHAPES} - {"import-plan-check"} == {
         name for name in TYPED if "json" in signature(function_of(name)).parameters
     }
 
@@ -86,7 +86,7 @@ def _references(schema: Any) -> Iterator[str]:
 
 def test_the_command(run: Run) -> None:
     listed = run("schema", "--json")
-    assert [row["name"] for row in listed.data["rows"]] == list(NAMES)
+    assert [row["name"] for row in listed.data["schemas"]] == list(NAMES)
     assert "plan.json" in run("schema").out
     assert json.loads(run("schema", "size").out) == json_schema("size")
     assert "did you mean plan" in run("schema", "plam").error_line

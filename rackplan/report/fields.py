@@ -407,7 +407,7 @@ _DECLARED = (
     Field("launch", "launch", "What the launch file is for; shell: there is none."),
     Field("launch_file", "launch file", "That file; null: the flags alone start the engine."),
     Field("start", "start", "What is typed before its name to start it."),
-    Field("pool", "pool", "Name of a pool."),
+    Field("pool", "pool name", "Name of a pool."),
     Field("replica", "replica", "Number of a copy of the model, from 0.", "count"),
     Field("stage", "stage", "Number of a pipeline stage, from 0.", "count"),
     Field("first_layer", "first layer", "The first layer.", "count"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -47,7 +48,6 @@ COMMANDS = {
     "study": "study",
     "export": "engines",
     "import-plan": "engines",
-    "check": "engines",
     "import": "clusters",
     "loads": "data",
     "catalog": "data",
@@ -56,6 +56,8 @@ COMMANDS = {
     "serve": "serve",
 }
 """The module of :mod:`rackplan.commands` of each command; only the one that runs is imported."""
+OLD_NAMES = {"check": "import-plan --check"}
+"""What is typed in place of a command that is gone, before the words that followed it."""
 
 
 class _InterruptedError(RackplanError):
@@ -225,6 +227,9 @@ def main() -> None:
         with ending_by_signal() as ctrl_c, spelling(_flag_of):
             _refuse_empty(sys.argv)
             first = next(iter(sys.argv[1:]), "")
+            if first in OLD_NAMES:
+                typed = " ".join(filter(None, ("rackplan", OLD_NAMES[first], shlex.join(sys.argv[2:]))))
+                raise InputError(f"{first} has another name; type: {typed}")
             named = [first] if first in COMMANDS else [] if first == "--version" else COMMANDS
             begun: list[str] = []
             code = make_app(named, begun, ctrl_c)(prog_name="rackplan", standalone_mode=False) or 0

@@ -1353,35 +1353,35 @@ class ImportPlanRequest(DeploymentRequest):
     file: Annotated[Path, Option("An engine's placement file, or phy2log.npy.", "FILE", argument=True)] = (
         field(kw_only=False)
     )
-    kind: Annotated[str, Word, Option(f"npy, {ENGINES}.", "KIND", "--from")]
+    cluster: ClusterLike = opt(
+        None, "Catalog name, name@GPUS or a YAML file; --check takes --ep in its place.", "C"
+    )
+    kind: Annotated[str, Word, Option(f"npy, {ENGINES}.", "KIND", "--from --for")]
+    only_check: Flag = opt(
+        False,
+        "Only say whether the engine loads the file; exit code 2 if not. Nothing is written.",
+        flags="--check",
+    )
     loads: Loads | None = opt(
         None, "Tokens per expert, as for `rackplan plan`; repeatable.", "FILE", repeatable=True
     )
-    ep: Count | None = opt(None, "GPUs in the EP group.", default="all GPUs / stages")
+    ep: Count | None = opt(None, "GPUs in the EP group.", flags="--ep --gpus", default="all GPUs / stages")
     tp: Count = opt(1, "Tensor-parallel width.")
     stages: Count = opt(1, "Pipeline stages.")
     seed: Seed = 0
 
-    FIRST: ClassVar[str] = "file kind model cluster loads context batch ep tp stages weights output json"
+    FIRST: ClassVar[str] = "file kind model cluster only_check loads batch ep tp stages output json"
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan import-plan sglang.json --from sglang --model deepseek-v3 --cluster gb200-nvl72 -o out",
-        "rackplan import-plan map.npy --from npy --model deepseek-v3 --cluster gb200-nvl72 -o out",
+        "rackplan import-plan sglang.json --check --from sglang --model deepseek-v3 --ep 72",
     )
 
-
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class CheckRequest(Request):
-    """Placement file of an engine."""
-
-    file: Annotated[Path, Option("An engine's placement file.", "FILE", argument=True)]
-    engine: Annotated[str, Word, Option(f"{ENGINES}.", "ENGINE", "--for")]
-    model: ModelName
-    gpus: Annotated[Count, Option("GPUs in the EP group.", "N")]
-
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
-        "rackplan check sglang.json --for sglang --model deepseek-v3 --gpus 72",
-        "rackplan check trtllm.yaml --for trtllm --model deepseek-v3 --gpus 72 --json",
-    )
+    def check(self) -> None:
+        """Require a cluster, or for a check the GPUs of an EP group."""
+        super().check()
+        if not self.given("cluster") and (self.ep is None or not self.only_check):
+            cluster, ep, only = (input_name(name) for name in ("cluster", "ep", "only_check"))
+            raise InputError(f"{cluster} is missing: give a cluster, or {only} with {ep}.")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)

@@ -53,9 +53,9 @@ class Cabling:
 
     fabric: str
     scale_up: bool
-    board: int
-    copper: int
-    optical: int
+    board_links: int
+    copper_links: int
+    optical_links: int
     copper_cables: int | None = None
     counted: bool = True
     links_per_transceiver: int = 1
@@ -63,7 +63,7 @@ class Cabling:
     @property
     def transceivers(self) -> int:
         """Optical modules, those of both ends."""
-        return 2 * -(-self.optical // self.links_per_transceiver)
+        return 2 * -(-self.optical_links // self.links_per_transceiver)
 
 
 @dataclass(frozen=True)
@@ -114,14 +114,14 @@ class Physical:
     switches: Mapping[str, int]
     cabling: tuple[Cabling, ...]
     power: Total
-    rack_w: float | None
+    rack_power_w: float | None
     mass: Total
-    rack_kg: float | None
+    rack_mass_kg: float | None
 
     @property
-    def optical(self) -> int:
+    def optical_links(self) -> int:
         """Optical links of all fabrics that can be counted."""
-        return sum(one.optical for one in self.cabling if one.counted)
+        return sum(one.optical_links for one in self.cabling if one.counted)
 
     @property
     def transceivers(self) -> int:
@@ -129,9 +129,9 @@ class Physical:
         return sum(one.transceivers for one in self.cabling if one.counted)
 
     @property
-    def copper(self) -> int:
+    def copper_links(self) -> int:
         """Copper links of all fabrics that can be counted."""
-        return sum(one.copper for one in self.cabling if one.counted)
+        return sum(one.copper_links for one in self.cabling if one.counted)
 
 
 def _as_built(cluster: Cluster) -> Cluster:
@@ -158,9 +158,9 @@ def physical_of_whole(cluster: Cluster) -> Physical:
         switches={kind: kinds[kind] for kind in ("switch", *SCALE_OUT_KINDS) if kinds[kind]},
         cabling=_cabling(cluster, above.links),
         power=power,
-        rack_w=None if power.value is None or not racks.count else power.value / racks.count,
+        rack_power_w=None if power.value is None or not racks.count else power.value / racks.count,
         mass=mass,
-        rack_kg=None if mass.value is None or not racks.count else mass.value / racks.count,
+        rack_mass_kg=None if mass.value is None or not racks.count else mass.value / racks.count,
     )
 
 

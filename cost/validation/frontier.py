@@ -55,24 +55,24 @@ class FrontierPoint:
 
     Attributes
     ----------
-    id, tok_s_user, requests_per_gpu, tok_s_per_gpu, layout:
+    id, tok_s_per_user, requests_per_gpu, tok_s_per_gpu, measured_layout:
         The run: tokens/s of a user (1 / time per token), requests in the system, output, pools and requests.
     at_load, at_speed, of_run:
         The most tok/s/GPU predicted at its requests per GPU, at its speed and no more requests than a run had (0:
         nothing is as fast), and so by a layout that some run of the frontier had.
-    chosen:
+    chosen_layout:
         The layout of ``at_speed``.
     """
 
     id: str
-    tok_s_user: float
+    tok_s_per_user: float
     requests_per_gpu: float
     tok_s_per_gpu: float
-    layout: str
+    measured_layout: str
     at_load: float = 0.0
     at_speed: float = 0.0
     of_run: float = 0.0
-    chosen: str = ""
+    chosen_layout: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Frontier:
 
     Attributes
     ----------
-    name, chip, runs, gpus, requests:
+    name, chip, runs, most_gpus, most_requests:
         Which, how many, and the most GPUs and the most requests of a run; what is chosen exceeds neither.
     points:
         The best of them, slowest first.
@@ -90,8 +90,8 @@ class Frontier:
     name: str
     chip: str
     runs: int
-    gpus: int
-    requests: float
+    most_gpus: int
+    most_requests: float
     points: list[FrontierPoint]
 
 
@@ -183,7 +183,7 @@ def _frontier(
 ) -> Frontier:
     points, most = list(runs.values()), int(max(map(gpus_of, runs)))
     requests = max(map(_requests, runs))
-    edge = pareto([one.tok_s_user for one in points], [one.tok_s_per_gpu for one in points])
+    edge = pareto([one.tok_s_per_user for one in points], [one.tok_s_per_gpu for one in points])
     newest = {
         engine: max(_time(run) for run in runs if run.engine == engine) for engine in {r.engine for r in runs}
     }
@@ -231,7 +231,7 @@ def _beside(
     curves: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for i in np.flatnonzero(np.isfinite(tpots * rates)).tolist():
         curves[_curve(rows[i])].append(i)
-    limits, asked = np.array([(1e3 / one.tok_s_user, one.requests_per_gpu) for one in points]).T
+    limits, asked = np.array([(1e3 / one.tok_s_per_user, one.requests_per_gpu) for one in points]).T
     at_load, at_speed, of_run = np.zeros((3, len(points)))
     fastest = np.zeros(len(points), int)
     for kind, curve in curves.items():
@@ -244,7 +244,9 @@ def _beside(
         of_run = np.maximum(of_run, rate * (kind in ran))
         at_load = np.maximum(at_load, _between(asked, np.maximum.accumulate(loads[curve]), rates[curve]))
     return [
-        replace(point, at_load=load, at_speed=speed, of_run=run, chosen=_layout(rows[i]) if speed else "")
+        replace(
+            point, at_load=load, at_speed=speed, of_run=run, chosen_layout=_layout(rows[i]) if speed else ""
+        )
         for point, load, speed, run, i in zip(
             points, at_load.tolist(), at_speed.tolist(), of_run.tolist(), fastest.tolist(), strict=True
         )

@@ -19,7 +19,7 @@ class Errors:
 
     Attributes
     ----------
-    rows, predicted:
+    rows, rows_predicted:
         Measured rows, and those of them with a prediction.
     median_abs_error, mean_abs_error:
         Of ``|predicted - measured| / measured``; None where nothing was predicted, like all that follow.
@@ -32,7 +32,7 @@ class Errors:
     """
 
     rows: int
-    predicted: int
+    rows_predicted: int
     median_abs_error: float | None = None
     mean_abs_error: float | None = None
     bias: float | None = None
@@ -43,7 +43,7 @@ class Errors:
     @property
     def coverage(self) -> float:
         """Share of the rows with a prediction."""
-        return self.predicted / self.rows if self.rows else 0.0
+        return self.rows_predicted / self.rows if self.rows else 0.0
 
 
 def signed_error(point: Point, prediction: Prediction) -> float | None:

@@ -31,7 +31,7 @@ class Validation(Shown):
     def brief(self) -> str:
         """Return the file, its rows, and the prediction errors."""
         texts = (
-            f"{quantity} median error {one.median_abs_error:.1%} ({one.predicted} of {one.rows} predicted)"
+            f"{quantity} median error {one.median_abs_error:.1%} ({one.rows_predicted} of {one.rows} predicted)"
             for quantity, one in self.errors.items()
             if one.median_abs_error is not None
         )

@@ -27,7 +27,6 @@ FOOT = {
     "replay": "replan",
     "export": "engines",
     "import-plan": "engines",
-    "check": "engines",
     "import": "catalog",
     "loads": "engines",
     "catalog": "catalog",

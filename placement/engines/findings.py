@@ -193,7 +193,9 @@ def require_sound(path: Path, engine: str, inspected: Inspected) -> ExpertMappin
     bad = [finding for finding in inspected.findings if finding.kind in BAD]
     if bad or inspected.mapping is None:
         raise InputError(
-            first_of(bad, f"{path}: not a valid placement file of {engine}", "; see rackplan check")
+            first_of(
+                bad, f"{path}: not a valid placement file of {engine}", "; see rackplan import-plan --check"
+            )
         )
     return inspected.mapping
 

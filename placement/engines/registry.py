@@ -15,7 +15,7 @@ from placement.engines.findings import BAD, Finding, first_of, require_sound
 from placement.engines.mapping import ExpertMapping, ModelFacts
 from placement.engines.phy2log import inspect_phy2log
 from placement.engines.strict_text import require_file
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 
 ENGINES: dict[str, Engine] = {
     name: import_module(f"placement.engines.{name.replace('-', '_')}").ENGINE for name in NAMES
@@ -128,7 +128,7 @@ def check_file(
     InputError
         If there is no such file, ``ranks`` is no number of GPUs, or ``tp`` does not divide it.
     """
-    require_ranks(ranks, "gpus")
+    require_ranks(ranks, "ep")
     if tp < 1 or ranks % tp:
         raise InputError(f"does not divide the {ranks} GPUs of the EP group.", field="tp", value=tp)
     require_file(path)
@@ -137,7 +137,7 @@ def check_file(
     except InputError as error:
         return Checked(str(path), engine, (Finding("the whole file", str(error), "refused"),), str(error))
     balance = None
-    judged = "not evaluated without loads; `rackplan import-plan` scores the file"
+    judged = f"not evaluated without {input_name('loads')}"
     if loads is not None and inspected.mapping is not None:
         balance, words = _balance(engine, inspected.mapping, loads, tp)
         judged = f"{balance:.4f} under the loads, {words}"

@@ -1,4 +1,4 @@
-"""Engine commands: export, import-plan and check."""
+"""Engine commands: export and import-plan."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import typer
 
 from rackplan.commands.options import JsonFlag, OutputFolder, command
 from rackplan.digests import digests
-from rackplan.requests import CheckRequest, ExportRequest, ImportPlanRequest
-from topology.base.errors import InputError
+from rackplan.requests import ExportRequest, ImportPlanRequest
+from topology.base.errors import InputError, spelled
 
 NOT_RIGHT = 2
 """Exit code of a check that found an invalid plan file."""
@@ -22,9 +22,9 @@ def export(request: ExportRequest, *, json: JsonFlag = False) -> None:
     from placement.engines.manifests.write import deploy
     from placement.engines.registry import require_engine
     from rackplan import inputs
-    from rackplan.commands.output import print_error, show, show_text
-    from rackplan.render.text import with_flags
-    from rackplan.views.engines import export_view
+    from rackplan.commands.output import print_error, print_file, show
+    from rackplan.report.doc import Note
+    from rackplan.report.engines import exported_doc, warnings_of
     from topology.base.files import write_new
 
     engine = require_engine(request.to, "to")
@@ -36,29 +36,36 @@ def export(request: ExportRequest, *, json: JsonFlag = False) -> None:
     plan = inputs.plan_of(request.plan)
     deployed = deploy(asked, plan, prefill)
     notes = [note for one in (plan, prefill) if one is not None for note in inputs.plan_notes(one)]
-    view = export_view(deployed)
     if request.output is None and len(deployed.files) == 1:
-        for one in (*(f"{note}." for note in notes if not json), *deployed.exported[0].warnings):
-            print_error(with_flags(f"note: {one}"))
-        show_text(deployed.exported[0].text, view, json=json, notes=notes if json else ())
+        text = deployed.exported[0].text
+        for warning in warnings_of(deployed):
+            print_error(f"note: {spelled(warning)}")
+        print_file(text, exported_doc(deployed, text), json=json, notes=notes)
         return
-    write_new({path: text.encode() for path, text in deployed.files.items()})
-    show(view, json=json, notes=notes)
+    write_new({path: content.encode() for path, content in deployed.files.items()})
+    written = Note(", ".join(map(str, deployed.files)), kind="written")
+    show(exported_doc(deployed).with_blocks(written), json=json, notes=notes)
 
 
 @command(ImportPlanRequest)
 def import_plan(request: ImportPlanRequest, *, output: OutputFolder = None, json: JsonFlag = False) -> None:
-    """Import an engine's placement file.
+    """Import an engine's placement file, or only check it.
 
-    Reads it strictly, scores it; writes plan.json, report.html and topology.svg.
+    Reads it strictly, scores it; writes plan.json, report.html and topology.svg. With --check nothing is written, and
+    the exit code is 2 if the engine would not load it or would misread it.
     """
+    if request.only_check:
+        _check(request, output, json=json)
+        return
     from placement.engines.import_plan import default_ranks, imported_plan
     from placement.engines.mapping import model_facts
     from placement.engines.registry import ENGINES, read_mapping
     from placement.options import PlanOptions
     from rackplan import answers, inputs
     from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
-    from rackplan.views.engines import import_view
+    from rackplan.report.engines import own_balancedness
+    from rackplan.views.blocks import View, labelled
+    from rackplan.views.plan import plan_view
 
     asked = PlanOptions(None, None, 0.0, request.seed, request.ep, request.tp, request.stages)
     priced, kind, file = answers.make_deployment(request), request.kind, request.file
@@ -71,23 +78,35 @@ def import_plan(request: ImportPlanRequest, *, output: OutputFolder = None, json
     )
     plan = imported_plan(priced, mapping, loads, asked, f"imported from {file} ({kind})")
     files = write_plan(plan, folder, digests(request.sources))
-    show(import_view(plan, files, ENGINES.get(kind)), json=json, notes=inputs.notes_of(request))
+    view, engine = plan_view(plan, files), ENGINES.get(kind)
+    own, notes = own_balancedness(plan, engine), list(plan.notes)
+    if engine is not None and own is not None:
+        split = f"with the split of {engine.title} at tensor parallelism {plan.layout.tp}"
+        notes.append(f"{split}, balancedness is {own:.4f}")
+    told = View([*view.blocks, *labelled("Notes", *notes)], {**view.data, "engine_balancedness": own})
+    show(told, json=json, notes=inputs.notes_of(request))
 
 
-@command(CheckRequest)
-def check(request: CheckRequest, *, json: JsonFlag = False) -> None:
-    """Validate a placement file for an engine. Exit code 2 if it is not valid."""
+def _check(request: ImportPlanRequest, output: Path | None, *, json: bool) -> None:
+    """Say whether the engine loads the file; exit code 2 if it does not, or misreads it."""
     from placement.engines.mapping import model_facts
     from placement.engines.registry import check_file, require_engine
     from rackplan import inputs
     from rackplan.commands.output import print_error, show
-    from rackplan.views.engines import check_view
+    from rackplan.report.engines import checked_doc
 
-    engine, model = require_engine(request.engine, "for"), inputs.model_of(request.model)
-    found = check_file(request.file, engine, model_facts(model), request.gpus)
+    if output is not None:
+        raise InputError("a check writes nothing; leave it out.", field="output", value=output)
+    engine, model, ranks = require_engine(request.kind, "kind"), inputs.model_of(request.model), request.ep
+    if ranks is None:
+        cluster = inputs.clusters_of([request.cluster], request.settings)[0]
+        ranks = max(1, len(cluster.gpus) // request.stages)
+    given = request.loads
+    loads = None if given is None else inputs.loads_of(model, given, seed=request.seed)
+    found = check_file(request.file, engine, model_facts(model), ranks, loads, request.tp)
     if found.unreadable and not json:
         raise InputError(found.unreadable)
-    show(check_view(found), json=json)
+    show(checked_doc(found), json=json)
     if not found.right:
         print_error(found.verdict)
         raise typer.Exit(NOT_RIGHT)

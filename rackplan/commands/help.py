@@ -132,7 +132,7 @@ class Commands(TyperGroup):
     SECTIONS: Mapping[str, str] = {
         "Plans": "plan replan score what-if diff simulate replay",
         "Clusters and money": "compare sweep size fleet study draw traffic serve",
-        "Engines": "export import-plan check",
+        "Engines": "export import-plan",
         "Data": "import loads catalog validate schema",
     }
 

@@ -13,9 +13,10 @@ def schema(request: SchemaRequest, *, json: JsonFlag = False) -> None:
     Without a name the list of them.
     """
     from rackplan.commands.output import print_schema, show
-    from rackplan.views.schema import schemas_view
+    from rackplan.report.schema import schemas_doc
+    from rackplan.views.schemas import NAMES, about, kind_of
 
     if request.name is None:
-        show(schemas_view(), json=json)
+        show(schemas_doc((name, kind_of(name), about(name)) for name in NAMES), json=json)
     else:
         print_schema(request.name)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 DOCS: Mapping[str, str] = {
     "cost.serving.sizing.Size": "size.size_doc",
     "cost.serving.sizes.Sizes": "size.size_doc",
+    "cost.experts.loads.ExpertLoads": "loads.loaded_doc",
+    "cost.validation.validation.Validation": "validate.validate_doc",
     "placement.analysis.comparison.Comparison": "compare.compare_doc",
     "placement.analysis.levers.Levers": "levers.levers_doc",
     "placement.fleet.fleet.Fleet": "fleet.fleet_doc",
@@ -42,6 +44,16 @@ def of(result: object) -> Doc | None:
             doc: Doc = getattr(import_module(f"rackplan.report.{module}"), function)(result)
             return doc
     return None
+
+
+def _docs() -> Mapping[type, Callable[[Any], Doc]]:
+    """Return what makes the document of each type of result."""
+    from cost.experts.loads import ExpertLoads
+    from cost.validation.validation import Validation
+    from rackplan.report.loads import loaded_doc
+    from rackplan.report.validate import validate_doc
+
+    return {ExpertLoads: loaded_doc, Validation: lambda found: validate_doc([found])}
 
 
 def html(result: object) -> str | None:
@@ -182,14 +194,12 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools
-    from cost.validation.validation import Validation
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.plan import Plan
     from rackplan.views.plan import plan_view
     from rackplan.views.replan import replan_view
     from rackplan.views.simulate import simulate_view
     from rackplan.views.sweep import sweep_view
-    from rackplan.views.validate import validate_view
 
     return {
         Plan: lambda plan: plan_view(plan, {}),
@@ -197,7 +207,6 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
         Sweep: sweep_view,
         Pools: sweep_view,
         Simulated: simulate_view,
-        Validation: lambda one: validate_view([one]),
     }
 
 
@@ -237,14 +246,12 @@ def _blocks_of(result: object, command: str) -> Sequence[Block]:
 
 def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     """Return what makes the page of each kind of result, of the result and the command that makes it again."""
-    from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools, sweeps_of
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from rackplan.views.blocks import Drawing, Heading
-    from rackplan.views.loads import skew_blocks
     from rackplan.views.plan import plan_blocks
     from rackplan.views.replan import moved_words, replan_section
     from rackplan.views.simulate import simulate_blocks
@@ -267,7 +274,6 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
         Plan: of_plan,
         Simulated: simulate_blocks,
         Cluster: lambda one, _: [Heading(one.brief()), Drawing(drawing(one))],
-        ExpertLoads: lambda one, _: skew_blocks(one),
     }
 
 

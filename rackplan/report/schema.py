@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-from rackplan.report.doc import SCHEMA_VERSION, Shape
+from rackplan.report.doc import SCHEMA_VERSION, Doc, Note, Shape, Table
 from rackplan.report.fields import FIELDS
 
 SHAPES: Mapping[str, str] = {
@@ -19,9 +19,26 @@ SHAPES: Mapping[str, str] = {
     "fleet": "fleet.FLEET",
     "replay": "replay.REPLAY",
     "study": "study.STUDY",
+    "catalog": "catalog.CATALOG",
+    "loads": "loads.LOADS",
+    "validate": "validate.VALIDATE",
+    "export": "engines.EXPORT",
+    "import-plan-check": "engines.CHECK",
+    "schema": "schema.SCHEMAS",
 }
 """The shape of each command, as module and name in :mod:`rackplan.report`."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+LISTED = Table.of("schemas", "name schema_kind meaning", "Schemas", most=None, shown="name meaning")
+SCHEMAS = Shape("schema", "The schemas that there are.", (LISTED,))
+
+
+def schemas_doc(rows: Iterable[tuple[str, str, str]]) -> Doc:
+    """Return the document of ``rackplan schema`` without a name; ``rows`` are names, kinds and meanings."""
+    listed = LISTED(dict(zip(("name", "schema_kind", "meaning"), row, strict=True)) for row in rows)
+    how = f"rackplan schema NAME prints one: JSON Schema of draft 2020-12, version {SCHEMA_VERSION}."
+    return Doc(SCHEMAS, "", [], [listed, Note(how)])
 
 
 def shape_of(command: str) -> Shape:

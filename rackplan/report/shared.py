@@ -133,6 +133,14 @@ def bill_rows(cluster: str, bill: Bill) -> Iterator[Row]:
         }
 
 
+def missing(table: Table, usual: str = "", **why: str) -> Iterator[Note]:
+    """Yield why figures of a table are null, of each that is: ``why`` by key, else ``usual``."""
+    for field in table.fields:
+        text = why.get(field.key, usual)
+        if text and field.is_number and any(row[field.key] is None for row in table.rows):
+            yield Note(text, field.key, "missing")
+
+
 def missing_notes(bill: Bill) -> list[Note]:
     """Return what a bill lacks, and how to give it."""
     about = "usd_per_hour" if bill.usd_per_hour is None else "power_w" if bill.power_w is None else ""

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rackplan.report.doc import Block, Code, Doc, Note, Record, Row, Table
 from rackplan.report.fields import FIELDS, Field
@@ -21,6 +21,8 @@ WIDTH = 100
 _LABEL = 14
 """Columns of the label of a note."""
 _NARROWEST = 40
+_WHOLE = 26
+"""Columns of a cell that is not broken where other columns can be narrower: a name, a figure with its unit."""
 _MOST_ACROSS = 4
 """Records of a table that is turned by itself where it is too wide."""
 _KINDS = {"note": "Note", "warning": "Warning", "method": "Method", "next": "Next", "written": "Written"}
@@ -67,12 +69,17 @@ def _plain(said: str) -> str:
 def _notes(notes: Sequence[Note], width: int) -> Iterator[str]:
     """Yield notes, each kind under its label once."""
     last = ""
-    for note in notes:
-        about = FIELDS[note.about].label if note.about in FIELDS else note.about
-        label = about if note.kind == "missing" else _KINDS[note.kind]
+    for (kind, said), group in groupby(notes, lambda note: (note.kind, note.text)):
+        label, told = _KINDS.get(kind, ""), said
+        if kind == "missing":
+            label = ", ".join(
+                FIELDS[note.about].label if note.about in FIELDS else note.about for note in group
+            )
+            if len(label) >= _LABEL:
+                label, told = "Unknown", f"{label}: {said}"
         head = "" if label == last else label
         last = label
-        body = _wrap(_plain(note.text), width - _LABEL, break_long_words=False)
+        body = _wrap(_plain(told), width - _LABEL, break_long_words=False)
         yield f"{printable(head):<{_LABEL - 1}} {body[0]}"
         yield from (" " * _LABEL + line for line in body[1:])
 
@@ -150,6 +157,23 @@ def cells_of(
     return heads, lines, [True, *[False] * (len(heads) - 1)]
 
 
+def _unbroken(cell: str) -> int:
+    """Return the length of what stays on a line: a label, a name, a figure with its unit, else a word."""
+    whole = len(cell) <= _LABEL or (len(cell) <= _WHOLE and cell.count(" ") <= cell[0].isdigit())
+    return len(cell) if whole else max(map(len, cell.split()), default=0)
+
+
+def _widths(columns: Sequence[Sequence[str]], room: int) -> list[int | None]:
+    """Return widths of columns that break sentences and heads, but no name or figure; None: Rich chooses."""
+    widths = [max(map(len, column)) for column in columns]
+    least = [max(map(_unbroken, [*head.split(), *cells]), default=1) for head, *cells in columns]
+    slack = [wide - whole for wide, whole in zip(widths, least, strict=True)]
+    excess = sum(widths) - room
+    if excess <= 0 or excess > sum(slack):
+        return [None] * len(columns)
+    return [wide - -(-excess * some // sum(slack)) for wide, some in zip(widths, slack, strict=True)]
+
+
 def _one_table(table: Table, width: int) -> Iterator[str]:
     """Yield the title and the table: ruled on a terminal, plain and indented elsewhere."""
     from rich import box
@@ -171,8 +195,10 @@ def _one_table(table: Table, width: int) -> Iterator[str]:
         show_edge=False,
         pad_edge=False,
     )
-    for name, is_words in zip(heads, words, strict=True):
-        drawn.add_column(RichText(printable(name)), justify="left" if is_words else "right", overflow="fold")
+    widths = _widths(list(zip(heads, *cells, strict=True)), width - 2 * len(heads))
+    for name, is_words, wide in zip(heads, words, widths, strict=True):
+        side: Any = "left" if is_words else "right"
+        drawn.add_column(RichText(printable(name)), justify=side, overflow="fold", width=wide)
     for line in cells:
         drawn.add_row(*(RichText(_plain(cell)) for cell in line))
     with console.capture() as caught:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from cost.experts.loads import ExpertLoads
     from cost.serving.result import Pools
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
@@ -28,15 +27,11 @@ def rows_of(result: object) -> Rows | None:
 
 def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     """Return what makes the rows of each kind of result."""
-    from cost.experts.loads import ExpertLoads
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
     from cost.serving.result import Pools
-    from cost.validation.validation import Validation
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
-    from rackplan.views.data import json_data
-    from rackplan.views.validate import points_of
     from topology.cluster import Cluster
 
     return {
@@ -45,9 +40,7 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
         Sweep: Sweep.columns,
         Pools: _matches,
         Simulated: Simulated.columns,
-        Validation: lambda found: [json_data(row) for row in points_of(found)],
         Cluster: _gpus,
-        ExpertLoads: _tokens,
     }
 
 
@@ -108,13 +101,6 @@ def _gpus(cluster: Cluster) -> list[dict[str, Any]]:
         }
         for number, gpu in enumerate(cluster.gpus)
     ]
-
-
-def _tokens(loads: ExpertLoads) -> dict[str, Any]:
-    """Return a row for each expert of each MoE layer in each scenario: its tokens."""
-    scenario, layer, expert = (index.ravel() for index in np.indices(loads.tokens.shape))
-    names = np.array(loads.names)[scenario]
-    return {"scenario": names, "moe_layer": layer, "expert": expert, "tokens": loads.tokens.ravel()}
 
 
 def _slots(plan: Plan) -> dict[str, Any]:

@@ -32,13 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "diff": "diff.DiffResult",
     "sweep": "sweep.SweepResult",
     "simulate": "simulate.SimulateResult",
-    "export": "engines.ExportResult",
     "import-plan": "plan.ImportedPlanPrinted",
-    "check": "engines.CheckResult",
-    "loads": "loads.LoadsResult",
-    "catalog": "catalog.CatalogResult",
-    "validate": "validate.ValidateResult",
-    "schema": "schema.SchemasResult",
 }
 """Output type of each command, as module and name in :mod:`rackplan.views`."""
 _WRITTEN = ("compare", "sweep", "size", "simulate", "replay", "score", "what-if", "diff", "traffic", "fleet")
@@ -87,9 +81,7 @@ _UNITS = (
     ("power_w", "W"),
     ("_s", "s"),
 )
-_UNIONS = {
-    "CatalogResult": "Output of ``rackplan catalog``: lists, or one entry with its figures.",
-}
+_UNIONS: Mapping[str, str] = {}
 """Descriptions of union types."""
 _VARIANTS = re.compile(r"_(used|full|mean|worst|default|basis|kind|source|limit)$")
 
@@ -130,7 +122,8 @@ def kind_of(name: str) -> str:
 
 def title_of(name: str) -> str:
     """Return what a schema is of."""
-    return f"rackplan {name} --json" if kind_of(name) == "command" else name
+    typed = name.replace("-check", " --check")
+    return f"rackplan {typed} --json" if kind_of(name) == "command" else name
 
 
 def about(name: str) -> str:

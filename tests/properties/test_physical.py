@@ -32,7 +32,9 @@ def limits(name: str) -> Physical:
 
 
 def links(name: str) -> dict[str, tuple[int, int, int]]:
-    return {one.fabric: (one.board, one.copper, one.optical) for one in limits(name).cabling}
+    return {
+        one.fabric: (one.board_links, one.copper_links, one.optical_links) for one in limits(name).cabling
+    }
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_power(name: str, hosts: int, racks: int | None, watts: float | None, wo
     assert found.power.value == (None if watts is None else pytest.approx(watts))
     assert words in found.power.basis
     assert (found.power.scope or "no published power") in words or found.power.scope == "IT"
-    assert found.rack_w == (pytest.approx(watts / racks) if watts and racks else None)
+    assert found.rack_power_w == (pytest.approx(watts / racks) if watts and racks else None)
 
 
 def test_racks_of_hosts_follow_from_the_power_of_a_rack() -> None:
@@ -149,7 +151,7 @@ def test_weight(name: str, kg: float | None, words: str, kind: str) -> None:
     found = limits(name)
     assert found.mass.value == (None if kg is None else pytest.approx(kg))
     racks = found.racks.count
-    assert found.rack_kg == (pytest.approx(kg / racks) if kg and racks else None)
+    assert found.rack_mass_kg == (pytest.approx(kg / racks) if kg and racks else None)
     assert words in found.mass.basis
     assert found.mass.evidence.label == kind
 
@@ -178,7 +180,7 @@ def test_a_spine_plane_counts_as_its_spines_and_cores(
 ) -> None:
     found = limits(name)
     assert {kind: count for kind, count in found.switches.items() if kind != "switch"} == switches
-    assert found.optical == optical
+    assert found.optical_links == optical
 
 
 def test_one_unknown_weight_makes_the_sum_unknown() -> None:
@@ -213,7 +215,7 @@ def test_what_is_broken_is_cabled_still() -> None:
 def test_links_that_stand_for_others_are_not_counted() -> None:
     found = limits("helios-72")
     assert [one.counted for one in found.cabling] == [False]
-    assert (found.copper, found.optical, found.transceivers) == (0, 0, 0)
+    assert (found.copper_links, found.optical_links, found.transceivers) == (0, 0, 0)
     assert not found.switches
 
 
@@ -225,7 +227,7 @@ def test_switch_chips_of_hosts_are_joined_by_copper_in_a_rack_and_optically_out_
     pairs = [("g0", "s0"), ("g1", "s1"), ("g2", "s2"), ("s0", "s1"), ("s1", "s2")]
     raw = RawTopology(tuple(nodes), tuple(RawLink(pair, nvlink, 3) for pair in pairs))
     (found,) = physical_of_whole(build_cluster(raw_cluster_spec("raw", raw))).cabling
-    assert (found.board, found.copper, found.optical) == (9, 3, 3)
+    assert (found.board_links, found.copper_links, found.optical_links) == (9, 3, 3)
 
 
 def test_a_raw_graph_by_racks() -> None:
@@ -241,7 +243,7 @@ def test_a_raw_graph_by_racks() -> None:
     rows = [RawLink(pair, nvlink, 2) for pair in pairs]
     rows += [RawLink(pair, ndr) for pair in (("g0", "pcie"), ("pcie", "nic"), ("nic", "leaf"))]
     found = physical_of_whole(build_cluster(raw_cluster_spec("raw", RawTopology(tuple(nodes), tuple(rows)))))
-    assert {one.fabric: (one.board, one.copper, one.optical) for one in found.cabling} == {
+    assert {one.fabric: (one.board_links, one.copper_links, one.optical_links) for one in found.cabling} == {
         "nvlink4": (2, 2, 2),
         "ib-ndr400": (2, 0, 1),
     }
@@ -259,7 +261,7 @@ def test_every_link_is_somewhere(name: str, hosts: int) -> None:
         hosts = min(hosts, 36)
     cluster = resolve_cluster(f"{name}@{hosts * domain.gpus_per_node}")
     found = physical_of_whole(cluster)
-    counted = sum(one.board + one.copper + one.optical for one in found.cabling)
+    counted = sum(one.board_links + one.copper_links + one.optical_links for one in found.cabling)
     kinds = [kind for _, kind in cluster.graph.nodes(data="kind")]
     above = switches_above(cluster.spec, kinds.count("leaf"))
     assert counted == sum(count for _, _, count in cluster.graph.edges(data="count")) + above.links

@@ -21,7 +21,7 @@ def test_skew_by_hand() -> None:
     assert found.variation == pytest.approx([np.sqrt(3) / 2, 0])  # 1, 1, 1, 5 have mean 2 and variance 3
     assert found.over_mean.tolist() == [[0.5, 0.5, 0.5, 2.5], [1, 1, 1, 1]]
     assert found.consecutive is not None
-    assert found.consecutive.distance == 0
+    assert found.consecutive.moved_share == 0
     assert found.consecutive.correlation == pytest.approx(1)
 
 
@@ -31,8 +31,8 @@ def test_drift_by_hand() -> None:
     found = load_statistics(np.stack([one, two, one]))
     assert found.consecutive is not None
     assert found.first_to_last is not None
-    assert found.consecutive.distance == pytest.approx(0.75)
-    assert found.first_to_last.distance == 0
+    assert found.consecutive.moved_share == pytest.approx(0.75)
+    assert found.first_to_last.moved_share == 0
     # shares minus 1/4: (2, 0, -1, -1) / 4 and (-1, 0, 0, 1) / 4
     assert found.consecutive.correlation == pytest.approx(-3 / np.sqrt(6 * 2))
 
@@ -53,7 +53,7 @@ def test_names_and_scale_change_nothing() -> None:
         assert again.max_over_mean == pytest.approx(found.max_over_mean)
         assert again.consecutive is not None
         assert found.consecutive is not None
-        assert again.consecutive.distance == pytest.approx(found.consecutive.distance)
+        assert again.consecutive.moved_share == pytest.approx(found.consecutive.moved_share)
 
 
 def test_the_distance_that_chance_gives() -> None:
@@ -68,7 +68,7 @@ def test_loads_near_the_largest_float() -> None:
     found = load_statistics(np.full((3, 2, 4), 1e308))
     assert found.max_over_mean.tolist() == [1, 1]
     assert found.consecutive is not None
-    assert found.consecutive.distance == 0
+    assert found.consecutive.moved_share == 0
 
 
 def test_the_smallest_floats_have_statistics_too() -> None:
@@ -77,7 +77,7 @@ def test_the_smallest_floats_have_statistics_too() -> None:
     found = load_statistics(tokens)
     assert found.max_over_mean.tolist() == [4, 4]
     assert found.consecutive is not None
-    assert (found.consecutive.distance, found.consecutive.by_chance) == (0, 0)
+    assert (found.consecutive.moved_share, found.consecutive.by_chance_share) == (0, 0)
 
 
 def test_a_row_far_below_the_largest_one_is_not_lost() -> None:
@@ -94,4 +94,4 @@ def test_means_over_windows_are_exact_sums() -> None:
     found = load_statistics(tokens).consecutive
     assert found is not None
     each = [float(distance(a, b).mean()) for a, b in itertools.pairwise(tokens)]
-    assert found.distance == math.fsum(each) / len(each)
+    assert found.moved_share == math.fsum(each) / len(each)

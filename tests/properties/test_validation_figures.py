@@ -29,7 +29,7 @@ def said(*values):
 
 def test_errors_by_hand():
     found = errors_of(points(10, 10, 10, 10, 10), said(11, 8, 12, 20, None))["tpot_ms"]
-    assert (found.rows, found.predicted, found.coverage) == (5, 4, 0.8)
+    assert (found.rows, found.rows_predicted, found.coverage) == (5, 4, 0.8)
     assert found.median_abs_error == pytest.approx(0.2)
     assert found.mean_abs_error == pytest.approx((0.1 + 0.2 + 0.2 + 1.0) / 4)
     assert found.bias == pytest.approx(0.15)
@@ -38,7 +38,7 @@ def test_errors_by_hand():
 
 def test_nothing_predicted_has_no_figures():
     found = errors_of(points(10, 10), said(None, None))["tpot_ms"]
-    assert (found.rows, found.predicted, found.coverage) == (2, 0, 0.0)
+    assert (found.rows, found.rows_predicted, found.coverage) == (2, 0, 0.0)
     assert (found.median_abs_error, found.bias, found.within_20_percent) == (None, None, None)
 
 

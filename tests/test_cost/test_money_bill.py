@@ -164,9 +164,9 @@ def test_switches_and_optics_count_where_no_other_figure_has_them() -> None:
     switches = counts.switches["leaf"] + counts.switches["spine"]
     assert [(part.name, part.count) for part in bill.parts[1:]] == [
         ("switch between domains", switches),
-        ("transceiver of ib-cx9", 2 * counts.optical),
+        ("transceiver of ib-cx9", 2 * counts.optical_links),
     ]
-    assert bill.power_w == pytest.approx(460e3 + 1000 * switches + 15 * 2 * counts.optical)
+    assert bill.power_w == pytest.approx(460e3 + 1000 * switches + 15 * 2 * counts.optical_links)
     half = book.bill(cluster, [gpu.id for gpu in cluster.gpus if gpu.domain == 0])
     assert half.power_w == pytest.approx(bill.power_w / 2)
     # an all-in figure has its share of them
@@ -181,7 +181,7 @@ def test_a_published_transceiver_counts_beside_figures_without_the_network() -> 
     book = PriceBook(prices={"h100-sxm": 1.0, "switch": 2.0}, powers={"h100-sxm": 800.0, "switch": 1000.0})
     bill = book.bill(cluster)
     switches = sum(count for kind, count in physical_of_whole(cluster).switches.items() if kind != "switch")
-    optics = 2 * physical_of_whole(cluster).optical
+    optics = 2 * physical_of_whole(cluster).optical_links
     assert bill.power_w == pytest.approx(16 * 800 + 1000 * switches + 9 * optics)
     assert bill.usd_per_hour == pytest.approx(16 + 2 * switches)
     assert {part.power_w.kind for part in bill.parts[1:] if part.power_w} == {"user", "datasheet"}

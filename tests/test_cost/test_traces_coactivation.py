@@ -28,7 +28,7 @@ def test_independent_choices_are_within_chance_however_popular_some_are() -> Non
     popular = RNG.standard_normal(EXPERTS)
     found = coactivation(trace_of(np.stack([chosen(popular), chosen(popular[::-1])])))
     assert found.within is not None
-    assert found.within.beyond_chance < 0.02
+    assert found.within.beyond_chance_share < 0.02
     traced, alone = found.domains[4]
     assert traced == pytest.approx(alone, rel=0.02)
 
@@ -37,7 +37,7 @@ def test_topics_are_seen_within_a_layer() -> None:
     taste = 3 * RNG.standard_normal((4, EXPERTS))
     found = coactivation(trace_of(chosen(taste[RNG.integers(0, 4, TOKENS)])[None]))
     assert found.within is not None
-    assert found.within.beyond_chance > 0.2
+    assert found.within.beyond_chance_share > 0.2
 
 
 @pytest.mark.parametrize(("experts", "k", "parts"), [(6, 2, 2), (7, 3, 3), (5, 5, 2), (4, 1, 2)])
@@ -63,9 +63,9 @@ def test_what_chance_gives_is_the_mean_distance_of_poisson_counts() -> None:
     # experts are in 9, 7 and 4 pairs; as many pairs as there are, in proportion to the products
     products = np.array([9 * 7, 9 * 4, 7 * 4])
     means = products * 10 / products.sum()
-    assert found.distance == pytest.approx(np.abs(means - [6, 3, 1]).sum() / 20)
+    assert found.dependent_share == pytest.approx(np.abs(means - [6, 3, 1]).sum() / 20)
     chance = [
         sum(abs(times - mean) * exp(-mean) * mean**times / factorial(times) for times in range(80))
         for mean in means
     ]
-    assert found.by_chance == pytest.approx(sum(chance) / 20)
+    assert found.by_chance_share == pytest.approx(sum(chance) / 20)

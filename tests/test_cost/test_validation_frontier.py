@@ -33,12 +33,12 @@ def test_the_throughput_of_a_run_follows_from_its_times() -> None:
         *figures(replace(RUN, id="alone", concurrency=4), ttft_ms=240),
     ]
     (found,), left_out = frontiers(runs)
-    assert (left_out, found.runs, found.gpus, found.chip) == (1, 3, 4, "h200-sxm")
+    assert (left_out, found.runs, found.most_gpus, found.chip) == (1, 3, 4, "h200-sxm")
     slow, fast = found.points
-    assert (fast.id, fast.tok_s_user, fast.requests_per_gpu) == ("run", 100, 4)
+    assert (fast.id, fast.tok_s_per_user, fast.requests_per_gpu) == ("run", 100, 4)
     assert fast.tok_s_per_gpu == pytest.approx(16 / (0.240 + 1024 * 0.010) * 1024 / 4)
-    assert (slow.id, slow.tok_s_user, slow.tok_s_per_gpu) == ("total", 50, 400)
-    assert fast.layout == "TP4 DP1 EP1 ETP4 x1, 16 requests"
+    assert (slow.id, slow.tok_s_per_user, slow.tok_s_per_gpu) == ("total", 50, 400)
+    assert fast.measured_layout == "TP4 DP1 EP1 ETP4 x1, 16 requests"
 
 
 @pytest.mark.parametrize("run", [RUN, TWO_POOLS])
@@ -50,7 +50,7 @@ def test_no_stated_layout_beats_the_chosen_one(run: Point) -> None:
     for one in found.points:
         assert min(one.at_load, one.at_speed) >= 0.98 * one.tok_s_per_gpu
     errors = errors_of_frontiers([found])
-    assert errors["all"]["at_speed"].predicted == errors[found.chip]["at_load"].rows == len(found.points)
+    assert errors["all"]["at_speed"].rows_predicted == errors[found.chip]["at_load"].rows == len(found.points)
 
 
 def test_other_lengths_and_formats_are_other_frontiers_and_too_fast_has_no_layout() -> None:
@@ -58,7 +58,7 @@ def test_other_lengths_and_formats_are_other_frontiers_and_too_fast_has_no_layou
     rows = [row for one in (RUN, *others) for row in figures(one, tpot_ms=0.1, ttft_ms=200)]
     found, _ = frontiers(rows)
     assert sorted(one.runs for one in found) == [1, 1, 2]
-    assert (found[0].points[0].at_speed, found[0].points[0].chosen) == (0, "")
+    assert (found[0].points[0].at_speed, found[0].points[0].chosen_layout) == (0, "")
     assert errors_of_frontiers(found)["all"]["at_speed"].bias == -1
 
 
@@ -82,5 +82,5 @@ def test_at_one_speed_no_more_requests_than_a_run_had_are_taken() -> None:
         frontiers([*slow, *figures(replace(RUN, id="most", concurrency=n), tpot_ms=2000, ttft_ms=200)])[0][0]
         for n in (16, 1024)
     )
-    assert (few.requests, many.requests) == (16, 1024)
+    assert (few.most_requests, many.most_requests) == (16, 1024)
     assert few.points[-1].at_speed < 0.5 * many.points[-1].at_speed

@@ -29,7 +29,8 @@ def run(
             main()
         out, err = capsys.readouterr()
         code = ended.value.code
-        return Result(code if isinstance(code, int) else 0, out, err, str(args[0]) if args else "")
+        name = "import-plan-check" if "--check" in args else next(map(str, args), "")
+        return Result(code if isinstance(code, int) else 0, out, err, name)
 
     return call
 

@@ -46,9 +46,10 @@ def container(pod: dict[str, Any]) -> dict[str, Any]:
 def test_leader_worker_set(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*TWO_HOSTS)
     data = exported(run, "plan/plan.json", "sglang", "lws", "--image", "mine:1", "--hosts", "n[08-09]")
-    assert (data["launch"]["file"], data["launch"]["start"]) == ("x.lws.yaml", "kubectl apply -f")
-    group = {"pool": "mixtral-8x7b-v0-1", "role": "both", "replica": 0, "stage": 0, "layers": [0, 31]}
-    assert data["expert_groups"] == [{**group, "ranks": [0, 15], "hosts": "n[08-09]"}]
+    assert (data["launch_file"], data["start"]) == ("x.lws.yaml", "kubectl apply -f")
+    group = {"pool": "mixtral-8x7b-v0-1", "role": "both", "replica": 0, "stage": 0}
+    group |= {"first_layer": 0, "last_layer": 31, "first_rank": 0, "last_rank": 15}
+    assert data["expert_groups"] == [{**group, "hostlist": "n[08-09]"}]
     found = documents(tmp_path / "x.lws.yaml")
     (config,) = found["ConfigMap"]
     assert config["data"] == {"x.json": (tmp_path / "x.json").read_text()}
@@ -117,7 +118,7 @@ def test_llm_d_labels_roles_and_puts_its_sidecar_before_decode(
     prepared(*TWO_HOSTS)
     prepared(*PREFILL)
     data = exported(run, "plan/plan.json", "vllm", "llm-d", "--prefill", "first/plan.json")
-    assert any("<ROUTING-SIDECAR-IMAGE>" in note for note in data["launch"]["notes"])
+    assert any("<ROUTING-SIDECAR-IMAGE>" in note["text"] for note in data["notes"])
     sets = documents(tmp_path / "x.llm-d.yaml")["LeaderWorkerSet"]
     roles = {}
     for one in sets:
@@ -136,17 +137,19 @@ def test_llm_d_labels_roles_and_puts_its_sidecar_before_decode(
 def test_slurm_lists_hosts_of_each_stage_and_expert_group(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*TWO_REPLICAS)
     data = exported(run, "pairs/plan.json", "sglang", "slurm", "--hosts", "node[001-002]")
-    assert [(one["replica"], one["stage"], one["ranks"], one["hosts"]) for one in data["expert_groups"]] == [
-        (0, 0, [0, 3], "node001"),
-        (0, 1, [4, 7], "node001"),
-        (1, 0, [0, 3], "node002"),
-        (1, 1, [4, 7], "node002"),
+    keys = ("replica", "stage", "first_rank", "last_rank", "hostlist")
+    assert [tuple(group[key] for key in keys) for group in data["expert_groups"]] == [
+        (0, 0, 0, 3, "node001"),
+        (0, 1, 4, 7, "node001"),
+        (1, 0, 0, 3, "node002"),
+        (1, 1, 4, 7, "node002"),
     ]
     path = tmp_path / "x.slurm.sh"
     text = path.read_text()
     assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0  # noqa: S607
     assert "#SBATCH --nodelist=node[001-002]" in text
-    cut = ",".join(str(one["layers"][1] - one["layers"][0] + 1) for one in data["expert_groups"][:2])
+    groups = data["expert_groups"][:2]
+    cut = ",".join(str(group["last_layer"] - group["first_layer"] + 1) for group in groups)
     assert text.count(f"SGLANG_PP_LAYER_PARTITION={cut} python3") == 2
     assert text.count("srun --distribution=arbitrary --ntasks=1 ") == 2
     assert re.findall(r"<<'HOSTS'\n(.*)\nHOSTS", text) == ["node001", "node002"]
@@ -163,7 +166,7 @@ def test_a_table_of_ranks(run: Run, prepared: Run, tmp_path: Path) -> None:
         ("8", "n09", "0"),
     ]
     assert rows[8]["nics"] == "d1.n0.g0.nic"
-    assert [one["gpu"] for one in result.data["ranks"]] == [row["id"] for row in rows]
+    assert [rank["gpu_id"] for rank in result.data["ranks"]] == [row["id"] for row in rows]
     assert result.data["ranks"][8]["host"] == "n09"
 
 

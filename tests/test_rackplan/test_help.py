@@ -38,7 +38,7 @@ def test_each_command_has_two_examples_that_parse(name: str) -> None:
             "size --model deepseek-v3 gb200-nvl72 --tok-s 1M",
             "size --model deepseek-v3 --tok-s 1M --cluster gb200-nvl72",
         ),
-        ("check a sglang deepseek-v3 72", "check a --for sglang --model deepseek-v3 --gpus 72"),
+        ("import-plan a sglang deepseek-v3", "import-plan a --model sglang --from deepseek-v3"),
     ],
 )
 def test_words_without_their_options_are_answered_with_what_to_type(

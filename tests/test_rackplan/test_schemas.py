@@ -32,7 +32,7 @@ def _objects(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_every_command_has_one() -> None:
-    assert {*COMMANDS, *SHAPES} == {
+    assert {*COMMANDS, *SHAPES} - {"import-plan-check"} == {
         name for name in TYPED if "json" in signature(function_of(name)).parameters
     }
 
@@ -86,7 +86,7 @@ def _references(schema: Any) -> Iterator[str]:
 
 def test_the_command(run: Run) -> None:
     listed = run("schema", "--json")
-    assert [row["name"] for row in listed.data["rows"]] == list(NAMES)
+    assert [row["name"] for row in listed.data["schemas"]] == list(NAMES)
     assert "plan.json" in run("schema").out
     assert json.loads(run("schema", "size").out) == json_schema("size")
     assert "did you mean plan" in run("schema", "plam").error_line
@@ -95,13 +95,6 @@ def test_the_command(run: Run) -> None:
 MOE, DENSE = ("--model", "olmoe-1b-7b"), ("--model", "llama-3.1-8b")
 ONE, TWO = ("--cluster", "hgx-h100"), ("--cluster", "hgx-h100@16")
 LENGTHS = ("--isl", 2000, "--osl", 500)
-
-
-@pytest.mark.parametrize(
-    "name", [None, "gb200-nvl72@144", "rubin-ultra-nvl144", "mi300x", "b200-sxm", "gpus"]
-)
-def test_entries_of_the_catalog(run: Run, name: str | None) -> None:
-    assert run("catalog", *filter(None, [name]), "--json").data
 
 
 @pytest.mark.wide

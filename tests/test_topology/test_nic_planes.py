@@ -66,7 +66,7 @@ def test_traffic_is_that_of_one_network_twice_as_fast(tmp_path: Path, fabric: st
 
 def test_counted_written_and_drawn(tmp_path: Path) -> None:
     both, one = read(tmp_path, FABRICS["rail"]), read(tmp_path, FABRICS["rail"], "nic: 400 Gb/s")
-    assert physical_of_whole(both).optical == 2 * physical_of_whole(one).optical
+    assert physical_of_whole(both).optical_links == 2 * physical_of_whole(one).optical_links
     twice = Counter(physical_of_whole(one).switches) + Counter(physical_of_whole(one).switches)
     chips = physical_of_whole(one).switches["switch"]
     assert Counter(physical_of_whole(both).switches) == twice - Counter({"switch": chips})

@@ -97,7 +97,7 @@ def physical_line(cluster: Cluster) -> str:
     if limits.power.value is not None:
         watts = format_quantity(limits.power.value, "W", 3)
         parts.append(f"{watts} {limits.power.scope} ({limits.power.evidence.label})")
-    cables = [(limits.copper, "copper link"), (limits.optical, "optical link")]
+    cables = [(limits.copper_links, "copper link"), (limits.optical_links, "optical link")]
     counted = [plural(count, word) for count, word in cables if count]
     counted = [f"{' and '.join(counted)} outside hosts"] if counted else []
     if not all(one.counted for one in limits.cabling):

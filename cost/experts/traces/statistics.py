@@ -22,14 +22,14 @@ class Drift:
 
     Attributes
     ----------
-    distance, by_chance:
+    moved_share, by_chance_share:
         Between windows, and what chance alone would give.
     correlation:
         Of the loads; None: they are all equal.
     """
 
-    distance: float
-    by_chance: float
+    moved_share: float
+    by_chance_share: float
     correlation: float | None
 
 
@@ -121,8 +121,8 @@ def _drift(a: Floats, b: Floats) -> Drift | None:
 def _averaged(drifts: list[Drift]) -> Drift:
     known = [drift.correlation for drift in drifts if drift.correlation is not None]
     return Drift(
-        math.fsum(drift.distance for drift in drifts) / len(drifts),
-        math.fsum(drift.by_chance for drift in drifts) / len(drifts),
+        math.fsum(drift.moved_share for drift in drifts) / len(drifts),
+        math.fsum(drift.by_chance_share for drift in drifts) / len(drifts),
         math.fsum(known) / len(known) if known else None,
     )
 
@@ -140,23 +140,23 @@ class Dependence:
 
     Attributes
     ----------
-    distance:
+    dependent_share:
         Share of the pairs that lie elsewhere (total variation distance), mean over layers; 0: independent.
-    by_chance:
+    by_chance_share:
         What it would be for as many pairs if they were independent.
-    worst, worst_layer:
+    worst_dependent_share, worst_layer:
         The largest, and the row of its layer (of two layers: of the first).
     """
 
-    distance: float
-    by_chance: float
-    worst: float
+    dependent_share: float
+    by_chance_share: float
+    worst_dependent_share: float
     worst_layer: int
 
     @property
-    def beyond_chance(self) -> float:
+    def beyond_chance_share(self) -> float:
         """What chance does not explain, 0 to 1."""
-        return max(0.0, self.distance - self.by_chance)
+        return max(0.0, self.dependent_share - self.by_chance_share)
 
 
 @dataclass(frozen=True)

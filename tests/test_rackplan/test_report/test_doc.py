@@ -125,6 +125,7 @@ def test_a_page_has_sections_for_titled_blocks_and_makes_late_ones() -> None:
     assert list(re.findall(r"<h2[^>]*>([^<]*)", made)) == ["Speed", "Later"]
     assert 'id="chart-speed"' in made
     assert "A Plan" not in made
+    assert "<code>a \\\nb</code>" in page(doc(Code("text", "a \\\nb", "Start with")))
     assert "Later" not in text(doc(details=[Late(lambda: [ROWS([ROW], title="Later")])]))
 
 

@@ -13,6 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rackplan
+from cost.experts.traces.description import describe
+from goldens import require_doc, require_golden
+from rackplan.report.loads import loaded_doc, loads_doc
+
 LAYERS, EXPERTS = 32, 8  # mixtral-8x7b
 
 
@@ -30,34 +35,45 @@ def recording(tmp_path: Path) -> Path:
 
 
 def test_json_describes_a_recording(run: Callable[..., Any], recording: Path) -> None:
-    found = run("loads", recording, "--json").data["files"]["day.json"]
+    data = run("loads", recording, "--json").data
     values = windows()[[0, 2, 3, 4]].astype(float)
     total = values.sum(axis=0)
     skew = total.max(axis=1) / total.mean(axis=1)
-    assert found["kind"] == "SGLang JSON"
+    (found,) = data["recordings"]
+    assert found["file_kind"] == "SGLang JSON"
     assert (found["layers"], found["experts"], found["layers_without_tokens"]) == (LAYERS, EXPERTS, [])
-    assert found["windows"] == {"total": 5, "empty": 1, "kept": 4, "scenarios": 4}
+    assert [found[key] for key in ("windows", "windows_empty", "windows_kept", "scenarios")] == [5, 1, 4, 4]
     assert found["tokens"] == total.sum()
-    assert found["skew"]["max_over_mean"]["mean"] == pytest.approx(skew.mean())
-    assert found["skew"]["max_over_mean"]["worst_layer"] == int(skew.argmax())
-    assert found["skew"]["layers"]["7"]["coefficient_of_variation"] == pytest.approx(
-        total[7].std() / total[7].mean()
-    )
+    assert data["skew"][0]["skew_mean"] == pytest.approx(skew.mean())
+    assert data["skew"][0]["at_layer"] == int(skew.argmax())
+    assert data["layers"][7]["coefficient_of_variation"] == pytest.approx(total[7].std() / total[7].mean())
     first, last = (v / v.sum(axis=1, keepdims=True) for v in (values[0], values[-1]))
     apart = np.abs(first - last).sum(axis=1).mean() / 2
-    assert found["drift"]["first_to_last"]["distance"] == pytest.approx(apart)
-    assert 0 < found["drift"]["first_to_last"]["by_chance"] < apart
-    assert "1 of 5 windows dropped (empty)" in found["notes"]
+    assert data["drift"][1]["moved_share"] == pytest.approx(apart)
+    assert 0 < data["drift"][1]["by_chance_share"] < apart
+    assert "day.json: 1 of 5 windows dropped (empty)." in [note["text"] for note in data["notes"]]
 
 
-def test_json_says_how_far_choices_are_from_independent(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_files_read_as_they_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recording: Path) -> None:
     """Tokens choose experts e and e + 4: 4 of the 28 pairs of 8 experts, all equally often."""
+    monkeypatch.chdir(tmp_path)
     first = np.arange(400).reshape(-1, 1) % 4
     for name, chosen in (("pairs.npy", [first, first + 4]), ("single.npy", [first])):
-        np.save(tmp_path / name, np.stack(chosen, axis=2))
-    files = run("loads", "pairs.npy", "single.npy", "--json").data["files"]
-    assert files["pairs.npy"]["coactivation"]["distance"] == pytest.approx(1 - 4 / 28)
-    assert files["single.npy"]["coactivation"] is None
+        np.save(name, np.stack(chosen, axis=2))
+    names = (recording.name, "pairs.npy", "single.npy")
+    doc = loads_doc({name: describe(name, None) for name in names})
+    pairs, single = doc.data["traces"]
+    assert pairs["dependent_share"] == pytest.approx(1 - 4 / 28)
+    assert single["dependent_share"] is None
+    require_golden("loads", doc)
+
+
+def test_loads_of_python_are_a_document_a_frame_and_a_chart() -> None:
+    loads = rackplan.make_loads("mixtral-8x7b", "zipf:0.5")
+    doc = loaded_doc(loads)
+    require_doc(doc)
+    assert len(loads.to_frame()) == LAYERS * EXPERTS
+    assert next(line.name for line in loads.plot().data).startswith("evenest: layer ")
 
 
 class Runs:

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from cost.validation.predict import Prediction
-from cost.validation.read import Point, shipped_files
+from cost.validation.read import Point, read_measurements, shipped_files
+from cost.validation.validation import validation
+from goldens import require_doc, require_golden
+from rackplan.report.validate import frontiers_doc, validate_doc
 
 HEADER = "id,quantity,measured,phase,model,cluster,attention_dp,batch_per_gpu,context,pair\n"
 ROWS = (
@@ -38,19 +41,25 @@ def points_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_json_is_the_contract(run: Callable[..., Any], points_file: Path) -> None:
     done = run("validate", points_file, "--json")
     assert done.code == 0, done.err
-    found = done.data["files"]["points.csv"]
-    assert found["rows"] == 4
-    speed, times = found["quantities"]["tok_s_per_gpu"], found["quantities"]["tpot_ms"]
-    assert speed["rows"] == speed["predicted"] == 2
+    speed, times = done.data["quantities"]
+    assert (speed["file"], speed["quantity"]) == ("points.csv", "tok_s_per_gpu")
+    assert speed["rows"] == speed["rows_predicted"] == 2
     assert speed["median_abs_error"] == speed["mean_abs_error"] == speed["bias"] == pytest.approx(0.1)
     assert speed["within_20_percent"] == 1.0
-    assert (times["rows"], times["predicted"], times["coverage"]) == (2, 1, 0.5)
+    assert (times["rows"], times["rows_predicted"], times["coverage"]) == (2, 1, 0.5)
     assert times["bias"] == pytest.approx(-0.5)
-    first, *_, last = found["points"]
-    assert (first["id"], first["measured"], first["reason"]) == ("one", 100.0, "")
+    first, *_, last = done.data["points"]
+    assert [first[key] for key in ("file", "id", "measured", "reason")] == ["points.csv", "one", 100, ""]
     assert first["predicted"] == pytest.approx(110)
     assert (last["predicted"], last["error"]) == (None, None)
     assert "'V100' is not in the catalog" in last["reason"]
+
+
+def test_points_read_as_they_did(points_file: Path) -> None:
+    found = validation("points.csv", read_measurements(points_file))
+    require_golden("validate", validate_doc([found]))
+    assert len(found.to_frame()) == 4
+    assert found.plot().layout.xaxis.type == "log"
 
 
 def test_the_learned_correction_is_switched_off(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -63,15 +72,14 @@ def test_the_learned_correction_is_switched_off(run: Callable[..., Any], tmp_pat
         for name, drafts in (("told", "no"), ("untold", "unknown"))
     ]
     path.write_text(head + "".join(rows))
-    on = run("validate", path, "--json").data["files"]["served.csv"]
-    off = run("validate", path, "--physics", "--json").data["files"]["served.csv"]
-    assert (on["corrected"], off["corrected"]) == (True, False)
+    on, off = run("validate", path, "--json").data, run("validate", path, "--physics", "--json").data
+    assert (on["quantities"][0]["corrected"], off["quantities"][0]["corrected"]) == (True, False)
     assert on["points"][0]["predicted"] != off["points"][0]["predicted"]
     assert on["points"][1]["predicted"] == off["points"][1]["predicted"]
-    assert "Correction off (--physics)" in " ".join(run("validate", path, "--physics").out.split())
+    assert "did not correct the predictions (--physics)" in run("validate", path, "--physics").out
 
 
-def test_frontiers_beside_layouts_that_are_chosen(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_frontiers_beside_layouts_that_are_chosen(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     head = "id,quantity,measured,phase,model,cluster,weights,tp,concurrency,isl,osl\n"
     runs = (("fast", "tpot_ms", 9, 8), ("fast", "ttft_ms", 90, 8), ("slow", "tpot_ms", 12, 64),
@@ -81,29 +89,25 @@ def test_frontiers_beside_layouts_that_are_chosen(run: Callable[..., Any], tmp_p
         for name, what, value, n in runs
     )
     path.write_text(head + "".join(rows))
-    found = run("validate", path, "--frontier", "--json").data["files"]["runs.csv"]
+    doc = frontiers_doc({"runs.csv": read_measurements(path)}, physics=False)
+    require_golden("frontiers", doc)
+    found = doc.data
     (frontier,) = found["frontiers"]
-    assert (found["left_out"], frontier["chip"], frontier["runs"], frontier["gpus"]) == (1, "h200-sxm", 2, 8)
-    assert [point["id"] for point in frontier["points"]] == ["slow", "fast"]
-    assert found["errors"]["all"] == found["errors"]["h200-sxm"]
-    text = run("validate", path, "--frontier").out
-    for words in (
-        "1 measured frontier",
-        "Left out      1 run",
-        "llama-3.1-70b fp8 on hgx-h200",
-        "64 requests",
-    ):
-        assert words in text
+    assert (frontier["gpu"], frontier["runs"], frontier["most_gpus"]) == ("h200-sxm", 2, 8)
+    assert found["frontier_files"] == [{"file": "runs.csv", "frontiers": 1, "runs_left_out": 1}]
+    assert [point["id"] for point in found["frontier_points"]] == ["slow", "fast"]
+    own, every = (
+        [row["bias"] for row in found["errors"] if row["gpu"] == gpu] for gpu in ("h200-sxm", "all")
+    )
+    assert own == every
+    require_doc(frontiers_doc({"none.csv": []}, physics=False))
 
 
 def test_without_a_file_the_shipped_points(run: Callable[..., Any], points_file: Path) -> None:
     assert points_file.exists()
-    found = run("validate", "--json").data["files"]
-    assert set(found) == {path.name for path in shipped_files()}
-    published = found["published.csv"]
-    counts = published["quantities"]["tok_s_per_gpu"]
-    assert counts["predicted"] >= 0.95 * counts["rows"]
-    assert all(row["reason"] for row in published["points"] if row["predicted"] is None)
+    assert {row["file"] for row in run("validate", "--json").data["quantities"]} == {
+        path.name for path in shipped_files()
+    }
 
 
 @pytest.mark.parametrize(

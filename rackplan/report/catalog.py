@@ -1,0 +1,319 @@
+"""Documents of the catalog: lists of GPUs, clusters and models, and one of them, each figure with its origin."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import groupby, starmap
+from typing import Any
+
+from cost.entries import entry_meant
+from cost.money.prices import billed_figures
+from cost.resolve import hugging_face_ids, model_names, model_title, published, resolve_model
+from rackplan.report.doc import Block, Doc, Note, Record, Row, Shape, Table
+from rackplan.report.fields import FIELDS, said
+from rackplan.report.shared import FIGURES, SET, figure_row, missing, set_table
+from topology import cluster_names, find_scale_out, gpu_names, load_domain, load_gpu, resolve_cluster
+from topology.base.errors import InputError
+from topology.base.names import plain_words
+from topology.base.units import plural
+from topology.cluster import Cluster
+from topology.fabrics.fabric import ScaleOutSpec
+from topology.physical import physical_of_whole
+from topology.spec import GpuSpec
+from topology.structures.domain import DomainSpec
+from topology.structures.torus import TorusDomain
+
+_PEAKS = "hbm_bytes hbm_bytes_per_s bf16_flop_per_s fp8_flop_per_s fp4_flop_per_s"
+_CHIP = f"name title vendor machine_status dies {_PEAKS} bf16_flop_per_byte"
+_RATES = "scale_up_bytes_per_s scale_out_bytes_per_s scale_up_rate_ratio"
+_SYSTEM = f"name title machine_status gpu gpus_per_domain gpus_per_node {_RATES}"
+_JOINED = "structure joined links_per_gpu shape switches_per_domain links_per_switch"
+_COUNTS = "total_params active_params published_total published_active layers experts experts_per_token"
+_MODEL = (
+    f"name title {_COUNTS} active_params_with_embedding moe_layers attention kv_cache_4096_bytes precision_source "
+    "omitted most_context most_context_source sources"
+)
+GPUS = Table.of("gpus", _CHIP, "GPUs", most=None, shown=f"name {_PEAKS} machine_status")
+CLUSTERS = Table.of(
+    "clusters",
+    _SYSTEM,
+    "Clusters",
+    most=None,
+    shown=_SYSTEM.replace("title machine_status ", "").replace("scale_up_rate_ratio", "machine_status"),
+)
+MODELS = Table.of("models", f"{_MODEL} reason", "Models", most=None, shown=f"name {_COUNTS} reason")
+GPU = Record.of("", _CHIP, shown=f"vendor machine_status dies {_PEAKS} bf16_flop_per_byte")
+CLUSTER = Record.of(
+    "", f"{_SYSTEM} {_JOINED}", shown=f"machine_status gpu gpus_per_node {_RATES} joined links_per_gpu"
+)
+NAMED = Record.of("", "name", most=0)
+MODEL = Record.of("", _MODEL, shown=_MODEL.removeprefix("name title "))
+PRECISION = Table.of("precision", "part dtype", "Formats of weights", most=None)
+CHECKPOINTS = Table.of(
+    "checkpoints", "checkpoint most_context most_context_source quantization", "On Hugging Face", most=None
+)
+_ORIGINS: dict[str, Any] = {"most": None, "shown": "part figure shown evidence source"}
+BILLED = Table("billed", FIGURES.fields, "Prices and power that bills use")
+KINDS = Table.of("domain_kinds", "count title gpus_per_domain joined", "Domains")
+PHYSICAL = Record.of(
+    "physical",
+    "gpus hosts racks racks_basis switch_racks copper_links optical_links transceivers power_w power_scope "
+    "power_basis power_evidence rack_power_w mass_kg mass_basis mass_evidence rack_mass_kg",
+    "What it takes",
+    shown="gpus hosts racks racks_basis power_w power_scope power_evidence power_basis rack_power_w "
+    "mass_kg mass_evidence mass_basis rack_mass_kg",
+)
+SWITCHES = Table.of("switches", "part count", "Switches")
+CABLING = Table.of(
+    "cabling",
+    "fabric scale_up counted board_links copper_links copper_cables optical_links links_per_transceiver transceivers",
+    "Links",
+)
+CATALOG = Shape(
+    "catalog",
+    "Lists of the catalog, or one entry with its figures.",
+    (
+        *(GPU, CLUSTER, NAMED, MODEL, GPUS, CLUSTERS, MODELS, PRECISION, CHECKPOINTS),
+        *(PHYSICAL, SWITCHES, CABLING, KINDS, FIGURES, BILLED, SET),
+    ),
+)
+_UNKNOWN = "Not published, or there is none."
+_RULE = (
+    "Links are on board within a host, copper within a rack, and optical with a transceiver at each end between "
+    "racks, unless the system's own cables are known. Leaves, spines, cores and routers have racks of their own, and "
+    "so have the switch chips of a domain that spans several racks; their power and weight are not in these figures."
+)
+_LIST_RULE = (
+    "Peaks are dense; memory is what the driver reports where known. Rates are per GPU and direction. Active "
+    "parameters are those of a token, with the output head and without the input embedding. Spelling is flexible: "
+    "a prefix or an id of Hugging Face also works; name@GPUS builds several domains, name@4x4x8 a torus."
+)
+
+
+def catalog_doc(what: str | None, cluster: Cluster | None = None) -> Doc:
+    """Return all lists, one of them, or one entry; ``cluster`` is one with figures of the user's.
+
+    Raises
+    ------
+    InputError
+        If the catalog has no entry of that name (the nearest are offered), or a cluster cannot be built.
+    """
+    if cluster is not None:
+        return _cluster(cluster)
+    systems = ((load_domain(name), find_scale_out(name)) for name in cluster_names())
+    lists = {
+        "clusters": lambda: CLUSTERS(starmap(_system, systems)),
+        "gpus": lambda: GPUS(map(_chip, map(load_gpu, gpu_names()))),
+        "models": _models,
+    }
+    if what is None or what in lists:
+        tables = [make() for name, make in lists.items() if what in (None, name)]
+        notes = {note.about: note for table in tables for note in missing(table, _UNKNOWN)}
+        return Doc(CATALOG, "", [], [*tables, *notes.values(), Note(_LIST_RULE, kind="method")])
+    kind, name = entry_meant(what)
+    if kind == "cluster":
+        return _cluster(resolve_cluster(name))
+    return _gpu(load_gpu(name)) if kind == "gpu" else _model(name, what)
+
+
+def _models() -> Table:
+    rows = []
+    for name in model_names():
+        try:
+            rows.append({**_counts(name), "reason": ""})
+        except InputError as error:
+            named = {"name": name, "title": model_title(name), "reason": str(error)}
+            rows.append(dict.fromkeys(_MODEL.split()) | named)
+    return MODELS(rows)
+
+
+def _chip(gpu: GpuSpec) -> Row:
+    peaks = {key: gpu.figures[key].value if key in gpu.figures else None for key in _PEAKS.split()}
+    flop, rate = peaks["bf16_flop_per_s"], peaks["hbm_bytes_per_s"]
+    return GPU.row(
+        gpu, **peaks, machine_status=gpu.status, bf16_flop_per_byte=flop / rate if flop and rate else None
+    )
+
+
+def _gpu(gpu: GpuSpec) -> Doc:
+    record = GPU(_chip(gpu))
+    row = record.rows[0]
+    known = [f"{FIELDS[key].label} {said(row, key)}" for key in _PEAKS.split() if row[key] is not None]
+    return Doc(
+        CATALOG,
+        f"{gpu.name}: {gpu.title} ({gpu.vendor}, {gpu.status})",
+        [f"{', '.join(known) or 'No figure is published'}."],
+        [record, *missing(record, _UNKNOWN), *map(Note, gpu.notes)],
+        _origins(gpu),
+    )
+
+
+def _origins(gpu: GpuSpec, *more: Row) -> list[Block]:
+    """Return figures with their sources: ``more``, those of a GPU, and what bills use of it."""
+    rows = (figure_row(figure, gpu.name, key) for key, figure in sorted(gpu.figures.items()))
+    billed = sorted(billed_figures().get(gpu.name, {}).items())
+    return [
+        FIGURES([*more, *rows], **_ORIGINS),
+        BILLED((figure_row(figure, gpu.name, key) for key, figure in billed), **_ORIGINS),
+    ]
+
+
+def _system(domain: DomainSpec, out: ScaleOutSpec | None) -> Row:
+    rate = domain.scale_up_bytes_per_s
+    return CLUSTERS.row(
+        domain,
+        name=domain.part,
+        machine_status=domain.status,
+        gpu=domain.gpu.name,
+        gpus_per_domain=domain.gpus,
+        scale_up_bytes_per_s=None if math.isnan(rate) else rate,
+        scale_out_bytes_per_s=out.scale_out_bytes_per_s if out else None,
+        scale_up_rate_ratio=(out.slower_than(domain) or None) if out else None,
+    )
+
+
+def _cluster(cluster: Cluster) -> Doc:
+    """Return a system of the catalog with its figures, or any cluster with what it takes."""
+    domain, out, known = cluster.spec.domains[0], cluster.spec.scale_out, cluster.name in cluster_names()
+    runs = [(kind, len(list(run))) for kind, run in groupby(cluster.spec.domains)]
+    kinds = KINDS(
+        KINDS.row(kind, count=n, gpus_per_domain=kind.gpus, joined=kind.words()) for kind, n in runs
+    )
+    record, physical = _physical(cluster)
+    head = (
+        CLUSTER({**_system(domain, out), **_links(cluster, domain)})
+        if known
+        else NAMED({"name": cluster.name})
+    )
+    figures = [figure_row(figure, domain.part, key) for key, figure in sorted(domain.figures.items())]
+    for fabric in (*domain.fabrics, *([out.fabric] if out else [])):
+        link = {"link_bytes_per_s": fabric.link_bytes_per_s, "latency_s": fabric.latency_s}
+        figures += [figure_row(figure, fabric.name, key) for key, figure in link.items()]
+    verbs, row = {"power_w": "draws", "mass_kg": "weighs", "racks": "takes"}, record.data
+    takes = ", ".join(f"{verb} {said(row, key)}" for key, verb in verbs.items() if row[key] is not None)
+    needs = f"{cluster.name} {takes}." if takes else ""
+    chip = GPUS([_chip(domain.gpu)], title="GPU")
+    unknown = "Not published; fabric in a cluster file sets one."
+    size = f"{plural(len(cluster.gpus), 'GPU')} in {plural(len(cluster.spec.domains), 'domain')}"
+    return Doc(
+        CATALOG,
+        f"{cluster.name}: {domain.title} ({domain.status})" if known else f"{cluster.name}: {size}",
+        [_rates(domain, out) if known else "", needs],
+        [
+            set_table(cluster),
+            head,
+            *missing(head, _UNKNOWN, scale_out_bytes_per_s=unknown, scale_up_rate_ratio=unknown),
+            *map(Note, (*domain.notes, *domain.gpu.notes) if known else ()),
+            *([] if known else [kinds]),
+            record,
+        ],
+        [*physical, *([chip, *missing(chip, _UNKNOWN), *_origins(domain.gpu, *figures)] if known else [])],
+    )
+
+
+def _links(cluster: Cluster, domain: DomainSpec) -> Row:
+    """Return how the GPUs of a domain are joined; null where the number of links is not published."""
+    known = not domain.links_bundled
+    return {
+        "structure": domain.structure,
+        "joined": domain.words(),
+        "links_per_gpu": domain.links_per_gpu if known else None,
+        "shape": list(domain.shape) if isinstance(domain, TorusDomain) else [],
+        "switches_per_domain": physical_of_whole(cluster).switches.get("switch", 0) if known else None,
+        "links_per_switch": list(getattr(domain, "links_per_switch", ())) if known else None,
+    }
+
+
+def _rates(domain: DomainSpec, out: ScaleOutSpec | None) -> str:
+    row = _system(domain, out)
+    known = row["scale_up_bytes_per_s"] is not None
+    inside = said(row, "scale_up_bytes_per_s") if known else "an unpublished rate"
+    outside = f" and {said(row, 'scale_out_bytes_per_s')} outside ({out.fabric.name})" if out else ""
+    return f"A GPU sends {inside} each way in its domain of {domain.gpus} ({domain.fabric.name}){outside}."
+
+
+def _physical(cluster: Cluster) -> tuple[Record, list[Table | Note]]:
+    """Return what a cluster takes: parts, links, power and weight."""
+    needs = physical_of_whole(cluster)
+    power, mass = needs.power, needs.mass
+    row = PHYSICAL.row(
+        needs,
+        racks=needs.racks.count,
+        racks_basis=needs.racks.basis,
+        power_w=power.value,
+        power_scope=power.scope or None,
+        power_basis=power.basis,
+        power_evidence=None if power.value is None else power.evidence.label,
+        mass_kg=mass.value,
+        mass_basis=mass.basis,
+        mass_evidence=None if mass.value is None else mass.evidence.label,
+    )
+    record = PHYSICAL(row)
+    why = {"racks": needs.racks.basis, "power_w": power.basis, "mass_kg": mass.basis}
+    switches = {"switch chip" if kind == "switch" else kind: count for kind, count in needs.switches.items()}
+    cables = CABLING(map(CABLING.row, needs.cabling))
+    return record, [
+        SWITCHES({"part": part, "count": count} for part, count in switches.items()),
+        cables,
+        *missing(record, _UNKNOWN, **{key: f"{basis}." for key, basis in why.items()}),
+        *missing(cables, _UNKNOWN),
+        Note(_RULE, kind="method"),
+    ]
+
+
+def _counts(name: str, typed: str = "") -> Row:
+    """Return the fields of :data:`MODEL`; ``typed`` may be an id of it in a format of its own."""
+    ids = hugging_face_ids(name)
+    own = (one for one, hub in ids.items() if hub.quantization and plain_words(one) == plain_words(typed))
+    model, known = resolve_model(next(own, name)), published(name)
+    return MODEL.row(
+        model,
+        name=name,
+        title=model_title(name),
+        published_total=known.total,
+        published_active=known.active,
+        layers=len(model.layers),
+        moe_layers=len(model.moe_layers),
+        experts=model.moe.experts if model.moe else 0,
+        experts_per_token=model.moe.top_k if model.moe else 0,
+        attention=model.attention_kinds,
+        kv_cache_4096_bytes=model.cache_bytes(4096, 2),
+        sources=list(known.sources),
+        omitted=list(model.omitted),
+        precision=model.precision,
+    )
+
+
+def _model(name: str, typed: str) -> Doc:
+    row, known = _counts(name, typed), published(name)
+    active = f", {said(row, 'active_params')} of them for a token" if row["experts"] else ""
+    printed = " / ".join(filter(None, (known.total, known.active)))
+    used = f"{row['experts_per_token']} of {row['experts']}"
+    routed = f"; {row['moe_layers']} have experts, of which a token uses {used}" if row["experts"] else ""
+    odd = "; ".join(filter(None, (known.total_counts, known.active_counts)))
+    checkpoints = CHECKPOINTS(
+        {
+            "checkpoint": one,
+            "most_context": hub.positions,
+            "most_context_source": hub.source,
+            "quantization": json.dumps(hub.quantization) if hub.quantization else None,
+        }
+        for one, hub in hugging_face_ids(name).items()
+    )
+    return Doc(
+        CATALOG,
+        f"{name}: {row['title']}",
+        [
+            f"{said(row, 'total_params')} parameters{active}; published: {printed}.",
+            f"{plural(row['layers'], 'layer')}{routed}.",
+            f"A sequence of 4,096 tokens takes {said(row, 'kv_cache_4096_bytes')} of KV cache in BF16.",
+        ],
+        [
+            MODEL(row),
+            PRECISION({"part": part, "dtype": dtype} for part, dtype in row["precision"].items()),
+            *missing(checkpoints, _UNKNOWN, most_context="Not known, so longer sequences give no warning."),
+            Note(f"The published figures are {odd}." if odd else ""),
+        ],
+        [checkpoints],
+    )

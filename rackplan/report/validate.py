@@ -1,0 +1,190 @@
+"""Documents of measured against predicted: rows of files, and frontiers of measured runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from cost.calibration.correction import correction_with
+from cost.validation.frontier import MEASURES, Frontier, errors_of_frontiers, frontiers
+from cost.validation.read import Point
+from cost.validation.statistics import inside, signed_error
+from cost.validation.validation import Validation
+from rackplan.report.doc import Block, Chart, Doc, Layer, Note, Row, Shape, Table
+from rackplan.report.fields import FIELDS, said
+from rackplan.report.shared import missing
+from topology.base.errors import input_name
+from topology.base.units import plural
+
+_ERRORS = "rows rows_predicted coverage median_abs_error mean_abs_error bias within_20_percent"
+_SHOWN = "median_abs_error mean_abs_error bias within_20_percent"
+QUANTITIES = Table.of(
+    "quantities",
+    f"file quantity {_ERRORS} intervals inside_interval corrected",
+    "Errors",
+    most=None,
+    shown=f"file quantity rows rows_predicted {_SHOWN} inside_interval",
+)
+GROUPS = Table.of(
+    "groups", "file cluster model rows median_abs_error inside_interval", "Rows with a band", most=8
+)
+REASONS = Table.of("left_out", "file reason rows", "Rows without a prediction", most=6)
+_POINT = "id quantity measured predicted error low high inside"
+POINTS = Table.of("points", f"file {_POINT} reason chosen", "All rows", most=None)
+LARGEST = Table.of("largest_errors", _POINT, "Largest errors", most=None)
+ERRORS = Table.of(
+    "errors", f"file gpu measure {_ERRORS}", "Errors of tok/s/GPU", shown=f"file gpu measure rows {_SHOWN}"
+)
+FRONTIERS = Table.of(
+    "frontiers", "file frontier gpu runs most_gpus most_requests median_abs_error", "Frontiers", most=5
+)
+_REACHED = "at_load_tok_s_per_gpu at_speed_tok_s_per_gpu of_run_tok_s_per_gpu measured_layout chosen_layout"
+RUNS = Table.of(
+    "frontier_points",
+    f"file frontier id tok_s_per_user requests_per_gpu tok_s_per_gpu {_REACHED}",
+    "Measured runs that no other beats",
+    most=None,
+    per="frontier",
+    shown=f"tok_s_per_user tok_s_per_gpu {_REACHED}",
+)
+LEFT_OUT = Table.of("frontier_files", "file frontiers runs_left_out", "Files")
+VALIDATE = Shape(
+    "validate",
+    "Predictions of measured points, or measured frontiers beside layouts that are chosen.",
+    (QUANTITIES, GROUPS, REASONS, POINTS, LARGEST, ERRORS, FRONTIERS, RUNS, LEFT_OUT),
+)
+_WORDS = ("same requests", "same speed", "same speed with a layout that ran")
+_MOST = 8
+_UNPREDICTED, _NO_BAND = "No row was predicted.", "There is no band."
+_METHOD = (
+    "Errors are |predicted - measured| / measured; the bias is the median with its sign, below 0: too small."
+)
+_FRONTIER_METHOD = (
+    "Output tokens/s/GPU of the best measured runs and of the best deployable layouts under the same engines, at "
+    "equal requests per GPU and at equal tokens/s/user. At equal speed a small error in time is a large error in "
+    "throughput, so that comparison is also made among the measured layouts only."
+)
+
+
+def validate_doc(files: Validation | Sequence[Validation]) -> Doc:
+    """Return the document of ``rackplan validate``: errors by file and quantity, and each row."""
+    validations = [files] if isinstance(files, Validation) else files
+    quantities = QUANTITIES(
+        QUANTITIES.row(errors, file=one.name, quantity=quantity, corrected=one.corrected)
+        for one in validations
+        for quantity, errors in one.errors.items()
+    )
+    groups = GROUPS(
+        GROUPS.row(errors, file=one.name, cluster=cluster, model=model)
+        for one in validations
+        for (cluster, model), errors in one.groups.items()
+    )
+    points = POINTS(row for one in validations for row in _points(one))
+    known = [row for row in points.rows if row["error"] is not None]
+    largest = sorted(known, key=lambda row: -abs(row["error"]))[:_MOST]
+    reasons = Counter((row["file"], row["reason"]) for row in points.rows if row["error"] is None)
+    left_out = ({"file": file, "reason": why, "rows": rows} for (file, why), rows in reasons.most_common())
+    bare = any(not one.corrected for one in validations)
+    return Doc(
+        VALIDATE,
+        f"Measured and predicted: {', '.join(one.name for one in validations)}",
+        [
+            f"{len(known):,} of {len(points.rows):,} measured rows are predicted.",
+            _ends(quantities.rows, "median_abs_error", "The median error is {}."),
+            _ends(quantities.rows, "inside_interval", "The band of a plan holds {} of the rows."),
+        ],
+        [
+            *_chart(points),
+            quantities,
+            LARGEST(largest),
+            REASONS(left_out),
+            Note(f"Measured runs did not correct the predictions ({input_name('physics')})." if bare else ""),
+            *missing(quantities, _UNPREDICTED, inside_interval=_NO_BAND),
+        ],
+        [
+            groups,
+            points,
+            *missing(points, "Not predicted: its reason says why.", low=_NO_BAND, high=_NO_BAND),
+            *missing(groups, _UNPREDICTED),
+            Note(_METHOD, kind="method"),
+        ],
+        frame=lambda: points.data,
+    )
+
+
+def _points(found: Validation) -> Iterator[Row]:
+    for point, prediction in zip(found.points, found.predictions, strict=True):
+        yield POINTS.row(
+            prediction,
+            file=found.name,
+            id=point.id,
+            quantity=point.label,
+            measured=point.measured,
+            predicted=prediction.value,
+            error=signed_error(point, prediction),
+            inside=inside(point, prediction),
+        )
+
+
+def _ends(rows: Sequence[Row], key: str, words: str) -> str:
+    """Return the least and the largest of a figure, never one over several quantities; empty where nobody has it."""
+    known = sorted((row[key], row["quantity"]) for row in rows if row[key] is not None)
+    ends = dict.fromkeys((known[0], known[-1])) if known else {}
+    texts = [f"{FIELDS[key].text(value)} ({quantity})" for value, quantity in ends]
+    return words.format(" to ".join(texts)) if texts else ""
+
+
+def _chart(points: Table) -> list[Block]:
+    """Return measured against predicted, and the diagonal."""
+    keys = ("predicted", "measured")
+    figures = [row[key] for row in points.rows if row["predicted"] for key in keys if row[key] > 0]
+    if not figures:
+        return []
+    ends = Table.of("equal", " ".join(keys))(dict.fromkeys(keys, end(figures)) for end in (min, max))
+    layers = [Layer("rule", ends, *keys, name="equal"), Layer("point", points, *keys, "quantity")]
+    return [Chart("Measured against predicted", layers, log="xy", height=480)]
+
+
+def frontiers_doc(files: Mapping[str, Sequence[Point]], *, physics: bool) -> Doc:
+    """Return the document of ``rackplan validate --frontier``: errors by GPU, and each frontier."""
+    made = {name: frontiers(points, correction_with(physics=physics)) for name, points in files.items()}
+    every = [(name, one, _error(one)) for name, (some, _) in made.items() for one in some]
+    every.sort(key=lambda found: -(found[2] or 0.0))
+    errors = ERRORS(row for name, (some, _) in made.items() for row in _errors(name, some))
+    listed = FRONTIERS(
+        FRONTIERS.row(one, file=name, frontier=one.name, gpu=one.chip, median_abs_error=error)
+        for name, one, error in every
+    )
+    runs = RUNS(row for name, one, _ in every for row in _runs(name, one))
+    medians = ", ".join(f"{said(row, 'median_abs_error')} at the {row['measure']}" for row in errors.rows[:3])
+    counts = ((name, len(some), out) for name, (some, out) in made.items())
+    out = LEFT_OUT(dict(zip(("file", "frontiers", "runs_left_out"), row, strict=True)) for row in counts)
+    return Doc(
+        VALIDATE,
+        f"Measured frontiers: {', '.join(files)}",
+        [
+            f"{plural(len(every), 'measured frontier')} with {plural(len(runs.rows), 'run')}.",
+            f"The median error of tok/s/GPU is {medians}." if medians else "",
+        ],
+        [errors, listed, out, *missing(errors, _UNPREDICTED)],
+        [runs, Note(_FRONTIER_METHOD, kind="method"), Note(_METHOD, kind="method")],
+    )
+
+
+def _error(one: Frontier) -> float | None:
+    return errors_of_frontiers([one])["all"]["at_load"].median_abs_error
+
+
+def _runs(name: str, one: Frontier) -> Iterator[Row]:
+    for point in one.points:
+        reached = {f"{at}_tok_s_per_gpu": getattr(point, at) for at in MEASURES}
+        yield RUNS.row(point, file=name, frontier=one.name, **reached)
+
+
+def _errors(name: str, some: Sequence[Frontier]) -> Iterator[Row]:
+    """Yield errors of all GPUs together, then of each."""
+    found = errors_of_frontiers(some) if some else {}
+    for gpu in sorted(found, key=lambda gpu: (gpu != "all", gpu)):
+        for key, measure in zip(MEASURES, _WORDS, strict=True):
+            errors = found[gpu][key]
+            yield ERRORS.row(errors, file=name, gpu=gpu, measure=measure)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from rackplan.report.doc import Note, Row, Table
+from rackplan.report.doc import Block, Late, Note, Picture, Row, Table
 from rackplan.report.fields import said, usd
 from topology.base.units import plural
 
 if TYPE_CHECKING:
     from cost.calibration.errors import ErrorOf
+    from cost.inputs.deployment import Deployment
     from cost.money.bill import Bill, Totals
     from cost.recipe import OtherRecipe
     from topology.base.figures import Figure
@@ -47,6 +50,8 @@ SET = Table.of(
     "Set by hand",
     shown="part figure shown source",
 )
+GROUNDS = (BILL, ACCURACY, FIGURES, SET)
+"""Tables of :func:`grounds` and :func:`set_table`."""
 ACCURACY_METHOD = Note(
     "Cross-validated on measured runs. 80% of them are within the band of the prediction; a chip that nobody "
     "measured has the band of the chip that was predicted worst when it was left out of the fit.",
@@ -213,6 +218,48 @@ def figure_row(figure: Figure, part: str, name: str, **more: object) -> Row:
         "source": figure.source,
         **more,
     }
+
+
+def figures_of(*deployments: Deployment, more: Iterable[Row] = ()) -> list[Block]:
+    """Return all figures of machines and kernels with their sources, ``more`` after them: for JSON and pages."""
+    from placement.analysis.evidence import deployment_figures
+
+    used = [figure for deployment in deployments for figure in deployment_figures(deployment)]
+    rows = [figure_row(figure.figure, figure.of or figure.group, figure.name) for figure in used]
+    table = FIGURES({(row["part"], row["figure"]): row for row in (*rows, *more)}.values())
+    return [table, Late(lambda: [replace(table, most=None)])]
+
+
+def grounds(
+    deployments: Sequence[Deployment],
+    errors: Sequence[ErrorOf],
+    methods: Iterable[str],
+    *,
+    bill: Bill | None = None,
+    figures: Iterable[Row] = (),
+) -> list[Block]:
+    """Return what an answer rests on: bill, accuracy, method, all figures, and the drawing of each cluster."""
+    from rackplan.report.notes import chip_words, sentence
+    from topology.draw import cluster_svg
+
+    clusters = dict.fromkeys(deployment.cluster for deployment in deployments)
+    every = dict.fromkeys((*methods, *(sentence(chip_words(error)) for error in errors)))
+    return [
+        *([] if bill is None else [BILL(bill_rows(next(iter(clusters)).name, bill))]),
+        ACCURACY(accuracy_row(error) for error in errors),
+        *(Note(text, kind="method") for text in every),
+        *figures_of(*deployments, more=figures),
+        *(
+            Picture(
+                f"cluster-{at}",
+                cluster.brief(),
+                partial(cluster_svg, cluster),
+                title=cluster.name,
+                scene=True,
+            )
+            for at, cluster in enumerate(clusters)
+        ),
+    ]
 
 
 def set_table(*clusters: Cluster) -> Table:

@@ -44,7 +44,10 @@ FORMS: Mapping[str, tuple[str, Callable[[Any, str], str]]] = {
     "text": ("string", lambda value, _: str(value)),
     "flag": ("boolean", lambda value, _: "yes" if value else "no"),
     "list": ("array", lambda value, _: ", ".join(map(str, value))),
-    "count": ("number", lambda value, _: f"{value:,.0f}" if value == round(value) else f"{value:,.4g}"),
+    "count": (
+        "number",
+        lambda value, _: f"{value:,.0f}" if value == round(value) or value > 1000 else f"{value:,.4g}",
+    ),
     "number": ("number", lambda value, _: number(value)),
     "usd": ("number", lambda value, _: usd(value)),
     "share": ("number", lambda value, _: f"{value:.1%}"),
@@ -154,6 +157,17 @@ def said(row: Mapping[str, Any], key: str, of: str = "") -> str:
     return FIELDS[key].said(row[key], of)
 
 
+_TIMES = (
+    ("ttft", "first token", "from sending a request to its first token"),
+    ("tpot", "per token", "per output token after the first"),
+    ("e2e", "whole request", "from sending a request to its last token"),
+)
+"""Times of simulated requests."""
+TERMS = (
+    "attention dense head experts dispatch combine all_reduce pipeline_hops pipeline_bubble overhead "
+    "sparse_attention engine rank_imbalance"
+)
+"""Names of :data:`cost.terms.registry.TERMS`, which loads numpy: the command line starts without."""
 _DECLARED = (
     # what was asked
     Field("cluster", "cluster", "Name of the cluster."),
@@ -162,14 +176,44 @@ _DECLARED = (
     Field("serving", "serving", "one pool for both phases of a request, two pools, or the one phase alone."),
     Field("isl", "prompt, tokens", "Mean tokens of a prompt.", "count"),
     Field("osl", "answer, tokens", "Mean tokens of an answer.", "count"),
+    Field("what_if", "what-if", "What was assumed that no engine does; null: nothing."),
     Field("context", "context, tokens", "Tokens of a sequence that are cached, or of a prompt in prefill.", "count"),
     Field("prefix_hit_share", "prefix hit", "Part of a prompt that a cache holds already."),
     Field("tpot_limit_s", "limit per token", "The longest time per output token that is allowed; null: any."),
     Field("ttft_limit_s", "limit to first token", "The longest time to the first token that is allowed; null: any."),
+    Field("ttft_p99_limit_ms", "p99 limit to first token",
+          "The longest time to the first token that 99 of 100 requests may see; null: any."),
+    Field("tpot_p99_limit_ms", "p99 limit per token",
+          "The longest time per output token that 99 of 100 requests may see; null: any."),
+    Field("target_tok_s_per_user", "at tok/s/user", "The speed per user that was asked for."),
+    Field("prefix_hit", "prefix hit", "Part of prompt tokens that a cache holds.", "share"),
+    Field("cached_tokens", "cached, tokens", "Tokens of a prompt that a cache holds.", "count"),
     Field("recipe", "recipe", "Formats and drafts in use, and whose they are; empty: the checkpoint's.", long=True),
     # layouts and pools
     Field("layout", "layout", "Workers and their widths: replicas, EP, TP, PP."),
     Field("role", "pool", "What a pool of GPUs does: prefill, decode, or both."),
+    Field("tp", "TP", "Width of tensor parallelism in attention and dense parts.", "count"),
+    Field("attention_dp", "attention groups", "Attention groups of a pipeline stage.", "count"),
+    Field("ep", "EP", "Places that the experts of a layer are spread over; 1 without experts.", "count"),
+    Field("moe_tp", "expert TP", "Parts that each expert is cut into.", "count"),
+    Field("stages", "stages", "Pipeline stages.", "count"),
+    Field("plan_layout", "planned layout", "The best layout at this speed that a plan can have; null: none."),
+    Field("plan_batch", "planned batch", "Its concurrent sequences per GPU in use.", "count"),
+    Field("plan_tok_s_per_gpu", "planned tok/s/GPU", "Its tokens per second over all GPUs."),
+    Field("at", "at", "Where on the frontier, as a speed per user in words."),
+    Field("layouts", "layouts", "Different layouts that were priced.", "count"),
+    Field("configurations", "configurations", "Layouts at batches that were priced.", "count"),
+    Field("prefill_gpus", "prefill GPUs", "GPUs that prefill alone; 0: one pool.", "count"),
+    Field("decode_gpus", "decode GPUs", "GPUs that decode, of one pool those of both phases.", "count"),
+    Field("in_flight", "in flight",
+          "Requests that the GPUs which decode hold on average, their rate times their time (Little).", "count"),
+    Field("imbalance", "expert imbalance", "Load of the busiest GPU over the mean that was counted.", "factor"),
+    Field("imbalance_from_gpus", "from EP", "GPUs that share experts from which that is counted.", "count"),
+    Field("imbalance_evidence", "imbalance is", "How the imbalance is known: user or assumed."),
+    Field("from_tok_s_per_user", "from tok/s/user", "The slowest speed at which it is ahead."),
+    Field("to_tok_s_per_user", "to tok/s/user", "The fastest speed at which it is ahead."),
+    Field("fabric", "fabric", "Links that caches move over."),
+    Field("bytes_per_prompt", "cache of a prompt", "Bytes of cache that move for a prompt."),
     Field("gpus", "GPUs", "GPUs that are paid for, idle ones and spares included.", "count"),
     Field("gpus_used", "GPUs in use", "GPUs that work.", "count"),
     Field("gpus_idle", "idle GPUs", "GPUs that are paid for and have no work; null where nobody looked.", "count"),
@@ -189,6 +233,7 @@ _DECLARED = (
     Field("tok_s_per_gpu", "tok/s/GPU", "Tokens per second over all GPUs that are paid for."),
     Field("tok_s_per_gpu_used", "tok/s/GPU in use", "Tokens per second over the GPUs that work."),
     Field("tok_s_per_user", "tok/s/user", "Tokens per second of one sequence."),
+    Field("total_tok_s_per_gpu", "in + out tok/s/GPU", "Input and output tokens per second over all GPUs."),
     Field("requests_per_s", "requests/s", "Whole requests per second; null where one phase alone is priced."),
     Field("users", "users", "Sequences at a time.", "count"),
     Field("step_s", "step", "Expected time of a step."),
@@ -196,8 +241,12 @@ _DECLARED = (
     Field("tpot_s", "per token", "Time per output token."),
     Field("ttft_s", "first token", "Time to the first token without waiting: prefill, and transfer of the cache."),
     Field("prefill_s", "prefill", "Time of the prefill of one prompt."),
+    Field("fastest_ttft_s", "fastest first token", "The shortest time to a first token, limits or not."),
+    Field("longest_wait_ms", "longest wait", "The most that a running request waits for its next token: two steps."),
     Field("transfer_s", "transfer", "Time over the links alone; null where a rate is unknown."),
     Field("part", "part", "Part of a step, of a bill, or of a machine."),
+    *(Field(f"{name}_s", name.replace("_", " "), f"Time of a part of a step: {name.replace('_', ' ')}.")
+      for name in TERMS.split()),
     Field("use", "use", "What memory is used for."),
     Field("bytes", "bytes", "Bytes in all."),
     # money and power
@@ -241,8 +290,42 @@ _DECLARED = (
     Field("high_tok_s_per_gpu", "high", "Upper end of the band of tok/s/GPU."),
     Field("measured_factor", "by measured runs", "Factor by which measured runs nearby corrected a step.", "factor"),
     Field("measured_runs", "runs nearby", "Measured runs that it rests on.", "count"),
+    Field("measured_chip", "chip", "Chip of a measured run."),
+    Field("run", "run", "A published run: its GPUs, lengths, formats and drafts."),
+    Field("measured_tok_s_per_gpu", "measured tok/s/GPU", "Tokens per second per GPU as published."),
+    Field("predicted_tok_s_per_gpu", "predicted tok/s/GPU",
+          "Tokens per second per GPU as predicted for the run's own conditions."),
+    Field("measured_ratio", "measured : predicted", "The published figure over the predicted one.", "factor"),
+    Field("least_tok_s_per_gpu", "band", "Lower edge of the band around the prediction."),
     # placement, moves and failures
     # simulation and replay
+    Field("load", "load", "What arrives, in words."),
+    Field("router", "router", "Which engine a request goes to."),
+    Field("seed", "seed", "Seed of what is random.", "count"),
+    Field("requests", "requests", "Requests that were simulated, or there at a time.", "count"),
+    Field("requests_counted", "requests counted", "Those that percentiles are taken over.", "count"),
+    *(Field(f"{key}_p{percent}_ms", f"{label} p{percent}", f"Time {what}: {percent} of 100 requests take no longer.")
+      for key, label, what in _TIMES for percent in (50, 90, 99)),
+    *(Field(f"{key}_ms", label, f"Time {what}, waiting included.") for key, label, what in _TIMES),
+    Field("percentile", "percentile", "p99: 99 of 100 requests do not take longer."),
+    Field("served_requests_per_s", "served requests/s", "Whole requests that end per second."),
+    Field("goodput_requests_per_s", "goodput requests/s", "Whole requests per second that keep the limits."),
+    Field("max_requests_per_s", "most requests/s",
+          "The most whole requests per second at which 99 of 100 keep the limits; null: there is no such rate."),
+    Field("low_max_requests_per_s", "low", "The same of the random stream that needs the lowest rate."),
+    Field("high_max_requests_per_s", "high", "The same of the random stream that takes the highest rate."),
+    Field("overloaded", "overloaded", "Whether requests arrive faster than they are served.", "flag"),
+    Field("wait_prefill_ms", "wait for prefill", "Mean time that a request waits for its prefill to start."),
+    Field("wait_transfer_ms", "wait for links", "Mean time that a request waits for links that others use."),
+    Field("wait_decode_ms", "wait for decode", "Mean time that a request waits to join the pool that decodes."),
+    Field("wait_cache_room_ms", "of it for cache room", "Part of these waits in which a KV cache had no room."),
+    Field("queue", "waits most for", "What a request waits for most; empty: it hardly waits."),
+    Field("preempted", "preempted", "Times that a request was computed again for lack of cache room.", "count"),
+    Field("busy_share", "busy", "Part of the time that engines are in a step."),
+    Field("cache_tokens", "cache, tokens", "Tokens that the KV cache of a worker holds; null: it prefills.", "count"),
+    Field("time_s", "time", "Time since the first request was sent."),
+    Field("state", "state", "Whether requests wait or are in steps."),
+    Field("requests_share", "requests", "Part of the requests that have their first token by then."),
     # links, clusters and traffic
     Field("pattern", "pattern", "Who sends to whom, or the file that says so."),
     Field("senders", "senders", "GPUs that send.", "count"),

@@ -30,7 +30,13 @@ def of(result: object) -> Doc | None:
 
 def _docs() -> Mapping[type, Callable[[Any], Doc]]:
     """Return what makes the document of each type of result."""
-    return {}
+    from cost.layouts import Sweep
+    from cost.queueing.result import Simulated
+    from cost.serving.result import Pools
+    from rackplan.report.simulate import simulate_doc
+    from rackplan.report.sweep import sweep_doc
+
+    return {Sweep: sweep_doc, Pools: sweep_doc, Simulated: simulate_doc}
 
 
 def html(result: object) -> str | None:
@@ -168,9 +174,6 @@ def view_of(result: object) -> View | None:
 
 
 def _views() -> Mapping[type, Callable[[Any], View]]:
-    from cost.layouts import Sweep
-    from cost.queueing.result import Simulated
-    from cost.serving.result import Pools
     from cost.serving.sizes import Sizes
     from cost.serving.sizing import Size
     from cost.validation.validation import Validation
@@ -187,22 +190,17 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.plan import plan_view
     from rackplan.views.replan import replan_view
     from rackplan.views.replay import replay_view
-    from rackplan.views.simulate import simulate_view
     from rackplan.views.size import size_view
     from rackplan.views.study import study_view
-    from rackplan.views.sweep import sweep_view
     from rackplan.views.validate import validate_view
 
     return {
         Plan: lambda plan: plan_view(plan, {}),
         Replanned: lambda found: replan_view(found, ReplanOptions(), {}),
         Comparison: compare_view,
-        Sweep: sweep_view,
         Replayed: replay_view,
-        Pools: sweep_view,
         Size: size_view,
         Sizes: size_view,
-        Simulated: simulate_view,
         Levers: levers_view,
         Validation: lambda one: validate_view([one]),
         StudyResult: lambda found: study_view(found, {}),
@@ -247,9 +245,6 @@ def _blocks_of(result: object, command: str) -> Sequence[Block]:
 def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     """Return what makes the page of each kind of result, of the result and the command that makes it again."""
     from cost.experts.loads import ExpertLoads
-    from cost.layouts import Sweep
-    from cost.queueing.result import Simulated
-    from cost.serving.result import Pools, sweeps_of
     from placement.analysis.comparison import Comparison
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
@@ -263,24 +258,16 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from rackplan.views.plan import plan_blocks
     from rackplan.views.replan import moved_words, replan_section
     from rackplan.views.replay import replay_blocks
-    from rackplan.views.simulate import simulate_blocks
     from rackplan.views.study import study_blocks
-    from rackplan.views.sweep import sweep_blocks
     from topology.cluster import Cluster
 
     def of_plan(plan: Plan, command: str, **more: Any) -> Sequence[Block]:
         return plan_blocks(plan, drawing=svg(plan) or "", command=command, **more)
 
-    def of_sweep(found: Sweep | Pools, command: str) -> Sequence[Block]:
-        drawings = _drawn(one.deployment for one in sweeps_of(found))
-        return sweep_blocks(found, command=command, drawings=drawings)
-
     return {
         Comparison: lambda one, command: compare_blocks(
             one, command=command, drawings=_drawn(one.deployments)
         ),
-        Sweep: of_sweep,
-        Pools: of_sweep,
         Fleet: lambda fleet, command: fleet_blocks(
             fleet, command=command, drawing=drawing(fleet.cluster, fleet_overlay(fleet))
         ),
@@ -289,7 +276,6 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
         ),
         Plan: of_plan,
         Replayed: replay_blocks,
-        Simulated: simulate_blocks,
         StudyResult: study_blocks,
         Cluster: lambda one, _: [Heading(one.brief()), Drawing(drawing(one))],
         ExpertLoads: lambda one, _: skew_blocks(one),

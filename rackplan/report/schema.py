@@ -13,6 +13,8 @@ SHAPES: Mapping[str, str] = {
     "draw": "cluster.DRAW",
     "traffic": "cluster.TRAFFIC",
     "import": "cluster.IMPORT",
+    "sweep": "sweep.SWEEP",
+    "simulate": "simulate.SIMULATE",
 }
 """The shape of each command, as module and name in :mod:`rackplan.report`."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

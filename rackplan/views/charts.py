@@ -10,7 +10,6 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from cost.serving.points import LayoutPoint, frontier
-from cost.serving.pools import RateMatch
 from cost.step.score import Score
 from cost.terms.registry import TERMS
 from cost.validation.measured import MeasuredPoint
@@ -237,30 +236,6 @@ def gpus_chart(counts: Sequence[tuple[str, int]]) -> Figure:
         for (name, count), colour in zip(counts, series(len(counts)), strict=True)
     ]
     return _stacked(data, "GPUs")
-
-
-def pools_chart(
-    rows: Sequence[RateMatch], best: RateMatch | None, measured: Sequence[MeasuredPoint] = ()
-) -> Figure:
-    """Return a chart of output throughput of whole requests against speed per user, with measured runs."""
-    line = _curve(
-        "one pool or two",
-        [row.tok_s_per_user for row in rows],
-        [row.output_tok_s_per_gpu for row in rows],
-        [
-            [
-                "one pool" if row.one_pool else f"{row.prefill_gpus}:{row.decode_gpus} GPUs prefill : decode",
-                row.ttft_s,
-            ]
-            for row in rows
-        ],
-        "%{x:,.1f} tok/s/user: %{y:,.0f} output tok/s/GPU<br>%{customdata[0]}, TTFT %{customdata[1]:.2f} s",
-    )
-    data = [line, *([_measured(measured, "#ffffff")] if measured else [])]
-    if best is not None:
-        data.append(_mark("highest throughput", best.tok_s_per_user, best.output_tok_s_per_gpu, "star"))
-    speeds = [*(row.tok_s_per_user for row in rows), *(run.tok_s_per_user for run in measured)]
-    return chart_of(data, **speed_axes(speeds, "output"))
 
 
 def gains_chart(gains: Sequence[tuple[Gain, Sequence[tuple[str, float]]]], tokens: str) -> Figure:

@@ -10,7 +10,6 @@ import numpy as np
 
 if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
-    from cost.serving.result import Pools
     from cost.serving.sizes import Sizes
     from cost.serving.sizing import Size
     from placement.analysis.compare import CompareRow
@@ -36,9 +35,6 @@ def rows_of(result: object) -> Rows | None:
 def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     """Return what makes the rows of each kind of result."""
     from cost.experts.loads import ExpertLoads
-    from cost.layouts import Sweep
-    from cost.queueing.result import Simulated
-    from cost.serving.result import Pools
     from cost.serving.sizes import Sizes
     from cost.serving.sizing import Size
     from cost.validation.validation import Validation
@@ -58,12 +54,9 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
         Plan: _slots,
         Replanned: _moves,
         Comparison: lambda found: [_compared(found, row) for row in found.rows],
-        Sweep: Sweep.columns,
-        Pools: _matches,
         Size: _sizes,
         Sizes: _sizes,
         Fleet: _pools,
-        Simulated: Simulated.columns,
         Replayed: replay_rows,
         Levers: _levers,
         Validation: lambda found: [json_data(row) for row in points_of(found)],
@@ -100,25 +93,6 @@ def _compared(compared: Comparison, row: CompareRow) -> dict[str, Any]:
         "usd_per_million_tokens": totals.usd_per_million_tokens,
         "tok_s_per_mw": totals.tok_s_per_mw,
     }
-
-
-def _matches(pools: Pools) -> list[dict[str, Any]]:
-    """Return a row for each way of serving that none beats in speed and in throughput."""
-    from cost.serving.serving import way_of
-
-    return [
-        {
-            "serving": way_of(row),
-            "layouts": pools.serving.label(row),
-            "prefill_gpus": row.prefill_gpus,
-            "decode_gpus": row.decode_gpus,
-            "requests_per_s": row.requests_per_s,
-            "tok_s_per_user": row.tok_s_per_user,
-            "output_tok_s_per_gpu": row.output_tok_s_per_gpu,
-            "ttft_s": row.ttft_s,
-        }
-        for row in pools.serving.frontier()
-    ]
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:

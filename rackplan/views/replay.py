@@ -11,6 +11,7 @@ from placement.online.policies import OURS_LINEAR
 from placement.online.recommend import EQUAL
 from placement.online.replayed import Replayed
 from placement.online.simulate import Run, run_names
+from rackplan.report.csv import csv_text
 from rackplan.report.notes import cluster_doubts, load_names, phase_words
 from rackplan.report.pictures.experts import expert_map_blocks
 from rackplan.views.blocks import (
@@ -30,7 +31,6 @@ from rackplan.views.forward import headline, machine_words
 from rackplan.views.plan import figure_blocks, memory_blocks, step_blocks
 from rackplan.views.provenance import deployment_rows, inputs_section
 from rackplan.views.settings import set_blocks, set_data
-from rackplan.views.table_csv import csv_text
 from topology.base.units import plural
 
 

@@ -111,4 +111,4 @@ def test_files(run: Run, tmp_path: Path) -> None:
     assert run("fleet", *DENSE, *ONE, *LENGTHS, "--time-limit", 1, "-o", "fleet").code == 0
     for name in ("sweep.json", "out/compare.json", "fleet/fleet.json"):
         require_schema(Path(name).name, json.loads((tmp_path / name).read_text()))
-    assert set(FILES) >= {"sweep.json", "compare.json", "fleet.json"}
+    assert {*FILES, *SHAPED} >= {"sweep.json", "compare.json", "fleet.json"}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cost.terms.registry import TERMS
 from rackplan.report.charts import figure, leading
 from rackplan.report.doc import Chart, Code, Doc, Late, Layer, Note, Record, Shape, Table
 from rackplan.report.fields import FIELDS, FORMS, Field, unit_of
@@ -161,6 +162,7 @@ def test_no_field_is_declared_twice_or_unused() -> None:
         for column in columns
     } | {key for name in SHAPES for key in shape_of(name).texts.split()}
     assert used <= set(FIELDS)
+    assert fields.TERMS.split() == list(TERMS)
 
 
 def test_figures_in_sentences() -> None:

@@ -18,7 +18,7 @@ from cost.validation.measured import published_runs
 from goldens import require_doc, require_golden
 from rackplan.report.charts import figure
 from rackplan.report.csv import csv_text, table_csv
-from rackplan.report.doc import Chart, Late
+from rackplan.report.doc import Chart
 from rackplan.report.frontier import measured_blocks
 from rackplan.report.page import page
 from rackplan.report.sweep import sweep_doc, sweep_rows
@@ -28,7 +28,9 @@ from topology import resolve_cluster
 
 def test_one_phase_and_whole_requests() -> None:
     found = rackplan.sweep("mixtral-8x7b", "hgx-h100", context=4096)
-    require_golden("sweep", sweep_doc(found))
+    doc = sweep_doc(found)
+    require_golden("sweep", doc)
+    assert "HBM of the fullest GPU" in page(doc)
     whole = rackplan.sweep("mixtral-8x7b", "hgx-h100")
     require_golden("sweep-requests", sweep_doc(whole))
     rows = list(csv.DictReader(io.StringIO(table_csv(sweep_rows(whole)))))
@@ -78,13 +80,6 @@ def test_each_measured_run_stands_beside_its_prediction() -> None:
     assert band.y[0] / band.x[0] == pytest.approx(band.x[-1] / band.y[-1])
     alone = Deployment(resolve_cluster("hgx-h200"), resolve_model("mixtral-8x7b"), Workload())
     assert not any(isinstance(block, Chart) for block in measured_blocks([alone]))
-
-
-def test_late_blocks_are_of_pages_alone() -> None:
-    doc = sweep_doc(rackplan.sweep("mixtral-8x7b", "hgx-h100", context=4096))
-    assert any(isinstance(block, Late) for block in doc.all)
-    assert "HBM of the fullest GPU" in page(doc)
-    assert "HBM of the fullest GPU" not in text(doc)
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-x", "@SUM(A1)", "\t=1", "\r=1"])

@@ -223,10 +223,15 @@ class Sweep(Shown):
     def columns(self) -> dict[str, Array | Index | NDArray[np.str_]]:
         """All columns by name, as a file of them has; dollars and megawatts where their figures are known."""
         names = (
-            "tp attention_dp ep moe_tp stages replicas gpus batch max_batch step_s lower_step_s "
-            "tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used"
+            "tp attention_dp ep moe_tp stages replicas batch max_batch step_s lower_step_s "
+            "tok_s tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used"
         )
-        found = {name: getattr(self, name) for name in names.split()}
+        found: dict[str, Array | Index | NDArray[np.str_]] = {
+            "layout": np.array([self.label(index) for index in range(len(self))], dtype=np.str_),
+            "gpus_per_worker": self.gpus,
+            "gpus_used": self.gpus * self.replicas,
+            **{name: getattr(self, name) for name in names.split()},
+        }
         found["longest_wait_ms"] = self.longest_wait_ms
         bill = self.deployment.bill
         money = {

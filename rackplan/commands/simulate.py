@@ -15,20 +15,20 @@ def simulate(
 ) -> None:
     """Simulate requests under load. First token, later tokens and whole requests at p50, p90, p99; maximum rate."""
     from rackplan import answers, inputs
-    from rackplan.commands.output import command_line, written
+    from rackplan.commands.output import page_of, written
     from rackplan.progress import progress
-    from rackplan.render.html import page
-    from rackplan.views.simulate import simulate_blocks, simulate_view
+    from rackplan.report.simulate import simulate_doc
 
     finish = written(output, "simulate", json=json, html="report.html", details=details)
     with progress() as reporter:
         found = answers.simulate(replace(request, on_progress=reporter.hear))
+        doc = simulate_doc(found)
 
         def report() -> str:
             reporter.stage("drawing")
-            return page(simulate_blocks(found, command_line()))
+            return page_of(doc)
 
-        finish(simulate_view(found), {"report.html": report}, notes=[*inputs.notes_of(request), *found.notes])
+        finish(doc, {"report.html": report}, notes=[*inputs.notes_of(request), *found.notes])
     given = any(map(request.given, ("ttft_p99_ms", "tpot_ms", "tok_s_user")))
     if found.most is None and given and request.limits_s != (None, None):
         raise InfeasibleError(found.reason)

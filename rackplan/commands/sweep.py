@@ -27,24 +27,17 @@ def sweep(
     json: JsonFlag = False,
 ) -> None:
     """Find the best layouts for whole requests or one phase. One pool or two; files list all layouts."""
-    from cost.serving.result import SPEEDS, sweeps_of
     from rackplan import answers, inputs
-    from rackplan.commands.output import command_line, written
-    from rackplan.render.html import page
-    from rackplan.report.results import svg
-    from rackplan.views.sweep import sweep_blocks, sweep_csv, sweep_view
+    from rackplan.commands.output import page_of, written
+    from rackplan.report.csv import table_csv
+    from rackplan.report.sweep import sweep_doc, sweep_rows
 
     finish = written(output, "sweep", "sweep.csv", json=json, html="report.html", details=details)
-    found, speeds = answers.sweep(request), request.speeds or SPEEDS
-    sweeps = sweeps_of(found)
-
-    def report() -> str:
-        drawings = {one.name: svg(one) or "" for one in (side.deployment.cluster for side in sweeps)}
-        return page(sweep_blocks(found, speeds, command=command_line(), drawings=drawings))
-
+    found = answers.sweep(request)
+    doc = sweep_doc(found, request.speeds)
     finish(
-        sweep_view(found, speeds),
-        {"sweep.csv": lambda: sweep_csv(sweeps), "report.html": report},
+        doc,
+        {"sweep.csv": lambda: table_csv(sweep_rows(found)), "report.html": lambda: page_of(doc)},
         notes=[*inputs.notes_of(request), *answers.any_shape_notes(found, request)],
     )
 

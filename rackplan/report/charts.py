@@ -60,6 +60,8 @@ USES = {
     "cluster": NEUTRAL,
 }
 """Colours of what memory is used for, and of what a waterfall has."""
+_OWN = {"other layouts": NEUTRAL, "measured": "#d6409f"}
+"""Colours of series that are none of the others."""
 
 
 def figure(chart: Chart) -> Figure:
@@ -83,8 +85,11 @@ def figure(chart: Chart) -> Figure:
 
 
 def leading(doc: Doc) -> Figure | None:
-    """Return the first chart or picture of a document as a figure; None where it has none."""
-    for block in (made for part in doc.all for made in (part.make() if isinstance(part, Late) else [part])):
+    """Return the first chart or picture of a document as a figure; None where it has none.
+
+    What a page makes late is made when its turn comes.
+    """
+    for block in doc.made:
         if isinstance(block, Chart):
             return figure(block).update_layout(height=block.height)
         if isinstance(block, Picture) and block.drawn:
@@ -128,7 +133,7 @@ def _scale(chart: Chart, axis: str) -> tuple[float, str]:
 def _colors(chart: Chart) -> Mapping[str, str]:
     """Return a colour for each series: parts of a step, resources and uses of memory have their own."""
     names = list(dict.fromkeys(name for layer in chart.layers for name, _ in _series(layer) if name))
-    own = {name: USES.get(name) or RESOURCES.get(name) for name in names}
+    own = {name: USES.get(name) or RESOURCES.get(name) or _OWN.get(name) for name in names}
     own |= {name: by_term([key])[key] for name in names if (key := name.replace(" ", "_")) in TERMS}
     others = [name for name in names if own[name] is None]
     picked = dict(zip(others, series(len(others)), strict=True))
@@ -198,7 +203,8 @@ def _trace(
         return scatter_of(name, "lines+markers", x, y, line=line, marker=marker, **look)
     marks: dict[str, dict[str, Any]] = {
         "point": {"opacity": 0.8},
-        "star": {"size": 16, "symbol": "star", "line": line_of(INK, 1.5)} | ({} if name else {"color": STAR}),
+        "star": {"size": 16, "symbol": "star", "line": line_of(INK, 1.5)}
+        | ({} if layer.color else {"color": STAR}),
         "ring": {"size": 10, "symbol": "circle", "color": "rgba(0,0,0,0)", "line": line_of(color)},
     }
     marker |= marks[layer.mark]

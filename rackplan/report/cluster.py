@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rackplan.report.doc import Chart, Code, Doc, Layer, Note, Record, Row, Shape, Table
+from rackplan.report.doc import Chart, Code, Doc, Layer, Note, Picture, Record, Row, Shape, Table
 from rackplan.report.fields import said
 from rackplan.report.shared import SET, set_table
 from topology.base.units import format_quantity, plural
@@ -121,6 +122,33 @@ def drawn_doc(cluster: Cluster, gpus: int, file: Path | None, text: str | None =
         [],
         [DRAWN(row), set_table(cluster), Note(written, kind="written"), *files],
     )
+
+
+GPUS = Table.of(
+    "gpus",
+    "gpu_id gpu domain node rack rail hbm_bytes hbm_bytes_per_s scale_up_bytes_per_s",
+    "GPUs",
+)
+CLUSTER = Shape("cluster", "The GPUs of a cluster that work.", (GPUS,))
+
+
+def cluster_doc(cluster: Cluster) -> Doc:
+    """Return the document of a cluster: its drawing, and a row for each GPU that works."""
+    from topology.draw import cluster_svg
+
+    rows = (
+        GPUS.row(
+            gpu,
+            gpu_id=gpu.id,
+            gpu=cluster.domain_of(number).gpu.name,
+            hbm_bytes=cluster.domain_of(number).gpu.hbm_bytes,
+            hbm_bytes_per_s=cluster.domain_of(number).gpu.hbm_bytes_per_s,
+            scale_up_bytes_per_s=cluster.scale_up_bytes_per_s(number),
+        )
+        for number, gpu in enumerate(cluster.gpus)
+    )
+    drawing = Picture("topology", cluster.brief(), partial(cluster_svg, cluster), scene=True)
+    return Doc(CLUSTER, cluster.brief(), [], [drawing, GPUS(rows)])
 
 
 FOUND = Record.of("", "cluster file form gpus domains hosts", shown="gpus domains hosts form")

@@ -106,7 +106,7 @@ def compare_doc(result: Comparison) -> Doc:
             ),
             *(Note(f"{_gained(gain)}.", kind="method") for gain in gains if gain not in main),
             Note(_GAINS_METHOD if gains else "", kind="method"),
-            *shared.grounds(
+            *shared.sides_grounds(
                 ((name, first.model.name, bill, errors[name]) for name, bill in result.bills.items()),
                 result.others,
             ),

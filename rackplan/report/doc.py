@@ -6,7 +6,7 @@ plain text and plain figures; only faces escape, round and wrap. Nothing here im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -322,6 +322,12 @@ class Doc:
     def all(self) -> list[Block]:
         """Blocks and details."""
         return [*self.blocks, *self.details]
+
+    @property
+    def made(self) -> Iterator[Block]:
+        """Blocks and details, late ones made when their turn comes."""
+        for block in self.all:
+            yield from block.make() if isinstance(block, Late) else [block]
 
     @property
     def sentences(self) -> list[str]:

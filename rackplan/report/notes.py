@@ -265,6 +265,11 @@ def measured_words(plan: Plan) -> str:
     return near_words(*plan.deployment.near_runs(plan.layout, plan.score.batch))
 
 
+def turns_words(turns: Iterable[tuple[str, float, float]]) -> str:
+    """Return which way of serving is ahead at which speeds (:meth:`cost.serving.serving.Serving.turns`)."""
+    return ", ".join(f"{way} at {low:,.0f} to {high:,.0f} tok/s/user" for way, low, high in turns)
+
+
 _ROUNDS_TO_ONE = 0.005
 
 

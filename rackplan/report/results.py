@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -14,23 +14,25 @@ from topology.base.errors import InputError
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from cost.inputs.deployment import Deployment
     from placement.plan import Plan
-    from rackplan.views.blocks import Block, Chart, Drawing, View
     from topology.cluster import Cluster
-    from topology.draw import Overlay
-
 
 DOCS: Mapping[str, str] = {
-    "cost.serving.sizing.Size": "size.size_doc",
-    "cost.serving.sizes.Sizes": "size.size_doc",
     "cost.experts.loads.ExpertLoads": "loads.loaded_doc",
+    "cost.layouts.result.Sweep": "sweep.sweep_doc",
+    "cost.queueing.result.Simulated": "simulate.simulate_doc",
+    "cost.serving.result.Pools": "sweep.sweep_doc",
+    "cost.serving.sizes.Sizes": "size.size_doc",
+    "cost.serving.sizing.Size": "size.size_doc",
     "cost.validation.validation.Validation": "validate.validate_doc",
     "placement.analysis.comparison.Comparison": "compare.compare_doc",
     "placement.analysis.levers.Levers": "levers.levers_doc",
     "placement.fleet.fleet.Fleet": "fleet.fleet_doc",
+    "placement.migrate.replan.Replanned": "changes.replan_doc",
     "placement.online.replayed.Replayed": "replay.replay_doc",
+    "placement.plan.Plan": "plan.plan_doc",
     "rackplan.studies.result.StudyResult": "study.study_doc",
+    "topology.cluster.Cluster": "cluster.cluster_doc",
 }
 """What tells each type of result: a function of a module of :mod:`rackplan.report`."""
 
@@ -46,27 +48,19 @@ def of(result: object) -> Doc | None:
     return None
 
 
-def _docs() -> Mapping[type, Callable[[Any], Doc]]:
-    """Return what makes the document of each type of result."""
-    from cost.experts.loads import ExpertLoads
-    from cost.validation.validation import Validation
-    from rackplan.report.loads import loaded_doc
-    from rackplan.report.validate import validate_doc
-
-    return {ExpertLoads: loaded_doc, Validation: lambda found: validate_doc([found])}
+def _told(result: object, what: str) -> Doc:
+    doc = of(result)
+    if doc is None:
+        raise InputError(f"{type(result).__name__}: there is no {what} of it.")
+    return doc
 
 
 def html(result: object) -> str | None:
     """Return a result as a piece of HTML; None where there is none."""
-    from rackplan.render.html import fragment
+    from rackplan.report.page import fragment
 
     doc = of(result)
-    if doc is not None:
-        from rackplan.report.page import fragment as fragment_of
-
-        return fragment_of(doc)
-    view = view_of(result)
-    return None if view is None else fragment(view.blocks, svg(result) or "")
+    return None if doc is None else fragment(doc)
 
 
 def svg(result: object) -> str | None:
@@ -75,33 +69,20 @@ def svg(result: object) -> str | None:
     from placement.plan import Plan
     from rackplan.report.pictures.overlay import plan_overlay
     from topology.cluster import Cluster
-
-    shown = result.plan if isinstance(result, Replanned) else result
-    if not isinstance(shown, Cluster | Plan):
-        return None
-    if isinstance(shown, Plan):
-        return drawing(shown.deployment.cluster, plan_overlay(shown))
-    return drawing(shown)
-
-
-def drawing(cluster: Cluster, overlay: Overlay | None = None) -> str:
-    """Return the SVG file of a cluster, with what each GPU does on it."""
     from topology.draw import cluster_svg
 
-    return cluster_svg(cluster, overlay)
+    shown = result.plan if isinstance(result, Replanned) else result
+    if isinstance(shown, Plan):
+        return cluster_svg(shown.deployment.cluster, plan_overlay(shown))
+    return cluster_svg(shown) if isinstance(shown, Cluster) else None
 
 
 def text(result: object) -> str:
     """Return a result as lines; empty where there is none."""
-    from rackplan.render.text import text_lines
+    from rackplan.report.text import text as text_of
 
     doc = of(result)
-    if doc is not None:
-        from rackplan.report.text import text as text_of
-
-        return text_of(doc)
-    view = view_of(result)
-    return "" if view is None else "\n".join(text_lines(view.blocks))
+    return "" if doc is None else text_of(doc)
 
 
 def draw_on(result: Cluster | Plan, path: Path, level: str = "auto") -> None:
@@ -130,17 +111,12 @@ def frame(result: object) -> Any:
     InputError
         If pandas is not installed, or such a result has no rows.
     """
-    from rackplan.views.frames import rows_of
-
-    doc = of(result)
-    found = doc.rows if doc is not None else rows_of(result)
-    if found is None:
-        raise InputError(f"{type(result).__name__} has no rows.")
+    rows = _told(result, "frame").rows
     try:
         import pandas as pd
     except ImportError:
         raise InputError("to_frame() needs pandas: pip install pandas.") from None
-    return pd.DataFrame(found)
+    return pd.DataFrame(rows)
 
 
 def figure(result: object) -> Figure:
@@ -151,132 +127,24 @@ def figure(result: object) -> Figure:
     InputError
         If there is none of such a result.
     """
-    from rackplan.report.plotting import picture_of
-    from rackplan.views.blocks import Drawing
+    from rackplan.report.charts import leading
 
-    doc = of(result)
-    if doc is not None:
-        from rackplan.report.charts import leading
-
-        shown = leading(doc)
-        if shown is None:
-            raise InputError(f"{type(result).__name__}: there is no chart of it.")
-        return shown.update_layout(paper_bgcolor="white", plot_bgcolor="white")
-    for block in _pictures(_blocks_of(result, "")):
-        found = picture_of(block.svg) if isinstance(block, Drawing) else block.figure
-        height = found.layout.height if isinstance(block, Drawing) else block.height
-        return found.update_layout(height=height, paper_bgcolor="white", plot_bgcolor="white")
-    raise InputError(f"{type(result).__name__}: there is no chart of it.")
-
-
-def _pictures(blocks: Iterable[Block]) -> Iterator[Chart | Drawing]:
-    """Yield charts and drawings in order; what a page makes late is made when its turn comes."""
-    from rackplan.views.blocks import Beside, Chart, Details, Drawing, Page
-
-    for block in blocks:
-        if isinstance(block, Chart | Drawing):
-            yield block
-        elif isinstance(block, Beside):
-            yield from block.charts
-        elif isinstance(block, Page | Details):
-            yield from _pictures(block.blocks)
-
-
-def view_of(result: object) -> View | None:
-    """Return what a command says of such a result; None where no command does."""
-    for kind, view in _views().items():
-        if isinstance(result, kind):
-            return view(result)
-    return None
-
-
-def _views() -> Mapping[type, Callable[[Any], View]]:
-    from cost.layouts import Sweep
-    from cost.queueing.result import Simulated
-    from cost.serving.result import Pools
-    from placement.migrate.replan import Replanned, ReplanOptions
-    from placement.plan import Plan
-    from rackplan.views.plan import plan_view
-    from rackplan.views.replan import replan_view
-    from rackplan.views.simulate import simulate_view
-    from rackplan.views.sweep import sweep_view
-
-    return {
-        Plan: lambda plan: plan_view(plan, {}),
-        Replanned: lambda found: replan_view(found, ReplanOptions(), {}),
-        Sweep: sweep_view,
-        Pools: sweep_view,
-        Simulated: simulate_view,
-    }
+    drawn = leading(_told(result, "chart"))
+    if drawn is None:
+        raise InputError(f"{type(result).__name__}: there is no chart of it.")
+    return drawn.update_layout(paper_bgcolor="white", plot_bgcolor="white")
 
 
 def page_of(result: object, command: str = "") -> str:
-    """Return the self-contained page of a result; of one that has none of its own, the page of its view.
-
-    ``command`` made it; empty: it was made from Python.
+    """Return the self-contained page of a result; ``command`` made it, where it was not made from Python.
 
     Raises
     ------
     InputError
-        If there is no view of such a result.
+        If there is no document of such a result.
     """
-    from rackplan.render.html import page
+    from rackplan.report.page import page
 
     command = command or f"rackplan.write_report(<{type(result).__name__}>, 'report.html')"
-
-    doc = of(result)
-    if doc is not None:
-        from rackplan.report.page import page as page_face
-
-        return page_face(replace(doc, details=[*doc.details, Code("", command, "How it was made")]))
-    blocks = _blocks_of(result, command)
-    if not blocks:
-        raise InputError(f"{type(result).__name__}: no report is available for this type.")
-    return page(blocks)
-
-
-def _blocks_of(result: object, command: str) -> Sequence[Block]:
-    """Return the blocks of a result's own page, else those of its view; none without a view."""
-    for kind, make in _pages().items():
-        if isinstance(result, kind):
-            return make(result, command)
-    view = view_of(result)
-    return [] if view is None else view.blocks
-
-
-def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
-    """Return what makes the page of each kind of result, of the result and the command that makes it again."""
-    from cost.layouts import Sweep
-    from cost.queueing.result import Simulated
-    from cost.serving.result import Pools, sweeps_of
-    from placement.migrate.replan import Replanned
-    from placement.plan import Plan
-    from rackplan.views.blocks import Drawing, Heading
-    from rackplan.views.plan import plan_blocks
-    from rackplan.views.replan import moved_words, replan_section
-    from rackplan.views.simulate import simulate_blocks
-    from rackplan.views.sweep import sweep_blocks
-    from topology.cluster import Cluster
-
-    def of_plan(plan: Plan, command: str, **more: Any) -> Sequence[Block]:
-        return plan_blocks(plan, drawing=svg(plan) or "", command=command, **more)
-
-    def of_sweep(found: Sweep | Pools, command: str) -> Sequence[Block]:
-        drawings = _drawn(one.deployment for one in sweeps_of(found))
-        return sweep_blocks(found, command=command, drawings=drawings)
-
-    return {
-        Sweep: of_sweep,
-        Pools: of_sweep,
-        Replanned: lambda found, command: of_plan(
-            found.plan, command, first=replan_section(found), lead=moved_words(found)
-        ),
-        Plan: of_plan,
-        Simulated: simulate_blocks,
-        Cluster: lambda one, _: [Heading(one.brief()), Drawing(drawing(one))],
-    }
-
-
-def _drawn(deployments: Iterable[Deployment]) -> dict[str, str]:
-    """Return the SVG file of each cluster by its name."""
-    return {one.cluster.name: drawing(one.cluster) for one in deployments}
+    doc = _told(result, "report")
+    return page(replace(doc, details=[*doc.details, Code("", command, "How it was made")]))

@@ -25,6 +25,8 @@ SHAPES: Mapping[str, str] = {
     "export": "engines.EXPORT",
     "import-plan-check": "engines.CHECK",
     "schema": "schema.SCHEMAS",
+    "sweep": "sweep.SWEEP",
+    "simulate": "simulate.SIMULATE",
 }
 """The shape of each command, as module and name in :mod:`rackplan.report`."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

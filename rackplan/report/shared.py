@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rackplan.report.doc import Block, Chart, Late, Layer, Note, Row, Table
+from rackplan.report.doc import Block, Chart, Late, Layer, Note, Picture, Row, Table
 from rackplan.report.fields import said, usd
 from rackplan.report.notes import named, sentence, serving_words, sparse_lines
 from topology.base.errors import input_name
@@ -71,6 +73,8 @@ SET = Table.of(
     "Set by hand",
     shown="part figure shown source",
 )
+GROUNDS = (BILL, ACCURACY, OTHER_RECIPE, FIGURES, SET)
+"""Tables of :func:`grounds` and :func:`set_table`."""
 ACCURACY_METHOD = Note(
     "Cross-validated on measured runs. 80% of them are within the band of the prediction; a chip that nobody "
     "measured has the band of the chip that was predicted worst when it was left out of the fit.",
@@ -233,11 +237,7 @@ def recipe_sentences(others: Sequence[OtherRecipe]) -> list[str]:
     return sentences
 
 
-GROUNDS = (BILL, ACCURACY, OTHER_RECIPE, SET)
-"""Tables of :func:`grounds` and :func:`set_table`."""
-
-
-def grounds(
+def sides_grounds(
     sides: Iterable[tuple[str, str, Bill, Sequence[ErrorOf]]], others: Iterable[OtherRecipe | None] = ()
 ) -> list[Block]:
     """Return bills and accuracy of clusters (name, model, bill, errors), and what the other recipe would bring."""
@@ -392,6 +392,46 @@ def used_figures(*deployments: Deployment) -> Late:
             yield figure_row(used.figure, used.of or used.group, used.name)
 
     return Late(lambda: [FIGURES(rows(), most=None)])
+def figures_of(*deployments: Deployment, more: Iterable[Row] = ()) -> list[Block]:
+    """Return all figures of machines and kernels with their sources, ``more`` after them: for JSON and pages."""
+    from placement.analysis.evidence import deployment_figures
+
+    used = [figure for deployment in deployments for figure in deployment_figures(deployment)]
+    rows = [figure_row(figure.figure, figure.of or figure.group, figure.name) for figure in used]
+    table = FIGURES({(row["part"], row["figure"]): row for row in (*rows, *more)}.values())
+    return [table, Late(lambda: [replace(table, most=None)])]
+
+
+def grounds(
+    deployments: Sequence[Deployment],
+    errors: Sequence[ErrorOf],
+    methods: Iterable[str],
+    *,
+    bill: Bill | None = None,
+    figures: Iterable[Row] = (),
+) -> list[Block]:
+    """Return what an answer rests on: bill, accuracy, method, all figures, and the drawing of each cluster."""
+    from rackplan.report.notes import chip_words, sentence
+    from topology.draw import cluster_svg
+
+    clusters = dict.fromkeys(deployment.cluster for deployment in deployments)
+    every = dict.fromkeys((*methods, *(sentence(chip_words(error)) for error in errors)))
+    return [
+        *([] if bill is None else [BILL(bill_rows(next(iter(clusters)).name, bill))]),
+        ACCURACY(accuracy_row(error) for error in errors),
+        *(Note(text, kind="method") for text in every),
+        *figures_of(*deployments, more=figures),
+        *(
+            Picture(
+                f"cluster-{at}",
+                cluster.brief(),
+                partial(cluster_svg, cluster),
+                title=cluster.name,
+                scene=True,
+            )
+            for at, cluster in enumerate(clusters)
+        ),
+    ]
 
 
 def set_table(*clusters: Cluster) -> Table:

@@ -96,7 +96,7 @@ def size_doc(result: Size | Sizes) -> Doc:
             PROMPTS(
                 ({"isl": isl, "request_share": share} for isl, share in prompts), most=12 * (len(prompts) > 1)
             ),
-            *shared.grounds(
+            *shared.sides_grounds(
                 ((fleet.unit.name, model, fleet.bill, fleet.errors) for fleet in fleets),
                 (fleet.other for fleet in fleets),
             ),

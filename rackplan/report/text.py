@@ -7,6 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
@@ -112,11 +113,11 @@ def _table(table: Table, width: int) -> Iterator[str]:
     if table.most == 0 or not table.rows:
         return
     if table.per:
-        kept = [field for field in table.fields if field.key != table.per]
+        kept = tuple(field for field in table.fields if field.key != table.per)
         several = len({row[table.per] for row in table.rows}) > 1
         for value, rows in groupby(table.rows, lambda row: row[table.per]):
             title = table.title + f": {FIELDS[table.per].text(value)}" * several
-            yield from _one_table(Table(table.key, tuple(kept), title, list(rows), shown=table.shown), width)
+            yield from _one_table(replace(table, fields=kept, title=title, rows=list(rows)), width)
         return
     yield from _one_table(table, width)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cost.calibration.errors import errors_in
 from cost.layouts import Sweep
-from cost.serving.result import SPEEDS, Pools
+from cost.serving.result import Pools
 from placement.migrate.replan import Replanned
 from placement.plan import Plan
 from placement.plans.reading import plan_of_text
@@ -16,12 +16,14 @@ from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.progress import Progress
 from rackplan import answers, library
 from rackplan.render.html import page
-from rackplan.report.doc import Picture
+from rackplan.report.doc import Code, Picture
 from rackplan.report.notes import baseline_name, limit_words, sentence
+from rackplan.report.page import page as doc_page
 from rackplan.report.pictures.experts import expert_map
 from rackplan.report.pictures.memory import memory_picture
 from rackplan.report.pictures.step import step_picture
 from rackplan.report.results import page_of, svg
+from rackplan.report.sweep import sweep_doc
 from rackplan.requests import NO_LIMIT, CompareRequest, make
 from rackplan.serve.commands import explore_command, plan_command
 from rackplan.serve.point import Row, figure_list, picture_data, speed_rows, step_rows
@@ -34,7 +36,6 @@ from rackplan.views.explain import explain_plan, verdict
 from rackplan.views.money import dollars, rate_words
 from rackplan.views.plan import plan_blocks
 from rackplan.views.replan import replan_section
-from rackplan.views.sweep import sweep_blocks
 from topology.base.errors import InfeasibleError
 from topology.base.units import mean_of
 
@@ -137,7 +138,8 @@ def report(question: Question, line: Line) -> Shown:
             found = Pools(side.serving, tpot_s, tpot_default=default, ttft_default=question.ttft_ms is None)
         else:
             found = side.shown[0].sweep.within(tpot_s, default=default)
-        text = page(sweep_blocks(found, speeds or SPEEDS, **more))
+        made = Code("", more["command"], "How it was made")
+        text = doc_page(sweep_doc(found, speeds).with_blocks(made))
         return Shown({"name": f"{model.name}-{side.deployment.cluster.name}-sweep.html", "page": text})
     usual = question.tpot_ms is None
     wanted = None if usual else speeds or NO_LIMIT

@@ -14,14 +14,13 @@ from cost.layouts.front import pareto
 from cost.money.prices import PRICE_BASES, PriceBook
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 from cost.validation.measured import measured_points
-from rackplan.report.notes import accuracy_words, cluster_doubts, recipe_lines
+from rackplan.report.notes import accuracy_words, cluster_doubts, recipe_lines, turns_words
 from rackplan.report.plotting import series
 from rackplan.serve.commands import explore_command
 from rackplan.serve.pricing import limits_s, model_of
 from rackplan.serve.question import MOST_DRAFTS, Question
 from rackplan.serve.ways import Side, Way, explored
 from rackplan.views.blocks import thinned
-from rackplan.views.pools import turns_words
 from rackplan.views.settings import set_words
 from topology.base.errors import MissingFigureError
 
@@ -154,7 +153,7 @@ def _side_data(side: Side, tpot_s: float | None, *, alone: bool) -> dict[str, An
         at_limit = [{"name": name, "points": points.get(f"best of {name}")} for name in side.ways]
         able = (one for one in at_limit if one["points"])
         data["ways"] = sorted(able, key=lambda one: -one["points"]["gpu"][0])
-        data |= {"turns": turns_words(side.serving), "refused": side.serving.refused}
+        data |= {"turns": turns_words(side.serving.turns()), "refused": side.serving.refused}
     return data | {
         "configurations": sum(len(way.speeds[0]) for way in side.shown),
         "frontier": points["frontier"],

@@ -10,7 +10,6 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from cost.serving.points import LayoutPoint, frontier
-from cost.serving.pools import RateMatch
 from cost.step.score import Score
 from cost.terms.registry import TERMS
 from cost.validation.measured import MeasuredPoint
@@ -194,6 +193,46 @@ def pools_chart(
         data.append(_mark("highest throughput", best.tok_s_per_user, best.output_tok_s_per_gpu, "star"))
     speeds = [*(row.tok_s_per_user for row in rows), *(run.tok_s_per_user for run in measured)]
     return chart_of(data, **speed_axes(speeds, "output"))
+def gpus_chart(counts: Sequence[tuple[str, int]]) -> Figure:
+    """Return one bar of all GPUs by role, idle ones in grey."""
+    data = [
+        _stack(["GPUs"], plotly_text(name), [count], NEUTRAL if name == "idle" else colour, "GPUs")
+        for (name, count), colour in zip(counts, series(len(counts)), strict=True)
+    ]
+    return _stacked(data, "GPUs")
+
+
+def gains_chart(gains: Sequence[tuple[Gain, Sequence[tuple[str, float]]]], tokens: str) -> Figure:
+    """Return a waterfall on a logarithmic axis: a bar for each cluster, between them its factors by name."""
+    bars: list[tuple[str, str, float, float, str]] = []  # name, colour, from, to, text
+    for gain, factors in gains:
+        at, end = (rate or 0.0 for rate in gain.rates)
+        if not bars or bars[-1][0] != gain.before:
+            bars.append((gain.before, NEUTRAL, 0.0, at, f"{at:,.0f}"))
+        for name, factor in factors:
+            colour = GREEN if factor > 1 else VERMILION
+            bars.append((name, colour, min(at, at * factor), max(at, at * factor), f"{factor:.2f}x"))
+            at *= factor
+        bars.append((gain.after, NEUTRAL, 0.0, end, f"{end:,.0f}"))
+    ends = [edge for _, _, low, high, _ in bars for edge in (low, high) if edge] or [1.0]
+    floor, places = min(ends) / 1.5, list(range(len(bars)))
+    data = bar_of(
+        "",
+        x=places,
+        base=[low or floor for _, _, low, _, _ in bars],
+        y=[high - (low or floor) for _, _, low, high, _ in bars],
+        text=[text for *_, text in bars],
+        textposition="outside",
+        cliponaxis=False,
+        hoverinfo="text",
+        marker={"color": [colour for _, colour, *_ in bars]},
+        showlegend=False,
+    )
+    names = [plotly_text(name) for name, *_ in bars]
+    across = axis_of("", tickvals=places, ticktext=names, tickangle=-45)
+    span = [math.log10(floor), math.log10(max(ends) * 1.2)]
+    up = axis_of(f"{tokens} tok/s/GPU (log scale)", type="log", range=span, dtick="D2", tickformat=",~r")
+    return chart_of([data], xaxis=across, yaxis=up)
 
 
 def redundancy_chart(curve: RedundancyCurve) -> Figure:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from cost.serving.result import Pools
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from topology.cluster import Cluster
@@ -27,9 +26,6 @@ def rows_of(result: object) -> Rows | None:
 
 def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     """Return what makes the rows of each kind of result."""
-    from cost.layouts import Sweep
-    from cost.queueing.result import Simulated
-    from cost.serving.result import Pools
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from topology.cluster import Cluster
@@ -37,9 +33,6 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     return {
         Plan: _slots,
         Replanned: _moves,
-        Sweep: Sweep.columns,
-        Pools: _matches,
-        Simulated: Simulated.columns,
         Cluster: _gpus,
     }
 
@@ -61,23 +54,6 @@ def _moves(found: Replanned) -> list[dict[str, Any]]:
     ]
 
 
-def _matches(pools: Pools) -> list[dict[str, Any]]:
-    """Return a row for each way of serving that none beats in speed and in throughput."""
-    from cost.serving.serving import way_of
-
-    return [
-        {
-            "serving": way_of(row),
-            "layouts": pools.serving.label(row),
-            "prefill_gpus": row.prefill_gpus,
-            "decode_gpus": row.decode_gpus,
-            "requests_per_s": row.requests_per_s,
-            "tok_s_per_user": row.tok_s_per_user,
-            "output_tok_s_per_gpu": row.output_tok_s_per_gpu,
-            "ttft_s": row.ttft_s,
-        }
-        for row in pools.serving.frontier()
-    ]
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:

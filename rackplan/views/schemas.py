@@ -30,8 +30,6 @@ COMMANDS: Mapping[str, str] = {
     "replan": "replan.ReplanResult",
     "score": "plan.ScorePrinted",
     "diff": "diff.DiffResult",
-    "sweep": "sweep.SweepResult",
-    "simulate": "simulate.SimulateResult",
     "import-plan": "plan.ImportedPlanPrinted",
 }
 """Output type of each command, as module and name in :mod:`rackplan.views`."""

@@ -118,4 +118,4 @@ def test_a_plan_for_decode_alone_is_simulated_with_the_usual_requests(run: Run, 
     assert (result.data["isl"], result.data["osl"], result.data["serving"]) == (8192, 1024, "one pool")
     note = "one pool for requests of 8,192 + 1,024 tokens (default)"
     assert note in result.err
-    assert any(note in line for line in result.data["notes"])
+    assert any(note in line["text"] for line in result.data["notes"])

@@ -19,7 +19,7 @@ import rackplan
 from helpers import Result
 from pages import run_block
 from placement.plan import Plan
-from rackplan.report.results import view_of
+from rackplan.report.results import of
 from rackplan.views.frames import rows_of
 from topology.base.shown import LONGEST
 
@@ -80,7 +80,7 @@ def test_rows_of_a_plan_are_its_slots(plan: Plan) -> None:
             lambda _: rackplan.sweep(MODEL, CLUSTER, context=2048),
             "ep tp batch step_s tok_s_per_user tok_s_per_gpu",
         ),
-        (lambda _: rackplan.sweep(MODEL, CLUSTER), "serving layouts requests_per_s tok_s_per_user ttft_s"),
+        (lambda _: rackplan.sweep(MODEL, CLUSTER), "serving layout requests_per_s tok_s_per_user ttft_s"),
         (
             lambda _: rackplan.compare(["hgx-h100", "hgx-h200"], MODEL),
             "cluster gpus tok_s_per_gpu usd_per_hour power_w",
@@ -304,12 +304,12 @@ def test_pools_are_those_of_the_command(run: Callable[..., Result]) -> None:
     ).data  # fmt: skip
     best = found.best
     assert best is not None
-    assert said["whole_requests"]["best"]["requests_per_s"] == best.requests_per_s
+    assert said["requests_per_s"] == best.requests_per_s
     assert repr(found).startswith(f"<Pools {MODEL} on {CLUSTER}, requests of 2,048 + 256 tokens: ")
     assert len(repr(found)) <= LONGEST
-    shown = view_of(found)
+    shown = of(found)
     assert shown is not None
-    assert shown.data["whole_requests"]["best"] == said["whole_requests"]["best"]
+    assert shown.row == {key: said[key] for key in shown.row}
     with pytest.raises(rackplan.InfeasibleError, match="HBM capacity binds"):
         rackplan.sweep("deepseek-v3", "hgx-h100@8")
     with pytest.raises(rackplan.InputError, match="`ttft_ms` -1"):

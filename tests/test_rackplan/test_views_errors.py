@@ -33,6 +33,12 @@ def test_an_unmeasured_chip_names_its_stand_in_and_a_band(run: Run, cluster: str
     assert words in one_line(run("sweep", *DENSE, "--cluster", cluster, "--details").out)
     words = f"with the chip left out of the fit are within {band:.2f}x of the prediction; no run on {chip}"
     assert words in one_line(run("size", "--tok-s", "10k", *DENSE, "--cluster", cluster).out)
+    assert words in one_line(run("size", "--tok-s", "10k", *DENSE, "--cluster", cluster, "--details").out)
+    words = (
+        f"with the chip left out of the fit are within {band:.2f}x of the prediction; no run on {chip} was"
+    )
+    assert words in one_line(run("sweep", *DENSE, "--cluster", cluster).out)
+    words = f"with the chip left out of the fit are within {band:.2f}x; {chip} has no measurements"
     assert words in one_line(run("compare", cluster, "hgx-h100", *DENSE).out)
     found = json.loads(Path("plan/plan.json").read_text())["score"]["calibration"]
     assert (found["chip"], found["stand_in_for"]) == (error_of(chip).chip, chip)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from page_check import EVIL, require_safe
+from cost.terms.registry import TERMS
 from rackplan.report.charts import figure, leading
 from rackplan.report.doc import Chart, Code, Doc, Late, Layer, Note, Picture, Record, Shape, Table
 from rackplan.report.fields import FIELDS, FORMS, Field, unit_of
@@ -171,6 +172,7 @@ def test_no_field_is_declared_twice_or_unused() -> None:
         for column in columns
     } | {key for name in SHAPES for key in shape_of(name).texts.split()}
     assert used <= set(FIELDS)
+    assert fields.TERMS.split() == list(TERMS)
 
 
 def test_figures_in_sentences() -> None:

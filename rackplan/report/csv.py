@@ -1,4 +1,4 @@
-"""Rows as CSV text, as spreadsheets and pandas read it."""
+"""Tables as CSV text, as spreadsheets and pandas read it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 
+from rackplan.report.doc import Table
+from rackplan.report.text import columns_of
+
 _FORMULA = ("=", "+", "-", "@", "\t")
 """Leading characters that spreadsheets interpret as formulas (OWASP, CSV injection)."""
 
 
+def table_csv(table: Table) -> str:
+    """Return a table as CSV under the keys of its fields, without those that are null in all rows."""
+    keys = [field.key for field in columns_of(table)]
+    return csv_text(keys, ([row[key] for key in keys] for row in table.rows))
+
+
 def csv_text(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
-    """Return a table as CSV; text that a spreadsheet would run as a formula begins with an apostrophe.
+    """Return rows as CSV; text that a spreadsheet would run as a formula begins with an apostrophe.
 
     Numbers stay as they are: only names can be somebody else's.
     """

@@ -1,0 +1,126 @@
+"""Throughput against speed per user: frontier, chosen layout, and measured runs at their own conditions."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rackplan.report.doc import Block, Chart, Layer, Note, Row, Table
+from topology.base.units import plural
+
+if TYPE_CHECKING:
+    from cost.inputs.deployment import Deployment
+    from cost.validation.measured import MeasuredPoint
+
+POINTS = Table.of(
+    "", "serving layout batch in_flight tok_s_per_user tok_s_per_gpu step_s ttft_s bound_by", most=0
+)
+RUNS = Table.of(
+    "runs",
+    "measured_chip run tok_s_per_user measured_tok_s_per_gpu predicted_tok_s_per_gpu measured_ratio source",
+    "Measured runs with their predictions",
+)
+_ON_IT = Table.of("", "run tok_s_per_user tok_s_per_gpu")
+_BAND = Table.of("", "predicted_tok_s_per_gpu measured_tok_s_per_gpu least_tok_s_per_gpu")
+_MOST_LINES = 5
+"""Layouts that are drawn as lines; more cannot be told apart."""
+_SPEED, _RATE = "tok_s_per_user", "tok_s_per_gpu"
+
+
+def frontier_chart(
+    points: Iterable[Row], chosen: Row | None, runs: Iterable[MeasuredPoint], *, word: str, by: str = "layout"
+) -> Chart:
+    """Return the chart of ``points``, with a star at the ``chosen`` one and rings at measured runs.
+
+    Points are rows of some of the fields of :data:`POINTS`; ``word`` names the star. Lines are the layouts nearest to
+    the frontier, or every value of the field ``by``.
+    """
+    from cost.layouts.front import pareto
+
+    blank: dict[str, Any] = dict.fromkeys(field.key for field in POINTS.fields)
+    rows = [{**blank, **point} for point in points]
+    edge = [rows[at] for at in pareto([row[_SPEED] for row in rows], [row[_RATE] for row in rows]).tolist()]
+    lines = _nearest(rows, edge) if by == "layout" else {row[by] for row in rows}
+    rest = (row for row in rows if row[by] not in lines)
+    on_it = ({"run": run.words, _SPEED: run.tok_s_per_user, _RATE: run.tok_s_per_gpu} for run in runs)
+    star = [] if chosen is None else [{**blank, **chosen}]
+    layers = [
+        Layer("point", POINTS(rest), _SPEED, _RATE, name="other layouts"),
+        Layer("line", POINTS(row for row in rows if row[by] in lines), _SPEED, _RATE, color=by),
+        Layer("ring", _ON_IT(on_it), _SPEED, _RATE, name="measured"),
+        Layer("star", POINTS(star), _SPEED, _RATE, name=word),
+    ]
+    ends = " to ".join(f"{row[_RATE]:,.0f} at {row[_SPEED]:,.1f}" for row in edge[:: max(1, len(edge) - 1)])
+    alt = f"tok/s/GPU against tok/s/user: {ends or 'no layout fits'}"
+    return Chart("Throughput against speed per user", layers, log="x", alt=alt, height=480)
+
+
+def _nearest(rows: Sequence[Row], edge: Sequence[Row]) -> list[str]:
+    """Return the layouts at both ends of the frontier, those on it most often, then those that come nearest."""
+    held, speeds = Counter(row["layout"] for row in edge), [row[_SPEED] for row in edge]
+    behind: dict[str, float] = {}
+    for row in rows:
+        rival = edge[bisect_left(speeds, row[_SPEED])][_RATE]
+        behind[row["layout"]] = min(rival / (row[_RATE] or math.inf), behind.get(row["layout"], math.inf))
+    order = sorted(behind, key=lambda layout: (-held[layout], behind[layout], layout))
+    ends = [edge[at]["layout"] for at in (0, -1) if edge]
+    return list(dict.fromkeys([*ends, *order]))[:_MOST_LINES]
+
+
+def measured_blocks(deployments: Sequence[Deployment], phase: str = "") -> list[Block]:
+    """Return measured runs of this model on these chips, each against the prediction for its own conditions.
+
+    That takes a while: it is for pages alone. ``phase`` is as :func:`cost.calibration.errors.errors_in` takes it.
+    """
+    from cost.calibration.errors import errors_in, widest
+    from cost.validation.measured import predicted, published_runs
+
+    decoding = [deployment for deployment in deployments if deployment.workload.decodes]
+    every = {run: predicted(run, one.correction) for one in decoding for run in published_runs(one)}
+    rates = {run: rate for run, rate in every.items() if rate is not None}
+    if not rates:
+        return [Note("rackplan knows of no published run of this model on these chips.")] if decoding else []
+    chips = {run.chip for run in rates}
+    errors = [error for one in deployments for error in errors_in(one, phase=phase)]
+    error = widest(error for error in errors if error.chip in chips) or widest(errors)
+    text = f"{plural(len(rates), 'published run')} of this model on these chips, each against the prediction for its "
+    text += "own lengths, formats and drafts"
+    if error is not None:
+        inside = sum(1 / error.band <= run.tok_s_per_gpu / rate <= error.band for run, rate in rates.items())
+        text += f"; {inside} are within {error.band:.2f}x, as 80% of all runs"
+    refused = len(every) - len(rates)
+    text += f"; {refused} with too few details are left out" * bool(refused)
+    table = RUNS(
+        {
+            "measured_chip": run.chip,
+            "run": run.words,
+            "tok_s_per_user": run.tok_s_per_user or None,
+            "measured_tok_s_per_gpu": run.tok_s_per_gpu,
+            "predicted_tok_s_per_gpu": rate,
+            "measured_ratio": run.tok_s_per_gpu / rate,
+            "source": run.source,
+        }
+        for run, rate in sorted(rates.items(), key=lambda pair: pair[1])
+    )
+    text += ". On the frontier are those alone that match what was asked."
+    return [_measured_chart(table, error.band if error else None), Note(text, kind="method"), table]
+
+
+def _measured_chart(runs: Table, band: float | None) -> Chart:
+    """Return measured over predicted throughput, with the diagonal and the band around it."""
+    across, up, least = (field.key for field in _BAND.fields)
+    values = [row[key] for row in runs.rows for key in (across, up)]
+    ends = (min(values) / 1.3, max(values) * 1.3)
+    layers = [] if band is None else [
+        Layer("band", _BAND({across: end, up: end * band, least: end / band} for end in ends), across, up,
+              base=least, name=f"80% band, {band:.2f}x"),
+    ]  # fmt: skip
+    layers += [
+        Layer("rule", _BAND({across: end, up: end, least: None} for end in ends), across, up, name="equal"),
+        Layer("point", runs, across, up, color="measured_chip"),
+    ]
+    alt = f"{plural(len(runs.rows), 'measured run')} against predictions"
+    return Chart("Measured against predicted", layers, log="xy", alt=alt, height=480)

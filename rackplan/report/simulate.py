@@ -1,0 +1,247 @@
+"""The document of a simulation: what users see under a load, and the most that keep the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
+from rackplan.report.fields import said
+from rackplan.report.notes import recipe_lines, sentence, serving_words
+from rackplan.report.shared import (
+    GROUNDS,
+    accuracy_sentence,
+    doubt_sentence,
+    grounds,
+    set_table,
+)
+from rackplan.report.text import thinned
+from topology.base.units import plural
+
+if TYPE_CHECKING:
+    from cost.queueing.load import MostRequests, UnderLoad
+    from cost.queueing.pools import EnginePool
+    from cost.queueing.result import Simulated
+
+_TIMES = {"ttft": "ttft_s", "tpot": "tpot_s", "e2e": "e2e_s"}
+"""Times of requests by the key of their percentiles, as attributes of a simulation."""
+_PERCENTILES = " ".join(f"{key}_p{percent}_ms" for key in _TIMES for percent in (50, 90, 99))
+SEEN = Record.of(
+    "",
+    f"cluster model serving load isl osl router seed requests requests_counted requests_per_s served_requests_per_s "
+    f"goodput_requests_per_s max_requests_per_s low_max_requests_per_s high_max_requests_per_s {_PERCENTILES} "
+    "ttft_p99_limit_ms tpot_p99_limit_ms tok_s tok_s_per_gpu_used gpus_used prefix_hit overloaded queue "
+    "wait_prefill_ms wait_transfer_ms wait_decode_ms wait_cache_room_ms preempted",
+    shown="ttft_p99_ms tpot_p99_ms max_requests_per_s served_requests_per_s goodput_requests_per_s tok_s "
+    "tok_s_per_gpu_used gpus_used serving prefix_hit queue",
+    tiles="ttft_p99_ms tpot_p99_ms max_requests_per_s goodput_requests_per_s tok_s",
+)
+TIMES = Table.of("times", "percentile ttft_ms tpot_ms e2e_ms", "Times, waiting included")
+POOLS = Table.of("pools", "role layout workers gpus gpus_per_worker busy_share cache_tokens", "Engines")
+CURVE = Table.of(
+    "", "requests_per_s percentile ttft_ms tpot_ms e2e_ms", "Percentiles by request rate", most=None
+)
+SIMULATE = Shape(
+    "simulate",
+    "What users see of requests under a load, and the most requests per second that keep the limits.",
+    (SEEN, TIMES, POOLS, *GROUNDS),
+)
+_TIMELINE = Table.of("", "time_s requests state")
+_FIRST = Table.of("", "ttft_ms requests_share")
+_MOST_POINTS = 400
+_ROUTERS = {"least": "with fewest requests", "round": "whose turn it is", "prefix": "with most of its prefix"}
+
+
+def simulate_doc(result: Simulated) -> Doc:
+    """Return the document of ``rackplan simulate``."""
+    row, seen, cluster = _seen(result), result.found, result.deployment.cluster
+    pools = POOLS(
+        {
+            "role": pool.role,
+            "layout": layout,
+            "workers": pool.workers,
+            "gpus": pool.workers * pool.gpus,
+            "gpus_per_worker": pool.gpus,
+            "busy_share": seen.outcome.use[pool.role],
+            "cache_tokens": pool.room if np.isfinite(pool.room) else None,
+        }
+        for pool, layout in zip(result.pools.pools, result.layouts, strict=True)
+    )
+    again = f"{plural(row['preempted'], 'request')} {'was' if row['preempted'] == 1 else 'were'}"
+
+    def curve() -> Table:
+        rates = result.curve.items()
+        return CURVE({"requests_per_s": rate, **times} for rate, at in rates for times in _percentiles(at))
+
+    slow = f"{said(row, 'requests_per_s')} arrive and {said(row, 'served_requests_per_s')} are served"
+    return Doc(
+        SIMULATE,
+        f"{row['model']} on {row['cluster']}: {result.lengths.brief()}, {result.load}",
+        [*_answer(row, result.reason), accuracy_sentence(result.errors)],
+        [
+            Note(f"Overloaded: {slow}, so times grow." if result.overloaded else "", kind="warning"),
+            Note(doubt_sentence(cluster), kind="warning"),
+            set_table(cluster),
+            SEEN(row),
+            TIMES(_percentiles(seen)),
+            pools,
+            Note("" if result.most else sentence(result.reason.rstrip(".")), "max_requests_per_s", "missing"),
+            Note(
+                f"{again} computed again for lack of room in the KV cache." if row["preempted"] else "",
+                "preempted",
+            ),
+            Late(lambda: _charts(result, curve())),
+        ],
+        [
+            Late(lambda: [curve()]),
+            *grounds([result.deployment], result.errors, _methods(result)),
+        ],
+        result.columns,
+    )
+
+
+def _seen(result: Simulated) -> dict[str, Any]:
+    from cost.serving.serving import ONE_POOL, TWO_POOLS
+
+    seen, limits, most = result.found, result.limits, result.most
+    row = {
+        **SEEN.row(seen),
+        **SEEN.row(result),
+        "cluster": result.deployment.cluster.whole.name,
+        "model": result.deployment.model.name,
+        "serving": ONE_POOL if len(result.layouts) == 1 else TWO_POOLS,
+        "isl": float(seen.outcome.isl.mean()),
+        "osl": float(seen.outcome.osl.mean()),
+        "requests": len(result.requests),
+        "requests_counted": int(seen.counted.sum()),
+        "requests_per_s": result.req_s,
+        "served_requests_per_s": seen.requests_per_s,
+        "goodput_requests_per_s": seen.goodput_per_s,
+        "max_requests_per_s": most and most.requests_per_s,
+        "low_max_requests_per_s": most and most.low,
+        "high_max_requests_per_s": most and most.high,
+        "ttft_p99_limit_ms": limits.ttft_s and 1e3 * limits.ttft_s,
+        "tpot_p99_limit_ms": limits.tpot_s and 1e3 * limits.tpot_s,
+        "tok_s": seen.output_tok_s,
+        "tok_s_per_gpu_used": seen.output_tok_s / result.pools.gpus,
+        "gpus_used": result.pools.gpus,
+        "wait_cache_room_ms": 1e3 * seen.outcome.cache_wait_s,
+        "preempted": seen.outcome.preempted,
+    }
+    row |= {f"wait_{name}_ms": 1e3 * seconds for name, seconds in seen.outcome.waits_s.items()}
+    times = [(f"{key}_{at['percentile']}_ms", at[f"{key}_ms"]) for at in _percentiles(seen) for key in _TIMES]
+    return row | dict(times)
+
+
+def _percentiles(seen: UnderLoad) -> list[Row]:
+    from cost.queueing.load import PERCENTILES
+
+    times = {
+        f"{key}_ms": 1e3 * np.percentile(getattr(seen, name), PERCENTILES) for key, name in _TIMES.items()
+    }
+    return [
+        {"percentile": f"p{percent}", **{key: float(values[at]) for key, values in times.items()}}
+        for at, percent in enumerate(PERCENTILES)
+    ]
+
+
+def _answer(row: Row, reason: str) -> list[str]:
+    """Return the times at the rate that was asked about, and the most that keeps the limits."""
+    later = f", and {said(row, 'tpot_p99_ms')} or less per output token" if row["tpot_p99_ms"] else ""
+    times = f"99% of requests get their first token within {said(row, 'ttft_p99_ms')}{later}"
+    limits = [
+        f"{said(row, key)} {what}"
+        for key, what in (
+            ("ttft_p99_limit_ms", "to the first token"),
+            ("tpot_p99_limit_ms", "per output token"),
+        )
+        if row[key] is not None
+    ]
+    keep = f"99% of requests keep {' and '.join(limits)}" if limits else "Engines keep up"
+    most = sentence(reason.rstrip("."))
+    if row["max_requests_per_s"] is not None:
+        low, high = row["low_max_requests_per_s"], row["high_max_requests_per_s"]
+        streams = f" ({low:,.3g} to {high:,.3g} over several random streams)" if high > low else ""
+        most = f"{keep} up to {said(row, 'max_requests_per_s')}{streams}."
+    return [f"At {said(row, 'requests_per_s')}, {times}.", most]
+
+
+def _methods(result: Simulated) -> Iterator[str]:
+    """Yield how requests were served and counted."""
+    from cost.queueing.load import WARM_UP
+
+    deployment, links = result.deployment, result.pools.transfers
+    yield f"A request goes to the replica {_ROUTERS[result.router]}."
+    yield from dict.fromkeys(map(_scheduler, result.pools.pools))
+    yield sentence("; ".join(serving_words(deployment.workload, deployment.engine)))
+    yield sentence("; ".join(recipe_lines(deployment)))
+    if links is not None:
+        moved = links.cache_bytes(round(float(result.found.outcome.isl.mean())))
+        yield (
+            f"{moved / 1e6:,.1f} MB of cache per prompt move at {links.bytes_per_s / 1e9:,.1f} GB/s per GPU, in "
+            f"{1e3 * links.alone_s(moved):,.1f} ms where nothing else does."
+        )
+    yield f"A request spends {1e3 * result.pools.fixed_s:,.0f} ms outside the engines."
+    if result.requests.made:
+        yield f"The first {WARM_UP:.0%} of requests, and the last that only keep up the load, do not count."
+    yield sentence(result.lengths.note)
+
+
+def _scheduler(pool: EnginePool) -> str:
+    rules = pool.scheduler
+    return (
+        f"Prefill {'shares steps with decode' if rules.mixes else 'and decode run in separate steps'}; at most "
+        f"{rules.tokens:,} tokens per step and {rules.sequences:,} sequences per attention group; a request starts "
+        f"when the cache has room for its prompt and {rules.reserved:.0%} of its answer."
+    )
+
+
+def _charts(result: Simulated, curve: Table) -> list[Block]:
+    """Return times against the request rate, queue and batch over time, and how first tokens are spread."""
+    share = np.linspace(0, 1, _MOST_POINTS // 2 + 1).tolist()
+    first = zip(1e3 * np.quantile(result.found.ttft_s, share), share, strict=True)
+    timeline = thinned(result.found.outcome.timeline.tolist(), _MOST_POINTS, even=True)
+    states = _TIMELINE(
+        {"time_s": at, "requests": count, "state": state}
+        for at, waiting, running in timeline
+        for state, count in (("in steps", running), ("waiting", waiting))
+    )
+    spread = _FIRST({"ttft_ms": float(time), "requests_share": part} for time, part in first)
+    limits = result.limits
+    return [
+        *_rates("Time to the first token by request rate", curve, "ttft_ms", limits.ttft_s, result.most),
+        *_rates("Time per output token by request rate", curve, "tpot_ms", limits.tpot_s, result.most),
+        Chart(
+            "Queue and batch", [Layer("line", states, "time_s", "requests", color="state")], alt="Over time"
+        ),
+        Chart("Requests by time to the first token", [Layer("line", spread, "ttft_ms", "requests_share")]),
+    ]
+
+
+def _rates(
+    title: str, curve: Table, key: str, limit_s: float | None, most: MostRequests | None
+) -> Iterator[Chart]:
+    """Yield percentiles against the rate, with the limit and the most that keeps it; nothing where all are 0."""
+    values, rates = (
+        [row[key] for row in curve.rows if row[key]],
+        [row["requests_per_s"] for row in curve.rows],
+    )
+    lines = {} if limit_s is None else {"limit": [(rates[0], 1e3 * limit_s), (rates[-1], 1e3 * limit_s)]}
+    if most is not None and values:
+        lines["most that keeps the limits"] = [
+            (most.requests_per_s, end) for end in (min(values), max(values))
+        ]
+    table = Table.of("", f"requests_per_s {key}")
+    rules = [
+        Layer("rule", table({"requests_per_s": x, key: y} for x, y in ends), "requests_per_s", key, name=name)
+        for name, ends in lines.items()
+    ]
+    if values:
+        alt = (
+            f"p99 {values[2]:,.3g} ms at {rates[0]:,.3g} requests/s, {values[-1]:,.3g} ms at {rates[-1]:,.3g}"
+        )
+        yield Chart(
+            title, [Layer("line", curve, "requests_per_s", key, color="percentile"), *rules], log="y", alt=alt
+        )

@@ -1,0 +1,414 @@
+"""Documents of sweeps: all layouts at all batches of one phase, and whole requests served by one pool or by two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cost.calibration.errors import errors_in
+from cost.inputs.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
+from cost.layouts import Sweep, best_at
+from cost.serving.pools import POOL_DERATE, TTFT_LIMIT, RateMatch
+from cost.serving.result import SPEEDS as USUAL
+from cost.serving.result import Pools, sweeps_of
+from cost.serving.serving import TWO_POOLS, way_of
+from cost.step.fair_sharing import bound_words
+from cost.terms.registry import TERMS
+from cost.validation.measured import comparable_points
+from placement.layouts.price import fitted_row, plan_rows
+from placement.options import USUAL_TPOT
+from rackplan.report import shared
+from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
+from rackplan.report.fields import said
+from rackplan.report.frontier import POINTS, frontier_chart, measured_blocks
+from rackplan.report.notes import (
+    phase_words,
+    recipe_lines,
+    sentence,
+    serving_words,
+    turns_words,
+    what_if_words,
+)
+from rackplan.report.pictures.memory import memory_of
+from topology.base.units import plural
+
+if TYPE_CHECKING:
+    from cost.calibration.errors import ErrorOf
+    from cost.inputs.workload import Workload
+    from cost.money.bill import Bill, Totals
+
+_PARTS = tuple(f"{name}_s" for name in TERMS)
+_STEP = " ".join(
+    ("tp attention_dp ep moe_tp stages batch max_batch step_s lower_step_s longest_wait_ms bound_by", *_PARTS)
+)
+_RATES = "tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used tok_s usd_per_million_tokens tok_s_per_mw"
+_WHOLE = "requests_per_s total_tok_s_per_gpu ttft_s prefill_s transfer_s in_flight prefill_gpus decode_gpus"
+_ROW = f"serving layout {_RATES} {_WHOLE} gpus_used replicas {_STEP}"
+_ALONE = "layout batch tok_s_per_user tok_s_per_gpu usd_per_million_tokens step_s bound_by"
+_TOGETHER = "layout in_flight tok_s_per_user tok_s_per_gpu usd_per_million_tokens ttft_s"
+"""What text shows of a layout of one phase, and of whole requests."""
+_ASKED = """cluster model phase recipe what_if context isl osl prefix_hit cached_tokens tpot_limit_s ttft_limit_s
+    ttft_p99_limit_ms fastest_ttft_s low_tok_s_per_gpu high_tok_s_per_gpu measured_factor measured_runs"""
+BEST = Record.of(
+    "",
+    " ".join(dict.fromkeys(f"{_ASKED} {_ROW} {shared.TOTALS} {shared.USED}".split())),
+    shown="layout tok_s_per_gpu tok_s_per_user usd_per_million_tokens requests_per_s ttft_s step_s batch bound_by "
+    "tpot_limit_s ttft_limit_s",
+    tiles="tok_s_per_gpu tok_s_per_user usd_per_million_tokens ttft_s step_s",
+)
+SPEEDS = Table.of(
+    "speeds",
+    f"target_tok_s_per_user {_ROW} plan_layout plan_batch plan_tok_s_per_gpu",
+    "Best layouts by speed",
+)
+WAYS = Table.of("ways", _ROW, "One pool or two", shown=_TOGETHER)
+TURNS = Table.of("turns", "serving from_tok_s_per_user to_tok_s_per_user", "Which is ahead", most=0)
+POOLS = Table.of(
+    "pools",
+    f"serving role layout workers gpus gpus_per_worker {_STEP}",
+    "Pools",
+    shown="serving role layout workers gpus gpus_per_worker batch step_s bound_by",
+)
+FRONTIER = Table.of("frontier", _ROW, "Frontier", most=16, even=True)
+LAYOUTS = Table.of("layouts", f"phase {_ROW}", "Frontier of one phase", per="phase", even=True, shown=_ALONE)
+PHASES = Table.of("phases", "phase cluster gpus context counted_tokens configurations layouts imbalance "
+                  "imbalance_from_gpus imbalance_evidence", "What was priced")  # fmt: skip
+TRANSFER = Record.of("transfer", "fabric bytes_per_prompt bytes_per_s_per_gpu latency_s", "Caches move over")
+SWEEP = Shape(
+    "sweep",
+    "All layouts of a cluster at all batches: the best at the root, the best at usual speeds, and the frontier.",
+    (BEST, SPEEDS, WAYS, TURNS, POOLS, FRONTIER, LAYOUTS, PHASES, TRANSFER, *shared.GROUNDS),
+)
+ROWS = Table.of("", f"cluster phase context layout gpus_per_worker gpus_used replicas {_RATES} {_STEP}")
+"""All configurations, for a file."""
+_STEPS = Table.of("", "at part step_s")
+_MOST_POINTS = 600
+"""Layouts besides the frontier that the chart shows, evenly spaced."""
+
+
+def sweep_rows(found: Sweep | Pools) -> Table:
+    """Return all configurations of a sweep."""
+    return ROWS(
+        row | {"cluster": swept.deployment.cluster.name, "phase": workload.phase, "context": workload.context}
+        for swept in sweeps_of(found)
+        for workload in [swept.deployment.workload]
+        for row in _configurations(swept, range(len(swept)))
+    )
+
+
+def sweep_doc(found: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
+    """Return the document of ``rackplan sweep``, with the best at each of ``speeds`` per user (usual ones)."""
+    return _phase(found, speeds or USUAL) if isinstance(found, Sweep) else _whole(found, speeds or USUAL)
+
+
+def _phase(found: Sweep, speeds: Sequence[float]) -> Doc:
+    deployment, workload, best = found.deployment, found.deployment.workload, found.best
+    errors, row = errors_in(deployment), _asked(found, deployment.bill)
+    row |= {"tpot_limit_s" if workload.decodes else "ttft_limit_s": found.limit_s, **_prefix(workload)}
+    lacks = f": the smallest lacks {found.shortage_bytes / 1e9:.1f} GB of HBM per GPU for one sequence"
+    answer = f"No layout serves this{lacks * (not len(found))}."
+    if best is not None:
+        row |= _best(found.totals(best), _configurations(found, [best])[0], errors)
+        answer = f"{_rate(row)} is the most{_within(row)}, with {row['layout']} at batch {row['batch']:,.4g}."
+    if best is not None and workload.decodes:
+        near = deployment.near_runs(found.layout_of(best), float(found.batch[best]))
+        row["measured_factor"], row["measured_runs"] = near
+    at = {speed: best_at(found, speed) for speed in speeds if workload.decodes}
+    there = iter(_configurations(found, [index for index in at.values() if index is not None]))
+    by_speed = {s: None if index is None else next(there) | _planned(found, s) for s, index in at.items()}
+    frontier = FRONTIER(_configurations(found, found.frontier().tolist() if len(found) else []))
+    figures = ("batch", "step_s", "tok_s_per_user", "tok_s_per_gpu")  # what a step is spent on costs time
+    others = [
+        {"layout": found.label(index), **{name: float(getattr(found, name)[index]) for name in figures}}
+        for index in range(0, len(found), 1 + len(found) // _MOST_POINTS)
+    ]
+    runs = comparable_points(deployment)
+    return _doc(
+        [found],
+        row,
+        phase_words(workload),
+        [answer, *([] if best is None else _sure(row, errors))],
+        [
+            frontier_chart([*frontier.rows, *others], row if best is not None else None, runs, word="best"),
+            *_by_speed(by_speed, row, _ALONE),
+            Note(f"Rates and prices are of {workload.phase} alone.", "requests_per_s", "missing"),
+            *_usual_notes(row, tpot=found.limit_default),
+            *shared.missing_notes(deployment.bill),
+            Late(lambda: [*_hbm(found, best), *measured_blocks([deployment])]),
+        ],
+        [replace(frontier, shown=f"{_ALONE} lower_step_s"), *_grounds([found], errors, deployment.bill)],
+        found.columns,
+    )
+
+
+def _whole(found: Pools, speeds: Sequence[float]) -> Doc:
+    serving, best, errors = found.serving, found.best, found.errors
+    lengths, decode = serving.lengths, serving.decode.deployment
+    row = _asked(serving.decode, found.bill) | _prefix(serving.prefill.deployment.workload)
+    row |= {"phase": "both", "isl": lengths.mean_isl, "osl": lengths.mean_osl, "tpot_limit_s": found.tpot_s}
+    row |= {"ttft_limit_s": serving.ttft_s, "fastest_ttft_s": serving.fastest_ttft_s}
+    row |= {"ttft_p99_limit_ms": found.ttft_p99_s and 1e3 * found.ttft_p99_s}
+    bests = [found.loaded] if found.loaded else list(serving.bests(found.tpot_s).values())
+    ways, answer = WAYS(_matches(found, bests)), "No layout meets the limits"
+    if best is not None:
+        row |= _best(found.totals(best), ways.rows[0], errors)
+        answer = f"{row['serving'].capitalize()} ({row['layout']}): {_rate(row)}, "
+        answer += f"{said(row, 'requests_per_s')}, first token after {said(row, 'ttft_s')}"
+        if found.loaded:
+            answer += f"; 99% of requests get it within {said(row, 'ttft_p99_limit_ms')}, waiting included"
+    for other in ways.rows[1:]:
+        gain = other["tok_s_per_gpu"] / row["tok_s_per_gpu"] - 1
+        answer += f"; {other['serving']} {abs(gain):.0%} {'less' if gain < 0 else 'more'} per GPU"
+    at = {speed: serving.best(1 / speed) for speed in speeds}
+    there = iter(_matches(found, [match for match in at.values() if match]))
+    by_speed = {speed: next(there) if match else None for speed, match in at.items()}
+    frontier = FRONTIER(_matches(found, serving.frontier()), shown=f"{_TOGETHER} transfer_s")
+    points = [
+        POINTS.row(match, serving=way, layout=serving.label(match), tok_s_per_gpu=match.output_tok_s_per_gpu)
+        for way, matches in serving.ways().items()
+        for match in map(matches.row, matches.frontier().tolist())
+    ]
+    turns = [dict(zip((field.key for field in TURNS.fields), turn, strict=True)) for turn in serving.turns()]
+    two = serving.ways(found.tpot_s).get(TWO_POOLS)
+    moved, figures = list[Block](), list[Row]()
+    if two is not None and two.path is not None:
+        path = two.path
+        rate = {"bytes_per_prompt": two.cache_bytes, "bytes_per_s_per_gpu": path.bytes_per_s}
+        moved.append(TRANSFER(TRANSFER.row(path, fabric=path.name, **rate)))
+        figures.append(shared.figure_row(POOL_DERATE, "two pools", "part of their rate alone that they keep"))
+        figures.append(shared.figure_row(path.reach, "caches", "part of the links' rate that they reach"))
+    runs = comparable_points(decode, lengths)
+    sweeps, side = sweeps_of(found), serving.sides(best)[-1][1:3] if best else (serving.decode, None)
+    return _doc(
+        sweeps,
+        row,
+        lengths.brief(),
+        [f"{answer}.", *(_sure(row, errors) if best else [])],
+        [
+            frontier_chart(points, row if best else None, runs, word="best", by="serving"),
+            ways,
+            TURNS(turns),
+            *_by_speed(by_speed, row, _TOGETHER),
+            Note(f"Ahead: {turns_words(serving.turns())}." if len(turns) > 1 else ""),
+            Note(f"Two pools: {serving.refused}" if serving.refused else ""),
+            *_usual_notes(row, tpot=found.tpot_default, ttft=found.ttft_default),
+            *shared.missing_notes(found.bill),
+            Late(lambda: [*_hbm(*side), *measured_blocks([decode], "disaggregated")]),
+        ],
+        [
+            frontier,
+            POOLS(
+                pool
+                for match, way in zip(bests, ways.rows, strict=True)
+                for pool in _pools(found, match, way)
+            ),
+            *moved,
+            LAYOUTS(
+                layout | {"phase": one.deployment.workload.phase}
+                for one in sweeps
+                for layout in _configurations(one, one.frontier().tolist())
+            ),
+            *_grounds(sweeps, errors, found.bill, figures),
+        ],
+        lambda: frontier.data,
+    )
+
+
+def _doc(
+    sweeps: Sequence[Sweep], row: Row, what: str, answer: Sequence[str],
+    blocks: Sequence[Block], details: Sequence[Block], frame: Callable[[], Any],
+) -> Doc:  # fmt: skip
+    deployment = sweeps[0].deployment
+    what_if = f"what-if: {deployment.workload.what_if}; {what_if_words(deployment)}"
+    return Doc(
+        SWEEP,
+        f"{row['model']} on {row['cluster']} ({plural(row['gpus'], 'GPU')}), {what}",
+        answer,
+        [
+            Note(shared.doubt_sentence(deployment.cluster), kind="warning"),
+            Note(sentence(what_if if deployment.workload.what_if else "")),
+            shared.set_table(deployment.cluster),
+            BEST(row),
+            *blocks,
+        ],
+        [PHASES(_priced(found) for found in sweeps if len(found)), *details],
+        frame,
+    )
+
+
+def _grounds(
+    sweeps: Sequence[Sweep], errors: Sequence[ErrorOf], bill: Bill, figures: Sequence[Row] = ()
+) -> list[Block]:
+    methods = (text for found in sweeps for text in _methods(found))
+    deployments = [found.deployment for found in sweeps]
+    return shared.grounds(deployments, errors, methods, bill=bill, figures=figures)
+
+
+def _configurations(found: Sweep, which: Sequence[int]) -> list[dict[str, Any]]:
+    """Return configurations of one phase as rows."""
+    columns = found.rows(which).columns() if len(which) else {}
+    blank = (
+        dict.fromkeys(_ROW.split())
+        | dict.fromkeys(_PARTS, 0.0)
+        | {"serving": found.deployment.workload.phase}
+    )
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [blank | dict(zip(columns, row, strict=True)) for row in values]
+
+
+def _matches(pools: Pools, which: Sequence[RateMatch]) -> list[dict[str, Any]]:
+    """Return ways of serving whole requests as rows, each with the step of the pool that decodes."""
+    serving, steps = pools.serving, dict[int, dict[str, Any]]()
+    # all of a pool at once: pricing one takes as long as pricing a hundred
+    for swept in filter(None, (serving.both, serving.decode)):
+        held = [at for at, match in enumerate(which) if match.one_pool is (swept is serving.both)]
+        if held:
+            batches = np.array([(which[at].step_batch, which[at].batch) for at in held]).T
+            run = swept.run([which[at].decode for at in held], *batches)
+            steps |= dict(zip(held, _configurations(run, range(len(run))), strict=True))
+    more = ({"serving": way_of(match), "layout": serving.label(match), "replicas": match.decode_workers,
+             "tok_s_per_gpu_used": match.output_tok_s_per_gpu_used} for match in which)  # fmt: skip
+    return [
+        {**steps[at], **WAYS.row(pools.totals(match)), **WAYS.row(match), **row}
+        for at, (match, row) in enumerate(zip(which, more, strict=True))
+    ]
+
+
+def _pools(found: Pools, match: RateMatch, way: Row) -> Iterator[Row]:
+    """Yield the pools of a way of serving whole requests."""
+    for role, swept, at, workers in found.serving.sides(match):
+        step, gpus = _configurations(swept, [at])[0] if role == "prefill" else way, int(swept.gpus[at])
+        named = {
+            "serving": way["serving"],
+            "role": role,
+            "layout": swept.worker_label(at),
+            "workers": workers,
+        }
+        yield {**step, **named, "gpus": workers * gpus, "gpus_per_worker": gpus}
+
+
+def _asked(found: Sweep, bill: Bill) -> dict[str, Any]:
+    deployment, workload = found.deployment, found.deployment.workload
+    return dict.fromkeys(field.key for field in BEST.fields) | {
+        **shared.bill_row(bill),
+        "cluster": deployment.cluster.name,
+        "model": deployment.model.name,
+        "phase": workload.phase,
+        "recipe": " ".join(recipe_lines(deployment)),
+        "what_if": workload.what_if or None,
+        "context": workload.context,
+        "counted_tokens": workload.token_word,
+    }
+
+
+def _prefix(workload: Workload) -> dict[str, Any]:
+    return {"prefix_hit": workload.prefix_hit, "cached_tokens": workload.prompt_cached}
+
+
+def _best(totals: Totals, row: Row, errors: Sequence[ErrorOf]) -> dict[str, Any]:
+    """Return the best with what all GPUs cost and draw, and its band."""
+    low, high = shared.band_of(row["tok_s_per_gpu"], errors)
+    known = {key: value for key, value in row.items() if value is not None}
+    return {**shared.totals_row(totals), **known, "low_tok_s_per_gpu": low, "high_tok_s_per_gpu": high}
+
+
+def _sure(row: Row, errors: Sequence[ErrorOf]) -> list[str]:
+    return [shared.price_sentence(row), shared.accuracy_sentence(errors)]
+
+
+def _rate(row: Row) -> str:
+    return f"{said(row, 'tok_s_per_gpu', row['counted_tokens'])} at {said(row, 'tok_s_per_user')}"
+
+
+def _within(row: Row) -> str:
+    words = {"tpot_limit_s": "per output token", "ttft_limit_s": "to the first token"}
+    limits = [f"{said(row, key)} {what}" for key, what in words.items() if row[key] is not None]
+    return f" within {' and '.join(limits)}" if limits else " of all layouts"
+
+
+def _usual_notes(row: Row, *, tpot: bool, ttft: bool = False) -> list[Note]:
+    """Return which limits are by default, those of them that gave way, and how many GPUs are idle."""
+    gone, late = tpot and row["tpot_limit_s"] is None, ttft and row["ttft_limit_s"] != TTFT_LIMIT.value
+    words = f"{USUAL_TPOT.text}" * (tpot and not gone) + " and " * (tpot and ttft and not gone)
+    words += f"{said(row, 'ttft_limit_s')} to the first token{' (twice the fastest)' * late}" if ttft else ""
+    return [
+        Note(f"The default of {USUAL_TPOT.text} is out of reach." if gone else "", "tpot_limit_s", "missing"),
+        Note(f"Limits by default: {words}." if words else ""),
+        Note(
+            f"{row['gpus_idle']} of {row['gpus']} GPUs are idle, and are counted." if row["gpus_idle"] else ""
+        ),
+    ]
+
+
+def _by_speed(rows: Mapping[float, Row | None], best: Row, shown: str) -> Iterator[Block]:
+    """Yield the best at each speed, and their steps by part with that of the ``best``."""
+    blank = dict.fromkeys(field.key for field in SPEEDS.fields)
+    each = (blank | {**(row or {}), "target_tok_s_per_user": speed} for speed, row in rows.items())
+    yield SPEEDS(each, shown=f"target_tok_s_per_user {shown}")
+    some = {row["tok_s_per_user"]: row for row in (*rows.values(), best) if row and row["step_s"]}
+    steps = {f"{speed:,.4g} tok/s/user": some[speed] for speed in sorted(some)}
+    parts = (
+        {"at": speed, "part": key.removesuffix("_s").replace("_", " "), "step_s": row[key]}
+        for speed, row in steps.items()
+        for key in _PARTS
+        if row[key]
+    )
+    if steps:
+        bars = [Layer("bar", _STEPS(parts), "step_s", "at", color="part")]
+        alt = "; ".join(f"{said(row, 'step_s')} at {speed}" for speed, row in steps.items())
+        yield Chart("Steps by part", bars, alt=alt, stacked=True, height=130 + 40 * len(steps))
+    beyond = ", ".join(f"{speed:g}" for speed, row in rows.items() if row is None)
+    yield Note(f"No layout reaches {beyond} tok/s/user." if beyond else "", "tok_s_per_gpu", "missing")
+
+
+def _planned(found: Sweep, speed: float) -> dict[str, Any]:
+    """Return the best at a speed that a plan may have."""
+    rows = np.flatnonzero(plan_rows(found) & (found.moe_tp == 1) & (found.tok_s_per_user >= speed))
+    if not len(rows):
+        return {}
+    at = int(rows[np.argmax(found.tok_s_per_gpu[rows])])
+    figures = {f"plan_{name}": float(getattr(found, name)[at]) for name in ("batch", "tok_s_per_gpu")}
+    return {"plan_layout": found.label(at), **figures}
+
+
+def _hbm(found: Sweep, at: int | None) -> Iterator[Block]:
+    """Yield the HBM of a configuration, where a plan may have it."""
+    fit = None if at is None else fitted_row(found, at)
+    if fit is not None:
+        picture = memory_of(found.deployment, fit.layout, fit.slots, fit.scorer.at(fit.batch))
+        yield replace(picture, title="HBM of the fullest GPU")
+
+
+def _priced(found: Sweep) -> Row:
+    """Return what of one phase was priced."""
+    cluster, workload, usual = found.deployment.cluster, found.deployment.workload, found.imbalance is None
+    return {
+        "phase": workload.phase,
+        "cluster": cluster.name,
+        "gpus": len(cluster.gpus),
+        "context": workload.context,
+        "counted_tokens": workload.token_word,
+        "configurations": len(found),
+        "layouts": np.unique(np.stack([found.layout, found.tp, found.moe_tp]), axis=1).shape[1],
+        "imbalance": EXPERT_IMBALANCE[workload.step_phase] if usual else found.imbalance,
+        "imbalance_from_gpus": IMBALANCE_FROM_EP if usual else 1,
+        "imbalance_evidence": "user" if (found.imbalance or 1) > 1 else "assumed",
+    }
+
+
+def _methods(found: Sweep) -> Iterator[str]:
+    """Yield how a sweep counts."""
+    deployment, workload = found.deployment, found.deployment.workload
+    yield (
+        "Rates count tokens over all GPUs, idle ones included. Of layouts, EP GPUs share the experts, ETP slices of "
+        "each, TP is the width, PP the stages, x the replicas."
+    )
+    yield sentence("; ".join([*serving_words(workload, deployment.engine), *recipe_lines(deployment)]))
+    yield "Experts are assumed perfectly balanced." if deployment.model.moe and found.imbalance == 1 else ""
+    if workload.phase == "prefill":
+        yield f"An attention group prefills {CHUNK_TOKENS:,.0f} tokens per step, at least one prompt."
+    yield sentence(deployment.fabric_note)
+    yield sentence(bound_words(deployment))

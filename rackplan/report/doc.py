@@ -6,7 +6,7 @@ plain text and plain figures; only faces escape, round and wrap. Nothing here im
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -261,6 +261,15 @@ class Late(Block):
     """Blocks for pages alone that take long to compute: made when a page is."""
 
     make: Callable[[], Sequence[Block]]
+
+
+def made(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Yield blocks, those that are made late in their place."""
+    for block in blocks:
+        if isinstance(block, Late):
+            yield from made(block.make())
+        else:
+            yield block
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,6 @@ COMMANDS = {
     "replan": "plan",
     "score": "plan",
     "what-if": "plan",
-    "diff": "plan",
     "draw": "clusters",
     "traffic": "clusters",
     "sweep": "sweep",
@@ -56,6 +55,8 @@ COMMANDS = {
     "serve": "serve",
 }
 """The module of :mod:`rackplan.commands` of each command; only the one that runs is imported."""
+OLD = {"diff": "score A B"}
+"""What is typed in place of commands that are gone."""
 
 
 class _InterruptedError(RackplanError):
@@ -225,6 +226,8 @@ def main() -> None:
         with ending_by_signal() as ctrl_c, spelling(_flag_of):
             _refuse_empty(sys.argv)
             first = next(iter(sys.argv[1:]), "")
+            if first in OLD:
+                raise InputError(f"rackplan {first} is now: rackplan {OLD[first]}")
             named = [first] if first in COMMANDS else [] if first == "--version" else COMMANDS
             begun: list[str] = []
             code = make_app(named, begun, ctrl_c)(prog_name="rackplan", standalone_mode=False) or 0

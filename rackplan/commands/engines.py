@@ -52,13 +52,14 @@ def import_plan(request: ImportPlanRequest, *, output: OutputFolder = None, json
 
     Reads it strictly, scores it; writes plan.json, report.html and topology.svg.
     """
+    from placement.engines.export import engine_balancedness
     from placement.engines.import_plan import default_ranks, imported_plan
     from placement.engines.mapping import model_facts
     from placement.engines.registry import ENGINES, read_mapping
     from placement.options import PlanOptions
     from rackplan import answers, inputs
     from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
-    from rackplan.views.engines import import_view
+    from rackplan.report.plan import imported_plan_doc, with_files
 
     asked = PlanOptions(None, None, 0.0, request.seed, request.ep, request.tp, request.stages)
     priced, kind, file = answers.make_deployment(request), request.kind, request.file
@@ -70,8 +71,12 @@ def import_plan(request: ImportPlanRequest, *, output: OutputFolder = None, json
         output or default_output(f"{priced.model.name}-on-{priced.cluster.name}"), ours=RESULTS
     )
     plan = imported_plan(priced, mapping, loads, asked, f"imported from {file} ({kind})")
-    files = write_plan(plan, folder, digests(request.sources))
-    show(import_view(plan, files, ENGINES.get(kind)), json=json, notes=inputs.notes_of(request))
+    engine, layout = ENGINES.get(kind), plan.layout
+    parts = (layout.tp, plan.deployment, layout, plan.experts, loads)
+    own = None if engine is None else engine_balancedness(engine, *parts)
+    doc = imported_plan_doc(plan, own)
+    files = write_plan(plan, doc, folder, digests(request.sources))
+    show(with_files(doc, files), json=json, notes=inputs.notes_of(request))
 
 
 @command(CheckRequest)

@@ -271,7 +271,7 @@ def written(
     return finish
 
 
-def page_of(doc: Doc, **more: str) -> str:
+def page_of(doc: Doc, /, **more: str) -> str:
     """Return the page of a document, with the command that made it and the digests of what it was made from."""
     from rackplan.report.page import page
 
@@ -304,30 +304,25 @@ def show_text(text: str, view: View, *, json: bool, notes: Sequence[str] = ()) -
 
 def write_plan(
     plan: Plan,
+    doc: Doc,
     path: Path,
     sha256: dict[str, str],
     *,
     moved: Replanned | None = None,
 ) -> dict[str, str]:
-    """Write the plan, its picture and its report into a folder, or only the report; return paths by kind.
+    """Write the plan, its picture and its page into a folder, or only the page; return paths by kind.
 
-    Of a re-plan ``moved`` is all of it: its moves are a file more, and a section of the page. Picture and page carry
-    the digest of the plan beside them.
+    Of a re-plan ``moved`` is all of it: its moves are a file more. Picture and page carry the digest of the plan
+    beside them.
     """
     from placement.migrate.moves_file import moves_to_dict
     from placement.plans.writing import plan_to_dict, plan_to_json
-    from rackplan.render.html import page
     from rackplan.report.results import svg
-    from rackplan.views.plan import plan_blocks
-    from rackplan.views.replan import moved_words, replan_section
 
     command, drawing = command_line(), svg(plan) or ""
 
     def report(sha256: Mapping[str, str]) -> bytes:
-        given: dict[str, Any] = {"command": command, "sha256": sha256}
-        if moved is not None:
-            given |= {"first": replan_section(moved), "lead": moved_words(moved)}
-        return page(plan_blocks(plan, drawing=drawing, **given)).encode()
+        return page_of(doc, **sha256).encode()
 
     if is_page(path):
         write_whole(path, report(sha256))

@@ -263,7 +263,7 @@ class Late(Block):
     make: Callable[[], Sequence[Block]]
 
 
-def made(blocks: Iterable[Block]) -> Iterator[Block]:
+def made(blocks: Iterable[Block]) -> Iterator[Any]:
     """Yield blocks, those that are made late in their place."""
     for block in blocks:
         if isinstance(block, Late):

@@ -30,7 +30,12 @@ def of(result: object) -> Doc | None:
 
 def _docs() -> Mapping[type, Callable[[Any], Doc]]:
     """Return what makes the document of each type of result."""
-    return {}
+    from placement.migrate.replan import Replanned
+    from placement.plan import Plan
+    from rackplan.report.changes import replan_doc
+    from rackplan.report.plan import plan_doc
+
+    return {Plan: plan_doc, Replanned: replan_doc}
 
 
 def html(result: object) -> str | None:
@@ -177,15 +182,11 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
-    from placement.migrate.replan import Replanned, ReplanOptions
     from placement.online.replayed import Replayed
-    from placement.plan import Plan
     from rackplan.studies.result import StudyResult
     from rackplan.views.compare import compare_view
     from rackplan.views.fleet import fleet_view
     from rackplan.views.levers import levers_view
-    from rackplan.views.plan import plan_view
-    from rackplan.views.replan import replan_view
     from rackplan.views.replay import replay_view
     from rackplan.views.simulate import simulate_view
     from rackplan.views.size import size_view
@@ -194,8 +195,6 @@ def _views() -> Mapping[type, Callable[[Any], View]]:
     from rackplan.views.validate import validate_view
 
     return {
-        Plan: lambda plan: plan_view(plan, {}),
-        Replanned: lambda found: replan_view(found, ReplanOptions(), {}),
         Comparison: compare_view,
         Sweep: sweep_view,
         Replayed: replay_view,
@@ -252,24 +251,17 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
     from cost.serving.result import Pools, sweeps_of
     from placement.analysis.comparison import Comparison
     from placement.fleet.fleet import Fleet
-    from placement.migrate.replan import Replanned
     from placement.online.replayed import Replayed
-    from placement.plan import Plan
     from rackplan.studies.result import StudyResult
     from rackplan.views.blocks import Drawing, Heading
     from rackplan.views.compare import compare_blocks
     from rackplan.views.fleet import fleet_blocks, fleet_overlay
     from rackplan.views.loads import skew_blocks
-    from rackplan.views.plan import plan_blocks
-    from rackplan.views.replan import moved_words, replan_section
     from rackplan.views.replay import replay_blocks
     from rackplan.views.simulate import simulate_blocks
     from rackplan.views.study import study_blocks
     from rackplan.views.sweep import sweep_blocks
     from topology.cluster import Cluster
-
-    def of_plan(plan: Plan, command: str, **more: Any) -> Sequence[Block]:
-        return plan_blocks(plan, drawing=svg(plan) or "", command=command, **more)
 
     def of_sweep(found: Sweep | Pools, command: str) -> Sequence[Block]:
         drawings = _drawn(one.deployment for one in sweeps_of(found))
@@ -284,10 +276,6 @@ def _pages() -> Mapping[type, Callable[[Any, str], Sequence[Block]]]:
         Fleet: lambda fleet, command: fleet_blocks(
             fleet, command=command, drawing=drawing(fleet.cluster, fleet_overlay(fleet))
         ),
-        Replanned: lambda found, command: of_plan(
-            found.plan, command, first=replan_section(found), lead=moved_words(found)
-        ),
-        Plan: of_plan,
         Replayed: replay_blocks,
         Simulated: simulate_blocks,
         StudyResult: study_blocks,

@@ -10,6 +10,10 @@ from rackplan.report.doc import SCHEMA_VERSION, Shape
 from rackplan.report.fields import FIELDS
 
 SHAPES: Mapping[str, str] = {
+    "plan": "plan.PLAN",
+    "replan": "changes.REPLAN",
+    "score": "changes.SCORE",
+    "import-plan": "plan.IMPORT_PLAN",
     "draw": "cluster.DRAW",
     "traffic": "cluster.TRAFFIC",
     "import": "cluster.IMPORT",

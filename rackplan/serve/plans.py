@@ -16,12 +16,14 @@ from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.progress import Progress
 from rackplan import answers, library
 from rackplan.render.html import page
+from rackplan.report.changes import replan_doc
 from rackplan.report.doc import Picture
-from rackplan.report.notes import baseline_name, limit_words, sentence
+from rackplan.report.notes import baseline_name
 from rackplan.report.pictures.experts import expert_map
 from rackplan.report.pictures.memory import memory_picture
 from rackplan.report.pictures.step import step_picture
-from rackplan.report.results import svg
+from rackplan.report.plan import plan_doc
+from rackplan.report.results import page_of, svg
 from rackplan.requests import NO_LIMIT, CompareRequest, make
 from rackplan.serve.commands import explore_command, plan_command
 from rackplan.serve.point import Row, figure_list, picture_data, speed_rows, step_rows
@@ -29,12 +31,8 @@ from rackplan.serve.pool import Line
 from rackplan.serve.pricing import deployed, limits_s
 from rackplan.serve.question import PlaceOrder, Question
 from rackplan.serve.ways import explored
-from rackplan.views.blocks import Text
 from rackplan.views.compare import compare_blocks
-from rackplan.views.explain import explain_plan, verdict
 from rackplan.views.money import dollars, rate_words
-from rackplan.views.plan import plan_blocks
-from rackplan.views.replan import replan_section
 from rackplan.views.sweep import sweep_blocks
 from topology.base.errors import InfeasibleError
 from topology.base.units import mean_of
@@ -108,7 +106,7 @@ def plan_report(made: PlanText, line: Line) -> Shown:
     line.send({"stage": "writing the report"})
     plan = made.read()
     model, cluster = plan.deployment.model.name, plan.deployment.cluster.name
-    text = page(plan_blocks(plan, drawing=svg(plan) or "", command=made.command))
+    text = page_of(plan, made.command)
     return Shown({"name": f"{model}-{cluster}-plan.html", "page": text})
 
 
@@ -173,9 +171,9 @@ def _handed(plan: Plan, command: str, more: dict[str, Any]) -> Shown:
 def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
     """Return the data that the page shows for a plan: verdict, figures, pictures and drawing."""
     experts = expert_map(plan)
-    others: list[Picture] = [step_picture(explain_plan(plan)), memory_picture(plan)]
+    others: list[Picture] = [step_picture(plan), memory_picture(plan)]
     return {
-        "verdict": " ".join(filter(None, [sentence(limit_words(plan)), verdict(plan)])),
+        "verdict": " ".join(plan_doc(plan).sentences),
         "figures": _figures(plan),
         "baselines": [
             {
@@ -194,12 +192,11 @@ def _plan_data(plan: Plan, command: str) -> dict[str, Any]:
 
 def _loss(found: Replanned, before: Plan, lost: tuple[str, ...]) -> dict[str, Any]:
     """Return the lost parts, the re-plan and the figures of the plan before."""
-    texts = [one.text for one in replan_section(found) if isinstance(one, Text)]
     return {
         "lost": list(dict.fromkeys(lost)),
         "lost_gpus": found.lost_gpus,
         "lost_copies": found.lost_copies,
-        "said": texts,
+        "said": replan_doc(found).sentences,
         "before": _figures(before),
     }
 

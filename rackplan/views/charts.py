@@ -16,10 +16,7 @@ from cost.terms.registry import TERMS
 from cost.validation.measured import MeasuredPoint
 from placement.analysis.compare import CompareRow
 from placement.analysis.gains import Gain
-from placement.migrate.replan import Replanned
 from placement.online.simulate import ReplayResult, Run, run_names
-from placement.plans.findings import RedundancyCurve
-from rackplan.report.notes import worst_words
 from rackplan.report.plotting import (
     BLUE,
     DASHES,
@@ -40,7 +37,6 @@ from rackplan.report.plotting import (
     speed_axes,
 )
 from rackplan.views.blocks import thinned
-from rackplan.views.explain import HBM_USES
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure, Scatter
@@ -226,7 +222,11 @@ def memories_chart(rows: Sequence[tuple[str, Mapping[str, float]]]) -> Figure:
     data = []
     for name in dict.fromkeys(name for _, held in rows for name in held):
         values = [held.get(name, 0.0) / 1e9 for _, held in rows]
-        data.append(_stack(gpus, HBM_USES.get(name, name), values, HBM_COLOURS.get(name, NEUTRAL), "GB"))
+        data.append(
+            _stack(
+                gpus, {"kv_cache": "KV cache"}.get(name, name), values, HBM_COLOURS.get(name, NEUTRAL), "GB"
+            )
+        )
     return _stacked(data, "GB on the fullest GPU")
 
 
@@ -294,42 +294,6 @@ def gains_chart(gains: Sequence[tuple[Gain, Sequence[tuple[str, float]]]], token
     span = [math.log10(floor), math.log10(max(ends) * 1.2)]
     up = axis_of(f"{tokens} tok/s/GPU (log scale)", type="log", range=span, dtick="D2", tickformat=",~r")
     return chart_of([data], xaxis=across, yaxis=up)
-
-
-def redundancy_chart(curve: RedundancyCurve) -> Figure:
-    """Return throughput against copies, the choice and the knee marked."""
-    points, best, knee = curve.points, curve.best, curve.knee_point
-    line = _curve(
-        "throughput",
-        [point.redundant for point in points],
-        [point.tok_s_per_gpu for point in points],
-        [[point.balancedness, point.batch, point.expert_bytes / 1e9] for point in points],
-        "%{x} copies: %{y:,.0f} tok/s/GPU<br>balancedness %{customdata[0]:.4f}, batch %{customdata[1]}, "
-        "experts %{customdata[2]:.1f} GB per GPU",
-    )
-    chosen = _mark("chosen", best.redundant, best.tok_s_per_gpu, "star")
-    bend = _mark(f"knee: {curve.knee} copies", knee.redundant, knee.tok_s_per_gpu, "circle-open")
-    across = axis_of("extra copies per layer")
-    return chart_of([line, chosen, bend], xaxis=across, yaxis=axis_of("tok/s/GPU", rangemode="tozero"))
-
-
-def front_chart(found: Replanned) -> Figure:
-    """Return balancedness against moves over the front, this re-plan marked."""
-    front, worst = found.front, worst_words(found.plan)
-    line = _curve(
-        "front",
-        [point.moves for point in front],
-        [point.balancedness for point in front],
-        [[point.moves / found.copies, point.moves * found.bytes_per_move / 1e9] for point in front],
-        "%{x:,} moves (%{customdata[0]:.1%}, %{customdata[1]:,.1f} GB): balancedness %{y:.4f}",
-    )
-    height = found.after  # as the front counts it, which may be that of the worst scenario
-    if worst:
-        reached = (point.balancedness for point in front if point.moves <= found.moves)
-        height = max(reached, default=found.after)
-    data = [line, _mark("this re-plan", found.moves, height, "star")]
-    across, up = axis_of("moves, all layers and replicas"), axis_of(f"balancedness{worst}")
-    return chart_of(data, xaxis=across, yaxis=up)
 
 
 def replay_chart(found: ReplayResult) -> Figure:

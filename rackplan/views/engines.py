@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from pydantic.dataclasses import dataclass
 
-from placement.engines.engine import Engine
-from placement.engines.export import engine_balancedness
 from placement.engines.manifests.pools import Pool
 from placement.engines.manifests.write import Deployed
 from placement.engines.mapping import Place
 from placement.engines.registry import Checked
-from placement.plan import Plan
 from rackplan.views.blocks import Block, Heading, Lines, Text, View, labelled, sections
 from rackplan.views.data import LEFT_OUT, Maybe, taken
-from rackplan.views.plan import plan_view
 from topology.base.units import plural
 
 _FINDINGS = {"refused": "NOT LOADED", "wrong": "WRONG", "note": "note"}
@@ -251,20 +247,6 @@ def _groups(pools: Sequence[Pool]) -> list[Block]:
     words = [f"{pool.name}, {group.words}" for pool in pools for group in pool.groups]
     more = f"and {len(words) - MOST_NODES} more (--json lists all)" if len(words) > MOST_NODES else ""
     return labelled("Hosts", *words[:MOST_NODES], more)
-
-
-def import_view(plan: Plan, files: Mapping[str, str], engine: Engine | None) -> View:
-    """Return the result of ``rackplan import-plan``: the plan, notes on its file, and the split of ``engine``."""
-    view, own = plan_view(plan, files), None
-    notes = list(plan.notes)
-    if engine is not None and plan.loads is not None:
-        tp = plan.layout.tp
-        own = engine_balancedness(engine, tp, plan.deployment, plan.layout, plan.experts, plan.loads)
-        if own is not None:
-            notes.append(
-                f"with the split of {engine.title} at tensor parallelism {tp}, balancedness is {own:.4f}"
-            )
-    return View([*view.blocks, *labelled("Notes", *notes)], dict(view.data) | {"engine_balancedness": own})
 
 
 def check_view(checked: Checked) -> View:

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 
 from cost.calibration.errors import ErrorOf
 from cost.money.bill import Bill, Totals
-from cost.step.score import Score
-from placement.plan import Plan
-from rackplan.report.notes import accuracy_words, cluster_doubts
+from rackplan.report.notes import accuracy_words
 from rackplan.views.blocks import Block, Text
-from rackplan.views.money import dollars, power_scope, rate_words, watts
+from rackplan.views.money import dollars, power_scope, watts
 from topology.base.units import plural
 from topology.cluster import Cluster
 from topology.physical import racks_of
@@ -27,23 +25,6 @@ def headline(
 def leading(*lines: str) -> list[Block]:
     """Return the lines of a headline, each a sentence; empty ones are left out."""
     return [Text(f"{line}.", style="forward") for line in lines if line]
-
-
-def plan_headline(plan: Plan, lead: str = "") -> list[Block]:
-    """Return the headline of a plan; ``lead``: what its first line begins with, such as the moves of a re-plan."""
-    cluster, score, totals = plan.deployment.cluster, plan.score, plan.totals
-    requests = "" if totals.requests_per_s is None else f", {rate_words(totals.requests_per_s)} requests/s"
-    answer = (
-        f"{totals.tok_s_per_gpu:,.0f} {totals.tokens} tok/s/GPU{requests} at {plan.tok_s_per_user:,.1f} tok/s/user; "
-        f"{bound_words(score)} binds"
-    )
-    answer = "; ".join(filter(None, [lead, answer]))
-    doubts = (
-        cluster_doubts(cluster),
-        f"what if: {score.what_if.replace('_', ' ')}" * bool(score.what_if),
-        "search interrupted, best plan so far" * plan.interrupted,
-    )
-    return headline(answer, machine_words(cluster.whole), totals, plan.errors, *doubts)
 
 
 def machine_words(cluster: Cluster, gpus: Iterable[int] | None = None) -> str:
@@ -65,8 +46,3 @@ def price(totals: Totals) -> str:
         return "price unknown"
     alone = f" ({totals.phase} only)" * (totals.phase != "both")
     return f"${dollars(each)} per million {totals.tokens} tokens{alone}"
-
-
-def bound_words(score: Score) -> str:
-    """Return the resource that the step waits for most, and its share."""
-    return f"{score.bound_by} ({score.limits_s[score.bound_by] / score.step_s:.0%} of the step)"

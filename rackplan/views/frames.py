@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
-    from placement.migrate.replan import Replanned
-    from placement.plan import Plan
     from topology.cluster import Cluster
 
 Rows = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -45,9 +43,7 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
     from placement.fleet.fleet import Fleet
-    from placement.migrate.replan import Replanned
     from placement.online.replayed import Replayed
-    from placement.plan import Plan
     from rackplan.studies.result import StudyResult
     from rackplan.views.data import json_data
     from rackplan.views.replay import replay_rows
@@ -55,8 +51,6 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
     from topology.cluster import Cluster
 
     return {
-        Plan: _slots,
-        Replanned: _moves,
         Comparison: lambda found: [_compared(found, row) for row in found.rows],
         Sweep: Sweep.columns,
         Pools: _matches,
@@ -71,23 +65,6 @@ def _kinds() -> Mapping[type, Callable[[Any], Rows]]:
         Cluster: _gpus,
         ExpertLoads: _tokens,
     }
-
-
-def _moves(found: Replanned) -> list[dict[str, Any]]:
-    """Return a row for each move, in order: GPUs by their ids, no ``source`` where it comes from storage."""
-    gpus = found.plan.deployment.cluster.gpus
-    return [
-        {
-            "layer": step.layer,
-            "expert": step.expert,
-            "gpu": gpus[step.gpu].id,
-            "slot": step.slot,
-            "source": None if step.source is None else gpus[step.source].id,
-            "replaces": step.replaces,
-            "bytes": found.expert_bytes[step.layer],
-        }
-        for step in found.steps
-    ]
 
 
 def _compared(compared: Comparison, row: CompareRow) -> dict[str, Any]:
@@ -179,33 +156,3 @@ def _tokens(loads: ExpertLoads) -> dict[str, Any]:
     scenario, layer, expert = (index.ravel() for index in np.indices(loads.tokens.shape))
     names = np.array(loads.names)[scenario]
     return {"scenario": names, "moe_layer": layer, "expert": expert, "tokens": loads.tokens.ravel()}
-
-
-def _slots(plan: Plan) -> dict[str, Any]:
-    """Return a row for each slot: its layer, its GPU, its expert, and how many copies that has."""
-    parts: list[tuple[Any, ...]] = []
-    model, cluster = plan.deployment.model, plan.deployment.cluster
-    ids = np.array([gpu.id for gpu in cluster.gpus])
-    for stage, (place, experts) in enumerate(zip(plan.layout.replicas[0], plan.experts, strict=True)):
-        if experts is None:
-            continue
-        layers = np.array([layer for layer in place.layers if layer in set(model.moe_layers)])
-        rows, slots = experts.slot_expert.shape
-        gpu = np.array(place.gpus)[experts.slot_gpu]
-        copies = np.take_along_axis(experts.copies, experts.slot_expert.astype(np.int64), axis=1)
-        parts.append(
-            (
-                np.full(rows * slots, stage),
-                np.repeat(layers, slots),
-                np.tile(np.arange(slots), rows),
-                np.tile(ids[gpu], rows),
-                experts.slot_expert.ravel(),
-                copies.ravel(),
-            )
-        )
-    names = ("stage", "layer", "slot", "gpu", "expert", "copies")
-    return (
-        {name: np.concatenate(column) for name, column in zip(names, zip(*parts, strict=True), strict=True)}
-        if parts
-        else {name: [] for name in names}
-    )

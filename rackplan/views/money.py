@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from cost.money.bill import Bill, BillPart, Totals
-from rackplan.views.blocks import Block, T, Table, Text, labelled
+from rackplan.views.blocks import Block, T, Text, labelled
 from topology.base.figures import WrittenFigure
 from topology.base.units import plural
 
@@ -68,37 +68,6 @@ def bill_blocks(bills: Mapping[str, Bill]) -> list[Block]:
     ]
 
 
-def money_tiles(totals: Totals) -> list[tuple[str, str]]:
-    """Return dollars and tokens/s per megawatt as key figures of a report; nothing if unknown."""
-    tiles = []
-    if totals.usd_per_million_tokens is not None:
-        what = f"USD per million {totals.tokens} tokens, basis {totals.price_basis}"
-        tiles.append((dollars(totals.usd_per_million_tokens), what))
-    if totals.tok_s_per_mw is not None:
-        tiles.append((rate_words(totals.tok_s_per_mw), f"{totals.tokens} tok/s per MW"))
-    return tiles
-
-
-def bill_table(bill: Bill) -> Table:
-    """Return the bill: count, unit price, unit power and source of each kind of part."""
-    rows = []
-    for part in bill.parts:
-        for figure, shown in (
-            (part.usd_per_hour, lambda value: f"{value:g} USD/h"),
-            (part.power_w, watts),
-        ):
-            if figure is not None:
-                each = shown(figure.value)
-                rows.append((part.name, f"{part.count:,.0f}", each, figure.kind, figure.source))
-    return Table(
-        ("part", "count", "each", "kind", "source"),
-        rows,
-        f"Cost and power (basis {bill.price_basis})",
-        words=(0, 3, 4),
-        ruled=True,
-    )
-
-
 def cost_words(totals: Totals) -> str:
     """Return dollars per million tokens and per hour, with the price basis; or why they are unknown."""
     if totals.usd_per_hour is None:
@@ -128,24 +97,6 @@ def power_scope(bill: Bill) -> str:
     """Return what the power of a bill contains: ``all-in`` with cooling and conversion, ``IT`` machines alone."""
     scopes = {"all-in" if part.all_in else "IT" for part in bill.gpu_parts if part.power_w is not None}
     return " and ".join(sorted(scopes))
-
-
-def short_cost(totals: Totals) -> str:
-    """Return dollars per million tokens and per hour in one line; or why they are unknown."""
-    each, hour = totals.usd_per_million_tokens, totals.usd_per_hour
-    if each is None or hour is None:
-        return cost_words(totals)
-    alone = f" ({totals.phase} only)" * (totals.phase != "both")
-    tokens = f"{dollars(each)} USD per million {totals.tokens} tokens{alone}"
-    return f"{tokens}; {dollars(hour)} USD/h (basis {totals.price_basis})"
-
-
-def short_power(totals: Totals) -> str:
-    """Return tokens/s per megawatt and watts in one line; or why they are unknown."""
-    each, power = totals.tok_s_per_mw, totals.power_w
-    if each is None or power is None:
-        return power_words(totals)
-    return f"{rate_words(each)} {totals.tokens} tok/s per MW; {watts(power)} {power_scope(totals)}"
 
 
 def dollars(value: float) -> str:

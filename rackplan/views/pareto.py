@@ -6,34 +6,16 @@ from collections.abc import Sequence
 
 from cost.calibration.errors import errors_in, widest
 from cost.inputs.deployment import Deployment
-from cost.serving.points import LayoutPoint, frontier, layout_points
-from cost.validation.measured import MeasuredPoint, comparable_points, predicted, published_runs
-from placement.plan import Plan
-from rackplan.views.blocks import Beside, Block, Chart, Page, Table, Text, thinned
-from rackplan.views.charts import measured_chart, pareto_chart
+from cost.serving.points import LayoutPoint, frontier
+from cost.validation.measured import MeasuredPoint, predicted, published_runs
+from rackplan.views.blocks import Beside, Block, Chart, Page, Table, Text
+from rackplan.views.charts import measured_chart
 from topology.base.units import plural
 
 MOST_ROWS = 24
 """Maximum points of a frontier in reports."""
 HEIGHT = 480
 COLUMNS = ("layout", "batch", "tok/s/user", "tok/s/GPU", "step ms", "bound by")
-
-
-def plan_pareto(plan: Plan) -> list[Block]:
-    """Return the chart of a plan among all layouts, with measured runs and their predictions."""
-    deployment = plan.deployment
-    tokens = deployment.workload.token_word
-    points = layout_points(deployment, plan.request.copies)
-    layout = plan.layout.short(moe=deployment.model.moe is not None)
-    chart = pareto_chart(points, tokens, (layout, plan.score), comparable_points(deployment))
-    star = "star: this plan with placed experts"
-    if plan.unlike or layout not in {point.layout for point in points}:
-        star += ", in a layout that no curve has, so it may be above the frontier"
-    return [
-        *beside_measured(Chart("pareto", chart, says(points, tokens), HEIGHT), [deployment]),
-        Text(note(tokens, star), style="note"),
-        frontier_fold(points),
-    ]
 
 
 def beside_measured(chart: Chart, deployments: Sequence[Deployment], phase: str = "") -> list[Block]:
@@ -114,10 +96,3 @@ def cells_of(point: LayoutPoint) -> tuple[str, ...]:
         f"{point.step_s * 1e3:,.2f}",
         point.bound_by,
     )
-
-
-def frontier_fold(points: Sequence[LayoutPoint]) -> Block:
-    """Return the frontier as a table, folded."""
-    best = thinned(frontier(points), MOST_ROWS)
-    rows = Table(COLUMNS, [cells_of(point) for point in best], "On the frontier", words=(0, 5))
-    return Page([rows] if best else [Text("No layout fits.")], fold="Frontier as a table")

@@ -11,7 +11,6 @@ from cost.money.bill import Bill
 from placement.analysis.evidence import UsedFigure
 from rackplan.report.notes import load_names, phase_words, serving_words
 from rackplan.views.blocks import Block, Heading, Items, Page, Table, Text
-from rackplan.views.explain import figure_text
 from rackplan.views.money import watts
 from rackplan.views.settings import set_words
 from topology.base.units import plural
@@ -69,7 +68,7 @@ def figures_section(
     """Return every figure with its value and kind, and the number of its source; each source is listed once."""
     priced = [row for bill in bills for row in bill_figures(bill)]
     rows: list[tuple[str, str, str, str, str]] = [
-        (used.of or used.group, used.name, figure_text(used), used.figure.kind.label, used.figure.source)
+        (used.of or used.group, used.name, used.shown, used.figure.kind.label, used.figure.source)
         for used in figures
     ]
     rows = list(dict.fromkeys([*rows, *priced]))

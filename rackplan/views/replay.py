@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
-
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.errors import errors_in
+from placement.analysis.evidence import used_figures
 from placement.online.policies import OURS_LINEAR
 from placement.online.recommend import EQUAL
 from placement.online.replayed import Replayed
 from placement.online.simulate import Run, run_names
-from rackplan.report.notes import cluster_doubts, load_names, phase_words
-from rackplan.report.pictures.experts import expert_map_blocks
+from placement.plan import Plan
+from rackplan.report.notes import assumptions, cluster_doubts, load_names, phase_words
+from rackplan.report.pictures.experts import expert_map
+from rackplan.report.pictures.memory import memory_picture
+from rackplan.report.pictures.step import step_picture
 from rackplan.views.blocks import (
     Block,
     Chart,
@@ -25,10 +27,8 @@ from rackplan.views.blocks import (
     sections,
 )
 from rackplan.views.data import LEFT_OUT, Maybe, SetFigureData, taken
-from rackplan.views.explain import explain_plan
 from rackplan.views.forward import headline, machine_words
-from rackplan.views.plan import figure_blocks, memory_blocks, step_blocks
-from rackplan.views.provenance import deployment_rows, inputs_section
+from rackplan.views.provenance import deployment_rows, figures_section, inputs_section
 from rackplan.views.settings import set_blocks, set_data
 from rackplan.views.table_csv import csv_text
 from topology.base.units import plural
@@ -172,7 +172,6 @@ def replay_view(found: Replayed) -> View:
 
 def replay_blocks(found: Replayed, command: str = "") -> list[Block]:
     """Return a replay as shown on a terminal and in the report; ``command`` recreates the report."""
-    explained = cache(partial(explain_plan, found.plan))
     title, *rest = head_blocks(found)
     return sections(
         [title, Page(lambda: [*_summary(found), *_charts(found)]), Heading("Setup", 2), *rest],
@@ -181,11 +180,15 @@ def replay_blocks(found: Replayed, command: str = "") -> list[Block]:
             *legend_blocks(found),
             Page(
                 lambda: [
-                    *step_blocks(found.plan.score, explained),
-                    *memory_blocks(found.plan),
-                    *expert_map_blocks(found.plan),
+                    Heading("Step", 2),
+                    step_picture(found.plan),
+                    Heading("HBM", 2),
+                    memory_picture(found.plan),
+                    *_map(found.plan),
                     *inputs_section(command, _inputs(found)),
-                    *figure_blocks(explained()),
+                    *figures_section(
+                        used_figures(found.plan), [found.plan.totals], [], assumptions(found.plan)
+                    ),
                 ]
             ),
         ],
@@ -233,6 +236,11 @@ def _charts(found: Replayed) -> list[Block]:
         blocks.append(Heading("Copies moved", 2))
         blocks.append(Chart("moves", replay_moves_chart(found.result), moves, 420))
     return blocks
+
+
+def _map(plan: Plan) -> list[Block]:
+    picture = expert_map(plan)
+    return [] if picture is None else [Heading("Expert map", 2), picture]
 
 
 def _inputs(found: Replayed) -> list[tuple[str, str]]:

@@ -26,11 +26,7 @@ from topology.base.errors import InputError
 from topology.base.reading import nearest
 
 COMMANDS: Mapping[str, str] = {
-    "plan": "plan.PlanPrinted",
-    "replan": "replan.ReplanResult",
-    "score": "plan.ScorePrinted",
     "what-if": "levers.LeversResult",
-    "diff": "diff.DiffResult",
     "sweep": "sweep.SweepResult",
     "size": "size.SizePrinted",
     "simulate": "simulate.SimulateResult",
@@ -39,7 +35,6 @@ COMMANDS: Mapping[str, str] = {
     "replay": "replay.ReplayPrinted",
     "study": "study.StudyResultData",
     "export": "engines.ExportResult",
-    "import-plan": "plan.ImportedPlanPrinted",
     "check": "engines.CheckResult",
     "loads": "loads.LoadsResult",
     "catalog": "catalog.CatalogResult",
@@ -47,7 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "schema": "schema.SchemasResult",
 }
 """Output type of each command, as module and name in :mod:`rackplan.views`."""
-_WRITTEN = ("compare", "sweep", "size", "simulate", "replay", "score", "what-if", "diff", "traffic")
+_WRITTEN = ("compare", "sweep", "size", "simulate", "replay", "score", "what-if", "traffic")
 """Commands that write the same JSON as they print."""
 FILES: Mapping[str, str] = {
     "plan.json": "placement.plans.schema.PlanFile",

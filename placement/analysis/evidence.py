@@ -12,7 +12,6 @@ from cost.inputs.layout import StageSpec
 from cost.inputs.machine import Machine
 from cost.terms.registry import TERMS
 from placement.plan import Plan
-from topology.base.errors import input_name
 from topology.base.figures import UNPUBLISHED, Evidence, Figure, weakest
 
 
@@ -45,9 +44,7 @@ def used_figures(plan: Plan) -> list[UsedFigure]:
     """Return all figures; synthetic loads and what-if assumptions count as assumed figures without a value."""
     figures = [*machine_figures(plan), *coefficients(plan)]
     if plan.loads is not None and plan.loads.synthetic:
-        assumed = Figure(
-            UNPUBLISHED, "1", Evidence.ASSUMED, f"synthetic; give measured {input_name('loads')}"
-        )
+        assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic; measured ones are better")
         figures.append(UsedFigure("loads", "", ", ".join(plan.loads.names), assumed))
     if plan.score.what_if:
         supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if, neither trained nor measured")

@@ -114,7 +114,8 @@ def score(
         levers = find_levers(scored[0], free=False) if request.details else None
         finish(plan_doc(scored[0], SCORE, levers), notes=notes)
         return
-    finish(plans_doc(dict(zip(names, scored, strict=True))), notes=notes)
+    told = [name if name not in names[:at] else f"{name} ({at + 1})" for at, name in enumerate(names)]
+    finish(plans_doc(dict(zip(told, scored, strict=True))), notes=notes)
 
 
 @command(WhatIfRequest)

@@ -23,6 +23,8 @@ MOVED = Record.of(
     "",
     f"{_MOVED} balancedness_before balancedness_restored balancedness_fresh fresh_moves needed_moves buffers lost "
     "lost_gpus lost_copies faulty_links",
+    shown="moves moved bytes transfer_s busiest_link balancedness_before balancedness_restored balancedness_fresh "
+    "fresh_moves buffers",
     tiles="moves moved bytes transfer_s",
 )
 SOURCES = Table.of("sources", "plan distance bytes", "Where the copies come from", shown="distance bytes")
@@ -67,7 +69,7 @@ def replan_doc(found: Replanned, options: ReplanOptions | None = None) -> Doc:
     after, asked = found.plan, options or ReplanOptions()
     row, planned = _moved_row(found, asked), plan.plan_doc(found.plan)
     missed, rate, *_, accuracy = plan.plan_sentences(after, plan.plan_row(after))
-    front, limit_s = FRONT(_front(found)), after.limit_s
+    front, limit_s = FRONT(_front(found), most=9 * (len(found.front) > 1)), after.limit_s
     kept = "" if limit_s is None or found.meets else f"No placement keeps {limit_s * 1e3:g} ms."
     lines = [Layer("line", front, "moves", "balancedness", name="front")]
     mine = FRONT([_point(found, found.moves, found.after, after.proof.objective)])
@@ -224,10 +226,10 @@ def plans_doc(plans: Mapping[str, Plan]) -> Doc:
     change_over = (
         "" if not over or same else _moves_sentence(moves[0], f" from {first} to {moves[0]['plan']}")
     )
-    titles = dict.fromkeys(notes.title_words(one) for one in plans.values())
+    titles = dict.fromkeys(f"{row['model']} on {row['cluster']}" for row in rows)
     return Doc(
         SCORE,
-        f"{len(plans)} plans: {' against '.join(titles)}",
+        f"{len(plans)} plans of {' and '.join(titles)}",
         [*_verdict(rows, unlike, same=same), change_over],
         [
             SAME({"same": same}),

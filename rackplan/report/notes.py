@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from cost.attention.sparse import as_if_sparse, cache_bound_context, most_tokens_read
@@ -39,8 +40,17 @@ _SPLITS = {"source": "by source rank", "lp": "by LP", "rank": "by the source ran
 
 
 def sentence(text: str) -> str:
-    """Return text as a sentence, capitalized and with a full stop; empty text stays empty."""
-    return f"{text[0].upper()}{text[1:]}." if text else ""
+    """Return text as a sentence, capitalized and with a full stop; empty text stays empty.
+
+    Inputs that it has in backquotes, as figures of plan files do, are named as each interface does.
+    """
+    named = re.sub(r"`(\w+)`", lambda name: input_name(name[1]), text.removesuffix("."))
+    return f"{named[0].upper()}{named[1:]}." if named else ""
+
+
+def goal_words(plan: Plan) -> str:
+    """Return what the layout of a plan was chosen for, without the options that say so."""
+    return re.sub(r" \(`\w+`[^)]*\)|; `\w+`[^)]*", "", plan.service_level)
 
 
 def limit_words(plan: Plan, name: str = "") -> str:
@@ -310,7 +320,7 @@ def assumptions(plan: Plan) -> list[str]:
         for stage in stages
     )
     rows: list[tuple[str, str | None]] = [
-        ("", f"Expert loads are synthetic; give measured {input_name('loads')} ({load_names(loads.names)})")
+        ("", f"Expert loads are synthetic ({load_names(loads.names)}); measured ones are better")
         if loads is not None and loads.synthetic
         else ("", ""),
         ("", cluster_doubts(deployment.cluster)),

@@ -37,8 +37,8 @@ PLANNED = (
 )
 """What a plan gives, costs and draws."""
 _SHOWN = (
-    "layout batch kv_tokens tok_s_per_gpu tok_s_per_user tok_s requests_per_s step_s lower_step_s bound_by ttft_s "
-    "usd_per_million_tokens usd_per_hour power_w balancedness goal"
+    "tok_s_per_gpu tok_s_per_user step_s lower_step_s usd_per_million_tokens layout batch kv_tokens balancedness "
+    "bound_by tok_s requests_per_s ttft_s usd_per_hour power_w goal"
 )
 _TILES = (
     "tok_s_per_gpu tok_s_per_user step_s lower_step_s usd_per_million_tokens batch kv_tokens balancedness"
@@ -49,7 +49,7 @@ _POOL = "role layout workers gpus_per_worker batch counted_tokens tok_s step_s"
 POOLS = Table.of("pools", f"{_POOL} model gpus gap {_WIDTHS}", "Pools", shown=_POOL)
 WAYS = Table.of("ways", "serving tok_s_per_gpu", "One pool or two, before experts are placed")
 TURNS = Table.of("turns", "serving from_tok_s_per_user to_tok_s_per_user", "Which way is ahead")
-IDLE = Table.of("idle", "gpu_ids reason", most=0)
+IDLE = Table.of("idle", "gpu_ids reason", "Idle GPUs", most=0)
 _MODEL = "total_params active_params precision kv_dtype"
 SETUP = Record.of(
     "setup", f"{_MODEL} options recipe experts slots redundant loads constraints supposed", "Setup"
@@ -61,7 +61,7 @@ IDENTITIES = Record.of("identities", f"{_ROOFLINE} mean_wait_ms longest_wait_ms"
 CACHES = Table.of("cache_tiers", "tier drain_s bytes bytes_per_s source", "Memories that can keep contexts")
 LEVERS = Table.of("levers", "lever change to gain batch tok_s_per_gpu", "Largest levers, layout kept")
 ASSUMED = Table.of("assumptions", "assumption", "Assumptions", most=None)
-FILES = Table.of("files", "name file", most=0)
+FILES = Table.of("files", "name file", "What was written", most=0)
 ENGINE = Record.of("", "engine_balancedness")
 _FRONT = "layout batch tok_s_per_user tok_s_per_gpu step_s bound_by"
 FRONT = Table.of("frontier", _FRONT)
@@ -79,7 +79,8 @@ Rows = Iterable[Row]
 def plan_doc(plan: Plan, shape: Shape | None = None, levers: Levers | None = None) -> Doc:
     """Return the document of a plan, with the largest of its ``levers`` where they were computed."""
     row, doubts = plan_row(plan), _doubts(plan)
-    kept = [{**vars(lever.layout_kept), **vars(lever)} for lever in (levers.largest if levers else ())]
+    largest = levers.largest if levers else ()
+    kept = [{**vars(lever.layout_kept), **vars(lever), "lever": lever.name} for lever in largest]
     return Doc(
         shape or PLAN,
         notes.title_words(plan),
@@ -130,7 +131,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
         "layout": "; ".join(_short(side) for _, side in sides(plan)),
         "kv_tokens": score.max_batch * plan.layout.gpus_used * work.context,
         "prefill_s": score.prefill_s or None,
-        "goal": plan.service_level,
+        "goal": notes.goal_words(plan),
         "evidence": score.evidence.label,
         "balancedness": mean_of(plan.balancedness.values()) if plan.balancedness else None,
         "serving": ONE_POOL if both else f"{work.phase} alone",
@@ -244,7 +245,8 @@ def plan_details(plan: Plan) -> Iterator[Block]:
     yield told.pop("step")
     meant = (f"{_words(name)}: {TERMS[name].meaning}" for name in plan.score.terms_s if TERMS[name].meaning)
     yield Note(notes.sentence("; ".join(meant)), kind="method")
-    yield Note(notes.sentence(notes.measured_words(plan)))
+    measured = notes.measured_words(plan)
+    yield Note(measured and f"Correction by measured runs: {measured}.", "measured_factor")
     yield SETUP(_setup(plan))
     proof = {
         "proven": f"largest over mean GPU load{notes.worst_words(plan)}",
@@ -457,22 +459,22 @@ _PLACED = "placement balancedness balancedness_worst step_s tok_s_per_gpu reason
 _OF_POOLS: tuple[tuple[str, str, str, dict[str, Any], Callable[[Plan], Rows]], ...] = (
     ("step", f"{_STEP_SHOWN} {_STEP}", "Parts of the step", {"shown": _STEP_SHOWN}, _parts),
     ("limits_s", "resource step_s step_share floor_s", "What the step waits for", {}, _limits),
-    ("memory", "use bytes memory_share", "HBM of the fullest GPU", {}, _memory),
-    ("replicas", f"replica {_STAGE} gpu_ids", "", {"most": 0}, _replicas),
+    ("memory", "use bytes memory_share", "Uses of HBM", {}, _memory),
+    ("replicas", f"replica {_STAGE} gpu_ids", "GPUs of each stage of each replica", {"most": 0}, _replicas),
     ("pipeline", f"{_STAGE} domain gpus to_stage bytes seconds fabric", "Stages", {}, _pipeline),
     ("baselines", _PLACED, "Placements under the same loads, layout and batch", {}, _baselines),
-    ("layers", "layer balancedness", "", {"most": 0},
+    ("layers", "layer balancedness", "Balancedness by layer", {"most": 0},
      lambda plan: ({"layer": layer, "balancedness": value} for layer, value in plan.balancedness.items())),
     ("scenarios", "scenario in_sample left_out worst_layer", "Balance by load", {},
      lambda plan: ({**vars(row), "scenario": row.name} for row in (plan.scenarios.rows if plan.scenarios else ()))),
     ("failures", f"failure choices tried {_FAILED} experts_lost_most worst", "After losing any one", {},
      lambda plan: ({**vars(row), "failure": notes.UNITS[row.unit]} for row in _lost(plan))),
-    ("losses", f"failure name {_LOST}", "", {"most": 0}, _losses),
+    ("losses", f"failure name {_LOST}", "Each loss tried", {"most": 0}, _losses),
     ("risk", "failure experts_at_risk share_at_risk experts apart together single reason", "Experts at risk",
      {"shown": "failure experts_at_risk share_at_risk reason"}, _risk),
     ("at_risk", "layer expert copies share domain", "The heaviest of them", {"most": 5},
      lambda plan: map(vars, plan.failures.experts if plan.failures else ())),
-    ("layers_at_risk", "layer experts share worst worst_experts worst_share", "", {"most": 0},
+    ("layers_at_risk", "layer experts share worst worst_experts worst_share", "Layers at risk", {"most": 0},
      lambda plan: map(vars, plan.failures.layers if plan.failures else ())),
     ("redundancy", _CURVE, "Number of copies", {}, _copies),
     ("by_traffic", f"placement mark step_s balancedness {_REACH} {_SENT}", "Placements by step", {}, _by_traffic),

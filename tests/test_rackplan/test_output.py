@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rackplan.views.explain import explain_plan
+from rackplan.views.plan import plan_blocks, plan_view, score_view
 
 import rackplan
 from cost.inputs.deployment import Deployment
@@ -24,8 +26,6 @@ from rackplan.inputs import loads_of
 from rackplan.render.html import page
 from rackplan.render.text import text_lines
 from rackplan.views.blocks import Lines
-from rackplan.views.explain import explain_plan
-from rackplan.views.plan import plan_blocks, plan_view, score_view
 from topology import build_cluster, resolve_cluster
 
 Run = Callable[..., Any]

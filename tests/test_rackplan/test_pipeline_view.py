@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from rackplan.views.pipeline import pipeline_blocks, plan_hops
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
@@ -15,7 +16,6 @@ from placement.plan import OrderProof
 from placement.planner import make_plan
 from rackplan.report.pictures.overlay import plan_overlay
 from rackplan.views.blocks import Text
-from rackplan.views.pipeline import pipeline_blocks, plan_hops
 from topology import resolve_cluster
 
 

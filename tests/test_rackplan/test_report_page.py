@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rackplan.views.plan import plan_blocks
 
 from cost.config.build import model_from_config
 from cost.inputs.deployment import Deployment
@@ -22,7 +23,6 @@ from placement.planner import make_plan
 from rackplan.inputs import loads_of
 from rackplan.render.html import Markup, element, page, table
 from rackplan.views.blocks import Table
-from rackplan.views.plan import plan_blocks
 from topology import build_cluster, resolve_cluster
 from topology.base.units import format_quantity
 

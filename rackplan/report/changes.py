@@ -43,11 +43,11 @@ PLANS = Table.of(
     "Plans",
     across=True,
     change=True,
-    shown="plan cluster model layout batch max_batch tok_s_per_gpu tok_s_per_user tok_s step_s lower_step_s bound_by "
-    "balancedness redundant usd_per_million_tokens usd_per_hour power_w",
+    shown="plan cluster model layout batch tok_s_per_gpu tok_s_per_user step_s bound_by balancedness redundant "
+    "usd_per_million_tokens power_w",
 )
 CHANGED = Table.of(
-    "changed", "plan setting before after", "Inputs that differ from those of the first plan", most=8
+    "changed", "plan setting before after", "Inputs that differ from those of the first plan", most=5
 )
 PARTS = Table.of(
     "step_changes", "plan part first_step_s step_s change_share", "Parts of the step beside the first"
@@ -69,10 +69,9 @@ def replan_doc(found: Replanned, options: ReplanOptions | None = None) -> Doc:
     after, asked = found.plan, options or ReplanOptions()
     row, planned = _moved_row(found, asked), plan.plan_doc(found.plan)
     missed, rate, *_, accuracy = plan.plan_sentences(after, plan.plan_row(after))
-    front, limit_s = FRONT(_front(found), most=9 * (len(found.front) > 1)), after.limit_s
-    kept = "" if limit_s is None or found.meets else f"No placement keeps {limit_s * 1e3:g} ms."
-    lines = [Layer("line", front, "moves", "balancedness", name="front")]
+    front, several = FRONT(_front(found)), len(found.front) > 1
     mine = FRONT([_point(found, found.moves, found.after, after.proof.objective)])
+    lines = [Layer("line", front, "moves", "balancedness", name="front")]
     lines.append(Layer("star", mine, "moves", "balancedness", name="this re-plan"))
     root = next(block for block in planned.blocks if isinstance(block, Record))
     others = [block for block in planned.blocks if block is not root]
@@ -85,8 +84,7 @@ def replan_doc(found: Replanned, options: ReplanOptions | None = None) -> Doc:
             MOVED(row),
             SOURCES(_sources("", found.transfer)),
             Late(lambda: _pictures(found)),
-            front,
-            Chart("Balance against moves", lines) if len(front.rows) > 1 else Note(kept),
+            *([Chart("Balance against moves", lines)] * several),
             replace(
                 root, shown="layout tok_s_per_gpu tok_s_per_user step_s usd_per_million_tokens balancedness"
             ),
@@ -95,7 +93,7 @@ def replan_doc(found: Replanned, options: ReplanOptions | None = None) -> Doc:
             *(Note(notes.sentence(text)) for text in (after.deployment.fabric_note, *after.notes)),
             Note(_rule(found, asked), kind="method"),
         ],
-        planned.details,
+        [replace(front, most=9 * several), *planned.details],
         frame=lambda: _steps(found),
     )
 
@@ -235,7 +233,6 @@ def plans_doc(plans: Mapping[str, Plan]) -> Doc:
             SAME({"same": same}),
             PLANS(rows),
             CHANGED(_changed(unlike)),
-            replace(parts, most=0) if same else parts,
             Chart("Steps by part", [bars], stacked=True, height=120 + 50 * len(plans)),
             CHANGE_OVER(moves, most=0 if same else 12),
             *(
@@ -244,7 +241,7 @@ def plans_doc(plans: Mapping[str, Plan]) -> Doc:
                 if text
             ),
         ],
-        [memory, sources, lengths, FINDINGS({"plan": name, "finding": text} for name, text in alone)],
+        [parts, memory, sources, lengths, FINDINGS({"plan": name, "finding": text} for name, text in alone)],
         frame=lambda: rows,
     )
 

@@ -189,6 +189,10 @@ def _missing(plan: Plan) -> Iterator[Note]:
     """Yield why figures are null, and what was left out."""
     whole = plan.requests
     yield from shared.missing_notes(plan.totals)
+    if (report := plan.by_traffic) is not None:
+        traced = plan.traffic is not None and plan.traffic.independent is not None
+        unknown = "" if traced or not report.traces else "; this score takes experts as chosen independently"
+        yield Note(f"Which experts tokens choose together is from {report.known}{unknown}.")
     if plan.totals.requests_per_s is None:
         options = f"{input_name('isl')} and {input_name('osl')}"
         yield Note(
@@ -234,7 +238,7 @@ def pool_row(role: str, plan: Plan) -> Row:
 
 def plan_details(plan: Plan) -> Iterator[Block]:
     """Yield all that is known of a plan besides its summary; tables have a row's pool where there are two."""
-    several, order, used = plan.prefill is not None, plan.order, used_figures(plan)
+    several, order, behind = plan.prefill is not None, plan.order, used_figures(plan)
     told = {}
     for table, make in OF_POOLS:
         rows = [{"pool": role, **row} for role, side in sides(plan) for row in make(side)]
@@ -264,10 +268,12 @@ def plan_details(plan: Plan) -> Iterator[Block]:
     yield shared.BILL(shared.bill_rows("", plan.totals), per="")
     yield shared.ACCURACY(map(shared.accuracy_row, plan.errors))
     yield shared.ACCURACY_METHOD
-    yield shared.FIGURES(
-        shared.figure_row(figure.figure, figure.of or figure.group, figure.name) for figure in used
+    figures = shared.FIGURES(
+        shared.figure_row(used.figure, used.of or used.group, used.name) for used in behind
     )
-    weakest = ", ".join(figure.title for figure in weakest_figures(used))
+    yield figures
+    yield Late(lambda: [replace(figures, most=None)])
+    weakest = ", ".join(figure.title for figure in weakest_figures(behind))
     yield Note(f"The weakest figures are {plan.score.evidence.label}: {weakest}.", "evidence")
     yield ASSUMED({"assumption": text} for text in notes.assumptions(plan))
 

@@ -207,7 +207,13 @@ def _missing(plan: Plan) -> Iterator[Note]:
 def _pools(plan: Plan) -> Iterator[Table]:
     """Yield pools, ways of serving, and idle GPUs."""
     whole, both, cluster = plan.requests, sides(plan), plan.deployment.cluster.whole
-    yield POOLS((pool_row(role, side) for role, side in both), most=12 * (len(both) > 1))
+    rows = [pool_row(role, side) for role, side in both]
+    if whole is not None:
+        rate = whole.totals.requests_per_s or 0.0
+        for row, pool in zip(rows, whole.pools, strict=True):
+            tok_s = rate * (whole.isl if pool.role == "prefill" else whole.osl)
+            row |= {"batch": pool.batch, "step_s": pool.step_s, "tok_s": tok_s}
+    yield POOLS(rows, most=12 * (len(both) > 1))
     ways, turns = (whole.priced_tok_s_per_gpu, whole.turns) if whole else ({}, ())
     yield WAYS({"serving": name, "tok_s_per_gpu": rate} for name, rate in ways.items())
     keys = [field.key for field in TURNS.fields]
@@ -218,10 +224,11 @@ def _pools(plan: Plan) -> Iterator[Table]:
     yield IDLE([{"gpu_ids": ids, "reason": reason}] * bool(ids))
 
 
-def pool_row(role: str, plan: Plan) -> Row:
+def pool_row(role: str, plan: Plan) -> dict[str, Any]:
     """Return a row of :data:`POOLS`."""
     layout, score = plan.layout, plan.score
-    return layout_part(plan) | {
+    return {
+        **layout_part(plan),
         "role": role,
         "model": plan.deployment.model.name,
         "layout": _short(plan),

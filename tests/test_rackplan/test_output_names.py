@@ -50,7 +50,7 @@ def test_what_is_said_is_written_as_the_ending_says(run: Callable[..., Result], 
     printed = run(*words, "--json").data
     result = run(*words, "-o", "t.json")
     assert (result.code, result.out.splitlines()[-1].split()) == (0, ["Written", "t.json"])
-    assert json.loads((tmp_path / "t.json").read_text()) == {"schema_version": 1, **printed}
+    assert json.loads((tmp_path / "t.json").read_text()) == {"schema_version": 2, **printed}
     assert run(*words, "-o", "out").code == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["traffic.html", "traffic.json"]
     assert "rackplan traffic hgx-h100 --pattern ring -o out" in (tmp_path / "out/traffic.html").read_text()

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from placement.online.replayed import Replayed
     from placement.options import PlanOptions
     from placement.plan import Plan
+    from rackplan.requests import PlanLike
     from topology.cluster import Cluster
 
 
@@ -143,9 +144,25 @@ def score(request: ScoreRequest) -> Plan:
     InputError
         If the plan cannot be read, or the loads do not fit its model.
     """
+    return scores(request, [request.plan])[0]
+
+
+def scores(request: ScoreRequest, plans: Sequence[PlanLike]) -> list[Plan]:
+    """Return several plans re-scored alike; prices and powers may be of GPUs of any of them.
+
+    Raises
+    ------
+    InputError
+        As :func:`score`.
+    """
+    given = [inputs.plan_of(plan, request.settings) for plan in plans]
+    clusters = [plan.deployment.cluster for plan in given]
+    return [_scored(request, inputs.priced(request, plan, *clusters)) for plan in given]
+
+
+def _scored(request: ScoreRequest, scored: Plan) -> Plan:
     from placement.scoring import under_sparse_attention, with_loads
 
-    scored = inputs.priced(request, inputs.plan_of(request.plan, request.settings))
     if request.sparse_attention:
         scored = under_sparse_attention(scored, str(request.sparse_attention))
     if request.loads is None and not request.routing:

@@ -36,7 +36,6 @@ COMMANDS = {
     "replan": "plan",
     "score": "plan",
     "what-if": "plan",
-    "diff": "plan",
     "draw": "clusters",
     "traffic": "clusters",
     "sweep": "sweep",
@@ -56,7 +55,7 @@ COMMANDS = {
     "serve": "serve",
 }
 """The module of :mod:`rackplan.commands` of each command; only the one that runs is imported."""
-OLD_NAMES = {"check": "import-plan --check"}
+OLD_NAMES = {"check": "import-plan --check", "diff": "score"}
 """What is typed in place of a command that is gone, before the words that followed it."""
 
 

@@ -962,8 +962,8 @@ class ScoreRequest(Money, Set, Loaded):
     details: Flag = opt(False, "Also print each part of the step, the memory, and the underlying figures.")
 
     EXAMPLES: ClassVar[tuple[str, ...]] = (
-        "rackplan score out --details",
-        "rackplan score out --loads zipf:0.4 --json",
+        "rackplan score out --loads zipf:0.4 --details",
+        "rackplan score out out-moved",
     )
 
 
@@ -976,21 +976,6 @@ class WhatIfRequest(Watched, Set):
     EXAMPLES: ClassVar[tuple[str, ...]] = (
         "rackplan what-if out",
         "rackplan what-if out --set gb200.hbm_bytes_per_s=2x",
-    )
-
-
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class DiffRequest(Money):
-    """Comparison options."""
-
-    first: PlanFile = field(kw_only=False)
-    second: Annotated[PlanLike, Option("The plan to compare it with.", "PLAN", argument=True)] = field(
-        kw_only=False
-    )
-
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
-        "rackplan diff out out-moved",
-        "rackplan diff out out-moved --json",
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from rackplan.views.schemas import SHAPED, data_type, json_schema
+from rackplan.report.schema import SHAPED, data_type, json_schema
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),

@@ -58,14 +58,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def names() -> tuple[str, ...]:
     """Return the names of all schemas: commands, requests, files."""
-    from rackplan.views.schemas import NAMES
+    from rackplan.report.schema import NAMES
 
     return NAMES
 
 
 def schemas() -> Mapping[str, Mapping[str, Any]]:
     """Return every schema by its name."""
-    from rackplan.views.schemas import json_schema
+    from rackplan.report.schema import json_schema
 
     return {name: json_schema(name) for name in names()}
 

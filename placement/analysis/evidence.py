@@ -12,7 +12,7 @@ from cost.inputs.layout import StageSpec
 from cost.inputs.machine import Machine
 from cost.terms.registry import TERMS
 from placement.plan import Plan
-from topology.base.figures import Evidence, Figure, weakest
+from topology.base.figures import UNPUBLISHED, Evidence, Figure, weakest
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,25 @@ class UsedFigure:
     def title(self) -> str:
         """Subject and name of the figure."""
         return f"{self.of} {self.name}" if self.of else self.name
+
+    @property
+    def shown(self) -> str:
+        """The value as its source prints it, else in SI; a dash where there is none."""
+        return self.figure.text or (
+            f"{self.figure.value:g} {self.figure.unit}" if self.figure.published else "-"
+        )
+
+
+def used_figures(plan: Plan) -> list[UsedFigure]:
+    """Return all figures; synthetic loads and what-if assumptions count as assumed figures without a value."""
+    figures = [*machine_figures(plan), *coefficients(plan)]
+    if plan.loads is not None and plan.loads.synthetic:
+        assumed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "synthetic; measured ones are better")
+        figures.append(UsedFigure("loads", "", ", ".join(plan.loads.names), assumed))
+    if plan.score.what_if:
+        supposed = Figure(UNPUBLISHED, "1", Evidence.ASSUMED, "what-if, neither trained nor measured")
+        figures.append(UsedFigure("what-if", "", plan.score.what_if, supposed))
+    return figures
 
 
 def coefficients(plan: Plan) -> list[UsedFigure]:

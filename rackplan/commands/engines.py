@@ -64,8 +64,7 @@ def import_plan(request: ImportPlanRequest, *, output: OutputFolder = None, json
     from rackplan import answers, inputs
     from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.report.engines import own_balancedness
-    from rackplan.views.blocks import View, labelled
-    from rackplan.views.plan import plan_view
+    from rackplan.report.plan import imported_plan_doc, with_files
 
     asked = PlanOptions(None, None, 0.0, request.seed, request.ep, request.tp, request.stages)
     priced, kind, file = answers.make_deployment(request), request.kind, request.file
@@ -77,14 +76,9 @@ def import_plan(request: ImportPlanRequest, *, output: OutputFolder = None, json
         output or default_output(f"{priced.model.name}-on-{priced.cluster.name}"), ours=RESULTS
     )
     plan = imported_plan(priced, mapping, loads, asked, f"imported from {file} ({kind})")
-    files = write_plan(plan, folder, digests(request.sources))
-    view, engine = plan_view(plan, files), ENGINES.get(kind)
-    own, notes = own_balancedness(plan, engine), list(plan.notes)
-    if engine is not None and own is not None:
-        split = f"with the split of {engine.title} at tensor parallelism {plan.layout.tp}"
-        notes.append(f"{split}, balancedness is {own:.4f}")
-    told = View([*view.blocks, *labelled("Notes", *notes)], {**view.data, "engine_balancedness": own})
-    show(told, json=json, notes=inputs.notes_of(request))
+    doc = imported_plan_doc(plan, own_balancedness(plan, ENGINES.get(kind)))
+    files = write_plan(plan, doc, folder, digests(request.sources))
+    show(with_files(doc, files), json=json, notes=inputs.notes_of(request))
 
 
 def _check(request: ImportPlanRequest, output: Path | None, *, json: bool) -> None:

@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackplan.progress import hide
-from rackplan.render.text import text_lines
-from rackplan.report.doc import Code, Doc, Note
-from rackplan.views.blocks import SCHEMA_VERSION, Details, Heading, Text, View, in_full, labelled
+from rackplan.report.doc import SCHEMA_VERSION, Code, Doc, Note
 from topology.base.errors import InputError, printable, spelled
 from topology.base.files import require_folder, require_place, write_folder, write_whole
 
@@ -47,30 +45,33 @@ def steady_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def show(view: View | Doc, *, json: bool, notes: Sequence[str] = (), details: bool = True) -> None:
+def show(doc: Doc, *, json: bool, notes: Sequence[str] = (), details: bool = True) -> None:
     """Print a result on standard output: its data as one object, or as text (all of it with ``details``).
 
     ``notes`` on what was asked go to standard error, and into the object.
     """
+    from rackplan.report.text import text as text_of
+
+    _tell(notes)
+    if json:
+        sys.stdout.writelines(_json_parts(doc.with_blocks(*(Note(f"{text}.") for text in notes)).data))
+    else:
+        sys.stdout.write(text_of(doc, details=details))
+
+
+def print_file(text: str, doc: Doc, *, json: bool, notes: Sequence[str] = ()) -> None:
+    """Print the content of a file on standard output; with ``json`` its document, which has the text."""
+    if json:
+        show(doc, json=True, notes=notes)
+        return
+    _tell(notes)
+    sys.stdout.write(text)
+
+
+def _tell(notes: Sequence[str]) -> None:
     hide()
     for text in notes:
         print_error(spelled(f"note: {text}."))
-    if isinstance(view, Doc):
-        from rackplan.report.text import text as text_of
-
-        if json:
-            told = view.with_blocks(*(Note(f"{text}.") for text in notes))
-            sys.stdout.writelines(_json_parts(told.data))
-        else:
-            sys.stdout.write(text_of(view, details=details))
-        return
-    if json:
-        noted = {"notes": [*view.data.get("notes", []), *notes]} if notes else {}
-        sys.stdout.writelines(_json_parts({**view.data, **noted}))
-        return
-    more = [] if details else [block for block in view.blocks if isinstance(block, Details)]
-    blocks = [*in_full(view.blocks, details=details), *labelled("More", "--details" if more else "")]
-    sys.stdout.write("\n".join(text_lines(blocks)).rstrip("\n") + "\n")
 
 
 def print_schema(name: str) -> None:
@@ -81,7 +82,7 @@ def print_schema(name: str) -> None:
     InputError
         If nothing of that name has one.
     """
-    from rackplan.views.schemas import json_schema
+    from rackplan.report.schema import json_schema
 
     text = json.dumps(json_schema(name), indent=2)
     hide()
@@ -220,114 +221,63 @@ def output_forms(path: Path | None, *names: str) -> Callable[[Forms], list[str]]
     return write
 
 
-def _title(name: str, view: View) -> str:
-    """Return the title of a page whose text has none."""
-    of = [str(view.data[key]) for key in ("model", "cluster") if key in view.data]
-    return f"rackplan {name}: {' on '.join(of)}" if of else f"rackplan {name}"
-
-
 def written(
     path: Path | None, name: str, *more: str, json: bool, html: str = "", details: bool = True
 ) -> Callable[..., None]:
-    """Return a function that shows a view and writes it as ``NAME.json``, as a report, and as ``more`` files.
+    """Return a function that shows a document and writes it as ``NAME.json``, as a page, and as ``more`` files.
 
-    The page is ``html`` (``NAME.html``), of the view where no other text is given for it. Where they go is as
-    :func:`output_forms` has it.
+    The page is ``html`` (``NAME.html``). Where they go is as :func:`output_forms` has it.
 
     Raises
     ------
     InputError
         As :func:`output_forms`, or if a plan or another result is there; before anything is computed.
     """
-    from rackplan.render.html import page
-
     data, html = f"{name}.json", html or f"{name}.html"
     if path is not None and path.name in {*RESULTS, *_VOUCHERS} - {data, html} and path.is_file():
         raise InputError(f"-o {path}: it holds another result; choose another -o.")
     write = output_forms(path, *more, data, html)
 
-    def of_view(view: View) -> str:
-        title = [] if isinstance(next(iter(view.blocks), None), Heading) else [Heading(_title(name, view))]
-        made = Heading("How it was made", 2), Text(command_line(), style="command")
-        return page([*title, *view.blocks, *made])
-
-    def finish(view: View | Doc, forms: Forms | None = None, notes: Sequence[str] = ()) -> None:
-        if isinstance(view, Doc):
-            _finish_doc(view, forms, notes)
-            return
-        blocks = view.blocks
-        if write is not None:
-            usual = {data: lambda: json_text(view.data), html: lambda: of_view(view)}
-            blocks = [*blocks, *labelled("Written", ", ".join(write({**usual, **(forms or {})})))]
-        show(View(blocks, view.data), json=json, notes=notes, details=details)
-
-    def _finish_doc(doc: Doc, forms: Forms | None, notes: Sequence[str]) -> None:
+    def finish(doc: Doc, forms: Forms | None = None, notes: Sequence[str] = ()) -> None:
         if write is not None:
             usual = {data: lambda: json_text(doc.data), html: lambda: page_of(doc)}
             paths = write({**usual, **(forms or {})})
-            doc = doc.with_blocks(Note(f"{', '.join(paths)}", kind="written"))
+            doc = doc.with_blocks(Note(", ".join(paths), kind="written"))
         show(doc, json=json, notes=notes, details=details)
 
     return finish
 
 
-def page_of(doc: Doc, **more: str) -> str:
+def page_of(doc: Doc, /, **digests: str) -> str:
     """Return the page of a document, with the command that made it and the digests of what it was made from."""
     from rackplan.report.page import page
 
-    rows = "".join(f"\n# SHA-256 of {name}: {digest}" for name, digest in more.items())
+    rows = "".join(f"\n# SHA-256 of {name}: {digest}" for name, digest in digests.items())
     made = Code("", f"{command_line()}{rows}", "How it was made")
     return page(replace(doc, details=[*doc.details, made]))
 
 
-def print_file(text: str, doc: Doc, *, json: bool, notes: Sequence[str] = ()) -> None:
-    """Print the content of a file on standard output; with ``json`` its document, which has the text."""
-    if json:
-        show(doc, json=True, notes=notes)
-        return
-    hide()
-    for note in notes:
-        print_error(spelled(f"note: {note}."))
-    sys.stdout.write(text)
-
-
-def show_text(text: str, view: View, *, json: bool, notes: Sequence[str] = ()) -> None:
-    """Print the content of a file on standard output; with ``json`` the data of ``view``, including the text."""
-    if json:
-        show(View([], {**view.data, "text": text}), json=True, notes=notes)
-        return
-    hide()
-    for one in notes:
-        print_error(spelled(f"note: {one}."))
-    sys.stdout.write(text)
-
-
 def write_plan(
     plan: Plan,
+    doc: Doc,
     path: Path,
     sha256: dict[str, str],
     *,
     moved: Replanned | None = None,
 ) -> dict[str, str]:
-    """Write the plan, its picture and its report into a folder, or only the report; return paths by kind.
+    """Write the plan, its picture and its page into a folder, or only the page; return paths by kind.
 
-    Of a re-plan ``moved`` is all of it: its moves are a file more, and a section of the page. Picture and page carry
-    the digest of the plan beside them.
+    Of a re-plan ``moved`` is all of it: its moves are a file more. Picture and page carry the digest of the plan
+    beside them.
     """
     from placement.migrate.moves_file import moves_to_dict
     from placement.plans.writing import plan_to_dict, plan_to_json
-    from rackplan.render.html import page
     from rackplan.report.results import svg
-    from rackplan.views.plan import plan_blocks
-    from rackplan.views.replan import moved_words, replan_section
 
     command, drawing = command_line(), svg(plan) or ""
 
     def report(sha256: Mapping[str, str]) -> bytes:
-        given: dict[str, Any] = {"command": command, "sha256": sha256}
-        if moved is not None:
-            given |= {"first": replan_section(moved), "lead": moved_words(moved)}
-        return page(plan_blocks(plan, drawing=drawing, **given)).encode()
+        return page_of(doc, **sha256).encode()
 
     if is_page(path):
         write_whole(path, report(sha256))

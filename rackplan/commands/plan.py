@@ -1,21 +1,26 @@
-"""Plan commands: plan, replan, score, what-if and diff."""
+"""Plan commands: plan, replan, score and what-if."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rackplan.commands.options import INTERRUPTED, DetailsFlag, JsonFlag, OutputFolder, Written, command
 from rackplan.digests import digests
-from rackplan.requests import DiffRequest, PlanRequest, ReplanRequest, ScoreRequest, WhatIfRequest
+from rackplan.requests import PlanRequest, ReplanRequest, ScoreRequest, WhatIfRequest
 from topology.base.errors import InputError
 
 if TYPE_CHECKING:
     from placement.plan import Plan
+
+MorePlans = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PLAN]...", help="More plans to put beside it.", show_default=False),
+]
 
 
 @command(PlanRequest)
@@ -30,7 +35,7 @@ def plan(
     from rackplan import answers, inputs
     from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.progress import progress
-    from rackplan.views.plan import plan_view
+    from rackplan.report.plan import plan_doc, with_files
 
     answers.plan_options(request)
     priced = answers.make_deployment(request)
@@ -48,19 +53,27 @@ def plan(
         )
         made = answers.plan(found)
         reporter.stage("writing")
-        files = write_plan(made, target, digests(request.sources))
+        doc = plan_doc(made)
+        files = write_plan(made, doc, target, digests(request.sources))
         notes += answers.plan_shape_notes(made, request)
-    show(plan_view(made, files), json=json, notes=notes, details=details)
+    show(with_files(doc, files), json=json, notes=notes, details=details)
     _say_interrupted(made, "plan")
 
 
 @command(ReplanRequest)
-def replan(request: ReplanRequest, *, output: OutputFolder = None, json: JsonFlag = False) -> None:
+def replan(
+    request: ReplanRequest,
+    *,
+    output: OutputFolder = None,
+    details: DetailsFlag = False,
+    json: JsonFlag = False,
+) -> None:
     """Re-plan for new loads or failures with few moves. Writes plan.json, moves.json, report.html, topology.svg."""
     from rackplan import answers, inputs
     from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.progress import progress
-    from rackplan.views.replan import replan_view
+    from rackplan.report.changes import replan_doc
+    from rackplan.report.plan import with_files
 
     wanted, plan = answers.replan_options(request), Path(str(request.plan))
     folder = plan.absolute() if plan.is_dir() else plan.absolute().parent
@@ -72,27 +85,37 @@ def replan(request: ReplanRequest, *, output: OutputFolder = None, json: JsonFla
     with progress() as reporter:
         found = answers.replan(replace(request, plan=old, on_progress=reporter.hear))
         reporter.stage("writing")
-        files = write_plan(found.plan, target, digests(request.sources), moved=found)
-    show(replan_view(found, wanted, files), json=json, notes=inputs.plan_notes(old))
+        doc = replan_doc(found, wanted)
+        files = write_plan(found.plan, doc, target, digests(request.sources), moved=found)
+    show(with_files(doc, files), json=json, notes=inputs.plan_notes(old), details=details)
     _say_interrupted(found.plan, "re-plan")
 
 
 @command(ScoreRequest)
-def score(request: ScoreRequest, *, output: Written = None, json: JsonFlag = False) -> None:
-    """Score a plan again, under its own or other loads and routing traces.
+def score(
+    request: ScoreRequest, *, others: MorePlans = None, output: Written = None, json: JsonFlag = False
+) -> None:
+    """Score a plan again, under its own or other loads and routing traces; several plans side by side.
 
     From its assignment alone: the solver's own figures are not used.
     """
+    from placement.analysis.levers import find_levers
     from rackplan import answers, inputs
     from rackplan.commands.output import written
-    from rackplan.views.explain import explain_plan
-    from rackplan.views.plan import score_view
+    from rackplan.report.changes import SCORE, plans_doc
+    from rackplan.report.plan import plan_doc
 
     finish = written(output, "score", json=json, details=request.details)
-    old = inputs.plan_of(request.plan)
-    scored = answers.score(replace(request, plan=old))
-    view = score_view(scored, explain_plan(scored, levers=True) if request.details else None)
-    finish(view, notes=inputs.plan_notes(old))
+    names = [str(request.plan), *(others or [])]
+    given = [inputs.plan_of(name) for name in names]
+    notes = list(dict.fromkeys(note for plan in given for note in inputs.plan_notes(plan)))
+    scored = answers.scores(request, given)
+    if len(scored) == 1:
+        levers = find_levers(scored[0], free=False) if request.details else None
+        finish(plan_doc(scored[0], SCORE, levers), notes=notes)
+        return
+    told = [name if name not in names[:at] else f"{name} ({at + 1})" for at, name in enumerate(names)]
+    finish(plans_doc(dict(zip(told, scored, strict=True))), notes=notes)
 
 
 @command(WhatIfRequest)
@@ -114,21 +137,6 @@ def what_if(
     with progress() as reporter:
         found = answers.what_if(replace(request, plan=plan, on_progress=reporter.hear))
     finish(levers_doc(found), notes=inputs.plan_notes(plan))
-
-
-@command(DiffRequest)
-def diff(request: DiffRequest, *, output: Written = None, json: JsonFlag = False) -> None:
-    """Show two plans side by side. Inputs, layout, predictions, memory, copies moved, costs."""
-    from rackplan import inputs
-    from rackplan.commands.output import written
-    from rackplan.views.diff import diff_view
-
-    finish = written(output, "diff", json=json)
-    plans = [inputs.plan_of(one) for one in (request.first, request.second)]
-    clusters = [plan.deployment.cluster for plan in plans]
-    old, new = (inputs.priced(request, plan, *clusters) for plan in plans)
-    notes = [note for plan in plans for note in inputs.plan_notes(plan)]
-    finish(diff_view(old, new, [str(request.first), str(request.second)]), notes=list(dict.fromkeys(notes)))
 
 
 def _say_interrupted(plan: Plan, what: str) -> None:

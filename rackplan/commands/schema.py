@@ -14,9 +14,8 @@ def schema(request: SchemaRequest, *, json: JsonFlag = False) -> None:
     """
     from rackplan.commands.output import print_schema, show
     from rackplan.report.schema import schemas_doc
-    from rackplan.views.schemas import NAMES, about, kind_of
 
     if request.name is None:
-        show(schemas_doc((name, kind_of(name), about(name)) for name in NAMES), json=json)
+        show(schemas_doc(), json=json)
     else:
         print_schema(request.name)

@@ -59,7 +59,6 @@ def compare(
     from rackplan import answers, inputs
     from rackplan.commands.output import written
     from rackplan.progress import progress
-    from rackplan.render.text import with_flags
     from rackplan.report.compare import compare_doc
 
     finish = written(output, "compare", json=json, html="report.html", details=details)
@@ -67,4 +66,4 @@ def compare(
         found = answers.compare(replace(request, on_progress=reporter.hear))
         finish(compare_doc(found), notes=inputs.notes_of(request))
     if all(row.tok_s_per_gpu is None for row in found.rows):
-        raise InfeasibleError(with_flags(f"none of the clusters can serve this: {found.rows[0].reason}"))
+        raise InfeasibleError(f"none of the clusters can serve this: {found.rows[0].reason}")

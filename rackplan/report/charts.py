@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cost.terms.registry import TERMS
 from cost.terms.work import RESOURCES
-from rackplan.report.doc import Chart, Doc, Late, Layer, Picture, Row
+from rackplan.report.doc import Chart, Doc, Layer, Picture, Row, made
 from rackplan.report.fields import FIELDS, Field
 from rackplan.report.plotting import (
     BLUE,
@@ -85,11 +85,8 @@ def figure(chart: Chart) -> Figure:
 
 
 def leading(doc: Doc) -> Figure | None:
-    """Return the first chart or picture of a document as a figure; None where it has none.
-
-    What a page makes late is made when its turn comes.
-    """
-    for block in doc.made:
+    """Return the first chart or picture of a document as a figure; None where it has none."""
+    for block in made(doc.all):
         if isinstance(block, Chart):
             return figure(block).update_layout(height=block.height)
         if isinstance(block, Picture) and block.drawn:

@@ -263,6 +263,15 @@ class Late(Block):
     make: Callable[[], Sequence[Block]]
 
 
+def made(blocks: Iterable[Block]) -> Iterator[Any]:
+    """Yield blocks, those that are made late in their place."""
+    for block in blocks:
+        if isinstance(block, Late):
+            yield from made(block.make())
+        else:
+            yield block
+
+
 @dataclass(frozen=True)
 class Shape:
     """What a command answers with, known before there is a result: its JSON Schema needs no run.

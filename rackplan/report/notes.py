@@ -17,20 +17,28 @@ from cost.calibration.errors import (
     widest,
 )
 from cost.calibration.serving import ANY_ENGINE
-from cost.inputs.deployment import Deployment
+from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.layout import StageSpec
 from cost.inputs.machine import Efficiency
 from cost.inputs.workload import Workload
 from cost.serving.pools import POOL_DERATE
+from cost.step.fair_sharing import sharing_words
+from cost.terms.pipeline import BUBBLE, Hop, hop_list
 from placement.analysis.compare import cluster_status
+from placement.analysis.evidence import kernel_notes
 from placement.analysis.failures import count_spread
 from placement.analysis.lever import Lever, rate_of
 from placement.analysis.levers import Levers
 from placement.plan import Plan
 from rackplan.report.fields import FIELDS
 from topology.base.errors import called, input_name
-from topology.base.units import plural
+from topology.base.figures import Figure
+from topology.base.units import format_quantity, plural
+from topology.changes.overrides import SET_BY_USER, figures_set
 from topology.cluster import Cluster
 
+_MOST_DOMAINS = 4
+"""Domains of a stage that are named."""
 UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
 _SPLITS = {"source": "by source rank", "lp": "by LP", "rank": "by the source rank's number"}
 
@@ -44,8 +52,17 @@ def named(text: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return text as a sentence, capitalized and with a full stop; empty text stays empty."""
-    return f"{text[0].upper()}{text[1:]}." if text else ""
+    """Return text as a sentence, capitalized and with a full stop; empty text stays empty.
+
+    Inputs that it has in backquotes, as figures of plan files do, are named as each interface does.
+    """
+    named = re.sub(r"`(\w+)`", lambda name: input_name(name[1]), text.removesuffix("."))
+    return f"{named[0].upper()}{named[1:]}." if named else ""
+
+
+def goal_words(plan: Plan) -> str:
+    """Return what the layout of a plan was chosen for, without the options that say so."""
+    return re.sub(r" \(`\w+`[^)]*\)|; `\w+`[^)]*", "", plan.service_level)
 
 
 def limit_words(plan: Plan, name: str = "") -> str:
@@ -367,3 +384,87 @@ def largest_words(levers: Levers) -> str:
         if len(named) == 1
         else (f"At the same layout these gain most, in {rate}: {'; '.join(named)}.")
     )
+
+
+def assumptions(plan: Plan) -> list[str]:
+    """Return the assumptions of a plan, most important first."""
+    deployment, loads = plan.deployment, plan.loads
+    workload, model = deployment.workload, deployment.model
+    what = "has {} of context in the costed step" if workload.decodes else "is a prompt of {}"
+    coefficients = (
+        coefficient_words(deployment.machine(stage).efficiency, deployment)
+        for stages in plan.layout.replicas
+        for stage in stages
+    )
+    rows: list[tuple[str, str | None]] = [
+        ("", f"Expert loads are synthetic ({load_names(loads.names)}); measured ones are better")
+        if loads is not None and loads.synthetic
+        else ("", ""),
+        ("", cluster_doubts(deployment.cluster)),
+        ("Set by the user: ", set_words(deployment.cluster)),
+        ("", f"Engines may use {USABLE_HBM:.0%} of the HBM reported by the driver; the rest is reserved"),
+        ("", f"Every sequence {what.format(plural(workload.context, 'token'))}"),
+        *(("", text) for text in serving_words(workload, deployment.engine)),
+        ("What if: ", what_if_words(deployment)),
+        *(("Coefficients: ", text) for text in dict.fromkeys(coefficients)),
+        *(("All-to-all: ", text) for text in kernel_notes(plan)),
+        *(("Not modelled: ", text) for text in model.omitted),
+        *(("", text) for text in deployment.notes),
+        ("", deployment.fabric_note),
+        ("", sharing_words(deployment, plan.layout.replicas[0])),
+        *(("", text) for text in model.notes),
+        *(("Loads: ", text) for text in (loads.notes if loads is not None else ())),
+    ]
+    return [sentence(f"{label}{text.removesuffix('.')}") for label, text in rows if text]
+
+
+def set_words(*clusters: Cluster) -> str:
+    """Return what was set, with what it was before; empty where nothing was."""
+    said = (
+        f"{part} {name} {figure.text} ({', '.join(filter(None, _notes(cluster, part, name, figure)))})"
+        for cluster in clusters
+        for part, name, figure in figures_set(cluster.spec)
+    )
+    return "; ".join(dict.fromkeys(said))
+
+
+def _notes(cluster: Cluster, part: str, name: str, figure: Figure) -> tuple[str, str]:
+    """Return what a figure was before, and of a link how many a GPU has."""
+    before = figure.source.removeprefix(SET_BY_USER).lstrip(": ") or "previously unset"
+    if name != "link_bytes_per_s" or cluster.spec.raw is not None:
+        return before, ""
+    links = next(
+        (
+            count
+            for domain in cluster.spec.domains
+            for count, fabric in domain.scale_up_links
+            if fabric.name == part and count > 1
+        ),
+        1,
+    )
+    total = format_quantity(links * figure.value, figure.unit)
+    return before, f"each of a GPU's {links} links: {total} in total" if links > 1 else ""
+
+
+def plan_hops(plan: Plan) -> list[Hop]:
+    """Return the hops of the first replica of a plan, at its batch."""
+    return hop_list(plan.deployment, plan.layout.replicas[0], plan.deployment.workload.batch)
+
+
+def hop_words(hop: Hop) -> str:
+    """Bytes and time of a hop, in words."""
+    return f"{format_quantity(hop.bytes, 'byte', 3)} in {format_quantity(hop.seconds, 's', 3)}"
+
+
+def bubble_words(plan: Plan) -> str:
+    """Return the time that stages wait for the slowest one, in words."""
+    seconds, step_s = plan.score.terms_s.get(BUBBLE.name, 0.0), plan.score.step_s
+    return f"{seconds * 1e3:.2f} ms per step ({seconds / step_s:.1%}): {BUBBLE.meaning}"
+
+
+def domain_words(cluster: Cluster, stage: StageSpec) -> str:
+    """Return the domains of a stage, or their number if there are many."""
+    domains = list(dict.fromkeys(cluster.gpus[gpu].domain for gpu in stage.gpus))
+    if len(domains) > _MOST_DOMAINS:
+        return f"{len(domains)} domains from d{min(domains)}"
+    return "+".join(f"d{domain}" for domain in domains)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rackplan.report import assets
-from rackplan.report.doc import Block, Chart, Code, Doc, Late, Note, Picture, Record, Table
+from rackplan.report.doc import Block, Chart, Code, Doc, Note, Picture, Record, Table, made
 from rackplan.report.fields import FIELDS
 from rackplan.report.text import cells_of, columns_of, thinned
 from topology.base.errors import printable, spelled
@@ -86,7 +86,7 @@ def sections_of(doc: Doc) -> tuple[list[Block], list[Section]]:
     for blocks, folds in ((doc.blocks, False), (doc.details, True)):
         if folds and doc.details:
             sections.append(Section("Details", folded=True))
-        for block in _made(blocks):
+        for block in made(blocks):
             if isinstance(block, Note):
                 if block.kind == "warning":
                     head.insert(0, block)
@@ -104,14 +104,6 @@ def sections_of(doc: Doc) -> tuple[list[Block], list[Section]]:
     if notes:
         sections.append(Section("Notes", notes))
     return head, [section for section in sections if section.blocks]
-
-
-def _made(blocks: Iterable[Block]) -> Iterator[Shown]:
-    for block in blocks:
-        if isinstance(block, Late):
-            yield from _made(block.make())
-        elif isinstance(block, Shown):
-            yield block
 
 
 @cache

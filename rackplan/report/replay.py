@@ -11,9 +11,9 @@ from placement.online.policies import OURS_LINEAR
 from placement.online.recommend import EQUAL
 from placement.online.simulate import run_names
 from rackplan.report import notes, shared
+from rackplan.report.csv import csv_text
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import FIELDS
-from rackplan.views.table_csv import csv_text
 from topology.base.errors import input_name
 from topology.base.units import plural
 

@@ -392,6 +392,8 @@ def used_figures(*deployments: Deployment) -> Late:
             yield figure_row(used.figure, used.of or used.group, used.name)
 
     return Late(lambda: [FIGURES(rows(), most=None)])
+
+
 def figures_of(*deployments: Deployment, more: Iterable[Row] = ()) -> list[Block]:
     """Return all figures of machines and kernels with their sources, ``more`` after them: for JSON and pages."""
     from placement.analysis.evidence import deployment_figures

@@ -14,14 +14,13 @@ from cost.layouts.front import pareto
 from cost.money.prices import PRICE_BASES, PriceBook
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 from cost.validation.measured import measured_points
-from rackplan.report.notes import accuracy_words, cluster_doubts, recipe_lines, turns_words
+from rackplan.report.notes import accuracy_words, cluster_doubts, recipe_lines, set_words, turns_words
 from rackplan.report.plotting import series
+from rackplan.report.text import thinned
 from rackplan.serve.commands import explore_command
 from rackplan.serve.pricing import limits_s, model_of
 from rackplan.serve.question import MOST_DRAFTS, Question
 from rackplan.serve.ways import Side, Way, explored
-from rackplan.views.blocks import thinned
-from rackplan.views.settings import set_words
 from topology.base.errors import MissingFigureError
 
 MOST_POINTS = 240
@@ -139,7 +138,7 @@ def _side_data(side: Side, tpot_s: float | None, *, alone: bool) -> dict[str, An
     shown = (best[0] if best else side.shown[0]).name
     errors = errors_in(deployment, phase=PHASES[shown])
     near = widest(errors)
-    lines: dict[str, Rows] = {"frontier": thinned(_frontier(side.shown), MOST_POINTS)}
+    lines: dict[str, Rows] = {"frontier": thinned(_frontier(side.shown), MOST_POINTS, even=True)}
     if best is not None:
         lines["best"] = [best]
     rivals: dict[str, Rows] = {}
@@ -147,7 +146,7 @@ def _side_data(side: Side, tpot_s: float | None, *, alone: bool) -> dict[str, An
         at = way.best(0.0 if tpot_s is None else 1 / tpot_s)
         lines |= {} if at is None else {f"best of {way.name}": [(way, at)]}
         if alone and side.drawn != (way.name,):
-            rivals[way.name] = [(way, row) for row in thinned(way.frontier.tolist(), MOST_POINTS)]
+            rivals[way.name] = [(way, row) for row in thinned(way.frontier.tolist(), MOST_POINTS, even=True)]
     points, layouts, bounds = _columns(lines | rivals)
     if side.serving is not None:
         at_limit = [{"name": name, "points": points.get(f"best of {name}")} for name in side.ways]

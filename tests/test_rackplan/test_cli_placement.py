@@ -31,10 +31,9 @@ def test_spread_over_nodes(run: Run, tmp_path: Path) -> None:
     result = run(*WIDE, "--redundant", 8, "--spread", "node", "--details")
     assert "without spread" in result.out
     assert result.code == 0
-    assert "copies in different nodes" in narrow(result.out)
-    assert "none: every expert in all 32 layers has copies in at least two nodes" in " ".join(
-        result.out.split()
-    )
+    data = run(*WIDE, "--redundant", 8, "--spread", "node", "--json").data
+    assert data["setup"]["constraints"].startswith("copies in different nodes")
+    assert data["risk"][0]["experts_at_risk"] == 0
     plan = read_plan(tmp_path / "plan/plan.json")
     (entry,) = plan.experts
     assert entry is not None
@@ -49,21 +48,20 @@ def test_spread_over_nodes(run: Run, tmp_path: Path) -> None:
 def test_split(run: Run, tmp_path: Path, split: str) -> None:
     result = run(*WIDE, "--redundant", 8, "--split", split, "--loads", "zipf:1", "--details")
     assert result.code == 0
-    assert "the engine splits tokens of an expert" in " ".join(narrow(result.out).split())
     data = written(tmp_path)
     assert data["request"]["split"] == split
     assert data["proof"]["of"].endswith(f"split {split}")
     scored = run("score", "plan/plan.json", "--json").data
-    assert scored["balancedness_mean"] == pytest.approx(data["score"]["balancedness_mean"], rel=1e-6)
+    assert scored["balancedness"] == pytest.approx(data["score"]["balancedness_mean"], rel=1e-6)
     # under other loads too, the engine splits as the plan says
     other = run("score", "plan/plan.json", "--loads", "zipf:1.2", "--json").data
-    assert other["balancedness_mean"] < 1
+    assert other["balancedness"] < 1
 
 
 def test_redundant_auto(run: Run, tmp_path: Path) -> None:
     result = run(*WIDE, "--redundant", "auto", "--loads", "zipf:1", "--details")
     assert result.code == 0
-    assert "give the highest throughput" in " ".join(narrow(result.out).split())
+    assert "chosen" in narrow(result.out)
     data = written(tmp_path)
     curve = data["redundancy"]
     assert data["request"]["redundant"] == curve["chosen"]

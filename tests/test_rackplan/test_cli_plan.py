@@ -24,14 +24,18 @@ def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
     result = run(*PLAN, *OUT, "--json")
     assert (result.code, result.err) == (0, "")
     written = json.loads((tmp_path / "plan/plan.json").read_text())
-    assert (json.loads(result.out)["schema_version"], written["schema_version"]) == (1, 2)
     data = result.data
-    for found in (data, written):
-        found["layout"].pop("passed_over")  # names options as its reader does
-    for key in ("model", "cluster", "stages", "layout", "score", "proof", "baselines"):
+    for key in ("model", "cluster", "origin"):
         assert data[key] == written[key]
-    files = {"plan": "plan/plan.json", "report": "plan/report.html", "topology": "plan/topology.svg"}
-    assert result.data["files"] == files
+    for key in ("step_s", "lower_step_s", "tok_s_per_gpu", "tok_s_per_user", "bound_by", "evidence"):
+        assert data[key] == written["score"][key]
+    assert data["proof"]["gap"] == written["proof"]["gap"]
+    assert [row["gpu_ids"] for row in data["replicas"]] == [stage["gpus"] for stage in written["stages"]]
+    assert [row["file"] for row in data["files"]] == [
+        "plan/plan.json",
+        "plan/report.html",
+        "plan/topology.svg",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -39,10 +43,9 @@ def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
 )
 def test_a_part_of_a_host_is_planned(run: Run, cluster: str) -> None:
     data = run("plan", "--model", "gpt-oss-20b", "--cluster", cluster, *FAST, *OUT, "--json").data
-    totals = data["score"]["totals"]
-    assert totals["gpus"] == int(cluster.partition("@")[2])
-    assert totals["tok_s"] > 0
-    assert run("score", "plan", "--json").data["totals"] == totals
+    assert data["gpus"] == int(cluster.partition("@")[2])
+    scored = run("score", "plan", "--json").data
+    assert (scored["tok_s"], scored["usd_per_hour"]) == (data["tok_s"], data["usd_per_hour"])
     assert run("draw", cluster, "-o", "part.svg").code == 0
     for asked in (("--users", "100"), ("--tok-s", "1M")):
         assert run("size", "--model", "gpt-oss-20b", "--cluster", cluster, *asked, "--json").data["gpus"] > 0

@@ -65,16 +65,16 @@ def test_a_plan_says_where_its_tokens_go_and_score_finds_the_same(
     assert by_traffic["traces"] == traffic["routing"] == ["pairs.npy"]
     assert "pairs.npy" in written["inputs"]["sha256"]
     scored = run("score", "out/plan.json", "--routing", "pairs.npy", "--json").data
-    traffic = scored["traffic"]  # of all tokens; the plan's own is of those held out
+    traced = {row["layer"]: row for row in scored["token_traffic"] if row["routing"] == "as traced"}
     blind = run("score", "out/plan.json", "--details")
-    assert "made with pairs.npy; this score assumes independent choices" in " ".join(blind.out.split())
+    assert "this score takes experts as chosen independently" in " ".join(blind.out.split())
     assert (tmp_path / "out/report.html").read_text().count("balance only") > 0
     # counted from both files alone
     trace = np.load(tmp_path / "pairs.npy")
     for layer, per_gpu in written["experts"]["layers"].items():
         domain = {expert: gpu // 2 for gpu, held in enumerate(per_gpu) for expert in held}
         needs = [len({domain[expert] for expert in token}) for token in trace[:, int(layer)].tolist()]
-        assert traffic["layers"][layer]["domains_per_token"] == pytest.approx(np.mean(needs))
+        assert traced[int(layer)]["domains_per_token"] == pytest.approx(np.mean(needs))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from helpers import Result
 from pages import run_block
 from placement.plan import Plan
 from rackplan.report.results import of
-from rackplan.views.frames import rows_of
 from topology.base.shown import LONGEST
 
 MODEL, CLUSTER = "qwen3-30b-a3b", "hgx-h100@16"
@@ -46,7 +45,7 @@ def plan() -> Plan:
 def test_a_plan_is_that_of_the_command(plan: Plan, run: Callable[..., Result]) -> None:
     args = ("--context", 2048, "--redundant", 16, "--time-limit", 0, "-o", "out", "--json")
     said = run("plan", "--model", MODEL, "--cluster", CLUSTER, *args).data
-    assert plan.score.tok_s_per_gpu == said["score"]["tok_s_per_gpu"]
+    assert plan.score.tok_s_per_gpu == said["tok_s_per_gpu"]
     assert plan.proof.gap == said["proof"]["gap"]
 
 
@@ -62,7 +61,7 @@ def test_a_notebook_shows_page_and_drawing(plan: Plan) -> None:
 
 
 def test_rows_of_a_plan_are_its_slots(plan: Plan) -> None:
-    rows = rows_of(plan)
+    rows = plan.to_frame()
     experts = plan.experts[0]
     assert experts is not None
     assert len(rows["slot"]) == experts.layers * experts.slots

@@ -94,8 +94,8 @@ def test_a_size_and_a_plan_say_the_recipe(run: Run, tmp_path: Any) -> None:
     )  # of the fleet, not of a unit that hardly holds the model
     assert now["other_recipe"][0]["other_ratio"] == pytest.approx(ratio, rel=0.05)
     args = ("--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--recipe", "usual", "--time-limit", 0)
-    text = " ".join(run("plan", *args, "-o", "out", "--details").out.split())
-    assert "Recipe weights fp8, cache fp8, no drafts (usual; aiconfigurator" in text
+    data = run("plan", *args, "-o", "out", "--json").data
+    assert data["setup"]["recipe"].startswith("weights fp8, cache fp8, no drafts (usual; aiconfigurator")
     plan = read_plan(tmp_path / "out")
     assert plan.deployment.recipe.startswith("weights fp8, cache fp8, no drafts (usual;")
     assert plan.deployment.model.precision["dense"] == "fp8"

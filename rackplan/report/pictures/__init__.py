@@ -1,1 +1,1 @@
-"""The data of pictures that a browser draws: :class:`rackplan.views.blocks.Picture` of each kind, one a file."""
+"""The data of pictures that a browser draws: :class:`rackplan.report.doc.Picture` of each kind, one a file."""

@@ -13,13 +13,10 @@ from cost.inputs.layout import StageSpec
 from placement.plan import Plan
 from placement.scoring import split_use, stage_loads, stage_speed
 from rackplan.report.doc import Picture
-from rackplan.views.blocks import Block, Heading, Page, Table, Text, thinned
 from topology.base.units import plural
 
 MOST_BYTES = 900_000
 """Maximum size of the map's data in base64."""
-MOST_ROWS = 64
-"""Maximum layers in the text version of the map, evenly spaced."""
 LOAD_STEP = 1 / 8192
 """Resolution of loads relative to the layer mean; the largest value is eight times the mean."""
 
@@ -62,52 +59,6 @@ def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> Picture 
     if arrived is not None:
         data["arrived"] = _packed(np.minimum(arrived, 255), np.uint8)
     return Picture("experts", _says(plan, len(layers), len(gpus)), data=data)
-
-
-def expert_map_blocks(plan: Plan) -> list[Block]:
-    """Return the report section with the map, its instructions, and a collapsed text version."""
-    if plan.loads is None or all(entry is None for entry in plan.experts):
-        return []
-    picture = expert_map(plan)
-    table = map_table(plan)
-    note = (
-        "Rows are layers, columns are GPUs; a dot marks a GPU with an expert that has several copies. Search for an "
-        "expert by number to see all its copies, or for a GPU by name. Zoom with the buttons, two fingers, + and -, "
-        "or the wheel when the map has the focus; arrow keys move between cells."
-    )
-    drawn: list[Block] = [] if picture is None else [Text(note, style="note"), picture]
-    return [Heading("Expert map", 2), *drawn, Page([table], fold="Map as text, by layer")]
-
-
-def map_table(plan: Plan) -> Table:
-    """Return the map as a table of slots, copies and loads by layer, evenly spaced if there are many layers."""
-    ids, rows = plan.deployment.cluster.gpus, []
-    for stage, entry in zip(plan.layout.replicas[0], plan.experts, strict=True):
-        if entry is None:
-            continue
-        busy = gpu_load(plan, stage, entry)
-        moe = [layer for layer in plan.deployment.model.moe_layers if layer in stage.layers]
-        for row, layer in enumerate(moe):
-            copies, load = entry.copies[row], busy[row]
-            fullest = ids[stage.gpus[int(np.argmax(load))]].id
-            several = int((copies > 1).sum())
-            most = int(copies.max())
-            rows.append(
-                (
-                    str(layer),
-                    f"{entry.gpus:,}",
-                    f"{entry.slots:,}",
-                    f"{several:,}",
-                    f"{most} of {int(np.argmax(copies))}",
-                    f"{float(load.min()):.3f}",
-                    f"{float(load.max()):.3f}",
-                    fullest,
-                )
-            )
-    names = ("layer", "GPUs", "slots", "experts with copies", "most copies", "least load", "most load", "on")
-    shown = thinned(rows, MOST_ROWS)
-    left = f", {len(shown)} of {plural(len(rows), 'layer')}" if len(shown) < len(rows) else ""
-    return Table(names, shown, f"GPU load over the layer mean{left}", words=(7,))
 
 
 def gpu_load(plan: Plan, stage: StageSpec, assignment: Assignment) -> NDArray[np.float64]:

@@ -13,14 +13,13 @@ from placement.plan import Plan
 from rackplan.report.doc import Picture
 from rackplan.report.pictures.experts import expert_map
 from rackplan.report.pictures.svg import Part, bytes_bar
-from rackplan.views.blocks import Block
 from topology.base.units import added, plural
 
 _COLOURS = ("#1b7837", "#5aae61", "#e08214", "#b2182b", "#762a83")
 """From nearest to farthest."""
 
 
-def moves_pictures(found: Replanned) -> list[Block]:
+def moves_pictures(found: Replanned) -> list[Picture]:
     """Return the pictures of a re-plan with moves: bytes by distance, and the map of arriving copies."""
     return [picture for picture in (sources_bar(found), moves_map(found)) if picture is not None]
 

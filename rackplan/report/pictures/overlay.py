@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from cost.inputs.layout import Layout, StageSpec
 from placement.plan import Plan
+from rackplan.report.notes import bubble_words, domain_words, hop_words, plan_hops
 from rackplan.report.pictures.experts import gpu_load
-from rackplan.views.pipeline import bubble_words, domain_words, hop_words, plan_hops
 from topology.base.units import plural
 from topology.draw import Overlay
 

@@ -9,11 +9,11 @@ from cost.step.score import Score
 from cost.terms.pipeline import BUBBLE, HOPS
 from cost.terms.registry import TERMS
 from placement.analysis.evidence import coefficients
+from placement.analysis.peaks import at_peaks
 from placement.plan import Plan
 from rackplan.report.doc import Picture
 from rackplan.report.pictures.svg import LINE, Look, Svg, percent, share_text
 from rackplan.report.plotting import NEUTRAL, by_resource, by_term
-from rackplan.views.explain import Explanation, figure_text
 from topology.base.figures import weakest
 from topology.base.units import added
 
@@ -33,13 +33,12 @@ _ROW, _BAR, _HIGH = 44, 21, 12
 """Pixels: from row to row, from the top of a row to its bar, of a bar."""
 
 
-def step_picture(found: Explanation) -> Picture:
-    """Return the waterfall of an explained plan, with the coefficients behind each part."""
-    plan = found.plan
+def step_picture(plan: Plan) -> Picture:
+    """Return the waterfall of a plan, with its step at data-sheet peaks and the coefficients behind each part."""
     overlap = plan.deployment.workload.overlap
     machine = plan.deployment.machine(plan.layout.replicas[0][0])
     share = machine.efficiency["overlap"] if overlap else None
-    return waterfall(plan.score, found.peaks, origins(plan), hidden=share)
+    return waterfall(plan.score, at_peaks(plan), origins(plan), hidden=share)
 
 
 def waterfall(
@@ -202,7 +201,7 @@ def origins(plan: Plan) -> dict[str, list[str]]:
         used = [one for one in known if behind and one.name.startswith(behind)]
         if not used:
             continue
-        values = [f"{one.name} {figure_text(one)}" for one in used[:_MOST_ORIGINS]]
+        values = [f"{one.name} {one.shown}" for one in used[:_MOST_ORIGINS]]
         more = f" and {len(used) - _MOST_ORIGINS} more" if len(used) > _MOST_ORIGINS else ""
         kind = weakest(one.figure.kind for one in used).label
         sources = list(dict.fromkeys(one.figure.source for one in used))

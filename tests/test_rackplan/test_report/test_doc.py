@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from page_check import EVIL, require_safe
 from cost.terms.registry import TERMS
+from page_check import EVIL, require_safe
 from rackplan.report.charts import figure, leading
 from rackplan.report.doc import Chart, Code, Doc, Late, Layer, Note, Picture, Record, Shape, Table
 from rackplan.report.fields import FIELDS, FORMS, Field, unit_of

@@ -1,1 +1,0 @@
-"""Views of results, rendered as text, JSON and HTML."""

@@ -47,7 +47,7 @@ MOST_JOBS, MOST_JOBS_WAITING, MOST_JOB_S = 12, 3, 900
 """Plans that are kept, jobs that may wait, and the time limit of a job."""
 LOOKS_EVERY_S = 0.25
 """Interval at which a computation checks whether its client is still connected."""
-SCRIPTS = ("main", "state", "form", "money", "answer", "plot", "point", "jobs", "past", "page")
+SCRIPTS = ("main", "state", "form", "money", "blocks", "answer", "plot", "point", "jobs", "past", "page")
 TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/html"}
 
 

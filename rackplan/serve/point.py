@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from cost.calibration.errors import ErrorOf, errors_in
+from cost.calibration.errors import errors_in
 from cost.layouts import Sweep
 from cost.serving.serving import TWO_POOLS
 from cost.step.score import Score
 from placement.layouts.price import fitted_row
-from rackplan.report.doc import Picture
-from rackplan.report.notes import range_words
+from rackplan.report.doc import Doc, Note, Picture, Record, Shape
 from rackplan.report.pictures.memory import memory_of
 from rackplan.report.pictures.overlay import layout_overlay
 from rackplan.report.pictures.step import waterfall
+from rackplan.report.shared import band_of
+from rackplan.serve.blocks import page_data
 from rackplan.serve.commands import plan_command
 from rackplan.serve.plot import PHASES
 from rackplan.serve.question import AskedPoint, FieldError, PlanOrder, Point
@@ -55,9 +55,10 @@ def point_data(asked: AskedPoint) -> dict[str, Any]:
         "layout": way.label(row),
         "batch": float(way.sweep.batch[at]),
         "moved": bool(abs(way.sweep.batch[at] / point.batch - 1) > 1e-4),
-        "figures": _figures(side, way, row),
     }
-    return data | _inside(asked, way, at)
+    pictures, note, order = _inside(asked, way, at)
+    doc = Doc(POINT, way.label(row), [], [_figures(side, way, row), *pictures, Note(note)])
+    return data | order | page_data(doc)
 
 
 def _found(side: Side, point: Point) -> tuple[Way, int] | None:
@@ -71,88 +72,68 @@ def _found(side: Side, point: Point) -> tuple[Way, int] | None:
     return None
 
 
-def _figures(side: Side, way: Way, row: int) -> list[dict[str, Any]]:
+FIGURES = Record.of(
+    "",
+    "tok_s_per_user tok_s_per_gpu low_tok_s_per_gpu high_tok_s_per_gpu tok_s step_s lower_step_s batch max_batch "
+    "bound_by requests_per_s ttft_s gpus_used prefill_gpus",
+)
+POINT = Shape("point", "A configuration of a sweep.", (FIGURES,))
+
+
+def _figures(side: Side, way: Way, row: int) -> Record:
     deployment, at = side.deployment, int(way.in_sweep(row))
     match = None if way.matches is None else way.matches.row(row)
     sweep = way.sweep.rows([at])
     if match is not None:
         sweep = way.sweep.run([at], np.array([match.step_batch]), np.array([match.batch]))
     user, gpu = (float(values[row]) for values in way.speeds)
-    errors = errors_in(deployment, phase=PHASES[way.name])
-    rows = [
-        *speed_rows("tok/s", user, gpu, gpu * len(deployment.cluster.gpus), errors),
-        *step_rows(float(sweep.step_s[0]), float(sweep.lower_step_s[0])),
-        ("sequences per GPU", float(sweep.batch[0]), f"{sweep.batch[0]:,.4g}"),
-        ("largest batch that fits", float(sweep.max_batch[0]), f"{sweep.max_batch[0]:,.4g}"),
-        ("bound by", None, sweep.bound(0)),
-    ]
+    low, high = band_of(gpu, errors_in(deployment, phase=PHASES[way.name]))
+    served = {"requests_per_s": None, "ttft_s": None, "gpus_used": None, "prefill_gpus": None}
     if match is not None:
-        rows += [
-            ("requests/s", match.requests_per_s, f"{match.requests_per_s:,.3g}"),
-            ("first token, ms", match.ttft_s * 1e3, f"{match.ttft_s * 1e3:,.0f}"),
-            ("GPUs in use", match.gpus_used, f"{match.gpus_used:,}"),
-        ]
-        if not match.one_pool:
-            rows.append(("prefill GPUs", match.prefill_gpus, f"{match.prefill_gpus:,}"))
-    return figure_list(rows)
+        served = {name: getattr(match, name) for name in served}
+    return FIGURES(
+        {
+            "tok_s_per_user": user,
+            "tok_s_per_gpu": gpu,
+            "low_tok_s_per_gpu": low,
+            "high_tok_s_per_gpu": high,
+            "tok_s": gpu * len(deployment.cluster.gpus),
+            "step_s": float(sweep.step_s[0]),
+            "lower_step_s": float(sweep.lower_step_s[0]),
+            "batch": float(sweep.batch[0]),
+            "max_batch": float(sweep.max_batch[0]),
+            "bound_by": sweep.bound(0),
+            **served,
+        }
+    )
 
 
-Row = tuple[str, float | None, str]
-"""A figure: name, value for differences, and text."""
-
-
-def figure_list(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return figures as shown on the page."""
-    return [{"what": what, "value": value, "said": text} for what, value, text in rows]
-
-
-def speed_rows(word: str, user: float, gpu: float, every: float, errors: Sequence[ErrorOf]) -> list[Row]:
-    """Return speed, throughput per GPU with its range, and total throughput ``every``; ``word`` is the unit."""
-    band = range_words(gpu, errors)
-    return [
-        (f"{word} per user", user, f"{user:,.1f}"),
-        (f"{word} per GPU", gpu, f"{gpu:,.0f}"),
-        *([("80% range of tok/s per GPU", None, band)] if band else []),
-        ("total tok/s", every, f"{every:,.0f}"),
-    ]
-
-
-def step_rows(step_s: float, lower_step_s: float) -> list[Row]:
-    """Return the step time and its lower bound."""
-    return [
-        ("step, ms", step_s * 1e3, f"{step_s * 1e3:,.2f}"),
-        ("lower bound of step, ms", lower_step_s * 1e3, f"{lower_step_s * 1e3:,.2f}"),
-    ]
-
-
-def _inside(asked: AskedPoint, way: Way, at: int) -> dict[str, Any]:
-    """Return the pictures of a configuration, and the order to plan it."""
+def _inside(asked: AskedPoint, way: Way, at: int) -> tuple[list[Picture], str, dict[str, Any]]:
+    """Return the pictures of a configuration, what is to be known of it, and the order to plan it."""
     sweep, whole = way.sweep, way.matches is not None
     fit = fitted_row(sweep, at)
     if fit is None:
-        return {"pictures": [picture_data(_terms(sweep, at))], "note": NOT_PLANNED}
+        return [_terms(sweep, at)], NOT_PLANNED, {}
     score = fit.scorer.at(fit.batch)
     # the experts of pools are not counted as balanced, so theirs is the step of the sweep
     step = _terms(sweep, at) if whole else waterfall(score)
     experts = sweep.deployment.model.moe is not None
-    data: dict[str, Any] = {
-        "pictures": [
-            picture_data(one) for one in (step, memory_of(sweep.deployment, fit.layout, fit.slots, score))
-        ],
+    pictures = [step, memory_of(sweep.deployment, fit.layout, fit.slots, score)]
+    if whole:
+        return pictures, "", {"experts": experts}
+    order = PlanOrder(
+        cluster=asked.point.cluster,
+        ep=fit.layout.ep if experts else None,
+        tp=fit.layout.tp,
+        stages=fit.layout.stages,
+        batch=fit.batch,
+    )
+    data = {
         "experts": experts,
-        "note": BALANCED if experts and not whole else "",
+        "order": {"cluster": order.cluster, **{name: getattr(order, name) for name in _ORDERED}},
+        "command": plan_command(asked.asked, sweep.deployment, order),
     }
-    if not whole:
-        order = PlanOrder(
-            cluster=asked.point.cluster,
-            ep=fit.layout.ep if experts else None,
-            tp=fit.layout.tp,
-            stages=fit.layout.stages,
-            batch=fit.batch,
-        )
-        data["order"] = {"cluster": order.cluster, **{name: getattr(order, name) for name in _ORDERED}}
-        data["command"] = plan_command(asked.asked, sweep.deployment, order)
-    return data
+    return pictures, BALANCED if experts else "", data
 
 
 def drawing(asked: AskedPoint) -> dict[str, Any]:

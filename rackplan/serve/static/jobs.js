@@ -1,6 +1,6 @@
 // Long work: ordered, watched with incumbent and bound, cancelled; its plan, and what is left where GPUs are lost.
-import { button, byId, colour, copyButton, download, drawing, element, error, get, lines, picture, post, region, select, table } from "./page.js";
-import { compared } from "./point.js";
+import { compared, figuresOf, ofKind, shown } from "./blocks.js";
+import { button, byId, colour, copyButton, download, drawing, element, error, get, lines, post, select } from "./page.js";
 import { asked, state } from "./state.js";
 
 const LOADS = ["lognormal:0.63", "lognormal:1", "zipf:0.4", "uniform"];
@@ -111,33 +111,26 @@ function showPlan(found, job) {
 function show(one) {
   planned = one;
   const { found } = one, count = (figure) => figure.toLocaleString("en-US");
-  const after = found.lost ? element("p", {},
-    `Without ${found.lost.join(", ")} (${count(found.lost_gpus)} GPUs, ${count(found.lost_copies)} copies of experts): ${found.said.join(". ")}.`) : "";
-  const columns = found.before ? [{ name: "before", figures: found.before }, { name: "after", figures: found.figures }]
-    : [{ name: "plan", figures: found.figures }];
-  const map = found.pictures.find(({ svg }) => !svg), picked = drawing(base.found.svg), held = map && picture(map);
+  const lost = found.lost ? element("p", { text: `Without ${found.lost.join(", ")}: ${count(found.lost_gpus)} GPUs, ${count(found.lost_copies)} copies of experts.` }) : "";
+  const columns = found.before ? [{ name: "before", figures: figuresOf(found.before) }, { name: "after", figures: figuresOf(found) }]
+    : [{ name: "plan", figures: figuresOf(found) }];
+  const pictures = ofKind(found, "picture").filter(({ scene }) => !scene);
+  const map = pictures.find(({ svg }) => !svg), picked = drawing(base.found.svg), held = map && shown(map);
   for (const pickable of [picked, held]) { if (pickable) { pickable.dataset.pick = "1"; } }
   byId("plan").replaceChildren(
-    element("p", { class: "verdict", text: found.verdict }),
+    element("p", { class: "verdict", text: found.answer.join(" ") }),
     element("div", { class: "row" },
       button("Download the report", (event) => report({ kind: "report", of: planned.job }, event.target)),
       button("Download plan.json", async () => download(await (await get(`/api/jobs/${planned.job}/plan`)).text(), "plan.json", "application/json"))),
     found.command ? element("div", { class: "command" }, element("code", { text: found.command }), copyButton(found.command)) : "",
-    after,
+    lost,
     element("div", { class: "beside" },
-      element("div", {}, compared(columns), baselines(found)),
-      element("div", { class: "pictures" }, ...found.pictures.filter((other) => other !== map).map(picture))),
+      element("div", {}, compared(columns), ...ofKind(found, "table").map(shown)),
+      element("div", { class: "pictures" }, ...pictures.filter((other) => other !== map).map(shown))),
     ...(held ? [element("h3", { text: "Experts: layers x GPUs" }), held] : []),
     element("h3", { text: "Cluster: select a GPU, a node or a rack to simulate its failure" }), picked,
   );
   window.rackplanPictures.topology?.(picked)?.mark?.(state.lost, "lost");
-}
-
-function baselines(found) {
-  const rows = found.baselines.filter((one) => one.tok_s_per_gpu)
-    .map((one) => [one.name, one.balancedness?.toFixed(4) ?? "-", Math.round(one.tok_s_per_gpu).toLocaleString("en-US")]);
-  const caption = "Other placements with the same layout, loads and batch";
-  return rows.length ? region("Other placements", table(["placement", "balancedness", "tok/s/GPU"], rows, { caption })) : "";
 }
 
 // what is lost; the first loss places experts where no plan is yet

@@ -1,5 +1,6 @@
 // The page: what is asked goes to the server, and what comes back is shown.
 import { headline, leading, showAnswer } from "./answer.js";
+import { figureOf, figuresOf } from "./blocks.js";
 import { makeForm, showErrors, showForm } from "./form.js";
 import { makeJobs, open, report, toggle } from "./jobs.js";
 import { flags, showMoney } from "./money.js";
@@ -57,10 +58,10 @@ function firstPoint(answer) {
 }
 
 function pointShown(answer, { point }) {
-  const figure = (what) => answer.figures.find((row) => row.what === what).value;
-  found.about = answer;
-  found.at = answer.gone ? null : { cluster: point.cluster, user: figure("tok/s per user"), gpu: figure("tok/s per GPU") };
-  showPoint(priced(answer, found.clusters, point), point, pin);
+  found.about = answer.gone ? answer : { ...answer, figures: figuresOf(answer) };
+  const { figures } = found.about;
+  found.at = answer.gone ? null : { cluster: point.cluster, user: figureOf(figures, "tok_s_per_user"), gpu: figureOf(figures, "tok_s_per_gpu") };
+  showPoint(priced(found.about, found.clusters, point), point, pin);
   draw(found);
 }
 

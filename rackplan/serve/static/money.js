@@ -31,7 +31,8 @@ export const rate = (value) => (value === null ? "-" : value >= 1e6 ? `${short(v
 // the figures of a point that follow from its tok/s per GPU
 export function moneyRows(side, gpu) {
   const usd = usdOf(gpu, side), perMw = perMwOf(gpu, side);
-  return [{ what: "$ per million tokens", value: usd, said: dollars(usd) }, { what: "tok/s per MW", value: perMw, said: rate(perMw) }];
+  return [{ key: "usd_per_million_tokens", label: "$ per million tokens", value: usd, text: dollars(usd) },
+    { key: "tok_s_per_mw", label: "tok/s per MW", value: perMw, text: rate(perMw) }];
 }
 
 // what has no price or power, in words

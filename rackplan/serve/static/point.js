@@ -1,29 +1,12 @@
 // The chosen point in detail, and two that are pinned with their differences.
+import { compared, figureOf, ofKind, shown } from "./blocks.js";
 import { place } from "./jobs.js";
 import { flags, moneyRows } from "./money.js";
-import { button, byId, copyButton, drawing, element, error, picture, post, region, table } from "./page.js";
+import { button, byId, copyButton, drawing, element, error, post } from "./page.js";
 import { asked, state, unpriced } from "./state.js";
 
 const REST_MS = 500;
 const drawn = { key: "", held: null, timer: 0 };
-
-function difference(from, to) {
-  if (!(from?.value > 0) || !(to?.value > 0)) { return ""; }
-  const change = to.value / from.value - 1;
-  return Math.abs(change) < 5e-4 ? "same" : `${change > 0 ? "+" : ""}${(change * 100).toFixed(1)}%`;
-}
-
-// figures side by side, the last two with what differs
-export function compared(columns) {
-  const whats = [...new Set(columns.flatMap(({ figures }) => figures.map((row) => row.what)))];
-  const many = columns.length > 1;
-  const head = ["", ...columns.map(({ name }) => name), ...(many ? [`${columns.at(-1).name} over ${columns.at(-2).name}`] : [])];
-  const rows = whats.map((what) => {
-    const found = columns.map(({ figures }) => figures.find((row) => row.what === what));
-    return [what, ...found.map((row) => row?.said ?? "-"), ...(many ? [difference(found.at(-2), found.at(-1))] : [])];
-  });
-  return region("Figures side by side", table(head, rows));
-}
 
 // the cluster of the point, asked for when nothing else is; kept while cluster and layout stay
 function whereItRuns(found, point) {
@@ -47,7 +30,7 @@ function whereItRuns(found, point) {
 // the answer with money at the prices of now
 export function priced(found, clusters, point) {
   if (!found || found.gone) { return found; }
-  const gpu = found.figures.find((row) => row.what === "tok/s per GPU").value;
+  const gpu = figureOf(found.figures, "tok_s_per_gpu");
   return { ...found, figures: [...found.figures, ...moneyRows(clusters[point.cluster], gpu)], command: found.command && found.command + flags([clusters[point.cluster]]) };
 }
 
@@ -64,9 +47,9 @@ export function showPoint(found, point, pin) {
     element("p", {}, element("b", { text: found.layout }), ` on ${found.cluster}, ${found.batch.toLocaleString("en-US")} sequences per GPU`,
       found.moved && " (nearest to the selected batch)"),
     pins(found, pin),
-    element("div", { class: "beside" }, compared(columns), element("div", { class: "pictures" }, ...found.pictures.map(picture))),
+    element("div", { class: "beside" }, compared(columns), element("div", { class: "pictures" }, ...ofKind(found, "picture").map(shown))),
     element("h3", { text: "Placement on the cluster" }), whereItRuns(found, point),
-    found.note ? element("p", { class: "hint", text: found.note }) : "",
+    ...ofKind(found, "note").map(shown),
     found.order ? element("div", { class: "command" },
       button(found.experts ? "Place experts" : "Plan", () => place(found.order)),
       element("code", { text: found.command }), copyButton(found.command)) : "",

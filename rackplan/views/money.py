@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from cost.money.bill import Bill, BillPart, Totals
 from rackplan.views.blocks import Block, T, Table, Text, labelled
@@ -54,18 +54,6 @@ def money_legend(bills: Iterable[Bill]) -> list[Block]:
     ]
     text = "; ".join(filter(None, said))
     return [Text(f"{text}.")] if text else []
-
-
-def bill_blocks(bills: Mapping[str, Bill]) -> list[Block]:
-    """Return prices and powers of several clusters, each kind of GPU once, and what is not included."""
-    together = Bill.together(list(bills.values()))
-    prices = _parts(together, "usd_per_hour", lambda figure: f"{figure.value:g} USD/h", counted=False)
-    powers = _parts(together, "power_w", lambda figure: watts(figure.value), counted=False)
-    return [
-        *labelled("Prices", f"basis {together.price_basis}: {prices}" if prices else ""),
-        *labelled("Powers", f"{power_scope(together)}: {powers}" if powers else ""),
-        *labelled("Not included", *together.missing),
-    ]
 
 
 def money_tiles(totals: Totals) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ ROWS = Table.of(
     "loaded_requests_per_s usd_per_million_tokens usd_per_hour power_w step_s batch bound_by ttft_s "
     "instead_tok_s_per_gpu measured_factor measured_runs evidence status reason",
     "Clusters at each speed",
-    shown="cluster tok_s_per_user serving tok_s_per_gpu tok_s_per_gpu_ratio tok_s_per_mw tok_s_per_usd_h "
+    shown="cluster tok_s_per_user serving tok_s_per_gpu tok_s_per_gpu_ratio tok_s_per_mw "
     "usd_per_million_tokens loaded_requests_per_s bound_by",
     most=16,
 )
@@ -177,8 +177,8 @@ def _answer(result: Comparison, at: Sequence[Row]) -> Iterator[str]:
             beyond = pair[0][by] / pair[1][by] >= max(row["band"] for row in pair)
             (clear if beyond else close).append(_BY[by])
     sure = [shared.accuracy_sentence(error for row in result.compared for error in row.errors)]
-    sure += [f"The lead per {' and '.join(clear)} exceeds that."] if clear else []
-    sure += [f"The lead per {' and '.join(close)} does not, so that order is uncertain."] if close else []
+    sure += [f"The lead per {' and per '.join(clear)} exceeds that."] if clear else []
+    sure += [f"The lead per {' and per '.join(close)} does not, so that order is uncertain."] if close else []
     yield " ".join(sure)
 
 

@@ -222,7 +222,7 @@ _DECLARED = (
           "The most requests per second at which 99 of 100 keep the limits; null: nobody asked, or none."),
     Field("instead_tok_s_per_gpu", "tok/s/GPU instead",
           "Tokens per second per GPU of the other way of serving; null: it keeps the limits nowhere."),
-    Field("tok_s_per_gpu_ratio", "of first, per GPU", "Throughput per GPU over that of the first cluster.", "factor"),
+    Field("tok_s_per_gpu_ratio", "of first", "Throughput per GPU over that of the first cluster.", "factor"),
     Field("tok_s_per_mw_ratio", "of first, per MW", "Throughput per MW over that of the first cluster.", "factor"),
     Field("tok_s_per_usd_h", "tok/s per USD/h", "Tokens per second per dollar-hour; null without a price."),
     Field("tok_s_per_usd_h_ratio", "of first, per USD/h",

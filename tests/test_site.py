@@ -62,8 +62,8 @@ def test_the_reference_has_every_public_name_once() -> None:
 def test_the_reference_has_every_schema_with_all_its_fields() -> None:
     hook = script("docs/hooks/schemas.py")
     assert set(hook.names()) >= {"size", "plan", "plan.json"}
-    schema = hook.schemas()["size"]
-    text = hook.schema_page("size", schema)
+    schema = hook.schemas()["plan.json"]
+    text = hook.schema_page("plan.json", schema)
     assert all(f"| `{field}` | " in text for field in schema["properties"])
     links = set(re.findall(r"\]\(#(\w+)\)", text))
     assert links

@@ -47,7 +47,7 @@ PLANS = Table.of(
     "usd_per_million_tokens power_w",
 )
 CHANGED = Table.of(
-    "changed", "plan setting before after", "Inputs that differ from those of the first plan", most=5
+    "changed", "plan input before after", "Inputs that differ from those of the first plan", most=5
 )
 PARTS = Table.of(
     "step_changes", "plan part first_step_s step_s change_share", "Parts of the step beside the first"
@@ -303,7 +303,7 @@ def _changed(unlike: Mapping[str, Differences]) -> Iterator[Row]:
         for setting, pair in difference.inputs.items():
             yield {
                 "plan": name,
-                "setting": setting,
+                "input": setting,
                 "before": _plain(pair.first),
                 "after": _plain(pair.second),
             }

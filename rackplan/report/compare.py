@@ -28,7 +28,7 @@ ROWS = Table.of(
     "loaded_requests_per_s usd_per_million_tokens usd_per_hour power_w step_s batch bound_by ttft_s "
     "instead_tok_s_per_gpu measured_factor measured_runs evidence machine_status reason",
     "Clusters at each speed",
-    shown="cluster tok_s_per_user serving tok_s_per_gpu tok_s_per_gpu_ratio tok_s_per_mw tok_s_per_usd_h "
+    shown="cluster tok_s_per_user serving tok_s_per_gpu tok_s_per_gpu_ratio tok_s_per_mw "
     "usd_per_million_tokens loaded_requests_per_s bound_by",
     most=16,
 )
@@ -40,7 +40,7 @@ CLUSTERS = Table.of(
 )
 GAINS = Table.of(
     "gains",
-    "cluster before tok_s_per_user gain_factor cause factor reason",
+    "cluster before_cluster tok_s_per_user gain_factor cause factor reason",
     "Gain of each cluster over the one before",
     most=0,
 )
@@ -68,10 +68,12 @@ _GAINS_METHOD = (
 def compare_doc(result: Comparison) -> Doc:
     """Return the document of ``rackplan compare``."""
     first, names = result.deployments[0], list(result.bills)
-    rows = list(_rows(result))
-    compared = [(row.cluster, row.tok_s_per_user) for row in result.compared]
-    at = [row for row in rows if (row["cluster"], row["reached_tok_s_per_user"]) in compared]
-    speeds = {row.target_tok_s_per_user for row in result.compared}
+    pairs = sorted(
+        zip(result.rows, _rows(result), strict=True), key=lambda pair: pair[0].target_tok_s_per_user or 0.0
+    )
+    rows, compared = [told for _, told in pairs], result.compared
+    at = [told for row, told in pairs if any(row is other for other in compared)]
+    speeds = {row.target_tok_s_per_user for row in compared}
     gains = [gain for gain in result.gains if gain.gain]
     main = [gain for gain in gains if gain.tok_s_per_user in speeds]
     errors = {row.cluster: row.errors for row in result.rows}
@@ -93,14 +95,19 @@ def compare_doc(result: Comparison) -> Doc:
             Late(lambda: _frontiers(result, rows)),
             Late(lambda: shared.measured_blocks(result.deployments, chain(*errors.values()))),
             *_waterfall(main),
-            Late(
-                lambda: shared.step_blocks([(row.cluster, row.score) for row in result.compared if row.score])
-            ),
+            Late(lambda: shared.step_blocks([(row.cluster, row.score) for row in compared if row.score])),
         ],
         [
             ROWS(rows, title="Layouts", shown=_LAYOUTS, most=None),
             GAINS(
-                GAINS.row(gain, cluster=gain.after, gain_factor=gain.gain, cause=cause, factor=factor)
+                GAINS.row(
+                    gain,
+                    cluster=gain.after,
+                    before_cluster=gain.before,
+                    gain_factor=gain.gain,
+                    cause=cause,
+                    factor=factor,
+                )
                 for gain in result.gains
                 for cause, factor in (gain.factors or {"": None}).items()
             ),
@@ -123,32 +130,29 @@ def _rows(result: Comparison) -> Iterator[Row]:
     firsts: dict[tuple[float | None, str], float | None] = {}
     for row in result.rows:
         totals, error = result.totals(row), widest(row.errors)
-        money, told = shared.totals_row(totals), dict[str, object]()
+        told = {**shared.totals_row(totals)}
         low, high = shared.band_of(row.tok_s_per_gpu, row.errors)
-        for key, amount in zip(
-            _BY, (totals.gpus, (totals.power_w or 0.0) / 1e6, totals.usd_per_hour), strict=True
-        ):
+        amounts = totals.gpus, (totals.power_w or 0.0) / 1e6, totals.usd_per_hour
+        for key, amount in zip(_BY, amounts, strict=True):
             rate = totals.tok_s / amount if amount and row.tok_s_per_gpu is not None else None
             base = firsts.setdefault((row.target_tok_s_per_user, key), rate)
             requests = row.requests_per_s / amount if amount and row.requests_per_s else None
             told |= {key: rate, f"{key}_ratio": rate / base if rate and base else None}
             told[key.replace("tok_s", "requests_per_s")] = requests
-        told |= {
-            key: money[key] for key in ("usd_per_million_tokens", "usd_per_hour", "power_w", "counted_tokens")
-        }
-        yield ROWS.row(
-            row,
+        yield {
+            **ROWS.row(row),
             **told,
-            model=result.deployments[0].model.name,
-            tok_s=totals.tok_s or None,
-            tok_s_per_user=row.target_tok_s_per_user or row.tok_s_per_user,
-            reached_tok_s_per_user=row.tok_s_per_user,
-            low_tok_s_per_gpu=low,
-            high_tok_s_per_gpu=high,
-            band=error and error.band,
-            instead_tok_s_per_gpu=row.instead,
-            machine_status=row.status,
-        )
+            "model": result.deployments[0].model.name,
+            "requests_per_s": row.requests_per_s,
+            "tok_s": totals.tok_s or None,
+            "tok_s_per_user": row.target_tok_s_per_user or row.tok_s_per_user,
+            "reached_tok_s_per_user": row.tok_s_per_user,
+            "low_tok_s_per_gpu": low,
+            "high_tok_s_per_gpu": high,
+            "band": error and error.band,
+            "instead_tok_s_per_gpu": row.instead,
+            "machine_status": row.status,
+        }
 
 
 def _answer(result: Comparison, at: Sequence[Row]) -> Iterator[str]:
@@ -179,8 +183,8 @@ def _answer(result: Comparison, at: Sequence[Row]) -> Iterator[str]:
             beyond = pair[0][by] / pair[1][by] >= max(row["band"] for row in pair)
             (clear if beyond else close).append(_BY[by])
     sure = [shared.accuracy_sentence(error for row in result.compared for error in row.errors)]
-    sure += [f"The lead per {' and '.join(clear)} exceeds that."] if clear else []
-    sure += [f"The lead per {' and '.join(close)} does not, so that order is uncertain."] if close else []
+    sure += [f"The lead per {' and per '.join(clear)} exceeds that."] if clear else []
+    sure += [f"The lead per {' and per '.join(close)} does not, so that order is uncertain."] if close else []
     yield " ".join(sure)
 
 
@@ -252,19 +256,15 @@ def _gained(gain: Gain) -> str:
 
 def _waterfall(gains: Sequence[Gain]) -> list[Block]:
     """Return bars of each cluster, and between them what its factors add or take."""
-    table, bars = (
-        Table.of("", "cause direction factor from_tok_s_per_gpu to_tok_s_per_gpu"),
-        list[tuple[object, ...]](),
-    )
+    table = Table.of("", "cause direction factor from_tok_s_per_gpu to_tok_s_per_gpu")
+    bars: list[tuple[object, ...]] = []
     split = [gain for gain in gains if gain.factors]
     for gain in split:
         rate, end = (rate or 0.0 for rate in gain.rates)
         if not bars or bars[-1][0] != gain.before:
             bars.append((gain.before, "cluster", None, 0.0, rate))
         for cause, factor in gain.counting():
-            name = cause + " " * len(
-                bars
-            )  # a place on the axis of its own, though others have the same cause
+            name = cause + " " * len(bars)  # its own place on the axis, though others have the same cause
             bars.append((name, "faster" if factor > 1 else "slower", factor, rate, rate * factor))
             rate *= factor
         bars.append((gain.after, "cluster", None, 0.0, end))

@@ -30,7 +30,9 @@ TRACES = Table.of(
 SKEW = Table.of(
     "skew", "file measure skew_mean skew_median skew_worst at_layer", "Skew over experts, all windows"
 )
-LAYERS = Table.of("layers", "file layer max_over_mean coefficient_of_variation", "Skew by layer", most=0)
+LAYERS = Table.of(
+    "layers", "file layer expert_max_over_mean coefficient_of_variation", "Skew by layer", most=0
+)
 DRIFT = Table.of(
     "drift", "file between moved_share by_chance_share correlation", "Drift of loads, mean over layers"
 )
@@ -134,7 +136,7 @@ def _skew(name: str, found: LoadStatistics, layers: Sequence[int], of: str) -> I
 
 def _layers(name: str, found: Description) -> Iterator[Row]:
     columns = found.layers, found.statistics.max_over_mean.tolist(), found.statistics.variation.tolist()
-    keys = ("layer", "max_over_mean", "coefficient_of_variation")
+    keys = ("layer", "expert_max_over_mean", "coefficient_of_variation")
     return ({"file": name, **dict(zip(keys, row, strict=True))} for row in zip(*columns, strict=True))
 
 

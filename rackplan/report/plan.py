@@ -52,9 +52,11 @@ TURNS = Table.of("turns", "serving from_tok_s_per_user to_tok_s_per_user", "Whic
 IDLE = Table.of("idle", "gpu_ids reason", "Idle GPUs", most=0)
 _MODEL = "total_params active_params precision kv_dtype"
 SETUP = Record.of(
-    "setup", f"{_MODEL} options recipe experts slots redundant loads constraints supposed", "Setup"
+    "setup", f"{_MODEL} serving_options recipe experts slots redundant loads constraints supposed", "Setup"
 )
-PROOF = Record.of("proof", "status objective bound gap proven interrupted search", "Proof of the placement")
+PROOF = Record.of(
+    "proof", "status objective bound gap objective_of interrupted search", "Proof of the placement"
+)
 ORDER = Record.of("order", "status step_s bound_s gap in_turn_s search", "Proof of the order of stages")
 _ROOFLINE = "step_tokens balancing_batch output_over_input bubble_share one_domain_s two_domains_s"
 IDENTITIES = Record.of("identities", f"{_ROOFLINE} mean_wait_ms longest_wait_ms", "What a roofline says")
@@ -68,7 +70,7 @@ FRONT = Table.of("frontier", _FRONT)
 _REACH = "domains_per_token nodes_per_token gpus_per_token"
 _SENT = "scale_up_bytes_per_step scale_out_bytes_per_step"
 _LOST = "tok_s_per_gpu balancedness tokens_lost"
-_RESOURCES = {COMPUTE: "compute_s", HBM: "hbm_s", FIXED: "fixed_s", IMBALANCE: "imbalance_s"}
+_RESOURCES = {COMPUTE: "compute_s", HBM: "hbm_s", FIXED: "fixed_s", IMBALANCE: "stage_wait_s"}
 _BINDING = 0.05
 """Part of a time from which a resource is named among those that bind it."""
 _HALF = 0.05
@@ -260,7 +262,7 @@ def plan_details(plan: Plan) -> Iterator[Block]:
     yield Note(measured and f"Correction by measured runs: {measured}.", "measured_factor")
     yield SETUP(_setup(plan))
     proof = {
-        "proven": f"largest over mean GPU load{notes.worst_words(plan)}",
+        "objective_of": f"largest over mean GPU load{notes.worst_words(plan)}",
         "interrupted": plan.interrupted,
     }
     yield PROOF(PROOF.row(plan.proof, **proof, search=plan.search) if plan.balancedness else None)
@@ -338,7 +340,7 @@ def _setup(plan: Plan) -> Row:
         "redundant": held and held.slots - held.experts,
         "precision": f"{formats} ({model.precision_source})",
         "kv_dtype": work.kv_dtype,
-        "options": "; ".join(notes.serving_words(work, deployment.engine)),
+        "serving_options": "; ".join(notes.serving_words(work, deployment.engine)),
         "recipe": "; ".join(notes.recipe_lines(deployment)),
         "loads": notes.load_names(plan.loads.names) if plan.loads else "",
         "constraints": notes.placement_words(plan),
@@ -462,7 +464,7 @@ def _roofline(plan: Plan) -> Iterator[Table]:
     )
 
 
-_STEP = "compute_s hbm_s scale_up_s scale_out_s fixed_s imbalance_s"
+_STEP = "compute_s hbm_s scale_up_s scale_out_s fixed_s stage_wait_s"
 _STEP_SHOWN = "part step_s step_share peak_s bound_by evidence"
 _TOKENS_LOST = "tokens_lost_mean tokens_lost_most"
 _FAILED = f"tok_s_per_gpu_mean tok_s_per_gpu_worst balancedness_mean balancedness_worst {_TOKENS_LOST}"
@@ -480,15 +482,16 @@ _OF_POOLS: tuple[tuple[str, str, str, dict[str, Any], Callable[[Plan], Rows]], .
      lambda plan: ({"layer": layer, "balancedness": value} for layer, value in plan.balancedness.items())),
     ("scenarios", "scenario in_sample left_out worst_layer", "Balance by load", {},
      lambda plan: ({**vars(row), "scenario": row.name} for row in (plan.scenarios.rows if plan.scenarios else ()))),
-    ("failures", f"failure choices tried {_FAILED} experts_lost_most worst", "After losing any one", {},
-     lambda plan: ({**vars(row), "failure": notes.UNITS[row.unit]} for row in _lost(plan))),
+    ("failures", f"failure count tried {_FAILED} experts_lost_most worst_case", "After losing any one", {},
+     lambda plan: ({**vars(row), "failure": notes.UNITS[row.unit], "count": row.choices, "worst_case": row.worst}
+                   for row in _lost(plan))),
     ("losses", f"failure name {_LOST}", "Each loss tried", {"most": 0}, _losses),
     ("risk", "failure experts_at_risk share_at_risk experts apart together single reason", "Experts at risk",
      {"shown": "failure experts_at_risk share_at_risk reason"}, _risk),
-    ("at_risk", "layer expert copies share domain", "The heaviest of them", {"most": 5},
-     lambda plan: map(vars, plan.failures.experts if plan.failures else ())),
-    ("layers_at_risk", "layer experts share worst worst_experts worst_share", "Layers at risk", {"most": 0},
-     lambda plan: map(vars, plan.failures.layers if plan.failures else ())),
+    ("at_risk", "layer expert copies share within", "The heaviest of them", {"most": 5},
+     lambda plan: ({**vars(row), "within": row.domain} for row in (plan.failures.experts if plan.failures else ()))),
+    ("layers_at_risk", "layer experts share worst_case worst_experts worst_share", "Layers at risk", {"most": 0},
+     lambda plan: ({**vars(row), "worst_case": row.worst} for row in (plan.failures.layers if plan.failures else ()))),
     ("redundancy", _CURVE, "Number of copies", {}, _copies),
     ("by_traffic", f"placement mark step_s balancedness {_REACH} {_SENT}", "Placements by step", {}, _by_traffic),
     ("token_traffic", f"routing tokens layer {_REACH} {_SENT}", "Token traffic", {"most": 2}, _tokens),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROOT = Record.of(
     "",
-    "model cluster phase context layout batch windows scored steps_per_window tokens_per_step balanced_step_s "
+    "model cluster phase context layout batch windows scored steps_per_window step_tokens balanced_step_s "
     f"baseline static interrupted window_names {shared.TOTALS}",
     shown="windows steps_per_window static layout batch context tok_s usd_per_million_tokens power_w",
     tiles="tok_s usd_per_million_tokens power_w",
@@ -70,7 +70,7 @@ def replay_doc(replayed: Replayed) -> Doc:
         batch=plan.score.batch,
         scored=result.windows - 1,
         steps_per_window=replayed.steps,
-        tokens_per_step=setting.tokens_per_step,
+        step_tokens=setting.tokens_per_step,
         balanced_step_s=setting.costs.even_s,
         baseline=baseline.entry.name,
         static=replayed.made_for,

@@ -49,7 +49,7 @@ SIMULATE = Shape(
     (SEEN, TIMES, POOLS, *GROUNDS),
 )
 _TIMELINE = Table.of("", "time_s requests state")
-_FIRST = Table.of("", "ttft_ms requests_share")
+_FIRST = Table.of("", "ttft_ms first_token_share")
 _MOST_POINTS = 400
 _ROUTERS = {"least": "with fewest requests", "round": "whose turn it is", "prefix": "with most of its prefix"}
 
@@ -208,7 +208,7 @@ def _charts(result: Simulated, curve: Table) -> list[Block]:
         for at, waiting, running in timeline
         for state, count in (("in steps", running), ("waiting", waiting))
     )
-    spread = _FIRST({"ttft_ms": float(time), "requests_share": part} for time, part in first)
+    spread = _FIRST({"ttft_ms": float(time), "first_token_share": part} for time, part in first)
     limits = result.limits
     return [
         *_rates("Time to the first token by request rate", curve, "ttft_ms", limits.ttft_s, result.most),
@@ -216,7 +216,7 @@ def _charts(result: Simulated, curve: Table) -> list[Block]:
         Chart(
             "Queue and batch", [Layer("line", states, "time_s", "requests", color="state")], alt="Over time"
         ),
-        Chart("Requests by time to the first token", [Layer("line", spread, "ttft_ms", "requests_share")]),
+        Chart("Requests by time to the first token", [Layer("line", spread, "ttft_ms", "first_token_share")]),
     ]
 
 

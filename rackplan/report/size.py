@@ -46,7 +46,7 @@ LEVELS = Table.of(
 )
 JOINED = Table.of("joined", "cluster units tok_s tok_s_per_gpu", "Units that share a replica", per="cluster")
 PROMPTS = Table.of("prompts", "isl request_share", "Prompts")
-PROOFS = Table.of("proofs", "cluster proven objective bound gap", "Proof of a fleet of different shapes")
+PROOFS = Table.of("proofs", "cluster status objective bound gap", "Proof of a fleet of different shapes")
 SIZE = Shape(
     "size",
     "The fleet for a demand or a budget: the cheapest, or the one that serves most; and that of each cluster.",
@@ -62,13 +62,13 @@ def size_doc(result: Size | Sizes) -> Doc:
     sizes = Sizes((result,)) if isinstance(result, Size) else result
     fleets, lone, model = sizes.sizes, len(sizes.clusters) == 1, sizes.clusters[0].deployment.model.name
     buys = fleets[0].demand.currency in BUDGETS
-    best = min(
-        fleets,
-        key=lambda fleet: (
-            -fleet.served.tok_s if buys else fleet.bill.usd_per_million(fleet.tok_s) or math.inf,
-            fleet.gpus,
-        ),
-    )
+
+    def rank(fleet: Size) -> tuple[float, float]:
+        price = fleet.bill.usd_per_million(fleet.tok_s) or math.inf
+        return -fleet.served.tok_s if buys else price, fleet.gpus
+
+    best = min(fleets, key=rank)
+    others = [fleet for fleet in fleets if fleet.other and fleet is not best]
     levels = LEVELS(row for fleet in fleets for row in _levels(fleet))
     prompts = best.lengths.prompts() if best.lengths else []
     where = best.unit.name if lone else plural(len(sizes.clusters), "cluster")
@@ -82,11 +82,7 @@ def size_doc(result: Size | Sizes) -> Doc:
             shared.set_table(*(fleet.unit for fleet in fleets)),
             *([levels] if lone else []),
             *(Note(named(str(side.error)), "gpus", "missing") for side in sizes.refused),
-            *(
-                Note(_other(fleet.other, f"{fleet.unit.name}: "), "gpus")
-                for fleet in fleets
-                if fleet.other and fleet is not best
-            ),
+            *(Note(_other(fleet.other, f"{fleet.unit.name}: "), "gpus") for fleet in others if fleet.other),
             *dict.fromkeys(note for fleet in fleets for note in _notes(fleet)),
             Late(lambda: _charts(fleets, buys=buys)),
         ],
@@ -107,7 +103,7 @@ def size_doc(result: Size | Sizes) -> Doc:
                 for share in [rate / (units * len(fleet.unit.gpus))]
             ),
             PROOFS(
-                {"cluster": fleet.unit.name, "proven": proof.status, **asdict(proof)}
+                {"cluster": fleet.unit.name, **asdict(proof)}
                 for fleet in fleets
                 if (proof := fleet.served.proof) is not None
             ),
@@ -160,17 +156,13 @@ def _row(side: Size | Refused) -> Row:
 def _pools(fleet: Size) -> Iterator[Row]:
     """Yield pools; those of one side share its tokens by their sequences over the time of a step."""
     served, lengths = fleet.served, fleet.lengths
-    tokens = {
-        False: served.tok_s,
-        True: (served.requests_per_s or 0.0) * (lengths.mean_isl if lengths else 0.0),
-    }
-    sums = {False: 0.0, True: 0.0}
-    for pool in served.pools:
-        sums[pool.role == "prefill"] += pool.batch * pool.gpus / pool.step_s
-    for pool in served.pools:
-        prefills = pool.role == "prefill"
-        rate = tokens[prefills] * pool.batch * pool.gpus / pool.step_s / sums[prefills]
-        yield shared.POOLS.row(pool, tok_s=rate, cluster=fleet.unit.name, model=fleet.deployment.model.name)
+    prompts = (served.requests_per_s or 0.0) * (lengths.mean_isl if lengths else 0.0)
+    for tokens, prefills in ((served.tok_s, False), (prompts, True)):
+        side = [pool for pool in served.pools if (pool.role == "prefill") == prefills]
+        rates = [pool.batch * pool.gpus / pool.step_s for pool in side]
+        names = {"cluster": fleet.unit.name, "model": fleet.deployment.model.name}
+        for pool, rate in zip(side, rates, strict=True):
+            yield shared.POOLS.row(pool, tok_s=tokens * rate / sum(rates), **names)
 
 
 def _levels(fleet: Size) -> Iterator[Row]:
@@ -245,11 +237,16 @@ def _notes(fleet: Size) -> Iterator[Note]:
         text = "A fleet of different shapes keeps the limit but has no single time; users are without it."
         yield Note(text, "ttft_s", "missing")
     limits = {
-        "tpot_s": f"{1 / (demand.tpot_s or math.inf):.4g} tok/s/user",
-        "ttft_s": f"first token {demand.ttft_s} s",
+        "tpot_s": "per token",
+        "ttft_s": "to the first token",
+        "ttft_p99_s": "to the first token at p99",
     }
-    usual = ", ".join(limits[key] for key in sorted(fleet.usual) if getattr(demand, key) is not None)
-    yield Note(f"Limits by default: {usual}." * bool(usual), "default_limits")
+    told = (
+        f"{limit * 1e3:,.4g} ms {text}{' (default)' * (key in fleet.usual)}"
+        for key, text in limits.items()
+        if (limit := getattr(demand, key)) is not None
+    )
+    yield Note(f"Limits: {', '.join(told) or 'none'}.", "default_limits")
     if fleet.on_average is not None and fleet.on_average < fleet.gpus:
         few = plural(fleet.on_average, "GPU")
         yield Note(f"{few} of {name} would do without queueing, but miss the p99 limit.", "gpus")

@@ -9,7 +9,7 @@ import typer
 from rackplan.commands.options import JsonFlag, OutputFolder, command
 from rackplan.digests import digests
 from rackplan.requests import ExportRequest, ImportPlanRequest
-from topology.base.errors import InputError, spelled
+from topology.base.errors import InputError
 
 NOT_RIGHT = 2
 """Exit code of a check that found an invalid plan file."""
@@ -22,7 +22,7 @@ def export(request: ExportRequest, *, json: JsonFlag = False) -> None:
     from placement.engines.manifests.write import deploy
     from placement.engines.registry import require_engine
     from rackplan import inputs
-    from rackplan.commands.output import print_error, print_file, show
+    from rackplan.commands.output import print_file, show
     from rackplan.report.doc import Note
     from rackplan.report.engines import exported_doc, warnings_of
     from topology.base.files import write_new
@@ -38,9 +38,8 @@ def export(request: ExportRequest, *, json: JsonFlag = False) -> None:
     notes = [note for one in (plan, prefill) if one is not None for note in inputs.plan_notes(one)]
     if request.output is None and len(deployed.files) == 1:
         text = deployed.exported[0].text
-        for warning in warnings_of(deployed):
-            print_error(f"note: {spelled(warning)}")
-        print_file(text, exported_doc(deployed, text), json=json, notes=notes)
+        warnings = [warning.removesuffix(".") for warning in warnings_of(deployed)]
+        print_file(text, exported_doc(deployed, text), json=json, notes=[*notes, *warnings])
         return
     write_new({path: content.encode() for path, content in deployed.files.items()})
     written = Note(", ".join(map(str, deployed.files)), kind="written")

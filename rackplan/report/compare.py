@@ -15,7 +15,7 @@ from placement.analysis.gains import Gain
 from rackplan.report import shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Picture, Row, Shape, Table
 from rackplan.report.fields import said
-from rackplan.report.notes import load_names, named, phase_words, sentence
+from rackplan.report.notes import load_names, phase_words, sentence
 from rackplan.report.text import thinned
 from topology.base.errors import input_name
 from topology.base.units import plural
@@ -207,7 +207,7 @@ def _other_lead(result: Comparison, at: Sequence[Row]) -> str:
 def _notes(result: Comparison) -> Iterator[Note]:
     """Yield what was not reached, is missing, or makes clusters unlike."""
     missed = dict.fromkeys(row.reason for row in result.rows if row.tok_s_per_gpu is None)
-    yield from (Note(named(reason), "tok_s_per_gpu", "missing") for reason in missed)
+    yield from (Note(reason, "tok_s_per_gpu", "missing") for reason in missed)
     much, _, unit = result.budget.partition(" ")
     for name, bill in result.bills.items():
         yield from shared.missing_notes(bill)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -13,10 +12,10 @@ from placement.engines.registry import Checked
 from placement.plan import Plan
 from rackplan.report.doc import Code, Doc, Note, Record, Row, Shape, Table
 from rackplan.report.fields import said
+from rackplan.report.notes import sentence
 from rackplan.report.shared import missing
 from topology.base.errors import input_name
 
-_INPUT = re.compile(r"(?:option )?`([a-z_]+)`")
 _SLOTS = "ep tp tp_source experts slots slots_per_gpu redundant moe_layers"
 EXPORTED = Record.of(
     "",
@@ -114,7 +113,7 @@ def exported_doc(deployed: Deployed, text: str | None = None) -> Doc:
             Code("", start, "Start with"),
             groups,
             NODES(_nodes(ranks.rows), **({"most": 0} if groups.rows else {})),
-            *(Note(_sentence(note)) for note in (manifest.notes if manifest else ())),
+            *(Note(sentence(note)) for note in (manifest.notes if manifest else ())),
             Note("Slots of a rank are in the order of the file.", kind="method"),
             ranks,
             *([] if text is None else [Code("text", text)]),
@@ -124,12 +123,7 @@ def exported_doc(deployed: Deployed, text: str | None = None) -> Doc:
 
 def warnings_of(deployed: Deployed) -> list[str]:
     """Return what a person should know first, in sentences."""
-    return [_sentence(warning) for exported in deployed.exported for warning in exported.warnings]
-
-
-def _sentence(text: str) -> str:
-    """Return text of Python's as a sentence: each interface calls the inputs in backquotes its own way."""
-    return _INPUT.sub(lambda found: input_name(found[1]), f"{text.rstrip('.')}.")
+    return [sentence(warning) for exported in deployed.exported for warning in exported.warnings]
 
 
 def _nodes(ranks: Sequence[Row]) -> Iterator[Row]:

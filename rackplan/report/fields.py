@@ -210,7 +210,7 @@ _DECLARED = (
     Field("spares", "spares", "Scale-up domains that are kept for failures.", "count"),
     # layouts and pools
     Field("layout", "layout", "Workers and their widths: replicas, EP, TP, PP."),
-    Field("role", "pool", "What a pool of GPUs does: prefill, decode, or both."),
+    Field("role", "role", "What a pool of GPUs does: prefill, decode, or both."),
     Field("attention_dp", "attention groups", "Attention groups of a pipeline stage.", "count"),
     Field("ep", "EP", "Places that the experts of a layer are spread over; 1 without experts.", "count"),
     Field("moe_tp", "expert TP", "Parts that each expert is cut into.", "count"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 
 from cost.attention.sparse import as_if_sparse, cache_bound_context, most_tokens_read
@@ -31,7 +30,7 @@ from placement.analysis.lever import Lever, rate_of
 from placement.analysis.levers import Levers
 from placement.plan import Plan
 from rackplan.report.fields import FIELDS
-from topology.base.errors import called, input_name
+from topology.base.errors import called
 from topology.base.figures import Figure
 from topology.base.units import format_quantity, plural
 from topology.changes.overrides import SET_BY_USER, figures_set
@@ -43,26 +42,10 @@ UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
 _SPLITS = {"source": "by source rank", "lp": "by LP", "rank": "by the source rank's number"}
 
 
-def named(text: str) -> str:
-    """Return a message that has names of inputs in backquotes so that each interface spells them."""
-    from rackplan.requests import flags
-
-    known = flags(quoted=True)
-    return re.sub(r"`(\w+)`", lambda found: input_name(found[1]) if found[1] in known else found[0], text)
-
-
 def sentence(text: str) -> str:
-    """Return text as a sentence, capitalized and with a full stop; empty text stays empty.
-
-    Inputs that it has in backquotes, as figures of plan files do, are named as each interface does.
-    """
-    named = re.sub(r"`(\w+)`", lambda name: input_name(name[1]), text.removesuffix("."))
-    return f"{named[0].upper()}{named[1:]}." if named else ""
-
-
-def goal_words(plan: Plan) -> str:
-    """Return what the layout of a plan was chosen for, without the options that say so."""
-    return re.sub(r" \(`\w+`[^)]*\)|; `\w+`[^)]*", "", plan.service_level)
+    """Return text as a sentence, capitalized and with a full stop; empty text stays empty."""
+    bare = text.removesuffix(".")
+    return f"{bare[0].upper()}{bare[1:]}." if bare else ""
 
 
 def limit_words(plan: Plan, name: str = "") -> str:

@@ -133,7 +133,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
         "layout": "; ".join(_short(side) for _, side in sides(plan)),
         "kv_tokens": score.max_batch * plan.layout.gpus_used * work.context,
         "prefill_s": score.prefill_s or None,
-        "goal": notes.goal_words(plan),
+        "goal": plan.service_level,
         "evidence": score.evidence.label,
         "balancedness": mean_of(plan.balancedness.values()) if plan.balancedness else None,
         "serving": ONE_POOL if both else f"{work.phase} alone",
@@ -491,7 +491,8 @@ _OF_POOLS: tuple[tuple[str, str, str, dict[str, Any], Callable[[Plan], Rows]], .
     ("at_risk", "layer expert copies share within", "The heaviest of them", {"most": 5},
      lambda plan: ({**vars(row), "within": row.domain} for row in (plan.failures.experts if plan.failures else ()))),
     ("layers_at_risk", "layer experts share worst_case worst_experts worst_share", "Layers at risk", {"most": 0},
-     lambda plan: ({**vars(row), "worst_case": row.worst} for row in (plan.failures.layers if plan.failures else ()))),
+     lambda plan: ({**vars(row), "worst_case": row.worst}
+                   for row in (plan.failures.layers if plan.failures else ()))),
     ("redundancy", _CURVE, "Number of copies", {}, _copies),
     ("by_traffic", f"placement mark step_s balancedness {_REACH} {_SENT}", "Placements by step", {}, _by_traffic),
     ("token_traffic", f"routing tokens layer {_REACH} {_SENT}", "Token traffic", {"most": 2}, _tokens),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rackplan.report.doc import Block, Chart, Late, Layer, Note, Picture, Row, Table
 from rackplan.report.fields import said, usd
-from rackplan.report.notes import named, sentence, serving_words, sparse_lines
+from rackplan.report.notes import sentence, serving_words, sparse_lines
 from topology.base.errors import input_name
 from topology.base.units import plural
 
@@ -148,7 +148,7 @@ def missing(table: Table, usual: str = "", **why: str) -> Iterator[Note]:
 def missing_notes(bill: Bill) -> list[Note]:
     """Return what a bill lacks, and how to give it."""
     about = "usd_per_hour" if bill.usd_per_hour is None else "power_w" if bill.power_w is None else ""
-    return [Note(named(text), about, "missing" if about else "note") for text in bill.missing]
+    return [Note(text, about, "missing" if about else "note") for text in bill.missing]
 
 
 def price_sentence(row: Row) -> str:

@@ -13,7 +13,7 @@ from cost.serving.sizing import BUDGETS, Level, Size
 from rackplan.report import shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import number, said, usd
-from rackplan.report.notes import derate_words, named, sentence
+from rackplan.report.notes import derate_words, sentence
 from topology.base.units import plural
 
 _FLEET = (
@@ -81,7 +81,7 @@ def size_doc(result: Size | Sizes) -> Doc:
             CLUSTERS(map(_row, sizes.clusters), title="", most=None if not lone else 0),
             shared.set_table(*(fleet.unit for fleet in fleets)),
             *([levels] if lone else []),
-            *(Note(named(str(side.error)), "gpus", "missing") for side in sizes.refused),
+            *(Note(str(side.error), "gpus", "missing") for side in sizes.refused),
             *(Note(_other(fleet.other, f"{fleet.unit.name}: "), "gpus") for fleet in others if fleet.other),
             *dict.fromkeys(note for fleet in fleets for note in _notes(fleet)),
             Late(lambda: _charts(fleets, buys=buys)),
@@ -225,8 +225,7 @@ def _notes(fleet: Size) -> Iterator[Note]:
     """Yield what is missing, left out or in doubt."""
     name, demand = fleet.unit.name, fleet.demand
     yield from (
-        Note(named(sentence(text[:-1])), "default_limits", "warning")
-        for text in left_out_words(fleet.left_out)
+        Note(sentence(text[:-1]), "default_limits", "warning") for text in left_out_words(fleet.left_out)
     )
     yield from shared.missing_notes(fleet.bill)
     if fleet.racks.count is None:

@@ -156,4 +156,4 @@ def _handed(plan: Plan, doc: Doc, command: str, more: dict[str, Any]) -> Shown:
 
 def _plan_data(plan: Plan, doc: Doc, command: str) -> dict[str, Any]:
     """Return what the page shows of a plan: its document, the drawing, and the command that makes it."""
-    return page_data(doc) | {"svg": svg(plan) or "", "command": command}
+    return page_data(doc) | {"svg": svg(plan) or "", "command": command, "interrupted": plan.interrupted}

@@ -179,7 +179,7 @@ def test_experts_are_placed_and_a_node_is_lost_by_a_click(page):
     where = found.page
     where.get_by_role("button", name="Place experts", exact=True).click()
     where.wait_for_selector("#plan .verdict", timeout=60_000)
-    assert "mixtral-8x7b fits hgx-h100" in where.text_content("#plan .verdict")
+    assert "output tok/s/GPU" in where.text_content("#plan .verdict")
     assert where.locator("#plan canvas").count() >= 1
     where.locator('#plan .drawing [data-kind="gpu"]').first.click()
     where.wait_for_selector("#plan >> text=copies of experts", timeout=60_000)
@@ -200,7 +200,7 @@ def test_a_job_is_cancelled(page):
     where.wait_for_function("() => /gap/.test(document.querySelector('#job').textContent)", timeout=60_000)
     where.get_by_role("button", name="Cancel").click()
     where.wait_for_selector("#plan .verdict", timeout=60_000)
-    assert "interrupted" in where.text_content("#plan .verdict")
+    assert "interrupted" in where.text_content("#plan").lower()
 
 
 def test_a_report_is_downloaded(page):

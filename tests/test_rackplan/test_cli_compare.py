@@ -82,7 +82,7 @@ def test_shares_are_of_the_row_and_beside_the_first_cluster(run: Run) -> None:
     assert any("no rental price" in note["text"] for note in data["notes"] if note["about"] == "usd_per_hour")
     product = 1.0
     for gain in data["gains"]:
-        assert (gain["before"], gain["cluster"]) == ("hgx-h100", "rubin-576@8")
+        assert (gain["before_cluster"], gain["cluster"]) == ("hgx-h100", "rubin-576@8")
         assert gain["gain"] == pytest.approx(ratio)
         product *= gain["factor"] or 1.0
     assert product == pytest.approx(ratio)

@@ -46,7 +46,7 @@ def container(pod: dict[str, Any]) -> dict[str, Any]:
 def test_leader_worker_set(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*TWO_HOSTS)
     data = exported(run, "plan/plan.json", "sglang", "lws", "--image", "mine:1", "--hosts", "n[08-09]")
-    assert (data["launch_file"], data["start"]) == ("x.lws.yaml", "kubectl apply -f")
+    assert (data["launch_file"], data["start_command"]) == ("x.lws.yaml", "kubectl apply -f")
     group = {"pool": "mixtral-8x7b-v0-1", "role": "both", "replica": 0, "stage": 0}
     group |= {"first_layer": 0, "last_layer": 31, "first_rank": 0, "last_rank": 15}
     assert data["expert_groups"] == [{**group, "hostlist": "n[08-09]"}]

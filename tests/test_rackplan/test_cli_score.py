@@ -47,7 +47,7 @@ def test_several_plans_stand_side_by_side(run: Run, prepared: Run) -> None:
     assert run(*PLAN[:6], "other", "--model", "mixtral-8x7b", "--context", "2048").code == 0
     data = run("score", "plan", "other", "plan", "--json").data
     assert [row["plan"] for row in data["plans"]] == ["plan", "other", "plan (3)"]
-    assert data["changed"][0] == {"plan": "other", "setting": "context", "before": "4096", "after": "2048"}
+    assert data["changed"][0] == {"plan": "other", "input": "context", "before": "4096", "after": "2048"}
     alone = run("score", "other", "--json").data
     assert data["plans"][1]["step_s"] == alone["step_s"]
     assert "plan (3)" not in {row["plan"] for row in data["changed"]}

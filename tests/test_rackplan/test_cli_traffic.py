@@ -79,7 +79,7 @@ def test_refusals(run: Run, options: list[str], words: str) -> None:
 def test_a_matrix_of_times_in_the_order_of_a_plan(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared("plan", "--model", "mixtral-8x7b", "--time-limit", "0", "--batch", "2", "--redundant", "8",
              "--cluster", "hgx-h100@16", "--ep", "16", "--stages", "1", "-o", "plan")  # fmt: skip
-    ranks = [rank["gpu"] for rank in run("export", "plan", "--to", "sglang", "--json").data["ranks"]]
+    ranks = [rank["gpu_id"] for rank in run("export", "plan", "--to", "sglang", "--json").data["ranks"]]
     data = run("traffic", "plan", "--matrix", "cost.json", "--bytes-per-gpu", "45 GB", "--json").data
     assert data["matrix"] == "cost.json"
     written = json.loads((tmp_path / "cost.json").read_text())

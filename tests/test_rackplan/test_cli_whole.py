@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import rackplan
-from schema_check import require_schema
 
 Run = Callable[..., Any]
 
@@ -35,8 +34,6 @@ def test_two_pools_are_two_plans_and_one_report(run: Run, tmp_path: Path) -> Non
     assert {row["pool"] for row in data["step"]} == {"prefill", "decode"}
     assert len({gpu for row in data["replicas"] for gpu in row["gpu_ids"]}) == 16
     plans = [json.loads((tmp_path / name).read_text()) for name in ("out/plan.json", "out/prefill/plan.json")]
-    for plan in plans:
-        require_schema("plan.json", plan, file=True)
     assert [plan["inputs"]["workload"]["phase"] for plan in plans] == ["decode", "prefill"]
     page = (tmp_path / "out/report.html").read_text()
     assert "two pools: 8 GPUs prefill, 8 decode" in page

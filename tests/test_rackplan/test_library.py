@@ -107,7 +107,7 @@ def test_a_result_has_rows_and_a_picture(
 
 def test_what_has_no_rows_or_picture_says_so() -> None:
     deployment = rackplan.make_deployment(MODEL, CLUSTER)
-    with pytest.raises(rackplan.InputError, match="Deployment has no rows"):
+    with pytest.raises(rackplan.InputError, match="Deployment: there is no frame"):
         deployment.to_frame()
     with pytest.raises(rackplan.InputError, match="Deployment: there is no chart"):
         deployment.plot()

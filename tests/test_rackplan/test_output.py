@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rackplan.render.text import text_lines
-from rackplan.views.blocks import Lines
 
 import rackplan
 from rackplan.commands.output import json_text
@@ -62,14 +60,7 @@ def test_page_and_picture_carry_the_digest_of_the_plan(run: Run, tmp_path: Path)
 def test_json_has_names_as_they_are() -> None:
     """A name that is spelled as an option of a message is a name all the same."""
     named = {"`cluster`": "lab `model` a", "files": ["`isl`.npy"]}
-    assert json.loads(json_text(named)) == {"schema_version": 1, **named}
-
-
-def test_indented_lines_wrap_below_their_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    first, *rest = text_lines([Lines(["    " + "word " * 20])])
-    assert first == "    " + " ".join(["word"] * 7)  # 4 + 7 x 5 - 1 = 38 columns
-    assert rest == ["      " + " ".join(["word"] * count) for count in (7, 6)]
+    assert json.loads(json_text(named)) == {"schema_version": 2, **named}
 
 
 def test_errors_do_not_steer_the_terminal(run: Run) -> None:

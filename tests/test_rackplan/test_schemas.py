@@ -1,4 +1,4 @@
-"""The schemas of what commands print: real outputs in many shapes, none with a key that its schema lacks."""
+"""The schemas of what commands print: each holds what is printed, and says what every field is."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 from rackplan.cli import COMMANDS as TYPED
 from rackplan.cli import function_of
-from rackplan.report.schema import SHAPES
+from rackplan.report.fields import unit_of
+from rackplan.report.schema import FILES, NAMES, REQUESTS, SHAPES, json_schema
 from rackplan.requests import PlanRequest, options_of
-from rackplan.views.schemas import COMMANDS, FILES, NAMES, REQUESTS, SHAPED, json_schema, unit_of
 from schema_check import require_schema
 
 Run = Callable[..., Any]
@@ -31,48 +31,6 @@ def _objects(schema: Any) -> Iterator[dict[str, Any]]:
             yield from _objects(value)
 
 
-def test_every_command_has_one() -> None:
-    assert {*COMMANDS, *SHAPES} - {"import-plan-check"} == {
-        name for name in TYPED if "json" in signature(function_of(name)).parameters
-    }
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_schema_is_of_the_dialect_and_says_what_each_field_is(name: str) -> None:
-    schema = json_schema(name)
-    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    version = 2 if name == "plan.json" or name in SHAPED else 1
-    assert schema["$id"] == f"urn:rackplan:{name}:{version}"
-    assert schema["version"] == version
-    assert schema["description"]
-    if name in REQUESTS:
-        assert schema["additionalProperties"] is False
-    else:
-        assert schema["properties"]["schema_version"]["const"] == version
-        assert schema["required"][0] == "schema_version"
-    for found in _objects(schema):
-        assert found.get("description") or name in SHAPED  # rows are said by their table
-        for key, field in found["properties"].items():
-            assert field.get("description"), (name, key)
-            if name not in SHAPED and (unit := unit_of(key)):
-                assert field["x-unit"] == unit
-    references = set(_references(schema))
-    assert references == {f"#/$defs/{one}" for one in schema.get("$defs", {})}
-
-
-def test_requests_have_the_schema_of_their_options() -> None:
-    assert set(REQUESTS) == {f"{name}-request" for name in TYPED}
-    schema = json_schema("plan-request")
-    assert schema["required"] == ["model", "cluster"]
-    assert set(schema["properties"]) == {
-        name for name, (option, _) in options_of(PlanRequest).items() if not option.python
-    }
-    limit = schema["properties"]["tpot_ms"]
-    assert {one.get("type") for one in limit["anyOf"]} == {"number", "string", "null"}
-    assert limit["description"] == "Maximum time per output token in ms; none: no limit. [50]"
-    assert limit["default"] is None
-
-
 def _references(schema: Any) -> Iterator[str]:
     if isinstance(schema, dict):
         if "$ref" in schema:
@@ -84,6 +42,40 @@ def _references(schema: Any) -> Iterator[str]:
             yield from _references(value)
 
 
+def test_every_command_has_one() -> None:
+    printed = {name for name in TYPED if "json" in signature(function_of(name)).parameters}
+    assert set(SHAPES) - {"import-plan-check"} == printed
+    assert set(REQUESTS) == {f"{name}-request" for name in TYPED}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_schema_is_of_the_dialect_and_says_what_each_field_is(name: str) -> None:
+    schema = json_schema(name)
+    version = schema["version"]
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["$id"] == f"urn:rackplan:{name}:{version}"
+    assert version == (1 if name in REQUESTS or name == "moves.json" else 2)
+    assert schema["description"]
+    assert set(_references(schema)) == {f"#/$defs/{part}" for part in schema.get("$defs", {})}
+    for part in _objects(schema):
+        for key, field in part["properties"].items():
+            assert field.get("description"), (name, key)
+            if name in REQUESTS and (unit := unit_of(key)[0]):
+                assert field["x-unit"] == unit
+
+
+def test_requests_have_the_schema_of_their_options() -> None:
+    schema = json_schema("plan-request")
+    assert schema["required"] == ["model", "cluster"]
+    assert schema["additionalProperties"] is False
+    asked = {name for name, (option, _) in options_of(PlanRequest).items() if not option.python}
+    assert set(schema["properties"]) == asked
+    limit = schema["properties"]["tpot_ms"]
+    assert {kind.get("type") for kind in limit["anyOf"]} == {"number", "string", "null"}
+    assert limit["description"] == "Maximum time per output token in ms; none: no limit. [50]"
+    assert limit["default"] is None
+
+
 def test_the_command(run: Run) -> None:
     listed = run("schema", "--json")
     assert [row["name"] for row in listed.data["schemas"]] == list(NAMES)
@@ -92,16 +84,15 @@ def test_the_command(run: Run) -> None:
     assert "did you mean plan" in run("schema", "plam").error_line
 
 
-MOE, DENSE = ("--model", "olmoe-1b-7b"), ("--model", "llama-3.1-8b")
-ONE, TWO = ("--cluster", "hgx-h100"), ("--cluster", "hgx-h100@16")
-LENGTHS = ("--isl", 2000, "--osl", 500)
-
-
 @pytest.mark.wide
 def test_files(run: Run, tmp_path: Path) -> None:
-    assert run("sweep", *DENSE, *ONE, "-o", "sweep.json").code == 0
-    assert run("compare", "hgx-h100", "hgx-h200", *DENSE, "-o", "out").code == 0
-    assert run("fleet", *DENSE, *ONE, *LENGTHS, "--time-limit", 1, "-o", "fleet").code == 0
+    dense, cluster = ("--model", "llama-3.1-8b"), ("--cluster", "hgx-h100")
+    assert run("sweep", *dense, *cluster, "-o", "sweep.json").code == 0
+    assert run("compare", "hgx-h100", "hgx-h200", *dense, "-o", "out").code == 0
+    assert (
+        run("fleet", *dense, *cluster, "--isl", 2000, "--osl", 500, "--time-limit", 1, "-o", "fleet").code
+        == 0
+    )
     for name in ("sweep.json", "out/compare.json", "fleet/fleet.json"):
         require_schema(Path(name).name, json.loads((tmp_path / name).read_text()))
-    assert {*FILES, *SHAPED} >= {"sweep.json", "compare.json", "fleet.json"}
+    assert set(FILES) >= {"sweep.json", "compare.json", "fleet.json"}

@@ -107,7 +107,7 @@ class RackplanError(Exception):
         return f"{head}{self.args[0]}" + (f" {self.hint}" if hint and self.hint else "")
 
     def __str__(self) -> str:
-        return self.text(_quoted)
+        return self.text(called)
 
 
 class InputError(RackplanError):

@@ -118,7 +118,7 @@ function show(one) {
   const map = pictures.find(({ svg }) => !svg), picked = drawing(base.found.svg), held = map && shown(map);
   for (const pickable of [picked, held]) { if (pickable) { pickable.dataset.pick = "1"; } }
   byId("plan").replaceChildren(
-    element("p", { class: "verdict", text: found.answer.join(" ") }),
+    element("p", { class: "verdict", text: found.answer.join(" ") }), ...ofKind(found, "note").map(shown),
     element("div", { class: "row" },
       button("Download the report", (event) => report({ kind: "report", of: planned.job }, event.target)),
       button("Download plan.json", async () => download(await (await get(`/api/jobs/${planned.job}/plan`)).text(), "plan.json", "application/json"))),

@@ -58,7 +58,7 @@ def test_plans_side_by_side_read_as_they_did() -> None:
     require_golden("score-two", doc)
     data = doc.data
     assert [row["step_s"] for row in data["plans"]] == [first.score.step_s, second.score.step_s]
-    assert {row["setting"]: row["after"] for row in data["changed"]}["context"] == "2048"
+    assert {row["input"]: row["after"] for row in data["changed"]}["context"] == "2048"
     parts = {row["part"]: row for row in data["step_changes"]}
     assert parts["attention"]["first_step_s"] == first.score.terms_s["attention"]
     over = data["change_over"][0]

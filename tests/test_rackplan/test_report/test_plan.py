@@ -37,7 +37,7 @@ def test_figures_are_those_of_the_plan() -> None:
     data, score = json.loads(json.dumps(doc.data)), plan.score
     assert (data["step_s"], data["tok_s"]) == (score.step_s, plan.totals.tok_s)
     assert {row["part"].replace(" ", "_"): row["step_s"] for row in data["step"]} == score.terms_s
-    columns = ("compute_s", "hbm_s", "scale_up_s", "scale_out_s", "fixed_s", "imbalance_s")
+    columns = ("compute_s", "hbm_s", "scale_up_s", "scale_out_s", "fixed_s", "stage_wait_s")
     for row in data["step"]:
         assert sum(row[key] for key in columns) == pytest.approx(row["step_s"])
         assert row["peak_s"] <= row["step_s"]
@@ -94,7 +94,7 @@ def test_a_pipeline_over_two_racks() -> None:
     assert sum(hop["seconds"] for hop in hops) == pytest.approx(plan.score.terms_s[HOPS.name])
     assert (hops[0]["domain"], hops[1]["to_stage"]) == ("d0", 0)
     assert any("; to S1 81.9 kB in " in line for line in plan_overlay(plan).key)
-    waits = sum(row["imbalance_s"] for row in plan_doc(plan).data["step"])
+    waits = sum(row["stage_wait_s"] for row in plan_doc(plan).data["step"])
     assert waits == pytest.approx(plan.score.terms_s[BUBBLE.name])
     ordered = plan_doc(replace(plan, order=OrderProof("OPTIMAL", 0.1, 0.09, 0.1, in_turn=0.12)))
     require_doc(ordered)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from rackplan.report.doc import Block, Code, Doc, Note, Picture, Record, Table
+from rackplan.report.doc import Block, Code, Doc, Note, Picture, Record, Table, made
 from rackplan.report.text import columns_of
 from topology.base.errors import spelled
 
 
-def page_data(doc: Doc, *, details: bool = False) -> dict[str, Any]:
-    """Return the title, the answer and the blocks of a document that one script of the page draws."""
-    made = (_data(block) for block in (doc.all if details else doc.blocks))
+def page_data(doc: Doc, *details: str) -> dict[str, Any]:
+    """Return the title, the answer and the blocks of a document, with those of its ``details`` that have these keys."""
+    more = (block for block in made(doc.details) if getattr(block, "key", "") in details)
+    shown = (_data(block) for block in [*doc.blocks, *more])
     return {
         "title": doc.title,
         "answer": [spelled(text) for text in doc.sentences],
-        "blocks": [block for block in made if block],
+        "blocks": [block for block in shown if block],
     }
 
 

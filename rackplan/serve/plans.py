@@ -26,6 +26,9 @@ from rackplan.serve.question import PlaceOrder, Question
 from rackplan.serve.ways import explored
 from topology.base.errors import InfeasibleError
 
+DETAILS = ("baselines", "experts", "step", "memory")
+"""Tables and pictures of a plan that the page shows beside its summary."""
+
 
 @dataclass(frozen=True)
 class PlanText:
@@ -156,4 +159,8 @@ def _handed(plan: Plan, doc: Doc, command: str, more: dict[str, Any]) -> Shown:
 
 def _plan_data(plan: Plan, doc: Doc, command: str) -> dict[str, Any]:
     """Return what the page shows of a plan: its document, the drawing, and the command that makes it."""
-    return page_data(doc) | {"svg": svg(plan) or "", "command": command, "interrupted": plan.interrupted}
+    return page_data(doc, *DETAILS) | {
+        "svg": svg(plan) or "",
+        "command": command,
+        "interrupted": plan.interrupted,
+    }

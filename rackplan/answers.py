@@ -172,6 +172,28 @@ def _scored(request: ScoreRequest, scored: Plan) -> Plan:
     return scored if loads is None else with_loads(scored, loads)
 
 
+def other_recipe(plan: Plan, request: PlanRequest) -> list[OtherRecipe]:
+    """Return what the recipe that is not in force would bring with the layout and the batch of a plan, if much.
+
+    Of two pools nobody looks.
+    """
+    from cost.recipe import OtherRecipe
+    from placement.scoring import score_placement
+
+    now, gains = plan.deployment, []
+    for other in inputs.under_other_recipe(request, request.model, [now] * (plan.prefill is None)):
+        keys = ("kv_dtype", "draft_tokens", "accept_length", "overlap")
+        work = replace(now.workload, **{key: getattr(other.workload, key) for key in keys})
+        then = replace(now, model=other.model, workload=work, recipe=other.recipe)
+        try:
+            score, _ = score_placement(then, plan.layout, plan.experts, plan.loads, plan.split, plan.unlike)
+        except InfeasibleError:
+            continue
+        rates = (plan.score.tok_s_per_gpu, score.tok_s_per_gpu)
+        gains.append(OtherRecipe.over(*rates, then, tok_s_per_user=None, gpus=plan.layout.gpus_used))
+    return [gain for gain in gains if gain is not None]
+
+
 def replan_options(request: ReplanRequest) -> ReplanOptions:
     """Return the options of the re-plan."""
     from placement.migrate.replan import ReplanOptions

@@ -15,7 +15,6 @@ FOOT = {
     "replan": "replan",
     "score": "report cost",
     "what-if": "report",
-    "diff": "replan",
     "draw": "catalog",
     "traffic": "cost",
     "sweep": "compare",

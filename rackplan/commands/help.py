@@ -130,7 +130,7 @@ class Commands(TyperGroup):
     """All commands, in sections by task."""
 
     SECTIONS: Mapping[str, str] = {
-        "Plans": "plan replan score what-if diff simulate replay",
+        "Plans": "plan replan score what-if simulate replay",
         "Clusters and money": "compare sweep size fleet study draw traffic serve",
         "Engines": "export import-plan",
         "Data": "import loads catalog validate schema",

@@ -53,7 +53,7 @@ def plan(
         )
         made = answers.plan(found)
         reporter.stage("writing")
-        doc = plan_doc(made)
+        doc = plan_doc(made, others=answers.other_recipe(made, request))
         files = write_plan(made, doc, target, digests(request.sources))
         notes += answers.plan_shape_notes(made, request)
     show(with_files(doc, files), json=json, notes=notes, details=details)

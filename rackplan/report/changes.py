@@ -12,105 +12,96 @@ from placement.migrate.moved import Moved, moved, why_not_counted
 from placement.migrate.replan import Replanned, ReplanOptions
 from placement.migrate.steps import Transfers
 from placement.plan import Plan
-from rackplan.report import notes, plan
+from rackplan.report import notes
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import said
+from rackplan.report.findings import name_of
+from rackplan.report.plan import LEVERS, PLANNED, TABLES, plan_doc, plan_row, plan_sentences, pool_row
 from topology.base.errors import input_name
 from topology.base.units import plural
 
 _MOVED = "moves moved copies bytes transfer_s busiest_link"
+_BALANCE = "balancedness_before balancedness_restored balancedness_fresh fresh_moves buffers"
 MOVED = Record.of(
     "",
-    f"{_MOVED} balancedness_before balancedness_restored balancedness_fresh fresh_moves needed_moves buffers lost "
-    "lost_gpus lost_copies faulty_links",
-    shown="moves moved bytes transfer_s busiest_link balancedness_before balancedness_restored balancedness_fresh "
-    "fresh_moves buffers",
+    f"{_MOVED} {_BALANCE} needed_moves lost lost_gpus lost_copies faulty_links",
+    shown=f"moves moved bytes transfer_s busiest_link {_BALANCE}",
     tiles="moves moved bytes transfer_s",
 )
 SOURCES = Table.of("sources", "plan distance bytes", "Where the copies come from", shown="distance bytes")
-FRONT = Table.of(
-    "front",
-    "moves moved bytes balancedness max_over_mean meets_limit",
-    "Balance against moves (each row is a placement)",
-    most=9,
-    even=True,
-)
-REPLAN = Shape("replan", "A re-plan: what moves, and what that gives.", (MOVED, SOURCES, FRONT, *plan.TABLES))
+_POINT = "moves moved bytes balancedness max_over_mean meets_limit"
+FRONT = Table.of("front", _POINT, "Balance against moves (each row is a placement)", most=9, even=True)
+REPLAN = Shape("replan", "A re-plan: what moves, and what that gives.", (MOVED, SOURCES, FRONT, *TABLES))
 SAME = Record.of("", "same", most=0)
+_PLAN = "plan cluster model layout batch tok_s_per_gpu tok_s_per_user step_s bound_by balancedness redundant "
 PLANS = Table.of(
     "plans",
-    f"plan {plan.PLANNED} workers tp ep moe_tp attention_dp stages redundant gap",
+    f"plan {PLANNED} workers tp ep moe_tp attention_dp stages redundant gap",
     "Plans",
     across=True,
     change=True,
-    shown="plan cluster model layout batch tok_s_per_gpu tok_s_per_user step_s bound_by balancedness redundant "
-    "usd_per_million_tokens power_w",
+    shown=f"{_PLAN} usd_per_million_tokens power_w",
 )
-CHANGED = Table.of(
-    "changed", "plan input before after", "Inputs that differ from those of the first plan", most=5
-)
-PARTS = Table.of(
-    "step_changes", "plan part first_step_s step_s change_share", "Parts of the step beside the first"
-)
-MEMORY = Table.of("memory_changes", "plan use first_bytes bytes change_share", "HBM beside the first plan")
+CHANGED = Table.of("changed", "plan input before after", "Inputs unlike those of the first plan", most=5)
+PARTS = Table.of("step_changes", "plan part first_step_s step_s change_share", "Step beside the first plan's")
+MEMORY = Table.of("memory_changes", "plan use first_bytes bytes change_share", "HBM beside the first plan's")
 CHANGE_OVER = Table.of("change_over", f"plan {_MOVED} copies_left", "To change over from the first plan")
-LAYERS = Table.of("moved_layers", "plan layer moves bytes", "Layers", most=0)
-FINDINGS = Table.of("findings", "plan finding", "Only of one plan", most=None)
+LAYERS = Table.of("moved_layers", "plan layer moves bytes", "Moves by layer", most=0)
+FINDINGS = Table.of("findings", "plan finding", "What is not so of all plans", most=None)
 SCORE = Shape(
     "score",
     "A plan scored again; of several, one beside the other.",
-    (*plan.TABLES, plan.LEVERS, SAME, PLANS, CHANGED, PARTS, MEMORY, CHANGE_OVER, SOURCES, LAYERS, FINDINGS),
+    (*TABLES, LEVERS, SAME, PLANS, CHANGED, PARTS, MEMORY, CHANGE_OVER, SOURCES, LAYERS, FINDINGS),
 )
+_STACK = Table.of("", "plan part step_s")
 _DISTANCES = {"across": "other racks, over the scale-out network", "storage": "storage: no copy is left"}
 
 
-def replan_doc(found: Replanned, options: ReplanOptions | None = None) -> Doc:
-    """Return the document of a re-plan made with these options."""
-    after, asked = found.plan, options or ReplanOptions()
-    row, planned = _moved_row(found, asked), plan.plan_doc(found.plan)
-    missed, rate, *_, accuracy = plan.plan_sentences(after, plan.plan_row(after))
-    front, several = FRONT(_front(found)), len(found.front) > 1
-    mine = FRONT([_point(found, found.moves, found.after, after.proof.objective)])
+def replan_doc(made: Replanned, options: ReplanOptions | None = None) -> Doc:
+    """Return the document of a re-plan that was made with these options."""
+    after, asked, several = made.plan, options or ReplanOptions(), len(made.front) > 1
+    row, planned = _moved_row(made, asked), plan_doc(after)
+    missed, rate, *_, accuracy = plan_sentences(after, plan_row(after))
+    front = FRONT(_point(made, point.moves, point.balancedness, point.objective) for point in made.front)
+    mine = FRONT([_point(made, made.moves, made.after, after.proof.objective)])
     lines = [Layer("line", front, "moves", "balancedness", name="front")]
     lines.append(Layer("star", mine, "moves", "balancedness", name="this re-plan"))
-    root = next(block for block in planned.blocks if isinstance(block, Record))
-    others = [block for block in planned.blocks if block is not root]
+    fields = "layout tok_s_per_gpu tok_s_per_user step_s usd_per_million_tokens balancedness"
+    root = [replace(block, shown=fields) for block in planned.blocks if isinstance(block, Record)]
     return Doc(
         REPLAN,
         f"Re-plan of {after.deployment.model.name} on {after.deployment.cluster.name}",
-        [missed, _moves_sentence(row), _balance_sentence(found), "" if missed else rate],
+        [missed, _moves_sentence(row), _balance_sentence(made), "" if missed else rate],
         [
-            Note(_lost_words(found, asked)),
+            Note(_lost_words(made, asked)),
             MOVED(row),
-            SOURCES(_sources("", found.transfer)),
-            Late(lambda: _pictures(found)),
+            SOURCES(_sources("", made.transfer)),
+            Late(lambda: _pictures(made)),
             *([Chart("Balance against moves", lines)] * several),
-            replace(
-                root, shown="layout tok_s_per_gpu tok_s_per_user step_s usd_per_million_tokens balancedness"
-            ),
-            *others,
+            *root,
+            *(block for block in planned.blocks if not isinstance(block, Record)),
             Note(accuracy),
             *(Note(notes.sentence(text)) for text in (after.deployment.fabric_note, *after.notes)),
-            Note(_rule(found, asked), kind="method"),
+            Note(_rule(made, asked), kind="method"),
         ],
         [replace(front, most=9 * several), *planned.details],
-        frame=lambda: _steps(found),
+        frame=lambda: _steps(made),
     )
 
 
-def _moved_row(found: Replanned, options: ReplanOptions) -> Row:
+def _moved_row(made: Replanned, options: ReplanOptions) -> Row:
     return MOVED.row(
-        found,
-        moved=found.moves / found.copies,
-        transfer_s=found.transfer.seconds,
-        busiest_link=found.transfer.bottleneck,
-        balancedness_before=found.before,
-        balancedness_restored=found.restored,
-        balancedness_fresh=found.fresh,
-        needed_moves=found.needed,
-        buffers=sum(step.buffer for step in found.steps),
+        made,
+        moved=made.moves / made.copies,
+        transfer_s=made.transfer.seconds,
+        busiest_link=made.transfer.bottleneck,
+        balancedness_before=made.before,
+        balancedness_restored=made.restored,
+        balancedness_fresh=made.fresh,
+        needed_moves=made.needed,
+        buffers=sum(step.buffer for step in made.steps),
         lost=list(options.lost),
-        faulty_links=len(found.faults),
+        faulty_links=len(made.faults),
     )
 
 
@@ -123,43 +114,39 @@ def _moves_sentence(row: Row, to: str = "") -> str:
     return f"{copies}{to} ({said(row, 'bytes')}, {long})."
 
 
-def _balance_sentence(found: Replanned) -> str:
-    turns = "is" if found.before is None else f"goes from {found.before:.3f} to"
-    fresh = f"a fresh plan would move {plural(found.fresh_moves, 'copy')} for {found.fresh:.3f}"
-    return f"Balancedness {turns} {found.after:.3f}; {fresh}."
+def _balance_sentence(made: Replanned) -> str:
+    turns = "is" if made.before is None else f"goes from {made.before:.3f} to"
+    fresh = f"a fresh plan would move {plural(made.fresh_moves, 'copy')} for {made.fresh:.3f}"
+    return f"Balancedness {turns} {made.after:.3f}; {fresh}."
 
 
-def _lost_words(found: Replanned, options: ReplanOptions) -> str:
+def _lost_words(made: Replanned, options: ReplanOptions) -> str:
     """Return what failed and the copies lost with it; empty without failures."""
-    slow = sum(fault.factor > 0 for fault in found.faults)
-    parts = [f"{plural(found.lost_gpus, 'GPU')} with {plural(found.lost_copies, 'copy')}"] * bool(
-        found.lost_gpus
-    )
-    parts += [f"{plural(len(found.faults) - slow, 'link')} down"] * (len(found.faults) > slow)
-    parts += [f"{plural(slow, 'link')} slow"] * bool(slow)
-    named = f" ({', '.join(options.lost)})" if options.lost else ""
-    return f"Lost: {'; '.join(parts)}{named}." if parts else ""
+    slow = sum(fault.factor > 0 for fault in made.faults)
+    counts = {
+        f"{plural(made.lost_gpus, 'GPU')} with {plural(made.lost_copies, 'copy')}": made.lost_gpus,
+        f"{plural(len(made.faults) - slow, 'link')} down": len(made.faults) - slow,
+        f"{plural(slow, 'link')} slow": slow,
+    }
+    lost = "; ".join(words for words, count in counts.items() if count)
+    return f"Lost: {lost} ({', '.join(options.lost) or 'as described'})." if lost else ""
 
 
-def _rule(found: Replanned, options: ReplanOptions) -> str:
+def _rule(made: Replanned, options: ReplanOptions) -> str:
     more = f"{input_name('max_moves')}, {input_name('max_bytes')} or {input_name('horizon_s')}"
     if options.max_moves is not None or options.max_bytes is not None:
         return "The best balance within the budget of moves."
     if options.horizon_s is not None:
         return f"Every move that saves more time than it costs over {options.horizon_s:g} s of serving."
-    if found.lost_gpus:
+    if made.lost_gpus:
         return f"The fewest moves that restore every expert; {more} allow more."
     return f"The fewest moves within {KNEE:.0%} of a fresh plan's balancedness; {more} set a budget."
 
 
-def _point(found: Replanned, moves: int, balancedness: float, objective: float) -> Row:
-    meets = None if found.plan.limit_s is None else found.meets is not None and moves >= found.meets.moves
-    row = {"moves": moves, "moved": moves / found.copies, "bytes": moves * found.bytes_per_move}
+def _point(made: Replanned, moves: int, balancedness: float, objective: float) -> Row:
+    meets = None if made.plan.limit_s is None else made.meets is not None and moves >= made.meets.moves
+    row = {"moves": moves, "moved": moves / made.copies, "bytes": moves * made.bytes_per_move}
     return row | {"balancedness": balancedness, "max_over_mean": objective, "meets_limit": meets}
-
-
-def _front(found: Replanned) -> Iterator[Row]:
-    return (_point(found, point.moves, point.balancedness, point.objective) for point in found.front)
 
 
 def _sources(name: str, transfer: Transfers) -> Iterator[Row]:
@@ -169,27 +156,22 @@ def _sources(name: str, transfer: Transfers) -> Iterator[Row]:
             yield {"plan": name, "distance": _DISTANCES.get(near, f"the same {near}"), "bytes": amount}
 
 
-def _pictures(found: Replanned) -> list[Block]:
+def _pictures(made: Replanned) -> list[Block]:
     from rackplan.report.pictures.moves import moves_pictures
 
     titles = {"sources": "Sources of the copies", "moves": "Where copies arrive"}
-    return [replace(picture, title=titles[picture.key]) for picture in moves_pictures(found)]
+    return [replace(picture, title=titles[picture.key]) for picture in moves_pictures(made)]
 
 
-def _steps(found: Replanned) -> list[dict[str, Any]]:
+def _steps(made: Replanned) -> list[dict[str, Any]]:
     """Return a row for each move, in order: GPUs by their ids, no ``source`` where it comes from storage."""
-    gpus = found.plan.deployment.cluster.gpus
+    ids = [gpu.id for gpu in made.plan.deployment.cluster.gpus]
+    keys = ("layer", "expert", "gpu", "slot", "source", "replaces")
     return [
-        {
-            "layer": step.layer,
-            "expert": step.expert,
-            "gpu": gpus[step.gpu].id,
-            "slot": step.slot,
-            "source": None if step.source is None else gpus[step.source].id,
-            "replaces": step.replaces,
-            "bytes": found.expert_bytes[step.layer],
-        }
-        for step in found.steps
+        {key: getattr(step, key) for key in keys}
+        | {"gpu": ids[step.gpu], "source": None if step.source is None else ids[step.source]}
+        | {"bytes": made.expert_bytes[step.layer]}
+        for step in made.steps
     ]
 
 
@@ -199,61 +181,47 @@ def plans_doc(plans: Mapping[str, Plan]) -> Doc:
     unlike = {name: differences(old, new) for name, new in others}
     why = {name: why_not_counted(old, new) for name, new in others}
     over = {name: moved(old, new) for name, new in others if not why[name]}
-    rows, moves = (
-        [_plan_row(name, one) for name, one in plans.items()],
-        list(map(_change_over, over, over.values())),
-    )
-    alone = _findings(plans)
+    rows = [_plan_row(name, plan) for name, plan in plans.items()]
+    moves = [_change_over(name, moving) for name, moving in over.items()]
+    alone = list(_alone({name: _findings(plan) for name, plan in plans.items()}))
     same = all(difference.none for difference in unlike.values()) and not alone
-    stacks = Table.of("", "plan part step_s")(
-        {"plan": name, "part": _words(part), "step_s": seconds}
-        for name, one in plans.items()
-        for part, seconds in one.score.terms_s.items()
-    )
-    bars = Layer("bar", stacks, "step_s", "plan", "part")
-    parts = PARTS(_compared(unlike, "terms_s", "part", ("first_step_s", "step_s")))
-    lengths = LAYERS(
-        {"plan": name, "layer": layer, "moves": count, "bytes": count * found.expert_bytes[layer]}
-        for name, found in over.items()
-        for layer, count in found.of_layer.items()
-    )
-    memory = MEMORY(_compared(unlike, "hbm_bytes", "use", ("first_bytes", "bytes")))
-    sources = SOURCES(
-        (row for name, found in over.items() for row in _sources(name, found.transfer)), shown=""
-    )
-    change_over = (
-        "" if not over or same else _moves_sentence(moves[0], f" from {first} to {moves[0]['plan']}")
-    )
+    bars = Layer("bar", _STACK(_stacked(plans)), "step_s", "plan", "part")
+    sources = (row for name, moving in over.items() for row in _sources(name, moving.transfer))
+    uncounted = (f"Moves to {name} are not counted: {text}." for name, text in why.items() if text)
     titles = dict.fromkeys(f"{row['model']} on {row['cluster']}" for row in rows)
+    to = f" from {first} to {moves[0]['plan']}" if moves and not same else ""
     return Doc(
         SCORE,
         f"{len(plans)} plans of {' and '.join(titles)}",
-        [*_verdict(rows, unlike, same=same), change_over],
+        [*_verdict(rows, unlike, same=same), _moves_sentence(moves[0], to) if to else ""],
         [
             SAME({"same": same}),
             PLANS(rows),
             CHANGED(_changed(unlike)),
             Chart("Steps by part", [bars], stacked=True, height=120 + 50 * len(plans)),
             CHANGE_OVER(moves, most=0 if same else 12),
-            *(
-                Note(f"Moves to {name} are not counted: {text}.", "moves", "missing")
-                for name, text in why.items()
-                if text
-            ),
+            *(Note(text, "moves", "missing") for text in uncounted),
         ],
-        [parts, memory, sources, lengths, FINDINGS({"plan": name, "finding": text} for name, text in alone)],
+        [
+            PARTS(_compared(unlike, "terms_s", "part", "step_s")),
+            MEMORY(_compared(unlike, "hbm_bytes", "use", "bytes")),
+            SOURCES(sources, shown=""),
+            LAYERS(row for name, moving in over.items() for row in _moved_layers(name, moving)),
+            FINDINGS(alone),
+        ],
         frame=lambda: rows,
     )
 
 
-def _plan_row(name: str, one: Plan) -> Row:
-    slots = [part.slots - part.experts for part in one.experts if part is not None]
-    pool = plan.pool_row("", one)
-    return {**pool, **plan.plan_row(one), "plan": name, "redundant": max(slots, default=None)}
+def _plan_row(name: str, plan: Plan) -> Row:
+    redundant = max((part.slots - part.experts for part in plan.experts if part is not None), default=None)
+    return {**pool_row("", plan), **plan_row(plan), "plan": name, "redundant": redundant}
 
 
-def _words(key: str) -> str:
-    return "KV cache" if key == "kv_cache" else key.replace("_", " ")
+def _stacked(plans: Mapping[str, Plan]) -> Iterator[Row]:
+    for name, plan in plans.items():
+        for part, seconds in plan.score.terms_s.items():
+            yield {"plan": name, "part": name_of(part), "step_s": seconds}
 
 
 def _verdict(rows: Sequence[Row], unlike: Mapping[str, Differences], *, same: bool) -> Iterator[str]:
@@ -262,40 +230,34 @@ def _verdict(rows: Sequence[Row], unlike: Mapping[str, Differences], *, same: bo
         yield "The plans are the same in inputs, layout, placement and all predictions."
         return
     first, best = rows[0], max(rows, key=lambda row: row["tok_s_per_gpu"])
-    other = rows[1] if best is first else first
+    other, tokens = rows[1] if best is first else first, {row["counted_tokens"] for row in rows}
     rate, ratio = (
         said(best, "tok_s_per_gpu", best["counted_tokens"]),
         best["tok_s_per_gpu"] / other["tok_s_per_gpu"],
     )
-    yield f"{best['plan']} gives the most: {rate} at {said(best, 'tok_s_per_user')}, {ratio:.3g}x {other['plan']}."
+    more = f", {ratio:.3g}x {other['plan']}" if len(tokens) == 1 else ""
+    yield f"{best['plan']} gives the most: {rate} at {said(best, 'tok_s_per_user')}{more}."
     count = max(len(difference.inputs) for difference in unlike.values())
-    placed = (
-        ""
-        if all(difference.placed for difference in unlike.values())
-        else "GPUs hold other layers or experts"
-    )
     inputs = f"{plural(count, 'input')} differ{'s' * (count == 1)}" if count else "the inputs are the same"
-    yield notes.sentence("; ".join(filter(None, (inputs, placed))))
+    placed = all(difference.placed for difference in unlike.values())
+    yield notes.sentence(f"{inputs}{'' if placed else '; GPUs hold other layers or experts'}")
 
 
-def _findings(plans: Mapping[str, Plan]) -> list[tuple[str, str]]:
-    """Return what is so of some of the plans alone."""
-    found = {name: _of_plan(one) for name, one in plans.items()}
-    return [
-        (name, text)
-        for name, texts in found.items()
-        for text in texts
-        if not all(text in others for others in found.values())
-    ]
+def _alone(findings: Mapping[str, Sequence[str]]) -> Iterator[Row]:
+    """Yield what is so of a plan, and not of all."""
+    for name, texts in findings.items():
+        for text in texts:
+            if not all(text in others for others in findings.values()):
+                yield {"plan": name, "finding": text}
 
 
-def _of_plan(one: Plan) -> list[str]:
-    texts = notes.assumptions(one)
-    texts += [f"Rejected: {one.passed_over}."] * bool(one.passed_over)
-    if (failures := one.failures) is not None and failures.experts_at_risk:
+def _findings(plan: Plan) -> list[str]:
+    texts = [*notes.assumptions(plan), *(f"Missing: {text}" for text in plan.totals.missing)]
+    texts += [f"Rejected: {plan.passed_over}."] * bool(plan.passed_over)
+    if (failures := plan.failures) is not None and failures.experts_at_risk:
         lost = f"{plural(failures.experts_at_risk, 'expert')} ({failures.share_at_risk:.1%} of the tokens)"
         texts.append(f"A single {notes.UNITS[failures.spread]} failure loses every copy of {lost}.")
-    return [*texts, *(f"Missing: {text}" for text in one.totals.missing)]
+    return texts
 
 
 def _changed(unlike: Mapping[str, Differences]) -> Iterator[Row]:
@@ -315,19 +277,23 @@ def _plain(value: Any) -> str | None:
     return None if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _compared(unlike: Mapping[str, Differences], of: str, key: str, keys: tuple[str, str]) -> Iterator[Row]:
+def _compared(unlike: Mapping[str, Differences], of: str, key: str, figure: str) -> Iterator[Row]:
     """Yield figures of each plan beside those of the first."""
     for name, difference in unlike.items():
-        for figure, pair in getattr(difference, of).items():
-            if figure == "max_batch_per_gpu":
-                continue
-            old, new = pair.first or 0.0, pair.second or 0.0
-            row = {"plan": name, key: _words(figure), keys[0]: old, keys[1]: new}
-            yield row | {"change_share": new / old - 1 if old else None}
+        for part, pair in getattr(difference, of).items():
+            if part != "max_batch_per_gpu":
+                old, new = pair.first or 0.0, pair.second or 0.0
+                change = {"change_share": new / old - 1 if old else None}
+                yield {"plan": name, key: name_of(part), f"first_{figure}": old, figure: new, **change}
 
 
-def _change_over(name: str, found: Moved) -> Row:
-    transfer = {"transfer_s": found.transfer.seconds, "busiest_link": found.transfer.bottleneck}
+def _change_over(name: str, moving: Moved) -> Row:
+    link = {"transfer_s": moving.transfer.seconds, "busiest_link": moving.transfer.bottleneck}
     return CHANGE_OVER.row(
-        found, plan=name, moved=found.moves / found.copies, copies_left=found.left, **transfer
+        moving, plan=name, moved=moving.moves / moving.copies, copies_left=moving.left, **link
     )
+
+
+def _moved_layers(name: str, moving: Moved) -> Iterator[Row]:
+    for layer, moves in moving.of_layer.items():
+        yield {"plan": name, "layer": layer, "moves": moves, "bytes": moves * moving.expert_bytes[layer]}

@@ -30,7 +30,6 @@ from placement.analysis.lever import Lever, rate_of
 from placement.analysis.levers import Levers
 from placement.plan import Plan
 from rackplan.report.fields import FIELDS
-from topology.base.errors import called
 from topology.base.figures import Figure
 from topology.base.units import format_quantity, plural
 from topology.changes.overrides import SET_BY_USER, figures_set
@@ -86,8 +85,8 @@ def phase_words(workload: Workload) -> str:
     return f"prefill of {plural(workload.context, 'token')} per prompt"
 
 
-def title_words(plan: Plan, *, hint: bool = False) -> str:
-    """Return the title of a plan: whole requests with their pools, or one phase; ``hint`` names the options."""
+def title_words(plan: Plan) -> str:
+    """Return the title of a plan: whole requests with their pools, or one phase."""
     work, found = plan.deployment.workload, plan.requests
     where = f"{plan.deployment.model.name} on {plan.deployment.cluster.name}"
     if work.phase == "both":
@@ -98,11 +97,10 @@ def title_words(plan: Plan, *, hint: bool = False) -> str:
             f"{plan.deployment.model.name} on {plan.deployment.cluster.whole.name}: requests of {found.isl:,} + "
             f"{found.osl:,} tokens, two pools: {plural(gpus['prefill'], 'GPU')} prefill, {gpus['decode']} decode"
         )
-    more = f" (for whole requests: {called('isl')}, {called('osl')})" * hint
     what = f"at {plural(work.context, 'token')} of context"
     if not work.decodes:
         what = f"prompts of {plural(work.context, 'token')}"
-    return f"{where}: {work.phase} only, {what}{more}"
+    return f"{where}: {work.phase} only, {what}"
 
 
 def next_token(workload: Workload) -> str:

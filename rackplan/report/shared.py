@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rackplan.report.doc import Block, Chart, Late, Layer, Note, Picture, Row, Table
-from rackplan.report.fields import said, usd
 from rackplan.report.notes import sentence, serving_words, sparse_lines
 from topology.base.errors import input_name
 from topology.base.units import plural
@@ -151,17 +150,6 @@ def missing_notes(bill: Bill) -> list[Note]:
     return [Note(text, about, "missing" if about else "note") for text in bill.missing]
 
 
-def price_sentence(row: Row) -> str:
-    """Return what tokens cost and machines draw, of a row with :data:`TOTALS`."""
-    price, power = row["usd_per_million_tokens"], row["power_w"]
-    cost = "The price is unknown"
-    if price is not None:
-        tokens = f"USD per million {row['counted_tokens']} tokens"
-        cost = f"It costs {usd(price)} {tokens} ({said(row, 'usd_per_hour')}, {row['price_basis']} prices)"
-    draws = "unknown power" if power is None else f"{said(row, 'power_w')} ({row['power_scope']})"
-    return f"{cost} and draws {draws}."
-
-
 def accuracy_row(error: ErrorOf, cluster: str = "", model: str = "") -> Row:
     """Return a row of :data:`ACCURACY`."""
     out = error.left_out
@@ -220,21 +208,6 @@ def doubt_sentence(*clusters: Cluster) -> str:
         elif "announced" in status:
             doubts.append(f"{cluster.name} is announced but not shipping")
     return f"{'; '.join(doubts)}." if doubts else ""
-
-
-def recipe_sentences(others: Sequence[OtherRecipe]) -> list[str]:
-    """Return what the other recipe gives on each cluster where it differs by over 10 %, a sentence each."""
-    sentences = []
-    for name in dict.fromkeys(other.cluster for other in others):
-        mine = [other for other in others if other.cluster == name]
-        whose = whose_recipe(mine[0].recipe).capitalize()
-        rates = ", ".join(
-            f"x{other.ratio:.2g}"
-            + (f" at {other.tok_s_per_user:.4g} tok/s/user" if other.tok_s_per_user else "")
-            for other in mine
-        )
-        sentences.append(f"{whose} ({mine[0].words}), {name} gives {rates} of these tok/s/GPU.")
-    return sentences
 
 
 def sides_grounds(

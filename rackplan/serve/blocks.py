@@ -10,7 +10,7 @@ from topology.base.errors import spelled
 
 
 def page_data(doc: Doc, *details: str) -> dict[str, Any]:
-    """Return the title, the answer and the blocks of a document, with those of its ``details`` that have these keys."""
+    """Return the title, the answer and the blocks of a document, and the ``details`` with these keys."""
     more = (block for block in made(doc.details) if getattr(block, "key", "") in details)
     shown = (_data(block) for block in [*doc.blocks, *more])
     return {

@@ -83,7 +83,7 @@ def test_shares_are_of_the_row_and_beside_the_first_cluster(run: Run) -> None:
     product = 1.0
     for gain in data["gains"]:
         assert (gain["before_cluster"], gain["cluster"]) == ("hgx-h100", "rubin-576@8")
-        assert gain["gain"] == pytest.approx(ratio)
+        assert gain["gain_factor"] == pytest.approx(ratio)
         product *= gain["factor"] or 1.0
     assert product == pytest.approx(ratio)
 

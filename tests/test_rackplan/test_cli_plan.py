@@ -53,20 +53,8 @@ def test_a_part_of_a_host_is_planned(run: Run, cluster: str) -> None:
 
 def test_options_reach_the_plan(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "loads.npy", np.random.default_rng(0).random((32, 8)) + 0.1)
-    options = (
-        "--loads",
-        "loads.npy",
-        "--loads",
-        "uniform",
-        "--context",
-        1000,
-        "--batch",
-        5,
-        "--redundant",
-        8,
-    )
-    result = run(*PLAN, *OUT, *options, "--kv-dtype", "fp8", "--weights", "fp8", "--seed", 7)
-    assert result.code == 0
+    options = "--loads loads.npy --loads uniform --context 1000 --batch 5 --redundant 8"
+    assert run(*PLAN, *OUT, *options.split(), "--kv-dtype", "fp8", "--weights", "fp8", "--seed", 7).code == 0
     data = json.loads((tmp_path / "plan/plan.json").read_text())
     inputs = data["inputs"]
     plain = {"draft_tokens": 0, "accept_length": 1.0, "overlap": False, "sparse_attention": ""}

@@ -109,3 +109,8 @@ def test_gb300_is_ahead_of_gb200_by_what_differs() -> None:
             for name in ("gb200-nvl72", "gb300-nvl72")
         ]
         assert 1.02 < speeds[1] / speeds[0] < 1.25  # 1.25: DeepSeek-V4-Pro at 8k/1k, InferenceX, May 2026
+
+
+def test_a_plan_says_the_other_recipe(run: Run) -> None:
+    data = run("plan", "--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--time-limit", 0, "--json").data
+    assert any("As published runs serve it (weights fp8" in note["text"] for note in data["notes"])

@@ -1,0 +1,202 @@
+"""What is found about each pool of a plan, as rows: step, memory, balance, failures, copies, token traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from cost.terms.work import COMPUTE, FIXED, HBM, IMBALANCE
+from placement.analysis.evidence import term_evidence
+from placement.analysis.peaks import at_peaks
+from placement.plan import BaselineScore, Plan
+from placement.plans.findings import WhatIf
+from rackplan.report import notes
+from rackplan.report.doc import Row, Table
+from topology.base.units import added, mean_of
+
+_REACH = "domains_per_token nodes_per_token gpus_per_token"
+_SENT = "scale_up_bytes_per_step scale_out_bytes_per_step"
+_LOST = "tok_s_per_gpu balancedness tokens_lost"
+_RESOURCES = {COMPUTE: "compute_s", HBM: "hbm_s", FIXED: "fixed_s", IMBALANCE: "stage_wait_s"}
+_BINDING = 0.05
+"""Part of a time from which a resource is named among those that bind it."""
+Rows = Iterable[Row]
+
+
+def largest_first(parts: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return the parts above zero, the largest first."""
+    return sorted(((name, value) for name, value in parts.items() if value > 0), key=lambda item: -item[1])
+
+
+def name_of(key: str) -> str:
+    """Return how a part of the step, or a use of memory, is called."""
+    return "KV cache" if key == "kv_cache" else key.replace("_", " ")
+
+
+def _parts(plan: Plan) -> Rows:
+    """Yield the parts of the step, the largest first, each by what bounds it."""
+    score, peaks, out = plan.score, at_peaks(plan), plan.deployment.cluster.spec.scale_out
+    known = _RESOURCES | ({} if out is None else {out.fabric.name: "scale_out_s"})
+    for name, seconds in largest_first(score.terms_s):
+        limits = {limit: bound_s for (part, limit), bound_s in score.parts_s.items() if part == name}
+        row: dict[str, Any] = dict.fromkeys([*_RESOURCES.values(), "scale_up_s", "scale_out_s"], 0.0)
+        for limit, bound_s in limits.items():
+            row[known.get(limit, "scale_up_s")] += bound_s
+        row["bound_by"] = ", ".join(limit for limit, s in largest_first(limits) if s >= _BINDING * seconds)
+        row["evidence"] = None if (kind := term_evidence(plan, name)) is None else kind.label
+        share, peak_s = seconds / score.step_s, peaks.terms_s.get(name, 0.0)
+        yield row | {"part": name_of(name), "step_s": seconds, "step_share": share, "peak_s": peak_s}
+
+
+def _limits(plan: Plan) -> Rows:
+    """Yield the resources that the step waits for, the most first, then those that are busy beside it."""
+    score = plan.score
+    for name in dict.fromkeys([*(name for name, _ in largest_first(score.limits_s)), *score.floor_s]):
+        seconds, floor_s = score.limits_s.get(name, 0.0), score.floor_s.get(name, 0.0)
+        yield {"resource": name, "step_s": seconds, "step_share": seconds / score.step_s, "floor_s": floor_s}
+
+
+def _memory(plan: Plan) -> Rows:
+    total = added(plan.score.hbm_bytes.values())
+    for name, amount in plan.score.hbm_bytes.items():
+        yield {"use": name_of(name), "bytes": amount, "memory_share": amount / total}
+
+
+def replicas(plan: Plan) -> Rows:
+    """Yield the GPUs of each stage of each replica."""
+    gpus = plan.deployment.cluster.gpus
+    for replica, stages in enumerate(plan.layout.replicas):
+        for number, stage in enumerate(stages):
+            row = {"replica": replica, "stage": number, "gpu_ids": [gpus[gpu].id for gpu in stage.gpus]}
+            yield row | {"first_layer": stage.layers.start, "last_layer": stage.layers.stop - 1}
+
+
+def _pipeline(plan: Plan) -> Rows:
+    """Yield the stages of the first replica with what each hands on; nothing where there is one."""
+    stages = plan.layout.replicas[0]
+    hops = notes.plan_hops(plan) if len(stages) > 1 else ()
+    for number, (stage, hop) in enumerate(zip(stages, hops, strict=False)):
+        row = {
+            "first_layer": stage.layers.start,
+            "last_layer": stage.layers.stop - 1,
+            "gpus": len(stage.gpus),
+        }
+        place = notes.domain_words(plan.deployment.cluster, stage)
+        yield row | vars(hop) | {"stage": number, "domain": place, "to_stage": (number + 1) % len(stages)}
+
+
+def _baselines(plan: Plan) -> Rows:
+    own = "imported" if plan.origin == "imported" else "rackplan"
+    mine = {own: BaselineScore("", plan.balancedness, plan.score)} if plan.balancedness else {}
+    for name, entry in {**mine, **plan.baselines}.items():
+        row: dict[str, Any] = {"placement": notes.baseline_name(name), "reason": entry.reason}
+        layers = list(entry.balancedness.values())
+        row |= {
+            "balancedness": mean_of(layers) if layers else None,
+            "balancedness_worst": min(layers, default=None),
+        }
+        yield row | {key: getattr(entry.score, key, None) for key in ("step_s", "tok_s_per_gpu")}
+
+
+def _lost(plan: Plan) -> tuple[WhatIf, ...]:
+    return plan.failures.what_if if plan.failures else ()
+
+
+def _losses(plan: Plan) -> Rows:
+    for row in _lost(plan):
+        for values in zip(*vars(row.each).values(), strict=True):
+            yield {
+                "failure": notes.UNITS[row.unit],
+                **dict(zip(("name", *_LOST.split()), values, strict=True)),
+            }
+
+
+def _risk(plan: Plan) -> Rows:
+    if failures := plan.failures:
+        keys = ("experts", "apart", "together", "single", "missing")
+        counts = {key: getattr(failures.copies, key, None) for key in keys}
+        yield {
+            **vars(failures),
+            **counts,
+            "failure": notes.UNITS[failures.spread],
+            "reason": counts["missing"],
+        }
+
+
+def _copies(plan: Plan) -> Rows:
+    if curve := plan.redundancy:
+        for point in curve.points:
+            marks = ("chosen" * (point == curve.best), "knee" * (point == curve.knee_point))
+            yield {**vars(point), "mark": ", ".join(filter(None, marks))}
+
+
+def _by_traffic(plan: Plan) -> Rows:
+    names = {"balance": "balance only", "traffic": "fewest domains"}
+    for row in plan.by_traffic.rows if plan.by_traffic else ():
+        name = names.get(row.placement, notes.baseline_name(row.placement))
+        chosen = plan.by_traffic is not None and row is plan.by_traffic.after
+        yield {**vars(row), "placement": name, "mark": "chosen" * chosen, **_sent(row.bytes_per_step)}
+
+
+def _sent(by_fabric: Mapping[str, float]) -> Row:
+    return dict(zip(_SENT.split(), [*by_fabric.values(), None, None], strict=False))
+
+
+def _tokens(plan: Plan) -> Rows:
+    """Yield where tokens go as traced, beside what independent choices would give: means, and of each layer."""
+    kinds = {"as traced": plan.traffic, "if independent": plan.traffic and plan.traffic.independent}
+    known = {name: traffic for name, traffic in kinds.items() if traffic is not None}
+    for name, traffic in known.items():
+        mean = {key: getattr(traffic, key) for key in _REACH.split()}
+        yield {
+            "routing": name,
+            "layer": None,
+            "tokens": traffic.tokens,
+            **mean,
+            **_sent(traffic.bytes_per_step),
+        }
+    for name, traffic in known.items():
+        for layer, gpus in traffic.gpus.items():
+            reach = dict(
+                zip(_REACH.split(), (traffic.domains[layer], traffic.nodes[layer], gpus), strict=True)
+            )
+            yield {"routing": name, "layer": layer, "tokens": None, **reach, **_sent({})}
+
+
+_STEP = "compute_s hbm_s scale_up_s scale_out_s fixed_s stage_wait_s"
+_STEP_SHOWN = "part step_s step_share peak_s bound_by evidence"
+_TOKENS_LOST = "tokens_lost_mean tokens_lost_most"
+_FAILED = f"tok_s_per_gpu_mean tok_s_per_gpu_worst balancedness_mean balancedness_worst {_TOKENS_LOST}"
+_CURVE = "redundant slots_per_gpu balancedness batch max_batch tok_s_per_gpu tpot_s expert_bytes mark"
+_STAGE = "stage first_layer last_layer"
+_PLACED = "placement balancedness balancedness_worst step_s tok_s_per_gpu reason"
+_OF_POOLS: tuple[tuple[str, str, str, dict[str, Any], Callable[[Plan], Rows]], ...] = (
+    ("step", f"{_STEP_SHOWN} {_STEP}", "Parts of the step", {"shown": _STEP_SHOWN}, _parts),
+    ("limits_s", "resource step_s step_share floor_s", "What the step waits for", {}, _limits),
+    ("memory", "use bytes memory_share", "Uses of HBM", {}, _memory),
+    ("replicas", f"replica {_STAGE} gpu_ids", "GPUs of each stage of each replica", {"most": 0}, replicas),
+    ("pipeline", f"{_STAGE} domain gpus to_stage bytes seconds fabric", "Stages", {}, _pipeline),
+    ("baselines", _PLACED, "Placements under the same loads, layout and batch", {}, _baselines),
+    ("layers", "layer balancedness", "Balancedness by layer", {"most": 0},
+     lambda plan: ({"layer": layer, "balancedness": value} for layer, value in plan.balancedness.items())),
+    ("scenarios", "scenario in_sample left_out worst_layer", "Balance by load", {},
+     lambda plan: ({**vars(row), "scenario": row.name} for row in (plan.scenarios.rows if plan.scenarios else ()))),
+    ("failures", f"failure count tried {_FAILED} experts_lost_most worst_case", "After losing any one", {},
+     lambda plan: ({**vars(row), "failure": notes.UNITS[row.unit], "count": row.choices, "worst_case": row.worst}
+                   for row in _lost(plan))),
+    ("losses", f"failure name {_LOST}", "Each loss tried", {"most": 0}, _losses),
+    ("risk", "failure experts_at_risk share_at_risk experts apart together single reason", "Experts at risk",
+     {"shown": "failure experts_at_risk share_at_risk reason"}, _risk),
+    ("at_risk", "layer expert copies share within", "The heaviest of them", {"most": 5},
+     lambda plan: ({**vars(row), "within": row.domain} for row in (plan.failures.experts if plan.failures else ()))),
+    ("layers_at_risk", "layer experts share worst_case worst_experts worst_share", "Layers at risk", {"most": 0},
+     lambda plan: ({**vars(row), "worst_case": row.worst}
+                   for row in (plan.failures.layers if plan.failures else ()))),
+    ("redundancy", _CURVE, "Number of copies", {}, _copies),
+    ("by_traffic", f"placement mark step_s balancedness {_REACH} {_SENT}", "Placements by step", {}, _by_traffic),
+    ("token_traffic", f"routing tokens layer {_REACH} {_SENT}", "Token traffic", {"most": 2}, _tokens),
+)  # fmt: skip
+OF_POOLS = tuple(
+    (Table.of(key, f"pool {keys}", title, **look), make) for key, keys, title, look, make in _OF_POOLS
+)
+"""Tables with the pool of each row, and what yields the rest of the rows of one pool."""

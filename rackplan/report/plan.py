@@ -21,7 +21,7 @@ from placement.plans.writing import layout_part
 from placement.under_load import first_token_s
 from rackplan.report import notes, shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
-from rackplan.report.fields import said, usd
+from rackplan.report.fields import FIELDS, said, usd
 from rackplan.report.findings import OF_POOLS, name_of, replicas
 from topology.base.errors import input_name
 from topology.base.units import mean_of, plural

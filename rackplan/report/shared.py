@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rackplan.report.doc import Block, Chart, Late, Layer, Note, Picture, Row, Table
+from rackplan.report.fields import said, usd
 from rackplan.report.notes import sentence, serving_words, sparse_lines
 from topology.base.errors import input_name
 from topology.base.units import plural
@@ -148,6 +149,17 @@ def missing_notes(bill: Bill) -> list[Note]:
     """Return what a bill lacks, and how to give it."""
     about = "usd_per_hour" if bill.usd_per_hour is None else "power_w" if bill.power_w is None else ""
     return [Note(text, about, "missing" if about else "note") for text in bill.missing]
+
+
+def price_sentence(row: Row) -> str:
+    """Return what tokens cost and machines draw, of a row with :data:`TOTALS`."""
+    price, power = row["usd_per_million_tokens"], row["power_w"]
+    cost = "The price is unknown"
+    if price is not None:
+        tokens = f"USD per million {row['counted_tokens']} tokens"
+        cost = f"It costs {usd(price)} {tokens} ({said(row, 'usd_per_hour')}, {row['price_basis']} prices)"
+    draws = "unknown power" if power is None else f"{said(row, 'power_w')} ({row['power_scope']})"
+    return f"{cost} and draws {draws}."
 
 
 def accuracy_row(error: ErrorOf, cluster: str = "", model: str = "") -> Row:

@@ -113,4 +113,4 @@ def test_gb300_is_ahead_of_gb200_by_what_differs() -> None:
 
 def test_a_plan_says_the_other_recipe(run: Run) -> None:
     data = run("plan", "--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--time-limit", 0, "--json").data
-    assert any("As published runs serve it (weights fp8" in note["text"] for note in data["notes"])
+    assert data["answer"][1].startswith("As published runs serve it (weights fp8")

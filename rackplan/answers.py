@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from rackplan import inputs
+from rackplan import inputs, layouts, recipes
 from rackplan.requests import (
     NO_LIMIT,
     CompareRequest,
@@ -23,13 +23,12 @@ from rackplan.requests import (
     WhatIfRequest,
     seconds,
 )
-from topology.base.errors import InfeasibleError, InputError, called
+from topology.base.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
     from cost.layouts import Sweep
     from cost.queueing.result import Simulated
-    from cost.recipe import OtherRecipe
     from cost.serving.pools import RateMatch
     from cost.serving.result import Pools
     from cost.serving.serving import Serving
@@ -172,28 +171,6 @@ def _scored(request: ScoreRequest, scored: Plan) -> Plan:
     return scored if loads is None else with_loads(scored, loads)
 
 
-def other_recipe(plan: Plan, request: PlanRequest) -> list[OtherRecipe]:
-    """Return what the recipe that is not in force would bring with the layout and the batch of a plan, if much.
-
-    Of two pools nobody looks.
-    """
-    from cost.recipe import OtherRecipe
-    from placement.scoring import score_placement
-
-    now, gains = plan.deployment, []
-    for other in inputs.under_other_recipe(request, request.model, [now] * (plan.prefill is None)):
-        keys = ("kv_dtype", "draft_tokens", "accept_length", "overlap")
-        work = replace(now.workload, **{key: getattr(other.workload, key) for key in keys})
-        then = replace(now, model=other.model, workload=work, recipe=other.recipe)
-        try:
-            score, _ = score_placement(then, plan.layout, plan.experts, plan.loads, plan.split, plan.unlike)
-        except InfeasibleError:
-            continue
-        rates = (plan.score.tok_s_per_gpu, score.tok_s_per_gpu)
-        gains.append(OtherRecipe.over(*rates, then, tok_s_per_user=None, gpus=plan.layout.gpus_used))
-    return [gain for gain in gains if gain is not None]
-
-
 def replan_options(request: ReplanRequest) -> ReplanOptions:
     """Return the options of the re-plan."""
     from placement.migrate.replan import ReplanOptions
@@ -274,7 +251,7 @@ def sweep(request: SweepRequest) -> Sweep | Pools:
     if not request.alone:
         names = [request.cluster, *([] if request.prefill_cluster is None else [request.prefill_cluster])]
         sides = inputs.clusters_of(names, request.settings)
-        found = served(inputs.deployment_of(request, request.model, *sides), request, *sides[1:])
+        found = layouts.served(inputs.deployment_of(request, request.model, *sides), request, *sides[1:])
         serving, tpot_s = found.serving, found.tpot_s
         if found.best is None:
             refuse_limits(serving, Limits(tpot_s, serving.ttft_s))
@@ -284,178 +261,9 @@ def sweep(request: SweepRequest) -> Sweep | Pools:
         return replace(found, ttft_p99_s=request.ttft_p99_s, loaded=loaded)
     priced = make_deployment(request)
     workload = replace(priced.workload, prefix_hit=request.prefix_hit)
-    return within_limit(swept(replace(priced, workload=workload), speeds=request.speeds), request)
-
-
-def within_limit(found: Sweep, request: SweepRequest) -> Sweep:
-    """Return a sweep of one phase with the limit that its best keeps.
-
-    Raises
-    ------
-    LimitError
-        If nothing keeps a limit that was given.
-    """
-    default = found.deployment.workload.decodes and request.tpot_s is None
-    return found.within(request.limit_s, default=default)
-
-
-def swept(deployment: Deployment, *, imbalance: float | None = 1.0, speeds: Sequence[float] = ()) -> Sweep:
-    """Price every layout at every batch.
-
-    Raises
-    ------
-    InputError
-        As of :func:`cost.layouts.sweep`.
-    InfeasibleError
-        If nothing fits: by how much.
-    """
-    from cost.layouts import sweep as sweep_layouts
-
-    found = sweep_layouts(deployment, imbalance=imbalance, speeds=speeds)
-    _require_some(found)
-    return found
-
-
-def _require_some(found: Sweep) -> None:
-    deployment = found.deployment
-    if not len(found):
-        raise InfeasibleError(
-            f"HBM capacity binds: no layout of {deployment.model.name} on {deployment.cluster.name} holds a sequence "
-            f"of {deployment.workload.context:,} tokens; the closest lacks {found.shortage_bytes / 1e9:.1f} GB per "
-            "GPU."
-        )
-
-
-WORTH_SAYING, MOST_GPUS = 0.02, 128
-"""Gain by layouts of any shape that is reported, and the largest cluster (GPUs) for which it is searched."""
-
-
-def plan_shape_notes(plan: Plan, request: PlanRequest) -> list[str]:
-    """Return the gain of layouts of any shape over those that a plan was chosen from, with balanced experts."""
-    from cost.layouts import sweep as sweep_layouts
-
-    deployment = plan.deployment
-    alone = plan.requests is None
-    free = alone and request.goal == "throughput" and deployment.workload.decodes and not request.batch
-    if not free or any(map(request.given, ("ep", "tp", "stages"))) or not _quick(deployment):
-        return []
-    speeds = () if plan.limit_s is None else (1 / plan.limit_s,)
-    found = sweep_layouts(deployment, cut_experts=False, speeds=speeds)
-    return shape_notes(found, speeds, cut_experts=False) if len(found) else []
-
-
-def _quick(deployment: Deployment) -> bool:
-    """Whether only deployable layouts were priced, and the cluster is small enough to price all others."""
-    return not deployment.any_shape and len(deployment.cluster.gpus) <= MOST_GPUS
-
-
-def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool = True) -> list[str]:
-    """Return the largest gain of layouts of any shape over those of a sweep at one of ``speeds``.
-
-    Or a note that all layouts are of any shape, since no other holds the model. Empty for large clusters.
-    """
-    from cost.inputs.deployment import NONE_DEPLOYABLE
-    from cost.layouts import best_at
-    from cost.layouts import sweep as sweep_layouts
-
-    deployment = found.deployment
-    if deployment.none_deployable:
-        return [NONE_DEPLOYABLE]
-    if not _quick(deployment):
-        return []
-    other = sweep_layouts(
-        replace(deployment, any_shape=True),
-        imbalance=found.imbalance,
-        speeds=speeds,
-        cut_experts=cut_experts,
+    return layouts.within_limit(
+        layouts.swept(replace(priced, workload=workload), speeds=request.speeds), request
     )
-    gains: list[tuple[float, float, str]] = []
-    for speed in speeds or (0.0,):
-        now, then = best_at(found, speed), best_at(other, speed)
-        if now is not None and then is not None:
-            gain = float(other.tok_s_per_gpu[then] / found.tok_s_per_gpu[now]) - 1
-            gains.append((gain, speed, other.label(then)))
-    gain, speed, label = max(gains, default=(0.0, 0.0, ""))
-    if gain < WORTH_SAYING:
-        return []
-    at = f" at {speed:g} tok/s/user" if speed else ""
-    return [f"layouts of any shape ({called('any_shape')}): {gain:.1%} more tok/s/GPU{at}, {label}"]
-
-
-def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
-    """Return the gain of layouts of any shape over those of a sweep, or over the best for whole requests."""
-    from cost.serving.result import Pools
-
-    if not isinstance(found, Pools):
-        return shape_notes(found, request.speeds)
-    deployment, best = found.serving.decode.deployment, found.best
-    if best is None or not _quick(deployment) or found.serving.both is None:
-        return []
-    then = served(replace(deployment, any_shape=True), request).serving.best(found.tpot_s)
-    gain = 0.0 if then is None else then.output_tok_s_per_gpu / best.output_tok_s_per_gpu - 1
-    return (
-        []
-        if gain < WORTH_SAYING
-        else [f"layouts of any shape ({called('any_shape')}): {gain:.1%} more tok/s/GPU"]
-    )
-
-
-def served(
-    deployment: Deployment, request: SweepRequest | SimulateRequest, *prefills: Cluster, together: bool = True
-) -> Pools:
-    """Return how a cluster serves whole requests, or how one decodes while another one ``prefills``.
-
-    ``together``: with one pool too.
-
-    Raises
-    ------
-    InputError
-        If something asked cannot be used.
-    InfeasibleError
-        If the model does not fit.
-    """
-    from cost.serving.result import Pools
-
-    tpot_s, _ = request.limits_s
-    found = serving_of(deployment, request, [] if tpot_s is None else [tpot_s], *prefills, together=together)
-    if found.best(tpot_s) is None and request.tpot_s is None:
-        tpot_s = None
-    return Pools(found, tpot_s, tpot_default=request.tpot_s is None, ttft_default=request.ttft_ms is None)
-
-
-def serving_of(
-    deployment: Deployment,
-    request: SweepRequest | CompareRequest | SimulateRequest,
-    tpots: Sequence[float],
-    *prefills: Cluster,
-    together: bool = True,
-) -> Serving:
-    """Return how whole requests are served; each layout has its exact batch at the times per token ``tpots``.
-
-    ``together``: with one pool too.
-
-    Raises
-    ------
-    InputError
-        If lengths are wrong.
-    InfeasibleError
-        If the model does not fit: by how much.
-    """
-    from cost.serving.serving import Serving
-
-    whole = request.whole
-    assert whole is not None  # noqa: S101 - else one phase is asked about
-    found = Serving.of(
-        deployment,
-        whole,
-        prefills=next(iter(prefills), None),
-        ttft_s=request.ttft_s,
-        speeds=[1 / tpot_s for tpot_s in tpots],
-        together=together,
-    )
-    for side in (found.decode, found.prefill):
-        _require_some(side)
-    return found.reachable() if request.ttft_ms is None else found
 
 
 def simulate(request: SimulateRequest) -> Simulated:
@@ -481,7 +289,7 @@ def simulate(request: SimulateRequest) -> Simulated:
     def pools() -> Pools:
         assert request.model is not None and request.cluster is not None  # noqa: S101, PT018 - else a plan is given
         where = inputs.clusters_of([request.cluster], request.settings)[0]
-        return served(inputs.deployment_of(request, request.model, where), request)
+        return layouts.served(inputs.deployment_of(request, request.model, where), request)
 
     return simulated(request, pools)
 
@@ -513,42 +321,7 @@ def compare(request: CompareRequest) -> Comparison:
     found = compared(inputs.deployments_of(request, request.model, sides), request)
     rows = tuple(row.times(scales.get(row.cluster, 1.0)) for row in found.rows)
     found = replace(found, rows=rows, scales=scales, budget=request.budget)
-    return replace(found, others=tuple(_other_recipes(found, request)))
-
-
-def _other_recipes(found: Comparison, request: CompareRequest) -> Iterator[OtherRecipe]:
-    """Yield what the other recipe would bring where that is much, experts taken as perfectly balanced."""
-    from cost.recipe import OtherRecipe
-
-    for other in inputs.under_other_recipe(request, request.model, found.deployments):
-        rows = [row for row in found.rows if row.cluster == other.cluster.name and row.tok_s_per_gpu]
-        targets = [row.target_tok_s_per_user for row in rows]
-        try:
-            rates = _rates_at(other, request, targets)
-        except InfeasibleError:
-            continue
-        for row, target, rate in zip(rows, targets, rates, strict=True):
-            if rate is None or row.tok_s_per_gpu is None:
-                continue
-            one = OtherRecipe.over(row.tok_s_per_gpu, rate, other, tok_s_per_user=target, gpus=row.gpus)
-            if one is not None:
-                yield one
-
-
-def _rates_at(
-    deployment: Deployment, request: CompareRequest, targets: Sequence[float | None]
-) -> list[float | None]:
-    """Return the most tok/s/GPU at each speed per user; None where nothing is as fast."""
-    from cost.layouts import best_at
-
-    speeds = [target for target in targets if target is not None]
-    if request.alone:
-        under = swept(deployment, speeds=speeds)
-        found = [int(under.frontier()[0]) if target is None else best_at(under, target) for target in targets]
-        return [None if at is None else float(under.tok_s_per_gpu[at]) for at in found]
-    serving = serving_of(deployment, request, [1 / speed for speed in speeds])
-    best = [serving.best(None if target is None else 1 / target) for target in targets]
-    return [None if one is None else one.output_tok_s_per_gpu for one in best]
+    return replace(found, others=tuple(recipes.recipes_compared(found, request)))
 
 
 def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comparison:
@@ -574,7 +347,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
 
         def serving(deployment: Deployment) -> Serving:
             on_progress(deployment.cluster.name)
-            found = servings[deployment.cluster.name] = serving_of(
+            found = servings[deployment.cluster.name] = layouts.serving_of(
                 deployment, request, [1 / speed for speed in speeds]
             )
             return found
@@ -582,7 +355,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
         def rates(deployment: Deployment, targets: Sequence[float | None]) -> list[float | None]:
             told.stage("splitting the gain")
             try:
-                return _rates_at(deployment, request, targets)
+                return recipes.rates_at(deployment, request, targets)
             except InfeasibleError:
                 return [None] * len(targets)
 
@@ -671,26 +444,8 @@ def _sized(priced: Deployment, request: SizeRequest) -> Size:
     if request.ttft_p99_s is not None:
         on_average = of(replace(found.demand, ttft_p99_s=None)).gpus
         return replace(found, usual=usual, left_out=left_out, on_average=on_average)
-    other = _other_size(found, priced, request)
+    other = recipes.size_under_other(found, priced, request)
     return replace(found, usual=usual, left_out=left_out, other=other)
-
-
-def _other_size(found: Size, priced: Deployment, request: SizeRequest) -> OtherRecipe | None:
-    """Return what the other recipe would bring for the same demand, one layout a pool, where that is much."""
-    from cost.recipe import OtherRecipe
-    from cost.serving.sizing import size as sized
-
-    other = next(inputs.under_other_recipe(request, request.model, [priced]), None)
-    if other is None:
-        return None
-    try:
-        then = sized(other, found.demand, lengths=found.lengths)
-    except InfeasibleError:
-        return None
-    tpot_s = found.demand.tpot_s
-    speed = None if tpot_s is None else 1 / tpot_s
-    rates = found.tok_s_per_gpu, then.tok_s_per_gpu
-    return OtherRecipe.over(*rates, other, tok_s_per_user=speed, gpus=then.gpus)
 
 
 def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:

@@ -32,7 +32,7 @@ def plan(
     json: JsonFlag = False,
 ) -> None:
     """Place layers and experts on GPUs, and predict the step. Writes plan.json, report.html and topology.svg."""
-    from rackplan import answers, inputs
+    from rackplan import answers, inputs, recipes, shapes
     from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
     from rackplan.progress import progress
     from rackplan.report.plan import plan_doc, with_files
@@ -53,9 +53,9 @@ def plan(
         )
         made = answers.plan(found)
         reporter.stage("writing")
-        doc = plan_doc(made, others=answers.other_recipe(made, request))
+        doc = plan_doc(made, others=recipes.other_recipe(made, request))
         files = write_plan(made, doc, target, digests(request.sources))
-        notes += answers.plan_shape_notes(made, request)
+        notes += shapes.plan_shape_notes(made, request)
     show(with_files(doc, files), json=json, notes=notes, details=details)
     _say_interrupted(made, "plan")
 

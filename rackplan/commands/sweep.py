@@ -27,7 +27,7 @@ def sweep(
     json: JsonFlag = False,
 ) -> None:
     """Find the best layouts for whole requests or one phase. One pool or two; files list all layouts."""
-    from rackplan import answers, inputs
+    from rackplan import answers, inputs, shapes
     from rackplan.commands.output import page_of, written
     from rackplan.report.csv import table_csv
     from rackplan.report.sweep import sweep_doc, sweep_rows
@@ -38,7 +38,7 @@ def sweep(
     finish(
         doc,
         {"sweep.csv": lambda: table_csv(sweep_rows(found)), "report.html": lambda: page_of(doc)},
-        notes=[*inputs.notes_of(request), *answers.any_shape_notes(found, request)],
+        notes=[*inputs.notes_of(request), *shapes.any_shape_notes(found, request)],
     )
 
 

@@ -16,7 +16,7 @@ from cost.layouts.front import pareto
 from cost.model import Model
 from cost.serving.pools import RateMatches
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
-from rackplan.answers import serving_of, swept
+from rackplan.layouts import serving_of, swept
 from rackplan.requests import SweepRequest, make
 from rackplan.serve.pricing import deployed, limits_s
 from rackplan.serve.question import FieldError, Question

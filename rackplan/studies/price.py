@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from rackplan import answers, inputs
+from rackplan import answers, inputs, layouts
 from rackplan.requests import (
     DeploymentRequest,
     FleetRequest,
@@ -264,7 +264,7 @@ def _sweep(given: dict[str, Any]) -> Row:
     request: SweepRequest = _request("sweep", given)
     deployment = _deployed(_key(given))
     priced = replace(deployment, workload=replace(deployment.workload, prefix_hit=request.prefix_hit))
-    found = answers.within_limit(answers.swept(priced, speeds=request.speeds), request)
+    found = layouts.within_limit(layouts.swept(priced, speeds=request.speeds), request)
     assert found.best is not None  # noqa: S101 - else it is refused
     gave_way = found.limit_default and found.limit_s is None
     return _swept(found, found.best, ["no limit is met: the default is out of reach"] * gave_way)

@@ -1,0 +1,91 @@
+"""What layouts of any shape would gain over those that engines deploy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rackplan import layouts
+from rackplan.requests import PlanRequest, SweepRequest
+from topology.base.errors import called
+
+if TYPE_CHECKING:
+    from cost.inputs.deployment import Deployment
+    from cost.layouts import Sweep
+    from cost.serving.result import Pools
+    from placement.plan import Plan
+
+
+WORTH_SAYING, MOST_GPUS = 0.02, 128
+"""Gain by layouts of any shape that is reported, and the largest cluster (GPUs) for which it is searched."""
+
+
+def plan_shape_notes(plan: Plan, request: PlanRequest) -> list[str]:
+    """Return the gain of layouts of any shape over those that a plan was chosen from, with balanced experts."""
+    from cost.layouts import sweep as sweep_layouts
+
+    deployment = plan.deployment
+    alone = plan.requests is None
+    free = alone and request.goal == "throughput" and deployment.workload.decodes and not request.batch
+    if not free or any(map(request.given, ("ep", "tp", "stages"))) or not _quick(deployment):
+        return []
+    speeds = () if plan.limit_s is None else (1 / plan.limit_s,)
+    found = sweep_layouts(deployment, cut_experts=False, speeds=speeds)
+    return shape_notes(found, speeds, cut_experts=False) if len(found) else []
+
+
+def _quick(deployment: Deployment) -> bool:
+    """Whether only deployable layouts were priced, and the cluster is small enough to price all others."""
+    return not deployment.any_shape and len(deployment.cluster.gpus) <= MOST_GPUS
+
+
+def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool = True) -> list[str]:
+    """Return the largest gain of layouts of any shape over those of a sweep at one of ``speeds``.
+
+    Or a note that all layouts are of any shape, since no other holds the model. Empty for large clusters.
+    """
+    from cost.inputs.deployment import NONE_DEPLOYABLE
+    from cost.layouts import best_at
+    from cost.layouts import sweep as sweep_layouts
+
+    deployment = found.deployment
+    if deployment.none_deployable:
+        return [NONE_DEPLOYABLE]
+    if not _quick(deployment):
+        return []
+    other = sweep_layouts(
+        replace(deployment, any_shape=True),
+        imbalance=found.imbalance,
+        speeds=speeds,
+        cut_experts=cut_experts,
+    )
+    gains: list[tuple[float, float, str]] = []
+    for speed in speeds or (0.0,):
+        now, then = best_at(found, speed), best_at(other, speed)
+        if now is not None and then is not None:
+            gain = float(other.tok_s_per_gpu[then] / found.tok_s_per_gpu[now]) - 1
+            gains.append((gain, speed, other.label(then)))
+    gain, speed, label = max(gains, default=(0.0, 0.0, ""))
+    if gain < WORTH_SAYING:
+        return []
+    at = f" at {speed:g} tok/s/user" if speed else ""
+    return [f"layouts of any shape ({called('any_shape')}): {gain:.1%} more tok/s/GPU{at}, {label}"]
+
+
+def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
+    """Return the gain of layouts of any shape over those of a sweep, or over the best for whole requests."""
+    from cost.serving.result import Pools
+
+    if not isinstance(found, Pools):
+        return shape_notes(found, request.speeds)
+    deployment, best = found.serving.decode.deployment, found.best
+    if best is None or not _quick(deployment) or found.serving.both is None:
+        return []
+    then = layouts.served(replace(deployment, any_shape=True), request).serving.best(found.tpot_s)
+    gain = 0.0 if then is None else then.output_tok_s_per_gpu / best.output_tok_s_per_gpu - 1
+    return (
+        []
+        if gain < WORTH_SAYING
+        else [f"layouts of any shape ({called('any_shape')}): {gain:.1%} more tok/s/GPU"]
+    )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import rackplan
-from rackplan.report.results import view_of
+from rackplan.report.results import of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,7 +53,7 @@ SLIDERS = (
     "scale-out.link_bytes_per_s",
 )
 LEAST, MOST = 0.5, 4.0
-PARTS = ("resolve", "price", "view", "json", "whole")
+PARTS = ("resolve", "price", "document", "json", "whole")
 
 
 def main() -> None:
@@ -157,9 +157,9 @@ def answer(model: str, clusters: Sequence[str], rng: np.random.Generator, kw: di
         at.append(time.process_time())
         found: Any = rackplan.sweep(model, made, **kw)
         at.append(time.process_time())
-        view = view_of(found)
+        doc = of(found)
         at.append(time.process_time())
-        json.dumps(None if view is None else view.data)
+        json.dumps(None if doc is None else doc.data)
         at.append(time.process_time())
         spent += [*np.diff(at), at[-1] - at[0]]
     return [float(one) for one in spent]

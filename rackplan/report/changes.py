@@ -15,7 +15,6 @@ from placement.plan import Plan
 from rackplan.report import notes, shared
 from rackplan.report.doc import Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import said
-from rackplan.report.findings import name_of
 from rackplan.report.pictures.moves import moves_pictures
 from rackplan.report.plan import LEVERS, PLANNED, TABLES, plan_doc, plan_row, plan_sentences, pool_row
 from topology.base.errors import input_name
@@ -270,7 +269,7 @@ def _compared(unlike: Mapping[str, Differences], of: str, key: str, figure: str)
             if part != "max_batch_per_gpu":
                 old, new = pair.first or 0.0, pair.second or 0.0
                 change = {"change_share": new / old - 1 if old else None}
-                yield {"plan": name, key: name_of(part), f"first_{figure}": old, figure: new, **change}
+                yield {"plan": name, key: shared.name_of(part), f"first_{figure}": old, figure: new, **change}
 
 
 def _moved_layers(name: str, moving: Moved) -> Iterator[Row]:

@@ -101,23 +101,23 @@ def measured_blocks(deployments: Sequence[Deployment], phase: str = "") -> list[
     chips = {run.chip for run in rates}
     errors = [error for one in deployments for error in errors_in(one, phase=phase)]
     error = widest(error for error in errors if error.chip in chips) or widest(errors)
-    text = f"{plural(len(rates), 'published run')} of this model on these chips, each against the prediction for its "
-    text += "own lengths, formats and drafts"
+    runs = plural(len(rates), "published run")
+    text = f"{runs} of this model on these chips, each against the prediction for its own lengths, formats and drafts"
     if error is not None:
         inside = sum(1 / error.band <= run.tok_s_per_gpu / rate <= error.band for run, rate in rates.items())
         text += f"; {inside} are within {error.band:.2f}x, as 80% of all runs"
-    refused = len(every) - len(rates)
-    text += f"; {refused} with too few details are left out" * bool(refused)
+    if refused := len(every) - len(rates):
+        text += f"; {refused} with too few details are left out"
     table = RUNS(
-        {
-            "measured_chip": run.chip,
-            "run": run.words,
-            "tok_s_per_user": run.tok_s_per_user or None,
-            "measured_tok_s_per_gpu": run.tok_s_per_gpu,
-            "predicted_tok_s_per_gpu": rate,
-            "measured_ratio": run.tok_s_per_gpu / rate,
-            "source": run.source,
-        }
+        RUNS.row(
+            run,
+            measured_chip=run.chip,
+            run=run.words,
+            tok_s_per_user=run.tok_s_per_user or None,
+            measured_tok_s_per_gpu=run.tok_s_per_gpu,
+            predicted_tok_s_per_gpu=rate,
+            measured_ratio=run.tok_s_per_gpu / rate,
+        )
         for run, rate in sorted(rates.items(), key=lambda pair: pair[1])
     )
     text += ". On the frontier are those alone that match what was asked."
@@ -129,13 +129,13 @@ def _measured_chart(runs: Table, band: float | None) -> Chart:
     across, up, least = (field.key for field in _BAND.fields)
     values = [row[key] for row in runs.rows for key in (across, up)]
     ends = (min(values) / 1.3, max(values) * 1.3)
-    layers = [] if band is None else [
-        Layer("band", _BAND({across: end, up: end * band, least: end / band} for end in ends), across, up,
-              base=least, name=f"80% band, {band:.2f}x"),
-    ]  # fmt: skip
-    layers += [
-        Layer("rule", _BAND({across: end, up: end, least: None} for end in ends), across, up, name="equal"),
-        Layer("point", runs, across, up, color="measured_chip"),
+    equal = _BAND({across: end, up: end, least: None} for end in ends)
+    layers = [
+        Layer("rule", equal, across, up, name="equal"),
+        Layer("point", runs, across, up, "measured_chip"),
     ]
+    if band is not None:
+        around = _BAND({across: end, up: end * band, least: end / band} for end in ends)
+        layers.insert(0, Layer("band", around, across, up, base=least, name=f"80% band, {band:.2f}x"))
     alt = f"{plural(len(runs.rows), 'measured run')} against predictions"
     return Chart("Measured against predicted", layers, log="xy", alt=alt, height=480)

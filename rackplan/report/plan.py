@@ -21,7 +21,7 @@ from placement.under_load import first_token_s
 from rackplan.report import notes, shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import FIELDS, said, usd
-from rackplan.report.findings import OF_POOLS, name_of, replicas
+from rackplan.report.findings import OF_POOLS, replicas
 from topology.base.errors import input_name
 from topology.base.units import mean_of, plural
 
@@ -46,7 +46,6 @@ POOLS = shared.pools(
     shown="role layout workers gpus_per_worker batch counted_tokens tok_s step_s",
 )
 WAYS = Table.of("ways", "serving tok_s_per_gpu", "One pool or two, before experts are placed")
-TURNS = Table.of("turns", "serving from_tok_s_per_user to_tok_s_per_user", "Which way is ahead")
 IDLE = Table.of("idle", "gpu_ids reason", "Idle GPUs", most=0)
 SETUP = Record.of(
     "setup",
@@ -80,14 +79,23 @@ def plan_doc(
 
     ``others`` is what the other recipe would bring with its layout and batch.
     """
-    row, own = plan_row(plan), shared.set_table(plan.deployment.cluster.whole)
+    row, cluster = plan_row(plan), plan.deployment.cluster.whole
     largest = levers.largest if levers else ()
     kept = [{**vars(lever.layout_kept), **vars(lever), "lever": lever.name} for lever in largest]
     return Doc(
         shape or PLAN,
         notes.title_words(plan),
         plan_sentences(plan, row, others),
-        [*_doubts(plan), own, ROOT(row), *_pools(plan), *_missing(plan)],
+        [
+            Note(
+                "The search was interrupted: this is the best plan so far." * plan.interrupted, kind="warning"
+            ),
+            Note(shared.doubt_sentence(cluster), kind="warning"),
+            shared.set_table(cluster),
+            ROOT(row),
+            *_pools(plan),
+            *_missing(plan),
+        ],
         [Late(lambda: _seen(plan)), *plan_details(plan), *([LEVERS(kept)] * (levers is not None))],
         frame=lambda: slots(plan),
     )
@@ -102,12 +110,8 @@ def imported_plan_doc(plan: Plan, engine_balancedness: float | None) -> Doc:
 def with_files(doc: Doc, files: Mapping[str, str]) -> Doc:
     """Return a document with the files that were written, by what they are, and what to do with them next."""
     command = f"rackplan what-if {Path(files['plan']).parent}" if "plan" in files else ""
-    written = Note(", ".join(files.values()), kind="written")
-    return doc.with_blocks(
-        FILES({"name": name, "file": file} for name, file in files.items()),
-        written,
-        Note(command, kind="next"),
-    )
+    table = FILES({"name": name, "file": file} for name, file in files.items())
+    return doc.with_blocks(table, Note(", ".join(files.values()), kind="written"), Note(command, kind="next"))
 
 
 def sides(plan: Plan) -> list[tuple[str, Plan]]:
@@ -184,12 +188,6 @@ def plan_sentences(plan: Plan, row: Row, others: Sequence[OtherRecipe] = ()) -> 
     ]
 
 
-def _doubts(plan: Plan) -> Iterator[Note]:
-    """Yield what makes the figures of a plan uncertain."""
-    yield Note("The search was interrupted: this is the best plan so far." * plan.interrupted, kind="warning")
-    yield Note(shared.doubt_sentence(plan.deployment.cluster.whole), kind="warning")
-
-
 def _missing(plan: Plan) -> Iterator[Note]:
     """Yield why figures are null, and what was left out."""
     whole = plan.requests
@@ -220,8 +218,7 @@ def _pools(plan: Plan) -> Iterator[Table]:
     yield POOLS(rows, most=12 * (len(both) > 1))
     ways, turns = (whole.priced_tok_s_per_gpu, whole.turns) if whole else ({}, ())
     yield WAYS({"serving": name, "tok_s_per_gpu": rate} for name, rate in ways.items())
-    keys = [field.key for field in TURNS.fields]
-    yield TURNS((dict(zip(keys, turn, strict=True)) for turn in turns), most=12 * (len(turns) > 1))
+    yield shared.TURNS(shared.turn_rows(turns), most=12 * (len(turns) > 1))
     used = {gpu for _, side in both for row in replicas(side) for gpu in row["gpu_ids"]}
     ids = [gpu.id for gpu in cluster.gpus if gpu.id not in used]
     reason = f"The replicas take {len(used):,} of {plural(len(cluster.gpus), 'GPU')}."
@@ -253,7 +250,9 @@ def plan_details(plan: Plan) -> Iterator[Block]:
         look = {"shown": f"pool {keys}", "per": "pool"} if several else {"shown": keys}
         told[table.key] = table(rows, **look)
     yield told.pop("step")
-    meant = (f"{name_of(name)}: {TERMS[name].meaning}" for name in plan.score.terms_s if TERMS[name].meaning)
+    meant = (
+        f"{shared.name_of(name)}: {TERMS[name].meaning}" for name in plan.score.terms_s if TERMS[name].meaning
+    )
     yield Note(notes.sentence("; ".join(meant)), kind="method")
     measured = notes.measured_words(plan)
     yield Note(measured and f"Correction by measured runs: {measured}.", "measured_factor")
@@ -312,7 +311,7 @@ def _roofline(plan: Plan) -> Iterator[Table]:
 
 TABLES = (
     *(table for table, _ in OF_POOLS),
-    *(ROOT, POOLS, WAYS, TURNS, IDLE, SETUP, PROOF, ORDER, IDENTITIES, CACHES, ASSUMED, FILES),
+    *(ROOT, POOLS, WAYS, shared.TURNS, IDLE, SETUP, PROOF, ORDER, IDENTITIES, CACHES, ASSUMED, FILES),
     *(shared.SET, shared.BILL, shared.ACCURACY, shared.FIGURES),
 )
 """Of every plan."""

@@ -240,23 +240,25 @@ def name_of(key: str) -> str:
     return "KV cache" if key == "kv_cache" else key.replace("_", " ")
 
 
-def bars(title: str, keys: str, rows: Iterable[Sequence[object]], alt: str = "") -> Chart:
+def bars(title: str, keys: str, rows: Iterable[tuple[str, str, float]], alt: str = "") -> Chart:
     """Return stacked bars: ``keys`` of places, parts, and how long those are; rows have them in this order."""
     place, part, length = keys.split()
-    table = Table.of("", keys)(dict(zip(keys.split(), row, strict=True)) for row in rows)
+    table = Table.of("", keys)(
+        {place: name, part: name_of(of), length: amount} for name, of, amount in rows if amount
+    )
     height = 130 + 46 * len({row[place] for row in table.rows})
     return Chart(title, [Layer("bar", table, length, place, part)], alt=alt, stacked=True, height=height)
 
 
 def step_bars(scores: Iterable[tuple[str, Score]], place: str) -> Chart:
     """Return the steps of what is named by the key ``place``, by part."""
-    rows = ((name, name_of(part), time) for name, score in scores for part, time in score.terms_s.items())
+    rows = ((name, part, time) for name, score in scores for part, time in score.terms_s.items())
     return bars("Steps by part", f"{place} part step_s", rows)
 
 
 def memory_bars(scores: Iterable[tuple[str, Score]], place: str) -> Chart:
     """Return memory of the fullest GPU by use."""
-    rows = ((name, name_of(use), held) for name, score in scores for use, held in score.hbm_bytes.items())
+    rows = ((name, use, held) for name, score in scores for use, held in score.hbm_bytes.items())
     return bars("Memory of the fullest GPU", f"{place} use bytes", rows)
 
 

@@ -23,13 +23,7 @@ from rackplan.report import shared
 from rackplan.report.doc import Block, Doc, Late, Note, Record, Row, Shape, Table
 from rackplan.report.fields import said
 from rackplan.report.frontier import frontier_chart, measured_blocks, point_row
-from rackplan.report.notes import (
-    phase_words,
-    recipe_lines,
-    sentence,
-    turns_words,
-    what_if_words,
-)
+from rackplan.report.notes import phase_words, recipe_lines, sentence, turns_words, what_if_words
 from rackplan.report.pictures.memory import memory_of
 from topology.base.units import plural
 
@@ -74,6 +68,7 @@ SWEEP = Shape(
     "All layouts of a cluster at all batches: the best at the root, the best at usual speeds, and the frontier.",
     (BEST, SPEEDS, WAYS, shared.TURNS, POOLS, FRONTIER, LAYOUTS, PHASES, TRANSFER, *shared.GROUNDS),
 )
+_BLANK = dict.fromkeys(_ROW.split()) | dict.fromkeys(_PARTS, 0.0)
 ROWS = Table.of("", f"cluster phase context layout gpus_per_worker gpus_used replicas {_RATES} {_STEP}")
 """All configurations, for a file."""
 _MOST_POINTS = 600
@@ -236,11 +231,7 @@ def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
         ],
         [
             frontier,
-            POOLS(
-                pool
-                for match, way in zip(bests, ways.rows, strict=True)
-                for pool in _pools(found, match, way)
-            ),
+            POOLS(row for pair in zip(bests, ways.rows, strict=True) for row in _pools(found, *pair)),
             *moved,
             LAYOUTS(
                 layout | {"phase": swept.deployment.workload.phase}
@@ -257,11 +248,7 @@ def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
 def _configurations(found: Sweep, which: Sequence[int]) -> list[dict[str, Any]]:
     """Return configurations of one phase as rows."""
     columns = found.rows(which).columns() if len(which) else {}
-    blank = (
-        dict.fromkeys(_ROW.split())
-        | dict.fromkeys(_PARTS, 0.0)
-        | {"serving": found.deployment.workload.phase}
-    )
+    blank = {**_BLANK, "serving": found.deployment.workload.phase}
     values = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [blank | dict(zip(columns, row, strict=True)) for row in values]
 
@@ -287,12 +274,9 @@ def _matches(pools: Pools, which: Sequence[RateMatch]) -> list[dict[str, Any]]:
 def _pools(found: Pools, match: RateMatch, way: Row) -> Iterator[Row]:
     """Yield the pools of a way of serving whole requests."""
     for role, swept, at, workers in found.serving.sides(match):
-        step, gpus = _configurations(swept, [at])[0] if role == "prefill" else way, int(swept.gpus[at])
-        yield {
-            **step,
-            "serving": way["serving"],
-            **shared.pool_row(role, swept.worker_label(at), workers, gpus),
-        }
+        step = _configurations(swept, [at])[0] if role == "prefill" else way
+        pool = shared.pool_row(role, swept.worker_label(at), workers, int(swept.gpus[at]))
+        yield {**step, "serving": way["serving"], **pool}
 
 
 def _best(totals: Totals, row: Row) -> dict[str, Any]:
@@ -311,12 +295,11 @@ def _usual_notes(found: Sweep | Pools, row: Row) -> list[Note]:
     gone, late = tpot and row["tpot_limit_s"] is None, ttft and row["ttft_limit_s"] != TTFT_LIMIT.value
     words = f"{USUAL_TPOT.text}" * (tpot and not gone) + " and " * (tpot and ttft and not gone)
     words += f"{said(row, 'ttft_limit_s')} to the first token{' (twice the fastest)' * late}" if ttft else ""
+    idle = f"{row['gpus_idle']} of {row['gpus']} GPUs are idle, and are counted."
     return [
         Note(f"The default of {USUAL_TPOT.text} is out of reach." if gone else "", "tpot_limit_s", "missing"),
         Note(f"Limits by default: {words}." if words else ""),
-        Note(
-            f"{row['gpus_idle']} of {row['gpus']} GPUs are idle, and are counted." if row["gpus_idle"] else ""
-        ),
+        Note(idle if row["gpus_idle"] else ""),
     ]
 
 
@@ -327,15 +310,10 @@ def _by_speed(rows: Mapping[float, Row | None], best: Row, shown: str) -> Iterat
     yield SPEEDS(each, shown=f"target_tok_s_per_user {shown}")
     some = {row["tok_s_per_user"]: row for row in (*rows.values(), best) if row and row["step_s"]}
     steps = {f"{speed:,.4g} tok/s/user": some[speed] for speed in sorted(some)}
-    parts = (
-        (speed, shared.name_of(name), row[f"{name}_s"])
-        for speed, row in steps.items()
-        for name in TERMS
-        if row[f"{name}_s"]
-    )
+    times = ((speed, name, row[f"{name}_s"]) for speed, row in steps.items() for name in TERMS)
     if steps:
         alt = "; ".join(f"{said(row, 'step_s')} at {speed}" for speed, row in steps.items())
-        yield shared.bars("Steps by part", "at part step_s", parts, alt)
+        yield shared.bars("Steps by part", "at part step_s", times, alt)
     beyond = ", ".join(f"{speed:g}" for speed, row in rows.items() if row is None)
     yield Note(f"No layout reaches {beyond} tok/s/user." if beyond else "", "tok_s_per_gpu", "missing")
 

@@ -11,7 +11,7 @@ from placement.analysis.comparison import Comparison
 from placement.analysis.gains import Gain
 from rackplan.report import shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Row, Shape, Table
-from rackplan.report.fields import said
+from rackplan.report.fields import FIELDS, said
 from rackplan.report.frontier import POINTS, frontier_chart, measured_blocks, point_row
 from rackplan.report.notes import load_names, phase_words, sentence
 from topology.base.errors import input_name
@@ -19,14 +19,12 @@ from topology.base.units import plural
 
 ROWS = Table.of(
     "rows",
-    "cluster model serving layout gpus counted_tokens tok_s_per_user reached_tok_s_per_user tok_s tok_s_per_gpu "
-    "tok_s_per_gpu_ratio low_tok_s_per_gpu high_tok_s_per_gpu band tok_s_per_mw tok_s_per_mw_ratio tok_s_per_usd_h "
-    "tok_s_per_usd_h_ratio requests_per_s requests_per_s_per_gpu requests_per_s_per_mw requests_per_s_per_usd_h "
-    "loaded_requests_per_s usd_per_million_tokens usd_per_hour power_w step_s batch bound_by ttft_s "
-    "instead_tok_s_per_gpu measured_factor measured_runs evidence machine_status reason",
+    "cluster tok_s_per_user serving tok_s_per_gpu tok_s_per_gpu_ratio tok_s_per_mw usd_per_million_tokens "
+    "loaded_requests_per_s bound_by | model layout gpus counted_tokens reached_tok_s_per_user tok_s "
+    "low_tok_s_per_gpu high_tok_s_per_gpu band tok_s_per_mw_ratio tok_s_per_usd_h tok_s_per_usd_h_ratio "
+    "requests_per_s requests_per_s_per_gpu requests_per_s_per_mw requests_per_s_per_usd_h usd_per_hour power_w "
+    "step_s batch ttft_s instead_tok_s_per_gpu measured_factor measured_runs evidence machine_status reason",
     "Clusters at each speed",
-    shown="cluster tok_s_per_user serving tok_s_per_gpu tok_s_per_gpu_ratio tok_s_per_mw "
-    "usd_per_million_tokens loaded_requests_per_s bound_by",
     most=16,
 )
 CLUSTERS = Table.of(
@@ -149,14 +147,11 @@ def _answer(result: Comparison, at: Sequence[Row]) -> Iterator[str]:
     key, (best, *_) = next(iter(leads.items()))
     target = result.compared[0].target_tok_s_per_user
     speed = f"{target:g} tok/s/user{' (default)' * result.usual}" if target else "the largest batch that fits"
-    ahead = {
-        by: f", {pair[0][by] / pair[1][by]:.2f}x {pair[1]['cluster']}" if len(pair) > 1 else ""
-        for by, pair in leads.items()
-    }
+    ahead = {by: _ahead({row["cluster"]: row[by] for row in pair}) for by, pair in leads.items()}
     verb = f"leads per {_BY[key]}:" if ahead[key] else "gives"
-    others = (
-        f"per {_BY[by]} {leads[by][0]['cluster']} leads{ahead[by]}" for by in leads if by != key and ahead[by]
-    )
+    others = [
+        f"per {_BY[by]} {leads[by][0]['cluster']} leads{ahead[by]}" for by in leads if ahead[by] and by != key
+    ]
     lead = f"{best['cluster']} {verb} {said(best, key, best['counted_tokens'])} at {speed}{ahead[key]}."
     yield f"{lead} {sentence('; '.join(others))}".strip()
     yield _other_lead(result, at)
@@ -171,20 +166,26 @@ def _answer(result: Comparison, at: Sequence[Row]) -> Iterator[str]:
     yield " ".join(sure)
 
 
+def _ahead(rates: Mapping[str, float]) -> str:
+    """Return how far the first of ``rates`` by cluster, the largest first, is ahead; empty where it is alone."""
+    (_, most), *rest = rates.items()
+    return f", {most / rest[0][1]:.2f}x {rest[0][0]}" if rest else ""
+
+
 def _other_lead(result: Comparison, at: Sequence[Row]) -> str:
     """Return who leads per GPU with the other recipe; empty where it is about the same everywhere."""
     target = result.compared[0].target_tok_s_per_user
     others = {other.cluster: other for other in result.others if other.tok_s_per_user == target}
-    rates = {row["cluster"]: row["tok_s_per_gpu"] for row in at} | {
-        name: other.tok_s_per_gpu for name, other in others.items()
-    }
     if not others:
         return ""
-    best, *rest = sorted(rates, key=lambda name: -rates[name])
+    rates = {row["cluster"]: row["tok_s_per_gpu"] for row in at}
+    rates |= {name: other.tok_s_per_gpu for name, other in others.items()}
+    rates = dict(sorted(rates.items(), key=lambda pair: -pair[1]))
+    best, most = next(iter(rates.items()))
     whose = sentence(shared.whose_recipe(next(iter(others.values())).recipe))[:-1]
     words = f" ({others[best].words})" if best in others else ""
-    rate = said({"tok_s_per_gpu": rates[best]}, "tok_s_per_gpu", at[0]["counted_tokens"])
-    return f"{whose} {best}{words} gives {rate}{f', {rates[best] / rates[rest[0]]:.2f}x {rest[0]}' if rest else ''}."
+    rate = FIELDS["tok_s_per_gpu"].said(most, at[0]["counted_tokens"])
+    return f"{whose} {best}{words} gives {rate}{_ahead(rates)}."
 
 
 def _notes(result: Comparison) -> Iterator[Note]:

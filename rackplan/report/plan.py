@@ -40,11 +40,7 @@ ROOT = Record.of(
     "balancedness bound_by tok_s requests_per_s ttft_s usd_per_hour power_w goal",
     tiles="tok_s_per_gpu tok_s_per_user step_s lower_step_s usd_per_million_tokens batch kv_tokens balancedness",
 )
-_WIDTHS = "tp ep moe_tp attention_dp stages"
-POOLS = shared.pools(
-    f"batch counted_tokens tok_s step_s model gap {_WIDTHS}",
-    shown="role layout workers gpus_per_worker batch counted_tokens tok_s step_s",
-)
+POOLS = shared.pools("batch counted_tokens tok_s step_s | model gap tp ep moe_tp attention_dp stages")
 WAYS = Table.of("ways", "serving tok_s_per_gpu", "One pool or two, before experts are placed")
 IDLE = Table.of("idle", "gpu_ids reason", "Idle GPUs", most=0)
 SETUP = Record.of(

@@ -36,8 +36,7 @@ BILLED = (
 """What some GPUs cost and draw."""
 USED = "gpus_used tok_s_per_gpu_used usd_per_hour_used usd_per_million_tokens_used power_w_used tok_s_per_mw_used"
 """The same over the GPUs in use; null where none is idle."""
-RATES = "counted_tokens tok_s tok_s_per_gpu requests_per_s usd_per_million_tokens tok_s_per_mw"
-TOTALS = f"{RATES} {BILLED}"
+TOTALS = f"counted_tokens tok_s tok_s_per_gpu requests_per_s usd_per_million_tokens tok_s_per_mw {BILLED}"
 """What a whole cluster gives, costs and draws."""
 _TOTALS = Table.of("", f"{TOTALS} {USED}")
 _BILLED = Table.of("", BILLED)
@@ -49,10 +48,9 @@ BILL = Table.of(
 )
 ACCURACY = Table.of(
     "accuracy",
-    "cluster model chip stand_in_for runs median_abs_error mean_abs_error within_20_percent bias "
-    "left_out_median_abs_error left_out_within_20_percent band",
+    "cluster chip stand_in_for runs median_abs_error within_20_percent band | model mean_abs_error bias "
+    "left_out_median_abs_error left_out_within_20_percent",
     "Accuracy",
-    shown="cluster chip stand_in_for runs median_abs_error within_20_percent band",
 )
 FIGURES = Table.of(
     "figures", "part figure value unit shown evidence source", "Figures and their sources", most=0
@@ -61,15 +59,13 @@ _POOL = "role layout workers gpus gpus_per_worker"
 TURNS = Table.of("turns", "serving from_tok_s_per_user to_tok_s_per_user", "Which way is ahead")
 OTHER_RECIPE = Table.of(
     "other_recipe",
-    "cluster other_recipe recipe tok_s_per_user tok_s_per_gpu other_ratio gpus",
+    "cluster recipe tok_s_per_user tok_s_per_gpu other_ratio gpus | other_recipe",
     "With the other recipe",
-    shown="cluster recipe tok_s_per_user tok_s_per_gpu other_ratio gpus",
 )
 SET = Table.of(
     "set",
-    "cluster part figure value unit shown evidence source",
+    "part figure shown source | cluster value unit evidence",
     "Set by hand",
-    shown="part figure shown source",
 )
 _LIMITS = {
     "tpot_limit_s": "per output token",

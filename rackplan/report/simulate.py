@@ -57,8 +57,9 @@ def simulate_doc(result: Simulated) -> Doc:
         | {"cache_tokens": pool.room if np.isfinite(pool.room) else None}
         for pool, layout in zip(result.pools.pools, result.layouts, strict=True)
     )
-    again = f"{plural(row['preempted'], 'request')} {'was' if row['preempted'] == 1 else 'were'}"
-
+    again = (
+        f"{plural(row['preempted'], 'request')} {'was' if row['preempted'] == 1 else 'were'} computed again"
+    )
     slow = f"{said(row, 'requests_per_s')} arrive and {said(row, 'served_requests_per_s')} are served"
     return Doc(
         SIMULATE,
@@ -72,10 +73,7 @@ def simulate_doc(result: Simulated) -> Doc:
             TIMES(_percentiles(seen)),
             POOLS(pools),
             Note("" if result.most else sentence(result.reason), "max_requests_per_s", "missing"),
-            Note(
-                f"{again} computed again for lack of room in the KV cache." if row["preempted"] else "",
-                "preempted",
-            ),
+            Note(f"{again} for lack of room in the KV cache." if row["preempted"] else "", "preempted"),
             Late(lambda: _charts(result)),
         ],
         [
@@ -90,36 +88,32 @@ def _seen(result: Simulated) -> dict[str, Any]:
     from cost.serving.serving import ONE_POOL, TWO_POOLS
 
     seen, limits, most, outcome = result.found, result.limits, result.most, result.found.outcome
-    times = {f"{key}_{at['percentile']}_ms": at[f"{key}_ms"] for at in _percentiles(seen) for key in _TIMES}
-    waits = {f"wait_{name}_ms": 1e3 * seconds for name, seconds in outcome.waits_s.items()}
-    return (
-        times
-        | waits
-        | {
-            **SEEN.row(seen),
-            **SEEN.row(result),
-            "cluster": result.deployment.cluster.whole.name,
-            "model": result.deployment.model.name,
-            "serving": ONE_POOL if len(result.layouts) == 1 else TWO_POOLS,
-            "isl": float(outcome.isl.mean()),
-            "osl": float(outcome.osl.mean()),
-            "requests": len(result.requests),
-            "requests_counted": int(seen.counted.sum()),
-            "requests_per_s": result.req_s,
-            "served_requests_per_s": seen.requests_per_s,
-            "goodput_requests_per_s": seen.goodput_per_s,
-            "max_requests_per_s": most and most.requests_per_s,
-            "low_max_requests_per_s": most and most.low,
-            "high_max_requests_per_s": most and most.high,
-            "ttft_p99_limit_ms": limits.ttft_s and 1e3 * limits.ttft_s,
-            "tpot_p99_limit_ms": limits.tpot_s and 1e3 * limits.tpot_s,
-            "tok_s": seen.output_tok_s,
-            "tok_s_per_gpu_used": seen.output_tok_s / result.pools.gpus,
-            "gpus_used": result.pools.gpus,
-            "wait_cache_room_ms": 1e3 * outcome.cache_wait_s,
-            "preempted": outcome.preempted,
-        }
-    )
+    return {
+        **SEEN.row(seen),
+        **SEEN.row(result),
+        "cluster": result.deployment.cluster.whole.name,
+        "model": result.deployment.model.name,
+        "serving": ONE_POOL if len(result.layouts) == 1 else TWO_POOLS,
+        "isl": float(outcome.isl.mean()),
+        "osl": float(outcome.osl.mean()),
+        "requests": len(result.requests),
+        "requests_counted": int(seen.counted.sum()),
+        "requests_per_s": result.req_s,
+        "served_requests_per_s": seen.requests_per_s,
+        "goodput_requests_per_s": seen.goodput_per_s,
+        "max_requests_per_s": most and most.requests_per_s,
+        "low_max_requests_per_s": most and most.low,
+        "high_max_requests_per_s": most and most.high,
+        "ttft_p99_limit_ms": limits.ttft_s and 1e3 * limits.ttft_s,
+        "tpot_p99_limit_ms": limits.tpot_s and 1e3 * limits.tpot_s,
+        "tok_s": seen.output_tok_s,
+        "tok_s_per_gpu_used": seen.output_tok_s / result.pools.gpus,
+        "gpus_used": result.pools.gpus,
+        "wait_cache_room_ms": 1e3 * outcome.cache_wait_s,
+        "preempted": outcome.preempted,
+        **{f"wait_{name}_ms": 1e3 * seconds for name, seconds in outcome.waits_s.items()},
+        **{f"{key}_{at['percentile']}_ms": at[f"{key}_ms"] for at in _percentiles(seen) for key in _TIMES},
+    }
 
 
 def _percentiles(seen: UnderLoad) -> list[Row]:

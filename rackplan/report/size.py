@@ -38,17 +38,12 @@ CLUSTERS = Table.of(
     shown="cluster gpus racks serving tok_s requests_per_s users tok_s_per_user usd_per_million_tokens usd_per_hour "
     "power_w",
 )
-POOLS = shared.pools(
-    "cluster model batch step_s tok_s measured_factor measured_runs",
-    per="cluster",
-    shown="role layout workers gpus_per_worker gpus batch step_s tok_s measured_factor measured_runs",
-)
+POOLS = shared.pools("batch step_s tok_s measured_factor measured_runs | cluster model", per="cluster")
 LEVELS = Table.of(
     "levels",
-    "cluster level gpus domains tok_s requests_per_s peak_share missed_tok_s enough_at_tpot_s usd_per_hour power_w",
+    "level gpus tok_s peak_share enough_at_tpot_s usd_per_hour power_w | cluster domains requests_per_s missed_tok_s",
     "Smaller and larger fleets",
     per="cluster",
-    shown="level gpus tok_s peak_share enough_at_tpot_s usd_per_hour power_w",
 )
 JOINED = Table.of("joined", "cluster units tok_s tok_s_per_gpu", "Units that share a replica", per="cluster")
 PROMPTS = Table.of("prompts", "isl request_share", "Prompts")

@@ -22,6 +22,7 @@ from rackplan.report import notes, shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import FIELDS, said, usd
 from rackplan.report.findings import OF_POOLS, replicas
+from rackplan.report.pictures.plan import plan_pictures
 from topology.base.errors import input_name
 from topology.base.units import mean_of, plural
 
@@ -92,7 +93,11 @@ def plan_doc(
             *_pools(plan),
             *_missing(plan),
         ],
-        [Late(lambda: _seen(plan)), *plan_details(plan), *([LEVERS(kept)] * (levers is not None))],
+        [
+            Late(lambda: list(plan_pictures(plan, sides(plan)))),
+            *plan_details(plan),
+            *([LEVERS(kept)] * (levers is not None)),
+        ],
         frame=lambda: slots(plan),
     )
 
@@ -313,12 +318,6 @@ TABLES = (
 """Of every plan."""
 PLAN = Shape("plan", "A plan: its layout, the predicted step, the placement's proof, what it costs.", TABLES)
 IMPORT_PLAN = Shape("import-plan", "An imported plan.", (*TABLES, ENGINE))
-
-
-def _seen(plan: Plan) -> list[Block]:
-    from rackplan.report.pictures.plan import plan_pictures
-
-    return list(plan_pictures(plan, sides(plan)))
 
 
 def slots(plan: Plan) -> dict[str, Any]:

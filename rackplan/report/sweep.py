@@ -136,7 +136,10 @@ def sweep_doc(found: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
 
 
 class _Told(NamedTuple):
-    """What differs between one phase and whole requests; ``fullest`` is whose HBM is drawn."""
+    """What differs between one phase and whole requests.
+
+    ``what`` is in the title, ``fullest`` the configuration whose HBM is drawn.
+    """
 
     what: str
     row: Mapping[str, Any]
@@ -210,10 +213,10 @@ def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
         for match in map(matches.row, matches.frontier().tolist())
     )
     turns, two = serving.turns(), serving.ways(found.tpot_s).get(TWO_POOLS)
-    moved, figures = list[Block](), list[Row]()
+    moved, figures = list[Row](), list[Row]()
     if two is not None and (path := two.path) is not None:
         rate = {"bytes_per_prompt": two.cache_bytes, "bytes_per_s_per_gpu": path.bytes_per_s}
-        moved.append(TRANSFER(TRANSFER.row(path, fabric=path.name, **rate)))
+        moved.append(TRANSFER.row(path, fabric=path.name, **rate))
         figures.append(shared.figure_row(POOL_DERATE, "two pools", "part of their rate alone that they keep"))
         figures.append(shared.figure_row(path.reach, "caches", "part of the links' rate that they reach"))
     decode, stars = serving.decode.deployment, [row] * (best is not None)
@@ -232,7 +235,7 @@ def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
         [
             frontier,
             POOLS(row for pair in zip(bests, ways.rows, strict=True) for row in _pools(found, *pair)),
-            *moved,
+            *map(TRANSFER, moved),
             LAYOUTS(
                 layout | {"phase": swept.deployment.workload.phase}
                 for swept in sweeps_of(found)

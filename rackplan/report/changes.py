@@ -12,10 +12,10 @@ from placement.migrate.moved import Moved, moved, why_not_counted
 from placement.migrate.replan import Replanned, ReplanOptions
 from placement.migrate.steps import Transfers
 from placement.plan import Plan
-from rackplan.report import notes
-from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
+from rackplan.report import notes, shared
+from rackplan.report.doc import Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import said
-from rackplan.report.findings import name_of
+from rackplan.report.pictures.moves import moves_pictures
 from rackplan.report.plan import LEVERS, PLANNED, TABLES, plan_doc, plan_row, plan_sentences, pool_row
 from topology.base.errors import input_name
 from topology.base.units import plural
@@ -53,7 +53,6 @@ SCORE = Shape(
     "A plan scored again; of several, one beside the other.",
     (*TABLES, LEVERS, SAME, PLANS, CHANGED, PARTS, MEMORY, CHANGE_OVER, SOURCES, LAYERS, FINDINGS),
 )
-_STACK = Table.of("", "plan part step_s")
 _DISTANCES = {"across": "other racks, over the scale-out network", "storage": "storage: no copy is left"}
 
 
@@ -76,7 +75,7 @@ def replan_doc(made: Replanned, options: ReplanOptions | None = None) -> Doc:
             Note(_lost_words(made, asked)),
             MOVED(row),
             SOURCES(_sources("", made.transfer)),
-            Late(lambda: _pictures(made)),
+            Late(lambda: moves_pictures(made)),
             *([Chart("Balance against moves", lines)] * several),
             *root,
             *(block for block in planned.blocks if not isinstance(block, Record)),
@@ -92,9 +91,7 @@ def replan_doc(made: Replanned, options: ReplanOptions | None = None) -> Doc:
 def _moved_row(made: Replanned, options: ReplanOptions) -> Row:
     return MOVED.row(
         made,
-        moved=made.moves / made.copies,
-        transfer_s=made.transfer.seconds,
-        busiest_link=made.transfer.bottleneck,
+        **_moving(made),
         balancedness_before=made.before,
         balancedness_restored=made.restored,
         balancedness_fresh=made.fresh,
@@ -103,6 +100,12 @@ def _moved_row(made: Replanned, options: ReplanOptions) -> Row:
         lost=list(options.lost),
         faulty_links=len(made.faults),
     )
+
+
+def _moving(moves: Replanned | Moved) -> dict[str, Any]:
+    """Return what moves take, besides what they say themselves."""
+    link = {"transfer_s": moves.transfer.seconds, "busiest_link": moves.transfer.bottleneck}
+    return {"moved": moves.moves / moves.copies, **link}
 
 
 def _moves_sentence(row: Row, to: str = "") -> str:
@@ -156,22 +159,14 @@ def _sources(name: str, transfer: Transfers) -> Iterator[Row]:
             yield {"plan": name, "distance": _DISTANCES.get(near, f"the same {near}"), "bytes": amount}
 
 
-def _pictures(made: Replanned) -> list[Block]:
-    from rackplan.report.pictures.moves import moves_pictures
-
-    titles = {"sources": "Sources of the copies", "moves": "Where copies arrive"}
-    return [replace(picture, title=titles[picture.key]) for picture in moves_pictures(made)]
-
-
 def _steps(made: Replanned) -> list[dict[str, Any]]:
     """Return a row for each move, in order: GPUs by their ids, no ``source`` where it comes from storage."""
     ids = [gpu.id for gpu in made.plan.deployment.cluster.gpus]
-    keys = ("layer", "expert", "gpu", "slot", "source", "replaces")
+    gpus = ((step, ids[step.gpu], None if step.source is None else ids[step.source]) for step in made.steps)
     return [
-        {key: getattr(step, key) for key in keys}
-        | {"gpu": ids[step.gpu], "source": None if step.source is None else ids[step.source]}
-        | {"bytes": made.expert_bytes[step.layer]}
-        for step in made.steps
+        {"layer": step.layer, "expert": step.expert, "gpu": gpu, "slot": step.slot, "source": source}
+        | {"replaces": step.replaces, "bytes": made.expert_bytes[step.layer]}
+        for step, gpu, source in gpus
     ]
 
 
@@ -182,10 +177,12 @@ def plans_doc(plans: Mapping[str, Plan]) -> Doc:
     why = {name: why_not_counted(old, new) for name, new in others}
     over = {name: moved(old, new) for name, new in others if not why[name]}
     rows = [_plan_row(name, plan) for name, plan in plans.items()]
-    moves = [_change_over(name, moving) for name, moving in over.items()]
+    moves = [
+        CHANGE_OVER.row(moving, plan=name, copies_left=moving.left, **_moving(moving))
+        for name, moving in over.items()
+    ]
     alone = list(_alone({name: _findings(plan) for name, plan in plans.items()}))
     same = all(difference.none for difference in unlike.values()) and not alone
-    bars = Layer("bar", _STACK(_stacked(plans)), "step_s", "plan", "part")
     sources = (row for name, moving in over.items() for row in _sources(name, moving.transfer))
     uncounted = (f"Moves to {name} are not counted: {text}." for name, text in why.items() if text)
     titles = dict.fromkeys(f"{row['model']} on {row['cluster']}" for row in rows)
@@ -198,7 +195,7 @@ def plans_doc(plans: Mapping[str, Plan]) -> Doc:
             SAME({"same": same}),
             PLANS(rows),
             CHANGED(_changed(unlike)),
-            Chart("Steps by part", [bars], stacked=True, height=120 + 50 * len(plans)),
+            shared.step_bars(((name, plan.score) for name, plan in plans.items()), "plan"),
             CHANGE_OVER(moves, most=0 if same else 12),
             *(Note(text, "moves", "missing") for text in uncounted),
         ],
@@ -218,12 +215,6 @@ def _plan_row(name: str, plan: Plan) -> Row:
     return {**pool_row("", plan), **plan_row(plan), "plan": name, "redundant": redundant}
 
 
-def _stacked(plans: Mapping[str, Plan]) -> Iterator[Row]:
-    for name, plan in plans.items():
-        for part, seconds in plan.score.terms_s.items():
-            yield {"plan": name, "part": name_of(part), "step_s": seconds}
-
-
 def _verdict(rows: Sequence[Row], unlike: Mapping[str, Differences], *, same: bool) -> Iterator[str]:
     """Yield which plan gives most, and in what the plans differ."""
     if same:
@@ -231,10 +222,8 @@ def _verdict(rows: Sequence[Row], unlike: Mapping[str, Differences], *, same: bo
         return
     first, best = rows[0], max(rows, key=lambda row: row["tok_s_per_gpu"])
     other, tokens = rows[1] if best is first else first, {row["counted_tokens"] for row in rows}
-    rate, ratio = (
-        said(best, "tok_s_per_gpu", best["counted_tokens"]),
-        best["tok_s_per_gpu"] / other["tok_s_per_gpu"],
-    )
+    rate = said(best, "tok_s_per_gpu", best["counted_tokens"])
+    ratio = best["tok_s_per_gpu"] / other["tok_s_per_gpu"]
     more = f", {ratio:.3g}x {other['plan']}" if len(tokens) == 1 else ""
     yield f"{best['plan']} gives the most: {rate} at {said(best, 'tok_s_per_user')}{more}."
     count = max(len(difference.inputs) for difference in unlike.values())
@@ -263,12 +252,8 @@ def _findings(plan: Plan) -> list[str]:
 def _changed(unlike: Mapping[str, Differences]) -> Iterator[Row]:
     for name, difference in unlike.items():
         for setting, pair in difference.inputs.items():
-            yield {
-                "plan": name,
-                "input": setting,
-                "before": _plain(pair.first),
-                "after": _plain(pair.second),
-            }
+            before, after = _plain(pair.first), _plain(pair.second)
+            yield {"plan": name, "input": setting, "before": before, "after": after}
 
 
 def _plain(value: Any) -> str | None:
@@ -284,14 +269,7 @@ def _compared(unlike: Mapping[str, Differences], of: str, key: str, figure: str)
             if part != "max_batch_per_gpu":
                 old, new = pair.first or 0.0, pair.second or 0.0
                 change = {"change_share": new / old - 1 if old else None}
-                yield {"plan": name, key: name_of(part), f"first_{figure}": old, figure: new, **change}
-
-
-def _change_over(name: str, moving: Moved) -> Row:
-    link = {"transfer_s": moving.transfer.seconds, "busiest_link": moving.transfer.bottleneck}
-    return CHANGE_OVER.row(
-        moving, plan=name, moved=moving.moves / moving.copies, copies_left=moving.left, **link
-    )
+                yield {"plan": name, key: shared.name_of(part), f"first_{figure}": old, figure: new, **change}
 
 
 def _moved_layers(name: str, moving: Moved) -> Iterator[Row]:

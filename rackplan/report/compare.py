@@ -4,32 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 
 from cost.calibration.errors import widest
-from cost.validation.measured import comparable_points
 from placement.analysis.compare import CompareRow
 from placement.analysis.comparison import Comparison
-from placement.analysis.evidence import deployment_figures
 from placement.analysis.gains import Gain
 from rackplan.report import shared
-from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Picture, Row, Shape, Table
-from rackplan.report.fields import said
+from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Row, Shape, Table
+from rackplan.report.fields import FIELDS, said
+from rackplan.report.frontier import POINTS, frontier_chart, measured_blocks, point_row
 from rackplan.report.notes import load_names, phase_words, sentence
-from rackplan.report.text import thinned
 from topology.base.errors import input_name
 from topology.base.units import plural
 
 ROWS = Table.of(
     "rows",
-    "cluster model serving layout gpus counted_tokens tok_s_per_user reached_tok_s_per_user tok_s tok_s_per_gpu "
-    "tok_s_per_gpu_ratio low_tok_s_per_gpu high_tok_s_per_gpu band tok_s_per_mw tok_s_per_mw_ratio tok_s_per_usd_h "
-    "tok_s_per_usd_h_ratio requests_per_s requests_per_s_per_gpu requests_per_s_per_mw requests_per_s_per_usd_h "
-    "loaded_requests_per_s usd_per_million_tokens usd_per_hour power_w step_s batch bound_by ttft_s "
-    "instead_tok_s_per_gpu measured_factor measured_runs evidence machine_status reason",
+    "cluster tok_s_per_user serving tok_s_per_gpu tok_s_per_gpu_ratio tok_s_per_mw usd_per_million_tokens "
+    "loaded_requests_per_s bound_by | model layout gpus counted_tokens reached_tok_s_per_user tok_s "
+    "low_tok_s_per_gpu high_tok_s_per_gpu band tok_s_per_mw_ratio tok_s_per_usd_h tok_s_per_usd_h_ratio "
+    "requests_per_s requests_per_s_per_gpu requests_per_s_per_mw requests_per_s_per_usd_h usd_per_hour power_w "
+    "step_s batch ttft_s instead_tok_s_per_gpu measured_factor measured_runs evidence machine_status reason",
     "Clusters at each speed",
-    shown="cluster tok_s_per_user serving tok_s_per_gpu tok_s_per_gpu_ratio tok_s_per_mw "
-    "usd_per_million_tokens loaded_requests_per_s bound_by",
     most=16,
 )
 CLUSTERS = Table.of(
@@ -51,12 +46,14 @@ _LAYOUTS = (
     "cluster tok_s_per_user layout batch step_s ttft_s instead_tok_s_per_gpu measured_factor measured_runs"
 )
 _PRICES = f"cluster machine_status {shared.BILLED.partition('gpus_idle ')[2]}"
-_FRONTIER = "cluster layout batch tok_s_per_user tok_s_per_gpu step_s bound_by"
-FRONTIERS = Table.of("", _FRONTIER, "Frontiers", per="cluster")
+FRONTIERS = replace(
+    POINTS,
+    title="Frontiers",
+    per="cluster",
+    shown="layout batch tok_s_per_user tok_s_per_gpu step_s bound_by",
+)
 _BY: Mapping[str, str] = {"tok_s_per_gpu": "GPU", "tok_s_per_mw": "MW", "tok_s_per_usd_h": "USD/h"}
 """What throughput is shared by, and its word."""
-_LISTED = 20
-"""Points of a frontier that are listed."""
 _GAINS_METHOD = (
     "Changes are applied one after another in this order, and each machine on the way is priced at the same speed "
     "per user: formats (of weights and cache, drafts, overlap, units beside BF16), HBM bandwidth and capacity, "
@@ -68,20 +65,23 @@ _GAINS_METHOD = (
 def compare_doc(result: Comparison) -> Doc:
     """Return the document of ``rackplan compare``."""
     first, names = result.deployments[0], list(result.bills)
-    pairs = sorted(
-        zip(result.rows, _rows(result), strict=True), key=lambda pair: pair[0].target_tok_s_per_user or 0.0
-    )
-    rows, compared = [told for _, told in pairs], result.compared
-    at = [told for row, told in pairs if any(row is other for other in compared)]
+    told, compared = list(zip(result.rows, _rows(result), strict=True)), result.compared
+    told.sort(key=lambda pair: pair[0].target_tok_s_per_user or 0.0)
+    rows = [row for _, row in told]
+    at = [row for of, row in told if any(of is other for other in compared)]
     speeds = {row.target_tok_s_per_user for row in compared}
     gains = [gain for gain in result.gains if gain.gain]
     main = [gain for gain in gains if gain.tok_s_per_user in speeds]
     errors = {row.cluster: row.errors for row in result.rows}
+    scores = [(row.cluster, row.score) for row in compared if row.score]
+    sides = [
+        (side, result.bills[side.cluster.name], errors[side.cluster.name]) for side in result.deployments
+    ]
     sizes = sorted({row.gpus for row in result.rows})
     each = result.budget or (plural(sizes[0], "GPU") if len(sizes) == 1 else "")
     what = phase_words(first.workload) if result.lengths is None else result.lengths.brief()
-    bands = {row["cluster"]: {key: row[key] for key in ("cluster", "band", "machine_status")} for row in rows}
-    machines = CLUSTERS({**shared.bill_row(bill), **bands[name]} for name, bill in result.bills.items())
+    known = {row["cluster"]: row for row in rows}
+    machines = CLUSTERS({**known[name], **shared.bill_row(bill)} for name, bill in result.bills.items())
     return Doc(
         COMPARE,
         f"{first.model.name} on {plural(len(names), 'cluster')}{f', {each} each' * bool(each)}, {what}",
@@ -93,34 +93,17 @@ def compare_doc(result: Comparison) -> Doc:
             *_notes(result),
             *(Note(f"{_gained(gain)}.", "tok_s_per_gpu") for gain in main),
             Late(lambda: _frontiers(result, rows)),
-            Late(lambda: shared.measured_blocks(result.deployments, chain(*errors.values()))),
             *_waterfall(main),
-            Late(lambda: shared.step_blocks([(row.cluster, row.score) for row in compared if row.score])),
+            *([shared.step_bars(scores, "cluster"), shared.memory_bars(scores, "cluster")] if scores else []),
         ],
         [
             ROWS(rows, title="Layouts", shown=_LAYOUTS, most=None),
-            GAINS(
-                GAINS.row(
-                    gain,
-                    cluster=gain.after,
-                    before_cluster=gain.before,
-                    gain_factor=gain.gain,
-                    cause=cause,
-                    factor=factor,
-                )
-                for gain in result.gains
-                for cause, factor in (gain.factors or {"": None}).items()
-            ),
+            GAINS(row for gain in result.gains for row in _factors(gain)),
             *(Note(f"{_gained(gain)}.", kind="method") for gain in gains if gain not in main),
             Note(_GAINS_METHOD if gains else "", kind="method"),
-            *shared.sides_grounds(
-                ((name, first.model.name, bill, errors[name]) for name, bill in result.bills.items()),
-                result.others,
-            ),
-            *shared.method_notes(*result.deployments),
-            *(Note(text, kind="method") for text in _methods(result)),
-            replace(machines, title="Prices and drawings of clusters", shown=_PRICES),
-            Late(lambda: _tables(result)),
+            replace(machines, title="Prices", shown=_PRICES),
+            *shared.grounds(sides, _methods(result), others=result.others),
+            Late(lambda: [FRONTIERS(_points(result))]),
         ],
     )
 
@@ -130,8 +113,7 @@ def _rows(result: Comparison) -> Iterator[Row]:
     firsts: dict[tuple[float | None, str], float | None] = {}
     for row in result.rows:
         totals, error = result.totals(row), widest(row.errors)
-        told = {**shared.totals_row(totals)}
-        low, high = shared.band_of(row.tok_s_per_gpu, row.errors)
+        told = dict(shared.totals_row(totals))
         amounts = totals.gpus, (totals.power_w or 0.0) / 1e6, totals.usd_per_hour
         for key, amount in zip(_BY, amounts, strict=True):
             rate = totals.tok_s / amount if amount and row.tok_s_per_gpu is not None else None
@@ -147,8 +129,7 @@ def _rows(result: Comparison) -> Iterator[Row]:
             "tok_s": totals.tok_s or None,
             "tok_s_per_user": row.target_tok_s_per_user or row.tok_s_per_user,
             "reached_tok_s_per_user": row.tok_s_per_user,
-            "low_tok_s_per_gpu": low,
-            "high_tok_s_per_gpu": high,
+            **shared.band_row(row.tok_s_per_gpu, row.errors),
             "band": error and error.band,
             "instead_tok_s_per_gpu": row.instead,
             "machine_status": row.status,
@@ -166,14 +147,11 @@ def _answer(result: Comparison, at: Sequence[Row]) -> Iterator[str]:
     key, (best, *_) = next(iter(leads.items()))
     target = result.compared[0].target_tok_s_per_user
     speed = f"{target:g} tok/s/user{' (default)' * result.usual}" if target else "the largest batch that fits"
-    ahead = {
-        by: f", {pair[0][by] / pair[1][by]:.2f}x {pair[1]['cluster']}" if len(pair) > 1 else ""
-        for by, pair in leads.items()
-    }
+    ahead = {by: _ahead({row["cluster"]: row[by] for row in pair}) for by, pair in leads.items()}
     verb = f"leads per {_BY[key]}:" if ahead[key] else "gives"
-    others = (
-        f"per {_BY[by]} {leads[by][0]['cluster']} leads{ahead[by]}" for by in leads if by != key and ahead[by]
-    )
+    others = [
+        f"per {_BY[by]} {leads[by][0]['cluster']} leads{ahead[by]}" for by in leads if ahead[by] and by != key
+    ]
     lead = f"{best['cluster']} {verb} {said(best, key, best['counted_tokens'])} at {speed}{ahead[key]}."
     yield f"{lead} {sentence('; '.join(others))}".strip()
     yield _other_lead(result, at)
@@ -188,20 +166,26 @@ def _answer(result: Comparison, at: Sequence[Row]) -> Iterator[str]:
     yield " ".join(sure)
 
 
+def _ahead(rates: Mapping[str, float]) -> str:
+    """Return how far the first of ``rates`` by cluster, the largest first, is ahead; empty where it is alone."""
+    (_, most), *rest = rates.items()
+    return f", {most / rest[0][1]:.2f}x {rest[0][0]}" if rest else ""
+
+
 def _other_lead(result: Comparison, at: Sequence[Row]) -> str:
     """Return who leads per GPU with the other recipe; empty where it is about the same everywhere."""
     target = result.compared[0].target_tok_s_per_user
     others = {other.cluster: other for other in result.others if other.tok_s_per_user == target}
-    rates = {row["cluster"]: row["tok_s_per_gpu"] for row in at} | {
-        name: other.tok_s_per_gpu for name, other in others.items()
-    }
     if not others:
         return ""
-    best, *rest = sorted(rates, key=lambda name: -rates[name])
+    rates = {row["cluster"]: row["tok_s_per_gpu"] for row in at}
+    rates |= {name: other.tok_s_per_gpu for name, other in others.items()}
+    rates = dict(sorted(rates.items(), key=lambda pair: -pair[1]))
+    best, most = next(iter(rates.items()))
     whose = sentence(shared.whose_recipe(next(iter(others.values())).recipe))[:-1]
     words = f" ({others[best].words})" if best in others else ""
-    rate = said({"tok_s_per_gpu": rates[best]}, "tok_s_per_gpu", at[0]["counted_tokens"])
-    return f"{whose} {best}{words} gives {rate}{f', {rates[best] / rates[rest[0]]:.2f}x {rest[0]}' if rest else ''}."
+    rate = FIELDS["tok_s_per_gpu"].said(most, at[0]["counted_tokens"])
+    return f"{whose} {best}{words} gives {rate}{_ahead(rates)}."
 
 
 def _notes(result: Comparison) -> Iterator[Note]:
@@ -254,6 +238,12 @@ def _gained(gain: Gain) -> str:
     return f"{gain.before} to {gain.after}{_at(gain)}, {gain.gain or 0.0:.2f}x: {why}"
 
 
+def _factors(gain: Gain) -> Iterator[Row]:
+    names = {"cluster": gain.after, "before_cluster": gain.before, "gain_factor": gain.gain}
+    for cause, factor in (gain.factors or {"": None}).items():
+        yield GAINS.row(gain, cause=cause, factor=factor, **names)
+
+
 def _waterfall(gains: Sequence[Gain]) -> list[Block]:
     """Return bars of each cluster, and between them what its factors add or take."""
     table = Table.of("", "cause direction factor from_tok_s_per_gpu to_tok_s_per_gpu")
@@ -275,46 +265,22 @@ def _waterfall(gains: Sequence[Gain]) -> list[Block]:
     return [Chart(GAINS.title, [layer], alt=alt, stacked=True, height=420)] if split else []
 
 
+def _points(result: Comparison) -> Iterator[Row]:
+    for name, points in result.frontiers.items():
+        yield from (point_row(point, cluster=name) for point in points)
+
+
 def _frontiers(result: Comparison, rows: Sequence[Row]) -> list[Block]:
-    """Return the frontiers with the rows as stars, and runs at the same conditions as rings."""
-    lines = FRONTIERS(
-        FRONTIERS.row(at, cluster=name) for name, mine in result.frontiers.items() for at in mine
-    )
-    runs = shared.RUNS(
-        shared.run_row(run, side.cluster.name)
-        for side in result.deployments
-        for run in comparable_points(side, result.lengths)
-    )
-    layers = [
-        Layer("line", lines, "tok_s_per_user", "tok_s_per_gpu", "cluster"),
-        Layer("star", ROWS(rows), "reached_tok_s_per_user", "tok_s_per_gpu", "cluster"),
-        Layer("ring", runs, "tok_s_per_user", "measured_tok_s_per_gpu", "cluster"),
-    ]
-    how = "one pool or two" if result.lengths is not None else "perfectly balanced experts"
-    text = f"The best layouts and batches up to the fastest, with {how}; stars: the rows above"
-    rings = "; rings: published runs at the same conditions" * bool(runs.rows)
+    """Return the frontiers with the rows as stars, and published runs: at the same conditions, and all of them."""
+    stars = ({**row, "tok_s_per_user": row["reached_tok_s_per_user"]} for row in rows)
+    how = "perfectly balanced experts" if result.lengths is None else "one pool or two"
+    phase = "" if result.lengths is None else "disaggregated"
     return [
-        Chart("Frontier of each cluster", layers, log="x", height=480),
-        Note(f"{text}{rings}.", kind="method"),
-    ]
-
-
-def _tables(result: Comparison) -> list[Block]:
-    """Return for a page frontiers and figures as tables, and drawings of the clusters."""
-    from topology.draw import cluster_svg
-
-    listed = {name: thinned(mine, _LISTED, even=True) for name, mine in result.frontiers.items()}
-    figures = (
-        shared.figure_row(used.figure, used.of or used.group, used.name)
-        for side in result.deployments
-        for used in deployment_figures(side)
-    )
-    clusters = {side.cluster.name: side.cluster for side in result.deployments}
-    return [
-        *(
-            Picture(name, f"Topology of {name}", lambda cluster=cluster: cluster_svg(cluster), scene=True)  # type: ignore[misc]
-            for name, cluster in clusters.items()
+        frontier_chart(_points(result), stars, result.deployments, result.lengths, by="cluster"),
+        Note(
+            f"The best layouts and batches up to the fastest, with {how}; stars: the rows above; rings: published "
+            "runs at the same conditions.",
+            kind="method",
         ),
-        FRONTIERS(FRONTIERS.row(point, cluster=name) for name, mine in listed.items() for point in mine),
-        shared.FIGURES({tuple(row.values()): row for row in figures}.values(), most=None),
+        *measured_blocks(result.deployments, phase),
     ]

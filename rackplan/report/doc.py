@@ -63,8 +63,13 @@ class Table(Block):
 
     @classmethod
     def of(cls, key: str, fields: str, title: str = "", **look: Any) -> Self:
-        """Return a table of the fields named in ``fields``, separated by spaces; one that is unknown raises."""
-        return cls(key, tuple(FIELDS[name] for name in fields.split()), title, **look)
+        """Return a table of the fields named in ``fields``, separated by spaces; one that is unknown raises.
+
+        Where some come after a bar, those before it are :attr:`shown`.
+        """
+        shown, bar, others = fields.partition("|")
+        look = {"shown": shown, **look} if bar else look
+        return cls(key, tuple(FIELDS[name] for name in f"{shown} {others}".split()), title, **look)
 
     def __call__(self, rows: Iterable[Row], **look: Any) -> Self:
         """Return the table with these rows; a row that lacks a field raises ``KeyError``, null is a value."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from cost.inputs.layout import StageSpec
 from cost.terms.work import COMPUTE, FIXED, HBM, IMBALANCE
 from placement.analysis.evidence import term_evidence
 from placement.analysis.peaks import at_peaks
@@ -12,6 +13,7 @@ from placement.plan import BaselineScore, Plan
 from placement.plans.findings import WhatIf
 from rackplan.report import notes
 from rackplan.report.doc import Row, Table
+from rackplan.report.shared import name_of
 from topology.base.units import added, mean_of
 
 _REACH = "domains_per_token nodes_per_token gpus_per_token"
@@ -26,11 +28,6 @@ Rows = Iterable[Row]
 def largest_first(parts: Mapping[str, float]) -> list[tuple[str, float]]:
     """Return the parts above zero, the largest first."""
     return sorted(((name, value) for name, value in parts.items() if value > 0), key=lambda item: -item[1])
-
-
-def name_of(key: str) -> str:
-    """Return how a part of the step, or a use of memory, is called."""
-    return "KV cache" if key == "kv_cache" else key.replace("_", " ")
 
 
 def _parts(plan: Plan) -> Rows:
@@ -67,35 +64,38 @@ def replicas(plan: Plan) -> Rows:
     gpus = plan.deployment.cluster.gpus
     for replica, stages in enumerate(plan.layout.replicas):
         for number, stage in enumerate(stages):
-            row = {"replica": replica, "stage": number, "gpu_ids": [gpus[gpu].id for gpu in stage.gpus]}
-            yield row | {"first_layer": stage.layers.start, "last_layer": stage.layers.stop - 1}
+            ids = [gpus[gpu].id for gpu in stage.gpus]
+            yield {"replica": replica, "stage": number, "gpu_ids": ids, **_layers(stage)}
 
 
 def _pipeline(plan: Plan) -> Rows:
     """Yield the stages of the first replica with what each hands on; nothing where there is one."""
-    stages = plan.layout.replicas[0]
+    stages, cluster = plan.layout.replicas[0], plan.deployment.cluster
     hops = notes.plan_hops(plan) if len(stages) > 1 else ()
     for number, (stage, hop) in enumerate(zip(stages, hops, strict=False)):
         row = {
-            "first_layer": stage.layers.start,
-            "last_layer": stage.layers.stop - 1,
-            "gpus": len(stage.gpus),
+            "stage": number,
+            "to_stage": (number + 1) % len(stages),
+            "domain": notes.domain_words(cluster, stage),
         }
-        place = notes.domain_words(plan.deployment.cluster, stage)
-        yield row | vars(hop) | {"stage": number, "domain": place, "to_stage": (number + 1) % len(stages)}
+        yield {**vars(hop), **row, **_layers(stage), "gpus": len(stage.gpus)}
+
+
+def _layers(stage: StageSpec) -> Row:
+    return {"first_layer": stage.layers.start, "last_layer": stage.layers.stop - 1}
 
 
 def _baselines(plan: Plan) -> Rows:
     own = "imported" if plan.origin == "imported" else "rackplan"
     mine = {own: BaselineScore("", plan.balancedness, plan.score)} if plan.balancedness else {}
     for name, entry in {**mine, **plan.baselines}.items():
-        row: dict[str, Any] = {"placement": notes.baseline_name(name), "reason": entry.reason}
         layers = list(entry.balancedness.values())
-        row |= {
+        balance = {
             "balancedness": mean_of(layers) if layers else None,
             "balancedness_worst": min(layers, default=None),
         }
-        yield row | {key: getattr(entry.score, key, None) for key in ("step_s", "tok_s_per_gpu")}
+        gives = {key: getattr(entry.score, key, None) for key in ("step_s", "tok_s_per_gpu")}
+        yield {"placement": notes.baseline_name(name), "reason": entry.reason, **balance, **gives}
 
 
 def _lost(plan: Plan) -> tuple[WhatIf, ...]:
@@ -103,12 +103,10 @@ def _lost(plan: Plan) -> tuple[WhatIf, ...]:
 
 
 def _losses(plan: Plan) -> Rows:
+    keys = ("name", *_LOST.split())
     for row in _lost(plan):
         for values in zip(*vars(row.each).values(), strict=True):
-            yield {
-                "failure": notes.UNITS[row.unit],
-                **dict(zip(("name", *_LOST.split()), values, strict=True)),
-            }
+            yield {"failure": notes.UNITS[row.unit], **dict(zip(keys, values, strict=True))}
 
 
 def _risk(plan: Plan) -> Rows:
@@ -138,7 +136,7 @@ def _by_traffic(plan: Plan) -> Rows:
         yield {**vars(row), "placement": name, "mark": "chosen" * chosen, **_sent(row.bytes_per_step)}
 
 
-def _sent(by_fabric: Mapping[str, float]) -> Row:
+def _sent(by_fabric: Mapping[str, float]) -> dict[str, float | None]:
     return dict(zip(_SENT.split(), [*by_fabric.values(), None, None], strict=False))
 
 
@@ -157,10 +155,9 @@ def _tokens(plan: Plan) -> Rows:
         }
     for name, traffic in known.items():
         for layer, gpus in traffic.gpus.items():
-            reach = dict(
-                zip(_REACH.split(), (traffic.domains[layer], traffic.nodes[layer], gpus), strict=True)
-            )
-            yield {"routing": name, "layer": layer, "tokens": None, **reach, **_sent({})}
+            reach = (traffic.domains[layer], traffic.nodes[layer], gpus)
+            sent = dict(zip(_REACH.split(), reach, strict=True)) | _sent({})
+            yield {"routing": name, "layer": layer, "tokens": None, **sent}
 
 
 _STEP = "compute_s hbm_s scale_up_s scale_out_s fixed_s stage_wait_s"

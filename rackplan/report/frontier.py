@@ -13,46 +13,61 @@ from topology.base.units import plural
 
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
-    from cost.validation.measured import MeasuredPoint
+    from cost.serving.lengths import Lengths
 
 POINTS = Table.of(
-    "", "serving layout batch in_flight tok_s_per_user tok_s_per_gpu step_s ttft_s bound_by", most=0
+    "", "cluster serving layout run batch in_flight tok_s_per_user tok_s_per_gpu step_s ttft_s bound_by"
 )
+_BLANK: dict[str, Any] = dict.fromkeys(field.key for field in POINTS.fields)
 RUNS = Table.of(
     "runs",
     "measured_chip run tok_s_per_user measured_tok_s_per_gpu predicted_tok_s_per_gpu measured_ratio source",
     "Measured runs with their predictions",
 )
-_ON_IT = Table.of("", "run tok_s_per_user tok_s_per_gpu")
 _BAND = Table.of("", "predicted_tok_s_per_gpu measured_tok_s_per_gpu least_tok_s_per_gpu")
 _MOST_LINES = 5
 """Layouts that are drawn as lines; more cannot be told apart."""
 _SPEED, _RATE = "tok_s_per_user", "tok_s_per_gpu"
 
 
-def frontier_chart(
-    points: Iterable[Row], chosen: Row | None, runs: Iterable[MeasuredPoint], *, word: str, by: str = "layout"
-) -> Chart:
-    """Return the chart of ``points``, with a star at the ``chosen`` one and rings at measured runs.
+def point_row(source: object, **more: object) -> dict[str, Any]:
+    """Return a row of :data:`POINTS` of what ``source`` has; the rest is null."""
+    return {**_BLANK, **POINTS.row(source, **more)}
 
-    Points are rows of some of the fields of :data:`POINTS`; ``word`` names the star. Lines are the layouts nearest to
-    the frontier, or every value of the field ``by``.
+
+def frontier_chart(
+    points: Iterable[Row],
+    chosen: Iterable[Row],
+    deployments: Iterable[Deployment],
+    lengths: Lengths | None = None,
+    *,
+    word: str = "best",
+    by: str = "layout",
+) -> Chart:
+    """Return the chart of ``points``, with stars at those ``chosen`` and rings at runs measured at their conditions.
+
+    Points are rows of some of the fields of :data:`POINTS`; ``word`` names the stars. Lines are the layouts nearest
+    to the frontier, or every value of the field ``by``; of several clusters each has one colour.
     """
     from cost.layouts.front import pareto
+    from cost.validation.measured import comparable_points
 
-    blank: dict[str, Any] = dict.fromkeys(field.key for field in POINTS.fields)
-    rows = [{**blank, **point} for point in points]
+    rows = [{**_BLANK, **point} for point in points]
     edge = [rows[at] for at in pareto([row[_SPEED] for row in rows], [row[_RATE] for row in rows]).tolist()]
     lines = _nearest(rows, edge) if by == "layout" else {row[by] for row in rows}
-    rest = (row for row in rows if row[by] not in lines)
-    on_it = ({"run": run.words, _SPEED: run.tok_s_per_user, _RATE: run.tok_s_per_gpu} for run in runs)
-    star = [] if chosen is None else [{**blank, **chosen}]
-    layers = [
-        Layer("point", POINTS(rest), _SPEED, _RATE, name="other layouts"),
-        Layer("line", POINTS(row for row in rows if row[by] in lines), _SPEED, _RATE, color=by),
-        Layer("ring", _ON_IT(on_it), _SPEED, _RATE, name="measured"),
-        Layer("star", POINTS(star), _SPEED, _RATE, name=word),
-    ]
+    runs = (
+        point_row(run, cluster=side.cluster.name, run=run.words)
+        for side in deployments
+        for run in comparable_points(side, lengths)
+    )
+    color = by if by == "cluster" else ""
+    marks: tuple[tuple[Any, str, str, Iterable[Row]], ...] = (
+        ("point", "other layouts", "", (row for row in rows if row[by] not in lines)),
+        ("line", "", by, (row for row in rows if row[by] in lines)),
+        ("ring", "measured", color, runs),
+        ("star", word, color, ({**_BLANK, **row} for row in chosen)),
+    )
+    layers = [Layer(mark, POINTS(some), _SPEED, _RATE, color, name=name) for mark, name, color, some in marks]
     ends = " to ".join(f"{row[_RATE]:,.0f} at {row[_SPEED]:,.1f}" for row in edge[:: max(1, len(edge) - 1)])
     alt = f"tok/s/GPU against tok/s/user: {ends or 'no layout fits'}"
     return Chart("Throughput against speed per user", layers, log="x", alt=alt, height=480)
@@ -86,23 +101,23 @@ def measured_blocks(deployments: Sequence[Deployment], phase: str = "") -> list[
     chips = {run.chip for run in rates}
     errors = [error for one in deployments for error in errors_in(one, phase=phase)]
     error = widest(error for error in errors if error.chip in chips) or widest(errors)
-    text = f"{plural(len(rates), 'published run')} of this model on these chips, each against the prediction for its "
-    text += "own lengths, formats and drafts"
+    runs = plural(len(rates), "published run")
+    text = f"{runs} of this model on these chips, each against the prediction for its own lengths, formats and drafts"
     if error is not None:
         inside = sum(1 / error.band <= run.tok_s_per_gpu / rate <= error.band for run, rate in rates.items())
         text += f"; {inside} are within {error.band:.2f}x, as 80% of all runs"
-    refused = len(every) - len(rates)
-    text += f"; {refused} with too few details are left out" * bool(refused)
+    if refused := len(every) - len(rates):
+        text += f"; {refused} with too few details are left out"
     table = RUNS(
-        {
-            "measured_chip": run.chip,
-            "run": run.words,
-            "tok_s_per_user": run.tok_s_per_user or None,
-            "measured_tok_s_per_gpu": run.tok_s_per_gpu,
-            "predicted_tok_s_per_gpu": rate,
-            "measured_ratio": run.tok_s_per_gpu / rate,
-            "source": run.source,
-        }
+        RUNS.row(
+            run,
+            measured_chip=run.chip,
+            run=run.words,
+            tok_s_per_user=run.tok_s_per_user or None,
+            measured_tok_s_per_gpu=run.tok_s_per_gpu,
+            predicted_tok_s_per_gpu=rate,
+            measured_ratio=run.tok_s_per_gpu / rate,
+        )
         for run, rate in sorted(rates.items(), key=lambda pair: pair[1])
     )
     text += ". On the frontier are those alone that match what was asked."
@@ -114,13 +129,13 @@ def _measured_chart(runs: Table, band: float | None) -> Chart:
     across, up, least = (field.key for field in _BAND.fields)
     values = [row[key] for row in runs.rows for key in (across, up)]
     ends = (min(values) / 1.3, max(values) * 1.3)
-    layers = [] if band is None else [
-        Layer("band", _BAND({across: end, up: end * band, least: end / band} for end in ends), across, up,
-              base=least, name=f"80% band, {band:.2f}x"),
-    ]  # fmt: skip
-    layers += [
-        Layer("rule", _BAND({across: end, up: end, least: None} for end in ends), across, up, name="equal"),
-        Layer("point", runs, across, up, color="measured_chip"),
+    equal = _BAND({across: end, up: end, least: None} for end in ends)
+    layers = [
+        Layer("rule", equal, across, up, name="equal"),
+        Layer("point", runs, across, up, "measured_chip"),
     ]
+    if band is not None:
+        around = _BAND({across: end, up: end * band, least: end / band} for end in ends)
+        layers.insert(0, Layer("band", around, across, up, base=least, name=f"80% band, {band:.2f}x"))
     alt = f"{plural(len(runs.rows), 'measured run')} against predictions"
     return Chart("Measured against predicted", layers, log="xy", alt=alt, height=480)

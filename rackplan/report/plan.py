@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,43 +21,45 @@ from placement.under_load import first_token_s
 from rackplan.report import notes, shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import FIELDS, said, usd
-from rackplan.report.findings import OF_POOLS, name_of, replicas
+from rackplan.report.findings import OF_POOLS, replicas
+from rackplan.report.pictures.plan import plan_pictures
 from topology.base.errors import input_name
 from topology.base.units import mean_of, plural
 
-_OF_PLAN = "origin limit_s over_limit passed_over tok_s_per_user"
-_OF_SCORE = "batch max_batch step_s lower_step_s tokens_per_step bound_by what_if"
 _OF_REQUESTS = "serving isl osl tpot_s ttft_s tpot_limit_s ttft_limit_s"
-_NEAR = "measured_factor measured_runs low_tok_s_per_gpu high_tok_s_per_gpu"
 PLANNED = (
-    f"cluster model phase context layout kv_tokens prefill_s goal evidence balancedness {_OF_REQUESTS} {_OF_SCORE} "
-    f"{_OF_PLAN} {_NEAR} {shared.TOTALS} {shared.USED}"
+    f"cluster model phase context layout kv_tokens prefill_s goal evidence balancedness {_OF_REQUESTS} batch "
+    "max_batch step_s lower_step_s tokens_per_step bound_by what_if origin limit_s over_limit passed_over "
+    "tok_s_per_user measured_factor measured_runs low_tok_s_per_gpu high_tok_s_per_gpu "
+    f"{shared.TOTALS} {shared.USED}"
 )
 """What a plan gives, costs and draws."""
-_SHOWN = (
-    "tok_s_per_gpu tok_s_per_user step_s lower_step_s usd_per_million_tokens layout batch kv_tokens balancedness "
-    "bound_by tok_s requests_per_s ttft_s usd_per_hour power_w goal"
+ROOT = Record.of(
+    "",
+    PLANNED,
+    shown="tok_s_per_gpu tok_s_per_user step_s lower_step_s usd_per_million_tokens layout batch kv_tokens "
+    "balancedness bound_by tok_s requests_per_s ttft_s usd_per_hour power_w goal",
+    tiles="tok_s_per_gpu tok_s_per_user step_s lower_step_s usd_per_million_tokens batch kv_tokens balancedness",
 )
-_TILES = (
-    "tok_s_per_gpu tok_s_per_user step_s lower_step_s usd_per_million_tokens batch kv_tokens balancedness"
-)
-ROOT = Record.of("", PLANNED, shown=_SHOWN, tiles=_TILES)
-_WIDTHS = "tp ep moe_tp attention_dp stages"
-_POOL = "role layout workers gpus_per_worker batch counted_tokens tok_s step_s"
-POOLS = Table.of("pools", f"{_POOL} model gpus gap {_WIDTHS}", "Pools", shown=_POOL)
+POOLS = shared.pools("batch counted_tokens tok_s step_s | model gap tp ep moe_tp attention_dp stages")
 WAYS = Table.of("ways", "serving tok_s_per_gpu", "One pool or two, before experts are placed")
-TURNS = Table.of("turns", "serving from_tok_s_per_user to_tok_s_per_user", "Which way is ahead")
 IDLE = Table.of("idle", "gpu_ids reason", "Idle GPUs", most=0)
-_MODEL = "total_params active_params precision kv_dtype"
 SETUP = Record.of(
-    "setup", f"{_MODEL} serving_options recipe experts slots redundant loads constraints supposed", "Setup"
+    "setup",
+    "total_params active_params precision kv_dtype serving_options recipe experts slots redundant loads constraints "
+    "supposed",
+    "Setup",
 )
 PROOF = Record.of(
     "proof", "status objective bound gap objective_of interrupted search", "Proof of the placement"
 )
 ORDER = Record.of("order", "status step_s bound_s gap in_turn_s search", "Proof of the order of stages")
-_ROOFLINE = "step_tokens balancing_batch output_over_input bubble_share one_domain_s two_domains_s"
-IDENTITIES = Record.of("identities", f"{_ROOFLINE} mean_wait_ms longest_wait_ms", "What a roofline says")
+IDENTITIES = Record.of(
+    "identities",
+    "step_tokens balancing_batch output_over_input bubble_share one_domain_s two_domains_s mean_wait_ms "
+    "longest_wait_ms",
+    "What a roofline says",
+)
 CACHES = Table.of("cache_tiers", "tier drain_s bytes bytes_per_s source", "Memories that can keep contexts")
 LEVERS = Table.of("levers", "lever change to gain batch tok_s_per_gpu", "Largest levers, layout kept")
 ASSUMED = Table.of("assumptions", "assumption", "Assumptions", most=None)
@@ -75,15 +76,28 @@ def plan_doc(
 
     ``others`` is what the other recipe would bring with its layout and batch.
     """
-    row, own = plan_row(plan), shared.set_table(plan.deployment.cluster.whole)
+    row, cluster = plan_row(plan), plan.deployment.cluster.whole
     largest = levers.largest if levers else ()
     kept = [{**vars(lever.layout_kept), **vars(lever), "lever": lever.name} for lever in largest]
     return Doc(
         shape or PLAN,
         notes.title_words(plan),
         plan_sentences(plan, row, others),
-        [*_doubts(plan), own, ROOT(row), *_pools(plan), *_missing(plan)],
-        [Late(lambda: _seen(plan)), *plan_details(plan), *([LEVERS(kept)] * (levers is not None))],
+        [
+            Note(
+                "The search was interrupted: this is the best plan so far." * plan.interrupted, kind="warning"
+            ),
+            Note(shared.doubt_sentence(cluster), kind="warning"),
+            shared.set_table(cluster),
+            ROOT(row),
+            *_pools(plan),
+            *_missing(plan),
+        ],
+        [
+            Late(lambda: list(plan_pictures(plan, sides(plan)))),
+            *plan_details(plan),
+            *([LEVERS(kept)] * (levers is not None)),
+        ],
         frame=lambda: slots(plan),
     )
 
@@ -97,12 +111,8 @@ def imported_plan_doc(plan: Plan, engine_balancedness: float | None) -> Doc:
 def with_files(doc: Doc, files: Mapping[str, str]) -> Doc:
     """Return a document with the files that were written, by what they are, and what to do with them next."""
     command = f"rackplan what-if {Path(files['plan']).parent}" if "plan" in files else ""
-    written = Note(", ".join(files.values()), kind="written")
-    return doc.with_blocks(
-        FILES({"name": name, "file": file} for name, file in files.items()),
-        written,
-        Note(command, kind="next"),
-    )
+    table = FILES({"name": name, "file": file} for name, file in files.items())
+    return doc.with_blocks(table, Note(", ".join(files.values()), kind="written"), Note(command, kind="next"))
 
 
 def sides(plan: Plan) -> list[tuple[str, Plan]]:
@@ -118,9 +128,10 @@ def _short(plan: Plan) -> str:
 def plan_row(plan: Plan) -> dict[str, Any]:
     """Return the fields of :data:`PLANNED`."""
     score, totals, work = plan.score, plan.totals, plan.deployment.workload
-    near = plan.deployment.near_runs(plan.layout, score.batch)
     both, limit_s = work.phase == "both", plan.limit_s
     row: dict[str, Any] = {
+        **ROOT.row(score),
+        **ROOT.row(plan),
         "cluster": plan.deployment.cluster.whole.name,
         "model": plan.deployment.model.name,
         "phase": totals.phase,
@@ -141,10 +152,9 @@ def plan_row(plan: Plan) -> dict[str, Any]:
     }
     if plan.requests is not None:
         row |= {key: getattr(plan.requests, key) for key in _OF_REQUESTS.split()}
-    row |= zip(_NEAR.split(), (*near, *shared.band_of(totals.tok_s_per_gpu, plan.errors)), strict=True)
-    row |= {key: getattr(score, key) for key in _OF_SCORE.split()}
-    row |= {key: getattr(plan, key) for key in _OF_PLAN.split()}
-    return {**row, **shared.totals_row(totals)}
+    near = plan.deployment.near_runs(plan.layout, score.batch)
+    row |= {"measured_factor": near[0], "measured_runs": near[1], **shared.totals_row(totals)}
+    return row | shared.band_row(totals.tok_s_per_gpu, plan.errors)
 
 
 def plan_sentences(plan: Plan, row: Row, others: Sequence[OtherRecipe] = ()) -> list[str]:
@@ -179,12 +189,6 @@ def plan_sentences(plan: Plan, row: Row, others: Sequence[OtherRecipe] = ()) -> 
     ]
 
 
-def _doubts(plan: Plan) -> Iterator[Note]:
-    """Yield what makes the figures of a plan uncertain."""
-    yield Note("The search was interrupted: this is the best plan so far." * plan.interrupted, kind="warning")
-    yield Note(shared.doubt_sentence(plan.deployment.cluster.whole), kind="warning")
-
-
 def _missing(plan: Plan) -> Iterator[Note]:
     """Yield why figures are null, and what was left out."""
     whole = plan.requests
@@ -215,8 +219,7 @@ def _pools(plan: Plan) -> Iterator[Table]:
     yield POOLS(rows, most=12 * (len(both) > 1))
     ways, turns = (whole.priced_tok_s_per_gpu, whole.turns) if whole else ({}, ())
     yield WAYS({"serving": name, "tok_s_per_gpu": rate} for name, rate in ways.items())
-    keys = [field.key for field in TURNS.fields]
-    yield TURNS((dict(zip(keys, turn, strict=True)) for turn in turns), most=12 * (len(turns) > 1))
+    yield shared.TURNS(shared.turn_rows(turns), most=12 * (len(turns) > 1))
     used = {gpu for _, side in both for row in replicas(side) for gpu in row["gpu_ids"]}
     ids = [gpu.id for gpu in cluster.gpus if gpu.id not in used]
     reason = f"The replicas take {len(used):,} of {plural(len(cluster.gpus), 'GPU')}."
@@ -225,15 +228,11 @@ def _pools(plan: Plan) -> Iterator[Table]:
 
 def pool_row(role: str, plan: Plan) -> dict[str, Any]:
     """Return a row of :data:`POOLS`."""
-    layout, score = plan.layout, plan.score
+    layout, score, workers = plan.layout, plan.score, len(plan.layout.replicas)
     return {
         **layout_part(plan),
-        "role": role,
+        **shared.pool_row(role, _short(plan), workers, layout.gpus_used / workers),
         "model": plan.deployment.model.name,
-        "layout": _short(plan),
-        "gpus": layout.gpus_used,
-        "workers": len(layout.replicas),
-        "gpus_per_worker": layout.gpus_used / len(layout.replicas),
         "batch": score.batch,
         "counted_tokens": score.tokens,
         "tok_s": score.tok_s_per_gpu_used * layout.gpus_used,
@@ -252,18 +251,15 @@ def plan_details(plan: Plan) -> Iterator[Block]:
         look = {"shown": f"pool {keys}", "per": "pool"} if several else {"shown": keys}
         told[table.key] = table(rows, **look)
     yield told.pop("step")
-    meant = (f"{name_of(name)}: {TERMS[name].meaning}" for name in plan.score.terms_s if TERMS[name].meaning)
+    meant = (
+        f"{shared.name_of(name)}: {TERMS[name].meaning}" for name in plan.score.terms_s if TERMS[name].meaning
+    )
     yield Note(notes.sentence("; ".join(meant)), kind="method")
     measured = notes.measured_words(plan)
     yield Note(measured and f"Correction by measured runs: {measured}.", "measured_factor")
     yield SETUP(_setup(plan))
-    objective_of = f"largest over mean GPU load{notes.worst_words(plan)}"
-    proof = {
-        **vars(plan.proof),
-        "objective_of": objective_of,
-        "interrupted": plan.interrupted,
-        "search": plan.search,
-    }
+    proof = {**vars(plan.proof), "objective_of": f"largest over mean GPU load{notes.worst_words(plan)}"}
+    proof |= {"interrupted": plan.interrupted, "search": plan.search}
     yield PROOF(proof if plan.balancedness else None)
     bounds = {"step_s": order.objective, "bound_s": order.bound, "in_turn_s": order.in_turn} if order else {}
     yield ORDER(ORDER.row(order, **bounds) if order else None)
@@ -275,11 +271,7 @@ def plan_details(plan: Plan) -> Iterator[Block]:
     yield shared.BILL(shared.bill_rows(plan.deployment.cluster.whole.name, plan.totals))
     yield shared.ACCURACY(map(shared.accuracy_row, plan.errors))
     yield shared.ACCURACY_METHOD
-    figures = shared.FIGURES(
-        shared.figure_row(used.figure, used.of or used.group, used.name) for used in behind
-    )
-    yield figures
-    yield Late(lambda: [replace(figures, most=None)])
+    yield from shared.figure_blocks(behind)
     weakest = ", ".join(figure.title for figure in weakest_figures(behind))
     yield Note(f"The weakest figures are {plan.score.evidence.label}: {weakest}.", "evidence")
     yield ASSUMED({"assumption": text} for text in notes.assumptions(plan))
@@ -289,52 +281,43 @@ def _setup(plan: Plan) -> Row:
     deployment, model, work = plan.deployment, plan.deployment.model, plan.deployment.workload
     held = next(filter(None, plan.experts), None)
     formats = ", ".join(f"{part} {dtype}" for part, dtype in model.precision.items())
-    return {
-        "total_params": model.total_params,
-        "active_params": model.active_params,
-        "experts": held and held.experts,
-        "slots": held and held.slots,
-        "redundant": held and held.slots - held.experts,
-        "precision": f"{formats} ({model.precision_source})",
-        "kv_dtype": work.kv_dtype,
-        "serving_options": "; ".join(notes.serving_words(work, deployment.engine)),
-        "recipe": "; ".join(notes.recipe_lines(deployment)),
-        "loads": notes.load_names(plan.loads.names) if plan.loads else "",
-        "constraints": notes.placement_words(plan),
-        "supposed": notes.what_if_words(deployment),
-    }
+    return SETUP.row(
+        model,
+        experts=held and held.experts,
+        slots=held and held.slots,
+        redundant=held and held.slots - held.experts,
+        precision=f"{formats} ({model.precision_source})",
+        kv_dtype=work.kv_dtype,
+        serving_options="; ".join(notes.serving_words(work, deployment.engine)),
+        recipe="; ".join(notes.recipe_lines(deployment)),
+        loads=notes.load_names(plan.loads.names) if plan.loads else "",
+        constraints=notes.placement_words(plan),
+        supposed=notes.what_if_words(deployment),
+    )
 
 
 def _roofline(plan: Plan) -> Iterator[Table]:
-    found, waits = identities(plan.deployment, plan.layout, plan.score), token_wait_s(plan.score.step_s)
-    waited = {"mean_wait_ms": waits[0] * 1e3, "longest_wait_ms": waits[1] * 1e3}
-    yield IDENTITIES(IDENTITIES.row(found, bubble_share=found.bubble, **waited))
+    found, (mean_s, most_s) = (
+        identities(plan.deployment, plan.layout, plan.score),
+        token_wait_s(plan.score.step_s),
+    )
+    waits = {"mean_wait_ms": mean_s * 1e3, "longest_wait_ms": most_s * 1e3}
+    yield IDENTITIES(IDENTITIES.row(found, bubble_share=found.bubble, **waits))
+    rates = [(tier, tier.capacity_bytes.value, tier.bytes_per_s) for tier in found.tiers]
     yield CACHES(
-        {
-            "tier": tier.name,
-            "drain_s": tier.drain_s,
-            "bytes": tier.capacity_bytes.value,
-            "bytes_per_s": tier.bytes_per_s.value,
-            "source": tier.bytes_per_s.source,
-        }
-        for tier in found.tiers
+        CACHES.row(tier, tier=tier.name, bytes=size, bytes_per_s=rate.value, source=rate.source)
+        for tier, size, rate in rates
     )
 
 
 TABLES = (
     *(table for table, _ in OF_POOLS),
-    *(ROOT, POOLS, WAYS, TURNS, IDLE, SETUP, PROOF, ORDER, IDENTITIES, CACHES, ASSUMED, FILES),
+    *(ROOT, POOLS, WAYS, shared.TURNS, IDLE, SETUP, PROOF, ORDER, IDENTITIES, CACHES, ASSUMED, FILES),
     *(shared.SET, shared.BILL, shared.ACCURACY, shared.FIGURES),
 )
 """Of every plan."""
 PLAN = Shape("plan", "A plan: its layout, the predicted step, the placement's proof, what it costs.", TABLES)
 IMPORT_PLAN = Shape("import-plan", "An imported plan.", (*TABLES, ENGINE))
-
-
-def _seen(plan: Plan) -> list[Block]:
-    from rackplan.report.pictures.plan import plan_pictures
-
-    return list(plan_pictures(plan, sides(plan)))
 
 
 def slots(plan: Plan) -> dict[str, Any]:

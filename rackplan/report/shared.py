@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rackplan.report.doc import Block, Chart, Late, Layer, Note, Picture, Row, Table
 from rackplan.report.fields import said, usd
-from rackplan.report.notes import sentence, serving_words, sparse_lines
+from rackplan.report.notes import (
+    chip_words,
+    cluster_doubts,
+    of_words,
+    sentence,
+    serving_words,
+    sparse_lines,
+)
 from topology.base.errors import input_name
 from topology.base.units import plural
 
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
     from cost.money.bill import Bill, Totals
     from cost.recipe import OtherRecipe
     from cost.step.score import Score
-    from cost.validation.measured import MeasuredPoint
+    from placement.analysis.evidence import UsedFigure
     from topology.base.figures import Figure
     from topology.cluster import Cluster
 
@@ -29,9 +36,10 @@ BILLED = (
 """What some GPUs cost and draw."""
 USED = "gpus_used tok_s_per_gpu_used usd_per_hour_used usd_per_million_tokens_used power_w_used tok_s_per_mw_used"
 """The same over the GPUs in use; null where none is idle."""
-RATES = "counted_tokens tok_s tok_s_per_gpu requests_per_s usd_per_million_tokens tok_s_per_mw"
-TOTALS = f"{RATES} {BILLED}"
+TOTALS = f"counted_tokens tok_s tok_s_per_gpu requests_per_s usd_per_million_tokens tok_s_per_mw {BILLED}"
 """What a whole cluster gives, costs and draws."""
+_TOTALS = Table.of("", f"{TOTALS} {USED}")
+_BILLED = Table.of("", BILLED)
 BILL = Table.of(
     "bill",
     "cluster part count each_usd_per_hour price_evidence price_source each_power_w power_evidence power_source",
@@ -40,39 +48,31 @@ BILL = Table.of(
 )
 ACCURACY = Table.of(
     "accuracy",
-    "cluster model chip stand_in_for runs median_abs_error mean_abs_error within_20_percent bias "
-    "left_out_median_abs_error left_out_within_20_percent band",
+    "cluster chip stand_in_for runs median_abs_error within_20_percent band | model mean_abs_error bias "
+    "left_out_median_abs_error left_out_within_20_percent",
     "Accuracy",
-    shown="cluster model chip stand_in_for runs median_abs_error within_20_percent band",
 )
 FIGURES = Table.of(
     "figures", "part figure value unit shown evidence source", "Figures and their sources", most=0
 )
-POOLS = Table.of(
-    "pools",
-    "cluster role model layout gpus workers gpus_per_worker batch step_s tok_s measured_factor measured_runs",
-    "Pools",
-    per="cluster",
-    shown="role layout workers gpus_per_worker gpus batch step_s tok_s measured_factor measured_runs",
-)
+_POOL = "role layout workers gpus gpus_per_worker"
+TURNS = Table.of("turns", "serving from_tok_s_per_user to_tok_s_per_user", "Which way is ahead")
 OTHER_RECIPE = Table.of(
     "other_recipe",
-    "cluster other_recipe recipe tok_s_per_user tok_s_per_gpu other_ratio gpus",
+    "cluster recipe tok_s_per_user tok_s_per_gpu other_ratio gpus | other_recipe",
     "With the other recipe",
-    shown="cluster recipe tok_s_per_user tok_s_per_gpu other_ratio gpus",
-)
-RUNS = Table.of(
-    "runs",
-    "cluster chip run tok_s_per_user measured_tok_s_per_gpu predicted_tok_s_per_gpu measured_ratio source",
-    "Measured runs of this model on these chips",
-    most=None,
 )
 SET = Table.of(
     "set",
-    "cluster part figure value unit shown evidence source",
+    "part figure shown source | cluster value unit evidence",
     "Set by hand",
-    shown="part figure shown source",
 )
+_LIMITS = {
+    "tpot_limit_s": "per output token",
+    "ttft_limit_s": "to the first token",
+    "ttft_p99_limit_ms": "to the first token",
+    "tpot_p99_limit_ms": "per output token",
+}
 GROUNDS = (BILL, ACCURACY, OTHER_RECIPE, FIGURES, SET)
 """Tables of :func:`grounds` and :func:`set_table`."""
 ACCURACY_METHOD = Note(
@@ -82,36 +82,34 @@ ACCURACY_METHOD = Note(
 )
 
 
+def pools(fields: str, **look: Any) -> Table:
+    """Return a table of pools: what every pool is (:func:`pool_row`), and these fields."""
+    return Table.of("pools", f"{_POOL} {fields}", "Pools", **look)
+
+
+def pool_row(role: str, layout: str, workers: int, gpus_per_worker: float) -> dict[str, Any]:
+    """Return what every pool is."""
+    gpus = workers * gpus_per_worker
+    return dict(zip(_POOL.split(), (role, layout, workers, gpus, gpus_per_worker), strict=True))
+
+
+def turn_rows(turns: Iterable[tuple[str, float, float]]) -> Iterator[Row]:
+    """Yield rows of :data:`TURNS`: which way is ahead at which speeds, where there are several."""
+    yield from (dict(zip((field.key for field in TURNS.fields), turn, strict=True)) for turn in turns)
+
+
 def bill_row(bill: Bill) -> Row:
     """Return the fields of :data:`BILLED`."""
-    return {
-        "gpus": bill.gpus,
-        "gpus_idle": getattr(bill, "gpus_idle", None),
-        "usd_per_hour": bill.usd_per_hour,
-        "usd_per_year": bill.usd_per_year,
-        "price_basis": bill.price_basis,
-        "price_evidence": bill.price_kind,
-        "power_w": bill.power_w,
-        "power_evidence": bill.power_kind,
-        "power_scope": power_scope(bill),
-    }
+    how = {"price_evidence": bill.price_kind, "power_evidence": bill.power_kind}
+    idle = getattr(bill, "gpus_idle", None)
+    return _BILLED.row(bill, gpus_idle=idle, power_scope=power_scope(bill), **how)
 
 
 def totals_row(totals: Totals) -> Row:
     """Return the fields of :data:`TOTALS` and of :data:`USED`."""
-    used = totals.used
-    over_used = {
-        "gpus_used": used.gpus if used else None,
-        **{
-            f"{name}_used": getattr(used, name, None)
-            for name in ("tok_s_per_gpu", "usd_per_hour", "usd_per_million_tokens", "power_w", "tok_s_per_mw")
-        },
-    }
-    rates = {
-        "counted_tokens": totals.tokens,
-        **{name: getattr(totals, name) for name in RATES.split()[1:]},
-    }
-    return {**bill_row(totals), **rates, **over_used}
+    over_used = {key: getattr(totals.used, key.removesuffix("_used"), None) for key in USED.split()}
+    over_used["gpus_used"] = getattr(totals.used, "gpus", None)
+    return _TOTALS.row(totals, counted_tokens=totals.tokens, **bill_row(totals), **over_used)
 
 
 def power_scope(bill: Bill) -> str:
@@ -123,18 +121,15 @@ def power_scope(bill: Bill) -> str:
 def bill_rows(cluster: str, bill: Bill) -> Iterator[Row]:
     """Yield the rows of :data:`BILL`: GPUs by kind, and the network where it is counted."""
     for part in bill.parts:
-        price, power = part.usd_per_hour, part.power_w
-        yield {
-            "cluster": cluster,
-            "part": part.name,
-            "count": part.count,
-            "each_usd_per_hour": price.value if price else None,
-            "price_evidence": price.kind if price else None,
-            "price_source": price.source if price else None,
-            "each_power_w": power.value if power else None,
-            "power_evidence": power.kind if power else None,
-            "power_source": power.source if power else None,
-        }
+        row = {"cluster": cluster, "part": part.name, "count": part.count}
+        for key, figure, name in (
+            ("each_usd_per_hour", part.usd_per_hour, "price"),
+            ("each_power_w", part.power_w, "power"),
+        ):
+            keys = (key, f"{name}_evidence", f"{name}_source")
+            values = (figure.value, figure.kind, figure.source) if figure else (None, None, None)
+            row |= zip(keys, values, strict=True)
+        yield row
 
 
 def missing(table: Table, usual: str = "", **why: str) -> Iterator[Note]:
@@ -151,6 +146,11 @@ def missing_notes(bill: Bill) -> list[Note]:
     return [Note(text, about, "missing" if about else "note") for text in bill.missing]
 
 
+def limits(row: Row) -> list[str]:
+    """Return the limits of a row in words: ``50 ms per output token``."""
+    return [f"{said(row, key)} {what}" for key, what in _LIMITS.items() if row.get(key) is not None]
+
+
 def price_sentence(row: Row) -> str:
     """Return what tokens cost and machines draw, of a row with :data:`TOTALS`."""
     price, power = row["usd_per_million_tokens"], row["power_w"]
@@ -165,20 +165,16 @@ def price_sentence(row: Row) -> str:
 def accuracy_row(error: ErrorOf, cluster: str = "", model: str = "") -> Row:
     """Return a row of :data:`ACCURACY`."""
     out = error.left_out
-    return {
-        "cluster": cluster or None,
-        "model": model or None,
-        "chip": error.chip,
-        "stand_in_for": error.stand_in_for,
-        "runs": error.rows,
-        "median_abs_error": error.median,
-        "mean_abs_error": error.mean,
-        "within_20_percent": error.within_20_percent,
-        "bias": error.bias,
-        "left_out_median_abs_error": out.median if out else None,
-        "left_out_within_20_percent": out.within_20_percent if out else None,
-        "band": error.band,
-    }
+    return ACCURACY.row(
+        error,
+        cluster=cluster or None,
+        model=model or None,
+        runs=error.rows,
+        median_abs_error=error.median,
+        mean_abs_error=error.mean,
+        left_out_median_abs_error=out and out.median,
+        left_out_within_20_percent=out and out.within_20_percent,
+    )
 
 
 def accuracy_sentence(errors: Iterable[ErrorOf]) -> str:
@@ -188,16 +184,14 @@ def accuracy_sentence(errors: Iterable[ErrorOf]) -> str:
     error = widest(errors)
     if error is None:
         return "How accurate this is nobody knows: no run on this chip was measured."
-    left_out = [word for word, out in (("chip", error.borrowed), ("model", not error.model_seen)) if out]
-    seen = f"{plural(error.rows, 'measured run')} on {error.chip}" if not left_out else "measured runs"
-    seen += f" with the {' and '.join(left_out)} left out of the fit" if left_out else ""
-    seen += f" and of {plural(error.own_runs, 'run')} of your own" if error.own_runs else ""
+    known = error.model_seen and not error.borrowed
+    seen = plural(error.rows, "measured run") + f" on {error.chip}" if known else "measured runs"
     why = "" if error.model_seen else "; no run of this model was measured"
     if error.stand_in_for:
         why = f"; no run on {error.stand_in_for} was measured"
     elif error.borrowed:
         why = f"; {error.chip} has fewer than {LEAST_ROWS} measured runs"
-    return f"80% of {seen} are within {error.band:.2f}x of the prediction{why}."
+    return f"80% of {seen}{of_words(error)} are within {error.band:.2f}x of the prediction{why}."
 
 
 def band_of(rate: float | None, errors: Iterable[ErrorOf]) -> tuple[float | None, float | None]:
@@ -208,31 +202,15 @@ def band_of(rate: float | None, errors: Iterable[ErrorOf]) -> tuple[float | None
     return (None, None) if error is None or rate is None else (rate / error.band, rate * error.band)
 
 
+def band_row(rate: float | None, errors: Iterable[ErrorOf]) -> dict[str, Any]:
+    """Return the same as fields of a row."""
+    return dict(zip(("low_tok_s_per_gpu", "high_tok_s_per_gpu"), band_of(rate, errors), strict=True))
+
+
 def doubt_sentence(*clusters: Cluster) -> str:
     """Return which clusters nobody can buy: announced or hypothetical; empty where all can be had."""
-    from placement.analysis.compare import cluster_status
-
-    doubts = []
-    for cluster in clusters:
-        status = cluster_status(cluster)
-        if "hypothetical" in status:
-            doubts.append(f"{cluster.name} is hypothetical: no such machine has been announced")
-        elif "announced" in status:
-            doubts.append(f"{cluster.name} is announced but not shipping")
-    return f"{'; '.join(doubts)}." if doubts else ""
-
-
-def sides_grounds(
-    sides: Iterable[tuple[str, str, Bill, Sequence[ErrorOf]]], others: Iterable[OtherRecipe | None] = ()
-) -> list[Block]:
-    """Return bills and accuracy of clusters (name, model, bill, errors), and what the other recipe would bring."""
-    given = list(sides)
-    return [
-        BILL(row for name, _, bill, _ in given for row in bill_rows(name, bill)),
-        ACCURACY(accuracy_row(error, name, model) for name, model, _, errors in given for error in errors),
-        ACCURACY_METHOD,
-        OTHER_RECIPE(other_row(other) for other in others if other is not None),
-    ]
+    doubts = "; ".join(filter(None, map(cluster_doubts, clusters)))  # names stay as they are written
+    return doubts and f"{doubts}."
 
 
 def method_notes(*deployments: Deployment) -> list[Note]:
@@ -253,104 +231,36 @@ def method_notes(*deployments: Deployment) -> list[Note]:
     return [Note(text, kind="method") for text in texts]
 
 
-STEP = Table.of("", "cluster part step_s", "Parts of the step", most=None)
-MEMORY = Table.of("", "cluster use bytes", "Memory of the fullest GPU", most=None)
+def name_of(key: str) -> str:
+    """Return how a part of the step, or a use of memory, is called."""
+    return "KV cache" if key == "kv_cache" else key.replace("_", " ")
 
 
-def step_blocks(scores: Sequence[tuple[str, Score]]) -> list[Block]:
-    """Return for a page charts of the step and of memory by part, of clusters or pools by their names."""
-    if not scores:
-        return []
-    step = STEP(
-        {"cluster": name, "part": part.replace("_", " "), "step_s": seconds}
-        for name, score in scores
-        for part, seconds in score.terms_s.items()
+def bars(title: str, keys: str, rows: Iterable[tuple[str, str, float]], alt: str = "") -> Chart:
+    """Return stacked bars: ``keys`` of places, parts, and how long those are; rows have them in this order."""
+    place, part, length = keys.split()
+    table = Table.of("", keys)(
+        {place: name, part: name_of(of), length: amount} for name, of, amount in rows if amount
     )
-    memory = MEMORY(
-        {"cluster": name, "use": use.replace("kv_cache", "KV cache"), "bytes": held}
-        for name, score in scores
-        for use, held in score.hbm_bytes.items()
-    )
-    look: Mapping[str, Any] = {"stacked": True, "height": 46 * len(scores) + 130}
-    return [
-        Chart(step.title, [Layer("bar", step, "step_s", "cluster", "part")], alt=step.title, **look),
-        Chart(memory.title, [Layer("bar", memory, "bytes", "cluster", "use")], alt=memory.title, **look),
-    ]
+    height = 130 + 46 * len({row[place] for row in table.rows})
+    return Chart(title, [Layer("bar", table, length, place, part)], alt=alt, stacked=True, height=height)
+
+
+def step_bars(scores: Iterable[tuple[str, Score]], place: str) -> Chart:
+    """Return the steps of what is named by the key ``place``, by part."""
+    rows = ((name, part, time) for name, score in scores for part, time in score.terms_s.items())
+    return bars("Steps by part", f"{place} part step_s", rows)
+
+
+def memory_bars(scores: Iterable[tuple[str, Score]], place: str) -> Chart:
+    """Return memory of the fullest GPU by use."""
+    rows = ((name, use, held) for name, score in scores for use, held in score.hbm_bytes.items())
+    return bars("Memory of the fullest GPU", f"{place} use bytes", rows)
 
 
 def whose_recipe(recipe: str) -> str:
     """Return whose formats a recipe has, to follow in a sentence."""
     return "as published runs serve it" if recipe == "usual" else "in the checkpoint's formats"
-
-
-def other_row(other: OtherRecipe) -> Row:
-    """Return a row of :data:`OTHER_RECIPE`."""
-    return OTHER_RECIPE.row(other, other_recipe=other.recipe, recipe=other.words, other_ratio=other.ratio)
-
-
-def run_row(run: MeasuredPoint, cluster: str, predicted: float | None = None) -> Row:
-    """Return a row of :data:`RUNS`."""
-    return RUNS.row(
-        run,
-        cluster=cluster,
-        run=run.words,
-        tok_s_per_user=run.tok_s_per_user or None,
-        measured_tok_s_per_gpu=run.tok_s_per_gpu,
-        predicted_tok_s_per_gpu=predicted,
-        measured_ratio=predicted and run.tok_s_per_gpu / predicted,
-    )
-
-
-def measured_blocks(deployments: Sequence[Deployment], errors: Iterable[ErrorOf]) -> list[Block]:
-    """Return for a page the published runs of these chips, each against the prediction for its own conditions."""
-    from cost.calibration.errors import widest
-    from cost.validation.measured import predicted, published_runs
-
-    rows: dict[str, Row] = {}
-    refused: set[str] = set()
-    for deployment in deployments:
-        for run in published_runs(deployment) if deployment.workload.decodes else []:
-            rate = predicted(run, deployment.correction)
-            if rate is None:
-                refused.add(run.id)
-            else:
-                rows[run.id] = run_row(run, deployment.cluster.name, rate)
-    if not rows:
-        none = "No published run of this model on these chips is included."
-        return [Note(none, kind="method")] if deployments[0].workload.decodes else []
-    error, table = widest(errors), RUNS(rows.values())
-    rates = [row["predicted_tok_s_per_gpu"] for row in table.rows]
-    ends = [
-        {"predicted_tok_s_per_gpu": rate, "from_tok_s_per_gpu": low, "to_tok_s_per_gpu": high}
-        for rate in (min(rates) / 1.3, max(rates) * 1.3)
-        for low, high in [band_of(rate, [error] if error else [])]
-    ]
-    band = Table.of("", "predicted_tok_s_per_gpu from_tok_s_per_gpu to_tok_s_per_gpu")(ends)
-    equal = Layer("rule", band, "predicted_tok_s_per_gpu", "predicted_tok_s_per_gpu", name="equal")
-    x, y = "predicted_tok_s_per_gpu", "measured_tok_s_per_gpu"
-    inside = [row for row in table.rows if error and 1 / error.band <= row["measured_ratio"] <= error.band]
-    within = f"{len(inside)} of {len(rates)} are within {error.band:.2f}x. " if error else ""
-    return [
-        Chart(
-            "Measured against predicted",
-            [
-                Layer("point", table, x, y, "chip"),
-                equal,
-                *(
-                    [Layer("band", band, x, "to_tok_s_per_gpu", base="from_tok_s_per_gpu", name="80% band")]
-                    * bool(error)
-                ),
-            ],
-            log="xy",
-            alt=f"{plural(len(rates), 'published run')} of this model against predictions",
-        ),
-        Note(
-            f"{plural(len(rates), 'published run')} of this model on these chips, each against the prediction for "
-            f"its own lengths, formats and drafts. {within}"
-            + (f"{len(refused)} more say too little for a prediction." if refused else ""),
-            kind="method",
-        ),
-    ]
 
 
 def figure_row(figure: Figure, part: str, name: str, **more: object) -> Row:
@@ -367,47 +277,69 @@ def figure_row(figure: Figure, part: str, name: str, **more: object) -> Row:
     }
 
 
-def used_figures(*deployments: Deployment) -> Late:
-    """Return every figure of machines and kernels with its source, each once, for pages alone."""
-
-    def rows() -> Iterator[Row]:
-        from placement.analysis.evidence import deployment_figures
-
-        for used in dict.fromkeys(used for one in deployments for used in deployment_figures(one)):
-            yield figure_row(used.figure, used.of or used.group, used.name)
-
-    return Late(lambda: [FIGURES(rows(), most=None)])
-
-
-def figures_of(*deployments: Deployment, more: Iterable[Row] = ()) -> list[Block]:
-    """Return all figures of machines and kernels with their sources, ``more`` after them: for JSON and pages."""
-    from placement.analysis.evidence import deployment_figures
-
-    used = [figure for deployment in deployments for figure in deployment_figures(deployment)]
-    rows = [figure_row(figure.figure, figure.of or figure.group, figure.name) for figure in used]
+def figure_blocks(used: Iterable[UsedFigure], more: Iterable[Row] = ()) -> list[Block]:
+    """Return figures with their sources, each once, ``more`` after them: for JSON, and for pages."""
+    rows = (figure_row(figure.figure, figure.of or figure.group, figure.name) for figure in used)
     table = FIGURES({(row["part"], row["figure"]): row for row in (*rows, *more)}.values())
     return [table, Late(lambda: [replace(table, most=None)])]
 
 
+def used_figures(*deployments: Deployment) -> Late:
+    """Return every figure of machines and kernels with its source, for pages alone."""
+    return Late(lambda: figure_blocks(_used(deployments)))
+
+
+def _used(deployments: Iterable[Deployment]) -> Iterator[UsedFigure]:
+    from placement.analysis.evidence import deployment_figures
+
+    return (figure for deployment in deployments for figure in deployment_figures(deployment))
+
+
 def grounds(
-    deployments: Sequence[Deployment],
-    errors: Sequence[ErrorOf],
-    methods: Iterable[str],
+    sides: Sequence[tuple[Deployment, Bill | None, Sequence[ErrorOf]]],
+    methods: Iterable[str] = (),
     *,
-    bill: Bill | None = None,
+    others: Iterable[OtherRecipe | None] = (),
+    beside: Iterable[Deployment] = (),
     figures: Iterable[Row] = (),
 ) -> list[Block]:
-    """Return what an answer rests on: bill, accuracy, method, all figures, and the drawing of each cluster."""
-    from rackplan.report.notes import chip_words, sentence
+    """Return what an answer rests on: bills, accuracy, method, all figures, and the drawing of each cluster.
+
+    Parameters
+    ----------
+    sides:
+        Each cluster with its bill, where it is told, and the errors of predictions for it.
+    methods:
+        How figures are made, in sentences.
+    others:
+        What the other recipe would bring.
+    beside:
+        More pools of the same clusters.
+    figures:
+        Rows of :data:`FIGURES` besides those of machines and kernels.
+    """
     from topology.draw import cluster_svg
 
+    deployments = [*(deployment for deployment, _, _ in sides), *beside]
     clusters = dict.fromkeys(deployment.cluster for deployment in deployments)
-    every = dict.fromkeys((*methods, *(sentence(chip_words(error)) for error in errors)))
+    named = len(clusters) == len(sides)  # not where pools are of several clusters: errors are of all
+    words = [sentence(chip_words(error)) for _, _, errors in sides for error in errors]
     return [
-        *([] if bill is None else [BILL(bill_rows(next(iter(clusters)).name, bill))]),
-        ACCURACY(accuracy_row(error) for error in errors),
-        *(Note(text, kind="method") for text in every),
-        *figures_of(*deployments, more=figures),
+        BILL(row for side, bill, _ in sides if bill for row in bill_rows(side.cluster.name, bill)),
+        ACCURACY(
+            accuracy_row(error, side.cluster.name * named, side.model.name)
+            for side, _, errors in sides
+            for error in errors
+        ),
+        ACCURACY_METHOD,
+        OTHER_RECIPE(
+            OTHER_RECIPE.row(other, other_recipe=other.recipe, recipe=other.words, other_ratio=other.ratio)
+            for other in others
+            if other is not None
+        ),
+        *method_notes(*deployments),
+        *(Note(text, kind="method") for text in dict.fromkeys((*methods, *words))),
+        *figure_blocks(_used(deployments), figures),
         *(
             Picture(
                 f"cluster-{at}",

@@ -7,21 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rackplan.report import shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import said
-from rackplan.report.notes import recipe_lines, sentence, serving_words
-from rackplan.report.shared import (
-    GROUNDS,
-    accuracy_sentence,
-    doubt_sentence,
-    grounds,
-    set_table,
-)
+from rackplan.report.notes import sentence
 from rackplan.report.text import thinned
 from topology.base.units import plural
 
 if TYPE_CHECKING:
-    from cost.queueing.load import MostRequests, UnderLoad
+    from cost.queueing.load import UnderLoad
     from cost.queueing.pools import EnginePool
     from cost.queueing.result import Simulated
 
@@ -39,14 +33,14 @@ SEEN = Record.of(
     tiles="ttft_p99_ms tpot_p99_ms max_requests_per_s goodput_requests_per_s tok_s",
 )
 TIMES = Table.of("times", "percentile ttft_ms tpot_ms e2e_ms", "Times, waiting included")
-POOLS = Table.of("pools", "role layout workers gpus gpus_per_worker busy_share cache_tokens", "Engines")
+POOLS = shared.pools("busy_share cache_tokens")
 CURVE = Table.of(
     "", "requests_per_s percentile ttft_ms tpot_ms e2e_ms", "Percentiles by request rate", most=None
 )
 SIMULATE = Shape(
     "simulate",
     "What users see of requests under a load, and the most requests per second that keep the limits.",
-    (SEEN, TIMES, POOLS, *GROUNDS),
+    (SEEN, TIMES, POOLS, *shared.GROUNDS),
 )
 _TIMELINE = Table.of("", "time_s requests state")
 _FIRST = Table.of("", "ttft_ms first_token_share")
@@ -57,46 +51,34 @@ _ROUTERS = {"least": "with fewest requests", "round": "whose turn it is", "prefi
 def simulate_doc(result: Simulated) -> Doc:
     """Return the document of ``rackplan simulate``."""
     row, seen, cluster = _seen(result), result.found, result.deployment.cluster
-    pools = POOLS(
-        {
-            "role": pool.role,
-            "layout": layout,
-            "workers": pool.workers,
-            "gpus": pool.workers * pool.gpus,
-            "gpus_per_worker": pool.gpus,
-            "busy_share": seen.outcome.use[pool.role],
-            "cache_tokens": pool.room if np.isfinite(pool.room) else None,
-        }
+    pools = (
+        shared.pool_row(pool.role, layout, pool.workers, pool.gpus)
+        | {"busy_share": seen.outcome.use[pool.role]}
+        | {"cache_tokens": pool.room if np.isfinite(pool.room) else None}
         for pool, layout in zip(result.pools.pools, result.layouts, strict=True)
     )
-    again = f"{plural(row['preempted'], 'request')} {'was' if row['preempted'] == 1 else 'were'}"
-
-    def curve() -> Table:
-        rates = result.curve.items()
-        return CURVE({"requests_per_s": rate, **times} for rate, at in rates for times in _percentiles(at))
-
+    again = (
+        f"{plural(row['preempted'], 'request')} {'was' if row['preempted'] == 1 else 'were'} computed again"
+    )
     slow = f"{said(row, 'requests_per_s')} arrive and {said(row, 'served_requests_per_s')} are served"
     return Doc(
         SIMULATE,
         f"{row['model']} on {row['cluster']}: {result.lengths.brief()}, {result.load}",
-        [*_answer(row, result.reason), accuracy_sentence(result.errors)],
+        [*_answer(row, result.reason), shared.accuracy_sentence(result.errors)],
         [
             Note(f"Overloaded: {slow}, so times grow." if result.overloaded else "", kind="warning"),
-            Note(doubt_sentence(cluster), kind="warning"),
-            set_table(cluster),
+            Note(shared.doubt_sentence(cluster), kind="warning"),
+            shared.set_table(cluster),
             SEEN(row),
             TIMES(_percentiles(seen)),
-            pools,
-            Note("" if result.most else sentence(result.reason.rstrip(".")), "max_requests_per_s", "missing"),
-            Note(
-                f"{again} computed again for lack of room in the KV cache." if row["preempted"] else "",
-                "preempted",
-            ),
-            Late(lambda: _charts(result, curve())),
+            POOLS(pools),
+            Note("" if result.most else sentence(result.reason), "max_requests_per_s", "missing"),
+            Note(f"{again} for lack of room in the KV cache." if row["preempted"] else "", "preempted"),
+            Late(lambda: _charts(result)),
         ],
         [
-            Late(lambda: [curve()]),
-            *grounds([result.deployment], result.errors, _methods(result)),
+            Late(lambda: [_curve(result)]),
+            *shared.grounds([(result.deployment, None, result.errors)], _methods(result)),
         ],
         result.columns,
     )
@@ -105,15 +87,15 @@ def simulate_doc(result: Simulated) -> Doc:
 def _seen(result: Simulated) -> dict[str, Any]:
     from cost.serving.serving import ONE_POOL, TWO_POOLS
 
-    seen, limits, most = result.found, result.limits, result.most
-    row = {
+    seen, limits, most, outcome = result.found, result.limits, result.most, result.found.outcome
+    return {
         **SEEN.row(seen),
         **SEEN.row(result),
         "cluster": result.deployment.cluster.whole.name,
         "model": result.deployment.model.name,
         "serving": ONE_POOL if len(result.layouts) == 1 else TWO_POOLS,
-        "isl": float(seen.outcome.isl.mean()),
-        "osl": float(seen.outcome.osl.mean()),
+        "isl": float(outcome.isl.mean()),
+        "osl": float(outcome.osl.mean()),
         "requests": len(result.requests),
         "requests_counted": int(seen.counted.sum()),
         "requests_per_s": result.req_s,
@@ -127,23 +109,22 @@ def _seen(result: Simulated) -> dict[str, Any]:
         "tok_s": seen.output_tok_s,
         "tok_s_per_gpu_used": seen.output_tok_s / result.pools.gpus,
         "gpus_used": result.pools.gpus,
-        "wait_cache_room_ms": 1e3 * seen.outcome.cache_wait_s,
-        "preempted": seen.outcome.preempted,
+        "wait_cache_room_ms": 1e3 * outcome.cache_wait_s,
+        "preempted": outcome.preempted,
+        **{f"wait_{name}_ms": 1e3 * seconds for name, seconds in outcome.waits_s.items()},
+        **{f"{key}_{at['percentile']}_ms": at[f"{key}_ms"] for at in _percentiles(seen) for key in _TIMES},
     }
-    row |= {f"wait_{name}_ms": 1e3 * seconds for name, seconds in seen.outcome.waits_s.items()}
-    times = [(f"{key}_{at['percentile']}_ms", at[f"{key}_ms"]) for at in _percentiles(seen) for key in _TIMES]
-    return row | dict(times)
 
 
 def _percentiles(seen: UnderLoad) -> list[Row]:
     from cost.queueing.load import PERCENTILES
 
-    times = {
-        f"{key}_ms": 1e3 * np.percentile(getattr(seen, name), PERCENTILES) for key, name in _TIMES.items()
-    }
+    found = [1e3 * np.percentile(getattr(seen, name), PERCENTILES) for name in _TIMES.values()]
+    times = zip(*(values.tolist() for values in found), strict=True)
+    keys = [f"{key}_ms" for key in _TIMES]
     return [
-        {"percentile": f"p{percent}", **{key: float(values[at]) for key, values in times.items()}}
-        for at, percent in enumerate(PERCENTILES)
+        {"percentile": f"p{percent}", **dict(zip(keys, row, strict=True))}
+        for percent, row in zip(PERCENTILES, times, strict=True)
     ]
 
 
@@ -151,16 +132,9 @@ def _answer(row: Row, reason: str) -> list[str]:
     """Return the times at the rate that was asked about, and the most that keeps the limits."""
     later = f", and {said(row, 'tpot_p99_ms')} or less per output token" if row["tpot_p99_ms"] else ""
     times = f"99% of requests get their first token within {said(row, 'ttft_p99_ms')}{later}"
-    limits = [
-        f"{said(row, key)} {what}"
-        for key, what in (
-            ("ttft_p99_limit_ms", "to the first token"),
-            ("tpot_p99_limit_ms", "per output token"),
-        )
-        if row[key] is not None
-    ]
+    limits = shared.limits(row)
     keep = f"99% of requests keep {' and '.join(limits)}" if limits else "Engines keep up"
-    most = sentence(reason.rstrip("."))
+    most = sentence(reason)
     if row["max_requests_per_s"] is not None:
         low, high = row["low_max_requests_per_s"], row["high_max_requests_per_s"]
         streams = f" ({low:,.3g} to {high:,.3g} over several random streams)" if high > low else ""
@@ -172,11 +146,9 @@ def _methods(result: Simulated) -> Iterator[str]:
     """Yield how requests were served and counted."""
     from cost.queueing.load import WARM_UP
 
-    deployment, links = result.deployment, result.pools.transfers
+    links = result.pools.transfers
     yield f"A request goes to the replica {_ROUTERS[result.router]}."
     yield from dict.fromkeys(map(_scheduler, result.pools.pools))
-    yield sentence("; ".join(serving_words(deployment.workload, deployment.engine)))
-    yield sentence("; ".join(recipe_lines(deployment)))
     if links is not None:
         moved = links.cache_bytes(round(float(result.found.outcome.isl.mean())))
         yield (
@@ -198,50 +170,45 @@ def _scheduler(pool: EnginePool) -> str:
     )
 
 
-def _charts(result: Simulated, curve: Table) -> list[Block]:
+def _curve(result: Simulated) -> Table:
+    rates = result.curve.items()
+    return CURVE({"requests_per_s": rate, **times} for rate, seen in rates for times in _percentiles(seen))
+
+
+def _charts(result: Simulated) -> list[Block]:
     """Return times against the request rate, queue and batch over time, and how first tokens are spread."""
     share = np.linspace(0, 1, _MOST_POINTS // 2 + 1).tolist()
-    first = zip(1e3 * np.quantile(result.found.ttft_s, share), share, strict=True)
-    timeline = thinned(result.found.outcome.timeline.tolist(), _MOST_POINTS, even=True)
+    first = zip((1e3 * np.quantile(result.found.ttft_s, share)).tolist(), share, strict=True)
     states = _TIMELINE(
         {"time_s": at, "requests": count, "state": state}
-        for at, waiting, running in timeline
+        for at, waiting, running in thinned(result.found.outcome.timeline.tolist(), _MOST_POINTS, even=True)
         for state, count in (("in steps", running), ("waiting", waiting))
     )
-    spread = _FIRST({"ttft_ms": float(time), "first_token_share": part} for time, part in first)
-    limits = result.limits
+    spread = _FIRST({"ttft_ms": time, "first_token_share": part} for time, part in first)
     return [
-        *_rates("Time to the first token by request rate", curve, "ttft_ms", limits.ttft_s, result.most),
-        *_rates("Time per output token by request rate", curve, "tpot_ms", limits.tpot_s, result.most),
-        Chart(
-            "Queue and batch", [Layer("line", states, "time_s", "requests", color="state")], alt="Over time"
-        ),
+        *_rates("Time to the first token by request rate", result, "ttft_ms", result.limits.ttft_s),
+        *_rates("Time per output token by request rate", result, "tpot_ms", result.limits.tpot_s),
+        Chart("Queue and batch", [Layer("line", states, "time_s", "requests", "state")], alt="Over time"),
         Chart("Requests by time to the first token", [Layer("line", spread, "ttft_ms", "first_token_share")]),
     ]
 
 
-def _rates(
-    title: str, curve: Table, key: str, limit_s: float | None, most: MostRequests | None
-) -> Iterator[Chart]:
+def _rates(title: str, result: Simulated, key: str, limit_s: float | None) -> Iterator[Chart]:
     """Yield percentiles against the rate, with the limit and the most that keeps it; nothing where all are 0."""
-    values, rates = (
-        [row[key] for row in curve.rows if row[key]],
-        [row["requests_per_s"] for row in curve.rows],
-    )
-    lines = {} if limit_s is None else {"limit": [(rates[0], 1e3 * limit_s), (rates[-1], 1e3 * limit_s)]}
-    if most is not None and values:
-        lines["most that keeps the limits"] = [
-            (most.requests_per_s, end) for end in (min(values), max(values))
-        ]
-    table = Table.of("", f"requests_per_s {key}")
-    rules = [
-        Layer("rule", table({"requests_per_s": x, key: y} for x, y in ends), "requests_per_s", key, name=name)
-        for name, ends in lines.items()
-    ]
-    if values:
-        alt = (
-            f"p99 {values[2]:,.3g} ms at {rates[0]:,.3g} requests/s, {values[-1]:,.3g} ms at {rates[-1]:,.3g}"
-        )
-        yield Chart(
-            title, [Layer("line", curve, "requests_per_s", key, color="percentile"), *rules], log="y", alt=alt
-        )
+    curve, rate, most = _curve(result), "requests_per_s", result.most
+    values = [row[key] for row in curve.rows if row[key]]
+    if not values:
+        return
+    first, last = curve.rows[0][rate], curve.rows[-1][rate]
+    rules = {
+        "limit": [] if limit_s is None else [(first, 1e3 * limit_s), (last, 1e3 * limit_s)],
+        "most that keeps the limits": [(most.requests_per_s, end(values)) for end in (min, max)]
+        if most
+        else [],
+    }
+    table = Table.of("", f"{rate} {key}")
+    layers = [Layer("line", curve, rate, key, "percentile")]
+    for name, ends in rules.items():
+        layers.append(Layer("rule", table({rate: x, key: y} for x, y in ends), rate, key, name=name))
+    alt = f"p99 {values[2]:,.3g} ms at {first:,.3g} requests/s, {values[-1]:,.3g} ms at {last:,.3g}"
+    yield Chart(title, layers, log="y", alt=alt)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from cost.recipe import OtherRecipe
 from cost.serving.limits import left_out_words
@@ -16,6 +16,7 @@ from rackplan.report.fields import number, said, usd
 from rackplan.report.notes import derate_words, sentence
 from topology.base.units import plural
 
+_DEMAND = Table.of("", "currency amount utilization think_s spares")
 _FLEET = (
     "cluster model layout serving units domains serving_domains racks serving_gpus counted_tokens tok_s "
     "tok_s_per_gpu low_tok_s_per_gpu high_tok_s_per_gpu tok_s_per_user tok_s_per_rack requests_per_s users ttft_s "
@@ -37,12 +38,12 @@ CLUSTERS = Table.of(
     shown="cluster gpus racks serving tok_s requests_per_s users tok_s_per_user usd_per_million_tokens usd_per_hour "
     "power_w",
 )
+POOLS = shared.pools("batch step_s tok_s measured_factor measured_runs | cluster model", per="cluster")
 LEVELS = Table.of(
     "levels",
-    "cluster level gpus domains tok_s requests_per_s peak_share missed_tok_s enough_at_tpot_s usd_per_hour power_w",
+    "level gpus tok_s peak_share enough_at_tpot_s usd_per_hour power_w | cluster domains requests_per_s missed_tok_s",
     "Smaller and larger fleets",
     per="cluster",
-    shown="level gpus tok_s peak_share enough_at_tpot_s usd_per_hour power_w",
 )
 JOINED = Table.of("joined", "cluster units tok_s tok_s_per_gpu", "Units that share a replica", per="cluster")
 PROMPTS = Table.of("prompts", "isl request_share", "Prompts")
@@ -50,10 +51,11 @@ PROOFS = Table.of("proofs", "cluster status objective bound gap", "Proof of a fl
 SIZE = Shape(
     "size",
     "The fleet for a demand or a budget: the cheapest, or the one that serves most; and that of each cluster.",
-    (BEST, CLUSTERS, shared.POOLS, LEVELS, JOINED, PROMPTS, PROOFS, *shared.GROUNDS),
+    (BEST, CLUSTERS, POOLS, LEVELS, JOINED, PROMPTS, PROOFS, *shared.GROUNDS),
 )
 SPEEDS = 14
 """Speeds per user in the charts."""
+_LIMITED = {"tpot_s": "per token", "ttft_s": "to the first token", "ttft_p99_s": "to the first token at p99"}
 _UNITS = {"req_s": "requests/s", "tok_s": "output tok/s", "users": "users", **BUDGETS}
 
 
@@ -88,13 +90,14 @@ def size_doc(result: Size | Sizes) -> Doc:
         ],
         [
             *([] if lone else [levels]),
-            shared.POOLS(row for fleet in fleets for row in _pools(fleet)),
+            POOLS(row for fleet in fleets for row in _pools(fleet)),
             PROMPTS(
                 ({"isl": isl, "request_share": share} for isl, share in prompts), most=12 * (len(prompts) > 1)
             ),
-            *shared.sides_grounds(
-                ((fleet.unit.name, model, fleet.bill, fleet.errors) for fleet in fleets),
-                (fleet.other for fleet in fleets),
+            *shared.grounds(
+                [(fleet.deployment, fleet.bill, fleet.errors) for fleet in fleets],
+                (text for fleet in fleets for text in _methods(fleet)),
+                others=(fleet.other for fleet in fleets),
             ),
             JOINED(
                 JOINED.row(None, cluster=fleet.unit.name, units=units, tok_s=rate, tok_s_per_gpu=share)
@@ -107,8 +110,6 @@ def size_doc(result: Size | Sizes) -> Doc:
                 for fleet in fleets
                 if (proof := fleet.served.proof) is not None
             ),
-            *shared.method_notes(*(fleet.deployment for fleet in fleets)),
-            *dict.fromkeys(Note(text, kind="method") for fleet in fleets for text in _methods(fleet)),
         ],
     )
 
@@ -119,26 +120,22 @@ def _row(side: Size | Refused) -> Row:
         return dict.fromkeys(_FLEET.split()) | names | {"reason": str(side.error)}
     served, demand, bill, lengths = side.served, side.demand, side.bill, side.lengths
     users, racks = demand.users_of(served), side.serving_racks.count
-    low, high = shared.band_of(side.tok_s_per_gpu, side.errors)
     return {
         **CLUSTERS.row(side, **CLUSTERS.row(served)),
-        **{key: getattr(demand, key) for key in ("currency", "amount", "utilization", "think_s", "spares")},
+        **_DEMAND.row(demand),
         **shared.bill_row(bill),
         **names,
         "layout": max(served.pools, key=lambda pool: (pool.role == "decode", pool.gpus)).layout,
         "gpus_idle": side.serving_gpus - served.gpus_used,
         "racks": side.racks.count,
         "counted_tokens": "output",
-        "low_tok_s_per_gpu": low,
-        "high_tok_s_per_gpu": high,
+        **shared.band_row(side.tok_s_per_gpu, side.errors),
         "tok_s_per_rack": served.tok_s / racks if racks else None,
         "users": users,
         "asked_tok_s": side.tok_s,
         "asked_requests_per_s": lengths and side.tok_s / lengths.mean_osl,
         "asked_users": side.tok_s / served.tok_s * users,
-        "tpot_limit_s": demand.tpot_s,
-        "ttft_limit_s": demand.ttft_s,
-        "ttft_p99_limit_s": demand.ttft_p99_s,
+        **{key.replace("_s", "_limit_s"): getattr(demand, key) for key in _LIMITED},
         "usd_per_million_tokens_limit": demand.usd_m,
         "default_limits": sorted(side.usual),
         "usd_per_million_tokens": bill.usd_per_million(side.tok_s),
@@ -162,7 +159,7 @@ def _pools(fleet: Size) -> Iterator[Row]:
         rates = [pool.batch * pool.gpus / pool.step_s for pool in side]
         names = {"cluster": fleet.unit.name, "model": fleet.deployment.model.name}
         for pool, rate in zip(side, rates, strict=True):
-            yield shared.POOLS.row(pool, tok_s=tokens * rate / sum(rates), **names)
+            yield POOLS.row(pool, tok_s=tokens * rate / sum(rates), **names)
 
 
 def _levels(fleet: Size) -> Iterator[Row]:
@@ -235,15 +232,11 @@ def _notes(fleet: Size) -> Iterator[Note]:
     elif fleet.served.ttft_s is None:
         text = "A fleet of different shapes keeps the limit but has no single time; users are without it."
         yield Note(text, "ttft_s", "missing")
-    limits = {
-        "tpot_s": "per token",
-        "ttft_s": "to the first token",
-        "ttft_p99_s": "to the first token at p99",
-    }
+    limits = {key: getattr(demand, key) for key in _LIMITED}
     told = (
-        f"{limit * 1e3:,.4g} ms {text}{' (default)' * (key in fleet.usual)}"
-        for key, text in limits.items()
-        if (limit := getattr(demand, key)) is not None
+        f"{limit * 1e3:,.4g} ms {_LIMITED[key]}{' (default)' * (key in fleet.usual)}"
+        for key, limit in limits.items()
+        if limit is not None
     )
     yield Note(f"Limits: {', '.join(told) or 'none'}.", "default_limits")
     if fleet.on_average is not None and fleet.on_average < fleet.gpus:
@@ -282,14 +275,12 @@ def _charts(fleets: Sequence[Size], *, buys: bool) -> list[Block]:
         speeds = {asked * 10 ** (step / SPEEDS * 1.2 - 0.6) for step in range(SPEEDS + 1)} | {asked}
         points += [row(size, speed) for speed in speeds if (size := fleet.at_speed(speed)) is not None]
         stars.append(row(fleet, asked))
-    charts: list[Block] = []
-    for key, name in (
-        ("tok_s", "Throughput") if buys else ("gpus", "GPUs"),
-        ("usd_per_million_tokens", "Price"),
-    ):
+    figures = [("tok_s", "Throughput") if buys else ("gpus", "GPUs"), ("usd_per_million_tokens", "Price")]
+
+    def chart(key: str, name: str) -> Chart:
         lines = Layer("line", table(points), "tok_s_per_user", key, "cluster")
-        marks = Layer("star", table(stars), "tok_s_per_user", key, "cluster")
-        if any(point[key] is not None for point in points):
-            charts.append(Chart(f"{name} of a speed", [lines, marks], log="xy"))
+        return Chart(f"{name} of a speed", [lines, replace(lines, mark="star", table=table(stars))], log="xy")
+
+    charts = [chart(*figure) for figure in figures if any(point[figure[0]] is not None for point in points)]
     text = "Each point is a fleet for that speed, with one layout a pool; stars: the speed asked for."
     return [*charts, Note(text, kind="method")]

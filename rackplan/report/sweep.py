@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,28 +17,18 @@ from cost.serving.result import Pools, sweeps_of
 from cost.serving.serving import TWO_POOLS, way_of
 from cost.step.fair_sharing import bound_words
 from cost.terms.registry import TERMS
-from cost.validation.measured import comparable_points
 from placement.layouts.price import fitted_row, plan_rows
 from placement.options import USUAL_TPOT
 from rackplan.report import shared
-from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
+from rackplan.report.doc import Block, Doc, Late, Note, Record, Row, Shape, Table
 from rackplan.report.fields import said
-from rackplan.report.frontier import POINTS, frontier_chart, measured_blocks
-from rackplan.report.notes import (
-    phase_words,
-    recipe_lines,
-    sentence,
-    serving_words,
-    turns_words,
-    what_if_words,
-)
+from rackplan.report.frontier import frontier_chart, measured_blocks, point_row
+from rackplan.report.notes import phase_words, recipe_lines, sentence, turns_words, what_if_words
 from rackplan.report.pictures.memory import memory_of
 from topology.base.units import plural
 
 if TYPE_CHECKING:
-    from cost.calibration.errors import ErrorOf
-    from cost.inputs.workload import Workload
-    from cost.money.bill import Bill, Totals
+    from cost.money.bill import Totals
 
 _PARTS = tuple(f"{name}_s" for name in TERMS)
 _STEP = " ".join(
@@ -65,12 +55,8 @@ SPEEDS = Table.of(
     "Best layouts by speed",
 )
 WAYS = Table.of("ways", _ROW, "One pool or two", shown=_TOGETHER)
-TURNS = Table.of("turns", "serving from_tok_s_per_user to_tok_s_per_user", "Which is ahead", most=0)
-POOLS = Table.of(
-    "pools",
-    f"serving role layout workers gpus gpus_per_worker {_STEP}",
-    "Pools",
-    shown="serving role layout workers gpus gpus_per_worker batch step_s bound_by",
+POOLS = shared.pools(
+    f"serving {_STEP}", shown="serving role layout workers gpus gpus_per_worker batch step_s bound_by"
 )
 FRONTIER = Table.of("frontier", _ROW, "Frontier", most=16, even=True)
 LAYOUTS = Table.of("layouts", f"phase {_ROW}", "Frontier of one phase", per="phase", even=True, shown=_ALONE)
@@ -80,11 +66,11 @@ TRANSFER = Record.of("transfer", "fabric bytes_per_prompt bytes_per_s_per_gpu la
 SWEEP = Shape(
     "sweep",
     "All layouts of a cluster at all batches: the best at the root, the best at usual speeds, and the frontier.",
-    (BEST, SPEEDS, WAYS, TURNS, POOLS, FRONTIER, LAYOUTS, PHASES, TRANSFER, *shared.GROUNDS),
+    (BEST, SPEEDS, WAYS, shared.TURNS, POOLS, FRONTIER, LAYOUTS, PHASES, TRANSFER, *shared.GROUNDS),
 )
+_BLANK = dict.fromkeys(_ROW.split()) | dict.fromkeys(_PARTS, 0.0)
 ROWS = Table.of("", f"cluster phase context layout gpus_per_worker gpus_used replicas {_RATES} {_STEP}")
 """All configurations, for a file."""
-_STEPS = Table.of("", "at part step_s")
 _MOST_POINTS = 600
 """Layouts besides the frontier that the chart shows, evenly spaced."""
 
@@ -101,18 +87,79 @@ def sweep_rows(found: Sweep | Pools) -> Table:
 
 def sweep_doc(found: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
     """Return the document of ``rackplan sweep``, with the best at each of ``speeds`` per user (usual ones)."""
-    return _phase(found, speeds or USUAL) if isinstance(found, Sweep) else _whole(found, speeds or USUAL)
+    sweeps = sweeps_of(found)
+    deployment, prompts = sweeps[0].deployment, sweeps[:2][-1].deployment.workload
+    workload, cluster = deployment.workload, deployment.cluster
+    row: dict[str, Any] = dict.fromkeys(field.key for field in BEST.fields) | {
+        **BEST.row(workload, prefix_hit=prompts.prefix_hit, cached_tokens=prompts.prompt_cached),
+        "cluster": cluster.name,
+        "model": deployment.model.name,
+        "recipe": " ".join(recipe_lines(deployment)),
+        "what_if": workload.what_if or None,
+        "counted_tokens": workload.token_word,
+    }
+    if isinstance(found, Sweep):
+        bill, errors, phase = deployment.bill, errors_in(deployment), ""
+        told = _phase(found, speeds or USUAL, {**row, **shared.bill_row(bill)})
+    else:
+        bill, errors, phase = found.bill, found.errors, "disaggregated"
+        told = _whole(found, speeds or USUAL, {**row, **shared.bill_row(bill)})
+    row = {**told.row, **shared.band_row(told.row["tok_s_per_gpu"], errors)}
+    sure = [shared.price_sentence(row), shared.accuracy_sentence(errors)] if row["layout"] else []
+    what_if = f"what-if: {workload.what_if}; {what_if_words(deployment)}" if workload.what_if else ""
+    return Doc(
+        SWEEP,
+        f"{row['model']} on {cluster.name} ({plural(row['gpus'], 'GPU')}), {told.what}",
+        [told.answer, *sure],
+        [
+            Note(shared.doubt_sentence(cluster), kind="warning"),
+            Note(sentence(what_if)),
+            shared.set_table(cluster),
+            BEST(row),
+            *told.blocks,
+            *_usual_notes(found, row),
+            *shared.missing_notes(bill),
+            Late(lambda: [*_hbm(*told.fullest), *measured_blocks([deployment], phase)]),
+        ],
+        [
+            PHASES(_priced(swept) for swept in sweeps if len(swept)),
+            *told.details,
+            *shared.grounds(
+                [(deployment, bill, errors)],
+                (text for swept in sweeps for text in _methods(swept)),
+                beside=[swept.deployment for swept in sweeps[1:]],
+                figures=told.figures,
+            ),
+        ],
+        told.frame,
+    )
 
 
-def _phase(found: Sweep, speeds: Sequence[float]) -> Doc:
+class _Told(NamedTuple):
+    """What differs between one phase and whole requests.
+
+    ``what`` is in the title, ``fullest`` the configuration whose HBM is drawn.
+    """
+
+    what: str
+    row: Mapping[str, Any]
+    answer: str
+    blocks: list[Block]
+    details: list[Block]
+    fullest: tuple[Sweep, int | None]
+    frame: Callable[[], Any]
+    figures: Sequence[Row] = ()
+
+
+def _phase(found: Sweep, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
     deployment, workload, best = found.deployment, found.deployment.workload, found.best
-    errors, row = errors_in(deployment), _asked(found, deployment.bill)
-    row |= {"tpot_limit_s" if workload.decodes else "ttft_limit_s": found.limit_s, **_prefix(workload)}
+    row["tpot_limit_s" if workload.decodes else "ttft_limit_s"] = found.limit_s
     lacks = f": the smallest lacks {found.shortage_bytes / 1e9:.1f} GB of HBM per GPU for one sequence"
     answer = f"No layout serves this{lacks * (not len(found))}."
     if best is not None:
-        row |= _best(found.totals(best), _configurations(found, [best])[0], errors)
-        answer = f"{_rate(row)} is the most{_within(row)}, with {row['layout']} at batch {row['batch']:,.4g}."
+        row |= _best(found.totals(best), _configurations(found, [best])[0])
+        limit = f" within {' and '.join(limits)}" if (limits := shared.limits(row)) else " of all layouts"
+        answer = f"{_rate(row)} is the most{limit}, with {row['layout']} at batch {row['batch']:,.4g}."
     if best is not None and workload.decodes:
         near = deployment.near_runs(found.layout_of(best), float(found.batch[best]))
         row["measured_factor"], row["measured_runs"] = near
@@ -121,40 +168,34 @@ def _phase(found: Sweep, speeds: Sequence[float]) -> Doc:
     by_speed = {s: None if index is None else next(there) | _planned(found, s) for s, index in at.items()}
     frontier = FRONTIER(_configurations(found, found.frontier().tolist() if len(found) else []))
     figures = ("batch", "step_s", "tok_s_per_user", "tok_s_per_gpu")  # what a step is spent on costs time
-    others = [
+    others = (
         {"layout": found.label(index), **{name: float(getattr(found, name)[index]) for name in figures}}
         for index in range(0, len(found), 1 + len(found) // _MOST_POINTS)
-    ]
-    runs = comparable_points(deployment)
-    return _doc(
-        [found],
-        row,
+    )
+    return _Told(
         phase_words(workload),
-        [answer, *([] if best is None else _sure(row, errors))],
+        row,
+        answer,
         [
-            frontier_chart([*frontier.rows, *others], row if best is not None else None, runs, word="best"),
+            frontier_chart([*frontier.rows, *others], [row] * (best is not None), [deployment]),
             *_by_speed(by_speed, row, _ALONE),
             Note(f"Rates and prices are of {workload.phase} alone.", "requests_per_s", "missing"),
-            *_usual_notes(row, tpot=found.limit_default),
-            *shared.missing_notes(deployment.bill),
-            Late(lambda: [*_hbm(found, best), *measured_blocks([deployment])]),
         ],
-        [replace(frontier, shown=f"{_ALONE} lower_step_s"), *_grounds([found], errors, deployment.bill)],
+        [replace(frontier, shown=f"{_ALONE} lower_step_s")],
+        (found, best),
         found.columns,
     )
 
 
-def _whole(found: Pools, speeds: Sequence[float]) -> Doc:
-    serving, best, errors = found.serving, found.best, found.errors
-    lengths, decode = serving.lengths, serving.decode.deployment
-    row = _asked(serving.decode, found.bill) | _prefix(serving.prefill.deployment.workload)
+def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
+    serving, best, lengths = found.serving, found.best, found.serving.lengths
     row |= {"phase": "both", "isl": lengths.mean_isl, "osl": lengths.mean_osl, "tpot_limit_s": found.tpot_s}
     row |= {"ttft_limit_s": serving.ttft_s, "fastest_ttft_s": serving.fastest_ttft_s}
     row |= {"ttft_p99_limit_ms": found.ttft_p99_s and 1e3 * found.ttft_p99_s}
     bests = [found.loaded] if found.loaded else list(serving.bests(found.tpot_s).values())
     ways, answer = WAYS(_matches(found, bests)), "No layout meets the limits"
     if best is not None:
-        row |= _best(found.totals(best), ways.rows[0], errors)
+        row |= _best(found.totals(best), ways.rows[0])
         answer = f"{row['serving'].capitalize()} ({row['layout']}): {_rate(row)}, "
         answer += f"{said(row, 'requests_per_s')}, first token after {said(row, 'ttft_s')}"
         if found.loaded:
@@ -166,95 +207,51 @@ def _whole(found: Pools, speeds: Sequence[float]) -> Doc:
     there = iter(_matches(found, [match for match in at.values() if match]))
     by_speed = {speed: next(there) if match else None for speed, match in at.items()}
     frontier = FRONTIER(_matches(found, serving.frontier()), shown=f"{_TOGETHER} transfer_s")
-    points = [
-        POINTS.row(match, serving=way, layout=serving.label(match), tok_s_per_gpu=match.output_tok_s_per_gpu)
+    points = (
+        point_row(match, serving=way, layout=serving.label(match), tok_s_per_gpu=match.output_tok_s_per_gpu)
         for way, matches in serving.ways().items()
         for match in map(matches.row, matches.frontier().tolist())
-    ]
-    turns = [dict(zip((field.key for field in TURNS.fields), turn, strict=True)) for turn in serving.turns()]
-    two = serving.ways(found.tpot_s).get(TWO_POOLS)
-    moved, figures = list[Block](), list[Row]()
-    if two is not None and two.path is not None:
-        path = two.path
+    )
+    turns, two = serving.turns(), serving.ways(found.tpot_s).get(TWO_POOLS)
+    moved, figures = list[Row](), list[Row]()
+    if two is not None and (path := two.path) is not None:
         rate = {"bytes_per_prompt": two.cache_bytes, "bytes_per_s_per_gpu": path.bytes_per_s}
-        moved.append(TRANSFER(TRANSFER.row(path, fabric=path.name, **rate)))
+        moved.append(TRANSFER.row(path, fabric=path.name, **rate))
         figures.append(shared.figure_row(POOL_DERATE, "two pools", "part of their rate alone that they keep"))
         figures.append(shared.figure_row(path.reach, "caches", "part of the links' rate that they reach"))
-    runs = comparable_points(decode, lengths)
-    sweeps, side = sweeps_of(found), serving.sides(best)[-1][1:3] if best else (serving.decode, None)
-    return _doc(
-        sweeps,
-        row,
+    decode, stars = serving.decode.deployment, [row] * (best is not None)
+    return _Told(
         lengths.brief(),
-        [f"{answer}.", *(_sure(row, errors) if best else [])],
+        row,
+        f"{answer}.",
         [
-            frontier_chart(points, row if best else None, runs, word="best", by="serving"),
+            frontier_chart(points, stars, [decode], lengths, by="serving"),
             ways,
-            TURNS(turns),
+            shared.TURNS(shared.turn_rows(turns), most=0),
             *_by_speed(by_speed, row, _TOGETHER),
-            Note(f"Ahead: {turns_words(serving.turns())}." if len(turns) > 1 else ""),
+            Note(f"Ahead: {turns_words(turns)}." if len(turns) > 1 else ""),
             Note(f"Two pools: {serving.refused}" if serving.refused else ""),
-            *_usual_notes(row, tpot=found.tpot_default, ttft=found.ttft_default),
-            *shared.missing_notes(found.bill),
-            Late(lambda: [*_hbm(*side), *measured_blocks([decode], "disaggregated")]),
         ],
         [
             frontier,
-            POOLS(
-                pool
-                for match, way in zip(bests, ways.rows, strict=True)
-                for pool in _pools(found, match, way)
-            ),
-            *moved,
+            POOLS(row for pair in zip(bests, ways.rows, strict=True) for row in _pools(found, *pair)),
+            *map(TRANSFER, moved),
             LAYOUTS(
-                layout | {"phase": one.deployment.workload.phase}
-                for one in sweeps
-                for layout in _configurations(one, one.frontier().tolist())
+                layout | {"phase": swept.deployment.workload.phase}
+                for swept in sweeps_of(found)
+                for layout in _configurations(swept, swept.frontier().tolist())
             ),
-            *_grounds(sweeps, errors, found.bill, figures),
         ],
+        serving.sides(best)[-1][1:3] if best else (serving.decode, None),
         lambda: frontier.data,
+        figures,
     )
-
-
-def _doc(
-    sweeps: Sequence[Sweep], row: Row, what: str, answer: Sequence[str],
-    blocks: Sequence[Block], details: Sequence[Block], frame: Callable[[], Any],
-) -> Doc:  # fmt: skip
-    deployment = sweeps[0].deployment
-    what_if = f"what-if: {deployment.workload.what_if}; {what_if_words(deployment)}"
-    return Doc(
-        SWEEP,
-        f"{row['model']} on {row['cluster']} ({plural(row['gpus'], 'GPU')}), {what}",
-        answer,
-        [
-            Note(shared.doubt_sentence(deployment.cluster), kind="warning"),
-            Note(sentence(what_if if deployment.workload.what_if else "")),
-            shared.set_table(deployment.cluster),
-            BEST(row),
-            *blocks,
-        ],
-        [PHASES(_priced(found) for found in sweeps if len(found)), *details],
-        frame,
-    )
-
-
-def _grounds(
-    sweeps: Sequence[Sweep], errors: Sequence[ErrorOf], bill: Bill, figures: Sequence[Row] = ()
-) -> list[Block]:
-    methods = (text for found in sweeps for text in _methods(found))
-    deployments = [found.deployment for found in sweeps]
-    return shared.grounds(deployments, errors, methods, bill=bill, figures=figures)
 
 
 def _configurations(found: Sweep, which: Sequence[int]) -> list[dict[str, Any]]:
     """Return configurations of one phase as rows."""
     columns = found.rows(which).columns() if len(which) else {}
-    blank = (
-        dict.fromkeys(_ROW.split())
-        | dict.fromkeys(_PARTS, 0.0)
-        | {"serving": found.deployment.workload.phase}
-    )
+    blank = {**_BLANK, "serving": found.deployment.workload.phase}
     values = zip(*(column.tolist() for column in columns.values()), strict=True)
     return [blank | dict(zip(columns, row, strict=True)) for row in values]
 
@@ -280,66 +277,32 @@ def _matches(pools: Pools, which: Sequence[RateMatch]) -> list[dict[str, Any]]:
 def _pools(found: Pools, match: RateMatch, way: Row) -> Iterator[Row]:
     """Yield the pools of a way of serving whole requests."""
     for role, swept, at, workers in found.serving.sides(match):
-        step, gpus = _configurations(swept, [at])[0] if role == "prefill" else way, int(swept.gpus[at])
-        named = {
-            "serving": way["serving"],
-            "role": role,
-            "layout": swept.worker_label(at),
-            "workers": workers,
-        }
-        yield {**step, **named, "gpus": workers * gpus, "gpus_per_worker": gpus}
+        step = _configurations(swept, [at])[0] if role == "prefill" else way
+        pool = shared.pool_row(role, swept.worker_label(at), workers, int(swept.gpus[at]))
+        yield {**step, "serving": way["serving"], **pool}
 
 
-def _asked(found: Sweep, bill: Bill) -> dict[str, Any]:
-    deployment, workload = found.deployment, found.deployment.workload
-    return dict.fromkeys(field.key for field in BEST.fields) | {
-        **shared.bill_row(bill),
-        "cluster": deployment.cluster.name,
-        "model": deployment.model.name,
-        "phase": workload.phase,
-        "recipe": " ".join(recipe_lines(deployment)),
-        "what_if": workload.what_if or None,
-        "context": workload.context,
-        "counted_tokens": workload.token_word,
-    }
-
-
-def _prefix(workload: Workload) -> dict[str, Any]:
-    return {"prefix_hit": workload.prefix_hit, "cached_tokens": workload.prompt_cached}
-
-
-def _best(totals: Totals, row: Row, errors: Sequence[ErrorOf]) -> dict[str, Any]:
-    """Return the best with what all GPUs cost and draw, and its band."""
-    low, high = shared.band_of(row["tok_s_per_gpu"], errors)
-    known = {key: value for key, value in row.items() if value is not None}
-    return {**shared.totals_row(totals), **known, "low_tok_s_per_gpu": low, "high_tok_s_per_gpu": high}
-
-
-def _sure(row: Row, errors: Sequence[ErrorOf]) -> list[str]:
-    return [shared.price_sentence(row), shared.accuracy_sentence(errors)]
+def _best(totals: Totals, row: Row) -> dict[str, Any]:
+    """Return the best with what all GPUs cost and draw."""
+    return {**shared.totals_row(totals), **{key: value for key, value in row.items() if value is not None}}
 
 
 def _rate(row: Row) -> str:
     return f"{said(row, 'tok_s_per_gpu', row['counted_tokens'])} at {said(row, 'tok_s_per_user')}"
 
 
-def _within(row: Row) -> str:
-    words = {"tpot_limit_s": "per output token", "ttft_limit_s": "to the first token"}
-    limits = [f"{said(row, key)} {what}" for key, what in words.items() if row[key] is not None]
-    return f" within {' and '.join(limits)}" if limits else " of all layouts"
-
-
-def _usual_notes(row: Row, *, tpot: bool, ttft: bool = False) -> list[Note]:
+def _usual_notes(found: Sweep | Pools, row: Row) -> list[Note]:
     """Return which limits are by default, those of them that gave way, and how many GPUs are idle."""
+    tpot = found.limit_default if isinstance(found, Sweep) else found.tpot_default
+    ttft = not isinstance(found, Sweep) and found.ttft_default
     gone, late = tpot and row["tpot_limit_s"] is None, ttft and row["ttft_limit_s"] != TTFT_LIMIT.value
     words = f"{USUAL_TPOT.text}" * (tpot and not gone) + " and " * (tpot and ttft and not gone)
     words += f"{said(row, 'ttft_limit_s')} to the first token{' (twice the fastest)' * late}" if ttft else ""
+    idle = f"{row['gpus_idle']} of {row['gpus']} GPUs are idle, and are counted."
     return [
         Note(f"The default of {USUAL_TPOT.text} is out of reach." if gone else "", "tpot_limit_s", "missing"),
         Note(f"Limits by default: {words}." if words else ""),
-        Note(
-            f"{row['gpus_idle']} of {row['gpus']} GPUs are idle, and are counted." if row["gpus_idle"] else ""
-        ),
+        Note(idle if row["gpus_idle"] else ""),
     ]
 
 
@@ -350,16 +313,10 @@ def _by_speed(rows: Mapping[float, Row | None], best: Row, shown: str) -> Iterat
     yield SPEEDS(each, shown=f"target_tok_s_per_user {shown}")
     some = {row["tok_s_per_user"]: row for row in (*rows.values(), best) if row and row["step_s"]}
     steps = {f"{speed:,.4g} tok/s/user": some[speed] for speed in sorted(some)}
-    parts = (
-        {"at": speed, "part": key.removesuffix("_s").replace("_", " "), "step_s": row[key]}
-        for speed, row in steps.items()
-        for key in _PARTS
-        if row[key]
-    )
+    times = ((speed, name, row[f"{name}_s"]) for speed, row in steps.items() for name in TERMS)
     if steps:
-        bars = [Layer("bar", _STEPS(parts), "step_s", "at", color="part")]
         alt = "; ".join(f"{said(row, 'step_s')} at {speed}" for speed, row in steps.items())
-        yield Chart("Steps by part", bars, alt=alt, stacked=True, height=130 + 40 * len(steps))
+        yield shared.bars("Steps by part", "at part step_s", times, alt)
     beyond = ", ".join(f"{speed:g}" for speed, row in rows.items() if row is None)
     yield Note(f"No layout reaches {beyond} tok/s/user." if beyond else "", "tok_s_per_gpu", "missing")
 
@@ -385,18 +342,17 @@ def _hbm(found: Sweep, at: int | None) -> Iterator[Block]:
 def _priced(found: Sweep) -> Row:
     """Return what of one phase was priced."""
     cluster, workload, usual = found.deployment.cluster, found.deployment.workload, found.imbalance is None
-    return {
-        "phase": workload.phase,
-        "cluster": cluster.name,
-        "gpus": len(cluster.gpus),
-        "context": workload.context,
-        "counted_tokens": workload.token_word,
-        "configurations": len(found),
-        "layouts": np.unique(np.stack([found.layout, found.tp, found.moe_tp]), axis=1).shape[1],
-        "imbalance": EXPERT_IMBALANCE[workload.step_phase] if usual else found.imbalance,
-        "imbalance_from_gpus": IMBALANCE_FROM_EP if usual else 1,
-        "imbalance_evidence": "user" if (found.imbalance or 1) > 1 else "assumed",
-    }
+    return PHASES.row(
+        workload,
+        cluster=cluster.name,
+        gpus=len(cluster.gpus),
+        counted_tokens=workload.token_word,
+        configurations=len(found),
+        layouts=np.unique(np.stack([found.layout, found.tp, found.moe_tp]), axis=1).shape[1],
+        imbalance=EXPERT_IMBALANCE[workload.step_phase] if usual else found.imbalance,
+        imbalance_from_gpus=IMBALANCE_FROM_EP if usual else 1,
+        imbalance_evidence="user" if (found.imbalance or 1) > 1 else "assumed",
+    )
 
 
 def _methods(found: Sweep) -> Iterator[str]:
@@ -406,7 +362,6 @@ def _methods(found: Sweep) -> Iterator[str]:
         "Rates count tokens over all GPUs, idle ones included. Of layouts, EP GPUs share the experts, ETP slices of "
         "each, TP is the width, PP the stages, x the replicas."
     )
-    yield sentence("; ".join([*serving_words(workload, deployment.engine), *recipe_lines(deployment)]))
     yield "Experts are assumed perfectly balanced." if deployment.model.moe and found.imbalance == 1 else ""
     if workload.phase == "prefill":
         yield f"An attention group prefills {CHUNK_TOKENS:,.0f} tokens per step, at least one prompt."

@@ -40,7 +40,8 @@ def sources_bar(found: Replanned) -> Picture | None:
     long = "" if seconds is None else f"; {seconds * 1e3:,.1f} ms over the links"
     spoken = ", ".join(f"{part.words} {part.bytes / 1e9:,.1f} GB" for part in parts)
     svg = bytes_bar("sources", parts, "the bytes", f"{plural(found.moves, 'move')}{long}")
-    return Picture("sources", f"Sources of the copies: {spoken}{long}", svg)
+    says = f"Sources of the copies: {spoken}{long}"
+    return Picture("sources", says, svg, title="Sources of the copies")
 
 
 def _most_moved(found: Replanned) -> Plan:
@@ -85,4 +86,4 @@ def moves_map(found: Replanned) -> Picture | None:
         return None
     many = int((arrived.sum(axis=0) > 0).sum())
     says = f"Map of the moves: {plural(found.moves, 'move')} to {plural(many, 'GPU')} of a replica"
-    return replace(picture, key="moves", alt=says)
+    return replace(picture, key="moves", alt=says, title="Where copies arrive")

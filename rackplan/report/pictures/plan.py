@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
-from cost.serving.points import frontier, layout_points
-from cost.validation.measured import comparable_points
+from cost.serving.points import layout_points
 from placement.plan import Plan
-from rackplan.report.doc import Block, Chart, Layer, Note, Picture, Row, Table
+from rackplan.report.doc import Block, Note, Picture
+from rackplan.report.frontier import frontier_chart, point_row
 from rackplan.report.notes import baseline_name
 from rackplan.report.pictures.experts import expert_map
 from rackplan.report.pictures.memory import memory_picture
@@ -18,13 +17,13 @@ from rackplan.report.pictures.step import step_picture
 from rackplan.report.pictures.strips import balance_picture, failures_picture
 from topology.draw import cluster_svg
 
-_FRONT = "layout batch tok_s_per_user tok_s_per_gpu step_s bound_by"
-FRONT = Table.of("frontier", _FRONT)
-
 
 def plan_pictures(plan: Plan, sides: Sequence[tuple[str, Plan]]) -> Iterator[Block]:
     """Yield what a page shows of a plan: its place among all layouts, step, memory, cluster, experts, failures."""
-    yield from plan_front(plan)
+    deployment, short = plan.deployment, plan.layout.short(moe=plan.deployment.model.moe is not None)
+    points = map(vars, layout_points(deployment, plan.request.copies))
+    yield frontier_chart(points, [point_row(plan.score, layout=short)], [deployment], word="this plan")
+    yield Note("Experts are taken as perfectly balanced, but in the plan.", kind="method")
     for role, side in sides:
         of, key = ("", "") if side is plan else (f" of {role}", f"-{role}")
         for picture, title in (
@@ -32,39 +31,14 @@ def plan_pictures(plan: Plan, sides: Sequence[tuple[str, Plan]]) -> Iterator[Blo
             (memory_picture(side), "HBM of the fullest GPU"),
         ):
             yield replace(picture, title=f"{title}{of}", key=f"{picture.key}{key}")
-    cluster, experts = plan.deployment.cluster, expert_map(plan)
+    cluster, experts = deployment.cluster, expert_map(plan)
     svg = cluster_svg(cluster, plan_overlay(plan))
     yield Picture("cluster", f"{cluster.name} with the plan on it", svg, title="Cluster and plan", scene=True)
     if experts is not None:
         yield replace(experts, title="Expert map")
-    layers = {
-        "plan": plan.balancedness,
-        **{name: entry.balancedness for name, entry in plan.baselines.items()},
-    }
     if plan.balancedness:
-        drawn = {baseline_name(name): values for name, values in layers.items() if values}
-        yield replace(balance_picture(drawn), title="Balance of each layer")
+        others = {baseline_name(name): entry.balancedness for name, entry in plan.baselines.items()}
+        drawn = {name: values for name, values in others.items() if values}
+        yield replace(balance_picture({"plan": plan.balancedness, **drawn}), title="Balance of each layer")
     if plan.failures is not None and plan.failures.what_if:
         yield replace(failures_picture(plan.failures, plan.score.tok_s_per_gpu), title="After a failure")
-
-
-def plan_front(plan: Plan) -> Iterator[Block]:
-    """Yield the plan among all layouts, with measured runs at its conditions."""
-    points, runs = layout_points(plan.deployment, plan.request.copies), comparable_points(plan.deployment)
-    mine = {key: getattr(plan.score, key) for key in _FRONT.split()[1:]}
-    published = ({**dict.fromkeys(_FRONT.split()), **vars(run), "layout": run.words} for run in runs)
-    marks: tuple[tuple[Any, str, Iterable[Row]], ...] = (
-        ("point", "other layouts", map(vars, points)),
-        ("line", "frontier", map(vars, frontier(points))),
-        ("ring", "measured runs", published),
-        (
-            "star",
-            "this plan",
-            [{**mine, "layout": plan.layout.short(moe=plan.deployment.model.moe is not None)}],
-        ),
-    )
-    layers = [
-        Layer(mark, FRONT(rows), "tok_s_per_user", "tok_s_per_gpu", name=name) for mark, name, rows in marks
-    ]
-    yield Chart("Throughput against speed per user", layers, log="xy", height=460)
-    yield Note("Experts are taken as perfectly balanced, but in the plan.", kind="method")

@@ -25,7 +25,7 @@ def test_charts_have_the_figures_of_the_rows() -> None:
     require_doc(doc)
     text = page(doc)
     charts = {name: json.loads(data)["data"] for name, data in CHART.findall(text)}
-    frontiers, parts = charts["frontier-of-each-cluster"], charts["parts-of-the-step"]
+    frontiers, parts = charts["throughput-against-speed-per-user"], charts["steps-by-part"]
     assert "memory-of-the-fullest-gpu" in charts
     reached = [row for row in doc.data["rows"] if row["tok_s_per_gpu"] is not None]
     assert [row["cluster"] for row in reached] == CLUSTERS

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from rackplan.report.doc import Block, Chart, Late, Layer, Note, Picture, Row, Table
 from rackplan.report.fields import said, usd
-from rackplan.report.notes import sentence, serving_words, sparse_lines
 from topology.base.errors import input_name
 from topology.base.units import plural
 
@@ -237,6 +236,8 @@ def sides_grounds(
 
 def method_notes(*deployments: Deployment) -> list[Note]:
     """Return drafts and overlap, recipes and what-ifs; each under the name of its cluster where they differ."""
+    from rackplan.report.notes import sentence, serving_words, sparse_lines
+
     words = [
         (side.cluster.name, text)
         for side in deployments

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from cost.inputs.deployment import Deployment
-from rackplan.requests import as_typed
+from rackplan.requests import SweepRequest, as_typed, default_of, flag_of
 from rackplan.serve.question import SLIDERS, PlanOrder, Question, Source
 from topology.changes.overrides import figures_set
 
@@ -69,16 +69,9 @@ def _speed(limit_ms: float | str | None) -> list[str]:
 
 def _priced(question: Question, sides: Sequence[Deployment]) -> Iterator[str]:
     """Yield formats, drafts, the engine, figures of the user and of the sliders, prices and powers."""
-    if question.weights is not None:
-        yield from ("--weights", question.weights)
-    if question.recipe != "checkpoint":
-        yield from ("--recipe", question.recipe)
-    if question.kv_dtype is not None:
-        yield from ("--kv-dtype", question.kv_dtype)
-    if question.draft_tokens is not None:
-        yield from ("--draft-tokens", str(question.draft_tokens))
-    if question.engine:
-        yield from ("--engine", question.engine)
+    for name, value in {"weights": question.weights, **question.served}.items():
+        if value not in (None, default_of(SweepRequest, name)):
+            yield from (flag_of(name), str(value))
     settings = {SLIDERS[name]: factor for name, factor in question.factors.moved.items()}
     if question.settings or any(source.name.endswith(".json") for source in question.clusters):
         # a figure may be set and moved by a slider: what has come of both
@@ -88,8 +81,6 @@ def _priced(question: Question, sides: Sequence[Deployment]) -> Iterator[str]:
         yield from ("--set", "=".join(setting))
     if question.runs is not None:
         yield from ("--runs", question.runs.name)
-    if question.price_basis is not None:
-        yield from ("--price-basis", question.price_basis)
     for option in ("price", "power"):
         for gpu, figure in sorted(
             {one for side in sides for one in getattr(side.prices, f"{option}s").items()}

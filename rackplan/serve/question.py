@@ -208,6 +208,12 @@ class Question(Asked):
         return self.serving != "decode"
 
     @property
+    def given(self) -> dict[str, Any]:
+        """Library keywords for lengths and limits."""
+        names = ("isl", "osl", "tpot_ms", "ttft_ms") if self.whole else ("context", "tpot_ms")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
     def served(self) -> dict[str, Any]:
         """Library keywords for the serving options, except lengths and weight formats."""
         names = ("recipe", "kv_dtype", "draft_tokens", "price_basis", "engine")
@@ -233,11 +239,14 @@ class PlanOrder(Asked):
     loads: Annotated[str, checked(_loads)] = requests.DEFAULT_LOADS
     seconds: Annotated[requests.Number, Field(ge=0, le=600)] = 0.0
 
-    def widths(self, question: Question) -> dict[str, int]:
-        """Return the given widths and batch, from the order or the settings."""
+    def given(self, question: Question) -> dict[str, Any]:
+        """Return library keywords for lengths, limits (none at a batch of its own), widths and batch."""
         own = {name: getattr(self, name) for name in ("ep", "tp", "stages", "batch")}
         asked = {name: getattr(question, name, None) for name, width in own.items() if width is None}
-        return {name: width for name, width in (own | asked).items() if width is not None}
+        limited = {
+            name: value for name, value in question.given.items() if not (self.batch and "_ms" in name)
+        }
+        return limited | {name: width for name, width in (own | asked).items() if width is not None}
 
 
 def _on_a_cluster(whole: Any) -> Any:

@@ -118,8 +118,7 @@ def _side(question: Question, deployment: Deployment) -> Side:
             speeds = [] if question.tpot_ms is None or tpot_s is None else [1 / tpot_s]
             (sweep,) = _of_widths(question, swept(deployment, speeds=speeds))
             return Side(deployment, {"decode": Way("decode", sweep)}, ("decode",))
-        asked = {name: getattr(question, name) for name in ("isl", "osl", "tpot_ms", "ttft_ms")}
-        request = make(SweepRequest, deployment.model, deployment.cluster, **asked)
+        request = make(SweepRequest, deployment.model, deployment.cluster, **question.given)
         found = serving_of(deployment, request, [] if tpot_s is None else [tpot_s])
     except FieldError:
         raise

@@ -400,7 +400,6 @@ def grounds(
 ) -> list[Block]:
     """Return what an answer rests on: bill, accuracy, method, all figures, and the drawing of each cluster."""
     from rackplan.report.notes import chip_words, sentence
-    from topology.draw import cluster_svg
 
     clusters = dict.fromkeys(deployment.cluster for deployment in deployments)
     every = dict.fromkeys((*methods, *(sentence(chip_words(error)) for error in errors)))
@@ -413,13 +412,19 @@ def grounds(
             Picture(
                 f"cluster-{at}",
                 cluster.brief(),
-                partial(cluster_svg, cluster),
+                partial(_drawing, cluster),
                 title=cluster.name,
                 scene=True,
             )
             for at, cluster in enumerate(clusters)
         ),
     ]
+
+
+def _drawing(cluster: Cluster) -> str:
+    from topology.draw import cluster_svg
+
+    return cluster_svg(cluster)
 
 
 def set_table(*clusters: Cluster) -> Table:

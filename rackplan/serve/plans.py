@@ -21,7 +21,7 @@ from rackplan.requests import NO_LIMIT, CompareRequest, make
 from rackplan.serve.blocks import page_data
 from rackplan.serve.commands import explore_command, plan_command
 from rackplan.serve.pool import Line
-from rackplan.serve.pricing import deployed, limits_s
+from rackplan.serve.pricing import deployed, limit_s
 from rackplan.serve.question import PlaceOrder, Question
 from rackplan.serve.ways import explored
 from topology.base.errors import InfeasibleError
@@ -107,7 +107,7 @@ def report(question: Question, line: Line) -> Shown:
     line.send({"stage": "writing the report"})
     model, sides, _ = deployed(question)
     command = explore_command(question, sides)
-    tpot_s, _ = limits_s(question)
+    tpot_s = limit_s(question)
     usual = question.tpot_ms is None
     if len(sides) == 1:
         side = explored(question).sides[0]

@@ -18,7 +18,7 @@ from rackplan.report.notes import accuracy_words, cluster_doubts, recipe_lines, 
 from rackplan.report.plotting import series
 from rackplan.report.text import thinned
 from rackplan.serve.commands import explore_command
-from rackplan.serve.pricing import limits_s, model_of
+from rackplan.serve.pricing import limit_s, model_of
 from rackplan.serve.question import MOST_DRAFTS, Question
 from rackplan.serve.ways import Side, Way, explored
 from topology.base.errors import MissingFigureError
@@ -40,7 +40,7 @@ def plot(question: Question) -> dict[str, Any]:
     """
     found = explored(question)
     first = found.sides[0].deployment
-    tpot_s, _ = limits_s(question)
+    tpot_s = limit_s(question)
     measured, others = _measured(question, found.sides)
     recipes = recipe_lines(*(side.deployment for side in found.sides))
     said = [found.model.beyond(first.workload.context), *found.model.notes, *recipes]

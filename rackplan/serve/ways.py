@@ -18,7 +18,7 @@ from cost.serving.pools import RateMatches
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
 from rackplan.answers import serving_of, swept
 from rackplan.requests import SweepRequest, make
-from rackplan.serve.pricing import deployed, limits_s
+from rackplan.serve.pricing import deployed, limit_s
 from rackplan.serve.question import FieldError, Question
 from topology.base.errors import RackplanError
 
@@ -111,7 +111,7 @@ def explored(question: Question) -> Explored:
 
 def _side(question: Question, deployment: Deployment) -> Side:
     """Price one cluster in the requested serving modes and widths; the result has a reason if nothing fits."""
-    tpot_s, _ = limits_s(question)
+    tpot_s = limit_s(question)
     try:
         if not question.whole:
             # as the command does: each layout at its exact batch where somebody gave a limit

@@ -129,25 +129,37 @@ def test_pygraphviz_is_imported_by_drawing_alone() -> None:
     assert all(name.startswith("topology/draw/") for name in found)
 
 
-def test_the_command_line_needs_no_heavy_package_to_start() -> None:
-    """``rackplan/cli.py`` and every module of ours that it loads at once."""
-    heavy = {"numpy", "scipy", "networkx", "ortools", "pygraphviz", "yaml", "rich"}
-    seen: set[str] = set()
-    waiting = ["rackplan.cli"]
+def loaded(*modules: str) -> dict[str, set[str]]:
+    """Every module of ours that is loaded with ``modules``, each with the names of those at its top."""
+    seen: dict[str, set[str]] = {}
+    waiting = list(modules)
     while waiting:
         name = waiting.pop()
         for part in (name, name.rpartition(".")[0]):  # a module loads its package first
             base = ROOT.joinpath(*part.split("."))
             path = base.with_suffix(".py") if base.with_suffix(".py").is_file() else base / "__init__.py"
-            if not part or part in seen or not path.is_file():
-                continue
-            seen.add(part)
-            source = path.read_text(encoding="utf-8")
-            tops = [module for module, top in imports(source) if top]
-            assert not heavy & {module.split(".")[0] for module in tops}, part
-            waiting += [module for module in tops if module.split(".")[0] in ORDER]
-            if part == "rackplan.cli":
-                waiting += [
-                    f"rackplan.commands.{path.stem}" for path in (ROOT / "rackplan/commands").glob("*.py")
-                ]
-    assert {"rackplan.cli", "rackplan", "topology.base.errors", "rackplan.commands.plan"} <= seen
+            if part and part not in seen and path.is_file():
+                seen[part] = {module for module, top in imports(path.read_text(encoding="utf-8")) if top}
+                waiting += [module for module in seen[part] if module.split(".")[0] in ORDER]
+    return seen
+
+
+def outside(seen: dict[str, set[str]]) -> set[str]:
+    return {module.split(".")[0] for modules in seen.values() for module in modules}
+
+
+def test_the_command_line_needs_no_heavy_package_to_start() -> None:
+    """``rackplan/cli.py`` and every module of ours that it loads at once."""
+    commands = [f"rackplan.commands.{path.stem}" for path in (ROOT / "rackplan/commands").glob("*.py")]
+    seen = loaded("rackplan.cli", *commands)
+    assert not {"numpy", "scipy", "networkx", "ortools", "pygraphviz", "yaml", "rich"} & outside(seen)
+    assert "rackplan.report.doc" not in seen
+    assert {"rackplan.cli", "rackplan", "topology.base.errors", "rackplan.commands.plan"} <= seen.keys()
+
+
+def test_documents_load_only_what_they_are_made_of() -> None:
+    """Faces load what draws and prints; the catalog needs no predictions."""
+    reports = [f"rackplan.report.{name}" for name in ("sweep", "size", "compare", "validate", "simulate")]
+    assert not {"networkx", "pandas", "plotly", "rich", "jinja2"} & outside(loaded(*reports))
+    seen = loaded("rackplan.report.catalog", "rackplan.report.text", "rackplan.report.doc")
+    assert [name for name in seen if name.startswith(("placement.", "cost.calibration."))] == []

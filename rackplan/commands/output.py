@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackplan.progress import hide
-from rackplan.report.doc import SCHEMA_VERSION, Code, Doc, Note
 from topology.base.errors import InputError, printable, spelled
 from topology.base.files import require_folder, require_place, write_folder, write_whole
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
+    from rackplan.report.doc import Doc
 
 _LONGEST_NAME = 120
 _HEAD_BYTES = 4096
@@ -50,12 +50,14 @@ def show(doc: Doc, *, json: bool, notes: Sequence[str] = (), details: bool = Tru
 
     ``notes`` on what was asked go to standard error, and into the object.
     """
-    from rackplan.report.text import text as text_of
-
     _tell(notes)
     if json:
+        from rackplan.report.doc import Note
+
         sys.stdout.writelines(_json_parts(doc.with_blocks(*(Note(f"{text}.") for text in notes)).data))
     else:
+        from rackplan.report.text import text as text_of
+
         sys.stdout.write(text_of(doc, details=details))
 
 
@@ -90,14 +92,13 @@ def print_schema(name: str) -> None:
 
 
 def json_text(data: Mapping[str, Any]) -> str:
-    """Return one object in strict JSON, in ASCII, with the version of its schema."""
+    """Return one object in strict JSON, in ASCII."""
     return "".join(_json_parts(data))
 
 
 def _json_parts(data: Mapping[str, Any]) -> Iterator[str]:
     """Yield the text of one object, some of it at a time: there may be 200,000 links in it."""
-    versioned = {"schema_version": SCHEMA_VERSION, **data}
-    parts = json.JSONEncoder(indent=2, allow_nan=False).iterencode(versioned)
+    parts = json.JSONEncoder(indent=2, allow_nan=False).iterencode(data)
     while some := list(islice(parts, 10_000)):
         yield "".join(some)
     yield "\n"
@@ -240,6 +241,8 @@ def written(
 
     def finish(doc: Doc, forms: Forms | None = None, notes: Sequence[str] = ()) -> None:
         if write is not None:
+            from rackplan.report.doc import Note
+
             usual = {data: lambda: json_text(doc.data), html: lambda: page_of(doc)}
             paths = write({**usual, **(forms or {})})
             doc = doc.with_blocks(Note(", ".join(paths), kind="written"))
@@ -250,6 +253,7 @@ def written(
 
 def page_of(doc: Doc, /, **digests: str) -> str:
     """Return the page of a document, with the command that made it and the digests of what it was made from."""
+    from rackplan.report.doc import Code
     from rackplan.report.page import page
 
     rows = "".join(f"\n# SHA-256 of {name}: {digest}" for name, digest in digests.items())

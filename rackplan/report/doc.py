@@ -338,12 +338,6 @@ class Doc:
         return [*self.blocks, *self.details]
 
     @property
-    def made(self) -> Iterator[Block]:
-        """Blocks and details, late ones made when their turn comes."""
-        for block in self.all:
-            yield from block.make() if isinstance(block, Late) else [block]
-
-    @property
     def sentences(self) -> list[str]:
         """The answer without empty sentences."""
         return [text for text in self.answer if text]

@@ -24,7 +24,6 @@ POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 """A browser that knows of it loads nothing from anywhere."""
-Shown = Table | Record | Chart | Picture | Note | Code
 _MOST_ROWS = 100
 """Rows of a table that a page shows where text shows fewer than all."""
 _NOTEBOOK = """

@@ -101,12 +101,6 @@ def chart_of(data: Sequence[Scatter | Bar], **layout: Any) -> Figure:
     return Figure(data).update_layout({**shared, **layout})
 
 
-def speed_axes(speeds: Sequence[float], tokens: str) -> dict[str, Any]:
-    """Return the axes of throughput against speed per user: round numbers on a logarithmic one."""
-    across = log_axis(f"{tokens} tok/s/user (log scale)", speeds)
-    return {"xaxis": across, "yaxis": axis_of(f"{tokens} tok/s/GPU", rangemode="tozero", tickformat=",~r")}
-
-
 def log_axis(title: str, values: Sequence[float]) -> dict[str, Any]:
     """Return a logarithmic axis that holds all values, with round numbers on it."""
     least, most = (min(values), max(values)) if values else (1.0, 100.0)

@@ -9,14 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from rackplan.report.doc import Block, Chart, Late, Layer, Note, Picture, Row, Table
 from rackplan.report.fields import said, usd
-from rackplan.report.notes import (
-    chip_words,
-    cluster_doubts,
-    of_words,
-    sentence,
-    serving_words,
-    sparse_lines,
-)
 from topology.base.errors import input_name
 from topology.base.units import plural
 
@@ -180,6 +172,7 @@ def accuracy_row(error: ErrorOf, cluster: str = "", model: str = "") -> Row:
 def accuracy_sentence(errors: Iterable[ErrorOf]) -> str:
     """Return within which factor predictions are of measured runs, and of which."""
     from cost.calibration.errors import LEAST_ROWS, widest
+    from rackplan.report.notes import of_words
 
     error = widest(errors)
     if error is None:
@@ -209,12 +202,16 @@ def band_row(rate: float | None, errors: Iterable[ErrorOf]) -> dict[str, Any]:
 
 def doubt_sentence(*clusters: Cluster) -> str:
     """Return which clusters nobody can buy: announced or hypothetical; empty where all can be had."""
+    from rackplan.report.notes import cluster_doubts
+
     doubts = "; ".join(filter(None, map(cluster_doubts, clusters)))  # names stay as they are written
     return doubts and f"{doubts}."
 
 
 def method_notes(*deployments: Deployment) -> list[Note]:
     """Return drafts and overlap, recipes and what-ifs; each under the name of its cluster where they differ."""
+    from rackplan.report.notes import sentence, serving_words, sparse_lines
+
     words = [
         (side.cluster.name, text)
         for side in deployments
@@ -318,7 +315,7 @@ def grounds(
     figures:
         Rows of :data:`FIGURES` besides those of machines and kernels.
     """
-    from topology.draw import cluster_svg
+    from rackplan.report.notes import chip_words, sentence
 
     deployments = [*(deployment for deployment, _, _ in sides), *beside]
     clusters = dict.fromkeys(deployment.cluster for deployment in deployments)
@@ -344,13 +341,19 @@ def grounds(
             Picture(
                 f"cluster-{at}",
                 cluster.brief(),
-                partial(cluster_svg, cluster),
+                partial(_drawing, cluster),
                 title=cluster.name,
                 scene=True,
             )
             for at, cluster in enumerate(clusters)
         ),
     ]
+
+
+def _drawing(cluster: Cluster) -> str:
+    from topology.draw import cluster_svg
+
+    return cluster_svg(cluster)
 
 
 def set_table(*clusters: Cluster) -> Table:

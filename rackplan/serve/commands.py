@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from cost.inputs.deployment import Deployment
-from rackplan.requests import as_typed
+from rackplan.requests import SweepRequest, default_of, flag_of
 from rackplan.serve.question import SLIDERS, PlanOrder, Question, Source
 from topology.changes.overrides import figures_set
 
@@ -14,28 +15,28 @@ from topology.changes.overrides import figures_set
 def explore_command(question: Question, sides: Sequence[Deployment]) -> str:
     """Return the command for the sweep of one cluster, or the comparison of several."""
     names = [_cluster(source, side) for source, side in zip(question.clusters, sides, strict=True)]
-    model = ["--model", _model(question.model)]
-    words = ["compare", *names, *model] if len(names) > 1 else ["sweep", *model, "--cluster", names[0]]
-    words += _lengths(question)
-    words += _speed(question.tpot_ms) if len(names) > 1 else _limit("--tpot-ms", question.tpot_ms)
-    words += _limit("--ttft-ms", question.ttft_ms) if question.whole else []
-    return shlex.join(["rackplan", *words, *_priced(question, sides)])
+    model, given = ["--model", _model(question.model)], question.given
+    words = ["sweep", *model, "--cluster", names[0]]
+    if len(names) > 1:
+        words = ["compare", *names, *model]
+        if limit := given.pop("tpot_ms", None):
+            given["tok_s_user"] = limit if isinstance(limit, str) else 1e3 / limit
+    return shlex.join(["rackplan", *words, *_typed(given), *_priced(question, sides)])
 
 
 def plan_command(question: Question, side: Deployment, order: PlanOrder) -> str:
     """Return the command for a plan of one cluster: a layout at a batch, or the best at the service level."""
     cluster = _cluster(question.clusters[order.cluster], side)
-    words = ["plan", "--model", _model(question.model), "--cluster", cluster]
-    words += _lengths(question)
-    for option, width in order.widths(question).items():
-        words += [f"--{option}", str(width)]
-    if order.batch is None:
-        words += _limit("--tpot-ms", question.tpot_ms)
-        words += _limit("--ttft-ms", question.ttft_ms) if question.whole else []
+    words = ["plan", "--model", _model(question.model), "--cluster", cluster, *_typed(order.given(question))]
     if side.model.moe is not None:
         words += ["--loads", order.loads]
     words += ["--time-limit", f"{order.seconds:g}"]
     return shlex.join(["rackplan", *words, *_priced(question, [side])])
+
+
+def _typed(given: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in given.items():
+        yield from (flag_of(name), f"{value:.9g}" if isinstance(value, float) else str(value))
 
 
 def _model(source: Source) -> str:
@@ -51,34 +52,11 @@ def _cluster(source: Source, side: Deployment) -> str:
     return f"{source.name.removesuffix('.json')}.yaml"  # the file that a plan was made of
 
 
-def _lengths(question: Question) -> list[str]:
-    if question.whole:
-        return ["--isl", str(question.isl), "--osl", str(question.osl)]
-    return ["--context", str(question.context)]
-
-
-def _limit(option: str, limit_ms: float | str | None) -> list[str]:
-    return [] if limit_ms is None else [option, as_typed(limit_ms)]
-
-
-def _speed(limit_ms: float | str | None) -> list[str]:
-    if limit_ms is None:
-        return []
-    return ["--tok-s-user", limit_ms if isinstance(limit_ms, str) else f"{1e3 / limit_ms:.6g}"]
-
-
 def _priced(question: Question, sides: Sequence[Deployment]) -> Iterator[str]:
     """Yield formats, drafts, the engine, figures of the user and of the sliders, prices and powers."""
-    if question.weights is not None:
-        yield from ("--weights", question.weights)
-    if question.recipe != "checkpoint":
-        yield from ("--recipe", question.recipe)
-    if question.kv_dtype is not None:
-        yield from ("--kv-dtype", question.kv_dtype)
-    if question.draft_tokens is not None:
-        yield from ("--draft-tokens", str(question.draft_tokens))
-    if question.engine:
-        yield from ("--engine", question.engine)
+    served = {"weights": question.weights, **question.served}
+    usual = {name: default_of(SweepRequest, name) for name in served}
+    yield from _typed({name: value for name, value in served.items() if value not in (None, usual[name])})
     settings = {SLIDERS[name]: factor for name, factor in question.factors.moved.items()}
     if question.settings or any(source.name.endswith(".json") for source in question.clusters):
         # a figure may be set and moved by a slider: what has come of both
@@ -88,8 +66,6 @@ def _priced(question: Question, sides: Sequence[Deployment]) -> Iterator[str]:
         yield from ("--set", "=".join(setting))
     if question.runs is not None:
         yield from ("--runs", question.runs.name)
-    if question.price_basis is not None:
-        yield from ("--price-basis", question.price_basis)
     for option in ("price", "power"):
         for gpu, figure in sorted(
             {one for side in sides for one in getattr(side.prices, f"{option}s").items()}

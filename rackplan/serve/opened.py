@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from cost.calibration.serving import engine_names
 from cost.dtypes import CACHE_DTYPES, DTYPES
@@ -16,10 +17,9 @@ from cost.money.prices import PRICE_BASES, PriceBook
 from cost.resolve import model_names, model_title
 from placement.plan import Plan
 from placement.plans.reading import PLAN_FILE, plan_of_text
-from rackplan.requests import Recipe
 from rackplan.serve.plans import PlanText
 from rackplan.serve.pricing import cluster_of, model_of
-from rackplan.serve.question import MOST_DRAFTS, MOST_TEXT, Question, Serving, Source
+from rackplan.serve.question import MOST_DRAFTS, MOST_TEXT, Question, Source
 from topology.base.errors import InputError, RackplanError
 from topology.base.reading import read_text
 from topology.catalog import cluster_names
@@ -28,7 +28,15 @@ from topology.cluster import Cluster
 from topology.files.cluster_data import cluster_to_dict
 
 MOST_PLANS = 50
-_SERVING = {"better": "the better mode", "decode": "decode only"}
+_SAID: Mapping[Any, str] = {"better": "the better mode", "decode": "decode only", "": "any measured"}
+_CHOICES: Mapping[str, Sequence[Any]] = {
+    "engine": ["", *engine_names()],
+    "weights": list(DTYPES),
+    "kv_dtype": list(CACHE_DTYPES),
+    "draft_tokens": range(MOST_DRAFTS + 1),
+    "price_basis": [name for name in PRICE_BASES if name != PriceBook.basis],
+}
+"""What fields of the form take, where their types do not say it."""
 _ANSWER = 1024
 """Tokens per answer for a plan that has only a context."""
 
@@ -169,23 +177,16 @@ class Opened:
 
 def _fields() -> list[dict[str, Any]]:
     """Return the fields of the form, as :class:`Question` describes them."""
-    choices: dict[str, list[list[Any]]] = {
-        "serving": [[name, _SERVING.get(name, name)] for name in get_args(Serving)],
-        "engine": [["", "any measured"], *([name, name] for name in engine_names())],
-        "recipe": [[name, name] for name in get_args(Recipe)],
-        "weights": [[name, name] for name in DTYPES],
-        "kv_dtype": [[name, name] for name in CACHE_DTYPES],
-        "draft_tokens": [[count, str(count)] for count in range(MOST_DRAFTS + 1)],
-        "price_basis": [[name, name] for name in PRICE_BASES if name != PriceBook().basis],
-    }
     found = []
     for name, field in Question.model_fields.items():
         if field.title:
-            example, options = "".join(field.examples or ()), choices.get(name)
-            if options and field.default is None:
-                options.insert(0, [None, example])
-            hint = "" if options else field.description
-            found.append(
-                {"name": name, "title": field.title, "hint": hint, "example": example, "choices": options}
+            example = "".join(field.examples or ())
+            values = _CHOICES.get(name) or get_args(field.annotation) * (
+                get_origin(field.annotation) is Literal
             )
+            choices = [[value, _SAID.get(value, str(value))] for value in values]
+            if choices and field.default is None:
+                choices.insert(0, [None, example])
+            shown = {"title": field.title, "hint": "" if choices else field.description, "example": example}
+            found.append({"name": name, **shown, "choices": choices or None})
     return found

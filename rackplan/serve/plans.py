@@ -21,7 +21,7 @@ from rackplan.requests import NO_LIMIT, CompareRequest, make
 from rackplan.serve.blocks import page_data
 from rackplan.serve.commands import explore_command, plan_command
 from rackplan.serve.pool import Line
-from rackplan.serve.pricing import deployed, limits_s
+from rackplan.serve.pricing import deployed, limit_s
 from rackplan.serve.question import PlaceOrder, Question
 from rackplan.serve.ways import explored
 from topology.base.errors import InfeasibleError
@@ -55,13 +55,6 @@ def place(wanted: PlaceOrder, line: Line) -> Shown:
     question, order = wanted.asked, wanted.order
     line.send({"stage": "reading model and cluster"})
     side = deployed(question)[1][order.cluster]
-    given: dict[str, Any] = order.widths(question)
-    if question.tpot_ms is not None and order.batch is None:
-        given["tpot_ms"] = question.tpot_ms
-    if question.whole:
-        given |= {"isl": question.isl, "osl": question.osl, "ttft_ms": question.ttft_ms}
-    else:
-        given["context"] = question.context
     made = library.plan(
         side.model,
         side.cluster,
@@ -72,9 +65,9 @@ def place(wanted: PlaceOrder, line: Line) -> Shown:
         on_progress=_telling(line),
         cancel=line.cancelled,
         **question.served,
-        **given,
+        **order.given(question),
     )
-    return _handed(made, plan_doc(made), plan_command(question, side, order), {})
+    return _shown(made, plan_doc(made), plan_command(question, side, order))
 
 
 def lose(before: PlanText, lost: tuple[str, ...], line: Line) -> Shown:
@@ -82,15 +75,15 @@ def lose(before: PlanText, lost: tuple[str, ...], line: Line) -> Shown:
     plan, parts = before.read(), list(dict.fromkeys(lost))
     found = library.replan(plan, lost=parts, on_progress=_telling(line), cancel=line.cancelled)
     command = " ".join(["rackplan replan PLAN", *(f"--lost {part}" for part in parts)])
-    loss = {"lost": parts, "lost_gpus": found.lost_gpus, "lost_copies": found.lost_copies}
-    return _handed(found.plan, replan_doc(found), command, loss | {"before": page_data(plan_doc(plan))})
+    loss: dict[str, Any] = {"lost": parts, "lost_gpus": found.lost_gpus, "lost_copies": found.lost_copies}
+    return _shown(found.plan, replan_doc(found), command, **loss, before=page_data(plan_doc(plan)))
 
 
 def open_plan(opened: PlanText, line: Line) -> Shown:
     """Show an existing plan."""
     line.send({"stage": "reading the plan"})
     plan = opened.read()
-    return Shown(_plan_data(plan, plan_doc(plan), opened.command), opened)
+    return _shown(plan, plan_doc(plan), opened.command, opened)
 
 
 def plan_report(made: PlanText, line: Line) -> Shown:
@@ -114,7 +107,7 @@ def report(question: Question, line: Line) -> Shown:
     line.send({"stage": "writing the report"})
     model, sides, _ = deployed(question)
     command = explore_command(question, sides)
-    tpot_s, _ = limits_s(question)
+    tpot_s = limit_s(question)
     usual = question.tpot_ms is None
     if len(sides) == 1:
         side = explored(question).sides[0]
@@ -128,13 +121,10 @@ def report(question: Question, line: Line) -> Shown:
         name = f"{model.name}-{side.deployment.cluster.name}-sweep.html"
         return Shown({"name": name, "page": page_of(found, command)})
     wanted = None if usual else NO_LIMIT if tpot_s is None else [1 / tpot_s]
-    served: dict[str, Any] = {"context": question.context}
-    if question.whole:
-        served = {name: getattr(question, name) for name in ("isl", "osl", "ttft_ms")}
-    asked = make(CompareRequest, [side.cluster for side in sides], model, tok_s_user=wanted, **served)
-    return Shown(
-        {"name": f"{model.name}-compared.html", "page": page_of(answers.compared(sides, asked), command)}
-    )
+    given = {name: value for name, value in question.given.items() if name != "tpot_ms"}
+    asked = make(CompareRequest, [side.cluster for side in sides], model, tok_s_user=wanted, **given)
+    compared = answers.compared(sides, asked)
+    return Shown({"name": f"{model.name}-compared.html", "page": page_of(compared, command)})
 
 
 def _telling(line: Line) -> Callable[[Progress], None]:
@@ -150,17 +140,7 @@ def _telling(line: Line) -> Callable[[Progress], None]:
     return tell
 
 
-def _handed(plan: Plan, doc: Doc, command: str, more: dict[str, Any]) -> Shown:
-    return Shown(
-        _plan_data(plan, doc, command) | more,
-        PlanText(plan_to_json(plan_to_dict(plan, command=command)), command),
-    )
-
-
-def _plan_data(plan: Plan, doc: Doc, command: str) -> dict[str, Any]:
+def _shown(plan: Plan, doc: Doc, command: str, made: PlanText | None = None, **more: Any) -> Shown:
     """Return what the page shows of a plan: its document, the drawing, and the command that makes it."""
-    return page_data(doc, *DETAILS) | {
-        "svg": svg(plan) or "",
-        "command": command,
-        "interrupted": plan.interrupted,
-    }
+    made = made or PlanText(plan_to_json(plan_to_dict(plan, command=command)), command)
+    return Shown(page_data(doc, *DETAILS) | {"svg": svg(plan) or "", "command": command} | more, made)

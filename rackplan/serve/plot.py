@@ -18,7 +18,7 @@ from rackplan.report.notes import accuracy_words, cluster_doubts, recipe_lines, 
 from rackplan.report.plotting import series
 from rackplan.report.text import thinned
 from rackplan.serve.commands import explore_command
-from rackplan.serve.pricing import limits_s, model_of
+from rackplan.serve.pricing import limit_s, model_of
 from rackplan.serve.question import MOST_DRAFTS, Question
 from rackplan.serve.ways import Side, Way, explored
 from topology.base.errors import MissingFigureError
@@ -40,7 +40,7 @@ def plot(question: Question) -> dict[str, Any]:
     """
     found = explored(question)
     first = found.sides[0].deployment
-    tpot_s, _ = limits_s(question)
+    tpot_s = limit_s(question)
     measured, others = _measured(question, found.sides)
     recipes = recipe_lines(*(side.deployment for side in found.sides))
     said = [found.model.beyond(first.workload.context), *found.model.notes, *recipes]
@@ -204,34 +204,29 @@ def _columns(lines: Mapping[str, Rows]) -> tuple[dict[str, dict[str, list[Any]]]
     """
     layouts: dict[str, int] = {}
     bounds: dict[str, int] = {}
-    points: dict[tuple[str, int], tuple[Any, ...]] = {}
-    every = [one for rows in lines.values() for one in rows]
-    for way in {way.name: way for way, _ in every}.values():
-        which = np.unique([row for one, row in every if one is way])
-        sweep = way.sweep.rows(way.in_sweep(which))  # what binds is found of these alone, and once
-        first = None if way.matches is None else (way.matches.prefill_s + way.matches.transfer_s)[which]
-        for at, row in enumerate(which.tolist()):
-            points[way.name, row] = (
-                _short(float(way.speeds[0][row])),
-                _short(float(way.speeds[1][row])),
-                float(f"{sweep.batch[at]:.6g}"),
-                _short(float(sweep.step_s[at]) * 1e3),
-                None if first is None else _short(float(first[at]) * 1e3),
-                layouts.setdefault(way.label(row), len(layouts)),
-                bounds.setdefault(sweep.bound(at), len(bounds)),
-            )
-    names = ("user", "gpu", "batch", "step", "ttft", "layout", "bound")
+    points: dict[tuple[Way, int], dict[str, Any]] = {}
+    every = dict.fromkeys(point for rows in lines.values() for point in rows)
+    for way in dict.fromkeys(way for way, _ in every):
+        rows = [row for one, row in every if one is way]
+        sweep = way.sweep.rows(way.in_sweep(np.array(rows)))  # what binds is found of these alone, and once
+        for at, row in enumerate(rows):
+            match = None if way.matches is None else way.matches.row(row)
+            points[way, row] = {
+                "user": _short(way.speeds[0][row]),
+                "gpu": _short(way.speeds[1][row]),
+                "batch": float(f"{sweep.batch[at]:.6g}"),
+                "step": _short(sweep.step_s[at] * 1e3),
+                "ttft": match and _short(match.ttft_s * 1e3),
+                "layout": layouts.setdefault(way.label(row), len(layouts)),
+                "bound": bounds.setdefault(sweep.bound(at), len(bounds)),
+            }
     found = {
-        line: dict(
-            zip(
-                names, map(list, zip(*(points[way.name, row] for way, row in rows), strict=True)), strict=True
-            )
-        )
+        line: {name: [points[point][name] for point in rows] for name in points[rows[0]]}
         for line, rows in lines.items()
     }
     return found, list(layouts), list(bounds)
 
 
-def _short(value: float) -> float:
+def _short(value: Any) -> float:
     """Return a figure with as many digits as a plot shows."""
     return float(f"{value:.5g}")

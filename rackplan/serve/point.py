@@ -25,9 +25,8 @@ from topology.base.figures import Evidence
 from topology.draw import cluster_svg
 
 NOT_PLANNED = (
-    "This configuration cannot be planned, since it slices experts or has fewer sequences than GPUs. The "
-    "step shown is "
-    "that of the sweep; choose another point to place experts."
+    "This configuration cannot be planned, since it slices experts or has fewer sequences than GPUs. The step shown "
+    "is that of the sweep; choose another point to place experts."
 )
 BALANCED = "Experts are assumed perfectly balanced; place them to see the effect of uneven loads."
 _ORDERED = ("ep", "tp", "stages", "batch")
@@ -88,24 +87,12 @@ def _figures(side: Side, way: Way, row: int) -> Record:
         sweep = way.sweep.run([at], np.array([match.step_batch]), np.array([match.batch]))
     user, gpu = (float(values[row]) for values in way.speeds)
     low, high = band_of(gpu, errors_in(deployment, phase=PHASES[way.name]))
-    served = {"requests_per_s": None, "ttft_s": None, "gpus_used": None, "prefill_gpus": None}
-    if match is not None:
-        served = {name: getattr(match, name) for name in served}
-    return FIGURES(
-        {
-            "tok_s_per_user": user,
-            "tok_s_per_gpu": gpu,
-            "low_tok_s_per_gpu": low,
-            "high_tok_s_per_gpu": high,
-            "tok_s": gpu * len(deployment.cluster.gpus),
-            "step_s": float(sweep.step_s[0]),
-            "lower_step_s": float(sweep.lower_step_s[0]),
-            "batch": float(sweep.batch[0]),
-            "max_batch": float(sweep.max_batch[0]),
-            "bound_by": sweep.bound(0),
-            **served,
-        }
-    )
+    found: dict[str, Any] = dict.fromkeys(field.key for field in FIGURES.fields)
+    found |= {name: column.tolist()[0] for name, column in sweep.columns().items()}
+    rates = {"tok_s_per_user": user, "tok_s_per_gpu": gpu, "tok_s": gpu * len(deployment.cluster.gpus)}
+    served = ("requests_per_s", "ttft_s", "gpus_used", "prefill_gpus")
+    found |= {name: match and getattr(match, name) for name in served}
+    return FIGURES(found | rates | {"low_tok_s_per_gpu": low, "high_tok_s_per_gpu": high})
 
 
 def _inside(asked: AskedPoint, way: Way, at: int) -> tuple[list[Picture], str, dict[str, Any]]:
@@ -150,25 +137,17 @@ def drawing(asked: AskedPoint) -> dict[str, Any]:
 
 def _terms(sweep: Sweep, at: int) -> Picture:
     """Return the waterfall of a configuration of a sweep, of which the parts are known and not what binds each."""
-    parts = {(name, ""): float(seconds[at]) for name, seconds in sweep.terms_s.items()}
-    score = Score(
-        step_s=float(sweep.step_s[at]),
-        lower_step_s=float(sweep.lower_step_s[at]),
-        tok_s_per_gpu=float(sweep.tok_s_per_gpu[at]),
-        tok_s_per_gpu_used=float(sweep.tok_s_per_gpu_used[at]),
-        tok_s_per_user=float(sweep.tok_s_per_user[at]),
-        parts_s=parts,
-        floor_s={},
-        hbm_bytes={},
-        batch=0,
-        max_batch=0,
-        evidence=Evidence.ASSUMED,
-        tokens_per_step=sweep.deployment.workload.tokens_per_step,
+    names = ("step_s", "lower_step_s", "tok_s_per_gpu", "tok_s_per_gpu_used", "tok_s_per_user")
+    figures: dict[str, Any] = {name: float(getattr(sweep, name)[at]) for name in names}
+    return waterfall(
+        Score(
+            **figures,
+            parts_s={(name, ""): float(seconds[at]) for name, seconds in sweep.terms_s.items()},
+            floor_s={},
+            hbm_bytes={},
+            batch=0,
+            max_batch=0,
+            evidence=Evidence.ASSUMED,
+            tokens_per_step=sweep.deployment.workload.tokens_per_step,
+        )
     )
-    return waterfall(score)
-
-
-def picture_data(picture: Picture) -> dict[str, Any]:
-    """Return a picture as the page shows it: an SVG, or the data that a script draws."""
-    shown = {"data": picture.data} if picture.data else {"svg": picture.drawn}
-    return {"name": picture.key, "says": picture.alt, **shown}

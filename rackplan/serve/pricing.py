@@ -13,7 +13,6 @@ from cost.config.build import model_from_config
 from cost.inputs.deployment import Deployment
 from cost.model import Model
 from cost.resolve import model_called, resolve_model
-from cost.serving.pools import TTFT_LIMIT
 from cost.validation.read import measurements_of
 from cost.validation.runs import with_own_runs
 from placement.options import USUAL_TPOT
@@ -203,11 +202,7 @@ def _own_runs(source: Source) -> Correction:
         raise FieldError({"runs": str(error)}) from None
 
 
-def limits_s(question: Question) -> tuple[float | None, float | None]:
-    """Return the limits on time per output token and time to first token in seconds; None: no limit."""
-    limits = ((question.tpot_ms, USUAL_TPOT), (question.ttft_ms, TTFT_LIMIT))
-    tpot_s, ttft_s = (
-        usual.value if given is None else None if isinstance(given, str) else given / 1e3
-        for given, usual in limits
-    )
-    return tpot_s, ttft_s
+def limit_s(question: Question) -> float | None:
+    """Return the limit on time per output token; None: no limit."""
+    given = question.tpot_ms
+    return USUAL_TPOT.value if given is None else None if isinstance(given, str) else given / 1e3

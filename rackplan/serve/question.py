@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from rackplan import requests
 from topology.base.errors import InputError, RackplanError
 from topology.base.reading import shown
 from topology.base.schema import checked, problem
-from topology.base.units import plain_number
-from topology.base.values import require_number, require_whole
 
 MOST_CLUSTERS = 5
 MOST_GPUS = 4_608
@@ -25,7 +31,7 @@ MOST_GPUS = 4_608
 MOST_TEXT = 262_144
 """Maximum characters of a dropped file."""
 MOST_LOST = 256
-MOST_DRAFTS = 3
+MOST_DRAFTS, MOST_FIGURES = 3, 20
 Serving = Literal["better", "one pool", "two pools", "decode"]
 """Whole requests in the better or a given serving mode, or decode only."""
 SLIDERS: Mapping[str, str] = {
@@ -35,7 +41,6 @@ SLIDERS: Mapping[str, str] = {
     "out": "scale-out.link_bytes_per_s",
 }
 """Figure that each slider multiplies, as named by ``--set``; the price slider is separate."""
-_GPU_NAME = r"[A-Za-z0-9][A-Za-z0-9._+ -]{0,79}"
 _BY_PLACE = ("clusters", "factors")
 """Fields with a message slot for each entry."""
 _PARTS = ("asked", "point", "order")
@@ -52,71 +57,45 @@ class FieldError(RackplanError):
         self.fields = dict(fields)
 
 
-def _number(value: object, where: str, least: float, most: float) -> float:
-    """Return a number, parsing text if necessary."""
-    spelled = plain_number(value) if isinstance(value, str) else None
-    return require_number(value if spelled is None else spelled, where, least, most)
-
-
-def _whole(value: object, where: str, least: int, most: int) -> int:
-    spelled = plain_number(value) if isinstance(value, str) else value
-    whole = isinstance(spelled, float) and spelled.is_integer()
-    return require_whole(int(spelled) if whole else value, where, least, most)  # type: ignore[call-overload]
-
-
-def _factor(value: object, where: str) -> float:
-    """Return the position of a slider within its range."""
-    return float(f"{_number(value, where, 0.5, 4.0):.4g}")
-
-
-def _text(value: object, where: str, pattern: str, expected: str) -> str:
-    if not isinstance(value, str) or not re.fullmatch(pattern, value):
-        raise InputError(f"{where}: {shown(value)} must be {expected}.")
-    return value
-
-
-def _by_name(value: object, where: str, expected: str) -> dict[str, object]:
-    """Return entries by name from a mapping or from text such as ``gb200=3.10, h100=2``."""
-    found = value
-    if isinstance(value, str):
-        parts = [part.partition("=") for part in re.split("[,;]", value) if part.strip()]
-        found = {name.strip(): figure.strip() for name, _, figure in parts}
-    if not isinstance(found, dict) or len(found) > 20 or not all(found.values()):
-        raise InputError(f"{where}: {shown(value)} must be {expected}.")
-    return found
-
-
-def _by_gpu(value: object, where: str) -> tuple[tuple[str, float], ...]:
-    """Read prices in USD/h or powers in W; the library checks whether they are plausible."""
-    expected = "figures by GPU, like gb200=3.10"
-    found = _by_name(value, where, expected)
-    return tuple(
-        sorted(
-            (_text(name, where, _GPU_NAME, expected), _number(figure, name, 1e-6, 1e6))
-            for name, figure in found.items()
-        )
-    )
+def _items(value: object) -> object:
+    """Return figures by name as pairs, in the order of the names."""
+    return tuple(sorted(value.items())) if isinstance(value, dict) else value
 
 
 def _settings(value: object, where: str) -> tuple[tuple[str, str], ...]:
-    found = _by_name(value, where, "figures by part, like gb200.hbm_bytes_per_s=2x")
-    return tuple((name, str(figure)) for name, figure in found.items())
+    """Read ``gb200.hbm_bytes_per_s=2x, gpu.hbm_bytes=+10%``."""
+    parts = [part.partition("=") for part in re.split("[,;]", str(value)) if part.strip()]
+    found = {name.strip(): figure.strip() for name, _, figure in parts}
+    if not isinstance(value, str) or len(found) > MOST_FIGURES or not all(found.values()):
+        raise InputError(f"{where}: {shown(value)} must be figures by part, like gb200.hbm_bytes_per_s=2x.")
+    return tuple(found.items())
 
 
-def _weights(value: object, where: str) -> str:
+def _weights(value: object, where: str) -> str:  # noqa: ARG001 - the place is known
     from cost.config.precision import classes_given
 
-    name = _text(value, where, r"[A-Za-z0-9_.:+=,-]{1,80}", "one word").lower()
+    name = str(value).lower()
     classes_given(name)
     return name
 
 
+def _loads(value: object, where: str) -> object:
+    if not re.fullmatch(r"uniform|(?:lognormal|zipf):[0-9.]{1,10}", str(value)):
+        expected = "uniform, lognormal:0.63 or zipf:0.4; use the command line for loads from a file"
+        raise InputError(f"{where}: {shown(value)} must be {expected}.")
+    return value
+
+
 Word = Annotated[str, requests.Word, Field(max_length=60)]
 Tokens = Annotated[requests.Tokens, Field(ge=1, le=10_000_000)]
-Width = Annotated[int | None, checked(_whole, 1, MOST_GPUS)]
-Place = Annotated[int, checked(_whole, 0, MOST_CLUSTERS - 1)]
-Factor = Annotated[float, checked(_factor)]
-ByGpu = Annotated[tuple[tuple[str, float], ...], checked(_by_gpu)]
+Width = Annotated[requests.Count, Field(ge=1, le=MOST_GPUS)] | None
+Place = Annotated[requests.Count, Field(ge=0, lt=MOST_CLUSTERS)]
+Batch = Annotated[requests.Number, Field(ge=1e-6, le=1e9)]
+Factor = Annotated[requests.Number, Field(ge=0.5, le=4), AfterValidator(lambda value: float(f"{value:.4g}"))]
+"""The position of a slider."""
+_Figure = Annotated[requests.Number, Field(ge=1e-6, le=1e6)]
+ByGpu = Annotated[tuple[tuple[str, _Figure], ...], BeforeValidator(_items), Field(max_length=MOST_FIGURES)]
+"""Prices in USD/h or powers in W; the library checks whether they are plausible."""
 
 
 class Asked(BaseModel):
@@ -205,7 +184,7 @@ class Question(Asked):
     osl: Tokens = _shared("osl", default=requests.OSL)
     tpot_ms: requests.Milliseconds | None = _shared("tpot_ms")
     ttft_ms: requests.Milliseconds | None = _shared("ttft_ms")
-    weights: Annotated[str | None, checked(_weights)] = _shared("weights")
+    weights: Annotated[Word, checked(_weights)] | None = _shared("weights")
     kv_dtype: Word | None = _shared("kv_dtype")
     draft_tokens: Annotated[requests.Count, Field(ge=0, le=MOST_DRAFTS)] | None = _shared("draft_tokens")
     engine: Annotated[Word, Field(pattern=r"^[a-z0-9.=-]{0,40}$")] = _shared("engine")
@@ -229,6 +208,12 @@ class Question(Asked):
         return self.serving != "decode"
 
     @property
+    def given(self) -> dict[str, Any]:
+        """Library keywords for lengths and limits."""
+        names = ("isl", "osl", "tpot_ms", "ttft_ms") if self.whole else ("context", "tpot_ms")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
     def served(self) -> dict[str, Any]:
         """Library keywords for the serving options, except lengths and weight formats."""
         names = ("recipe", "kv_dtype", "draft_tokens", "price_basis", "engine")
@@ -240,7 +225,7 @@ class Point(Asked):
 
     cluster: Place = 0
     layout: Annotated[str, Field(max_length=120)] = ""
-    batch: Annotated[float, checked(_number, 1e-6, 1e9)] = 1.0
+    batch: Batch = 1.0
 
 
 class PlanOrder(Asked):
@@ -250,27 +235,26 @@ class PlanOrder(Asked):
     ep: Width = None
     tp: Width = None
     stages: Width = None
-    batch: Annotated[float | None, checked(_number, 1e-6, 1e9)] = None
-    loads: Annotated[
-        str,
-        checked(
-            lambda value, where: _text(
-                value,
-                where,
-                r"uniform|(?:lognormal|zipf):[0-9.]{1,10}",
-                "uniform, lognormal:0.63 or zipf:0.4; use the command line for loads from a file",
-            )
-        ),
-    ] = requests.DEFAULT_LOADS
-    seconds: Annotated[float, checked(_number, 0, 600)] = 0.0
+    batch: Batch | None = None
+    loads: Annotated[str, checked(_loads)] = requests.DEFAULT_LOADS
+    seconds: Annotated[requests.Number, Field(ge=0, le=600)] = 0.0
 
-    def widths(self, question: Question) -> dict[str, int]:
-        """Return the given widths and batch, from the order or the settings."""
-        asked = {name: getattr(question, name, None) for name in ("ep", "tp", "stages", "batch")}
-        found = {
-            name: width if (own := getattr(self, name)) is None else own for name, width in asked.items()
+    def given(self, question: Question) -> dict[str, Any]:
+        """Return library keywords for lengths, limits (none at a batch of its own), widths and batch."""
+        own = {name: getattr(self, name) for name in ("ep", "tp", "stages", "batch")}
+        asked = {name: getattr(question, name, None) for name, width in own.items() if width is None}
+        limited = {
+            name: value for name, value in question.given.items() if not (self.batch and "_ms" in name)
         }
-        return {name: width for name, width in found.items() if width is not None}
+        return limited | {name: width for name, width in (own | asked).items() if width is not None}
+
+
+def _on_a_cluster(whole: Any) -> Any:
+    """Refuse a point or an order of a cluster that is not there."""
+    part = whole.point if isinstance(whole, AskedPoint) else whole.order
+    if part.cluster >= len(whole.asked.clusters):
+        raise problem(f"there is no cluster number {part.cluster}.")
+    return whole
 
 
 class AskedPoint(Asked):
@@ -278,10 +262,7 @@ class AskedPoint(Asked):
 
     asked: Question = Question()
     point: Point = Point()
-
-    @model_validator(mode="after")
-    def _one_of_the_clusters(self) -> AskedPoint:
-        return _on_a_cluster(self, self.point)
+    _one_of_the_clusters = model_validator(mode="after")(_on_a_cluster)
 
 
 class PlaceOrder(Asked):
@@ -290,10 +271,7 @@ class PlaceOrder(Asked):
     kind: Literal["place"]
     asked: Question = Question()
     order: PlanOrder = PlanOrder()
-
-    @model_validator(mode="after")
-    def _one_of_the_clusters(self) -> PlaceOrder:
-        return _on_a_cluster(self, self.order)
+    _one_of_the_clusters = model_validator(mode="after")(_on_a_cluster)
 
 
 class LoseOrder(Asked):
@@ -311,7 +289,7 @@ class OpenOrder(Asked):
     """Show a plan that the command line opened."""
 
     kind: Literal["open"]
-    plan: Annotated[int, checked(_whole, 0, 10**6)] = 0
+    plan: Annotated[requests.Count, Field(ge=0)] = 0
 
 
 class ReportOrder(Asked):
@@ -324,19 +302,9 @@ class ReportOrder(Asked):
 
 Order = PlaceOrder | LoseOrder | OpenOrder | ReportOrder
 ORDERS: Mapping[object, type[Order]] = {
-    "place": PlaceOrder,
-    "lose": LoseOrder,
-    "open": OpenOrder,
-    "report": ReportOrder,
+    get_args(kind.model_fields["kind"].annotation)[0]: kind for kind in get_args(Order)
 }
 _A = TypeVar("_A", bound=Asked)
-_O = TypeVar("_O", AskedPoint, PlaceOrder)
-
-
-def _on_a_cluster(whole: _O, part: Point | PlanOrder) -> _O:
-    if part.cluster >= len(whole.asked.clusters):
-        raise problem(f"there is no cluster number {part.cluster}.")
-    return whole
 
 
 def read(kind: type[_A], data: object, place: str = "") -> _A:

@@ -18,7 +18,7 @@ from cost.serving.pools import RateMatches
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
 from rackplan.layouts import serving_of, swept
 from rackplan.requests import SweepRequest, make
-from rackplan.serve.pricing import deployed, limits_s
+from rackplan.serve.pricing import deployed, limit_s
 from rackplan.serve.question import FieldError, Question
 from topology.base.errors import RackplanError
 
@@ -111,15 +111,14 @@ def explored(question: Question) -> Explored:
 
 def _side(question: Question, deployment: Deployment) -> Side:
     """Price one cluster in the requested serving modes and widths; the result has a reason if nothing fits."""
-    tpot_s, _ = limits_s(question)
+    tpot_s = limit_s(question)
     try:
         if not question.whole:
             # as the command does: each layout at its exact batch where somebody gave a limit
             speeds = [] if question.tpot_ms is None or tpot_s is None else [1 / tpot_s]
             (sweep,) = _of_widths(question, swept(deployment, speeds=speeds))
             return Side(deployment, {"decode": Way("decode", sweep)}, ("decode",))
-        asked = {name: getattr(question, name) for name in ("isl", "osl", "tpot_ms", "ttft_ms")}
-        request = make(SweepRequest, deployment.model, deployment.cluster, **asked)
+        request = make(SweepRequest, deployment.model, deployment.cluster, **question.given)
         found = serving_of(deployment, request, [] if tpot_s is None else [tpot_s])
     except FieldError:
         raise

@@ -123,7 +123,8 @@ def test_a_cancelled_search_hands_over_what_it_has(server):
         with asked(port, f"/api/jobs/{searching(answer)}/cancel", {}) as cancelled:
             assert cancelled.status == 200
         last = [json.loads(line) for line in answer][-1]
-    assert last["result"]["interrupted"]
+    notes = [block["text"] for block in last["result"]["blocks"] if block["kind"] == "note"]
+    assert any("interrupted" in text for text in notes)
 
 
 def test_a_process_that_dies_is_said_and_replaced(server):

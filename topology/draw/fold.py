@@ -15,7 +15,6 @@ from math import isnan, nan
 from typing import Any
 
 import numpy as np
-from networkx.utils import UnionFind
 
 from topology.base.names import natural
 from topology.base.units import format_quantity
@@ -390,6 +389,8 @@ class Fold:
 
     def _pods(self) -> list[Pod]:
         """Put hosts that share a leaf, or a group of routers, into pods."""
+        from networkx.utils import UnionFind
+
         joined: UnionFind[str] = UnionFind()
         beside: dict[int, str] = {}
         above = {host.id: [s.group for s in self.cabled[host.id] if s.domain is None] for host in self.hosts}
@@ -410,6 +411,8 @@ class Fold:
 
     def _groups(self, pods: list[Pod]) -> list[Group]:
         """Put pods under the same spines together, and give pods and groups their shapes."""
+        from networkx.utils import UnionFind
+
         joined: UnionFind[str] = UnionFind()
         parts: dict[int, Counter[int]] = defaultdict(Counter)
         for pod in pods:

@@ -1,6 +1,6 @@
 // The answer in figures: the headline, each cluster or way at the limit, and what the figures rest on.
 import { billOf, dollars, lacks, perMwOf, rate, short, usdOf, whole } from "./money.js";
-import { byId, element, region, table } from "./page.js";
+import { byId, element, table } from "./page.js";
 import { state } from "./state.js";
 
 const ahead = (one, other) => `${((one / other - 1) * 100).toFixed(0)}%`;
@@ -71,7 +71,7 @@ function showTable(found) {
   const columns = [many || !only.ways ? "cluster" : "serving", "tok/s/GPU", "ratio", "tok/s/user", "first token", "$/Mtok", "tok/s/MW", "80% within", "layout"];
   const caption = found.tpot_ms ? `Best at ${short(1e3 / found.tpot_ms, 4)} tok/s per user (${short(found.tpot_ms, 4)} ms per token${found.usual_tpot ? ", the default" : ""})`
     : "Highest throughput, without a limit on the time per token";
-  byId("best").replaceChildren(region("Best at the service level", table(keep(columns), rows.map(keep), { caption, words: [many ? 8 : 7] })));
+  byId("best").replaceChildren(table(keep(columns), rows.map(keep), { caption, words: [many ? 8 : 7] }));
 }
 
 function showNotes({ clusters, said }) {

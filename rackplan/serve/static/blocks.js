@@ -1,5 +1,5 @@
 // Blocks of a document, as the server makes them: records, tables, notes, pictures, commands. Records stand side by side.
-import { copyButton, drawing, element, picture, region, table } from "./page.js";
+import { copyButton, drawing, element, picture, table } from "./page.js";
 
 // an element for a block; nothing for a kind that the page leaves out
 export function shown(block) {
@@ -8,14 +8,17 @@ export function shown(block) {
     case "table": {
       const words = block.heads.flatMap((head, place) => (head.words ? [place] : []));
       const rows = block.rows.map((cells) => cells.map((cell) => cell.text));
-      return region(block.title, table(block.heads.map((head) => head.label), rows, { caption: block.title, words }));
+      return table(block.heads.map((head) => head.label), rows, { caption: block.title, words });
     }
     case "picture": return block.scene ? drawing(block.svg) : picture(block);
     case "note": return element("p", { class: block.about === "warning" ? "error" : "hint", text: block.text });
-    case "code": return element("div", { class: "command" }, element("code", { text: block.text }), copyButton(block.text));
+    case "code": return command(block.text);
     default: return null;
   }
 }
+
+// a command to copy, after what runs it here
+export const command = (text, ...before) => element("div", { class: "command" }, ...before, element("code", { text }), copyButton(text));
 
 export const ofKind = ({ blocks }, kind) => blocks.filter((block) => block.kind === kind);
 
@@ -38,5 +41,5 @@ export function compared(columns, caption = "") {
     const found = columns.map(({ figures }) => figures.find((figure) => figure.key === key));
     return [label, ...found.map((figure) => figure?.text ?? "-"), ...(many ? [difference(found.at(-2), found.at(-1))] : [])];
   });
-  return region(caption || "Figures side by side", table(head, rows, { caption }));
+  return table(head, rows, { caption, label: caption || "Figures side by side" });
 }

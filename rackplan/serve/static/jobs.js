@@ -1,6 +1,6 @@
 // Long work: ordered, watched with incumbent and bound, cancelled; its plan, and what is left where GPUs are lost.
-import { compared, figuresOf, ofKind, shown } from "./blocks.js";
-import { button, byId, colour, copyButton, download, drawing, element, error, get, lines, post, select } from "./page.js";
+import { command, compared, figuresOf, ofKind, shown } from "./blocks.js";
+import { button, byId, colour, download, drawing, element, error, get, lines, post, select } from "./page.js";
 import { asked, state } from "./state.js";
 
 const LOADS = ["lognormal:0.63", "lognormal:1", "zipf:0.4", "uniform"];
@@ -122,7 +122,7 @@ function show(one) {
     element("div", { class: "row" },
       button("Download the report", (event) => report({ kind: "report", of: planned.job }, event.target)),
       button("Download plan.json", async () => download(await (await get(`/api/jobs/${planned.job}/plan`)).text(), "plan.json", "application/json"))),
-    found.command ? element("div", { class: "command" }, element("code", { text: found.command }), copyButton(found.command)) : "",
+    found.command ? command(found.command) : "",
     lost,
     element("div", { class: "beside" },
       element("div", {}, compared(columns), ...ofKind(found, "table").map(shown)),

@@ -21,17 +21,16 @@ export const select = (options, entries) =>
 export const error = (text) => element("p", { class: "error", text });
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-export function table(columns, rows, { caption, words = [] } = {}) {
+// a table in a box that scrolls sideways
+export function table(columns, rows, { caption, label = caption, words = [] } = {}) {
   const head = columns.map((text, place) => element("th", { text, scope: "col", class: place === 0 || words.includes(place) ? "" : "figure" }));
   const cell = (value, place) => (place === 0 ? element("th", { scope: "row", text: String(value) })
     : element("td", { class: words.includes(place) ? "" : "figure", text: String(value ?? "") }));
-  return element("table", {},
+  return element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label }, element("table", {},
     caption && element("caption", { text: caption }),
     element("thead", {}, element("tr", {}, ...head)),
-    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell)))));
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map(cell))))));
 }
-
-export const region = (label, made) => element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label }, made);
 
 export async function copy(text, pressed) {
   const before = pressed.textContent;

@@ -1,8 +1,8 @@
 // The chosen point in detail, and two that are pinned with their differences.
-import { compared, figureOf, ofKind, shown } from "./blocks.js";
+import { command, compared, figureOf, ofKind, shown } from "./blocks.js";
 import { place } from "./jobs.js";
 import { flags, moneyRows } from "./money.js";
-import { button, byId, copyButton, drawing, element, error, post } from "./page.js";
+import { button, byId, drawing, element, error, post } from "./page.js";
 import { asked, state, unpriced } from "./state.js";
 
 const REST_MS = 500;
@@ -50,9 +50,7 @@ export function showPoint(found, point, pin) {
     element("div", { class: "beside" }, compared(columns), element("div", { class: "pictures" }, ...ofKind(found, "picture").map(shown))),
     element("h3", { text: "Placement on the cluster" }), whereItRuns(found, point),
     ...ofKind(found, "note").map(shown),
-    found.order ? element("div", { class: "command" },
-      button(found.experts ? "Place experts" : "Plan", () => place(found.order)),
-      element("code", { text: found.command }), copyButton(found.command)) : "",
+    found.order ? command(found.command, button(found.experts ? "Place experts" : "Plan", () => place(found.order))) : "",
   );
 }
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cost.terms.registry import TERMS
 from page_check import EVIL, require_safe
+from rackplan.report import fields
 from rackplan.report.charts import figure, leading
 from rackplan.report.doc import Chart, Code, Doc, Late, Layer, Note, Picture, Record, Shape, Table
 from rackplan.report.fields import FIELDS, FORMS, Field, unit_of
@@ -19,6 +22,7 @@ from rackplan.report.text import text
 from schema_check import unlike
 from topology.base.errors import input_name, spelling
 
+REPORT = Path(fields.__file__).parent
 ROOT = Record.of("", "cluster gpus tok_s step_s recipe", tiles="gpus")
 ROWS = Table.of("rows", "cluster tok_s step_s", "Clusters")
 SHAPE = Shape("thing", "A thing.", (ROOT, ROWS), "text")
@@ -159,20 +163,21 @@ def test_every_field_says_what_it_is_and_ends_in_its_unit() -> None:
 
 
 def test_no_field_is_declared_twice_or_unused() -> None:
-    from rackplan.report import fields
-
-    declared = fields._DECLARED
-    assert len(declared) == len(FIELDS)
-    used = {
-        column.key
-        for name in SHAPES
-        for shape in [shape_of(name)]
-        for keys in [[table.fields for table in shape.tables]]
-        for columns in keys
-        for column in columns
-    } | {key for name in SHAPES for key in shape_of(name).texts.split()}
-    assert used <= set(FIELDS)
+    assert len(fields._DECLARED) == len(FIELDS)
+    shapes = [shape_of(name) for name in SHAPES]
+    used = {column.key for shape in shapes for table in shape.tables for column in table.fields}
+    used |= {key for shape in shapes for key in shape.texts.split()}
+    for path in [*REPORT.glob("*.py"), *REPORT.parent.glob("serve/*.py")]:
+        used |= listed_keys(path.read_text(encoding="utf-8"))
+    assert used == set(FIELDS)
     assert fields.TERMS.split() == list(TERMS)
+
+
+def listed_keys(source: str) -> set[str]:
+    """The keys of lists of keys in ``source``: tables of pages alone are in no shape."""
+    texts = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
+    lists = [text.split() for text in texts if isinstance(text, str) and " " in text]
+    return {key for keys in lists if set(keys) <= set(FIELDS) for key in keys}
 
 
 def test_figures_in_sentences() -> None:

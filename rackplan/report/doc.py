@@ -77,10 +77,16 @@ class Table(Block):
         except KeyError as missing:
             raise KeyError(f"{self.key or 'the root'}: a row lacks {missing}") from None
 
-    def row(self, source: object, /, **more: Any) -> Row:
-        """Return a row of the fields that ``source`` has as attributes; ``more`` are others, or in their place."""
-        named = (column.key for column in self.fields if column.key not in more)
-        return {key: getattr(source, key) for key in named if hasattr(source, key)} | more
+    def row(self, *sources: object, **more: Any) -> Row:
+        """Return a row of fields that ``sources`` have as attributes, the first that has one; ``more`` are others.
+
+        Where one of them is None, fields that nobody has are null.
+        """
+        named = [column.key for column in self.fields if column.key not in more]
+        row = dict.fromkeys(named) if any(source is None for source in sources) else {}
+        for source in reversed(sources):
+            row |= {key: getattr(source, key) for key in named if hasattr(source, key)}
+        return row | more
 
     def visible(self, *, text: bool = False) -> tuple[Field, ...]:
         """Return the fields that a page shows, or that ``text`` does."""

@@ -66,12 +66,17 @@ class Table(Block):
         """Return a table of the fields named in ``fields``, separated by spaces; one that is unknown raises."""
         return cls(key, tuple(FIELDS[name] for name in fields.split()), title, **look)
 
-    def __call__(self, rows: Iterable[Row], **look: Any) -> Self:
-        """Return the table with these rows; a row that lacks a field raises ``KeyError``, null is a value."""
+    def __call__(self, rows: Iterable[Row | tuple[Any, ...]], **look: Any) -> Self:
+        """Return the table with these rows, by key or in the order of the fields.
+
+        A row that lacks a field raises ``KeyError``, null is a value.
+        """
         cut = [self._cut(row) for row in rows]
         return replace(self, rows=cut, **look)
 
-    def _cut(self, row: Row) -> Row:
+    def _cut(self, row: Row | tuple[Any, ...]) -> Row:
+        if isinstance(row, tuple):
+            return {column.key: value for column, value in zip(self.fields, row, strict=True)}
         try:
             return {column.key: row[column.key] for column in self.fields}
         except KeyError as missing:

@@ -133,11 +133,10 @@ def _lines(lever: Lever) -> Iterator[Row]:
             yield REACHED.row(end, None, **named, way=FIELDS[way].label, reason=reason)
 
 
-def _refused(lines: Iterable[Row]) -> Iterator[Row]:
+def _refused(lines: Iterable[Row]) -> Iterator[tuple[str, ...]]:
     """Yield why changes are not possible, a reason once for all ways in which it holds."""
-    for key, alike in groupby(lines, itemgetter("lever", "change", "reason")):
-        ways = ", ".join(line["way"] for line in alike)
-        yield dict(zip(("lever", "change", "reason", "way"), (*key, ways), strict=True))
+    for (lever, change, reason), alike in groupby(lines, itemgetter("lever", "change", "reason")):
+        yield lever, change, ", ".join(line["way"] for line in alike), reason
 
 
 def _name(lever: Lever) -> str:

@@ -70,7 +70,7 @@ def validate_doc(files: Validation | Sequence[Validation]) -> Doc:
     """Return the document of ``rackplan validate``: errors by file and quantity, and each row."""
     validations = [files] if isinstance(files, Validation) else files
     quantities = QUANTITIES(
-        QUANTITIES.row(errors, file=one.name, quantity=quantity, corrected=one.corrected)
+        QUANTITIES.row(errors, one, file=one.name, quantity=quantity)
         for one in validations
         for quantity, errors in one.errors.items()
     )
@@ -81,9 +81,7 @@ def validate_doc(files: Validation | Sequence[Validation]) -> Doc:
     )
     points = POINTS(row for one in validations for row in _points(one))
     known = [row for row in points.rows if row["error"] is not None]
-    largest = sorted(known, key=lambda row: -abs(row["error"]))[:_MOST]
     reasons = Counter((row["file"], row["reason"]) for row in points.rows if row["error"] is None)
-    left_out = ({"file": file, "reason": why, "rows": rows} for (file, why), rows in reasons.most_common())
     bare = any(not one.corrected for one in validations)
     return Doc(
         VALIDATE,
@@ -96,8 +94,8 @@ def validate_doc(files: Validation | Sequence[Validation]) -> Doc:
         [
             *_chart(points),
             quantities,
-            LARGEST(largest),
-            REASONS(left_out),
+            LARGEST(sorted(known, key=lambda row: -abs(row["error"]))[:_MOST]),
+            REASONS((*key, count) for key, count in reasons.most_common()),
             Note(f"Measured runs did not correct the predictions ({input_name('physics')})." if bare else ""),
             *missing(quantities, _UNPREDICTED, inside_interval=_NO_BAND),
         ],
@@ -114,16 +112,9 @@ def validate_doc(files: Validation | Sequence[Validation]) -> Doc:
 
 def _points(found: Validation) -> Iterator[Row]:
     for point, prediction in zip(found.points, found.predictions, strict=True):
-        yield POINTS.row(
-            prediction,
-            file=found.name,
-            id=point.id,
-            quantity=point.label,
-            measured=point.measured,
-            predicted=prediction.value,
-            error=signed_error(point, prediction),
-            inside=inside(point, prediction),
-        )
+        off = {"error": signed_error(point, prediction), "inside": inside(point, prediction)}
+        values = {"quantity": point.label, "predicted": prediction.value}
+        yield POINTS.row(prediction, point, file=found.name, **values, **off)
 
 
 def _ends(rows: Sequence[Row], key: str, words: str) -> str:
@@ -157,8 +148,6 @@ def frontiers_doc(files: Mapping[str, Sequence[Point]], *, physics: bool) -> Doc
     )
     runs = RUNS(row for name, one, _ in every for row in _runs(name, one))
     medians = ", ".join(f"{said(row, 'median_abs_error')} at the {row['measure']}" for row in errors.rows[:3])
-    counts = ((name, len(some), out) for name, (some, out) in made.items())
-    out = LEFT_OUT(dict(zip(("file", "frontiers", "runs_left_out"), row, strict=True)) for row in counts)
     return Doc(
         VALIDATE,
         f"Measured frontiers: {', '.join(files)}",
@@ -166,7 +155,12 @@ def frontiers_doc(files: Mapping[str, Sequence[Point]], *, physics: bool) -> Doc
             f"{plural(len(every), 'measured frontier')} with {plural(len(runs.rows), 'run')}.",
             f"The median error of tok/s/GPU is {medians}." if medians else "",
         ],
-        [errors, listed, out, *missing(errors, _UNPREDICTED)],
+        [
+            errors,
+            listed,
+            LEFT_OUT((name, len(some), out) for name, (some, out) in made.items()),
+            *missing(errors, _UNPREDICTED),
+        ],
         [runs, Note(_FRONTIER_METHOD, kind="method"), Note(_METHOD, kind="method")],
     )
 
@@ -186,5 +180,4 @@ def _errors(name: str, some: Sequence[Frontier]) -> Iterator[Row]:
     found = errors_of_frontiers(some) if some else {}
     for gpu in sorted(found, key=lambda gpu: (gpu != "all", gpu)):
         for key, measure in zip(MEASURES, _WORDS, strict=True):
-            errors = found[gpu][key]
-            yield ERRORS.row(errors, file=name, gpu=gpu, measure=measure)
+            yield ERRORS.row(found[gpu][key], file=name, gpu=gpu, measure=measure)

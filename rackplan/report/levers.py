@@ -73,7 +73,7 @@ def levers_doc(levers: Levers) -> Doc:
     notes += [] if largest else ["no change improves throughput or speed"]
     return Doc(
         WHAT_IF,
-        title_words(plan),
+        f"What-if: {title_words(plan)}",
         [
             _largest(levers, rate),
             f"The plan gives {said(row, 'tok_s_per_gpu', score.tokens)} at {said(row, 'tok_s_per_user')}.",

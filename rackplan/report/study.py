@@ -10,19 +10,9 @@ from typing import TYPE_CHECKING
 
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Shape, Table
 from rackplan.report.fields import FIELDS, said
+from rackplan.studies import summary
 from rackplan.studies.columns import OK, STATUSES, Row, column_of, rows_digest
-from rackplan.studies.summary import (
-    COST,
-    RATE,
-    SPEED,
-    best_by_option,
-    best_row,
-    common_options,
-    front,
-    number_of,
-    optima,
-    reasons,
-)
+from rackplan.studies.summary import COST, RATE, SPEED
 from topology.base.units import plural
 
 if TYPE_CHECKING:
@@ -72,11 +62,13 @@ def study_doc(result: StudyResult, file: str = "") -> Doc:
     """Return the document of ``rackplan study``; ``file`` is the page that was written."""
     rows, study, progress = result.rows, result.study, result.progress
     good = [row for row in rows if row["status"] == OK]
-    best, counts = best_row(good), Counter(row["status"] for row in rows)
+    best, counts = summary.best_row(good), Counter(row["status"] for row in rows)
     chosen = None if best is None else _row(study, best)
-    curve = CURVE(_row(study, row, setting=number_of(value)) for value, row in optima(study, good))
-    frontier = FRONTIER((_row(study, row) for row in front(good)), most=8)
-    groups = best_by_option(study, good).items()
+    curve = CURVE(
+        _row(study, row, setting=summary.number_of(value)) for value, row in summary.optima(study, good)
+    )
+    frontier = FRONTIER((_row(study, row) for row in summary.front(good)), most=8)
+    groups = summary.best_by_option(study, good).items()
     root = {
         "study_kind": study.kind,
         "rows": len(rows),
@@ -103,7 +95,7 @@ def study_doc(result: StudyResult, file: str = "") -> Doc:
             curve,
             frontier,
             Late(lambda: list(_charts(study, good, curve, frontier))),
-            REASONS(reasons(rows)),
+            REASONS(summary.reasons(rows)),
             Note(_free(study)),
         ],
         [
@@ -178,7 +170,9 @@ def _charts(study: Study, good: Sequence[Row], curve: Table, frontier: Table) ->
     able = [row for row in good if row.get(SPEED) is not None]
     if len(able) < 2:
         return
-    values = ((name, {shown(row.get(column_of(name))) for row in able}) for name in common_options(study))
+    values = (
+        (name, {shown(row.get(column_of(name))) for row in able}) for name in summary.common_options(study)
+    )
     by = next((name for name, found in values if 1 < len(found) <= MOST_GROUPS), "")
     points = _POINTS(
         _row(study, row, option=f"{by}={shown(row.get(column_of(by)))}" if by else "points")

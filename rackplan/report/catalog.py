@@ -26,25 +26,30 @@ from topology.structures.domain import DomainSpec
 from topology.structures.torus import TorusDomain
 
 _PEAKS = "hbm_bytes hbm_bytes_per_s bf16_flop_per_s fp8_flop_per_s fp4_flop_per_s"
-_CHIP = f"name title vendor machine_status dies {_PEAKS} bf16_flop_per_byte"
-_RATES = "scale_up_bytes_per_s scale_out_bytes_per_s scale_up_rate_ratio"
-_SYSTEM = f"name title machine_status gpu gpus_per_domain gpus_per_node {_RATES}"
-_JOINED = "structure joined links_per_gpu shape switches_per_domain links_per_switch"
+_CHIP = "name title vendor machine_status dies bf16_flop_per_byte"
+_RATES = "scale_up_bytes_per_s scale_out_bytes_per_s"
+_SYSTEM = "name title machine_status gpu gpus_per_domain gpus_per_node scale_up_rate_ratio"
 _COUNTS = "total_params active_params published_total published_active layers experts experts_per_token"
 _MODEL = (
-    f"name title {_COUNTS} active_params_with_embedding moe_layers attention kv_cache_4096_bytes precision_source "
+    f"{_COUNTS} active_params_with_embedding moe_layers attention kv_cache_4096_bytes precision_source "
     "omitted most_context most_context_source sources"
 )
-_LISTED = "name gpu gpus_per_domain gpus_per_node scale_up_bytes_per_s scale_out_bytes_per_s machine_status"
-GPUS = Table.of("gpus", _CHIP, "GPUs", most=None, shown=f"name {_PEAKS} machine_status")
-CLUSTERS = Table.of("clusters", _SYSTEM, "Clusters", most=None, shown=_LISTED)
-MODELS = Table.of("models", f"{_MODEL} reason", "Models", most=None, shown=f"name {_COUNTS} reason")
-GPU = Record.of("", _CHIP, shown=f"vendor machine_status dies {_PEAKS} bf16_flop_per_byte")
+GPUS = Table.of("gpus", f"name {_PEAKS} machine_status | {_CHIP}", "GPUs", most=None)
+CLUSTERS = Table.of(
+    "clusters",
+    f"name gpu gpus_per_domain gpus_per_node {_RATES} machine_status | {_SYSTEM}",
+    "Clusters",
+    most=None,
+)
+MODELS = Table.of("models", f"name {_COUNTS} reason | title {_MODEL}", "Models", most=None)
+GPU = Record.of("", f"vendor machine_status dies {_PEAKS} bf16_flop_per_byte | {_CHIP}")
 CLUSTER = Record.of(
-    "", f"{_SYSTEM} {_JOINED}", shown=f"machine_status gpu gpus_per_node {_RATES} joined links_per_gpu"
+    "",
+    f"machine_status gpu gpus_per_node {_RATES} scale_up_rate_ratio joined links_per_gpu | {_SYSTEM} structure shape "
+    "switches_per_domain links_per_switch",
 )
 NAMED = Record.of("", "name", most=0)
-MODEL = Record.of("", _MODEL, shown=_MODEL.removeprefix("name title "))
+MODEL = Record.of("", f"{_MODEL} | name title")
 PRECISION = Table.of("precision", "part dtype", "Formats of weights", most=None)
 CHECKPOINTS = Table.of(
     "checkpoints", "checkpoint most_context most_context_source quantization", "On Hugging Face", most=None
@@ -54,11 +59,9 @@ BILLED = Table("billed", FIGURES.fields, "Prices and power that bills use")
 KINDS = Table.of("domain_kinds", "count title gpus_per_domain joined", "Domains")
 PHYSICAL = Record.of(
     "physical",
-    "gpus hosts racks racks_basis switch_racks copper_links optical_links transceivers power_w power_scope "
-    "power_basis power_evidence rack_power_w mass_kg mass_basis mass_evidence rack_mass_kg",
+    "gpus hosts racks racks_basis power_w power_scope power_evidence power_basis rack_power_w mass_kg mass_evidence "
+    "mass_basis rack_mass_kg | switch_racks copper_links optical_links transceivers",
     "What it takes",
-    shown="gpus hosts racks racks_basis power_w power_scope power_evidence power_basis rack_power_w "
-    "mass_kg mass_evidence mass_basis rack_mass_kg",
 )
 SWITCHES = Table.of("switches", "part count", "Switches")
 CABLING = Table.of(
@@ -76,9 +79,8 @@ _RULE = (
     "so have the switch chips of a domain that spans several racks; their power and weight are not in these figures."
 )
 _LIST_RULE = (
-    "Peaks are dense; memory is what the driver reports where known. Rates are per GPU and direction. Active "
-    "parameters are those of a token, with the output head and without the input embedding. Spelling is flexible: "
-    "a prefix or an id of Hugging Face also works; name@GPUS builds several domains, name@4x4x8 a torus."
+    "Spelling is flexible: a prefix or an id of Hugging Face also works; name@GPUS builds several domains, "
+    "name@4x4x8 a torus."
 )
 
 
@@ -198,7 +200,7 @@ def _cluster(cluster: Cluster) -> Doc:
         ],
         [
             SWITCHES(
-                (part.replace("switch", "switch chip"), count) for part, count in needs.switches.items()
+                ({"switch": "switch chip"}.get(part, part), count) for part, count in needs.switches.items()
             ),
             cables,
             *missing(record, _UNKNOWN, **{key: f"{basis}." for key, basis in why.items()}),

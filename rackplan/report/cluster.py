@@ -22,20 +22,18 @@ HOTTEST = 6
 """Loads of links that are listed."""
 _LONGER = 5e-4
 """A part of the bound that is worth a word."""
-_METHOD = "Rates are per direction. Bytes count once per tier, however many links they cross."
+_METHOD = "Bytes count once per tier, however many links they cross."
 _LINK = "link tier bytes bytes_per_s seconds"
 SENT = Record.of(
     "",
-    "cluster gpus pattern bytes senders completion_s completion bound_s transfer_s latency_s classes "
-    "bytes_per_s_per_gpu scale_up_bytes_ratio scale_up_rate_ratio matrix",
-    shown="bytes senders completion_s bound_s transfer_s latency_s bytes_per_s_per_gpu scale_up_bytes_ratio "
-    "scale_up_rate_ratio matrix",
+    "bytes senders completion_s bound_s transfer_s latency_s bytes_per_s_per_gpu scale_up_bytes_ratio "
+    "scale_up_rate_ratio matrix | cluster gpus pattern completion classes",
     tiles="completion_s bound_s bytes bytes_per_s_per_gpu",
 )
 BOTTLENECK = Record.of("bottleneck", _LINK, "Bottleneck", most=0)
 BOTTLENECKS = Table.of("bottlenecks", _LINK, "All links that tie", most=0)
 TIERS = Table.of("tiers", "tier bytes seconds completion_share", "Tiers")
-HOT = Table.of("hottest", f"{_LINK} links", "Hottest links", shown="link links bytes_per_s bytes seconds")
+HOT = Table.of("hottest", "link links bytes_per_s bytes seconds | tier", "Hottest links")
 TRAFFIC = Shape(
     "traffic", "Traffic over the links of a cluster.", (SENT, BOTTLENECK, BOTTLENECKS, TIERS, HOT, SET)
 )
@@ -137,7 +135,7 @@ def cluster_doc(cluster: Cluster) -> Doc:
     return Doc(CLUSTER, cluster.brief(), [], [drawing, GPUS(rows)])
 
 
-FOUND = Record.of("", "cluster file form gpus domains hosts", shown="gpus domains hosts form")
+FOUND = Record.of("", "gpus domains hosts form | cluster file")
 FILES = Table.of("read", "name file_kind", "Read", most=None)
 TAKEN = Table.of(
     "taken", "assumption", "Taken from options or the catalog, since no file states it", most=None

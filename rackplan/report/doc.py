@@ -63,8 +63,14 @@ class Table(Block):
 
     @classmethod
     def of(cls, key: str, fields: str, title: str = "", **look: Any) -> Self:
-        """Return a table of the fields named in ``fields``, separated by spaces; one that is unknown raises."""
-        return cls(key, tuple(FIELDS[name] for name in fields.split()), title, **look)
+        """Return a table of the fields named in ``fields``, separated by spaces; one that is unknown raises.
+
+        Text and page show those before a ``|``, where there is one.
+        """
+        shown, bar, data = fields.partition("|")
+        look = {"shown": shown, **look} if bar else look
+        names = dict.fromkeys([*shown.split(), *data.split()])
+        return cls(key, tuple(FIELDS[name] for name in names), title, **look)
 
     def __call__(self, rows: Iterable[Row | tuple[Any, ...]], **look: Any) -> Self:
         """Return the table with these rows, by key or in the order of the fields.

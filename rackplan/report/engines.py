@@ -18,12 +18,11 @@ from rackplan.report.notes import sentence
 from rackplan.report.shared import missing
 from topology.base.errors import input_name
 
-_SLOTS = "ep tp tp_source experts slots slots_per_gpu redundant moe_layers"
 EXPORTED = Record.of(
     "",
-    f"engine version released model checkpoint file {_SLOTS} balancedness engine_balancedness split engine_splits "
-    "engine_split flags launch launch_file start_command",
-    shown=f"version checkpoint {_SLOTS} balancedness engine_balancedness split engine_split",
+    "version checkpoint ep tp tp_source experts slots slots_per_gpu redundant moe_layers balancedness "
+    "engine_balancedness split engine_split | engine released model file engine_splits flags launch launch_file "
+    "start_command",
 )
 GROUPS = Table.of(
     "expert_groups",
@@ -32,11 +31,7 @@ GROUPS = Table.of(
     most=8,
 )
 NODES = Table.of(
-    "nodes",
-    "replica first_rank last_rank host gpu_ids",
-    "GPUs of the engine's ranks, in order",
-    most=8,
-    shown="replica host gpu_ids",
+    "nodes", "replica host gpu_ids | first_rank last_rank", "GPUs of the engine's ranks, in order", most=8
 )
 RANKS = Table.of("ranks", "replica stage rank gpu_id host device nics", "Ranks", most=0)
 EXPORT = Shape("export", "A plan in the format of an engine.", (EXPORTED, GROUPS, NODES, RANKS), "text")
@@ -121,7 +116,7 @@ def _nodes(ranks: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
     """Yield the ranks of a replica on a host, which follow each other."""
     for (replica, host), run in groupby(ranks, itemgetter("replica", "host")):
         gpus = {place["rank"]: place["gpu_id"] for place in run}
-        yield replica, min(gpus), max(gpus), host, list(gpus.values())
+        yield replica, host, list(gpus.values()), min(gpus), max(gpus)
 
 
 def _shell(flags: Sequence[str]) -> list[str]:

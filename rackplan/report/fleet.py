@@ -20,24 +20,21 @@ if TYPE_CHECKING:
 
 FLEET_ROOT = Record.of(
     "",
-    f"cluster goal isl osl context tpot_limit_s ttft_limit_s asked_tok_s utilization spares {shared.TOTALS} "
-    f"{shared.USED} input_tok_s tok_s_per_user ttft_s low_tok_s_per_gpu high_tok_s_per_gpu gpus_working "
-    "gpus_broken broken",
-    shown="asked_tok_s tok_s requests_per_s tok_s_per_gpu tok_s_per_user ttft_s tpot_limit_s ttft_limit_s "
-    "usd_per_million_tokens power_w tok_s_per_mw gpus_idle",
+    "asked_tok_s tok_s requests_per_s tok_s_per_gpu tok_s_per_user ttft_s tpot_limit_s ttft_limit_s "
+    "usd_per_million_tokens power_w tok_s_per_mw gpus_idle | cluster goal isl osl context utilization spares "
+    f"{shared.TOTALS} {shared.USED} input_tok_s low_tok_s_per_gpu high_tok_s_per_gpu gpus_working gpus_broken broken",
     tiles="tok_s tok_s_per_gpu tok_s_per_user usd_per_million_tokens power_w",
 )
 MODELS = Table.of("models", "model requests_share", "Models")
 POOLS = Table.of(
     "pools",
-    "pool role model layout gpus workers gpus_per_worker stage_gpus gpu_type batch tok_s tok_s_per_replica "
-    "requests_per_s requests_share step_s plan no_plan over_limit",
+    "pool role model layout gpu_type workers gpus_per_worker batch tok_s step_s | gpus stage_gpus tok_s_per_replica "
+    "requests_per_s requests_share plan no_plan over_limit",
     "Pools",
     most=8,
-    shown="pool role model layout gpu_type workers gpus_per_worker batch tok_s step_s",
 )
 REPLICAS = Table.of("replicas", "pool replica gpu_ids", "Replicas", most=0)
-IDLE = Table.of("idle", "count reason gpu_ids", "Idle GPUs", shown="count reason")
+IDLE = Table.of("idle", "count reason | gpu_ids", "Idle GPUs")
 PROOF = Record.of("proof", "status objective bound gap objective_of search interrupted", "Proof")
 UNIFORM = Record.of("uniform", "layout tok_s gpus_used gain", "Best of one layout, and the gain of the fleet")
 _BY_POOL = Table.of("", "cluster pool gpus")

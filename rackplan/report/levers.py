@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 MOST_SHOWN, MOST_NAMED = 5, 3
 """Levers in the first table, each at its largest change, and in the answer; the others are details."""
 WAYS = ("batch_kept", "layout_kept", "layout_free")
-_GAINS = f"lever change to {' '.join(WAYS[:2])} layout_kept_batch layout_free"
+_GAINS = "lever change to batch_kept layout_kept"
 ROOT = Record.of(
     "",
-    "model cluster gpus phase counted_tokens layout gpus_used batch tok_s_per_gpu tok_s_per_gpu_used tok_s_per_user "
-    "step_s gain_of tpot_limit_s limit_asked",
-    shown="layout batch tok_s_per_gpu tok_s_per_user step_s tpot_limit_s",
+    "layout batch tok_s_per_gpu tok_s_per_user step_s tpot_limit_s | model cluster gpus phase counted_tokens gpus_used "
+    "tok_s_per_gpu_used gain_of limit_asked",
     tiles="tok_s_per_gpu tok_s_per_user step_s",
 )
 LARGEST = Table.of(
-    "largest",
-    f"{_GAINS} layout lever_kind gain",
-    "Largest gains",
-    shown=f"lever change to {' '.join(WAYS)} layout",
+    "largest", f"{_GAINS} layout_free layout | layout_kept_batch lever_kind gain", "Largest gains"
 )
-EVERY = Table.of("levers", f"{_GAINS} layout lever_kind gain remark", "All levers", shown=_GAINS, most=None)
+EVERY = Table.of(
+    "levers",
+    f"{_GAINS} layout_kept_batch layout_free | layout lever_kind gain remark",
+    "All levers",
+    most=None,
+)
 REACHED = Table.of(
     "reached",
     "lever change way tok_s_per_gpu tok_s_per_gpu_used tok_s_per_user step_s batch layout gain reason",
@@ -92,9 +93,8 @@ def levers_doc(levers: Levers) -> Doc:
             reached,
             REFUSED(_refused(line for line in reached.rows if line["reason"])),
             Note(
-                f"Gains are changes of {rate} relative to the plan. Same batch: layout and batch as in the plan; "
-                "same layout: its largest batch within the limit; any layout: the best one at its largest batch, "
-                "experts placed by the fast path. Flop/s are BF16. What narrower formats do to answers is left out.",
+                f"Gains are changes of {rate}, each at the largest batch within the limit where the batch is free; "
+                "in any layout experts are placed by the fast path. What narrower formats do to answers is left out.",
                 kind="method",
             ),
         ],

@@ -17,16 +17,14 @@ from rackplan.report.shared import missing
 
 RECORDINGS = Table.of(
     "recordings",
-    "file file_kind layers ids layers_without_tokens experts windows windows_empty windows_kept scenarios tokens",
+    "file file_kind layers ids experts windows windows_kept scenarios tokens | layers_without_tokens windows_empty",
     "Recordings",
-    shown="file file_kind layers ids experts windows windows_kept scenarios tokens",
 )
-_PAIRS = "dependent_share by_chance_share beyond_chance_share worst_dependent_share"
 TRACES = Table.of(
     "traces",
-    f"file file_kind tokens tokens_kept tokens_counted layers experts choices one_layer_for_all {_PAIRS} at_layer",
+    "file tokens layers experts choices dependent_share by_chance_share beyond_chance_share worst_dependent_share | "
+    "file_kind tokens_kept tokens_counted one_layer_for_all at_layer",
     "Routing traces, pairs of experts of a token",
-    shown=f"file tokens layers experts choices {_PAIRS}",
 )
 SKEW = Table.of(
     "skew", "file measure skew_mean skew_median skew_worst at_layer", "Skew over experts, all windows"
@@ -48,8 +46,8 @@ LOADS = Shape(
     (RECORDINGS, TRACES, SKEW, LAYERS, DRIFT, CONTIGUOUS),
 )
 _METHOD = (
-    "Skew is of tokens per expert. Tokens moved is half the sum of |a - b| over shares of experts; chance is what "
-    "two draws from the same shares would give. Pairs are held against independent choices with the same popularity."
+    "Tokens moved is half the sum of |a - b| over shares of experts; chance is what two draws from the same shares "
+    "would give. Pairs are held against independent choices with the same popularity."
 )
 
 

@@ -23,18 +23,16 @@ if TYPE_CHECKING:
 
 ROOT = Record.of(
     "",
-    "model cluster phase context layout batch windows scored steps_per_window step_tokens balanced_step_s "
-    f"baseline static interrupted window_names {shared.TOTALS}",
-    shown="windows steps_per_window static layout batch context tok_s usd_per_million_tokens power_w",
+    "windows steps_per_window static layout batch context tok_s usd_per_million_tokens power_w | model cluster phase "
+    f"scored step_tokens balanced_step_s baseline interrupted window_names {shared.TOTALS}",
     tiles="tok_s usd_per_million_tokens power_w",
 )
 BEST = Record.of("best", "policy interval interval_steps budget", "The policy to take", most=0)
 POLICIES = Table.of(
     "policies",
-    "policy name interval budget start balancedness worst copies_moved bytes_moved imbalance_s moves_s tokens_gained "
+    "policy interval balancedness worst copies_moved bytes_moved imbalance_s moves_s tokens_gained | name budget start "
     "gain tok_s tok_s_per_gpu",
     "Policies",
-    shown="policy interval balancedness worst copies_moved bytes_moved imbalance_s moves_s tokens_gained",
 )
 BY_WINDOW = Table.of(
     "by_window",
@@ -126,9 +124,8 @@ def replay_doc(replayed: Replayed) -> Doc:
             shared.used_figures(deployment),
             Note(
                 "Each window is scored with the placement that was planned before it. Moves take time on the links: "
-                "SGLang pauses for it, other policies share the links with steps. Tokens gained are over all GPUs, "
-                f"in the time of {baseline.entry.name} ({baseline.seconds:,.0f} s, {baseline.tokens / 1e6:,.1f} M "
-                f"{plan.score.tokens} tokens). Planning time is in no step.",
+                f"SGLang pauses for it, other policies share the links with steps. {baseline.entry.name} serves "
+                f"{baseline.tokens / 1e6:,.1f} M tokens in {baseline.seconds:,.0f} s. Planning time is in no step.",
                 kind="method",
             ),
         ],

@@ -22,32 +22,21 @@ if TYPE_CHECKING:
 MOST_GROUPS, MOST_POINTS = 6, 2000
 """Values of an option that have colours, and points that a chart has."""
 _NOUNS = {"score": "layouts", "sweep": "sweeps", "plan": "plans", "fleet": "fleets"}
-_FIGURES = (
-    "tok_s_per_gpu tok_s_per_user usd_per_million_tokens layout batch step_s lower_step_s bound_by tok_s "
-    "requests_per_s tok_s_per_gpu_used gpus gpus_idle usd_per_hour power_w tok_s_per_mw balancedness gap sha256"
-)
 _SHOWN = "options tok_s_per_gpu tok_s_per_user usd_per_million_tokens layout batch"
+_MORE = (
+    "point step_s lower_step_s bound_by tok_s requests_per_s tok_s_per_gpu_used gpus gpus_idle usd_per_hour power_w "
+    "tok_s_per_mw balancedness gap sha256"
+)
 ROOT = Record.of(
     "",
-    "study_kind rows points priced replaced_workers interrupted varied fixed results rows_sha256 file",
-    shown="points varied fixed results rows_sha256",
+    "points varied fixed results rows_sha256 | study_kind rows priced replaced_workers interrupted file",
     tiles="rows",
 )
 STATUS = Table.of("statuses", "status points", "How points ended", most=0)
-BEST = Record.of(
-    "best",
-    f"point {_FIGURES} options",
-    "Best point",
-    shown=_SHOWN,
-    tiles="tok_s_per_gpu usd_per_million_tokens",
-)
-CURVE = Table.of("curve", f"point setting options {_FIGURES}", "Optimum", shown=_SHOWN)
-FRONTIER = Table.of(
-    "frontier", f"point options {_FIGURES}", "Frontier in tok/s/GPU and tok/s/user", even=True, shown=_SHOWN
-)
-GROUPS = Table.of(
-    "groups", f"option point options {_FIGURES}", "Best by option", per="option", most=None, shown=_SHOWN
-)
+BEST = Record.of("best", f"{_SHOWN} | {_MORE}", "Best point", tiles="tok_s_per_gpu usd_per_million_tokens")
+CURVE = Table.of("curve", f"{_SHOWN} | setting {_MORE}", "Optimum")
+FRONTIER = Table.of("frontier", f"{_SHOWN} | {_MORE}", "Frontier in tok/s/GPU and tok/s/user", even=True)
+GROUPS = Table.of("groups", f"{_SHOWN} | option {_MORE}", "Best by option", per="option", most=None)
 REASONS = Table.of("reasons", "points status reason", "Points without a result")
 STUDY = Shape(
     "study",
@@ -109,7 +98,7 @@ def study_doc(result: StudyResult, file: str = "") -> Doc:
 def _row(study: Study, row: Row, **more: object) -> Row:
     """Return a point as documents have it: its options as name and value, and its figures."""
     named = {"options": [f"{name}={shown(row.get(column_of(name)))}" for name in study.varied]}
-    figures = {key: row.get(key) for key in ("point", *_FIGURES.split())}
+    figures = {key: row.get(key) for key in f"{_SHOWN} {_MORE}".split()}
     return {**figures, **named, "batch": row.get("layout_batch"), "sha256": row.get("digest"), **more}
 
 

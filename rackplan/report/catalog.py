@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
@@ -94,17 +94,12 @@ def catalog_doc(what: str | None, cluster: Cluster | None = None) -> Doc:
     """
     if cluster is not None:
         return _cluster(cluster)
-    lists: dict[str, tuple[Table, Callable[[str], Row], Sequence[str]]] = {
-        "clusters": (
-            CLUSTERS,
-            lambda name: _system(load_domain(name), find_scale_out(name)),
-            cluster_names(),
-        ),
-        "gpus": (GPUS, lambda name: _chip(load_gpu(name)), gpu_names()),
-        "models": (MODELS, _listed, model_names()),
-    }
-    if what is None or what in lists:
-        tables = [table(map(row, names)) for key, (table, row, names) in lists.items() if what in (None, key)]
+    lists: tuple[tuple[Table, Iterable[Row]], ...] = (
+        (CLUSTERS, (_system(load_domain(name), find_scale_out(name)) for name in cluster_names())),
+        (GPUS, (_chip(load_gpu(name)) for name in gpu_names())),
+        (MODELS, map(_listed, model_names())),
+    )
+    if tables := [table(rows) for table, rows in lists if what in (None, table.key)]:
         notes = {note.about: note for table in tables for note in missing(table, _UNKNOWN)}
         return Doc(CATALOG, "", [], [*tables, *notes.values(), Note(_LIST_RULE, kind="method")])
     kind, name = entry_meant(what)
@@ -233,20 +228,15 @@ def _rates(domain: DomainSpec, out: ScaleOutSpec | None, system: Row) -> str:
 
 def _physical(needs: Physical) -> Record:
     """Return what a cluster takes: parts, links, power and weight."""
-    return PHYSICAL(
-        PHYSICAL.row(
-            needs,
-            racks=needs.racks.count,
-            racks_basis=needs.racks.basis,
-            power_w=needs.power.value,
-            power_scope=needs.power.scope or None,
-            power_basis=needs.power.basis,
-            power_evidence=None if needs.power.value is None else needs.power.evidence.label,
-            mass_kg=needs.mass.value,
-            mass_basis=needs.mass.basis,
-            mass_evidence=None if needs.mass.value is None else needs.mass.evidence.label,
-        )
-    )
+    known = {
+        "racks": needs.racks.count,
+        "racks_basis": needs.racks.basis,
+        "power_scope": needs.power.scope or None,
+    }
+    for name, key, total in (("power", "power_w", needs.power), ("mass", "mass_kg", needs.mass)):
+        evidence = None if total.value is None else total.evidence.label
+        known |= {key: total.value, f"{name}_basis": total.basis, f"{name}_evidence": evidence}
+    return PHYSICAL(PHYSICAL.row(needs, **known))
 
 
 def _counts(name: str, typed: str = "") -> Row:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cost.serving.pools import POOL_DERATE
 from placement.fleet.options import BOTH, PREFILL
 from rackplan.report import notes, shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Picture, Record, Row, Shape, Table
@@ -57,14 +56,15 @@ def fleet_doc(fleet: Fleet) -> Doc:
     parts += [(cluster.name, "idle", len(ids) - fleet.gpus_used)] * (len(ids) > fleet.gpus_used)
     bars = Layer("bar", _BY_POOL(parts), "gpus", "cluster", "pool")
     models = [decode.model.name for decode, _ in traffic.deployments]
-    uniform = (
-        None if best is None else UNIFORM.row(best, layout=best.label, gain=fleet.tok_s / best.tok_s - 1)
-    )
+    lengths = notes.phase_words(traffic.deployments[0][0].workload)
+    if traffic.isl:
+        lengths = f"prompts of {traffic.isl:,} and answers of {plural(traffic.osl, 'token')}"
+    alone = [UNIFORM.row(best, layout=best.label, gain=fleet.tok_s / best.tok_s - 1)] if best else [None]
     svg = partial(_drawn, fleet)
     recipes = notes.recipe_lines(*(decode for decode, _ in traffic.deployments))
     return Doc(
         FLEET,
-        _title(fleet),
+        f"Fleet for {' + '.join(models)} on {cluster.name}, {lengths}",
         [_served(fleet, row), shared.price_sentence(row), _proven(fleet)],
         [
             *_warnings(fleet),
@@ -80,7 +80,7 @@ def fleet_doc(fleet: Fleet) -> Doc:
         [
             IDLE((len(idle.gpus), idle.reason, [ids[gpu] for gpu in idle.gpus]) for idle in fleet.idle),
             PROOF(PROOF.row(fleet.proof, fleet, objective_of=fleet.unit)),
-            UNIFORM(uniform),
+            *map(UNIFORM, alone),
             MODELS(zip(models, traffic.shares, strict=True)),
             REPLICAS(
                 (f"P{number}", place, [ids[gpu] for gpu in replica.gpus])
@@ -116,7 +116,7 @@ def _root(fleet: Fleet) -> Row:
         if pool.role != PREFILL
     )
     reading = [pool.column for pool in fleet.pools if PREFILL in pool.column.phases]
-    broken = [fault.gpu for fault in fleet.cluster.spec.faults if fault.gpu is not None and fault.factor == 0]
+    broken = [fault.gpu for fault in fleet.cluster.spec.faults if fault.gpu is not None and not fault.factor]
     over_used = {"gpus_used": fleet.gpus_used, "tok_s_per_gpu_used": fleet.tok_s / fleet.gpus_used}
     return FLEET_ROOT.row(
         fleet.options,
@@ -159,14 +159,6 @@ def _pool(fleet: Fleet, number: int, pool: Pool) -> Row:
         no_plan=pool.plan.reason if pool.plan and not plan else None,
         over_limit=plan and plan.over_limit,
     )
-
-
-def _title(fleet: Fleet) -> str:
-    traffic, (first, _) = fleet.traffic, fleet.traffic.deployments[0]
-    names = " + ".join(pair[0].model.name for pair in traffic.deployments)
-    lengths = f"prompts of {traffic.isl:,} and answers of {plural(traffic.osl, 'token')}"
-    lengths = lengths if traffic.isl else notes.phase_words(first.workload)
-    return f"Fleet for {names} on {fleet.cluster.name}, {lengths}"
 
 
 def _served(fleet: Fleet, row: Row) -> str:
@@ -216,11 +208,9 @@ def _remarks(fleet: Fleet, row: Row) -> Iterator[str]:
     yield f"limits by default: {' and '.join(usual)}" if usual else ""
     yield from (*notes.serving_words(first.workload, first.engine), notes.what_if_words(first))
     if path is not None and any(pool.role != BOTH for pool in fleet.pools):
-        yield (
-            f"two pools serve {POOL_DERATE.value:g} of the rate of the slower one ({POOL_DERATE.kind.label}; "
-            f"a pool's own tok/s is before that, in prefill of input tokens); caches move over {path.name} at "
-            f"{path.bytes_per_s / 1e9:,.1f} GB/s per GPU ({path.reach.kind.label})"
-        )
+        rate = f"{path.bytes_per_s / 1e9:,.1f} GB/s per GPU ({path.reach.kind.label})"
+        yield f"{notes.derate_words()}; a pool's own tok/s is before that, in prefill of input tokens"
+        yield f"caches move over {path.name} at {rate}"
 
 
 def _parts(fleet: Fleet) -> Iterator[Block]:

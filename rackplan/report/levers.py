@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
-from placement.analysis.lever import Reached, rate_of
-from placement.analysis.levers import WORTH
+from placement.analysis.lever import Lever, Reached, rate_of
+from placement.analysis.levers import WORTH, Levers
 from rackplan.report.doc import Chart, Doc, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import FIELDS, said
 from rackplan.report.notes import limit_words, sentence, title_words
 from rackplan.report.shared import SET, set_table
-
-if TYPE_CHECKING:
-    from placement.analysis.lever import Lever
-    from placement.analysis.levers import Levers
 
 MOST_SHOWN, MOST_NAMED = 5, 3
 """Levers in the first table, each at its largest change, and in the answer; the others are details."""
@@ -24,8 +19,8 @@ WAYS = ("batch_kept", "layout_kept", "layout_free")
 _GAINS = "lever change to batch_kept layout_kept"
 ROOT = Record.of(
     "",
-    "layout batch tok_s_per_gpu tok_s_per_user step_s tpot_limit_s | model cluster gpus phase counted_tokens gpus_used "
-    "tok_s_per_gpu_used gain_of limit_asked",
+    "layout batch tok_s_per_gpu tok_s_per_user step_s tpot_limit_s | model cluster gpus phase counted_tokens "
+    "gpus_used tok_s_per_gpu_used gain_of limit_asked",
     tiles="tok_s_per_gpu tok_s_per_user step_s",
 )
 LARGEST = Table.of(

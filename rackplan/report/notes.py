@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from cost.attention.sparse import as_if_sparse, cache_bound_context, most_tokens_read
-from cost.calibration.errors import ANY_PHASE, EACH_ENGINE, KINDS, LEAST_ROWS, ErrorOf, error_of, widest
+from cost.calibration.errors import ANY_PHASE, EACH_ENGINE, KINDS, ErrorOf, error_of
 from cost.calibration.serving import ANY_ENGINE
 from cost.inputs.deployment import USABLE_HBM, Deployment
 from cost.inputs.layout import StageSpec
@@ -224,23 +224,6 @@ def measured_words(plan: Plan) -> str:
 def turns_words(turns: Iterable[tuple[str, float, float]]) -> str:
     """Return which way of serving is ahead at which speeds (:meth:`cost.serving.serving.Serving.turns`)."""
     return ", ".join(f"{way} at {low:,.0f} to {high:,.0f} tok/s/user" for way, low, high in turns)
-
-
-def accuracy_words(errors: Iterable[ErrorOf]) -> str:
-    """Return the band of throughput and price, and the runs that it is taken from."""
-    error = widest(errors)
-    if error is None:
-        return "unknown, no measurements on this chip"
-    left_out = [word for word, out in (("chip", error.borrowed), ("model", not error.model_seen)) if out]
-    of = "measured runs" if left_out else f"{error.rows:,} measured runs on {error.chip}"
-    of += f" with the {' and '.join(left_out)} left out of the fit" if left_out else ""
-    of += f" and of {plural(error.own_runs, 'run')} of your own" if error.own_runs else ""
-    why = "" if error.model_seen else "; this model has no measurements"
-    if error.stand_in_for:
-        why = f"; {error.stand_in_for} has no measurements"
-    elif error.borrowed:
-        why = f"; {error.chip} has fewer than {LEAST_ROWS} measured runs"
-    return f"80% of {of} are within {error.band:.2f}x{why}"
 
 
 def assumptions(plan: Plan) -> list[str]:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cost.calibration.errors import errors_in
 from placement.online.policies import OURS_LINEAR
 from placement.online.recommend import EQUAL
-from placement.online.simulate import run_names
+from placement.online.replayed import Replayed
+from placement.online.simulate import Run, run_names
+from placement.plan import Plan
 from rackplan.report import notes, shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Shape, Table
 from rackplan.report.fields import FIELDS
 from topology.base.errors import input_name
 from topology.base.units import plural
-
-if TYPE_CHECKING:
-    from placement.online.replayed import Replayed
-    from placement.online.simulate import Run
-    from placement.plan import Plan
 
 ROOT = Record.of(
     "",
@@ -30,8 +27,8 @@ ROOT = Record.of(
 BEST = Record.of("best", "policy interval interval_steps budget", "The policy to take", most=0)
 POLICIES = Table.of(
     "policies",
-    "policy interval balancedness worst copies_moved bytes_moved imbalance_s moves_s tokens_gained | name budget start "
-    "gain tok_s tok_s_per_gpu",
+    "policy interval balancedness worst copies_moved bytes_moved imbalance_s moves_s tokens_gained | name budget "
+    "start gain tok_s tok_s_per_gpu",
     "Policies",
 )
 BY_WINDOW = Table.of(
@@ -95,23 +92,23 @@ def replay_doc(replayed: Replayed) -> Doc:
     )
     unknown = any(move["seconds"] is None for move in replans.rows)
     moving = by_window([line for line in by_window.rows if line["copies_moved"]])
-    steps = best.entry.interval * replayed.steps
-    chosen = BEST.row(best.entry, policy=names[best], interval_steps=steps or None)
+    moved = Layer("line", moving, "window", "copies_moved", "policy")
+    every = best.entry.interval or None
+    chosen = {"policy": names[best], "interval": every, "interval_steps": every and every * replayed.steps}
+    windows = f"{plural(result.windows, 'window')} of {replayed.steps:,} steps"
     return Doc(
         REPLAY,
-        f"Replay of {deployment.model.name} on {deployment.cluster.name}: "
-        f"{plural(result.windows, 'window')} of {replayed.steps:,} steps",
+        f"Replay of {deployment.model.name} on {deployment.cluster.name}: {windows}",
         [_best(replayed), _moved(replayed), shared.accuracy_sentence(errors)],
         [
             Note(shared.doubt_sentence(deployment.cluster), kind="warning"),
             ROOT(row),
-            BEST({**chosen, "interval": best.entry.interval or None}),
+            BEST({**chosen, "budget": best.entry.budget}),
             *shared.missing_notes(totals),
             shared.set_table(deployment.cluster),
             policies,
             Chart("Balance by window", [Layer("line", by_window, "window", "balancedness", "policy")]),
-            *[Chart("Copies moved", [Layer("line", moving, "window", "copies_moved", "policy")])]
-            * bool(moving.rows),
+            *[Chart("Copies moved", [moved])] * bool(moving.rows),
             *(Note(notes.sentence(text)) for text in _notes(replayed)),
             Note("Links without a published rate count no seconds." if unknown else "", "seconds", "missing"),
         ],

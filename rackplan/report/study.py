@@ -6,18 +6,15 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Shape, Table
 from rackplan.report.fields import FIELDS, said
 from rackplan.studies import summary
 from rackplan.studies.columns import OK, STATUSES, Row, column_of, rows_digest
+from rackplan.studies.result import Progress, StudyResult
+from rackplan.studies.spec import Study
 from rackplan.studies.summary import COST, RATE, SPEED
 from topology.base.units import plural
-
-if TYPE_CHECKING:
-    from rackplan.studies.result import Progress, StudyResult
-    from rackplan.studies.spec import Study
 
 MOST_GROUPS, MOST_POINTS = 6, 2000
 """Values of an option that have colours, and points that a chart has."""

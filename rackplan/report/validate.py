@@ -54,8 +54,8 @@ _WORDS = ("same requests", "same speed", "same speed with a layout that ran")
 _MOST = 8
 _UNPREDICTED, _NO_BAND = "No row was predicted.", "There is no band."
 _METHOD = (
-    "The best deployable layouts have the engines of the measured runs, and no more GPUs and requests. At equal speed "
-    "a small error in time is a large error in throughput, so that is also compared among the measured layouts alone."
+    "The best deployable layouts have the engines of the measured runs, and no more GPUs and requests. At equal "
+    "speed a small error in time is a large one in throughput, so that is also compared among measured layouts alone."
 )
 
 

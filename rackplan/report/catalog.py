@@ -99,7 +99,8 @@ def catalog_doc(what: str | None, cluster: Cluster | None = None) -> Doc:
         (GPUS, (_chip(load_gpu(name)) for name in gpu_names())),
         (MODELS, map(_listed, model_names())),
     )
-    if tables := [table(rows) for table, rows in lists if what in (None, table.key)]:
+    tables = [table(rows) for table, rows in lists if what in (None, table.key)]
+    if what is None or tables:
         notes = {note.about: note for table in tables for note in missing(table, _UNKNOWN)}
         return Doc(CATALOG, "", [], [*tables, *notes.values(), Note(_LIST_RULE, kind="method")])
     kind, name = entry_meant(what)
@@ -228,15 +229,11 @@ def _rates(domain: DomainSpec, out: ScaleOutSpec | None, system: Row) -> str:
 
 def _physical(needs: Physical) -> Record:
     """Return what a cluster takes: parts, links, power and weight."""
-    known = {
-        "racks": needs.racks.count,
-        "racks_basis": needs.racks.basis,
-        "power_scope": needs.power.scope or None,
-    }
+    racks, known = {"racks": needs.racks.count, "racks_basis": needs.racks.basis}, dict[str, Any]()
     for name, key, total in (("power", "power_w", needs.power), ("mass", "mass_kg", needs.mass)):
         evidence = None if total.value is None else total.evidence.label
         known |= {key: total.value, f"{name}_basis": total.basis, f"{name}_evidence": evidence}
-    return PHYSICAL(PHYSICAL.row(needs, **known))
+    return PHYSICAL(PHYSICAL.row(needs, **racks, **known, power_scope=needs.power.scope or None))
 
 
 def _counts(name: str, typed: str = "") -> Row:
@@ -265,7 +262,6 @@ def _counts(name: str, typed: str = "") -> Row:
 def _model(name: str, typed: str) -> Doc:
     row, known = _counts(name, typed), published(name)
     active = f", {said(row, 'active_params')} of them for a token" if row["experts"] else ""
-    printed = " / ".join(filter(None, (known.total, known.active)))
     used = f"{row['experts_per_token']} of {row['experts']}"
     routed = f"; {row['moe_layers']} have experts, of which a token uses {used}" if row["experts"] else ""
     odd = "; ".join(filter(None, (known.total_counts, known.active_counts)))
@@ -277,7 +273,7 @@ def _model(name: str, typed: str) -> Doc:
         CATALOG,
         f"{name}: {row['title']}",
         [
-            f"{said(row, 'total_params')} parameters{active}; published: {printed}.",
+            f"{said(row, 'total_params')} parameters{active}.",
             f"{plural(row['layers'], 'layer')}{routed}.",
             f"A sequence of 4,096 tokens takes {said(row, 'kv_cache_4096_bytes')} of KV cache in BF16.",
         ],

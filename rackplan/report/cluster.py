@@ -137,9 +137,7 @@ def cluster_doc(cluster: Cluster) -> Doc:
 
 FOUND = Record.of("", "gpus domains hosts form | cluster file")
 FILES = Table.of("read", "name file_kind", "Read", most=None)
-TAKEN = Table.of(
-    "taken", "assumption", "Taken from options or the catalog, since no file states it", most=None
-)
+TAKEN = Table.of("taken", "assumption", "From options or the catalog, as no file states it", most=None)
 ODD = Table.of("anomalies", "anomaly", "Irregular parts", most=40)
 IMPORT = Shape("import", "A cluster that was imported.", (FOUND, FILES, TAKEN, ODD), "text")
 _KINDS = {"nic": "NIC", "pcie": "PCIe switch", "host": "CPU socket"}

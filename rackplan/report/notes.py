@@ -138,20 +138,18 @@ def sparse_lines(deployment: Deployment) -> list[str]:
 
 def derate_words() -> str:
     """Return the derating of two pools."""
-    return (
-        f"two pools serve {POOL_DERATE.value:g} of the rate of the slower pool ({POOL_DERATE.kind.label}: "
-        f"{POOL_DERATE.source})"
-    )
+    known = f"{POOL_DERATE.kind.label}: {POOL_DERATE.source}"
+    return f"two pools serve {POOL_DERATE.value:g} of the rate of the slower pool ({known})"
 
 
 def recipe_lines(*deployments: Deployment) -> list[str]:
     """Return the recipe of each cluster or model with its source; none if none was requested."""
     names: dict[str, list[str]] = {}
-    sides = len({one.cluster.name for one in deployments}) > 1
-    for one in deployments:
-        names.setdefault(one.recipe, []).append(one.cluster.name if sides else one.model.name)
-    whose = (f"{', '.join(some)}: " * (len(names) > 1) for some in names.values())
-    return [f"{some}{recipe}" for some, recipe in zip(whose, names, strict=True) if recipe]
+    sides = len({side.cluster.name for side in deployments}) > 1
+    for side in deployments:
+        names.setdefault(side.recipe, []).append(side.cluster.name if sides else side.model.name)
+    several = len(names) > 1
+    return [f"{', '.join(some)}: " * several + recipe for recipe, some in names.items() if recipe]
 
 
 def cluster_doubts(cluster: Cluster) -> str:

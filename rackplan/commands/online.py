@@ -30,11 +30,13 @@ def replay(
     from rackplan import answers, inputs
     from rackplan.commands.output import written
     from rackplan.progress import progress
-    from rackplan.report.replay import replay_csv, replay_doc
+    from rackplan.report.csv import table_csv
+    from rackplan.report.replay import BY_WINDOW, replay_doc
 
     finish = written(output, "replay", "replay.csv", json=json, html="report.html")
     with progress() as reporter:
         found = answers.replay(replace(request, on_progress=reporter.hear))
-    finish(replay_doc(found), {"replay.csv": lambda: replay_csv(found)}, notes=inputs.notes_of(request))
+    doc = replay_doc(found)
+    finish(doc, {"replay.csv": lambda: table_csv(BY_WINDOW(doc.rows))}, notes=inputs.notes_of(request))
     if found.result.interrupted:
         raise typer.Exit(INTERRUPTED)

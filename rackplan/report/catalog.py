@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import groupby, starmap
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 from cost.entries import entry_meant
@@ -19,36 +20,36 @@ from topology.base.names import plain_words
 from topology.base.units import plural
 from topology.cluster import Cluster
 from topology.fabrics.fabric import ScaleOutSpec
-from topology.physical import physical_of_whole
+from topology.physical import Physical, physical_of_whole
 from topology.spec import GpuSpec
 from topology.structures.domain import DomainSpec
 from topology.structures.torus import TorusDomain
 
 _PEAKS = "hbm_bytes hbm_bytes_per_s bf16_flop_per_s fp8_flop_per_s fp4_flop_per_s"
-_CHIP = f"name title vendor machine_status dies {_PEAKS} bf16_flop_per_byte"
-_RATES = "scale_up_bytes_per_s scale_out_bytes_per_s scale_up_rate_ratio"
-_SYSTEM = f"name title machine_status gpu gpus_per_domain gpus_per_node {_RATES}"
-_JOINED = "structure joined links_per_gpu shape switches_per_domain links_per_switch"
+_CHIP = "name title vendor machine_status dies bf16_flop_per_byte"
+_RATES = "scale_up_bytes_per_s scale_out_bytes_per_s"
+_SYSTEM = "name title machine_status gpu gpus_per_domain gpus_per_node scale_up_rate_ratio"
 _COUNTS = "total_params active_params published_total published_active layers experts experts_per_token"
 _MODEL = (
-    f"name title {_COUNTS} active_params_with_embedding moe_layers attention kv_cache_4096_bytes precision_source "
+    f"{_COUNTS} active_params_with_embedding moe_layers attention kv_cache_4096_bytes precision_source "
     "omitted most_context most_context_source sources"
 )
-GPUS = Table.of("gpus", _CHIP, "GPUs", most=None, shown=f"name {_PEAKS} machine_status")
+GPUS = Table.of("gpus", f"name {_PEAKS} machine_status | {_CHIP}", "GPUs", most=None)
 CLUSTERS = Table.of(
     "clusters",
-    _SYSTEM,
+    f"name gpu gpus_per_domain gpus_per_node {_RATES} machine_status | {_SYSTEM}",
     "Clusters",
     most=None,
-    shown=_SYSTEM.replace("title machine_status ", "").replace("scale_up_rate_ratio", "machine_status"),
 )
-MODELS = Table.of("models", f"{_MODEL} reason", "Models", most=None, shown=f"name {_COUNTS} reason")
-GPU = Record.of("", _CHIP, shown=f"vendor machine_status dies {_PEAKS} bf16_flop_per_byte")
+MODELS = Table.of("models", f"name {_COUNTS} reason | title {_MODEL}", "Models", most=None)
+GPU = Record.of("", f"vendor machine_status dies {_PEAKS} bf16_flop_per_byte | {_CHIP}")
 CLUSTER = Record.of(
-    "", f"{_SYSTEM} {_JOINED}", shown=f"machine_status gpu gpus_per_node {_RATES} joined links_per_gpu"
+    "",
+    f"machine_status gpu gpus_per_node {_RATES} scale_up_rate_ratio joined links_per_gpu | {_SYSTEM} structure shape "
+    "switches_per_domain links_per_switch",
 )
 NAMED = Record.of("", "name", most=0)
-MODEL = Record.of("", _MODEL, shown=_MODEL.removeprefix("name title "))
+MODEL = Record.of("", f"{_MODEL} | name title")
 PRECISION = Table.of("precision", "part dtype", "Formats of weights", most=None)
 CHECKPOINTS = Table.of(
     "checkpoints", "checkpoint most_context most_context_source quantization", "On Hugging Face", most=None
@@ -58,11 +59,9 @@ BILLED = Table("billed", FIGURES.fields, "Prices and power that bills use")
 KINDS = Table.of("domain_kinds", "count title gpus_per_domain joined", "Domains")
 PHYSICAL = Record.of(
     "physical",
-    "gpus hosts racks racks_basis switch_racks copper_links optical_links transceivers power_w power_scope "
-    "power_basis power_evidence rack_power_w mass_kg mass_basis mass_evidence rack_mass_kg",
+    "gpus hosts racks racks_basis power_w power_scope power_evidence power_basis rack_power_w mass_kg mass_evidence "
+    "mass_basis rack_mass_kg | switch_racks copper_links optical_links transceivers",
     "What it takes",
-    shown="gpus hosts racks racks_basis power_w power_scope power_evidence power_basis rack_power_w "
-    "mass_kg mass_evidence mass_basis rack_mass_kg",
 )
 SWITCHES = Table.of("switches", "part count", "Switches")
 CABLING = Table.of(
@@ -70,14 +69,9 @@ CABLING = Table.of(
     "fabric scale_up counted board_links copper_links copper_cables optical_links links_per_transceiver transceivers",
     "Links",
 )
-CATALOG = Shape(
-    "catalog",
-    "Lists of the catalog, or one entry with its figures.",
-    (
-        *(GPU, CLUSTER, NAMED, MODEL, GPUS, CLUSTERS, MODELS, PRECISION, CHECKPOINTS),
-        *(PHYSICAL, SWITCHES, CABLING, KINDS, FIGURES, BILLED, SET),
-    ),
-)
+_TABLES = (GPU, CLUSTER, NAMED, MODEL, GPUS, CLUSTERS, MODELS, PRECISION, CHECKPOINTS)
+_PARTS = (PHYSICAL, SWITCHES, CABLING, KINDS, FIGURES, BILLED, SET)
+CATALOG = Shape("catalog", "Lists of the catalog, or one entry with its figures.", (*_TABLES, *_PARTS))
 _UNKNOWN = "Not published, or there is none."
 _RULE = (
     "Links are on board within a host, copper within a rack, and optical with a transceiver at each end between "
@@ -85,9 +79,8 @@ _RULE = (
     "so have the switch chips of a domain that spans several racks; their power and weight are not in these figures."
 )
 _LIST_RULE = (
-    "Peaks are dense; memory is what the driver reports where known. Rates are per GPU and direction. Active "
-    "parameters are those of a token, with the output head and without the input embedding. Spelling is flexible: "
-    "a prefix or an id of Hugging Face also works; name@GPUS builds several domains, name@4x4x8 a torus."
+    "Spelling is flexible: a prefix or an id of Hugging Face also works; name@GPUS builds several domains, "
+    "name@4x4x8 a torus."
 )
 
 
@@ -101,14 +94,13 @@ def catalog_doc(what: str | None, cluster: Cluster | None = None) -> Doc:
     """
     if cluster is not None:
         return _cluster(cluster)
-    systems = ((load_domain(name), find_scale_out(name)) for name in cluster_names())
-    lists = {
-        "clusters": lambda: CLUSTERS(starmap(_system, systems)),
-        "gpus": lambda: GPUS(map(_chip, map(load_gpu, gpu_names()))),
-        "models": _models,
-    }
-    if what is None or what in lists:
-        tables = [make() for name, make in lists.items() if what in (None, name)]
+    lists: tuple[tuple[Table, Iterable[Row]], ...] = (
+        (CLUSTERS, (_system(load_domain(name), find_scale_out(name)) for name in cluster_names())),
+        (GPUS, (_chip(load_gpu(name)) for name in gpu_names())),
+        (MODELS, map(_listed, model_names())),
+    )
+    tables = [table(rows) for table, rows in lists if what in (None, table.key)]
+    if what is None or tables:
         notes = {note.about: note for table in tables for note in missing(table, _UNKNOWN)}
         return Doc(CATALOG, "", [], [*tables, *notes.values(), Note(_LIST_RULE, kind="method")])
     kind, name = entry_meant(what)
@@ -117,23 +109,18 @@ def catalog_doc(what: str | None, cluster: Cluster | None = None) -> Doc:
     return _gpu(load_gpu(name)) if kind == "gpu" else _model(name, what)
 
 
-def _models() -> Table:
-    rows = []
-    for name in model_names():
-        try:
-            rows.append({**_counts(name), "reason": ""})
-        except InputError as error:
-            named = {"name": name, "title": model_title(name), "reason": str(error)}
-            rows.append(dict.fromkeys(_MODEL.split()) | named)
-    return MODELS(rows)
+def _listed(name: str) -> Row:
+    try:
+        return {**_counts(name), "reason": ""}
+    except InputError as error:
+        return MODELS.row(None, name=name, title=model_title(name), reason=str(error))
 
 
 def _chip(gpu: GpuSpec) -> Row:
     peaks = {key: gpu.figures[key].value if key in gpu.figures else None for key in _PEAKS.split()}
     flop, rate = peaks["bf16_flop_per_s"], peaks["hbm_bytes_per_s"]
-    return GPU.row(
-        gpu, **peaks, machine_status=gpu.status, bf16_flop_per_byte=flop / rate if flop and rate else None
-    )
+    ratio = flop / rate if flop and rate else None
+    return GPU.row(gpu, **peaks, machine_status=gpu.status, bf16_flop_per_byte=ratio)
 
 
 def _gpu(gpu: GpuSpec) -> Doc:
@@ -176,30 +163,29 @@ def _system(domain: DomainSpec, out: ScaleOutSpec | None) -> Row:
 def _cluster(cluster: Cluster) -> Doc:
     """Return a system of the catalog with its figures, or any cluster with what it takes."""
     domain, out, known = cluster.spec.domains[0], cluster.spec.scale_out, cluster.name in cluster_names()
+    system, needs = _system(domain, out), physical_of_whole(cluster)
+    head = CLUSTER({**_links(domain, needs), **system}) if known else NAMED({"name": cluster.name})
     runs = [(kind, len(list(run))) for kind, run in groupby(cluster.spec.domains)]
-    kinds = KINDS(
-        KINDS.row(kind, count=n, gpus_per_domain=kind.gpus, joined=kind.words()) for kind, n in runs
-    )
-    record, physical = _physical(cluster)
-    head = (
-        CLUSTER({**_system(domain, out), **_links(cluster, domain)})
-        if known
-        else NAMED({"name": cluster.name})
-    )
+    kinds = KINDS((count, kind.title, kind.gpus, kind.words()) for kind, count in runs)
+    record, verbs = _physical(needs), {"power_w": "draws", "mass_kg": "weighs", "racks": "takes"}
+    takes = [
+        f"{verb} {said(record.data, key)}" for key, verb in verbs.items() if record.data[key] is not None
+    ]
     figures = [figure_row(figure, domain.part, key) for key, figure in sorted(domain.figures.items())]
     for fabric in (*domain.fabrics, *([out.fabric] if out else [])):
         link = {"link_bytes_per_s": fabric.link_bytes_per_s, "latency_s": fabric.latency_s}
         figures += [figure_row(figure, fabric.name, key) for key, figure in link.items()]
-    verbs, row = {"power_w": "draws", "mass_kg": "weighs", "racks": "takes"}, record.data
-    takes = ", ".join(f"{verb} {said(row, key)}" for key, verb in verbs.items() if row[key] is not None)
-    needs = f"{cluster.name} {takes}." if takes else ""
-    chip = GPUS([_chip(domain.gpu)], title="GPU")
+    chip, cables = GPUS([_chip(domain.gpu)], title="GPU"), CABLING(map(CABLING.row, needs.cabling))
     unknown = "Not published; fabric in a cluster file sets one."
+    why = {"racks": needs.racks.basis, "power_w": needs.power.basis, "mass_kg": needs.mass.basis}
     size = f"{plural(len(cluster.gpus), 'GPU')} in {plural(len(cluster.spec.domains), 'domain')}"
     return Doc(
         CATALOG,
-        f"{cluster.name}: {domain.title} ({domain.status})" if known else f"{cluster.name}: {size}",
-        [_rates(domain, out) if known else "", needs],
+        f"{cluster.name}: {f'{domain.title} ({domain.status})' if known else size}",
+        [
+            _rates(domain, out, system) if known else "",
+            f"{cluster.name} {', '.join(takes)}." if takes else "",
+        ],
         [
             set_table(cluster),
             head,
@@ -208,58 +194,46 @@ def _cluster(cluster: Cluster) -> Doc:
             *([] if known else [kinds]),
             record,
         ],
-        [*physical, *([chip, *missing(chip, _UNKNOWN), *_origins(domain.gpu, *figures)] if known else [])],
+        [
+            SWITCHES(
+                ({"switch": "switch chip"}.get(part, part), count) for part, count in needs.switches.items()
+            ),
+            cables,
+            *missing(record, _UNKNOWN, **{key: f"{basis}." for key, basis in why.items()}),
+            *missing(cables, _UNKNOWN),
+            Note(_RULE, kind="method"),
+            *([chip, *missing(chip, _UNKNOWN), *_origins(domain.gpu, *figures)] if known else []),
+        ],
     )
 
 
-def _links(cluster: Cluster, domain: DomainSpec) -> Row:
+def _links(domain: DomainSpec, needs: Physical) -> Row:
     """Return how the GPUs of a domain are joined; null where the number of links is not published."""
-    known = not domain.links_bundled
-    return {
-        "structure": domain.structure,
-        "joined": domain.words(),
-        "links_per_gpu": domain.links_per_gpu if known else None,
-        "shape": list(domain.shape) if isinstance(domain, TorusDomain) else [],
-        "switches_per_domain": physical_of_whole(cluster).switches.get("switch", 0) if known else None,
-        "links_per_switch": list(getattr(domain, "links_per_switch", ())) if known else None,
-    }
+    known = None if domain.links_bundled else domain
+    return CLUSTER.row(
+        known,
+        structure=domain.structure,
+        joined=domain.words(),
+        shape=domain.shape if isinstance(domain, TorusDomain) else [],
+        switches_per_domain=known and needs.switches.get("switch", 0),
+        links_per_switch=known and getattr(domain, "links_per_switch", []),
+    )
 
 
-def _rates(domain: DomainSpec, out: ScaleOutSpec | None) -> str:
-    row = _system(domain, out)
-    known = row["scale_up_bytes_per_s"] is not None
-    inside = said(row, "scale_up_bytes_per_s") if known else "an unpublished rate"
-    outside = f" and {said(row, 'scale_out_bytes_per_s')} outside ({out.fabric.name})" if out else ""
+def _rates(domain: DomainSpec, out: ScaleOutSpec | None, system: Row) -> str:
+    known = system["scale_up_bytes_per_s"] is not None
+    inside = said(system, "scale_up_bytes_per_s") if known else "an unpublished rate"
+    outside = f" and {said(system, 'scale_out_bytes_per_s')} outside ({out.fabric.name})" if out else ""
     return f"A GPU sends {inside} each way in its domain of {domain.gpus} ({domain.fabric.name}){outside}."
 
 
-def _physical(cluster: Cluster) -> tuple[Record, list[Table | Note]]:
+def _physical(needs: Physical) -> Record:
     """Return what a cluster takes: parts, links, power and weight."""
-    needs = physical_of_whole(cluster)
-    power, mass = needs.power, needs.mass
-    row = PHYSICAL.row(
-        needs,
-        racks=needs.racks.count,
-        racks_basis=needs.racks.basis,
-        power_w=power.value,
-        power_scope=power.scope or None,
-        power_basis=power.basis,
-        power_evidence=None if power.value is None else power.evidence.label,
-        mass_kg=mass.value,
-        mass_basis=mass.basis,
-        mass_evidence=None if mass.value is None else mass.evidence.label,
-    )
-    record = PHYSICAL(row)
-    why = {"racks": needs.racks.basis, "power_w": power.basis, "mass_kg": mass.basis}
-    switches = {"switch chip" if kind == "switch" else kind: count for kind, count in needs.switches.items()}
-    cables = CABLING(map(CABLING.row, needs.cabling))
-    return record, [
-        SWITCHES({"part": part, "count": count} for part, count in switches.items()),
-        cables,
-        *missing(record, _UNKNOWN, **{key: f"{basis}." for key, basis in why.items()}),
-        *missing(cables, _UNKNOWN),
-        Note(_RULE, kind="method"),
-    ]
+    racks, known = {"racks": needs.racks.count, "racks_basis": needs.racks.basis}, dict[str, Any]()
+    for name, key, total in (("power", "power_w", needs.power), ("mass", "mass_kg", needs.mass)):
+        evidence = None if total.value is None else total.evidence.label
+        known |= {key: total.value, f"{name}_basis": total.basis, f"{name}_evidence": evidence}
+    return PHYSICAL(PHYSICAL.row(needs, **racks, **known, power_scope=needs.power.scope or None))
 
 
 def _counts(name: str, typed: str = "") -> Row:
@@ -288,30 +262,24 @@ def _counts(name: str, typed: str = "") -> Row:
 def _model(name: str, typed: str) -> Doc:
     row, known = _counts(name, typed), published(name)
     active = f", {said(row, 'active_params')} of them for a token" if row["experts"] else ""
-    printed = " / ".join(filter(None, (known.total, known.active)))
     used = f"{row['experts_per_token']} of {row['experts']}"
     routed = f"; {row['moe_layers']} have experts, of which a token uses {used}" if row["experts"] else ""
     odd = "; ".join(filter(None, (known.total_counts, known.active_counts)))
     checkpoints = CHECKPOINTS(
-        {
-            "checkpoint": one,
-            "most_context": hub.positions,
-            "most_context_source": hub.source,
-            "quantization": json.dumps(hub.quantization) if hub.quantization else None,
-        }
+        (one, hub.positions, hub.source, hub.quantization and json.dumps(hub.quantization))
         for one, hub in hugging_face_ids(name).items()
     )
     return Doc(
         CATALOG,
         f"{name}: {row['title']}",
         [
-            f"{said(row, 'total_params')} parameters{active}; published: {printed}.",
+            f"{said(row, 'total_params')} parameters{active}.",
             f"{plural(row['layers'], 'layer')}{routed}.",
             f"A sequence of 4,096 tokens takes {said(row, 'kv_cache_4096_bytes')} of KV cache in BF16.",
         ],
         [
             MODEL(row),
-            PRECISION({"part": part, "dtype": dtype} for part, dtype in row["precision"].items()),
+            PRECISION(row["precision"].items()),
             *missing(checkpoints, _UNKNOWN, most_context="Not known, so longer sequences give no warning."),
             Note(f"The published figures are {odd}." if odd else ""),
         ],

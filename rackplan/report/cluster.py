@@ -14,7 +14,7 @@ from rackplan.report.shared import SET, set_table
 from topology.base.units import format_quantity, plural
 
 if TYPE_CHECKING:
-    from topology.cluster import Cluster, ClusterSpec
+    from topology.cluster import Cluster
     from topology.importers import Imported
     from topology.routes import FairTime, Link, LinkLoads, Traffic
 
@@ -22,19 +22,18 @@ HOTTEST = 6
 """Loads of links that are listed."""
 _LONGER = 5e-4
 """A part of the bound that is worth a word."""
+_METHOD = "Bytes count once per tier, however many links they cross."
 _LINK = "link tier bytes bytes_per_s seconds"
 SENT = Record.of(
     "",
-    "cluster gpus pattern bytes senders completion_s completion bound_s transfer_s latency_s classes "
-    "bytes_per_s_per_gpu scale_up_bytes_ratio scale_up_rate_ratio matrix",
-    shown="bytes senders completion_s bound_s transfer_s latency_s bytes_per_s_per_gpu scale_up_bytes_ratio "
-    "scale_up_rate_ratio matrix",
+    "bytes senders completion_s bound_s transfer_s latency_s bytes_per_s_per_gpu scale_up_bytes_ratio "
+    "scale_up_rate_ratio matrix | cluster gpus pattern completion classes",
     tiles="completion_s bound_s bytes bytes_per_s_per_gpu",
 )
 BOTTLENECK = Record.of("bottleneck", _LINK, "Bottleneck", most=0)
 BOTTLENECKS = Table.of("bottlenecks", _LINK, "All links that tie", most=0)
 TIERS = Table.of("tiers", "tier bytes seconds completion_share", "Tiers")
-HOT = Table.of("hottest", f"{_LINK} links", "Hottest links", shown="link links bytes_per_s bytes seconds")
+HOT = Table.of("hottest", "link links bytes_per_s bytes seconds | tier", "Hottest links")
 TRAFFIC = Shape(
     "traffic", "Traffic over the links of a cluster.", (SENT, BOTTLENECK, BOTTLENECKS, TIERS, HOT, SET)
 )
@@ -44,30 +43,27 @@ def traffic_doc(
     cluster: Cluster, traffic: Traffic, loads: LinkLoads, time: FairTime | None, matrix: Path | None = None
 ) -> Doc:
     """Return the document of ``rackplan traffic``; ``time`` is None if interrupted, ``matrix`` a file of times."""
-    fair, out = time is not None and time.fair, cluster.spec.scale_out
+    out, fair = cluster.spec.scale_out, time is not None and time.fair
     completion_s = loads.bound_s if time is None else time.completion_s
     row = SENT.row(
         loads,
+        time,
         cluster=cluster.name,
         gpus=len(cluster.gpus),
         pattern=traffic.name,
         bytes=loads.total_bytes,
         completion_s=completion_s,
         completion="fair" if fair else "bound",
-        classes=None if time is None else time.classes,
         bytes_per_s_per_gpu=loads.total_bytes / loads.senders / completion_s,
         scale_up_bytes_ratio=loads.scale_up_bytes / loads.scale_out_bytes if loads.scale_out_bytes else None,
         scale_up_rate_ratio=out.slower_than(cluster.domain_of(0)) if out else None,
-        matrix=None if matrix is None else str(matrix),
+        matrix=matrix and str(matrix),
     )
-    tiers = TIERS(
-        TIERS.row(tier, tier=name, completion_share=tier.seconds / completion_s)
-        for name, tier in loads.tiers.items()
-    )
+    shares = ((name, tier, tier.seconds / completion_s) for name, tier in loads.tiers.items())
+    tiers = TIERS(TIERS.row(tier, tier=name, completion_share=share) for name, tier, share in shares)
     ties = BOTTLENECKS(map(_link, loads.links(loads.busiest)))
-    hottest = (dict(_link(group.link), links=group.count) for group in loads.hottest(HOTTEST))
-    hot = _link(loads.bottleneck)
-    others = f", and so are {plural(len(ties.rows) - 1, 'link')} more" if len(ties.rows) > 1 else ""
+    hot, more = _link(loads.bottleneck), len(ties.rows) - 1
+    others = f", and so are {plural(more, 'link')} more" if more else ""
     return Doc(
         TRAFFIC,
         f"{traffic.name} on {cluster.name}, {plural(len(cluster.gpus), 'GPU')}",
@@ -82,13 +78,10 @@ def traffic_doc(
             BOTTLENECK(hot),
             tiers,
             Chart("", [Layer("bar", tiers, "seconds", "tier")], alt="Busiest link of each tier", height=220),
-            HOT(hottest),
+            HOT(dict(_link(group.link), links=group.count) for group in loads.hottest(HOTTEST)),
             ties,
             *(Note(text) for text in loads.notes),
-            Note(
-                "Rates are per direction. Bytes count once per tier, however many links they cross.",
-                kind="method",
-            ),
+            Note(_METHOD, kind="method"),
         ],
     )
 
@@ -113,15 +106,10 @@ DRAW = Shape("draw", "A cluster that was drawn.", (DRAWN, SET), "text")
 
 def drawn_doc(cluster: Cluster, gpus: int, file: Path | None, text: str | None = None) -> Doc:
     """Return the document of ``rackplan draw``; ``text`` is the file where none was written."""
-    row = {"cluster": cluster.name, "gpus": gpus, "file": None if file is None else str(file)}
     written = f"{file} ({cluster.name}, {plural(gpus, 'GPU')})" if file else ""
+    drawn = DRAWN({"cluster": cluster.name, "gpus": gpus, "file": file and str(file)})
     files = [] if text is None else [Code("text", text)]
-    return Doc(
-        DRAW,
-        "",
-        [],
-        [DRAWN(row), set_table(cluster), Note(written, kind="written"), *files],
-    )
+    return Doc(DRAW, "", [], [drawn, set_table(cluster), Note(written, kind="written"), *files])
 
 
 GPUS = Table.of(
@@ -138,24 +126,18 @@ def cluster_doc(cluster: Cluster) -> Doc:
 
     rows = (
         GPUS.row(
-            gpu,
-            gpu_id=gpu.id,
-            gpu=cluster.domain_of(number).gpu.name,
-            hbm_bytes=cluster.domain_of(number).gpu.hbm_bytes,
-            hbm_bytes_per_s=cluster.domain_of(number).gpu.hbm_bytes_per_s,
-            scale_up_bytes_per_s=cluster.scale_up_bytes_per_s(number),
+            gpu, kind, gpu_id=gpu.id, gpu=kind.name, scale_up_bytes_per_s=cluster.scale_up_bytes_per_s(number)
         )
         for number, gpu in enumerate(cluster.gpus)
+        for kind in [cluster.domain_of(number).gpu]
     )
     drawing = Picture("topology", cluster.brief(), partial(cluster_svg, cluster), scene=True)
     return Doc(CLUSTER, cluster.brief(), [], [drawing, GPUS(rows)])
 
 
-FOUND = Record.of("", "cluster file form gpus domains hosts", shown="gpus domains hosts form")
+FOUND = Record.of("", "gpus domains hosts form | cluster file")
 FILES = Table.of("read", "name file_kind", "Read", most=None)
-TAKEN = Table.of(
-    "taken", "assumption", "Taken from options or the catalog, since no file states it", most=None
-)
+TAKEN = Table.of("taken", "assumption", "From options or the catalog, as no file states it", most=None)
 ODD = Table.of("anomalies", "anomaly", "Irregular parts", most=40)
 IMPORT = Shape("import", "A cluster that was imported.", (FOUND, FILES, TAKEN, ODD), "text")
 _KINDS = {"nic": "NIC", "pcie": "PCIe switch", "host": "CPU socket"}
@@ -163,16 +145,15 @@ _KINDS = {"nic": "NIC", "pcie": "PCIe switch", "host": "CPU socket"}
 
 def imported_doc(imported: Imported, file: Path | None, text: str) -> Doc:
     """Return the document of ``rackplan import``; ``text`` is the cluster file, which may have been written."""
-    spec = imported.spec
+    spec, count = imported.spec, len(imported.anomalies)
     row = {
         "cluster": spec.name,
-        "file": None if file is None else str(file),
+        "file": file and str(file),
         "form": "raw" if spec.raw is not None else "regular",
         "gpus": spec.gpus,
         "domains": len(spec.domains),
         "hosts": sum(map(len, imported.domains.values())),
     }
-    count = len(imported.anomalies)
     odd = plural(count, "irregular part") if count else "No part is irregular"
     return Doc(
         IMPORT,
@@ -180,9 +161,9 @@ def imported_doc(imported: Imported, file: Path | None, text: str) -> Doc:
         [f"{'; '.join(_machine(imported))}.", f"{odd}."],
         [
             FOUND(row),
-            FILES({"name": read.place, "file_kind": read.kind} for read in imported.files),
-            TAKEN({"assumption": taken} for taken in imported.assumptions),
-            ODD({"anomaly": anomaly} for anomaly in imported.anomalies),
+            FILES((read.place, read.kind) for read in imported.files),
+            TAKEN((taken,) for taken in imported.assumptions),
+            ODD((anomaly,) for anomaly in imported.anomalies),
             Note(f"rackplan draw {file} -o cluster.svg" if file else "", kind="next"),
             *([] if file else [Code("text", text)]),
         ],
@@ -204,30 +185,23 @@ def import_comments(imported: Imported, version: str) -> list[str]:
 
 def _machine(imported: Imported) -> Iterator[str]:
     """Yield how much there is."""
-    spec = imported.spec
-    gpus = Counter(domain.gpu.name for domain in spec.domains for _ in range(domain.gpus))
-    hosts = sum(len(members) for members in imported.domains.values())
-    sizes = Counter(domain.gpus for domain in spec.domains)
+    spec, domains = imported.spec, imported.spec.domains
+    gpus = Counter(domain.gpu.name for domain in domains for _ in range(domain.gpus))
+    hosts = sum(map(len, imported.domains.values()))
+    sizes = Counter(domain.gpus for domain in domains)
     shape = ", ".join(f"{count} of {size}" for size, count in sizes.most_common(6))
     out = sum(fault.gpu is not None for fault in spec.faults)
     broken = f"; {out} of them broken or absent" if out else ""
     yield f"{plural(sum(gpus.values()), 'GPU')} ({', '.join(gpus)}{broken}) in {plural(hosts, 'host')}"
-    yield f"{plural(len(spec.domains), 'scale-up domain')} ({shape} {'GPU' if set(sizes) == {1} else 'GPUs'})"
-    yield _scale_up(spec)
+    yield f"{plural(len(domains), 'scale-up domain')} ({shape} {'GPU' if set(sizes) == {1} else 'GPUs'})"
+    least = min(filter(None, (domain.scale_up_bytes_per_s for domain in domains)), default=0.0)
+    alone = sum(domain.gpus for domain in domains if not domain.scale_up_bytes_per_s)
+    but = f", except {plural(alone, 'GPU')} without any" if alone else ""
+    inside = f"scale-up at least {format_quantity(least, 'byte/s')} each way per GPU{but}"
+    yield inside if least else "no scale-up links"
     if spec.scale_out is not None:
         yield f"scale-out at least {format_quantity(spec.scale_out.scale_out_bytes_per_s, 'byte/s')}"
     if spec.raw is not None:
         kinds = Counter(node.kind for node in spec.raw.nodes if node.kind != "gpu")
         counted = (plural(count, _KINDS.get(kind, kind)) for kind, count in kinds.items())
         yield ", ".join(counted) or "no switches"
-
-
-def _scale_up(spec: ClusterSpec) -> str:
-    """Return what the GPUs have inside their domains, and how many have nothing."""
-    rates = [domain.scale_up_bytes_per_s for domain in spec.domains]
-    least = min((rate for rate in rates if rate), default=0.0)
-    alone = sum(domain.gpus for domain, rate in zip(spec.domains, rates, strict=True) if not rate)
-    if not least:
-        return "no scale-up links"
-    some = f", except {plural(alone, 'GPU')} without any" if alone else ""
-    return f"scale-up at least {format_quantity(least, 'byte/s')} each way per GPU{some}"

@@ -65,27 +65,39 @@ class Table(Block):
     def of(cls, key: str, fields: str, title: str = "", **look: Any) -> Self:
         """Return a table of the fields named in ``fields``, separated by spaces; one that is unknown raises.
 
-        Where some come after a bar, those before it are :attr:`shown`.
+        Text and page show those before a ``|``, where there is one.
         """
-        shown, bar, others = fields.partition("|")
+        shown, bar, data = fields.partition("|")
         look = {"shown": shown, **look} if bar else look
-        return cls(key, tuple(FIELDS[name] for name in f"{shown} {others}".split()), title, **look)
+        names = dict.fromkeys([*shown.split(), *data.split()])
+        return cls(key, tuple(FIELDS[name] for name in names), title, **look)
 
-    def __call__(self, rows: Iterable[Row], **look: Any) -> Self:
-        """Return the table with these rows; a row that lacks a field raises ``KeyError``, null is a value."""
+    def __call__(self, rows: Iterable[Row | tuple[Any, ...]], **look: Any) -> Self:
+        """Return the table with these rows, by key or in the order of the fields.
+
+        A row that lacks a field raises ``KeyError``, null is a value.
+        """
         cut = [self._cut(row) for row in rows]
         return replace(self, rows=cut, **look)
 
-    def _cut(self, row: Row) -> Row:
+    def _cut(self, row: Row | tuple[Any, ...]) -> Row:
+        if isinstance(row, tuple):
+            return {column.key: value for column, value in zip(self.fields, row, strict=True)}
         try:
             return {column.key: row[column.key] for column in self.fields}
         except KeyError as missing:
             raise KeyError(f"{self.key or 'the root'}: a row lacks {missing}") from None
 
-    def row(self, source: object, /, **more: Any) -> Row:
-        """Return a row of the fields that ``source`` has as attributes; ``more`` are others, or in their place."""
-        named = (column.key for column in self.fields if column.key not in more)
-        return {key: getattr(source, key) for key in named if hasattr(source, key)} | more
+    def row(self, *sources: object, **more: Any) -> Row:
+        """Return a row of fields that ``sources`` have as attributes, the first that has one; ``more`` are others.
+
+        Where one of them is None, fields that nobody has are null.
+        """
+        named = [column.key for column in self.fields if column.key not in more]
+        row = dict.fromkeys(named) if any(source is None for source in sources) else {}
+        for source in reversed(sources):
+            row |= {key: getattr(source, key) for key in named if hasattr(source, key)}
+        return row | more
 
     def visible(self, *, text: bool = False) -> tuple[Field, ...]:
         """Return the fields that a page shows, or that ``text`` does."""

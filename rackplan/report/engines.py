@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 from placement.engines.engine import Engine
 from placement.engines.export import engine_balancedness
@@ -16,12 +18,11 @@ from rackplan.report.notes import sentence
 from rackplan.report.shared import missing
 from topology.base.errors import input_name
 
-_SLOTS = "ep tp tp_source experts slots slots_per_gpu redundant moe_layers"
 EXPORTED = Record.of(
     "",
-    f"engine version released model checkpoint file {_SLOTS} balancedness engine_balancedness split engine_splits "
-    "engine_split flags launch launch_file start_command",
-    shown=f"version checkpoint {_SLOTS} balancedness engine_balancedness split engine_split",
+    "version checkpoint ep tp tp_source experts slots slots_per_gpu redundant moe_layers balancedness "
+    "engine_balancedness split engine_split | engine released model file engine_splits flags launch launch_file "
+    "start_command",
 )
 GROUPS = Table.of(
     "expert_groups",
@@ -30,11 +31,7 @@ GROUPS = Table.of(
     most=8,
 )
 NODES = Table.of(
-    "nodes",
-    "replica first_rank last_rank host gpu_ids",
-    "GPUs of the engine's ranks, in order",
-    most=8,
-    shown="replica host gpu_ids",
+    "nodes", "replica host gpu_ids | first_rank last_rank", "GPUs of the engine's ranks, in order", most=8
 )
 RANKS = Table.of("ranks", "replica stage rank gpu_id host device nics", "Ranks", most=0)
 EXPORT = Shape("export", "A plan in the format of an engine.", (EXPORTED, GROUPS, NODES, RANKS), "text")
@@ -51,36 +48,29 @@ def exported_doc(deployed: Deployed, text: str | None = None) -> Doc:
     """Return the document of ``rackplan export``; ``text`` is the file where none was written."""
     exported, manifest = deployed.exported[0], deployed.manifest
     engine, mapping, launch = exported.engine, exported.mapping, exported.launch
-    row = {
-        "engine": engine.name,
-        "version": engine.version,
-        "released": engine.released,
-        "model": exported.model,
-        "checkpoint": launch.model,
-        "file": launch.file,
-        "ep": mapping.ranks,
-        "tp": launch.tp,
-        "tp_source": exported.tp_source,
-        "experts": mapping.experts,
-        "slots": mapping.slots,
-        "slots_per_gpu": mapping.slots_per_rank,
-        "redundant": mapping.redundant,
-        "moe_layers": len(mapping.layer_ids),
-        "balancedness": exported.planned,
-        "engine_balancedness": exported.balancedness,
-        "split": launch.split,
-        "engine_splits": list(engine.splits),
-        "engine_split": engine.split_words,
-        "flags": list(exported.flags),
-        "launch": manifest.kind if manifest else "shell",
-        "launch_file": str(list(deployed.files)[-1]) if manifest else None,
-        "start_command": manifest.start if manifest else None,
-    }
+    row = EXPORTED.row(
+        exported,
+        mapping,
+        launch,
+        engine,
+        engine=engine.name,
+        checkpoint=launch.model,
+        ep=mapping.ranks,
+        slots_per_gpu=mapping.slots_per_rank,
+        moe_layers=len(mapping.layer_ids),
+        balancedness=exported.planned,
+        engine_balancedness=exported.balancedness,
+        engine_splits=engine.splits,
+        engine_split=engine.split_words,
+        launch=manifest.kind if manifest else "shell",
+        launch_file=str(list(deployed.files)[-1]) if manifest else None,
+        start_command=manifest and manifest.start,
+    )
     groups = GROUPS(
         GROUPS.row(
             group,
+            pool,
             pool=pool.name,
-            role=pool.role,
             first_layer=group.layers[0],
             last_layer=group.layers[-1],
             first_rank=group.ranks[0],
@@ -90,11 +80,11 @@ def exported_doc(deployed: Deployed, text: str | None = None) -> Doc:
         for group in pool.groups
     )
     ranks = RANKS(
-        RANKS.row(place, gpu_id=place.gpu, host=deployed.names[0][place.node], nics=list(place.nics))
-        for place in exported.places
+        RANKS.row(place, gpu_id=place.gpu, host=deployed.names[0][place.node]) for place in exported.places
     )
     start = f"{row['start_command']} {row['launch_file']}" if manifest else "\n".join(_shell(exported.flags))
     split = f"{said(row, 'engine_balancedness')} (planned: {said(row, 'balancedness')})"
+    unreleased = "" if engine.released else f"No release of {engine.title} loads this file yet."
     where = f"{row['slots']} slots of each of {row['moe_layers']} layers, {row['slots_per_gpu']} a GPU"
     return Doc(
         EXPORT,
@@ -104,11 +94,7 @@ def exported_doc(deployed: Deployed, text: str | None = None) -> Doc:
             f"As {engine.title} splits tokens, balancedness is {split}.",
         ],
         [
-            Note(
-                "" if engine.released else f"No release of {engine.title} loads this file yet.",
-                kind="warning",
-            ),
-            *(Note(warning, kind="warning") for warning in warnings_of(deployed)),
+            *(Note(warning, kind="warning") for warning in (unreleased, *warnings_of(deployed))),
             EXPORTED(row),
             Code("", start, "Start with"),
             groups,
@@ -126,13 +112,11 @@ def warnings_of(deployed: Deployed) -> list[str]:
     return [sentence(warning) for exported in deployed.exported for warning in exported.warnings]
 
 
-def _nodes(ranks: Sequence[Row]) -> Iterator[Row]:
+def _nodes(ranks: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
     """Yield the ranks of a replica on a host, which follow each other."""
-    for (replica, host), run in groupby(ranks, lambda row: (row["replica"], row["host"])):
-        places = list(run)
-        first, last = places[0]["rank"], places[-1]["rank"]
-        gpus = [place["gpu_id"] for place in places]
-        yield {"replica": replica, "first_rank": first, "last_rank": last, "host": host, "gpu_ids": gpus}
+    for (replica, host), run in groupby(ranks, itemgetter("replica", "host")):
+        gpus = {place["rank"]: place["gpu_id"] for place in run}
+        yield replica, host, list(gpus.values()), min(gpus), max(gpus)
 
 
 def _shell(flags: Sequence[str]) -> list[str]:
@@ -151,26 +135,16 @@ def own_balancedness(plan: Plan, engine: Engine | None) -> float | None:
 
 def checked_doc(checked: Checked) -> Doc:
     """Return the document of ``rackplan import-plan --check``."""
-    record = CHECKED(
-        {
-            "engine": checked.engine.name,
-            "version": checked.engine.version,
-            "file": checked.file,
-            "can_load": checked.loads,
-            "is_right": checked.right,
-            "engine_balancedness": checked.balancedness,
-        }
-    )
+    engine = checked.engine
+    row = {"can_load": checked.loads, "is_right": checked.right, "engine_balancedness": checked.balancedness}
+    record = CHECKED(CHECKED.row(checked, engine, engine=engine.name, **row))
     return Doc(
         CHECK,
-        f"{checked.file} for {checked.engine.title}",
+        f"{checked.file} for {engine.title}",
         [checked.verdict],
         [
             record,
-            FINDINGS(
-                {"effect": found.kind, "where": found.where, "finding": found.what}
-                for found in checked.findings
-            ),
+            FINDINGS((found.kind, found.where, found.what) for found in checked.findings),
             *missing(record, f"Not evaluated without {input_name('loads')}, or without a valid placement."),
         ],
     )

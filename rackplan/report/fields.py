@@ -501,7 +501,6 @@ _DECLARED = (
     Field("moves_s", "moves", "Time of serving that moves cost; of links without a rate nothing is counted."),
     Field("tokens_gained", "tokens gained", "Tokens more than the baseline in the time of the baseline.", "number"),
     Field("planning_cpu_s", "planning CPU", "Processor time of planning on this machine; it varies from run to run."),
-    Field("why", "why", "Why it is the one to take.", long=True),
     Field("load", "load", "What arrives, in words."),
     Field("router", "router", "Which engine a request goes to."),
     Field("seed", "seed", "Seed of what is random.", "count"),

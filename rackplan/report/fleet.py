@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
-from cost.serving.pools import POOL_DERATE
 from placement.fleet.options import BOTH, PREFILL
 from rackplan.report import notes, shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Picture, Record, Row, Shape, Table
-from rackplan.report.fields import said
+from rackplan.report.fields import FIELDS, said
 from rackplan.report.pictures.overlay import fleet_overlay, pool_layout
 from topology.base.units import plural
 from topology.draw import cluster_svg
@@ -19,26 +19,24 @@ if TYPE_CHECKING:
 
 FLEET_ROOT = Record.of(
     "",
-    f"cluster goal isl osl context tpot_limit_s ttft_limit_s asked_tok_s utilization spares {shared.TOTALS} "
-    f"{shared.USED} input_tok_s tok_s_per_user ttft_s low_tok_s_per_gpu high_tok_s_per_gpu gpus_working "
-    "gpus_broken broken",
-    shown="asked_tok_s tok_s requests_per_s tok_s_per_gpu tok_s_per_user ttft_s tpot_limit_s ttft_limit_s "
-    "usd_per_million_tokens power_w tok_s_per_mw gpus_idle",
+    "asked_tok_s tok_s requests_per_s tok_s_per_gpu tok_s_per_user ttft_s tpot_limit_s ttft_limit_s "
+    "usd_per_million_tokens power_w tok_s_per_mw gpus_idle | cluster goal isl osl context utilization spares "
+    f"{shared.TOTALS} {shared.USED} input_tok_s low_tok_s_per_gpu high_tok_s_per_gpu gpus_working gpus_broken broken",
     tiles="tok_s tok_s_per_gpu tok_s_per_user usd_per_million_tokens power_w",
 )
 MODELS = Table.of("models", "model requests_share", "Models")
 POOLS = Table.of(
     "pools",
-    "pool role model layout gpus workers gpus_per_worker stage_gpus gpu_type batch tok_s tok_s_per_replica "
-    "requests_per_s requests_share step_s plan no_plan over_limit",
+    "pool role model layout gpu_type workers gpus_per_worker batch tok_s step_s | gpus stage_gpus tok_s_per_replica "
+    "requests_per_s requests_share plan no_plan over_limit",
     "Pools",
     most=8,
-    shown="pool role model layout gpu_type workers gpus_per_worker batch tok_s step_s",
 )
 REPLICAS = Table.of("replicas", "pool replica gpu_ids", "Replicas", most=0)
-IDLE = Table.of("idle", "count reason gpu_ids", "Idle GPUs", shown="count reason")
+IDLE = Table.of("idle", "count reason | gpu_ids", "Idle GPUs")
 PROOF = Record.of("proof", "status objective bound gap objective_of search interrupted", "Proof")
 UNIFORM = Record.of("uniform", "layout tok_s gpus_used gain", "Best of one layout, and the gain of the fleet")
+_BY_POOL = Table.of("", "cluster pool gpus")
 MADE = Record.of("", "command", most=0)
 DIGESTS = Table.of("digests", "name sha256", "Files that were read", most=0)
 _TABLES = (FLEET_ROOT, MODELS, POOLS, REPLICAS, IDLE, PROOF, UNIFORM, MADE, DIGESTS)
@@ -56,14 +54,17 @@ def fleet_doc(fleet: Fleet) -> Doc:
     row, pools = _root(fleet), POOLS(_pool(fleet, number, pool) for number, pool in enumerate(fleet.pools))
     parts = [(cluster.name, f"{line['pool']} {line['role']}", line["gpus"]) for line in pools.rows]
     parts += [(cluster.name, "idle", len(ids) - fleet.gpus_used)] * (len(ids) > fleet.gpus_used)
-    shares = [(pair[0], share) for pair, share in zip(traffic.deployments, traffic.shares, strict=True)]
-    idle = [(len(one.gpus), one.reason, [ids[gpu] for gpu in one.gpus]) for one in fleet.idle]
-    uniform = None
-    if best is not None:
-        uniform = UNIFORM.row(best, layout=best.label, gain=fleet.tok_s / best.tok_s - 1)
+    bars = Layer("bar", _BY_POOL(parts), "gpus", "cluster", "pool")
+    models = [decode.model.name for decode, _ in traffic.deployments]
+    lengths = notes.phase_words(traffic.deployments[0][0].workload)
+    if traffic.isl:
+        lengths = f"prompts of {traffic.isl:,} and answers of {plural(traffic.osl, 'token')}"
+    alone = [UNIFORM.row(best, layout=best.label, gain=fleet.tok_s / best.tok_s - 1)] if best else [None]
+    svg = partial(_drawn, fleet)
+    recipes = notes.recipe_lines(*(decode for decode, _ in traffic.deployments))
     return Doc(
         FLEET,
-        _title(fleet),
+        f"Fleet for {' + '.join(models)} on {cluster.name}, {lengths}",
         [_served(fleet, row), shared.price_sentence(row), _proven(fleet)],
         [
             *_warnings(fleet),
@@ -71,24 +72,18 @@ def fleet_doc(fleet: Fleet) -> Doc:
             *shared.missing_notes(fleet.totals),
             shared.set_table(cluster),
             pools,
-            _bars("GPUs by pool", ("cluster", "pool", "gpus"), parts),
-            Picture(
-                "cluster",
-                "The pool of each GPU",
-                lambda: cluster_svg(cluster, fleet_overlay(fleet)),
-                title="Pools on the cluster",
-                scene=True,
-            ),
+            Chart("GPUs by pool", [bars], stacked=True, height=176),
+            Picture("cluster", "The pool of each GPU", svg, title="Pools on the cluster", scene=True),
             *(Note(notes.sentence(text)) for text in _remarks(fleet, row)),
             Note(shared.accuracy_sentence(fleet.errors)),
         ],
         [
-            IDLE({"count": count, "reason": reason, "gpu_ids": gpus} for count, reason, gpus in idle),
-            PROOF(PROOF.row(fleet, objective_of=fleet.unit, **vars(fleet.proof))),
-            UNIFORM(uniform),
-            MODELS({"model": decode.model.name, "requests_share": share} for decode, share in shares),
+            IDLE((len(idle.gpus), idle.reason, [ids[gpu] for gpu in idle.gpus]) for idle in fleet.idle),
+            PROOF(PROOF.row(fleet.proof, fleet, objective_of=fleet.unit)),
+            *map(UNIFORM, alone),
+            MODELS(zip(models, traffic.shares, strict=True)),
             REPLICAS(
-                {"pool": f"P{number}", "replica": place, "gpu_ids": [ids[gpu] for gpu in replica.gpus]}
+                (f"P{number}", place, [ids[gpu] for gpu in replica.gpus])
                 for number, pool in enumerate(fleet.pools)
                 for place, replica in enumerate(pool.replicas)
             ),
@@ -96,11 +91,15 @@ def fleet_doc(fleet: Fleet) -> Doc:
             shared.BILL(shared.bill_rows(cluster.name, fleet.totals)),
             shared.ACCURACY(shared.accuracy_row(error, cluster.name) for error in fleet.errors),
             shared.ACCURACY_METHOD,
-            *(Note(notes.sentence(text)) for text in notes.recipe_lines(*(decode for decode, _ in shares))),
+            *(Note(notes.sentence(text)) for text in recipes),
             shared.used_figures(*(one for pair in traffic.deployments for one in pair if one)),
         ],
         frame=lambda: pools.data,
     )
+
+
+def _drawn(fleet: Fleet) -> str:
+    return cluster_svg(fleet.cluster, fleet_overlay(fleet))
 
 
 def plan_name(number: int) -> str:
@@ -109,14 +108,15 @@ def plan_name(number: int) -> str:
 
 
 def _root(fleet: Fleet) -> Row:
-    traffic, both = fleet.traffic, fleet.traffic.isl > 0
-    totals = shared.totals_row(fleet.totals)
-    decoding = [
-        (pool, traffic.deployment(pool.model, pool.role)) for pool in fleet.pools if pool.role != PREFILL
-    ]
-    reading = [pool.column for pool in fleet.pools if PREFILL in pool.column.phases]
+    traffic, both, totals = fleet.traffic, fleet.traffic.isl > 0, shared.totals_row(fleet.totals)
     low, high = shared.band_of(totals["tok_s_per_gpu"], fleet.errors)
-    broken = [fault.gpu for fault in fleet.cluster.spec.faults if fault.gpu is not None and fault.factor == 0]
+    speeds = (
+        traffic.deployment(pool.model, pool.role).workload.tokens_per_step / pool.step_s
+        for pool in fleet.pools
+        if pool.role != PREFILL
+    )
+    reading = [pool.column for pool in fleet.pools if PREFILL in pool.column.phases]
+    broken = [fault.gpu for fault in fleet.cluster.spec.faults if fault.gpu is not None and not fault.factor]
     over_used = {"gpus_used": fleet.gpus_used, "tok_s_per_gpu_used": fleet.tok_s / fleet.gpus_used}
     return FLEET_ROOT.row(
         fleet.options,
@@ -129,7 +129,7 @@ def _root(fleet: Fleet) -> Row:
         ttft_limit_s=traffic.ttft_s,
         asked_tok_s=fleet.options.tok_s,
         input_tok_s=fleet.requests_per_s * traffic.isl if both else None,
-        tok_s_per_user=min(served.workload.tokens_per_step / pool.step_s for pool, served in decoding),
+        tok_s_per_user=min(speeds),
         ttft_s=max((column.step_s + column.besides_s for column in reading), default=None),
         low_tok_s_per_gpu=low,
         high_tok_s_per_gpu=high,
@@ -161,26 +161,17 @@ def _pool(fleet: Fleet, number: int, pool: Pool) -> Row:
     )
 
 
-def _title(fleet: Fleet) -> str:
-    traffic, (first, _) = fleet.traffic, fleet.traffic.deployments[0]
-    names = " + ".join(pair[0].model.name for pair in traffic.deployments)
-    lengths = f"prompts of {traffic.isl:,} and answers of {plural(traffic.osl, 'token')}"
-    lengths = lengths if traffic.isl else f"decode at {plural(first.workload.context, 'token')} of context"
-    return f"Fleet for {names} on {fleet.cluster.name}, {lengths}"
-
-
 def _served(fleet: Fleet, row: Row) -> str:
     """Return what the fleet serves, on how much, and how fast."""
-    text = (
-        f"{plural(fleet.gpus_used, 'GPU')} serve{'s' * (fleet.gpus_used == 1)} {said(row, 'tok_s', 'output')}"
-    )
+    used, asked, rate = fleet.gpus_used, row["asked_tok_s"], ""
     if row["requests_per_s"] is not None:
-        text += f" ({said(row, 'requests_per_s')})"
-    if row["asked_tok_s"] is not None:
+        rate = f" ({said(row, 'requests_per_s')})"
+    if asked is not None:
         peak = f" on average, {row['utilization']:.0%} of the peak" if row["utilization"] < 1 else ""
-        text += f", where {row['asked_tok_s']:,.0f} are asked for{peak}"
-    text += f"; each user gets {said(row, 'tok_s_per_user')} or more"
-    return f"{text}, the first token within {said(row, 'ttft_s')}." if row["ttft_s"] else f"{text}."
+        rate += f", where {asked:,.0f} are asked for{peak}"
+    first = f", the first token within {said(row, 'ttft_s')}" if row["ttft_s"] else ""
+    text = f"{plural(used, 'GPU')} serve{'s' * (used == 1)} {said(row, 'tok_s', 'output')}{rate}"
+    return f"{text}; each user gets {said(row, 'tok_s_per_user')} or more{first}."
 
 
 def _proven(fleet: Fleet) -> str:
@@ -188,15 +179,13 @@ def _proven(fleet: Fleet) -> str:
     proof, most = fleet.proof, fleet.options.wanted == "throughput"
     text = f"It is proven that nothing {'serves more' if most else 'takes less'}"
     if proof.status != "OPTIMAL":
-        bound = f"{proof.bound:,.0f}" if proof.bound >= 1000 else f"{proof.bound:,.4g}"
-        text = f"Nothing {'reaches more' if most else 'takes less'} than {bound} {fleet.unit} (gap {proof.gap:.2%})"
+        than = f"{FIELDS['bound'].text(proof.bound)} {fleet.unit} (gap {proof.gap:.2%})"
+        text = f"Nothing {'reaches more' if most else 'takes less'} than {than}"
     count = len(fleet.cluster.gpus) - fleet.gpus_used
     if not count:
         return f"{text}; no GPU is idle."
-    more = " and others" * (len(fleet.idle) > 1)
-    return (
-        f"{text}; {plural(count, 'GPU')} {'is' if count == 1 else 'are'} idle: {fleet.idle[0].reason}{more}."
-    )
+    idle = f"{plural(count, 'GPU')} {'is' if count == 1 else 'are'} idle"
+    return f"{text}; {idle}: {fleet.idle[0].reason}{' and others' * (len(fleet.idle) > 1)}."
 
 
 def _warnings(fleet: Fleet) -> Iterator[Note]:
@@ -219,40 +208,15 @@ def _remarks(fleet: Fleet, row: Row) -> Iterator[str]:
     yield f"limits by default: {' and '.join(usual)}" if usual else ""
     yield from (*notes.serving_words(first.workload, first.engine), notes.what_if_words(first))
     if path is not None and any(pool.role != BOTH for pool in fleet.pools):
-        yield (
-            f"two pools serve {POOL_DERATE.value:g} of the rate of the slower one ({POOL_DERATE.kind.label}; "
-            f"a pool's own tok/s is before that, in prefill of input tokens); caches move over {path.name} at "
-            f"{path.bytes_per_s / 1e9:,.1f} GB/s per GPU ({path.reach.kind.label})"
-        )
+        rate = f"{path.bytes_per_s / 1e9:,.1f} GB/s per GPU ({path.reach.kind.label})"
+        yield f"{notes.derate_words()}; a pool's own tok/s is before that, in prefill of input tokens"
+        yield f"caches move over {path.name} at {rate}"
 
 
 def _parts(fleet: Fleet) -> Iterator[Block]:
-    """Yield step and memory of each kind of replica; steps by role, as a prompt takes far longer than a token."""
-    made = [
-        (f"P{n} {pool.role}", pool.role, pool.plan.plan) for n, pool in enumerate(fleet.pools) if pool.plan
+    """Yield step and memory of each kind of replica; by role, as a prompt takes far longer than a token."""
+    pools = [
+        (pool.role, f"P{n} {pool.role}", pool.plan and pool.plan.plan) for n, pool in enumerate(fleet.pools)
     ]
-    scores = [(name, role, plan.score) for name, role, plan in made if plan is not None]
-    for role in dict.fromkeys(role for _, role, _ in scores):
-        mine = [(name, score) for name, kind, score in scores if kind == role]
-        times = [
-            (name, part.replace("_", " "), time)
-            for name, score in mine
-            for part, time in score.terms_s.items()
-        ]
-        yield _bars(f"Step of {role} by part", ("pool", "part", "step_s"), times)
-    held = [
-        (name, use.replace("kv_cache", "KV cache"), size)
-        for name, _, score in scores
-        for use, size in score.hbm_bytes.items()
-    ]
-    if held:
-        yield _bars("HBM of the fullest GPU by use", ("pool", "use", "bytes"), held)
-
-
-def _bars(title: str, keys: tuple[str, str, str], rows: Iterable[tuple[str, str, float]]) -> Chart:
-    """Return stacked bars: where they are, the parts, and how long those are."""
-    table = Table.of("", " ".join(keys))(dict(zip(keys, row, strict=True)) for row in rows)
-    places = len({row[keys[0]] for row in table.rows})
-    return Chart(
-        title, [Layer("bar", table, keys[2], keys[0], keys[1])], stacked=True, height=130 + 46 * places
-    )
+    for role in dict.fromkeys(role for role, _, _ in pools):
+        yield from shared.step_blocks([(name, plan.score) for of, name, plan in pools if of == role and plan])

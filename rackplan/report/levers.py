@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
 
-from placement.analysis.lever import Reached, rate_of
-from placement.analysis.levers import WORTH
+from placement.analysis.lever import Lever, Reached, rate_of
+from placement.analysis.levers import WORTH, Levers
 from rackplan.report.doc import Chart, Doc, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import FIELDS, said
-from rackplan.report.notes import largest_words, level_words, lever_name, limit_words, sentence, title_words
+from rackplan.report.notes import limit_words, sentence, title_words
 from rackplan.report.shared import SET, set_table
 
-if TYPE_CHECKING:
-    from placement.analysis.lever import Lever
-    from placement.analysis.levers import Levers
-
-MOST_SHOWN = 5
-"""Levers that are the answer, each at its largest change; the rest are details."""
+MOST_SHOWN, MOST_NAMED = 5, 3
+"""Levers in the first table, each at its largest change, and in the answer; the others are details."""
 WAYS = ("batch_kept", "layout_kept", "layout_free")
-_GAINS = f"lever change to {' '.join(WAYS[:2])} layout_kept_batch layout_free"
+_GAINS = "lever change to batch_kept layout_kept"
 ROOT = Record.of(
     "",
-    "model cluster gpus phase counted_tokens layout gpus_used batch tok_s_per_gpu tok_s_per_gpu_used tok_s_per_user "
-    "step_s gain_of tpot_limit_s limit_asked",
-    shown="layout batch tok_s_per_gpu tok_s_per_user step_s tpot_limit_s",
+    "layout batch tok_s_per_gpu tok_s_per_user step_s tpot_limit_s | model cluster gpus phase counted_tokens "
+    "gpus_used tok_s_per_gpu_used gain_of limit_asked",
     tiles="tok_s_per_gpu tok_s_per_user step_s",
 )
 LARGEST = Table.of(
-    "largest",
-    f"{_GAINS} layout lever_kind gain",
-    "Largest gains",
-    shown=f"lever change to {' '.join(WAYS)} layout",
+    "largest", f"{_GAINS} layout_free layout | layout_kept_batch lever_kind gain", "Largest gains"
 )
-EVERY = Table.of("levers", f"{_GAINS} layout lever_kind gain remark", "All levers", shown=_GAINS, most=None)
+EVERY = Table.of(
+    "levers",
+    f"{_GAINS} layout_kept_batch layout_free | layout lever_kind gain remark",
+    "All levers",
+    most=None,
+)
 REACHED = Table.of(
     "reached",
     "lever change way tok_s_per_gpu tok_s_per_gpu_used tok_s_per_user step_s batch layout gain reason",
@@ -51,53 +48,48 @@ def levers_doc(levers: Levers) -> Doc:
     score, rate = plan.score, FIELDS[rate_of(plan)].label
     row = ROOT.row(
         score,
+        plan.layout,
+        deployment.workload,
         model=deployment.model.name,
         cluster=deployment.cluster.name,
         gpus=len(deployment.cluster.gpus),
-        phase=deployment.workload.phase,
         counted_tokens=score.tokens,
         layout=plan.layout.short(moe=deployment.model.moe is not None),
-        gpus_used=plan.layout.gpus_used,
         gain_of=rate_of(plan),
         tpot_limit_s=levers.level.tpot_s,
         limit_asked=levers.level.asked,
     )
-    usable = [
-        lever for lever in levers.rows if any(isinstance(end, Reached) for end in _ends(lever).values())
-    ]
+    usable = [lever for lever in levers.rows if any(_reached(lever).values())]
     best = {lever.name: lever for lever in reversed(usable) if lever.gain >= WORTH}
     largest = [lever for lever in usable if best.get(lever.name) is lever][:MOST_SHOWN]
-    every, top = EVERY(_row(lever) for lever in usable), LARGEST(_row(lever) for lever in largest)
-    chart = LARGEST(_row(lever) for lever in levers.largest)
+    every, chart = EVERY(map(_row, usable)), LARGEST(map(_row, levers.largest))
     reached = REACHED(line for lever in (levers.unchanged, *levers.rows) for line in _lines(lever))
-    limit, notes = limit_words(plan), [deployment.model.beyond(deployment.workload.context)]
-    notes += [f"{lever_name(lever)}: {lever.note}" for lever in usable if lever.note]
-    if not largest:
-        notes.append("no change improves throughput or speed")
+    notes = [deployment.model.beyond(deployment.workload.context)]
+    notes += [f"{_name(lever)}: {lever.note}" for lever in usable if lever.note]
+    notes += [] if largest else ["no change improves throughput or speed"]
     return Doc(
         WHAT_IF,
-        title_words(plan),
+        f"What-if: {title_words(plan)}",
         [
-            largest_words(levers),
+            _largest(levers, rate),
             f"The plan gives {said(row, 'tok_s_per_gpu', score.tokens)} at {said(row, 'tok_s_per_user')}.",
-            f"{sentence(level_words(levers))[:-1]}; one parameter is changed at a time.",
+            f"{_limit(levers)}; one parameter is changed at a time.",
         ],
         [
-            *([Note(f"{limit}.", "tpot_limit_s", "warning")] if limit else []),
+            Note(sentence(limit_words(plan)), "tpot_limit_s", "warning"),
             ROOT(row),
             set_table(deployment.cluster),
-            top,
+            LARGEST(map(_row, largest)),
             Chart("", [Layer("bar", chart, "gain", "lever")], alt=f"Gains in {rate}", height=330),
             *(Note(sentence(text)) for text in notes),
         ],
         [
             every,
             reached,
-            REFUSED(_refused(reached.rows)),
+            REFUSED(_refused(line for line in reached.rows if line["reason"])),
             Note(
-                f"Gains are changes of {rate} relative to the plan. Same batch: layout and batch as in the plan; "
-                "same layout: its largest batch within the limit; any layout: the best one at its largest batch, "
-                "experts placed by the fast path. Flop/s are BF16. What narrower formats do to answers is left out.",
+                f"Gains are changes of {rate}, each at the largest batch within the limit where the batch is free; "
+                "in any layout experts are placed by the fast path. What narrower formats do to answers is left out.",
                 kind="method",
             ),
         ],
@@ -105,49 +97,73 @@ def levers_doc(levers: Levers) -> Doc:
     )
 
 
-def _ends(lever: Lever) -> dict[str, Reached | str]:
-    """Return what a lever reaches each way that was looked at, or why it cannot be."""
+def _reached(lever: Lever) -> dict[str, Reached | None]:
+    """Return what a lever reaches each way; None where it cannot be, or nobody looked."""
     ends = ((way, getattr(lever, way)) for way in WAYS)
-    return {way: end for way, end in ends if end is not None}
+    return {way: end if isinstance(end, Reached) else None for way, end in ends}
 
 
 def _row(lever: Lever) -> Row:
-    ends = {way: end for way, end in _ends(lever).items() if isinstance(end, Reached)}
-    kept, free = ends.get("layout_kept"), ends.get("layout_free")
-    return {
-        "lever": lever.name,
-        "change": lever.change,
-        "to": lever.to,
-        **{way: ends[way].gain if way in ends else None for way in WAYS},
-        "layout_kept_batch": kept and kept.batch,
-        "layout": free.layout if free and free != kept else None,
-        "lever_kind": lever.kind,
-        "gain": lever.gain if ends.keys() & WAYS[1:] else None,
-        "remark": lever.note or None,
-    }
+    ends = _reached(lever)
+    kept, free = ends["layout_kept"], ends["layout_free"]
+    return EVERY.row(
+        lever,
+        **{way: end and end.gain for way, end in ends.items()},
+        lever=lever.name,
+        layout_kept_batch=kept and kept.batch,
+        layout=free.layout if free and free != kept else None,
+        lever_kind=lever.kind,
+        gain=lever.gain if kept or free else None,
+        remark=lever.note or None,
+    )
 
 
-def _lines(lever: Lever) -> list[Row]:
-    empty: dict[str, Any] = dict.fromkeys(field.key for field in REACHED.fields)
+def _lines(lever: Lever) -> Iterator[Row]:
+    """Yield what a lever reaches each way that was looked at, or why it cannot be."""
     named = {"lever": lever.name if lever.change else None, "change": lever.change or None}
-    return [
-        {
-            **empty,
-            **named,
-            "way": FIELDS[way].label,
-            **(vars(end) if isinstance(end, Reached) else {"reason": end}),
-        }
-        for way, end in _ends(lever).items()
-    ]
+    for way in WAYS:
+        end = getattr(lever, way)
+        if end is not None:
+            reason = end if isinstance(end, str) else None
+            yield REACHED.row(end, None, **named, way=FIELDS[way].label, reason=reason)
 
 
-def _refused(rows: Sequence[Row]) -> Iterator[Row]:
+def _refused(lines: Iterable[Row]) -> Iterator[tuple[str, ...]]:
     """Yield why changes are not possible, a reason once for all ways in which it holds."""
-    refused = [line for line in rows if line["reason"]]
-    for key, lines in groupby(refused, lambda line: (line["lever"], line["change"], line["reason"])):
-        yield {
-            "lever": key[0],
-            "change": key[1],
-            "way": ", ".join(line["way"] for line in lines),
-            "reason": key[2],
-        }
+    for (lever, change, reason), alike in groupby(lines, itemgetter("lever", "change", "reason")):
+        yield lever, change, ", ".join(line["way"] for line in alike), reason
+
+
+def _name(lever: Lever) -> str:
+    """Return a lever with its change: ``half the context``, ``HBM bandwidth x2``."""
+    if lever.change == "half":
+        return f"half the {lever.name}"
+    change = {"layout": "", "precision": lever.to}.get(lever.kind, lever.change)
+    return f"{lever.name} {change}".rstrip()
+
+
+def _largest(levers: Levers, rate: str) -> str:
+    """Return the largest levers at the same layout."""
+    named = []
+    tenth = {lever.name: lever for lever in levers.rows if lever.change == "+10%"}
+    for lever in levers.largest[:MOST_NAMED]:
+        to = f" ({lever.to})" if lever.to and lever.kind != "precision" else ""
+        less = tenth.get(lever.name) if lever.kind == "hardware" and lever.change == "x2" else None
+        beside = f" (+10%: {less.gain:+.1%})" if less else ""
+        named.append(f"{_name(lever)}{to} {lever.gain:+.1%}{beside}")
+    if not named:
+        return "No change improves this layout."
+    return f"At the same layout these gain most, in {rate}: {'; '.join(named)}."
+
+
+def _limit(levers: Levers) -> str:
+    """Return the limit that every change has to meet."""
+    level = levers.level
+    if not levers.plan.deployment.workload.decodes:
+        return "Prompts per GPU in a step stay as they are"
+    if rate_of(levers.plan) == "tok_s_per_user":
+        return "The batch is fixed, since the plan minimizes time per token"
+    if level.tpot_s is None:
+        return "Memory alone limits: no time per token is, and the batch is the largest that fits"
+    whose = "as in the plan" if level.asked else "the time of the plan"
+    return f"{level.tpot_s * 1e3:,.4g} ms per token are kept, {whose}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,14 @@ from rackplan.report.shared import missing
 
 RECORDINGS = Table.of(
     "recordings",
-    "file file_kind layers ids layers_without_tokens experts windows windows_empty windows_kept scenarios tokens",
+    "file file_kind layers ids experts windows windows_kept scenarios tokens | layers_without_tokens windows_empty",
     "Recordings",
-    shown="file file_kind layers ids experts windows windows_kept scenarios tokens",
 )
-_PAIRS = "dependent_share by_chance_share beyond_chance_share worst_dependent_share"
 TRACES = Table.of(
     "traces",
-    f"file file_kind tokens tokens_kept tokens_counted layers experts choices one_layer_for_all {_PAIRS} at_layer",
+    "file tokens layers experts choices dependent_share by_chance_share beyond_chance_share worst_dependent_share | "
+    "file_kind tokens_kept tokens_counted one_layer_for_all at_layer",
     "Routing traces, pairs of experts of a token",
-    shown=f"file tokens layers experts choices {_PAIRS}",
 )
 SKEW = Table.of(
     "skew", "file measure skew_mean skew_median skew_worst at_layer", "Skew over experts, all windows"
@@ -47,8 +46,8 @@ LOADS = Shape(
     (RECORDINGS, TRACES, SKEW, LAYERS, DRIFT, CONTIGUOUS),
 )
 _METHOD = (
-    "Skew is of tokens per expert. Tokens moved is half the sum of |a - b| over shares of experts; chance is what "
-    "two draws from the same shares would give. Pairs are held against independent choices with the same popularity."
+    "Tokens moved is half the sum of |a - b| over shares of experts; chance is what two draws from the same shares "
+    "would give. Pairs are held against independent choices with the same popularity."
 )
 
 
@@ -62,7 +61,7 @@ def loads_doc(files: Mapping[str, Description | TraceDescription]) -> Doc:
     found = [(name, one.trace if isinstance(one, Description) else one) for name, one in files.items()]
     traced = [(name, trace) for name, trace in found if trace is not None]
     notes = [(name, note) for name, one in recorded for note in one.notes]
-    notes += [(name, note) for name, trace in traced for note in trace.trace.notes]
+    notes += [(name, note) for name, one in traced for note in one.trace.notes]
     notes += [(name, "one window, so no drift to measure") for name, one in recorded if one.windows.kept == 1]
     recordings = RECORDINGS(_recording(name, one) for name, one in recorded)
     drift = DRIFT(row for name, one in recorded for row in _drift(name, one.statistics))
@@ -70,6 +69,8 @@ def loads_doc(files: Mapping[str, Description | TraceDescription]) -> Doc:
     parts += [(name, one.statistics, list(one.statistics.rows), " of the trace") for name, one in traced]
     skew = SKEW(row for part in parts for row in _skew(*part))
     traces = TRACES(_trace(name, one) for name, one in traced)
+    reach = ((name, of, *sets) for name, one in traced for of, sets in one.found.domains.items())
+    layers = (row for name, one in recorded for row in _layers(name, one))
     return Doc(
         LOADS,
         ", ".join(files),
@@ -79,65 +80,49 @@ def loads_doc(files: Mapping[str, Description | TraceDescription]) -> Doc:
             traces,
             skew,
             drift,
-            CONTIGUOUS(row for name, one in traced for row in _contiguous(name, one)),
+            CONTIGUOUS(reach),
             *(Note(f"{name}: {note}.") for name, note in dict.fromkeys(notes)),
             *missing(recordings, tokens="The sum is beyond the range of floats."),
             *missing(drift, correlation="The loads are all equal."),
             *missing(traces, "A token chooses one expert."),
         ],
-        [LAYERS(row for name, one in recorded for row in _layers(name, one)), Note(_METHOD, kind="method")],
+        [LAYERS(layers), Note(_METHOD, kind="method")],
     )
 
 
 def _answer(skew: Sequence[Row], drift: Sequence[Row], traces: Sequence[Row]) -> Iterator[str]:
     """Yield how uneven the most uneven file is, and what drifts and depends most."""
-    uneven = max(skew[::2], key=lambda row: row["skew_worst"])
+    uneven = max(skew[::2], key=itemgetter("skew_worst"))
     worst = f"{uneven['skew_worst']:.2f}x in the worst (layer {uneven['at_layer']} of {uneven['file']})"
     yield f"The busiest expert of a layer has {uneven['skew_mean']:.2f}x the mean tokens, {worst}."
     if drift:
-        most = max(drift, key=lambda row: row["moved_share"])
+        most = max(drift, key=itemgetter("moved_share"))
         chance = f"{said(most, 'by_chance_share')} would by chance"
         yield f"From {most['between']}, {said(most, 'moved_share')} of the tokens go to other experts; {chance}."
     if dependent := [row for row in traces if row["beyond_chance_share"] is not None]:
-        most = max(dependent, key=lambda row: row["beyond_chance_share"])
+        most = max(dependent, key=itemgetter("beyond_chance_share"))
         yield f"Neither popularity nor chance explains {said(most, 'beyond_chance_share')} of the pairs of experts."
 
 
 def _recording(name: str, found: Description) -> Row:
-    return RECORDINGS.row(
-        found.windows,
-        file=name,
-        file_kind=found.recording.kind,
-        layers=len(found.layers),
-        ids="as recorded" if found.recording.layer_ids else "rows from 0",
-        layers_without_tokens=found.dense,
-        experts=found.recording.experts,
-        windows=found.windows.total,
-        windows_empty=found.windows.empty,
-        windows_kept=found.windows.kept,
-        scenarios=len(found.windows.names),
-        tokens=found.tokens,
-    )
+    recording, windows = found.recording, found.windows
+    ids = "as recorded" if recording.layer_ids else "rows from 0"
+    kinds = {"file": name, "file_kind": recording.kind, "layers": len(found.layers), "ids": ids}
+    counts = {"windows": windows.total, "windows_empty": windows.empty, "windows_kept": windows.kept}
+    more = {"layers_without_tokens": found.dense, "scenarios": len(windows.names)}
+    return RECORDINGS.row(found, recording, **kinds, **counts, **more)
 
 
-def _skew(name: str, found: LoadStatistics, layers: Sequence[int], of: str) -> Iterator[Row]:
+def _layers(name: str, found: Description) -> Iterator[tuple[Any, ...]]:
+    columns = found.statistics.max_over_mean.tolist(), found.statistics.variation.tolist()
+    return ((name, *row) for row in zip(found.layers, *columns, strict=True))
+
+
+def _skew(name: str, found: LoadStatistics, layers: Sequence[int], of: str) -> Iterator[tuple[Any, ...]]:
     measures = {"max / mean": found.max_over_mean, "coefficient of variation": found.variation}
     for measure, values in measures.items():
-        worst = int(values.argmax())
-        yield {
-            "file": name,
-            "measure": f"{measure}{of}",
-            "skew_mean": float(values.mean()),
-            "skew_median": float(np.median(values)),
-            "skew_worst": float(values[worst]),
-            "at_layer": layers[worst],
-        }
-
-
-def _layers(name: str, found: Description) -> Iterator[Row]:
-    columns = found.layers, found.statistics.max_over_mean.tolist(), found.statistics.variation.tolist()
-    keys = ("layer", "expert_max_over_mean", "coefficient_of_variation")
-    return ({"file": name, **dict(zip(keys, row, strict=True))} for row in zip(*columns, strict=True))
+        at = int(values.argmax())
+        yield name, f"{measure}{of}", *map(float, (values.mean(), np.median(values), values[at])), layers[at]
 
 
 def _drift(name: str, found: LoadStatistics) -> Iterator[Row]:
@@ -148,17 +133,10 @@ def _drift(name: str, found: LoadStatistics) -> Iterator[Row]:
 
 
 def _trace(name: str, found: TraceDescription) -> Row:
-    within = dict.fromkeys(_PAIRS.split()) if found.found.within is None else TRACES.row(found.found.within)
-    at_layer = None if found.found.within is None else found.found.within.worst_layer
-    row = {"file": name, "file_kind": found.kind, "tokens_kept": found.trace.kept, "choices": found.trace.k}
-    counted = {"tokens_counted": found.found.tokens, "one_layer_for_all": found.trace.repeated}
-    return TRACES.row(found.trace, **row, **counted, **within, at_layer=at_layer)
-
-
-def _contiguous(name: str, found: TraceDescription) -> Iterator[Row]:
-    for parts, (traced, alone) in found.found.domains.items():
-        row = {"file": name, "domains": parts}
-        yield {**row, "domains_per_token": traced, "independent_domains_per_token": alone}
+    trace, within = found.trace, found.found.within
+    kinds = {"file": name, "file_kind": found.kind, "one_layer_for_all": trace.repeated}
+    counts = {"tokens_kept": trace.kept, "tokens_counted": found.found.tokens, "choices": trace.k}
+    return TRACES.row(trace, within, **kinds, **counts, at_layer=within and within.worst_layer)
 
 
 def loaded_doc(loads: ExpertLoads) -> Doc:
@@ -168,18 +146,17 @@ def loaded_doc(loads: ExpertLoads) -> Doc:
     order = np.argsort(busiest, kind="stable")
     chosen = {"evenest": order[0], "median": order[len(order) // 2], "most uneven": order[-1]}
     rows = _RANKED(
-        {"series": f"{word}: layer {layer}", "rank": rank, "over_mean": round(over, 4)}
+        (f"{word}: layer {layer}", rank, round(over, 4))
         for word, layer in chosen.items()
         for rank, over in enumerate(ranked[layer].tolist(), 1)
     )
+    line, alt = Layer("line", rows, "rank", "over_mean", "series"), "Load of experts by rank over the mean"
     mean = f"{busiest.mean():.2f}x the mean tokens, at most {busiest.max():.2f}x"
-    lines, alt = [Layer("line", rows, "rank", "over_mean", "series")], "Load of experts by rank over the mean"
-    notes = (Note(f"{note}.") for note in loads.notes)
     return Doc(
         LOADED,
         f"Loads: {loads.brief()}",
         [f"The busiest expert of a layer has {mean}."],
-        [Chart("Experts by load", lines, alt=alt, height=420), *notes],
+        [Chart("Experts by load", [line], alt=alt, height=420), *(Note(f"{note}.") for note in loads.notes)],
         frame=lambda: _tokens(loads),
     )
 

@@ -6,76 +6,55 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Shape, Table
 from rackplan.report.fields import FIELDS, said
+from rackplan.studies import summary
 from rackplan.studies.columns import OK, STATUSES, Row, column_of, rows_digest
-from rackplan.studies.summary import (
-    COST,
-    RATE,
-    SPEED,
-    best_by_option,
-    best_row,
-    common_options,
-    front,
-    number_of,
-    optima,
-    reasons,
-)
+from rackplan.studies.result import Progress, StudyResult
+from rackplan.studies.spec import Study
+from rackplan.studies.summary import COST, RATE, SPEED
 from topology.base.units import plural
-
-if TYPE_CHECKING:
-    from rackplan.studies.result import StudyResult
-    from rackplan.studies.spec import Study
 
 MOST_GROUPS, MOST_POINTS = 6, 2000
 """Values of an option that have colours, and points that a chart has."""
 _NOUNS = {"score": "layouts", "sweep": "sweeps", "plan": "plans", "fleet": "fleets"}
-_FIGURES = (
-    "tok_s_per_gpu tok_s_per_user usd_per_million_tokens layout batch step_s lower_step_s bound_by tok_s "
-    "requests_per_s tok_s_per_gpu_used gpus gpus_idle usd_per_hour power_w tok_s_per_mw balancedness gap sha256"
-)
 _SHOWN = "options tok_s_per_gpu tok_s_per_user usd_per_million_tokens layout batch"
+_MORE = (
+    "point step_s lower_step_s bound_by tok_s requests_per_s tok_s_per_gpu_used gpus gpus_idle usd_per_hour power_w "
+    "tok_s_per_mw balancedness gap sha256"
+)
 ROOT = Record.of(
     "",
-    "study_kind rows points priced replaced_workers interrupted varied fixed results rows_sha256 file",
-    shown="points varied fixed results rows_sha256",
+    "points varied fixed results rows_sha256 | study_kind rows priced replaced_workers interrupted file",
     tiles="rows",
 )
 STATUS = Table.of("statuses", "status points", "How points ended", most=0)
-BEST = Record.of(
-    "best",
-    f"point {_FIGURES} options",
-    "Best point",
-    shown=_SHOWN,
-    tiles="tok_s_per_gpu usd_per_million_tokens",
-)
-CURVE = Table.of("curve", f"point setting options {_FIGURES}", "Optimum", shown=_SHOWN)
-FRONTIER = Table.of(
-    "frontier", f"point options {_FIGURES}", "Frontier in tok/s/GPU and tok/s/user", even=True, shown=_SHOWN
-)
-GROUPS = Table.of(
-    "groups", f"option point options {_FIGURES}", "Best by option", per="option", most=None, shown=_SHOWN
-)
+BEST = Record.of("best", f"{_SHOWN} | {_MORE}", "Best point", tiles="tok_s_per_gpu usd_per_million_tokens")
+CURVE = Table.of("curve", f"{_SHOWN} | setting {_MORE}", "Optimum")
+FRONTIER = Table.of("frontier", f"{_SHOWN} | {_MORE}", "Frontier in tok/s/GPU and tok/s/user", even=True)
+GROUPS = Table.of("groups", f"{_SHOWN} | option {_MORE}", "Best by option", per="option", most=None)
 REASONS = Table.of("reasons", "points status reason", "Points without a result")
 STUDY = Shape(
     "study",
     "How the points of a study fared, and the best of them.",
     (ROOT, STATUS, BEST, CURVE, FRONTIER, GROUPS, REASONS),
 )
-_POINTS = Table.of("", f"point {SPEED} {RATE} {COST} layout options")
+_POINTS = Table.of("", f"point {SPEED} {RATE} {COST} layout options option")
+_METHOD = "The best point is the cheapest where all have a price, else that of most tok/s/GPU."
 
 
 def study_doc(result: StudyResult, file: str = "") -> Doc:
     """Return the document of ``rackplan study``; ``file`` is the page that was written."""
     rows, study, progress = result.rows, result.study, result.progress
     good = [row for row in rows if row["status"] == OK]
-    best, counts = best_row(good), Counter(row["status"] for row in rows)
+    best, counts = summary.best_row(good), Counter(row["status"] for row in rows)
     chosen = None if best is None else _row(study, best)
-    curve = [(value, _row(study, row)) for value, row in optima(study, good)]
-    frontier = [_row(study, row) for row in front(good)]
-    groups = {name: [_row(study, row) for row in some] for name, some in best_by_option(study, good).items()}
+    curve = CURVE(
+        _row(study, row, setting=summary.number_of(value)) for value, row in summary.optima(study, good)
+    )
+    frontier = FRONTIER((_row(study, row) for row in summary.front(good)), most=8)
+    groups = summary.best_by_option(study, good).items()
     root = {
         "study_kind": study.kind,
         "rows": len(rows),
@@ -89,39 +68,35 @@ def study_doc(result: StudyResult, file: str = "") -> Doc:
         "rows_sha256": rows_digest(rows),
         "file": file or None,
     }
-    fared = ", ".join(f"{counts[status]:,} {status}" for status in STATUSES if counts[status])
+    ended = [(status, counts[status]) for status in STATUSES if counts[status]]
+    fared = ", ".join(f"{count:,} {status}" for status, count in ended) or "none yet"
     return Doc(
         STUDY,
         f"Study of {len(rows):,} {_NOUNS[study.kind]}",
-        [_best(chosen, good), _ended(rows, fared), _left(result)],
+        [_best(chosen, good), f"{plural(len(rows), 'point')} ended: {fared}.", _left(progress)],
         [
             ROOT(root),
-            STATUS({"status": status, "points": counts[status]} for status in STATUSES if counts[status]),
+            STATUS(ended),
             BEST(chosen),
-            CURVE({**row, "setting": number_of(value)} for value, row in curve),
-            FRONTIER(frontier, most=8),
-            Late(lambda: list(_charts(result, good))),
-            REASONS(dict(zip(("points", "status", "reason"), line, strict=True)) for line in reasons(rows)),
+            curve,
+            frontier,
+            Late(lambda: list(_charts(study, good, curve, frontier))),
+            REASONS(summary.reasons(rows)),
             Note(_free(study)),
         ],
         [
-            GROUPS({**row, "option": name} for name, some in groups.items() for row in some),
-            Note(
-                "The best point is the cheapest where all have a price, else that of most tok/s/GPU.",
-                kind="method",
-            ),
-            Note("Rows are Parquet, a point each, readable with pandas, DuckDB and polars.", kind="method"),
+            GROUPS(_row(study, row, option=name) for name, some in groups for row in some),
+            Note(_METHOD, kind="method"),
         ],
         frame=lambda: rows,
     )
 
 
-def _row(study: Study, row: Row) -> Row:
+def _row(study: Study, row: Row, **more: object) -> Row:
     """Return a point as documents have it: its options as name and value, and its figures."""
-    figures = {key: row.get(key) for key in _FIGURES.split()}
-    options = [f"{name}={shown(row.get(column_of(name)))}" for name in study.varied]
-    named = {"point": row["point"], "options": options, "setting": None, "option": None}
-    return {**figures, **named, "batch": row.get("layout_batch"), "sha256": row.get("digest")}
+    named = {"options": [f"{name}={shown(row.get(column_of(name)))}" for name in study.varied]}
+    figures = {key: row.get(key) for key in f"{_SHOWN} {_MORE}".split()}
+    return {**figures, **named, "batch": row.get("layout_batch"), "sha256": row.get("digest"), **more}
 
 
 def shown(value: object) -> str:
@@ -144,31 +119,22 @@ def shown(value: object) -> str:
 def _best(best: Row | None, good: Sequence[Row]) -> str:
     if best is None:
         return "No point has a result."
-    cheapest = (
-        "cheapest" if best[COST] is not None and all(row.get(COST) is not None for row in good) else "best"
-    )
+    priced = best[COST] is not None and all(row.get(COST) is not None for row in good)
+    which = f"{'cheapest' if priced else 'best'} of {plural(len(good), 'point')}"
     costs = "" if best[COST] is None else f", {said(best, COST)}"
     speed = "" if best[SPEED] is None else f" at {said(best, SPEED)}"
     options = f" ({', '.join(best['options'])})" if best["options"] else ""
-    point = f"The {cheapest} of {plural(len(good), 'point')} is point {best['point']}{options}"
-    return f"{point}: {said(best, RATE)}{speed}{costs}."
+    return f"The {which} is point {best['point']}{options}: {said(best, RATE)}{speed}{costs}."
 
 
-def _ended(rows: Sequence[Row], fared: str) -> str:
-    """Return how points ended, and why most of those without a result have none."""
-    why = reasons(rows)
-    because = f"; most often: {why[0][2].rstrip('.')}" if why else ""
-    return f"{plural(len(rows), 'point')} ended: {fared or 'none yet'}{because}."
-
-
-def _left(result: StudyResult) -> str:
+def _left(progress: Progress | None) -> str:
     """Return what is missing, and what runs before this one did."""
-    progress = result.progress
     if progress is None:
         return ""
-    text = f"{progress.here:,} were priced in this run, {progress.done - progress.here:,} in earlier runs"
-    missing = progress.total - progress.done
-    return f"{text}; {missing:,} are missing, the same command goes on." if missing else f"{text}."
+    left = progress.total - progress.done
+    more = f"; {left:,} are missing, the same command goes on" if left else ""
+    earlier = progress.done - progress.here
+    return f"{progress.here:,} were priced in this run, {earlier:,} in earlier runs{more}."
 
 
 def _free(study: Study) -> str:
@@ -177,32 +143,26 @@ def _free(study: Study) -> str:
     if search is None or search.goal != COST:
         return ""
     free = [name for name in search.ranges if name not in search.worth and name.startswith("set.")]
-    return (
-        f"{', '.join(free)}: no cost is set (usd_per_h of the study), so increases are free." if free else ""
-    )
+    why = "no cost is set (usd_per_h of the study), so increases are free."
+    return f"{', '.join(free)}: {why}" if free else ""
 
 
-def _charts(result: StudyResult, good: Sequence[Row]) -> Iterator[Block]:
+def _charts(study: Study, good: Sequence[Row], curve: Table, frontier: Table) -> Iterator[Block]:
     """Yield the optimum along an option, and both speeds of the points by the first option of few values."""
-    study, search = result.study, result.study.search
-    curve = [(value, _row(study, row)) for value, row in optima(study, good)]
-    if search is not None and search.curve is not None and len(curve) > 1:
-        rows = CURVE({**row, "setting": number_of(value)} for value, row in curve)
+    search = study.search
+    if search is not None and search.curve is not None and len(curve.rows) > 1:
         title = f"Best {FIELDS[search.goal].label} at each {search.curve[0]}"
-        yield Chart(title, [Layer("line", rows, "setting", search.goal)], log="x")
+        yield Chart(title, [Layer("line", curve, "setting", search.goal)], log="x")
     able = [row for row in good if row.get(SPEED) is not None]
     if len(able) < 2:
         return
-    values = ((name, {shown(row.get(column_of(name))) for row in able}) for name in common_options(study))
+    values = (
+        (name, {shown(row.get(column_of(name))) for row in able}) for name in summary.common_options(study)
+    )
     by = next((name for name, found in values if 1 < len(found) <= MOST_GROUPS), "")
-    some = able[:: 1 + len(able) // MOST_POINTS]
-    points = _POINTS(_row(study, row) for row in some)
-    layers = [Layer("line", FRONTIER(_row(study, row) for row in front(good)), SPEED, RATE, name="frontier")]
-    for value in dict.fromkeys(shown(row.get(column_of(by))) for row in some) if by else [""]:
-        mine = [
-            row
-            for row, of in zip(points.rows, some, strict=True)
-            if not by or shown(of.get(column_of(by))) == value
-        ]
-        layers.append(Layer("point", points(mine), SPEED, RATE, name=f"{by}={value}" if by else "points"))
-    yield Chart("Speed against throughput", layers, log="xy")
+    points = _POINTS(
+        _row(study, row, option=f"{by}={shown(row.get(column_of(by)))}" if by else "points")
+        for row in able[:: 1 + len(able) // MOST_POINTS]
+    )
+    lines = Layer("line", frontier, SPEED, RATE, name="frontier")
+    yield Chart("Speed against throughput", [lines, Layer("point", points, SPEED, RATE, "option")], log="xy")

@@ -16,14 +16,12 @@ from rackplan.report.shared import missing
 from topology.base.errors import input_name
 from topology.base.units import plural
 
-_ERRORS = "rows rows_predicted coverage median_abs_error mean_abs_error bias within_20_percent"
 _SHOWN = "median_abs_error mean_abs_error bias within_20_percent"
 QUANTITIES = Table.of(
     "quantities",
-    f"file quantity {_ERRORS} intervals inside_interval corrected",
+    f"file quantity rows rows_predicted {_SHOWN} inside_interval | coverage intervals corrected",
     "Errors",
     most=None,
-    shown=f"file quantity rows rows_predicted {_SHOWN} inside_interval",
 )
 GROUPS = Table.of(
     "groups", "file cluster model rows median_abs_error inside_interval", "Rows with a band", most=8
@@ -33,7 +31,7 @@ _POINT = "id quantity measured predicted error low high inside"
 POINTS = Table.of("points", f"file {_POINT} reason chosen", "All rows", most=None)
 LARGEST = Table.of("largest_errors", _POINT, "Largest errors", most=None)
 ERRORS = Table.of(
-    "errors", f"file gpu measure {_ERRORS}", "Errors of tok/s/GPU", shown=f"file gpu measure rows {_SHOWN}"
+    "errors", f"file gpu measure rows {_SHOWN} | rows_predicted coverage", "Errors of tok/s/GPU"
 )
 FRONTIERS = Table.of(
     "frontiers", "file frontier gpu runs most_gpus most_requests median_abs_error", "Frontiers", most=5
@@ -41,11 +39,10 @@ FRONTIERS = Table.of(
 _REACHED = "at_load_tok_s_per_gpu at_speed_tok_s_per_gpu of_run_tok_s_per_gpu measured_layout chosen_layout"
 RUNS = Table.of(
     "frontier_points",
-    f"file frontier id tok_s_per_user requests_per_gpu tok_s_per_gpu {_REACHED}",
+    f"tok_s_per_user tok_s_per_gpu {_REACHED} | file frontier id requests_per_gpu",
     "Measured runs that no other beats",
     most=None,
     per="frontier",
-    shown=f"tok_s_per_user tok_s_per_gpu {_REACHED}",
 )
 LEFT_OUT = Table.of("frontier_files", "file frontiers runs_left_out", "Files")
 VALIDATE = Shape(
@@ -57,12 +54,8 @@ _WORDS = ("same requests", "same speed", "same speed with a layout that ran")
 _MOST = 8
 _UNPREDICTED, _NO_BAND = "No row was predicted.", "There is no band."
 _METHOD = (
-    "Errors are |predicted - measured| / measured; the bias is the median with its sign, below 0: too small."
-)
-_FRONTIER_METHOD = (
-    "Output tokens/s/GPU of the best measured runs and of the best deployable layouts under the same engines, at "
-    "equal requests per GPU and at equal tokens/s/user. At equal speed a small error in time is a large error in "
-    "throughput, so that comparison is also made among the measured layouts only."
+    "The best deployable layouts have the engines of the measured runs, and no more GPUs and requests. At equal "
+    "speed a small error in time is a large one in throughput, so that is also compared among measured layouts alone."
 )
 
 
@@ -70,7 +63,7 @@ def validate_doc(files: Validation | Sequence[Validation]) -> Doc:
     """Return the document of ``rackplan validate``: errors by file and quantity, and each row."""
     validations = [files] if isinstance(files, Validation) else files
     quantities = QUANTITIES(
-        QUANTITIES.row(errors, file=one.name, quantity=quantity, corrected=one.corrected)
+        QUANTITIES.row(errors, one, file=one.name, quantity=quantity)
         for one in validations
         for quantity, errors in one.errors.items()
     )
@@ -81,9 +74,7 @@ def validate_doc(files: Validation | Sequence[Validation]) -> Doc:
     )
     points = POINTS(row for one in validations for row in _points(one))
     known = [row for row in points.rows if row["error"] is not None]
-    largest = sorted(known, key=lambda row: -abs(row["error"]))[:_MOST]
     reasons = Counter((row["file"], row["reason"]) for row in points.rows if row["error"] is None)
-    left_out = ({"file": file, "reason": why, "rows": rows} for (file, why), rows in reasons.most_common())
     bare = any(not one.corrected for one in validations)
     return Doc(
         VALIDATE,
@@ -96,8 +87,8 @@ def validate_doc(files: Validation | Sequence[Validation]) -> Doc:
         [
             *_chart(points),
             quantities,
-            LARGEST(largest),
-            REASONS(left_out),
+            LARGEST(sorted(known, key=lambda row: -abs(row["error"]))[:_MOST]),
+            REASONS((*key, count) for key, count in reasons.most_common()),
             Note(f"Measured runs did not correct the predictions ({input_name('physics')})." if bare else ""),
             *missing(quantities, _UNPREDICTED, inside_interval=_NO_BAND),
         ],
@@ -106,7 +97,6 @@ def validate_doc(files: Validation | Sequence[Validation]) -> Doc:
             points,
             *missing(points, "Not predicted: its reason says why.", low=_NO_BAND, high=_NO_BAND),
             *missing(groups, _UNPREDICTED),
-            Note(_METHOD, kind="method"),
         ],
         frame=lambda: points.data,
     )
@@ -114,16 +104,9 @@ def validate_doc(files: Validation | Sequence[Validation]) -> Doc:
 
 def _points(found: Validation) -> Iterator[Row]:
     for point, prediction in zip(found.points, found.predictions, strict=True):
-        yield POINTS.row(
-            prediction,
-            file=found.name,
-            id=point.id,
-            quantity=point.label,
-            measured=point.measured,
-            predicted=prediction.value,
-            error=signed_error(point, prediction),
-            inside=inside(point, prediction),
-        )
+        off = {"error": signed_error(point, prediction), "inside": inside(point, prediction)}
+        values = {"quantity": point.label, "predicted": prediction.value}
+        yield POINTS.row(prediction, point, file=found.name, **values, **off)
 
 
 def _ends(rows: Sequence[Row], key: str, words: str) -> str:
@@ -157,8 +140,6 @@ def frontiers_doc(files: Mapping[str, Sequence[Point]], *, physics: bool) -> Doc
     )
     runs = RUNS(row for name, one, _ in every for row in _runs(name, one))
     medians = ", ".join(f"{said(row, 'median_abs_error')} at the {row['measure']}" for row in errors.rows[:3])
-    counts = ((name, len(some), out) for name, (some, out) in made.items())
-    out = LEFT_OUT(dict(zip(("file", "frontiers", "runs_left_out"), row, strict=True)) for row in counts)
     return Doc(
         VALIDATE,
         f"Measured frontiers: {', '.join(files)}",
@@ -166,8 +147,13 @@ def frontiers_doc(files: Mapping[str, Sequence[Point]], *, physics: bool) -> Doc
             f"{plural(len(every), 'measured frontier')} with {plural(len(runs.rows), 'run')}.",
             f"The median error of tok/s/GPU is {medians}." if medians else "",
         ],
-        [errors, listed, out, *missing(errors, _UNPREDICTED)],
-        [runs, Note(_FRONTIER_METHOD, kind="method"), Note(_METHOD, kind="method")],
+        [
+            errors,
+            listed,
+            LEFT_OUT((name, len(some), out) for name, (some, out) in made.items()),
+            *missing(errors, _UNPREDICTED),
+        ],
+        [runs, Note(_METHOD, kind="method")],
     )
 
 
@@ -186,5 +172,4 @@ def _errors(name: str, some: Sequence[Frontier]) -> Iterator[Row]:
     found = errors_of_frontiers(some) if some else {}
     for gpu in sorted(found, key=lambda gpu: (gpu != "all", gpu)):
         for key, measure in zip(MEASURES, _WORDS, strict=True):
-            errors = found[gpu][key]
-            yield ERRORS.row(errors, file=name, gpu=gpu, measure=measure)
+            yield ERRORS.row(found[gpu][key], file=name, gpu=gpu, measure=measure)

@@ -14,8 +14,9 @@ from cost.layouts.front import pareto
 from cost.money.prices import PRICE_BASES, PriceBook
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 from cost.validation.measured import measured_points
-from rackplan.report.notes import accuracy_words, cluster_doubts, recipe_lines, set_words, turns_words
+from rackplan.report.notes import cluster_doubts, recipe_lines, set_words, turns_words
 from rackplan.report.plotting import series
+from rackplan.report.shared import accuracy_sentence
 from rackplan.report.text import thinned
 from rackplan.serve.commands import explore_command
 from rackplan.serve.pricing import limit_s, model_of
@@ -158,7 +159,7 @@ def _side_data(side: Side, tpot_s: float | None, *, alone: bool) -> dict[str, An
         "frontier": points["frontier"],
         "rivals": [{"name": name, "points": points[name]} for name in rivals],
         "rival_colours": series(len(rivals) + 1)[1:],
-        "factor": accuracy_words(errors),
+        "factor": accuracy_sentence(errors),
         "band": None if near is None else near.band,
         "best": points.get("best"),
         "layouts": layouts,

@@ -69,7 +69,7 @@ def test_json_has_what_the_contract_says(run: Run, here: list[object]) -> None:
     static, vllm = data["policies"][:2]
     assert (static["copies_moved"], static["interval"], static["start"]) == (0, 0, "static plan")
     assert (vllm["tokens_gained"], vllm["start"]) == (0, "linear")
-    assert data["best"].keys() == {"policy", "interval", "interval_steps", "budget", "why"}
+    assert data["best"].keys() == {"policy", "interval", "interval_steps", "budget"}
     assert data["window_names"][3] == "night.npy#0"
 
 

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.inputs.layout import Layout, StageSpec
+from cost.terms.pipeline import BUBBLE
 from placement.plan import Plan
-from rackplan.report.notes import bubble_words, domain_words, hop_words, plan_hops
+from rackplan.report.notes import domain_words, plan_hops
 from rackplan.report.pictures.experts import gpu_load
-from topology.base.units import plural
+from topology.base.units import format_quantity, plural
 from topology.draw import Overlay
 
 if TYPE_CHECKING:
@@ -158,17 +159,20 @@ def _key(layout: Layout, plan: Plan | None = None) -> list[str]:
     lines = [f"S{s}: {_layers(stage)}" for s, stage in enumerate(stages)] if layout.stages > 1 else []
     if lines and plan is not None:
         cluster, first = plan.deployment.cluster, "R0 " * (len(replicas) > 1)
-        lines = [
-            f"{line}, {first}on {domain_words(cluster, stage)}; to S{number % len(lines)} {hop_words(hop)}"
-            for number, (line, stage, hop) in enumerate(zip(lines, stages, plan_hops(plan), strict=True), 1)
-        ]
+        for number, (stage, hop) in enumerate(zip(stages, plan_hops(plan), strict=True)):
+            sent = f"{format_quantity(hop.bytes, 'byte', 3)} in {format_quantity(hop.seconds, 's', 3)}"
+            lines[number] += (
+                f", {first}on {domain_words(cluster, stage)}; to S{(number + 1) % len(lines)} {sent}"
+            )
     if len(replicas) > 1:
         whole = f": {_layers(stages[0])}" if layout.stages == 1 else ""
         lines.insert(0, f"R0 to R{len(replicas) - 1}: replicas, each a copy of the model{whole}")
     if len(lines) > _MOST_LINES:
         lines = [*lines[: _MOST_LINES - 2], f"... {len(lines) - _MOST_LINES + 1} more", lines[-1]]
     if layout.stages > 1 and plan is not None:
-        lines.append(f"Pipeline bubble: {bubble_words(plan)}")
+        seconds = plan.score.terms_s.get(BUBBLE.name, 0.0)
+        share = f"{seconds / plan.score.step_s:.1%}"
+        lines.append(f"Pipeline bubble: {seconds * 1e3:.2f} ms per step ({share}): {BUBBLE.meaning}")
     return lines
 
 

@@ -22,7 +22,7 @@ def test_two_models_share_a_cluster() -> None:
     assert sum(pool["gpus"] for pool in data["pools"]) == data["gpus_used"]
     assert {(row["pool"]) for row in data["replicas"]} == {pool["pool"] for pool in data["pools"]}
     shown = page(doc)
-    assert "HBM of the fullest GPU by use" in shown
+    assert "Memory of the fullest GPU" in shown
     assert "Figures and their sources" in shown
 
 

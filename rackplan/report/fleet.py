@@ -219,4 +219,5 @@ def _parts(fleet: Fleet) -> Iterator[Block]:
         (pool.role, f"P{n} {pool.role}", pool.plan and pool.plan.plan) for n, pool in enumerate(fleet.pools)
     ]
     for role in dict.fromkeys(role for role, _, _ in pools):
-        yield from shared.step_blocks([(name, plan.score) for of, name, plan in pools if of == role and plan])
+        scores = [(name, plan.score) for of, name, plan in pools if of == role and plan]
+        yield from (shared.step_bars(scores, "name"), shared.memory_bars(scores, "name"))

@@ -172,19 +172,21 @@ def accuracy_row(error: ErrorOf, cluster: str = "", model: str = "") -> Row:
 def accuracy_sentence(errors: Iterable[ErrorOf]) -> str:
     """Return within which factor predictions are of measured runs, and of which."""
     from cost.calibration.errors import LEAST_ROWS, widest
-    from rackplan.report.notes import of_words
 
     error = widest(errors)
     if error is None:
         return "How accurate this is nobody knows: no run on this chip was measured."
     known = error.model_seen and not error.borrowed
     seen = plural(error.rows, "measured run") + f" on {error.chip}" if known else "measured runs"
+    left_out = [word for word, out in (("chip", error.borrowed), ("model", not error.model_seen)) if out]
+    seen += f" with the {' and '.join(left_out)} left out of the fit" if left_out else ""
+    seen += f" and of {plural(error.own_runs, 'run')} of your own" if error.own_runs else ""
     why = "" if error.model_seen else "; no run of this model was measured"
     if error.stand_in_for:
         why = f"; no run on {error.stand_in_for} was measured"
     elif error.borrowed:
         why = f"; {error.chip} has fewer than {LEAST_ROWS} measured runs"
-    return f"80% of {seen}{of_words(error)} are within {error.band:.2f}x of the prediction{why}."
+    return f"80% of {seen} are within {error.band:.2f}x of the prediction{why}."
 
 
 def band_of(rate: float | None, errors: Iterable[ErrorOf]) -> tuple[float | None, float | None]:

@@ -39,6 +39,8 @@ _MOST = {"point": 250, "line": 120}
 _MOST_MARKED = 30
 """Points of a line that has marks."""
 STAR = "#ffd33d"
+_MOST_WHOLE = 12
+"""Range of counts below which an axis has a tick for each."""
 _MOST_HOVERED = 12
 """Fields of a row that a hint lists."""
 _SCALES = {
@@ -69,16 +71,19 @@ def figure(chart: Chart) -> Figure:
     scales = {axis: _scale(chart, axis) for axis in ("x", "y")}
     colors = _colors(chart)
     traces: list[Scatter | Bar] = []
-    named: set[str] = set()
-    for number, layer in enumerate(chart.layers):
+    named: dict[str, list[str]] = {}
+    for layer in chart.layers:
+        alike = named.setdefault(layer.mark, [])  # the first line is solid, the first point round
         for name, rows in _series(layer):
             legend = plotly_text(name)
             color = colors.get(name, BLUE)
-            look = {"legendgroup": legend, "showlegend": bool(name) and name not in named}
-            named.add(name)
-            at = list(colors).index(name) if name in colors else number
-            traces.append(_trace(layer, rows, legend, color, at, scales, look))
+            told = any(name in names for names in named.values())
+            look = {"legendgroup": legend, "showlegend": bool(name) and not told}
+            alike += [name] * (name not in alike)
+            traces.append(_trace(layer, rows, legend, color, alike.index(name), scales, look))
     layout: dict[str, Any] = {"barmode": "stack" if chart.stacked else "group"}
+    if not any(trace.showlegend for trace in traces):
+        layout["margin"] = {"l": 70, "r": 20, "t": 16, "b": 60}
     for axis in ("x", "y"):
         layout[f"{axis}axis"] = _axis(chart, axis, scales[axis])
     return chart_of(traces, **layout)
@@ -244,4 +249,7 @@ def _axis(chart: Chart, axis: str, scale: tuple[float, str]) -> dict[str, Any]:
     form = {"share": ".0%", "change": "+.0%"}.get(field.kind, ",~r")
     up = axis == "y" and field.kind != "balance"  # balances differ in the third digit
     from_zero = {"rangemode": "tozero"} if up or any(layer.mark == "bar" for layer in chart.layers) else {}
-    return axis_of(title, tickformat=form, **from_zero)
+    values = _values(chart, axis)
+    few = values and field.kind == "count" and max(values) - min(values) <= _MOST_WHOLE
+    whole = {"dtick": 1} if few and axis == "x" else {}  # no window 2.5
+    return axis_of(title, tickformat=form, **from_zero, **whole)

@@ -183,7 +183,7 @@ def _answer(result: Comparison, at: Sequence[Row]) -> Iterator[str]:
             beyond = pair[0][by] / pair[1][by] >= max(row["band"] for row in pair)
             (clear if beyond else close).append(_BY[by])
     sure = [shared.accuracy_sentence(error for row in result.compared for error in row.errors)]
-    sure += [f"The lead per {' and per '.join(clear)} exceeds that."] if clear else []
+    sure += [f"The lead per {' and per '.join(clear)} is larger than that."] if clear else []
     sure += [f"The lead per {' and per '.join(close)} does not, so that order is uncertain."] if close else []
     yield " ".join(sure)
 
@@ -201,7 +201,7 @@ def _other_lead(result: Comparison, at: Sequence[Row]) -> str:
     whose = sentence(shared.whose_recipe(next(iter(others.values())).recipe))[:-1]
     words = f" ({others[best].words})" if best in others else ""
     rate = said({"tok_s_per_gpu": rates[best]}, "tok_s_per_gpu", at[0]["counted_tokens"])
-    return f"{whose} {best}{words} gives {rate}{f', {rates[best] / rates[rest[0]]:.2f}x {rest[0]}' if rest else ''}."
+    return f"{whose}, {best}{words} gives {rate}{f', {rates[best] / rates[rest[0]]:.2f}x {rest[0]}' if rest else ''}."
 
 
 def _notes(result: Comparison) -> Iterator[Note]:

@@ -239,7 +239,7 @@ def _parts(fleet: Fleet) -> Iterator[Block]:
             for name, score in mine
             for part, time in score.terms_s.items()
         ]
-        yield _bars(f"Step of {role} by part", ("pool", "part", "step_s"), times)
+        yield _bars(f"Step{f' of {role}' * (role != BOTH)} by part", ("pool", "part", "step_s"), times)
     held = [
         (name, use.replace("kv_cache", "KV cache"), size)
         for name, _, score in scores

@@ -76,7 +76,7 @@ def levers_doc(levers: Levers) -> Doc:
         notes.append("no change improves throughput or speed")
     return Doc(
         WHAT_IF,
-        title_words(plan),
+        f"What-if: {title_words(plan)}",
         [
             largest_words(levers),
             f"The plan gives {said(row, 'tok_s_per_gpu', score.tokens)} at {said(row, 'tok_s_per_user')}.",

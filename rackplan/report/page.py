@@ -32,6 +32,7 @@ _NOTEBOOK = """
 .rackplan p { margin: .2em 0; } .rackplan .wide { overflow-x: auto; } .rackplan summary { cursor: pointer; }
 .rackplan caption { text-align: left; } .rackplan th, .rackplan td { text-align: left; padding: 0 .8em 0 0; }
 .rackplan .figure { text-align: right; font-variant-numeric: tabular-nums; }
+.rackplan .facts div { display: flex; gap: 1em; } .rackplan .facts dd { margin: 0; }
 .rackplan .tile { display: inline-block; margin-right: 1.5em; } .rackplan .tile b { display: block; }
 """
 
@@ -78,7 +79,8 @@ def _is_still(block: Block) -> bool:
 def sections_of(doc: Doc) -> tuple[list[Block], list[Section]]:
     """Return the blocks at the top of a page, and its sections: each titled block begins one.
 
-    A section of details is folded unless it begins with what is to be seen. Notes come last, what warns first.
+    A section of details is folded unless it begins with what is to be seen; folded ones come last, after the notes,
+    and what warns comes first.
     """
     head: list[Block] = []
     sections: list[Section] = []
@@ -100,10 +102,18 @@ def sections_of(doc: Doc) -> tuple[list[Block], list[Section]]:
             if block.title:
                 seen = isinstance(block, Chart | Picture)
                 sections.append(Section(block.title, folded=folds and not seen))
-            (sections[-1].blocks if sections else head).append(block)
-    if notes:
-        sections.append(Section("Notes", notes))
+            at_top = isinstance(block, Record) and not (block.title or folds)
+            (sections[-1].blocks if sections and not at_top else head).append(block)
+    sections = [
+        *(part for part in sections if not part.folded),
+        Section("Notes", notes),
+        *filter(_folded, sections),
+    ]
     return head, [section for section in sections if section.blocks]
+
+
+def _folded(section: Section) -> bool:
+    return section.folded
 
 
 @cache
@@ -181,7 +191,7 @@ def _face(block: Block, above: str) -> Iterator[dict[str, Any]]:
             if block.kind == "next":
                 yield {"kind": "code", "label": "Command", "text": block.text}
             elif block.text:
-                label = about.capitalize() if block.kind == "missing" else ""
+                label = about if block.kind == "missing" else ""
                 style = "missed" if block.kind == "warning" else "note"
                 yield {"kind": "note", "label": label, "text": block.text, "style": style}
         case Code():

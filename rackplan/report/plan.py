@@ -47,7 +47,9 @@ _WIDTHS = "tp ep moe_tp attention_dp stages"
 _POOL = "role layout workers gpus_per_worker batch counted_tokens tok_s step_s"
 POOLS = Table.of("pools", f"{_POOL} model gpus gap {_WIDTHS}", "Pools", shown=_POOL)
 WAYS = Table.of("ways", "serving tok_s_per_gpu", "One pool or two, before experts are placed")
-TURNS = Table.of("turns", "serving from_tok_s_per_user to_tok_s_per_user", "Which way is ahead")
+TURNS = Table.of(
+    "turns", "serving from_tok_s_per_user to_tok_s_per_user", "Serving with more tok/s/GPU, by speed"
+)
 IDLE = Table.of("idle", "gpu_ids reason", "Idle GPUs", most=0)
 _MODEL = "total_params active_params precision kv_dtype"
 SETUP = Record.of(
@@ -58,8 +60,10 @@ PROOF = Record.of(
 )
 ORDER = Record.of("order", "status step_s bound_s gap in_turn_s search", "Proof of the order of stages")
 _ROOFLINE = "step_tokens balancing_batch output_over_input bubble_share one_domain_s two_domains_s"
-IDENTITIES = Record.of("identities", f"{_ROOFLINE} mean_wait_ms longest_wait_ms", "What a roofline says")
-CACHES = Table.of("cache_tiers", "tier drain_s bytes bytes_per_s source", "Memories that can keep contexts")
+IDENTITIES = Record.of(
+    "identities", f"{_ROOFLINE} mean_wait_ms longest_wait_ms", "Roofline, before any placement"
+)
+CACHES = Table.of("cache_tiers", "tier drain_s bytes bytes_per_s source", "Memories that can hold contexts")
 LEVERS = Table.of("levers", "lever change to gain batch tok_s_per_gpu", "Largest levers, layout kept")
 ASSUMED = Table.of("assumptions", "assumption", "Assumptions", most=None)
 FILES = Table.of("files", "name file", "What was written", most=0)
@@ -170,7 +174,9 @@ def plan_sentences(plan: Plan, row: Row, others: Sequence[OtherRecipe] = ()) -> 
     for other in others:
         whose = notes.sentence(shared.whose_recipe(other.recipe))[:-1]
         rate = FIELDS["tok_s_per_gpu"].said(other.tok_s_per_gpu, tokens)
-        second = f"{whose} ({other.words}) the same layout and batch give {rate}, {other.ratio:.2f}x."
+        second = (
+            f"{whose} ({other.words}), the same layout and batch give {rate}, {other.ratio:.2f}x as much."
+        )
     return [
         missed,
         f"{said(row, 'tok_s_per_gpu', tokens)}{speed}{cost}.",

@@ -149,7 +149,9 @@ def _percentiles(seen: UnderLoad) -> list[Row]:
 
 def _answer(row: Row, reason: str) -> list[str]:
     """Return the times at the rate that was asked about, and the most that keeps the limits."""
-    later = f", and {said(row, 'tpot_p99_ms')} or less per output token" if row["tpot_p99_ms"] else ""
+    later = (
+        f", and 99% take {said(row, 'tpot_p99_ms')} or less per output token" if row["tpot_p99_ms"] else ""
+    )
     times = f"99% of requests get their first token within {said(row, 'ttft_p99_ms')}{later}"
     limits = [
         f"{said(row, key)} {what}"
@@ -159,11 +161,11 @@ def _answer(row: Row, reason: str) -> list[str]:
         )
         if row[key] is not None
     ]
-    keep = f"99% of requests keep {' and '.join(limits)}" if limits else "Engines keep up"
+    keep = f"99% of requests stay within {' and '.join(limits)}" if limits else "Engines keep up"
     most = sentence(reason.rstrip("."))
     if row["max_requests_per_s"] is not None:
         low, high = row["low_max_requests_per_s"], row["high_max_requests_per_s"]
-        streams = f" ({low:,.3g} to {high:,.3g} over several random streams)" if high > low else ""
+        streams = f" ({low:,.3g} to {high:,.3g} with other random arrivals)" if high > low else ""
         most = f"{keep} up to {said(row, 'max_requests_per_s')}{streams}."
     return [f"At {said(row, 'requests_per_s')}, {times}.", most]
 
@@ -206,7 +208,7 @@ def _charts(result: Simulated, curve: Table) -> list[Block]:
     states = _TIMELINE(
         {"time_s": at, "requests": count, "state": state}
         for at, waiting, running in timeline
-        for state, count in (("in steps", running), ("waiting", waiting))
+        for state, count in (("running", running), ("waiting", waiting))
     )
     spread = _FIRST({"ttft_ms": float(time), "first_token_share": part} for time, part in first)
     limits = result.limits
@@ -230,7 +232,7 @@ def _rates(
     )
     lines = {} if limit_s is None else {"limit": [(rates[0], 1e3 * limit_s), (rates[-1], 1e3 * limit_s)]}
     if most is not None and values:
-        lines["most that keeps the limits"] = [
+        lines["highest rate within limits"] = [
             (most.requests_per_s, end) for end in (min(values), max(values))
         ]
     table = Table.of("", f"requests_per_s {key}")

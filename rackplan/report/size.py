@@ -199,7 +199,7 @@ def _answer(fleet: Size, clusters: int) -> Iterator[str]:
     how = "serves the most" if buys else "takes the fewest GPUs" if price is None else "is the cheapest"
     lead = f"{row['cluster']} {how} of {plural(clusters, 'cluster')}: " * (clusters > 1)
     spare = f" and {plural(demand.spares, 'spare domain')}" * bool(demand.spares)
-    recipe = "" if other is None else f" {shared.whose_recipe('usual' if other.recipe != 'usual' else '')}"
+    recipe = "" if other is None else f", {shared.whose_recipe('usual' if other.recipe != 'usual' else '')}"
     key = {"req_s": "requests_per_s", "users": "users"}.get(demand.currency)
     serve = (
         f"{lead}{said(row, 'gpus')} ({row['units']:,} x {row['cluster']}{spare}) serve "
@@ -213,7 +213,7 @@ def _answer(fleet: Size, clusters: int) -> Iterator[str]:
     yield from [serve, money] if other is None else [f"{serve} {money}", _other(other)]
     sure = shared.accuracy_sentence(fleet.errors)
     band = max((error.band for error in fleet.errors), default=0.0) * (not buys)
-    yield sure + f" At the low end of that the fleet must be {band:.2f}x as large." * bool(band)
+    yield sure + f" At the low end the fleet must be {band:.2f}x as large." * bool(band)
 
 
 def _other(other: OtherRecipe, name: str = "") -> str:
@@ -290,6 +290,6 @@ def _charts(fleets: Sequence[Size], *, buys: bool) -> list[Block]:
         lines = Layer("line", table(points), "tok_s_per_user", key, "cluster")
         marks = Layer("star", table(stars), "tok_s_per_user", key, "cluster")
         if any(point[key] is not None for point in points):
-            charts.append(Chart(f"{name} of a speed", [lines, marks], log="xy"))
-    text = "Each point is a fleet for that speed, with one layout a pool; stars: the speed asked for."
+            charts.append(Chart(f"{name} by speed per user", [lines, marks], log="xy"))
+    text = "Each point is a fleet for that speed, with one layout per pool; stars: the speed asked for."
     return [*charts, Note(text, kind="method")]

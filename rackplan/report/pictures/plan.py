@@ -24,9 +24,9 @@ FRONT = Table.of("frontier", _FRONT)
 
 def plan_pictures(plan: Plan, sides: Sequence[tuple[str, Plan]]) -> Iterator[Block]:
     """Yield what a page shows of a plan: its place among all layouts, step, memory, cluster, experts, failures."""
-    yield from plan_front(plan)
+    yield from plan_front(plan, "" if len(sides) == 1 else f", {sides[-1][0]} alone")
     for role, side in sides:
-        of, key = ("", "") if side is plan else (f" of {role}", f"-{role}")
+        of, key = (f" of {role}", f"-{role}") if len(sides) > 1 else ("", "")
         for picture, title in (
             (step_picture(side), "Step"),
             (memory_picture(side), "HBM of the fullest GPU"),
@@ -45,10 +45,12 @@ def plan_pictures(plan: Plan, sides: Sequence[tuple[str, Plan]]) -> Iterator[Blo
         drawn = {baseline_name(name): values for name, values in layers.items() if values}
         yield replace(balance_picture(drawn), title="Balance of each layer")
     if plan.failures is not None and plan.failures.what_if:
-        yield replace(failures_picture(plan.failures, plan.score.tok_s_per_gpu), title="After a failure")
+        yield replace(
+            failures_picture(plan.failures, plan.score.tok_s_per_gpu), title="Throughput after a failure"
+        )
 
 
-def plan_front(plan: Plan) -> Iterator[Block]:
+def plan_front(plan: Plan, of: str) -> Iterator[Block]:
     """Yield the plan among all layouts, with measured runs at its conditions."""
     points, runs = layout_points(plan.deployment, plan.request.copies), comparable_points(plan.deployment)
     mine = {key: getattr(plan.score, key) for key in _FRONT.split()[1:]}
@@ -66,5 +68,5 @@ def plan_front(plan: Plan) -> Iterator[Block]:
     layers = [
         Layer(mark, FRONT(rows), "tok_s_per_user", "tok_s_per_gpu", name=name) for mark, name, rows in marks
     ]
-    yield Chart("Throughput against speed per user", layers, log="xy", height=460)
-    yield Note("Experts are taken as perfectly balanced, but in the plan.", kind="method")
+    yield Chart(f"Throughput against speed per user{of}", layers, log="xy", height=460)
+    yield Note("Layouts other than the plan are priced with perfectly balanced experts.", kind="method")

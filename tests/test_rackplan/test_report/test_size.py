@@ -42,4 +42,4 @@ def test_the_other_recipe_takes_so_many_gpus() -> None:
     then = rackplan.size("glm-5", "hgx-b300", tok_s="20k", recipe="usual")
     assert row["gpus"] == then.gpus < doc.row["gpus"]
     assert "in the checkpoint's formats. They cost" in doc.answer[0]
-    assert doc.answer[1].startswith(f"{then.gpus} GPUs as published runs serve it (experts nvfp4")
+    assert doc.answer[1].startswith(f"{then.gpus} GPUs with the recipe of published runs (experts nvfp4")

@@ -34,7 +34,7 @@ from rackplan.report.text import thinned
 if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure, Scatter
 
-_MOST = {"point": 250, "line": 120}
+_MOST = {"point": 200, "line": 120}
 """Marks that are drawn of a table, evenly spaced."""
 _MOST_MARKED = 30
 """Points of a line that has marks."""
@@ -155,11 +155,20 @@ def _series(layer: Layer) -> Iterator[tuple[str, Sequence[Row]]]:
         yield name, [row for row in rows if field.text(row[layer.color]) == name]
 
 
-def _hover(layer: Layer, row: Row) -> str:
-    """Return the hint of a mark: the fields of its row."""
-    shown = [field for field in layer.table.fields if not field.long and row[field.key] not in (None, "", [])]
-    lines = (f"{field.label}: {field.text(row[field.key])}" for field in shown[:_MOST_HOVERED])
-    return "<br>".join(map(plotly_text, lines))
+def _hover(layer: Layer, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the hints of marks: the fields of their rows, labels once and values by mark."""
+    held = [field for field in layer.table.fields if not field.long and any(_has(row, field) for row in rows)]
+    shown = held[:_MOST_HOVERED]
+    lines = (f"{plotly_text(field.label)}: %{{customdata[{at}]}}" for at, field in enumerate(shown))
+    values = [
+        [plotly_text(field.text(row[field.key])) if _has(row, field) else "-" for field in shown]
+        for row in rows
+    ]
+    return {"customdata": values, "hovertemplate": "<br>".join(lines) + "<extra></extra>"}
+
+
+def _has(row: Row, field: Field) -> bool:
+    return row[field.key] not in (None, "", [])
 
 
 def _trace(
@@ -190,7 +199,7 @@ def _trace(
             x, y, edge = [*x, *x[::-1]], [*y, *base[::-1]], line_of(NEUTRAL, 0)
             look = {**look, "fill": "toself", "fillcolor": "rgba(140,149,159,0.22)"}
         return scatter_of(name, "lines", x, y, line=edge, hoverinfo="skip", **look)
-    look = {**look, "hovertext": [_hover(layer, row) for row in rows], "hoverinfo": "text"}
+    look = {**look, **_hover(layer, rows)}
     if layer.text:
         label = FIELDS[layer.text].text
         look["text"] = [

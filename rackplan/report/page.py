@@ -142,6 +142,18 @@ def _json(data: object) -> Any:
     return _markup(json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
 
 
+def _short(data: Any) -> Any:
+    """Return plain data with figures of six digits: no axis has more pixels."""
+    match data:
+        case float():
+            return float(f"{data:.6g}")
+        case dict():
+            return {key: _short(value) for key, value in data.items()}
+        case list() | tuple():
+            return [_short(value) for value in data]
+    return data
+
+
 def _parts(doc: Doc, head: Sequence[Block], sections: Sequence[Section]) -> dict[str, Any]:
     made: list[dict[str, Any]] = [
         {
@@ -170,7 +182,7 @@ def _face(block: Block, above: str) -> Iterator[dict[str, Any]]:
         case Chart():
             from rackplan.report.charts import figure
 
-            drawn = _json(figure(block).to_plotly_json())
+            drawn = _json(_short(figure(block).to_plotly_json()))
             identity = "".join(
                 letter if letter.isalnum() else "-" for letter in (block.title or block.alt).lower()
             )

@@ -225,7 +225,7 @@ def _notes(replayed: Replayed) -> Iterator[str]:
         yield f"stored loads: {notes.load_names(replayed.scenarios.names)}"
     linear = [run.entry.name for run in result.runs if run.entry.linear]
     if linear:
-        yield f"{', '.join(linear)} begin with the engine's default: expert j mod E in slot j"
+        yield f"the engine's default, expert j mod E in slot j, is where {', '.join(linear)} begin"
     if bare := [name for name in linear if name.startswith(OURS_LINEAR)]:
         yield f"without stored loads, and without a budget for the first re-plan: {', '.join(bare)}"
 

@@ -177,8 +177,8 @@ def service_words(
         )
     if level.usual:
         text += f" {usual_words(fastest_s, held=limit_s is not None)} "
-        more = f"; {called('tpot_ms')} none: largest batch that fits" * (limit_s is not None)
-        text += f"(default; {called('tpot_ms')}{more})"
+        more = "; none: largest batch that fits" * (limit_s is not None)
+        text += f"(default; {called('tpot_ms')} changes it{more})"
     elif limit_s is not None:
         text += f" at {limit_s * 1e3:g} ms per token or less ({called('tpot_ms')})"
     elif not workload.batch and options.goal != "latency":

@@ -42,12 +42,12 @@ PLANS = Table.of(
     change=True,
     shown=f"{_PLAN} usd_per_million_tokens power_w",
 )
-CHANGED = Table.of("changed", "plan input before after", "Inputs unlike those of the first plan", most=5)
-PARTS = Table.of("step_changes", "plan part first_step_s step_s change_share", "Step beside the first plan's")
-MEMORY = Table.of("memory_changes", "plan use first_bytes bytes change_share", "HBM beside the first plan's")
-CHANGE_OVER = Table.of("change_over", f"plan {_MOVED} copies_left", "To change over from the first plan")
+CHANGED = Table.of("changed", "plan input before after", "Inputs that differ from the first plan", most=5)
+PARTS = Table.of("step_changes", "plan part first_step_s step_s change_share", "Step against the first plan")
+MEMORY = Table.of("memory_changes", "plan use first_bytes bytes change_share", "HBM against the first plan")
+CHANGE_OVER = Table.of("change_over", f"plan {_MOVED} copies_left", "Moves from the first plan")
 LAYERS = Table.of("moved_layers", "plan layer moves bytes", "Moves by layer", most=0)
-FINDINGS = Table.of("findings", "plan finding", "What is not so of all plans", most=None)
+FINDINGS = Table.of("findings", "plan finding", "Findings that not all plans share", most=None)
 SCORE = Shape(
     "score",
     "A plan scored again; of several, one beside the other.",
@@ -80,7 +80,11 @@ def replan_doc(made: Replanned, options: ReplanOptions | None = None) -> Doc:
             *root,
             *(block for block in planned.blocks if not isinstance(block, Record)),
             Note(accuracy),
-            *(Note(notes.sentence(text)) for text in (after.deployment.fabric_note, *after.notes)),
+            Note(notes.sentence(after.deployment.fabric_note)),
+            *(
+                Note(notes.sentence(text), kind="warning" if " is idle: " in text else "note")
+                for text in after.notes
+            ),
             Note(_rule(made, asked), kind="method"),
         ],
         [replace(front, most=9 * several), *planned.details],

@@ -34,11 +34,13 @@ from rackplan.report.text import thinned
 if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure, Scatter
 
-_MOST = {"point": 250, "line": 120}
+_MOST = {"point": 200, "line": 120}
 """Marks that are drawn of a table, evenly spaced."""
 _MOST_MARKED = 30
 """Points of a line that has marks."""
 STAR = "#ffd33d"
+_MOST_WHOLE = 12
+"""Range of counts below which an axis has a tick for each."""
 _MOST_HOVERED = 12
 """Fields of a row that a hint lists."""
 _SCALES = {
@@ -69,16 +71,19 @@ def figure(chart: Chart) -> Figure:
     scales = {axis: _scale(chart, axis) for axis in ("x", "y")}
     colors = _colors(chart)
     traces: list[Scatter | Bar] = []
-    named: set[str] = set()
-    for number, layer in enumerate(chart.layers):
+    named: dict[str, list[str]] = {}
+    for layer in chart.layers:
+        alike = named.setdefault(layer.mark, [])  # the first line is solid, the first point round
         for name, rows in _series(layer):
             legend = plotly_text(name)
             color = colors.get(name, BLUE)
-            look = {"legendgroup": legend, "showlegend": bool(name) and name not in named}
-            named.add(name)
-            at = list(colors).index(name) if name in colors else number
-            traces.append(_trace(layer, rows, legend, color, at, scales, look))
+            told = any(name in names for names in named.values())
+            look = {"legendgroup": legend, "showlegend": bool(name) and not told}
+            alike += [name] * (name not in alike)
+            traces.append(_trace(layer, rows, legend, color, alike.index(name), scales, look))
     layout: dict[str, Any] = {"barmode": "stack" if chart.stacked else "group"}
+    if not any(trace.showlegend for trace in traces):
+        layout["margin"] = {"l": 70, "r": 20, "t": 16, "b": 60}
     for axis in ("x", "y"):
         layout[f"{axis}axis"] = _axis(chart, axis, scales[axis])
     return chart_of(traces, **layout)
@@ -150,11 +155,20 @@ def _series(layer: Layer) -> Iterator[tuple[str, Sequence[Row]]]:
         yield name, [row for row in rows if field.text(row[layer.color]) == name]
 
 
-def _hover(layer: Layer, row: Row) -> str:
-    """Return the hint of a mark: the fields of its row."""
-    shown = [field for field in layer.table.fields if not field.long and row[field.key] not in (None, "", [])]
-    lines = (f"{field.label}: {field.text(row[field.key])}" for field in shown[:_MOST_HOVERED])
-    return "<br>".join(map(plotly_text, lines))
+def _hover(layer: Layer, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the hints of marks: the fields of their rows, labels once and values by mark."""
+    held = [field for field in layer.table.fields if not field.long and any(_has(row, field) for row in rows)]
+    shown = held[:_MOST_HOVERED]
+    lines = (f"{plotly_text(field.label)}: %{{customdata[{at}]}}" for at, field in enumerate(shown))
+    values = [
+        [plotly_text(field.text(row[field.key])) if _has(row, field) else "-" for field in shown]
+        for row in rows
+    ]
+    return {"customdata": values, "hovertemplate": "<br>".join(lines) + "<extra></extra>"}
+
+
+def _has(row: Row, field: Field) -> bool:
+    return row[field.key] not in (None, "", [])
 
 
 def _trace(
@@ -185,7 +199,7 @@ def _trace(
             x, y, edge = [*x, *x[::-1]], [*y, *base[::-1]], line_of(NEUTRAL, 0)
             look = {**look, "fill": "toself", "fillcolor": "rgba(140,149,159,0.22)"}
         return scatter_of(name, "lines", x, y, line=edge, hoverinfo="skip", **look)
-    look = {**look, "hovertext": [_hover(layer, row) for row in rows], "hoverinfo": "text"}
+    look = {**look, **_hover(layer, rows)}
     if layer.text:
         label = FIELDS[layer.text].text
         look["text"] = [
@@ -244,4 +258,7 @@ def _axis(chart: Chart, axis: str, scale: tuple[float, str]) -> dict[str, Any]:
     form = {"share": ".0%", "change": "+.0%"}.get(field.kind, ",~r")
     up = axis == "y" and field.kind != "balance"  # balances differ in the third digit
     from_zero = {"rangemode": "tozero"} if up or any(layer.mark == "bar" for layer in chart.layers) else {}
-    return axis_of(title, tickformat=form, **from_zero)
+    values = _values(chart, axis)
+    few = values and field.kind == "count" and max(values) - min(values) <= _MOST_WHOLE
+    whole = {"dtick": 1} if few and axis == "x" else {}  # no window 2.5
+    return axis_of(title, tickformat=form, **from_zero, **whole)

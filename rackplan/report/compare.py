@@ -185,7 +185,7 @@ def _other_lead(result: Comparison, at: Sequence[Row]) -> str:
     whose = sentence(shared.whose_recipe(next(iter(others.values())).recipe))[:-1]
     words = f" ({others[best].words})" if best in others else ""
     rate = FIELDS["tok_s_per_gpu"].said(most, at[0]["counted_tokens"])
-    return f"{whose} {best}{words} gives {rate}{_ahead(rates)}."
+    return f"{whose}, {best}{words} gives {rate}{_ahead(rates)}."
 
 
 def _notes(result: Comparison) -> Iterator[Note]:

@@ -178,13 +178,13 @@ _OF_POOLS: tuple[tuple[str, str, str, dict[str, Any], Callable[[Plan], Rows]], .
      lambda plan: ({"layer": layer, "balancedness": value} for layer, value in plan.balancedness.items())),
     ("scenarios", "scenario in_sample left_out worst_layer", "Balance by load", {},
      lambda plan: ({**vars(row), "scenario": row.name} for row in (plan.scenarios.rows if plan.scenarios else ()))),
-    ("failures", f"failure count tried {_FAILED} experts_lost_most worst_case", "After losing any one", {},
+    ("failures", f"failure count tried {_FAILED} experts_lost_most worst_case", "After one failure", {},
      lambda plan: ({**vars(row), "failure": notes.UNITS[row.unit], "count": row.choices, "worst_case": row.worst}
                    for row in _lost(plan))),
     ("losses", f"failure name {_LOST}", "Each loss tried", {"most": 0}, _losses),
     ("risk", "failure experts_at_risk share_at_risk experts apart together single reason", "Experts at risk",
      {"shown": "failure experts_at_risk share_at_risk reason"}, _risk),
-    ("at_risk", "layer expert copies share within", "The heaviest of them", {"most": 5},
+    ("at_risk", "layer expert copies share within", "Heaviest experts at risk", {"most": 5},
      lambda plan: ({**vars(row), "within": row.domain} for row in (plan.failures.experts if plan.failures else ()))),
     ("layers_at_risk", "layer experts share worst_case worst_experts worst_share", "Layers at risk", {"most": 0},
      lambda plan: ({**vars(row), "worst_case": row.worst}

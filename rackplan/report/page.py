@@ -31,6 +31,7 @@ _NOTEBOOK = """
 .rackplan p { margin: .2em 0; } .rackplan .wide { overflow-x: auto; } .rackplan summary { cursor: pointer; }
 .rackplan caption { text-align: left; } .rackplan th, .rackplan td { text-align: left; padding: 0 .8em 0 0; }
 .rackplan .figure { text-align: right; font-variant-numeric: tabular-nums; }
+.rackplan .facts div { display: flex; gap: 1em; } .rackplan .facts dd { margin: 0; }
 .rackplan .tile { display: inline-block; margin-right: 1.5em; } .rackplan .tile b { display: block; }
 """
 
@@ -77,7 +78,8 @@ def _is_still(block: Block) -> bool:
 def sections_of(doc: Doc) -> tuple[list[Block], list[Section]]:
     """Return the blocks at the top of a page, and its sections: each titled block begins one.
 
-    A section of details is folded unless it begins with what is to be seen. Notes come last, what warns first.
+    A section of details is folded unless it begins with what is to be seen; folded ones come last, after the notes,
+    and what warns comes first.
     """
     head: list[Block] = []
     sections: list[Section] = []
@@ -99,10 +101,18 @@ def sections_of(doc: Doc) -> tuple[list[Block], list[Section]]:
             if block.title:
                 seen = isinstance(block, Chart | Picture)
                 sections.append(Section(block.title, folded=folds and not seen))
-            (sections[-1].blocks if sections else head).append(block)
-    if notes:
-        sections.append(Section("Notes", notes))
+            at_top = isinstance(block, Record) and not (block.title or folds)
+            (sections[-1].blocks if sections and not at_top else head).append(block)
+    sections = [
+        *(part for part in sections if not part.folded),
+        Section("Notes", notes),
+        *filter(_folded, sections),
+    ]
     return head, [section for section in sections if section.blocks]
+
+
+def _folded(section: Section) -> bool:
+    return section.folded
 
 
 @cache
@@ -129,6 +139,18 @@ def _markup(text: str) -> Any:
 def _json(data: object) -> Any:
     """Return data as a script element may hold it."""
     return _markup(json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def _short(data: Any) -> Any:
+    """Return plain data with figures of six digits: no axis has more pixels."""
+    match data:
+        case float():
+            return float(f"{data:.6g}")
+        case dict():
+            return {key: _short(value) for key, value in data.items()}
+        case list() | tuple():
+            return [_short(value) for value in data]
+    return data
 
 
 def _parts(doc: Doc, head: Sequence[Block], sections: Sequence[Section]) -> dict[str, Any]:
@@ -159,7 +181,7 @@ def _face(block: Block, above: str) -> Iterator[dict[str, Any]]:
         case Chart():
             from rackplan.report.charts import figure
 
-            drawn = _json(figure(block).to_plotly_json())
+            drawn = _json(_short(figure(block).to_plotly_json()))
             identity = "".join(
                 letter if letter.isalnum() else "-" for letter in (block.title or block.alt).lower()
             )
@@ -180,7 +202,7 @@ def _face(block: Block, above: str) -> Iterator[dict[str, Any]]:
             if block.kind == "next":
                 yield {"kind": "code", "label": "Command", "text": block.text}
             elif block.text:
-                label = about.capitalize() if block.kind == "missing" else ""
+                label = about if block.kind == "missing" else ""
                 style = "missed" if block.kind == "warning" else "note"
                 yield {"kind": "note", "label": label, "text": block.text, "style": style}
         case Code():

@@ -180,7 +180,9 @@ def plan_sentences(plan: Plan, row: Row, others: Sequence[OtherRecipe] = ()) -> 
     for other in others:
         whose = notes.sentence(shared.whose_recipe(other.recipe))[:-1]
         rate = FIELDS["tok_s_per_gpu"].said(other.tok_s_per_gpu, tokens)
-        second = f"{whose} ({other.words}) the same layout and batch give {rate}, {other.ratio:.2f}x."
+        second = (
+            f"{whose} ({other.words}), the same layout and batch give {rate}, {other.ratio:.2f}x as much."
+        )
     return [
         missed,
         f"{said(row, 'tok_s_per_gpu', tokens)}{speed}{cost}.",

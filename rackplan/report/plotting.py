@@ -104,7 +104,7 @@ def chart_of(data: Sequence[Scatter | Bar], **layout: Any) -> Figure:
 def log_axis(title: str, values: Sequence[float]) -> dict[str, Any]:
     """Return a logarithmic axis that holds all values, with round numbers on it."""
     least, most = (min(values), max(values)) if values else (1.0, 100.0)
-    edge = min(0.05, 0.1 * math.log10(most / least) or 0.05)
+    edge = 0.04 * math.log10(most / least) or 0.05
     span = [math.log10(least) - edge, math.log10(most) + edge]
     if most / least < _CLOSE:
         return axis_of(title, type="log", range=span, tickformat=",~r")

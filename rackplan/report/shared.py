@@ -179,14 +179,14 @@ def accuracy_sentence(errors: Iterable[ErrorOf]) -> str:
     known = error.model_seen and not error.borrowed
     seen = plural(error.rows, "measured run") + f" on {error.chip}" if known else "measured runs"
     left_out = [word for word, out in (("chip", error.borrowed), ("model", not error.model_seen)) if out]
-    seen += f" with the {' and '.join(left_out)} left out of the fit" if left_out else ""
+    fit = f" with their {' and '.join(left_out)} left out of the fit" if left_out else ""
     seen += f" and of {plural(error.own_runs, 'run')} of your own" if error.own_runs else ""
     why = "" if error.model_seen else "; no run of this model was measured"
     if error.stand_in_for:
         why = f"; no run on {error.stand_in_for} was measured"
     elif error.borrowed:
         why = f"; {error.chip} has fewer than {LEAST_ROWS} measured runs"
-    return f"80% of {seen} are within {error.band:.2f}x of the prediction{why}."
+    return f"80% of {seen} are within {error.band:.2f}x of the prediction{fit}{why}."
 
 
 def band_of(rate: float | None, errors: Iterable[ErrorOf]) -> tuple[float | None, float | None]:
@@ -259,7 +259,7 @@ def memory_bars(scores: Iterable[tuple[str, Score]], place: str) -> Chart:
 
 def whose_recipe(recipe: str) -> str:
     """Return whose formats a recipe has, to follow in a sentence."""
-    return "as published runs serve it" if recipe == "usual" else "in the checkpoint's formats"
+    return "with the recipe of published runs" if recipe == "usual" else "in the checkpoint's formats"
 
 
 def figure_row(figure: Figure, part: str, name: str, **more: object) -> Row:

@@ -130,14 +130,16 @@ def _percentiles(seen: UnderLoad) -> list[Row]:
 
 def _answer(row: Row, reason: str) -> list[str]:
     """Return the times at the rate that was asked about, and the most that keeps the limits."""
-    later = f", and {said(row, 'tpot_p99_ms')} or less per output token" if row["tpot_p99_ms"] else ""
+    later = (
+        f", and 99% take {said(row, 'tpot_p99_ms')} or less per output token" if row["tpot_p99_ms"] else ""
+    )
     times = f"99% of requests get their first token within {said(row, 'ttft_p99_ms')}{later}"
     limits = shared.limits(row)
-    keep = f"99% of requests keep {' and '.join(limits)}" if limits else "Engines keep up"
+    keep = f"99% of requests stay within {' and '.join(limits)}" if limits else "Engines keep up"
     most = sentence(reason)
     if row["max_requests_per_s"] is not None:
         low, high = row["low_max_requests_per_s"], row["high_max_requests_per_s"]
-        streams = f" ({low:,.3g} to {high:,.3g} over several random streams)" if high > low else ""
+        streams = f" ({low:,.3g} to {high:,.3g} with other random arrivals)" if high > low else ""
         most = f"{keep} up to {said(row, 'max_requests_per_s')}{streams}."
     return [f"At {said(row, 'requests_per_s')}, {times}.", most]
 

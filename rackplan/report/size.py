@@ -196,7 +196,7 @@ def _answer(fleet: Size, clusters: int) -> Iterator[str]:
     how = "serves the most" if buys else "takes the fewest GPUs" if price is None else "is the cheapest"
     lead = f"{row['cluster']} {how} of {plural(clusters, 'cluster')}: " * (clusters > 1)
     spare = f" and {plural(demand.spares, 'spare domain')}" * bool(demand.spares)
-    recipe = "" if other is None else f" {shared.whose_recipe('usual' if other.recipe != 'usual' else '')}"
+    recipe = "" if other is None else f", {shared.whose_recipe('usual' if other.recipe != 'usual' else '')}"
     key = {"req_s": "requests_per_s", "users": "users"}.get(demand.currency)
     serve = (
         f"{lead}{said(row, 'gpus')} ({row['units']:,} x {row['cluster']}{spare}) serve "
@@ -210,7 +210,7 @@ def _answer(fleet: Size, clusters: int) -> Iterator[str]:
     yield from [serve, money] if other is None else [f"{serve} {money}", _other(other)]
     sure = shared.accuracy_sentence(fleet.errors)
     band = max((error.band for error in fleet.errors), default=0.0) * (not buys)
-    yield sure + f" At the low end of that the fleet must be {band:.2f}x as large." * bool(band)
+    yield sure + f" At the low end the fleet must be {band:.2f}x as large." * bool(band)
 
 
 def _other(other: OtherRecipe, name: str = "") -> str:

@@ -62,7 +62,7 @@ def test_nobody_asked_and_it_is_50_ms_a_token() -> None:
     usual, asked = chosen(where()), chosen(where(), tpot_s=USUAL_TPOT.value)
     assert usual.score == asked.score
     assert usual.score.tpot_s <= USUAL_TPOT.value < chosen(where(), tpot_s="none").score.tpot_s
-    assert "default; `tpot_ms`; `tpot_ms` none: largest batch that fits" in usual.service_level
+    assert "default; `tpot_ms` changes it; none: largest batch that fits" in usual.service_level
     assert usual.score.batch < usual.score.max_batch
     again = usual.candidate.fitted.scorer.at(usual.score.batch + 1)
     assert again.tpot_s > USUAL_TPOT.value * (1 - 1e-3)  # one more sequence is too slow, but for the balance

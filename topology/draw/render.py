@@ -144,6 +144,10 @@ FAMILIES = f"{FONT}, Verdana, sans-serif"
 # A cell or link with a tip: Graphviz wraps it in a link, and numbers the wrapper through all drawings of the process.
 _TIP = re.compile(r'<g id="a_[^"]*"><a xlink:href="([^"]*)" xlink:title="([^"]*)">(.*?)</a>', re.DOTALL)
 _BOX = re.compile(r'<g id="(?:node|edge)\d+" class="(node|edge)">\s*<title>[^<]*</title>\s*')
+_FRAMED = re.compile(r'(<polygon fill="#\w+")( points="[^"]+"/>)\n<polygon fill="none"( stroke="#\w+")\2')
+"""A cell and its frame, which are drawn as two."""
+_CLOSED = re.compile(r'(<polygon [^>]*points="(\S+) [^"]+) \2"')
+"""A polygon that ends where it begins: it is closed without that."""
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _COLOUR = re.compile(r'(fill|stroke)="(#[0-9a-f]{6}|black|white)"')
 _WORDS = {"black": "#000000", "white": "#ffffff"}
@@ -165,10 +169,12 @@ def finished(svg: str) -> str:
     svg = _COMMENT.sub("", svg).replace("<title>rackplan</title>\n", "", 1)
     svg = _BOX.sub(r'<g class="\1">', _TIP.sub(_named, svg))
     svg = svg.replace(f' font-family="{FONT}"', "").replace(' xml:space="preserve" text-anchor="start"', "")
-    svg = svg.replace('.00"', '"').replace(' stroke="none"', "")
+    svg = _CLOSED.sub(r'\1"', svg)
+    svg = _FRAMED.sub(r"\1\3\2", svg.replace('.00"', '"').replace(' stroke="none"', ""))
     svg = svg.replace(' xmlns="', ' class="rackplan" xmlns="', 1)
-    first = f'{_dark(svg)}<g id="graph0" font-family="{FAMILIES}"'
-    return svg.replace('<g id="graph0"', first, 1)
+    ink = f' fill="{palette.INK}"'
+    first = f'{_dark(svg)}<g id="graph0" font-family="{FAMILIES}"{ink}'  # of text that names no colour
+    return svg.replace(f"{ink}>", ">").replace('<g id="graph0"', first, 1)
 
 
 def _named(found: re.Match[str]) -> str:

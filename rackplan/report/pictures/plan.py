@@ -25,7 +25,7 @@ def plan_pictures(plan: Plan, sides: Sequence[tuple[str, Plan]]) -> Iterator[Blo
     yield frontier_chart(points, [point_row(plan.score, layout=short)], [deployment], word="this plan")
     yield Note("Experts are taken as perfectly balanced, but in the plan.", kind="method")
     for role, side in sides:
-        of, key = ("", "") if side is plan else (f" of {role}", f"-{role}")
+        of, key = (f" of {role}", f"-{role}") if len(sides) > 1 else ("", "")
         for picture, title in (
             (step_picture(side), "Step"),
             (memory_picture(side), "HBM of the fullest GPU"),
@@ -41,4 +41,6 @@ def plan_pictures(plan: Plan, sides: Sequence[tuple[str, Plan]]) -> Iterator[Blo
         drawn = {name: values for name, values in others.items() if values}
         yield replace(balance_picture({"plan": plan.balancedness, **drawn}), title="Balance of each layer")
     if plan.failures is not None and plan.failures.what_if:
-        yield replace(failures_picture(plan.failures, plan.score.tok_s_per_gpu), title="After a failure")
+        yield replace(
+            failures_picture(plan.failures, plan.score.tok_s_per_gpu), title="Throughput after a failure"
+        )

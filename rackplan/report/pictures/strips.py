@@ -29,20 +29,10 @@ def failures_picture(failures: Failures, tok_s_per_gpu: float) -> Picture:
     rows = []
     for row in failures.what_if:
         left, worst = (part / tok_s_per_gpu for part in (row.tok_s_per_gpu_mean, row.tok_s_per_gpu_worst))
-        dropped = f"; {row.tokens_lost_mean:.2%} of the replica's tokens dropped" * bool(row.tokens_lost_mean)
-        kept = (
-            f"{share_text(left)} of throughput remains, {share_text(worst)} at worst"
-            if left
-            else "no throughput remains"
-        )
-        rows.append((f"any one {UNITS[row.unit]}: {kept}{dropped}", _columns(row, tok_s_per_gpu)))
+        kept = f"{share_text(left)} remains, {share_text(worst)} at worst" if left else "nothing remains"
+        rows.append((f"any one {UNITS[row.unit]}: {kept}", _columns(row, tok_s_per_gpu)))
     says = f"Throughput after a failure: {'; '.join(words for words, _ in rows)}"
-    legend = [
-        (
-            f"one bar per failure, worst first; the frame is {tok_s_per_gpu:,.0f} tok/s/GPU without failures",
-            BLUE,
-        )
-    ]
+    legend = [(f"one bar per failure; full height: {tok_s_per_gpu:,.0f} tok/s/GPU", BLUE)]
     return Picture("failures", says, strips("failures", rows, legend, high=46))
 
 

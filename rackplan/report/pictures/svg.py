@@ -165,7 +165,7 @@ def bytes_bar(name: str, parts: Sequence[Part], of: str, whole: str) -> str:
 
 def percent(part: float) -> str:
     """Return a part of the width as an attribute."""
-    return f"{100 * part:.3f}%"
+    return f"{100 * part:.2f}%"
 
 
 def share_text(part: float) -> str:

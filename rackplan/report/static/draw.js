@@ -54,7 +54,7 @@
   function fit(layout, data, plot) {
     if (!narrow) { return layout; }
     const shown = data.filter(function (one) { return one.name && one.showlegend !== false; });
-    const columns = shown.some(function (one) { return one.name.length > 14; }) ? 1 : 2;
+    const columns = shown.some(function (one) { return one.name.length > 12; }) ? 1 : 2;
     const height = parseInt(plot.style.height, 10);
     plot.style.height = height + (shown.length > 1 ? 18 * Math.ceil(shown.length / columns) : 0) + "px";
     const legend = Object.assign({}, layout.legend, {
@@ -115,7 +115,7 @@
   function fold() { shortened.forEach(function (one) { one.open = false; }); }
 
   // a phone's page ends after a few screens: the sections that would come after that are folded
-  const LONGEST = 4800, SHORT = 320;
+  const LONGEST = 4600, SHORT = 320;
   function shorten() {
     let used = document.querySelector("main > header").offsetHeight;
     document.querySelectorAll("section").forEach(function (section) {

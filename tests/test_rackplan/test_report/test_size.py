@@ -32,7 +32,10 @@ def test_odd_sizes_keep_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     require_doc(size_doc(rackplan.size("mixtral-8x7b", "hgx-h100", users=1000, think_s=10, ttft_p99_ms=2000)))
     several = size_doc(rackplan.size("mixtral-8x7b", ["hgx-h100", "hgx-h200@4096"], usd_h=50))
     require_doc(several)
-    assert re.findall(r'id="chart-([\w-]+)"', page(several)) == ["throughput-of-a-speed", "price-of-a-speed"]
+    assert re.findall(r'id="chart-([\w-]+)"', page(several)) == [
+        "throughput-by-speed-per-user",
+        "price-by-speed-per-user",
+    ]
 
 
 def test_the_other_recipe_takes_so_many_gpus() -> None:
@@ -42,4 +45,4 @@ def test_the_other_recipe_takes_so_many_gpus() -> None:
     then = rackplan.size("glm-5", "hgx-b300", tok_s="20k", recipe="usual")
     assert row["gpus"] == then.gpus < doc.row["gpus"]
     assert "in the checkpoint's formats. They cost" in doc.answer[0]
-    assert doc.answer[1].startswith(f"{then.gpus} GPUs as published runs serve it (experts nvfp4")
+    assert doc.answer[1].startswith(f"{then.gpus} GPUs with the recipe of published runs (experts nvfp4")

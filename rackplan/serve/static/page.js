@@ -24,7 +24,7 @@ export const colour = (name) => getComputedStyle(document.documentElement).getPr
 export function table(columns, rows, { caption, words = [] } = {}) {
   const head = columns.map((text, place) => element("th", { text, scope: "col", class: place === 0 || words.includes(place) ? "" : "figure" }));
   const cell = (value, place) => (place === 0 ? element("th", { scope: "row", text: String(value) })
-    : element("td", { class: words.includes(place) ? "" : "figure", text: String(value ?? "") }));
+    : element("td", { class: words.includes(place) || String(value ?? "").length > 30 ? "" : "figure", text: String(value ?? "") }));
   return element("table", {},
     caption && element("caption", { text: caption }),
     element("thead", {}, element("tr", {}, ...head)),

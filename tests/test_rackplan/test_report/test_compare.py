@@ -34,8 +34,8 @@ def test_charts_have_the_figures_of_the_rows() -> None:
         line, star = (trace for trace in frontiers if trace["name"] == row["cluster"])
         assert line["x"] == sorted(line["x"])
         assert line["y"] == sorted(line["y"], reverse=True)
-        place = [row["reached_tok_s_per_user"], row["tok_s_per_gpu"]]
-        assert [*star["x"], *star["y"]] == pytest.approx(place, rel=1e-5)
+        figures = [row["reached_tok_s_per_user"], row["tok_s_per_gpu"]]
+        assert [*star["x"], *star["y"]] == pytest.approx(figures, rel=1e-5)
         # no placement beats perfect balance
         faster = [y for x, y in zip(line["x"], line["y"], strict=True) if x >= star["x"][0]]
         assert star["y"][0] <= 1.1 * max(faster)

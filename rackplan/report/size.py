@@ -279,7 +279,9 @@ def _charts(fleets: Sequence[Size], *, buys: bool) -> list[Block]:
 
     def chart(key: str, name: str) -> Chart:
         lines = Layer("line", table(points), "tok_s_per_user", key, "cluster")
-        return Chart(f"{name} of a speed", [lines, replace(lines, mark="star", table=table(stars))], log="xy")
+        return Chart(
+            f"{name} by speed per user", [lines, replace(lines, mark="star", table=table(stars))], log="xy"
+        )
 
     charts = [chart(*figure) for figure in figures if any(point[figure[0]] is not None for point in points)]
     text = "Each point is a fleet for that speed, with one layout a pool; stars: the speed asked for."

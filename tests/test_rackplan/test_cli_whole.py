@@ -36,7 +36,7 @@ def test_two_pools_are_two_plans_and_one_report(run: Run, tmp_path: Path) -> Non
     plans = [json.loads((tmp_path / name).read_text()) for name in ("out/plan.json", "out/prefill/plan.json")]
     assert [plan["inputs"]["workload"]["phase"] for plan in plans] == ["decode", "prefill"]
     page = (tmp_path / "out/report.html").read_text()
-    assert "two pools: 8 GPUs prefill, 8 decode" in page
+    assert "two pools: 8 GPUs prefill, 8 GPUs decode" in page
     assert "Step of prefill" in page
     exported = run(
         "export", "out", "--to", "sglang", "--launch", "lws", "--prefill", "out/prefill", "-o", "e.json"

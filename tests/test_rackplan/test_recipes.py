@@ -74,7 +74,7 @@ def test_the_other_recipe_is_shown_where_it_is_much(run: Run) -> None:
     assert [row["other_recipe"] for row in then["other_recipe"]] == ["checkpoint", "checkpoint"]
     rates = [row["tok_s_per_gpu"] for row in then["rows"]]
     assert rates[0] != rates[1]
-    assert "As published runs serve it gb" in now["answer"][1]
+    assert "With the recipe of published runs, gb" in now["answer"][1]
     assert "(experts nvfp4, cache fp8, 3 drafts) gives" in now["answer"][1]
 
 
@@ -113,4 +113,4 @@ def test_gb300_is_ahead_of_gb200_by_what_differs() -> None:
 
 def test_a_plan_says_the_other_recipe(run: Run) -> None:
     data = run("plan", "--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--time-limit", 0, "--json").data
-    assert data["answer"][1].startswith("As published runs serve it (weights fp8")
+    assert "With the recipe of published runs (weights fp8" in data["answer"][1]

@@ -25,7 +25,7 @@ export const colour = (name) => getComputedStyle(document.documentElement).getPr
 export function table(columns, rows, { caption, label = caption, words = [] } = {}) {
   const head = columns.map((text, place) => element("th", { text, scope: "col", class: place === 0 || words.includes(place) ? "" : "figure" }));
   const cell = (value, place) => (place === 0 ? element("th", { scope: "row", text: String(value) })
-    : element("td", { class: words.includes(place) ? "" : "figure", text: String(value ?? "") }));
+    : element("td", { class: words.includes(place) || String(value ?? "").length > 30 ? "" : "figure", text: String(value ?? "") }));
   return element("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label }, element("table", {},
     caption && element("caption", { text: caption }),
     element("thead", {}, element("tr", {}, ...head)),

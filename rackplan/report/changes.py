@@ -117,6 +117,7 @@ def _moves_sentence(row: Row, to: str = "") -> str:
     if not row["moves"]:
         return f"No copy moves{to}: every GPU has its experts already."
     long = "for an unknown time" if row["transfer_s"] is None else f"{said(row, 'transfer_s')} over the links"
+    long = long if row["transfer_s"] != 0 else "all from storage"
     copies = f"{row['moves']:,} of {row['copies']:,} expert copies move"
     return f"{copies}{to} ({said(row, 'bytes')}, {long})."
 

@@ -161,8 +161,8 @@ def _answer(result: Comparison, at: Sequence[Row]) -> Iterator[str]:
             beyond = pair[0][by] / pair[1][by] >= max(row["band"] for row in pair)
             (clear if beyond else close).append(_BY[by])
     sure = [shared.accuracy_sentence(error for row in result.compared for error in row.errors)]
-    sure += [f"The lead per {' and per '.join(clear)} exceeds that."] if clear else []
-    sure += [f"The lead per {' and per '.join(close)} does not, so that order is uncertain."] if close else []
+    sure += [f"By {' and by '.join(clear)} the lead is larger than that."] if clear else []
+    sure += [f"By {' and by '.join(close)} the lead is within that: the order is uncertain."] if close else []
     yield " ".join(sure)
 
 

@@ -101,7 +101,7 @@ def add_contents(bom: Bom, python: Path) -> None:
         if name == "plotly":
             script = site / "plotly" / "package_data" / "plotly.min.js"
             component.components.add(plotly_js(script.read_bytes(), "plotly/plotly.js"))
-    basic = gzip.decompress((site / "rackplan" / "render" / "plotly-basic.min.js.gz").read_bytes())
+    basic = gzip.decompress((site / "rackplan" / "report" / "static" / "plotly-basic.min.js.gz").read_bytes())
     bom.metadata.component.components.update([font(site), plotly_js(basic, "rackplan/plotly.js")])
 
 

@@ -54,10 +54,10 @@ def page(doc: Doc) -> str:
     return _template().render(
         part="page",
         policy=POLICY,
-        style=_markup(assets.text("style.css") + assets.style()),
-        scripts=[_markup(assets.script())] if scripts else [],
-        packed=_markup(b64encode(assets.plotly()).decode()) if charts else "",
-        draw=_markup(assets.text("draw.js")),
+        style=_Markup(assets.text("style.css") + assets.style()),
+        scripts=[_Markup(assets.script())] if scripts else [],
+        packed=_Markup(b64encode(assets.plotly()).decode()) if charts else "",
+        draw=_Markup(assets.text("draw.js")),
         **_parts(doc, head, sections),
     )
 
@@ -67,7 +67,7 @@ def fragment(doc: Doc) -> str:
     head, sections = sections_of(doc)
     still = [Section(part.title, [block for block in part.blocks if _is_still(block)]) for part in sections]
     parts = _parts(doc, list(filter(_is_still, head)), [part for part in still if part.blocks])
-    return _template().render(part="fragment", style=_markup(_NOTEBOOK), **parts)
+    return _template().render(part="fragment", style=_Markup(_NOTEBOOK), **parts)
 
 
 def _is_still(block: Block) -> bool:
@@ -78,12 +78,13 @@ def _is_still(block: Block) -> bool:
 def sections_of(doc: Doc) -> tuple[list[Block], list[Section]]:
     """Return the blocks at the top of a page, and its sections: each titled block begins one.
 
-    A section of details is folded unless it begins with what is to be seen; folded ones come last, after the notes,
-    and what warns comes first.
+    A section of details is folded unless it begins with what is to be seen, one cluster at most.
+    Folded ones come last, after the notes, and what warns comes first.
     """
     head: list[Block] = []
     sections: list[Section] = []
     notes: list[Block] = []
+    scenes = 0
     for blocks, folds in ((doc.blocks, False), (doc.details, True)):
         if folds and doc.details:
             sections.append(Section("Details", folded=True))
@@ -99,7 +100,10 @@ def sections_of(doc: Doc) -> tuple[list[Block], list[Section]]:
             if isinstance(block, Table) and (block.most == 0 or not block.rows):
                 continue
             if block.title:
-                seen = isinstance(block, Chart | Picture)
+                scenes += isinstance(block, Picture) and block.scene
+                seen = isinstance(block, Chart) or (
+                    isinstance(block, Picture) and not (block.scene and scenes > 1)
+                )
                 sections.append(Section(block.title, folded=folds and not seen))
             at_top = isinstance(block, Record) and not (block.title or folds)
             (sections[-1].blocks if sections and not at_top else head).append(block)
@@ -118,10 +122,10 @@ def _folded(section: Section) -> bool:
 @cache
 def _template() -> Template:
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
 
     def shown(value: Any) -> Any:
-        return value if isinstance(value, Markup) or not isinstance(value, str) else printable(spelled(value))
+        plain = isinstance(value, str) and not hasattr(value, "__html__")
+        return printable(spelled(value)) if plain else value
 
     loader = PackageLoader("rackplan.report", "")
     return Environment(
@@ -129,16 +133,19 @@ def _template() -> Template:
     ).get_template("page.html.j2")
 
 
-def _markup(text: str) -> Any:
-    """Return text that is HTML, a script or a style: it is not escaped again."""
-    from markupsafe import Markup
+class _Markup(str):
+    """Text that is HTML, a script or a style: it is not escaped again."""
 
-    return Markup(text)  # noqa: S704 - ours, or made by _json
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        """Return the text as Jinja asks for it."""
+        return self
 
 
 def _json(data: object) -> Any:
     """Return data as a script element may hold it."""
-    return _markup(json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
+    return _Markup(json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
 
 
 def _short(data: Any) -> Any:
@@ -196,7 +203,7 @@ def _face(block: Block, above: str) -> Iterator[dict[str, Any]]:
             yield {"kind": "map", "id": block.key, "alt": block.alt, "json": _json(dict(block.data))}
         case Picture():
             kind = "scene" if block.scene else "diagram"
-            yield {"kind": kind, "id": block.key, "alt": block.alt, "svg": _markup(block.drawn)}
+            yield {"kind": kind, "id": block.key, "alt": block.alt, "svg": _Markup(block.drawn)}
         case Note():
             about = FIELDS[block.about].label if block.about in FIELDS else ""
             if block.kind == "next":

@@ -34,7 +34,7 @@ from rackplan.report.text import thinned
 if TYPE_CHECKING:
     from plotly.graph_objects import Bar, Figure, Scatter
 
-_MOST = {"point": 150, "line": 80}
+_MOST = {"point": 90, "line": 40}
 """Marks that are drawn of a table, evenly spaced."""
 _MOST_MARKED = 30
 """Points of a line that has marks."""

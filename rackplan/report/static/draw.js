@@ -33,7 +33,7 @@
   }
 
   // paper is light, as wide as A4 between its margins, and each chart takes a third of a page at most
-  const PAPER = { width: 686, height: 270 };
+  const PAPER = { width: 686, height: 330 };
   function toPaper() {
     drawIn(document);
     plots.forEach(function (plot) {

@@ -1,4 +1,4 @@
-"""Pages as a browser would read them: what they load, what is open, tables, charts, text."""
+"""Pages as a browser would read them: what they load, what is open, charts, text."""
 
 from __future__ import annotations
 
@@ -12,37 +12,26 @@ EVIL = '</script><script>alert(1)</script><img src=x onerror="alert(1)"><a href=
 
 
 class Page(HTMLParser):
-    """What a browser would find: elements, tables, charts, text."""
+    """What a browser would find: elements, charts, text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.open: list[str] = []
-        self.tables: list[list[list[str]]] = []
         self.charts: dict[str, dict[str, Any]] = {}
-        self.bars: dict[tuple[str, str], list[float]] = {}
         self.text = ""
         self._chart = ""
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep an element, and begin a table, a row, a cell or a chart."""
+        """Keep an element, and begin a chart."""
         given = dict(attrs)
         self.tags.append((tag, given))
         if tag not in {"meta", "br"}:
             self.open.append(tag)
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in {"td", "th"}:
-            self.tables[-1][-1].append("")
-        elif tag == "figure":
+        if tag == "figure":
             self._chart = str(given["id"])
-        elif tag == "rect" and "figure" in self.open and str(given["width"]).endswith("%"):
-            key = self._chart, given.get("class") or ""
-            self.bars.setdefault(key, []).append(float(str(given["width"])[:-1]) / 100)
 
     def handle_endtag(self, tag: str) -> None:
         """Close an element; one that is not open is an error."""
@@ -55,8 +44,6 @@ class Page(HTMLParser):
                 self.charts[self._chart] = json.loads(data)
         elif self.open and self.open[-1] != "style":
             self.text += data
-            if {"td", "th"} & set(self.open):
-                self.tables[-1][-1][-1] += data
 
 
 def require_safe(text: str) -> Page:

@@ -85,11 +85,6 @@ def pool_row(role: str, layout: str, workers: int, gpus_per_worker: float) -> di
     return dict(zip(_POOL.split(), (role, layout, workers, gpus, gpus_per_worker), strict=True))
 
 
-def turn_rows(turns: Iterable[tuple[str, float, float]]) -> Iterator[Row]:
-    """Yield rows of :data:`TURNS`: which way is ahead at which speeds, where there are several."""
-    yield from (dict(zip((field.key for field in TURNS.fields), turn, strict=True)) for turn in turns)
-
-
 def bill_row(bill: Bill) -> Row:
     """Return the fields of :data:`BILLED`."""
     how = {"price_evidence": bill.price_kind, "power_evidence": bill.power_kind}

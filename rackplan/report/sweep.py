@@ -227,7 +227,7 @@ def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
         [
             frontier_chart(points, stars, [decode], lengths, by="serving"),
             ways,
-            shared.TURNS(shared.turn_rows(turns), most=0),
+            shared.TURNS(turns, most=0),
             *_by_speed(by_speed, row, _TOGETHER),
             Note(f"Ahead: {turns_words(turns)}." if len(turns) > 1 else ""),
             Note(f"Two pools: {serving.refused}" if serving.refused else ""),

@@ -15,7 +15,7 @@ from placement.plan import Plan
 from rackplan.report import notes, shared
 from rackplan.report.doc import Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import said
-from rackplan.report.pictures.moves import moves_pictures
+from rackplan.report.pictures.moves import moves_map
 from rackplan.report.plan import LEVERS, PLANNED, TABLES, plan_doc, plan_row, plan_sentences, pool_row
 from topology.base.errors import input_name
 from topology.base.units import plural
@@ -65,6 +65,8 @@ def replan_doc(made: Replanned, options: ReplanOptions | None = None) -> Doc:
     mine = FRONT([_point(made, made.moves, made.after, after.proof.objective)])
     lines = [Layer("line", front, "moves", "balancedness", name="front")]
     lines.append(Layer("star", mine, "moves", "balancedness", name="this re-plan"))
+    sources = SOURCES(_sources("", made.transfer))
+    near = Chart("", [Layer("bar", sources, "bytes", "distance")], alt="Bytes by distance", height=200)
     fields = "layout tok_s_per_gpu tok_s_per_user step_s usd_per_million_tokens balancedness"
     root = [replace(block, shown=fields) for block in planned.blocks if isinstance(block, Record)]
     return Doc(
@@ -74,8 +76,9 @@ def replan_doc(made: Replanned, options: ReplanOptions | None = None) -> Doc:
         [
             Note(_lost_words(made, asked)),
             MOVED(row),
-            SOURCES(_sources("", made.transfer)),
-            Late(lambda: moves_pictures(made)),
+            sources,
+            *([near] * (len(sources.rows) > 1)),
+            Late(lambda: list(filter(None, [moves_map(made)]))),
             *([Chart("Balance against moves", lines)] * several),
             *root,
             *(block for block in planned.blocks if not isinstance(block, Record)),

@@ -166,8 +166,8 @@ def said(row: Mapping[str, Any], key: str, of: str = "") -> str:
 
 
 def _declared() -> dict[str, Field]:
-    with files("rackplan.report").joinpath("fields.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row | {"long": row["long"] == "yes"} for row in csv.DictReader(file, strict=True)]
+    lines = files("rackplan.report").joinpath("fields.csv").read_text(encoding="utf-8").splitlines()
+    rows = [row | {"long": row["long"] == "yes"} for row in csv.DictReader(lines, strict=True)]
     return {row["key"]: Field(**row) for row in rows}
 
 

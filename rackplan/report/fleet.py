@@ -109,7 +109,6 @@ def plan_name(number: int) -> str:
 
 def _root(fleet: Fleet) -> Row:
     traffic, both, totals = fleet.traffic, fleet.traffic.isl > 0, shared.totals_row(fleet.totals)
-    low, high = shared.band_of(totals["tok_s_per_gpu"], fleet.errors)
     speeds = (
         traffic.deployment(pool.model, pool.role).workload.tokens_per_step / pool.step_s
         for pool in fleet.pools
@@ -131,11 +130,10 @@ def _root(fleet: Fleet) -> Row:
         input_tok_s=fleet.requests_per_s * traffic.isl if both else None,
         tok_s_per_user=min(speeds),
         ttft_s=max((column.step_s + column.besides_s for column in reading), default=None),
-        low_tok_s_per_gpu=low,
-        high_tok_s_per_gpu=high,
         gpus_working=len(fleet.cluster.gpus),
         gpus_broken=len(broken),
         broken=broken,
+        **shared.band_row(totals["tok_s_per_gpu"], fleet.errors),
         **{**totals, **over_used},
     )
 

@@ -24,7 +24,6 @@ RUNS = Table.of(
     "measured_chip run tok_s_per_user measured_tok_s_per_gpu predicted_tok_s_per_gpu measured_ratio source",
     "Measured runs with their predictions",
 )
-_BAND = Table.of("", "predicted_tok_s_per_gpu measured_tok_s_per_gpu least_tok_s_per_gpu")
 _MOST_LINES = 5
 """Layouts that are drawn as lines; more cannot be told apart."""
 _SPEED, _RATE = "tok_s_per_user", "tok_s_per_gpu"
@@ -121,21 +120,32 @@ def measured_blocks(deployments: Sequence[Deployment], phase: str = "") -> list[
         for run, rate in sorted(rates.items(), key=lambda pair: pair[1])
     )
     text += ". On the frontier are those alone that match what was asked."
-    return [_measured_chart(table, error.band if error else None), Note(text, kind="method"), table]
+    keys = ("predicted_tok_s_per_gpu", "measured_tok_s_per_gpu", "measured_chip")
+    charts = measured_charts(table, *keys, None if error is None else error.band)
+    return [*charts, Note(text, kind="method"), table]
 
 
-def _measured_chart(runs: Table, band: float | None) -> Chart:
-    """Return measured over predicted throughput, with the diagonal and the band around it."""
-    across, up, least = (field.key for field in _BAND.fields)
-    values = [row[key] for row in runs.rows for key in (across, up)]
-    ends = (min(values) / 1.3, max(values) * 1.3)
-    equal = _BAND({across: end, up: end, least: None} for end in ends)
+def measured_charts(
+    points: Table, predicted: str, measured: str, color: str, band: float | None = None
+) -> list[Block]:
+    """Return points by their keys ``predicted`` and ``measured``, the diagonal, and the ``band`` around it.
+
+    Nothing where no point has a prediction.
+    """
+    values = [
+        row[key] for row in points.rows if row[predicted] for key in (predicted, measured) if row[key] > 0
+    ]
+    if not values:
+        return []
+    ends, fields = (min(values) / 1.3, max(values) * 1.3), f"{predicted} {measured}"
+    equal = Table.of("", fields)((end, end) for end in ends)
     layers = [
-        Layer("rule", equal, across, up, name="equal"),
-        Layer("point", runs, across, up, "measured_chip"),
+        Layer("rule", equal, predicted, measured, name="equal"),
+        Layer("point", points, predicted, measured, color),
     ]
     if band is not None:
-        around = _BAND({across: end, up: end * band, least: end / band} for end in ends)
-        layers.insert(0, Layer("band", around, across, up, base=least, name=f"80% band, {band:.2f}x"))
-    alt = f"{plural(len(runs.rows), 'measured run')} against predictions"
-    return Chart("Measured against predicted", layers, log="xy", alt=alt, height=480)
+        around = Table.of("", f"{fields} least_tok_s_per_gpu")((end, end * band, end / band) for end in ends)
+        name = f"80% band, {band:.2f}x"
+        layers.insert(0, Layer("band", around, predicted, measured, base="least_tok_s_per_gpu", name=name))
+    alt = f"{plural(len(points.rows), 'measured run')} against predictions"
+    return [Chart("Measured against predicted", layers, log="xy", alt=alt, height=480)]

@@ -131,11 +131,6 @@ def what_if_words(deployment: Deployment) -> str:
     )
 
 
-def sparse_lines(deployment: Deployment) -> list[str]:
-    """Return :func:`what_if_words` as a sentence."""
-    return [sentence(what_if_words(deployment))]
-
-
 def derate_words() -> str:
     """Return the derating of two pools."""
     known = f"{POOL_DERATE.kind.label}: {POOL_DERATE.source}"

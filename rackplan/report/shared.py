@@ -184,17 +184,13 @@ def accuracy_sentence(errors: Iterable[ErrorOf]) -> str:
     return f"80% of {seen} are within {error.band:.2f}x of the prediction{fit}{why}."
 
 
-def band_of(rate: float | None, errors: Iterable[ErrorOf]) -> tuple[float | None, float | None]:
-    """Return the ends of the band of a rate; None without measurements."""
+def band_row(rate: float | None, errors: Iterable[ErrorOf]) -> dict[str, float | None]:
+    """Return the ends of the band of a rate per GPU; null without measurements."""
     from cost.calibration.errors import widest
 
     error = widest(errors)
-    return (None, None) if error is None or rate is None else (rate / error.band, rate * error.band)
-
-
-def band_row(rate: float | None, errors: Iterable[ErrorOf]) -> dict[str, Any]:
-    """Return the same as fields of a row."""
-    return dict(zip(("low_tok_s_per_gpu", "high_tok_s_per_gpu"), band_of(rate, errors), strict=True))
+    low, high = (None, None) if error is None or rate is None else (rate / error.band, rate * error.band)
+    return {"low_tok_s_per_gpu": low, "high_tok_s_per_gpu": high}
 
 
 def doubt_sentence(*clusters: Cluster) -> str:
@@ -207,7 +203,7 @@ def doubt_sentence(*clusters: Cluster) -> str:
 
 def method_notes(*deployments: Deployment) -> list[Note]:
     """Return drafts and overlap, recipes and what-ifs; each under the name of its cluster where they differ."""
-    from rackplan.report.notes import sentence, serving_words, sparse_lines
+    from rackplan.report.notes import sentence, serving_words, what_if_words
 
     words = [
         (side.cluster.name, text)
@@ -215,7 +211,7 @@ def method_notes(*deployments: Deployment) -> list[Note]:
         for text in (
             *map(sentence, serving_words(side.workload, side.engine)),
             f"Recipe: {side.recipe}." if side.recipe else "",
-            *sparse_lines(side),
+            sentence(what_if_words(side)),
             f"No correction by measured runs ({input_name('physics')})." if side.correction.bare else "",
         )
         if text

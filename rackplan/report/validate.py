@@ -10,8 +10,9 @@ from cost.validation.frontier import MEASURES, Frontier, errors_of_frontiers, fr
 from cost.validation.read import Point
 from cost.validation.statistics import inside, signed_error
 from cost.validation.validation import Validation
-from rackplan.report.doc import Block, Chart, Doc, Layer, Note, Row, Shape, Table
+from rackplan.report.doc import Doc, Note, Row, Shape, Table
 from rackplan.report.fields import FIELDS, said
+from rackplan.report.frontier import measured_charts
 from rackplan.report.shared import missing
 from topology.base.errors import input_name
 from topology.base.units import plural
@@ -85,7 +86,7 @@ def validate_doc(files: Validation | Sequence[Validation]) -> Doc:
             _ends(quantities.rows, "inside_interval", "The band of a plan holds {} of the rows."),
         ],
         [
-            *_chart(points),
+            *measured_charts(points, "predicted", "measured", "quantity"),
             quantities,
             LARGEST(sorted(known, key=lambda row: -abs(row["error"]))[:_MOST]),
             REASONS((*key, count) for key, count in reasons.most_common()),
@@ -115,17 +116,6 @@ def _ends(rows: Sequence[Row], key: str, words: str) -> str:
     ends = dict.fromkeys((known[0], known[-1])) if known else {}
     texts = [f"{FIELDS[key].text(value)} ({quantity})" for value, quantity in ends]
     return words.format(" to ".join(texts)) if texts else ""
-
-
-def _chart(points: Table) -> list[Block]:
-    """Return measured against predicted, and the diagonal."""
-    keys = ("predicted", "measured")
-    figures = [row[key] for row in points.rows if row["predicted"] for key in keys if row[key] > 0]
-    if not figures:
-        return []
-    ends = Table.of("equal", " ".join(keys))(dict.fromkeys(keys, end(figures)) for end in (min, max))
-    layers = [Layer("rule", ends, *keys, name="equal"), Layer("point", points, *keys, "quantity")]
-    return [Chart("Measured against predicted", layers, log="xy", height=480)]
 
 
 def frontiers_doc(files: Mapping[str, Sequence[Point]], *, physics: bool) -> Doc:

@@ -15,7 +15,7 @@ from rackplan.report.doc import Doc, Note, Picture, Record, Shape
 from rackplan.report.pictures.memory import memory_of
 from rackplan.report.pictures.overlay import layout_overlay
 from rackplan.report.pictures.step import waterfall
-from rackplan.report.shared import band_of
+from rackplan.report.shared import band_row
 from rackplan.serve.blocks import page_data
 from rackplan.serve.commands import plan_command
 from rackplan.serve.plot import PHASES
@@ -86,13 +86,13 @@ def _figures(side: Side, way: Way, row: int) -> Record:
     if match is not None:
         sweep = way.sweep.run([at], np.array([match.step_batch]), np.array([match.batch]))
     user, gpu = (float(values[row]) for values in way.speeds)
-    low, high = band_of(gpu, errors_in(deployment, phase=PHASES[way.name]))
+    band = band_row(gpu, errors_in(deployment, phase=PHASES[way.name]))
     found: dict[str, Any] = dict.fromkeys(field.key for field in FIGURES.fields)
     found |= {name: column.tolist()[0] for name, column in sweep.columns().items()}
     rates = {"tok_s_per_user": user, "tok_s_per_gpu": gpu, "tok_s": gpu * len(deployment.cluster.gpus)}
     served = ("requests_per_s", "ttft_s", "gpus_used", "prefill_gpus")
     found |= {name: match and getattr(match, name) for name in served}
-    return FIGURES(found | rates | {"low_tok_s_per_gpu": low, "high_tok_s_per_gpu": high})
+    return FIGURES(found | rates | band)
 
 
 def _inside(asked: AskedPoint, way: Way, at: int) -> tuple[list[Picture], str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Pictures of a re-plan's moves: distance of the sources, and destinations on the expert map."""
+"""Where the moves of a re-plan arrive, on the expert map."""
 
 from __future__ import annotations
 
@@ -8,40 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from placement.migrate.replan import Replanned
-from placement.migrate.steps import NEAR
 from placement.plan import Plan
 from rackplan.report.doc import Picture
 from rackplan.report.pictures.experts import expert_map
-from rackplan.report.pictures.svg import Part, bytes_bar
-from topology.base.units import added, plural
-
-_COLOURS = ("#1b7837", "#5aae61", "#e08214", "#b2182b", "#762a83")
-"""From nearest to farthest."""
-
-
-def moves_pictures(found: Replanned) -> list[Picture]:
-    """Return the pictures of a re-plan with moves: bytes by distance, and the map of arriving copies."""
-    return [picture for picture in (sources_bar(found), moves_map(found)) if picture is not None]
-
-
-def sources_bar(found: Replanned) -> Picture | None:
-    """Return one bar of fetched bytes by distance; None if there are none."""
-    amounts = {near: found.transfer.bytes_by_distance.get(near, 0.0) for near in NEAR}
-    if added(amounts.values()) <= 0:
-        return None
-    words = {"across": "over the scale-out fabric", "storage": "from storage"}
-    formula = "copies fetched x bytes per expert"
-    parts = [
-        Part(words.get(near, f"in the {near}"), amount, colour, formula, hatched=near == "storage")
-        for (near, amount), colour in zip(amounts.items(), _COLOURS, strict=True)
-        if amount > 0
-    ]
-    seconds = found.transfer.seconds
-    long = "" if seconds is None else f"; {seconds * 1e3:,.1f} ms over the links"
-    spoken = ", ".join(f"{part.words} {part.bytes / 1e9:,.1f} GB" for part in parts)
-    svg = bytes_bar("sources", parts, "the bytes", f"{plural(found.moves, 'move')}{long}")
-    says = f"Sources of the copies: {spoken}{long}"
-    return Picture("sources", says, svg, title="Sources of the copies")
+from topology.base.units import plural
 
 
 def _most_moved(found: Replanned) -> Plan:

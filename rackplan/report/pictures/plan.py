@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from cost.serving.points import layout_points
 from placement.plan import Plan
-from rackplan.report.doc import Block, Note, Picture
+from rackplan.report.doc import Block, Chart, Layer, Note, Picture, Table
 from rackplan.report.frontier import frontier_chart, point_row
-from rackplan.report.notes import baseline_name
+from rackplan.report.notes import UNITS, baseline_name
 from rackplan.report.pictures.experts import expert_map
 from rackplan.report.pictures.memory import memory_picture
 from rackplan.report.pictures.overlay import plan_overlay
 from rackplan.report.pictures.step import step_picture
-from rackplan.report.pictures.strips import balance_picture, failures_picture
+from topology.base.units import mean_of
 from topology.draw import cluster_svg
 
 
@@ -36,11 +36,46 @@ def plan_pictures(plan: Plan, sides: Sequence[tuple[str, Plan]]) -> Iterator[Blo
     yield Picture("cluster", f"{cluster.name} with the plan on it", svg, title="Cluster and plan", scene=True)
     if experts is not None:
         yield replace(experts, title="Expert map")
-    if plan.balancedness:
-        others = {baseline_name(name): entry.balancedness for name, entry in plan.baselines.items()}
-        drawn = {name: values for name, values in others.items() if values}
-        yield replace(balance_picture({"plan": plan.balancedness, **drawn}), title="Balance of each layer")
-    if plan.failures is not None and plan.failures.what_if:
-        yield replace(
-            failures_picture(plan.failures, plan.score.tok_s_per_gpu), title="Throughput after a failure"
+    yield from _balance(plan)
+    yield from _failures(plan)
+
+
+def _balance(plan: Plan) -> Iterator[Chart]:
+    """Yield balancedness by layer: of the plan, and of other placements."""
+    placed = {"plan": plan.balancedness}
+    placed |= {baseline_name(name): entry.balancedness for name, entry in plan.baselines.items()}
+    rows = [(layer, value, name) for name, layers in placed.items() for layer, value in layers.items()]
+    if rows:
+        table = Table.of("", "layer balancedness placement")(rows)
+        alt = "; ".join(
+            f"{name}: {mean_of(layers.values()):.3f} on average, {min(layers.values()):.3f} at worst"
+            for name, layers in placed.items()
+            if layers
         )
+        dots = Layer("point", table, "layer", "balancedness", "placement")
+        yield Chart("Balance of each layer", [dots], alt=alt)
+
+
+def _failures(plan: Plan) -> Iterator[Chart]:
+    """Yield the throughput after each single failure that was tried, the worst first, beside that without one."""
+    rates = {
+        UNITS[row.unit]: (row.each.tok_s_per_gpu, row.each.names)
+        for row in (plan.failures.what_if if plan.failures else ())
+        if row.each.names
+    }
+    if not rates:
+        return
+    rows = [
+        (rank, rate, unit, name)
+        for unit, (left, names) in rates.items()
+        for rank, (rate, name) in enumerate(sorted(zip(left, names, strict=True)), 1)
+    ]
+    whole = plan.score.tok_s_per_gpu
+    ends = [(rank, whole, "", "") for rank in (1, max(rank for rank, *_ in rows))]
+    table = Table.of("", "rank tok_s_per_gpu failure name")
+    alt = "; ".join(
+        f"without a {unit} {min(left) / whole:.0%} remain at worst" for unit, (left, _) in rates.items()
+    )
+    line = Layer("line", table(rows), "rank", "tok_s_per_gpu", "failure")
+    none = Layer("rule", table(ends), "rank", "tok_s_per_gpu", name="no failure")
+    yield Chart("Throughput after a failure", [line, none], alt=alt)

@@ -99,40 +99,6 @@ class Part:
     empty: bool = False
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A part of a strip: horizontal position, colour, text and filled share of the height."""
-
-    start: float
-    width: float
-    colour: str
-    words: str
-    part: float = 1.0
-
-
-def strips(
-    name: str,
-    rows: Sequence[tuple[str, Sequence[Cell]]],
-    legend: Sequence[tuple[str, str]] = (),
-    high: float = 18,
-) -> str:
-    """Return a framed strip of cells for each row, its words above it, and a legend of words and colours below."""
-    each = LINE + high + 8
-    drawn = Svg(len(rows) * each + len(legend) * LINE, name)
-    frame = {"fill": "none", "stroke": "currentColor", "stroke_opacity": 0.4}
-    for number, (words, cells) in enumerate(rows):
-        top = number * each + LINE
-        drawn.text(drawn.root, words, top - 6)
-        for cell in cells:
-            tall = high * cell.part
-            group = drawn.group([cell.words])
-            drawn.bar(group, (cell.start, cell.width), top + high - tall, tall, {"fill": cell.colour})
-        drawn.bar(drawn.root, (0, 1), top, high, frame)
-    for line, (words, colour) in enumerate(legend):
-        drawn.swatch(drawn.root, words, len(rows) * each + 14 + line * LINE, {"fill": colour})
-    return str(drawn)
-
-
 def bytes_bar(name: str, parts: Sequence[Part], of: str, whole: str) -> str:
     """Return one bar of ``parts`` that fill it, and a line for each below it.
 

@@ -257,8 +257,9 @@ def _axis(chart: Chart, axis: str, scale: tuple[float, str]) -> dict[str, Any]:
         )
     form = {"share": ".0%", "change": "+.0%"}.get(field.kind, ",~r")
     up = axis == "y" and field.kind != "balance"  # balances differ in the third digit
-    from_zero = {"rangemode": "tozero"} if up or any(layer.mark == "bar" for layer in chart.layers) else {}
-    values = _values(chart, axis)
+    bars = any(layer.mark == "bar" for layer in chart.layers)
+    from_zero = {"rangemode": "tozero"} if up or bars else {}
+    values = [*_values(chart, axis), *[0.0] * bars]
     few = values and field.kind == "count" and max(values) - min(values) <= _MOST_WHOLE
     whole = {"dtick": 1} if few and axis == "x" else {}  # no window 2.5
     return axis_of(title, tickformat=form, **from_zero, **whole)

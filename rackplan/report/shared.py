@@ -59,6 +59,8 @@ SET = Table.of(
     "part figure shown source | cluster value unit evidence",
     "Set by hand",
 )
+_LACKS = {"usd_per_hour": "price; set one", "power_w": "all-in power; set one"}
+"""What the texts of a bill say where a figure is missing."""
 _LIMITS = {
     "tpot_limit_s": "per output token",
     "ttft_limit_s": "to the first token",
@@ -128,9 +130,10 @@ def missing(table: Table, usual: str = "", **why: str) -> Iterator[Note]:
 
 
 def missing_notes(bill: Bill) -> list[Note]:
-    """Return what a bill lacks, and how to give it."""
-    about = "usd_per_hour" if bill.usd_per_hour is None else "power_w" if bill.power_w is None else ""
-    return [Note(text, about, "missing" if about else "note") for text in bill.missing]
+    """Return what a bill lacks, and how to give it; what leaves no figure null is method."""
+    null = [key for key in ("usd_per_hour", "power_w") if getattr(bill, key) is None]
+    about = {text: next((key for key in null if _LACKS[key] in text), "") for text in bill.missing}
+    return [Note(text, key, "missing" if key else "method") for text, key in about.items()]
 
 
 def limits(row: Row) -> list[str]:
@@ -141,12 +144,14 @@ def limits(row: Row) -> list[str]:
 def price_sentence(row: Row) -> str:
     """Return what tokens cost and machines draw, of a row with :data:`TOTALS`."""
     price, power = row["usd_per_million_tokens"], row["power_w"]
-    cost = "The price is unknown"
+    cost = "The price is unknown; it"
     if price is not None:
         tokens = f"USD per million {row['counted_tokens']} tokens"
-        cost = f"It costs {usd(price)} {tokens} ({said(row, 'usd_per_hour')}, {row['price_basis']} prices)"
+        cost = (
+            f"It costs {usd(price)} {tokens} ({said(row, 'usd_per_hour')}, {row['price_basis']} prices) and"
+        )
     draws = "unknown power" if power is None else f"{said(row, 'power_w')} ({row['power_scope']})"
-    return f"{cost} and draws {draws}."
+    return f"{cost} draws {draws}."
 
 
 def accuracy_row(error: ErrorOf, cluster: str = "", model: str = "") -> Row:
@@ -237,8 +242,10 @@ def bars(title: str, keys: str, rows: Iterable[tuple[str, str, float]], alt: str
 
 
 def step_bars(scores: Iterable[tuple[str, Score]], place: str) -> Chart:
-    """Return the steps of what is named by the key ``place``, by part."""
-    rows = ((name, part, time) for name, score in scores for part, time in score.terms_s.items())
+    """Return the steps of what is named by the key ``place``, by part, in the order of the cost model."""
+    from cost.terms.registry import TERMS
+
+    rows = ((name, part, score.terms_s.get(part, 0.0)) for name, score in scores for part in TERMS)
     return bars("Steps by part", f"{place} part step_s", rows)
 
 

@@ -38,14 +38,14 @@ _RATES = "tok_s_per_user tok_s_per_gpu tok_s_per_gpu_used tok_s usd_per_million_
 _WHOLE = "requests_per_s total_tok_s_per_gpu ttft_s prefill_s transfer_s in_flight prefill_gpus decode_gpus"
 _ROW = f"serving layout {_RATES} {_WHOLE} gpus_used replicas {_STEP}"
 _ALONE = "layout batch tok_s_per_user tok_s_per_gpu usd_per_million_tokens step_s bound_by"
-_TOGETHER = "layout in_flight tok_s_per_user tok_s_per_gpu usd_per_million_tokens ttft_s"
+_TOGETHER = "layout tok_s_per_user tok_s_per_gpu usd_per_million_tokens ttft_s"
 """What text shows of a layout of one phase, and of whole requests."""
 _ASKED = """cluster model phase recipe what_if context isl osl prefix_hit cached_tokens tpot_limit_s ttft_limit_s
     ttft_p99_limit_ms fastest_ttft_s low_tok_s_per_gpu high_tok_s_per_gpu measured_factor measured_runs"""
 BEST = Record.of(
     "",
     " ".join(dict.fromkeys(f"{_ASKED} {_ROW} {shared.TOTALS} {shared.USED}".split())),
-    shown="layout tok_s_per_gpu tok_s_per_user usd_per_million_tokens requests_per_s ttft_s step_s batch bound_by "
+    shown="tok_s_per_gpu tok_s_per_user usd_per_million_tokens requests_per_s ttft_s step_s batch bound_by "
     "tpot_limit_s ttft_limit_s",
     tiles="tok_s_per_gpu tok_s_per_user usd_per_million_tokens ttft_s step_s",
 )
@@ -54,7 +54,7 @@ SPEEDS = Table.of(
     f"target_tok_s_per_user {_ROW} plan_layout plan_batch plan_tok_s_per_gpu",
     "Best layouts by speed",
 )
-WAYS = Table.of("ways", _ROW, "One pool or two", shown=_TOGETHER)
+WAYS = Table.of("ways", _ROW, "One pool or two", shown=f"{_TOGETHER} in_flight")
 POOLS = shared.pools(
     f"serving {_STEP}", shown="serving role layout workers gpus gpus_per_worker batch step_s bound_by"
 )

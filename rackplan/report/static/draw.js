@@ -58,7 +58,7 @@
     const height = parseInt(plot.style.height, 10);
     plot.style.height = height + (shown.length > 1 ? 18 * Math.ceil(shown.length / columns) : 0) + "px";
     const legend = Object.assign({}, layout.legend, {
-      y: -66 / Math.max(60, height - 90), yanchor: "top", font: { size: 11 },
+      yref: "container", y: 0, yanchor: "bottom", maxheight: 0.9, font: { size: 11 },
       entrywidth: 0.9 / columns, entrywidthmode: "fraction"
     });
     const margin = Object.assign({}, layout.margin, { l: 48, r: 8, t: 16 });

@@ -7,7 +7,6 @@ import io
 from collections.abc import Iterable, Sequence
 
 from rackplan.report.doc import Table
-from rackplan.report.text import columns_of
 
 _FORMULA = ("=", "+", "-", "@", "\t")
 """Leading characters that spreadsheets interpret as formulas (OWASP, CSV injection)."""
@@ -15,7 +14,7 @@ _FORMULA = ("=", "+", "-", "@", "\t")
 
 def table_csv(table: Table) -> str:
     """Return a table as CSV under the keys of its fields, without those that are null in all rows."""
-    keys = [field.key for field in columns_of(table)]
+    keys = [field.key for field in table.columns()]
     return csv_text(keys, ([row[key] for key in keys] for row in table.rows))
 
 

@@ -106,6 +106,24 @@ class Table(Block):
             return tuple(by_key[key] for key in self.shown.split() if key in by_key)
         return tuple(column for column in self.fields if not (text and column.long))
 
+    def columns(self, *, text: bool = False) -> list[Field]:
+        """Return the fields that are shown and that a row has: not those that are null or empty in all of them."""
+        return [
+            column
+            for column in self.visible(text=text)
+            if any(row[column.key] not in (None, "", []) for row in self.rows)
+        ]
+
+    def parts(self) -> dict[str, Table]:
+        """Return the table for each value of :attr:`per`, without that field; the whole where it is cut by none."""
+        if not self.per:
+            return {"": self}
+        by, kept = FIELDS[self.per], tuple(column for column in self.fields if column.key != self.per)
+        rows: dict[str, list[Row]] = {}
+        for row in self.rows:
+            rows.setdefault(by.text(row[self.per]), []).append(row)
+        return {value: replace(self, fields=kept, per="", rows=some) for value, some in rows.items()}
+
     @property
     def data(self) -> Any:
         """What the JSON has under :attr:`key`."""

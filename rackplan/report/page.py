@@ -6,14 +6,14 @@ import json
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rackplan.report import assets
 from rackplan.report.doc import Block, Chart, Code, Doc, Note, Picture, Record, Table, made
 from rackplan.report.fields import FIELDS
-from rackplan.report.text import cells_of, columns_of, thinned
+from rackplan.report.text import cells_of, thinned
 from topology.base.errors import printable, spelled
 
 if TYPE_CHECKING:
@@ -218,8 +218,7 @@ def _face(block: Block, above: str) -> Iterator[dict[str, Any]]:
 
 def _record(record: Record) -> Iterator[dict[str, Any]]:
     for row in record.rows:
-        fields = [field for field in record.visible() if row[field.key] not in (None, "", [])]
-        tiles = record.tiles.split()
+        fields, tiles = record.columns(), record.tiles.split()
         for kind, among in (("tiles", True), ("facts", False)):
             items = [
                 (field.label, field.text(row[field.key]), field.meaning)
@@ -232,15 +231,12 @@ def _record(record: Record) -> Iterator[dict[str, Any]]:
 
 def _tables(table: Table, above: str) -> Iterator[dict[str, Any]]:
     if table.per:
-        values = list(dict.fromkeys(row[table.per] for row in table.rows))
-        kept = tuple(field for field in table.fields if field.key != table.per)
-        for value in values:
-            some = [row for row in table.rows if row[table.per] == value]
-            title = FIELDS[table.per].text(value) if len(values) > 1 else above
-            yield from _tables(Table(table.key, kept, title, some, most=table.most, shown=table.shown), above)
+        parts = table.parts()
+        for value, part in parts.items():
+            yield from _tables(replace(part, title=value if len(parts) > 1 else above), above)
         return
     rows = table.rows if table.most is None else thinned(table.rows, _MOST_ROWS, even=True)
-    fields = columns_of(table)
+    fields = table.columns()
     heads, cells, words = cells_of(table, fields, rows, turned=table.across)
     hints = [""] * len(heads) if table.across else [field.meaning for field in fields]
     more = f"{len(rows):,} of {len(table.rows):,} rows" if len(rows) < len(table.rows) else ""

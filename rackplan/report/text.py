@@ -99,7 +99,7 @@ def _lines(block: Block, width: int) -> Iterator[str]:
 def _record(record: Record, width: int) -> Iterator[str]:
     """Yield labels and values; what is null is said by a note."""
     for row in record.rows:
-        fields = [field for field in record.visible(text=True) if row[field.key] not in (None, "", [])]
+        fields = record.columns(text=True)
         wide = max((len(field.label) for field in fields), default=0) + 2
         if fields and record.title:
             yield printable(record.title)
@@ -110,16 +110,11 @@ def _record(record: Record, width: int) -> Iterator[str]:
 
 
 def _table(table: Table, width: int) -> Iterator[str]:
-    if table.most == 0 or not table.rows:
-        return
-    if table.per:
-        kept = tuple(field for field in table.fields if field.key != table.per)
-        several = len({row[table.per] for row in table.rows}) > 1
-        for value, rows in groupby(table.rows, lambda row: row[table.per]):
-            title = table.title + f": {FIELDS[table.per].text(value)}" * several
-            yield from _one_table(replace(table, fields=kept, title=title, rows=list(rows)), width)
-        return
-    yield from _one_table(table, width)
+    parts = table.parts()
+    for value, part in parts.items():
+        if table.most != 0 and part.rows:
+            title = table.title + f": {value}" * (len(parts) > 1)
+            yield from _one_table(replace(part, title=title), width)
 
 
 def thinned(rows: Sequence[T], most: int, *, even: bool) -> Sequence[T]:
@@ -128,15 +123,6 @@ def thinned(rows: Sequence[T], most: int, *, even: bool) -> Sequence[T]:
     if last < most:
         return rows
     return [rows[round(at * last / (most - 1))] for at in range(most)] if even and most > 1 else rows[:most]
-
-
-def columns_of(table: Table, *, text: bool = False) -> list[Field]:
-    """Return the fields of a table that are shown: not those that are null in all rows."""
-    return [
-        field
-        for field in table.visible(text=text)
-        if any(row[field.key] not in (None, "", []) for row in table.rows)
-    ]
 
 
 def cells_of(
@@ -183,7 +169,7 @@ def _one_table(table: Table, width: int) -> Iterator[str]:
     from rich.text import Text as RichText
 
     most = len(table.rows) if table.most is None else table.most
-    fields, rows = columns_of(table, text=True), thinned(table.rows, most, even=table.even)
+    fields, rows = table.columns(text=True), thinned(table.rows, most, even=table.even)
     heads, cells, words = cells_of(table, fields, rows, turned=table.across)
     natural = sum(max(len(line[at]) for line in (heads, *cells)) + 2 for at in range(len(heads)))
     if not table.across and natural > width and len(rows) <= _MOST_ACROSS and len(fields) > len(rows) + 1:

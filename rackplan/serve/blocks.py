@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from rackplan.report.doc import Block, Code, Doc, Note, Picture, Record, Table, made
-from rackplan.report.text import columns_of
 from topology.base.errors import spelled
 
 
@@ -31,11 +30,11 @@ def _data(block: Block) -> dict[str, Any] | None:
                     "hint": field.meaning,
                     **_cell(field, row[field.key]),
                 }
-                for field in columns_of(block)
+                for field in block.columns()
             )
             return {"kind": "record", "key": block.key, "title": block.title, "figures": list(figures)}
         case Table() if block.rows and block.most != 0:
-            fields = columns_of(block)
+            fields = block.columns()
             heads = [
                 {"label": field.label, "hint": field.meaning, "words": not field.is_number}
                 for field in fields

@@ -59,17 +59,4 @@ def rebalance_experts(
 class RackplanEplbPolicy:
     """The function in the form of vLLM's ``AbstractEplbPolicy``."""
 
-    @classmethod
-    def rebalance_experts(
-        cls,
-        weight: Any,
-        num_replicas: int,
-        num_groups: int,
-        num_nodes: int,
-        num_ranks: int,
-        old_global_expert_indices: Any = None,
-    ) -> Any:
-        """As :func:`rebalance_experts`."""
-        return rebalance_experts(
-            weight, num_replicas, num_groups, num_nodes, num_ranks, old_global_expert_indices
-        )
+    rebalance_experts = staticmethod(rebalance_experts)

@@ -67,9 +67,7 @@ def rebalance_experts(current_expert_table: Any, expert_workload: Any) -> tuple[
 class RackplanPolicy:
     """The function in the form of vllm-ascend's ``EplbPolicy``."""
 
-    def rebalance_experts(self, current_expert_table: Any, expert_workload: Any) -> tuple[int, Ints, Any]:
-        """As :func:`rebalance_experts`."""
-        return rebalance_experts(current_expert_table, expert_workload)
+    rebalance_experts = staticmethod(rebalance_experts)
 
 
 def _array_split_start(table: Ints, devices: int) -> Ints:

@@ -21,7 +21,7 @@ from rackplan.requests import (
     SizeRequest,
     SweepRequest,
     WhatIfRequest,
-    seconds,
+    limit_s,
 )
 from topology.base.errors import InfeasibleError, InputError
 
@@ -65,22 +65,7 @@ def plan_options(request: PlanRequest) -> PlanOptions:
     """Return the options of the planner."""
     from placement.options import PlanOptions
 
-    ttft_s = seconds(request.ttft_ms)
-    return PlanOptions(
-        redundant=request.redundant,
-        tpot_s=request.tpot_s,
-        time_limit_s=request.time_limit_s,
-        seed=request.seed,
-        ep=request.ep,
-        tp=request.tp,
-        stages=request.stages,
-        tolerance=request.tolerance,
-        spread=request.spread,
-        objective=request.objective,
-        split=request.split,
-        goal=request.goal,
-        ttft_s=None if isinstance(ttft_s, str) else ttft_s,
-    )
+    return request.as_options(PlanOptions, ttft_s=limit_s(request.ttft_ms))
 
 
 def plan(request: PlanRequest) -> Plan:
@@ -99,8 +84,6 @@ def plan(request: PlanRequest) -> Plan:
     CancelledError
         If ``cancel`` says so before there is a plan.
     """
-    from cost.serving.pools import TTFT_LIMIT
-    from placement.options import USUAL_TPOT
     from placement.planner import make_plan
     from placement.progress import ProgressReporter
     from placement.whole import Limits, plan_requests
@@ -113,14 +96,7 @@ def plan(request: PlanRequest) -> Plan:
         return make_plan(
             priced, loads, wanted, on_progress=told.layers, on_stage=told.stage, cancel=request.cancel
         )
-    tpot_s = USUAL_TPOT.value if request.tpot_s is None else request.tpot_s
-    ttft_s = TTFT_LIMIT.value if request.ttft_ms is None else wanted.ttft_s
-    given = {"tpot_s": request.tpot_s, "ttft_s": request.ttft_ms}
-    limits = Limits(
-        None if isinstance(tpot_s, str) else tpot_s,
-        ttft_s,
-        frozenset(name for name, limit in given.items() if limit is None),
-    )
+    limits = Limits(*request.limits_s, request.usual)
     return plan_requests(
         priced,
         whole,
@@ -175,14 +151,7 @@ def replan_options(request: ReplanRequest) -> ReplanOptions:
     """Return the options of the re-plan."""
     from placement.migrate.replan import ReplanOptions
 
-    return ReplanOptions(
-        lost=tuple(request.lost),
-        max_moves=request.max_moves,
-        max_bytes=request.max_bytes,
-        horizon_s=request.horizon_s,
-        time_limit_s=request.time_limit_s,
-        seed=request.seed,
-    )
+    return request.as_options(ReplanOptions)
 
 
 def replan(request: ReplanRequest) -> Replanned:
@@ -418,20 +387,14 @@ def size(request: SizeRequest) -> Size | Sizes:
 
 def _sized(priced: Deployment, request: SizeRequest) -> Size:
     from cost.serving.limits import relax_default_limits
-    from cost.serving.sizing import MOST, Demand
+    from cost.serving.sizing import Demand
     from cost.serving.sizing import size as sized
     from placement.fleet.supply import FleetOnUnits
 
     lengths, (tpot_s, ttft_s), usual = request.whole, request.limits_s, request.usual
     if request.usd_m is not None:
         tpot_s, usual = None, usual - {"tpot_s"}
-    asked = ("think_s", "utilization", "spares", "usd_m", *MOST)
-    demand = Demand(
-        **{name: getattr(request, name) for name in asked},
-        tpot_s=tpot_s,
-        ttft_s=None if lengths is None else ttft_s,
-        ttft_p99_s=request.ttft_p99_s,
-    )
+    demand = request.as_options(Demand, tpot_s=tpot_s, ttft_s=None if lengths is None else ttft_s)
     mixed = lengths is not None and len(lengths.isl) > 1
 
     def of(wanted: Demand) -> Size:
@@ -484,18 +447,11 @@ def fleet(request: FleetRequest) -> Fleet:
     """
     from cost.inputs.deployment import NONE_DEPLOYABLE
     from placement.fleet.fleet import make_fleet
-    from placement.fleet.options import FleetOptions, require_goal
+    from placement.fleet.options import FleetOptions
     from placement.progress import ProgressReporter
 
-    wanted = FleetOptions(
-        goal=None if request.goal is None else require_goal(request.goal),
-        tok_s=None if request.tok_s is None else float(request.tok_s),
-        utilization=request.utilization,
-        spares=request.spares,
-        time_limit_s=request.time_limit_s,
-        seed=request.seed,
-        most_layouts=None if request.any_shape else FleetOptions.most_layouts,
-    )
+    most = None if request.any_shape else FleetOptions.most_layouts
+    wanted = request.as_options(FleetOptions, most_layouts=most)
     where = inputs.clusters_of([request.cluster], request.settings)[0]
     say = ProgressReporter(request.on_progress).stage
     try:

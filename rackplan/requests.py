@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, field, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -359,6 +359,7 @@ Texts = Annotated[Sequence[str], BeforeValidator(_texts), Named("str | Sequence[
 ByGpu = Annotated[Mapping[str, str | float], BeforeValidator(_by_gpu), Named("Mapping[str, float | str]")]
 Amount = Annotated[float, Spelled(_amount)]
 
+T = TypeVar("T")
 CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
 
@@ -396,6 +397,22 @@ class Request:
             field=name,
             value=as_typed(getattr(self, name)),
         )
+
+    def refuse_given(self, names: Iterable[str], why: str) -> None:
+        """Reject the first of these fields that was given.
+
+        Raises
+        ------
+        InputError
+            If there is one.
+        """
+        for name in filter(self.given, names):
+            raise self.refuse(name, why)
+
+    def as_options(self, kind: Callable[..., T], **own: Any) -> T:
+        """Return options of another ``kind``: its ``own``, and those that have the name of a field here."""
+        names = [option.name for option in fields(kind) if hasattr(self, option.name)]  # type: ignore[arg-type]
+        return kind(**{name: getattr(self, name) for name in names} | own)
 
     @property
     def sources(self) -> list[str]:
@@ -526,9 +543,8 @@ class Whole(Request):
         """Reject single lengths combined with a mix."""
         super().check()
         if self.given("lengths"):
-            for name in filter(self.given, ("isl", "osl")):
-                why = f"{input_name('lengths')} already sets all prompt and answer lengths"
-                raise self.refuse(name, why)
+            why = f"{input_name('lengths')} already sets all prompt and answer lengths"
+            self.refuse_given(("isl", "osl"), why)
 
     @property
     def whole(self) -> Lengths | None:
@@ -539,12 +555,18 @@ class Whole(Request):
         InputError
             If a file of lengths cannot be read.
         """
-        from cost.serving.lengths import Lengths, read_lengths
+        from cost.serving.lengths import read_lengths
 
-        isl, osl = (ISL if self.isl is None else self.isl), (OSL if self.osl is None else self.osl)
         mix = getattr(self, "lengths", None)
-        found = Lengths.of(isl, osl) if mix is None else read_lengths(mix)
+        found = lengths_of(self.isl, self.osl) if mix is None else read_lengths(mix)
         return replace(found, prefix_hit=self.prefix_hit)
+
+
+def lengths_of(isl: int | None = None, osl: int | None = None) -> Lengths:
+    """Return lengths of whole requests, default ones where not given."""
+    from cost.serving.lengths import Lengths
+
+    return Lengths.of(ISL if isl is None else isl, OSL if osl is None else osl)
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -564,15 +586,16 @@ class Requests(Whole):
     def check(self) -> None:
         """Reject request lengths, and other options without effect, for one phase only."""
         super().check()
-        given = [name for name in ("lengths", "isl", "osl") if self.given(name)]
-        for name in filter(self.given, ("context", "phase") if self.alone else ()):
-            if given:
-                raise self.refuse(name, f"{input_name(given[0])} asks for whole requests, with both phases")
-        if self.alone:
-            one = input_name("phase" if self.given("phase") else "context")
-            for name in filter(self.given, ("prefill_cluster", "ttft_ms")[: 1 + (self.phase != "prefill")]):
-                alone = ", decode, which has no first token" if name == "ttft_ms" else ""
-                raise self.refuse(name, f"{one} asks for one phase only{alone}")
+        if not self.alone:
+            return
+        for length in filter(self.given, ("lengths", "isl", "osl")):
+            self.refuse_given(
+                ("context", "phase"), f"{input_name(length)} asks for whole requests, with both phases"
+            )
+        why = f"{input_name('phase' if self.given('phase') else 'context')} asks for one phase only"
+        self.refuse_given(["prefill_cluster"], why)
+        if self.phase != "prefill":
+            self.refuse_given(["ttft_ms"], f"{why}, decode, which has no first token")
 
     @property
     def alone(self) -> bool:
@@ -606,15 +629,14 @@ class Speed(Request):
                 "leave one out",
             )
         if getattr(self, "phase", "decode") == "prefill":
-            for name in filter(self.given, ("tpot_ms", "tok_s_user")):
-                raise self.refuse(name, PREFILL_ONLY)
+            self.refuse_given(("tpot_ms", "tok_s_user"), PREFILL_ONLY)
 
     @property
     def tpot_s(self) -> float | Literal["none"] | None:
         """The limit in seconds per token; ``none`` unchanged, None if not given."""
         if self.tok_s_user is not None:
             return NO_LIMIT if isinstance(self.tok_s_user, str) else 1 / self.tok_s_user
-        return seconds(self.tpot_ms)
+        return self.tpot_ms if isinstance(self.tpot_ms, str | None) else self.tpot_ms / 1e3
 
     @property
     def usual_tpot_s(self) -> float | None:
@@ -624,18 +646,30 @@ class Speed(Request):
         tpot_s = USUAL_TPOT.value if self.tpot_s is None else self.tpot_s
         return None if isinstance(tpot_s, str) else tpot_s
 
+    @property
+    def limits_s(self) -> tuple[float | None, float | None]:
+        """The limits per output token and to the first token in seconds (defaults if not given); None: no limit."""
+        return self.usual_tpot_s, usual_ttft_s(getattr(self, "ttft_ms", None))
+
+    @property
+    def usual(self) -> frozenset[str]:
+        """The names of the limits that were not given (:func:`cost.serving.limits.relax_default_limits`)."""
+        given = {"tpot_s": self.tpot_s, "ttft_s": getattr(self, "ttft_ms", None)}
+        return frozenset(name for name, limit in given.items() if limit is None)
+
+
+def limit_s(limit_ms: float | Literal["none"] | None, usual_s: float | None = None) -> float | None:
+    """Return a limit in seconds (the usual one if it was not given); None: no limit."""
+    if limit_ms is None:
+        return usual_s
+    return None if isinstance(limit_ms, str) else limit_ms / 1e3
+
 
 def usual_ttft_s(limit_ms: float | Literal["none"] | None) -> float | None:
     """Return a limit on the time to first token in seconds (default if not given); None: no limit."""
     from cost.serving.pools import TTFT_LIMIT
 
-    ttft_s = seconds(limit_ms)
-    return TTFT_LIMIT.value if ttft_s is None else None if isinstance(ttft_s, str) else ttft_s
-
-
-def seconds(limit_ms: float | Literal["none"] | None) -> float | Literal["none"] | None:
-    """Convert a limit from milliseconds to seconds; ``none`` and None are unchanged."""
-    return limit_ms / 1e3 if isinstance(limit_ms, int | float) else limit_ms
+    return limit_s(limit_ms, TTFT_LIMIT.value)
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -658,8 +692,7 @@ class FirstToken(Request):
     @property
     def prefill_s(self) -> float | None:
         """The limit in seconds of prefill alone, which has no default; None: no limit."""
-        ttft_s = seconds(self.ttft_ms)
-        return None if isinstance(ttft_s, str) else ttft_s
+        return limit_s(self.ttft_ms)
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -685,24 +718,7 @@ class UnderLoad(Request):
     @property
     def ttft_p99_s(self) -> float | None:
         """The limit in seconds; None: no limit."""
-        limit_s = seconds(self.ttft_p99_ms)
-        return None if isinstance(limit_s, str) else limit_s
-
-
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class Limits(Speed, FirstToken):
-    """Latency limits."""
-
-    @property
-    def limits_s(self) -> tuple[float | None, float | None]:
-        """Both limits in seconds (defaults if not given); None: no limit."""
-        return self.usual_tpot_s, self.ttft_s
-
-    @property
-    def usual(self) -> frozenset[str]:
-        """The names of the limits that were not given (:func:`cost.serving.limits.relax_default_limits`)."""
-        given = {"tpot_s": self.tpot_s, "ttft_s": self.ttft_ms}
-        return frozenset(name for name, limit in given.items() if limit is None)
+        return limit_s(self.ttft_p99_ms)
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -883,8 +899,8 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
     seed: Seed = 0
 
     INSTEAD: ClassVar[Mapping[str, str]] = {"ttft_p99_ms": NOT_SIMULATED}
-    FIRST: ClassVar[str] = "model cluster isl osl phase context tpot_ms ttft_ms loads details output json"
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    FIRST = "model cluster isl osl phase context tpot_ms ttft_ms loads details output json"
+    EXAMPLES = (
         "rackplan plan --model deepseek-v3 --cluster gb200-nvl72 --isl 8k --osl 1k",
         "rackplan plan --model qwen3-235b-a22b --cluster hgx-h200@16 --tpot-ms 40 --loads uniform -o out",
     )
@@ -905,19 +921,14 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
                 ("goal", "which maximizes throughput within the limits"),
                 ("tolerance", "which always takes the best layouts"),
             ):
-                if self.given(name):
-                    raise self.refuse(name, f"{one}, {why}")
+                self.refuse_given([name], f"{one}, {why}")
             if self.redundant == "auto":
                 raise self.refuse("redundant", f"{one}, and auto works for one phase only")
 
     @property
     def whole(self) -> Lengths | None:
         """Lengths of whole requests; None for one phase only."""
-        from cost.serving.lengths import Lengths
-
-        if self.isl is None and self.osl is None:
-            return None
-        return Lengths.of(ISL if self.isl is None else self.isl, OSL if self.osl is None else self.osl)
+        return None if self.isl is None and self.osl is None else lengths_of(self.isl, self.osl)
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -947,7 +958,7 @@ class ReplanRequest(Watched, Loaded):
     time_limit_s: Number = opt(0.0, "Search time in seconds; 0: one deterministic pass.", "S", "--time-limit")
     seed: Seed = 0
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    EXAMPLES = (
         "rackplan replan out --lost d0.n3.g1 -o out-without",
         "rackplan replan out --loads zipf:0.4 --max-moves 200 -o out-moved",
     )
@@ -961,10 +972,7 @@ class ScoreRequest(Money, Set, Loaded):
     sparse_attention: SparseAttention = ""
     details: Flag = opt(False, "Also print each part of the step, the memory, and the underlying figures.")
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
-        "rackplan score out --loads zipf:0.4 --details",
-        "rackplan score out out-moved",
-    )
+    EXAMPLES = ("rackplan score out --loads zipf:0.4 --details", "rackplan score out out-moved")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -973,22 +981,17 @@ class WhatIfRequest(Watched, Set):
 
     plan: PlanFile = field(kw_only=False)
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
-        "rackplan what-if out",
-        "rackplan what-if out --set gb200.hbm_bytes_per_s=2x",
-    )
+    EXAMPLES = ("rackplan what-if out", "rackplan what-if out --set gb200.hbm_bytes_per_s=2x")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class SweepRequest(Pricing, Limits, UnderLoad, Requests, Placed):
+class SweepRequest(Pricing, Speed, FirstToken, UnderLoad, Requests, Placed):
     """Sweep options."""
 
     prefill_cluster: ClusterLike | None = opt(None, "Cluster for prefill; default: part of --cluster.", "C")
 
-    FIRST: ClassVar[str] = (
-        "model cluster isl osl phase context tpot_ms ttft_ms prefill_cluster weights output json"
-    )
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    FIRST = "model cluster isl osl phase context tpot_ms ttft_ms prefill_cluster weights output json"
+    EXAMPLES = (
         "rackplan sweep --model deepseek-v3 --cluster gb200-nvl72",
         "rackplan sweep --model deepseek-v3 --cluster hgx-h200@32 --phase decode --context 8k -o sweep.csv",
     )
@@ -1021,7 +1024,7 @@ class Demanded(Request):
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class SizeRequest(Watched, Demanded, Pricing, Limits, UnderLoad, Requests):
+class SizeRequest(Watched, Demanded, Pricing, Speed, FirstToken, UnderLoad, Requests):
     """Demand or budget: one of the first six."""
 
     model: ModelName = field(kw_only=False)
@@ -1045,8 +1048,8 @@ class SizeRequest(Watched, Demanded, Pricing, Limits, UnderLoad, Requests):
     )
     lengths: LengthsFile = None
 
-    FIRST: ClassVar[str] = "model cluster req_s tok_s users gpus mw usd_h isl osl tpot_ms json"
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    FIRST = "model cluster req_s tok_s users gpus mw usd_h isl osl tpot_ms json"
+    EXAMPLES = (
         "rackplan size --model deepseek-v3 --cluster gb200-nvl72 --tok-s 1M",
         "rackplan size --model kimi-k2 --cluster hgx-h200 --cluster gb200-nvl72 --mw 1 --isl 4000 --osl 1000",
     )
@@ -1088,8 +1091,8 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
     INSTEAD: ClassVar[Mapping[str, str]] = {
         "tpot_ms": f"clusters are compared at speeds; give {input_name('tok_s_user')}, the same limit as a rate"
     }
-    FIRST: ClassVar[str] = "clusters model gpus mw usd_h tok_s_user isl osl phase ttft_ms prices output json"
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    FIRST = "clusters model gpus mw usd_h tok_s_user isl osl phase ttft_ms prices output json"
+    EXAMPLES = (
         "rackplan compare hgx-h100 gb200-nvl72 --model deepseek-v3",
         "rackplan compare gb200-nvl72 vr-nvl72 --model deepseek-v3 --mw 1 --tok-s-user 20,50 -o report.html",
     )
@@ -1102,8 +1105,8 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
     def check(self) -> None:
         """Reject two budgets, and loads if no experts are placed."""
         super().check()
-        if self.phase == "prefill" and self.given("tok_s_user"):
-            raise self.refuse("tok_s_user", PREFILL_ONLY)
+        if self.phase == "prefill":
+            self.refuse_given(["tok_s_user"], PREFILL_ONLY)
         budgets = [name for name in ("gpus", "mw", "usd_h") if self.given(name)]
         if len(budgets) > 1:
             why = f"{input_name(budgets[0])} already sets the basis of the comparison"
@@ -1114,7 +1117,7 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
+class FleetRequest(Watched, Demanded, Pricing, Speed, FirstToken, Requests):
     """Fleet options."""
 
     models: Annotated[
@@ -1149,26 +1152,42 @@ class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
     seed: Seed = 0
 
     INSTEAD: ClassVar[Mapping[str, str]] = {"ttft_p99_ms": NOT_SIMULATED}
-    FIRST: ClassVar[str] = "models cluster tok_s goal isl osl tpot_ms ttft_ms loads time_limit_s output json"
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    FIRST = "models cluster tok_s goal isl osl tpot_ms ttft_ms loads time_limit_s output json"
+    EXAMPLES = (
         "rackplan fleet --model deepseek-v3 --cluster gb200-nvl72@144",
         "rackplan fleet --model deepseek-v3:0.7 --model qwen3-235b-a22b:0.3 --cluster gb200-nvl72@144 --goal usd",
     )
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class ReplayRequest(Watched, Set):
+class PlanOrModel(Request):
+    """Inputs."""
+
+    plan: PlanLike | None = opt(
+        None, "A plan.json, or the folder that holds it.", "PLAN", argument=True, kw_only=False
+    )
+    model: ModelLike | None = opt(None, "Without a plan: catalog name, Hugging Face id or config.json.", "M")
+    cluster: ClusterLike | None = opt(None, "Without a plan: catalog name, name@GPUS or a YAML file.", "C")
+
+    def check(self) -> None:
+        """Require a plan, or both a model and a cluster."""
+        super().check()
+        lacks = [name for name in ("model", "cluster") if not self.given(name)]
+        if self.plan is None and lacks:
+            both = f"{input_name('model')} and {input_name('cluster')}"
+            raise InputError(f"{input_name(lacks[0])} is missing: give a PLAN, or {both}.")
+
+
+@dataclass(frozen=True, kw_only=True, config=CONFIG)
+class ReplayRequest(Watched, Set, PlanOrModel):
     """Replay options."""
 
-    plan: PlanLike | None = opt(None, "The plan.json to start from.", "PLAN", argument=True, kw_only=False)
     loads: Annotated[
         Loads,
         Option(
             "Recorded windows in order, at least two over all files; repeatable.", "FILE", repeatable=True
         ),
     ]
-    model: ModelLike | None = opt(None, "Without a plan: catalog name, Hugging Face id or config.json.", "M")
-    cluster: ClusterLike | None = opt(None, "Without a plan: catalog name, name@GPUS or a YAML file.", "C")
     policies: Texts = opt(
         (),
         "static, vllm, sglang, rackplan[:BUDGET] (rackplan:5%, rackplan:0, rackplan:none) or "
@@ -1183,7 +1202,7 @@ class ReplayRequest(Watched, Set):
     weights: Text | None = opt(None, "Weight format.", "DTYPE")
     seed: Seed = 0
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    EXAMPLES = (
         "rackplan replay out --loads windows.npy",
         "rackplan replay out --loads windows.npy --policy vllm --policy rackplan:5% -o replay.html",
     )
@@ -1191,19 +1210,14 @@ class ReplayRequest(Watched, Set):
     def check(self) -> None:
         """Reject options that the plan already sets."""
         super().check()
-        if self.plan is not None and self.weights is not None:
-            raise self.refuse("weights", "the plan already sets it")
+        if self.plan is not None:
+            self.refuse_given(["weights"], "the plan already sets it")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class SimulateRequest(Watched, Pricing, Speed, Whole):
+class SimulateRequest(Watched, Pricing, Speed, Whole, PlanOrModel):
     """Traffic and deployment: a plan, or a model on a cluster; one of three loads."""
 
-    plan: PlanLike | None = opt(
-        None, "A plan.json, or the folder that holds it.", "PLAN", argument=True, kw_only=False
-    )
-    model: ModelLike | None = opt(None, "Without a plan: catalog name, Hugging Face id or config.json.", "M")
-    cluster: ClusterLike | None = opt(None, "Without a plan: catalog name, name@GPUS or a YAML file.", "C")
     req_s: Annotated[float, Spelled(_amount), Field(ge=1e-6, le=1e9)] | None = opt(
         None, "Arrival rate in requests per second: 2, 1.5k.", "N"
     )
@@ -1241,10 +1255,8 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
     INSTEAD: ClassVar[Mapping[str, str]] = {
         "ttft_ms": f"requests wait in a simulation; give {input_name('ttft_p99_ms')}, which counts that"
     }
-    FIRST: ClassVar[str] = (
-        "plan model cluster req_s trace concurrency isl osl tpot_ms ttft_p99_ms details output json"
-    )
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    FIRST = "plan model cluster req_s trace concurrency isl osl tpot_ms ttft_p99_ms details output json"
+    EXAMPLES = (
         "rackplan simulate --model llama-3.1-70b --cluster hgx-h100 --req-s 2 --ttft-p99-ms 4000",
         "rackplan simulate out --trace requests.jsonl --router prefix -o simulated",
     )
@@ -1263,42 +1275,25 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
             raise InputError(
                 "expected a fraction of the prompt, 0 to below 1.", field="prefix_hit", value=hit
             )
-        lacks = [name for name in ("model", "cluster") if not self.given(name)]
-        if self.plan is None and lacks:
-            both = f"{input_name('model')} and {input_name('cluster')}"
-            raise InputError(f"{input_name(lacks[0])} is missing: give a PLAN, or {both}.")
-        of_pricing = [*Pricing.__annotations__, *Money.__annotations__]
-        told = {
-            "the plan already sets it": ("model", "cluster", *of_pricing) * (self.plan is not None),
-            f"{input_name('trace')} already sets the lengths and times of all requests": (
-                "isl",
-                "osl",
-                "lengths",
-                "cv",
-                "arrivals",
-                "prefix_hit",
-            )
-            * (self.trace is not None),
-            f"{input_name('concurrency')} sends each request when the previous answer is complete": (
-                "arrivals",
-            )
-            * (self.concurrency is not None),
-            f"it applies only to {input_name('trace')}": ("speed",) * (self.trace is None),
-            f"{input_name('lengths')} already sets the spread": ("cv",) * self.given("lengths"),
-        }
-        for why, names in told.items():
-            for name in filter(self.given, names):
-                raise self.refuse(name, why)
+        if self.plan is not None:
+            of_plan = ("model", "cluster", *Pricing.__annotations__, *Money.__annotations__)
+            self.refuse_given(of_plan, "the plan already sets it")
+        if self.trace is None:
+            self.refuse_given(["speed"], f"it applies only to {input_name('trace')}")
+        else:
+            of_trace = ("isl", "osl", "lengths", "cv", "arrivals", "prefix_hit")
+            why = f"{input_name('trace')} already sets the lengths and times of all requests"
+            self.refuse_given(of_trace, why)
+        if self.concurrency is not None:
+            why = f"{input_name('concurrency')} sends each request when the previous answer is complete"
+            self.refuse_given(["arrivals"], why)
+        if self.given("lengths"):
+            self.refuse_given(["cv"], f"{input_name('lengths')} already sets the spread")
 
     @property
     def ttft_ms(self) -> float | Literal["none"] | None:
         """The limit to the first token as given."""
         return self.ttft_p99_ms
-
-    @property
-    def limits_s(self) -> tuple[float | None, float | None]:
-        """Both limits in seconds (defaults if not given); None: no limit."""
-        return self.usual_tpot_s, self.ttft_s
 
     @property
     def ttft_s(self) -> float | None:
@@ -1355,8 +1350,8 @@ class ImportPlanRequest(DeploymentRequest):
     stages: Count = opt(1, "Pipeline stages.")
     seed: Seed = 0
 
-    FIRST: ClassVar[str] = "file kind model cluster only_check loads batch ep tp stages output json"
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    FIRST = "file kind model cluster only_check loads batch ep tp stages output json"
+    EXAMPLES = (
         "rackplan import-plan sglang.json --from sglang --model deepseek-v3 --cluster gb200-nvl72 -o out",
         "rackplan import-plan sglang.json --check --from sglang --model deepseek-v3 --ep 72",
     )
@@ -1400,8 +1395,8 @@ class ExportRequest(Request):
     image: Text = opt("", "With --launch: container image.", "IMAGE", default="a placeholder")
     ranks: Flag = opt(False, "Also write host, GPU and NICs of each rank to ENGINE.ranks.csv.")
 
-    QUOTED: ClassVar[bool] = False
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    QUOTED = False
+    EXAMPLES = (
         "rackplan export out --to sglang -o sglang.json",
         "rackplan export out --to trtllm -o trtllm.yaml",
     )
@@ -1430,7 +1425,7 @@ class DrawRequest(Set):
     )
     form: Text | None = opt(None, "Write the topology for slurm or topograph.", "FORMAT", "--format")
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    EXAMPLES = (
         "rackplan draw gb200-nvl72 -o rack.svg",
         "rackplan draw gb200-nvl72 --plan out -o planned.png",
     )
@@ -1463,7 +1458,7 @@ class TrafficRequest(Set):
     )
     no_fair: Flag = opt(False, "Print only the bound, without the time under max-min fair sharing.")
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    EXAMPLES = (
         "rackplan traffic out/plan.json --matrix cost.json",
         "rackplan traffic gb200-nvl72@144 --pattern ring --bytes-per-gpu '64 MB'",
     )
@@ -1502,11 +1497,11 @@ class ImportRequest(Request):
     )
     hosts: Text | None = opt(None, "Hosts with GPUs, like n[1-64], if not all have them.", "LIST")
 
-    FIRST: ClassVar[str] = (
+    FIRST = (
         "files kind gpu gpus_per_node fabrics nic oversubscription domains join_leaves hosts name output json"
     )
-    QUOTED: ClassVar[bool] = False
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    QUOTED = False
+    EXAMPLES = (
         "rackplan import topo.txt -o cluster.yaml",
         "rackplan import 'n[1-16]=nccl.xml' topology.conf --gpu h100-sxm -o cluster.yaml",
     )
@@ -1535,8 +1530,8 @@ class StudyRequest(Request):
         None, "Points priced in parallel.", "N", default="all cores"
     )
 
-    QUOTED: ClassVar[bool] = False
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    QUOTED = False
+    EXAMPLES = (
         "rackplan study study.yaml -o out",
         "rackplan study study.yaml --engine ray --address 10.0.0.1:6379 -o out",
     )
@@ -1556,7 +1551,7 @@ class LoadsRequest(Request):
         ),
     ]
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan loads recording.pt", "rackplan loads windows.npy --json")
+    EXAMPLES = ("rackplan loads recording.pt", "rackplan loads windows.npy --json")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -1570,7 +1565,7 @@ class CatalogRequest(Set):
         argument=True,
     )
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan catalog clusters", "rackplan catalog gb200-nvl72")
+    EXAMPLES = ("rackplan catalog clusters", "rackplan catalog gb200-nvl72")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -1590,7 +1585,7 @@ class ValidateRequest(Request):
         False, "Compare the best measured runs at each speed with the layouts that rackplan chooses."
     )
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan validate", "rackplan validate points.csv --details")
+    EXAMPLES = ("rackplan validate", "rackplan validate points.csv --details")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -1604,7 +1599,7 @@ class SchemaRequest(Request):
         argument=True,
     )
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan schema plan", "rackplan schema plan-request")
+    EXAMPLES = ("rackplan schema plan", "rackplan schema plan-request")
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
@@ -1618,7 +1613,7 @@ class ServeRequest(Request):
         8710, "Port on the loopback interface; 0: any free port."
     )
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan serve", "rackplan serve out --port 0")
+    EXAMPLES = ("rackplan serve", "rackplan serve out --port 0")
 
 
 R = TypeVar("R", bound=Request)

@@ -19,7 +19,7 @@ from placement.plan import Plan
 from placement.progress import ProgressReporter
 from placement.under_load import lengths_of_plan, pools_of_plan
 from rackplan import inputs
-from rackplan.requests import ISL, OSL, SimulateRequest
+from rackplan.requests import SimulateRequest, lengths_of
 from topology.base.errors import InfeasibleError
 from topology.base.units import plural
 
@@ -154,7 +154,7 @@ def _lengths_of(request: SimulateRequest, plan: Plan) -> Lengths:
     """Return the lengths that are asked for; what is not given is as the plan was made for, or the default."""
     planned = lengths_of_plan(plan)
     if planned is None:
-        return request.whole or Lengths.of(ISL, OSL)
+        return request.whole or lengths_of()
     if request.given("lengths") or (request.isl is not None and request.osl is not None):
         return request.whole or planned
     isl = planned.isl[0] if request.isl is None else request.isl

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from inspect import Parameter, unwrap
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from rackplan.commands import SECTIONS
 from rackplan.commands.options import section
 from rackplan.requests import Request
 from topology.base.errors import InputError
@@ -129,23 +130,14 @@ class Command(TyperCommand):
 class Commands(TyperGroup):
     """All commands, in sections by task."""
 
-    SECTIONS: Mapping[str, str] = {
-        "Plans": "plan replan score what-if simulate replay",
-        "Clusters and money": "compare sweep size fleet study draw traffic serve",
-        "Engines": "export import-plan",
-        "Data": "import loads catalog validate schema",
-    }
-
     def commands_in_sections(self, ctx: Any) -> dict[str, list[str]]:
-        """Return command names by non-empty section; commands without a section come last."""
-        names = self.list_commands(ctx)
+        """Return command names by non-empty section."""
+        known = set(self.list_commands(ctx))
         sections = {
-            title: [name for name in wanted.split() if name in names]
-            for title, wanted in self.SECTIONS.items()
+            title: [name for name in " ".join(modules.values()).split() if name in known]
+            for title, modules in SECTIONS.items()
         }
-        known = {name for some in sections.values() for name in some}
-        sections["Others"] = [name for name in names if name not in known]
-        return {title: some for title, some in sections.items() if some}
+        return {title: names for title, names in sections.items() if names}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands in their sections."""

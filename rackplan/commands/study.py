@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import typer
-
-from rackplan.commands.options import INTERRUPTED, JsonFlag, command
+from rackplan.commands.options import command, exit_if_interrupted
+from rackplan.commands.output import Run
 from rackplan.requests import StudyRequest
 from topology.base.errors import InputError
 
@@ -13,11 +12,10 @@ LOG_S = 30.0
 
 
 @command(StudyRequest)
-def study(request: StudyRequest, *, json: JsonFlag = False) -> None:
+def study(request: StudyRequest, run: Run) -> None:
     """Price a grid or a sample of points, on all cores or a cluster. It can be stopped and resumed."""
-    from rackplan.commands.output import page_of, show
+    from rackplan.commands.output import page_of
     from rackplan.progress import progress
-    from rackplan.report.doc import Note
     from rackplan.report.study import study_doc
     from rackplan.studies.begin import begin, opened
     from topology.base.files import write_whole
@@ -28,8 +26,7 @@ def study(request: StudyRequest, *, json: JsonFlag = False) -> None:
         found = begin(request, wanted, folder, say=reporter.stage)
     page = folder / "report.html"
     write_whole(page, page_of(study_doc(found)).encode())
-    show(study_doc(found, str(page)).with_blocks(Note(str(page), kind="written")), json=json)
-    if found.interrupted:
-        raise typer.Exit(INTERRUPTED)
+    run.show(study_doc(found, str(page)), written=[page])
+    exit_if_interrupted(found.interrupted)
     if found.rows and all(row["status"] == "failed" for row in found.rows):
         raise InputError(f"all points failed; the first: {found.rows[0]['reason']}")

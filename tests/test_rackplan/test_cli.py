@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import rackplan
-from rackplan.cli import COMMANDS
+from rackplan.commands import COMMANDS
 from topology.base.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError
 
 Run = Callable[..., Any]

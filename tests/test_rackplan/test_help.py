@@ -10,7 +10,8 @@ import pytest
 import typer
 
 from helpers import Result
-from rackplan.cli import COMMANDS, make_app, request_of
+from rackplan.cli import make_app, request_of
+from rackplan.commands import COMMANDS
 from rackplan.commands.help import Commands
 
 

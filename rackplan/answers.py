@@ -23,7 +23,7 @@ from rackplan.requests import (
     WhatIfRequest,
     limit_s,
 )
-from topology.base.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
@@ -57,7 +57,7 @@ def make_deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
     InputError
         If a name means nothing, or figures cannot be used together.
     """
-    where = inputs.clusters_of([request.cluster], request.settings)[0]
+    where = inputs.cluster_of(request.cluster, request.settings)
     return inputs.deployment_of(request, request.model, where)
 
 
@@ -218,7 +218,7 @@ def sweep(request: SweepRequest) -> Sweep | Pools:
     from placement.whole import Limits, refuse_limits
 
     if not request.alone:
-        names = [request.cluster, *([] if request.prefill_cluster is None else [request.prefill_cluster])]
+        names = [name for name in (request.cluster, request.prefill_cluster) if name is not None]
         sides = inputs.clusters_of(names, request.settings)
         found = layouts.served(inputs.deployment_of(request, request.model, *sides), request, *sides[1:])
         serving, tpot_s = found.serving, found.tpot_s
@@ -255,12 +255,7 @@ def simulate(request: SimulateRequest) -> Simulated:
     """
     from rackplan.simulating import simulated
 
-    def pools() -> Pools:
-        assert request.model is not None and request.cluster is not None  # noqa: S101, PT018 - else a plan is given
-        where = inputs.clusters_of([request.cluster], request.settings)[0]
-        return layouts.served(inputs.deployment_of(request, request.model, where), request)
-
-    return simulated(request, pools)
+    return simulated(request)
 
 
 def compare(request: CompareRequest) -> Comparison:
@@ -282,11 +277,7 @@ def compare(request: CompareRequest) -> Comparison:
     else:
         sides, scales = inputs.compared_clusters(request.clusters, request.gpus, request.settings), {}
     names = [side.name for side in sides]  # by which rows, bills and drawings are told apart
-    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
-    if twice is not None:
-        raise InputError(
-            "duplicate; give each cluster once, under its own name.", field="clusters", value=twice
-        )
+    inputs.refuse_twice(names, "clusters", "give each cluster once, under its own name")
     found = compared(inputs.deployments_of(request, request.model, sides), request)
     rows = tuple(row.times(scales.get(row.cluster, 1.0)) for row in found.rows)
     found = replace(found, rows=rows, scales=scales, budget=request.budget)
@@ -424,9 +415,7 @@ def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
     named, _ = inputs.shares_of(request.models)
     deployments = [inputs.deployment_of(request, name, where) for name, _ in named]
     names = [one.model.name for one in deployments]
-    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
-    if twice is not None:
-        raise InputError("duplicate; give it once, with the sum of its shares.", field="models", value=twice)
+    inputs.refuse_twice(names, "models", "give it once, with the sum of its shares")
     shares = [share for _, share in named]
     loads = [inputs.loads_of(one.model, request.loads, seed=request.seed) for one in deployments]
     return Traffic.of(deployments, shares, request.whole, request.limits_s, usual=request.usual, loads=loads)
@@ -452,7 +441,7 @@ def fleet(request: FleetRequest) -> Fleet:
 
     most = None if request.any_shape else FleetOptions.most_layouts
     wanted = request.as_options(FleetOptions, most_layouts=most)
-    where = inputs.clusters_of([request.cluster], request.settings)[0]
+    where = inputs.cluster_of(request.cluster, request.settings)
     say = ProgressReporter(request.on_progress).stage
     try:
         found = make_fleet(where, traffic_of(request, where), wanted, on_stage=say)

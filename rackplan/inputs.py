@@ -62,17 +62,15 @@ def model_of(model: ModelLike, weights: str | None = None) -> Model:
     return resolve_model(model, weights=weights)
 
 
-def cluster_of(cluster: ClusterLike) -> Cluster:
-    """Return a cluster by name, file, content of a cluster YAML, or as given.
+def cluster_of(cluster: ClusterLike, settings: Lines = ()) -> Cluster:
+    """Return a cluster by name, file, content of a cluster YAML, or as given, with the ``settings`` applied.
 
     Raises
     ------
     InputError
-        If it cannot be built.
+        As :func:`clusters_of`.
     """
-    from topology.files.resolve import resolve_cluster
-
-    return resolve_cluster(cluster)
+    return clusters_of([cluster], settings)[0]
 
 
 def clusters_of(clusters: Sequence[ClusterLike], settings: Lines = ()) -> list[Cluster]:
@@ -84,9 +82,23 @@ def clusters_of(clusters: Sequence[ClusterLike], settings: Lines = ()) -> list[C
         If one cannot be built, a setting cannot be read or used, or none has the part that it is of.
     """
     from topology.changes.overrides import overrides
+    from topology.files.resolve import resolve_cluster
 
-    found = [cluster_of(one) for one in clusters]
+    found = [resolve_cluster(cluster) for cluster in clusters]
     return overrides(found, settings) if settings else found
+
+
+def refuse_twice(names: Sequence[str], field: str, instead: str) -> None:
+    """Reject a name that is given twice.
+
+    Raises
+    ------
+    InputError
+        If there is one, and what to do ``instead``.
+    """
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise InputError(f"duplicate; {instead}.", field=field, value=name)
 
 
 def compared_clusters(

@@ -195,7 +195,7 @@ def make_cluster(
     """
     from rackplan.requests import Set
 
-    return inputs.clusters_of([cluster], make(Set, settings=settings).settings)[0]
+    return inputs.cluster_of(cluster, make(Set, settings=settings).settings)
 
 
 @documented(model=PlanRequest, loads=PlanRequest, routing=PlanRequest, seed=PlanRequest)

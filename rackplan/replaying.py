@@ -156,7 +156,7 @@ def _deployment(request: ReplayRequest, plan: Plan | None) -> Deployment:
     """
     if plan is None:
         assert request.model is not None and request.cluster is not None  # noqa: S101, PT018 - else a plan is given
-        where = inputs.clusters_of([request.cluster], request.settings)[0]
+        where = inputs.cluster_of(request.cluster, request.settings)
         of = make(DeploymentRequest, request.model, where, weights=request.weights)
         return inputs.deployment_of(of, request.model, where)
     planned = plan.deployment

@@ -829,6 +829,10 @@ class Layouts(Request):
     stages: Count | None = opt(None, "Pipeline stages.", default="the best")
 
 
+OfPlan = Annotated[
+    Loads | None,
+    Option("Tokens per expert, as for `rackplan plan`; repeatable.", "FILE", repeatable=True),
+]
 LengthsFile = Annotated[
     Any,
     Named("Path | str | Lengths"),
@@ -1083,9 +1087,7 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
         "LIST|none",
         default="20",
     )
-    loads: Loads | None = opt(
-        None, "Tokens per expert, as for `rackplan plan`; repeatable.", "FILE", repeatable=True
-    )
+    loads: OfPlan = None
     seed: Seed = 0
 
     INSTEAD: ClassVar[Mapping[str, str]] = {
@@ -1139,9 +1141,7 @@ class FleetRequest(Watched, Demanded, Pricing, Speed, FirstToken, Requests):
         "GOAL",
         default="gpus with --tok-s, else throughput",
     )
-    loads: Loads | None = opt(
-        None, "Tokens per expert, as for `rackplan plan`; repeatable.", "FILE", repeatable=True
-    )
+    loads: OfPlan = None
     time_limit_s: Number | None = opt(
         None,
         "Search time in seconds.",
@@ -1342,9 +1342,7 @@ class ImportPlanRequest(DeploymentRequest):
         "Only say whether the engine loads the file; exit code 2 if not. Nothing is written.",
         flags="--check",
     )
-    loads: Loads | None = opt(
-        None, "Tokens per expert, as for `rackplan plan`; repeatable.", "FILE", repeatable=True
-    )
+    loads: OfPlan = None
     ep: Count | None = opt(None, "GPUs in the EP group.", flags="--ep --gpus", default="all GPUs / stages")
     tp: Count = opt(1, "Tensor-parallel width.")
     stages: Count = opt(1, "Pipeline stages.")

@@ -64,7 +64,7 @@ def fleet(request: FleetRequest, run: Run) -> None:
     from rackplan.progress import progress
     from rackplan.report.fleet import fleet_doc
 
-    where = inputs.clusters_of([request.cluster], request.settings)[0]
+    where = inputs.cluster_of(request.cluster, request.settings)
     target = run.folder(f"fleet-on-{where.name}", FLEET_RESULTS)
     with progress() as reporter:
         made = answers.fleet(replace(request, cluster=where, settings=(), on_progress=reporter.hear))

@@ -34,7 +34,7 @@ def draw(request: DrawRequest, run: Run) -> None:
         raise InputError(
             "--plan and --traffic cannot share one picture, since both use colour; draw two pictures."
         )
-    target = inputs.clusters_of([request.cluster], request.settings)[0]
+    target = inputs.cluster_of(request.cluster, request.settings)
     graph = form is not None or (output is not None and output.suffix.lower() in GRAPH_SUFFIXES)
     if graph and (plan is not None or traffic is not None or level != "auto"):
         raise InputError("a graph file contains only links; leave out --plan, --traffic and --level.")
@@ -101,7 +101,7 @@ def _ranks(request: TrafficRequest) -> tuple[Cluster, Sequence[int], list[str]]:
 
     named = Path(request.cluster)
     if named.suffix != ".json" and not (named / "plan.json").is_file():
-        target = inputs.clusters_of([request.cluster], request.settings)[0]
+        target = inputs.cluster_of(request.cluster, request.settings)
         return target, range(len(target.gpus)), inputs.notes_of(request)
     plan = inputs.plan_of(named, request.settings)
     members = [gpu for stage in plan.layout.replicas[0] for gpu in stage.gpus]
@@ -176,8 +176,6 @@ def _gpu_ids(cluster: Cluster) -> list[str]:
 
 def _whole(cluster: Cluster) -> Cluster:
     """Return the cluster with nothing broken."""
-    from dataclasses import replace
-
     from topology import build_cluster
 
     return build_cluster(replace(cluster.spec, faults=()))

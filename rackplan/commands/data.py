@@ -55,7 +55,7 @@ def catalog(request: CatalogRequest, run: Run) -> None:
     what, settings = request.what, request.settings
     if settings and (what is None or what in LISTS):
         raise request.refuse("settings", "lists show unmodified catalog figures", "name a cluster")
-    cluster = inputs.clusters_of([what], settings)[0] if what is not None and settings else None
+    cluster = inputs.cluster_of(what, settings) if what is not None and settings else None
     run.show(catalog_doc(what, cluster))
 
 

@@ -85,7 +85,7 @@ def _check(request: ImportPlanRequest, run: Run) -> None:
         raise InputError("a check writes nothing; leave it out.", field="output", value=run.output)
     engine, model, ranks = require_engine(request.kind, "kind"), inputs.model_of(request.model), request.ep
     if ranks is None:
-        cluster = inputs.clusters_of([request.cluster], request.settings)[0]
+        cluster = inputs.cluster_of(request.cluster, request.settings)
         ranks = max(1, len(cluster.gpus) // request.stages)
     given = request.loads
     loads = None if given is None else inputs.loads_of(model, given, seed=request.seed)

@@ -24,7 +24,7 @@ from rackplan.serve.opened import Opened
 from rackplan.serve.plans import PlanText, Shown, lose, open_plan, place, plan_report, report
 from rackplan.serve.plot import plot
 from rackplan.serve.point import drawing, point_data
-from rackplan.serve.pool import BusyError, Call, Pool
+from rackplan.serve.pool import Call, Pool
 from rackplan.serve.question import (
     Asked,
     AskedPoint,
@@ -90,9 +90,8 @@ class Page:
             ],
             middleware=MIDDLEWARE,
             exception_handlers={
-                HTTPException: _refused,
-                FieldError: lambda _, error: _errors(error.fields),
-                BusyError: lambda *_: _errors({"request": "too many requests are waiting; try again."}, 429),
+                HTTPException: lambda _, error: _errors({"request": f"{error.detail}."}, error.status_code),
+                FieldError: lambda _, error: _errors(error.fields, error.status),
                 ClientDisconnect: lambda *_: Response(status_code=499),
             },
             lifespan=lifespan,
@@ -205,13 +204,8 @@ async def _body(request: Request) -> dict[str, Any]:
     return data
 
 
-def _errors(fields: dict[str, str], status: int = 422) -> Response:
+def _errors(fields: dict[str, str], status: int) -> Response:
     return JSONResponse({"errors": fields}, status)
-
-
-async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
-    return _errors({"request": f"{error.detail}."}, error.status_code)
 
 
 def _static(request: Request) -> Response:

@@ -29,7 +29,6 @@ NOT_PLANNED = (
     "is that of the sweep; choose another point to place experts."
 )
 BALANCED = "Experts are assumed perfectly balanced; place them to see the effect of uneven loads."
-_ORDERED = ("ep", "tp", "stages", "batch")
 
 
 def point_data(asked: AskedPoint) -> dict[str, Any]:
@@ -117,7 +116,7 @@ def _inside(asked: AskedPoint, way: Way, at: int) -> tuple[list[Picture], str, d
     )
     data = {
         "experts": experts,
-        "order": {"cluster": order.cluster, **{name: getattr(order, name) for name in _ORDERED}},
+        "order": order.model_dump(exclude={"loads", "seconds"}),
         "command": plan_command(asked.asked, sweep.deployment, order),
     }
     return pictures, BALANCED if experts else "", data

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep
 from cost.layouts.front import pareto
-from cost.model import Model
 from cost.serving.pools import RateMatches
+from cost.serving.result import Pools
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
-from rackplan.layouts import serving_of, swept
+from rackplan.layouts import served, swept
 from rackplan.requests import SweepRequest, make
-from rackplan.serve.pricing import deployed, limit_s
+from rackplan.serve.pricing import deployed
 from rackplan.serve.question import FieldError, Question
 from topology.base.errors import RackplanError
 
@@ -68,12 +68,15 @@ class Way:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One priced cluster: its serving modes, the names of those drawn, or why there are none."""
+    """One priced cluster: its serving modes, the names of those drawn, or why there are none.
+
+    ``found`` is how it serves whole requests; None: decode only.
+    """
 
     deployment: Deployment
     ways: Mapping[str, Way]
     drawn: tuple[str, ...] = ()
-    serving: Serving | None = None
+    found: Pools | None = None
     reason: str = ""
 
     def best(self, target: float) -> tuple[Way, int] | None:
@@ -89,9 +92,8 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Explored:
-    """Data for one answer: the model, the priced clusters, and notes by field."""
+    """Data for one answer: the priced clusters, and notes by field."""
 
-    model: Model
     sides: tuple[Side, ...]
     notes: Mapping[str, str]
 
@@ -105,32 +107,36 @@ def explored(question: Question) -> Explored:
     FieldError
         If an input cannot be used, by field.
     """
-    model, deployments, notes = deployed(question)
-    return Explored(model, tuple(_side(question, one) for one in deployments), notes)
+    deployments, notes = deployed(question)
+    return Explored(tuple(_side(question, deployment) for deployment in deployments), notes)
+
+
+def sweep_request(question: Question, deployment: Deployment) -> SweepRequest:
+    """Return the request of the command that prices one cluster."""
+    return make(SweepRequest, deployment.model, deployment.cluster, **question.given)
 
 
 def _side(question: Question, deployment: Deployment) -> Side:
     """Price one cluster in the requested serving modes and widths; the result has a reason if nothing fits."""
-    tpot_s = limit_s(question)
+    request = sweep_request(question, deployment)
     try:
-        if not question.whole:
-            # as the command does: each layout at its exact batch where somebody gave a limit
-            speeds = [] if question.tpot_ms is None or tpot_s is None else [1 / tpot_s]
-            (sweep,) = _of_widths(question, swept(deployment, speeds=speeds))
+        if request.alone:
+            (sweep,) = _of_widths(question, swept(deployment, speeds=request.speeds))
             return Side(deployment, {"decode": Way("decode", sweep)}, ("decode",))
-        request = make(SweepRequest, deployment.model, deployment.cluster, **question.given)
-        found = serving_of(deployment, request, [] if tpot_s is None else [tpot_s])
+        pools = served(deployment, request)
     except FieldError:
         raise
     except RackplanError as error:
         return Side(deployment, {}, reason=str(error))
+    found = pools.serving
     assert found.both is not None  # noqa: S101 - one cluster serves both phases
     decode, both = _of_widths(question, found.decode, found.both)
     found = replace(found, decode=decode, both=both, _known={}) if decode is not found.decode else found
     sweeps = {ONE_POOL: both, TWO_POOLS: decode}
     ways = {name: Way(name, sweeps[name], found, one) for name, one in found.ways().items() if len(one)}
     drawn = tuple(name for name in ways if question.serving in ("better", name))
-    return Side(deployment, ways, drawn, found, "" if drawn else _why_not(question, found))
+    reason = "" if drawn else _why_not(question, found)
+    return Side(deployment, ways, drawn, replace(pools, serving=found), reason)
 
 
 def _of_widths(question: Question, *sweeps: Sweep) -> list[Sweep]:

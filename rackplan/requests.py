@@ -23,6 +23,7 @@ from typing import (
     Literal,
     TypeVar,
     Union,
+    dataclass_transform,
     get_args,
     get_origin,
     get_type_hints,
@@ -363,8 +364,9 @@ T = TypeVar("T")
 CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 class Request:
-    """Base class of all requests.
+    """Base class of all requests: each is a frozen dataclass whose fields are checked.
 
     Attributes
     ----------
@@ -382,6 +384,10 @@ class Request:
     EXAMPLES: ClassVar[tuple[str, ...]] = ()
     QUOTED: ClassVar[bool] = True
     INSTEAD: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls) -> None:
+        """Make a dataclass of the request."""
+        dataclass(cls, frozen=True, kw_only=True, config=CONFIG)
 
     def given(self, name: str) -> bool:
         """Whether a field was given, that is, differs from its default."""
@@ -465,7 +471,6 @@ ClusterName = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Placed(Request):
     """Inputs."""
 
@@ -473,7 +478,6 @@ class Placed(Request):
     cluster: ClusterName = field(kw_only=False)
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Loaded(Request):
     """Inputs."""
 
@@ -493,7 +497,6 @@ class Loaded(Request):
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Watched(Request):
     """Progress and cancellation."""
 
@@ -511,27 +514,19 @@ class Watched(Request):
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class Served(Request):
+class Batch(Request):
     """Workload: phase and sizes."""
 
     phase: Annotated[str, Word] = opt("decode", "decode or prefill.")
     context: Tokens = opt(
         CONTEXT, "Tokens already in each sequence; prefill: prompt tokens. 8k is 8,192.", "N"
     )
-
-
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class Batch(Served):
-    """Workload: phase and sizes."""
-
     batch: Number = opt(
         0,
         "Sequences per GPU in use (one on TP 8: 0.125); 0: the most within limits (prefill: 8,192 tokens a group).",
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Whole(Request):
     """Workload: whole requests by their lengths."""
 
@@ -569,7 +564,6 @@ def lengths_of(isl: int | None = None, osl: int | None = None) -> Lengths:
     return Lengths.of(ISL if isl is None else isl, OSL if osl is None else osl)
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Requests(Whole):
     """Workload: whole requests by their lengths, or one phase alone."""
 
@@ -608,7 +602,6 @@ class Requests(Whole):
         return None if self.alone else super().whole
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Speed(Request):
     """Speed per user: one limit, given as a time or as a rate."""
 
@@ -672,7 +665,6 @@ def usual_ttft_s(limit_ms: float | Literal["none"] | None) -> float | None:
     return limit_s(limit_ms, TTFT_LIMIT.value)
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class FirstToken(Request):
     """Latency limits."""
 
@@ -695,7 +687,6 @@ class FirstToken(Request):
         return limit_s(self.ttft_ms)
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class UnderLoad(Request):
     """Latency under load."""
 
@@ -721,7 +712,6 @@ class UnderLoad(Request):
         return limit_s(self.ttft_p99_ms)
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Money(Request):
     """Prices and power."""
 
@@ -739,7 +729,6 @@ class Money(Request):
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Set(Request):
     """Custom figures."""
 
@@ -762,7 +751,6 @@ SparseAttention = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Pricing(Money, Set):
     """Cost model."""
 
@@ -818,7 +806,6 @@ class Pricing(Money, Set):
             )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Layouts(Request):
     """Layout."""
 
@@ -846,12 +833,10 @@ PlanFile = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class DeploymentRequest(Pricing, Batch, Placed):
     """A model on a cluster under a workload."""
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
     """Planning options."""
 
@@ -935,7 +920,6 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
         return None if self.isl is None and self.osl is None else lengths_of(self.isl, self.osl)
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ReplanRequest(Watched, Loaded):
     """Re-plan options."""
 
@@ -968,7 +952,6 @@ class ReplanRequest(Watched, Loaded):
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ScoreRequest(Money, Set, Loaded):
     """Scoring options."""
 
@@ -979,7 +962,6 @@ class ScoreRequest(Money, Set, Loaded):
     EXAMPLES = ("rackplan score out --loads zipf:0.4 --details", "rackplan score out out-moved")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class WhatIfRequest(Watched, Set):
     """What-if options."""
 
@@ -988,7 +970,6 @@ class WhatIfRequest(Watched, Set):
     EXAMPLES = ("rackplan what-if out", "rackplan what-if out --set gb200.hbm_bytes_per_s=2x")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class SweepRequest(Pricing, Speed, FirstToken, UnderLoad, Requests, Placed):
     """Sweep options."""
 
@@ -1011,7 +992,6 @@ class SweepRequest(Pricing, Speed, FirstToken, UnderLoad, Requests, Placed):
         return (1 / self.tpot_s,) if isinstance(self.tpot_s, float) else ()
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Demanded(Request):
     """Demand and spares."""
 
@@ -1027,7 +1007,6 @@ class Demanded(Request):
             raise self.refuse("phase", "demand is in output tokens, and prefill alone yields none")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class SizeRequest(Watched, Demanded, Pricing, Speed, FirstToken, UnderLoad, Requests):
     """Demand or budget: one of the first six."""
 
@@ -1066,7 +1045,6 @@ class SizeRequest(Watched, Demanded, Pricing, Speed, FirstToken, UnderLoad, Requ
             raise self.refuse(name, f"{input_name('usd_m')} already determines the speed")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
     """Clusters to compare for one model."""
 
@@ -1118,7 +1096,6 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
             raise self.refuse("loads", "whole requests are priced at the default expert imbalance", phase)
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class FleetRequest(Watched, Demanded, Pricing, Speed, FirstToken, Requests):
     """Fleet options."""
 
@@ -1159,7 +1136,6 @@ class FleetRequest(Watched, Demanded, Pricing, Speed, FirstToken, Requests):
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class PlanOrModel(Request):
     """Inputs."""
 
@@ -1178,7 +1154,6 @@ class PlanOrModel(Request):
             raise InputError(f"{input_name(lacks[0])} is missing: give a PLAN, or {both}.")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ReplayRequest(Watched, Set, PlanOrModel):
     """Replay options."""
 
@@ -1214,7 +1189,6 @@ class ReplayRequest(Watched, Set, PlanOrModel):
             self.refuse_given(["weights"], "the plan already sets it")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class SimulateRequest(Watched, Pricing, Speed, Whole, PlanOrModel):
     """Traffic and deployment: a plan, or a model on a cluster; one of three loads."""
 
@@ -1319,14 +1293,12 @@ class SimulateRequest(Watched, Pricing, Speed, Whole, PlanOrModel):
         return super().whole if self.recorded is None else self.recorded.lengths
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class LayoutRequest(Layouts, Speed, DeploymentRequest):
     """One layout with its experts balanced, over the whole cluster."""
 
     redundant: Count | None = opt(None, "Extra expert copies per layer.", "N")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ImportPlanRequest(DeploymentRequest):
     """Placement file of an engine."""
 
@@ -1362,7 +1334,6 @@ class ImportPlanRequest(DeploymentRequest):
             raise InputError(f"{cluster} is missing: give a cluster, or {only} with {ep}.")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ExportRequest(Request):
     """Export options."""
 
@@ -1400,7 +1371,6 @@ class ExportRequest(Request):
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class DrawRequest(Set):
     """Drawing options."""
 
@@ -1429,7 +1399,6 @@ class DrawRequest(Set):
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class TrafficRequest(Set):
     """Traffic options."""
 
@@ -1462,7 +1431,6 @@ class TrafficRequest(Set):
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ImportRequest(Request):
     """Details missing from the imported files."""
 
@@ -1505,7 +1473,6 @@ class ImportRequest(Request):
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class StudyRequest(Request):
     """Study options."""
 
@@ -1535,7 +1502,6 @@ class StudyRequest(Request):
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class LoadsRequest(Request):
     """Recordings to summarize."""
 
@@ -1552,7 +1518,6 @@ class LoadsRequest(Request):
     EXAMPLES = ("rackplan loads recording.pt", "rackplan loads windows.npy --json")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class CatalogRequest(Set):
     """A list of the catalog, or one entry."""
 
@@ -1566,7 +1531,6 @@ class CatalogRequest(Set):
     EXAMPLES = ("rackplan catalog clusters", "rackplan catalog gb200-nvl72")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ValidateRequest(Request):
     """Measured points to predict."""
 
@@ -1586,7 +1550,6 @@ class ValidateRequest(Request):
     EXAMPLES = ("rackplan validate", "rackplan validate points.csv --details")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class SchemaRequest(Request):
     """Schema options."""
 
@@ -1600,7 +1563,6 @@ class SchemaRequest(Request):
     EXAMPLES = ("rackplan schema plan", "rackplan schema plan-request")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ServeRequest(Request):
     """Server options."""
 

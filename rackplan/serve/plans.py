@@ -107,7 +107,7 @@ def report(question: Question, line: Line) -> Shown:
     sides, _ = deployed(question)
     command, tpot_s, model = explore_command(question, sides), question.tpot_s, sides[0].model
     if len(sides) == 1:
-        side = explored(question).sides[0]
+        side = explored(question)[0][0]
         if side.reason:
             raise InfeasibleError(side.reason)
         request = sweep_request(question, side.deployment)

@@ -39,28 +39,28 @@ def plot(question: Question) -> dict[str, Any]:
     FieldError
         If something asked cannot be used: what, by field.
     """
-    found = explored(question)
-    first = found.sides[0].deployment
+    sides, notes = explored(question)
+    first = sides[0].deployment
     tpot_s, model = question.tpot_s, first.model
-    measured, others = _measured(question, found.sides)
-    recipes = recipe_lines(*(side.deployment for side in found.sides))
+    measured, others = _measured(question, sides)
+    recipes = recipe_lines(*(side.deployment for side in sides))
     said = [model.beyond(first.workload.context), *model.notes, *recipes]
     said += [f"{width}: {_ONLY_HERE}" for width in _widths(question)]
     return {
         "model": model.name,
         "title": f"{model.name}, {_lengths(question)}",
         "clusters": [
-            _side_data(side, tpot_s, alone=len(found.sides) == 1) | {"colour": colour}
-            for side, colour in zip(found.sides, series(len(found.sides)), strict=True)
+            _side_data(side, tpot_s, alone=len(sides) == 1) | {"colour": colour}
+            for side, colour in zip(sides, series(len(sides)), strict=True)
         ],
         "measured": measured,
         "others": others,
         "tpot_ms": None if tpot_s is None else tpot_s * 1e3,
         "usual_tpot": question.tpot_ms is None,
         "osl": question.osl if question.whole else None,
-        "notes": found.notes,
+        "notes": notes,
         "said": [note for note in said if note],
-        "command": explore_command(question, [side.deployment for side in found.sides]),
+        "command": explore_command(question, [side.deployment for side in sides]),
     }
 
 

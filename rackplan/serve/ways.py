@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -35,10 +35,9 @@ class Way:
     @cached_property
     def speeds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Output tokens per second of one user, and per GPU, of every configuration or match."""
-        found = self.sweep if self.matches is None else self.matches
-        if isinstance(found, RateMatches):
-            return found.tok_s_per_user, found.output_tok_s_per_gpu
-        return found.tok_s_per_user, found.tok_s_per_gpu
+        if self.matches is not None:
+            return self.matches.tok_s_per_user, self.matches.output_tok_s_per_gpu
+        return self.sweep.tok_s_per_user, self.sweep.tok_s_per_gpu
 
     @cached_property
     def frontier(self) -> NDArray[np.int64]:
@@ -90,17 +89,9 @@ class Side:
         return [self.ways[name] for name in self.drawn]
 
 
-@dataclass(frozen=True, eq=False)
-class Explored:
-    """Data for one answer: the priced clusters, and notes by field."""
-
-    sides: tuple[Side, ...]
-    notes: Mapping[str, str]
-
-
 @lru_cache(maxsize=12)
-def explored(question: Question) -> Explored:
-    """Return the priced clusters; recent answers are cached.
+def explored(question: Question) -> tuple[Sequence[Side], Mapping[str, str]]:
+    """Return the priced clusters, and notes by field; recent answers are cached.
 
     Raises
     ------
@@ -108,7 +99,7 @@ def explored(question: Question) -> Explored:
         If an input cannot be used, by field.
     """
     deployments, notes = deployed(question)
-    return Explored(tuple(_side(question, deployment) for deployment in deployments), notes)
+    return [_side(question, deployment) for deployment in deployments], notes
 
 
 def sweep_request(question: Question, deployment: Deployment) -> SweepRequest:

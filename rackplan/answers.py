@@ -7,22 +7,8 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from rackplan import inputs, layouts, recipes
-from rackplan.requests import (
-    NO_LIMIT,
-    CompareRequest,
-    DeploymentRequest,
-    FleetRequest,
-    PlanRequest,
-    ReplanRequest,
-    ReplayRequest,
-    ScoreRequest,
-    SimulateRequest,
-    SizeRequest,
-    SweepRequest,
-    WhatIfRequest,
-    limit_s,
-)
+from rackplan import inputs, layouts, recipes, requests
+from rackplan.requests import NO_LIMIT, limit_s
 from topology.base.errors import InfeasibleError
 
 if TYPE_CHECKING:
@@ -46,7 +32,7 @@ if TYPE_CHECKING:
     from topology.cluster import Cluster
 
 
-def make_deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
+def make_deployment(request: requests.DeploymentRequest | requests.SweepRequest) -> Deployment:
     """Return a deployment: a model on a cluster with a workload.
 
     >>> rackplan.make_deployment("mixtral-8x7b", "hgx-h100", context=8192).workload.context
@@ -61,14 +47,14 @@ def make_deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
     return inputs.deployment_of(request, request.model, where)
 
 
-def plan_options(request: PlanRequest) -> PlanOptions:
+def plan_options(request: requests.PlanRequest) -> PlanOptions:
     """Return the options of the planner."""
     from placement.options import PlanOptions
 
     return request.as_options(PlanOptions, ttft_s=limit_s(request.ttft_ms))
 
 
-def plan(request: PlanRequest) -> Plan:
+def plan(request: requests.PlanRequest) -> Plan:
     """Return a plan: the placement, its proven gap, and the predicted step.
 
     >>> import rackplan
@@ -109,7 +95,7 @@ def plan(request: PlanRequest) -> Plan:
     )
 
 
-def score(request: ScoreRequest) -> Plan:
+def score(request: requests.ScoreRequest) -> Plan:
     """Return a plan re-scored from its assignment, under its own or other loads.
 
     >>> rackplan.score("out", loads="zipf:0.4").balancedness  # doctest: +SKIP
@@ -122,7 +108,7 @@ def score(request: ScoreRequest) -> Plan:
     return scores(request, [request.plan])[0]
 
 
-def scores(request: ScoreRequest, plans: Sequence[PlanLike]) -> list[Plan]:
+def scores(request: requests.ScoreRequest, plans: Sequence[PlanLike]) -> list[Plan]:
     """Return several plans re-scored alike; prices and powers may be of GPUs of any of them.
 
     Raises
@@ -135,7 +121,7 @@ def scores(request: ScoreRequest, plans: Sequence[PlanLike]) -> list[Plan]:
     return [_scored(request, inputs.priced(request, plan, *clusters)) for plan in given]
 
 
-def _scored(request: ScoreRequest, scored: Plan) -> Plan:
+def _scored(request: requests.ScoreRequest, scored: Plan) -> Plan:
     from placement.scoring import under_sparse_attention, with_loads
 
     if request.sparse_attention:
@@ -147,14 +133,14 @@ def _scored(request: ScoreRequest, scored: Plan) -> Plan:
     return scored if loads is None else with_loads(scored, loads)
 
 
-def replan_options(request: ReplanRequest) -> ReplanOptions:
+def replan_options(request: requests.ReplanRequest) -> ReplanOptions:
     """Return the options of the re-plan."""
     from placement.migrate.replan import ReplanOptions
 
     return request.as_options(ReplanOptions)
 
 
-def replan(request: ReplanRequest) -> Replanned:
+def replan(request: requests.ReplanRequest) -> Replanned:
     """Return a plan for other loads or without the ``lost`` parts that moves few copies, and the moves in order.
 
     >>> plan = rackplan.plan("qwen3-30b-a3b", "hgx-h100", redundant=16, batch=128, time_limit_s=0)
@@ -181,7 +167,7 @@ def replan(request: ReplanRequest) -> Replanned:
     return replan_plan(old, other, wanted, cluster=now, on_progress=told.moves, cancel=request.cancel)
 
 
-def what_if(request: WhatIfRequest) -> Levers:
+def what_if(request: requests.WhatIfRequest) -> Levers:
     """Return the gain of each lever of a plan on its own, largest first.
 
     >>> plan = rackplan.plan("mixtral-8x7b", "hgx-h100", time_limit_s=0)
@@ -200,7 +186,7 @@ def what_if(request: WhatIfRequest) -> Levers:
     return find_levers(inputs.plan_of(request.plan, request.settings), on_stage=told.stage)
 
 
-def sweep(request: SweepRequest) -> Sweep | Pools:
+def sweep(request: requests.SweepRequest) -> Sweep | Pools:
     """Price every parallel layout at every batch, for one phase or for whole requests.
 
     >>> rackplan.sweep("mixtral-8x7b", "hgx-h100", isl=2048, osl=512).best.one_pool
@@ -235,7 +221,7 @@ def sweep(request: SweepRequest) -> Sweep | Pools:
     )
 
 
-def simulate(request: SimulateRequest) -> Simulated:
+def simulate(request: requests.SimulateRequest) -> Simulated:
     """Simulate the latencies of requests on the replicas of a plan, or of a model on a cluster.
 
     Without a plan the replicas are those that keep the limits at most requests per second, in one pool or two.
@@ -258,7 +244,7 @@ def simulate(request: SimulateRequest) -> Simulated:
     return simulated(request)
 
 
-def compare(request: CompareRequest) -> Comparison:
+def compare(request: requests.CompareRequest) -> Comparison:
     """Compare the best results of several clusters for one model at given speeds per user (None: the default).
 
     Clusters by name have ``gpus`` GPUs, or as many as the largest of all; ``name@GPUS``, files and objects have
@@ -284,7 +270,7 @@ def compare(request: CompareRequest) -> Comparison:
     return replace(found, others=tuple(recipes.recipes_compared(found, request)))
 
 
-def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comparison:
+def compared(deployments: Sequence[Deployment], request: requests.CompareRequest) -> Comparison:
     """Compare the best results on several priced clusters."""
     from cost.queueing.choice import match_under_load
     from cost.queueing.load import LoadLimits
@@ -346,7 +332,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
     return Comparison(tuple(rows), tuple(deployments), loads, usual=usual)
 
 
-def size(request: SizeRequest) -> Size | Sizes:
+def size(request: requests.SizeRequest) -> Size | Sizes:
     """Return how many units of ``cluster`` serve a demand, or what a budget buys, with cost and power.
 
     Of several clusters, a list, these are side by side; one that cannot has the reason in its place.
@@ -376,7 +362,7 @@ def size(request: SizeRequest) -> Size | Sizes:
     return sizes if len(found) > 1 else sizes.sizes[0]
 
 
-def _sized(priced: Deployment, request: SizeRequest) -> Size:
+def _sized(priced: Deployment, request: requests.SizeRequest) -> Size:
     from cost.serving.limits import relax_default_limits
     from cost.serving.sizing import Demand
     from cost.serving.sizing import size as sized
@@ -402,7 +388,7 @@ def _sized(priced: Deployment, request: SizeRequest) -> Size:
     return replace(found, usual=usual, left_out=left_out, other=other)
 
 
-def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
+def traffic_of(request: requests.FleetRequest, where: Cluster) -> Traffic:
     """Return the models with their shares, lengths and limits.
 
     Raises
@@ -421,7 +407,7 @@ def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
     return Traffic.of(deployments, shares, request.whole, request.limits_s, usual=request.usual, loads=loads)
 
 
-def fleet(request: FleetRequest) -> Fleet:
+def fleet(request: requests.FleetRequest) -> Fleet:
     """Choose replicas of different shapes for a whole cluster, for one model or several with request shares.
 
     >>> rackplan.fleet("mixtral-8x7b", "hgx-h200@16", tok_s="10k").gpus_used
@@ -453,7 +439,7 @@ def fleet(request: FleetRequest) -> Fleet:
     return replace(found, notes=(*inputs.shares_of(request.models)[1], *found.notes))
 
 
-def replay(request: ReplayRequest) -> Replayed:
+def replay(request: requests.ReplayRequest) -> Replayed:
     """Replay recorded loads through balancers: each plans on past windows and is scored on the next one.
 
     >>> rackplan.replay("out", loads="windows.npy", policies=["static", "vllm"])  # doctest: +SKIP

@@ -518,7 +518,21 @@ def shares_of(models: Any) -> tuple[list[tuple[Any, float]], list[str]]:
 
 def notes_of(request: Request) -> list[str]:
     """Return notes on the request: interpreted cluster names, sequences beyond the model's limit."""
-    return [*_taken_as(request), *_too_long(request)]
+    from topology.files.resolve import cluster_remark
+
+    notes: list[str] = []
+    for name in ("cluster", "prefill_cluster", "clusters"):
+        given = getattr(request, name, None)
+        several_given = given if isinstance(given, list | tuple) else [given]
+        notes += [cluster_remark(cluster) for cluster in several_given if isinstance(cluster, str)]
+    tokens, whole = getattr(request, "context", None), getattr(request, "whole", None)
+    if whole is not None:
+        tokens = max(map(sum, zip(whole.isl, whole.osl, strict=True)))
+    named = getattr(request, "model", None) or getattr(request, "models", None)
+    if tokens is not None and named is not None:
+        models = (model_of(name, getattr(request, "weights", None)) for name, _ in shares_of(named)[0])
+        notes += [model.beyond(tokens) for model in models]
+    return [note for note in notes if note]
 
 
 def plan_notes(plan: Plan) -> list[str]:
@@ -526,26 +540,3 @@ def plan_notes(plan: Plan) -> list[str]:
     return list(
         filter(None, [plan.differences, plan.deployment.model.beyond(plan.deployment.workload.context)])
     )
-
-
-def _taken_as(request: Request) -> Iterator[str]:
-    """Yield what each cluster was taken as that was called by another name than its own."""
-    from topology.files.resolve import cluster_remark
-
-    for name in ("cluster", "prefill_cluster", "clusters"):
-        given = getattr(request, name, None)
-        for one in given if isinstance(given, list | tuple) else [given]:
-            if isinstance(one, str) and (remark := cluster_remark(one)):
-                yield remark
-
-
-def _too_long(request: Request) -> Iterator[str]:
-    """Yield a note for each model whose own limit the longest sequences are beyond."""
-    tokens, whole = getattr(request, "context", None), getattr(request, "whole", None)
-    if whole is not None:
-        tokens = max(map(sum, zip(whole.isl, whole.osl, strict=True)))
-    if tokens is None:
-        return
-    named = getattr(request, "model", None) or getattr(request, "models", None)
-    for one in [] if named is None else [name for name, _ in shares_of(named)[0]]:
-        yield from filter(None, [model_of(one, getattr(request, "weights", None)).beyond(tokens)])

@@ -29,11 +29,8 @@ MakeFor = Callable[[EnginePools], Make]
 
 def simulated(request: SimulateRequest) -> Simulated:
     """Return what users see under a load (:func:`rackplan.answers.simulate`)."""
-    told, budget, trace = (
-        ProgressReporter(request.on_progress),
-        Budget(cancel=request.cancel),
-        request.recorded,
-    )
+    told, budget = ProgressReporter(request.on_progress), Budget(cancel=request.cancel)
+    trace = request.recorded
     plan = None if request.plan is None else _plan_of(request)
     lengths = request.whole if plan is None or trace is not None else _lengths_of(request, plan)
     assert lengths is not None  # noqa: S101 - both phases are simulated

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Plans": {"plan": "plan replan score what-if simulate replay"},
     "Clusters and money": {
-        "capacity": "compare sweep size fleet",
-        "study": "study",
+        "capacity": "compare sweep size fleet study",
         "clusters": "draw traffic",
         "serve": "serve",
     },

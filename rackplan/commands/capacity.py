@@ -1,4 +1,4 @@
-"""What clusters can serve: sweep, compare, size and fleet."""
+"""What clusters can serve: sweep, compare, size, fleet and study."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import replace
 from rackplan.commands.options import WRITTEN, WRITTEN_ROWS, command, exit_if_interrupted
 from rackplan.commands.output import Run
 from rackplan.digests import digests
-from rackplan.requests import CompareRequest, FleetRequest, SizeRequest, SweepRequest
-from topology.base.errors import InfeasibleError
+from rackplan.requests import CompareRequest, FleetRequest, SizeRequest, StudyRequest, SweepRequest
+from topology.base.errors import InfeasibleError, InputError
 
 FLEET_FOLDER = "Folder for report, fleet.json and a plan per kind of replica; or the report. [under out/]"
+LOG_S = 30.0
+"""Seconds between progress lines of a study if standard error is not a terminal."""
 
 
 @command(SweepRequest, WRITTEN_ROWS, details=True)
@@ -73,3 +75,24 @@ def fleet(request: FleetRequest, run: Run) -> None:
         files = write_fleet(made, doc, target, digests(request.sources))
     run.show(doc, inputs.notes_of(request), files.values())
     exit_if_interrupted(made.interrupted, "; showing the best fleet so far.")
+
+
+@command(StudyRequest)
+def study(request: StudyRequest, run: Run) -> None:
+    """Price a grid or a sample of points, on all cores or a cluster. It can be stopped and resumed."""
+    from rackplan.commands.output import page_of
+    from rackplan.progress import progress
+    from rackplan.report.study import study_doc
+    from rackplan.studies.begin import begin, opened
+    from topology.base.files import write_whole
+
+    wanted, folder = opened(request)
+    with progress(every_s=LOG_S) as reporter:
+        reporter.stage("starting workers")
+        found = begin(request, wanted, folder, say=reporter.stage)
+    page = folder / "report.html"
+    write_whole(page, page_of(study_doc(found)).encode())
+    run.show(study_doc(found, str(page)), written=[page])
+    exit_if_interrupted(found.interrupted)
+    if found.rows and all(row["status"] == "failed" for row in found.rows):
+        raise InputError(f"all points failed; the first: {found.rows[0]['reason']}")

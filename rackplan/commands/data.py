@@ -24,7 +24,9 @@ def import_(request: ImportRequest, run: Run) -> None:
     from rackplan import __version__
     from rackplan.report.cluster import import_comments, imported_doc
     from topology.base.files import write_whole
+    from topology.base.reading import parse_yaml
     from topology.exporters import cluster_to_yaml
+    from topology.files.cluster_file import read_cluster
     from topology.importers import ImportOptions, import_files
 
     output = run.output
@@ -36,7 +38,7 @@ def import_(request: ImportRequest, run: Run) -> None:
         [spelled(line) for line in import_comments(imported, __version__)],
         rates_unusual=imported.rates_unusual,
     )
-    _check_readable(text)
+    read_cluster(parse_yaml(text, "imported.yaml"), "imported.yaml", "imported")  # as other commands will
     doc = imported_doc(imported, output, text)
     if output is None:
         run.show_file(text, doc)
@@ -119,11 +121,3 @@ def _file_names(paths: Sequence[Path]) -> list[str]:
         if seen[name] > 1:
             names[i] = f"{name} ({seen[name]})"
     return names
-
-
-def _check_readable(text: str) -> None:
-    """Read the text back before it replaces anything: what other commands would refuse is not written."""
-    from topology.base.reading import parse_yaml
-    from topology.files.cluster_file import read_cluster
-
-    read_cluster(parse_yaml(text, "imported.yaml"), "imported.yaml", "imported")

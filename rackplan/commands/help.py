@@ -92,14 +92,13 @@ class Command(TyperCommand):
 
         With ``shown``, only those parameters, in one section for all groups.
         """
-        run = unwrap(self.callback) if self.callback else None
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in FIRST}
         for parameter in self.get_params(ctx):
             record, name = parameter.get_help_record(ctx), parameter.name or ""
             argument = parameter.param_type_name == "argument"
             if record is None or (shown is not None and not argument and name not in shown):
                 continue
-            title = FIRST[0] if argument else section(run, name)
+            title = FIRST[0] if argument else section(self.request, name)
             if shown is not None and title not in (FIRST[0], LAST):
                 title = FIRST[1]
             sections.setdefault(title, []).append(record)
@@ -142,14 +141,11 @@ class Commands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands in their sections."""
         for title, some in self.commands_in_sections(ctx).items():
-            records = []
-            for name in some:
-                command = self.get_command(ctx, name)
-                if command is not None and not command.hidden:
-                    records.append((name, command.get_short_help_str(limit=len(command.help or ""))))
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
+            commands = filter(None, (self.get_command(ctx, name) for name in some))
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(one.name, one.get_short_help_str(limit=len(one.help or ""))) for one in commands]
+                )
 
 
 def _folded(example: str, width: int, indent: str) -> str:

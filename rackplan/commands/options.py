@@ -154,11 +154,10 @@ def _clusters(incomplete: str) -> list[str]:
 _COMPLETED = {"model": _models, "cluster": _clusters}
 
 
-def section(run: Any, name: str) -> str:
-    """Return the help section of an option."""
+def section(request: type[Request], name: str) -> str:
+    """Return the help section of an option of a command."""
     if name in _RUN:
         return "Run and output"
     if name in _INPUTS:
         return "Inputs"
-    request: type[Request] | None = getattr(run, "request", None)
-    return section_of(request, name) if request is not None and name in options_of(request) else "Options"
+    return section_of(request, name) if name in options_of(request) else "Options"

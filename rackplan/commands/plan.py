@@ -9,17 +9,10 @@ from typing import Annotated
 
 import typer
 
+from rackplan import requests
 from rackplan.commands.options import FOLDER, WRITTEN, WRITTEN_ROWS, command, exit_if_interrupted
 from rackplan.commands.output import RESULTS, Run
 from rackplan.digests import digests
-from rackplan.requests import (
-    PlanRequest,
-    ReplanRequest,
-    ReplayRequest,
-    ScoreRequest,
-    SimulateRequest,
-    WhatIfRequest,
-)
 from topology.base.errors import InfeasibleError, InputError
 
 MorePlans = Annotated[
@@ -28,8 +21,8 @@ MorePlans = Annotated[
 ]
 
 
-@command(PlanRequest, FOLDER, "DIR|FILE.html", details=True)
-def plan(request: PlanRequest, run: Run) -> None:
+@command(requests.PlanRequest, FOLDER, "DIR|FILE.html", details=True)
+def plan(request: requests.PlanRequest, run: Run) -> None:
     """Place layers and experts on GPUs, and predict the step. Writes plan.json, report.html and topology.svg."""
     from rackplan import answers, inputs, recipes, shapes
     from rackplan.commands.output import write_plan
@@ -58,8 +51,8 @@ def plan(request: PlanRequest, run: Run) -> None:
     exit_if_interrupted(made.interrupted, "; wrote the best plan so far.")
 
 
-@command(ReplanRequest, FOLDER, "DIR|FILE.html", details=True)
-def replan(request: ReplanRequest, run: Run) -> None:
+@command(requests.ReplanRequest, FOLDER, "DIR|FILE.html", details=True)
+def replan(request: requests.ReplanRequest, run: Run) -> None:
     """Re-plan for new loads or failures with few moves. Writes plan.json, moves.json, report.html, topology.svg."""
     from rackplan import answers, inputs
     from rackplan.commands.output import write_plan
@@ -84,8 +77,8 @@ def replan(request: ReplanRequest, run: Run) -> None:
     exit_if_interrupted(found.plan.interrupted, "; wrote the best re-plan so far.")
 
 
-@command(ScoreRequest, WRITTEN)
-def score(request: ScoreRequest, run: Run, *, others: MorePlans = None) -> None:
+@command(requests.ScoreRequest, WRITTEN)
+def score(request: requests.ScoreRequest, run: Run, *, others: MorePlans = None) -> None:
     """Score a plan again, under its own or other loads and routing traces; several plans side by side.
 
     From its assignment alone: the solver's own figures are not used.
@@ -108,8 +101,8 @@ def score(request: ScoreRequest, run: Run, *, others: MorePlans = None) -> None:
     finish(plans_doc(dict(zip(told, scored, strict=True))), notes=notes)
 
 
-@command(WhatIfRequest, WRITTEN, details=True)
-def what_if(request: WhatIfRequest, run: Run) -> None:
+@command(requests.WhatIfRequest, WRITTEN, details=True)
+def what_if(request: requests.WhatIfRequest, run: Run) -> None:
     """Show the gain of each possible change. Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
     from rackplan import answers, inputs
     from rackplan.progress import progress
@@ -122,8 +115,8 @@ def what_if(request: WhatIfRequest, run: Run) -> None:
     finish(levers_doc(found), notes=inputs.plan_notes(plan))
 
 
-@command(SimulateRequest, WRITTEN, details=True)
-def simulate(request: SimulateRequest, run: Run) -> None:
+@command(requests.SimulateRequest, WRITTEN, details=True)
+def simulate(request: requests.SimulateRequest, run: Run) -> None:
     """Simulate requests under load. First token, later tokens and whole requests at p50, p90, p99; maximum rate."""
     from rackplan import answers, inputs
     from rackplan.progress import progress
@@ -139,8 +132,8 @@ def simulate(request: SimulateRequest, run: Run) -> None:
         raise InfeasibleError(found.reason)
 
 
-@command(ReplayRequest, WRITTEN_ROWS)
-def replay(request: ReplayRequest, run: Run) -> None:
+@command(requests.ReplayRequest, WRITTEN_ROWS)
+def replay(request: requests.ReplayRequest, run: Run) -> None:
     """Replay recorded loads through online balancers. Balance in the next window, moves, time lost, tokens."""
     from rackplan import answers, inputs
     from rackplan.progress import progress

@@ -523,8 +523,8 @@ def notes_of(request: Request) -> list[str]:
     notes: list[str] = []
     for name in ("cluster", "prefill_cluster", "clusters"):
         given = getattr(request, name, None)
-        several_given = given if isinstance(given, list | tuple) else [given]
-        notes += [cluster_remark(cluster) for cluster in several_given if isinstance(cluster, str)]
+        clusters = given if isinstance(given, list | tuple) else [given]
+        notes += [cluster_remark(cluster) for cluster in clusters if isinstance(cluster, str)]
     tokens, whole = getattr(request, "context", None), getattr(request, "whole", None)
     if whole is not None:
         tokens = max(map(sum, zip(whole.isl, whole.osl, strict=True)))

@@ -144,7 +144,8 @@ class Commands(TyperGroup):
             commands = filter(None, (self.get_command(ctx, name) for name in some))
             with formatter.section(title):
                 formatter.write_dl(
-                    [(one.name, one.get_short_help_str(limit=len(one.help or ""))) for one in commands]
+                    (command.name, command.get_short_help_str(limit=len(command.help or "")))
+                    for command in commands
                 )
 
 

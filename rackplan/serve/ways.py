@@ -109,8 +109,8 @@ def sweep_request(question: Question, deployment: Deployment) -> SweepRequest:
 
 def _side(question: Question, deployment: Deployment) -> Side:
     """Price one cluster in the requested serving modes and widths; the result has a reason if nothing fits."""
-    request = sweep_request(question, deployment)
     try:
+        request = sweep_request(question, deployment)
         if request.alone:
             (sweep,) = _of_widths(question, swept(deployment, speeds=request.speeds))
             return Side(deployment, {"decode": Way("decode", sweep)}, ("decode",))

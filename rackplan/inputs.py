@@ -25,7 +25,6 @@ from rackplan.requests import (
     split_share,
 )
 from topology.base.errors import InputError, input_name
-from topology.base.reading import shown
 from topology.base.units import amount
 from topology.base.values import plain
 
@@ -116,7 +115,6 @@ def compared_clusters(
     from topology.catalog import cluster_names
     from topology.files.resolve import cluster_called
 
-    _require_several(clusters)
     named = [cluster_called(str(one)) if isinstance(one, str | Path) else one for one in clusters]
     sides = clusters_of(named)
     count = gpus if gpus is not None else max(len(side.gpus) for side in sides)
@@ -137,16 +135,6 @@ def compared_clusters(
     return found
 
 
-def _require_several(clusters: Sequence[ClusterLike]) -> None:
-    if isinstance(clusters, str | Path | Mapping) or not isinstance(clusters, Sequence):
-        raise InputError(
-            f"`clusters` {shown(clusters)}: expected a list, like ['hgx-h200', 'gb200-nvl72']; the model "
-            "is the second argument."
-        )
-    if not clusters:
-        raise InputError("`clusters`: empty; name at least one.")
-
-
 def clusters_within(request: CompareRequest) -> tuple[list[Cluster], dict[str, float]]:
     """Return clusters with as many whole domains as a power or cost budget allows, at least one.
 
@@ -162,7 +150,6 @@ def clusters_within(request: CompareRequest) -> tuple[list[Cluster], dict[str, f
     from topology.catalog import full_domain
     from topology.changes.repeat import repeated
 
-    _require_several(request.clusters)
     units = clusters_of(request.clusters, request.settings)
     book, scales = book_of(request, *units), dict[str, float]()
     found = []
@@ -537,6 +524,5 @@ def notes_of(request: Request) -> list[str]:
 
 def plan_notes(plan: Plan) -> list[str]:
     """Return notes on a plan that was read: wrong figures in its file, sequences beyond the model's limit."""
-    return list(
-        filter(None, [plan.differences, plan.deployment.model.beyond(plan.deployment.workload.context)])
-    )
+    notes = [plan.differences, plan.deployment.model.beyond(plan.deployment.workload.context)]
+    return [note for note in notes if note]

@@ -1083,8 +1083,15 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
         return f"{self.mw:g} MW" if self.mw else f"{self.usd_h:g} USD/h" if self.usd_h else ""
 
     def check(self) -> None:
-        """Reject two budgets, and loads if no experts are placed."""
+        """Require a list of clusters; reject two budgets, and loads if no experts are placed."""
         super().check()
+        if isinstance(self.clusters, str | Path | Mapping) or not isinstance(self.clusters, Sequence):
+            raise InputError(
+                f"`clusters` {shown(self.clusters)}: expected a list, like ['hgx-h200', 'gb200-nvl72']; the model is "
+                "the second argument."
+            )
+        if not self.clusters:
+            raise InputError("`clusters`: empty; name at least one.")
         if self.phase == "prefill":
             self.refuse_given(["tok_s_user"], PREFILL_ONLY)
         budgets = [name for name in ("gpus", "mw", "usd_h") if self.given(name)]

@@ -47,7 +47,7 @@ MOST_JOBS, MOST_JOBS_WAITING, MOST_JOB_S = 12, 3, 900
 """Plans that are kept, jobs that may wait, and the time limit of a job."""
 LOOKS_EVERY_S = 0.25
 """Interval at which a computation checks whether its client is still connected."""
-SCRIPTS = ("main", "state", "form", "money", "blocks", "answer", "plot", "point", "jobs", "past", "page")
+STATIC = {path.name for path in files("rackplan.serve").joinpath("static").iterdir()} - {"index.html"}
 TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/html"}
 
 
@@ -217,7 +217,7 @@ def _static(request: Request) -> Response:
     made = {"pictures.js": assets.script, "pictures.css": assets.style}
     if name in made:
         return Response(made[name](), media_type=TYPES[name.rpartition(".")[2]])
-    if name not in (*(f"{script}.js" for script in SCRIPTS), "page.css"):
+    if name not in STATIC:
         raise HTTPException(404, "no such file")
     return _file(name)
 

@@ -13,7 +13,7 @@ pytest.importorskip("httpx", reason="httpx is not installed")
 import warnings
 
 from rackplan.requests import CompareRequest, PlanRequest, SweepRequest, options_of
-from rackplan.serve.app import MOST_BODY, SCRIPTS, Page
+from rackplan.serve.app import MOST_BODY, STATIC, Page
 from rackplan.serve.opened import Opened
 from topology.base.errors import InputError
 
@@ -41,13 +41,7 @@ def test_the_page_and_its_files_are_served_under_a_strict_policy(client):
     assert "script-src 'self';" in policy
     assert "<script>" not in page.text
     assert page.headers["x-content-type-options"] == "nosniff"
-    for name in (
-        *(f"{script}.js" for script in SCRIPTS),
-        "page.css",
-        "pictures.js",
-        "pictures.css",
-        "plotly.js",
-    ):
+    for name in (*STATIC, "pictures.js", "pictures.css", "plotly.js"):
         found = client.get(f"/static/{name}")
         assert found.status_code == 200, name
         assert found.headers["content-type"].startswith(

@@ -216,9 +216,8 @@ def sweep(request: requests.SweepRequest) -> Sweep | Pools:
         return replace(found, ttft_p99_s=request.ttft_p99_s, loaded=loaded)
     priced = make_deployment(request)
     workload = replace(priced.workload, prefix_hit=request.prefix_hit)
-    return layouts.within_limit(
-        layouts.swept(replace(priced, workload=workload), speeds=request.speeds), request
-    )
+    alone = layouts.swept(replace(priced, workload=workload), speeds=request.speeds)
+    return layouts.within_limit(alone, request)
 
 
 def simulate(request: requests.SimulateRequest) -> Simulated:

@@ -44,20 +44,19 @@ def draw(request: DrawRequest, run: Run) -> None:
         notes += inputs.plan_notes(planned)
         target, overlay = _planned(planned, plan, request.cluster, target)
     busy = None if traffic is None else _traffic_overlay(traffic, target)
-    gpus = len(target.gpus)
     if output is None:
         text = (
             topology_text(target, str(form))
             if form
             else cluster_svg(target, overlay, level=level, traffic=busy)
         )
-        run.show_file(text, drawn_doc(target, gpus, None, text), notes)
+        run.show_file(text, drawn_doc(target, len(target.gpus), None, text), notes)
         return
     if graph:
         write_topology(target, output, form)
     else:
         draw_cluster(target, output, level=level, overlay=overlay, traffic=busy)
-    run.show(drawn_doc(target, gpus, output), notes)
+    run.show(drawn_doc(target, len(target.gpus), output), notes)
 
 
 @command(TrafficRequest, WRITTEN)

@@ -10,6 +10,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -80,49 +83,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "cost.config.build": "model_from_config",
-    "cost.experts.assignment": "Assignment",
-    "cost.experts.loads": "ExpertLoads read_loads",
-    "cost.inputs.deployment": "Deployment",
-    "cost.inputs.workload": "Workload",
-    "cost.layouts": "Sweep",
-    "cost.model": "Model",
-    "cost.money.prices": "PriceBook",
-    "cost.queueing.result": "Simulated",
-    "cost.resolve": "model_names resolve_model",
-    "cost.serving.result": "Pools",
-    "cost.serving.sizes": "Sizes",
-    "cost.serving.sizing": "Size",
-    "cost.step.score": "Score",
-    "cost.validation.validation": "Validation",
-    "placement.analysis.compare": "compare_clusters",
-    "placement.analysis.comparison": "Comparison",
-    "placement.analysis.levers": "Levers find_levers",
-    "placement.budget": "CancelledError",
-    "placement.engines.export": "Exported",
-    "placement.fleet.fleet": "Fleet",
-    "placement.migrate.replan": "Replanned",
-    "placement.online.replayed": "Replayed",
-    "placement.options": "PlanOptions",
-    "placement.plan": "Plan",
-    "placement.planner": "make_plan",
-    "placement.plans.reading": "read_plan",
-    "placement.plans.writing": "plan_to_dict",
-    "placement.progress": "Progress",
-    "placement.scoring": "score_placement",
-    "placement.verify": "verify_plan",
-    "rackplan.library": (
-        "compare draw export fleet make_cluster make_deployment make_loads plan replan replay score simulate "
-        "size study sweep validate what_if write_report"
-    ),
-    "rackplan.studies.result": "StudyResult",
-    "topology": "Cluster InfeasibleError InputError RackplanError cluster_names resolve_cluster",
-    "topology.changes.overrides": "overrides",
-    "topology.draw": "draw_cluster",
+_HOME = {
+    alias.name: str(node.module)
+    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[__name__])))
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
+    if alias.asname
 }
-"""Public names by their module."""
-_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
+"""The module of each public name: those that type checkers import above."""
 Shown.renderer = "rackplan.report.results"
 __all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - of one table
 

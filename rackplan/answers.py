@@ -7,23 +7,9 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from rackplan import inputs, layouts, recipes
-from rackplan.requests import (
-    NO_LIMIT,
-    CompareRequest,
-    DeploymentRequest,
-    FleetRequest,
-    PlanRequest,
-    ReplanRequest,
-    ReplayRequest,
-    ScoreRequest,
-    SimulateRequest,
-    SizeRequest,
-    SweepRequest,
-    WhatIfRequest,
-    seconds,
-)
-from topology.base.errors import InfeasibleError, InputError
+from rackplan import inputs, layouts, recipes, requests
+from rackplan.requests import NO_LIMIT, limit_s
+from topology.base.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
@@ -46,7 +32,7 @@ if TYPE_CHECKING:
     from topology.cluster import Cluster
 
 
-def make_deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
+def make_deployment(request: requests.DeploymentRequest | requests.SweepRequest) -> Deployment:
     """Return a deployment: a model on a cluster with a workload.
 
     >>> rackplan.make_deployment("mixtral-8x7b", "hgx-h100", context=8192).workload.context
@@ -57,33 +43,18 @@ def make_deployment(request: DeploymentRequest | SweepRequest) -> Deployment:
     InputError
         If a name means nothing, or figures cannot be used together.
     """
-    where = inputs.clusters_of([request.cluster], request.settings)[0]
+    where = inputs.cluster_of(request.cluster, request.settings)
     return inputs.deployment_of(request, request.model, where)
 
 
-def plan_options(request: PlanRequest) -> PlanOptions:
+def plan_options(request: requests.PlanRequest) -> PlanOptions:
     """Return the options of the planner."""
     from placement.options import PlanOptions
 
-    ttft_s = seconds(request.ttft_ms)
-    return PlanOptions(
-        redundant=request.redundant,
-        tpot_s=request.tpot_s,
-        time_limit_s=request.time_limit_s,
-        seed=request.seed,
-        ep=request.ep,
-        tp=request.tp,
-        stages=request.stages,
-        tolerance=request.tolerance,
-        spread=request.spread,
-        objective=request.objective,
-        split=request.split,
-        goal=request.goal,
-        ttft_s=None if isinstance(ttft_s, str) else ttft_s,
-    )
+    return request.as_options(PlanOptions, ttft_s=limit_s(request.ttft_ms))
 
 
-def plan(request: PlanRequest) -> Plan:
+def plan(request: requests.PlanRequest) -> Plan:
     """Return a plan: the placement, its proven gap, and the predicted step.
 
     >>> import rackplan
@@ -99,8 +70,6 @@ def plan(request: PlanRequest) -> Plan:
     CancelledError
         If ``cancel`` says so before there is a plan.
     """
-    from cost.serving.pools import TTFT_LIMIT
-    from placement.options import USUAL_TPOT
     from placement.planner import make_plan
     from placement.progress import ProgressReporter
     from placement.whole import Limits, plan_requests
@@ -113,14 +82,7 @@ def plan(request: PlanRequest) -> Plan:
         return make_plan(
             priced, loads, wanted, on_progress=told.layers, on_stage=told.stage, cancel=request.cancel
         )
-    tpot_s = USUAL_TPOT.value if request.tpot_s is None else request.tpot_s
-    ttft_s = TTFT_LIMIT.value if request.ttft_ms is None else wanted.ttft_s
-    given = {"tpot_s": request.tpot_s, "ttft_s": request.ttft_ms}
-    limits = Limits(
-        None if isinstance(tpot_s, str) else tpot_s,
-        ttft_s,
-        frozenset(name for name, limit in given.items() if limit is None),
-    )
+    limits = Limits(*request.limits_s, request.usual)
     return plan_requests(
         priced,
         whole,
@@ -133,7 +95,7 @@ def plan(request: PlanRequest) -> Plan:
     )
 
 
-def score(request: ScoreRequest) -> Plan:
+def score(request: requests.ScoreRequest) -> Plan:
     """Return a plan re-scored from its assignment, under its own or other loads.
 
     >>> rackplan.score("out", loads="zipf:0.4").balancedness  # doctest: +SKIP
@@ -146,7 +108,7 @@ def score(request: ScoreRequest) -> Plan:
     return scores(request, [request.plan])[0]
 
 
-def scores(request: ScoreRequest, plans: Sequence[PlanLike]) -> list[Plan]:
+def scores(request: requests.ScoreRequest, plans: Sequence[PlanLike]) -> list[Plan]:
     """Return several plans re-scored alike; prices and powers may be of GPUs of any of them.
 
     Raises
@@ -159,7 +121,7 @@ def scores(request: ScoreRequest, plans: Sequence[PlanLike]) -> list[Plan]:
     return [_scored(request, inputs.priced(request, plan, *clusters)) for plan in given]
 
 
-def _scored(request: ScoreRequest, scored: Plan) -> Plan:
+def _scored(request: requests.ScoreRequest, scored: Plan) -> Plan:
     from placement.scoring import under_sparse_attention, with_loads
 
     if request.sparse_attention:
@@ -171,21 +133,14 @@ def _scored(request: ScoreRequest, scored: Plan) -> Plan:
     return scored if loads is None else with_loads(scored, loads)
 
 
-def replan_options(request: ReplanRequest) -> ReplanOptions:
+def replan_options(request: requests.ReplanRequest) -> ReplanOptions:
     """Return the options of the re-plan."""
     from placement.migrate.replan import ReplanOptions
 
-    return ReplanOptions(
-        lost=tuple(request.lost),
-        max_moves=request.max_moves,
-        max_bytes=request.max_bytes,
-        horizon_s=request.horizon_s,
-        time_limit_s=request.time_limit_s,
-        seed=request.seed,
-    )
+    return request.as_options(ReplanOptions)
 
 
-def replan(request: ReplanRequest) -> Replanned:
+def replan(request: requests.ReplanRequest) -> Replanned:
     """Return a plan for other loads or without the ``lost`` parts that moves few copies, and the moves in order.
 
     >>> plan = rackplan.plan("qwen3-30b-a3b", "hgx-h100", redundant=16, batch=128, time_limit_s=0)
@@ -212,7 +167,7 @@ def replan(request: ReplanRequest) -> Replanned:
     return replan_plan(old, other, wanted, cluster=now, on_progress=told.moves, cancel=request.cancel)
 
 
-def what_if(request: WhatIfRequest) -> Levers:
+def what_if(request: requests.WhatIfRequest) -> Levers:
     """Return the gain of each lever of a plan on its own, largest first.
 
     >>> plan = rackplan.plan("mixtral-8x7b", "hgx-h100", time_limit_s=0)
@@ -231,7 +186,7 @@ def what_if(request: WhatIfRequest) -> Levers:
     return find_levers(inputs.plan_of(request.plan, request.settings), on_stage=told.stage)
 
 
-def sweep(request: SweepRequest) -> Sweep | Pools:
+def sweep(request: requests.SweepRequest) -> Sweep | Pools:
     """Price every parallel layout at every batch, for one phase or for whole requests.
 
     >>> rackplan.sweep("mixtral-8x7b", "hgx-h100", isl=2048, osl=512).best.one_pool
@@ -249,7 +204,7 @@ def sweep(request: SweepRequest) -> Sweep | Pools:
     from placement.whole import Limits, refuse_limits
 
     if not request.alone:
-        names = [request.cluster, *([] if request.prefill_cluster is None else [request.prefill_cluster])]
+        names = [name for name in (request.cluster, request.prefill_cluster) if name is not None]
         sides = inputs.clusters_of(names, request.settings)
         found = layouts.served(inputs.deployment_of(request, request.model, *sides), request, *sides[1:])
         serving, tpot_s = found.serving, found.tpot_s
@@ -261,12 +216,11 @@ def sweep(request: SweepRequest) -> Sweep | Pools:
         return replace(found, ttft_p99_s=request.ttft_p99_s, loaded=loaded)
     priced = make_deployment(request)
     workload = replace(priced.workload, prefix_hit=request.prefix_hit)
-    return layouts.within_limit(
-        layouts.swept(replace(priced, workload=workload), speeds=request.speeds), request
-    )
+    alone = layouts.swept(replace(priced, workload=workload), speeds=request.speeds)
+    return layouts.within_limit(alone, request)
 
 
-def simulate(request: SimulateRequest) -> Simulated:
+def simulate(request: requests.SimulateRequest) -> Simulated:
     """Simulate the latencies of requests on the replicas of a plan, or of a model on a cluster.
 
     Without a plan the replicas are those that keep the limits at most requests per second, in one pool or two.
@@ -286,15 +240,10 @@ def simulate(request: SimulateRequest) -> Simulated:
     """
     from rackplan.simulating import simulated
 
-    def pools() -> Pools:
-        assert request.model is not None and request.cluster is not None  # noqa: S101, PT018 - else a plan is given
-        where = inputs.clusters_of([request.cluster], request.settings)[0]
-        return layouts.served(inputs.deployment_of(request, request.model, where), request)
-
-    return simulated(request, pools)
+    return simulated(request)
 
 
-def compare(request: CompareRequest) -> Comparison:
+def compare(request: requests.CompareRequest) -> Comparison:
     """Compare the best results of several clusters for one model at given speeds per user (None: the default).
 
     Clusters by name have ``gpus`` GPUs, or as many as the largest of all; ``name@GPUS``, files and objects have
@@ -313,18 +262,14 @@ def compare(request: CompareRequest) -> Comparison:
     else:
         sides, scales = inputs.compared_clusters(request.clusters, request.gpus, request.settings), {}
     names = [side.name for side in sides]  # by which rows, bills and drawings are told apart
-    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
-    if twice is not None:
-        raise InputError(
-            "duplicate; give each cluster once, under its own name.", field="clusters", value=twice
-        )
+    inputs.refuse_twice(names, "clusters", "give each cluster once, under its own name")
     found = compared(inputs.deployments_of(request, request.model, sides), request)
     rows = tuple(row.times(scales.get(row.cluster, 1.0)) for row in found.rows)
     found = replace(found, rows=rows, scales=scales, budget=request.budget)
     return replace(found, others=tuple(recipes.recipes_compared(found, request)))
 
 
-def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comparison:
+def compared(deployments: Sequence[Deployment], request: requests.CompareRequest) -> Comparison:
     """Compare the best results on several priced clusters."""
     from cost.queueing.choice import match_under_load
     from cost.queueing.load import LoadLimits
@@ -386,7 +331,7 @@ def compared(deployments: Sequence[Deployment], request: CompareRequest) -> Comp
     return Comparison(tuple(rows), tuple(deployments), loads, usual=usual)
 
 
-def size(request: SizeRequest) -> Size | Sizes:
+def size(request: requests.SizeRequest) -> Size | Sizes:
     """Return how many units of ``cluster`` serve a demand, or what a budget buys, with cost and power.
 
     Of several clusters, a list, these are side by side; one that cannot has the reason in its place.
@@ -416,22 +361,16 @@ def size(request: SizeRequest) -> Size | Sizes:
     return sizes if len(found) > 1 else sizes.sizes[0]
 
 
-def _sized(priced: Deployment, request: SizeRequest) -> Size:
+def _sized(priced: Deployment, request: requests.SizeRequest) -> Size:
     from cost.serving.limits import relax_default_limits
-    from cost.serving.sizing import MOST, Demand
+    from cost.serving.sizing import Demand
     from cost.serving.sizing import size as sized
     from placement.fleet.supply import FleetOnUnits
 
     lengths, (tpot_s, ttft_s), usual = request.whole, request.limits_s, request.usual
     if request.usd_m is not None:
         tpot_s, usual = None, usual - {"tpot_s"}
-    asked = ("think_s", "utilization", "spares", "usd_m", *MOST)
-    demand = Demand(
-        **{name: getattr(request, name) for name in asked},
-        tpot_s=tpot_s,
-        ttft_s=None if lengths is None else ttft_s,
-        ttft_p99_s=request.ttft_p99_s,
-    )
+    demand = request.as_options(Demand, tpot_s=tpot_s, ttft_s=None if lengths is None else ttft_s)
     mixed = lengths is not None and len(lengths.isl) > 1
 
     def of(wanted: Demand) -> Size:
@@ -448,7 +387,7 @@ def _sized(priced: Deployment, request: SizeRequest) -> Size:
     return replace(found, usual=usual, left_out=left_out, other=other)
 
 
-def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
+def traffic_of(request: requests.FleetRequest, where: Cluster) -> Traffic:
     """Return the models with their shares, lengths and limits.
 
     Raises
@@ -461,15 +400,13 @@ def traffic_of(request: FleetRequest, where: Cluster) -> Traffic:
     named, _ = inputs.shares_of(request.models)
     deployments = [inputs.deployment_of(request, name, where) for name, _ in named]
     names = [one.model.name for one in deployments]
-    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
-    if twice is not None:
-        raise InputError("duplicate; give it once, with the sum of its shares.", field="models", value=twice)
+    inputs.refuse_twice(names, "models", "give it once, with the sum of its shares")
     shares = [share for _, share in named]
     loads = [inputs.loads_of(one.model, request.loads, seed=request.seed) for one in deployments]
     return Traffic.of(deployments, shares, request.whole, request.limits_s, usual=request.usual, loads=loads)
 
 
-def fleet(request: FleetRequest) -> Fleet:
+def fleet(request: requests.FleetRequest) -> Fleet:
     """Choose replicas of different shapes for a whole cluster, for one model or several with request shares.
 
     >>> rackplan.fleet("mixtral-8x7b", "hgx-h200@16", tok_s="10k").gpus_used
@@ -484,19 +421,12 @@ def fleet(request: FleetRequest) -> Fleet:
     """
     from cost.inputs.deployment import NONE_DEPLOYABLE
     from placement.fleet.fleet import make_fleet
-    from placement.fleet.options import FleetOptions, require_goal
+    from placement.fleet.options import FleetOptions
     from placement.progress import ProgressReporter
 
-    wanted = FleetOptions(
-        goal=None if request.goal is None else require_goal(request.goal),
-        tok_s=None if request.tok_s is None else float(request.tok_s),
-        utilization=request.utilization,
-        spares=request.spares,
-        time_limit_s=request.time_limit_s,
-        seed=request.seed,
-        most_layouts=None if request.any_shape else FleetOptions.most_layouts,
-    )
-    where = inputs.clusters_of([request.cluster], request.settings)[0]
+    most = None if request.any_shape else FleetOptions.most_layouts
+    wanted = request.as_options(FleetOptions, most_layouts=most)
+    where = inputs.cluster_of(request.cluster, request.settings)
     say = ProgressReporter(request.on_progress).stage
     try:
         found = make_fleet(where, traffic_of(request, where), wanted, on_stage=say)
@@ -508,7 +438,7 @@ def fleet(request: FleetRequest) -> Fleet:
     return replace(found, notes=(*inputs.shares_of(request.models)[1], *found.notes))
 
 
-def replay(request: ReplayRequest) -> Replayed:
+def replay(request: requests.ReplayRequest) -> Replayed:
     """Replay recorded loads through balancers: each plans on past windows and is scored on the next one.
 
     >>> rackplan.replay("out", loads="windows.npy", policies=["static", "vllm"])  # doctest: +SKIP

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rackplan import __version__
+from rackplan.commands import COMMANDS
 from rackplan.commands.output import print_error, steady_streams
 from rackplan.progress import working
 from topology.base.errors import InputError, RackplanError, printable, spelling
@@ -31,30 +32,6 @@ SIGNALLED = 128
 # typer carries its own click; the base of its public exception is the one for every mistake on a command line
 _UsageError: type[BaseException] = typer.BadParameter.__base__ or typer.BadParameter
 
-COMMANDS = {
-    "plan": "plan",
-    "replan": "plan",
-    "score": "plan",
-    "what-if": "plan",
-    "draw": "clusters",
-    "traffic": "clusters",
-    "sweep": "sweep",
-    "size": "size",
-    "simulate": "simulate",
-    "compare": "sweep",
-    "fleet": "fleet",
-    "replay": "online",
-    "study": "study",
-    "export": "engines",
-    "import-plan": "engines",
-    "import": "clusters",
-    "loads": "data",
-    "catalog": "data",
-    "validate": "data",
-    "schema": "schema",
-    "serve": "serve",
-}
-"""The module of :mod:`rackplan.commands` of each command; only the one that runs is imported."""
 OLD_NAMES = {"check": "import-plan --check", "diff": "score"}
 """What is typed in place of a command that is gone, before the words that followed it."""
 
@@ -195,21 +172,21 @@ def _refuse_empty(words: Sequence[str]) -> None:
             raise InputError(f"{where} is empty; is a shell variable unset?")
 
 
-def _next_step(error: BaseException) -> str:
-    """Return what to type after a mistake: an example of the command where a part of it is missing."""
-    command = getattr(getattr(error, "ctx", None), "command", None)
-    request = getattr(command, "request", None)
-    if request is None or type(error).__name__ != "MissingParameter":
-        return "see --help."
-    return f"for example: {request.EXAMPLES[0]}"
+def _usage(error: BaseException) -> str:
+    """Return what is wrong with a command line, and what to type: another limit, or an example."""
+    from rackplan.requests import flag_of, in_plain_words
 
-
-def _instead(error: BaseException) -> str:
-    """Return what to give in place of a limit that a command does not take; empty for other mistakes."""
-    request = getattr(getattr(getattr(error, "ctx", None), "command", None), "request", None)
-    flag = str(getattr(error, "option_name", ""))
-    why = "" if request is None else request.INSTEAD.get(flag.strip("-").replace("-", "_"), "")
-    return InputError(f"{flag}: {why}.").text(_flag_of) if why else ""
+    request: type[Request] | None = getattr(
+        getattr(getattr(error, "ctx", None), "command", None), "request", None
+    )
+    flag, step = str(getattr(error, "option_name", "")), "see --help."
+    if request is not None and (why := request.INSTEAD.get(flag.strip("-").replace("-", "_"))):
+        return InputError(f"{flag}: {why}.").text(flag_of)
+    if request is not None and type(error).__name__ == "MissingParameter":
+        step = f"for example: {request.EXAMPLES[0]}"
+    text = str(getattr(error, "format_message", error.__str__)())
+    # with no arguments at all the message is the help
+    return text if "\n" in text else f"{in_plain_words(text).rstrip('.')}; {step}"
 
 
 def _flag_of(name: str) -> str:
@@ -236,17 +213,11 @@ def main() -> None:
             _unless_interrupted(code == SIGNALLED + signal.SIGINT and not begun)
             raise SystemExit(code)
     except _UsageError as error:
-        # with no arguments at all the message is the help
-        from rackplan.requests import in_plain_words
-
-        text = str(getattr(error, "format_message", error.__str__)())
-        instead = _instead(error)
-        if instead:
-            print_error(instead)
-        elif "\n" in text:
+        text = _usage(error)
+        if "\n" in text:
             sys.stderr.write("\n".join(map(printable, text.split("\n"))) + "\n")
         else:
-            print_error(f"{in_plain_words(text).rstrip('.')}; {_next_step(error)}")
+            print_error(text)
         raise SystemExit(BAD_INPUT) from None
     except RackplanError as error:
         with suppress(OSError):  # a terminal that was closed

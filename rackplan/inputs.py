@@ -25,7 +25,6 @@ from rackplan.requests import (
     split_share,
 )
 from topology.base.errors import InputError, input_name
-from topology.base.reading import shown
 from topology.base.units import amount
 from topology.base.values import plain
 
@@ -62,17 +61,15 @@ def model_of(model: ModelLike, weights: str | None = None) -> Model:
     return resolve_model(model, weights=weights)
 
 
-def cluster_of(cluster: ClusterLike) -> Cluster:
-    """Return a cluster by name, file, content of a cluster YAML, or as given.
+def cluster_of(cluster: ClusterLike, settings: Lines = ()) -> Cluster:
+    """Return a cluster by name, file, content of a cluster YAML, or as given, with the ``settings`` applied.
 
     Raises
     ------
     InputError
-        If it cannot be built.
+        As :func:`clusters_of`.
     """
-    from topology.files.resolve import resolve_cluster
-
-    return resolve_cluster(cluster)
+    return clusters_of([cluster], settings)[0]
 
 
 def clusters_of(clusters: Sequence[ClusterLike], settings: Lines = ()) -> list[Cluster]:
@@ -84,9 +81,23 @@ def clusters_of(clusters: Sequence[ClusterLike], settings: Lines = ()) -> list[C
         If one cannot be built, a setting cannot be read or used, or none has the part that it is of.
     """
     from topology.changes.overrides import overrides
+    from topology.files.resolve import resolve_cluster
 
-    found = [cluster_of(one) for one in clusters]
+    found = [resolve_cluster(cluster) for cluster in clusters]
     return overrides(found, settings) if settings else found
+
+
+def refuse_twice(names: Sequence[str], field: str, instead: str) -> None:
+    """Reject a name that is given twice.
+
+    Raises
+    ------
+    InputError
+        If there is one, and what to do ``instead``.
+    """
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            raise InputError(f"duplicate; {instead}.", field=field, value=name)
 
 
 def compared_clusters(
@@ -104,7 +115,6 @@ def compared_clusters(
     from topology.catalog import cluster_names
     from topology.files.resolve import cluster_called
 
-    _require_several(clusters)
     named = [cluster_called(str(one)) if isinstance(one, str | Path) else one for one in clusters]
     sides = clusters_of(named)
     count = gpus if gpus is not None else max(len(side.gpus) for side in sides)
@@ -125,16 +135,6 @@ def compared_clusters(
     return found
 
 
-def _require_several(clusters: Sequence[ClusterLike]) -> None:
-    if isinstance(clusters, str | Path | Mapping) or not isinstance(clusters, Sequence):
-        raise InputError(
-            f"`clusters` {shown(clusters)}: expected a list, like ['hgx-h200', 'gb200-nvl72']; the model "
-            "is the second argument."
-        )
-    if not clusters:
-        raise InputError("`clusters`: empty; name at least one.")
-
-
 def clusters_within(request: CompareRequest) -> tuple[list[Cluster], dict[str, float]]:
     """Return clusters with as many whole domains as a power or cost budget allows, at least one.
 
@@ -150,7 +150,6 @@ def clusters_within(request: CompareRequest) -> tuple[list[Cluster], dict[str, f
     from topology.catalog import full_domain
     from topology.changes.repeat import repeated
 
-    _require_several(request.clusters)
     units = clusters_of(request.clusters, request.settings)
     book, scales = book_of(request, *units), dict[str, float]()
     found = []
@@ -506,34 +505,24 @@ def shares_of(models: Any) -> tuple[list[tuple[Any, float]], list[str]]:
 
 def notes_of(request: Request) -> list[str]:
     """Return notes on the request: interpreted cluster names, sequences beyond the model's limit."""
-    return [*_taken_as(request), *_too_long(request)]
+    from topology.files.resolve import cluster_remark
+
+    notes: list[str] = []
+    for name in ("cluster", "prefill_cluster", "clusters"):
+        given = getattr(request, name, None)
+        clusters = given if isinstance(given, list | tuple) else [given]
+        notes += [cluster_remark(cluster) for cluster in clusters if isinstance(cluster, str)]
+    tokens, whole = getattr(request, "context", None), getattr(request, "whole", None)
+    if whole is not None:
+        tokens = max(map(sum, zip(whole.isl, whole.osl, strict=True)))
+    named = getattr(request, "model", None) or getattr(request, "models", None)
+    if tokens is not None and named is not None:
+        models = (model_of(name, getattr(request, "weights", None)) for name, _ in shares_of(named)[0])
+        notes += [model.beyond(tokens) for model in models]
+    return [note for note in notes if note]
 
 
 def plan_notes(plan: Plan) -> list[str]:
     """Return notes on a plan that was read: wrong figures in its file, sequences beyond the model's limit."""
-    return list(
-        filter(None, [plan.differences, plan.deployment.model.beyond(plan.deployment.workload.context)])
-    )
-
-
-def _taken_as(request: Request) -> Iterator[str]:
-    """Yield what each cluster was taken as that was called by another name than its own."""
-    from topology.files.resolve import cluster_remark
-
-    for name in ("cluster", "prefill_cluster", "clusters"):
-        given = getattr(request, name, None)
-        for one in given if isinstance(given, list | tuple) else [given]:
-            if isinstance(one, str) and (remark := cluster_remark(one)):
-                yield remark
-
-
-def _too_long(request: Request) -> Iterator[str]:
-    """Yield a note for each model whose own limit the longest sequences are beyond."""
-    tokens, whole = getattr(request, "context", None), getattr(request, "whole", None)
-    if whole is not None:
-        tokens = max(map(sum, zip(whole.isl, whole.osl, strict=True)))
-    if tokens is None:
-        return
-    named = getattr(request, "model", None) or getattr(request, "models", None)
-    for one in [] if named is None else [name for name, _ in shares_of(named)[0]]:
-        yield from filter(None, [model_of(one, getattr(request, "weights", None)).beyond(tokens)])
+    notes = [plan.differences, plan.deployment.model.beyond(plan.deployment.workload.context)]
+    return [note for note in notes if note]

@@ -28,8 +28,8 @@ def within_limit(found: Sweep, request: SweepRequest) -> Sweep:
     return found.within(request.limit_s, default=default)
 
 
-def swept(deployment: Deployment, *, imbalance: float | None = 1.0, speeds: Sequence[float] = ()) -> Sweep:
-    """Price every layout at every batch.
+def swept(deployment: Deployment, *, speeds: Sequence[float] = ()) -> Sweep:
+    """Price every layout at every batch, with balanced experts.
 
     Raises
     ------
@@ -40,7 +40,7 @@ def swept(deployment: Deployment, *, imbalance: float | None = 1.0, speeds: Sequ
     """
     from cost.layouts import sweep as sweep_layouts
 
-    found = sweep_layouts(deployment, imbalance=imbalance, speeds=speeds)
+    found = sweep_layouts(deployment, imbalance=1.0, speeds=speeds)
     _require_some(found)
     return found
 
@@ -56,11 +56,9 @@ def _require_some(found: Sweep) -> None:
 
 
 def served(
-    deployment: Deployment, request: SweepRequest | SimulateRequest, *prefills: Cluster, together: bool = True
+    deployment: Deployment, request: SweepRequest | SimulateRequest, prefills: Cluster | None = None
 ) -> Pools:
     """Return how a cluster serves whole requests, or how one decodes while another one ``prefills``.
-
-    ``together``: with one pool too.
 
     Raises
     ------
@@ -72,7 +70,7 @@ def served(
     from cost.serving.result import Pools
 
     tpot_s, _ = request.limits_s
-    found = serving_of(deployment, request, [] if tpot_s is None else [tpot_s], *prefills, together=together)
+    found = serving_of(deployment, request, [] if tpot_s is None else [tpot_s], prefills)
     if found.best(tpot_s) is None and request.tpot_s is None:
         tpot_s = None
     return Pools(found, tpot_s, tpot_default=request.tpot_s is None, ttft_default=request.ttft_ms is None)
@@ -82,12 +80,9 @@ def serving_of(
     deployment: Deployment,
     request: SweepRequest | CompareRequest | SimulateRequest,
     tpots: Sequence[float],
-    *prefills: Cluster,
-    together: bool = True,
+    prefills: Cluster | None = None,
 ) -> Serving:
     """Return how whole requests are served; each layout has its exact batch at the times per token ``tpots``.
-
-    ``together``: with one pool too.
 
     Raises
     ------
@@ -103,10 +98,9 @@ def serving_of(
     found = Serving.of(
         deployment,
         whole,
-        prefills=next(iter(prefills), None),
+        prefills=prefills,
         ttft_s=request.ttft_s,
         speeds=[1 / tpot_s for tpot_s in tpots],
-        together=together,
     )
     for side in (found.decode, found.prefill):
         _require_some(side)

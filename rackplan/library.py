@@ -15,30 +15,8 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from rackplan import answers, inputs
-from rackplan.requests import (
-    CompareRequest,
-    DeploymentRequest,
-    DrawRequest,
-    ExportRequest,
-    FleetRequest,
-    Loaded,
-    PlanRequest,
-    ReplanRequest,
-    ReplayRequest,
-    Request,
-    ScoreRequest,
-    SimulateRequest,
-    SizeRequest,
-    StudyRequest,
-    SweepRequest,
-    ValidateRequest,
-    WhatIfRequest,
-    default_of,
-    make,
-    named_type,
-    options_of,
-)
+from rackplan import answers, inputs, requests
+from rackplan.requests import Request, default_of, make, named_type, options_of
 from topology.base.errors import InputError
 from topology.base.reading import shown
 
@@ -95,14 +73,14 @@ def door(request: Callable[P, Asked], answer: Callable[[Asked], R], returns: str
     return called
 
 
-def documented(**of: type[Request]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return what lists options among the parameters of a function's docstring, in the order of its signature."""
+def documented(request: type[Request], *names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return what lists these options among the parameters of a function's docstring, in its signature's order."""
 
     def put(function: Callable[P, R]) -> Callable[P, R]:
         before, _, after = inspect.cleandoc(function.__doc__ or "").partition("Returns\n-------\n")
         summary, _, own = before.partition("Parameters\n----------\n")
         listed = {one.partition(" :")[0]: one.strip() for one in re.split(r"(?m)^(?=\w+ :)", own) if one}
-        listed |= {name: _parameter(request, name) for name, request in of.items()}
+        listed |= {name: _parameter(request, name) for name in names}
         text = "\n".join(listed[name] for name in inspect.signature(function).parameters if name in listed)
         function.__doc__ = f"{summary}Parameters\n----------\n{text}\n\nReturns\n-------\n{after}"
         return function
@@ -132,24 +110,24 @@ def _indented(text: str) -> str:
     return textwrap.indent(textwrap.fill(text, 108), "    ")
 
 
-plan = door(PlanRequest, answers.plan)
-replan = door(ReplanRequest, answers.replan)
-score = door(ScoreRequest, answers.score)
-what_if = door(WhatIfRequest, answers.what_if)
-sweep = door(SweepRequest, answers.sweep)
-compare = door(CompareRequest, answers.compare)
-fleet = door(FleetRequest, answers.fleet)
-size = door(SizeRequest, answers.size)
-simulate = door(SimulateRequest, answers.simulate)
-replay = door(ReplayRequest, answers.replay)
+plan = door(requests.PlanRequest, answers.plan)
+replan = door(requests.ReplanRequest, answers.replan)
+score = door(requests.ScoreRequest, answers.score)
+what_if = door(requests.WhatIfRequest, answers.what_if)
+sweep = door(requests.SweepRequest, answers.sweep)
+compare = door(requests.CompareRequest, answers.compare)
+fleet = door(requests.FleetRequest, answers.fleet)
+size = door(requests.SizeRequest, answers.size)
+simulate = door(requests.SimulateRequest, answers.simulate)
+replay = door(requests.ReplayRequest, answers.replay)
 make_deployment = door(
-    DeploymentRequest,
+    requests.DeploymentRequest,
     answers.make_deployment,
     "What :func:`rackplan.make_plan` and the other functions of a step take.",
 )
 
 
-def _study(request: StudyRequest) -> StudyResult:
+def _study(request: requests.StudyRequest) -> StudyResult:
     """Price the points of a study that are not in its folder yet, and return all points.
 
     ``study`` may also be the content of a ``STUDY.yaml``; it then needs a ``folder`` for its results.
@@ -167,10 +145,10 @@ def _study(request: StudyRequest) -> StudyResult:
     return begin(request, *opened(request))
 
 
-study = door(StudyRequest, _study)
+study = door(requests.StudyRequest, _study)
 
 
-@documented(cluster=PlanRequest, settings=PlanRequest)
+@documented(requests.PlanRequest, "cluster", "settings")
 def make_cluster(
     cluster: ClusterLike, *, settings: Mapping[str, str | float] | Sequence[str] = ()
 ) -> Cluster:
@@ -193,12 +171,10 @@ def make_cluster(
     InputError
         If it cannot be built, or a setting cannot be read or used.
     """
-    from rackplan.requests import Set
-
-    return inputs.clusters_of([cluster], make(Set, settings=settings).settings)[0]
+    return inputs.cluster_of(cluster, make(requests.Set, settings=settings).settings)
 
 
-@documented(model=PlanRequest, loads=PlanRequest, routing=PlanRequest, seed=PlanRequest)
+@documented(requests.PlanRequest, "model", "loads", "routing", "seed")
 def make_loads(
     model: ModelLike,
     loads: Loads | None = None,
@@ -221,11 +197,11 @@ def make_loads(
     InputError
         If some cannot be used, or the model has no experts.
     """
-    given = make(Loaded, loads=loads, routing=routing)
+    given = make(requests.Loaded, loads=loads, routing=routing)
     return inputs.loads_of(inputs.model_of(model), given.loads, given.routing, seed=seed)
 
 
-@documented(physics=ValidateRequest)
+@documented(requests.ValidateRequest, "physics")
 def validate(path: str | Path, *, physics: bool = False) -> Validation:
     """Return measured points of a CSV (docs/trust.md) beside what is predicted for each, and how far off.
 
@@ -252,7 +228,7 @@ def validate(path: str | Path, *, physics: bool = False) -> Validation:
     return validation(Path(path).name, read_measurements(path), physics=physics)
 
 
-@documented(level=DrawRequest)
+@documented(requests.DrawRequest, "level")
 def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") -> Path:
     """Draw a cluster, or a plan on its cluster, as .svg, .png or .pdf; return the path.
 
@@ -283,7 +259,7 @@ def draw(cluster: ClusterLike | Plan, path: str | Path, *, level: str = "auto") 
     return _path(path)
 
 
-@documented(plan=ExportRequest, to=ExportRequest)
+@documented(requests.ExportRequest, "plan", "to")
 def export(plan: PlanLike, to: str, path: str | Path) -> Exported:
     """Write a plan in the placement format of engine ``to``; existing files are not overwritten.
 

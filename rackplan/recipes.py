@@ -52,11 +52,10 @@ def recipes_compared(found: Comparison, request: CompareRequest) -> Iterator[Oth
         except InfeasibleError:
             continue
         for row, target, rate in zip(rows, targets, rates, strict=True):
-            if rate is None or row.tok_s_per_gpu is None:
-                continue
-            one = OtherRecipe.over(row.tok_s_per_gpu, rate, other, tok_s_per_user=target, gpus=row.gpus)
-            if one is not None:
-                yield one
+            if rate is not None and row.tok_s_per_gpu is not None:
+                both = row.tok_s_per_gpu, rate
+                gain = OtherRecipe.over(*both, other, tok_s_per_user=target, gpus=row.gpus)
+                yield from filter(None, [gain])
 
 
 def rates_at(

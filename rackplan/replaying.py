@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rackplan import inputs
 from rackplan.requests import DeploymentRequest, ReplayRequest, make
-from topology.base.errors import InputError, input_name
+from topology.base.errors import InputError
 
 if TYPE_CHECKING:
     from cost.experts.loads import ExpertLoads
@@ -155,26 +155,16 @@ def _deployment(request: ReplayRequest, plan: Plan | None) -> Deployment:
         If there is neither, or a name beside a plan is not the plan's.
     """
     if plan is None:
-        if request.model is None or request.cluster is None:
-            lacks = input_name("model") if request.model is None else input_name("cluster")
-            raise InputError(
-                f"{lacks} is missing: give a PLAN, or {input_name('model')} and {input_name('cluster')} "
-                f"to make one for."
-            )
-        where = inputs.clusters_of([request.cluster], request.settings)[0]
+        assert request.model is not None and request.cluster is not None  # noqa: S101, PT018 - else a plan is given
+        where = inputs.cluster_of(request.cluster, request.settings)
         of = make(DeploymentRequest, request.model, where, weights=request.weights)
         return inputs.deployment_of(of, request.model, where)
     planned = plan.deployment
-    if request.model is not None:
-        name = inputs.model_of(request.model).name
-        if name != planned.model.name:
-            raise InputError(
-                f"the plan is for {planned.model.name}; leave it out.", field="model", value=name
-            )
-    if request.cluster is not None:
-        name = inputs.cluster_of(request.cluster).name
-        if name != planned.cluster.name:
-            raise InputError(
-                f"the plan is for {planned.cluster.name}; leave it out.", field="cluster", value=name
-            )
+    given = (
+        ("model", None if request.model is None else inputs.model_of(request.model), planned.model),
+        ("cluster", None if request.cluster is None else inputs.cluster_of(request.cluster), planned.cluster),
+    )
+    for field, other, own in given:
+        if other is not None and other.name != own.name:
+            raise InputError(f"the plan is for {own.name}; leave it out.", field=field, value=other.name)
     return planned

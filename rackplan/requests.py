@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, field, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import (
     Literal,
     TypeVar,
     Union,
+    dataclass_transform,
     get_args,
     get_origin,
     get_type_hints,
@@ -359,11 +360,13 @@ Texts = Annotated[Sequence[str], BeforeValidator(_texts), Named("str | Sequence[
 ByGpu = Annotated[Mapping[str, str | float], BeforeValidator(_by_gpu), Named("Mapping[str, float | str]")]
 Amount = Annotated[float, Spelled(_amount)]
 
+T = TypeVar("T")
 CONFIG = ConfigDict(extra="forbid", arbitrary_types_allowed=True, defer_build=True)
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 class Request:
-    """Base class of all requests.
+    """Base class of all requests: each is a frozen dataclass whose fields are checked.
 
     Attributes
     ----------
@@ -382,6 +385,10 @@ class Request:
     QUOTED: ClassVar[bool] = True
     INSTEAD: ClassVar[Mapping[str, str]] = {}
 
+    def __init_subclass__(cls) -> None:
+        """Make a dataclass of the request."""
+        dataclass(cls, frozen=True, kw_only=True, config=CONFIG)
+
     def given(self, name: str) -> bool:
         """Whether a field was given, that is, differs from its default."""
         value, default = getattr(self, name, None), getattr(type(self), name, None)
@@ -396,6 +403,22 @@ class Request:
             field=name,
             value=as_typed(getattr(self, name)),
         )
+
+    def refuse_given(self, names: Iterable[str], why: str) -> None:
+        """Reject the first of these fields that was given.
+
+        Raises
+        ------
+        InputError
+            If there is one.
+        """
+        for name in filter(self.given, names):
+            raise self.refuse(name, why)
+
+    def as_options(self, kind: Callable[..., T], **own: Any) -> T:
+        """Return options of another ``kind``: its ``own``, and those that have the name of a field here."""
+        names = [option.name for option in fields(kind) if hasattr(self, option.name)]  # type: ignore[arg-type]
+        return kind(**{name: getattr(self, name) for name in names} | own)
 
     @property
     def sources(self) -> list[str]:
@@ -448,7 +471,6 @@ ClusterName = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Placed(Request):
     """Inputs."""
 
@@ -456,7 +478,6 @@ class Placed(Request):
     cluster: ClusterName = field(kw_only=False)
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Loaded(Request):
     """Inputs."""
 
@@ -476,7 +497,6 @@ class Loaded(Request):
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Watched(Request):
     """Progress and cancellation."""
 
@@ -494,27 +514,19 @@ class Watched(Request):
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class Served(Request):
+class Batch(Request):
     """Workload: phase and sizes."""
 
     phase: Annotated[str, Word] = opt("decode", "decode or prefill.")
     context: Tokens = opt(
         CONTEXT, "Tokens already in each sequence; prefill: prompt tokens. 8k is 8,192.", "N"
     )
-
-
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class Batch(Served):
-    """Workload: phase and sizes."""
-
     batch: Number = opt(
         0,
         "Sequences per GPU in use (one on TP 8: 0.125); 0: the most within limits (prefill: 8,192 tokens a group).",
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Whole(Request):
     """Workload: whole requests by their lengths."""
 
@@ -526,9 +538,8 @@ class Whole(Request):
         """Reject single lengths combined with a mix."""
         super().check()
         if self.given("lengths"):
-            for name in filter(self.given, ("isl", "osl")):
-                why = f"{input_name('lengths')} already sets all prompt and answer lengths"
-                raise self.refuse(name, why)
+            why = f"{input_name('lengths')} already sets all prompt and answer lengths"
+            self.refuse_given(("isl", "osl"), why)
 
     @property
     def whole(self) -> Lengths | None:
@@ -539,15 +550,20 @@ class Whole(Request):
         InputError
             If a file of lengths cannot be read.
         """
-        from cost.serving.lengths import Lengths, read_lengths
+        from cost.serving.lengths import read_lengths
 
-        isl, osl = (ISL if self.isl is None else self.isl), (OSL if self.osl is None else self.osl)
         mix = getattr(self, "lengths", None)
-        found = Lengths.of(isl, osl) if mix is None else read_lengths(mix)
+        found = lengths_of(self.isl, self.osl) if mix is None else read_lengths(mix)
         return replace(found, prefix_hit=self.prefix_hit)
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
+def lengths_of(isl: int | None = None, osl: int | None = None) -> Lengths:
+    """Return lengths of whole requests, default ones where not given."""
+    from cost.serving.lengths import Lengths
+
+    return Lengths.of(ISL if isl is None else isl, OSL if osl is None else osl)
+
+
 class Requests(Whole):
     """Workload: whole requests by their lengths, or one phase alone."""
 
@@ -564,15 +580,16 @@ class Requests(Whole):
     def check(self) -> None:
         """Reject request lengths, and other options without effect, for one phase only."""
         super().check()
-        given = [name for name in ("lengths", "isl", "osl") if self.given(name)]
-        for name in filter(self.given, ("context", "phase") if self.alone else ()):
-            if given:
-                raise self.refuse(name, f"{input_name(given[0])} asks for whole requests, with both phases")
-        if self.alone:
-            one = input_name("phase" if self.given("phase") else "context")
-            for name in filter(self.given, ("prefill_cluster", "ttft_ms")[: 1 + (self.phase != "prefill")]):
-                alone = ", decode, which has no first token" if name == "ttft_ms" else ""
-                raise self.refuse(name, f"{one} asks for one phase only{alone}")
+        if not self.alone:
+            return
+        for length in filter(self.given, ("lengths", "isl", "osl")):
+            self.refuse_given(
+                ("context", "phase"), f"{input_name(length)} asks for whole requests, with both phases"
+            )
+        why = f"{input_name('phase' if self.given('phase') else 'context')} asks for one phase only"
+        self.refuse_given(["prefill_cluster"], why)
+        if self.phase != "prefill":
+            self.refuse_given(["ttft_ms"], f"{why}, decode, which has no first token")
 
     @property
     def alone(self) -> bool:
@@ -585,7 +602,6 @@ class Requests(Whole):
         return None if self.alone else super().whole
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Speed(Request):
     """Speed per user: one limit, given as a time or as a rate."""
 
@@ -606,15 +622,14 @@ class Speed(Request):
                 "leave one out",
             )
         if getattr(self, "phase", "decode") == "prefill":
-            for name in filter(self.given, ("tpot_ms", "tok_s_user")):
-                raise self.refuse(name, PREFILL_ONLY)
+            self.refuse_given(("tpot_ms", "tok_s_user"), PREFILL_ONLY)
 
     @property
     def tpot_s(self) -> float | Literal["none"] | None:
         """The limit in seconds per token; ``none`` unchanged, None if not given."""
         if self.tok_s_user is not None:
             return NO_LIMIT if isinstance(self.tok_s_user, str) else 1 / self.tok_s_user
-        return seconds(self.tpot_ms)
+        return self.tpot_ms if isinstance(self.tpot_ms, str | None) else self.tpot_ms / 1e3
 
     @property
     def usual_tpot_s(self) -> float | None:
@@ -624,21 +639,32 @@ class Speed(Request):
         tpot_s = USUAL_TPOT.value if self.tpot_s is None else self.tpot_s
         return None if isinstance(tpot_s, str) else tpot_s
 
+    @property
+    def limits_s(self) -> tuple[float | None, float | None]:
+        """The limits per output token and to the first token in seconds (defaults if not given); None: no limit."""
+        return self.usual_tpot_s, usual_ttft_s(getattr(self, "ttft_ms", None))
+
+    @property
+    def usual(self) -> frozenset[str]:
+        """The names of the limits that were not given (:func:`cost.serving.limits.relax_default_limits`)."""
+        given = {"tpot_s": self.tpot_s, "ttft_s": getattr(self, "ttft_ms", None)}
+        return frozenset(name for name, limit in given.items() if limit is None)
+
+
+def limit_s(limit_ms: float | Literal["none"] | None, usual_s: float | None = None) -> float | None:
+    """Return a limit in seconds (the usual one if it was not given); None: no limit."""
+    if limit_ms is None:
+        return usual_s
+    return None if isinstance(limit_ms, str) else limit_ms / 1e3
+
 
 def usual_ttft_s(limit_ms: float | Literal["none"] | None) -> float | None:
     """Return a limit on the time to first token in seconds (default if not given); None: no limit."""
     from cost.serving.pools import TTFT_LIMIT
 
-    ttft_s = seconds(limit_ms)
-    return TTFT_LIMIT.value if ttft_s is None else None if isinstance(ttft_s, str) else ttft_s
+    return limit_s(limit_ms, TTFT_LIMIT.value)
 
 
-def seconds(limit_ms: float | Literal["none"] | None) -> float | Literal["none"] | None:
-    """Convert a limit from milliseconds to seconds; ``none`` and None are unchanged."""
-    return limit_ms / 1e3 if isinstance(limit_ms, int | float) else limit_ms
-
-
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class FirstToken(Request):
     """Latency limits."""
 
@@ -658,11 +684,9 @@ class FirstToken(Request):
     @property
     def prefill_s(self) -> float | None:
         """The limit in seconds of prefill alone, which has no default; None: no limit."""
-        ttft_s = seconds(self.ttft_ms)
-        return None if isinstance(ttft_s, str) else ttft_s
+        return limit_s(self.ttft_ms)
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class UnderLoad(Request):
     """Latency under load."""
 
@@ -685,27 +709,9 @@ class UnderLoad(Request):
     @property
     def ttft_p99_s(self) -> float | None:
         """The limit in seconds; None: no limit."""
-        limit_s = seconds(self.ttft_p99_ms)
-        return None if isinstance(limit_s, str) else limit_s
+        return limit_s(self.ttft_p99_ms)
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class Limits(Speed, FirstToken):
-    """Latency limits."""
-
-    @property
-    def limits_s(self) -> tuple[float | None, float | None]:
-        """Both limits in seconds (defaults if not given); None: no limit."""
-        return self.usual_tpot_s, self.ttft_s
-
-    @property
-    def usual(self) -> frozenset[str]:
-        """The names of the limits that were not given (:func:`cost.serving.limits.relax_default_limits`)."""
-        given = {"tpot_s": self.tpot_s, "ttft_s": self.ttft_ms}
-        return frozenset(name for name, limit in given.items() if limit is None)
-
-
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Money(Request):
     """Prices and power."""
 
@@ -723,7 +729,6 @@ class Money(Request):
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Set(Request):
     """Custom figures."""
 
@@ -746,7 +751,6 @@ SparseAttention = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Pricing(Money, Set):
     """Cost model."""
 
@@ -802,7 +806,6 @@ class Pricing(Money, Set):
             )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Layouts(Request):
     """Layout."""
 
@@ -813,6 +816,10 @@ class Layouts(Request):
     stages: Count | None = opt(None, "Pipeline stages.", default="the best")
 
 
+OfPlan = Annotated[
+    Loads | None,
+    Option("Tokens per expert, as for `rackplan plan`; repeatable.", "FILE", repeatable=True),
+]
 LengthsFile = Annotated[
     Any,
     Named("Path | str | Lengths"),
@@ -826,12 +833,10 @@ PlanFile = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class DeploymentRequest(Pricing, Batch, Placed):
     """A model on a cluster under a workload."""
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
     """Planning options."""
 
@@ -883,8 +888,8 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
     seed: Seed = 0
 
     INSTEAD: ClassVar[Mapping[str, str]] = {"ttft_p99_ms": NOT_SIMULATED}
-    FIRST: ClassVar[str] = "model cluster isl osl phase context tpot_ms ttft_ms loads details output json"
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    FIRST = "model cluster isl osl phase context tpot_ms ttft_ms loads details output json"
+    EXAMPLES = (
         "rackplan plan --model deepseek-v3 --cluster gb200-nvl72 --isl 8k --osl 1k",
         "rackplan plan --model qwen3-235b-a22b --cluster hgx-h200@16 --tpot-ms 40 --loads uniform -o out",
     )
@@ -905,22 +910,16 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
                 ("goal", "which maximizes throughput within the limits"),
                 ("tolerance", "which always takes the best layouts"),
             ):
-                if self.given(name):
-                    raise self.refuse(name, f"{one}, {why}")
+                self.refuse_given([name], f"{one}, {why}")
             if self.redundant == "auto":
                 raise self.refuse("redundant", f"{one}, and auto works for one phase only")
 
     @property
     def whole(self) -> Lengths | None:
         """Lengths of whole requests; None for one phase only."""
-        from cost.serving.lengths import Lengths
-
-        if self.isl is None and self.osl is None:
-            return None
-        return Lengths.of(ISL if self.isl is None else self.isl, OSL if self.osl is None else self.osl)
+        return None if self.isl is None and self.osl is None else lengths_of(self.isl, self.osl)
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ReplanRequest(Watched, Loaded):
     """Re-plan options."""
 
@@ -947,13 +946,12 @@ class ReplanRequest(Watched, Loaded):
     time_limit_s: Number = opt(0.0, "Search time in seconds; 0: one deterministic pass.", "S", "--time-limit")
     seed: Seed = 0
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    EXAMPLES = (
         "rackplan replan out --lost d0.n3.g1 -o out-without",
         "rackplan replan out --loads zipf:0.4 --max-moves 200 -o out-moved",
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ScoreRequest(Money, Set, Loaded):
     """Scoring options."""
 
@@ -961,34 +959,24 @@ class ScoreRequest(Money, Set, Loaded):
     sparse_attention: SparseAttention = ""
     details: Flag = opt(False, "Also print each part of the step, the memory, and the underlying figures.")
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
-        "rackplan score out --loads zipf:0.4 --details",
-        "rackplan score out out-moved",
-    )
+    EXAMPLES = ("rackplan score out --loads zipf:0.4 --details", "rackplan score out out-moved")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class WhatIfRequest(Watched, Set):
     """What-if options."""
 
     plan: PlanFile = field(kw_only=False)
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
-        "rackplan what-if out",
-        "rackplan what-if out --set gb200.hbm_bytes_per_s=2x",
-    )
+    EXAMPLES = ("rackplan what-if out", "rackplan what-if out --set gb200.hbm_bytes_per_s=2x")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class SweepRequest(Pricing, Limits, UnderLoad, Requests, Placed):
+class SweepRequest(Pricing, Speed, FirstToken, UnderLoad, Requests, Placed):
     """Sweep options."""
 
     prefill_cluster: ClusterLike | None = opt(None, "Cluster for prefill; default: part of --cluster.", "C")
 
-    FIRST: ClassVar[str] = (
-        "model cluster isl osl phase context tpot_ms ttft_ms prefill_cluster weights output json"
-    )
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    FIRST = "model cluster isl osl phase context tpot_ms ttft_ms prefill_cluster weights output json"
+    EXAMPLES = (
         "rackplan sweep --model deepseek-v3 --cluster gb200-nvl72",
         "rackplan sweep --model deepseek-v3 --cluster hgx-h200@32 --phase decode --context 8k -o sweep.csv",
     )
@@ -1004,7 +992,6 @@ class SweepRequest(Pricing, Limits, UnderLoad, Requests, Placed):
         return (1 / self.tpot_s,) if isinstance(self.tpot_s, float) else ()
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class Demanded(Request):
     """Demand and spares."""
 
@@ -1020,8 +1007,7 @@ class Demanded(Request):
             raise self.refuse("phase", "demand is in output tokens, and prefill alone yields none")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class SizeRequest(Watched, Demanded, Pricing, Limits, UnderLoad, Requests):
+class SizeRequest(Watched, Demanded, Pricing, Speed, FirstToken, UnderLoad, Requests):
     """Demand or budget: one of the first six."""
 
     model: ModelName = field(kw_only=False)
@@ -1045,8 +1031,8 @@ class SizeRequest(Watched, Demanded, Pricing, Limits, UnderLoad, Requests):
     )
     lengths: LengthsFile = None
 
-    FIRST: ClassVar[str] = "model cluster req_s tok_s users gpus mw usd_h isl osl tpot_ms json"
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    FIRST = "model cluster req_s tok_s users gpus mw usd_h isl osl tpot_ms json"
+    EXAMPLES = (
         "rackplan size --model deepseek-v3 --cluster gb200-nvl72 --tok-s 1M",
         "rackplan size --model kimi-k2 --cluster hgx-h200 --cluster gb200-nvl72 --mw 1 --isl 4000 --osl 1000",
     )
@@ -1059,7 +1045,6 @@ class SizeRequest(Watched, Demanded, Pricing, Limits, UnderLoad, Requests):
             raise self.refuse(name, f"{input_name('usd_m')} already determines the speed")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
     """Clusters to compare for one model."""
 
@@ -1080,16 +1065,14 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
         "LIST|none",
         default="20",
     )
-    loads: Loads | None = opt(
-        None, "Tokens per expert, as for `rackplan plan`; repeatable.", "FILE", repeatable=True
-    )
+    loads: OfPlan = None
     seed: Seed = 0
 
     INSTEAD: ClassVar[Mapping[str, str]] = {
         "tpot_ms": f"clusters are compared at speeds; give {input_name('tok_s_user')}, the same limit as a rate"
     }
-    FIRST: ClassVar[str] = "clusters model gpus mw usd_h tok_s_user isl osl phase ttft_ms prices output json"
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    FIRST = "clusters model gpus mw usd_h tok_s_user isl osl phase ttft_ms prices output json"
+    EXAMPLES = (
         "rackplan compare hgx-h100 gb200-nvl72 --model deepseek-v3",
         "rackplan compare gb200-nvl72 vr-nvl72 --model deepseek-v3 --mw 1 --tok-s-user 20,50 -o report.html",
     )
@@ -1100,10 +1083,17 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
         return f"{self.mw:g} MW" if self.mw else f"{self.usd_h:g} USD/h" if self.usd_h else ""
 
     def check(self) -> None:
-        """Reject two budgets, and loads if no experts are placed."""
+        """Require a list of clusters; reject two budgets, and loads if no experts are placed."""
         super().check()
-        if self.phase == "prefill" and self.given("tok_s_user"):
-            raise self.refuse("tok_s_user", PREFILL_ONLY)
+        if isinstance(self.clusters, str | Path | Mapping) or not isinstance(self.clusters, Sequence):
+            raise InputError(
+                f"`clusters` {shown(self.clusters)}: expected a list, like ['hgx-h200', 'gb200-nvl72']; the model is "
+                "the second argument."
+            )
+        if not self.clusters:
+            raise InputError("`clusters`: empty; name at least one.")
+        if self.phase == "prefill":
+            self.refuse_given(["tok_s_user"], PREFILL_ONLY)
         budgets = [name for name in ("gpus", "mw", "usd_h") if self.given(name)]
         if len(budgets) > 1:
             why = f"{input_name(budgets[0])} already sets the basis of the comparison"
@@ -1113,8 +1103,7 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
             raise self.refuse("loads", "whole requests are priced at the default expert imbalance", phase)
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
+class FleetRequest(Watched, Demanded, Pricing, Speed, FirstToken, Requests):
     """Fleet options."""
 
     models: Annotated[
@@ -1136,9 +1125,7 @@ class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
         "GOAL",
         default="gpus with --tok-s, else throughput",
     )
-    loads: Loads | None = opt(
-        None, "Tokens per expert, as for `rackplan plan`; repeatable.", "FILE", repeatable=True
-    )
+    loads: OfPlan = None
     time_limit_s: Number | None = opt(
         None,
         "Search time in seconds.",
@@ -1149,26 +1136,40 @@ class FleetRequest(Watched, Demanded, Pricing, Limits, Requests):
     seed: Seed = 0
 
     INSTEAD: ClassVar[Mapping[str, str]] = {"ttft_p99_ms": NOT_SIMULATED}
-    FIRST: ClassVar[str] = "models cluster tok_s goal isl osl tpot_ms ttft_ms loads time_limit_s output json"
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    FIRST = "models cluster tok_s goal isl osl tpot_ms ttft_ms loads time_limit_s output json"
+    EXAMPLES = (
         "rackplan fleet --model deepseek-v3 --cluster gb200-nvl72@144",
         "rackplan fleet --model deepseek-v3:0.7 --model qwen3-235b-a22b:0.3 --cluster gb200-nvl72@144 --goal usd",
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class ReplayRequest(Watched, Set):
+class PlanOrModel(Request):
+    """Inputs."""
+
+    plan: PlanLike | None = opt(
+        None, "A plan.json, or the folder that holds it.", "PLAN", argument=True, kw_only=False
+    )
+    model: ModelLike | None = opt(None, "Without a plan: catalog name, Hugging Face id or config.json.", "M")
+    cluster: ClusterLike | None = opt(None, "Without a plan: catalog name, name@GPUS or a YAML file.", "C")
+
+    def check(self) -> None:
+        """Require a plan, or both a model and a cluster."""
+        super().check()
+        lacks = [name for name in ("model", "cluster") if not self.given(name)]
+        if self.plan is None and lacks:
+            both = f"{input_name('model')} and {input_name('cluster')}"
+            raise InputError(f"{input_name(lacks[0])} is missing: give a PLAN, or {both}.")
+
+
+class ReplayRequest(Watched, Set, PlanOrModel):
     """Replay options."""
 
-    plan: PlanLike | None = opt(None, "The plan.json to start from.", "PLAN", argument=True, kw_only=False)
     loads: Annotated[
         Loads,
         Option(
             "Recorded windows in order, at least two over all files; repeatable.", "FILE", repeatable=True
         ),
     ]
-    model: ModelLike | None = opt(None, "Without a plan: catalog name, Hugging Face id or config.json.", "M")
-    cluster: ClusterLike | None = opt(None, "Without a plan: catalog name, name@GPUS or a YAML file.", "C")
     policies: Texts = opt(
         (),
         "static, vllm, sglang, rackplan[:BUDGET] (rackplan:5%, rackplan:0, rackplan:none) or "
@@ -1183,7 +1184,7 @@ class ReplayRequest(Watched, Set):
     weights: Text | None = opt(None, "Weight format.", "DTYPE")
     seed: Seed = 0
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    EXAMPLES = (
         "rackplan replay out --loads windows.npy",
         "rackplan replay out --loads windows.npy --policy vllm --policy rackplan:5% -o replay.html",
     )
@@ -1191,19 +1192,13 @@ class ReplayRequest(Watched, Set):
     def check(self) -> None:
         """Reject options that the plan already sets."""
         super().check()
-        if self.plan is not None and self.weights is not None:
-            raise self.refuse("weights", "the plan already sets it")
+        if self.plan is not None:
+            self.refuse_given(["weights"], "the plan already sets it")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
-class SimulateRequest(Watched, Pricing, Speed, Whole):
+class SimulateRequest(Watched, Pricing, Speed, Whole, PlanOrModel):
     """Traffic and deployment: a plan, or a model on a cluster; one of three loads."""
 
-    plan: PlanLike | None = opt(
-        None, "A plan.json, or the folder that holds it.", "PLAN", argument=True, kw_only=False
-    )
-    model: ModelLike | None = opt(None, "Without a plan: catalog name, Hugging Face id or config.json.", "M")
-    cluster: ClusterLike | None = opt(None, "Without a plan: catalog name, name@GPUS or a YAML file.", "C")
     req_s: Annotated[float, Spelled(_amount), Field(ge=1e-6, le=1e9)] | None = opt(
         None, "Arrival rate in requests per second: 2, 1.5k.", "N"
     )
@@ -1241,10 +1236,8 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
     INSTEAD: ClassVar[Mapping[str, str]] = {
         "ttft_ms": f"requests wait in a simulation; give {input_name('ttft_p99_ms')}, which counts that"
     }
-    FIRST: ClassVar[str] = (
-        "plan model cluster req_s trace concurrency isl osl tpot_ms ttft_p99_ms details output json"
-    )
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    FIRST = "plan model cluster req_s trace concurrency isl osl tpot_ms ttft_p99_ms details output json"
+    EXAMPLES = (
         "rackplan simulate --model llama-3.1-70b --cluster hgx-h100 --req-s 2 --ttft-p99-ms 4000",
         "rackplan simulate out --trace requests.jsonl --router prefix -o simulated",
     )
@@ -1263,42 +1256,25 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
             raise InputError(
                 "expected a fraction of the prompt, 0 to below 1.", field="prefix_hit", value=hit
             )
-        lacks = [name for name in ("model", "cluster") if not self.given(name)]
-        if self.plan is None and lacks:
-            both = f"{input_name('model')} and {input_name('cluster')}"
-            raise InputError(f"{input_name(lacks[0])} is missing: give a PLAN, or {both}.")
-        of_pricing = [*Pricing.__annotations__, *Money.__annotations__]
-        told = {
-            "the plan already sets it": ("model", "cluster", *of_pricing) * (self.plan is not None),
-            f"{input_name('trace')} already sets the lengths and times of all requests": (
-                "isl",
-                "osl",
-                "lengths",
-                "cv",
-                "arrivals",
-                "prefix_hit",
-            )
-            * (self.trace is not None),
-            f"{input_name('concurrency')} sends each request when the previous answer is complete": (
-                "arrivals",
-            )
-            * (self.concurrency is not None),
-            f"it applies only to {input_name('trace')}": ("speed",) * (self.trace is None),
-            f"{input_name('lengths')} already sets the spread": ("cv",) * self.given("lengths"),
-        }
-        for why, names in told.items():
-            for name in filter(self.given, names):
-                raise self.refuse(name, why)
+        if self.plan is not None:
+            of_plan = ("model", "cluster", *Pricing.__annotations__, *Money.__annotations__)
+            self.refuse_given(of_plan, "the plan already sets it")
+        if self.trace is None:
+            self.refuse_given(["speed"], f"it applies only to {input_name('trace')}")
+        else:
+            of_trace = ("isl", "osl", "lengths", "cv", "arrivals", "prefix_hit")
+            why = f"{input_name('trace')} already sets the lengths and times of all requests"
+            self.refuse_given(of_trace, why)
+        if self.concurrency is not None:
+            why = f"{input_name('concurrency')} sends each request when the previous answer is complete"
+            self.refuse_given(["arrivals"], why)
+        if self.given("lengths"):
+            self.refuse_given(["cv"], f"{input_name('lengths')} already sets the spread")
 
     @property
     def ttft_ms(self) -> float | Literal["none"] | None:
         """The limit to the first token as given."""
         return self.ttft_p99_ms
-
-    @property
-    def limits_s(self) -> tuple[float | None, float | None]:
-        """Both limits in seconds (defaults if not given); None: no limit."""
-        return self.usual_tpot_s, self.ttft_s
 
     @property
     def ttft_s(self) -> float | None:
@@ -1324,14 +1300,12 @@ class SimulateRequest(Watched, Pricing, Speed, Whole):
         return super().whole if self.recorded is None else self.recorded.lengths
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class LayoutRequest(Layouts, Speed, DeploymentRequest):
     """One layout with its experts balanced, over the whole cluster."""
 
     redundant: Count | None = opt(None, "Extra expert copies per layer.", "N")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ImportPlanRequest(DeploymentRequest):
     """Placement file of an engine."""
 
@@ -1347,16 +1321,14 @@ class ImportPlanRequest(DeploymentRequest):
         "Only say whether the engine loads the file; exit code 2 if not. Nothing is written.",
         flags="--check",
     )
-    loads: Loads | None = opt(
-        None, "Tokens per expert, as for `rackplan plan`; repeatable.", "FILE", repeatable=True
-    )
+    loads: OfPlan = None
     ep: Count | None = opt(None, "GPUs in the EP group.", flags="--ep --gpus", default="all GPUs / stages")
     tp: Count = opt(1, "Tensor-parallel width.")
     stages: Count = opt(1, "Pipeline stages.")
     seed: Seed = 0
 
-    FIRST: ClassVar[str] = "file kind model cluster only_check loads batch ep tp stages output json"
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    FIRST = "file kind model cluster only_check loads batch ep tp stages output json"
+    EXAMPLES = (
         "rackplan import-plan sglang.json --from sglang --model deepseek-v3 --cluster gb200-nvl72 -o out",
         "rackplan import-plan sglang.json --check --from sglang --model deepseek-v3 --ep 72",
     )
@@ -1369,7 +1341,6 @@ class ImportPlanRequest(DeploymentRequest):
             raise InputError(f"{cluster} is missing: give a cluster, or {only} with {ep}.")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ExportRequest(Request):
     """Export options."""
 
@@ -1400,14 +1371,13 @@ class ExportRequest(Request):
     image: Text = opt("", "With --launch: container image.", "IMAGE", default="a placeholder")
     ranks: Flag = opt(False, "Also write host, GPU and NICs of each rank to ENGINE.ranks.csv.")
 
-    QUOTED: ClassVar[bool] = False
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    QUOTED = False
+    EXAMPLES = (
         "rackplan export out --to sglang -o sglang.json",
         "rackplan export out --to trtllm -o trtllm.yaml",
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class DrawRequest(Set):
     """Drawing options."""
 
@@ -1430,13 +1400,12 @@ class DrawRequest(Set):
     )
     form: Text | None = opt(None, "Write the topology for slurm or topograph.", "FORMAT", "--format")
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    EXAMPLES = (
         "rackplan draw gb200-nvl72 -o rack.svg",
         "rackplan draw gb200-nvl72 --plan out -o planned.png",
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class TrafficRequest(Set):
     """Traffic options."""
 
@@ -1463,13 +1432,12 @@ class TrafficRequest(Set):
     )
     no_fair: Flag = opt(False, "Print only the bound, without the time under max-min fair sharing.")
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    EXAMPLES = (
         "rackplan traffic out/plan.json --matrix cost.json",
         "rackplan traffic gb200-nvl72@144 --pattern ring --bytes-per-gpu '64 MB'",
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ImportRequest(Request):
     """Details missing from the imported files."""
 
@@ -1502,17 +1470,16 @@ class ImportRequest(Request):
     )
     hosts: Text | None = opt(None, "Hosts with GPUs, like n[1-64], if not all have them.", "LIST")
 
-    FIRST: ClassVar[str] = (
+    FIRST = (
         "files kind gpu gpus_per_node fabrics nic oversubscription domains join_leaves hosts name output json"
     )
-    QUOTED: ClassVar[bool] = False
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    QUOTED = False
+    EXAMPLES = (
         "rackplan import topo.txt -o cluster.yaml",
         "rackplan import 'n[1-16]=nccl.xml' topology.conf --gpu h100-sxm -o cluster.yaml",
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class StudyRequest(Request):
     """Study options."""
 
@@ -1535,14 +1502,13 @@ class StudyRequest(Request):
         None, "Points priced in parallel.", "N", default="all cores"
     )
 
-    QUOTED: ClassVar[bool] = False
-    EXAMPLES: ClassVar[tuple[str, ...]] = (
+    QUOTED = False
+    EXAMPLES = (
         "rackplan study study.yaml -o out",
         "rackplan study study.yaml --engine ray --address 10.0.0.1:6379 -o out",
     )
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class LoadsRequest(Request):
     """Recordings to summarize."""
 
@@ -1556,10 +1522,9 @@ class LoadsRequest(Request):
         ),
     ]
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan loads recording.pt", "rackplan loads windows.npy --json")
+    EXAMPLES = ("rackplan loads recording.pt", "rackplan loads windows.npy --json")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class CatalogRequest(Set):
     """A list of the catalog, or one entry."""
 
@@ -1570,10 +1535,9 @@ class CatalogRequest(Set):
         argument=True,
     )
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan catalog clusters", "rackplan catalog gb200-nvl72")
+    EXAMPLES = ("rackplan catalog clusters", "rackplan catalog gb200-nvl72")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ValidateRequest(Request):
     """Measured points to predict."""
 
@@ -1590,10 +1554,9 @@ class ValidateRequest(Request):
         False, "Compare the best measured runs at each speed with the layouts that rackplan chooses."
     )
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan validate", "rackplan validate points.csv --details")
+    EXAMPLES = ("rackplan validate", "rackplan validate points.csv --details")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class SchemaRequest(Request):
     """Schema options."""
 
@@ -1604,10 +1567,9 @@ class SchemaRequest(Request):
         argument=True,
     )
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan schema plan", "rackplan schema plan-request")
+    EXAMPLES = ("rackplan schema plan", "rackplan schema plan-request")
 
 
-@dataclass(frozen=True, kw_only=True, config=CONFIG)
 class ServeRequest(Request):
     """Server options."""
 
@@ -1618,7 +1580,7 @@ class ServeRequest(Request):
         8710, "Port on the loopback interface; 0: any free port."
     )
 
-    EXAMPLES: ClassVar[tuple[str, ...]] = ("rackplan serve", "rackplan serve out --port 0")
+    EXAMPLES = ("rackplan serve", "rackplan serve out --port 0")
 
 
 R = TypeVar("R", bound=Request)

@@ -67,10 +67,13 @@ def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool
             gain = float(other.tok_s_per_gpu[then] / found.tok_s_per_gpu[now]) - 1
             gains.append((gain, speed, other.label(then)))
     gain, speed, label = max(gains, default=(0.0, 0.0, ""))
-    if gain < WORTH_SAYING:
-        return []
-    at = f" at {speed:g} tok/s/user" if speed else ""
-    return [f"layouts of any shape ({called('any_shape')}): {gain:.1%} more tok/s/GPU{at}, {label}"]
+    return _note(gain, f" at {speed:g} tok/s/user" * bool(speed) + f", {label}")
+
+
+def _note(gain: float, more: str = "") -> list[str]:
+    """Return what layouts of any shape gain, if that is worth saying."""
+    text = f"layouts of any shape ({called('any_shape')}): {gain:.1%} more tok/s/GPU{more}"
+    return [text] if gain >= WORTH_SAYING else []
 
 
 def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
@@ -83,9 +86,4 @@ def any_shape_notes(found: Sweep | Pools, request: SweepRequest) -> list[str]:
     if best is None or not _quick(deployment) or found.serving.both is None:
         return []
     then = layouts.served(replace(deployment, any_shape=True), request).serving.best(found.tpot_s)
-    gain = 0.0 if then is None else then.output_tok_s_per_gpu / best.output_tok_s_per_gpu - 1
-    return (
-        []
-        if gain < WORTH_SAYING
-        else [f"layouts of any shape ({called('any_shape')}): {gain:.1%} more tok/s/GPU"]
-    )
+    return _note(0.0 if then is None else then.output_tok_s_per_gpu / best.output_tok_s_per_gpu - 1)

@@ -13,13 +13,13 @@ from cost.queueing.pools import EnginePools
 from cost.queueing.requests import Requests, made_requests
 from cost.queueing.result import Simulated
 from cost.serving.lengths import Lengths
-from cost.serving.result import Pools
 from placement.budget import Budget
 from placement.plan import Plan
 from placement.progress import ProgressReporter
 from placement.under_load import lengths_of_plan, pools_of_plan
 from rackplan import inputs
-from rackplan.requests import ISL, OSL, SimulateRequest
+from rackplan.layouts import served
+from rackplan.requests import SimulateRequest, lengths_of
 from topology.base.errors import InfeasibleError
 from topology.base.units import plural
 
@@ -27,16 +27,10 @@ Heard = Callable[[float, bool], None]
 MakeFor = Callable[[EnginePools], Make]
 
 
-def simulated(request: SimulateRequest, served: Callable[[], Pools]) -> Simulated:
-    """Return what users see under a load (:func:`rackplan.answers.simulate`).
-
-    ``served`` finds how a cluster serves such requests, where no plan is given.
-    """
-    told, budget, trace = (
-        ProgressReporter(request.on_progress),
-        Budget(cancel=request.cancel),
-        request.recorded,
-    )
+def simulated(request: SimulateRequest) -> Simulated:
+    """Return what users see under a load (:func:`rackplan.answers.simulate`)."""
+    told, budget = ProgressReporter(request.on_progress), Budget(cancel=request.cancel)
+    trace = request.recorded
     plan = None if request.plan is None else _plan_of(request)
     lengths = request.whole if plan is None or trace is not None else _lengths_of(request, plan)
     assert lengths is not None  # noqa: S101 - both phases are simulated
@@ -53,7 +47,7 @@ def simulated(request: SimulateRequest, served: Callable[[], Pools]) -> Simulate
 
     told.stage("pricing steps")
     if plan is None:
-        deployment, pools, layouts, limits, near = _chosen(served(), request.router, make_for, heard)
+        deployment, pools, layouts, limits, near = _chosen(request, make_for, heard)
     else:
         deployment, pools = plan.deployment, pools_of_plan(plan, lengths)
         ttft_s, tpot_s = request.limits_s[::-1]
@@ -97,7 +91,7 @@ def simulated(request: SimulateRequest, served: Callable[[], Pools]) -> Simulate
 
 
 def _chosen(
-    priced: Pools, router: str, make_for: MakeFor, heard: Heard
+    request: SimulateRequest, make_for: MakeFor, heard: Heard
 ) -> tuple[Deployment, EnginePools, list[str], LoadLimits, float]:
     """Return the way that keeps the limits at most requests per second, its layouts, and about that rate.
 
@@ -106,8 +100,11 @@ def _chosen(
     InfeasibleError
         If none does even without waiting.
     """
+    assert request.model is not None and request.cluster is not None  # noqa: S101, PT018 - else a plan is given
+    where = inputs.cluster_of(request.cluster, request.settings)
+    priced = served(inputs.deployment_of(request, request.model, where), request)
     serving, limits = priced.serving, LoadLimits(priced.serving.ttft_s, priced.tpot_s)
-    best = best_under_load(serving, limits, make_for, router, heard)
+    best = best_under_load(serving, limits, make_for, request.router, heard)
     if best is None:
         raise out_of_reach(serving, limits)
     layouts = [found.worker_label(at) for _, found, at, _ in serving.sides(best.row)]
@@ -154,7 +151,7 @@ def _lengths_of(request: SimulateRequest, plan: Plan) -> Lengths:
     """Return the lengths that are asked for; what is not given is as the plan was made for, or the default."""
     planned = lengths_of_plan(plan)
     if planned is None:
-        return request.whole or Lengths.of(ISL, OSL)
+        return request.whole or lengths_of()
     if request.given("lengths") or (request.isl is not None and request.osl is not None):
         return request.whole or planned
     isl = planned.isl[0] if request.isl is None else request.isl

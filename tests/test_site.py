@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from helpers import script
-from rackplan.cli import COMMANDS, request_of
+from rackplan.cli import request_of
+from rackplan.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

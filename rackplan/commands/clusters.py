@@ -1,19 +1,17 @@
-"""Cluster commands: draw, traffic and import."""
+"""What a cluster looks like and carries: draw and traffic."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from rackplan.commands.options import INTERRUPTED, JsonFlag, Written, command
-from rackplan.commands.options import output as output_option
-from rackplan.requests import DEFAULT_BYTES, DrawRequest, ImportRequest, TrafficRequest
-from topology.base.errors import InputError, spelled
+from rackplan.commands.options import WRITTEN, command, exit_if_interrupted
+from rackplan.commands.output import Run
+from rackplan.requests import DEFAULT_BYTES, DrawRequest, TrafficRequest
+from topology.base.errors import InputError
 
 if TYPE_CHECKING:
     from placement.plan import Plan
@@ -23,10 +21,9 @@ if TYPE_CHECKING:
 
 
 @command(DrawRequest)
-def draw(request: DrawRequest, *, json: JsonFlag = False) -> None:
+def draw(request: DrawRequest, run: Run) -> None:
     """Draw a cluster: tiers, domains, GPUs and their links."""
     from rackplan import inputs
-    from rackplan.commands.output import print_file, show
     from rackplan.report.cluster import drawn_doc
     from topology.draw import cluster_svg, draw_cluster
     from topology.exporters import GRAPH_SUFFIXES, topology_text, write_topology
@@ -37,7 +34,7 @@ def draw(request: DrawRequest, *, json: JsonFlag = False) -> None:
         raise InputError(
             "--plan and --traffic cannot share one picture, since both use colour; draw two pictures."
         )
-    target = inputs.clusters_of([request.cluster], request.settings)[0]
+    target = inputs.cluster_of(request.cluster, request.settings)
     graph = form is not None or (output is not None and output.suffix.lower() in GRAPH_SUFFIXES)
     if graph and (plan is not None or traffic is not None or level != "auto"):
         raise InputError("a graph file contains only links; leave out --plan, --traffic and --level.")
@@ -47,27 +44,25 @@ def draw(request: DrawRequest, *, json: JsonFlag = False) -> None:
         notes += inputs.plan_notes(planned)
         target, overlay = _planned(planned, plan, request.cluster, target)
     busy = None if traffic is None else _traffic_overlay(traffic, target)
-    gpus = len(target.gpus)
     if output is None:
         text = (
             topology_text(target, str(form))
             if form
             else cluster_svg(target, overlay, level=level, traffic=busy)
         )
-        print_file(text, drawn_doc(target, gpus, None, text), json=json, notes=notes)
+        run.show_file(text, drawn_doc(target, len(target.gpus), None, text), notes)
         return
     if graph:
         write_topology(target, output, form)
     else:
         draw_cluster(target, output, level=level, overlay=overlay, traffic=busy)
-    show(drawn_doc(target, gpus, output), json=json, notes=notes)
+    run.show(drawn_doc(target, len(target.gpus), output), notes)
 
 
-@command(TrafficRequest)
-def traffic(request: TrafficRequest, *, output: Written = None, json: JsonFlag = False) -> None:
+@command(TrafficRequest, WRITTEN)
+def traffic(request: TrafficRequest, run: Run) -> None:
     """Route traffic between GPUs over the links. Shows times, bottlenecks, tiers and the busiest links."""
     from placement.budget import Budget
-    from rackplan.commands.output import print_error, written
     from rackplan.progress import progress
     from rackplan.report.cluster import traffic_doc
     from topology.base.files import write_whole
@@ -76,7 +71,7 @@ def traffic(request: TrafficRequest, *, output: Written = None, json: JsonFlag =
     from topology.routes import FEW_CLASSES, Router, fair_s, rank_matrix
     from topology.routes.rank_matrix import SUFFIXES
 
-    finish = written(output, "traffic", json=json)
+    finish = run.writer("traffic")
     if request.matrix is not None and (request.matrix.suffix not in SUFFIXES or request.matrix.exists()):
         wanted = f"a new file that ends in {' or '.join(SUFFIXES)}"
         raise InputError(f"expected {wanted}.", field="matrix", value=request.matrix)
@@ -96,45 +91,7 @@ def traffic(request: TrafficRequest, *, output: Written = None, json: JsonFlag =
         facts = {"cluster": target.name, "gpus": [target.gpus[gpu].id for gpu in members]}
         write_whole(request.matrix, rank_matrix(router, members, size).file(request.matrix.suffix, facts))
     finish(traffic_doc(target, sent, loads, time, request.matrix), notes=notes)
-    if budget.interrupted:
-        print_error("interrupted: the bound was computed, the fair time was not.")
-        raise typer.Exit(INTERRUPTED)
-
-
-@command(ImportRequest)
-def import_(
-    request: ImportRequest,
-    *,
-    output: Annotated[Path | None, output_option("Cluster YAML to write. [standard output]", "FILE")] = None,
-    json: JsonFlag = False,
-) -> None:
-    """Make a cluster file from the output of other tools.
-
-    Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, amd-smi, or a CSV of links (a,b,count,rate).
-    """
-    from rackplan import __version__
-    from rackplan.commands.output import print_file, show
-    from rackplan.report.cluster import import_comments, imported_doc
-    from topology.base.files import write_whole
-    from topology.exporters import cluster_to_yaml
-    from topology.importers import ImportOptions, import_files
-
-    if output is not None and output.suffix.lower() not in (".yaml", ".yml"):
-        raise InputError(f"-o {output}: the cluster file must end in .yaml.")
-    known = {one.name: getattr(request, one.name) for one in fields(ImportOptions)}
-    imported = import_files(request.files, ImportOptions(**known))
-    text = cluster_to_yaml(
-        imported.spec,
-        [spelled(line) for line in import_comments(imported, __version__)],
-        rates_unusual=imported.rates_unusual,
-    )
-    _check_readable(text)
-    doc = imported_doc(imported, output, text)
-    if output is None:
-        print_file(text, doc, json=json)
-        return
-    write_whole(output, text.encode())
-    show(doc, json=json)
+    exit_if_interrupted(budget.interrupted, ": the bound was computed, the fair time was not.")
 
 
 def _ranks(request: TrafficRequest) -> tuple[Cluster, Sequence[int], list[str]]:
@@ -143,7 +100,7 @@ def _ranks(request: TrafficRequest) -> tuple[Cluster, Sequence[int], list[str]]:
 
     named = Path(request.cluster)
     if named.suffix != ".json" and not (named / "plan.json").is_file():
-        target = inputs.clusters_of([request.cluster], request.settings)[0]
+        target = inputs.cluster_of(request.cluster, request.settings)
         return target, range(len(target.gpus)), inputs.notes_of(request)
     plan = inputs.plan_of(named, request.settings)
     members = [gpu for stage in plan.layout.replicas[0] for gpu in stage.gpus]
@@ -218,8 +175,6 @@ def _gpu_ids(cluster: Cluster) -> list[str]:
 
 def _whole(cluster: Cluster) -> Cluster:
     """Return the cluster with nothing broken."""
-    from dataclasses import replace
-
     from topology import build_cluster
 
     return build_cluster(replace(cluster.spec, faults=()))
@@ -236,11 +191,3 @@ def _traffic_overlay(pattern: str, target: Cluster) -> TrafficOverlay:
     measured = pattern.lower().endswith(".npy")
     title = Path(pattern).name if measured else f"{pattern}, {DEFAULT_BYTES} from each GPU"
     return TrafficOverlay(loads, title, time.completion_s if time.fair else None)
-
-
-def _check_readable(text: str) -> None:
-    """Read the text back before it replaces anything: what other commands would refuse is not written."""
-    from topology.base.reading import parse_yaml
-    from topology.files.cluster_file import read_cluster
-
-    read_cluster(parse_yaml(text, "imported.yaml"), "imported.yaml", "imported")

@@ -1,50 +1,84 @@
-"""Data commands: catalog, loads and validate."""
+"""Data commands: import, loads, catalog, validate and schema."""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from rackplan.commands.options import JsonFlag, command
-from rackplan.requests import CatalogRequest, LoadsRequest, ValidateRequest
+from rackplan.commands.options import command
+from rackplan.commands.output import Run
+from rackplan.requests import CatalogRequest, ImportRequest, LoadsRequest, SchemaRequest, ValidateRequest
+from topology.base.errors import InputError, spelled
+
+
+@command(ImportRequest, "Cluster YAML to write. [standard output]", "FILE")
+def import_(request: ImportRequest, run: Run) -> None:
+    """Make a cluster file from the output of other tools.
+
+    Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, amd-smi, or a CSV of links (a,b,count,rate).
+    """
+    from rackplan import __version__
+    from rackplan.report.cluster import import_comments, imported_doc
+    from topology.base.files import write_whole
+    from topology.base.reading import parse_yaml
+    from topology.exporters import cluster_to_yaml
+    from topology.files.cluster_file import read_cluster
+    from topology.importers import ImportOptions, import_files
+
+    output = run.output
+    if output is not None and output.suffix.lower() not in (".yaml", ".yml"):
+        raise InputError(f"-o {output}: the cluster file must end in .yaml.")
+    imported = import_files(request.files, request.as_options(ImportOptions))
+    text = cluster_to_yaml(
+        imported.spec,
+        [spelled(line) for line in import_comments(imported, __version__)],
+        rates_unusual=imported.rates_unusual,
+    )
+    read_cluster(parse_yaml(text, "imported.yaml"), "imported.yaml", "imported")  # as other commands will
+    doc = imported_doc(imported, output, text)
+    if output is None:
+        run.show_file(text, doc)
+        return
+    write_whole(output, text.encode())
+    run.show(doc)
 
 
 @command(CatalogRequest)
-def catalog(request: CatalogRequest, *, json: JsonFlag = False) -> None:
+def catalog(request: CatalogRequest, run: Run) -> None:
     """Show GPUs, clusters and models, each figure with its source."""
     from cost.entries import LISTS
     from rackplan import inputs
-    from rackplan.commands.output import show
     from rackplan.report.catalog import catalog_doc
 
     what, settings = request.what, request.settings
     if settings and (what is None or what in LISTS):
         raise request.refuse("settings", "lists show unmodified catalog figures", "name a cluster")
-    cluster = inputs.clusters_of([what], settings)[0] if what is not None and settings else None
-    show(catalog_doc(what, cluster), json=json)
+    cluster = inputs.cluster_of(what, settings) if what is not None and settings else None
+    run.show(catalog_doc(what, cluster))
 
 
 @command(LoadsRequest)
-def loads(request: LoadsRequest, *, json: JsonFlag = False) -> None:
+def loads(request: LoadsRequest, run: Run) -> None:
     """Summarize recordings of expert loads and routing traces. Skew per layer, drift, co-activation."""
     from cost.experts.traces.description import describe
-    from rackplan.commands.output import show
     from rackplan.inputs import reading_progress
     from rackplan.report.loads import loads_doc
 
     with reading_progress(request.files) as on_progress:
         found = [describe(file, on_progress) for file in request.files]
     names = _file_names([Path(file) for file in request.files])
-    show(loads_doc(dict(zip(names, found, strict=True))), json=json)
+    run.show(loads_doc(dict(zip(names, found, strict=True))))
 
 
 @command(ValidateRequest)
-def validate(request: ValidateRequest, *, json: JsonFlag = False) -> None:
+def validate(request: ValidateRequest, run: Run) -> None:
     """Compare predictions with measured points. Median, mean, bias, within 20 %, coverage."""
     from cost.validation.read import read_measurements, shipped_files
     from cost.validation.validation import validation
-    from rackplan.commands.output import show
     from rackplan.progress import progress
     from rackplan.report.validate import frontiers_doc, validate_doc
 
@@ -57,7 +91,24 @@ def validate(request: ValidateRequest, *, json: JsonFlag = False) -> None:
             doc = frontiers_doc(files, physics=physics)
         else:
             doc = validate_doc([validation(*one, physics=physics) for one in files.items()])
-    show(doc, json=json, details=request.details)
+    replace(run, details=request.details).show(doc)
+
+
+@command(SchemaRequest)
+def schema(request: SchemaRequest, run: Run) -> None:
+    """Print the JSON Schema of a request, of a command's --json output, or of a file.
+
+    Without a name the list of them.
+    """
+    from rackplan.progress import hide
+    from rackplan.report.schema import json_schema, schemas_doc
+
+    if request.name is None:
+        run.show(schemas_doc())
+        return
+    text = json.dumps(json_schema(request.name), indent=2)
+    hide()
+    sys.stdout.write(f"{text}\n")
 
 
 def _file_names(paths: Sequence[Path]) -> list[str]:

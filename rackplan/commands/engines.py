@@ -6,7 +6,8 @@ from pathlib import Path
 
 import typer
 
-from rackplan.commands.options import JsonFlag, OutputFolder, command
+from rackplan.commands.options import FOLDER, command
+from rackplan.commands.output import Run, print_error
 from rackplan.digests import digests
 from rackplan.requests import ExportRequest, ImportPlanRequest
 from topology.base.errors import InputError
@@ -16,22 +17,18 @@ NOT_RIGHT = 2
 
 
 @command(ExportRequest)
-def export(request: ExportRequest, *, json: JsonFlag = False) -> None:
+def export(request: ExportRequest, run: Run) -> None:
     """Export a plan to an engine's placement format, with commands or files to launch the engine."""
     from placement.engines.manifests.write import ExportRequest as Exported
     from placement.engines.manifests.write import deploy
     from placement.engines.registry import require_engine
     from rackplan import inputs
-    from rackplan.commands.output import print_file, show
-    from rackplan.report.doc import Note
     from rackplan.report.engines import exported_doc, warnings_of
     from topology.base.files import write_new
 
     engine = require_engine(request.to, "to")
     named = request.output or Path(f"{engine.name}{engine.suffix}")
-    asked = Exported(
-        engine, named, request.launch, None, request.model_path, request.hosts, request.image, request.ranks
-    )
+    asked = request.as_options(Exported, engine=engine, output=named, served=request.model_path)
     prefill = None if request.prefill is None else inputs.plan_of(request.prefill)
     plan = inputs.plan_of(request.plan)
     deployed = deploy(asked, plan, prefill)
@@ -39,29 +36,28 @@ def export(request: ExportRequest, *, json: JsonFlag = False) -> None:
     if request.output is None and len(deployed.files) == 1:
         text = deployed.exported[0].text
         warnings = [warning.removesuffix(".") for warning in warnings_of(deployed)]
-        print_file(text, exported_doc(deployed, text), json=json, notes=[*notes, *warnings])
+        run.show_file(text, exported_doc(deployed, text), [*notes, *warnings])
         return
     write_new({path: content.encode() for path, content in deployed.files.items()})
-    written = Note(", ".join(map(str, deployed.files)), kind="written")
-    show(exported_doc(deployed).with_blocks(written), json=json, notes=notes)
+    run.show(exported_doc(deployed), notes, deployed.files)
 
 
-@command(ImportPlanRequest)
-def import_plan(request: ImportPlanRequest, *, output: OutputFolder = None, json: JsonFlag = False) -> None:
+@command(ImportPlanRequest, FOLDER, "DIR|FILE.html")
+def import_plan(request: ImportPlanRequest, run: Run) -> None:
     """Import an engine's placement file, or only check it.
 
     Reads it strictly, scores it; writes plan.json, report.html and topology.svg. With --check nothing is written, and
     the exit code is 2 if the engine would not load it or would misread it.
     """
     if request.only_check:
-        _check(request, output, json=json)
+        _check(request, run)
         return
     from placement.engines.import_plan import default_ranks, imported_plan
     from placement.engines.mapping import model_facts
     from placement.engines.registry import ENGINES, read_mapping
     from placement.options import PlanOptions
     from rackplan import answers, inputs
-    from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
+    from rackplan.commands.output import RESULTS, write_plan
     from rackplan.report.engines import own_balancedness
     from rackplan.report.plan import imported_plan_doc, with_files
 
@@ -71,35 +67,32 @@ def import_plan(request: ImportPlanRequest, *, output: OutputFolder = None, json
     loads = inputs.loads_of(priced.model, request.loads, seed=request.seed)
     if loads is None:
         raise InputError(f"{priced.model.name} has no routed experts.")
-    folder = require_output(
-        output or default_output(f"{priced.model.name}-on-{priced.cluster.name}"), ours=RESULTS
-    )
+    folder = run.folder(f"{priced.model.name}-on-{priced.cluster.name}", RESULTS)
     plan = imported_plan(priced, mapping, loads, asked, f"imported from {file} ({kind})")
     doc = imported_plan_doc(plan, own_balancedness(plan, ENGINES.get(kind)))
     files = write_plan(plan, doc, folder, digests(request.sources))
-    show(with_files(doc, files), json=json, notes=inputs.notes_of(request))
+    run.show(with_files(doc, files), inputs.notes_of(request))
 
 
-def _check(request: ImportPlanRequest, output: Path | None, *, json: bool) -> None:
+def _check(request: ImportPlanRequest, run: Run) -> None:
     """Say whether the engine loads the file; exit code 2 if it does not, or misreads it."""
     from placement.engines.mapping import model_facts
     from placement.engines.registry import check_file, require_engine
     from rackplan import inputs
-    from rackplan.commands.output import print_error, show
     from rackplan.report.engines import checked_doc
 
-    if output is not None:
-        raise InputError("a check writes nothing; leave it out.", field="output", value=output)
+    if run.output is not None:
+        raise InputError("a check writes nothing; leave it out.", field="output", value=run.output)
     engine, model, ranks = require_engine(request.kind, "kind"), inputs.model_of(request.model), request.ep
     if ranks is None:
-        cluster = inputs.clusters_of([request.cluster], request.settings)[0]
+        cluster = inputs.cluster_of(request.cluster, request.settings)
         ranks = max(1, len(cluster.gpus) // request.stages)
     given = request.loads
     loads = None if given is None else inputs.loads_of(model, given, seed=request.seed)
     found = check_file(request.file, engine, model_facts(model), ranks, loads, request.tp)
-    if found.unreadable and not json:
+    if found.unreadable and not run.json:
         raise InputError(found.unreadable)
-    show(checked_doc(found), json=json)
+    run.show(checked_doc(found))
     if not found.right:
         print_error(found.verdict)
         raise typer.Exit(NOT_RIGHT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from inspect import Parameter, unwrap
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from rackplan.commands import SECTIONS
 from rackplan.commands.options import section
 from rackplan.requests import Request
 from topology.base.errors import InputError
@@ -91,14 +92,13 @@ class Command(TyperCommand):
 
         With ``shown``, only those parameters, in one section for all groups.
         """
-        run = unwrap(self.callback) if self.callback else None
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in FIRST}
         for parameter in self.get_params(ctx):
             record, name = parameter.get_help_record(ctx), parameter.name or ""
             argument = parameter.param_type_name == "argument"
             if record is None or (shown is not None and not argument and name not in shown):
                 continue
-            title = FIRST[0] if argument else section(run, name)
+            title = FIRST[0] if argument else section(self.request, name)
             if shown is not None and title not in (FIRST[0], LAST):
                 title = FIRST[1]
             sections.setdefault(title, []).append(record)
@@ -129,35 +129,24 @@ class Command(TyperCommand):
 class Commands(TyperGroup):
     """All commands, in sections by task."""
 
-    SECTIONS: Mapping[str, str] = {
-        "Plans": "plan replan score what-if simulate replay",
-        "Clusters and money": "compare sweep size fleet study draw traffic serve",
-        "Engines": "export import-plan",
-        "Data": "import loads catalog validate schema",
-    }
-
     def commands_in_sections(self, ctx: Any) -> dict[str, list[str]]:
-        """Return command names by non-empty section; commands without a section come last."""
-        names = self.list_commands(ctx)
+        """Return command names by non-empty section."""
+        known = set(self.list_commands(ctx))
         sections = {
-            title: [name for name in wanted.split() if name in names]
-            for title, wanted in self.SECTIONS.items()
+            title: [name for name in " ".join(modules.values()).split() if name in known]
+            for title, modules in SECTIONS.items()
         }
-        known = {name for some in sections.values() for name in some}
-        sections["Others"] = [name for name in names if name not in known]
-        return {title: some for title, some in sections.items() if some}
+        return {title: names for title, names in sections.items() if names}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands in their sections."""
         for title, some in self.commands_in_sections(ctx).items():
-            records = []
-            for name in some:
-                command = self.get_command(ctx, name)
-                if command is not None and not command.hidden:
-                    records.append((name, command.get_short_help_str(limit=len(command.help or ""))))
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
+            commands = filter(None, (self.get_command(ctx, name) for name in some))
+            with formatter.section(title):
+                formatter.write_dl(
+                    (command.name, command.get_short_help_str(limit=len(command.help or "")))
+                    for command in commands
+                )
 
 
 def _folded(example: str, width: int, indent: str) -> str:

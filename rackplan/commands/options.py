@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from rackplan.commands.output import Run, print_error
 from rackplan.requests import Option, Request, Spelled, default_of, make, options_of, parts_of, section_of
 from topology.base.errors import InputError
 
@@ -22,34 +23,59 @@ _PLAIN = {bool: bool, int: int, float: float, Path: Path}
 C = TypeVar("C", bound=Callable[..., None])
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-
 DetailsFlag = Annotated[bool, typer.Option("--details", help="Print all details after the summary.")]
+WRITTEN = "Write the result as .json or .html, or both into a folder."
+WRITTEN_ROWS = "Write the result as .json, .html or .csv, or all into a folder."
+FOLDER = "Folder for the results, or the report only. [under out/]"
 
 
-def output(help: str, metavar: str = "FILE|DIR") -> Any:  # noqa: A002 - typer's word
-    """Return the option for the output path."""
-    return typer.Option("-o", "--output", help=help, metavar=metavar, show_default=False)
+def command(
+    request: type[Request],
+    output: str = "",
+    metavar: str = "FILE|DIR",
+    *,
+    details: bool = False,
+    json: bool = True,
+) -> Callable[[C], C]:
+    """Mark a function as a command: it takes a request, and a :class:`Run` with the options that are named here.
 
-
-Written = Annotated[Path | None, output("Write the result as .json or .html, or both into a folder.")]
-OutputFolder = Annotated[
-    Path | None, output("Folder for the results, or the report only. [under out/]", "DIR|FILE.html")
-]
-
-
-def command(request: type[Request]) -> Callable[[C], C]:
-    """Mark a function as the command whose first parameter is a request."""
+    ``output`` is the help of that option.
+    """
+    path = typer.Option("-o", "--output", help=output, metavar=metavar, show_default=False)
+    options: dict[str, tuple[Any, bool | None]] = {}
+    options |= {"output": (Annotated[Path | None, path], None)} if output else {}
+    options |= {"details": (DetailsFlag, False)} if details else {}
+    options |= {"json": (JsonFlag, False)} if json else {}
 
     def marked(run: C) -> C:
         run.request = request  # type: ignore[attr-defined]
+        run.shown = [  # type: ignore[attr-defined]
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, (kind, default) in options.items()
+        ]
         return run
 
     return marked
 
 
+def exit_if_interrupted(came: bool, said: str = "") -> None:
+    """End with the exit code of Ctrl-C if it came, and say what there is.
+
+    Raises
+    ------
+    typer.Exit
+        If it came.
+    """
+    if came:
+        if said:
+            print_error(f"interrupted{said}")
+        raise typer.Exit(INTERRUPTED)
+
+
 def typed(run: Any, *more: Parameter) -> Callable[..., None]:
     """Return a typer command with the options of its request, its own options, and ``more``, which are ignored."""
     of: type[Request] = run.request
+    shown: list[Parameter] = run.shown
     hints = get_type_hints(run, include_extras=True)
     asked = [
         _parameter(of, name, option, hint)
@@ -58,9 +84,9 @@ def typed(run: Any, *more: Parameter) -> Callable[..., None]:
     ]
     own = [
         one.replace(annotation=hints[one.name], kind=Parameter.KEYWORD_ONLY)
-        for one in list(signature(run).parameters.values())[1:]
+        for one in list(signature(run).parameters.values())[2:]
     ]
-    options = [*asked, *own, *more]
+    options = [*asked, *own, *shown, *more]
 
     @wraps(run)
     def called(**given: Any) -> None:
@@ -73,7 +99,8 @@ def typed(run: Any, *more: Parameter) -> Callable[..., None]:
         fields = {one.name: given.pop(one.name, None) for one in asked}
         for one in more:
             given.pop(one.name, None)
-        run(make(of, **{name: value for name, value in fields.items() if value is not None}), **given)
+        request = make(of, **{name: value for name, value in fields.items() if value is not None})
+        run(request, Run(**{one.name: given.pop(one.name) for one in shown}), **given)
 
     called.__annotations__ = {one.name: one.annotation for one in options}
     called.__signature__ = Signature(options)  # type: ignore[attr-defined]
@@ -127,11 +154,10 @@ def _clusters(incomplete: str) -> list[str]:
 _COMPLETED = {"model": _models, "cluster": _clusters}
 
 
-def section(run: Any, name: str) -> str:
-    """Return the help section of an option."""
+def section(request: type[Request], name: str) -> str:
+    """Return the help section of an option of a command."""
     if name in _RUN:
         return "Run and output"
     if name in _INPUTS:
         return "Inputs"
-    request: type[Request] | None = getattr(run, "request", None)
-    return section_of(request, name) if request is not None and name in options_of(request) else "Options"
+    return section_of(request, name) if name in options_of(request) else "Options"

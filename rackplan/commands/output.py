@@ -9,8 +9,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,50 +45,99 @@ def steady_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def show(doc: Doc, *, json: bool, notes: Sequence[str] = (), details: bool = True) -> None:
-    """Print a result on standard output: its data as one object, or as text (all of it with ``details``).
+@dataclass(frozen=True)
+class Run:
+    """How a command is run: where its result is written, and whether it prints all details, or JSON."""
 
-    ``notes`` on what was asked go to standard error, and into the object.
-    """
-    _tell(notes)
-    if json:
+    output: Path | None = None
+    details: bool = True
+    json: bool = False
+
+    def show(self, doc: Doc, notes: Sequence[str] = (), written: Iterable[object] = ()) -> None:
+        """Print a result on standard output: its data as one object, or as text (all of it with ``details``).
+
+        ``notes`` on what was asked go to standard error, and into the object; ``written`` are the result's files.
+        """
         from rackplan.report.doc import Note
 
-        sys.stdout.writelines(_json_parts(doc.with_blocks(*(Note(f"{text}.") for text in notes)).data))
-    else:
-        from rackplan.report.text import text as text_of
+        doc = doc.with_blocks(Note(", ".join(map(str, written)), kind="written"))
+        if self.json:
+            _print(notes, _json_parts(doc.with_blocks(*(Note(f"{text}.") for text in notes)).data))
+        else:
+            from rackplan.report.text import text as text_of
 
-        sys.stdout.write(text_of(doc, details=details))
+            _print(notes, [text_of(doc, details=self.details)])
+
+    def show_file(self, text: str, doc: Doc, notes: Sequence[str] = ()) -> None:
+        """Print the content of a file on standard output; with ``json`` its document, which has the text."""
+        if self.json:
+            self.show(doc, notes)
+        else:
+            _print(notes, [text])
+
+    def folder(self, name: str, ours: Sequence[str]) -> Path:
+        """Return where results go (by default a folder of that name), checked before anything is computed.
+
+        Raises
+        ------
+        InputError
+            If it cannot be written to, or has files named as ``ours`` that rackplan did not write.
+        """
+        path = self.output or default_output(name)
+        if is_page(path):
+            require_place(path)
+        else:
+            _require_results(path, ours)
+        return path
+
+    def writer(self, name: str, *more: str, html: str = "") -> Callable[..., None]:
+        """Return a function that shows a document and writes it as ``NAME.json``, as a page, and as ``more`` files.
+
+        The page is ``html`` (``NAME.html``). They go into the output if it is a folder; if it is a file, only that
+        with its ending is written.
+
+        Raises
+        ------
+        InputError
+            If the output cannot be written, ends as a file of another form, or holds another result; before anything
+            is computed.
+        """
+        path, data, html = self.output, f"{name}.json", html or f"{name}.html"
+        endings = {Path(file).suffix: file for file in (*more, data, html)}
+        whole = path is not None and (path.is_dir() or not path.suffix)
+        if path is not None and path.name in {*RESULTS, *_VOUCHERS} - {data, html} and path.is_file():
+            raise InputError(f"-o {path}: it holds another result; choose another -o.")
+        if path is not None and whole:
+            _require_results(path, list(endings.values()))
+        elif path is not None:
+            if path.suffix.lower() not in endings:
+                *others, last = endings
+                listed = f"{', '.join(others)} or {last}"
+                raise InputError(f"-o {path}: the file suffix sets the format: {listed}.")
+            require_place(path)
+
+        def finish(
+            doc: Doc, texts: Mapping[str, Callable[[], str]] | None = None, notes: Sequence[str] = ()
+        ) -> None:
+            forms = {data: lambda: json_text(doc.data), html: lambda: page_of(doc), **(texts or {})}
+            written: list[Path] = []
+            if path is not None and whole:
+                write_folder(path, {file: text().encode() for file, text in forms.items()})
+                written = [path / file for file in forms]
+            elif path is not None:
+                write_whole(path, forms[endings[path.suffix.lower()]]().encode())
+                written = [path]
+            self.show(doc, notes, written)
+
+        return finish
 
 
-def print_file(text: str, doc: Doc, *, json: bool, notes: Sequence[str] = ()) -> None:
-    """Print the content of a file on standard output; with ``json`` its document, which has the text."""
-    if json:
-        show(doc, json=True, notes=notes)
-        return
-    _tell(notes)
-    sys.stdout.write(text)
-
-
-def _tell(notes: Sequence[str]) -> None:
+def _print(notes: Sequence[str], parts: Iterable[str]) -> None:
+    """Write notes on standard error, and the parts of a text on standard output."""
     hide()
     for text in notes:
         print_error(spelled(f"note: {text}."))
-
-
-def print_schema(name: str) -> None:
-    """Print the JSON Schema of a command's output, or of a file.
-
-    Raises
-    ------
-    InputError
-        If nothing of that name has one.
-    """
-    from rackplan.report.schema import json_schema
-
-    text = json.dumps(json_schema(name), indent=2)
-    hide()
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.writelines(parts)
 
 
 def json_text(data: Mapping[str, Any]) -> str:
@@ -116,22 +165,6 @@ def default_output(name: str) -> Path:
     return Path("out") / (plain[:_LONGEST_NAME] or "plan")
 
 
-def _require_ours(folder: Path, names: Sequence[str]) -> None:
-    """Reject a folder whose files of these ``names`` nobody vouches for: they may be somebody else's.
-
-    Raises
-    ------
-    InputError
-        If one of them is there and no file of results with a version of our schema is beside it.
-    """
-    taken = [name for name in names if (folder / name).is_file()]
-    vouchers = {*_VOUCHERS, *(name for name in names if name.endswith(".json"))}
-    if taken and not any(_vouches(folder / name) for name in vouchers):
-        raise InputError(
-            f"-o {folder}: {folder / taken[0]} exists and was not written by rackplan; choose another -o, or move it."
-        )
-
-
 def _vouches(path: Path) -> bool:
     """Whether a file is a result of ours."""
     try:
@@ -141,31 +174,22 @@ def _vouches(path: Path) -> bool:
         return False
 
 
-def require_results(path: Path, names: Sequence[str]) -> Path:
-    """Check the results folder before computing; existing ``names`` are replaced if rackplan wrote them.
+def _require_results(folder: Path, names: Sequence[str]) -> None:
+    """Check the results folder; existing files of these ``names`` are replaced if rackplan wrote them.
 
     Raises
     ------
     InputError
-        If it cannot be written to, or there are files of these names and no result of ours beside them.
+        If it cannot be written to, or one of them is there and no file of results with a version of our schema is
+        beside it: it may be somebody else's.
     """
-    require_folder(path, names)
-    _require_ours(path, names)
-    return path
-
-
-def require_form(path: Path | None, *endings: str) -> None:
-    """Reject a path without one of the ``endings``, before computing.
-
-    Raises
-    ------
-    InputError
-        If it ends otherwise.
-    """
-    if path is not None and path.suffix.lower() not in endings:
-        *others, last = endings
-        listed = f"{', '.join(others)} or {last}" if others else last
-        raise InputError(f"-o {path}: the file suffix sets the format: {listed}.")
+    require_folder(folder, names)
+    taken = [name for name in names if (folder / name).is_file()]
+    vouchers = {*_VOUCHERS, *(name for name in names if name.endswith(".json"))}
+    if taken and not any(_vouches(folder / name) for name in vouchers):
+        raise InputError(
+            f"-o {folder}: {folder / taken[0]} exists and was not written by rackplan; choose another -o, or move it."
+        )
 
 
 def command_line() -> str:
@@ -176,79 +200,6 @@ def command_line() -> str:
 def is_page(path: Path | None) -> bool:
     """Whether a path asks only for the report (``FILE.html``), not for a results folder."""
     return path is not None and path.suffix.lower() == ".html" and not path.is_dir()
-
-
-def require_output(path: Path, *, ours: Sequence[str]) -> Path:
-    """Check the path of a report or a results folder (:func:`require_results`) before computing."""
-    if not is_page(path):
-        return require_results(path, ours)
-    require_place(path)
-    return path
-
-
-Forms = Mapping[str, "str | Callable[[], str]"]
-"""Text of each result file by name, or a function that returns it."""
-
-
-def output_forms(path: Path | None, *names: str) -> Callable[[Forms], list[str]] | None:
-    """Return a function that writes the files ``names`` of a result into a folder, or only the one in ``path``.
-
-    It returns the paths; None where no file is wanted.
-
-    Raises
-    ------
-    InputError
-        If ``path`` ends as a file of another form, or cannot be written.
-    """
-    if path is None:
-        return None
-    endings = {Path(name).suffix: name for name in names}
-    if whole := path.is_dir() or not path.suffix:
-        require_results(path, names)
-    else:
-        require_form(path, *endings)
-        require_place(path)
-
-    def write(forms: Forms) -> list[str]:
-        wanted = list(forms) if whole else [endings[path.suffix.lower()]]
-        texts = [(name, forms[name]) for name in wanted]
-        made = {name: (text if isinstance(text, str) else text()).encode() for name, text in texts}
-        if whole:
-            write_folder(path, made)
-            return [str(path / name) for name in made]
-        write_whole(path, made[wanted[0]])
-        return [str(path)]
-
-    return write
-
-
-def written(
-    path: Path | None, name: str, *more: str, json: bool, html: str = "", details: bool = True
-) -> Callable[..., None]:
-    """Return a function that shows a document and writes it as ``NAME.json``, as a page, and as ``more`` files.
-
-    The page is ``html`` (``NAME.html``). Where they go is as :func:`output_forms` has it.
-
-    Raises
-    ------
-    InputError
-        As :func:`output_forms`, or if a plan or another result is there; before anything is computed.
-    """
-    data, html = f"{name}.json", html or f"{name}.html"
-    if path is not None and path.name in {*RESULTS, *_VOUCHERS} - {data, html} and path.is_file():
-        raise InputError(f"-o {path}: it holds another result; choose another -o.")
-    write = output_forms(path, *more, data, html)
-
-    def finish(doc: Doc, forms: Forms | None = None, notes: Sequence[str] = ()) -> None:
-        if write is not None:
-            from rackplan.report.doc import Note
-
-            usual = {data: lambda: json_text(doc.data), html: lambda: page_of(doc)}
-            paths = write({**usual, **(forms or {})})
-            doc = doc.with_blocks(Note(", ".join(paths), kind="written"))
-        show(doc, json=json, notes=notes, details=details)
-
-    return finish
 
 
 def page_of(doc: Doc, /, **digests: str) -> str:
@@ -262,12 +213,7 @@ def page_of(doc: Doc, /, **digests: str) -> str:
 
 
 def write_plan(
-    plan: Plan,
-    doc: Doc,
-    path: Path,
-    sha256: dict[str, str],
-    *,
-    moved: Replanned | None = None,
+    plan: Plan, doc: Doc, path: Path, sha256: dict[str, str], *, moved: Replanned | None = None
 ) -> dict[str, str]:
     """Write the plan, its picture and its page into a folder, or only the page; return paths by kind.
 
@@ -278,62 +224,47 @@ def write_plan(
     from placement.plans.writing import plan_to_dict, plan_to_json
     from rackplan.report.results import svg
 
-    command, drawing = command_line(), svg(plan) or ""
-
-    def report(sha256: Mapping[str, str]) -> bytes:
-        return page_of(doc, **sha256).encode()
-
     if is_page(path):
-        write_whole(path, report(sha256))
+        write_whole(path, page_of(doc, **sha256).encode())
         return {"report": str(path)}
+    command, beside, files = command_line(), "prefill/plan.json", dict[str, bytes]()
     made = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256)).encode()
     mark = hashlib.sha256(made).hexdigest()
-    files = {
-        "topology.svg": f"{drawing}<!-- SHA-256 of plan.json beside it: {mark} -->\n".encode(),
-        "report.html": report({**sha256, "plan.json beside it": mark}),
-    }
-    names = {"plan": "plan.json", "report": "report.html", "topology": "topology.svg"}
+    drawing = f"{svg(plan) or ''}<!-- SHA-256 of plan.json beside it: {mark} -->\n"
+    files["topology.svg"] = drawing.encode()
+    files["report.html"] = page_of(doc, **sha256, **{"plan.json beside it": mark}).encode()
     if moved is not None:
         files["moves.json"] = plan_to_json(moves_to_dict(moved)).encode()
-        names = {"plan": names.pop("plan"), "moves": "moves.json", **names}
-    beside = "prefill/plan.json"
     if plan.prefill is not None:
         files[beside] = plan_to_json(plan_to_dict(plan.prefill, command=command, sha256=sha256)).encode()
-        names = {"plan": names.pop("plan"), "prefill": beside, **names}
     files["plan.json"] = made  # the last: until it is there, the others differ from it visibly
     stale = [beside] if beside not in files and _vouches(path / beside) else []
     write_folder(path, files, gone=[*stale, *(name for name in RESULTS if name not in files)])
-    return {what: str(path / name) for what, name in names.items()}
+    names = {"plan": "plan.json", "prefill": beside, "moves": "moves.json"}
+    names |= {"report": "report.html", "topology": "topology.svg"}
+    return {what: str(path / name) for what, name in names.items() if name in files}
 
 
-def fleet_text(fleet: Fleet, sha256: Mapping[str, str]) -> str:
-    """Return the report of a fleet, with its pools on the drawing of the cluster."""
-    from rackplan.report.fleet import fleet_doc
-
-    return page_of(fleet_doc(fleet), **sha256)
-
-
-def write_fleet(fleet: Fleet, path: Path, sha256: dict[str, str]) -> dict[str, str]:
+def write_fleet(fleet: Fleet, doc: Doc, path: Path, sha256: dict[str, str]) -> dict[str, str]:
     """Write ``fleet.json``, its report and the plan of each kind of replica into a folder, or only the report.
 
     Returns their paths by what they are.
     """
     from placement.plans.writing import plan_to_dict, plan_to_json
-    from rackplan.report.fleet import DIGESTS, MADE, fleet_doc, plan_name
+    from rackplan.report.fleet import DIGESTS, MADE, plan_name
 
     if is_page(path):
-        write_whole(path, fleet_text(fleet, sha256).encode())
+        write_whole(path, page_of(doc, **sha256).encode())
         return {"report.html": str(path)}
-
     files: dict[str, bytes] = {}
     for number, one in enumerate(fleet.plans):
         if one.plan is not None:
             made = plan_to_json(plan_to_dict(one.plan, command=command_line(), sha256=sha256))
             files[plan_name(number)] = made.encode()
     read = DIGESTS({"name": name, "sha256": digest} for name, digest in sha256.items())
-    text = json_text(fleet_doc(fleet).with_blocks(MADE({"command": command_line()}), read).data).encode()
+    text = json_text(doc.with_blocks(MADE({"command": command_line()}), read).data).encode()
     mark = {"fleet.json beside it": hashlib.sha256(text).hexdigest()}
-    files["report.html"] = fleet_text(fleet, {**sha256, **mark}).encode()
+    files["report.html"] = page_of(doc, **sha256, **mark).encode()
     files["fleet.json"] = text
     more = takewhile(lambda name: _vouches(path / name), map(plan_name, count(len(fleet.plans))))
     write_folder(path, files, gone=list(more))

@@ -1,21 +1,19 @@
-"""Plan commands: plan, replan, score and what-if."""
+"""What a plan is and does: plan, replan, score, what-if, simulate and replay."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from rackplan.commands.options import INTERRUPTED, DetailsFlag, JsonFlag, OutputFolder, Written, command
+from rackplan import requests
+from rackplan.commands.options import FOLDER, WRITTEN, WRITTEN_ROWS, command, exit_if_interrupted
+from rackplan.commands.output import RESULTS, Run
 from rackplan.digests import digests
-from rackplan.requests import PlanRequest, ReplanRequest, ScoreRequest, WhatIfRequest
-from topology.base.errors import InputError
-
-if TYPE_CHECKING:
-    from placement.plan import Plan
+from topology.base.errors import InfeasibleError, InputError
 
 MorePlans = Annotated[
     list[str] | None,
@@ -23,24 +21,17 @@ MorePlans = Annotated[
 ]
 
 
-@command(PlanRequest)
-def plan(
-    request: PlanRequest,
-    *,
-    output: OutputFolder = None,
-    details: DetailsFlag = False,
-    json: JsonFlag = False,
-) -> None:
+@command(requests.PlanRequest, FOLDER, "DIR|FILE.html", details=True)
+def plan(request: requests.PlanRequest, run: Run) -> None:
     """Place layers and experts on GPUs, and predict the step. Writes plan.json, report.html and topology.svg."""
     from rackplan import answers, inputs, recipes, shapes
-    from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
+    from rackplan.commands.output import write_plan
     from rackplan.progress import progress
     from rackplan.report.plan import plan_doc, with_files
 
     answers.plan_options(request)
     priced = answers.make_deployment(request)
-    named = output or default_output(f"{priced.model.name}-on-{priced.cluster.name}")
-    target = require_output(named, ours=RESULTS)
+    target = run.folder(f"{priced.model.name}-on-{priced.cluster.name}", RESULTS)
     notes = inputs.notes_of(request)
     with progress() as reporter:
         found = replace(
@@ -56,56 +47,48 @@ def plan(
         doc = plan_doc(made, others=recipes.other_recipe(made, request))
         files = write_plan(made, doc, target, digests(request.sources))
         notes += shapes.plan_shape_notes(made, request)
-    show(with_files(doc, files), json=json, notes=notes, details=details)
-    _say_interrupted(made, "plan")
+    run.show(with_files(doc, files), notes)
+    exit_if_interrupted(made.interrupted, "; wrote the best plan so far.")
 
 
-@command(ReplanRequest)
-def replan(
-    request: ReplanRequest,
-    *,
-    output: OutputFolder = None,
-    details: DetailsFlag = False,
-    json: JsonFlag = False,
-) -> None:
+@command(requests.ReplanRequest, FOLDER, "DIR|FILE.html", details=True)
+def replan(request: requests.ReplanRequest, run: Run) -> None:
     """Re-plan for new loads or failures with few moves. Writes plan.json, moves.json, report.html, topology.svg."""
     from rackplan import answers, inputs
-    from rackplan.commands.output import RESULTS, default_output, require_output, show, write_plan
+    from rackplan.commands.output import write_plan
     from rackplan.progress import progress
     from rackplan.report.changes import replan_doc
     from rackplan.report.plan import with_files
 
     wanted, plan = answers.replan_options(request), Path(str(request.plan))
     folder = plan.absolute() if plan.is_dir() else plan.absolute().parent
-    named = output or default_output(f"{folder.name}-replanned")
     old = inputs.plan_of(plan)
-    if os.path.realpath(named) == os.path.realpath(folder):
-        raise InputError(f"-o {named}: this folder holds {plan}, which would be overwritten; choose another.")
-    target = require_output(named, ours=RESULTS)
+    target = run.folder(f"{folder.name}-replanned", RESULTS)
+    if os.path.realpath(target) == os.path.realpath(folder):
+        raise InputError(
+            f"-o {target}: this folder holds {plan}, which would be overwritten; choose another."
+        )
     with progress() as reporter:
         found = answers.replan(replace(request, plan=old, on_progress=reporter.hear))
         reporter.stage("writing")
         doc = replan_doc(found, wanted)
         files = write_plan(found.plan, doc, target, digests(request.sources), moved=found)
-    show(with_files(doc, files), json=json, notes=inputs.plan_notes(old), details=details)
-    _say_interrupted(found.plan, "re-plan")
+    run.show(with_files(doc, files), inputs.plan_notes(old))
+    exit_if_interrupted(found.plan.interrupted, "; wrote the best re-plan so far.")
 
 
-@command(ScoreRequest)
-def score(
-    request: ScoreRequest, *, others: MorePlans = None, output: Written = None, json: JsonFlag = False
-) -> None:
+@command(requests.ScoreRequest, WRITTEN)
+def score(request: requests.ScoreRequest, run: Run, *, others: MorePlans = None) -> None:
     """Score a plan again, under its own or other loads and routing traces; several plans side by side.
 
     From its assignment alone: the solver's own figures are not used.
     """
     from placement.analysis.levers import find_levers
     from rackplan import answers, inputs
-    from rackplan.commands.output import written
     from rackplan.report.changes import SCORE, plans_doc
     from rackplan.report.plan import plan_doc
 
-    finish = written(output, "score", json=json, details=request.details)
+    finish = replace(run, details=request.details).writer("score")
     names = [str(request.plan), *(others or [])]
     given = [inputs.plan_of(name) for name in names]
     notes = list(dict.fromkeys(note for plan in given for note in inputs.plan_notes(plan)))
@@ -118,30 +101,48 @@ def score(
     finish(plans_doc(dict(zip(told, scored, strict=True))), notes=notes)
 
 
-@command(WhatIfRequest)
-def what_if(
-    request: WhatIfRequest,
-    *,
-    output: Written = None,
-    details: DetailsFlag = False,
-    json: JsonFlag = False,
-) -> None:
+@command(requests.WhatIfRequest, WRITTEN, details=True)
+def what_if(request: requests.WhatIfRequest, run: Run) -> None:
     """Show the gain of each possible change. Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
     from rackplan import answers, inputs
-    from rackplan.commands.output import written
     from rackplan.progress import progress
     from rackplan.report.levers import levers_doc
 
-    finish = written(output, "what-if", json=json, details=details)
+    finish = run.writer("what-if")
     plan = inputs.plan_of(request.plan)
     with progress() as reporter:
         found = answers.what_if(replace(request, plan=plan, on_progress=reporter.hear))
     finish(levers_doc(found), notes=inputs.plan_notes(plan))
 
 
-def _say_interrupted(plan: Plan, what: str) -> None:
-    from rackplan.commands.output import print_error
+@command(requests.SimulateRequest, WRITTEN, details=True)
+def simulate(request: requests.SimulateRequest, run: Run) -> None:
+    """Simulate requests under load. First token, later tokens and whole requests at p50, p90, p99; maximum rate."""
+    from rackplan import answers, inputs
+    from rackplan.progress import progress
+    from rackplan.report.simulate import simulate_doc
 
-    if plan.interrupted:
-        print_error(f"interrupted; wrote the best {what} so far.")
-        raise typer.Exit(INTERRUPTED)
+    finish = run.writer("simulate", html="report.html")
+    with progress() as reporter:
+        found = answers.simulate(replace(request, on_progress=reporter.hear))
+        reporter.stage("drawing")
+        finish(simulate_doc(found), notes=[*inputs.notes_of(request), *found.notes])
+    given = any(map(request.given, ("ttft_p99_ms", "tpot_ms", "tok_s_user")))
+    if found.most is None and given and request.limits_s != (None, None):
+        raise InfeasibleError(found.reason)
+
+
+@command(requests.ReplayRequest, WRITTEN_ROWS)
+def replay(request: requests.ReplayRequest, run: Run) -> None:
+    """Replay recorded loads through online balancers. Balance in the next window, moves, time lost, tokens."""
+    from rackplan import answers, inputs
+    from rackplan.progress import progress
+    from rackplan.report.csv import table_csv
+    from rackplan.report.replay import BY_WINDOW, replay_doc
+
+    finish = run.writer("replay", "replay.csv", html="report.html")
+    with progress() as reporter:
+        found = answers.replay(replace(request, on_progress=reporter.hear))
+    doc = replay_doc(found)
+    finish(doc, {"replay.csv": lambda: table_csv(BY_WINDOW(doc.rows))}, notes=inputs.notes_of(request))
+    exit_if_interrupted(found.result.interrupted)

@@ -6,12 +6,13 @@ import signal
 import sys
 
 from rackplan.commands.options import command
+from rackplan.commands.output import Run
 from rackplan.requests import ServeRequest
 from topology.base.errors import InputError
 
 
-@command(ServeRequest)
-def serve(request: ServeRequest) -> None:
+@command(ServeRequest, json=False)
+def serve(request: ServeRequest, _: Run) -> None:
     """Serve a local page to explore clusters, place experts and simulate failures. Only this machine can open it."""
     try:
         import starlette

@@ -24,7 +24,7 @@ from rackplan.serve.opened import Opened
 from rackplan.serve.plans import PlanText, Shown, lose, open_plan, place, plan_report, report
 from rackplan.serve.plot import plot
 from rackplan.serve.point import drawing, point_data
-from rackplan.serve.pool import BusyError, Call, Pool
+from rackplan.serve.pool import Call, Pool
 from rackplan.serve.question import (
     Asked,
     AskedPoint,
@@ -47,7 +47,7 @@ MOST_JOBS, MOST_JOBS_WAITING, MOST_JOB_S = 12, 3, 900
 """Plans that are kept, jobs that may wait, and the time limit of a job."""
 LOOKS_EVERY_S = 0.25
 """Interval at which a computation checks whether its client is still connected."""
-SCRIPTS = ("main", "state", "form", "money", "blocks", "answer", "plot", "point", "jobs", "past", "page")
+STATIC = {path.name for path in files("rackplan.serve").joinpath("static").iterdir()} - {"index.html"}
 TYPES = {"js": "text/javascript", "css": "text/css", "html": "text/html"}
 
 
@@ -90,9 +90,8 @@ class Page:
             ],
             middleware=MIDDLEWARE,
             exception_handlers={
-                HTTPException: _refused,
-                FieldError: lambda _, error: _errors(error.fields),
-                BusyError: lambda *_: _errors({"request": "too many requests are waiting; try again."}, 429),
+                HTTPException: lambda _, error: _errors({"request": f"{error.detail}."}, error.status_code),
+                FieldError: lambda _, error: _errors(error.fields, error.status),
                 ClientDisconnect: lambda *_: Response(status_code=499),
             },
             lifespan=lifespan,
@@ -205,13 +204,8 @@ async def _body(request: Request) -> dict[str, Any]:
     return data
 
 
-def _errors(fields: dict[str, str], status: int = 422) -> Response:
+def _errors(fields: dict[str, str], status: int) -> Response:
     return JSONResponse({"errors": fields}, status)
-
-
-async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
-    return _errors({"request": f"{error.detail}."}, error.status_code)
 
 
 def _static(request: Request) -> Response:
@@ -223,7 +217,7 @@ def _static(request: Request) -> Response:
     made = {"pictures.js": assets.script, "pictures.css": assets.style}
     if name in made:
         return Response(made[name](), media_type=TYPES[name.rpartition(".")[2]])
-    if name not in (*(f"{script}.js" for script in SCRIPTS), "page.css"):
+    if name not in STATIC:
         raise HTTPException(404, "no such file")
     return _file(name)
 

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cost.layouts import Sweep
-from cost.serving.result import Pools
 from placement.plan import Plan
 from placement.plans.reading import plan_of_text
 from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.progress import Progress
 from rackplan import answers, library
+from rackplan.layouts import within_limit
 from rackplan.report.changes import replan_doc
 from rackplan.report.doc import Doc
 from rackplan.report.plan import plan_doc
@@ -21,9 +20,9 @@ from rackplan.requests import NO_LIMIT, CompareRequest, make
 from rackplan.serve.blocks import page_data
 from rackplan.serve.commands import explore_command, plan_command
 from rackplan.serve.pool import Line
-from rackplan.serve.pricing import deployed, limit_s
+from rackplan.serve.pricing import deployed
 from rackplan.serve.question import PlaceOrder, Question
-from rackplan.serve.ways import explored
+from rackplan.serve.ways import explored, sweep_request
 from topology.base.errors import InfeasibleError
 
 DETAILS = ("baselines", "experts", "step", "memory")
@@ -54,7 +53,7 @@ def place(wanted: PlaceOrder, line: Line) -> Shown:
     """Plan one cluster."""
     question, order = wanted.asked, wanted.order
     line.send({"stage": "reading model and cluster"})
-    side = deployed(question)[1][order.cluster]
+    side = deployed(question)[0][order.cluster]
     made = library.plan(
         side.model,
         side.cluster,
@@ -105,22 +104,17 @@ def report(question: Question, line: Line) -> Shown:
         If nothing fits.
     """
     line.send({"stage": "writing the report"})
-    model, sides, _ = deployed(question)
-    command = explore_command(question, sides)
-    tpot_s = limit_s(question)
-    usual = question.tpot_ms is None
+    sides, _ = deployed(question)
+    command, tpot_s, model = explore_command(question, sides), question.tpot_s, sides[0].model
     if len(sides) == 1:
-        side = explored(question).sides[0]
+        side = explored(question)[0][0]
         if side.reason:
             raise InfeasibleError(side.reason)
-        found: Sweep | Pools
-        if side.serving is not None:
-            found = Pools(side.serving, tpot_s, tpot_default=usual, ttft_default=question.ttft_ms is None)
-        else:
-            found = side.shown[0].sweep.within(tpot_s, default=usual)
+        request = sweep_request(question, side.deployment)
+        found = side.found or within_limit(side.shown[0].sweep, request)
         name = f"{model.name}-{side.deployment.cluster.name}-sweep.html"
         return Shown({"name": name, "page": page_of(found, command)})
-    wanted = None if usual else NO_LIMIT if tpot_s is None else [1 / tpot_s]
+    wanted = None if question.tpot_ms is None else NO_LIMIT if tpot_s is None else [1 / tpot_s]
     given = {name: value for name, value in question.given.items() if name != "tpot_ms"}
     asked = make(CompareRequest, [side.cluster for side in sides], model, tok_s_user=wanted, **given)
     compared = answers.compared(sides, asked)

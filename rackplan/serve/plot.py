@@ -19,7 +19,7 @@ from rackplan.report.plotting import series
 from rackplan.report.shared import accuracy_sentence
 from rackplan.report.text import thinned
 from rackplan.serve.commands import explore_command
-from rackplan.serve.pricing import limit_s, model_of
+from rackplan.serve.pricing import model_of
 from rackplan.serve.question import MOST_DRAFTS, Question
 from rackplan.serve.ways import Side, Way, explored
 from topology.base.errors import MissingFigureError
@@ -39,28 +39,28 @@ def plot(question: Question) -> dict[str, Any]:
     FieldError
         If something asked cannot be used: what, by field.
     """
-    found = explored(question)
-    first = found.sides[0].deployment
-    tpot_s = limit_s(question)
-    measured, others = _measured(question, found.sides)
-    recipes = recipe_lines(*(side.deployment for side in found.sides))
-    said = [found.model.beyond(first.workload.context), *found.model.notes, *recipes]
+    sides, notes = explored(question)
+    first = sides[0].deployment
+    tpot_s, model = question.tpot_s, first.model
+    measured, others = _measured(question, sides)
+    recipes = recipe_lines(*(side.deployment for side in sides))
+    said = [model.beyond(first.workload.context), *model.notes, *recipes]
     said += [f"{width}: {_ONLY_HERE}" for width in _widths(question)]
     return {
-        "model": found.model.name,
-        "title": f"{found.model.name}, {_lengths(question)}",
+        "model": model.name,
+        "title": f"{model.name}, {_lengths(question)}",
         "clusters": [
-            _side_data(side, tpot_s, alone=len(found.sides) == 1) | {"colour": colour}
-            for side, colour in zip(found.sides, series(len(found.sides)), strict=True)
+            _side_data(side, tpot_s, alone=len(sides) == 1) | {"colour": colour}
+            for side, colour in zip(sides, series(len(sides)), strict=True)
         ],
         "measured": measured,
         "others": others,
         "tpot_ms": None if tpot_s is None else tpot_s * 1e3,
         "usual_tpot": question.tpot_ms is None,
         "osl": question.osl if question.whole else None,
-        "notes": found.notes,
+        "notes": notes,
         "said": [note for note in said if note],
-        "command": explore_command(question, [side.deployment for side in found.sides]),
+        "command": explore_command(question, [side.deployment for side in sides]),
     }
 
 
@@ -143,17 +143,18 @@ def _side_data(side: Side, tpot_s: float | None, *, alone: bool) -> dict[str, An
     if best is not None:
         lines["best"] = [best]
     rivals: dict[str, Rows] = {}
-    for way in side.ways.values() if side.serving is not None else ():
+    for way in side.ways.values() if side.found is not None else ():
         at = way.best(0.0 if tpot_s is None else 1 / tpot_s)
         lines |= {} if at is None else {f"best of {way.name}": [(way, at)]}
         if alone and side.drawn != (way.name,):
             rivals[way.name] = [(way, row) for row in thinned(way.frontier.tolist(), MOST_POINTS, even=True)]
     points, layouts, bounds = _columns(lines | rivals)
-    if side.serving is not None:
+    if side.found is not None:
         at_limit = [{"name": name, "points": points.get(f"best of {name}")} for name in side.ways]
         able = (one for one in at_limit if one["points"])
         data["ways"] = sorted(able, key=lambda one: -one["points"]["gpu"][0])
-        data |= {"turns": turns_words(side.serving.turns()), "refused": side.serving.refused}
+        serving = side.found.serving
+        data |= {"turns": turns_words(serving.turns()), "refused": serving.refused}
     return data | {
         "configurations": sum(len(way.speeds[0]) for way in side.shown),
         "frontier": points["frontier"],

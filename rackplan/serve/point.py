@@ -29,7 +29,6 @@ NOT_PLANNED = (
     "is that of the sweep; choose another point to place experts."
 )
 BALANCED = "Experts are assumed perfectly balanced; place them to see the effect of uneven loads."
-_ORDERED = ("ep", "tp", "stages", "batch")
 
 
 def point_data(asked: AskedPoint) -> dict[str, Any]:
@@ -40,7 +39,7 @@ def point_data(asked: AskedPoint) -> dict[str, Any]:
     FieldError
         If an input cannot be used, or nothing fits.
     """
-    side, point = explored(asked.asked).sides[asked.point.cluster], asked.point
+    side, point = explored(asked.asked)[0][asked.point.cluster], asked.point
     if side.reason:
         raise FieldError({f"clusters.{point.cluster}": side.reason})
     found = _found(side, point)
@@ -117,7 +116,7 @@ def _inside(asked: AskedPoint, way: Way, at: int) -> tuple[list[Picture], str, d
     )
     data = {
         "experts": experts,
-        "order": {"cluster": order.cluster, **{name: getattr(order, name) for name in _ORDERED}},
+        "order": order.model_dump(exclude={"loads", "seconds"}),
         "command": plan_command(asked.asked, sweep.deployment, order),
     }
     return pictures, BALANCED if experts else "", data
@@ -125,7 +124,7 @@ def _inside(asked: AskedPoint, way: Way, at: int) -> tuple[list[Picture], str, d
 
 def drawing(asked: AskedPoint) -> dict[str, Any]:
     """Return the cluster of a point as SVG, with the replica and the stage that each GPU belongs to."""
-    side = explored(asked.asked).sides[asked.point.cluster]
+    side = explored(asked.asked)[0][asked.point.cluster]
     cluster, fit = side.deployment.cluster, None
     found = _found(side, asked.point)
     if found is not None and found[0].name != TWO_POOLS:

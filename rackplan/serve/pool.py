@@ -20,11 +20,6 @@ MOST_WAITING = 16
 IDLE_S = 0.5
 """Seconds without a call after which a process collects garbage."""
 _SPAWN = get_context("spawn")
-_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-class BusyError(Exception):
-    """Too many calls are waiting."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +87,11 @@ class Pool:
 
         Raises
         ------
-        BusyError
-            If too many wait.
         FieldError
-            What is wrong.
+            What is wrong, or that too many wait.
         """
         if self._waiting >= MOST_WAITING:
-            raise BusyError
+            raise FieldError({"request": "too many requests are waiting; try again."}, status=429)
         self._waiting += 1
         try:
             await self._free.acquire()
@@ -131,8 +124,6 @@ class Pool:
 def work(pipe: Connection) -> None:
     """Answer calls one by one until the server is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's
-    for name in _ONE_THREAD:
-        os.environ.setdefault(name, "1")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)

@@ -15,15 +15,14 @@ from cost.model import Model
 from cost.resolve import model_called, resolve_model
 from cost.validation.read import measurements_of
 from cost.validation.runs import with_own_runs
-from placement.options import USUAL_TPOT
 from rackplan import library
+from rackplan.inputs import compared_clusters
 from rackplan.serve.question import MOST_GPUS, SLIDERS, FieldError, Question, Source
 from topology import cluster_from_dict
 from topology.base.errors import InputError, RackplanError
 from topology.base.reading import parse_json, parse_yaml
 from topology.base.table import Table
 from topology.build import build_cluster
-from topology.catalog import cluster_names
 from topology.changes.overrides import overrides
 from topology.cluster import Cluster
 from topology.files.cluster_data import spec_from_dict
@@ -31,13 +30,20 @@ from topology.files.cluster_file import read_cluster
 from topology.files.resolve import cluster_called, resolve_cluster
 
 _MOST_DIGITS = 9
-_FIELDS = {"context": "isl", "accept_length": "draft_tokens"}
-"""Fields of the page for inputs with other names."""
-_ON_PAGE = {*_FIELDS, "draft_tokens", "prices", "powers", "price_basis", "kv_dtype", "weights", "engine"}
+_FIELDS = {"context": "isl", "accept_length": "draft_tokens"} | {
+    name: name
+    for name in ("draft_tokens", "prices", "powers", "price_basis", "kv_dtype", "weights", "engine")
+}
+"""Fields of the page by inputs that errors name."""
 
 
-def deployed(question: Question) -> tuple[Model, list[Deployment], Mapping[str, str]]:
-    """Return the model, the deployments, and notes by field on sliders without effect.
+def _field(error: RackplanError, otherwise: str) -> str:
+    """Return the field of the page that an error is about."""
+    return next((_FIELDS[name] for name in error.inputs if name in _FIELDS), otherwise)
+
+
+def deployed(question: Question) -> tuple[list[Deployment], Mapping[str, str]]:
+    """Return the deployments, and notes by field on sliders without effect.
 
     Raises
     ------
@@ -45,20 +51,18 @@ def deployed(question: Question) -> tuple[Model, list[Deployment], Mapping[str, 
         If something asked cannot be used: what, by field.
     """
     wrong: dict[str, str] = {}
-    model, notes = None, dict[str, str]()
-    clusters: tuple[Cluster, ...] = ()
     try:
         model = model_of(question.model, question.weights)
     except RackplanError as error:
         instead = " You can drop its config.json here." if error.hint else ""
-        wrong["model"] = f"{error.problem}{instead}"
+        wrong[_field(error, "model")] = f"{error.problem}{instead}"
     try:
         clusters, notes = _scaled(question)
     except FieldError as error:
         wrong |= error.fields
-    if wrong or model is None:
+    if wrong:
         raise FieldError(wrong)
-    return model, [_deployment(question, model, cluster) for cluster in clusters], notes
+    return [_deployment(question, model, cluster) for cluster in clusters], notes
 
 
 @lru_cache(maxsize=32)
@@ -112,22 +116,13 @@ def _sides(
             wrong[f"clusters.{place}"] = str(error)
     if wrong:
         raise FieldError(wrong)
-    count = gpus or (max(len(side.gpus) for side in found) if len(found) > 1 else None)
-    for place, source in enumerate(sources if count else ()):
-        called = found[place].name
-        if not source.text and called in cluster_names() and len(found[place].gpus) != count:
-            try:
-                found[place] = cluster_of(Source(name=f"{called}@{count}"))
-            except RackplanError as error:
-                wrong[f"clusters.{place}" if gpus is None else "gpus"] = str(error)
-        if gpus is not None and len(found[place].gpus) != gpus:
-            wrong.setdefault(
-                "gpus", f"{source.name} has {len(found[place].gpus)} GPUs; remove this value or its @GPUS."
-            )
-    if wrong:
-        raise FieldError(wrong)
+    named = [side if source.text else side.name for source, side in zip(sources, found, strict=True)]
     try:
-        return _set(tuple(found), settings) if settings else tuple(found)
+        sized = tuple(compared_clusters(named, gpus))
+    except RackplanError as error:
+        raise FieldError({"clusters" if gpus is None else "gpus": str(error)}) from None
+    try:
+        return _set(sized, settings) if settings else sized
     except RackplanError as error:
         raise FieldError({"settings": str(error)}) from None
 
@@ -180,16 +175,14 @@ def _deployment(question: Question, model: Model, cluster: Cluster) -> Deploymen
     }
     try:
         base = library.make_deployment(model, cluster, **here, **served)
-        if question.factors.price != 1:
-            prices = {
-                part.name: float(f"{part.usd_per_hour.value * question.factors.price:.6g}")
-                for part in base.bill.gpu_parts
-                if part.usd_per_hour is not None
-            }
-            base = library.make_deployment(model, cluster, **(here | {"prices": prices} | served))
     except RackplanError as error:
-        field = next((_FIELDS.get(name, name) for name in error.inputs if name in _ON_PAGE), "request")
-        raise FieldError({field: str(error)}) from None
+        raise FieldError({_field(error, "request"): str(error)}) from None
+    prices = {
+        part.name: float(f"{part.usd_per_hour.value * question.factors.price:.6g}")
+        for part in base.bill.gpu_parts
+        if part.usd_per_hour is not None and question.factors.price != 1
+    }
+    base = replace(base, prices=replace(base.prices, prices={**base.prices.prices, **prices}))
     return base if question.runs is None else replace(base, correction=_own_runs(question.runs))
 
 
@@ -200,9 +193,3 @@ def _own_runs(source: Source) -> Correction:
         return with_own_runs(measurements_of(Table.of_text(source.text, source.label)), source.label)
     except InputError as error:
         raise FieldError({"runs": str(error)}) from None
-
-
-def limit_s(question: Question) -> float | None:
-    """Return the limit on time per output token; None: no limit."""
-    given = question.tpot_ms
-    return USUAL_TPOT.value if given is None else None if isinstance(given, str) else given / 1e3

@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from placement.options import USUAL_TPOT
 from rackplan import requests
 from topology.base.errors import InputError, RackplanError
 from topology.base.reading import shown
@@ -50,11 +51,9 @@ _PARTS = ("asked", "point", "order")
 class FieldError(RackplanError):
     """Input of the page that cannot be used, with a message for each field."""
 
-    exit_code = 2
-
-    def __init__(self, fields: Mapping[str, str]) -> None:
+    def __init__(self, fields: Mapping[str, str], status: int = 422) -> None:
         super().__init__("; ".join(f"{name}: {text}" for name, text in fields.items()))
-        self.fields = dict(fields)
+        self.fields, self.status = dict(fields), status
 
 
 def _items(value: object) -> object:
@@ -69,14 +68,6 @@ def _settings(value: object, where: str) -> tuple[tuple[str, str], ...]:
     if not isinstance(value, str) or len(found) > MOST_FIGURES or not all(found.values()):
         raise InputError(f"{where}: {shown(value)} must be figures by part, like gb200.hbm_bytes_per_s=2x.")
     return tuple(found.items())
-
-
-def _weights(value: object, where: str) -> str:  # noqa: ARG001 - the place is known
-    from cost.config.precision import classes_given
-
-    name = str(value).lower()
-    classes_given(name)
-    return name
 
 
 def _loads(value: object, where: str) -> object:
@@ -184,7 +175,7 @@ class Question(Asked):
     osl: Tokens = _shared("osl", default=requests.OSL)
     tpot_ms: requests.Milliseconds | None = _shared("tpot_ms")
     ttft_ms: requests.Milliseconds | None = _shared("ttft_ms")
-    weights: Annotated[Word, checked(_weights)] | None = _shared("weights")
+    weights: Word | None = _shared("weights")
     kv_dtype: Word | None = _shared("kv_dtype")
     draft_tokens: Annotated[requests.Count, Field(ge=0, le=MOST_DRAFTS)] | None = _shared("draft_tokens")
     engine: Annotated[Word, Field(pattern=r"^[a-z0-9.=-]{0,40}$")] = _shared("engine")
@@ -206,6 +197,11 @@ class Question(Asked):
     def whole(self) -> bool:
         """Whether whole requests are modelled."""
         return self.serving != "decode"
+
+    @property
+    def tpot_s(self) -> float | None:
+        """The limit on the time per output token (default if not given); None: no limit."""
+        return requests.limit_s(self.tpot_ms, USUAL_TPOT.value)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -307,8 +303,8 @@ ORDERS: Mapping[object, type[Order]] = {
 _A = TypeVar("_A", bound=Asked)
 
 
-def read(kind: type[_A], data: object, place: str = "") -> _A:
-    """Return a request of the page; ``place`` is a prefix for its field names.
+def read(kind: type[_A], data: object) -> _A:
+    """Return a request of the page.
 
     Raises
     ------
@@ -322,7 +318,7 @@ def read(kind: type[_A], data: object, place: str = "") -> _A:
         for one in error.errors(include_url=False):
             loc = one["loc"][1:] if one["loc"][:1] and one["loc"][0] in _PARTS else one["loc"]
             name = ".".join(map(str, loc[: 2 if loc and loc[0] in _BY_PLACE else 1]))[:40]
-            wrong.setdefault(place + name if name else "request", _sentence(one["type"], one["msg"]))
+            wrong.setdefault(name or "request", _sentence(one["type"], one["msg"]))
         raise FieldError(wrong) from None
 
 

@@ -55,14 +55,12 @@ class Guard:
         asked = Headers(scope=scope)
         own = f"http://{asked.get('host', '')}".lower()
         foreign = any(origin.lower() != own for origin in asked.getlist("origin"))
+        refused = None
         if foreign or any(site not in ("same-origin", "none") for site in asked.getlist("sec-fetch-site")):
-            answer = JSONResponse({"errors": {"request": "cross-site request."}}, 403)
-            await answer(scope, receive, write)
+            refused = JSONResponse({"errors": {"request": "cross-site request."}}, 403)
         elif scope["method"] == "POST" and not _is_json(asked):
-            answer = JSONResponse({"errors": {"request": "expected application/json."}}, 415)
-            await answer(scope, receive, write)
-        else:
-            await self._app(scope, receive, write)
+            refused = JSONResponse({"errors": {"request": "expected application/json."}}, 415)
+        await (refused or self._app)(scope, receive, write)
 
 
 def _is_json(headers: Headers) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep
 from cost.layouts.front import pareto
-from cost.model import Model
 from cost.serving.pools import RateMatches
+from cost.serving.result import Pools
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
-from rackplan.layouts import serving_of, swept
+from rackplan.layouts import served, swept
 from rackplan.requests import SweepRequest, make
-from rackplan.serve.pricing import deployed, limit_s
+from rackplan.serve.pricing import deployed
 from rackplan.serve.question import FieldError, Question
 from topology.base.errors import RackplanError
 
@@ -35,10 +35,9 @@ class Way:
     @cached_property
     def speeds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Output tokens per second of one user, and per GPU, of every configuration or match."""
-        found = self.sweep if self.matches is None else self.matches
-        if isinstance(found, RateMatches):
-            return found.tok_s_per_user, found.output_tok_s_per_gpu
-        return found.tok_s_per_user, found.tok_s_per_gpu
+        if self.matches is not None:
+            return self.matches.tok_s_per_user, self.matches.output_tok_s_per_gpu
+        return self.sweep.tok_s_per_user, self.sweep.tok_s_per_gpu
 
     @cached_property
     def frontier(self) -> NDArray[np.int64]:
@@ -68,12 +67,15 @@ class Way:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One priced cluster: its serving modes, the names of those drawn, or why there are none."""
+    """One priced cluster: its serving modes, the names of those drawn, or why there are none.
+
+    ``found`` is how it serves whole requests; None: decode only.
+    """
 
     deployment: Deployment
     ways: Mapping[str, Way]
     drawn: tuple[str, ...] = ()
-    serving: Serving | None = None
+    found: Pools | None = None
     reason: str = ""
 
     def best(self, target: float) -> tuple[Way, int] | None:
@@ -87,50 +89,45 @@ class Side:
         return [self.ways[name] for name in self.drawn]
 
 
-@dataclass(frozen=True, eq=False)
-class Explored:
-    """Data for one answer: the model, the priced clusters, and notes by field."""
-
-    model: Model
-    sides: tuple[Side, ...]
-    notes: Mapping[str, str]
-
-
 @lru_cache(maxsize=12)
-def explored(question: Question) -> Explored:
-    """Return the priced clusters; recent answers are cached.
+def explored(question: Question) -> tuple[Sequence[Side], Mapping[str, str]]:
+    """Return the priced clusters, and notes by field; recent answers are cached.
 
     Raises
     ------
     FieldError
         If an input cannot be used, by field.
     """
-    model, deployments, notes = deployed(question)
-    return Explored(model, tuple(_side(question, one) for one in deployments), notes)
+    deployments, notes = deployed(question)
+    return [_side(question, deployment) for deployment in deployments], notes
+
+
+def sweep_request(question: Question, deployment: Deployment) -> SweepRequest:
+    """Return the request of the command that prices one cluster."""
+    return make(SweepRequest, deployment.model, deployment.cluster, **question.given)
 
 
 def _side(question: Question, deployment: Deployment) -> Side:
     """Price one cluster in the requested serving modes and widths; the result has a reason if nothing fits."""
-    tpot_s = limit_s(question)
     try:
-        if not question.whole:
-            # as the command does: each layout at its exact batch where somebody gave a limit
-            speeds = [] if question.tpot_ms is None or tpot_s is None else [1 / tpot_s]
-            (sweep,) = _of_widths(question, swept(deployment, speeds=speeds))
+        request = sweep_request(question, deployment)
+        if request.alone:
+            (sweep,) = _of_widths(question, swept(deployment, speeds=request.speeds))
             return Side(deployment, {"decode": Way("decode", sweep)}, ("decode",))
-        request = make(SweepRequest, deployment.model, deployment.cluster, **question.given)
-        found = serving_of(deployment, request, [] if tpot_s is None else [tpot_s])
+        pools = served(deployment, request)
     except FieldError:
         raise
     except RackplanError as error:
         return Side(deployment, {}, reason=str(error))
+    found = pools.serving
     assert found.both is not None  # noqa: S101 - one cluster serves both phases
     decode, both = _of_widths(question, found.decode, found.both)
     found = replace(found, decode=decode, both=both, _known={}) if decode is not found.decode else found
     sweeps = {ONE_POOL: both, TWO_POOLS: decode}
     ways = {name: Way(name, sweeps[name], found, one) for name, one in found.ways().items() if len(one)}
     drawn = tuple(name for name in ways if question.serving in ("better", name))
-    return Side(deployment, ways, drawn, found, "" if drawn else _why_not(question, found))
+    reason = "" if drawn else _why_not(question, found)
+    return Side(deployment, ways, drawn, replace(pools, serving=found), reason)
 
 
 def _of_widths(question: Question, *sweeps: Sweep) -> list[Sweep]:

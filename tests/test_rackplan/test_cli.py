@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import rackplan
-from rackplan.cli import COMMANDS
 from topology.base.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError
 
 Run = Callable[..., Any]
@@ -22,34 +21,10 @@ ROOT = Path(rackplan.__file__).parent.parent
 PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0", "-o", "plan")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help(run: Run, command: str) -> None:
-    result = run(command, "--help")
-    assert (result.code, result.err) == (0, "")
-    assert f"Usage: rackplan {command}" in result.out
-    assert "--json" in result.out or command == "serve"  # it prints an address
-
-
 def test_version(run: Run) -> None:
     out = run("--version").out
     assert out.startswith(f"rackplan {rackplan.__version__}\n")
     assert all(f"  {name} " in out for name in ("Python", "numpy", "ortools"))
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (("frobnicate",), "frobnicate"),
-        (("plan", "--frobnicate"), "--frobnicate"),
-        ((*PLAN, "--batch", "many"), "--batch"),
-        (("score",), "PLAN"),
-    ],
-)
-def test_wrong_usage_is_bad_input(run: Run, args: tuple[str, ...], words: str, tmp_path: Path) -> None:
-    result = run(*args)
-    assert (result.code, result.out) == (2, "")
-    assert words in result.err.splitlines()[-1]
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

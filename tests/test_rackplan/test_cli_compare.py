@@ -34,28 +34,6 @@ def test_json_has_a_row_per_cluster(run: Run, tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["compare.json", "report.html"]
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (("hgx-h100", "--gpus", 12), "hgx-h100@8 or hgx-h100@16"),
-        (("hgx-h100", "--tok-s-user", "fast"), "--tok-s-user fast"),
-        (("hgx-h100", "--accept-length", 2), "--accept-length 2"),
-        (("hgx-h100", "gb200", "H100"), "clusters hgx-h100@72: duplicate"),
-        (("hgx-h100@16", "hgx-h200@8", "--gpus", 16), "hgx-h200@8 has 8 GPUs"),
-        (("hgx-h100", "--mw", 1, "--usd-h", 100), "--usd-h 100: --mw already sets"),
-        (("hgx-h100", "--mw", 1, "--gpus", 8), "--mw 1: --gpus already sets"),
-        (("hgx-h100", "--mw", 0), "--mw 0"),
-        (("rubin-576", "--mw", 1), "no all-in power"),
-        (("hgx-h100", "no-such"), "no-such"),
-    ],
-)
-def test_bad_input_leaves_nothing(run: Run, args: tuple[object, ...], words: str, tmp_path: Path) -> None:
-    result = run("compare", *args, *MIXTRAL, "-o", "out", "--json")
-    assert result.code == 2
-    assert words in result.error_line
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_where_nobody_can_the_rows_still_say_why(run: Run) -> None:
     result = run("compare", "hgx-h100", "--model", "deepseek-v3", "--json")
     assert result.code == 3

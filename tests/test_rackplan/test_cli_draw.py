@@ -40,24 +40,6 @@ def test_a_plan_colours_the_gpus(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "other.svg").exists()
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (("hgx-h101", "-o", "t.svg"), "hgx-h100"),
-        (("hgx-h100", "-o", "t.gif"), "t.gif"),
-        (("hgx-h100", "-o", "absent/t.svg"), "absent/t.svg"),
-        (("hgx-h100", "-o", "t.svg", "--level", "d1"), "no such domain"),
-        (("hgx-h100", "-o", "t.svg", "--traffic", "storm"), "storm"),
-        (("hgx-h100", "-o", "t.svg", "--traffic", "ring", "--plan", "p.json"), "two pictures"),
-    ],
-)
-def test_bad_input_leaves_nothing(run: Run, args: tuple[str, ...], words: str, tmp_path: Path) -> None:
-    result = run("draw", *args, "--json")
-    assert result.code == 2
-    assert words in result.error_line
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_traffic_colours_the_links(run: Run, tmp_path: Path) -> None:
     result = run("draw", "hgx-h100@16", "--traffic", "all-to-all", "-o", "t.svg")
     assert (result.code, result.err) == (0, "")

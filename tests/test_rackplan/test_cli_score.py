@@ -56,12 +56,14 @@ def test_bad_plans_and_loads_are_bad_input(run: Run, prepared: Run, tmp_path: Pa
     prepared(*PLAN, "mixtral-8x7b")
     np.save(tmp_path / "shape.npy", np.ones((31, 8)))
     (tmp_path / "half.json").write_text((tmp_path / "plan/plan.json").read_text()[:5000])
+    (tmp_path / "no-plan.json").write_text("{}")
     for args, words in (
-        (("absent.json",), "absent.json"),
-        (("half.json",), "not valid JSON"),
-        (("plan/plan.json", "--loads", "shape.npy"), "shape.npy"),
+        (("score", "absent.json"), "absent.json"),
+        (("score", "half.json"), "not valid JSON"),
+        (("score", "plan/plan.json", "--loads", "shape.npy"), "shape.npy"),
+        (("what-if", "no-plan.json"), "not a plan"),
     ):
-        result = run("score", *args, "--json")
+        result = run(*args, "--json")
         assert result.code == 2
         assert words in result.error_line
 

@@ -51,10 +51,3 @@ def test_a_plan_is_scored_with_another_figure(run: Callable[..., Result], plan: 
     small = run("score", "p/plan.json", "--set", "gpu.hbm_bytes=0.01x")
     assert small.code == 3
     assert "HBM capacity binds: batch 64 needs" in small.error_line
-
-
-@pytest.mark.parametrize("command", ["traffic hgx-h200", "catalog hgx-h200", "draw hgx-h200 -o x.svg"])
-def test_a_part_that_the_cluster_lacks_is_refused(run: Callable[..., Result], command: str) -> None:
-    refused = run(*command.split(), *DOUBLE)
-    assert refused.code == 2
-    assert "--set h100.hbm_bytes_per_s=2x" in refused.error_line

@@ -114,24 +114,3 @@ def test_a_default_that_nothing_keeps_gives_way_and_a_limit_asked_for_does_not(r
     refused = run(*slow, "--tpot-ms", "50")
     assert refused.code == 3
     assert "--tpot-ms 50 is out of reach" in refused.error_line
-
-
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        (("--tok-s", "many"), "like 200e6, 200M or 128k"),
-        (("--tok-s", "1M", "--utilization", "60"), "above 0 and at most 1"),
-        (("--tok-s", "1M", "--gpus", "8"), "not --tok-s and --gpus;"),
-        ((), "one of --req-s, --tok-s, --users, --gpus, --mw, --usd-h"),
-        (("--mw", "nan"), "--mw nan: expected a number above 0"),
-        (("--usd-h=-1",), "expected a number above 0"),
-        (("--req-s", "5", "--context", "4096"), "decode only has no requests"),
-        (("--gpus", "8", "--usd-m", "1", "--tpot-ms", "20"), "--usd-m already determines the speed"),
-        (("--gpus", "8", "--cluster", "hgx-h1000"), "hgx-h1000"),
-    ],
-    ids=lambda value: " ".join(value if isinstance(value, tuple) else ()),
-)
-def test_what_is_refused(run: Run, asked: tuple[str, ...], words: str) -> None:
-    refused = run(*SMALL, *asked)
-    assert refused.code == 2
-    assert words in refused.error_line

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 Run = Callable[..., Any]
 
 WHERE = ("--model", "llama-3.1-8b", "--cluster", "hgx-h100")
@@ -40,13 +38,3 @@ def test_a_plan_keeps_it_and_scores_the_same(run: Run, tmp_path: Path) -> None:
     # another width may be chosen, whose groups hold other parts of a sequence per GPU
     assert abs(written["score"]["max_batch_per_gpu"] - dense["max_batch"]) < 1
     assert dense["what_if"] == ""
-
-
-@pytest.mark.parametrize("rule", ["0", "half", "-5", "1.5", "sqrt2"])
-@pytest.mark.parametrize(
-    "command", [PLAN, ("sweep", *WHERE), ("compare", "hgx-h100", "--model", "llama-3.1-8b")]
-)
-def test_no_rule_is_bad_input(run: Run, command: tuple[object, ...], rule: str) -> None:
-    result = run(*command, f"--sparse-attention={rule}")
-    assert result.code == 2
-    assert f"--sparse-attention {rule}: expected sqrt or a whole number of tokens" in result.error_line

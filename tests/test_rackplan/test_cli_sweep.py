@@ -55,19 +55,3 @@ def test_a_folder_has_the_page_the_data_and_every_row(run: Run, tmp_path: Path) 
         [data["tok_s_per_gpu"]], rel=1e-5
     )
     assert "rackplan sweep --model mixtral-8x7b --cluster hgx-h100 --isl 900 --osl 100 -o out" in page
-
-
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (("--isl", 0, "--osl", 10), "--isl 0"),
-        (("--isl", 100, "--osl", 10, "--ttft-ms", -5), "--ttft-ms -5"),
-        (("--tok-s-user", "fast"), "--tok-s-user fast"),
-        (("--prefix-hit", 0.5, "--phase", "decode"), "applies only to prefill"),
-        (("--draft-tokens", 5), "give --accept-length"),
-    ],
-)
-def test_bad_input_is_said_in_one_line(run: Run, args: tuple[object, ...], said: str) -> None:
-    result = run(*MIXTRAL, *args)
-    assert result.code == 2
-    assert said in result.error_line

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import rackplan
 
 Run = Callable[..., Any]
@@ -45,23 +43,6 @@ def test_two_pools_are_two_plans_and_one_report(run: Run, tmp_path: Path) -> Non
     # one pool in the same folder: the other plan would be of nothing
     assert run(*ONE, "--isl", "8k").code == 0
     assert not (tmp_path / "out/prefill/plan.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
-        (("--isl", "5", "--context", "5"), "--context 5: --isl plans whole requests"),
-        (("--osl", "5", "--phase", "prefill"), "--phase prefill: --osl plans whole requests"),
-        (("--isl", "5", "--batch", "5"), "--batch 5: --isl plans whole requests"),
-        (("--isl", "5", "--goal", "usd"), "--goal usd: --isl plans whole requests"),
-        (("--isl", "5", "--redundant", "auto"), "--redundant auto: --isl plans whole requests"),
-    ],
-)
-def test_what_has_no_use_is_refused(more: tuple[str, ...], why: str, run: Run, tmp_path: Path) -> None:
-    result = run(*ONE, *more)
-    assert result.code == 2
-    assert why in result.error_line
-    assert not (tmp_path / "out").exists()
 
 
 def test_python_has_the_page_of_both(tmp_path: Path) -> None:

@@ -8,18 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import rackplan
 from cost.resolve import resolve_model
 from placement.progress import Progress
 from rackplan.digests import digests
 from rackplan.inputs import loads_of
 from rackplan.progress import progress
 from rackplan.requests import DEFAULT_LOADS
-
-
-@pytest.mark.parametrize("name", rackplan.__all__)
-def test_every_public_name_is_there(name: str) -> None:
-    assert getattr(rackplan, name) is not None
 
 
 def test_digests_are_of_files_alone(tmp_path: Path) -> None:

@@ -1,0 +1,98 @@
+"""What clusters can serve: sweep, compare, size, fleet and study."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rackplan.commands.options import WRITTEN, WRITTEN_ROWS, command, exit_if_interrupted
+from rackplan.commands.output import Run
+from rackplan.digests import digests
+from rackplan.requests import CompareRequest, FleetRequest, SizeRequest, StudyRequest, SweepRequest
+from topology.base.errors import InfeasibleError, InputError
+
+FLEET_FOLDER = "Folder for report, fleet.json and a plan per kind of replica; or the report. [under out/]"
+LOG_S = 30.0
+"""Seconds between progress lines of a study if standard error is not a terminal."""
+
+
+@command(SweepRequest, WRITTEN_ROWS, details=True)
+def sweep(request: SweepRequest, run: Run) -> None:
+    """Find the best layouts for whole requests or one phase. One pool or two; files list all layouts."""
+    from rackplan import answers, inputs, shapes
+    from rackplan.report.csv import table_csv
+    from rackplan.report.sweep import sweep_doc, sweep_rows
+
+    finish = run.writer("sweep", "sweep.csv", html="report.html")
+    found = answers.sweep(request)
+    doc, notes = sweep_doc(found, request.speeds), inputs.notes_of(request)
+    rows = {"sweep.csv": lambda: table_csv(sweep_rows(found))}
+    finish(doc, rows, notes=[*notes, *shapes.any_shape_notes(found, request)])
+
+
+@command(CompareRequest, WRITTEN, details=True)
+def compare(request: CompareRequest, run: Run) -> None:
+    """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and bottlenecks."""
+    from rackplan import answers, inputs
+    from rackplan.progress import progress
+    from rackplan.report.compare import compare_doc
+
+    finish = run.writer("compare", html="report.html")
+    with progress() as reporter:
+        found = answers.compare(replace(request, on_progress=reporter.hear))
+        finish(compare_doc(found), notes=inputs.notes_of(request))
+    if all(row.tok_s_per_gpu is None for row in found.rows):
+        raise InfeasibleError(f"none of the clusters can serve this: {found.rows[0].reason}")
+
+
+@command(SizeRequest, WRITTEN, details=True)
+def size(request: SizeRequest, run: Run) -> None:
+    """Size a fleet for a demand or a budget. Give requests, tokens, users, GPUs, MW or dollars; get the others."""
+    from rackplan import answers, inputs
+    from rackplan.progress import progress
+    from rackplan.report.size import size_doc
+
+    finish = run.writer("size")
+    with progress() as reporter:
+        reporter.stage("sizing")
+        found = answers.size(replace(request, on_progress=reporter.hear))
+    finish(size_doc(found), notes=inputs.notes_of(request))
+
+
+@command(FleetRequest, FLEET_FOLDER, "DIR|FILE.html", details=True)
+def fleet(request: FleetRequest, run: Run) -> None:
+    """Choose replicas of different shapes for a whole cluster. One pool, two, or both; totals and idle GPUs."""
+    from rackplan import answers, inputs
+    from rackplan.commands.output import FLEET_RESULTS, write_fleet
+    from rackplan.progress import progress
+    from rackplan.report.fleet import fleet_doc
+
+    where = inputs.cluster_of(request.cluster, request.settings)
+    target = run.folder(f"fleet-on-{where.name}", FLEET_RESULTS)
+    with progress() as reporter:
+        made = answers.fleet(replace(request, cluster=where, settings=(), on_progress=reporter.hear))
+        reporter.stage("writing")
+        doc = fleet_doc(made)
+        files = write_fleet(made, doc, target, digests(request.sources))
+    run.show(doc, inputs.notes_of(request), files.values())
+    exit_if_interrupted(made.interrupted, "; showing the best fleet so far.")
+
+
+@command(StudyRequest)
+def study(request: StudyRequest, run: Run) -> None:
+    """Price a grid or a sample of points, on all cores or a cluster. It can be stopped and resumed."""
+    from rackplan.commands.output import page_of
+    from rackplan.progress import progress
+    from rackplan.report.study import study_doc
+    from rackplan.studies.begin import begin, opened
+    from topology.base.files import write_whole
+
+    wanted, folder = opened(request)
+    with progress(every_s=LOG_S) as reporter:
+        reporter.stage("starting workers")
+        found = begin(request, wanted, folder, say=reporter.stage)
+    page = folder / "report.html"
+    write_whole(page, page_of(study_doc(found)).encode())
+    run.show(study_doc(found, str(page)), written=[page])
+    exit_if_interrupted(found.interrupted)
+    if found.rows and all(row["status"] == "failed" for row in found.rows):
+        raise InputError(f"all points failed; the first: {found.rows[0]['reason']}")

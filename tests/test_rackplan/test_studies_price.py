@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import rackplan
-from rackplan.studies.columns import FAILED, INFEASIBLE, TIMEOUT
 from rackplan.studies.price import price
-from rackplan.studies.work import pack, run_point, unpack
+from rackplan.studies.rows import FAILED, INFEASIBLE, TIMEOUT
+from rackplan.studies.spec import Point
+from rackplan.studies.work import Job, pack, run_point, unpack
 
 PLACE: dict[str, Any] = {"model": "qwen3-235b-a22b", "cluster": "hgx-h200@16"}
 BASE = PLACE | {"context": 4096}
@@ -24,8 +25,8 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rackplan.studies.work._HARD_S", 300.0)
 
 
-def same(text: str) -> str:
-    return text
+def priced(kind: Any, options: dict[str, Any], limit_s: float) -> dict[str, Any]:
+    return run_point(Job(kind, limit_s, {}, ""), Point(0, options, ""))
 
 
 def test_a_layout_costs_what_the_sweep_says() -> None:
@@ -34,40 +35,40 @@ def test_a_layout_costs_what_the_sweep_says() -> None:
         if found.moe_tp[at] > 1 or found.stages[at] > 1 or found.batch[at] < 1:
             continue
         asked = {"ep": int(found.ep[at]), "tp": int(found.tp[at]), "stages": 1, "batch": int(found.batch[at])}
-        row = price("score", BASE | asked, same)
+        row = price("score", BASE | asked)
         assert row["step_s"] == pytest.approx(found.step_s[at], rel=1e-9)
         assert row["tok_s_per_gpu"] == pytest.approx(found.tok_s_per_gpu[at], rel=1e-9)
         assert row["layout"] == found.label(at)
 
 
 def test_the_largest_batch_that_keeps_the_limit() -> None:
-    row = price("score", BASE | {"tpot_ms": 30}, same)
+    row = price("score", BASE | {"tpot_ms": 30})
     assert row["step_s"] <= 0.03
-    assert price("score", BASE | {"batch": int(row["layout_batch"]) + 1}, same)["step_s"] > 0.03
+    assert price("score", BASE | {"batch": int(row["layout_batch"]) + 1})["step_s"] > 0.03
 
 
 def test_a_sweep_is_its_best_at_the_limit_and_says_where_a_usual_one_gave_way() -> None:
     found = rackplan.sweep(**BASE)
-    row = price("sweep", BASE | {"tpot_ms": 40}, same)
+    row = price("sweep", BASE | {"tpot_ms": 40})
     assert row["step_s"] <= 0.04
     assert row["tok_s_per_gpu"] >= found.tok_s_per_gpu[found.tok_s_per_user >= 25].max()
-    free = price("sweep", BASE | {"tpot_ms": "none"}, same)
+    free = price("sweep", BASE | {"tpot_ms": "none"})
     assert free["tok_s_per_gpu"] == pytest.approx(found.tok_s_per_gpu.max())
-    long = price("sweep", BASE | {"context": 32768, "set.gpu.hbm_bytes_per_s": "0.01x"}, same)
+    long = price("sweep", BASE | {"context": 32768, "set.gpu.hbm_bytes_per_s": "0.01x"})
     assert "no limit is met" in long["notes"]
 
 
 def test_both_phases_are_the_best_pair_of_pools() -> None:
     best = rackplan.sweep(**PLACE, isl=512, osl=128).best
     assert best is not None
-    row = price("sweep", PLACE | {"isl": 512, "osl": 128}, same)
+    row = price("sweep", PLACE | {"isl": 512, "osl": 128})
     assert row["tok_s_per_gpu"] == pytest.approx(best.output_tok_s_per_gpu)
     assert (row["pools"], row["layout"].startswith("both ")) == (1, True) if best.one_pool else (2, False)
 
 
 def test_a_plan_is_the_fast_plan() -> None:
     plan = rackplan.plan(BASE["model"], BASE["cluster"], time_limit_s=0, tpot_ms=50)
-    row = price("plan", BASE | {"tpot_ms": 50}, same)
+    row = price("plan", BASE | {"tpot_ms": 50})
     assert row["step_s"] == plan.score.step_s
     assert (row["proof"], row["gap"]) == (plan.proof.status, plan.proof.gap)
 
@@ -80,7 +81,7 @@ def test_a_fleet_of_two_models_has_its_totals() -> None:
         "osl": 128,
         "time_limit_s": 300,
     }
-    row = price("fleet", asked, same)
+    row = price("fleet", asked)
     assert row["tok_s"] == pytest.approx(row["tok_s_per_gpu"] * 16)
     assert row["pools"] >= 2
     assert row["usd_per_million_tokens"] > 0
@@ -101,7 +102,7 @@ def test_what_goes_wrong_is_a_row(
     kind: Any, asked: dict[str, Any], status: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "unraisablehook", print)  # Hypothesis asks to be called by the garbage collector
-    row = run_point(kind, BASE | asked, 0.05 if status == TIMEOUT else 60.0, same)
+    row = priced(kind, BASE | asked, 0.05 if status == TIMEOUT else 60.0)
     assert row["status"] == status
     assert said in row["reason"]
     assert row["seconds"] >= 0
@@ -112,7 +113,7 @@ def test_a_defect_ends_its_point_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr("rackplan.studies.work.price", broken)
-    row = run_point("score", BASE, 60.0, same)
+    row = priced("score", BASE, 60.0)
     assert row["status"] == FAILED
     assert row["reason"] == "a defect: ZeroDivisionError: ZeroDivisionError"
 
@@ -122,7 +123,7 @@ def test_code_that_holds_the_interpreter_ends_with_its_process() -> None:
         "from rackplan.studies import work\n"
         "work.price = lambda *_: sum(range(10**13))\n"
         "work._HARD_S = 0.0\n"
-        "work.run_point('score', {}, 0.2, str)"
+        "work.run_point(work.Job('score', 0.2, {}, ''), work.Point(0, {}, ''))"
     )
     ended = subprocess.run([sys.executable, "-c", code], timeout=30, check=False, capture_output=True)
     assert ended.returncode == 1

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rackplan.studies import run, store
-from rackplan.studies.columns import Row, columns_of
-from rackplan.studies.engines import LocalEngine
+from rackplan.studies import rows as store
+from rackplan.studies import run
+from rackplan.studies.engines import price_here
 from rackplan.studies.result import Progress
+from rackplan.studies.rows import Row, Store, columns_of, opened, read_rows
 from rackplan.studies.run import Pricer
-from rackplan.studies.spec import Files, Point, study_of
-from rackplan.studies.store import Store, opened, read_rows
+from rackplan.studies.spec import Point, study_of
 from rackplan.studies.work import Job
 from topology.base.errors import InputError
 
@@ -33,7 +34,7 @@ COLUMNS = columns_of(STUDY)
 
 
 def points() -> list[Point]:
-    return list(STUDY.points(Files(Path())))
+    return list(STUDY.points())
 
 
 def row_of(point: Point) -> Row:
@@ -42,16 +43,15 @@ def row_of(point: Point) -> Row:
 
 
 class FakeEngine:
-    """Prices in batches of four, or singly; ``dies`` tells of the batch sizes of a task whether its worker dies."""
+    """Prices in batches of four; ``dies`` tells of the batch sizes of a task whether its worker dies."""
 
     def __init__(self, dies: Callable[[Sequence[int]], bool] = lambda _: False) -> None:
         self.dies = dies
         self.tasks: list[list[int]] = []
 
-    def price(self, job: Job, points: Sequence[Point], *, singly: bool) -> Iterator[Row | None]:  # noqa: ARG002
-        size = 1 if singly else 4
-        for first in range(0, len(points), size):
-            some = points[first : first + size]
+    def __call__(self, job: Job, points: Sequence[Point]) -> Iterator[Row | None]:  # noqa: ARG002
+        for first in range(0, len(points), 4):
+            some = points[first : first + 4]
             self.tasks.append([int(str(point.options["batch"])) for point in some])
             if self.dies(self.tasks[-1]):
                 yield None
@@ -62,7 +62,7 @@ class FakeEngine:
 def priced(folder: Path, engine: Any) -> tuple[Progress, list[Row]]:
     with opened(STUDY, folder) as rows:
         progress = Progress(40, len(rows.rows))
-        Pricer(engine, rows, STUDY, Files(Path()), progress).price(points())
+        Pricer(engine, rows, STUDY, progress).price(points())
         rows.compact()
     return progress, read_rows(folder, COLUMNS)
 
@@ -94,7 +94,7 @@ def test_a_point_that_kills_its_workers_is_given_up_and_no_other(tmp_path: Path)
     progress, rows = priced(tmp_path, engine)
     assert [row["batch"] for row in rows if row["status"] != "ok"] == [17]
     assert (rows[16]["status"], rows[16]["reason"]) == ("failed", run.DEADLY)
-    assert progress.replaced == 4
+    assert progress.replaced == 3
 
 
 def test_a_point_whose_worker_ends_after_its_limit_took_too_long(
@@ -116,7 +116,7 @@ def deadly(_: Job, points: Sequence[Point]) -> list[Row]:
 @pytest.mark.wide
 def test_processes_that_are_killed_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rackplan.studies.engines.run_points", deadly)
-    progress, rows = priced(tmp_path, LocalEngine(2))
+    progress, rows = priced(tmp_path, partial(price_here, 2))
     assert {row["batch"]: row["status"] for row in rows if row["status"] != "ok"} == {17: "failed"}
     assert len(rows) == 40
     assert progress.replaced >= 3

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rackplan.studies.ranges import Range
-from rackplan.studies.spec import Files, Point, Study, study_of
+from rackplan.studies.options import Range
+from rackplan.studies.rows import columns_of
+from rackplan.studies.spec import Point, Study, read_study, study_of
 from topology.base.errors import InputError
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL: dict[str, Any] = {"kind": "score", "fixed": {"model": "deepseek-v3", "cluster": "gb200-nvl72"}}
 
 
@@ -21,7 +23,17 @@ def made(base: Path | None = None, **more: Any) -> Study:
 
 
 def points(study: Study) -> list[Point]:
-    return list(study.points(Files(study.base)))
+    return list(study.points())
+
+
+@pytest.mark.parametrize(("name", "points"), [("grid", 36), ("sample", 900), ("domain-size", 224)])
+def test_an_example_is_read(name: str, points: int) -> None:
+    study = read_study(EXAMPLES / f"study-{name}.yaml")
+    assert study.most == points
+    assert columns_of(study)["digest"] == "string"
+    if name == "domain-size":
+        assert list(study.grid) == ["domain_gpus"]
+        assert set(study.worth) == set(study.ranges)
 
 
 def test_every_combination_of_a_grid_at_every_draw_is_a_point() -> None:

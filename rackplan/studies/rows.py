@@ -1,52 +1,121 @@
-"""The folder of a study: what was asked for (``study.json``), and its rows as a Parquet dataset.
+"""The rows of a study, and its folder: what was asked for (``study.json``), and the rows as a Parquet dataset.
 
 Rows are appended as files of their own, each written whole: a kill loses at most a second of short points. A finished
 study is one file in the order of its points; a row that a kill then leaves in two files is read once.
+
+``study.json`` holds the content of the ``STUDY.yaml``, the folder from which its names of files are read first, and
+the version of rackplan that began it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from rackplan.digests import code_digest
-from rackplan.studies.columns import FLAG, NUMBER, TEXT, TIME, WHOLE, Row, columns_of
-from rackplan.studies.spec import Study, study_of
+from rackplan.studies.spec import Point, Study, study_of
 from topology.base.errors import InputError, one_line
 from topology.base.files import TEMPORARY, require_unlinked, write_folder
 from topology.base.reading import parse_json, read_text, require_version
 
+Row = dict[str, Any]
+OK, INFEASIBLE, FAILED, TIMEOUT = STATUSES = "ok", "infeasible", "failed", "timeout"
+WHEN = ("seconds", "cpu_s", "host", "finished")
+"""Columns that say when, where and how long; no digest of a row covers them."""
+
+TEXT, WHOLE, NUMBER, FLAG, TIME = "string", "int64", "double", "bool", "timestamp"
+_FIGURES = [
+    ("status reason", TEXT),
+    ("tok_s_per_gpu tok_s_per_user step_s usd_per_million_tokens tok_s_per_mw lower_step_s", NUMBER),
+    ("tok_s_per_gpu_used tok_s requests_per_s", NUMBER),
+    ("gpus gpus_idle", WHOLE),
+    ("usd_per_hour power_w", NUMBER),
+    ("layout", TEXT),
+    ("layout_ep layout_tp layout_stages layout_replicas", WHOLE),
+    ("layout_batch", NUMBER),
+    ("pools", WHOLE),
+    ("bound_by", TEXT),
+    ("configurations", WHOLE),
+    ("balancedness", NUMBER),
+    ("proof", TEXT),
+    ("gap", NUMBER),
+    ("evidence notes digest files row_digest rackplan", TEXT),
+    ("seconds cpu_s", NUMBER),
+    ("host", TEXT),
+    ("finished", TIME),
+]
+FIGURES: Mapping[str, str] = {name: kind for names, kind in _FIGURES for name in names.split()}
+"""Columns of every study after the options of its points, and their types."""
+
 RECORD, RESULTS, WHOLE_TABLE = "study.json", "results", "part-00000.parquet"
 SCHEMA_VERSION = 1
-PART_S, LONG_S, MOST_PARTS = 1.0, 10.0, 256
-"""Seconds of rows per file, point duration from which rows are written at once, and files before they are merged."""
+PART_S, MOST_PARTS = 1.0, 256
+"""Seconds of rows per file, and files before they are merged."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StudyFile:
-    """``study.json``: what the study of a folder is, enough to go on with it.
+def columns_of(study: Study) -> dict[str, str]:
+    """Return the columns of a study's rows and their types: number, options, figures."""
+    options = {column_of(name): _type(study.values(name)) for name in study.columns}
+    if study.worth:
+        options["price_more"] = NUMBER
+    return {"point": WHOLE, "kind": TEXT, **options, **FIGURES}
 
-    Attributes
-    ----------
-    rackplan:
-        The version that began it.
-    base:
-        The folder from which names of files are read first.
-    study:
-        The content of the ``STUDY.yaml``.
+
+def _type(values: Sequence[object]) -> str:
+    types = {type(value) for value in values if value is not None}
+    if not types or not types <= {bool, int, float}:
+        return TEXT
+    if bool in types:
+        return FLAG if len(types) == 1 else TEXT
+    return NUMBER if float in types else WHOLE
+
+
+def column_of(option: str) -> str:
+    """Return the column of an option, renamed if it is also a result, like ``tok_s`` of a fleet."""
+    return f"asked_{option}" if option in FIGURES else option
+
+
+def cell_of(value: object, column: str) -> object:
+    """Return a value for a column of this type; lists, mappings and mixed values are JSON."""
+    if value is None or column != TEXT or isinstance(value, str):
+        return value
+    return json.dumps(value, sort_keys=True)
+
+
+def complete(row: Row, point: Point, kind: str, columns: Mapping[str, str]) -> Row:
+    """Return a worker's row with the options and digests of its point.
+
+    Its own digest is without when, where and how long, and its place in the study.
     """
+    options = {column_of(name): value for name, value in point.options.items()}
+    whole = {
+        **{name: cell_of(value, columns[name]) for name, value in options.items()},
+        **row,
+        "kind": kind,
+        "point": point.number,
+        "digest": point.digest,
+        "files": json.dumps(point.files, sort_keys=True) if point.files else None,
+        "rackplan": version(),
+    }
+    omitted = {*WHEN, "point"}
+    covered = {name: value for name, value in whole.items() if value is not None and name not in omitted}
+    text = json.dumps(covered, sort_keys=True, separators=(",", ":"))
+    return {**whole, "row_digest": hashlib.sha256(text.encode()).hexdigest()}
 
-    rackplan: str
-    base: str
-    study: dict[str, Any]
+
+def rows_digest(rows: Iterable[Row]) -> str:
+    """Return the SHA-256 of rows in any order: that of a study is the same on every machine."""
+    every = sorted(str(row["row_digest"]) for row in rows)
+    return hashlib.sha256("\n".join(every).encode()).hexdigest()
 
 
 @cache
@@ -84,11 +153,12 @@ def _record(study: Study, folder: Path) -> None:
         if began != version():
             raise InputError(
                 f"{folder}: its rows were made by rackplan {began[:40]}, but this is {version()}; code or "
-                "catalog differ, "
-                "and one study cannot mix versions. Run its STUDY.yaml with a new folder, -o DIR."
+                "catalog differ, and one study cannot mix versions. Run its STUDY.yaml with a new folder, -o DIR."
             )
-        same = before.kind == study.kind and before.search == study.search
-        if not same or columns_of(before) != columns_of(study):
+        same = (before.kind, before.goal, columns_of(before)) == (study.kind, study.goal, columns_of(study))
+        if study.goal:  # trials follow from all of it
+            same = replace(before, limit_s=study.limit_s, base=study.base) == study
+        if not same:
             raise InputError(f"-o {folder}: it contains another study; choose another -o.")
     elif folder.is_dir() and not all(path.name.startswith(TEMPORARY) for path in folder.iterdir()):
         raise InputError(f"-o {folder}: it contains files but no study; choose a new or an empty folder.")
@@ -110,39 +180,42 @@ class Store:
         self.rows = {row["digest"]: row for row in read_rows(folder, columns)}
         self._folder = folder
         self._new: list[Row] = []
-        parts = _parts(folder)
-        self._part = int(parts[-1].stem.removeprefix("part-")) + 1 if parts else 0
+        self._part = max((int(path.stem.removeprefix("part-")) + 1 for path in _parts(folder)), default=0)
         self._written = time.monotonic()
 
     def add(self, row: Row) -> None:
         """Add a row, and write new rows when due."""
         self.rows[row["digest"]] = row
         self._new.append(row)
-        if time.monotonic() - self._written >= PART_S or row["seconds"] >= LONG_S:
+        if time.monotonic() - self._written >= PART_S or row["seconds"] >= PART_S:
             self.flush()
 
     def flush(self) -> None:
         """Write the new rows as a separate file; rows that Ctrl-C left new are written again under its name."""
-        if not self._new:
-            return
-        if self._part >= MOST_PARTS:
+        if self._new and self._part >= MOST_PARTS:
             self.compact()
-            return
-        self._write(f"part-{self._part:05}.parquet", self._new)
-        self._part += 1
+        elif self._new:
+            self._write(f"part-{self._part:05}.parquet", self._new)
+            self._part += 1
 
-    def compact(self, numbers: Mapping[str, int] | None = None) -> None:
-        """Write all rows as one file in the order of the points.
+    def renumber(self, numbers: Mapping[str, int]) -> None:
+        """Give rows the number of their point by digest: in a study that was enlarged some have changed.
 
-        Parameters
-        ----------
-        numbers:
-            The number of each point by digest: in a study that was enlarged some have changed.
+        Raises
+        ------
+        InputError
+            If rows are of no such point.
         """
-        rows = [{**row, "point": numbers[row["digest"]]} if numbers else row for row in self.rows.values()]
-        there = _parts(self._folder)
-        self._write(WHOLE_TABLE, rows)
-        for path in there:
+        if strange := len(self.rows.keys() - numbers):
+            raise unknown_rows(self._folder, strange)
+        for digest, row in self.rows.items():
+            row["point"] = numbers[digest]
+
+    def compact(self) -> None:
+        """Write all rows as one file in the order of the points."""
+        parts = _parts(self._folder)
+        self._write(WHOLE_TABLE, [*self.rows.values()])
+        for path in parts:
             if path.name != WHOLE_TABLE:
                 path.unlink()
         self._part = 1
@@ -152,7 +225,7 @@ class Store:
         import pyarrow.parquet as pq
 
         made = pa.BufferOutputStream()
-        ordered = sorted(rows, key=lambda row: (row["point"], row["digest"]))
+        ordered = sorted(rows, key=_place)
         pq.write_table(pa.Table.from_pylist(ordered, _schema(self.columns)), made, compression="zstd")
         write_folder(self._folder, {f"{RESULTS}/{name}": made.getvalue()})
         self._new, self._written = [], time.monotonic()
@@ -186,6 +259,14 @@ def opened(study: Study, folder: Path) -> Iterator[Store]:
         os.close(lock)
 
 
+def unknown_rows(folder: Path, many: int) -> InputError:
+    """Return the error of rows in a folder that are of no point of the study."""
+    return InputError(
+        f"-o {folder}: {many:,} rows match no point of this study, so the study or one of its files has changed. "
+        "Choose another -o."
+    )
+
+
 def read_rows(folder: Path, columns: Mapping[str, str]) -> list[Row]:
     """Return all rows of a study with these columns in the order of its points.
 
@@ -197,7 +278,7 @@ def read_rows(folder: Path, columns: Mapping[str, str]) -> list[Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found: dict[str, Row] = {}
+    rows: dict[str, Row] = {}
     for path in _parts(folder):
         try:
             # `read_table` takes a name for an address (`con:`), and its threads hold what they read after it returned
@@ -208,8 +289,12 @@ def read_rows(folder: Path, columns: Mapping[str, str]) -> list[Row]:
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             raise InputError(f"{path}: not a valid results file ({one_line(error)}); move it away.") from None
         for row in table.to_pylist():
-            found.setdefault(row["digest"], row)
-    return sorted(found.values(), key=lambda row: (row["point"], row["digest"]))
+            rows.setdefault(row["digest"], row)
+    return sorted(rows.values(), key=_place)
+
+
+def _place(row: Row) -> tuple[int, str]:
+    return row["point"], row["digest"]
 
 
 def _parts(folder: Path) -> list[Path]:
@@ -219,11 +304,5 @@ def _parts(folder: Path) -> list[Path]:
 def _schema(columns: Mapping[str, str]) -> Any:
     import pyarrow as pa
 
-    kinds = {
-        TEXT: pa.string(),
-        WHOLE: pa.int64(),
-        NUMBER: pa.float64(),
-        FLAG: pa.bool_(),
-        TIME: pa.timestamp("ms", tz="UTC"),
-    }
-    return pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+    moment = pa.timestamp("ms", tz="UTC")
+    return pa.schema([(name, moment if kind == TIME else kind) for name, kind in columns.items()])

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +28,7 @@ from rackplan.studies.spec import Point, Study, read_study, study_of
 from rackplan.studies.tune import generations
 from rackplan.studies.work import Job, late
 from topology.base.errors import InputError
+from topology.base.interrupts import EndedError
 from topology.base.values import plain
 
 DEADLY = "its worker died on every attempt, the last one in isolation: killed, or out of memory."
@@ -64,11 +62,11 @@ def run_study(request: StudyRequest, say: Callable[[str], None] = lambda _: None
         try:
             if progress.done < progress.total or study.goal:
                 say("starting workers")
-                with open_engine(request.engine, request.address, request.workers) as engine, _terminable():
+                with open_engine(request.engine, request.address, request.workers) as engine:
                     pricer = Pricer(engine, store, study, progress, say)
                     for some in generations(study, folder, store.rows) if study.goal else [points]:
                         pricer.price(some)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, EndedError):
             interrupted = True
         else:
             store.compact()
@@ -138,20 +136,3 @@ class Pricer:
         self.store.add(whole)
         self.progress.count(whole)
         self.say(self.progress.words())
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Treat SIGTERM, sent by schedulers, like Ctrl-C."""
-
-    def end(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -66,10 +66,10 @@ def test_rows_are_those_of_the_local_run_though_a_node_dies(tmp_path: Path) -> N
         cluster = Cluster(initialize_head=True, head_node_args=head)
         second = cluster.add_node(num_cpus=1)
         killers: list[threading.Thread] = []
-        handlers: set[str] = set()
+        handlers, own = set[Any](), signal.getsignal(signal.SIGTERM)
 
         def say(words: str) -> None:
-            handlers.add(getattr(signal.getsignal(signal.SIGTERM), "__module__", ""))
+            handlers.add(signal.getsignal(signal.SIGTERM))
             if not killers and "points/s" in words:
                 killer = threading.Thread(
                     target=cluster.remove_node, args=(second,), kwargs={"allow_graceful": False}
@@ -84,7 +84,7 @@ def test_rows_are_those_of_the_local_run_though_a_node_dies(tmp_path: Path) -> N
                 killer.join()
             cluster.shutdown()
     assert killers
-    assert handlers == {"rackplan.studies.run"}  # Ray's own would end it with a trace
+    assert handlers == {own}  # Ray's would end it with a trace
     assert len(found.rows) == 900
     tables = [pq.read_table(one.folder / "results").drop_columns(WHEN) for one in (found, local)]
     assert tables[0].equals(tables[1])

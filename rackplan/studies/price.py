@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rackplan import answers, inputs
 from rackplan.requests import FleetRequest, LayoutRequest, Money, make
 from rackplan.studies.options import FIGURE, KINDS, OF_GPU, Kind, Value, fields_of
+from rackplan.studies.rows import Row
 from topology.base.errors import InfeasibleError, InputError, input_name
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from placement.layouts.fitting import Fitted
     from topology.cluster import Cluster
 
-Row = dict[str, Any]
 _KEPT = 64
 _STEP = "step_s lower_step_s tok_s_per_gpu tok_s_per_gpu_used tok_s_per_user"
 _TOTALS = "tok_s gpus gpus_idle usd_per_million_tokens usd_per_hour tok_s_per_mw power_w"
@@ -71,10 +71,7 @@ def _by_gpu(given: Mapping[str, Any], name: str, cluster: Cluster) -> dict[str, 
     from cost.money.prices import gpu_named
     from topology.catalog.spelled import find_gpu
 
-    figures = dict(given.get(name) or {})
-    figures |= {
-        key.removeprefix(f"{name}."): value for key, value in given.items() if key.startswith(f"{name}.")
-    }
+    figures = {**(given.get(name) or {}), **_below(given, f"{name}.")}
     for gpu in list(figures):
         try:
             gpu_named(gpu, [cluster])
@@ -88,10 +85,13 @@ def _cluster(given: Mapping[str, Any], name: str) -> Cluster:
     """Return the cluster of a point with the requested domain size and figures."""
     texts = given.get("set") or []
     settings = [texts] if isinstance(texts, str) else list(texts)
-    settings += [
-        f"{key.removeprefix(FIGURE)}={value}" for key, value in given.items() if key.startswith(FIGURE)
-    ]
+    settings += [f"{figure}={value}" for figure, value in _below(given, FIGURE).items()]
     return _built(given[name], given.get("domain_gpus"), tuple(settings))
+
+
+def _below(given: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the options with a prefix by the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in given.items() if name.startswith(prefix)}
 
 
 @lru_cache(_KEPT)

@@ -146,8 +146,8 @@ def recorded(folder: Path) -> tuple[Study, str]:
     return study, str(record.get("rackplan"))
 
 
-def _record(study: Study, folder: Path) -> None:
-    """Write the definition of the study; reject a folder with another study or another rackplan version."""
+def _require_same(study: Study, folder: Path) -> None:
+    """Reject a folder with another study, one of another rackplan version, or other files."""
     if (folder / RECORD).is_file():
         before, began = recorded(folder)
         if began != version():
@@ -162,12 +162,12 @@ def _record(study: Study, folder: Path) -> None:
             raise InputError(f"-o {folder}: it contains another study; choose another -o.")
     elif folder.is_dir() and not all(path.name.startswith(TEMPORARY) for path in folder.iterdir()):
         raise InputError(f"-o {folder}: it contains files but no study; choose a new or an empty folder.")
-    record = {
-        "schema_version": SCHEMA_VERSION,
-        "rackplan": version(),
-        "base": str(study.base),
-        "study": study.content,
-    }
+
+
+def _record(study: Study, folder: Path) -> None:
+    """Write the definition of the study."""
+    base = str(study.base)
+    record = {"schema_version": SCHEMA_VERSION, "rackplan": version(), "base": base, "study": study.content}
     write_folder(folder, {RECORD: (json.dumps(record, indent=2) + "\n").encode()})
 
 
@@ -198,19 +198,6 @@ class Store:
             self._write(f"part-{self._part:05}.parquet", self._new)
             self._part += 1
 
-    def renumber(self, numbers: Mapping[str, int]) -> None:
-        """Give rows the number of their point by digest: in a study that was enlarged some have changed.
-
-        Raises
-        ------
-        InputError
-            If rows are of no such point.
-        """
-        if strange := len(self.rows.keys() - numbers):
-            raise unknown_rows(self._folder, strange)
-        for digest, row in self.rows.items():
-            row["point"] = numbers[digest]
-
     def compact(self) -> None:
         """Write all rows as one file in the order of the points."""
         parts = _parts(self._folder)
@@ -232,8 +219,13 @@ class Store:
 
 
 @contextmanager
-def opened(study: Study, folder: Path) -> Iterator[Store]:
+def opened(study: Study, folder: Path, numbers: Mapping[str, int] | None = None) -> Iterator[Store]:
     """Yield the rows of a study in its folder, locked against other runs.
+
+    Parameters
+    ----------
+    numbers:
+        The number of each point by digest, where they are known: in a study that was enlarged some have changed.
 
     Raises
     ------
@@ -246,11 +238,20 @@ def opened(study: Study, folder: Path) -> Iterator[Store]:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
         raise InputError('studies write Parquet with pyarrow: pip install "rackplan[study]".') from None
-    _record(study, folder)
+    _require_same(study, folder)
+    if not folder.exists():
+        _record(study, folder)
     lock = os.open(require_unlinked(folder), os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield Store(folder, columns_of(study))
+        store = Store(folder, columns_of(study))
+        if numbers is not None:
+            if strange := len(store.rows.keys() - numbers):
+                raise unknown_rows(folder, strange)
+            for digest, row in store.rows.items():
+                row["point"] = numbers[digest]
+        _record(study, folder)
+        yield store
     except BlockingIOError:
         raise InputError(
             f"{folder}: another rackplan process is writing to it; wait, or choose another -o."

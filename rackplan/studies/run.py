@@ -53,11 +53,10 @@ def run_study(request: StudyRequest, say: Callable[[str], None] = lambda _: None
     if study.goal and find_spec("optuna") is None:
         raise InputError('--optimize needs Optuna: pip install "rackplan[tune]".')
     require_engine(request.engine, request.address)
+    points = [] if study.goal else list(study.points())
+    numbers = None if study.goal else {point.digest: point.number for point in points}
     interrupted = False
-    with opened(study, folder) as store:
-        points = [] if study.goal else list(study.points())
-        if not study.goal:
-            store.renumber({point.digest: point.number for point in points})
+    with opened(study, folder, numbers) as store:
         progress = Progress(study.most if study.goal else len(points), len(store.rows))
         try:
             if progress.done < progress.total or study.goal:

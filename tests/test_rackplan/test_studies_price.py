@@ -39,12 +39,9 @@ def test_a_layout_costs_what_the_sweep_says() -> None:
         assert row["step_s"] == pytest.approx(found.step_s[at], rel=1e-9)
         assert row["tok_s_per_gpu"] == pytest.approx(found.tok_s_per_gpu[at], rel=1e-9)
         assert row["layout"] == found.label(at)
-
-
-def test_the_largest_batch_that_keeps_the_limit() -> None:
-    row = price("score", BASE | {"tpot_ms": 30})
-    assert row["step_s"] <= 0.03
-    assert price("score", BASE | {"batch": int(row["layout_batch"]) + 1})["step_s"] > 0.03
+    most = price("score", BASE | {"tpot_ms": 30})  # the largest batch that keeps the limit
+    assert most["step_s"] <= 0.03
+    assert price("score", BASE | {"batch": int(most["layout_batch"]) + 1})["step_s"] > 0.03
 
 
 def test_a_sweep_is_its_best_at_the_limit_and_says_where_a_usual_one_gave_way() -> None:
@@ -74,14 +71,8 @@ def test_a_plan_is_the_fast_plan() -> None:
 
 
 def test_a_fleet_of_two_models_has_its_totals() -> None:
-    asked = {
-        "model": {"qwen3-235b-a22b": 0.5, "gpt-oss-120b": 0.5},
-        "cluster": "hgx-h200@16",
-        "isl": 512,
-        "osl": 128,
-        "time_limit_s": 300,
-    }
-    row = price("fleet", asked)
+    models = {"model": {"qwen3-235b-a22b": 0.5, "gpt-oss-120b": 0.5}}
+    row = price("fleet", PLACE | models | {"isl": 512, "osl": 128, "time_limit_s": 300})
     assert row["tok_s"] == pytest.approx(row["tok_s_per_gpu"] * 16)
     assert row["pools"] >= 2
     assert row["usd_per_million_tokens"] > 0
@@ -109,13 +100,8 @@ def test_what_goes_wrong_is_a_row(
 
 
 def test_a_defect_ends_its_point_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> dict[str, object]:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("rackplan.studies.work.price", broken)
-    row = priced("score", BASE, 60.0)
-    assert row["status"] == FAILED
-    assert row["reason"] == "a defect: ZeroDivisionError: ZeroDivisionError"
+    monkeypatch.setattr("rackplan.studies.work.price", lambda *_: 1 / 0)
+    assert priced("score", BASE, 60.0)["reason"] == "a defect: ZeroDivisionError: division by zero"
 
 
 def test_code_that_holds_the_interpreter_ends_with_its_process() -> None:
@@ -130,13 +116,12 @@ def test_code_that_holds_the_interpreter_ends_with_its_process() -> None:
 
 
 def test_shipped_files_keep_their_names_and_come_again_where_they_were_cleaned_away(tmp_path: Path) -> None:
-    for name in ("config.json", "hf_quant_config.json"):
-        (tmp_path / name).write_text("{}", encoding="utf-8")
-    shipped = pack({"config.json": str(tmp_path / "config.json"), "model": str(tmp_path)})
+    config = tmp_path / "config.json"
+    config.write_text("{}", encoding="utf-8")
+    shipped = pack({"config.json": str(config), "model": str(tmp_path)})
     for _ in range(2):
-        found = unpack(shipped)
-        assert Path(found["config.json"]).read_text(encoding="utf-8") == "{}"
-        assert Path(found["config.json"]).parts[-2:] == (tmp_path.name, "config.json")
-        assert (Path(found["model"]) / "config.json").is_file()
-        Path(found["config.json"]).unlink()
-        (Path(found["model"]) / "config.json").unlink()
+        paths = {name: Path(path) for name, path in unpack(shipped).items()}
+        assert paths["config.json"].parts[-2:] == (tmp_path.name, "config.json")
+        for path in {paths["config.json"], paths["model"] / "config.json"}:
+            assert path.read_text(encoding="utf-8") == "{}"
+            path.unlink()

@@ -53,8 +53,6 @@ def test_values_to_choose_from_are_no_range_and_prices_are_one() -> None:
     found = points(made(sample=sample))
     assert {point.options["domain_gpus"] for point in found} == {36, 72}
     assert all(2 <= float(str(point.options["price.gb200"])) <= 6 for point in found)
-    with pytest.raises(InputError, match="`loads`; it belongs to kind plan or fleet"):
-        made(grid={"loads": ["uniform"]})
 
 
 def test_a_digest_follows_the_content_of_a_file_and_not_its_place(tmp_path: Path) -> None:
@@ -89,6 +87,8 @@ def test_values_lie_in_their_range(low: float, times: float, part: float, log: b
         ({"grid": {"set.gpu.hbm_bytes": [10**400]}}, "expected a quantity"),
         ({"grid": {"batch": list(range(1, 1002)), "context": list(range(1, 1001))}}, "1,001,000 points"),
         ({"grid": {"set.gpu": ["2x"]}}, "expected set.PART.FIGURE"),
+        ({"grid": {"loads": ["uniform"]}}, "`loads`; it belongs to kind plan or fleet"),
+        ({"grid": {"ep": [8]}, "optimize": {"search": {"tp": [1, 2]}}}, "use `optimize: curve`"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_place(more: dict[str, Any], said: str) -> None:

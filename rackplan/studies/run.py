@@ -13,20 +13,10 @@ from rackplan.commands.output import default_output
 from rackplan.requests import StudyRequest
 from rackplan.studies.engines import Engine, open_engine, require_engine
 from rackplan.studies.result import Progress, StudyResult
-from rackplan.studies.rows import (
-    FAILED,
-    TIMEOUT,
-    Row,
-    Store,
-    complete,
-    opened,
-    read_rows,
-    recorded,
-    version,
-)
+from rackplan.studies.rows import FAILED, TIMEOUT, Row, Store, complete, opened, read_rows, recorded, version
 from rackplan.studies.spec import Point, Study, read_study, study_of
 from rackplan.studies.tune import generations
-from rackplan.studies.work import Job, late
+from rackplan.studies.work import Job, late, longest_s
 from topology.base.errors import InputError
 from topology.base.interrupts import EndedError
 from topology.base.values import plain
@@ -113,7 +103,9 @@ class Pricer:
                 begun = time.monotonic()
                 if self._rest([point]):
                     seconds = time.monotonic() - begun
-                    status, reason = (TIMEOUT, late(limit_s)) if seconds >= limit_s else (FAILED, DEADLY)
+                    status, reason = FAILED, DEADLY
+                    if seconds >= longest_s(limit_s):
+                        status, reason = TIMEOUT, late(limit_s)
                     self._keep({"status": status, "reason": reason, "seconds": seconds}, point)
         finally:
             self.store.flush()

@@ -143,6 +143,11 @@ def run_point(job: Job, point: Point) -> Row:
     }
 
 
+def longest_s(limit_s: float) -> float:
+    """Return the seconds after which the process of a point is ended."""
+    return 2 * limit_s + _HARD_S
+
+
 def late(limit_s: float) -> str:
     """Return the reason for a point that exceeded its time limit."""
     return f"exceeded its time limit of {limit_s:g} s (`limit_s` of the study)."
@@ -167,7 +172,7 @@ def _in_time(limit_s: float, work: Callable[[], _T]) -> _T:
 
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         before = signal.signal(signal.SIGALRM, ring)
-        faulthandler.dump_traceback_later(2 * limit_s + _HARD_S, exit=True, file=nowhere)
+        faulthandler.dump_traceback_later(longest_s(limit_s), exit=True, file=nowhere)
         try:
             try:
                 signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)

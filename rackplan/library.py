@@ -140,9 +140,9 @@ def _study(request: requests.StudyRequest) -> StudyResult:
     InputError
         If the study is invalid, its folder holds another study, or a dependency is not installed.
     """
-    from rackplan.studies.begin import begin, opened
+    from rackplan.studies.run import run_study
 
-    return begin(request, *opened(request))
+    return run_study(request)
 
 
 study = door(requests.StudyRequest, _study)

@@ -83,14 +83,12 @@ def study(request: StudyRequest, run: Run) -> None:
     from rackplan.commands.output import page_of
     from rackplan.progress import progress
     from rackplan.report.study import study_doc
-    from rackplan.studies.begin import begin, opened
+    from rackplan.studies.run import run_study
     from topology.base.files import write_whole
 
-    wanted, folder = opened(request)
     with progress(every_s=LOG_S) as reporter:
-        reporter.stage("starting workers")
-        found = begin(request, wanted, folder, say=reporter.stage)
-    page = folder / "report.html"
+        found = run_study(request, say=reporter.stage)
+    page = found.folder / "report.html"
     write_whole(page, page_of(study_doc(found)).encode())
     run.show(study_doc(found, str(page)), written=[page])
     exit_if_interrupted(found.interrupted)

@@ -9,11 +9,10 @@ from contextlib import suppress
 
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Shape, Table
 from rackplan.report.fields import FIELDS, said
-from rackplan.studies import summary
-from rackplan.studies.columns import OK, STATUSES, Row, column_of, rows_digest
-from rackplan.studies.result import Progress, StudyResult
+from rackplan.studies import result as results
+from rackplan.studies.result import COST, RATE, SPEED, Progress, StudyResult
+from rackplan.studies.rows import OK, STATUSES, Row, column_of, rows_digest
 from rackplan.studies.spec import Study
-from rackplan.studies.summary import COST, RATE, SPEED
 from topology.base.units import plural
 
 MOST_GROUPS, MOST_POINTS = 6, 2000
@@ -48,13 +47,13 @@ def study_doc(result: StudyResult, file: str = "") -> Doc:
     """Return the document of ``rackplan study``; ``file`` is the page that was written."""
     rows, study, progress = result.rows, result.study, result.progress
     good = [row for row in rows if row["status"] == OK]
-    best, counts = summary.best_row(good), Counter(row["status"] for row in rows)
+    best, counts = results.best_row(good), Counter(row["status"] for row in rows)
     chosen = None if best is None else _row(study, best)
     curve = CURVE(
-        _row(study, row, setting=summary.number_of(value)) for value, row in summary.optima(study, good)
+        _row(study, row, setting=results.number_of(value)) for value, row in results.optima(study, good)
     )
-    frontier = FRONTIER((_row(study, row) for row in summary.front(good)), most=8)
-    groups = summary.best_by_option(study, good).items()
+    frontier = FRONTIER((_row(study, row) for row in results.front(good)), most=8)
+    groups = results.best_by_option(study, good).items()
     root = {
         "study_kind": study.kind,
         "rows": len(rows),
@@ -81,7 +80,7 @@ def study_doc(result: StudyResult, file: str = "") -> Doc:
             curve,
             frontier,
             Late(lambda: list(_charts(study, good, curve, frontier))),
-            REASONS(summary.reasons(rows)),
+            REASONS(results.reasons(rows)),
             Note(_free(study)),
         ],
         [
@@ -139,25 +138,23 @@ def _left(progress: Progress | None) -> str:
 
 def _free(study: Study) -> str:
     """Return which options of the tuner cost nothing in the study."""
-    search = study.search
-    if search is None or search.goal != COST:
+    if study.goal != COST:
         return ""
-    free = [name for name in search.ranges if name not in search.worth and name.startswith("set.")]
+    free = [name for name in study.ranges if name not in study.worth and name.startswith("set.")]
     why = "no cost is set (usd_per_h of the study), so increases are free."
     return f"{', '.join(free)}: {why}" if free else ""
 
 
 def _charts(study: Study, good: Sequence[Row], curve: Table, frontier: Table) -> Iterator[Block]:
     """Yield the optimum along an option, and both speeds of the points by the first option of few values."""
-    search = study.search
-    if search is not None and search.curve is not None and len(curve.rows) > 1:
-        title = f"Best {FIELDS[search.goal].label} at each {search.curve[0]}"
-        yield Chart(title, [Layer("line", curve, "setting", search.goal)], log="x")
+    if study.goal and len(curve.rows) > 1:
+        title = f"Best {FIELDS[study.goal].label} at each {next(iter(study.grid))}"
+        yield Chart(title, [Layer("line", curve, "setting", study.goal)], log="x")
     able = [row for row in good if row.get(SPEED) is not None]
     if len(able) < 2:
         return
     values = (
-        (name, {shown(row.get(column_of(name))) for row in able}) for name in summary.common_options(study)
+        (name, {shown(row.get(column_of(name))) for row in able}) for name in results.common_options(study)
     )
     by = next((name for name, found in values if 1 < len(found) <= MOST_GROUPS), "")
     points = _POINTS(

@@ -11,32 +11,26 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, redirect_stdout
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Any
 
-from rackplan.studies.columns import Row
+from rackplan.studies.rows import Row
 from rackplan.studies.spec import Point
 from rackplan.studies.work import Job, Shipped, pack, run_points, unpack
 from topology.base.errors import InputError, one_line
 from topology.base.reading import shown
 
 ENGINES = ("local", "ray")
+Engine = Callable[[Job, Sequence[Point]], Iterator[Row | None]]
 _CONNECT_S = 5.0
-_THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _BATCH_S, _MOST_BATCH = 0.25, 256
 """Approximate seconds per Ray task, and its maximum number of points."""
 _MOST_LOST = 1_000
 """Tasks that may be lost with their machines before a study is aborted."""
-
-
-class Engine(Protocol):
-    """Prices points on some machines."""
-
-    def price(self, job: Job, points: Sequence[Point], *, singly: bool) -> Iterator[Row | None]:
-        """Yield rows as they complete, None if a worker died; ``singly``: one point at a time per worker."""
 
 
 def require_engine(name: str, address: str | None) -> None:
@@ -71,118 +65,82 @@ def open_engine(name: str, address: str | None, workers: int | None) -> Iterator
     """
     if name == "ray":
         with _ray(address, workers) as ray:
-            yield RayEngine(ray, workers)
+            yield partial(price_on_ray, ray, workers)
         return
     import joblib
 
-    with _environment(PYTHONSAFEPATH="1"):  # workers import nothing from the folder that they start in
-        yield LocalEngine(workers or joblib.cpu_count())
-
-
-@contextmanager
-def _environment(**variables: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+    safe = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"  # workers import nothing from the folder that they start in
     try:
-        yield
+        yield partial(price_here, workers or joblib.cpu_count())
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        if safe is None:
+            del os.environ["PYTHONSAFEPATH"]
 
 
-class LocalEngine:
-    """Processes on this machine; all are replaced when one dies."""
+def price_here(workers: int, job: Job, points: Sequence[Point]) -> Iterator[Row | None]:
+    """Price points in processes of this machine; all are replaced when one dies."""
+    from concurrent.futures.process import BrokenProcessPool
 
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
+    from joblib import Parallel, delayed, parallel_config
 
-    def price(self, job: Job, points: Sequence[Point], *, singly: bool) -> Iterator[Row | None]:
-        """Yield rows as they complete, and None if a worker died."""
-        from concurrent.futures.process import BrokenProcessPool
-
-        from joblib import Parallel, delayed, parallel_config
-
-        left = {point.digest: point for point in points}
-
-        def calls(taken: set[str]) -> Iterator[Any]:
-            for point in list(left.values()):
-                taken.add(point.digest)
-                yield delayed(run_points)(job, [point])
-
-        while left:
-            taken: set[str] = set()
-            with parallel_config("loky", inner_max_num_threads=1):
-                pool = Parallel(
-                    n_jobs=max(2, self._workers),  # one would be this process, which a point must not end
-                    pre_dispatch=self._workers,
-                    batch_size=1 if singly else "auto",
-                    return_as="generator_unordered",
-                    max_nbytes=None,
-                )
-            try:
-                with closing(pool(calls(taken))) as found:
-                    for row in chain.from_iterable(found):
-                        del left[row["digest"]]
-                        yield row
-            except BrokenProcessPool:
-                yield None
-                for digest in taken:
-                    left.pop(digest, None)
+    left = iter(points)  # those that a broken pool had taken are gone from it
+    while True:
+        with parallel_config("loky", inner_max_num_threads=1):
+            pool = Parallel(
+                n_jobs=max(2, workers),  # one would be this process, which a point must not end
+                pre_dispatch=workers,
+                return_as="generator_unordered",
+                max_nbytes=None,
+            )
+        try:
+            with closing(pool(delayed(run_points)(job, [point]) for point in left)) as rows:
+                yield from chain.from_iterable(rows)
+        except BrokenProcessPool:
+            yield None
+        else:
+            return
 
 
-class RayEngine:
-    """Tasks of a Ray cluster, one core each."""
-
-    def __init__(self, ray: Any, workers: int | None) -> None:
-        self._ray, self._workers = ray, workers
-        self._task = ray.remote(max_retries=0, num_cpus=1, scheduling_strategy="SPREAD")(_run_shipped)
-
-    def price(self, job: Job, points: Sequence[Point], *, singly: bool) -> Iterator[Row | None]:
-        """Yield rows as they complete, and None if a worker or its node died."""
-        ray, errors = self._ray, self._ray.exceptions
-        files = ray.put(pack(job.files))
-        coming = iter(points)
-        running: dict[Any, list[Point]] = {}
-        size, lost = 1, 0
-        while True:
-            while len(running) < self._slots() and (batch := list(islice(coming, size))):
-                running[self._task.remote(job, batch, files)] = batch
-            if not running:
-                return
-            done = ray.wait(list(running), num_returns=1)[0][0]
-            batch = running.pop(done)
-            try:
-                rows = ray.get(done)
-            except (errors.WorkerCrashedError, errors.OutOfMemoryError):
-                yield None
-            except errors.RayTaskError as error:
-                cause = error.cause or error
-                why = str(cause) if isinstance(cause, InputError) else one_line(cause)
+def price_on_ray(ray: Any, workers: int | None, job: Job, points: Sequence[Point]) -> Iterator[Row | None]:
+    """Price points in tasks of a Ray cluster, one core each."""
+    errors, files = ray.exceptions, ray.put(pack(job.files))
+    task = ray.remote(max_retries=0, num_cpus=1, scheduling_strategy="SPREAD")(_run_shipped)
+    left = iter(points)
+    running: dict[Any, list[Point]] = {}
+    size, lost = 1, 0
+    while True:
+        cores = max(1, int(ray.cluster_resources().get("CPU", 0)))  # machines may join and leave
+        while len(running) < min(cores, workers or cores) and (batch := list(islice(left, size))):
+            running[task.remote(job, batch, files)] = batch
+        if not running:
+            return
+        done = ray.wait(list(running), num_returns=1)[0][0]
+        batch = running.pop(done)
+        try:
+            rows = ray.get(done)
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError):
+            yield None
+        except errors.RayTaskError as error:
+            cause = error.cause or error
+            why = str(cause) if isinstance(cause, InputError) else one_line(cause)
+            raise InputError(
+                f"--engine ray: a node of the cluster cannot price points ({why}); all rows are kept. "
+                'Install the same "rackplan[ray]" on every node.'
+            ) from None
+        except errors.RayError as error:  # its machine: no point is to blame
+            lost += 1
+            if lost > _MOST_LOST:
                 raise InputError(
-                    f"--engine ray: a node of the cluster cannot price points ({why}); all rows are kept. "
-                    'Install the same "rackplan[ray]" on every node.'
+                    f"--engine ray: the cluster has lost {_MOST_LOST:,} tasks ({one_line(error)}); all "
+                    "rows are kept; run the same command to resume."
                 ) from None
-            except errors.RayError as error:  # its machine: no point is to blame
-                lost += 1
-                if lost > _MOST_LOST:
-                    raise InputError(
-                        f"--engine ray: the cluster has lost {_MOST_LOST:,} tasks ({one_line(error)}); all "
-                        "rows are kept; run the same command to resume."
-                    ) from None
-                coming = chain(batch, coming)
-                yield None
-            else:
-                seconds = sum(row["seconds"] for row in rows) / len(rows)
-                size = 1 if singly else int(min(max(_BATCH_S / max(seconds, 1e-6), 1), _MOST_BATCH))
-                yield from rows
-
-    def _slots(self) -> int:
-        """Return the current number of cores of the cluster."""
-        there = max(1, int(self._ray.cluster_resources().get("CPU", 0)))
-        return min(there, self._workers or there)
+            left = chain(batch, left)
+            yield None
+        else:
+            seconds = sum(row["seconds"] for row in rows) / len(rows)
+            size = int(min(max(_BATCH_S / max(seconds, 1e-6), 1), _MOST_BATCH))
+            yield from rows
 
 
 def _run_shipped(job: Job, points: Sequence[Point], shipped: Shipped) -> list[Row]:
@@ -201,9 +159,7 @@ def _ray(address: str | None, workers: int | None) -> Iterator[Any]:
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(sys.stderr))  # Ray reports a dead node where results go
         if not ray.is_initialized():
-            more: dict[str, Any] = (
-                {"num_cpus": workers, "include_dashboard": False} if address is None else {}
-            )
+            own = {"num_cpus": workers, "include_dashboard": False} if address is None else {}
             stack.callback(ray.shutdown)
             handler = signal.getsignal(signal.SIGTERM)  # Ray's own would end this process with a trace
             try:
@@ -211,8 +167,7 @@ def _ray(address: str | None, workers: int | None) -> Iterator[Any]:
                     address=address or "local",
                     log_to_driver=False,
                     logging_level=logging.ERROR,
-                    runtime_env={"env_vars": _THREADS},
-                    **more,
+                    **own,
                 )
             except (ConnectionError, ValueError, RuntimeError, OSError, TimeoutError) as error:
                 raise InputError(

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rackplan.digests import read_in
-from rackplan.studies.columns import FAILED, INFEASIBLE, OK, TIMEOUT, Row
-from rackplan.studies.options import Kind, Value
+from rackplan.studies.options import NAMED_FILES, Kind, Value
 from rackplan.studies.price import price
+from rackplan.studies.rows import FAILED, INFEASIBLE, OK, TIMEOUT, Row, version
 from rackplan.studies.spec import Point
-from rackplan.studies.store import version
 from topology.base.errors import InfeasibleError, InputError, NoAnswerError, RackplanError, one_line
 
 DIGITS = 12
@@ -33,14 +32,7 @@ _AGAIN_S = 0.1
 """Seconds between time-limit exceptions; one raised in a finalizer or callback is lost."""
 _HARD_S = 60.0
 """Seconds beyond twice the limit after which the process is ended, since C code may ignore signals."""
-_NEEDED = (
-    "rackplan.answers",
-    "cost.layouts",
-    "placement.layouts.fitting",
-    "placement.fleet.fleet",
-    "placement.planner",
-    "ortools.sat.python.cp_model",
-)
+_NEEDED = ("placement.planner", "placement.fleet.fleet", "ortools.sat.python.cp_model")
 """Imported before the first point, so that a time limit never interrupts an import."""
 _T = TypeVar("_T")
 
@@ -81,11 +73,19 @@ def run_points(job: Job, points: Sequence[Point]) -> list[Row]:
             f"{platform.node()} has rackplan {version()}, but the study runs {job.version}; code or catalog differ. "
             "All rows are kept; use the code of the study on every machine."
         )
-    rows = []
-    for point in points:
-        row = run_point(job.kind, point.options, job.limit_s, lambda text: job.files.get(text, text))
-        rows.append({**_with_typed_names(row, job.files), "digest": point.digest})
-    return rows
+    return [_with_typed_names(run_point(job, point), job.files) for point in points]
+
+
+def _located(value: Value, files: Mapping[str, str]) -> Value:
+    """Return an option with the paths of the files that it names."""
+    match value:
+        case str():
+            return files.get(value, value)
+        case list():
+            return [files.get(name, name) for name in value]
+        case dict():
+            return {files.get(name, name): share for name, share in value.items()}
+    return value
 
 
 @cache
@@ -112,15 +112,17 @@ def _with_typed_names(row: Row, files: Mapping[str, str]) -> Row:
     return row
 
 
-def run_point(kind: Kind, options: Mapping[str, Value], limit_s: float, path_of: Callable[[str], str]) -> Row:
+def run_point(job: Job, point: Point) -> Row:
     """Return the row of one point: its figures, or the reason for their absence."""
     begun, cpu = time.perf_counter(), time.process_time()
+    options = dict(point.options)
+    options |= {name: _located(options[name], job.files) for name in NAMED_FILES if name in options}
     figures: dict[str, Any] = {}
     status, reason = OK, None
     try:
-        figures = _in_time(limit_s, lambda: price(kind, options, path_of))
+        figures = _in_time(job.limit_s, lambda: price(job.kind, options))
     except _TimeLimit:
-        status, reason = TIMEOUT, late(limit_s)
+        status, reason = TIMEOUT, late(job.limit_s)
     except InfeasibleError as error:
         status, reason = INFEASIBLE, str(error)
     except NoAnswerError as error:
@@ -131,6 +133,7 @@ def run_point(kind: Kind, options: Mapping[str, Value], limit_s: float, path_of:
         status, reason = FAILED, f"a defect: {type(error).__name__}: {one_line(error)}"
     return {
         **{name: rounded(value) for name, value in figures.items()},
+        "digest": point.digest,
         "status": status,
         "reason": reason,
         "seconds": round(time.perf_counter() - begun, 6),
@@ -138,6 +141,11 @@ def run_point(kind: Kind, options: Mapping[str, Value], limit_s: float, path_of:
         "host": platform.node(),
         "finished": datetime.now(UTC),
     }
+
+
+def longest_s(limit_s: float) -> float:
+    """Return the seconds after which the process of a point is ended."""
+    return 2 * limit_s + _HARD_S
 
 
 def late(limit_s: float) -> str:
@@ -164,7 +172,7 @@ def _in_time(limit_s: float, work: Callable[[], _T]) -> _T:
 
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         before = signal.signal(signal.SIGALRM, ring)
-        faulthandler.dump_traceback_later(2 * limit_s + _HARD_S, exit=True, file=nowhere)
+        faulthandler.dump_traceback_later(longest_s(limit_s), exit=True, file=nowhere)
         try:
             try:
                 signal.setitimer(signal.ITIMER_REAL, limit_s, _AGAIN_S)
@@ -184,33 +192,33 @@ def _in_time(limit_s: float, work: Callable[[], _T]) -> _T:
     return done
 
 
-Shipped = Mapping[str, tuple[str, Mapping[str, bytes]]]
-"""Content of each file or folder by name: for folders by name inside, for files under ``""``."""
+Shipped = Mapping[str, tuple[Path, Mapping[Path, bytes]]]
+"""The last two parts of the path of each file or folder, by name, and the content of each file there."""
 
 
 def pack(files: Mapping[str, str]) -> Shipped:
     """Return file contents for workers on other machines."""
-    found = {}
-    for text, name in files.items():
-        path = Path(name)
-        inner = read_in(path) if path.is_dir() else []
-        found[text] = name, {one.name: one.read_bytes() for one in inner} or {"": path.read_bytes()}
-    return found
+    shipped = {}
+    for text, path in ((text, Path(name)) for text, name in files.items()):
+        above = path.parent.parent
+        inner = read_in(path) if path.is_dir() else [path]
+        content = {file.relative_to(above): file.read_bytes() for file in inner}
+        shipped[text] = path.relative_to(above), content
+    return shipped
 
 
 def unpack(shipped: Shipped) -> dict[str, str]:
-    """Return the local paths of shipped files, written once per content; the last two path parts are kept."""
-    found = {}
-    for text, (name, content) in shipped.items():
-        key = hashlib.sha256(repr((name, sorted(content.items()))).encode()).hexdigest()
-        path = _private_folder() / key / Path(name).parent.name / Path(name).name
+    """Return the local paths of shipped files, written once per content."""
+    paths = {}
+    for text, (path, content) in shipped.items():
+        folder = _private_folder() / hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()
         for inner, data in content.items():
-            there = path / inner
+            there = folder / inner
             if not there.exists():
                 there.parent.mkdir(parents=True, exist_ok=True)
                 there.write_bytes(data)
-        found[text] = str(path)
-    return found
+        paths[text] = str(folder / path)
+    return paths
 
 
 @cache

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rackplan.studies.columns import WHEN
+from rackplan.requests import StudyRequest, make
+from rackplan.studies.rows import WHEN
 from rackplan.studies.run import run_study
-from rackplan.studies.spec import study_of
 from topology.base.errors import InputError
 
 pytestmark = [
@@ -26,12 +26,13 @@ SOON = {
 }
 """A node that is gone is found so in two seconds, and not in half a minute."""
 CLUSTER = "name: own\ndomains: [{part: hgx-h200, count: 2}]\n"
-CONTENT: dict[str, Any] = {
-    "kind": "score",
-    "limit_s": 60,
-    "fixed": {"model": "qwen3-235b-a22b", "cluster": "own.yaml"},
-    "grid": {"context": [1024, 4096, 16384], "batch": list(range(1, 101)), "ep": [8, 16, 17]},
-}
+STUDY = """\
+kind: score
+limit_s: 60
+fixed: {model: qwen3-235b-a22b, cluster: own.yaml}
+grid: {context: [1024, 4096, 16384], ep: [8, 16, 17]}
+sample: {points: 100, batch: [1.0, 100.0]}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -40,33 +41,36 @@ def needed() -> None:
     pytest.importorskip("ray", reason="a Ray cluster is begun")
 
 
+def asked(folder: Path, out: str, **more: Any) -> StudyRequest:
+    (folder / "own.yaml").write_text(CLUSTER, encoding="utf-8")
+    (folder / "study.yaml").write_text(STUDY, encoding="utf-8")
+    return make(StudyRequest, folder / "study.yaml", folder / out, **more)
+
+
 def test_a_node_with_other_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own.yaml").write_text(CLUSTER, encoding="utf-8")
     monkeypatch.setattr("rackplan.studies.run.version", lambda: "0.1.0+0123456789abcdef")
     with pytest.raises(
         InputError, match=r"a node of the cluster .* has rackplan .* but the study runs 0\.1\.0.01234"
     ):
-        run_study(study_of(CONTENT, "study.yaml", tmp_path), tmp_path / "ray", engine="ray", workers=1)
+        run_study(asked(tmp_path, "ray", engine="ray", workers=1))
 
 
 def test_rows_are_those_of_the_local_run_though_a_node_dies(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
     from ray.cluster_utils import Cluster
 
-    (tmp_path / "own.yaml").write_text(CLUSTER, encoding="utf-8")
-    study = study_of(CONTENT, "study.yaml", tmp_path)
-    local = run_study(study, tmp_path / "local", workers=2)
+    local = run_study(asked(tmp_path, "local", workers=2))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         head = {"num_cpus": 1, "include_dashboard": False, "_system_config": SOON}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         second = cluster.add_node(num_cpus=1)
         killers: list[threading.Thread] = []
-        handlers: set[str] = set()
+        handlers, own = set[Any](), signal.getsignal(signal.SIGTERM)
 
         def say(words: str) -> None:
-            handlers.add(getattr(signal.getsignal(signal.SIGTERM), "__module__", ""))
-            if not killers and int(words.split(maxsplit=1)[0].replace(",", "")) > 0:
+            handlers.add(signal.getsignal(signal.SIGTERM))
+            if not killers and "points/s" in words:
                 killer = threading.Thread(
                     target=cluster.remove_node, args=(second,), kwargs={"allow_graceful": False}
                 )
@@ -74,13 +78,13 @@ def test_rows_are_those_of_the_local_run_though_a_node_dies(tmp_path: Path) -> N
                 killer.start()
 
         try:
-            found = run_study(study, tmp_path / "ray", engine="ray", address=cluster.address, say=say)
+            found = run_study(asked(tmp_path, "ray", engine="ray", address=cluster.address), say=say)
         finally:
             for killer in killers:
                 killer.join()
             cluster.shutdown()
     assert killers
-    assert handlers == {"rackplan.studies.run"}  # Ray's own would end it with a trace
+    assert handlers == {own}  # Ray's would end it with a trace
     assert len(found.rows) == 900
     tables = [pq.read_table(one.folder / "results").drop_columns(WHEN) for one in (found, local)]
     assert tables[0].equals(tables[1])

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rackplan.studies.ranges import Range
-from rackplan.studies.spec import Files, Point, Study, study_of
+from rackplan.studies.options import Range
+from rackplan.studies.rows import columns_of
+from rackplan.studies.spec import Point, Study, read_study, study_of
 from topology.base.errors import InputError
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL: dict[str, Any] = {"kind": "score", "fixed": {"model": "deepseek-v3", "cluster": "gb200-nvl72"}}
 
 
@@ -21,7 +23,17 @@ def made(base: Path | None = None, **more: Any) -> Study:
 
 
 def points(study: Study) -> list[Point]:
-    return list(study.points(Files(study.base)))
+    return list(study.points())
+
+
+@pytest.mark.parametrize(("name", "points"), [("grid", 36), ("sample", 900), ("domain-size", 224)])
+def test_an_example_is_read(name: str, points: int) -> None:
+    study = read_study(EXAMPLES / f"study-{name}.yaml")
+    assert study.most == points
+    assert columns_of(study)["digest"] == "string"
+    if name == "domain-size":
+        assert list(study.grid) == ["domain_gpus"]
+        assert set(study.worth) == set(study.ranges)
 
 
 def test_every_combination_of_a_grid_at_every_draw_is_a_point() -> None:
@@ -41,8 +53,6 @@ def test_values_to_choose_from_are_no_range_and_prices_are_one() -> None:
     found = points(made(sample=sample))
     assert {point.options["domain_gpus"] for point in found} == {36, 72}
     assert all(2 <= float(str(point.options["price.gb200"])) <= 6 for point in found)
-    with pytest.raises(InputError, match="`loads`; it belongs to kind plan or fleet"):
-        made(grid={"loads": ["uniform"]})
 
 
 def test_a_digest_follows_the_content_of_a_file_and_not_its_place(tmp_path: Path) -> None:
@@ -77,6 +87,8 @@ def test_values_lie_in_their_range(low: float, times: float, part: float, log: b
         ({"grid": {"set.gpu.hbm_bytes": [10**400]}}, "expected a quantity"),
         ({"grid": {"batch": list(range(1, 1002)), "context": list(range(1, 1001))}}, "1,001,000 points"),
         ({"grid": {"set.gpu": ["2x"]}}, "expected set.PART.FIGURE"),
+        ({"grid": {"loads": ["uniform"]}}, "`loads`; it belongs to kind plan or fleet"),
+        ({"grid": {"ep": [8]}, "optimize": {"search": {"tp": [1, 2]}}}, "use `optimize: curve`"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_place(more: dict[str, Any], said: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from helpers import Result
-from rackplan.studies.spec import Study, study_of
+from rackplan.requests import StudyRequest, make
 
 pytest.importorskip("pyarrow", reason="studies write Parquet")
 pytest.importorskip("joblib", reason="studies run on joblib")
@@ -32,8 +32,8 @@ CONTENT: dict[str, Any] = {
 TIMES = ("seconds", "cpu_s", "host", "finished")
 
 
-def made() -> Study:
-    return study_of(CONTENT, "study.yaml", Path())
+def asked(folder: Path, workers: int | None = None) -> StudyRequest:
+    return make(StudyRequest, CONTENT, folder, optimize=True, workers=workers)
 
 
 def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -41,13 +41,12 @@ def plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.wide
-def test_trials_are_the_same_stopped_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_are_the_same_stopped_or_not(tmp_path: Path) -> None:
     from rackplan.studies.run import run_study
     from rackplan.studies.tune import JOURNAL
 
-    whole = run_study(made(), tmp_path / "whole", optimize=True, workers=1)
+    whole = run_study(asked(tmp_path / "whole", 1))
     assert len(whole.rows) == 24
-    monkeypatch.setattr("rackplan.studies.run.SAY_S", 0.0)
     calls = 0
 
     def stop(_: str) -> None:
@@ -56,14 +55,14 @@ def test_trials_are_the_same_stopped_or_not(tmp_path: Path, monkeypatch: pytest.
         if calls == 12:
             raise KeyboardInterrupt
 
-    first = run_study(made(), tmp_path / "stopped", optimize=True, workers=1, say=stop)
+    first = run_study(asked(tmp_path / "stopped", 1), say=stop)
     assert first.interrupted
     journal = tmp_path / "stopped" / JOURNAL
     journal.write_bytes(journal.read_bytes()[:-7])  # as a kill leaves it
     (tmp_path / "stopped" / f"{JOURNAL}.lock").touch()
-    second = run_study(made(), tmp_path / "stopped", optimize=True, workers=2)
+    second = run_study(asked(tmp_path / "stopped", 2))
     assert plain(second.rows) == plain(whole.rows)
-    assert run_study(made(), tmp_path / "stopped", optimize=True).progress.here == 0  # type: ignore[union-attr]
+    assert run_study(asked(tmp_path / "stopped")).progress.here == 0  # type: ignore[union-attr]
 
 
 def test_a_full_disk_is_said_in_one_line(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import rackplan
 from goldens import require_doc, require_golden
 from rackplan.report.page import page
 from rackplan.report.study import study_doc
@@ -20,12 +21,8 @@ CONTENT = {
 
 
 def test_points_of_a_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rackplan.studies.run import run_study
-    from rackplan.studies.spec import study_of
-
     monkeypatch.chdir(tmp_path)
-    study = study_of(CONTENT, "study.yaml", tmp_path)
-    result = run_study(study, Path("out"), workers=1)
+    result = rackplan.study(CONTENT, Path("out"), workers=1)
     doc = study_doc(result)
     require_doc(doc)
     assert len(doc.rows) == 27

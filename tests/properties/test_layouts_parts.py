@@ -113,14 +113,6 @@ def test_batches_between_those_that_may_lie_on_the_frontier() -> None:
     assert few.tolist() == [11, 12, 13, 16, 17, 18]
 
 
-def test_of_equal_partitions_the_one_that_is_best_in_what_counts_next() -> None:
-    # five layers of one second over two stages: two and three take as long either way round
-    layers, embedding = np.ones((2, 1, 5)), np.array([[1.0], [0.0]])
-    time, memory = Costs(layers, np.zeros((2, 1))), Costs(layers, embedding)
-    assert balanced_splits(time, memory, [0, 1]) == [(range(2), range(2, 5))]
-    assert balanced_splits(time, Costs(layers, embedding[::-1]), [0, 1]) == [(range(3), range(3, 5))]
-
-
 def test_splits_on_the_way_from_one_to_another() -> None:
     def split(*sizes: int) -> tuple[range, ...]:
         stops = np.cumsum([0, *sizes]).tolist()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.layouts import sweep
-from cost.layouts.arrays import numbered, runs_of
+from cost.layouts.arrays import numbered
 from cost.layouts.candidates import _candidates, candidates
 from cost.layouts.partition import variants_of
 from cost.layouts.pipelines import Widths, pipelines_of, stage_seconds
@@ -66,16 +66,6 @@ def test_parts_of_a_few_are_those_of_all() -> None:
         assert seconds.tolist() == found.terms_s[name][which].tolist()
     assert sum(found.terms_s.values()) == pytest.approx(found.step_s, rel=1e-12)
     assert (found.lower_step_s <= found.step_s).all()
-
-
-@settings(max_examples=12)
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=12))
-def test_runs_of_equal_keys(lengths: list[int]) -> None:
-    keys = np.repeat(np.arange(len(lengths)), lengths)
-    values = np.random.default_rng(0).random(len(keys))
-    runs = runs_of(keys)
-    assert runs.max(values).tolist() == [values[keys == key].max() for key in range(len(lengths))]
-    assert values[runs.argmax(values)].tolist() == runs.max(values).tolist()
 
 
 def test_nothing_that_is_kept_changes_an_answer() -> None:

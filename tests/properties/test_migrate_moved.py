@@ -71,11 +71,6 @@ def test_moves_are_counted_as_sets_say(before: dict[str, int], after: dict[str, 
     assert (found.transfer.seconds == 0) == (found.moves == 0)
 
 
-def test_a_plan_moves_nothing_to_itself() -> None:
-    found = moved(plan_of("hgx-h100"), plan_of("hgx-h100"))
-    assert (found.moves, found.left, found.bytes, found.transfer.seconds) == (0, 0, 0, 0)
-
-
 def test_figures_and_faults_do_not_make_another_machine() -> None:
     plan = plan_of("hgx-h100")
     spec = plan.deployment.cluster.spec

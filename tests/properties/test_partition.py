@@ -124,21 +124,6 @@ def test_as_good_as_the_best_of_all_splits(what: StageProblem) -> None:
     assert check(what, found) == pytest.approx(best, abs=1e-11)
 
 
-def test_memory_overrules_time() -> None:
-    small_second = problem(np.ones((8, 2)), memory=KIB, capacity=[8 * KIB, 2 * KIB])
-    assert solve_stages(small_second) == (range(6), range(6, 8))
-
-
-def test_the_head_is_paid_for_by_the_last_stage() -> None:
-    assert solve_stages(problem(np.ones((8, 2)), fixed_seconds=[0.0, 4.0])) == (range(6), range(6, 8))
-
-
-def test_a_model_of_many_layers_is_proven() -> None:
-    """61 layers over 8 stages: the answer is the ceiling of 61 / 8."""
-    what = problem(np.ones((61, 8)))
-    assert check(what, solve_stages(what)) == 8.0
-
-
 def test_more_stages_than_layers_is_refused() -> None:
     with pytest.raises(InputError, match="3 stages for 2 layers"):
         problem(np.ones((2, 3)))
@@ -203,26 +188,6 @@ def test_largest_batch_is_that_of_the_best_split(model: str, cluster: str, group
     assert largest_batch(deployment, groups, tp=tp, slots=slots_of(deployment, groups)) == best_over_splits(
         deployment, groups, tp
     )
-
-
-def test_largest_batch_of_one_stage_is_that_of_the_memory_model() -> None:
-    deployment, groups = setting_of("mixtral-8x7b", "hgx-h100"), [tuple(range(8))]
-    assert largest_batch(deployment, groups, tp=1, slots=slots_of(deployment, groups)) == best_over_splits(
-        deployment, groups, 1
-    )
-
-
-def test_a_stage_leaves_a_layer_for_those_after_it() -> None:
-    """At one token of context the logits fill the last GPU, and the first could hold every layer."""
-    deployment, groups = setting_of("llama-3.1-8b", "hgx-h100", context=1), [(0,), (1,)]
-    found = largest_batch(deployment, groups, tp=1, slots=slots_of(deployment, groups))
-    assert found == best_over_splits(deployment, groups, 1)
-
-
-def test_what_never_fits_has_batch_zero() -> None:
-    deployment, groups = setting_of("deepseek-v3", "hgx-h100"), [(0, 1, 2, 3), (4, 5, 6, 7)]
-    assert largest_batch(deployment, groups, tp=1, slots=slots_of(deployment, groups)) == 0
-    assert best_over_splits(deployment, groups, 1) == 0
 
 
 @pytest.mark.parametrize("batch", [1, 7])

@@ -228,13 +228,6 @@ def test_pools_of_all_units_are_those_of_their_match() -> None:
     assert found.served.gpus_used <= found.serving_gpus
 
 
-def test_one_domain_has_pools_of_its_own() -> None:
-    isl, osl = 2000, 300
-    found = size(deployment(), Demand(tok_s=10, tpot_s=TPOT, ttft_s=2.0), lengths=Lengths.of(isl, osl))
-    assert found.served.units == 1
-    assert not found.fewer
-
-
 def test_broken_parts_repeat_with_their_unit() -> None:
     broken = build_cluster(replace(resolve_cluster("hgx-h100@16").spec, faults=(Fault(gpu="d0.n0.g0"),)))
     found = size(replace(deployment(), cluster=broken), Demand(tok_s=1e6, tpot_s=TPOT, spares=1))

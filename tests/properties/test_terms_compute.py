@@ -75,15 +75,6 @@ def test_scores_multiply_in_the_format_of_the_cache_where_the_chip_can(toy):
     assert works_of(toy, shape, old, kv="fp8")[1].compute_s == pytest.approx(76_800 / 1e14)
 
 
-def test_drafts_multiply_flop_and_leave_the_cache_alone(toy, rates):
-    plain, drafted = (
-        works_of(toy, StepShape(sequences=3, context=100, queries=queries), rates) for queries in (1, 4)
-    )
-    for one, four in zip(plain, drafted, strict=True):
-        assert four.compute_s == pytest.approx(4 * one.compute_s)
-        assert four.memory_s == one.memory_s
-
-
 def test_a_prompt_computes_tokens_times_half_its_length(toy, rates):
     # 6 tokens of prompts of 100: each sees 50 on average, 2 x 4 heads x 32 flop for each
     projections, scores = works_of(toy, StepShape(prompt_tokens=6, prompt_length=100), rates)
@@ -169,23 +160,6 @@ def test_imbalance_is_flop_of_the_busiest_gpu(toy, rates):
     assert skew.memory_s == even.memory_s
 
 
-def test_columns_of_experts():
-    assert resolve_model("deepseek-v3").moe.columns == 2048
-    assert resolve_model("gpt-oss-120b").moe.columns == 2880  # whose experts have biases too
-
-
-def test_crossover_from_reading_to_computing_on_h100():
-    # 295 tokens an expert: flop per byte of an H100 over 2 flop a weight, for one-byte weights at the FP8 peak
-    moe = resolve_model("deepseek-v3").moe
-    rates = stage_rates(resolve_cluster("hgx-h100"), range(8), ["fp8-row", "bf16"])
-    use = balanced_use(1, np.full(8, 32), moe.experts, moe.top_k)
-    for weights in ("fp8-row", "bf16"):
-        tokens_per_expert = 295.4
-        tokens = tokens_per_expert * 256 / 8
-        work = placed_expert_work(moe, use, tokens=tokens, weights=weights, rates=rates)
-        assert work.compute_s / work.memory_s == pytest.approx(1.0, abs=1e-3)
-
-
 def test_the_rest_of_a_prompt_attends_to_its_cached_part(toy, rates):
     # 40 new tokens after 60 cached ones see 60.5 to 99.5 of them, 80 on average; 2 x 4 heads x 32 flop for each
     shape = StepShape(prompt_tokens=40.0, prompt_length=100.0, prompt_cached=60.0)
@@ -228,13 +202,6 @@ def test_unequal_use_leaves_experts_unread(chance, tokens, more, skew):
     assert -1e-12 <= found <= _touched(chance, tokens, 0.0) + 1e-9
     assert _touched(chance, more * tokens, skew) >= found - 1e-12
     assert found <= tokens * chance + 1e-9
-
-
-def test_equal_use_has_the_closed_form_whatever_stands_beside_it():
-    alone = _touched(0.25, 3.0, 0.0)
-    assert alone == pytest.approx(1 - 0.75**3)
-    both = _touched(0.25, np.array([3.0, 3.0]), np.array([0.0, 1.0]))
-    assert both.tolist() == pytest.approx([alone, float(_touched(0.25, 3.0, 1.0))])
 
 
 def test_drafts_of_a_sequence_use_its_experts_again_where_use_is_unequal(toy, rates):

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from helpers import link_loads, per_edge
+from helpers import link_loads
 from topology import Cluster, Fault, InfeasibleError, build_cluster, resolve_cluster
-from topology.routes import pattern_traffic
 
 
 def without_nics(*gpus: int) -> Cluster:
@@ -30,16 +29,6 @@ def test_one_pair_each_way_goes_through_the_seven_others() -> None:
     leaves = [loads.of("d0.n0.g1", f"d0.s{chip}") for chip in range(4)]
     assert sum(leaves) == pytest.approx(7e9)  # all of it over NVLink first
     assert any("1 GPU without a link out of its domain hands over" in note for note in loads.notes)
-
-
-def test_an_all_to_all_is_its_pairs() -> None:
-    cluster = without_nics(1, 6)
-    uniform = link_loads(cluster, pattern_traffic("all-to-all", 16, 15e9))
-    pairs = link_loads(cluster, 1e9 * (1 - np.eye(16)))
-    assert uniform.bound_s == pytest.approx(pairs.bound_s)
-    one, other = per_edge(uniform), per_edge(pairs)
-    assert set(one) == set(other)
-    assert all(one[edge] == pytest.approx(other[edge], abs=1.0) for edge in one)
 
 
 def test_a_domain_without_any_nic_is_cut_off() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cost.inputs.machine import stage_rates
 from graph_contract import validate_graph
-from topology import ClusterSpec, resolve_cluster, spec_from_dict, spec_to_dict
+from topology import resolve_cluster
 
 TEXT = """
 name: warm
@@ -36,12 +36,3 @@ def test_a_throttled_gpu_is_there_and_slow(tmp_path: Path) -> None:
     assert slow.hbm_bytes_per_s == pytest.approx(0.7 * whole.hbm_bytes_per_s)
     assert slow.up_bytes_per_s == whole.up_bytes_per_s
     assert stage_rates(cluster, range(8, 15), ["bf16"]).flop_per_s == whole.flop_per_s
-
-
-def test_it_survives_the_plan_file(tmp_path: Path) -> None:
-    spec = resolve_cluster(written(tmp_path / "warm.yaml", TEXT)).spec
-    data = spec_to_dict(spec)
-    assert data["faults"] == [{"gpu": "d0.n0.g3", "factor": 0.7}, {"gpu": "d1.n0.g0", "factor": 0.0}]
-    again = spec_from_dict(data)
-    assert isinstance(again, ClusterSpec)
-    assert again.faults == spec.faults

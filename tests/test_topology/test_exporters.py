@@ -10,6 +10,7 @@ import networkx as nx
 import pytest
 import yaml
 
+from topology import ClusterSpec, spec_from_dict, spec_to_dict
 from topology.base.errors import InputError
 from topology.cluster import Cluster
 from topology.exporters import cluster_to_yaml, write_topology
@@ -142,6 +143,10 @@ def test_a_tree_survives_import_and_export(tmp_path: Path) -> None:
     assert {trunk.ends for trunk in first.trunks} == {trunk.ends for trunk in second.trunks}
 
 
+def through_json(spec: ClusterSpec) -> ClusterSpec:
+    return spec_from_dict(json.loads(json.dumps(spec_to_dict(spec), allow_nan=False)))
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -153,7 +158,7 @@ def test_cluster_yaml_is_read_back_as_the_same_graph(tmp_path: Path, name: str) 
     path = tmp_path / "c.yaml"
     path.write_text(cluster_to_yaml(cluster.spec))
     again = resolve_cluster(str(path))
-    assert again.spec == cluster.spec
+    assert again.spec == cluster.spec == through_json(cluster.spec)
     assert nx.utils.graphs_equal(again.graph, cluster.graph)
 
 
@@ -188,7 +193,7 @@ domains:
 name: f
 prices: {h100-sxm: 2.5 USD/h}
 domains: [{part: hgx-h100, count: 2}]
-broken: [{gpu: d0.n0.g1}, {link: [d1.n0.g2, d1.s1], factor: 0.5}]
+broken: [{gpu: d0.n0.g1}, {gpu: d0.n0.g2, factor: 0.7}, {link: [d1.n0.g2, d1.s1], factor: 0.5}]
 """,
     "a raw graph with odd names": """
 name: g
@@ -197,6 +202,7 @@ nodes:
 - {id: '007', kind: gpu, gpu: h100-sxm}
 links:
 - {between: ['a b', '007'], count: 3, rate: 12.5 GB/s, latency: 700 ns}
+broken: [{link: ['a b', '007'], factor: 0.5}]
 """,
 }
 
@@ -207,6 +213,7 @@ def test_cluster_yaml_of_what_users_write(tmp_path: Path, text: str) -> None:
     first.write_text(text)
     cluster = resolve_cluster(str(first))
     second.write_text(cluster_to_yaml(cluster.spec, ["where it is from"]))
+    assert through_json(cluster.spec) == cluster.spec
     again = resolve_cluster(str(second))
     assert nx.utils.graphs_equal(again.graph, cluster.graph)
     assert again.spec.name == cluster.spec.name

@@ -64,15 +64,6 @@ def test_torus_of_64_by_hand() -> None:
     assert near == {(1, 0, 0), (3, 0, 0), (0, 1, 0), (0, 3, 0), (0, 0, 1), (0, 0, 3)}
 
 
-def test_links_differ_by_dimension() -> None:
-    graph = resolve_cluster("trn2-ultra").graph
-    rates = Counter(data["bytes_per_s"] for _, _, data in graph.edges(data=True))
-    assert rates == {128e9: 128, 64e9: 64}
-    ring = [(a, b) for a, b, data in graph.edges(data=True) if data["bytes_per_s"] == 64e9]
-    assert all(graph.nodes[a]["node"] != graph.nodes[b]["node"] for a, b in ring)
-    assert {rate_to(graph, gpu, "gpu") for gpu in graph} == {640e9}
-
-
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=3))
 def test_every_torus(sides: list[tuple[int, bool]]) -> None:

@@ -89,14 +89,13 @@ def test_rank_shares_are_those_of_the_ranks_one_by_one(seed, tp, groups):
     np.testing.assert_allclose(rank_shares(assignment, tp), ranks / gpus, atol=1e-15)
 
 
-@pytest.mark.wide
 @given(
     seed=st.integers(0, 10**6),
     gpus=st.integers(1, 5),
     slots=st.integers(2, 4),
     fast=st.booleans(),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_lp_is_that_of_highs(seed, gpus, slots, fast):
     rng = np.random.default_rng(seed)
     experts = int(rng.integers(1, gpus * slots + 1))
@@ -155,13 +154,3 @@ def test_refusals():
         require_policy("odd")
     with pytest.raises(InputError, match="depends on the loads"):
         slot_shares(drawn(0), "lp")
-
-
-@pytest.mark.skipif(not REAL.is_dir(), reason="the reference loads are not beside the repository")
-def test_lp_over_real_loads_is_its_own_bound():
-    tokens = np.load(min(REAL.glob("*.npy")))[::8].astype(float)
-    slot_expert = np.tile(np.arange(576, dtype=np.int32) * 7 % 256, (len(tokens), 1))
-    assignment = Assignment(slot_expert, np.repeat(np.arange(72, dtype=np.int32), 8), 256, 72)
-    shares, level = lp_shares(assignment, tokens)
-    np.testing.assert_allclose(assignment.gpu_load(tokens, shares).max(axis=1), level, rtol=1e-6)
-    assert (level >= tokens.sum(axis=1) / 72 * (1 - 1e-12)).all()

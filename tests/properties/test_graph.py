@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import networkx as nx
 import pytest
@@ -24,9 +23,6 @@ from topology import (
 from topology.fabrics.fabric import Hosts
 from topology.fabrics.rail import RailFabric
 from topology.scale_out import leaves_and_pods
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_hosts_of_a_pod_share_their_leaves() -> None:
@@ -73,6 +69,7 @@ def test_every_graph_keeps_the_contract(name: str, hosts: int, oversubscription:
     assert {g.id for g in cluster.gpus} == set(nodes_of_kind(graph, "gpu"))
     for gpu in cluster.gpus:
         assert rate_to(graph, gpu.id, "switch") == domain.scale_up_bytes_per_s
+    assert len(nodes_of_kind(graph, "switch")) == len(spec.domains) * len(domain.links_per_switch)
     if len(spec.domains) == 1:
         assert not nodes_of_kind(graph, "leaf")
         return

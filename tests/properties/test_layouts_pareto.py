@@ -33,7 +33,6 @@ def brute(points: list[tuple[float, float]]) -> list[int]:
     return sorted(kept, key=lambda i: points[i][0])
 
 
-@pytest.mark.wide
 @given(st.lists(st.tuples(COORDINATE, COORDINATE), max_size=12))
 @settings(max_examples=60, deadline=None)
 def test_as_brute_force(points: list[tuple[float, float]]) -> None:

@@ -47,9 +47,8 @@ def largest(layers: np.ndarray, fixed: np.ndarray, cuts: tuple[int, ...]) -> flo
     return max(fixed[s] + layers[s, a:b].sum() for s, (a, b) in enumerate(runs))
 
 
-@pytest.mark.wide
 @given(st.integers(1, 4), st.integers(0, 4), st.integers(0, 2**31))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_splits_of_pipelines_side_by_side_are_the_best_there_are(stages: int, more: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     count, row_of = stages + more, [min(stage, 2) for stage in range(stages)]

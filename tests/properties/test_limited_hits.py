@@ -82,20 +82,6 @@ def test_experts_anywhere_are_reached_as_counted(seed: int) -> None:
     np.testing.assert_allclose(renamed.gpus, found.gpus, atol=1e-12)
 
 
-@given(st.integers(0, 2**32 - 1), st.floats(0.1, 1.0))
-@settings(max_examples=12, deadline=None)
-def test_groups_get_their_load(seed: int, spread: float) -> None:
-    # with one expert a token, a domain that holds one group is reached as often as the group is used
-    rng = np.random.default_rng(seed)
-    routing = Routing(16, 1, 8, 4)
-    load = rng.lognormal(0, spread, (2, 3, 16))
-    found = hits_of(np.tile(np.arange(16), (3, 1)), routing, np.arange(8), load)
-    group = load.reshape(2, 3, 8, 2).sum(axis=3)
-    group /= group.sum(axis=2, keepdims=True)
-    np.testing.assert_allclose(found.domains[:, :, 0], group, rtol=0.02)
-    assert found.domains_per_token == pytest.approx(1, abs=1e-6)
-
-
 def test_busy_experts_are_reached_about_as_often_as_tokens_drawn_one_by_one() -> None:
     rng = np.random.default_rng(4)
     routing, domains = Routing(32, 4, 8, 4), np.repeat(np.arange(4), 2)

@@ -51,6 +51,7 @@ def holdings(plan: Plan) -> set[tuple[str, int, int]]:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
+        ({}, {}),
         ({"seed": 0, "redundant": 8}, {"seed": 1, "redundant": 8}),
         ({"ep": 8}, {"ep": 4}),
         ({"stages": 2}, {"stages": 1}),

@@ -91,15 +91,6 @@ def test_the_fewest_are_enough_and_one_fewer_is_not() -> None:
     assert longer.served.units <= below.units
 
 
-def test_more_traffic_never_takes_fewer_and_a_longer_time_never_more() -> None:
-    units = [sized(tok_s).served.units for tok_s in (1e3, 3e5, 1e6, 1e15)]
-    assert units == sorted(units)
-    by_time = [
-        size(deployment(), Demand(tok_s=1e6, tpot_s=tpot_s)).served.units for tpot_s in (TPOT, 2 * TPOT)
-    ]
-    assert by_time == sorted(by_time, reverse=True)
-
-
 def test_utilization_and_spares_are_paid_for() -> None:
     plain, bought = sized(1e6), sized(1e6, utilization=0.5, spares=3)
     assert bought.peak_tok_s == 2e6

@@ -15,7 +15,6 @@ from cost.resolve import resolve_model
 from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
 from cost.terms.experts import DRAFTS_APART, _touched, even_expert_work, placed_expert_work
-from topology import resolve_cluster
 
 
 @pytest.fixture
@@ -92,31 +91,6 @@ def test_a_mixed_step_has_both_kinds_of_scores(toy, rates):
     assert projections.compute_s == pytest.approx(2 * 12_288 * 9 / 1e14)
     assert decoding.compute_s == works_of(toy, replace(shape, prompt_tokens=0.0), rates)[1].compute_s
     assert prompts.compute_s == works_of(toy, replace(shape, sequences=0.0), rates)[1].compute_s
-
-
-def test_latent_attention_is_not_cut_by_tensor_parallelism():
-    model, rates = (
-        resolve_model("deepseek-v3"),
-        stage_rates(resolve_cluster("hgx-h100"), range(8), ["fp8", "bf16"]),
-    )
-    works = {
-        tp: attention_works(
-            model.layers[0].attention,
-            StepShape(tp=tp, sequences=16, context=4096),
-            hidden=model.hidden,
-            kv_dtype="bf16",
-            weights="fp8",
-            rates=rates,
-        )
-        for tp in (1, 8)
-    }
-    stored = 187_107_328 * (1 + 4 / 128**2)  # 187.1 M weights with the norms of the latents
-    cache = 16 * 4096 * 576 * 2
-    for tp, (projections, scores) in works.items():
-        assert projections.memory_s * 3.35e12 == pytest.approx(stored / tp)
-        assert scores.memory_s * 3.35e12 == pytest.approx(tp * cache)
-        assert projections.compute_s == pytest.approx(16 * 2 * 187_105_280 / 1979e12)
-        assert scores.compute_s == pytest.approx(16 * 278_528 * 4096 / 989.5e12)
 
 
 def test_experts_compute_their_pairs_and_read_what_is_touched(toy, rates):

@@ -79,22 +79,6 @@ def test_cells_and_names_that_run_together() -> None:
     assert parse(Source("t", glued), "topo-m") == parse(Source("t", text), "topo-m")
 
 
-def test_terminal_codes_windows_ends_and_a_prompt(tmp_path: object) -> None:
-    from pathlib import Path
-
-    from topology.importers.source import read_source
-
-    plain = matrix(gpus(2), {(0, 1): "NV4"})
-    first, rest = plain.split("\n", 1)
-    path = Path(str(tmp_path)) / "t.txt"
-    path.write_bytes(
-        f"$ nvidia-smi topo -m\r\n\x1b[4m{first}\x1b[0m\r\n{rest}".replace("\r\n", "\n")
-        .replace("\n", "\r\n")
-        .encode()
-    )
-    assert parse(read_source(path), "topo-m").links == (("GPU0", "GPU1", 4),)
-
-
 def test_sockets_come_from_the_cells() -> None:
     cells = {(0, 1): "NODE", (2, 3): "PIX"} | {(i, j): "SYS" for i in (0, 1) for j in (2, 3)}
     assert parse(Source("t", matrix(gpus(4), cells)), "topo-m").sockets == ("0", "0", "1", "1")
@@ -132,11 +116,16 @@ def test_shared_pcie_switches_of_gpus_and_nics_are_kept() -> None:
     assert [nic.switches for nic in node.nics] == [("pcie0", "pcie1"), ("pcie0", "pcie2")]
 
 
-@pytest.mark.parametrize("escape", ["", "^[", "\x1b"])
-def test_a_paste_without_its_escape_characters(tmp_path: Path, escape: str) -> None:
+@pytest.mark.parametrize(
+    ("prompt", "escape", "ends"),
+    [("", "", "\n"), ("", "^[", "\n"), ("$ nvidia-smi topo -m\n", "\x1b", "\r\n")],
+)
+def test_a_paste_with_a_prompt_terminal_codes_or_what_is_left_of_them(
+    tmp_path: Path, prompt: str, escape: str, ends: str
+) -> None:
     header, rows = matrix(gpus(8), pairs(8, "NV18")).split("\n", 1)
     path = tmp_path / "topo.txt"
-    path.write_text(f"\t{escape}[4m{header.lstrip()}{escape}[0m\n{rows}")
+    path.write_text(f"{prompt}\t{escape}[4m{header.lstrip()}{escape}[0m\n{rows}", newline=ends)
     imported = import_files([str(path)], ImportOptions(gpu="hgx-h100"))
     assert imported.files[0].kind == "topo-m"
     assert imported.spec.domains[0].part == "hgx-h100"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,8 +14,6 @@ from cost.experts.dispatch import DISPATCH_POLICIES, rank_shares, require_policy
 from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.reach import expert_use
 from topology.base.errors import InputError
-
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 
 
 def drawn(seed: int, *, layers: int = 2, experts: int = 6, gpus: int = 4, slots: int = 3) -> Assignment:

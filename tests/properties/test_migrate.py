@@ -1,4 +1,4 @@
-"""Few moves: against every placement of tiny problems, budgets, idempotence, real loads."""
+"""Migrations: fewest moves and best balance in a budget against all placements; scenarios, stages, drift."""
 
 from __future__ import annotations
 
@@ -12,21 +12,99 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from placement.experts.counts import replicate
+from placement.experts.failure_domains import spread_row
 from placement.experts.local_search import swap_down
-from placement.experts.pack import pack
-from placement.experts.problem import make_problem, spread_slots
+from placement.experts.pack import EMPTY, pack
+from placement.experts.problem import Problem, make_problem, spread_slots
 from placement.experts.solve import solve
-from placement.migrate import search
+from placement.migrate import fewest, search
+from placement.migrate.fewest import fewest_moves, least_moves
 from placement.migrate.migration import Migration, migrate
+from placement.migrate.split_front import all_placements
 from placement.migrate.task import MigrationTask
 from placement.options import Objective
 from placement.verify import verify_experts
-from topology.base.errors import InputError
+from tiny_cases import legal_placements, tiny_problem, ways_to_fill
+from topology.base.errors import InfeasibleError, InputError, NoAnswerError
 
 if TYPE_CHECKING:
     pass
 
-pytestmark = pytest.mark.wide
+
+def degraded(seed: int) -> tuple[MigrationTask, np.ndarray] | None:
+    """A task and all legal placements; what runs breaks the rule, lost copies or a GPU, or is no placement at all."""
+    problem, rng = tiny_problem(seed), np.random.default_rng(seed)
+    legal = legal_placements(problem)
+    if len(legal) == 0:
+        return None
+    ways = ways_to_fill(problem.experts, problem.slots_per_gpu)
+    old = (ways if seed % 4 == 0 else legal)[rng.integers(len(legal))].copy()
+    if seed % 4 == 1:
+        old[rng.random(old.size) < 0.3] = EMPTY
+    elif seed % 4 == 2:
+        old[problem.slot_gpu == rng.integers(problem.gpus)] = EMPTY
+    elif seed % 4 == 3:
+        old = rng.integers(EMPTY, problem.experts, old.size).astype(np.int32)
+    return MigrationTask(problem, old[None]), legal
+
+
+def check(seed: int) -> None:
+    case = degraded(seed)
+    if case is None:
+        return
+    task, legal = case
+    each = task.rows(np.zeros(len(legal), dtype=int))
+    moves, value = each.moves(legal), each.problem.evaluate(legal)
+    for budget in (int(moves.min()), int(moves.min()) + 2):
+        found = migrate([task], max_moves=budget)
+        row = found.placements[0].slot_expert
+        assert task.problem.legal(row).all(), seed
+        assert task.moves(row)[0] <= budget, seed
+        if all_placements(task.problem) is not None:
+            assert task.problem.evaluate(row)[0] <= value[moves <= budget].min() * (1 + 1e-6), seed
+    assert migrate([task], only_restore=True).moves == moves.min(), seed
+    if moves.min():
+        with pytest.raises(InfeasibleError, match=f"allow {moves.min()}"):
+            migrate([task], max_moves=int(moves.min()) - 1)
+
+
+@pytest.mark.parametrize("seed", [*range(12), 28])
+def test_fewest_and_best(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("start", range(1000, 1040, 20))
+def test_fewest_and_best_of_many(start: int) -> None:
+    for seed in range(start, start + 20):
+        check(seed)
+
+
+def over_two_racks() -> tuple[Problem, MigrationTask, np.ndarray]:
+    """24 experts, the first 7 three times in one rack, and a legal placement far from that."""
+    problem = make_problem(np.arange(1.0, 25)[None], np.full(6, 7), spread=np.arange(6) // 3)
+    old = np.concatenate([np.tile(np.arange(7), 3), np.arange(7, 24), np.arange(7, 11)]).astype(np.int32)
+    return problem, MigrationTask(problem, old[None]), spread_row(24, np.full(6, 7), np.arange(6) // 3)[None]
+
+
+def test_both_models_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, task, start = over_two_racks()
+    by_domain, bound = fewest_moves(task, start)
+    monkeypatch.setattr(fewest, "_filled", lambda *_: None)
+    by_gpu, again = fewest_moves(task, start)
+    assert problem.legal(by_domain).all()
+    assert problem.legal(by_gpu).all()
+    moves = [int(task.moves(rows)[0]) for rows in (by_domain, by_gpu)]
+    assert moves == [bound[0], again[0]]
+    assert least_moves(task)[0] < bound[0] == again[0] < task.moves(start)[0]
+
+
+def test_no_proof_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fewest, "_WORK", 0.0)
+    _, task, _ = over_two_racks()
+    with pytest.raises(NoAnswerError, match="may not be enough"):
+        migrate([task], max_moves=1)
+
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 
@@ -44,7 +122,7 @@ def drift(
     return MigrationTask(make_problem(after, slots), old)
 
 
-def check(task: MigrationTask, found: Migration) -> np.ndarray:
+def checked(task: MigrationTask, found: Migration) -> np.ndarray:
     """The answer, after what must hold of any."""
     placed = found.placements[0]
     assert verify_experts(task.problem.assignment(placed.slot_expert), task.problem) == []
@@ -58,9 +136,10 @@ def test_loads_that_did_not_change_move_nothing() -> None:
     same = MigrationTask(task.problem, solve(task.problem).assignment.slot_expert)
     found = migrate([same])
     assert found.moves == 0
-    assert np.array_equal(check(same, found), same.old)
+    assert np.array_equal(checked(same, found), same.old)
 
 
+@pytest.mark.wide
 @settings(deadline=None, max_examples=2)
 @example(seed=224, most=16)
 @given(seed=st.integers(0, 1000), most=st.integers(0, 40))
@@ -71,22 +150,24 @@ def test_a_budget_is_kept_and_more_is_not_worse(seed: int, most: int) -> None:
         less, more = (migrate([task], max_moves=n) for n in (most, most + 7))
     assert less.moves <= most
     # a search this short may end .0002 above that of a smaller budget
-    largest = [float(task.problem.evaluate(check(task, one)).mean()) for one in (less, more)]
+    largest = [float(task.problem.evaluate(checked(task, one)).mean()) for one in (less, more)]
     assert largest[1] <= largest[0] * 1.005
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("objective", ["mean", "worst"])
 def test_several_scenarios(objective: Objective) -> None:
     task = drift(6, layers=3, experts=32, gpus=8, redundant=8, scenarios=3)
     task = MigrationTask(replace(task.problem, objective=objective), task.old)
     found = migrate([task])
-    better = task.problem.evaluate(check(task, found)).mean()
+    better = task.problem.evaluate(checked(task, found)).mean()
     assert better < task.problem.evaluate(task.old).mean()
     peaks = task.problem.peaks(found.placements[0].slot_expert)
     assert better == pytest.approx((peaks.max(axis=0) if objective == "worst" else peaks.mean(axis=0)).mean())
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("short")
 def test_two_stages_share_one_budget() -> None:
     tasks = [drift(seed, layers=2, experts=24, gpus=6, redundant=6) for seed in (10, 11)]
@@ -99,6 +180,7 @@ def test_two_stages_share_one_budget() -> None:
     assert all(moves)
 
 
+@pytest.mark.wide
 def test_a_budget_that_only_restores_is_as_good_as_restoring_alone() -> None:
     task = drift(14, layers=6, experts=16, gpus=8, redundant=8)
     old = task.old.copy()
@@ -123,6 +205,7 @@ def test_bad_input(tokens: np.ndarray, old: np.ndarray, words: str) -> None:
         MigrationTask(make_problem(tokens, [2, 2]), old.astype(np.int32))
 
 
+@pytest.mark.wide
 def test_real_loads_within_one_percent_with_at_most_a_quarter_moved() -> None:
     files = sorted(REAL.glob("*.npy"))
     if not files:
@@ -135,6 +218,6 @@ def test_real_loads_within_one_percent_with_at_most_a_quarter_moved() -> None:
         found = migrate([task])
         share.append(found.moves / task.old.size)
         fresh = task.judged(found.placements[0].fresh)[1].mean()
-        ratio.append(task.judged(check(task, found))[1].mean() / fresh)
+        ratio.append(task.judged(checked(task, found))[1].mean() / fresh)
     assert np.mean(ratio) >= 0.99
     assert np.mean(share) <= 0.25

@@ -43,8 +43,16 @@ def test_one_fault_opens_its_pod(fault: dict[str, Any], words: list[str]) -> Non
     assert FAULT in text
 
 
-@pytest.mark.parametrize("part", ["gb200-nvl72", "mi300x", "tpu-v5p", "cm384"])
-@pytest.mark.parametrize("level", ["domain", "gpu"])
+@pytest.mark.parametrize(
+    ("part", "level"),
+    [
+        ("gb200-nvl72", "domain"),
+        ("mi300x", "gpu"),
+        ("tpu-v5p", "gpu"),
+        ("cm384", "domain"),
+        *(pytest.param(part, "gpu", marks=pytest.mark.wide) for part in ("gb200-nvl72", "cm384")),
+    ],
+)
 def test_throttled_gpus_are_drawn_named_and_counted(part: str, level: str) -> None:
     faults = [{"gpu": "d0.n0.g1", "factor": 0.7}, {"gpu": "d0.n0.g2", "factor": 0.5}]
     text = source({"domains": [{"part": part}]}, faults, level)

@@ -24,14 +24,6 @@ from topology.files.cluster_file import read_cluster
 from topology.physical import physical_of_whole, power_share
 
 
-@pytest.mark.parametrize("name", cluster_names())
-def test_a_name_is_one_domain(name: str) -> None:
-    cluster = resolve_cluster(name)
-    assert len(cluster.spec.domains) == 1
-    assert len(cluster.gpus) == cluster.spec.gpus == load_domain(name).gpus
-    assert len({gpu.id for gpu in cluster.gpus}) == len(cluster.gpus)
-
-
 def test_ids_and_places() -> None:
     cluster = resolve_cluster("gb200-nvl72@144")
     gpu = cluster.gpus[72 + 4 * 17 + 3]

@@ -159,6 +159,13 @@ def alike(layers: int, groups: int, stages: int) -> OrderProblem:
     )  # fmt: skip
 
 
+def test_neighbours_are_near():
+    hops = np.array([[0, 9, 1, 9], [9, 0, 9, 1], [1, 9, 0, 9], [9, 1, 9, 0]], dtype=np.float64)
+    found = solve_order(replace(alike(8, 4, 4), hop_seconds=hops, back_seconds=hops / 10))
+    assert {frozenset(pair) for pair in pairwise(found.order)} >= {frozenset((0, 2)), frozenset((1, 3))}
+    assert found.step_s == pytest.approx(8 + 1 + 9 + 1 + 0.9)
+
+
 def test_an_order_that_is_known_is_never_made_worse():
     problem = random_problem(3, 6, 4, 4)
     known = (3, 1, 2, 0)

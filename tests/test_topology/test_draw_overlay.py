@@ -50,7 +50,8 @@ def test_one_fault_opens_its_pod(fault: dict[str, Any], words: list[str]) -> Non
         ("mi300x", "gpu"),
         ("tpu-v5p", "gpu"),
         ("cm384", "domain"),
-        *(pytest.param(part, "gpu", marks=pytest.mark.wide) for part in ("gb200-nvl72", "cm384")),
+        ("cm384", "gpu"),
+        pytest.param("gb200-nvl72", "gpu", marks=pytest.mark.wide),
     ],
 )
 def test_throttled_gpus_are_drawn_named_and_counted(part: str, level: str) -> None:

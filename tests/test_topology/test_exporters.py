@@ -185,7 +185,9 @@ name: g
 nodes:
 - {id: 'a b', kind: gpu, gpu: h100-sxm, rack: 'yes'}
 - {id: '007', kind: gpu, gpu: h100-sxm}
+- {id: leaf, kind: leaf}
 links:
+- {between: ['a b', leaf], rate: 50 GB/s}
 - {between: ['a b', '007'], count: 3, rate: 12.5 GB/s, latency: 700 ns}
 broken: [{link: ['a b', '007'], factor: 0.5}]
 """,

@@ -60,7 +60,6 @@ FILES: list[tuple[str, bytes | str, str]] = [
 ]
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize(("name", "content", "problem"), FILES, ids=[name for name, _, _ in FILES])
 def test_one_line_with_the_place(tmp_path: Path, name: str, content: bytes | str, problem: str) -> None:
     path = tmp_path / name

@@ -1,4 +1,4 @@
-"""Cache bytes, reads and flop of each kind of attention, by hand and as invariants."""
+"""Cache bytes, reads and flop of each kind of attention, by hand and as invariants; what a query sees."""
 
 from dataclasses import replace
 

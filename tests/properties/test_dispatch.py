@@ -1,4 +1,4 @@
-"""How load splits over copies: against loops over ranks, brute-force LPs, and the even split's own bits."""
+"""How load splits over copies: against loops over ranks and brute-force LPs."""
 
 from __future__ import annotations
 

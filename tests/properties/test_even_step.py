@@ -171,6 +171,7 @@ def test_layers_that_pay_a_delay_of_their_kind(name, layers):
     assert tuple(parts.counts[f"delay.{kind}"] for kind in kinds) == layers
     drafted = even_parts(model, replace(shape, queries=3.0), machine)
     assert drafted.counts["delay.layer"] == len(model.layers) + 2
+    assert drafted.counts["delay.step"] == parts.counts["delay.step"] == 1
     assert drafted.counts["delay.moe_layer"] == layers[3] + 2 * bool(layers[3])
     assert drafted.counts["delay.index_layer"] == layers[1] + 2 * bool(
         layers[1]

@@ -1,4 +1,4 @@
-"""What must fit in HBM: weights, cache and workspace by hand, DeepSeek-V3 on real parts, limits as invariants."""
+"""What must fit in HBM: weights, cache and workspace by hand, DeepSeek-V3 on a rack, whole sequences."""
 
 import pytest
 

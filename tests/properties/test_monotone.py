@@ -1,4 +1,4 @@
-"""More is never worse over the catalog: GPUs, domains, figures, looser service levels, shorter contexts."""
+"""More is never worse over the catalog: GPUs, looser service levels, shorter contexts."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -264,27 +265,11 @@ def _points(path: Path) -> None:
     read_measurements(path)
 
 
-def torch_file(arrays: Mapping[str, Any]) -> bytes:
-    """Return what ``torch.save`` writes of int64 tensors by name, without torch."""
-    pickle, members = b"\x80\x02}(", {}
-    for number, (name, array) in enumerate(arrays.items()):
-        data = np.ascontiguousarray(array, dtype="<i8")
-        members[f"data/{number}"] = data.tobytes()
-        ints = [b"K" + bytes([n]) for n in (data.size, 0, *data.shape, *(s // 8 for s in data.strides))]
-        size, zero, shape, strides = ints[0], ints[1], ints[2 : 2 + data.ndim], ints[2 + data.ndim :]
-        storage = b"(X\x07\x00\x00\x00storagectorch\nLongStorage\n" + b"X\x01\x00\x00\x00%d" % number
-        pickle += (
-            b"X" + len(name).to_bytes(4, "little") + name.encode() + b"ctorch._utils\n_rebuild_tensor_v2\n("
-        )
-        pickle += storage + b"X\x03\x00\x00\x00cpu" + size + b"tQ" + zero + b"(" + b"".join(shape) + b"t("
-        pickle += b"".join(strides) + b"t\x89ccollections\nOrderedDict\n)RtR"
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr("x/data.pkl", pickle + b"u.")
-        archive.writestr("x/byteorder", b"little")
-        for name, content in members.items():
-            archive.writestr(f"x/{name}", content)
-    return out.getvalue()
+def _torch() -> bytes:
+    from toys import TorchWriter
+
+    with tempfile.TemporaryDirectory() as folder:
+        return TorchWriter().save(Path(folder) / "x.pt", {"logical_count": COUNTS}).read_bytes()
 
 
 def _trtllm() -> dict[str, bytes]:
@@ -342,8 +327,6 @@ ENGINES = {"sglang": ".json", "trtllm": ".yaml", "vllm-ascend": ".json", "vllm":
 
 
 def _engine_seed(engine: str) -> list[bytes | Mapping[str, bytes]]:
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         return [_exported(engine, folder)]
 
@@ -383,7 +366,7 @@ READERS = (
     Reader("loads-npz", "l.npz", lambda: [npz(loads=COUNTS)], _loads),
     Reader("loads-csv", "l.csv", _of(LOADS_CSV), _loads),
     Reader("loads-json", "l.json", lambda: [json.dumps({"logical_count": COUNTS.tolist()}).encode()], _loads),
-    Reader("loads-pt", "l.pt", lambda: [torch_file({"logical_count": COUNTS})], _loads),
+    Reader("loads-pt", "l.pt", lambda: [_torch()], _loads),
     Reader("loads-trtllm", "", lambda: [_trtllm()], _loads),
     Reader("routing", "r.npy", lambda: [npy(CHOSEN)], _routing),
     Reader("routing-npz", "r.npz", lambda: [npz(routed_experts=CHOSEN)], _routing),

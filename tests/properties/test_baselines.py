@@ -9,8 +9,8 @@ from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from helpers import few_layers
-from placement.experts.baselines import Baselines, balanced_packing, eplb_global, eplb_hierarchical, linear
-from placement.experts.problem import Problem, make_problem
+from placement.experts.baselines import Baselines, eplb_global, eplb_hierarchical, linear
+from placement.experts.problem import Problem
 from placement.options import PlanOptions
 from placement.planner import make_plan
 from placement.scoring import score_rivals
@@ -40,26 +40,10 @@ def test_global_packs_the_heaviest_first() -> None:
     assert answer.assignment.slot_expert.tolist() == [[0, 0, 1, 2]]
 
 
-def test_hierarchical_keeps_groups_inside_their_node() -> None:
-    problem = make_problem(np.random.default_rng(0).lognormal(0, 1, (5, 32)), np.full(8, 5))
-    answer = eplb_hierarchical(problem, groups=8, nodes=4)
-    assert answer.assignment is not None
-    for row in answer.assignment.slot_expert:
-        node_of = [
-            set((np.flatnonzero(np.isin(row, range(4 * g, 4 * g + 4))) // 10).tolist()) for g in range(8)
-        ]
-        assert all(len(nodes) == 1 for nodes in node_of)
-
-
 def test_linear_wraps_around() -> None:
     answer = linear(Problem(np.ones((2, 3)), np.array([2, 2, 1])))
     assert answer.assignment is not None
     assert answer.assignment.slot_expert.tolist() == [[0, 1, 2, 0, 1]] * 2
-
-
-def test_balanced_packing_by_hand() -> None:
-    assert balanced_packing(np.array([[5.0, 4.0, 3.0, 9.0]]), 2).tolist() == [[3, 2, 0, 1]]
-    assert balanced_packing(np.array([[5.0, 4.0, 3.0]]), 3).tolist() == [[0, 1, 2]]  # one each: nothing to do
 
 
 def test_a_policy_that_does_not_apply_says_why() -> None:

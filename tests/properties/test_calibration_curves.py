@@ -30,12 +30,6 @@ def test_fractions_by_hand(peak, fraction):
     assert fraction_at(RISING, peak) == pytest.approx(fraction, rel=1e-12)
 
 
-def test_one_point_holds_everywhere():
-    for figure in (1e-3, 7.0, 1e6):
-        assert fraction_at([(7.0, 0.5)], figure) == pytest.approx(0.5)
-        assert value_at([(7.0, 2e-5)], figure) == pytest.approx(2e-5)
-
-
 @pytest.mark.parametrize(
     ("figure", "value"), [(1.0, 8.0), (10.0, 8.0), (20.0, 4.0), (40.0, 2.0), (80.0, 2.0), (400.0, 2.0)]
 )

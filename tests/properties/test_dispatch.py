@@ -1,8 +1,6 @@
-"""How load splits over copies: against loops over ranks, brute-force LPs, and the even split's own bits."""
+"""How load splits over copies: against loops over ranks and brute-force LPs."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +14,6 @@ from cost.experts.dispatch import DISPATCH_POLICIES, rank_shares, require_policy
 from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.reach import expert_use
 from topology.base.errors import InputError
-
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 
 
 def drawn(seed: int, *, layers: int = 2, experts: int = 6, gpus: int = 4, slots: int = 3) -> Assignment:
@@ -89,34 +85,13 @@ def test_rank_shares_are_those_of_the_ranks_one_by_one(seed, tp, groups):
     np.testing.assert_allclose(rank_shares(assignment, tp), ranks / gpus, atol=1e-15)
 
 
-def test_source_shares_by_hand():
-    # Expert 0 on GPUs 0 and 1 of node 0 and on GPU 4 of node 2; two GPUs a node, three nodes.
-    slot_expert = np.array([[0, 0, 1, 2, 0, 3]], dtype=np.int32)
-    assignment = Assignment(slot_expert, np.arange(6, dtype=np.int32), 4, 6)
-    nodes = np.array([0, 0, 1, 1, 2, 2])
-    # GPUs 0, 1 use their own; GPU 4 its own; GPU 5 its node's; GPUs 2 and 3 the first and second copy.
-    expected = np.array([[2, 2, 6, 6, 2, 6]]) / 6
-    np.testing.assert_allclose(source_shares(assignment, nodes), expected)
-    # All copies in one node: the node prefers none, and ranks without one take turns.
-    one_node = source_shares(assignment, np.zeros(6, dtype=np.int64))
-    np.testing.assert_allclose(one_node, expected)
-
-
-def test_one_node_does_not_send_everything_to_the_first_copy():
-    slot_expert = np.array([[0, 0, 1, 2, 3, 4, 5, 6]], dtype=np.int32)
-    assignment = Assignment(slot_expert, np.arange(8, dtype=np.int32), 7, 8)
-    shares = source_shares(assignment, np.zeros(8, dtype=np.int64))
-    np.testing.assert_allclose(shares[0, :2], 0.5)
-
-
-@pytest.mark.wide
 @given(
     seed=st.integers(0, 10**6),
     gpus=st.integers(1, 5),
     slots=st.integers(2, 4),
     fast=st.booleans(),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_lp_is_that_of_highs(seed, gpus, slots, fast):
     rng = np.random.default_rng(seed)
     experts = int(rng.integers(1, gpus * slots + 1))
@@ -145,15 +120,6 @@ def test_shares_of_an_expert_add_up_to_one(split, seed):
     np.testing.assert_allclose(total, 1.0)
 
 
-def test_lp_is_never_above_the_even_split_or_the_split_by_source():
-    for seed in range(30):
-        assignment = drawn(seed, experts=9, gpus=5, slots=4)
-        load = np.random.default_rng(seed).lognormal(0, 1, (2, 9))
-        level = lp_level(assignment, load)
-        for shares in (None, source_shares(assignment)):
-            assert (level <= assignment.gpu_load(load, shares).max(axis=1) * (1 + 1e-12)).all()
-
-
 def test_lp_of_huge_and_tiny_loads_and_of_all_on_one_expert():
     assignment = drawn(3, layers=1)
     load = np.random.default_rng(3).lognormal(0, 1, (1, 6))
@@ -163,31 +129,6 @@ def test_lp_of_huge_and_tiny_loads_and_of_all_on_one_expert():
     alone = np.array([[0, 0, 7.0, 0, 0, 0]])
     holders = len(set(assignment.slot_gpu[assignment.slot_expert[0] == 2].tolist()))
     assert lp_level(assignment, alone)[0] == pytest.approx(7.0 / holders)
-
-
-def test_renaming_gpus_and_experts_changes_no_lp():
-    rng = np.random.default_rng(5)
-    assignment = drawn(5, layers=1, experts=8, gpus=4, slots=4)
-    load = rng.lognormal(0, 1, (1, 8))
-    names, order = rng.permutation(8), rng.permutation(4)
-    rows = assignment.slot_expert.reshape(4, 4)[order].reshape(1, -1)
-    renamed = Assignment(names[rows].astype(np.int32), assignment.slot_gpu, 8, 4)
-    moved = np.empty_like(load)
-    moved[:, names] = load
-    assert lp_level(renamed, moved)[0] == pytest.approx(lp_level(assignment, load)[0], rel=1e-12)
-
-
-def test_even_use_keeps_its_bits():
-    assignment = drawn(1)
-    tokens = np.random.default_rng(1).lognormal(0, 1, (2, 2, 6))
-    loads = ExpertLoads(tokens, ("a", "b"), synthetic=False)
-    use = expert_use(assignment, loads, 2)
-    fraction = loads.normalised / 6
-    expected = [
-        np.take_along_axis(part / assignment.copies, assignment.slot_expert.astype(np.int64), axis=1)
-        for part in fraction
-    ]
-    assert use.slot_share.tobytes() == np.stack(expected).tobytes()
 
 
 @pytest.mark.parametrize("split", ["source", "lp"])
@@ -209,13 +150,3 @@ def test_refusals():
         require_policy("odd")
     with pytest.raises(InputError, match="depends on the loads"):
         slot_shares(drawn(0), "lp")
-
-
-@pytest.mark.skipif(not REAL.is_dir(), reason="the reference loads are not beside the repository")
-def test_lp_over_real_loads_is_its_own_bound():
-    tokens = np.load(min(REAL.glob("*.npy")))[::8].astype(float)
-    slot_expert = np.tile(np.arange(576, dtype=np.int32) * 7 % 256, (len(tokens), 1))
-    assignment = Assignment(slot_expert, np.repeat(np.arange(72, dtype=np.int32), 8), 256, 72)
-    shares, level = lp_shares(assignment, tokens)
-    np.testing.assert_allclose(assignment.gpu_load(tokens, shares).max(axis=1), level, rtol=1e-6)
-    assert (level >= tokens.sum(axis=1) / 72 * (1 - 1e-12)).all()

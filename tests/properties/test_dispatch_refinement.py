@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,16 +16,13 @@ from placement.experts.dispatch_refinement import SLACK, fit_to_split, place_for
 from placement.experts.problem import make_problem, spread_slots
 from placement.experts.solve import solve
 from placement.verify import verify_experts
+from tiny_cases import ways_to_fill
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "expert_loads"
 
 
 def lognormal(seed, layers, experts, sigma=0.8):
     return np.random.default_rng(seed).lognormal(0, sigma, (layers, experts))
-
-
-def even_result(problem, nodes=1):
-    return solve(problem, nodes=nodes)
 
 
 def fitted(result, problem):
@@ -38,27 +34,18 @@ def under(problem, split, nodes=None):
     return replace(problem, split=split, nodes=nodes)
 
 
-def every_placement(slots_per_gpu, experts):
-    """All placements up to the order of slots within a GPU, no expert twice on one."""
-    choices = [list(itertools.combinations(range(experts), slots)) for slots in slots_per_gpu]
-    for held in itertools.product(*choices):
-        row = [expert for one in held for expert in one]
-        if len(set(row)) == experts:
-            yield np.array([row], dtype=np.int32)
-
-
 @pytest.mark.parametrize("split", ["even", "source", "lp", "rank", "rank-tp2"])
 def test_bound_holds_for_every_placement_of_tiny_cases(split):
     for seed in range(4):
         for slots in ((2, 2, 2), (3, 2)):
             problem = make_problem(lognormal(seed, 1, 4, 1.5), slots)
             nodes = np.array([0, 0, 1])[: len(slots)]
-            rows = np.concatenate(list(every_placement(slots, 4)))
+            rows = ways_to_fill(4, problem.slots_per_gpu)
             many = problem.rows(np.zeros(len(rows), dtype=int))
             best = under(many, split, nodes).evaluate(rows).min()
             bound = lower_bound(under(problem, "lp"))[0]
             assert bound <= best * (1 + 1e-9), (seed, slots)
-            found = fitted(even_result(problem), under(problem, split, nodes))
+            found = fitted(solve(problem), under(problem, split, nodes))
             assert found.max_load[0] >= best * (1 - 1e-9)
             assert found.max_load[0] <= best * 1.25
 
@@ -69,14 +56,16 @@ def test_bound_holds_for_every_placement_of_tiny_cases(split):
     gpus=st.integers(2, 8),
     more=st.integers(0, 8),
     unequal=st.booleans(),
+    apart=st.booleans(),
     per_node=st.integers(1, 3),
 )
 @settings(max_examples=8, deadline=None)
-def test_legal_and_never_worse_than_the_start(seed, split, gpus, more, unequal, per_node):
+def test_legal_and_never_worse_than_the_start(seed, split, gpus, more, unequal, apart, per_node):
     speed = np.random.default_rng(seed).uniform(0.5, 2, gpus) if unequal else None
-    problem = make_problem(lognormal(seed, 2, 12), spread_slots(12, gpus, more), speed)
     nodes = np.arange(gpus) // per_node
-    start = even_result(problem)
+    spread = nodes if apart and gpus > per_node else None
+    problem = make_problem(lognormal(seed, 2, 12), spread_slots(12, gpus, more), speed, spread)
+    start = solve(problem)
     found = fitted(start, under(problem, split, nodes))
     assert not verify_experts(found.assignment, problem)
     before = under(problem, split, nodes).evaluate(start.assignment.slot_expert)
@@ -85,35 +74,13 @@ def test_legal_and_never_worse_than_the_start(seed, split, gpus, more, unequal, 
     assert (after <= before * (1 + slack + 1e-12)).all()
     np.testing.assert_allclose(found.max_load, after)
     assert (found.bound <= found.max_load).all()
-
-
-def test_even_is_returned_as_it_is():
-    problem = make_problem(lognormal(0, 2, 8), (3, 3, 3))
-    rows = even_result(problem).assignment.slot_expert
-    assert fit_to_split(rows, under(problem, "even")) is rows
-
-
-def test_copies_stay_in_different_failure_domains():
-    spread = np.arange(8) // 2
-    problem = make_problem(lognormal(4, 3, 16), np.full(8, 3), spread=spread)
-    for split in ("source", "lp"):
-        found = fitted(even_result(problem), under(problem, split, spread))
-        assert not verify_experts(found.assignment, problem)
-
-
-def test_status_is_optimal_only_at_the_bound():
-    problem = make_problem(np.ones((1, 8)), (2, 2, 2, 2))
-    found = fitted(even_result(problem), under(problem, "lp"))
-    assert found.status == "OPTIMAL"
-    skewed = make_problem(np.array([[5.0, 4, 3, 1, 1, 1, 1]]), (3, 2, 2))
-    found = fitted(even_result(skewed), under(skewed, "lp"))
     assert (found.status == "OPTIMAL") == bool((found.max_load <= found.bound * (1 + 1e-9)).all())
 
 
 def test_exchanges_under_source_repair_what_nodes_do_to_a_placement():
     problem = make_problem(lognormal(1, 4, 64), spread_slots(64, 16, 16))
     nodes = np.arange(16) // 4
-    start = even_result(problem)
+    start = solve(problem)
     before = under(problem, "source", nodes).evaluate(start.assignment.slot_expert)
     found = fitted(start, under(problem, "source", nodes))
     assert found.max_load.mean() < 0.5 * before.mean() + 0.5 * start.max_load.mean()

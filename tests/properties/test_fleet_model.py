@@ -162,16 +162,6 @@ def test_a_replica_stands_where_each_block_finds_a_domain_of_its_own(data: st.Da
     )
 
 
-@settings(max_examples=8, deadline=None)
-@given(each=st.lists(rates, min_size=5, max_size=5), most=st.sampled_from([1, None]))
-def test_replicas_of_both_phases_beside_pools_of_one(each: list[float], most: int | None) -> None:
-    sizes = ((DECODE, 1), (DECODE, 3), (PREFILL, 2), (BOTH, 2), (BOTH, 3))
-    columns = [column(role, rate, size) for (role, size), rate in zip(sizes, each, strict=True)]
-    problem, answer = solved(columns, classes((4, 1), (3, 1)), most)
-    best = most_by_hand(columns, (4, 3), most)
-    assert answer.requests / problem.scale == pytest.approx(best, rel=3e-4)
-
-
 def test_replicas_of_both_phases_come_on_top_of_one_group() -> None:
     pools = [(DECODE, 9.0, 0), (PREFILL, 3.0, 0), (DECODE, 4.0, 1), (PREFILL, 8.0, 1)]
     columns = [column(role, rate, 2, group=group) for role, rate, group in pools]
@@ -180,6 +170,22 @@ def test_replicas_of_both_phases_come_on_top_of_one_group() -> None:
     assert answer.counts[-1] == 5
     problem, answer = solved([*columns, column(BOTH, 0.5, 1, group=-1)], classes((5, 1)))
     assert answer.requests / problem.scale == pytest.approx(4.5, rel=3e-4)
+
+
+@settings(max_examples=16, deadline=None)
+@given(
+    each=st.lists(rates, min_size=5, max_size=5),
+    last=st.sampled_from([((PREFILL, 1), (PREFILL, 2)), ((BOTH, 2), (BOTH, 3))]),
+    most=st.sampled_from([1, 2, None]),
+)
+def test_few_layouts_of_a_pool_and_replicas_of_both_phases_beside_pools_of_one(
+    each: list[float], last: tuple[tuple[str, int], ...], most: int | None
+) -> None:
+    sizes = ((DECODE, 1), (DECODE, 3), (PREFILL, 2), *last)
+    columns = [column(role, rate, size) for (role, size), rate in zip(sizes, each, strict=True)]
+    problem, answer = solved(columns, classes((4, 1), (3, 1)), most)
+    best = most_by_hand(columns, (4, 3), most)
+    assert answer.requests / problem.scale == pytest.approx(best, rel=3e-4)
 
 
 def many_steps() -> FleetModel:
@@ -211,16 +217,6 @@ def test_a_search_that_is_cut_keeps_what_it_has_found() -> None:
     cancelled = Budget(20.0, cancel=lambda: True)
     assert solve(many_steps(), cancelled, seed=0).answer is None
     assert cancelled.cut
-
-
-@settings(max_examples=8, deadline=None)
-@given(each=st.lists(rates, min_size=5, max_size=5), most=st.sampled_from([1, 2]))
-def test_few_layouts_of_a_pool(each: list[float], most: int) -> None:
-    columns = [column(DECODE, rate, size) for rate, size in zip(each, (1, 2, 3), strict=False)]
-    columns += [column(PREFILL, rate, size) for rate, size in zip(each[3:], (1, 2), strict=True)]
-    problem, answer = solved(columns, classes((4, 1), (3, 1)), most)
-    best = most_by_hand(columns, (4, 3), most)
-    assert answer.requests / problem.scale == pytest.approx(best, rel=3e-4)
 
 
 def test_a_layout_on_each_kind_of_gpu_and_one_that_joins_both() -> None:

@@ -19,10 +19,8 @@ from placement.layouts.choose import choose_layout
 from placement.layouts.fitting import fitted_layouts
 from placement.layouts.goals import aim_of
 from placement.layouts.price import first_tokens, key_of
-from placement.layouts.shapes import of_one_kind, single_replicas
+from placement.layouts.shapes import single_replicas
 from placement.options import TOLERANCE, USUAL_TPOT, PlanOptions, require_goal
-from placement.planner import make_plan
-from placement.verify import verify_plan
 from topology import InfeasibleError, InputError, build_cluster, load_domain, load_scale_out, resolve_cluster
 from topology.cluster import ClusterSpec
 
@@ -138,18 +136,6 @@ def test_the_fewest_gpus_that_hold_it(tpot_s: Any) -> None:
     assert not any(holds(fit, limit_s) for fit in fewer)
 
 
-def test_more_gpus_never_make_the_fewest_more() -> None:
-    used = [chosen(where(f"hgx-h100@{n}"), goal="gpus").candidate.layout.gpus_used for n in (8, 16, 24)]
-    assert used == sorted(used, reverse=True)
-
-
-def test_a_plan_of_the_fewest_gpus_is_whole() -> None:
-    plan = make_plan(where("hgx-h100@24"), LOADS, PlanOptions(time_limit_s=0, goal="gpus"))
-    assert verify_plan(plan) == []
-    assert plan.layout.gpus_used < 24
-    assert plan.service_level.startswith("fewest GPUs at 50 ms per token or less")
-
-
 def two_kinds(**prices: float) -> Deployment:
     """Eight H100 and eight H20, which hold as much of the model and compute unlike."""
     domains = (load_domain("hgx-h100"), load_domain("hgx-h20"))
@@ -177,26 +163,6 @@ def test_dear_gpus_stay_idle_where_cost_counts(goal: Any, h100: float, h20: floa
             layout, scorer = fit.scorer.of_replicas(row)
             score = scorer.at(1)
             assert aim_of(deployment, goal)(layout, score) <= found.worth
-
-
-def test_layouts_of_one_kind_of_gpu_alone() -> None:
-    deployment = two_kinds()
-    kinds = {
-        frozenset(
-            deployment.cluster.domain_of(gpu).gpu.name
-            for stages in one.replicas
-            for group in stages
-            for gpu in group
-        )
-        for one in of_one_kind(deployment)
-    }
-    assert kinds == {frozenset({"h100-sxm"}), frozenset({"h20-sxm"})}
-    assert list(of_one_kind(where())) == []
-
-
-def test_of_gpus_that_are_alike_cost_is_throughput_of_those_in_use() -> None:
-    cheap, fast = chosen(where(), goal="usd", tolerance=0.0), chosen(where(), tolerance=0.0)
-    assert cheap.score.tok_s_per_gpu_used == pytest.approx(fast.score.tok_s_per_gpu_used)
 
 
 def test_a_goal_without_its_figure_says_which_is_missing() -> None:

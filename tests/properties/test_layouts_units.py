@@ -1,6 +1,8 @@
-"""Stages as sums of single layers, against the step of each of them; what steps are spent on, for a few of many."""
+"""Stages as sums of single layers, the frontier against brute force, and what steps are spent on."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
@@ -10,13 +12,15 @@ from hypothesis import strategies as st
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.layouts import sweep
-from cost.layouts.arrays import numbered, runs_of
+from cost.layouts.arrays import numbered
 from cost.layouts.candidates import _candidates, candidates
+from cost.layouts.front import pareto
 from cost.layouts.partition import variants_of
 from cost.layouts.pipelines import Widths, pipelines_of, stage_seconds
 from cost.layouts.stages import Pricer
 from cost.resolve import resolve_model
 from topology import build_cluster, resolve_cluster
+from topology.base.errors import InputError
 from topology.changes.overrides import overrides
 
 
@@ -68,16 +72,6 @@ def test_parts_of_a_few_are_those_of_all() -> None:
     assert (found.lower_step_s <= found.step_s).all()
 
 
-@settings(max_examples=12)
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=12))
-def test_runs_of_equal_keys(lengths: list[int]) -> None:
-    keys = np.repeat(np.arange(len(lengths)), lengths)
-    values = np.random.default_rng(0).random(len(keys))
-    runs = runs_of(keys)
-    assert runs.max(values).tolist() == [values[keys == key].max() for key in range(len(lengths))]
-    assert values[runs.argmax(values)].tolist() == runs.max(values).tolist()
-
-
 def test_nothing_that_is_kept_changes_an_answer() -> None:
     """Sweeps of the same figures are equal to the byte, whatever was priced before."""
 
@@ -93,3 +87,51 @@ def test_nothing_that_is_kept_changes_an_answer() -> None:
     others = [priced("hgx-h200@16", "2x"), priced("hgx-h100@16", "0.5x"), priced("hgx-h100@24", "2x")]
     assert priced("hgx-h100@16", "2x") == first
     assert first not in others
+
+
+COORDINATE = st.one_of(
+    st.integers(-3, 3).map(float), st.sampled_from([math.nan, math.inf, -math.inf, 0.5]), st.floats(-5, 5)
+)
+
+
+def brute(points: list[tuple[float, float]]) -> list[int]:
+    """Every point against every other, by the definition."""
+    kept = []
+    for i, (x, y) in enumerate(points):
+        if math.isnan(x) or math.isnan(y):
+            continue
+        beaten = any(
+            (u >= x and v >= y and (u > x or v > y)) or ((u, v) == (x, y) and j < i)
+            for j, (u, v) in enumerate(points)
+            if j != i
+        )
+        if not beaten:
+            kept.append(i)
+    return sorted(kept, key=lambda i: points[i][0])
+
+
+@given(st.lists(st.tuples(COORDINATE, COORDINATE), max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_as_brute_force(points: list[tuple[float, float]]) -> None:
+    x, y = [p[0] for p in points], [p[1] for p in points]
+    assert pareto(x, y).tolist() == brute(points)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 4), st.sampled_from([0.1, 0.2, 0.3, 7e9])), max_size=30
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_groups_do_not_beat_each_other(points: list[tuple[int, int, float]]) -> None:
+    group, x, y = (np.array(each) for each in zip(*points, strict=True)) if points else (np.arange(0),) * 3
+    alone: list[int] = []
+    for one in range(4):
+        rows = np.flatnonzero(group == one)
+        alone += rows[pareto(x[rows], y[rows])].tolist()
+    assert pareto(x, y, group).tolist() == alone
+
+
+def test_lengths_must_agree() -> None:
+    with pytest.raises(InputError, match="equal lengths"):
+        pareto([1, 2], [1])

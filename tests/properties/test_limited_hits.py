@@ -1,4 +1,4 @@
-"""Tokens that use experts of few groups: what they reach as placed, as summed over every choice of groups."""
+"""How many GPUs and domains hold the experts of a token: against every choice of groups and of experts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.reach import Routing, TokenHits, expert_use, hit_chance, limited_hits
+from topology.base.errors import InputError
 
 SMALL = Routing(12, 3, 4, 2)
 
@@ -82,20 +83,6 @@ def test_experts_anywhere_are_reached_as_counted(seed: int) -> None:
     np.testing.assert_allclose(renamed.gpus, found.gpus, atol=1e-12)
 
 
-@given(st.integers(0, 2**32 - 1), st.floats(0.1, 1.0))
-@settings(max_examples=12, deadline=None)
-def test_groups_get_their_load(seed: int, spread: float) -> None:
-    # with one expert a token, a domain that holds one group is reached as often as the group is used
-    rng = np.random.default_rng(seed)
-    routing = Routing(16, 1, 8, 4)
-    load = rng.lognormal(0, spread, (2, 3, 16))
-    found = hits_of(np.tile(np.arange(16), (3, 1)), routing, np.arange(8), load)
-    group = load.reshape(2, 3, 8, 2).sum(axis=3)
-    group /= group.sum(axis=2, keepdims=True)
-    np.testing.assert_allclose(found.domains[:, :, 0], group, rtol=0.02)
-    assert found.domains_per_token == pytest.approx(1, abs=1e-6)
-
-
 def test_busy_experts_are_reached_about_as_often_as_tokens_drawn_one_by_one() -> None:
     rng = np.random.default_rng(4)
     routing, domains = Routing(32, 4, 8, 4), np.repeat(np.arange(4), 2)
@@ -150,3 +137,65 @@ def test_memory_does_not_grow_with_the_layers() -> None:
     assert peak < layers * comb(8, 4) * gpus * 8  # one number for each layer, choice and GPU
     alone = hits_of(rows[:1], routing, np.arange(gpus) // 8)
     np.testing.assert_array_equal(found.gpus[:, :1], alone.gpus)
+
+
+DEEPSEEK = Routing(256, 8, 8, 4)
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 3])
+@pytest.mark.parametrize(("groups", "topk_groups"), [(0, 0), (3, 1), (3, 2), (4, 2), (4, 3), (6, 2)])
+@pytest.mark.parametrize(
+    ("part_gpus", "ep"), [(1, 12), (1, 6), (1, 4), (2, 12), (3, 6), (3, 12), (4, 12), (2, 4)]
+)
+def test_chance_against_all_choices(
+    top_k: int, groups: int, topk_groups: int, part_gpus: int, ep: int
+) -> None:
+    # parts of 1 to 6 experts against groups of 2 to 4: some inside a group, some across, some over several
+    if not groups or top_k <= topk_groups * 12 // groups:
+        where = np.arange(12) * ep // 12 // part_gpus
+        chance = over_choices(where, Routing(12, top_k, groups or 1, topk_groups or 1)).mean()
+        assert hit_chance(Routing(12, top_k, groups, topk_groups), part_gpus, ep) == pytest.approx(chance)
+
+
+@pytest.mark.parametrize(("nodes", "distinct"), [(4, 2.93), (8, 3.63), (9, 4.49), (18, 5.78)])
+def test_distinct_nodes_under_the_group_limit(nodes, distinct):
+    # 9 and 18 nodes cut groups apart: a token reaches more of them than of 8
+    assert nodes * hit_chance(DEEPSEEK, 8, 8 * nodes) == pytest.approx(distinct, abs=0.005)
+
+
+def test_random_tokens_agree_where_experts_do_not_divide():
+    # 72 GPUs of 256 experts: GPU 0 holds experts 0, 1, 2 and five ninths of expert 3 (copies share the rest)
+    rng = np.random.default_rng(3)
+    chosen = rng.permuted(np.tile(np.arange(256), (20_000, 1)), axis=1)[:, :8]
+    edges = np.arange(73) * 256 / 72
+    position = chosen + rng.random(chosen.shape)
+    gpus = [len(set(row)) for row in np.searchsorted(edges, position, side="right")]
+    assert 72 * hit_chance(Routing(256, 8), 1, 72) == pytest.approx(np.mean(gpus), rel=2e-3)
+
+
+def test_a_perfect_router_uses_as_many_gpus_as_it_can():
+    routing = Routing(256, 8, spread=True)
+    assert (np.array([4, 8, 64]) * hit_chance(routing, 1, [4, 8, 64])).tolist() == [4, 8, 8]
+
+
+def test_many_configurations_at_once():
+    ep = np.array([[8, 16], [32, 64]])
+    together = hit_chance(DEEPSEEK, 8, ep)
+    assert together.shape == (2, 2)
+    assert together[1, 1] == hit_chance(DEEPSEEK, 8, 64)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((8, 9), "top_k 9"),
+        ((8, 0), "top_k 0"),
+        ((8, 2, 4, 0), "give both"),
+        ((8, 2, 4, 5), "cannot be chosen"),
+        ((8, 2, 3, 2), "cannot be chosen"),
+        ((8, 5, 4, 2), "cannot be chosen"),
+    ],
+)
+def test_impossible_routing_is_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        Routing(*arguments)

@@ -1,8 +1,6 @@
-"""What must fit in HBM: weights, cache and workspace by hand, DeepSeek-V3 on real parts, limits as invariants."""
+"""What must fit in HBM: weights, cache and workspace by hand, DeepSeek-V3 on a rack, whole sequences."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
@@ -29,24 +27,13 @@ def one_stage(where, *, tp=1, slots=None):
 
 
 def test_layer_weights_by_hand(toy):
-    size = dict.fromkeys(toy.parts, 2.0)
+    size = {part: float(number) for number, part in enumerate(toy.parts, 1)}
     # attention 12,288, norms 128, feed-forward 20,000; experts 3,000 a slot, shared 1,000, router 512
-    assert layer_weight_bytes(toy.dense, size, tp=1, slots=0) == 2 * (12_288 + 128 + 20_000)
-    assert layer_weight_bytes(toy.moe, size, tp=1, slots=3) == 2 * (12_288 + 128 + 9_000 + 1_000 + 512)
+    kept = 8 * 128 + 1 * 9_000 + 5 * 512
+    assert layer_weight_bytes(toy.dense, size, tp=1, slots=0) == 3 * 12_288 + 8 * 128 + 4 * 20_000
+    assert layer_weight_bytes(toy.moe, size, tp=1, slots=3) == 3 * 12_288 + 2 * 1_000 + kept
     # tensor parallelism cuts attention and shared weights, not norms, router and experts
-    assert layer_weight_bytes(toy.moe, size, tp=2, slots=3) == 2 * (6_144 + 128 + 9_000 + 500 + 512)
-
-
-def test_each_class_of_weights_has_its_own_size(toy):
-    for part, params in (
-        ("experts", 6_000),
-        ("shared", 1_000),
-        ("attention", 12_288),
-        ("router", 512),
-        ("norm", 128),
-    ):
-        size = {**dict.fromkeys(toy.parts, 0.0), part: 1.0}
-        assert layer_weight_bytes(toy.moe, size, tp=1, slots=2) == params
+    assert layer_weight_bytes(toy.moe, size, tp=2, slots=3) == 3 * 6_144 + 2 * 500 + kept
 
 
 def test_one_stage_by_hand(toy):
@@ -139,15 +126,6 @@ def test_smallest_capacity_of_a_stage_counts(toy):
     assert one_stage(where).capacity == 1e9
 
 
-def test_deepseek_v3_cache():
-    model, cluster = resolve_model("deepseek-v3"), resolve_cluster("gb200-nvl72")
-    for kv, expected in (("bf16", 70_272), ("fp8", 35_136)):
-        where = Deployment(cluster, model, Workload(1, 1, kv))
-        assert one_stage(where, slots=288).kv_per_batch == expected
-    per_rank = Deployment(cluster, model, Workload(4096, 1))
-    assert one_stage(per_rank, tp=8, slots=288).kv_per_batch == 8 * 4096 * 70_272  # the latent is replicated
-
-
 def test_deepseek_v3_weights_on_a_rack():
     where = Deployment(resolve_cluster("gb200-nvl72"), resolve_model("deepseek-v3"), Workload(4096, 1))
     memory = one_stage(where, slots=288)
@@ -157,19 +135,6 @@ def test_deepseek_v3_weights_on_a_rack():
     assert memory.weights == pytest.approx(FP8 * eight + 2 * sixteen)
     assert memory.weights / 1e9 == pytest.approx(29.3, abs=0.05)
     assert memory.capacity == 185 * 2**30
-
-
-@pytest.mark.parametrize("tp", [1, 8])
-def test_deepseek_v3_fits_on_two_h100_hosts_and_not_on_one(tp):
-    model, workload = resolve_model("deepseek-v3"), Workload(4096, 1)
-    one = one_stage(Deployment(resolve_cluster("hgx-h100"), model, workload), tp=tp)
-    two = one_stage(Deployment(resolve_cluster("hgx-h100@16"), model, workload), tp=tp)
-    assert replica_max_batch([one], 1) == 0
-    assert one.used(1) > one.usable
-    assert replica_max_batch([two], 1) >= 1
-    assert (
-        one.weights > 656e9 / 8 > one.usable
-    )  # the experts alone are more than all of the HBM that is usable
 
 
 def test_nothing_but_whole_sequences_fits():
@@ -195,37 +160,6 @@ def test_breakdown_by_hand():
         "free": 680,
         "reserved": 100,
     }
-
-
-@settings(deadline=None, max_examples=30)
-@given(
-    weights=st.floats(0, 2e11),
-    kv=st.floats(1, 1e9),
-    workspace=st.floats(1, 1e8),
-    capacity=st.floats(1e9, 3e11),
-)
-def test_the_largest_batch_fits_and_one_more_does_not(weights, kv, workspace, capacity):
-    memory = StageMemory(weights, kv, workspace, capacity)
-    most = replica_max_batch([memory], 1)
-    if most:
-        assert memory.used(most) <= memory.usable * (1 + 1e-12)
-    assert memory.used(most + 1) > memory.usable * (1 - 1e-12)
-    assert sum(memory.breakdown(most).values()) == pytest.approx(capacity)
-
-
-@settings(deadline=None, max_examples=20)
-@given(st.integers(1, 10**9), st.sampled_from(["fp8", "bf16", "fp32"]), st.integers(8, 40))
-def test_longer_contexts_wider_caches_and_more_slots_take_no_less(toy, context, kv, slots):
-    cluster, model = toy.cluster(4), toy.model()
-    one = one_stage(toy.deployment(cluster, model, context=context, kv=kv), slots=slots)
-    longer = one_stage(toy.deployment(cluster, model, context=min(10**9, 2 * context), kv=kv), slots=slots)
-    wider = one_stage(toy.deployment(cluster, model, context=context, kv="fp32"), slots=slots)
-    fuller = one_stage(toy.deployment(cluster, model, context=context, kv=kv), slots=slots + 4)
-    assert replica_max_batch([one], 1) >= max(
-        replica_max_batch([longer], 1), replica_max_batch([wider], 1), replica_max_batch([fuller], 1)
-    )
-    assert one.kv_per_batch <= min(longer.kv_per_batch, wider.kv_per_batch)
-    assert fuller.weights > one.weights
 
 
 def test_all_to_all_buffers_of_latent_moe_hold_the_narrow_vector():

@@ -44,20 +44,6 @@ def setting_of(group, steps=10):
     return Setting((group,), Priced(group), group.start.size, steps, tokens_per_step=100.0)
 
 
-class Counted(Priced):
-    """The same, and how often it is asked."""
-
-    asked: tuple[int, int] = (0, 0)
-
-    def step(self, window, placed):
-        object.__setattr__(self, "asked", (self.asked[0] + 1, self.asked[1]))
-        return super().step(window, placed)
-
-    def moves(self, old, new):
-        object.__setattr__(self, "asked", (self.asked[0], self.asked[1] + 1))
-        return super().moves(old, new)
-
-
 WINDOWS = np.array([[[4, 3, 2, 1]], [[4, 3, 2, 1]], [[1, 3, 4, 2]]], dtype=float)
 
 
@@ -65,16 +51,6 @@ def named(*names, windows=3, **more):
     shape = {"steps_per_window": 3000, "windows": windows, "planned": True}
     found = entries(names, **{**shape, **more})
     return list({each.name: replace(each, interval=min(1, each.interval)) for each in found}.values())
-
-
-def test_policies_that_place_alike_are_priced_once():
-    group = group_of()
-    costs = Counted(group)
-    setting = Setting((group,), costs, group.start.size, 10, tokens_per_step=100.0)
-    vllm, sglang = replay(WINDOWS, named("vllm", "sglang"), setting).runs
-    assert costs.asked == (2, 2)
-    assert (vllm.step_s == sglang.step_s).all()
-    assert [each.moves for each in vllm.replans] == [each.moves for each in sglang.replans]
 
 
 def test_two_gpus_and_three_windows_by_hand():

@@ -27,61 +27,49 @@ from topology.physical import Physical, Racks, physical_of_whole
 from topology.scale_out import switches_above
 
 
+def cabled(found: Physical) -> dict[str, tuple[int, int, int]]:
+    return {one.fabric: (one.board_links, one.copper_links, one.optical_links) for one in found.cabling}
+
+
 def limits(name: str) -> Physical:
     return physical_of_whole(resolve_cluster(name))
 
 
-def links(name: str) -> dict[str, tuple[int, int, int]]:
-    return {
-        one.fabric: (one.board_links, one.copper_links, one.optical_links) for one in limits(name).cabling
-    }
-
-
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "expected", "modules"),
     [
         # 18 links of 72 GPUs, as 5,184 copper cables; nothing leaves the rack
-        ("gb200-nvl72", {"nvlink5": (0, 1296, 0)}),
+        ("gb200-nvl72", {"nvlink5": (0, 1296, 0)}, 0),
         # two racks: 144 NICs and 8 leaves of 18 uplinks
-        ("gb200-nvl72@144", {"nvlink5": (0, 2592, 0), "ib-ndr400": (0, 0, 288)}),
-        ("hgx-h100@16", {"nvlink4": (288, 0, 0), "ib-ndr400": (0, 0, 16 + 8 * 32)}),
-        ("mi300x", {"xgmi-mi300x": (28, 0, 0)}),
+        ("gb200-nvl72@144", {"nvlink5": (0, 2592, 0), "ib-ndr400": (0, 0, 288)}, 2 * 288),
+        ("hgx-h100@16", {"nvlink4": (288, 0, 0), "ib-ndr400": (0, 0, 16 + 8 * 32)}, 2 * 272),
+        ("mi300x", {"xgmi-mi300x": (28, 0, 0)}, 0),
         # eight racks and planes between them: every link leaves its rack
-        ("rubin-576", {"nvlink-576": (0, 0, 20736)}),
+        ("rubin-576", {"nvlink-576": (0, 0, 20736)}, 2 * 20736),
         # two links of 28 GB/s a 400 Gb/s module: 14 modules a package
-        ("cm384", {"ub-910c": (384 * 14, 0, 384 * 14)}),
+        ("cm384", {"ub-910c": (384 * 14, 0, 384 * 14)}, 5376),
         # a cube of TPUs has 96 optical links on its faces; each closes a ring within the one cube: 48 links
-        ("tpu-v5p", {"ici-v5p": (64, 80, 48)}),
-        ("tpu-v5p@8x8x8", {"ici-v5p": (512, 640, 8 * 96 // 2)}),
-        ("trn2-ultra", {"neuronlink-v3": (128, 0, 0), "neuronlink-v3-ring": (0, 64, 0)}),
+        ("tpu-v5p", {"ici-v5p": (64, 80, 48)}, 2 * 48),
+        ("tpu-v5p@8x8x8", {"ici-v5p": (512, 640, 8 * 96 // 2)}, 8 * 96),
+        ("trn2-ultra", {"neuronlink-v3": (128, 0, 0), "neuronlink-v3-ring": (0, 64, 0)}, 0),
     ],
 )
-def test_links_by_hand(name: str, expected: dict[str, tuple[int, int, int]]) -> None:
-    assert links(name) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "modules"),
-    [
-        ("cm384", 5376),
-        ("gb200-nvl72", 0),
-        ("gb200-nvl72@144", 2 * 288),
-        ("trn2-ultra", 0),
-        ("tpu-v5p", 2 * 48),
-        ("cm384@256", 1792),
-        ("cm384@64", 448),
-        ("cm384@16", 0),
-    ],
-)
-def test_transceivers(name: str, modules: int) -> None:
+def test_links_and_their_modules_by_hand(
+    name: str, expected: dict[str, tuple[int, int, int]], modules: int
+) -> None:
     found = limits(name)
+    assert cabled(found) == expected
     assert found.transceivers == sum(one.transceivers for one in found.cabling) == modules
+
+
+@pytest.mark.parametrize(("name", "modules"), [("cm384@256", 1792), ("cm384@64", 448), ("cm384@16", 0)])
+def test_modules_of_a_part_of_a_pod(name: str, modules: int) -> None:
+    assert limits(name).transceivers == modules
 
 
 @pytest.mark.parametrize("name", ["gb200-nvl72", "gb300-nvl72", "vr-nvl72"])
 def test_cables_of_one_rack(name: str) -> None:
-    (row,) = limits(name).cabling
-    assert row.copper_cables == 5184
+    assert [row.copper_cables for row in limits(name).cabling] == [5184]
 
 
 @pytest.mark.parametrize(
@@ -183,27 +171,13 @@ def test_a_spine_plane_counts_as_its_spines_and_cores(
     assert found.optical_links == optical
 
 
-def test_one_unknown_weight_makes_the_sum_unknown() -> None:
-    spec = ClusterSpec(
-        "both",
-        (load_domain("hgx-h100"), load_domain("hgx-h800")),
-        resolve_cluster("hgx-h100@16").spec.scale_out,
-    )
-    found = physical_of_whole(build_cluster(spec))
-    assert found.mass.value is None
-    assert "hgx-h800: no published weight" in found.mass.basis
-
-
-def test_one_unknown_power_makes_the_sum_unknown() -> None:
-    spec = ClusterSpec(
-        "both",
-        (load_domain("hgx-h100"), load_domain("tpu-v5p")),
-        resolve_cluster("hgx-h100@16").spec.scale_out,
-    )
-    found = physical_of_whole(build_cluster(spec))
-    assert found.power.value is None
-    assert "hgx-h100" in found.power.basis
-    assert "tpu-v5p" in found.power.basis
+@pytest.mark.parametrize(("figure", "other"), [("mass", "hgx-h800"), ("power", "tpu-v5p")])
+def test_one_unknown_weight_or_power_makes_the_sum_unknown(figure: str, other: str) -> None:
+    both = (load_domain("hgx-h100"), load_domain(other))
+    spec = ClusterSpec("both", both, resolve_cluster("hgx-h100@16").spec.scale_out)
+    found = getattr(physical_of_whole(build_cluster(spec)), figure)
+    assert found.value is None
+    assert other in found.basis
 
 
 def test_what_is_broken_is_cabled_still() -> None:
@@ -219,17 +193,6 @@ def test_links_that_stand_for_others_are_not_counted() -> None:
     assert not found.switches
 
 
-def test_switch_chips_of_hosts_are_joined_by_copper_in_a_rack_and_optically_out_of_it() -> None:
-    gpu, nvlink = load_gpu("h100-sxm"), load_fabric("nvlink4")
-    places = [("n0", "r0"), ("n1", "r0"), ("n2", "r1")]
-    nodes = [RawNode(f"g{i}", "gpu", "d", node, rack, gpu=gpu) for i, (node, rack) in enumerate(places)]
-    nodes += [RawNode(f"s{i}", "switch", "d", node) for i, (node, _) in enumerate(places)]
-    pairs = [("g0", "s0"), ("g1", "s1"), ("g2", "s2"), ("s0", "s1"), ("s1", "s2")]
-    raw = RawTopology(tuple(nodes), tuple(RawLink(pair, nvlink, 3) for pair in pairs))
-    (found,) = physical_of_whole(build_cluster(raw_cluster_spec("raw", raw))).cabling
-    assert (found.board_links, found.copper_links, found.optical_links) == (9, 3, 3)
-
-
 def test_a_raw_graph_by_racks() -> None:
     gpu, nvlink, ndr = load_gpu("h100-sxm"), load_fabric("nvlink4"), load_fabric("ib-ndr400")
     places = [("n0", "r0"), ("n0", "r0"), ("n1", "r0"), ("n2", "r1")]
@@ -239,15 +202,15 @@ def test_a_raw_graph_by_racks() -> None:
         RawNode("leaf", "leaf"),
         RawNode("pcie", "pcie", None, "n0", "r0"),
     ]
-    pairs = [("g0", "g1"), ("g1", "g2"), ("g2", "g3")]
+    # switch chips of hosts are joined by copper in a rack and optically out of it, as GPUs are
+    nodes += [RawNode(f"s{i}", "switch", "d", node) for i, (node, _) in enumerate(places)]
+    pairs = [("g0", "g1"), ("g1", "g2"), ("g2", "g3"), ("s0", "s2"), ("s2", "s3")]
+    pairs += [(f"g{i}", f"s{i}") for i in range(4)]
     rows = [RawLink(pair, nvlink, 2) for pair in pairs]
     rows += [RawLink(pair, ndr) for pair in (("g0", "pcie"), ("pcie", "nic"), ("nic", "leaf"))]
     found = physical_of_whole(build_cluster(raw_cluster_spec("raw", RawTopology(tuple(nodes), tuple(rows)))))
-    assert {one.fabric: (one.board_links, one.copper_links, one.optical_links) for one in found.cabling} == {
-        "nvlink4": (2, 2, 2),
-        "ib-ndr400": (2, 0, 1),
-    }
-    assert (found.racks.count, found.hosts, dict(found.switches)) == (2, 3, {"leaf": 1})
+    assert cabled(found) == {"nvlink4": (2 + 8, 2 + 2, 2 + 2), "ib-ndr400": (2, 0, 1)}
+    assert (found.racks.count, found.hosts, dict(found.switches)) == (2, 3, {"leaf": 1, "switch": 4})
 
 
 @settings(deadline=None, max_examples=12)

@@ -161,17 +161,6 @@ def test_limits_cost_throughput_and_the_frontier_holds_the_best() -> None:
     assert match_rates(decode, prefill, osl=OSL, tpot_s=1e-6).best() is None
 
 
-def test_fewer_output_tokens_are_no_fewer_requests() -> None:
-    decode, prefill = pools("hgx-h100@16")
-    most = [match_rates(decode, prefill, osl=osl).requests_per_s.max() for osl in (1, 2, OSL)]
-    assert most == sorted(most, reverse=True)
-
-
-def test_both_phases_together_make_less_than_decode_alone() -> None:
-    decode, prefill = pools("gb200-nvl72", model="deepseek-v3")
-    assert best_rate(match_rates(decode, prefill, osl=OSL)) < decode.tok_s_per_gpu.max()
-
-
 def test_the_derate_is_measured_and_can_be_set() -> None:
     decode, prefill = pools("hgx-h100@16")
     assert POOL_DERATE.value == 0.92

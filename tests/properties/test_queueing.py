@@ -40,17 +40,13 @@ def queue(isl, load, number, seed=0):
 
 
 @pytest.mark.parametrize("load", [0.3, 0.7])
-def test_constant_service_waits_as_in_m_d_1(load):
-    service, number = PER_TOKEN * 1000, 20_000
-    expected = service + load * service / (2 * (1 - load))
-    assert queue([1000] * number, load, number).mean() == pytest.approx(expected, rel=0.05)
-
-
-@pytest.mark.parametrize("load", [0.3, 0.7])
-def test_exponential_service_waits_as_in_m_m_1(load):
-    number = 40_000
-    isl = np.maximum(1, np.rint(np.random.default_rng(1).exponential(1000, number))).astype(int).tolist()
-    assert queue(isl, load, number).mean() == pytest.approx(PER_TOKEN * 1000 / (1 - load), rel=0.06)
+@pytest.mark.parametrize(("number", "spread"), [(10_000, 0), (20_000, 1)])
+def test_constant_and_exponential_service_wait_as_in_m_d_1_and_m_m_1(load, number, spread):
+    drawn = np.random.default_rng(1).exponential(1000, number) if spread else np.full(number, 1000)
+    isl = np.maximum(1, np.rint(drawn)).astype(int).tolist()
+    service = PER_TOKEN * 1000
+    expected = service + (1 + spread) / 2 * load * service / (1 - load)
+    assert queue(isl, load, number).mean() == pytest.approx(expected, rel=0.06)
 
 
 @pytest.mark.parametrize("scheduler", [MIXED, PROMPTS_FIRST])

@@ -108,8 +108,18 @@ def uniform(gpus: int, members: range) -> NDArray[np.float64]:
     return matrix
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize("name", [name for name in small.CLUSTERS if name not in SLOW])
+USUAL = (
+    "the same, with faults",
+    "leaf-spine 4:1",
+    "tori 2x4 behind 4:1",
+    "hosts that share NICs",
+)
+QUICK = [name for name in small.CLUSTERS if name not in SLOW]
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in USUAL else pytest.param(name, marks=pytest.mark.wide) for name in QUICK]
+)
 def test_loads_are_those_of_the_routes(name: str) -> None:
     cluster = small.CLUSTERS[name]()
     n = len(cluster.gpus)

@@ -25,7 +25,7 @@ from topology.routes import (
     pattern_traffic,
     traffic_matrix,
 )
-from topology.routes.fair_sharing import Flows, folded, last_end_s, refined, route_flows
+from topology.routes.fair_sharing import Flows, last_end_s, route_flows
 from topology.routes.traffic import Traffic
 from topology.spec import Fault
 
@@ -90,16 +90,6 @@ def test_two_links_by_hand() -> None:
     assert last_end_s(replace(flows, amounts=np.array([1.0, 0.5, 6.0]))) == pytest.approx(3.5)
     assert flows.busiest_s == 2.0
     assert last_end_s(replace(flows, amounts=np.zeros(3))) == 0.0
-
-
-def test_links_in_proportion_are_one_and_alike_flows_are_one() -> None:
-    weights = np.array([[0.5, 0.5, 0, 0], [1.0, 1.0, 0, 0], [0, 0, 0.5, 0.5], [0, 0, 0.5, 0.5]])
-    flows = Flows(csr_array(weights), np.array([1.0, 3.0, 1.0, 0.9]), np.ones(4))
-    less = folded(flows)
-    assert less.bytes_per_s.tolist() == [1.0, 0.9]
-    assert refined(less).weights.shape == (2, 2)
-    same = Flows(less.weights, np.ones(2), np.ones(4))
-    assert refined(same).weights.toarray().tolist() == [[1.0]]
 
 
 @pytest.mark.parametrize("name", [name for name in small.CLUSTERS if name not in SLOW])

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
-from cost.experts.tokens.reach import balanced_use, expert_use
+from cost.experts.tokens.reach import expert_use
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.layout import StageSpec
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
 from cost.model import MoeFfn
@@ -69,15 +69,6 @@ def test_idle_gpus_count_in_one_figure_and_not_in_the_other(toy):
     score = toy.scorer(where, toy.layout([((0, 1, 2, 3), range(3))])).at(5)
     assert score.tok_s_per_gpu_used == pytest.approx(2 * score.tok_s_per_gpu)
     assert score.tok_s_per_gpu_used == pytest.approx(5 / score.step_s)
-
-
-def test_replicas_scale_throughput_and_nothing_else(toy):
-    one = toy.scorer(toy.deployment(toy.cluster(4))).at(5)
-    two = toy.layout(*([(range(start, start + 4), range(3))] for start in (0, 4)))
-    both = toy.scorer(toy.deployment(toy.cluster(4, 4)), two).at(5)
-    assert both.step_s == one.step_s
-    assert both.tok_s_per_gpu == pytest.approx(one.tok_s_per_gpu)
-    assert both.hbm_bytes == one.hbm_bytes
 
 
 def test_the_slowest_replica_sets_the_step_and_each_its_own_throughput(toy):
@@ -144,14 +135,6 @@ def test_replicas_on_other_chips_or_domains_are_not_taken_for_each_other(toy, sl
     assert together.tok_s_per_gpu * 20 == pytest.approx(sum(80 / step for step in alone))
 
 
-def test_memory_is_that_of_the_fullest_gpu(toy):
-    where = toy.deployment(toy.cluster(4), toy.model(dense=3, moe=1))
-    layout = toy.layout([((0, 1), range(3)), ((2, 3), range(3, 4))])
-    score = toy.scorer(where, layout).at(10)
-    # three layers of cache for the sequences of all four GPUs, over two
-    assert score.hbm_bytes["kv_cache"] == 10 * 2 * 3 * 100 * 128
-
-
 def test_a_hand_made_plan_with_one_full_gpu_needs_its_memory(toy):
     where = toy.deployment(toy.cluster(4))
     layout = toy.layout([(range(4), range(3))])
@@ -191,16 +174,6 @@ def test_a_batch_that_does_not_fit_says_what_binds_and_what_would(toy):
 def test_a_batch_below_one_is_bad_input_and_not_too_large(toy, batch):
     with pytest.raises(InputError, match=f"`batch` {batch}: "):
         toy.scorer(toy.deployment(toy.cluster(4))).at(batch)
-
-
-def test_deepseek_v3_needs_two_hosts_of_h100(toy):
-    model = resolve_model("deepseek-v3")
-    one = Deployment(resolve_cluster("hgx-h100"), model, Workload())
-    for tp in (1, 8):
-        with pytest.raises(InfeasibleError, match=r"HBM capacity binds: batch 1 needs .* that fits is 0"):
-            toy.scorer(one, tp=tp).at(1)
-    two = toy.scorer(Deployment(resolve_cluster("hgx-h100@16"), model, Workload()))
-    assert two.at(1).step_s > two.at(1).lower_step_s > 0
 
 
 def test_deepseek_v3_on_a_rack_at_batch_one_reads_its_weights(toy):
@@ -250,46 +223,6 @@ def test_absurd_models_get_numbers_or_a_refusal(toy):
     score = toy.scorer(toy.deployment(huge, model, context=1)).at(1)
     # 4 tokens touch 2 x (1 - 0.75 ** 4) experts of 2.5 TB on each GPU, at 1 TB/s
     assert score.step_s == pytest.approx(2 * (1 - 0.75**4) * 2.5, rel=1e-6)
-
-
-@pytest.mark.parametrize("phase", ["decode", "prefill"])
-def test_ten_trillion_parameters_one_token_one_sequence(phase):
-    """On 1,152 real GPUs, with what is calibrated for them: finite, in order, and most of it reading weights."""
-    base = resolve_model("deepseek-v3")
-    moe = base.moe
-    # 10^13 weights in 58 layers of 256 experts
-    wide = replace(moe, expert_params=10**13 // (58 * 256))
-    layers = tuple(
-        replace(layer, ffn=wide) if isinstance(layer.ffn, MoeFfn) else layer for layer in base.layers
-    )
-    model = replace(base, layers=layers)
-    assert model.total_params > 10**13
-    where = Deployment(resolve_cluster("gb200-nvl72@1152"), model, Workload(context=1, phase=phase))
-    score = LayoutScorer(
-        where,
-        Layout(((StageSpec(tuple(range(1152)), range(61)),),), 1),
-        [[balanced_use(58, np.ones(1152, dtype=np.int64), 256, 8)]],
-    ).at(1)
-    assert np.isfinite([score.step_s, score.lower_step_s, score.tok_s_per_gpu]).all()
-    assert 0 < score.lower_step_s <= score.step_s < 1
-    assert sum(score.terms_s.values()) == pytest.approx(score.step_s)
-    alone = Deployment(resolve_cluster("hgx-h100@64"), model, Workload(context=1, phase=phase))
-    small = LayoutScorer(
-        alone,
-        Layout(((StageSpec(tuple(range(64)), range(61)),),), 1),
-        [[balanced_use(58, np.full(64, 4), 256, 8)]],
-    )
-    with pytest.raises(InfeasibleError, match=r"HBM capacity binds: batch 1 needs .* that fits is 0"):
-        small.at(1)
-
-
-def test_the_smallest_case(toy):
-    where = toy.deployment(toy.cluster(toy.domain(1)), toy.model(moe=0), context=1)
-    score = toy.scorer(where).at(1)
-    assert set(score.terms_s) == {"attention", "dense", "head"}
-    # 12,288 + 20,000 + 64,000 weights of 2 bytes, one cached token of 128 bytes, at 1 TB/s
-    assert score.step_s == pytest.approx((2 * 96_288 + 128) / 1e12)
-    assert score.step_s == pytest.approx(score.lower_step_s)
 
 
 def cases(toy):
@@ -386,26 +319,16 @@ def test_a_faster_part_never_slows_a_step(toy, rate, data, factor):
     assert after.lower_step_s <= before.lower_step_s * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("ideal", [True, False])
 @settings(deadline=None, max_examples=8)
 @given(data=st.data())
-def test_twice_every_rate_is_half_the_roofline(toy, data):
-    case = {**data.draw(cases(toy)), "efficiency": PEAK}
-    before, after = score_of(toy, case), score_of(toy, case, hbm_rate=2, flop=2, link=2, nic=2)
-    assert after.step_s == pytest.approx(before.step_s / 2)
-    assert after.lower_step_s == pytest.approx(before.lower_step_s / 2)
-    assert {name: s / before.step_s for name, s in before.terms_s.items()} == pytest.approx(
-        {name: s / after.step_s for name, s in after.terms_s.items()}
-    )
-
-
-@settings(deadline=None, max_examples=8)
-@given(data=st.data())
-def test_twice_every_rate_halves_the_lower_bound_whatever_kernels_lose(toy, data):
+def test_twice_every_rate_is_half_the_roofline_whatever_kernels_lose(toy, ideal, data):
     case = data.draw(cases(toy))
+    case |= {"efficiency": PEAK} if ideal else {}
     before, after = score_of(toy, case), score_of(toy, case, hbm_rate=2, flop=2, link=2, nic=2)
     assert after.lower_step_s == pytest.approx(before.lower_step_s / 2)
     assert before.step_s / 2 <= after.step_s * (1 + 1e-9)
-    assert after.step_s <= before.step_s * (1 + 1e-9)
+    assert after.step_s <= before.step_s * ((1 / 2 if ideal else 1) + 1e-9)
 
 
 @settings(deadline=None, max_examples=8)
@@ -474,15 +397,3 @@ def test_a_hotter_expert_never_makes_a_full_step_faster(toy, heat, more, sizes, 
         loads = ExpertLoads(np.array([[[load, 1, 1, 1, 1, 1, 1, 1]]], dtype=float), ("a",), synthetic=False)
         steps.append(used(layout, where, assignment, loads).at(2_000).step_s)
     assert steps[1] >= steps[0] * (1 - 1e-9)
-
-
-def test_balanced_experts_beat_placed_ones_at_a_full_batch(toy):
-    where = toy.deployment(toy.cluster(4), toy.model(dense=0, moe=2), efficiency=toy.fitted())
-    layout = toy.layout([(range(4), range(2))])
-    rng = np.random.default_rng(3)
-    rows = np.tile(np.arange(8, dtype=np.int32), (2, 1))
-    assignment = Assignment(rows, np.repeat(np.arange(4, dtype=np.int32), 2), 8, 4)
-    loads = ExpertLoads(rng.exponential(size=(1, 2, 8)), ("a",), synthetic=False)
-    real, ideal = used(layout, where, assignment, loads).at(2_000), toy.scorer(where, layout).at(2_000)
-    assert ideal.step_s < real.step_s
-    assert ideal.lower_step_s <= real.lower_step_s

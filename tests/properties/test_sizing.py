@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cost.serving.units
@@ -91,15 +91,6 @@ def test_the_fewest_are_enough_and_one_fewer_is_not() -> None:
     assert longer.served.units <= below.units
 
 
-def test_more_traffic_never_takes_fewer_and_a_longer_time_never_more() -> None:
-    units = [sized(tok_s).served.units for tok_s in (1e3, 3e5, 1e6, 1e15)]
-    assert units == sorted(units)
-    by_time = [
-        size(deployment(), Demand(tok_s=1e6, tpot_s=tpot_s)).served.units for tpot_s in (TPOT, 2 * TPOT)
-    ]
-    assert by_time == sorted(by_time, reverse=True)
-
-
 def test_utilization_and_spares_are_paid_for() -> None:
     plain, bought = sized(1e6), sized(1e6, utilization=0.5, spares=3)
     assert bought.peak_tok_s == 2e6
@@ -122,6 +113,7 @@ def priced(limits: tuple[float, ...]) -> tuple[Supply, str]:
     return layout_supply(deployment(), CHAT, limits, 2.0, None, None)
 
 
+@pytest.mark.wide
 @given(
     st.sampled_from(["req_s", "tok_s", "users"]),
     st.floats(10, 1e4),
@@ -129,11 +121,19 @@ def priced(limits: tuple[float, ...]) -> tuple[Supply, str]:
     st.integers(0, 2),
     st.sampled_from([0.0, 5.0]),
 )
-@example("users", 1935.0, 1.0, 0, 0.0)  # 15 units of two pools serve more users than 16 of one
 @settings(max_examples=15, deadline=None)
-def test_what_a_demand_takes_buys_it_again(
+def test_what_any_demand_takes_buys_it_again(
     currency: str, amount: float, utilization: float, spares: int, think_s: float
 ) -> None:
+    buys_it_again(currency, amount, utilization, spares, think_s)
+
+
+def test_what_a_demand_takes_buys_it_again() -> None:
+    """15 units of two pools serve more users than 16 of one."""
+    buys_it_again("users", 1935.0, 1.0, 0, 0.0)
+
+
+def buys_it_again(currency: str, amount: float, utilization: float, spares: int, think_s: float) -> None:
     asked = {"utilization": utilization, "spares": spares, "tpot_s": TPOT, "ttft_s": 2.0, "think_s": think_s}
 
     def sized_for(**given: float) -> Size:
@@ -182,11 +182,11 @@ def test_a_budget_that_is_too_small_says_the_least() -> None:
 
 
 def test_the_fastest_under_a_price_costs_it_and_any_faster_more() -> None:
-    demand = Demand(gpus=64, usd_m=0.5, ttft_s=2.0)
+    demand = Demand(gpus=16, usd_m=0.5, ttft_s=2.0)
     found = size(deployment(), demand, lengths=CHAT)
     assert found.usd_per_million <= 0.5
     assert found.demand.tpot_s is not None
-    for faster in (0.99, 0.9, 0.5):
+    for faster in (0.99, 0.5):
         tighter = replace(demand, usd_m=None, tpot_s=found.demand.tpot_s * faster)
         assert size(deployment(), tighter, lengths=CHAT).usd_per_million > 0.5
     with pytest.raises(InfeasibleError, match=r"`usd_m` 0.0001 is out of reach .* cost .* USD or more"):
@@ -226,13 +226,6 @@ def test_pools_of_all_units_are_those_of_their_match() -> None:
     assert found.served.ttft_s <= 2.0
     assert {pool.role for pool in found.served.pools} == {"prefill", "decode"}
     assert found.served.gpus_used <= found.serving_gpus
-
-
-def test_one_domain_has_pools_of_its_own() -> None:
-    isl, osl = 2000, 300
-    found = size(deployment(), Demand(tok_s=10, tpot_s=TPOT, ttft_s=2.0), lengths=Lengths.of(isl, osl))
-    assert found.served.units == 1
-    assert not found.fewer
 
 
 def test_broken_parts_repeat_with_their_unit() -> None:

@@ -88,12 +88,14 @@ def searched(problem: OrderProblem) -> StageOrder | None:
 
 
 SHAPES = [(5, 3, 3, False), (6, 4, 2, False), (7, 3, 3, True), (6, 4, 4, True), (6, 5, 3, True)]
+SHAPES += [(10, 3, 3, False), (10, 4, 3, True), (10, 4, 2, True)]  # whose kinds of layers come in turn
 
 
 @pytest.mark.parametrize(("layers", "groups", "stages", "tight"), SHAPES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_it_is_the_best_of_all_orders_and_splits(seed, layers, groups, stages, tight):
-    problem = random_problem(seed, layers, groups, stages, tight=tight)
+    kinds = [0, 1] * 5 if layers == 10 else None
+    problem = random_problem(seed, layers, groups, stages, kind_of=kinds, tight=tight)
     best = brute_force(problem)
     if best is None:
         with pytest.raises(InfeasibleError, match=r"no split of .* fits in HBM"):
@@ -117,20 +119,6 @@ def test_the_model_alone_is_exact_too(seed, kinds):
         else:
             assert check(problem, found) == pytest.approx(best, rel=1e-6)
             assert found.bound_s == pytest.approx(best, rel=1e-6)
-
-
-@pytest.mark.parametrize(("groups", "stages", "tight"), [(3, 3, False), (4, 3, True), (4, 2, True)])
-@pytest.mark.parametrize("seed", range(3))
-def test_kinds_in_turn_are_exact(seed, groups, stages, tight):
-    problem = random_problem(30 + seed, 10, groups, stages, kind_of=[0, 1] * 5, tight=tight)
-    best = brute_force(problem)
-    if best is None:
-        with pytest.raises(InfeasibleError, match="fits in HBM"):
-            solve_order(problem, Budget(10.0))
-        return
-    answer = solve_order(problem, Budget(10.0))
-    assert check(problem, answer) == pytest.approx(best, rel=1e-6)
-    assert answer.status == "OPTIMAL"
 
 
 @pytest.mark.parametrize("kinds", [None, [0] * 6, [0, 1, 0, 1, 0, 1]])
@@ -176,13 +164,6 @@ def test_neighbours_are_near():
     found = solve_order(replace(alike(8, 4, 4), hop_seconds=hops, back_seconds=hops / 10))
     assert {frozenset(pair) for pair in pairwise(found.order)} >= {frozenset((0, 2)), frozenset((1, 3))}
     assert found.step_s == pytest.approx(8 + 1 + 9 + 1 + 0.9)
-
-
-def test_a_slow_group_is_left_out_where_fewer_are_enough():
-    seconds = np.array([[1.0, 50.0, 1.0]])
-    found = solve_order(replace(alike(6, 3, 2), seconds=seconds))
-    assert set(found.order) == {0, 2}
-    assert found.step_s == 6.0
 
 
 def test_an_order_that_is_known_is_never_made_worse():

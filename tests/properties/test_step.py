@@ -81,14 +81,6 @@ def test_floor_is_what_each_resource_is_busy(toy):
     assert cost.floor_s["up"] == pytest.approx(cost.limits_s["up"])
 
 
-def test_a_compute_bound_part_says_so(toy):
-    slow = toy.cluster(toy.domain(4, chip=toy.gpu(bf16=1e9, fp8=0)))
-    cost = cost_of(toy, toy.deployment(slow, toy.model(moe=0)))
-    assert some(cost.limits_s) == {"compute": pytest.approx(float(cost.total_s))}
-    assert cost.terms_s["dense"] == pytest.approx(2 * 20_000 * 3 / 1e9)
-    assert set(some(cost.terms_s)) == {"attention", "dense", "head"}
-
-
 @pytest.mark.parametrize(
     ("name", "terms"),
     [
@@ -147,29 +139,6 @@ def test_both_fabrics_at_once_the_slower_binds(toy):
     slow_up = cost_of(toy, toy.deployment(toy.cluster(4, 4, out=1e12), model), tokens=10)
     assert slow_up.terms_s["dispatch"] == pytest.approx(7.5 * 128 / 1e11)
     assert slow_up.limits_s["up"] == pytest.approx(2 * 7.5 * 128 / 1e11)
-
-
-def test_eight_bit_experts_halve_the_dispatch_and_not_the_combine(toy):
-    cost = cost_of(toy, toy.deployment(toy.cluster(4), toy.model(precision="fp8")))
-    assert cost.terms_s["dispatch"] / cost.terms_s["combine"] == pytest.approx((64 + 2) / 128)
-
-
-def test_one_gpu_has_no_all_to_all(toy):
-    cost = cost_of(toy, toy.deployment(toy.cluster(toy.domain(1))))
-    assert set(some(cost.terms_s)) == {"attention", "dense", "head", "experts"}
-
-
-def test_tensor_parallelism_reduces_twice_a_layer(toy):
-    domain = toy.domain(4, latency=1e-6)
-    where = toy.deployment(toy.cluster(domain))
-    cost = cost_of(toy, where, tp=2)
-    moved = 3 * 2 * (2 * 1 / 2 * 6 * 128) / 1e11  # 3 layers, two reductions each of 6 vectors
-    assert cost.terms_s["all_reduce"] == pytest.approx(moved)
-    assert cost.terms_s["dense"] == pytest.approx(2 * (20_000 / 2 + 2 * (500 + 512)) / 1e12)
-    assert "all_reduce" not in cost_of(toy, where).terms_s
-    losing = toy.coefficients(ideal=False, delay__all_reduce=1e-3, links__all_reduce=0.5)
-    real = cost_of(toy, toy.deployment(toy.cluster(domain), efficiency=losing), tp=2)
-    assert real.terms_s["all_reduce"] == pytest.approx(2 * moved + 3 * 2 * (1e-3 + 2e-6))
 
 
 def test_experts_without_shared_weights_leave_one_reduction(toy):

@@ -15,7 +15,6 @@ from cost.resolve import resolve_model
 from cost.terms.attention import attention_works
 from cost.terms.dense import dense_work
 from cost.terms.experts import DRAFTS_APART, _touched, even_expert_work, placed_expert_work
-from topology import resolve_cluster
 
 
 @pytest.fixture
@@ -75,15 +74,6 @@ def test_scores_multiply_in_the_format_of_the_cache_where_the_chip_can(toy):
     assert works_of(toy, shape, old, kv="fp8")[1].compute_s == pytest.approx(76_800 / 1e14)
 
 
-def test_drafts_multiply_flop_and_leave_the_cache_alone(toy, rates):
-    plain, drafted = (
-        works_of(toy, StepShape(sequences=3, context=100, queries=queries), rates) for queries in (1, 4)
-    )
-    for one, four in zip(plain, drafted, strict=True):
-        assert four.compute_s == pytest.approx(4 * one.compute_s)
-        assert four.memory_s == one.memory_s
-
-
 def test_a_prompt_computes_tokens_times_half_its_length(toy, rates):
     # 6 tokens of prompts of 100: each sees 50 on average, 2 x 4 heads x 32 flop for each
     projections, scores = works_of(toy, StepShape(prompt_tokens=6, prompt_length=100), rates)
@@ -101,31 +91,6 @@ def test_a_mixed_step_has_both_kinds_of_scores(toy, rates):
     assert projections.compute_s == pytest.approx(2 * 12_288 * 9 / 1e14)
     assert decoding.compute_s == works_of(toy, replace(shape, prompt_tokens=0.0), rates)[1].compute_s
     assert prompts.compute_s == works_of(toy, replace(shape, sequences=0.0), rates)[1].compute_s
-
-
-def test_latent_attention_is_not_cut_by_tensor_parallelism():
-    model, rates = (
-        resolve_model("deepseek-v3"),
-        stage_rates(resolve_cluster("hgx-h100"), range(8), ["fp8", "bf16"]),
-    )
-    works = {
-        tp: attention_works(
-            model.layers[0].attention,
-            StepShape(tp=tp, sequences=16, context=4096),
-            hidden=model.hidden,
-            kv_dtype="bf16",
-            weights="fp8",
-            rates=rates,
-        )
-        for tp in (1, 8)
-    }
-    stored = 187_107_328 * (1 + 4 / 128**2)  # 187.1 M weights with the norms of the latents
-    cache = 16 * 4096 * 576 * 2
-    for tp, (projections, scores) in works.items():
-        assert projections.memory_s * 3.35e12 == pytest.approx(stored / tp)
-        assert scores.memory_s * 3.35e12 == pytest.approx(tp * cache)
-        assert projections.compute_s == pytest.approx(16 * 2 * 187_105_280 / 1979e12)
-        assert scores.compute_s == pytest.approx(16 * 278_528 * 4096 / 989.5e12)
 
 
 def test_experts_compute_their_pairs_and_read_what_is_touched(toy, rates):
@@ -167,23 +132,6 @@ def test_imbalance_is_flop_of_the_busiest_gpu(toy, rates):
     )
     assert skew.compute_s == pytest.approx(1.5 * even.compute_s)
     assert skew.memory_s == even.memory_s
-
-
-def test_columns_of_experts():
-    assert resolve_model("deepseek-v3").moe.columns == 2048
-    assert resolve_model("gpt-oss-120b").moe.columns == 2880  # whose experts have biases too
-
-
-def test_crossover_from_reading_to_computing_on_h100():
-    # 295 tokens an expert: flop per byte of an H100 over 2 flop a weight, for one-byte weights at the FP8 peak
-    moe = resolve_model("deepseek-v3").moe
-    rates = stage_rates(resolve_cluster("hgx-h100"), range(8), ["fp8-row", "bf16"])
-    use = balanced_use(1, np.full(8, 32), moe.experts, moe.top_k)
-    for weights in ("fp8-row", "bf16"):
-        tokens_per_expert = 295.4
-        tokens = tokens_per_expert * 256 / 8
-        work = placed_expert_work(moe, use, tokens=tokens, weights=weights, rates=rates)
-        assert work.compute_s / work.memory_s == pytest.approx(1.0, abs=1e-3)
 
 
 def test_the_rest_of_a_prompt_attends_to_its_cached_part(toy, rates):
@@ -228,13 +176,6 @@ def test_unequal_use_leaves_experts_unread(chance, tokens, more, skew):
     assert -1e-12 <= found <= _touched(chance, tokens, 0.0) + 1e-9
     assert _touched(chance, more * tokens, skew) >= found - 1e-12
     assert found <= tokens * chance + 1e-9
-
-
-def test_equal_use_has_the_closed_form_whatever_stands_beside_it():
-    alone = _touched(0.25, 3.0, 0.0)
-    assert alone == pytest.approx(1 - 0.75**3)
-    both = _touched(0.25, np.array([3.0, 3.0]), np.array([0.0, 1.0]))
-    assert both.tolist() == pytest.approx([alone, float(_touched(0.25, 3.0, 1.0))])
 
 
 def test_drafts_of_a_sequence_use_its_experts_again_where_use_is_unequal(toy, rates):

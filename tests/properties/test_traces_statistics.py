@@ -64,22 +64,6 @@ def test_the_distance_that_chance_gives() -> None:
     assert distance(a, b).mean() == pytest.approx(chance_distance(a, b).mean(), rel=0.03)
 
 
-def test_loads_near_the_largest_float() -> None:
-    found = load_statistics(np.full((3, 2, 4), 1e308))
-    assert found.max_over_mean.tolist() == [1, 1]
-    assert found.consecutive is not None
-    assert found.consecutive.moved_share == 0
-
-
-def test_the_smallest_floats_have_statistics_too() -> None:
-    tokens = np.zeros((2, 2, 4))
-    tokens[:, :, 0] = 5e-324
-    found = load_statistics(tokens)
-    assert found.max_over_mean.tolist() == [4, 4]
-    assert found.consecutive is not None
-    assert (found.consecutive.moved_share, found.consecutive.by_chance_share) == (0, 0)
-
-
 def test_a_row_far_below_the_largest_one_is_not_lost() -> None:
     tokens = np.full((2, 2, 4), 1e308)
     tokens[:, 1] = [5e-324, 0, 0, 5e-324]

@@ -36,25 +36,6 @@ def test_shapes_and_where_they_wrap(name: str, shape: tuple[int, ...], wrap: tup
     assert len(cluster.gpus) == prod(shape)
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("tpu-v5p@128", "tpu-v5p@4x4x8"),
-        ("tpu-v5p@16", "tpu-v5p@2x2x4"),
-        ("tpu-v6e@128", "tpu-v6e@8x16"),
-        ("tpu-v5p@4x", "tpu-v5p@4x4x4"),
-        ("tpu-v5p@3x4x4", "must divide"),
-        ("tpu-v6e@2x128", "16 in a dimension"),
-        ("trn2-ultra@100", "multiple of 64"),
-    ],
-)
-def test_what_is_no_shape(text: str, words: str) -> None:
-    with pytest.raises(InputError) as caught:
-        resolve_cluster(text)
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 @settings(deadline=None, max_examples=20)
 @given(st.integers(1, 600))
 def test_a_suggested_shape_is_one(chips: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +22,11 @@ ROOT = Path(__file__).resolve().parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def draw_svg(name: str, folder: Path, level: str = "auto", overlay: Overlay | None = None) -> ET.Element:
+def draw_svg(
+    what: str | dict[str, Any], folder: Path, level: str = "auto", overlay: Overlay | None = None
+) -> ET.Element:
     path = folder / "x.svg"
-    draw_cluster(resolve_cluster(name), path, level=level, overlay=overlay)
+    draw_cluster(resolve_cluster(what), path, level=level, overlay=overlay)
     return ET.fromstring(path.read_bytes())  # noqa: S314 - written by ourselves
 
 
@@ -199,3 +203,53 @@ def test_what_can_be_lost_has_its_id_and_links_say_their_rate(tmp_path: Path) ->
     eight = draw_svg("gb200-nvl72@576", tmp_path)
     domains = [group.get("data-id") for group in eight.iter(f"{SVG}g") if group.get("data-kind") == "domain"]
     assert domains == ["d0"]  # the others are alike
+
+
+@pytest.mark.wide
+def test_every_domain_can_be_opened(tmp_path: Path) -> None:
+    out = {"kind": "leaf-spine", "nic": "400 Gb/s", "nodes_per_leaf": 8, "spines": 2}
+    content = {"domains": [{"part": "tpu-v5p"}, {"part": "mi300x"}], "fabric": out}
+    assert "Drawn here: domain d0 of 2" in " | ".join(texts(draw_svg(content, tmp_path, "d0")))
+    mesh = draw_svg(content, tmp_path, "d1")
+    assert groups(mesh, "edge") == 28
+    assert "d1.n0.g7" in " | ".join(texts(mesh))
+    with pytest.raises(InputError, match="d0 to d1"):
+        draw_svg(content, tmp_path, "d2")
+
+
+def two_racks() -> dict[str, Any]:
+    """Racks of 4 hosts of 4 GPUs on 2 chips, a leaf for each rail of a rack."""
+    nodes: list[dict[str, Any]] = [{"id": f"spine{s}", "kind": "spine"} for s in range(3)]
+    links: list[tuple[str, str, str]] = []
+    for r in range(2):
+        nodes += [{"id": f"r{r}-nvs{s}", "kind": "switch", "domain": f"rack{r}"} for s in range(2)]
+        for rail in range(4):
+            nodes.append({"id": f"LEAF-{rail}-{r}", "kind": "leaf", "rail": rail})
+            links += [(f"LEAF-{rail}-{r}", f"spine{s}", "50 GB/s") for s in range(3)]
+        for name, host, g in ((f"r{r}h{h}g{g}", f"r{r}h{h}", g) for h in range(4) for g in range(4)):
+            place = {"domain": f"rack{r}", "node": host, "gpu": "gb200", "rail": g}
+            nodes.append({"id": name, "kind": "gpu", **place})
+            links += [(name, f"r{r}-nvs{s}", "450 GB/s") for s in range(2)]
+            links.append((name, f"LEAF-{g}-{r}", "50 GB/s"))
+    made = [{"between": [a, b], "rate": rate, "latency": "1 us", "fabric": rate} for a, b, rate in links]
+    return {"nodes": nodes, "links": made}
+
+
+@pytest.mark.wide
+def test_ids_may_hold_any_sign(tmp_path: Path) -> None:
+    content = json.loads(json.dumps(two_racks()).replace("r0h1", "a:b<c>:"))
+    assert "a:b<c>:" in " | ".join(texts(draw_svg(content, tmp_path)))
+    opened = draw_svg(content, tmp_path, "d0")
+    assert "a:b<c>:" in " | ".join(texts(opened))
+    assert groups(opened, "edge") == 4 + 1  # hosts, and their switches
+
+
+@pytest.mark.wide
+def test_groups_of_a_dragonfly_have_an_arc_for_each_two(tmp_path: Path) -> None:
+    fabric = {"kind": "dragonfly", "nic": "200 Gb/s", "nodes_per_router": 4, "routers_per_group": 4}
+    picture = draw_svg({"domains": [{"part": "gh200-nvl4", "count": 64}], "fabric": fabric}, tmp_path)
+    assert groups(picture, "edge") == 6 + 4  # four groups, each with a bundle to its hosts
+    words = texts(picture)
+    counts = [int(word.removesuffix(" links")) for word in words if re.fullmatch(r"\d+ links", word)]
+    assert (len(counts), sum(counts)) == (6, 128)
+    assert {f"r{router}" for router in range(4)} <= set(words)

@@ -1,17 +1,18 @@
-"""What is laid over a picture: faults, red with a word and never one of many; traffic, and the bottleneck."""
+"""What a picture says: counts of links in words; faults, red and never one of many; traffic and the bottleneck."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from helpers import link_loads
 from topology import InputError, resolve_cluster
 from topology.draw import Overlay, TrafficOverlay, dot_source
+from topology.draw.fold import Links
 from topology.draw.overlay import Usage
 from topology.draw.palette import FAULT, SLOW_FILL
 from topology.routes import pattern_traffic
@@ -20,12 +21,8 @@ from topology.routes.traffic import traffic_matrix
 PODS: dict[str, Any] = {"domains": [{"part": "gb200-nvl72", "count": 16}]}
 
 
-def source(folder: Path, content: dict[str, Any], broken: list[dict[str, Any]], level: str = "auto") -> str:
-    path = folder / "c.yaml"
-    path.write_text(
-        yaml.safe_dump({"name": "c", **content, **({"broken": broken} if broken else {})}), encoding="utf-8"
-    )
-    return dot_source(resolve_cluster(str(path)), level=level)
+def source(content: dict[str, Any], broken: list[dict[str, Any]], level: str = "auto") -> str:
+    return dot_source(resolve_cluster({"name": "c", **content, "broken": broken}), level=level)
 
 
 @pytest.mark.parametrize(
@@ -39,18 +36,27 @@ def source(folder: Path, content: dict[str, Any], broken: list[dict[str, Any]], 
         ),
     ],
 )
-def test_one_fault_opens_its_pod(fault: dict[str, Any], words: list[str], tmp_path: Path) -> None:
-    text = source(tmp_path, PODS, [fault])
+def test_one_fault_opens_its_pod(fault: dict[str, Any], words: list[str]) -> None:
+    text = source(PODS, [fault])
     for word in words:
         assert word in text
     assert FAULT in text
 
 
-@pytest.mark.parametrize("part", ["gb200-nvl72", "mi300x", "tpu-v5p", "cm384"])
-@pytest.mark.parametrize("level", ["domain", "gpu"])
-def test_throttled_gpus_are_drawn_named_and_counted(part: str, level: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("part", "level"),
+    [
+        ("gb200-nvl72", "domain"),
+        ("mi300x", "gpu"),
+        ("tpu-v5p", "gpu"),
+        ("cm384", "domain"),
+        ("cm384", "gpu"),
+        pytest.param("gb200-nvl72", "gpu", marks=pytest.mark.wide),
+    ],
+)
+def test_throttled_gpus_are_drawn_named_and_counted(part: str, level: str) -> None:
     faults = [{"gpu": "d0.n0.g1", "factor": 0.7}, {"gpu": "d0.n0.g2", "factor": 0.5}]
-    text = source(tmp_path, {"domains": [{"part": part}]}, faults, level)
+    text = source({"domains": [{"part": part}]}, faults, level)
     assert ", 2 throttled" in text
     assert "Throttled: d0.n0.g1 at x 0.7, d0.n0.g2 at x 0.5" in text
     assert "throttled, works at reduced rates: 2 " in text
@@ -90,11 +96,10 @@ def test_each_picture_names_and_marks_the_bottleneck(name: str, pattern: str) ->
 
 
 @pytest.mark.parametrize("kind", ["fat-tree", "leaf-spine", "rail"])
-def test_what_holds_the_bottleneck_is_drawn_open(kind: str, tmp_path: Path) -> None:
+def test_what_holds_the_bottleneck_is_drawn_open(kind: str) -> None:
     fabric = {"kind": kind, "nic": "400 Gb/s"}
     content = {"name": "c", "domains": [{"part": "hgx-h100", "count": 64}], "fabric": fabric}
-    (tmp_path / "c.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    cluster = resolve_cluster(str(tmp_path / "c.yaml"))
+    cluster = resolve_cluster(content)
     matrix = np.zeros((512, 512))
     matrix[:500, 341] = 1e9  # to a GPU in the middle of the second half
     matrix[341, 341] = 0
@@ -111,3 +116,38 @@ def test_a_plan_and_traffic_together_are_refused() -> None:
     both = Overlay([1.0] * 8, [""] * 8, "x")
     with pytest.raises(InputError, match="two pictures"):
         dot_source(cluster, overlay=both, traffic=overlay("hgx-h100", "ring"))
+
+
+def links(*edges: tuple[int, float, float]) -> Links:
+    found = Links()
+    for count, rate, health in edges:
+        found.add({"count": count, "link_bytes_per_s": rate, "health": health})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("edges", "text"),
+    [
+        ([], "no link"),
+        ([(1, 50e9, 1.0)], "50 GB/s each way"),
+        ([(18, 25e9, 1.0)], "18 x 25 GB/s = 450 GB/s each way"),
+        ([(9, 25e9, 1.0), (9, 25e9, 1.0)], "18 x 25 GB/s = 450 GB/s each way"),
+        ([(1, 50e9, 0.5)], "50 GB/s x 0.5 = 25 GB/s each way"),
+        ([(17, 50e9, 1.0), (1, 50e9, 0.5)], "17 x 50 GB/s + 1 x 50 GB/s x 0.5 = 875 GB/s each way"),
+        ([(2, 64e9, 1.0), (4, 128e9, 1.0)], "4 x 128 GB/s + 2 x 64 GB/s = 640 GB/s each way"),
+        ([(3, float("nan"), 1.0)], "3 x unpublished rate"),
+    ],
+)
+def test_count_times_rate(edges: list[tuple[int, float, float]], text: str) -> None:
+    assert links(*edges).text() == text
+
+
+edge = st.tuples(st.integers(1, 99), st.sampled_from([25e9, 50e9]), st.sampled_from([1.0, 0.5]))
+
+
+@given(st.lists(st.lists(edge, max_size=4), max_size=4))
+@settings(deadline=None, max_examples=30)
+def test_sums_lose_nothing(parts: list[list[tuple[int, float, float]]]) -> None:
+    total = Links.sum(links(*part) for part in parts)
+    assert total.count == sum(count for part in parts for count, _, _ in part)
+    assert total.bytes_per_s == pytest.approx(sum(n * r * h for part in parts for n, r, h in part))

@@ -65,20 +65,6 @@ def test_a_neighbour_gone_takes_its_links_with_it() -> None:
     assert cluster.scale_up_bytes_per_s(0) == cluster.graph.degree("d0.n0.g0", weight="bytes_per_s")
 
 
-@pytest.mark.parametrize(
-    ("faults", "words"),
-    [
-        ((Fault(gpu="d9.n0.g0"),), r"no GPU has the id 'd9\.n0\.g0'.*d0\.n0\.g0"),
-        ((Fault(gpu="d0.n0.g0"), Fault(gpu="d0.n0.g0")), "duplicate GPU"),
-        ((Fault(link=("d0.n0.g0", "d0.s9")),), r"no node has the id 'd0\.s9'"),
-    ],
-)
-def test_faults_that_cannot_be(faults: tuple[Fault, ...], words: str) -> None:
-    with pytest.raises(InputError, match=words) as caught:
-        broken("hgx-h100@16", *faults)
-    assert "\n" not in str(caught.value)
-
-
 def test_gpus_that_faults_cut_off_are_infeasible_and_named() -> None:
     links = (*(("d0.n0.g2", f"d0.s{s}") for s in range(4)), ("d0.n0.g2", "f.p0.l2"))
     with pytest.raises(InfeasibleError, match=r"disconnect GPUs.*2 islands.*1 GPU \(d0\.n0\.g2\)"):
@@ -123,86 +109,26 @@ def test_a_fault_never_raises_a_rate(name: str, data: st.DataObject) -> None:
         assert cluster.scale_up_bytes_per_s(gpu) <= whole.scale_up_bytes_per_s(gpu)
 
 
-ROWS = "domains: [{part: hgx-h100, count: 2}]\n"
+PODS = "domains: [{part: hgx-h100, count: 4}]\nfabric: {kind: rail, nic: 400 Gb/s, nodes_per_pod: 2}\n"
 
 
-def test_a_broken_node_in_a_file_is_its_gpus(tmp_path: Path) -> None:
-    path = tmp_path / "node.yaml"
-    rack = "domains: [{part: gb200-nvl72}]\nbroken: [{node: %s}]\n"
-    path.write_text(rack % "d0.n3")
-    assert [fault.gpu for fault in resolve_cluster(str(path)).spec.faults] == [
-        f"d0.n3.g{g}" for g in range(4)
-    ]
-    for wrong, said in (
-        ("d0.n18", "there is no d0.n18"),
-        ("d0.n3, factor: 0.5", "can only be down entirely"),
-    ):
-        path.write_text(rack % wrong)
-        with pytest.raises(InputError, match=said):
-            resolve_cluster(str(path))
-
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ("{link: [d0.n0.g0, f.p0.l0], cabled_to: f.p9.l0}", "no leaf has the id 'f.p9.l0'"),
-        ("{link: [d0.n0.g0, d0.s0], cabled_to: d1.s0}", "no switch between domains has the id 'd1.s0'"),
-        ("{link: [d0.n0.g0, f.p0.l0], cabled_to: f.p0.l1, factor: 0.5}", "a second entry with its new ends"),
-        ("{gpu: d0.n0.g0, cabled_to: f.p0.l1}", "only for whole links"),
-        ("{link: [f.p0.l0, f.s0], cabled_to: f.s1}", "this would duplicate an existing link"),
-    ],
-)
-def test_a_link_that_cannot_be_cabled_so_is_refused(tmp_path: Path, row: str, said: str) -> None:
-    path = tmp_path / "c.yaml"
-    path.write_text(f"domains: [{{part: hgx-h100, count: 4}}]\nbroken: [{row}]\n")
-    with pytest.raises(InputError, match=said):
-        _ = resolve_cluster(str(path)).wiring
+def written(folder: Path, rows: str, start: str = PODS) -> Cluster:
+    (folder / "mine.yaml").write_text(f"{start}broken: {rows}\n")
+    return resolve_cluster(str(folder / "mine.yaml"))
 
 
 def test_broken_in_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(
-        ROWS + "broken: [{gpu: d0.n0.g1}, {link: [d1.n0.g0, d1.s0], factor: 0.5}, {link: [d1.n0.g1, d1.s0]}]"
-    )
-    cluster = resolve_cluster(str(path))
+    rows = "[{gpu: d0.n0.g1}, {link: [d1.n0.g0, d1.s0], factor: 0.5}, {link: [d1.n0.g1, d1.s0]}]"
+    cluster = written(tmp_path, rows)
     assert cluster.spec.faults == (
         Fault(gpu="d0.n0.g1"),
         Fault(link=("d1.n0.g0", "d1.s0"), factor=0.5),
         Fault(link=("d1.n0.g1", "d1.s0")),
     )
-    assert len(cluster.gpus) == 15
-    path.write_text(ROWS + "broken: []")
-    assert resolve_cluster(str(path)).spec.faults == ()
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ("[{gpu: d0.n0.g1, link: [a, b]}]", "one of"),
-        ("[{link: [d0.n0.g0]}]", "two ends"),
-        ("[{link: [d0.n0.g0, d0.s0], factor: 1.5}]", "at most 1"),
-        ("[{link: [d0.n0.g0, d0.s0], factor: -1}]", "must be above 0"),
-        ("[{switch: d0.s0}, {switch: d0.s0, factor: 0.5}]", "duplicate switch d0.s0"),
-        ("7", "must be a list"),
-    ],
-)
-def test_mistakes_under_broken(tmp_path: Path, rows: str, words: str) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(ROWS + f"broken: {rows}")
-    with pytest.raises(InputError, match=words) as caught:
-        resolve_cluster(str(path))
-    assert "\n" not in str(caught.value)
-
-
-NAMED_ROWS = """
-domains: [{part: hgx-h100, count: 4}]
-fabric: {kind: rail, nic: 400 Gb/s, nodes_per_pod: 2}
-"""
-
-
-def named(tmp_path: Path, broken: str) -> ClusterSpec:
-    (tmp_path / "named.yaml").write_text(f"{NAMED_ROWS}broken: [{broken}]\n")
-    return resolve_cluster(str(tmp_path / "named.yaml")).spec
+    assert len(cluster.gpus) == 31
+    assert written(tmp_path, "[]").spec.faults == ()
+    node = written(tmp_path, "[{node: d0.n3}]", "domains: [{part: gb200-nvl72}]\n")
+    assert [fault.gpu for fault in node.spec.faults] == [f"d0.n3.g{g}" for g in range(4)]
 
 
 @pytest.mark.parametrize(
@@ -218,26 +144,61 @@ def named(tmp_path: Path, broken: str) -> ClusterSpec:
 def test_a_part_is_named_and_its_links_are_broken(
     tmp_path: Path, entry: str, links: set[tuple[str, str]]
 ) -> None:
-    spec = named(tmp_path, f"{{{entry}, factor: 0.5}}, {{gpu: d3.n0.g0}}")
+    spec = written(tmp_path, f"[{{{entry}, factor: 0.5}}, {{gpu: d3.n0.g0}}]").spec
     found = {frozenset(fault.link): fault.factor for fault in spec.faults if fault.link is not None}
     assert found == {frozenset(link): 0.5 for link in links}
 
 
 def test_a_link_of_two_parts_has_what_the_worse_leaves(tmp_path: Path) -> None:
-    spec = named(tmp_path, "{leaf: f.p0.l1, factor: 0.5}, {nic: d0.n0.g1}")
+    spec = written(tmp_path, "[{leaf: f.p0.l1, factor: 0.5}, {nic: d0.n0.g1}]").spec
     assert sorted(fault.factor for fault in spec.faults) == [0.0, 0.5, 0.5, 0.5]
 
 
 @pytest.mark.parametrize(
-    ("entry", "words"),
+    ("rows", "words"),
     [
-        ("nic: d9.n0.g0", r"no NIC, and no GPU with a NIC, has the id 'd9\.n0\.g0'"),
-        ("leaf: f.s0", r"no leaf has the id 'f\.s0'"),
-        ("plane: 7", "no plane '7'; planes between domains: 0, 1"),
-        ("switch: d0.s1, factor: 0", "must be above 0"),
-        ("switch: d0.s1, leaf: f.p0.l0", "an entry names one part"),
+        ("7", "must be a list"),
+        ("[{gpu: d9.n0.g0}]", r"no GPU has the id 'd9\.n0\.g0'.*d0\.n0\.g0"),
+        ("[{gpu: d0.n0.g0}, {gpu: d0.n0.g0}]", "duplicate GPU"),
+        ("[{gpu: d0.n0.g1, link: [a, b]}]", "one of"),
+        ("[{link: [d0.n0.g0]}]", "two ends"),
+        ("[{link: [d0.n0.g0, d0.s9]}]", r"no node has the id 'd0\.s9'"),
+        ("[{link: [d0.n0.g0, d0.s0], factor: 1.5}]", "at most 1"),
+        ("[{link: [d0.n0.g0, d0.s0], factor: -1}]", "must be above 0"),
+        ("[{switch: d0.s0}, {switch: d0.s0, factor: 0.5}]", "duplicate switch d0.s0"),
+        ("[{switch: d0.s1, factor: 0}]", "must be above 0"),
+        ("[{switch: d0.s1, leaf: f.p0.l0}]", "an entry names one part"),
+        ("[{nic: d9.n0.g0}]", r"no NIC, and no GPU with a NIC, has the id 'd9\.n0\.g0'"),
+        ("[{leaf: f.s0}]", r"no leaf has the id 'f\.s0'"),
+        ("[{plane: 7}]", "no plane '7'; planes between domains: 0, 1"),
+        ("[{node: d0.n18}]", "there is no d0.n18"),
+        ("[{node: d0.n0, factor: 0.5}]", "can only be down entirely"),
+        ("[{link: [d0.n0.g0, f.p0.l0], cabled_to: f.p9.l0}]", "no leaf has the id 'f.p9.l0'"),
+        ("[{link: [d0.n0.g0, d0.s0], cabled_to: d1.s0}]", "no switch between domains has the id 'd1.s0'"),
+        (
+            "[{link: [d0.n0.g0, f.p0.l0], cabled_to: f.p0.l1, factor: 0.5}]",
+            "a second entry with its new ends",
+        ),
+        ("[{gpu: d0.n0.g0, cabled_to: f.p0.l1}]", "only for whole links"),
+        ("[{link: [f.p0.l0, f.s0], cabled_to: f.s1}]", "this would duplicate an existing link"),
     ],
 )
-def test_a_part_that_is_not_there_is_refused(tmp_path: Path, entry: str, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        named(tmp_path, f"{{{entry}}}")
+def test_what_is_no_fault_is_refused(tmp_path: Path, rows: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        _ = written(tmp_path, rows).wiring
+    assert "\n" not in str(caught.value)
+
+
+def test_a_throttled_gpu_is_there_and_slow(tmp_path: Path) -> None:
+    cluster = written(tmp_path, "[{gpu: d0.n0.g3, factor: 0.7}, {gpu: d1.n0.g0}]")
+    assert len(cluster.gpus) == 31
+    assert cluster.spec.slow_gpus == {"d0.n0.g3": 0.7}
+    assert not cluster.spec.reshaped  # behind switches nobody sends through the one that is gone
+    validate_graph(cluster.graph)
+    assert "d0.n0.g3" in cluster.graph
+    assert cluster.graph.graph["broken_gpus"] == ("d1.n0.g0",)
+    whole, slow = stage_rates(cluster, [0], ["bf16"]), stage_rates(cluster, range(8), ["bf16"])
+    assert slow.flop_per_s["bf16"] == pytest.approx(0.7 * whole.flop_per_s["bf16"])
+    assert slow.hbm_bytes_per_s == pytest.approx(0.7 * whole.hbm_bytes_per_s)
+    assert slow.up_bytes_per_s == whole.up_bytes_per_s
+    assert stage_rates(cluster, range(8, 15), ["bf16"]).flop_per_s == whole.flop_per_s

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from topology.base.errors import InputError, RackplanError
+from topology.base.errors import InputError
 from topology.importers import ImportOptions, import_files
 
 BOMB = """<?xml version="1.0"?>
@@ -62,7 +60,6 @@ FILES: list[tuple[str, bytes | str, str]] = [
 ]
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize(("name", "content", "problem"), FILES, ids=[name for name, _, _ in FILES])
 def test_one_line_with_the_place(tmp_path: Path, name: str, content: bytes | str, problem: str) -> None:
     path = tmp_path / name
@@ -79,44 +76,3 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         import_files([str(tmp_path / "no")], ImportOptions())
     with pytest.raises(InputError, match="does not exist or is not a file"):
         import_files([str(tmp_path)], ImportOptions())
-
-
-NCCL = (
-    '<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" '
-    'link_width="16"><gpu dev="0" sm="90"><nvlink target="0000:1c:00.0" count="18" tclass="0x068000"/></gpu></pci>'
-    "</cpu></system>"
-)
-IB = (
-    'Switch\t65 "S-00a0"\t\t# "leaf" base port 0 lid 1 lmc 0\n[1]\t"H-00b0"[1](b0)\t# "n1 mlx5_0" lid 2 4xNDR\n\n'
-    'Ca\t1 "H-00b0"\t# "n1 mlx5_0"\n[1](b0)\t"S-00a0"[1]\t# lid 2 lmc 0 "leaf" lid 1 4xNDR\n'
-)
-SEEDS = (
-    "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \tNV2\tPIX\t0\nGPU1\tNV2\t X \tSYS\t1\nNIC0\tPIX\tSYS\t X\n",
-    "SwitchName=c Switches=l[1-2]\nSwitchName=l1 Nodes=n[1-2]\nSwitchName=l2 Nodes=n[3-4]\n",
-    "BlockName=b Nodes=n[1-4]\nBlockSizes=2,4\n",
-    "- topology: t\n  tree: {switches: [{switch: s, nodes: 'n[1-4]'}]}\n",
-    "switches: {c: {switches: [a]}, a: {}}\nblocks: [{switch: a, nodes: ['n[1-4]']}]\n",
-    '{"instances": [{"id": "n1", "network_layers": ["a", "b"]}, {"id": "n2", "network_layers": ["a", "b"]}]}',
-    NCCL,
-    IB,
-)
-
-
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_whatever_happens_to_a_file_it_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
-    text = data.draw(st.sampled_from(SEEDS))
-    for _ in range(data.draw(st.integers(0, 3))):
-        start = data.draw(st.integers(0, len(text)))
-        end = data.draw(st.integers(start, min(len(text), start + 12)))
-        text = text[:start] + data.draw(st.text('019anX[]{}<>",:=- \t\n/\x00é', max_size=4)) + text[end:]
-    path = tmp_path / "f"
-    path.write_text(text, encoding="utf-8")
-    message, gpus = "", 1
-    try:
-        options = ImportOptions(gpu="hgx-h100", pcie="32 GB/s", socket_link="40 GB/s")
-        gpus = import_files([str(path)], options).spec.gpus
-    except RackplanError as error:
-        message = str(error)
-    assert "\n" not in message
-    assert gpus > 0

@@ -91,19 +91,3 @@ def test_what_means_none_or_several_is_refused() -> None:
         cluster_called("gb20")
     with pytest.raises(InputError, match='unknown fabric "nvlink9"; did you mean nvlink'):
         fabric_called("nvlink9")
-
-
-@pytest.mark.parametrize(
-    ("text", "near"),
-    [
-        ("H100 PCIe", "did you mean hgx-h100"),
-        ("nvl72", "did you mean gb200-nvl72 or gb300-nvl72 or vr-nvl72"),
-        ("rubin", "may be vr-nvl72, rubin-576 or rubin-ultra-nvl144"),
-        ("12 x H100", "12 GPUs do not fill whole nodes of 8"),
-        ("0xH100", "expected a number of GPUs after @"),
-        ("64 x TPU v6e", "its shape"),
-    ],
-)
-def test_hardware_is_not_guessed(text: str, near: str) -> None:
-    with pytest.raises(InputError, match=near):
-        resolve_cluster(text)

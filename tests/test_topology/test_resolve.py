@@ -24,14 +24,6 @@ from topology.files.cluster_file import read_cluster
 from topology.physical import physical_of_whole, power_share
 
 
-@pytest.mark.parametrize("name", cluster_names())
-def test_a_name_is_one_domain(name: str) -> None:
-    cluster = resolve_cluster(name)
-    assert len(cluster.spec.domains) == 1
-    assert len(cluster.gpus) == cluster.spec.gpus == load_domain(name).gpus
-    assert len({gpu.id for gpu in cluster.gpus}) == len(cluster.gpus)
-
-
 def test_ids_and_places() -> None:
     cluster = resolve_cluster("gb200-nvl72@144")
     gpu = cluster.gpus[72 + 4 * 17 + 3]
@@ -101,6 +93,19 @@ def test_what_is_no_cluster_is_refused(value: object) -> None:
         ("hgx-h100@6", "are hgx-h100@4 or hgx-h100@8"),
         ("gb200-nvl72@74", "are gb200-nvl72@72 or gb200-nvl72@76"),
         ("hgx-h100@99999992", "at most"),
+        ("H100 PCIe", "did you mean hgx-h100"),
+        ("nvl72", "did you mean gb200-nvl72 or gb300-nvl72 or vr-nvl72"),
+        ("rubin", "may be vr-nvl72, rubin-576 or rubin-ultra-nvl144"),
+        ("12 x H100", "12 GPUs do not fill whole nodes of 8"),
+        ("0xH100", "expected a number of GPUs after @"),
+        ("64 x TPU v6e", "its shape"),
+        ("tpu-v5p@128", "tpu-v5p@4x4x8"),
+        ("tpu-v5p@16", "tpu-v5p@2x2x4"),
+        ("tpu-v6e@128", "tpu-v6e@8x16"),
+        ("tpu-v5p@4x", "tpu-v5p@4x4x4"),
+        ("tpu-v5p@3x4x4", "must divide"),
+        ("tpu-v6e@2x128", "16 in a dimension"),
+        ("trn2-ultra@100", "multiple of 64"),
     ],
 )
 def test_mistakes_get_one_line_with_a_remedy(text: str, hint: str) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from helpers import fabric_like
-from topology import Fault, InputError, cluster_names, resolve_cluster, spec_from_dict, spec_to_dict
+from topology import InputError, cluster_names, resolve_cluster, spec_from_dict, spec_to_dict
 from topology.base.schema import changed
 
 
@@ -53,32 +52,6 @@ def test_a_missing_key_is_named() -> None:
     del data["domains"][0]["gpu"]["title"]
     with pytest.raises(InputError, match="needs the key `title`"):
         spec_from_dict(data)
-
-
-def test_every_fabric_and_fault_goes_round() -> None:
-    rails = resolve_cluster("hgx-h100@32").spec
-    assert rails.scale_out is not None
-    fabrics = (
-        fabric_like(rails.scale_out, "leaf-spine", nodes_per_pod=2, oversubscription=2.0),
-        fabric_like(
-            rails.scale_out,
-            "fat-tree",
-            nodes_per_pod=2,
-            leaves_per_pod=2,
-            spines=2,
-            cores=2,
-            core_oversubscription=2.0,
-        ),
-        fabric_like(rails.scale_out, "dragonfly", nodes_per_pod=2, leaves_per_pod=2, local_links=2),
-    )
-    faults = (
-        Fault(gpu="d3.n0.g7"),
-        Fault(link=("d0.n0.g0", "d0.s3"), factor=0.5),
-        Fault(link=("d0.n0.g1", "d0.s3")),
-    )
-    for scale_out in fabrics:
-        spec = replace(rails, scale_out=scale_out, faults=faults)
-        assert spec_from_dict(json.loads(json.dumps(spec_to_dict(spec), allow_nan=False))) == spec
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,20 @@ def run(
     return call
 
 
+@pytest.fixture
+def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sizes join few GPUs and make no fleets, where what a size says is tested and not how well it shares."""
+    monkeypatch.setattr("cost.serving.units.MOST_JOINED_GPUS", 16)
+    monkeypatch.setattr("cost.serving.units.MOST_FLEET_GPUS", 0)
+
+
+@pytest.fixture
+def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a rate be tried with a few hundred requests."""
+    monkeypatch.setattr("cost.queueing.load.FEWEST", 300)
+    monkeypatch.setattr("cost.queueing.load.MOST", 600)
+
+
 @pytest.fixture(scope="session")
 def few_layers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Path]:
     """``few_layers(MODEL, COUNT)``: the config of a catalog model cut to its first layers, as a file."""

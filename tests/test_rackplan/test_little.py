@@ -13,11 +13,16 @@ from cost.serving.pools import POOL_DERATE
 
 Run = Callable[..., Any]
 CELLS = [
-    ("deepseek-v4-pro", "gb300-nvl72"),  # prefill is the narrow place
-    ("gpt-oss-120b", "hgx-b200"),
-    ("mixtral-8x7b", "hgx-h100"),
+    ("gpt-oss-120b", "hgx-b200"),  # prefill is the narrow place
     ("llama-3.1-70b", "hgx-h100"),
-    ("deepseek-r1", "hgx-h200@64"),
+    *(
+        pytest.param(*cell, marks=pytest.mark.wide)
+        for cell in (
+            ("deepseek-v4-pro", "gb300-nvl72"),
+            ("mixtral-8x7b", "hgx-h100"),
+            ("deepseek-r1", "hgx-h200@64"),
+        )
+    ),
 ]
 OSL = 1024
 
@@ -26,6 +31,7 @@ def stay_s(speed: float, ttft_s: float | None, *, one_pool: bool) -> float:
     return OSL / speed + (ttft_s or 0.0) * one_pool
 
 
+@pytest.mark.usefixtures("few_joined")
 @pytest.mark.parametrize(("model", "cluster"), CELLS)
 def test_requests_in_flight_are_rate_times_time(run: Run, model: str, cluster: str) -> None:
     near = pytest.approx(1, abs=0.02)

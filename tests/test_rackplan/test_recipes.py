@@ -84,6 +84,7 @@ def test_about_the_same_is_not_shown(run: Run) -> None:
     assert run("size", "--cluster", "hgx-h100", "--tok-s", "1k", *args).data["other_recipe"] == []
 
 
+@pytest.mark.usefixtures("few_joined")
 def test_a_size_and_a_plan_say_the_recipe(run: Run, tmp_path: Any) -> None:
     sized = run("size", "--model", "deepseek-r1", "--cluster", "gb200-nvl72@16", "--tok-s", "10k", "--json")
     assert [row["other_recipe"] for row in sized.data["other_recipe"]] == ["usual"]

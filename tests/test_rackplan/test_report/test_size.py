@@ -6,18 +6,13 @@ import re
 
 import pytest
 
-import cost.serving.units
 import rackplan
 from goldens import require_doc, require_golden
 from rackplan.report.page import page
 from rackplan.report.size import size_doc
 
 
-@pytest.fixture(autouse=True)
-def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small clusters are enough here."""
-    monkeypatch.setattr(cost.serving.units, "MOST_JOINED_GPUS", 16)
-    monkeypatch.setattr(cost.serving.units, "MOST_FLEET_GPUS", 0)
+pytestmark = pytest.mark.usefixtures("few_joined")
 
 
 def test_a_size_reads_as_it_did() -> None:

@@ -20,6 +20,9 @@ PYTHON_PAGES = ("README.md", "docs/python.md", "docs/own.md")
 SEARCHED = {"replan": 0.04}
 """How far a figure may be off that follows from where a search of a second left each copy."""
 
+SLOW = {"replan", "simulate", "size"}
+"""Commands that take more than three seconds here; smaller ones are tried on their own."""
+
 
 PRINTED = "Size   37,440 GPUs\n\n  a    1.00x\nNote   one\n       two\n"
 
@@ -81,7 +84,13 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "shown"), ASKED, ids=[words[0] for words, _ in ASKED])
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        pytest.param(words, shown, id=words[0], marks=[pytest.mark.wide] if words[0] in SLOW else [])
+        for words, shown in ASKED
+    ],
+)
 def test_it_says_what_a_command_prints(
     words: list[str],
     shown: str,
@@ -99,7 +108,9 @@ def test_it_says_what_a_command_prints(
 
 
 @pytest.mark.parametrize("page", PYTHON_PAGES)
-def test_python_of_the_pages_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_of_the_pages_runs(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: None
+) -> None:
     monkeypatch.chdir(tmp_path)
     found = blocks((ROOT / page).read_text(encoding="utf-8"), "python")
     assert found

@@ -40,7 +40,7 @@ def test_a_re_plan_reads_as_it_did() -> None:
     assert set(doc.rows[0]) == {"layer", "expert", "gpu", "slot", "source", "replaces", "bytes"}
 
 
-def test_a_lost_gpu_is_said() -> None:
+def test_a_lost_gpu_is_said(short: None) -> None:
     found = rackplan.replan(planned(), lost="d0.n0.g2", time_limit_s=0)
     doc = replan_doc(found, ReplanOptions(lost=("d0.n0.g2",)))
     require_doc(doc)

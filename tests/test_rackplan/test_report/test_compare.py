@@ -64,7 +64,7 @@ def test_odd_comparisons_keep_the_rules() -> None:
 
 
 def test_a_lead_within_the_band_is_told_from_one_beyond_it() -> None:
-    found = rackplan.compare(["mi355x", "gb300-nvl72"], "glm-5", mw=1, tok_s_user=30, isl="12k", osl=800)
+    found = rackplan.compare(["hgx-h200", "gb300-nvl72@8"], "gpt-oss-120b", context=8192)
     first, second = compare_doc(found).data["rows"]
     assert second["tok_s_per_gpu_ratio"] > 1.47 > max(second["tok_s_per_usd_h_ratio"], first["band"])
     sure = compare_doc(found).answer[-1]

@@ -43,6 +43,19 @@ def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def no_speed_of_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sizes not say at which speed fewer and more units would be enough: most of their time goes there."""
+    from cost.serving.supply import Part, Supply
+
+    shortest = Supply.shortest_tpot
+
+    def called(supply: Supply, part: Part, units: int = 0) -> float | None:
+        return None if units else shortest(supply, part)
+
+    monkeypatch.setattr(Supply, "shortest_tpot", called)
+
+
+@pytest.fixture
 def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a rate be tried with a few hundred requests."""
     monkeypatch.setattr("cost.queueing.load.FEWEST", 300)

@@ -50,7 +50,7 @@ def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
         ),
     ],
 )
-@pytest.mark.usefixtures("few_joined")
+@pytest.mark.usefixtures("few_joined", "no_speed_of_levels")
 def test_a_part_of_a_host_is_planned(run: Run, cluster: str, asked: str) -> None:
     data = run("plan", "--model", "gpt-oss-20b", "--cluster", cluster, *FAST, *OUT, "--json").data
     assert data["gpus"] == int(cluster.partition("@")[2])

@@ -31,7 +31,7 @@ def stay_s(speed: float, ttft_s: float | None, *, one_pool: bool) -> float:
     return OSL / speed + (ttft_s or 0.0) * one_pool
 
 
-@pytest.mark.usefixtures("few_joined")
+@pytest.mark.usefixtures("few_joined", "no_speed_of_levels")
 @pytest.mark.parametrize(("model", "cluster"), CELLS)
 def test_requests_in_flight_are_rate_times_time(run: Run, model: str, cluster: str) -> None:
     near = pytest.approx(1, abs=0.02)

@@ -18,6 +18,7 @@ def test_a_size_reads_as_it_did() -> None:
     require_golden("size", size_doc(rackplan.size("mixtral-8x7b", "hgx-h100", req_s=200, spares=1)))
 
 
+@pytest.mark.usefixtures("few_requests", "no_speed_of_levels")
 def test_odd_sizes_keep_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rackplan.report.size.SPEEDS", 2)
     unpriced = size_doc(rackplan.size("llama-3.1-8b", "rubin-576@8", tok_s="10k", context=4096))
@@ -32,6 +33,7 @@ def test_odd_sizes_keep_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+@pytest.mark.usefixtures("no_speed_of_levels")
 def test_the_other_recipe_takes_so_many_gpus() -> None:
     asked = {"model": "glm-5", "cluster": "hgx-b300", "tok_s": "20k", "context": 4096}
     doc = size_doc(rackplan.size(**asked))

@@ -77,8 +77,8 @@ def few_layers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int],
 
 
 @pytest.fixture(scope="session")
-def _folders() -> dict[tuple[str, ...], Path]:
-    """What commands with these arguments wrote."""
+def _folders() -> dict[tuple[str, ...], tuple[Path, Result]]:
+    """What commands with these arguments wrote and said."""
     return {}
 
 
@@ -87,21 +87,23 @@ def prepared(
     run: Callable[..., Result],
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
-    _folders: dict[tuple[str, ...], Path],
-) -> Callable[..., None]:
+    _folders: dict[tuple[str, ...], tuple[Path, Result]],
+) -> Callable[..., Result]:
     """``prepared(ARGS...)``: the folder ``-o`` of a command that succeeds, run once for all tests and copied.
 
     The arguments must name no file that a test wrote.
     """
 
-    def call(*args: object) -> None:
+    def call(*args: object) -> Result:
         key = tuple(map(str, args))
         folder = key[key.index("-o") + 1]
         if key not in _folders:
-            assert run(*args).code == 0
-            _folders[key] = tmp_path_factory.mktemp("prepared") / folder
-            shutil.copytree(tmp_path / folder, _folders[key])
+            said = run(*args)
+            assert said.code == 0
+            _folders[key] = tmp_path_factory.mktemp("prepared") / folder, said
+            shutil.copytree(tmp_path / folder, _folders[key][0])
         else:
-            shutil.copytree(_folders[key], tmp_path / folder, dirs_exist_ok=True)
+            shutil.copytree(_folders[key][0], tmp_path / folder, dirs_exist_ok=True)
+        return _folders[key][1]
 
     return call

@@ -68,12 +68,14 @@ def make_plan() -> list[str]:
     return shlex.split(line[1].replace("$(OUT)", out[1]))
 
 
-def test_it_says_what_make_plan_prints(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_says_what_make_plan_prints(
+    prepared: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     (verdict,) = blocks(README, "text")
     assert len(verdict.splitlines()) <= 19
     assert f"`{' '.join(make_plan()[:-2])}`" in " ".join(README.split())
-    assert differs(verdict, run(*make_plan()).out) == ""
+    assert differs(verdict, prepared(*make_plan()).out) == ""
 
 
 ASKED = [
@@ -95,7 +97,7 @@ def test_it_says_what_a_command_prints(
     words: list[str],
     shown: str,
     run: Callable[..., Result],
-    prepared: Callable[..., None],
+    prepared: Callable[..., Result],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each command is a test of its own: all of them in one took minutes on a busy machine."""

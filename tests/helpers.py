@@ -16,11 +16,13 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
+import rackplan
 from cost.calibration.errors import ErrorOf, error_behind
 from cost.calibration.serving import calibrated
 from cost.config.build import model_from_config
 from cost.model import Model
 from cost.resolve import resolve_model
+from placement.plan import Plan
 from topology.catalog import load_gpu
 from topology.cluster import Cluster
 from topology.fabrics import AnyFabric
@@ -96,6 +98,12 @@ class Result:
 def few_layers(name: str, layers: int) -> Model:
     """A model of the catalog cut to its first layers: quick to place, and read back from a plan file."""
     return model_from_config({**resolve_model(name).config, "num_hidden_layers": layers}, name="few layers")
+
+
+@cache
+def planned(model: str, cluster: str, **options: Any) -> Plan:
+    """A plan of the first that a search finds, made once for all tests that ask for it."""
+    return rackplan.plan(model, cluster, time_limit_s=0, **options)
 
 
 def error_of(gpu: str, engine: str = "", phase: str = "") -> ErrorOf:

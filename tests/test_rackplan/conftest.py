@@ -35,6 +35,33 @@ def run(
     return call
 
 
+@pytest.fixture
+def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sizes join few GPUs and make no fleets, where what a size says is tested and not how well it shares."""
+    monkeypatch.setattr("cost.serving.units.MOST_JOINED_GPUS", 16)
+    monkeypatch.setattr("cost.serving.units.MOST_FLEET_GPUS", 0)
+
+
+@pytest.fixture
+def no_speed_of_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sizes not say at which speed fewer and more units would be enough: most of their time goes there."""
+    from cost.serving.supply import Part, Supply
+
+    shortest = Supply.shortest_tpot
+
+    def called(supply: Supply, part: Part, units: int = 0) -> float | None:
+        return None if units else shortest(supply, part)
+
+    monkeypatch.setattr(Supply, "shortest_tpot", called)
+
+
+@pytest.fixture
+def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a rate be tried with a few hundred requests."""
+    monkeypatch.setattr("cost.queueing.load.FEWEST", 300)
+    monkeypatch.setattr("cost.queueing.load.MOST", 600)
+
+
 @pytest.fixture(scope="session")
 def few_layers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Path]:
     """``few_layers(MODEL, COUNT)``: the config of a catalog model cut to its first layers, as a file."""
@@ -50,8 +77,8 @@ def few_layers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int],
 
 
 @pytest.fixture(scope="session")
-def _folders() -> dict[tuple[str, ...], Path]:
-    """What commands with these arguments wrote."""
+def _folders() -> dict[tuple[str, ...], tuple[Path, Result]]:
+    """What commands with these arguments wrote and said."""
     return {}
 
 
@@ -60,21 +87,23 @@ def prepared(
     run: Callable[..., Result],
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
-    _folders: dict[tuple[str, ...], Path],
-) -> Callable[..., None]:
+    _folders: dict[tuple[str, ...], tuple[Path, Result]],
+) -> Callable[..., Result]:
     """``prepared(ARGS...)``: the folder ``-o`` of a command that succeeds, run once for all tests and copied.
 
     The arguments must name no file that a test wrote.
     """
 
-    def call(*args: object) -> None:
+    def call(*args: object) -> Result:
         key = tuple(map(str, args))
         folder = key[key.index("-o") + 1]
         if key not in _folders:
-            assert run(*args).code == 0
-            _folders[key] = tmp_path_factory.mktemp("prepared") / folder
-            shutil.copytree(tmp_path / folder, _folders[key])
+            said = run(*args)
+            assert said.code == 0
+            _folders[key] = tmp_path_factory.mktemp("prepared") / folder, said
+            shutil.copytree(tmp_path / folder, _folders[key][0])
         else:
-            shutil.copytree(_folders[key], tmp_path / folder, dirs_exist_ok=True)
+            shutil.copytree(_folders[key][0], tmp_path / folder, dirs_exist_ok=True)
+        return _folders[key][1]
 
     return call

@@ -23,7 +23,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize(("cluster", "chip"), [("tpu-v7", "tpu-v7"), ("vr-nvl72", "rubin")])
+@pytest.mark.parametrize(("cluster", "chip"), [("tpu-v7@2x2x2", "tpu-v7"), ("vr-nvl72", "rubin")])
 def test_an_unmeasured_chip_names_its_stand_in_and_a_band(run: Run, cluster: str, chip: str) -> None:
     out, band = (
         one_line(run("plan", *DENSE, "--cluster", cluster, *FAST, "--details").out),

@@ -39,16 +39,26 @@ def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "cluster", ["hgx-h100@1", "mi300x@2", "hgx-a100@4", "gb200-nvl72@2", "gh200-nvl4@1", "cm384@8"]
+    ("cluster", "asked"),
+    [
+        ("gh200-nvl4@1", "--tok-s 1M"),
+        ("gb200-nvl72@2", "--users 100"),
+        *(
+            pytest.param(cluster, asked, marks=pytest.mark.wide)
+            for cluster in ("hgx-h100@1", "mi300x@2", "hgx-a100@4", "cm384@8")
+            for asked in ("--tok-s 1M", "--users 100")
+        ),
+    ],
 )
-def test_a_part_of_a_host_is_planned(run: Run, cluster: str) -> None:
+@pytest.mark.usefixtures("few_joined", "no_speed_of_levels")
+def test_a_part_of_a_host_is_planned(run: Run, cluster: str, asked: str) -> None:
     data = run("plan", "--model", "gpt-oss-20b", "--cluster", cluster, *FAST, *OUT, "--json").data
     assert data["gpus"] == int(cluster.partition("@")[2])
     scored = run("score", "plan", "--json").data
     assert (scored["tok_s"], scored["usd_per_hour"]) == (data["tok_s"], data["usd_per_hour"])
     assert run("draw", cluster, "-o", "part.svg").code == 0
-    for asked in (("--users", "100"), ("--tok-s", "1M")):
-        assert run("size", "--model", "gpt-oss-20b", "--cluster", cluster, *asked, "--json").data["gpus"] > 0
+    size = run("size", "--model", "gpt-oss-20b", "--cluster", cluster, *asked.split(), "--json")
+    assert size.data["gpus"] > 0
 
 
 def test_options_reach_the_plan(run: Run, tmp_path: Path) -> None:

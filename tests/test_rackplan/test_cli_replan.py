@@ -15,7 +15,7 @@ from placement.plans.reading import read_plan
 Run = Callable[..., Any]
 
 PLAN = ("--cluster", "hgx-h100", "--redundant", "16", "--batch", "8")
-LAYERS = 8
+LAYERS = 3
 FAST = ("--time-limit", "0")
 
 

@@ -89,17 +89,12 @@ def test_recordings_of_single_steps_are_merged_into_windows(
 
 
 def test_files(run: Run, here: list[object], tmp_path: Path) -> None:
-    for name in ("r.html", "r.json", "r.csv", "all"):
-        assert run("replay", *here, *FILES, "--policy", "static", "--policy", "vllm", "-o", name).code == 0
-    page = (tmp_path / "r.html").read_text()
-    assert "Balance by window" in page
-    assert json.loads((tmp_path / "r.json").read_text())["scored"] == 4
-    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == [
-        "replay.csv",
-        "replay.json",
-        "report.html",
-    ]
-    rows = list(csv.DictReader((tmp_path / "r.csv").read_text().splitlines()))
+    assert run("replay", *here, *FILES, "--policy", "static", "--policy", "vllm", "-o", "all").code == 0
+    written = {path.name: path.read_text() for path in (tmp_path / "all").iterdir()}
+    assert written.keys() == {"replay.csv", "replay.json", "report.html"}
+    assert "Balance by window" in written["report.html"]
+    assert json.loads(written["replay.json"])["scored"] == 4
+    rows = list(csv.DictReader(written["replay.csv"].splitlines()))
     assert [(row["policy"], row["window"]) for row in rows[3:5]] == [("static", "5"), ("vllm", "2")]
 
 

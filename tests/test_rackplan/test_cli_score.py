@@ -93,6 +93,7 @@ def test_details_are_printed_and_add_levers(run: Run, prepared: Run) -> None:
         assert words not in short
 
 
+@pytest.mark.usefixtures("few_requests")
 @pytest.mark.parametrize(
     "args",
     [
@@ -121,6 +122,7 @@ def test_an_edited_plan_is_the_first_thing_said(
     assert "1e-05 (computed 0.0" in first
 
 
+@pytest.mark.usefixtures("few_requests")
 def test_a_plan_for_decode_alone_is_simulated_with_the_usual_requests(run: Run, prepared: Run) -> None:
     prepared(*PLAN, "mixtral-8x7b")
     result = run("simulate", "plan", "--req-s", "1", "--json")

@@ -20,11 +20,7 @@ Run = Callable[..., Any]
 LLAMA = ("simulate", "--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--isl", "2000", "--osl", "100")
 
 
-@pytest.fixture(autouse=True)
-def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rate is tried with a few hundred requests."""
-    monkeypatch.setattr("cost.queueing.load.FEWEST", 300)
-    monkeypatch.setattr("cost.queueing.load.MOST", 600)
+pytestmark = pytest.mark.usefixtures("few_requests")
 
 
 @pytest.fixture

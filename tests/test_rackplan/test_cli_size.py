@@ -8,18 +8,13 @@ from typing import Any
 
 import pytest
 
-import cost.serving.units
-
 Run = Callable[..., Any]
 
 SMALL = ("size", "--model", "mixtral-8x7b", "--cluster", "hgx-h100")
+DECODE = (*SMALL, "--context", "4096")
 
 
-@pytest.fixture(autouse=True)
-def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small clusters are enough here."""
-    monkeypatch.setattr(cost.serving.units, "MOST_JOINED_GPUS", 16)
-    monkeypatch.setattr(cost.serving.units, "MOST_FLEET_GPUS", 0)
+pytestmark = pytest.mark.usefixtures("few_joined")
 
 
 def test_the_data_add_up(run: Run) -> None:
@@ -49,6 +44,7 @@ def test_the_data_add_up(run: Run) -> None:
     assert data["users"] == pytest.approx(data["requests_per_s"] * stay_s)
 
 
+@pytest.mark.usefixtures("no_speed_of_levels")
 def test_pools_of_both_phases(run: Run) -> None:
     asked = ("--tok-s", "100k", "--isl", "8000", "--osl", "300", "--tpot-ms", "20")
     data = run(*SMALL, *asked, "--json").data
@@ -61,10 +57,20 @@ def test_pools_of_both_phases(run: Run) -> None:
 
 
 def test_measured_runs_of_each_pool_are_told(run: Run) -> None:
-    asked = ("size", "--model", "llama-3.1-70b", "--cluster", "hgx-h100", "--tok-s", "100k", "--json")
-    (pool,) = run(*asked).data["pools"]
+    asked = (
+        "size",
+        "--model",
+        "llama-3.1-70b",
+        "--cluster",
+        "hgx-h100",
+        "--tok-s",
+        "100k",
+        "--context",
+        "4096",
+    )
+    (pool,) = run(*asked, "--json").data["pools"]
     assert pool["measured_runs"] > 0
-    (bare,) = run(*asked, "--physics").data["pools"]
+    (bare,) = run(*asked, "--physics", "--json").data["pools"]
     assert (bare["measured_factor"], bare["measured_runs"]) == (1, 0)
 
 
@@ -78,10 +84,10 @@ def test_a_budget_without_its_figure_names_the_option(run: Run) -> None:
 
 
 def test_several_clusters_are_side_by_side_with_those_that_cannot(run: Run) -> None:
-    asked = (*SMALL, "--cluster", "hgx-h200@4096", "--usd-h", "50")
+    asked = (*DECODE, "--cluster", "hgx-h200@4096", "--usd-h", "50")
     data = run(*asked, "--json").data
     first, second = data["clusters"]
-    alone = run(*SMALL, "--usd-h", "50", "--json").data
+    alone = run(*DECODE, "--usd-h", "50", "--json").data
     assert alone["clusters"] == [first]
     assert first == {key: alone[key] for key in first} == {key: data[key] for key in first}
     assert second["gpus"] is None
@@ -92,7 +98,7 @@ def test_several_clusters_are_side_by_side_with_those_that_cannot(run: Run) -> N
 
 
 def test_the_root_is_the_cheapest_or_what_a_budget_serves_most_with(run: Run) -> None:
-    asked = (*SMALL, "--cluster", "gb200-nvl72")
+    asked = (*DECODE, "--cluster", "gb200-nvl72")
     data = run(*asked, "--mw", "0.32", "--json").data
     few, most = data["clusters"]
     assert few["tok_s"] < most["tok_s"] == data["tok_s"]
@@ -106,8 +112,7 @@ def test_the_root_is_the_cheapest_or_what_a_budget_serves_most_with(run: Run) ->
 
 
 def test_a_default_that_nothing_keeps_gives_way_and_a_limit_asked_for_does_not(run: Run) -> None:
-    slow = ("size", "--model", "llama-3.1-405b", "--cluster", "hgx-h100", "--tok-s", "1k")
-    slow += ("--set", "h100-sxm.hbm_bytes_per_s=0.1x")
+    slow = (*DECODE, "--model", "llama-3.1-405b", "--tok-s", "1k", "--set", "h100-sxm.hbm_bytes_per_s=0.1x")
     out = " ".join(run(*slow).out.split())
     assert "Warning A default limit is left out: " in out
     assert "--tpot-ms 50 is out of reach" in out

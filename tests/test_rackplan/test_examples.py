@@ -58,26 +58,8 @@ gb200-16130 56.1 ms 52.1 ms -7%
 Median error 8%, bias +7%, 83% within 20 %
 Plan with a margin of 1.25 until more runs say otherwise
 """,
-    "lecture": """
-A GPU computes 300 flop while it reads a byte
-so 32 of 256 weights active balance at 300 x 256/32 = 2,400 tokens a step,
-deepseek-v3 at 300 x 671/37 = 5,496
-All of HBM is read in 20 ms: no step that uses it is faster
-...
-72 0.04 ms 3.21 ms 3.21 ms 3.21e-03
-...
-72,000 44.69 ms 39.27 ms 44.69 ms 4.47e-05
-...
-65,536 tokens: 4.605 GB a sequence, step 9.05 ms
-...
-Scale-up links are 8 times as fast as scale-out ones. A dispatch of a token:
-over two racks 50% of it leaves the rack, and takes 4.1 times as long
-...
-Two racks, 30 layers on the first: a token spends 60 times as long on its
-...
-""",
 }
-QUICK = {"09_validate_your_runs", "lecture"}
+QUICK = {"09_validate_your_runs"}
 
 
 def test_the_page_of_the_lecture_is_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,18 +34,14 @@ def test_default_loads_are_synthetic_and_seeded() -> None:
     assert (first.tokens != other.tokens).any()
 
 
-def test_progress_is_silent_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress() as reporter:
-        reporter.stage("working")
-        reporter.hear(Progress("placing experts", 1, 2, 1.5, 1.2, 3.0))
-    assert capsys.readouterr() == ("", "")
-
-
-def test_progress_on_a_terminal_goes_to_standard_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress_is_said_on_a_terminal_alone_and_never_on_standard_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
     with progress() as reporter:
         reporter.stage("working")
         reporter.hear(Progress("placing experts", 1, 2, 1.5, 1.2, 3.0))
-    assert capsys.readouterr().out == ""
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert terminal or err == ""

@@ -23,6 +23,7 @@ COMMANDS = {
 }
 DECODE, PREFILL = ("--phase", "decode"), ("--phase", "prefill")
 WHOLE = ("--isl", "8k")
+pytestmark = pytest.mark.usefixtures("few_joined", "no_speed_of_levels", "few_requests")
 
 
 @pytest.mark.parametrize(

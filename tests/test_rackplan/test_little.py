@@ -12,12 +12,20 @@ import rackplan
 from cost.serving.pools import POOL_DERATE
 
 Run = Callable[..., Any]
+NARROW = "gpt-oss-20b", "hgx-b200@4"
+"""Prefill is the narrow place."""
 CELLS = [
-    ("deepseek-v4-pro", "gb300-nvl72"),  # prefill is the narrow place
-    ("gpt-oss-120b", "hgx-b200"),
-    ("mixtral-8x7b", "hgx-h100"),
+    NARROW,
     ("llama-3.1-70b", "hgx-h100"),
-    ("deepseek-r1", "hgx-h200@64"),
+    *(
+        pytest.param(*cell, marks=pytest.mark.wide)
+        for cell in (
+            ("deepseek-v4-pro", "gb300-nvl72"),
+            ("gpt-oss-120b", "hgx-b200"),
+            ("mixtral-8x7b", "hgx-h100"),
+            ("deepseek-r1", "hgx-h200@64"),
+        )
+    ),
 ]
 OSL = 1024
 
@@ -26,6 +34,7 @@ def stay_s(speed: float, ttft_s: float | None, *, one_pool: bool) -> float:
     return OSL / speed + (ttft_s or 0.0) * one_pool
 
 
+@pytest.mark.usefixtures("few_joined", "no_speed_of_levels")
 @pytest.mark.parametrize(("model", "cluster"), CELLS)
 def test_requests_in_flight_are_rate_times_time(run: Run, model: str, cluster: str) -> None:
     near = pytest.approx(1, abs=0.02)
@@ -59,9 +68,9 @@ def test_requests_in_flight_are_rate_times_time(run: Run, model: str, cluster: s
 
 
 def test_steps_are_of_the_batch_that_the_rate_holds() -> None:
-    found = rackplan.sweep("gpt-oss-120b", "hgx-b200")
+    found = rackplan.sweep(*NARROW)
     decode, row = found.serving.decode, found.serving.bests(found.tpot_s)["two pools"]
-    assert row.step_batch < decode.batch[row.decode]  # prefill is the narrow place
+    assert row.step_batch < decode.batch[row.decode]
     assert row.batch == pytest.approx(POOL_DERATE.value * row.step_batch)
     run = decode.run([row.decode], np.array([row.step_batch]), np.array([row.batch]))
     assert run.tok_s_per_user == pytest.approx(row.tok_s_per_user)

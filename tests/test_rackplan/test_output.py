@@ -1,4 +1,4 @@
-"""Results all or none, and streams that fail."""
+"""Results: where they go, all or none, replaced where they are ours alone, forms by endings; streams that fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import rackplan
-from rackplan.commands.output import json_text
+from rackplan.commands.output import default_output, json_text
 
 Run = Callable[..., Any]
 
@@ -55,6 +55,52 @@ def test_page_and_picture_carry_the_digest_of_the_plan(run: Run, tmp_path: Path)
     (tmp_path / "out/moves.json").write_text("of a re-plan before")
     assert run(*PLAN, "out").code == 0
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == first
+
+
+def test_a_plan_goes_to_a_folder_named_for_it_and_again(run: Run, tmp_path: Path) -> None:
+    assert run(*PLAN[:-1]).code == 0
+    folder = tmp_path / "out" / "mixtral-8x7b-on-hgx-h100"
+    assert (folder / "plan.json").is_file()
+    assert run(*PLAN[:-1], "--context", 1000).code == 0
+    assert run("score", folder, "--json").data["tok_s_per_gpu"] > 0
+    assert "no plan.json in this folder" in run("score", tmp_path).error_line
+
+
+def test_what_is_not_ours_is_left_alone(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "report.html").write_text("mine")
+    assert "exists and was not written by rackplan" in run(*PLAN, folder).error_line
+    assert (folder / "report.html").read_text() == "mine"
+    assert [path.name for path in folder.iterdir()] == ["report.html"]
+
+
+def test_names_are_safe() -> None:
+    assert str(default_output("a/../b c on x<y>@8")) == "out/a-..-b-c-on-x-y-@8"
+    assert str(default_output("..")) == "out/plan"
+    assert len(default_output("m" * 500).name) <= 120
+
+
+def test_the_form_follows_the_ending(run: Run, tmp_path: Path) -> None:
+    sweep = ("sweep", *PLAN[1:5])
+    for name, first in (("a.csv", ",tp,"), ("a.json", "{"), ("a.html", "<!DOCTYPE html>")):
+        assert run(*sweep, "-o", name).code == 0
+        assert first in (tmp_path / name).read_text(encoding="utf-8")[:200]
+    assert ".csv, .json or .html" in run(*sweep, "-o", "a.txt").error_line
+
+
+def test_what_is_said_is_written_as_the_ending_says(run: Run, tmp_path: Path) -> None:
+    words = ("traffic", "hgx-h100", "--pattern", "ring")
+    printed = run(*words, "--json").data
+    result = run(*words, "-o", "t.json")
+    assert (result.code, result.out.splitlines()[-1].split()) == (0, ["Written", "t.json"])
+    assert json.loads((tmp_path / "t.json").read_text()) == {"schema_version": 2, **printed}
+    assert run(*words, "-o", "out").code == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["traffic.html", "traffic.json"]
+    assert "rackplan traffic hgx-h100 --pattern ring -o out" in (tmp_path / "out/traffic.html").read_text()
+    (tmp_path / "plan.json").write_text("{}")
+    assert "it holds another result" in run(*words, "-o", "plan.json").error_line
+    assert "the file suffix sets the format: .json or .html" in run(*words, "-o", "t.csv").error_line
 
 
 def test_json_has_names_as_they_are() -> None:

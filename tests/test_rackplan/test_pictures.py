@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import base64
 import re
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cost.inputs.deployment import Deployment
-from cost.inputs.workload import Workload
-from cost.resolve import resolve_model
-from placement.options import PlanOptions
+from helpers import planned
 from placement.plan import Plan
-from placement.planner import make_plan
-from rackplan.inputs import loads_of
 from rackplan.report import assets
 from rackplan.report.pictures.experts import expert_map, gpu_load
 from rackplan.report.pictures.overlay import plan_overlay
-from topology import resolve_cluster
 
 
-@cache
-def made(model: str, cluster: str, stages: int = 1) -> Plan:
-    deployment = Deployment(resolve_cluster(cluster), resolve_model(model), Workload())
-    options = PlanOptions(time_limit_s=0.0, stages=stages)
-    loads = loads_of(deployment.model, ["lognormal:1"] if deployment.model.moe else [])
-    return make_plan(deployment, loads, options)
+def made(cluster: str, stages: int = 1) -> Plan:
+    return planned("deepseek-v2-lite", cluster, stages=stages, loads="lognormal:1")
 
 
 def unpacked(text: str, dtype: str) -> Any:
@@ -37,7 +26,7 @@ def unpacked(text: str, dtype: str) -> Any:
 
 @pytest.mark.parametrize(("cluster", "stages"), [("hgx-h200", 1), ("hgx-h200@16", 2)])
 def test_the_map_holds_every_slot_and_load_of_the_plan(cluster: str, stages: int) -> None:
-    plan = made("deepseek-v2-lite", cluster, stages)
+    plan = made(cluster, stages)
     picture = expert_map(plan)
     assert picture is not None
     data = picture.data
@@ -61,7 +50,7 @@ def test_the_map_holds_every_slot_and_load_of_the_plan(cluster: str, stages: int
 
 
 def test_the_drawing_shows_the_layer_that_waits_longest() -> None:
-    plan = made("deepseek-v2-lite", "hgx-h200")
+    plan = made("hgx-h200")
     overlay = plan_overlay(plan)
     layer = min(plan.balancedness, key=lambda one: plan.balancedness[one])
     assert overlay.values is not None

@@ -20,6 +20,9 @@ PYTHON_PAGES = ("README.md", "docs/python.md", "docs/own.md")
 SEARCHED = {"replan": 0.04}
 """How far a figure may be off that follows from where a search of a second left each copy."""
 
+SLOW = {"replan", "simulate", "size"}
+"""Commands that take more than three seconds here; smaller ones are tried on their own."""
+
 
 PRINTED = "Size   37,440 GPUs\n\n  a    1.00x\nNote   one\n       two\n"
 
@@ -65,12 +68,14 @@ def make_plan() -> list[str]:
     return shlex.split(line[1].replace("$(OUT)", out[1]))
 
 
-def test_it_says_what_make_plan_prints(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_says_what_make_plan_prints(
+    prepared: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     (verdict,) = blocks(README, "text")
     assert len(verdict.splitlines()) <= 19
     assert f"`{' '.join(make_plan()[:-2])}`" in " ".join(README.split())
-    assert differs(verdict, run(*make_plan()).out) == ""
+    assert differs(verdict, prepared(*make_plan()).out) == ""
 
 
 ASKED = [
@@ -81,12 +86,18 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "shown"), ASKED, ids=[words[0] for words, _ in ASKED])
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        pytest.param(words, shown, id=words[0], marks=[pytest.mark.wide] if words[0] in SLOW else [])
+        for words, shown in ASKED
+    ],
+)
 def test_it_says_what_a_command_prints(
     words: list[str],
     shown: str,
     run: Callable[..., Result],
-    prepared: Callable[..., None],
+    prepared: Callable[..., Result],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each command is a test of its own: all of them in one took minutes on a busy machine."""
@@ -99,7 +110,9 @@ def test_it_says_what_a_command_prints(
 
 
 @pytest.mark.parametrize("page", PYTHON_PAGES)
-def test_python_of_the_pages_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_of_the_pages_runs(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: None
+) -> None:
     monkeypatch.chdir(tmp_path)
     found = blocks((ROOT / page).read_text(encoding="utf-8"), "python")
     assert found

@@ -84,10 +84,12 @@ def test_about_the_same_is_not_shown(run: Run) -> None:
     assert run("size", "--cluster", "hgx-h100", "--tok-s", "1k", *args).data["other_recipe"] == []
 
 
+@pytest.mark.usefixtures("few_joined", "no_speed_of_levels")
 def test_a_size_and_a_plan_say_the_recipe(run: Run, tmp_path: Any) -> None:
-    sized = run("size", "--model", "deepseek-r1", "--cluster", "gb200-nvl72@16", "--tok-s", "10k", "--json")
+    decode = ("--context", "4096", "--json")
+    sized = run("size", "--model", "deepseek-r1", "--cluster", "gb200-nvl72@16", "--tok-s", "10k", *decode)
     assert [row["other_recipe"] for row in sized.data["other_recipe"]] == ["usual"]
-    asked = ("size", "--model", "glm-5", "--cluster", "mi355x", "--gpus", "128", "--json")
+    asked = ("size", "--model", "glm-5", "--cluster", "mi355x", "--gpus", "128", *decode)
     now, then = (run(*asked, "--recipe", name).data for name in ("checkpoint", "usual"))
     ratio = (
         then["tok_s_per_gpu"] / now["tok_s_per_gpu"]

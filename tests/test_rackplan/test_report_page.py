@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ import pytest
 import rackplan
 from cost.config.build import model_from_config
 from cost.resolve import resolve_model
+from helpers import planned
 from page_check import EVIL, Page, require_safe
-from placement.plan import Plan
 from rackplan.report.page import page
 from rackplan.report.plan import plan_doc
 from topology import build_cluster, resolve_cluster
@@ -31,18 +30,14 @@ def check_safe(text: str) -> Page:
     return page
 
 
-@cache
-def made(model: str, cluster: str, phase: str = "decode") -> Plan:
-    return rackplan.plan(model, cluster, phase=phase, time_limit_s=0)
-
-
 CASES = [("mixtral-8x7b", "hgx-h100", "decode"), ("llama-3.1-70b", "hgx-h100@16", "decode")]
 CASES += [("mixtral-8x7b", "hgx-h100", "prefill")]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_page_holds_the_score_and_loads_nothing(case: tuple[str, str, str]) -> None:
-    plan = made(*case)
+    model, cluster, phase = case
+    plan = planned(model, cluster, phase=phase)
     text = page(plan_doc(plan))
     found, score = check_safe(text), plan.score
     for name, seconds in score.terms_s.items():

@@ -132,15 +132,8 @@ def test_what_cannot_be_is_refused_with_the_reason_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        (*SWEEP, "--phase", "prefill"),
-        (*SWEEP, "--tok-s-user", "50"),
-    ],
-)
-def test_options_that_apply_are_not(run: Run, words: tuple[str, ...]) -> None:
-    assert run(*words).code == 0
+def test_options_that_apply_are_not(run: Run) -> None:
+    assert run(*SWEEP, "--tok-s-user", "50").code == 0
 
 
 def test_words_are_read_in_any_case(run: Run) -> None:

@@ -19,26 +19,12 @@ from schema_check import require_schema
 Run = Callable[..., Any]
 
 
-def _objects(schema: Any) -> Iterator[dict[str, Any]]:
+def _parts(schema: Any) -> Iterator[dict[str, Any]]:
+    """All mappings in a schema, itself too."""
     if isinstance(schema, dict):
-        if "properties" in schema:
-            yield schema
-        for value in schema.values():
-            yield from _objects(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            yield from _objects(value)
-
-
-def _references(schema: Any) -> Iterator[str]:
-    if isinstance(schema, dict):
-        if "$ref" in schema:
-            yield schema["$ref"]
-        for value in schema.values():
-            yield from _references(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            yield from _references(value)
+        yield schema
+    for value in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from _parts(value)
 
 
 def test_every_command_has_one() -> None:
@@ -55,9 +41,11 @@ def test_a_schema_is_of_the_dialect_and_says_what_each_field_is(name: str) -> No
     assert schema["$id"] == f"urn:rackplan:{name}:{version}"
     assert version == (1 if name in REQUESTS or name == "moves.json" else 2)
     assert schema["description"]
-    assert set(_references(schema)) == {f"#/$defs/{part}" for part in schema.get("$defs", {})}
-    for part in _objects(schema):
-        for key, field in part["properties"].items():
+    assert {part["$ref"] for part in _parts(schema) if "$ref" in part} == {
+        f"#/$defs/{part}" for part in schema.get("$defs", {})
+    }
+    for part in _parts(schema):
+        for key, field in part.get("properties", {}).items():
             assert field.get("description"), (name, key)
             if name in REQUESTS and (unit := unit_of(key)[0]):
                 assert field["x-unit"] == unit

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import pytest
 
 import rackplan
 from goldens import require_doc, require_golden
+from helpers import planned
 from placement.migrate.replan import ReplanOptions
 from placement.plan import Plan
 from rackplan.report.changes import plans_doc, replan_doc
 
 
-@cache
-def planned(loads: str = "lognormal:0.63", context: int = 4096) -> Plan:
-    return rackplan.plan(
-        "olmoe-1b-7b", "hgx-h100", loads=loads, context=context, batch=16, ep=8, tp=1, redundant=8,
-        time_limit_s=0,
-    )  # fmt: skip
+def olmoe(loads: str = "lognormal:0.63", context: int = 4096) -> Plan:
+    asked = {"loads": loads, "context": context, "batch": 16, "ep": 8, "tp": 1, "redundant": 8}
+    return planned("olmoe-1b-7b", "hgx-h100", **asked)
 
 
 def test_a_re_plan_reads_as_it_did() -> None:
-    found = rackplan.replan(planned(), loads="zipf:1", time_limit_s=0)
+    found = rackplan.replan(olmoe(), loads="zipf:1", time_limit_s=0)
     doc = replan_doc(found)
     require_golden("replan", doc)
     data = doc.data
@@ -40,8 +35,8 @@ def test_a_re_plan_reads_as_it_did() -> None:
     assert set(doc.rows[0]) == {"layer", "expert", "gpu", "slot", "source", "replaces", "bytes"}
 
 
-def test_a_lost_gpu_is_said() -> None:
-    found = rackplan.replan(planned(), lost="d0.n0.g2", time_limit_s=0)
+def test_a_lost_gpu_is_said(short: None) -> None:
+    found = rackplan.replan(olmoe(), lost="d0.n0.g2", time_limit_s=0)
     doc = replan_doc(found, ReplanOptions(lost=("d0.n0.g2",)))
     require_doc(doc)
     assert (doc.data["lost"], doc.data["lost_gpus"], doc.data["balancedness_before"]) == (
@@ -53,7 +48,7 @@ def test_a_lost_gpu_is_said() -> None:
 
 
 def test_plans_side_by_side_read_as_they_did() -> None:
-    first, second = planned(), planned("zipf:1", 2048)
+    first, second = olmoe(), olmoe("zipf:1", 2048)
     doc = plans_doc({"a": first, "b": second})
     require_golden("score-two", doc)
     data = doc.data
@@ -72,10 +67,9 @@ def test_plans_side_by_side_read_as_they_did() -> None:
 
 
 def test_odd_plans_side_by_side() -> None:
-    same = plans_doc({"a": planned(), "b": planned()})
+    same = plans_doc({"a": olmoe(), "b": olmoe()})
     require_doc(same)
     assert (same.data["same"], same.data["changed"], same.data["findings"]) == (True, [], [])
-    dense: Any = rackplan.plan("llama-3.1-8b", "hgx-h100", time_limit_s=0)
-    three = plans_doc({"a": planned(), "b": planned(context=2048), "c": dense})
+    three = plans_doc({"a": olmoe(), "b": olmoe(context=2048), "c": planned("llama-3.1-8b", "hgx-h100")})
     require_doc(three)
     assert any(note["about"] == "moves" for note in three.data["notes"])

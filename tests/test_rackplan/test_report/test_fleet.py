@@ -31,7 +31,7 @@ def test_two_models_share_a_cluster() -> None:
     [
         ("hgx-h100", {"context": 4096, "tok_s": "9k", "utilization": 0.8}),  # idle GPUs
         ("lecture-8", {"context": 4096}),  # without a price
-        ("hgx-h100@16", {"isl": 8000, "osl": 200, "goal": "usd"}),
+        ("hgx-h100@16", {"isl": 8000, "osl": 200, "goal": "usd", "tpot_ms": 6}),  # two pools
     ],
 )
 def test_odd_fleets(cluster: str, asked: dict[str, object]) -> None:

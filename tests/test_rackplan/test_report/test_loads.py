@@ -107,8 +107,6 @@ def test_bad_files_end_in_one_line(
         ("loads", target, "--json"),
         ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--loads", target, "-o", tmp_path / "o"),
     ):
-        if str(target).startswith("lognormal") and arguments[0] == "plan":
-            continue
         result = run(*arguments)
         assert result.code == 2
         assert words in result.error_line

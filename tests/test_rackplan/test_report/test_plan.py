@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import cache
-from typing import Any
 
 import pytest
 
 import rackplan
 from cost.terms.pipeline import BUBBLE, HOPS
 from goldens import require_doc, require_golden
-from helpers import few_layers
+from helpers import few_layers, planned
 from placement.analysis.levers import find_levers
-from placement.plan import OrderProof, Plan
+from placement.plan import OrderProof
 from rackplan.report.changes import SCORE
 from rackplan.report.charts import leading
 from rackplan.report.pictures.overlay import plan_overlay
 from rackplan.report.plan import imported_plan_doc, plan_doc
-
-
-@cache
-def planned(model: str, cluster: str, **options: Any) -> Plan:
-    return rackplan.plan(model, cluster, time_limit_s=0, **options)
 
 
 def test_a_plan_reads_as_it_did() -> None:
@@ -74,6 +67,10 @@ def test_odd_plans() -> None:
     free = plan_doc(planned("mixtral-8x7b", "lecture-8"))
     require_doc(free)
     assert any(note["about"] == "usd_per_hour" for note in free.data["notes"])
+    grouped = plan_doc(rackplan.plan(few_layers("deepseek-v3", 6), "hgx-h100@16", ep=16, time_limit_s=0))
+    require_doc(grouped)
+    assert {row["placement"] for row in grouped.data["by_traffic"]} >= {"balance only"}
+    assert any("experts tokens choose together" in note["text"] for note in grouped.data["notes"])
 
 
 def test_two_pools_have_rows_each() -> None:
@@ -86,7 +83,8 @@ def test_two_pools_have_rows_each() -> None:
 
 
 def test_a_pipeline_over_two_racks() -> None:
-    plan = planned_pipeline()
+    model, asked = few_layers("llama-3.1-8b", 6), {"stages": 2, "tp": 1, "batch": 10, "time_limit_s": 0}
+    plan = rackplan.plan(model, "gb200-nvl72@144", **asked)
     hops = plan_doc(plan).data["pipeline"]
     # 10 sequences on each of 2 GPUs, half of them in a micro-batch, BF16 vectors of 4,096; sampled int32 back
     assert [hop["bytes"] for hop in hops] == [10 * 4096 * 2, 10 * 4]
@@ -98,12 +96,6 @@ def test_a_pipeline_over_two_racks() -> None:
     ordered = plan_doc(replace(plan, order=OrderProof("OPTIMAL", 0.1, 0.09, 0.1, in_turn=0.12)))
     require_doc(ordered)
     assert (ordered.data["order"]["bound_s"], ordered.data["order"]["in_turn_s"]) == (0.09, 0.12)
-
-
-def planned_pipeline() -> Plan:
-    return rackplan.plan(
-        few_layers("llama-3.1-8b", 6), "gb200-nvl72@144", stages=2, tp=1, batch=10, time_limit_s=0
-    )
 
 
 def test_an_imported_plan_says_how_the_engine_splits() -> None:

@@ -14,11 +14,7 @@ from rackplan.report.simulate import simulate_doc
 ASKED = {"model": "llama-3.1-8b", "cluster": "hgx-h100", "isl": 2000, "osl": 100}
 
 
-@pytest.fixture(autouse=True)
-def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rate is tried with a few hundred requests."""
-    monkeypatch.setattr("cost.queueing.load.FEWEST", 300)
-    monkeypatch.setattr("cost.queueing.load.MOST", 600)
+pytestmark = pytest.mark.usefixtures("few_requests")
 
 
 def test_what_users_see() -> None:

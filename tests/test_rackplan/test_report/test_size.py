@@ -6,31 +6,26 @@ import re
 
 import pytest
 
-import cost.serving.units
 import rackplan
 from goldens import require_doc, require_golden
 from rackplan.report.page import page
 from rackplan.report.size import size_doc
 
-
-@pytest.fixture(autouse=True)
-def few_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small clusters are enough here."""
-    monkeypatch.setattr(cost.serving.units, "MOST_JOINED_GPUS", 16)
-    monkeypatch.setattr(cost.serving.units, "MOST_FLEET_GPUS", 0)
+pytestmark = pytest.mark.usefixtures("few_joined")
 
 
 def test_a_size_reads_as_it_did() -> None:
     require_golden("size", size_doc(rackplan.size("mixtral-8x7b", "hgx-h100", req_s=200, spares=1)))
 
 
+@pytest.mark.usefixtures("few_requests", "no_speed_of_levels")
 def test_odd_sizes_keep_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rackplan.report.size.SPEEDS", 2)
     unpriced = size_doc(rackplan.size("llama-3.1-8b", "rubin-576@8", tok_s="10k", context=4096))
     require_doc(unpriced)
     assert "have no known price" in unpriced.answer[0 if "." in unpriced.answer[0][:-1] else 1]
     require_doc(size_doc(rackplan.size("mixtral-8x7b", "hgx-h100", users=1000, think_s=10, ttft_p99_ms=2000)))
-    several = size_doc(rackplan.size("mixtral-8x7b", ["hgx-h100", "hgx-h200@4096"], usd_h=50))
+    several = size_doc(rackplan.size("mixtral-8x7b", ["hgx-h100", "hgx-h200@4096"], usd_h=50, context=4096))
     require_doc(several)
     assert re.findall(r'id="chart-([\w-]+)"', page(several)) == [
         "throughput-by-speed-per-user",
@@ -38,11 +33,13 @@ def test_odd_sizes_keep_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+@pytest.mark.usefixtures("no_speed_of_levels")
 def test_the_other_recipe_takes_so_many_gpus() -> None:
-    doc = size_doc(rackplan.size("glm-5", "hgx-b300", tok_s="20k"))
+    asked = {"model": "glm-5", "cluster": "hgx-b300", "tok_s": "20k", "context": 4096}
+    doc = size_doc(rackplan.size(**asked))
     require_doc(doc)
     (row,) = next(block.rows for block in doc.details if getattr(block, "key", "") == "other_recipe")
-    then = rackplan.size("glm-5", "hgx-b300", tok_s="20k", recipe="usual")
+    then = rackplan.size(**asked, recipe="usual")
     assert row["gpus"] == then.gpus < doc.row["gpus"]
     assert "in the checkpoint's formats. They cost" in doc.answer[0]
     assert doc.answer[1].startswith(f"{then.gpus} GPUs with the recipe of published runs (experts nvfp4")

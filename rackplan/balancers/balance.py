@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,38 +22,6 @@ from topology.base.errors import InputError
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, eq=False)
-class Request:
-    """Inputs of an engine's balancer call.
-
-    Attributes
-    ----------
-    loads:
-        float64 ``[layers, experts]``: tokens of the last window; a layer of zeros is not known.
-    slots, ranks:
-        Slots of a layer, and the ranks that have equally many of them.
-    groups, nodes:
-        Groups of experts that shall each lie on one of the nodes; 1 and 1 where they mean nothing.
-    old:
-        int32 ``[layers, slots]``, -1 where nothing lies; None where all is planned afresh.
-    at_start:
-        Whether ``old`` is the placement that the engine starts with: then no budget limits the moves.
-    """
-
-    loads: Floats
-    slots: int
-    ranks: int
-    groups: int
-    nodes: int
-    old: Experts | None
-    at_start: bool
-
-    @property
-    def experts(self) -> int:
-        """Experts of a layer."""
-        return int(self.loads.shape[1])
-
-
 def request(
     loads: Floats,
     slots: Any,
@@ -64,7 +32,7 @@ def request(
     old: Any = None,
     starts: Sequence[Ints] = (),
     called: tuple[str, str] = ("num_replicas", "num_ranks"),
-) -> Request:
+) -> Asked:
     """Validate an engine's inputs; ``called`` are its names for slots and ranks.
 
     ``starts``: layers ``[slots]`` that the engine may start with, besides slot j with expert j mod E as vLLM
@@ -102,10 +70,10 @@ def request(
         old = _old_map(given, loads.shape, slots, slots // ranks)
         starts = np.arange(slots) % experts, *starts
         at_start = given.shape == old.shape and any(bool((old == start).all()) for start in starts)
-    return Request(loads, slots, ranks, groups, nodes, old, at_start)
+    return Asked(loads, slots, ranks, old, at_start, groups, nodes)
 
 
-def plan(asked: Request, given: Settings | None = None) -> Ints:
+def plan(asked: Asked, given: Settings | None = None) -> Ints:
     """Return the expert of each slot, int64 ``[layers, slots]``; copies that stay on their rank keep their slot.
 
     ``given``: the settings; those of the environment unless told otherwise.
@@ -116,19 +84,18 @@ def plan(asked: Request, given: Settings | None = None) -> Ints:
         If the environment's settings or the stored scenarios cannot be used.
     """
     given = settings() if given is None else given
-    stored = stored_for(given, asked.loads, asked.slots, asked.ranks)
-    nodes = _node_experts(asked, given, stored)
+    asked = replace(asked, stored=stored_for(given, asked.loads, asked.slots, asked.ranks))
+    nodes = _node_experts(asked, given)
     if nodes is None:
-        outside = Asked(asked.loads, asked.slots, asked.ranks, asked.old, asked.at_start, stored)
-        return _placed(outside, given).astype(np.int64)
-    inside = Asked(
-        nodes.loads(asked.loads),
-        asked.slots // asked.nodes,
-        asked.ranks // asked.nodes,
-        None if asked.old is None else nodes.inside(asked.old),
-        asked.at_start,
-        None if stored is None else _inside(stored, nodes, asked),
-        nodes.experts.reshape(-1, asked.experts // asked.nodes),
+        return _placed(asked, given).astype(np.int64)
+    inside = replace(
+        asked,
+        loads=nodes.loads(asked.loads),
+        slots=asked.slots // asked.nodes,
+        ranks=asked.ranks // asked.nodes,
+        old=None if asked.old is None else nodes.inside(asked.old),
+        stored=_inside(asked, nodes),
+        names=nodes.experts.reshape(-1, asked.experts // asked.nodes),
     )
     return nodes.outside(_placed(inside, given)).astype(np.int64)
 
@@ -189,24 +156,26 @@ def _all_everywhere(asked: Asked, most: float | None) -> Experts:
     return found
 
 
-def _inside(stored: Stored, nodes: NodeExperts, asked: Request) -> Stored:
+def _inside(asked: Asked, nodes: NodeExperts) -> Stored | None:
     """Return what is stored by node; the plan only where it puts the same groups on the nodes."""
-    placed = stored.placed
+    if asked.stored is None:
+        return None
+    placed = asked.stored.placed
     if placed is not None:
         lie = groups_as_they_lie(placed, asked.experts, asked.groups, asked.nodes)
         same = lie is not None and np.array_equal(lie.experts, nodes.experts)
         placed = nodes.inside(placed) if same else None
-    return Stored(nodes.loads(stored.loads), placed, asked.ranks // asked.nodes)
+    return Stored(nodes.loads(asked.stored.loads), placed, asked.ranks // asked.nodes)
 
 
-def _node_experts(asked: Request, given: Settings, stored: Stored | None) -> NodeExperts | None:
+def _node_experts(asked: Asked, given: Settings) -> NodeExperts | None:
     """Return the experts of each node where groups are kept on one; None where they are not.
 
     They are where they lie so already, and where all is planned afresh, unless a stored plan scatters them.
     """
     if asked.nodes == 1 or given.node_groups == "ignore":
         return None
-    planned = None if stored is None else stored.placed
+    planned = None if asked.stored is None else asked.stored.placed
     free = asked.at_start or given.max_moves is None
     gathers = given.node_groups == "gather" and free
     for placed in (asked.old, planned):
@@ -215,5 +184,5 @@ def _node_experts(asked: Request, given: Settings, stored: Stored | None) -> Nod
             if lie is not None or not gathers:
                 return lie
     seen = asked.loads[None]
-    loads = seen if stored is None else np.concatenate([seen, stored.loads])
+    loads = seen if asked.stored is None else np.concatenate([seen, asked.stored.loads])
     return packed_groups(loads, asked.groups, asked.nodes)

@@ -27,18 +27,21 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Shape of the problem: rows of experts, which are layers or layers of nodes.
+    """A call of a balancer: rows of experts, which are layers or layers of nodes.
 
     Attributes
     ----------
     loads:
-        float64 ``[rows, experts]``.
+        float64 ``[rows, experts]``: tokens of the last window; a row of zeros is not known.
     slots, ranks:
         Slots of a row, and the ranks that have equally many of them.
     old:
         int32 ``[rows, slots]``, -1 where nothing lies; None where all is planned afresh.
     at_start:
-        Whether the engine's own first placement lies there: then the answer depends on this call alone.
+        Whether the engine's own first placement lies there: then the answer depends on this call alone, and no budget
+        limits the moves.
+    groups, nodes:
+        Groups of experts of the engine that shall each lie on one of its nodes; 1 and 1 where they mean nothing.
     stored:
         What is known beforehand of the same rows and ranks, or None.
     names:
@@ -50,13 +53,20 @@ class Asked:
     ranks: int
     old: Experts | None
     at_start: bool
-    stored: Stored | None
+    groups: int = 1
+    nodes: int = 1
+    stored: Stored | None = None
     names: Ints | None = None
+
+    @property
+    def experts(self) -> int:
+        """Experts of a row."""
+        return int(self.loads.shape[1])
 
     @property
     def world(self) -> tuple[int, ...]:
         """Settings common to all models that an engine balances together, until ranks change."""
-        return self.loads.shape[1], self.slots, self.ranks
+        return self.experts, self.slots, self.ranks
 
 
 @dataclass(eq=False)

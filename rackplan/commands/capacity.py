@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rackplan import answers, inputs, shapes
 from rackplan.commands.options import WRITTEN, WRITTEN_ROWS, command, exit_if_interrupted
-from rackplan.commands.output import Run
+from rackplan.commands.output import FLEET_RESULTS, Run, page_of, write_fleet
 from rackplan.digests import digests
+from rackplan.progress import progress
 from rackplan.requests import CompareRequest, FleetRequest, SizeRequest, StudyRequest, SweepRequest
 from topology.base.errors import InfeasibleError, InputError
+from topology.base.files import write_whole
 
 FLEET_FOLDER = "Folder for report, fleet.json and a plan per kind of replica; or the report. [under out/]"
 LOG_S = 30.0
@@ -18,7 +21,6 @@ LOG_S = 30.0
 @command(SweepRequest, WRITTEN_ROWS, details=True)
 def sweep(request: SweepRequest, run: Run) -> None:
     """Find the best layouts for whole requests or one phase. One pool or two; files list all layouts."""
-    from rackplan import answers, inputs, shapes
     from rackplan.report.csv import table_csv
     from rackplan.report.sweep import sweep_doc, sweep_rows
 
@@ -32,8 +34,6 @@ def sweep(request: SweepRequest, run: Run) -> None:
 @command(CompareRequest, WRITTEN, details=True)
 def compare(request: CompareRequest, run: Run) -> None:
     """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and bottlenecks."""
-    from rackplan import answers, inputs
-    from rackplan.progress import progress
     from rackplan.report.compare import compare_doc
 
     finish = run.writer("compare", html="report.html")
@@ -47,8 +47,6 @@ def compare(request: CompareRequest, run: Run) -> None:
 @command(SizeRequest, WRITTEN, details=True)
 def size(request: SizeRequest, run: Run) -> None:
     """Size a fleet for a demand or a budget. Give requests, tokens, users, GPUs, MW or dollars; get the others."""
-    from rackplan import answers, inputs
-    from rackplan.progress import progress
     from rackplan.report.size import size_doc
 
     finish = run.writer("size")
@@ -61,9 +59,6 @@ def size(request: SizeRequest, run: Run) -> None:
 @command(FleetRequest, FLEET_FOLDER, "DIR|FILE.html", details=True)
 def fleet(request: FleetRequest, run: Run) -> None:
     """Choose replicas of different shapes for a whole cluster. One pool, two, or both; totals and idle GPUs."""
-    from rackplan import answers, inputs
-    from rackplan.commands.output import FLEET_RESULTS, write_fleet
-    from rackplan.progress import progress
     from rackplan.report.fleet import fleet_doc
 
     where = inputs.cluster_of(request.cluster, request.settings)
@@ -80,11 +75,8 @@ def fleet(request: FleetRequest, run: Run) -> None:
 @command(StudyRequest)
 def study(request: StudyRequest, run: Run) -> None:
     """Price a grid or a sample of points, on all cores or a cluster. It can be stopped and resumed."""
-    from rackplan.commands.output import page_of
-    from rackplan.progress import progress
     from rackplan.report.study import study_doc
     from rackplan.studies.run import run_study
-    from topology.base.files import write_whole
 
     with progress(every_s=LOG_S) as reporter:
         found = run_study(request, say=reporter.stage)

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rackplan import __version__, inputs
 from rackplan.commands.options import command
 from rackplan.commands.output import Run
+from rackplan.progress import hide, progress
 from rackplan.requests import CatalogRequest, ImportRequest, LoadsRequest, SchemaRequest, ValidateRequest
 from topology.base.errors import InputError, spelled
+from topology.base.files import write_whole
 
 
 @command(ImportRequest, "Cluster YAML to write. [standard output]", "FILE")
@@ -21,9 +24,7 @@ def import_(request: ImportRequest, run: Run) -> None:
 
     Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, amd-smi, or a CSV of links (a,b,count,rate).
     """
-    from rackplan import __version__
     from rackplan.report.cluster import import_comments, imported_doc
-    from topology.base.files import write_whole
     from topology.base.reading import parse_yaml
     from topology.exporters import cluster_to_yaml
     from topology.files.cluster_file import read_cluster
@@ -51,7 +52,6 @@ def import_(request: ImportRequest, run: Run) -> None:
 def catalog(request: CatalogRequest, run: Run) -> None:
     """Show GPUs, clusters and models, each figure with its source."""
     from cost.entries import LISTS
-    from rackplan import inputs
     from rackplan.report.catalog import catalog_doc
 
     what, settings = request.what, request.settings
@@ -65,10 +65,9 @@ def catalog(request: CatalogRequest, run: Run) -> None:
 def loads(request: LoadsRequest, run: Run) -> None:
     """Summarize recordings of expert loads and routing traces. Skew per layer, drift, co-activation."""
     from cost.experts.traces.description import describe
-    from rackplan.inputs import reading_progress
     from rackplan.report.loads import loads_doc
 
-    with reading_progress(request.files) as on_progress:
+    with inputs.reading_progress(request.files) as on_progress:
         found = [describe(file, on_progress) for file in request.files]
     names = _file_names([Path(file) for file in request.files])
     run.show(loads_doc(dict(zip(names, found, strict=True))))
@@ -79,7 +78,6 @@ def validate(request: ValidateRequest, run: Run) -> None:
     """Compare predictions with measured points. Median, mean, bias, within 20 %, coverage."""
     from cost.validation.read import read_measurements, shipped_files
     from cost.validation.validation import validation
-    from rackplan.progress import progress
     from rackplan.report.validate import frontiers_doc, validate_doc
 
     paths, physics = [Path(one) for one in request.points] or shipped_files(), request.physics
@@ -100,7 +98,6 @@ def schema(request: SchemaRequest, run: Run) -> None:
 
     Without a name the list of them.
     """
-    from rackplan.progress import hide
     from rackplan.report.schema import json_schema, schemas_doc
 
     if request.name is None:

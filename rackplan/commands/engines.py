@@ -6,11 +6,13 @@ from pathlib import Path
 
 import typer
 
+from rackplan import answers, inputs
 from rackplan.commands.options import FOLDER, command
-from rackplan.commands.output import Run, print_error
+from rackplan.commands.output import RESULTS, Run, print_error, write_plan
 from rackplan.digests import digests
 from rackplan.requests import ExportRequest, ImportPlanRequest
 from topology.base.errors import InputError
+from topology.base.files import write_new
 
 NOT_RIGHT = 2
 """Exit code of a check that found an invalid plan file."""
@@ -22,9 +24,7 @@ def export(request: ExportRequest, run: Run) -> None:
     from placement.engines.manifests.write import ExportRequest as Exported
     from placement.engines.manifests.write import deploy
     from placement.engines.registry import require_engine
-    from rackplan import inputs
     from rackplan.report.engines import exported_doc, warnings_of
-    from topology.base.files import write_new
 
     engine = require_engine(request.to, "to")
     named = request.output or Path(f"{engine.name}{engine.suffix}")
@@ -56,8 +56,6 @@ def import_plan(request: ImportPlanRequest, run: Run) -> None:
     from placement.engines.mapping import model_facts
     from placement.engines.registry import ENGINES, read_mapping
     from placement.options import PlanOptions
-    from rackplan import answers, inputs
-    from rackplan.commands.output import RESULTS, write_plan
     from rackplan.report.engines import own_balancedness
     from rackplan.report.plan import imported_plan_doc, with_files
 
@@ -78,7 +76,6 @@ def _check(request: ImportPlanRequest, run: Run) -> None:
     """Say whether the engine loads the file; exit code 2 if it does not, or misreads it."""
     from placement.engines.mapping import model_facts
     from placement.engines.registry import check_file, require_engine
-    from rackplan import inputs
     from rackplan.report.engines import checked_doc
 
     if run.output is not None:

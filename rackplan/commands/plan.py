@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
-from rackplan import requests
+from rackplan import answers, inputs, recipes, requests, shapes
 from rackplan.commands.options import FOLDER, WRITTEN, WRITTEN_ROWS, command, exit_if_interrupted
-from rackplan.commands.output import RESULTS, Run
+from rackplan.commands.output import RESULTS, Run, write_plan
 from rackplan.digests import digests
+from rackplan.progress import progress
 from topology.base.errors import InfeasibleError, InputError
 
 MorePlans = Annotated[
@@ -24,9 +25,6 @@ MorePlans = Annotated[
 @command(requests.PlanRequest, FOLDER, "DIR|FILE.html", details=True)
 def plan(request: requests.PlanRequest, run: Run) -> None:
     """Place layers and experts on GPUs, and predict the step. Writes plan.json, report.html and topology.svg."""
-    from rackplan import answers, inputs, recipes, shapes
-    from rackplan.commands.output import write_plan
-    from rackplan.progress import progress
     from rackplan.report.plan import plan_doc, with_files
 
     answers.plan_options(request)
@@ -54,9 +52,6 @@ def plan(request: requests.PlanRequest, run: Run) -> None:
 @command(requests.ReplanRequest, FOLDER, "DIR|FILE.html", details=True)
 def replan(request: requests.ReplanRequest, run: Run) -> None:
     """Re-plan for new loads or failures with few moves. Writes plan.json, moves.json, report.html, topology.svg."""
-    from rackplan import answers, inputs
-    from rackplan.commands.output import write_plan
-    from rackplan.progress import progress
     from rackplan.report.changes import replan_doc
     from rackplan.report.plan import with_files
 
@@ -84,7 +79,6 @@ def score(request: requests.ScoreRequest, run: Run, *, others: MorePlans = None)
     From its assignment alone: the solver's own figures are not used.
     """
     from placement.analysis.levers import find_levers
-    from rackplan import answers, inputs
     from rackplan.report.changes import SCORE, plans_doc
     from rackplan.report.plan import plan_doc
 
@@ -104,8 +98,6 @@ def score(request: requests.ScoreRequest, run: Run, *, others: MorePlans = None)
 @command(requests.WhatIfRequest, WRITTEN, details=True)
 def what_if(request: requests.WhatIfRequest, run: Run) -> None:
     """Show the gain of each possible change. Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
-    from rackplan import answers, inputs
-    from rackplan.progress import progress
     from rackplan.report.levers import levers_doc
 
     finish = run.writer("what-if")
@@ -118,8 +110,6 @@ def what_if(request: requests.WhatIfRequest, run: Run) -> None:
 @command(requests.SimulateRequest, WRITTEN, details=True)
 def simulate(request: requests.SimulateRequest, run: Run) -> None:
     """Simulate requests under load. First token, later tokens and whole requests at p50, p90, p99; maximum rate."""
-    from rackplan import answers, inputs
-    from rackplan.progress import progress
     from rackplan.report.simulate import simulate_doc
 
     finish = run.writer("simulate", html="report.html")
@@ -135,8 +125,6 @@ def simulate(request: requests.SimulateRequest, run: Run) -> None:
 @command(requests.ReplayRequest, WRITTEN_ROWS)
 def replay(request: requests.ReplayRequest, run: Run) -> None:
     """Replay recorded loads through online balancers. Balance in the next window, moves, time lost, tokens."""
-    from rackplan import answers, inputs
-    from rackplan.progress import progress
     from rackplan.report.csv import table_csv
     from rackplan.report.replay import BY_WINDOW, replay_doc
 

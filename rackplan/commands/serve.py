@@ -7,6 +7,7 @@ import sys
 
 from rackplan.commands.options import command
 from rackplan.commands.output import Run
+from rackplan.progress import hide
 from rackplan.requests import ServeRequest
 from topology.base.errors import InputError
 
@@ -20,7 +21,6 @@ def serve(request: ServeRequest, _: Run) -> None:
     except ImportError:
         raise InputError("serve needs Starlette and uvicorn: pip install 'rackplan[serve]'.") from None
     del starlette, uvicorn
-    from rackplan.progress import hide
     from rackplan.serve.opened import Opened
     from rackplan.serve.server import HOST, listen
     from rackplan.serve.server import serve as answer

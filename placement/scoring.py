@@ -146,6 +146,21 @@ def use_balancedness(use: ExpertUse, speed: Floats | None = None) -> Floats:
     return balance
 
 
+def gpu_load(plan: Plan, stage: StageSpec, assignment: Assignment) -> Floats:
+    """Return the load of each GPU of a stage over its layer's mean, the mean over scenarios, ``[layers, gpus]``.
+
+    Where GPUs differ it is load over speed, as in balancedness.
+    """
+    if plan.loads is None:
+        raise ValueError("a plan without experts has no loads")
+    loads = stage_loads(plan.deployment, plan.loads.untraced, stage.layers)
+    share = split_use(plan.deployment, stage, assignment, loads, plan.split).share
+    speed = stage_speed(plan.deployment, stage, assignment.slots_per_gpu)
+    busy = (share if speed is None else share / speed).mean(axis=0)
+    over_mean: Floats = busy / np.maximum(share.mean(axis=(0, 2))[:, None], 1e-300)
+    return np.broadcast_to(over_mean, (assignment.layers, assignment.gpus))
+
+
 def step_held(plan: Plan, requests_per_s: float, steps: float) -> float:
     """Return the seconds of a step of a plan whose replicas serve so many requests per second, of ``steps`` each.
 

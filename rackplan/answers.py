@@ -257,8 +257,13 @@ def compare(request: requests.CompareRequest) -> Comparison:
     InputError
         If something given cannot be used.
     """
+    from cost.money.budget import clusters_within
+
     if request.budget:
-        sides, scales = inputs.clusters_within(request)
+        units = inputs.clusters_of(request.clusters, request.settings)
+        sides, scales = clusters_within(
+            inputs.book_of(request, *units), units, mw=request.mw, usd_h=request.usd_h
+        )
     else:
         sides, scales = inputs.compared_clusters(request.clusters, request.gpus, request.settings), {}
     names = [side.name for side in sides]  # by which rows, bills and drawings are told apart

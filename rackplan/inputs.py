@@ -13,7 +13,6 @@ from rackplan.requests import (
     CONTEXT,
     DEFAULT_LOADS,
     ClusterLike,
-    CompareRequest,
     Lines,
     Loads,
     ModelLike,
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 _LONG_BYTES = 2**24
 LEAST_GPU_W, MOST_GPU_W = 20.0, 50e3
 """Bounds on the all-in power of one GPU; a value outside is in another unit, or of a whole rack."""
-MOST_JOINED = 1152
-"""Number of GPUs priced to estimate how many fit a budget."""
 OF_EXPERTS = ("ep", "redundant", "loads", "routing", "spread", "split", "objective")
 """Fields without effect for a model without routed experts."""
 
@@ -133,46 +130,6 @@ def compared_clusters(
                 value=gpus,
             )
     return found
-
-
-def clusters_within(request: CompareRequest) -> tuple[list[Cluster], dict[str, float]]:
-    """Return clusters with as many whole domains as a power or cost budget allows, at least one.
-
-    A domain is what a name or file means, so ``name@16`` is 16 GPUs. Of more than :data:`MOST_JOINED` GPUs a part is
-    returned, and by its name how many times as many there are.
-
-    Raises
-    ------
-    InputError
-        As :func:`clusters_of`, or if nothing is known of what one costs or draws.
-    """
-    from topology.build import rebuilt
-    from topology.catalog import full_domain
-    from topology.changes.repeat import repeated
-
-    units = clusters_of(request.clusters, request.settings)
-    book, scales = book_of(request, *units), dict[str, float]()
-    found = []
-    for unit in units:
-        book.refuse_unknown(unit, "mw" if request.mw else "usd_h", request.budget.split()[0])
-        bill = book.bill(unit)
-        each = (bill.power_w if request.mw else bill.usd_per_hour) or math.inf
-        budget = request.mw * 1e6 if request.mw else request.usd_h or 0.0
-        count = max(1, int(budget / each + 1e-9))
-        alone = unit.spec.raw is not None or unit.spec.scale_out is None
-        joined = 1 if alone else min(count, max(1, MOST_JOINED // len(unit.gpus)))
-        cluster = repeated(unit, joined)
-        if count > 1:
-            whole = all(full_domain(domain).gpus == domain.gpus for domain in unit.spec.domains)
-            name = (
-                f"{unit.name.partition('@')[0]}@{count * len(unit.gpus)}"
-                if whole
-                else f"{count} x {unit.name}"
-            )
-            cluster = rebuilt(cluster, replace(cluster.spec, name=name))
-        found.append(cluster)
-        scales[cluster.name] = count / joined
-    return found, scales
 
 
 def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cost.dtypes import bytes_per_param, cache_bytes_per_element
 from cost.inputs.deployment import USABLE_HBM, Deployment
-from cost.inputs.layout import StageSpec
+from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.workload import StepShape, Workload
 from cost.model import Layer, Model, MoeFfn, StageShard
 from cost.quantity import Quantity
@@ -19,6 +19,8 @@ from cost.terms.alltoall_kernel import vector_bytes
 from topology.base.units import added
 
 LOGIT_BYTES = 4.0
+_ALIKE = 1e-9
+"""Part of bytes by which two counts of the same may differ."""
 ACTIVATION_VECTORS = 4
 """Hidden vectors alive per token: residual, its norm, one block's input and its output."""
 
@@ -227,6 +229,22 @@ def expert_bytes(
     slot = added(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))
     each = _held_experts(deployment, stage, slots, moe_tp)[0]
     return each * float(slot) * weight_sizes(deployment.model)["experts"]
+
+
+def routed_bytes(
+    deployment: Deployment, layout: Layout, slots: Sequence[NDArray[np.int64]], weights: float
+) -> float:
+    """Return the bytes of routed experts on the fullest GPU, which has ``weights`` bytes of weights.
+
+    0 without experts, or where that is not known.
+    """
+    stages = layout.replicas[0]
+    memories = replica_memory(deployment, stages, tp=layout.tp, slots=slots, moe_tp=layout.moe_tp)
+    for stage, row, memory in zip(stages, slots, memories, strict=True):
+        held = row.size or layout.moe_tp > 1
+        if held and abs(memory.weights - weights) <= _ALIKE * weights:
+            return expert_bytes(deployment, stage, row, moe_tp=layout.moe_tp)
+    return 0.0  # another replica, of other GPUs, is full first
 
 
 def batch_of(sequences: int, tp: int) -> float:

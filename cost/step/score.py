@@ -20,6 +20,7 @@ from cost.serving.steady_state import stay_s
 from cost.step.memory import StageMemory, replica_max_batch, replica_memory, sequences_of
 from cost.step.step import batch_cost
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, hops
+from cost.terms.registry import TERMS
 from cost.terms.work import IMBALANCE, StepCost, totals
 from topology.base.errors import InfeasibleError, InputError
 from topology.base.figures import Evidence, weakest
@@ -101,6 +102,23 @@ class Score:
     def tpot_s(self) -> float:
         """Decode: seconds per output token of a sequence. Prefill: seconds of a batch of prompts."""
         return self.step_s / max(1.0, self.tokens_per_step)
+
+    def hidden_s(self, share: float) -> dict[str, float]:
+        """Return communication time hidden by compute in a step of two half-batches on one stage, by part.
+
+        ``share`` of the shorter of computing and sending stays hidden (:func:`cost.step.step.overlapped`), so
+        that of ``S`` seconds of sending ``S - share * min(S, C)`` are seen beside ``C`` of computing; pipelines
+        are left out.
+        """
+        sends = {name: s for name, s in self.terms_s.items() if s > 0 and name in TERMS and TERMS[name].sends}
+        seen = added(sends.values())
+        if not 0 < share < 1 or not seen or {HOPS.name, BUBBLE.name} & set(self.terms_s):
+            return {}
+        computing = self.step_s - seen
+        sending = seen / (1 - share)
+        if sending > computing:
+            sending = seen + share * computing
+        return {name: seconds * (sending - seen) / seen for name, seconds in sends.items()}
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placement.budget import Budget
+from rackplan import inputs
 from rackplan.commands.options import WRITTEN, command, exit_if_interrupted
 from rackplan.commands.output import Run
+from rackplan.progress import progress
 from rackplan.requests import DEFAULT_BYTES, DrawRequest, TrafficRequest
 from topology.base.errors import InputError
+from topology.base.files import write_whole
+from topology.base.units import amount as parse_amount
 
 if TYPE_CHECKING:
     from placement.plan import Plan
@@ -23,7 +28,6 @@ if TYPE_CHECKING:
 @command(DrawRequest)
 def draw(request: DrawRequest, run: Run) -> None:
     """Draw a cluster: tiers, domains, GPUs and their links."""
-    from rackplan import inputs
     from rackplan.report.cluster import drawn_doc
     from topology.draw import cluster_svg, draw_cluster
     from topology.exporters import GRAPH_SUFFIXES, topology_text, write_topology
@@ -62,11 +66,7 @@ def draw(request: DrawRequest, run: Run) -> None:
 @command(TrafficRequest, WRITTEN)
 def traffic(request: TrafficRequest, run: Run) -> None:
     """Route traffic between GPUs over the links. Shows times, bottlenecks, tiers and the busiest links."""
-    from placement.budget import Budget
-    from rackplan.progress import progress
     from rackplan.report.cluster import traffic_doc
-    from topology.base.files import write_whole
-    from topology.base.units import amount as parse_amount
     from topology.changes.drained import drained_note
     from topology.routes import FEW_CLASSES, Router, fair_s, rank_matrix
     from topology.routes.rank_matrix import SUFFIXES
@@ -96,8 +96,6 @@ def traffic(request: TrafficRequest, run: Run) -> None:
 
 def _ranks(request: TrafficRequest) -> tuple[Cluster, Sequence[int], list[str]]:
     """Return the cluster, or a plan's, the GPUs (all, or ranks of the plan's first replica), and what is odd."""
-    from rackplan import inputs
-
     named = Path(request.cluster)
     if named.suffix != ".json" and not (named / "plan.json").is_file():
         target = inputs.cluster_of(request.cluster, request.settings)
@@ -117,7 +115,6 @@ def traffic_from_options(
     InputError
         If they cannot be used.
     """
-    from topology.base.units import amount as parse_amount
     from topology.routes import pattern_traffic, read_traffic
     from topology.routes.traffic import LEAST_BYTES, MOST_BYTES
 
@@ -153,13 +150,13 @@ def _range(text: str | None, count: int) -> range:
 
 def _planned(planned: Plan, plan: Path, name: str, target: Cluster) -> tuple[Cluster, Overlay]:
     """Return the cluster to draw, as the plan knows it if GPUs were lost, and what the plan adds to the picture."""
-    from rackplan.report.pictures.overlay import plan_overlay, spread
+    from rackplan.report.pictures.overlay import plan_overlay
     from topology.cluster import ClusterView
 
     cluster = planned.deployment.cluster
     inside = set(_gpu_ids(cluster)) <= set(_gpu_ids(target))
     if isinstance(cluster, ClusterView) and inside and cluster.spec.domains == target.spec.domains:
-        return target, spread(plan_overlay(planned), _gpu_ids(cluster), _gpu_ids(target))
+        return target, plan_overlay(planned).over(_gpu_ids(cluster), _gpu_ids(target))
     if _gpu_ids(cluster) != _gpu_ids(target):
         if not cluster.spec.faults or _gpu_ids(_whole(cluster)) != _gpu_ids(_whole(target)):
             raise InputError(

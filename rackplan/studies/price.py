@@ -131,58 +131,12 @@ def _score(given: Mapping[str, Any]) -> Row:
 
 @lru_cache(_KEPT)
 def _fit(options: str) -> tuple[Deployment, Fitted]:
-    """Return one layout over the whole cluster with groups of ``ep`` GPUs, ``stages`` groups per replica.
-
-    ``options`` are those of the point as JSON, without the batch if the layout is the same at any.
-    """
-    from cost.layouts.candidates import arrangement_of, domain_gpus, equal_groups, replicas_of, widths_of
-    from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots
-    from placement.layouts.shapes import Shape
+    """Return the layout of a point: ``options`` as JSON, without the batch if the layout is the same at any."""
+    from placement.layouts.given import given_layout
 
     request: LayoutRequest = _request("score", json.loads(options))
-    deployment, stages = answers.make_deployment(request), request.stages or 1
-    cluster, model, batch = deployment.cluster, deployment.model, deployment.workload.batch
-    moe = model.moe is not None
-    if not 1 <= stages <= len(model.layers):
-        raise InputError(
-            f"{model.name} has {len(model.layers)} layers; expected 1 to {len(model.layers)} stages.",
-            field="stages",
-            value=stages,
-        )
-    ep = request.ep
-    if ep is None:
-        ep = len(cluster.gpus) // stages if moe else request.tp or 1
-    groups = equal_groups(domain_gpus(cluster), ep) if ep >= 1 else []
-    if len(groups) < stages:
-        raise InputError(
-            f"{input_name('ep')} {ep}, {input_name('stages')} {stages}: {cluster.name} has no {stages} "
-            f"groups of {ep} GPUs."
-        )
-    arrangement = arrangement_of(cluster, replicas_of(groups, stages))
-    widths, _ = widths_of(model, arrangement, cut_experts=False)
-    tp = request.tp or (1 if moe else ep)
-    if tp not in widths:
-        able = (
-            f"possible widths are {', '.join(map(str, widths))}" if widths else "no width divides its heads"
-        )
-        raise InputError(f"for {model.name} in groups of {ep} GPUs {able}.", field="tp", value=tp)
-    shape = Shape(arrangement.replicas, tp, 1, arrangement.alike, arrangement)
-    slots = stage_slots(deployment, shape, request.redundant)
-    if slots is None:
-        raise InputError(
-            f"{ep} GPUs cannot divide that many slots evenly.",
-            field="redundant",
-            value=request.redundant or 0,
-        )
-    most = batch_that_fits(deployment, shape, slots)
-    fit = fitted(deployment, Fitting(shape, slots, most)) if most else None
-    if fit is None:
-        wanted = f"{input_name('batch')} {batch}" if batch else "one sequence a group"
-        raise InfeasibleError(
-            f"HBM capacity binds: {wanted} of {model.name} does not fit on {cluster.name} in this layout; the "
-            f"largest batch that fits is {most}."
-        )
-    return deployment, fit
+    deployment, widths = answers.make_deployment(request), (request.ep, request.tp, request.stages)
+    return deployment, given_layout(deployment, *widths, redundant=request.redundant)
 
 
 def _sweep(given: Mapping[str, Any]) -> Row:

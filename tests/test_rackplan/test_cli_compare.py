@@ -71,7 +71,7 @@ def test_equal_power_is_whole_domains_within_it(
 ) -> None:
     asked = ("compare", "hgx-h100", "hgx-h200", *MIXTRAL, "--mw", 0.1)
     whole = run(*asked, "--json").data["rows"]
-    monkeypatch.setattr("rackplan.inputs.MOST_JOINED", 16)
+    monkeypatch.setattr("cost.money.budget.MOST_JOINED", 16)
     data = run(*asked, "--json").data
     for row, other in zip(data["rows"], whole, strict=True):
         assert row["gpus"] % 8 == 0

@@ -11,8 +11,9 @@ import pytest
 
 from helpers import planned
 from placement.plan import Plan
+from placement.scoring import gpu_load
 from rackplan.report import assets
-from rackplan.report.pictures.experts import expert_map, gpu_load
+from rackplan.report.pictures.experts import expert_map
 from rackplan.report.pictures.overlay import plan_overlay
 
 

@@ -151,3 +151,11 @@ def test_sums_lose_nothing(parts: list[list[tuple[int, float, float]]]) -> None:
     total = Links.sum(links(*part) for part in parts)
     assert total.count == sum(count for part in parts for count, _, _ in part)
     assert total.bytes_per_s == pytest.approx(sum(n * r * h for part in parts for n, r, h in part))
+
+
+def test_an_overlay_of_some_gpus_leaves_the_others_empty() -> None:
+    some = Overlay([1.0, 2.0], ["a", "b"], "load", details=[["c", "d"]], tags=["S0", "S1"])
+    over = some.over(["g2", "g0"], ["g0", "g1", "g2"])
+    assert (over.values, over.labels, over.tags) == ([2.0, 0.0, 1.0], ["b", "", "a"], ["S1", "", "S0"])
+    assert over.details == [["d", "", "c"]]
+    assert Overlay(None, ["a"], "").over(["g0"], ["g0", "g1"]).tags == ()

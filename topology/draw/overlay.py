@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 from topology.base.errors import InputError
@@ -67,6 +67,19 @@ class Overlay:
     def texts(self) -> list[Sequence[str]]:
         """What may be in the cells, from the shortest to the longest."""
         return [self.labels, *self.details]
+
+    def over(self, gpus: Sequence[str], every: Sequence[str]) -> Overlay:
+        """Return the overlay of some ``gpus`` (ids) extended to ``every`` GPU of their cluster."""
+        place = {gpu: number for number, gpu in enumerate(gpus)}
+        known = [place.get(gpu) for gpu in every]
+        values = self.values
+        return replace(
+            self,
+            values=None if values is None else [0.0 if at is None else values[at] for at in known],
+            labels=["" if at is None else self.labels[at] for at in known],
+            details=[["" if at is None else texts[at] for at in known] for texts in self.details],
+            tags=["" if at is None else self.tags[at] for at in known] if self.tags else (),
+        )
 
     def check(self, gpus: int) -> None:
         """Check that there is one finite value and one label for each of ``gpus``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from cost.experts.assignment import Assignment
 from cost.inputs.layout import StageSpec
 from placement.plan import Plan
-from placement.scoring import split_use, stage_loads, stage_speed
+from placement.scoring import gpu_load, stage_loads
 from rackplan.report.doc import Picture
 from topology.base.units import plural
 
@@ -61,21 +62,6 @@ def expert_map(plan: Plan, arrived: NDArray[np.int64] | None = None) -> Picture 
     return Picture("experts", _says(plan, len(layers), len(gpus)), data=data)
 
 
-def gpu_load(plan: Plan, stage: StageSpec, assignment: Assignment) -> NDArray[np.float64]:
-    """Return the load of each GPU of a stage over its layer's mean, the mean over scenarios, ``[layers, gpus]``.
-
-    Where GPUs differ it is load over speed, as in balancedness.
-    """
-    if plan.loads is None:
-        raise ValueError("a plan without experts has no loads")
-    loads = stage_loads(plan.deployment, plan.loads.untraced, stage.layers)
-    share = split_use(plan.deployment, stage, assignment, loads, plan.split).share
-    speed = stage_speed(plan.deployment, stage, assignment.slots_per_gpu)
-    busy = (share if speed is None else share / speed).mean(axis=0)
-    over_mean: NDArray[np.float64] = busy / np.maximum(share.mean(axis=(0, 2))[:, None], 1e-300)
-    return np.broadcast_to(over_mean, (assignment.layers, assignment.gpus))
-
-
 def _group(plan: Plan, stage: StageSpec, entry: Assignment) -> dict[str, Any]:
     """Return one stage: the experts of its slots, a row for each different layer, and its loads."""
     kinds, row_of = np.unique(entry.slot_expert, axis=0, return_inverse=True)
@@ -107,13 +93,7 @@ def _places(plan: Plan, gpus: list[int]) -> dict[str, Any]:
 
 def _runs(names: list[str]) -> list[tuple[str, int]]:
     """Return names with how often each comes in a row."""
-    found: list[tuple[str, int]] = []
-    for name in names:
-        if found and found[-1][0] == name:
-            found[-1] = (name, found[-1][1] + 1)
-        else:
-            found.append((name, 1))
-    return found
+    return [(name, len(list(run))) for name, run in groupby(names)]
 
 
 def _steps(values: NDArray[np.float64], step: float, dtype: type) -> NDArray[np.float64]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cost.inputs.deployment import USABLE_HBM, Deployment
 from cost.inputs.layout import Layout
-from cost.step.memory import expert_bytes, replica_memory
+from cost.step.memory import routed_bytes
 from cost.step.score import Score
 from placement.plan import Plan
 from rackplan.report.doc import Picture
@@ -33,7 +33,6 @@ _USES = {
     ),
 }
 """Name, colour and formula of each use; the colours differ from those of step parts and resources."""
-_ALIKE = 1e-9  # of bytes
 
 
 def memory_picture(plan: Plan) -> Picture:
@@ -70,19 +69,3 @@ def memory_of(
     says = f"HBM of the fullest GPU by use, in GB: {words}; total {added(held.values()) / 1e9:,.1f}"
     svg = bytes_bar("memory", parts, "the GPU", f"as reported by its driver; {origin}")
     return Picture("memory", says, svg)
-
-
-def routed_bytes(
-    deployment: Deployment, layout: Layout, slots: Sequence[NDArray[np.int64]], weights: float
-) -> float:
-    """Return the bytes of routed experts on the fullest GPU, which has ``weights`` bytes of weights.
-
-    0 without experts, or where that is not known.
-    """
-    stages = layout.replicas[0]
-    memories = replica_memory(deployment, stages, tp=layout.tp, slots=slots, moe_tp=layout.moe_tp)
-    for stage, row, memory in zip(stages, slots, memories, strict=True):
-        held = row.size or layout.moe_tp > 1
-        if held and abs(memory.weights - weights) <= _ALIKE * weights:
-            return expert_bytes(deployment, stage, row, moe_tp=layout.moe_tp)
-    return 0.0  # another replica, of other GPUs, is full first

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +11,8 @@ from numpy.typing import NDArray
 from cost.inputs.layout import Layout, StageSpec
 from cost.terms.pipeline import BUBBLE
 from placement.plan import Plan
+from placement.scoring import gpu_load
 from rackplan.report.notes import domain_words, plan_hops
-from rackplan.report.pictures.experts import gpu_load
 from topology.base.units import format_quantity, plural
 from topology.draw import Overlay
 
@@ -125,20 +124,6 @@ def _least_balanced(plan: Plan, rows: Mapping[int, int]) -> str:
         return f"layer {''.join(named)}, the least balanced of {len(moe)} MoE layers"
     more = ", ..." if len(named) > _MOST_LAYERS else ""
     return f"the least balanced layer of each stage: {', '.join(named[:_MOST_LAYERS])}{more}"
-
-
-def spread(overlay: Overlay, gpus: Sequence[str], all_gpus: Sequence[str]) -> Overlay:
-    """Extend the overlay of some ``gpus`` (ids) to all GPUs of their cluster."""
-    place = {gpu: number for number, gpu in enumerate(gpus)}
-    known = [place.get(gpu) for gpu in all_gpus]
-    values = overlay.values
-    return replace(
-        overlay,
-        values=None if values is None else [0.0 if at is None else values[at] for at in known],
-        labels=["" if at is None else overlay.labels[at] for at in known],
-        details=[["" if at is None else texts[at] for at in known] for texts in overlay.details],
-        tags=["" if at is None else overlay.tags[at] for at in known] if overlay.tags else (),
-    )
 
 
 def _tag(layout: Layout, replica: int, stage: int) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from cost.step.score import Score
-from cost.terms.pipeline import BUBBLE, HOPS
 from cost.terms.registry import TERMS
 from placement.analysis.evidence import coefficients
 from placement.analysis.peaks import at_peaks
@@ -15,7 +14,6 @@ from rackplan.report.doc import Picture
 from rackplan.report.pictures.svg import LINE, Look, Svg, percent, share_text
 from rackplan.report.plotting import NEUTRAL, by_resource, by_term
 from topology.base.figures import weakest
-from topology.base.units import added
 
 COMPOSED = (
     "Parts run one after another, so their times add up. Within a kernel, compute and HBM reads overlap: "
@@ -63,7 +61,7 @@ def waterfall(
     names = sorted(score.terms_s, key=lambda name: order.get(name, len(order)))
     names = [name for name in names if score.terms_s[name] > 0]
     colours, resources = by_term(names), by_resource(score.limits_s)
-    covered = hidden_s(score, hidden or 0.0)
+    covered = score.hidden_s(hidden or 0.0)
     legend = _legend(score, resources, peaks=peaks is not None, hidden=bool(covered))
     drawn = Svg((len(names) + 1) * _ROW + len(legend) * LINE, "step")
     step, start = score.step_s, 0.0
@@ -172,24 +170,6 @@ def _limits(score: Score, name: str) -> list[tuple[str, float]]:
 def _ms(seconds: float) -> str:
     value = seconds * 1e3
     return f"{value:,.{1 if value >= 100 else 2 if value >= 1 else 3}f} ms"
-
-
-def hidden_s(score: Score, share: float) -> dict[str, float]:
-    """Return communication time hidden by compute in a step of two half-batches on one stage, by part.
-
-    ``share`` of the shorter of computing and sending stays hidden (:func:`cost.step.step.overlapped`), so
-    that of ``S`` seconds of sending ``S - share * min(S, C)`` are seen beside ``C`` of computing; pipelines
-    are left out.
-    """
-    sends = {name: s for name, s in score.terms_s.items() if s > 0 and name in TERMS and TERMS[name].sends}
-    seen = added(sends.values())
-    if not 0 < share < 1 or not seen or {HOPS.name, BUBBLE.name} & set(score.terms_s):
-        return {}
-    computing = score.step_s - seen
-    sending = seen / (1 - share)
-    if sending > computing:
-        sending = seen + share * computing
-    return {name: seconds * (sending - seen) / seen for name, seconds in sends.items()}
 
 
 def origins(plan: Plan) -> dict[str, list[str]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from placement.progress import ProgressReporter
 from rackplan import inputs, layouts, recipes, requests
 from rackplan.requests import NO_LIMIT, limit_s
 from topology.base.errors import InfeasibleError
@@ -71,28 +72,17 @@ def plan(request: requests.PlanRequest) -> Plan:
         If ``cancel`` says so before there is a plan.
     """
     from placement.planner import make_plan
-    from placement.progress import ProgressReporter
     from placement.whole import Limits, plan_requests
 
     wanted = plan_options(request)
     priced = make_deployment(request)
     loads = inputs.loads_of(priced.model, request.loads, request.routing, seed=request.seed)
     told, whole = ProgressReporter(request.on_progress), request.whole
+    heard: Any = {"on_progress": told.layers, "on_stage": told.stage, "cancel": request.cancel}
     if whole is None:
-        return make_plan(
-            priced, loads, wanted, on_progress=told.layers, on_stage=told.stage, cancel=request.cancel
-        )
+        return make_plan(priced, loads, wanted, **heard)
     limits = Limits(*request.limits_s, request.usual)
-    return plan_requests(
-        priced,
-        whole,
-        loads,
-        wanted,
-        limits,
-        on_progress=told.layers,
-        on_stage=told.stage,
-        cancel=request.cancel,
-    )
+    return plan_requests(priced, whole, loads, wanted, limits, **heard)
 
 
 def score(request: requests.ScoreRequest) -> Plan:
@@ -155,7 +145,6 @@ def replan(request: requests.ReplanRequest) -> Replanned:
         If what is left cannot hold the experts, or the budget is too small to restore them.
     """
     from placement.migrate.replan import replan_plan
-    from placement.progress import ProgressReporter
 
     wanted, old = replan_options(request), inputs.plan_of(request.plan)
     other = None
@@ -180,7 +169,6 @@ def what_if(request: requests.WhatIfRequest) -> Levers:
         If the plan cannot be read, or a setting cannot be read or used.
     """
     from placement.analysis.levers import find_levers
-    from placement.progress import ProgressReporter
 
     told = ProgressReporter(request.on_progress)
     return find_levers(inputs.plan_of(request.plan, request.settings), on_stage=told.stage)
@@ -281,7 +269,6 @@ def compared(deployments: Sequence[Deployment], request: requests.CompareRequest
     from placement.analysis.compare import compare_clusters, compare_serving
     from placement.analysis.comparison import Comparison
     from placement.options import USUAL_TPOT, PlanOptions
-    from placement.progress import ProgressReporter
 
     free = request.tok_s_user == NO_LIMIT
     targets: Sequence[float] = () if isinstance(request.tok_s_user, str) else request.tok_s_user or ()
@@ -427,7 +414,6 @@ def fleet(request: requests.FleetRequest) -> Fleet:
     from cost.inputs.deployment import NONE_DEPLOYABLE
     from placement.fleet.fleet import make_fleet
     from placement.fleet.options import FleetOptions
-    from placement.progress import ProgressReporter
 
     most = None if request.any_shape else FleetOptions.most_layouts
     wanted = request.as_options(FleetOptions, most_layouts=most)

@@ -62,13 +62,12 @@ def rates_at(
     deployment: Deployment, request: CompareRequest, targets: Sequence[float | None]
 ) -> list[float | None]:
     """Return the most tok/s/GPU at each speed per user; None where nothing is as fast."""
-    from cost.layouts import best_at
+    from cost.layouts import iso_interactivity
 
     speeds = [target for target in targets if target is not None]
     if request.alone:
         under = layouts.swept(deployment, speeds=speeds)
-        found = [int(under.frontier()[0]) if target is None else best_at(under, target) for target in targets]
-        return [None if at is None else float(under.tok_s_per_gpu[at]) for at in found]
+        return iso_interactivity(under, [target or 0.0 for target in targets])
     serving = layouts.serving_of(deployment, request, [1 / speed for speed in speeds])
     best = [serving.best(None if target is None else 1 / target) for target in targets]
     return [None if one is None else one.output_tok_s_per_gpu for one in best]

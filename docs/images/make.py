@@ -114,7 +114,7 @@ def drawn(cluster: object) -> str:
 def step_of_tutorial() -> str:
     """Return the step of the tutorial's plan, part after part, with the same at peaks beneath."""
     from placement.analysis.peaks import at_peaks
-    from rackplan.report.plotting import by_term
+    from rackplan.report.colours import by_term
 
     plan = planned(TUTORIAL)
     terms, peaks = plan.score.terms_s, at_peaks(plan).terms_s
@@ -145,7 +145,7 @@ def frontier_of_tutorial() -> str:
 
     import rackplan
     from cost.layouts.front import pareto
-    from rackplan.report.plotting import series
+    from rackplan.report.colours import series
 
     lines: dict[str, list[tuple[float, float]]] = {}
     for name in ("hgx-h200@72", "hgx-b200@72", "gb200-nvl72"):

@@ -1,44 +1,31 @@
-"""Charts of documents as figures of Plotly: layers over tables, on axes that are named after their fields."""
+"""Charts of documents as figures of Plotly: layers over tables, on axes that are named after their fields.
+
+Plotly is loaded with this module, so that what prints text does not wait for it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from plotly.graph_objects import Bar, Figure, Scatter
 
 from cost.terms.registry import TERMS
 from cost.terms.work import RESOURCES
+from rackplan.report.colours import BLUE, GREEN, INK, NEUTRAL, VERMILION, by_term, series
 from rackplan.report.doc import Chart, Doc, Layer, Picture, Row, made
 from rackplan.report.fields import FIELDS, Field
-from rackplan.report.plotting import (
-    BLUE,
-    DASHES,
-    GREEN,
-    INK,
-    NEUTRAL,
-    SYMBOLS,
-    VERMILION,
-    axis_of,
-    bar_of,
-    by_term,
-    chart_of,
-    line_of,
-    log_axis,
-    picture_of,
-    plotly_text,
-    scatter_of,
-    series,
-)
+from rackplan.report.plotting import axis_of, chart_of, line_of, log_axis, picture_of, plotly_text
 from rackplan.report.text import thinned
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Bar, Figure, Scatter
 
 _MOST = {"point": 90, "line": 40}
 """Marks that are drawn of a table, evenly spaced."""
 _MOST_MARKED = 30
 """Points of a line that has marks."""
 STAR = "#ffd33d"
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+_SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 _MOST_WHOLE = 12
 """Range of counts below which an axis has a tick for each."""
 _MOST_HOVERED = 12
@@ -198,7 +185,7 @@ def _trace(
         if base is not None:
             x, y, edge = [*x, *x[::-1]], [*y, *base[::-1]], line_of(NEUTRAL, 0)
             look = {**look, "fill": "toself", "fillcolor": "rgba(140,149,159,0.22)"}
-        return scatter_of(name, "lines", x, y, line=edge, hoverinfo="skip", **look)
+        return Scatter(name=name, mode="lines", x=x, y=y, line=edge, hoverinfo="skip", **look)
     look = {**look, **_hover(layer, rows)}
     if layer.text:
         label = FIELDS[layer.text].text
@@ -207,11 +194,11 @@ def _trace(
         ]
     if layer.mark == "bar":
         return _bars(name, x, y, base, {**look, "marker": {"color": color}}, flat=_is_flat(layer))
-    marker: dict[str, Any] = {"size": 7, "color": color, "symbol": SYMBOLS[at % len(SYMBOLS)]}
+    marker: dict[str, Any] = {"size": 7, "color": color, "symbol": _SYMBOLS[at % len(_SYMBOLS)]}
     if layer.mark == "line":
-        line = line_of(color, 2, DASHES[at % len(DASHES)])
+        line = line_of(color, 2, _DASHES[at % len(_DASHES)])
         marker["size"] = 7 if len(rows) <= _MOST_MARKED else 1
-        return scatter_of(name, "lines+markers", x, y, line=line, marker=marker, **look)
+        return Scatter(name=name, mode="lines+markers", x=x, y=y, line=line, marker=marker, **look)
     marks: dict[str, dict[str, Any]] = {
         "point": {"opacity": 0.8},
         "star": {"size": 16, "symbol": "star", "line": line_of(INK, 1.5)}
@@ -219,7 +206,9 @@ def _trace(
         "ring": {"size": 10, "symbol": "circle", "color": "rgba(0,0,0,0)", "line": line_of(color)},
     }
     marker |= marks[layer.mark]
-    return scatter_of(name, "markers+text" if layer.text else "markers", x, y, marker=marker, **look)
+    return Scatter(
+        name=name, mode="markers+text" if layer.text else "markers", x=x, y=y, marker=marker, **look
+    )
 
 
 def _bars(
@@ -237,7 +226,7 @@ def _bars(
     places = {"x": lengths, "y": y, "orientation": "h"} if flat else {"x": x, "y": lengths}
     if "text" in look:
         look = {**look, "textposition": "outside", "cliponaxis": False}
-    return bar_of(name, base=base, **places, **look)
+    return Bar(name=name, base=base, **places, **look)
 
 
 def _axis(chart: Chart, axis: str, scale: tuple[float, str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from placement.analysis.gains import Gain
 from rackplan.report import shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Row, Shape, Table
 from rackplan.report.fields import FIELDS, said
-from rackplan.report.frontier import POINTS, frontier_chart, measured_blocks, point_row
+from rackplan.report.frontier import POINTS, frontier_chart, measured_blocks
 from rackplan.report.notes import load_names, phase_words, sentence
 from topology.base.errors import input_name
 from topology.base.units import plural
@@ -258,16 +258,16 @@ def _waterfall(gains: Sequence[Gain]) -> list[Block]:
             bars.append((name, "faster" if factor > 1 else "slower", factor, rate, rate * factor))
             rate *= factor
         bars.append((gain.after, "cluster", None, 0.0, end))
-    keys = [column.key for column in table.fields]
-    drawn = table(dict(zip(keys, bar, strict=True)) for bar in bars)
-    layer = Layer("bar", drawn, "cause", "to_tok_s_per_gpu", "direction", "from_tok_s_per_gpu", text="factor")
+    layer = Layer(
+        "bar", table(bars), "cause", "to_tok_s_per_gpu", "direction", "from_tok_s_per_gpu", text="factor"
+    )
     alt = "; ".join(map(_gained, split))
     return [Chart(GAINS.title, [layer], alt=alt, stacked=True, height=420)] if split else []
 
 
 def _points(result: Comparison) -> Iterator[Row]:
     for name, points in result.frontiers.items():
-        yield from (point_row(point, cluster=name) for point in points)
+        yield from (POINTS.row(point, None, cluster=name) for point in points)
 
 
 def _frontiers(result: Comparison, rows: Sequence[Row]) -> list[Block]:

@@ -88,7 +88,7 @@ class Table(Block):
         except KeyError as missing:
             raise KeyError(f"{self.key or 'the root'}: a row lacks {missing}") from None
 
-    def row(self, *sources: object, **more: Any) -> Row:
+    def row(self, *sources: object, **more: Any) -> dict[str, Any]:
         """Return a row of fields that ``sources`` have as attributes, the first that has one; ``more`` are others.
 
         Where one of them is None, fields that nobody has are null.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
+from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.options import BOTH, PREFILL
 from rackplan.report import notes, shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Picture, Record, Row, Shape, Table
@@ -13,9 +13,6 @@ from rackplan.report.fields import FIELDS, said
 from rackplan.report.pictures.overlay import fleet_overlay, pool_layout
 from topology.base.units import plural
 from topology.draw import cluster_svg
-
-if TYPE_CHECKING:
-    from placement.fleet.fleet import Fleet, Pool
 
 FLEET_ROOT = Record.of(
     "",

@@ -6,19 +6,19 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cost.calibration.errors import errors_in, widest
+from cost.inputs.deployment import Deployment
+from cost.layouts.front import pareto
+from cost.serving.lengths import Lengths
+from cost.validation.measured import comparable_points, predicted, published_runs
 from rackplan.report.doc import Block, Chart, Layer, Note, Row, Table
 from topology.base.units import plural
-
-if TYPE_CHECKING:
-    from cost.inputs.deployment import Deployment
-    from cost.serving.lengths import Lengths
 
 POINTS = Table.of(
     "", "cluster serving layout run batch in_flight tok_s_per_user tok_s_per_gpu step_s ttft_s bound_by"
 )
-_BLANK: dict[str, Any] = dict.fromkeys(field.key for field in POINTS.fields)
 RUNS = Table.of(
     "runs",
     "measured_chip run tok_s_per_user measured_tok_s_per_gpu predicted_tok_s_per_gpu measured_ratio source",
@@ -27,11 +27,6 @@ RUNS = Table.of(
 _MOST_LINES = 5
 """Layouts that are drawn as lines; more cannot be told apart."""
 _SPEED, _RATE = "tok_s_per_user", "tok_s_per_gpu"
-
-
-def point_row(source: object, **more: object) -> dict[str, Any]:
-    """Return a row of :data:`POINTS` of what ``source`` has; the rest is null."""
-    return {**_BLANK, **POINTS.row(source, **more)}
 
 
 def frontier_chart(
@@ -48,14 +43,11 @@ def frontier_chart(
     Points are rows of some of the fields of :data:`POINTS`; ``word`` names the stars. Lines are the layouts nearest
     to the frontier, or every value of the field ``by``; of several clusters each has one colour.
     """
-    from cost.layouts.front import pareto
-    from cost.validation.measured import comparable_points
-
-    rows = [{**_BLANK, **point} for point in points]
+    rows = [POINTS.row(None, **point) for point in points]
     edge = [rows[at] for at in pareto([row[_SPEED] for row in rows], [row[_RATE] for row in rows]).tolist()]
     lines = _nearest(rows, edge) if by == "layout" else {row[by] for row in rows}
     runs = (
-        point_row(run, cluster=side.cluster.name, run=run.words)
+        POINTS.row(run, None, cluster=side.cluster.name, run=run.words)
         for side in deployments
         for run in comparable_points(side, lengths)
     )
@@ -64,7 +56,7 @@ def frontier_chart(
         ("point", "other layouts", "", (row for row in rows if row[by] not in lines)),
         ("line", "", by, (row for row in rows if row[by] in lines)),
         ("ring", "measured", color, runs),
-        ("star", word, color, ({**_BLANK, **row} for row in chosen)),
+        ("star", word, color, (POINTS.row(None, **row) for row in chosen)),
     )
     layers = [Layer(mark, POINTS(some), _SPEED, _RATE, color, name=name) for mark, name, color, some in marks]
     ends = " to ".join(f"{row[_RATE]:,.0f} at {row[_SPEED]:,.1f}" for row in edge[:: max(1, len(edge) - 1)])
@@ -89,9 +81,6 @@ def measured_blocks(deployments: Sequence[Deployment], phase: str = "") -> list[
 
     That takes a while: it is for pages alone. ``phase`` is as :func:`cost.calibration.errors.errors_in` takes it.
     """
-    from cost.calibration.errors import errors_in, widest
-    from cost.validation.measured import predicted, published_runs
-
     decoding = [deployment for deployment in deployments if deployment.workload.decodes]
     every = {run: predicted(run, one.correction) for one in decoding for run in published_runs(one)}
     rates = {run: rate for run, rate in every.items() if rate is not None}

@@ -1,55 +1,22 @@
-"""What all charts share: colours that colour-blind people tell apart, and figures of Plotly that fit any page.
-
-Plotly is imported where a figure is made, so that what prints text does not wait for it.
-"""
+"""What all charts share: axes, and figures of Plotly that fit any page."""
 
 from __future__ import annotations
 
 import math
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cost.terms.registry import TERMS
-from cost.terms.work import RESOURCES
+from plotly.graph_objects import Bar, Figure, Scatter
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Bar, Figure, Scatter
+from rackplan.report.colours import NEUTRAL
 
-# Okabe and Ito, "Color Universal Design" (2008), without black and yellow: they vanish on dark and on white
-BLUE, VERMILION, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
-ORANGE, SKY = "#e69f00", "#56b4e9"
-NEUTRAL = "#8c959f"
-"""Grey that is legible on white and on black."""
-SAND = "#ddcc77"
-"""Colour of a step part without a declared one."""
-INK = "#1b1f24"
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
 _STEPS = ((8, (1, 1.5, 2, 3, 5, 7)), (300, (1, 2, 5)), (math.inf, (1,)))
 """Ticks per decade of a logarithmic axis, by the upper limit of its range ratio."""
 _CLOSE = 1.5
 """Range ratio below which those are too few."""
-_FABRICS = ("#bbcc33", "#b39ddb", "#80cbc4")
-
-
-def series(count: int) -> list[str]:
-    """Return ``count`` colours; they repeat after six."""
-    colours = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE)
-    return [colours[index % len(colours)] for index in range(count)]
-
-
-def by_resource(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each resource, none of which a part of a step has."""
-    rest = [name for name in dict.fromkeys(names) if name not in RESOURCES]
-    return RESOURCES | {name: _FABRICS[index % len(_FABRICS)] for index, name in enumerate(rest)}
-
-
-def by_term(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each part of a step: the same in every report."""
-    return {name: TERMS[name].colour if name in TERMS else SAND for name in names}
 
 
 def plotly_text(text: str) -> str:
@@ -62,20 +29,6 @@ def line_of(colour: str, width: float = 2, dash: str = "") -> dict[str, Any]:
     return {"color": colour, "width": width} | ({"dash": dash} if dash else {})
 
 
-def scatter_of(name: str, mode: str, x: Sequence[Any], y: Sequence[Any], **more: Any) -> Scatter:
-    """Return points or a line under a name."""
-    from plotly.graph_objects import Scatter
-
-    return Scatter(name=name, mode=mode, x=x, y=y, **more)
-
-
-def bar_of(name: str, **more: Any) -> Bar:
-    """Return bars under a name."""
-    from plotly.graph_objects import Bar
-
-    return Bar(name=name, **more)
-
-
 def axis_of(title: str, **more: Any) -> dict[str, Any]:
     """Return an axis with its title."""
     words = {"text": title, "standoff": 12}
@@ -85,8 +38,6 @@ def axis_of(title: str, **more: Any) -> dict[str, Any]:
 
 def chart_of(data: Sequence[Scatter | Bar], **layout: Any) -> Figure:
     """Return a chart with what all of them share; the page sets colours of text and rules."""
-    from plotly.graph_objects import Figure
-
     clear = "rgba(0,0,0,0)"
     shared: Mapping[str, Any] = {
         "template": None,
@@ -118,8 +69,6 @@ def log_axis(title: str, values: Sequence[float]) -> dict[str, Any]:
 
 def picture_of(svg: str) -> Figure:
     """Return an SVG file as a figure that shows it whole."""
-    from plotly.graph_objects import Figure
-
     width, height = (float(found) for found in re.findall(r'\b(?:width|height)="([0-9.]+)', svg)[:2])
     source = f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
     hidden = {"visible": False, "fixedrange": True}

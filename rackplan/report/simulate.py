@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from cost.queueing.load import PERCENTILES, WARM_UP, UnderLoad
+from cost.queueing.pools import EnginePool
+from cost.queueing.result import Simulated
+from cost.serving.serving import ONE_POOL, TWO_POOLS
 from rackplan.report import shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import said
 from rackplan.report.notes import sentence
 from rackplan.report.text import thinned
 from topology.base.units import plural
-
-if TYPE_CHECKING:
-    from cost.queueing.load import UnderLoad
-    from cost.queueing.pools import EnginePool
-    from cost.queueing.result import Simulated
 
 _TIMES = {"ttft": "ttft_s", "tpot": "tpot_s", "e2e": "e2e_s"}
 """Times of requests by the key of their percentiles, as attributes of a simulation."""
@@ -85,8 +84,6 @@ def simulate_doc(result: Simulated) -> Doc:
 
 
 def _seen(result: Simulated) -> dict[str, Any]:
-    from cost.serving.serving import ONE_POOL, TWO_POOLS
-
     seen, limits, most, outcome = result.found, result.limits, result.most, result.found.outcome
     return {
         **SEEN.row(seen),
@@ -117,8 +114,6 @@ def _seen(result: Simulated) -> dict[str, Any]:
 
 
 def _percentiles(seen: UnderLoad) -> list[Row]:
-    from cost.queueing.load import PERCENTILES
-
     found = [1e3 * np.percentile(getattr(seen, name), PERCENTILES) for name in _TIMES.values()]
     times = zip(*(values.tolist() for values in found), strict=True)
     keys = [f"{key}_ms" for key in _TIMES]
@@ -146,8 +141,6 @@ def _answer(row: Row, reason: str) -> list[str]:
 
 def _methods(result: Simulated) -> Iterator[str]:
     """Yield how requests were served and counted."""
-    from cost.queueing.load import WARM_UP
-
     links = result.pools.transfers
     yield f"A request goes to the replica {_ROUTERS[result.router]}."
     yield from dict.fromkeys(map(_scheduler, result.pools.pools))
@@ -182,11 +175,11 @@ def _charts(result: Simulated) -> list[Block]:
     share = np.linspace(0, 1, _MOST_POINTS // 2 + 1).tolist()
     first = zip((1e3 * np.quantile(result.found.ttft_s, share)).tolist(), share, strict=True)
     states = _TIMELINE(
-        {"time_s": at, "requests": count, "state": state}
+        (at, count, state)
         for at, waiting, running in thinned(result.found.outcome.timeline.tolist(), _MOST_POINTS, even=True)
         for state, count in (("in steps", running), ("waiting", waiting))
     )
-    spread = _FIRST({"ttft_ms": time, "first_token_share": part} for time, part in first)
+    spread = _FIRST(first)
     return [
         *_rates("Time to the first token by request rate", result, "ttft_ms", result.limits.ttft_s),
         *_rates("Time per output token by request rate", result, "tpot_ms", result.limits.tpot_s),
@@ -211,6 +204,6 @@ def _rates(title: str, result: Simulated, key: str, limit_s: float | None) -> It
     table = Table.of("", f"{rate} {key}")
     layers = [Layer("line", curve, rate, key, "percentile")]
     for name, ends in rules.items():
-        layers.append(Layer("rule", table({rate: x, key: y} for x, y in ends), rate, key, name=name))
+        layers.append(Layer("rule", table(ends), rate, key, name=name))
     alt = f"p99 {values[2]:,.3g} ms at {first:,.3g} requests/s, {values[-1]:,.3g} ms at {last:,.3g}"
     yield Chart(title, layers, log="y", alt=alt)

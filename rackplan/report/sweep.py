@@ -22,7 +22,7 @@ from placement.options import USUAL_TPOT
 from rackplan.report import shared
 from rackplan.report.doc import Block, Doc, Late, Note, Record, Row, Shape, Table
 from rackplan.report.fields import said
-from rackplan.report.frontier import frontier_chart, measured_blocks, point_row
+from rackplan.report.frontier import POINTS, frontier_chart, measured_blocks
 from rackplan.report.notes import phase_words, recipe_lines, sentence, turns_words, what_if_words
 from rackplan.report.pictures.memory import memory_of
 from topology.base.units import plural
@@ -90,14 +90,17 @@ def sweep_doc(found: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
     sweeps = sweeps_of(found)
     deployment, prompts = sweeps[0].deployment, sweeps[:2][-1].deployment.workload
     workload, cluster = deployment.workload, deployment.cluster
-    row: dict[str, Any] = dict.fromkeys(field.key for field in BEST.fields) | {
-        **BEST.row(workload, prefix_hit=prompts.prefix_hit, cached_tokens=prompts.prompt_cached),
-        "cluster": cluster.name,
-        "model": deployment.model.name,
-        "recipe": " ".join(recipe_lines(deployment)),
-        "what_if": workload.what_if or None,
-        "counted_tokens": workload.token_word,
-    }
+    row = BEST.row(
+        workload,
+        None,
+        prefix_hit=prompts.prefix_hit,
+        cached_tokens=prompts.prompt_cached,
+        cluster=cluster.name,
+        model=deployment.model.name,
+        recipe=" ".join(recipe_lines(deployment)),
+        what_if=workload.what_if or None,
+        counted_tokens=workload.token_word,
+    )
     if isinstance(found, Sweep):
         bill, errors, phase = deployment.bill, errors_in(deployment), ""
         told = _phase(found, speeds or USUAL, {**row, **shared.bill_row(bill)})
@@ -208,7 +211,9 @@ def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
     by_speed = {speed: next(there) if match else None for speed, match in at.items()}
     frontier = FRONTIER(_matches(found, serving.frontier()), shown=f"{_TOGETHER} transfer_s")
     points = (
-        point_row(match, serving=way, layout=serving.label(match), tok_s_per_gpu=match.output_tok_s_per_gpu)
+        POINTS.row(
+            match, None, serving=way, layout=serving.label(match), tok_s_per_gpu=match.output_tok_s_per_gpu
+        )
         for way, matches in serving.ways().items()
         for match in map(matches.row, matches.frontier().tolist())
     )
@@ -308,8 +313,9 @@ def _usual_notes(found: Sweep | Pools, row: Row) -> list[Note]:
 
 def _by_speed(rows: Mapping[float, Row | None], best: Row, shown: str) -> Iterator[Block]:
     """Yield the best at each speed, and their steps by part with that of the ``best``."""
-    blank = dict.fromkeys(field.key for field in SPEEDS.fields)
-    each = (blank | {**(row or {}), "target_tok_s_per_user": speed} for speed, row in rows.items())
+    each = (
+        SPEEDS.row(None, **{**(row or {}), "target_tok_s_per_user": speed}) for speed, row in rows.items()
+    )
     yield SPEEDS(each, shown=f"target_tok_s_per_user {shown}")
     some = {row["tok_s_per_user"]: row for row in (*rows.values(), best) if row and row["step_s"]}
     steps = {f"{speed:,.4g} tok/s/user": some[speed] for speed in sorted(some)}

@@ -14,8 +14,8 @@ from cost.layouts.front import pareto
 from cost.money.prices import PRICE_BASES, PriceBook
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 from cost.validation.measured import measured_points
+from rackplan.report.colours import series
 from rackplan.report.notes import cluster_doubts, recipe_lines, set_words, turns_words
-from rackplan.report.plotting import series
 from rackplan.report.shared import accuracy_sentence
 from rackplan.report.text import thinned
 from rackplan.serve.commands import explore_command

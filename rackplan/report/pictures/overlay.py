@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost.inputs.layout import Layout, StageSpec
 from cost.terms.pipeline import BUBBLE
+from placement.fleet.fleet import Fleet, Pool
 from placement.plan import Plan
 from placement.scoring import gpu_load
 from rackplan.report.notes import domain_words, plan_hops
 from topology.base.units import format_quantity, plural
 from topology.draw import Overlay
-
-if TYPE_CHECKING:
-    from placement.fleet.fleet import Fleet, Pool
 
 _MOST_LINES, _MOST_LAYERS = 12, 4
 _BALANCED = 0.02  # loads over their mean this close are one colour

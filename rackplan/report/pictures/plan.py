@@ -8,7 +8,7 @@ from dataclasses import replace
 from cost.serving.points import layout_points
 from placement.plan import Plan
 from rackplan.report.doc import Block, Chart, Layer, Note, Picture, Table
-from rackplan.report.frontier import frontier_chart, point_row
+from rackplan.report.frontier import POINTS, frontier_chart
 from rackplan.report.notes import UNITS, baseline_name
 from rackplan.report.pictures.experts import expert_map
 from rackplan.report.pictures.memory import memory_picture
@@ -22,7 +22,7 @@ def plan_pictures(plan: Plan, sides: Sequence[tuple[str, Plan]]) -> Iterator[Blo
     """Yield what a page shows of a plan: its place among all layouts, step, memory, cluster, experts, failures."""
     deployment, short = plan.deployment, plan.layout.short(moe=plan.deployment.model.moe is not None)
     points = map(vars, layout_points(deployment, plan.request.copies))
-    yield frontier_chart(points, [point_row(plan.score, layout=short)], [deployment], word="this plan")
+    yield frontier_chart(points, [POINTS.row(plan.score, None, layout=short)], [deployment], word="this plan")
     yield Note("Experts are taken as perfectly balanced, but in the plan.", kind="method")
     for role, side in sides:
         of, key = (f" of {role}", f"-{role}") if len(sides) > 1 else ("", "")

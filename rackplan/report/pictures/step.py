@@ -10,9 +10,9 @@ from cost.terms.registry import TERMS
 from placement.analysis.evidence import coefficients
 from placement.analysis.peaks import at_peaks
 from placement.plan import Plan
+from rackplan.report.colours import NEUTRAL, by_resource, by_term
 from rackplan.report.doc import Picture
 from rackplan.report.pictures.svg import LINE, Look, Svg, percent, share_text
-from rackplan.report.plotting import NEUTRAL, by_resource, by_term
 from topology.base.figures import weakest
 
 COMPOSED = (

@@ -19,7 +19,6 @@ from rackplan.requests import (
     Money,
     PlanLike,
     Pricing,
-    Recipe,
     Request,
     split_share,
 )
@@ -274,21 +273,6 @@ def deployments_of(request: Pricing, model: ModelLike, sides: Sequence[Cluster])
     """Return the deployments on several clusters, each with its own recipe."""
     found = model_of(model, request.weights)  # made once: sides share it
     return [deployment_of(request, found, side, *sides) for side in sides]
-
-
-def under_other_recipe(
-    request: Pricing, model: ModelLike, priced: Sequence[Deployment]
-) -> Iterator[Deployment]:
-    """Yield the deployments under the other recipe, where it exists and differs."""
-    other: Recipe = "usual" if request.recipe == "checkpoint" else "checkpoint"
-    sides = [one.cluster for one in priced]
-    for now, side in zip(priced, sides, strict=True):
-        try:
-            then = deployment_of(replace(request, recipe=other), model, side, *sides)
-        except InputError:  # a length to accept, of drafts that it has not
-            continue
-        if (then.model.precision, then.workload) != (now.model.precision, now.workload):
-            yield then
 
 
 def correction_of(request: Pricing) -> Correction:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rackplan.requests import CompareRequest, SimulateRequest, SweepRequest
-from topology.base.errors import InfeasibleError
 
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
@@ -40,19 +39,7 @@ def swept(deployment: Deployment, *, speeds: Sequence[float] = ()) -> Sweep:
     """
     from cost.layouts import sweep as sweep_layouts
 
-    found = sweep_layouts(deployment, imbalance=1.0, speeds=speeds)
-    _require_some(found)
-    return found
-
-
-def _require_some(found: Sweep) -> None:
-    deployment = found.deployment
-    if not len(found):
-        raise InfeasibleError(
-            f"HBM capacity binds: no layout of {deployment.model.name} on {deployment.cluster.name} holds a sequence "
-            f"of {deployment.workload.context:,} tokens; the closest lacks {found.shortage_bytes / 1e9:.1f} GB per "
-            "GPU."
-        )
+    return sweep_layouts(deployment, imbalance=1.0, speeds=speeds).that_fits()
 
 
 def served(
@@ -103,5 +90,5 @@ def serving_of(
         speeds=[1 / tpot_s for tpot_s in tpots],
     )
     for side in (found.decode, found.prefill):
-        _require_some(side)
+        side.that_fits()
     return found.reachable() if request.ttft_ms is None else found

@@ -35,7 +35,7 @@ class Reporter:
         """Report the share of bytes delivered under fair sharing."""
 
 
-class _Line:
+class _Line(Reporter):
     """One line on standard error with what is done and for how long, drawn from the first silent second on."""
 
     def __init__(self, what: str) -> None:
@@ -77,6 +77,22 @@ class _Line:
                 self._live.stop()
                 self._live = None
 
+    def stage(self, name: str) -> None:
+        self.say(f"{printable(name)} ...")
+
+    def hear(self, progress: PlanProgress) -> None:
+        if not progress.total:
+            self.stage(progress.stage)
+            return
+        self.say(
+            f"{printable(progress.stage)}: {progress.done} of {progress.total} layers at their bound, "
+            f"{progress.elapsed_s:.0f} s, max/mean {progress.objective:.4f}, bound {progress.bound:.4f}, "
+            f"gap {progress.gap:.2%} (Ctrl-C keeps the best)"
+        )
+
+    def arrived(self, part: float) -> None:
+        self.say(f"computing fair link sharing: {part:.0%} of bytes delivered (Ctrl-C keeps the bound)")
+
 
 _LINE: ContextVar[_Line | None] = ContextVar("_LINE", default=None)
 """The progress line of the running command."""
@@ -114,7 +130,7 @@ def progress(*, every_s: float | None = None) -> Iterator[Reporter]:
     line = _Line("starting ...")
     line.say()
     try:
-        yield _Live(line)
+        yield line
     finally:
         line.hide()
         if behind := _LINE.get():
@@ -132,24 +148,3 @@ class _Log(Reporter):
             self._said = time.monotonic()
             sys.stderr.write(f"rackplan: {printable(name)}\n")
             sys.stderr.flush()
-
-
-class _Live(Reporter):
-    def __init__(self, line: _Line) -> None:
-        self._line = line
-
-    def stage(self, name: str) -> None:
-        self._line.say(f"{printable(name)} ...")
-
-    def hear(self, progress: PlanProgress) -> None:
-        if not progress.total:
-            self.stage(progress.stage)
-            return
-        self._line.say(
-            f"{printable(progress.stage)}: {progress.done} of {progress.total} layers at their bound, "
-            f"{progress.elapsed_s:.0f} s, max/mean {progress.objective:.4f}, bound {progress.bound:.4f}, "
-            f"gap {progress.gap:.2%} (Ctrl-C keeps the best)"
-        )
-
-    def arrived(self, part: float) -> None:
-        self._line.say(f"computing fair link sharing: {part:.0%} of bytes delivered (Ctrl-C keeps the bound)")

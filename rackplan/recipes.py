@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rackplan import inputs, layouts
-from rackplan.requests import CompareRequest, PlanRequest, SizeRequest
-from topology.base.errors import InfeasibleError
+from rackplan.requests import CompareRequest, PlanRequest, Recipe, SizeRequest
+from topology.base.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
@@ -18,44 +19,65 @@ if TYPE_CHECKING:
     from placement.plan import Plan
 
 
+Price = Callable[["Deployment"], Iterable[tuple[float, float, float | None, int]]]
+"""Yields rates per GPU now and under the other recipe, each with the speed per user and the GPUs that it is of."""
+
+
+def _gains(
+    request: CompareRequest | PlanRequest | SizeRequest, priced: Sequence[Deployment], price: Price
+) -> Iterator[OtherRecipe]:
+    """Yield what the other recipe would bring to deployments where it exists, differs, fits, and that is much."""
+    from cost.recipe import OtherRecipe
+
+    for other in _under_other(request, priced):
+        with suppress(InfeasibleError):
+            for now, then, speed, gpus in price(other):
+                gain = OtherRecipe.over(now, then, other, tok_s_per_user=speed, gpus=gpus)
+                if gain is not None:
+                    yield gain
+
+
+def _under_other(
+    request: CompareRequest | PlanRequest | SizeRequest, priced: Sequence[Deployment]
+) -> Iterator[Deployment]:
+    other: Recipe = "usual" if request.recipe == "checkpoint" else "checkpoint"
+    sides = [now.cluster for now in priced]
+    for now, side in zip(priced, sides, strict=True):
+        with suppress(InputError):  # a length to accept, of drafts that it has not
+            then = inputs.deployment_of(replace(request, recipe=other), request.model, side, *sides)
+            if (then.model.precision, then.workload) != (now.model.precision, now.workload):
+                yield then
+
+
 def other_recipe(plan: Plan, request: PlanRequest) -> list[OtherRecipe]:
     """Return what the recipe that is not in force would bring with the layout and the batch of a plan, if much.
 
     Of two pools nobody looks.
     """
-    from cost.recipe import OtherRecipe
     from placement.scoring import score_placement
 
-    now, gains = plan.deployment, []
-    for other in inputs.under_other_recipe(request, request.model, [now] * (plan.prefill is None)):
-        keys = ("kv_dtype", "draft_tokens", "accept_length", "overlap")
+    now, keys = plan.deployment, ("kv_dtype", "draft_tokens", "accept_length", "overlap")
+
+    def price(other: Deployment) -> Iterator[tuple[float, float, None, int]]:
         work = replace(now.workload, **{key: getattr(other.workload, key) for key in keys})
         then = replace(now, model=other.model, workload=work, recipe=other.recipe)
-        try:
-            score, _ = score_placement(then, plan.layout, plan.experts, plan.loads, plan.split, plan.unlike)
-        except InfeasibleError:
-            continue
-        rates = (plan.score.tok_s_per_gpu, score.tok_s_per_gpu)
-        gains.append(OtherRecipe.over(*rates, then, tok_s_per_user=None, gpus=plan.layout.gpus_used))
-    return [gain for gain in gains if gain is not None]
+        score, _ = score_placement(then, plan.layout, plan.experts, plan.loads, plan.split, plan.unlike)
+        yield plan.score.tok_s_per_gpu, score.tok_s_per_gpu, None, plan.layout.gpus_used
+
+    return list(_gains(request, [now] * (plan.prefill is None), price))
 
 
 def recipes_compared(found: Comparison, request: CompareRequest) -> Iterator[OtherRecipe]:
-    """Yield what the other recipe would bring where that is much, experts taken as perfectly balanced."""
-    from cost.recipe import OtherRecipe
+    """Return what the other recipe would bring where that is much, experts taken as perfectly balanced."""
 
-    for other in inputs.under_other_recipe(request, request.model, found.deployments):
+    def price(other: Deployment) -> Iterator[tuple[float, float, float | None, int]]:
         rows = [row for row in found.rows if row.cluster == other.cluster.name and row.tok_s_per_gpu]
         targets = [row.target_tok_s_per_user for row in rows]
-        try:
-            rates = rates_at(other, request, targets)
-        except InfeasibleError:
-            continue
-        for row, target, rate in zip(rows, targets, rates, strict=True):
-            if rate is not None and row.tok_s_per_gpu is not None:
-                both = row.tok_s_per_gpu, rate
-                gain = OtherRecipe.over(*both, other, tok_s_per_user=target, gpus=row.gpus)
-                yield from filter(None, [gain])
+        for row, target, rate in zip(rows, targets, rates_at(other, request, targets), strict=True):
+            if rate is not None:
+                yield row.tok_s_per_gpu or 0.0, rate, target, row.gpus
+
+    return _gains(request, found.deployments, price)
 
 
 def rates_at(
@@ -75,17 +97,12 @@ def rates_at(
 
 def size_under_other(found: Size, priced: Deployment, request: SizeRequest) -> OtherRecipe | None:
     """Return what the other recipe would bring for the same demand, one layout a pool, where that is much."""
-    from cost.recipe import OtherRecipe
     from cost.serving.sizing import size as sized
 
-    other = next(inputs.under_other_recipe(request, request.model, [priced]), None)
-    if other is None:
-        return None
-    try:
-        then = sized(other, found.demand, lengths=found.lengths)
-    except InfeasibleError:
-        return None
     tpot_s = found.demand.tpot_s
-    speed = None if tpot_s is None else 1 / tpot_s
-    rates = found.tok_s_per_gpu, then.tok_s_per_gpu
-    return OtherRecipe.over(*rates, other, tok_s_per_user=speed, gpus=then.gpus)
+
+    def price(other: Deployment) -> Iterator[tuple[float, float, float | None, int]]:
+        then = sized(other, found.demand, lengths=found.lengths)
+        yield found.tok_s_per_gpu, then.tok_s_per_gpu, None if tpot_s is None else 1 / tpot_s, then.gpus
+
+    return next(_gains(request, [priced], price), None)

@@ -6,19 +6,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from cost.experts.loads import ExpertLoads, is_generator
+from cost.experts.traces.open import open_counts
+from cost.experts.traces.windows import MOST_WINDOWS
+from cost.inputs.deployment import Deployment
+from cost.model import Model
+from placement.budget import Budget
+from placement.online.policies import DEFAULT, entries, require_names, that_apply
+from placement.online.replayed import Replayed
+from placement.online.setting import plan_setting
+from placement.online.simulate import replay
+from placement.options import PlanOptions
+from placement.plan import Plan
+from placement.planner import make_plan
+from placement.progress import ProgressReporter
 from rackplan import inputs
 from rackplan.requests import DeploymentRequest, ReplayRequest, make
 from topology.base.errors import InputError
-
-if TYPE_CHECKING:
-    from cost.experts.loads import ExpertLoads
-    from cost.inputs.deployment import Deployment
-    from cost.model import Model
-    from placement.online.replayed import Replayed
-    from placement.plan import Plan
-    from placement.progress import ProgressReporter
 
 STEPS = 3000
 """Steps per window: vLLM's re-plan interval."""
@@ -38,13 +43,6 @@ def replayed(request: ReplayRequest) -> Replayed:
     CancelledError
         If ``cancel`` says so before a window was scored.
     """
-    from placement.budget import Budget
-    from placement.online.policies import DEFAULT, entries, require_names, that_apply
-    from placement.online.replayed import Replayed
-    from placement.online.setting import plan_setting
-    from placement.online.simulate import replay
-    from placement.progress import ProgressReporter
-
     require_names(request.policies or DEFAULT)
     given = None if request.plan is None else inputs.plan_of(request.plan, request.settings)
     deployment = _deployment(request, given)
@@ -90,10 +88,6 @@ def _windows(request: ReplayRequest, model: Model) -> ExpertLoads:
     InputError
         If they do not fit the model, or there are fewer than two.
     """
-    from cost.experts.loads import is_generator
-    from cost.experts.traces.open import open_counts
-    from cost.experts.traces.windows import MOST_WINDOWS
-
     texts = inputs.several(request.loads)
     files = [text for text in texts if isinstance(text, str) and not is_generator(text)]
     stepwise = [text for text in files if open_counts(text).of_steps]
@@ -122,10 +116,6 @@ def _planned(
     told: ProgressReporter,
 ) -> tuple[Plan, str]:
     """Return a plan to start from, and what it was made for."""
-    from placement.budget import Budget
-    from placement.options import PlanOptions
-    from placement.planner import make_plan
-
     words = "planned for the stored loads"
     if known is None:
         known = replace(loads, tokens=loads.tokens[:1], names=loads.names[:1], notes=())

@@ -46,27 +46,13 @@ def shape_notes(found: Sweep, speeds: Sequence[float] = (), *, cut_experts: bool
     Or a note that all layouts are of any shape, since no other holds the model. Empty for large clusters.
     """
     from cost.inputs.deployment import NONE_DEPLOYABLE
-    from cost.layouts import best_at
-    from cost.layouts import sweep as sweep_layouts
+    from cost.layouts.any_shape import gain_of_any_shape
 
-    deployment = found.deployment
-    if deployment.none_deployable:
+    if found.deployment.none_deployable:
         return [NONE_DEPLOYABLE]
-    if not _quick(deployment):
+    if not _quick(found.deployment):
         return []
-    other = sweep_layouts(
-        replace(deployment, any_shape=True),
-        imbalance=found.imbalance,
-        speeds=speeds,
-        cut_experts=cut_experts,
-    )
-    gains: list[tuple[float, float, str]] = []
-    for speed in speeds or (0.0,):
-        now, then = best_at(found, speed), best_at(other, speed)
-        if now is not None and then is not None:
-            gain = float(other.tok_s_per_gpu[then] / found.tok_s_per_gpu[now]) - 1
-            gains.append((gain, speed, other.label(then)))
-    gain, speed, label = max(gains, default=(0.0, 0.0, ""))
+    gain, speed, label = gain_of_any_shape(found, speeds, cut_experts=cut_experts)
     return _note(gain, f" at {speed:g} tok/s/user" * bool(speed) + f", {label}")
 
 

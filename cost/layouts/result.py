@@ -18,6 +18,7 @@ from cost.layouts.partition import Variant
 from cost.layouts.parts import PartsOf, StepParts
 from cost.money.bill import Totals
 from cost.serving.limits import out_of_reach, relax_default_limits, rounded_down, rounded_up
+from topology.base.errors import InfeasibleError
 from topology.base.shown import Shown
 
 
@@ -85,6 +86,23 @@ class Sweep(Shown):
 
     def __len__(self) -> int:
         return len(self.step_s)
+
+    def that_fits(self) -> Sweep:
+        """Return the sweep.
+
+        Raises
+        ------
+        InfeasibleError
+            If no layout fits: what the closest lacks.
+        """
+        what, where = self.deployment.model.name, self.deployment.cluster.name
+        if not len(self):
+            raise InfeasibleError(
+                f"HBM capacity binds: no layout of {what} on {where} holds a sequence of "
+                f"{self.deployment.workload.context:,} tokens; the closest lacks {self.shortage_bytes / 1e9:.1f} GB "
+                "per GPU."
+            )
+        return self
 
     @cached_property
     def parts(self) -> StepParts:

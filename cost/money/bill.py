@@ -126,6 +126,12 @@ class Bill:
         """GPUs by kind, in the order of the cluster."""
         return [part for part in self.parts if not isinstance(part, NetworkBillPart)]
 
+    @property
+    def power_scope(self) -> str:
+        """What the power contains: ``all-in`` with cooling and conversion, ``IT`` the machines alone."""
+        scopes = {"all-in" if part.all_in else "IT" for part in self.gpu_parts if part.power_w is not None}
+        return " and ".join(sorted(scopes))
+
     def usd_per_million(self, tok_s: Batch) -> Batch | None:
         """USD for a million tokens at ``tok_s`` tokens/s of all these GPUs together; None without a price.
 

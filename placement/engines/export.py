@@ -157,6 +157,13 @@ def engine_balancedness(
     return mean_of(found)
 
 
+def own_balancedness(plan: Plan, engine: Engine | None) -> float | None:
+    """Return the balancedness of a plan as ``engine`` splits tokens; None where nobody says how."""
+    if engine is None or plan.loads is None:
+        return None
+    return engine_balancedness(engine, plan.layout.tp, plan.deployment, plan.layout, plan.experts, plan.loads)
+
+
 def _read_back(text: str, engine: Engine, mapping: ExpertMapping, facts: ModelFacts) -> None:
     """Check what will be written as any file is checked, and that it holds the mapping."""
     with scratch() as folder:

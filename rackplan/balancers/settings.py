@@ -45,22 +45,17 @@ class Settings:
     @property
     def words(self) -> str:
         """The settings in one line, for the log."""
-        moved = (
-            "no limit on moves"
-            if self.max_moves is None
-            else (f"at most {100 * self.max_moves:.4g}% of copies moved per call")
-        )
-        parts = [moved]
-        parts.append(
-            f"keeping {self.history} windows" if self.history > 1 else "keeping the last window only"
-        )
-        if self.scenarios:
-            parts.append(f"scenarios from {', '.join(self.scenarios)}")
-        if self.plan:
-            parts.append(f"plan and loads of {self.plan}")
-        if self.node_groups != "keep":
-            parts.append(f"expert groups: {self.node_groups}")
-        return ", ".join(parts)
+        said = {
+            "no limit on moves": self.max_moves is None,
+            f"at most {100 * (self.max_moves or 0):.4g}% of copies moved per call": self.max_moves
+            is not None,
+            f"keeping {self.history} windows": self.history > 1,
+            "keeping the last window only": self.history == 1,
+            f"scenarios from {', '.join(self.scenarios)}": self.scenarios,
+            f"plan and loads of {self.plan}": self.plan,
+            f"expert groups: {self.node_groups}": self.node_groups != "keep",
+        }
+        return ", ".join(text for text, is_set in said.items() if is_set)
 
 
 def switched_on() -> bool:

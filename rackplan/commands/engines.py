@@ -52,11 +52,11 @@ def import_plan(request: ImportPlanRequest, run: Run) -> None:
     if request.only_check:
         _check(request, run)
         return
+    from placement.engines.export import own_balancedness
     from placement.engines.import_plan import default_ranks, imported_plan
     from placement.engines.mapping import model_facts
     from placement.engines.registry import ENGINES, read_mapping
     from placement.options import PlanOptions
-    from rackplan.report.engines import own_balancedness
     from rackplan.report.plan import imported_plan_doc, with_files
 
     asked = PlanOptions(None, None, 0.0, request.seed, request.ep, request.tp, request.stages)

@@ -6,17 +6,16 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rackplan.report.doc import Chart, Code, Doc, Layer, Note, Picture, Record, Row, Shape, Table
 from rackplan.report.fields import said
 from rackplan.report.shared import SET, set_table
 from topology.base.units import format_quantity, plural
-
-if TYPE_CHECKING:
-    from topology.cluster import Cluster
-    from topology.importers import Imported
-    from topology.routes import FairTime, Link, LinkLoads, Traffic
+from topology.cluster import Cluster
+from topology.draw import cluster_svg
+from topology.importers import Imported
+from topology.importers.hostlist import compress_hosts
+from topology.routes import FairTime, Link, LinkLoads, Traffic
 
 HOTTEST = 6
 """Loads of links that are listed."""
@@ -122,8 +121,6 @@ CLUSTER = Shape("cluster", "The GPUs of a cluster that work.", (GPUS,))
 
 def cluster_doc(cluster: Cluster) -> Doc:
     """Return the document of a cluster: its drawing, and a row for each GPU that works."""
-    from topology.draw import cluster_svg
-
     rows = (
         GPUS.row(
             gpu, kind, gpu_id=gpu.id, gpu=kind.name, scale_up_bytes_per_s=cluster.scale_up_bytes_per_s(number)
@@ -172,8 +169,6 @@ def imported_doc(imported: Imported, file: Path | None, text: str) -> Doc:
 
 def import_comments(imported: Imported, version: str) -> list[str]:
     """Return the comments at the top of the cluster file."""
-    from topology.importers.hostlist import compress_hosts
-
     lines = [f"Imported by rackplan {version}."]
     lines += [f"Read {file.place} ({file.kind})" for file in imported.files]
     lines += [f"Taken: {taken}" for taken in imported.assumptions]

@@ -7,11 +7,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from placement.engines.engine import Engine
-from placement.engines.export import engine_balancedness
 from placement.engines.manifests.write import Deployed
 from placement.engines.registry import Checked
-from placement.plan import Plan
 from rackplan.report.doc import Code, Doc, Note, Record, Row, Shape, Table
 from rackplan.report.fields import said
 from rackplan.report.notes import sentence
@@ -124,13 +121,6 @@ def _shell(flags: Sequence[str]) -> list[str]:
     if not any(line.startswith("--") for line in flags):
         return list(flags)
     return [*(line if line.startswith("#") else f"{line} \\" for line in flags[:-1]), flags[-1]]
-
-
-def own_balancedness(plan: Plan, engine: Engine | None) -> float | None:
-    """Return the balancedness of a plan as ``engine`` splits tokens; None where nobody says how."""
-    if engine is None or plan.loads is None:
-        return None
-    return engine_balancedness(engine, plan.layout.tp, plan.deployment, plan.layout, plan.experts, plan.loads)
 
 
 def checked_doc(checked: Checked) -> Doc:

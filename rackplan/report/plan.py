@@ -130,8 +130,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
     score, totals, work = plan.score, plan.totals, plan.deployment.workload
     both, limit_s = work.phase == "both", plan.limit_s
     row: dict[str, Any] = {
-        **ROOT.row(score),
-        **ROOT.row(plan),
+        **ROOT.row(plan, score),
         "cluster": plan.deployment.cluster.whole.name,
         "model": plan.deployment.model.name,
         "phase": totals.phase,

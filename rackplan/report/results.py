@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from placement.plan import Plan
     from topology.cluster import Cluster
+    from topology.draw import Overlay
 
 DOCS: Mapping[str, str] = {
     "cost.experts.loads.ExpertLoads": "loads.loaded_doc",
@@ -63,18 +64,25 @@ def html(result: object) -> str | None:
     return None if doc is None else fragment(doc)
 
 
-def svg(result: object) -> str | None:
-    """Return the drawing of a cluster, or of a plan's with the plan on it; None of others."""
+def _drawn(result: object) -> tuple[Cluster, Overlay | None] | None:
+    """Return the cluster of a result with what a plan adds to its drawing; None of others."""
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from rackplan.report.pictures.overlay import plan_overlay
     from topology.cluster import Cluster
-    from topology.draw import cluster_svg
 
     shown = result.plan if isinstance(result, Replanned) else result
     if isinstance(shown, Plan):
-        return cluster_svg(shown.deployment.cluster, plan_overlay(shown))
-    return cluster_svg(shown) if isinstance(shown, Cluster) else None
+        return shown.deployment.cluster, plan_overlay(shown)
+    return (shown, None) if isinstance(shown, Cluster) else None
+
+
+def svg(result: object) -> str | None:
+    """Return the drawing of a cluster, or of a plan's with the plan on it; None of others."""
+    from topology.draw import cluster_svg
+
+    drawn = _drawn(result)
+    return None if drawn is None else cluster_svg(*drawn)
 
 
 def text(result: object) -> str:
@@ -93,14 +101,11 @@ def draw_on(result: Cluster | Plan, path: Path, level: str = "auto") -> None:
     InputError
         If it cannot be drawn or written.
     """
-    from placement.plan import Plan
-    from rackplan.report.pictures.overlay import plan_overlay
     from topology.draw import draw_cluster
 
-    if isinstance(result, Plan):
-        draw_cluster(result.deployment.cluster, path, level=level, overlay=plan_overlay(result))
-    else:
-        draw_cluster(result, path, level=level)
+    drawn = _drawn(result)
+    assert drawn is not None  # noqa: S101 - of each there is a drawing
+    draw_cluster(drawn[0], path, level=level, overlay=drawn[1])
 
 
 def frame(result: object) -> Any:

@@ -89,9 +89,7 @@ def pool_row(role: str, layout: str, workers: int, gpus_per_worker: float) -> di
 
 def bill_row(bill: Bill) -> Row:
     """Return the fields of :data:`BILLED`."""
-    how = {"price_evidence": bill.price_kind, "power_evidence": bill.power_kind}
-    idle = getattr(bill, "gpus_idle", None)
-    return _BILLED.row(bill, gpus_idle=idle, power_scope=power_scope(bill), **how)
+    return _BILLED.row(bill, None, price_evidence=bill.price_kind, power_evidence=bill.power_kind)
 
 
 def totals_row(totals: Totals) -> Row:
@@ -99,12 +97,6 @@ def totals_row(totals: Totals) -> Row:
     over_used = {key: getattr(totals.used, key.removesuffix("_used"), None) for key in USED.split()}
     over_used["gpus_used"] = getattr(totals.used, "gpus", None)
     return _TOTALS.row(totals, counted_tokens=totals.tokens, **bill_row(totals), **over_used)
-
-
-def power_scope(bill: Bill) -> str:
-    """Return what the power of a bill contains: ``all-in`` with cooling and conversion, ``IT`` the machines alone."""
-    scopes = {"all-in" if part.all_in else "IT" for part in bill.gpu_parts if part.power_w is not None}
-    return " and ".join(sorted(scopes))
 
 
 def bill_rows(cluster: str, bill: Bill) -> Iterator[Row]:

@@ -86,8 +86,7 @@ def simulate_doc(result: Simulated) -> Doc:
 def _seen(result: Simulated) -> dict[str, Any]:
     seen, limits, most, outcome = result.found, result.limits, result.most, result.found.outcome
     return {
-        **SEEN.row(seen),
-        **SEEN.row(result),
+        **SEEN.row(result, seen),
         "cluster": result.deployment.cluster.whole.name,
         "model": result.deployment.model.name,
         "serving": ONE_POOL if len(result.layouts) == 1 else TWO_POOLS,

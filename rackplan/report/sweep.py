@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cost.calibration.errors import errors_in
 from cost.inputs.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
 from cost.layouts import Sweep, best_at
+from cost.money.bill import Totals
 from cost.serving.pools import POOL_DERATE, TTFT_LIMIT, RateMatch
 from cost.serving.result import SPEEDS as USUAL
 from cost.serving.result import Pools, sweeps_of
@@ -26,9 +27,6 @@ from rackplan.report.frontier import POINTS, frontier_chart, measured_blocks
 from rackplan.report.notes import phase_words, recipe_lines, sentence, turns_words, what_if_words
 from rackplan.report.pictures.memory import memory_of
 from topology.base.units import plural
-
-if TYPE_CHECKING:
-    from cost.money.bill import Totals
 
 _PARTS = tuple(f"{name}_s" for name in TERMS)
 _STEP = " ".join(
@@ -81,7 +79,7 @@ def sweep_rows(found: Sweep | Pools) -> Table:
         row | {"cluster": swept.deployment.cluster.name, "phase": workload.phase, "context": workload.context}
         for swept in sweeps_of(found)
         for workload in [swept.deployment.workload]
-        for row in _configurations(swept, range(len(swept)))
+        for row in configuration_rows(swept, range(len(swept)))
     )
 
 
@@ -160,16 +158,16 @@ def _phase(found: Sweep, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
     lacks = f": the smallest lacks {found.shortage_bytes / 1e9:.1f} GB of HBM per GPU for one sequence"
     answer = f"No layout serves this{lacks * (not len(found))}."
     if best is not None:
-        row |= _best(found.totals(best), _configurations(found, [best])[0])
+        row |= _best(found.totals(best), configuration_rows(found, [best])[0])
         limit = f" within {' and '.join(limits)}" if (limits := shared.limits(row)) else " of all layouts"
         answer = f"{_rate(row)} is the most{limit}, with {row['layout']} at batch {row['batch']:,.4g}."
     if best is not None and workload.decodes:
         near = deployment.near_runs(found.layout_of(best), float(found.batch[best]))
         row["measured_factor"], row["measured_runs"] = near
     at = {speed: best_at(found, speed) for speed in speeds if workload.decodes}
-    there = iter(_configurations(found, [index for index in at.values() if index is not None]))
+    there = iter(configuration_rows(found, [index for index in at.values() if index is not None]))
     by_speed = {s: None if index is None else next(there) | _planned(found, s) for s, index in at.items()}
-    frontier = FRONTIER(_configurations(found, found.frontier().tolist() if len(found) else []))
+    frontier = FRONTIER(configuration_rows(found, found.frontier().tolist() if len(found) else []))
     figures = ("batch", "step_s", "tok_s_per_user", "tok_s_per_gpu")  # what a step is spent on costs time
     others = (
         {"layout": found.label(index), **{name: float(getattr(found, name)[index]) for name in figures}}
@@ -196,7 +194,7 @@ def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
     row |= {"ttft_limit_s": serving.ttft_s, "fastest_ttft_s": serving.fastest_ttft_s}
     row |= {"ttft_p99_limit_ms": found.ttft_p99_s and 1e3 * found.ttft_p99_s}
     bests = [found.loaded] if found.loaded else list(serving.bests(found.tpot_s).values())
-    ways, answer = WAYS(_matches(found, bests)), "No layout meets the limits"
+    ways, answer = WAYS(match_rows(found, bests)), "No layout meets the limits"
     if best is not None:
         row |= _best(found.totals(best), ways.rows[0])
         answer = f"{row['serving'].capitalize()} ({row['layout']}): {_rate(row)}, "
@@ -207,9 +205,9 @@ def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
         gain = other["tok_s_per_gpu"] / row["tok_s_per_gpu"] - 1
         answer += f"; {other['serving']} {abs(gain):.0%} {'less' if gain < 0 else 'more'} per GPU"
     at = {speed: serving.best(1 / speed) for speed in speeds}
-    there = iter(_matches(found, [match for match in at.values() if match]))
+    there = iter(match_rows(found, [match for match in at.values() if match]))
     by_speed = {speed: next(there) if match else None for speed, match in at.items()}
-    frontier = FRONTIER(_matches(found, serving.frontier()), shown=f"{_TOGETHER} transfer_s")
+    frontier = FRONTIER(match_rows(found, serving.frontier()), shown=f"{_TOGETHER} transfer_s")
     points = (
         POINTS.row(
             match, None, serving=way, layout=serving.label(match), tok_s_per_gpu=match.output_tok_s_per_gpu
@@ -244,7 +242,7 @@ def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
             LAYOUTS(
                 layout | {"phase": swept.deployment.workload.phase}
                 for swept in sweeps_of(found)
-                for layout in _configurations(swept, swept.frontier().tolist())
+                for layout in configuration_rows(swept, swept.frontier().tolist())
             ),
         ],
         serving.sides(best)[-1][1:3] if best else (serving.decode, None),
@@ -253,7 +251,7 @@ def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
     )
 
 
-def _configurations(found: Sweep, which: Sequence[int]) -> list[dict[str, Any]]:
+def configuration_rows(found: Sweep, which: Sequence[int]) -> list[dict[str, Any]]:
     """Return configurations of one phase as rows."""
     columns = found.rows(which).columns() if len(which) else {}
     blank = {**_BLANK, "serving": found.deployment.workload.phase}
@@ -261,7 +259,7 @@ def _configurations(found: Sweep, which: Sequence[int]) -> list[dict[str, Any]]:
     return [blank | dict(zip(columns, row, strict=True)) for row in values]
 
 
-def _matches(pools: Pools, which: Sequence[RateMatch]) -> list[dict[str, Any]]:
+def match_rows(pools: Pools, which: Sequence[RateMatch]) -> list[dict[str, Any]]:
     """Return ways of serving whole requests as rows, each with the step of the pool that decodes."""
     serving, steps = pools.serving, dict[int, dict[str, Any]]()
     # all of a pool at once: pricing one takes as long as pricing a hundred
@@ -270,7 +268,7 @@ def _matches(pools: Pools, which: Sequence[RateMatch]) -> list[dict[str, Any]]:
         if held:
             batches = np.array([(which[at].step_batch, which[at].batch) for at in held]).T
             run = swept.run([which[at].decode for at in held], *batches)
-            steps |= dict(zip(held, _configurations(run, range(len(run))), strict=True))
+            steps |= dict(zip(held, configuration_rows(run, range(len(run))), strict=True))
     more = ({"serving": way_of(match), "layout": serving.label(match), "replicas": match.decode_workers,
              "tok_s_per_gpu_used": match.output_tok_s_per_gpu_used} for match in which)  # fmt: skip
     return [
@@ -282,7 +280,7 @@ def _matches(pools: Pools, which: Sequence[RateMatch]) -> list[dict[str, Any]]:
 def _pools(found: Pools, match: RateMatch, way: Row) -> Iterator[Row]:
     """Yield the pools of a way of serving whole requests."""
     for role, swept, at, workers in found.serving.sides(match):
-        step = _configurations(swept, [at])[0] if role == "prefill" else way
+        step = configuration_rows(swept, [at])[0] if role == "prefill" else way
         pool = shared.pool_row(role, swept.worker_label(at), workers, int(swept.gpus[at]))
         yield {**step, "serving": way["serving"], **pool}
 

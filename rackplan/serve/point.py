@@ -16,6 +16,7 @@ from rackplan.report.pictures.memory import memory_of
 from rackplan.report.pictures.overlay import layout_overlay
 from rackplan.report.pictures.step import waterfall
 from rackplan.report.shared import band_row
+from rackplan.report.sweep import configuration_rows, match_rows
 from rackplan.serve.blocks import page_data
 from rackplan.serve.commands import plan_command
 from rackplan.serve.plot import PHASES
@@ -79,19 +80,13 @@ POINT = Shape("point", "A configuration of a sweep.", (FIGURES,))
 
 
 def _figures(side: Side, way: Way, row: int) -> Record:
-    deployment, at = side.deployment, int(way.in_sweep(row))
-    match = None if way.matches is None else way.matches.row(row)
-    sweep = way.sweep.rows([at])
-    if match is not None:
-        sweep = way.sweep.run([at], np.array([match.step_batch]), np.array([match.batch]))
-    user, gpu = (float(values[row]) for values in way.speeds)
-    band = band_row(gpu, errors_in(deployment, phase=PHASES[way.name]))
-    found: dict[str, Any] = dict.fromkeys(field.key for field in FIGURES.fields)
-    found |= {name: column.tolist()[0] for name, column in sweep.columns().items()}
-    rates = {"tok_s_per_user": user, "tok_s_per_gpu": gpu, "tok_s": gpu * len(deployment.cluster.gpus)}
-    served = ("requests_per_s", "ttft_s", "gpus_used", "prefill_gpus")
-    found |= {name: match and getattr(match, name) for name in served}
-    return FIGURES(found | rates | band)
+    deployment = side.deployment
+    if way.matches is None or side.found is None:
+        (found,) = configuration_rows(way.sweep, [row])
+    else:
+        (found,) = match_rows(side.found, [way.matches.row(row)])
+    band = band_row(found["tok_s_per_gpu"], errors_in(deployment, phase=PHASES[way.name]))
+    return FIGURES(FIGURES.row(None, **found, **band))
 
 
 def _inside(asked: AskedPoint, way: Way, at: int) -> tuple[list[Picture], str, dict[str, Any]]:

@@ -318,14 +318,8 @@ def read(kind: type[_A], data: object) -> _A:
         for one in error.errors(include_url=False):
             loc = one["loc"][1:] if one["loc"][:1] and one["loc"][0] in _PARTS else one["loc"]
             name = ".".join(map(str, loc[: 2 if loc and loc[0] in _BY_PLACE else 1]))[:40]
-            wrong.setdefault(name or "request", _sentence(one["type"], one["msg"]))
+            wrong.setdefault(name or "request", _SENTENCES.get(one["type"]) or requests.expected(one))
         raise FieldError(wrong) from None
-
-
-def _sentence(kind: str, text: str) -> str:
-    if kind == "expected":
-        return f"{text}."
-    return text if kind == "problem" else _SENTENCES.get(kind, f"{text.replace('Input should', 'must')}.")
 
 
 _SENTENCES = {

@@ -8,27 +8,32 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout
+from cost.layouts import Sweep
+from cost.model import Model
+from cost.money.bill import Totals
+from cost.money.prices import gpu_named
+from cost.serving.result import Pools, sweeps_of
+from cost.step.score import Score
+from placement.fleet.options import PREFILL
+from placement.layouts.choose import batch_within
+from placement.layouts.fitting import Fitted
+from placement.layouts.given import given_layout
 from rackplan import answers, inputs
+from rackplan.report.sweep import configuration_rows
 from rackplan.requests import FleetRequest, LayoutRequest, Money, make
 from rackplan.studies.options import FIGURE, KINDS, OF_GPU, Kind, Value, fields_of
 from rackplan.studies.rows import Row
 from topology.base.errors import InfeasibleError, InputError, input_name
-
-if TYPE_CHECKING:
-    from cost.inputs.deployment import Deployment
-    from cost.inputs.layout import Layout
-    from cost.layouts import Sweep
-    from cost.model import Model
-    from cost.money.bill import Totals
-    from cost.serving.result import Pools
-    from cost.step.score import Score
-    from placement.layouts.fitting import Fitted
-    from topology.cluster import Cluster
+from topology.catalog.spelled import find_gpu
+from topology.changes.domain_size import with_domain_gpus
+from topology.cluster import Cluster
 
 _KEPT = 64
-_STEP = "step_s lower_step_s tok_s_per_gpu tok_s_per_gpu_used tok_s_per_user"
+_STEP = "step_s lower_step_s tok_s_per_gpu tok_s_per_gpu_used tok_s_per_user bound_by"
 _TOTALS = "tok_s gpus gpus_idle usd_per_million_tokens usd_per_hour tok_s_per_mw power_w"
 """Figures that have the same name in results and in rows."""
 
@@ -68,9 +73,6 @@ def _request(kind: Kind, given: Mapping[str, Any], **more: Any) -> Any:
 
 def _by_gpu(given: Mapping[str, Any], name: str, cluster: Cluster) -> dict[str, float]:
     """Return figures by GPU (``price``, ``price.GPU``), without GPUs that only other clusters of the study have."""
-    from cost.money.prices import gpu_named
-    from topology.catalog.spelled import find_gpu
-
     figures = {**(given.get(name) or {}), **_below(given, f"{name}.")}
     for gpu in list(figures):
         try:
@@ -96,8 +98,6 @@ def _below(given: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 @lru_cache(_KEPT)
 def _built(name: str, size: int | None, settings: tuple[str, ...]) -> Cluster:
-    from topology.changes.domain_size import with_domain_gpus
-
     if settings:
         return inputs.clusters_of([_built(name, size, ())], settings)[0]
     cluster = inputs.cluster_of(name)
@@ -111,8 +111,6 @@ def _model(name: str, weights: str | None) -> Model:
 
 def _score(given: Mapping[str, Any]) -> Row:
     """Price one layout with balanced experts, at a batch or at the largest one that meets the limit."""
-    from placement.layouts.choose import batch_within
-
     request: LayoutRequest = _request("score", given)
     own = {"tpot_ms"} if (request.stages or 1) > 1 else {"tpot_ms", "batch"}  # layers are split at a batch
     deployment, fit = _fit(json.dumps({name: value for name, value in given.items() if name not in own}))
@@ -132,8 +130,6 @@ def _score(given: Mapping[str, Any]) -> Row:
 @lru_cache(_KEPT)
 def _fit(options: str) -> tuple[Deployment, Fitted]:
     """Return the layout of a point: ``options`` as JSON, without the batch if the layout is the same at any."""
-    from placement.layouts.given import given_layout
-
     request: LayoutRequest = _request("score", json.loads(options))
     deployment, widths = answers.make_deployment(request), (request.ep, request.tp, request.stages)
     return deployment, given_layout(deployment, *widths, redundant=request.redundant)
@@ -141,8 +137,6 @@ def _fit(options: str) -> tuple[Deployment, Fitted]:
 
 def _sweep(given: Mapping[str, Any]) -> Row:
     """Price the best layout within the limit, or for whole requests the better of one pool and two."""
-    from cost.layouts import Sweep
-
     prefill = "prefill_cluster"
     more = {prefill: _cluster(given, prefill)} if prefill in given else {}
     swept = answers.sweep(_request("sweep", given, **more))
@@ -151,26 +145,25 @@ def _sweep(given: Mapping[str, Any]) -> Row:
 
 def _swept(sweep: Sweep) -> Row:
     assert sweep.best is not None  # noqa: S101 - else it is refused
-    best = sweep.rows([sweep.best])
+    (best,) = configuration_rows(sweep, [sweep.best])
     gave_way = ["no limit is met: the default is out of reach"] * (
         sweep.limit_default and sweep.limit_s is None
     )
     return {
-        **{name: getattr(best, name).item() for name in _STEP.split()},
-        "layout": best.label(0),
-        **{
-            f"layout_{name}": getattr(best, name).item()
-            for name in ("ep", "tp", "stages", "replicas", "batch")
-        },
-        "bound_by": best.bound(0),
+        **_laid_out(best),
         "configurations": len(sweep),
-        **_billed(best.totals(0), [*sweep.deployment.notes, *gave_way]),
+        **_billed(sweep.totals(sweep.best), [*sweep.deployment.notes, *gave_way]),
     }
 
 
-def _matched(pools: Pools) -> Row:
-    from cost.serving.result import sweeps_of
+def _laid_out(row: Row) -> Row:
+    """Return the columns of a layout at a batch, of its figures by their own names."""
+    widths = ("ep", "tp", "stages", "replicas", "batch")
+    figures = {name: row[name] for name in ("layout", *_STEP.split())}
+    return figures | {f"layout_{name}": row[name] for name in widths}
 
+
+def _matched(pools: Pools) -> Row:
     best = pools.best
     assert best is not None  # noqa: S101 - else it is refused
     sides = pools.serving.sides(best)
@@ -197,17 +190,10 @@ def _scored(deployment: Deployment, layout: Layout, score: Score) -> Row:
         gpus_idle=gpus - layout.gpus_used,
         phase=deployment.workload.phase,
     )
-    return {
-        **_figures(score, _STEP),
-        "layout": layout.short(moe=moe),
-        "layout_ep": layout.ep if moe else 1,
-        "layout_tp": layout.tp,
-        "layout_stages": layout.stages,
-        "layout_replicas": len(layout.replicas),
-        "layout_batch": float(score.batch),
-        "bound_by": score.bound_by,
-        **_billed(totals, deployment.notes),
-    }
+    widths = {"ep": layout.ep if moe else 1, "tp": layout.tp, "stages": layout.stages}
+    more = {"layout": layout.short(moe=moe), "replicas": len(layout.replicas), "batch": float(score.batch)}
+    row = _laid_out({**_figures(score, _STEP), **widths, **more})
+    return row | _billed(totals, deployment.notes)
 
 
 def _figures(result: object, names: str) -> Row:
@@ -234,8 +220,6 @@ def _plan(given: Mapping[str, Any]) -> Row:
 
 def _fleet(given: Mapping[str, Any]) -> Row:
     """Price a fleet: pools of replicas of different shapes."""
-    from placement.fleet.options import PREFILL
-
     request: FleetRequest = _request("fleet", given)
     fleet = answers.fleet(request)
     gpus, deployments = len(fleet.cluster.gpus), fleet.traffic.deployments

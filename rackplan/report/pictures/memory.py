@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +18,25 @@ from rackplan.report.pictures.svg import Part, bytes_bar
 from topology.base.units import added
 
 _USES = {
-    "experts": ("routed experts", "#aa4499", "copies on the GPU x layers x bytes of an expert"),
-    "weights": ("other weights", "#117733", "attention, dense and shared layers, router, embedding, head"),
-    "kv_cache": ("KV cache", "#88ccee", "sequences x bytes of the cache of one context, all its layers"),
-    "workspace": (
+    "experts": Part("routed experts", "#aa4499", "copies on the GPU x layers x bytes of an expert"),
+    "weights": Part(
+        "other weights", "#117733", "attention, dense and shared layers, router, embedding, head"
+    ),
+    "kv_cache": Part("KV cache", "#88ccee", "sequences x bytes of the cache of one context, all its layers"),
+    "workspace": Part(
         "workspace",
         "#cc6677",
         "sequences x (activations + all-to-all buffers), and logits of the last stage",
     ),
-    "free": ("free", "#e4e8ec", "unused HBM, available for a larger batch"),
-    "reserved": (
+    "free": Part("free", "#e4e8ec", "unused HBM, available for a larger batch", empty=True),
+    "reserved": Part(
         "reserved",
         "#8c959f",
         f"{1 - USABLE_HBM:.0%} of the HBM reported by the driver: engines may use {USABLE_HBM:.0%}",
+        hatched=True,
     ),
 }
-"""Name, colour and formula of each use; the colours differ from those of step parts and resources."""
+"""Each use; the colours differ from those of step parts and resources."""
 
 
 def memory_picture(plan: Plan) -> Picture:
@@ -53,15 +57,7 @@ def memory_of(
     figure = deployment.cluster.spec.domains[gpu].gpu.figures["hbm_bytes"]
     origin = f"{figure.kind.label}: {figure.source}"
     parts = [
-        Part(
-            _USES[name][0],
-            amount,
-            _USES[name][1],
-            _USES[name][2],
-            origin if name in ("free", "reserved") else "",
-            hatched=name == "reserved",
-            empty=name == "free",
-        )
+        replace(_USES[name], bytes=amount, origin=origin if name in ("free", "reserved") else "")
         for name, amount in held.items()
         if amount > 0
     ]

@@ -91,9 +91,9 @@ class Part:
     """A part of a bar: name, formula and source."""
 
     words: str
-    bytes: float
     colour: str
     formula: str = ""
+    bytes: float = 0.0
     origin: str = ""
     hatched: bool = False
     empty: bool = False

@@ -116,10 +116,9 @@ def _scored(request: requests.ScoreRequest, scored: Plan) -> Plan:
 
     if request.sparse_attention:
         scored = under_sparse_attention(scored, str(request.sparse_attention))
-    if request.loads is None and not request.routing:
-        return with_loads(scored, scored.loads) if scored.loads is not None else scored
-    model, seed = scored.deployment.model, scored.request.seed
-    loads = inputs.loads_of(model, request.loads, request.routing, seed=seed)
+    loads, model, seed = scored.loads, scored.deployment.model, scored.request.seed
+    if request.loads is not None or request.routing:
+        loads = inputs.loads_of(model, request.loads, request.routing, seed=seed)
     return scored if loads is None else with_loads(scored, loads)
 
 

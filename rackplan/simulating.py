@@ -149,11 +149,9 @@ def _notes(request: SimulateRequest, plan: Plan, lengths: Lengths) -> Iterator[s
 
 def _lengths_of(request: SimulateRequest, plan: Plan) -> Lengths:
     """Return the lengths that are asked for; what is not given is as the plan was made for, or the default."""
-    planned = lengths_of_plan(plan)
-    if planned is None:
+    planned, both = lengths_of_plan(plan), request.isl is not None and request.osl is not None
+    if planned is None or both or request.given("lengths"):
         return request.whole or lengths_of()
-    if request.given("lengths") or (request.isl is not None and request.osl is not None):
-        return request.whole or planned
     isl = planned.isl[0] if request.isl is None else request.isl
     osl = planned.osl[0] if request.osl is None else request.osl
     return replace(Lengths.of(isl, osl), prefix_hit=request.prefix_hit)

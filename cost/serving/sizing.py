@@ -9,7 +9,7 @@ can be built have an answer too.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -21,7 +21,7 @@ from cost.quantity import require_number
 from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
 from cost.serving.limits import LimitError, rounded_down, rounded_up
-from cost.serving.supply import ENOUGH, Part, Served, Supply, last_before
+from cost.serving.supply import ENOUGH, Part, Pool, Served, Supply, last_before
 from cost.serving.units import FleetOn, fleet_supply, layout_supply, unit_domains, with_fleets
 from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.shown import Shown
@@ -239,6 +239,14 @@ class Size(Shown):
     def domains_of(self, units: int) -> int:
         """Domains of so many units that serve, and spares."""
         return units * unit_domains(self.unit) + self.demand.spares
+
+    def pool_tok_s(self) -> Iterator[tuple[Pool, float]]:
+        """Yield pools and their tokens per second; those of a side share its own by sequences over time of a step."""
+        prompts = (self.served.requests_per_s or 0.0) * (self.lengths.mean_isl if self.lengths else 0.0)
+        for tokens, prefills in ((self.served.tok_s, False), (prompts, True)):
+            side = [pool for pool in self.served.pools if (pool.role == "prefill") == prefills]
+            rates = [pool.batch * pool.gpus / pool.step_s for pool in side]
+            yield from ((pool, tokens * rate / sum(rates)) for pool, rate in zip(side, rates, strict=True))
 
     @property
     def serving_gpus(self) -> int:

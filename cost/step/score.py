@@ -93,6 +93,11 @@ class Score:
         """``step_s`` by resource."""
         return totals(self.parts_s, 1)
 
+    def bounds_of(self, part: str) -> dict[str, float]:
+        """Return the seconds of a part by the resource that binds them, the most first; where that is known."""
+        found = {limit: s for (name, limit), s in self.parts_s.items() if name == part and limit and s > 0}
+        return dict(sorted(found.items(), key=lambda bound: -bound[1]))
+
     @property
     def bound_by(self) -> str:
         """The resource that most of ``step_s`` is spent on."""

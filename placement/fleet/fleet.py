@@ -134,6 +134,10 @@ class Fleet(Shown):
             stay_s += pool.step_s + pool.column.besides_s
         return self.requests_per_s * pool.share * stay_s / pool.gpus
 
+    def label(self, pool: Pool) -> str:
+        """Return the layout of a pool's replicas in a few letters."""
+        return pool.column.label(moe=self.traffic.deployments[pool.model][0].model.moe is not None)
+
     @property
     def tok_s(self) -> float:
         """Output tokens per second of all models together."""

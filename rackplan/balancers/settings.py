@@ -141,11 +141,6 @@ def _groups(name: str, text: str) -> str:
     return word
 
 
-def _path(name: str, text: str) -> str:
-    del name
-    return text
-
-
 def _files(name: str, text: str) -> tuple[str, ...]:
     files = tuple(part.strip() for part in text.split(","))
     if not all(files):
@@ -159,6 +154,6 @@ _READERS = {
     "RACKPLAN_MAX_MOVES": ("max_moves", _fraction),
     "RACKPLAN_HISTORY": ("history", _windows),
     "RACKPLAN_SCENARIOS": ("scenarios", _files),
-    "RACKPLAN_PLAN": ("plan", _path),
+    "RACKPLAN_PLAN": ("plan", lambda _, text: text),
     "RACKPLAN_NODE_GROUPS": ("node_groups", _groups),
 }

@@ -85,9 +85,8 @@ def stored_for(given: Settings, loads: Floats, slots: int, ranks: int) -> Stored
     placed = found.placed
     if placed is not None and (placed.shape[1], found.ranks) != (slots, ranks):
         _warn_once(
-            f"{given.plan} ignored: it has {placed.shape[1]} slots on {found.ranks} ranks, but the engine "
-            f"has {slots} "
-            f"on {ranks}"
+            f"{given.plan} ignored: it has {placed.shape[1]} slots on {found.ranks} ranks, but the engine has "
+            f"{slots} on {ranks}"
         )
         placed = None
     if found.loads.shape[1] == layers:

@@ -110,12 +110,6 @@ _streams: list[Stream] = []
 _lock = threading.Lock()
 
 
-def forget() -> None:
-    """Forget all windows: the next call is the first."""
-    with _lock:
-        _streams.clear()
-
-
 def next_placement(asked: Asked, given: Settings) -> Experts:
     """Return the expert of each slot, int32 ``[rows, slots]``, after the moves that ``given`` allows.
 

@@ -68,7 +68,7 @@ def fleet(request: FleetRequest, run: Run) -> None:
         reporter.stage("writing")
         doc = fleet_doc(made)
         files = write_fleet(made, doc, target, digests(request.sources))
-    run.show(doc, inputs.notes_of(request), files.values())
+    run.show(doc, inputs.notes_of(request), files)
     exit_if_interrupted(made.interrupted, "; showing the best fleet so far.")
 
 

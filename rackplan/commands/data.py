@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +10,8 @@ from pathlib import Path
 
 from rackplan import __version__, inputs
 from rackplan.commands.options import command
-from rackplan.commands.output import Run
-from rackplan.progress import hide, progress
+from rackplan.commands.output import Run, print_text
+from rackplan.progress import progress
 from rackplan.requests import CatalogRequest, ImportRequest, LoadsRequest, SchemaRequest, ValidateRequest
 from topology.base.errors import InputError, spelled
 from topology.base.files import write_whole
@@ -103,9 +102,7 @@ def schema(request: SchemaRequest, run: Run) -> None:
     if request.name is None:
         run.show(schemas_doc())
         return
-    text = json.dumps(json_schema(request.name), indent=2)
-    hide()
-    sys.stdout.write(f"{text}\n")
+    print_text([], [json.dumps(json_schema(request.name), indent=2), "\n"])
 
 
 def _file_names(paths: Sequence[Path]) -> list[str]:

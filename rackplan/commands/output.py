@@ -62,18 +62,18 @@ class Run:
 
         doc = doc.with_blocks(Note(", ".join(map(str, written)), kind="written"))
         if self.json:
-            _print(notes, _json_parts(doc.with_blocks(*(Note(f"{text}.") for text in notes)).data))
+            print_text(notes, _json_parts(doc.with_blocks(*(Note(f"{text}.") for text in notes)).data))
         else:
             from rackplan.report.text import text as text_of
 
-            _print(notes, [text_of(doc, details=self.details)])
+            print_text(notes, [text_of(doc, details=self.details)])
 
     def show_file(self, text: str, doc: Doc, notes: Sequence[str] = ()) -> None:
         """Print the content of a file on standard output; with ``json`` its document, which has the text."""
         if self.json:
             self.show(doc, notes)
         else:
-            _print(notes, [text])
+            print_text(notes, [text])
 
     def folder(self, name: str, ours: Sequence[str]) -> Path:
         """Return where results go (by default a folder of that name), checked before anything is computed.
@@ -132,7 +132,7 @@ class Run:
         return finish
 
 
-def _print(notes: Sequence[str], parts: Iterable[str]) -> None:
+def print_text(notes: Sequence[str], parts: Iterable[str]) -> None:
     """Write notes on standard error, and the parts of a text on standard output."""
     hide()
     for text in notes:
@@ -221,14 +221,13 @@ def write_plan(
     beside them.
     """
     from placement.migrate.moves_file import moves_to_dict
-    from placement.plans.writing import plan_to_dict, plan_to_json
+    from placement.plans.writing import plan_to_json
     from rackplan.report.results import svg
 
     if is_page(path):
         write_whole(path, page_of(doc, **sha256).encode())
         return {"report": str(path)}
-    command, beside, files = command_line(), "prefill/plan.json", dict[str, bytes]()
-    made = plan_to_json(plan_to_dict(plan, command=command, sha256=sha256)).encode()
+    made, beside, files = _plan_bytes(plan, sha256), "prefill/plan.json", dict[str, bytes]()
     mark = hashlib.sha256(made).hexdigest()
     drawing = f"{svg(plan) or ''}<!-- SHA-256 of plan.json beside it: {mark} -->\n"
     files["topology.svg"] = drawing.encode()
@@ -236,7 +235,7 @@ def write_plan(
     if moved is not None:
         files["moves.json"] = plan_to_json(moves_to_dict(moved)).encode()
     if plan.prefill is not None:
-        files[beside] = plan_to_json(plan_to_dict(plan.prefill, command=command, sha256=sha256)).encode()
+        files[beside] = _plan_bytes(plan.prefill, sha256)
     files["plan.json"] = made  # the last: until it is there, the others differ from it visibly
     stale = [beside] if beside not in files and _vouches(path / beside) else []
     write_folder(path, files, gone=[*stale, *(name for name in RESULTS if name not in files)])
@@ -245,22 +244,27 @@ def write_plan(
     return {what: str(path / name) for what, name in names.items() if name in files}
 
 
-def write_fleet(fleet: Fleet, doc: Doc, path: Path, sha256: dict[str, str]) -> dict[str, str]:
+def _plan_bytes(plan: Plan, sha256: dict[str, str]) -> bytes:
+    """Return the content of a ``plan.json``."""
+    from placement.plans.writing import plan_to_dict, plan_to_json
+
+    return plan_to_json(plan_to_dict(plan, command=command_line(), sha256=sha256)).encode()
+
+
+def write_fleet(fleet: Fleet, doc: Doc, path: Path, sha256: dict[str, str]) -> list[Path]:
     """Write ``fleet.json``, its report and the plan of each kind of replica into a folder, or only the report.
 
-    Returns their paths by what they are.
+    Returns their paths.
     """
-    from placement.plans.writing import plan_to_dict, plan_to_json
     from rackplan.report.fleet import DIGESTS, MADE, plan_name
 
     if is_page(path):
         write_whole(path, page_of(doc, **sha256).encode())
-        return {"report.html": str(path)}
+        return [path]
     files: dict[str, bytes] = {}
     for number, one in enumerate(fleet.plans):
         if one.plan is not None:
-            made = plan_to_json(plan_to_dict(one.plan, command=command_line(), sha256=sha256))
-            files[plan_name(number)] = made.encode()
+            files[plan_name(number)] = _plan_bytes(one.plan, sha256)
     read = DIGESTS({"name": name, "sha256": digest} for name, digest in sha256.items())
     text = json_text(doc.with_blocks(MADE({"command": command_line()}), read).data).encode()
     mark = {"fleet.json beside it": hashlib.sha256(text).hexdigest()}
@@ -268,5 +272,4 @@ def write_fleet(fleet: Fleet, doc: Doc, path: Path, sha256: dict[str, str]) -> d
     files["fleet.json"] = text
     more = takewhile(lambda name: _vouches(path / name), map(plan_name, count(len(fleet.plans))))
     write_folder(path, files, gone=list(more))
-    names = [name for name in files if name != "fleet.json"]
-    return {"fleet": str(path / "fleet.json"), **{name: str(path / name) for name in names}}
+    return [path / name for name in sorted(files, key=lambda name: name != "fleet.json")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,18 +29,11 @@ def plan(request: requests.PlanRequest, run: Run) -> None:
 
     answers.plan_options(request)
     priced = answers.make_deployment(request)
+    resolved: Any = {"model": priced.model, "weights": None, "cluster": priced.cluster, "settings": ()}
     target = run.folder(f"{priced.model.name}-on-{priced.cluster.name}", RESULTS)
     notes = inputs.notes_of(request)
     with progress() as reporter:
-        found = replace(
-            request,
-            model=priced.model,
-            weights=None,
-            cluster=priced.cluster,
-            settings=(),
-            on_progress=reporter.hear,
-        )
-        made = answers.plan(found)
+        made = answers.plan(replace(request, **resolved, on_progress=reporter.hear))
         reporter.stage("writing")
         doc = plan_doc(made, others=recipes.other_recipe(made, request))
         files = write_plan(made, doc, target, digests(request.sources))

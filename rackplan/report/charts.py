@@ -47,10 +47,10 @@ USES = {
     "faster": GREEN,
     "slower": VERMILION,
     "cluster": NEUTRAL,
+    "other layouts": NEUTRAL,
+    "measured": "#d6409f",
 }
-"""Colours of what memory is used for, and of what a waterfall has."""
-_OWN = {"other layouts": NEUTRAL, "measured": "#d6409f"}
-"""Colours of series that are none of the others."""
+"""Colours of what memory is used for, of what a waterfall has, and beside a frontier."""
 
 
 def figure(chart: Chart) -> Figure:
@@ -122,7 +122,7 @@ def _scale(chart: Chart, axis: str) -> tuple[float, str]:
 def _colors(chart: Chart) -> Mapping[str, str]:
     """Return a colour for each series: parts of a step, resources and uses of memory have their own."""
     names = list(dict.fromkeys(name for layer in chart.layers for name, _ in _series(layer) if name))
-    own = {name: USES.get(name) or RESOURCES.get(name) or _OWN.get(name) for name in names}
+    own = {name: USES.get(name) or RESOURCES.get(name) for name in names}
     own |= {name: by_term([key])[key] for name in names if (key := name.replace(" ", "_")) in TERMS}
     others = [name for name in names if own[name] is None]
     picked = dict(zip(others, series(len(others)), strict=True))

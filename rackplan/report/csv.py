@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
 
 from rackplan.report.doc import Table
 
@@ -13,20 +12,15 @@ _FORMULA = ("=", "+", "-", "@", "\t")
 
 
 def table_csv(table: Table) -> str:
-    """Return a table as CSV under the keys of its fields, without those that are null in all rows."""
-    keys = [field.key for field in table.columns()]
-    return csv_text(keys, ([row[key] for key in keys] for row in table.rows))
+    """Return a table as CSV under the keys of its fields, without those that are null in all rows.
 
-
-def csv_text(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
-    """Return rows as CSV; text that a spreadsheet would run as a formula begins with an apostrophe.
-
-    Numbers stay as they are: only names can be somebody else's.
+    Text that a spreadsheet would run as a formula begins with an apostrophe. Numbers stay as they are: only names can
+    be somebody else's.
     """
-    text = io.StringIO()
+    keys, text = [field.key for field in table.columns()], io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_cell, head))
-    writer.writerows(map(_cell, row) for row in rows)
+    writer.writerow(keys)
+    writer.writerows([_cell(row[key]) for key in keys] for row in table.rows)
     return text.getvalue()
 
 

@@ -34,7 +34,7 @@ RANKS = Table.of("ranks", "replica stage rank gpu_id host device nics", "Ranks",
 EXPORT = Shape("export", "A plan in the format of an engine.", (EXPORTED, GROUPS, NODES, RANKS), "text")
 CHECKED = Record.of("", "engine version file can_load is_right engine_balancedness")
 FINDINGS = Table.of("findings", "effect where finding", "Findings", most=None)
-CHECK = Shape(
+IMPORT_PLAN_CHECK = Shape(
     "import-plan-check",
     "Whether an engine loads a placement file, and does what it says.",
     (CHECKED, FINDINGS),
@@ -129,7 +129,7 @@ def checked_doc(checked: Checked) -> Doc:
     row = {"can_load": checked.loads, "is_right": checked.right, "engine_balancedness": checked.balancedness}
     record = CHECKED(CHECKED.row(checked, engine, engine=engine.name, **row))
     return Doc(
-        CHECK,
+        IMPORT_PLAN_CHECK,
         f"{checked.file} for {engine.title}",
         [checked.verdict],
         [

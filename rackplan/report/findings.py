@@ -35,11 +35,11 @@ def _parts(plan: Plan) -> Rows:
     score, peaks, out = plan.score, at_peaks(plan), plan.deployment.cluster.spec.scale_out
     known = _RESOURCES | ({} if out is None else {out.fabric.name: "scale_out_s"})
     for name, seconds in largest_first(score.terms_s):
-        limits = {limit: bound_s for (part, limit), bound_s in score.parts_s.items() if part == name}
+        limits = score.bounds_of(name)
         row: dict[str, Any] = dict.fromkeys([*_RESOURCES.values(), "scale_up_s", "scale_out_s"], 0.0)
         for limit, bound_s in limits.items():
             row[known.get(limit, "scale_up_s")] += bound_s
-        row["bound_by"] = ", ".join(limit for limit, s in largest_first(limits) if s >= _BINDING * seconds)
+        row["bound_by"] = ", ".join(limit for limit, s in limits.items() if s >= _BINDING * seconds)
         row["evidence"] = None if (kind := term_evidence(plan, name)) is None else kind.label
         share, peak_s = seconds / score.step_s, peaks.terms_s.get(name, 0.0)
         yield row | {"part": name_of(name), "step_s": seconds, "step_share": share, "peak_s": peak_s}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from placement.fleet.fleet import Fleet, Pool
 from placement.fleet.options import BOTH, PREFILL
 from rackplan.report import notes, shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Picture, Record, Row, Shape, Table
 from rackplan.report.fields import FIELDS, said
-from rackplan.report.pictures.overlay import fleet_overlay, pool_layout
+from rackplan.report.pictures.overlay import fleet_overlay
 from topology.base.units import plural
 from topology.draw import cluster_svg
 
@@ -56,8 +55,7 @@ def fleet_doc(fleet: Fleet) -> Doc:
     lengths = notes.phase_words(traffic.deployments[0][0].workload)
     if traffic.isl:
         lengths = f"prompts of {traffic.isl:,} and answers of {plural(traffic.osl, 'token')}"
-    alone = [UNIFORM.row(best, layout=best.label, gain=fleet.tok_s / best.tok_s - 1)] if best else [None]
-    svg = partial(_drawn, fleet)
+    alone = UNIFORM.row(best, layout=best.label, gain=fleet.tok_s / best.tok_s - 1) if best else None
     recipes = notes.recipe_lines(*(decode for decode, _ in traffic.deployments))
     return Doc(
         FLEET,
@@ -70,14 +68,20 @@ def fleet_doc(fleet: Fleet) -> Doc:
             shared.set_table(cluster),
             pools,
             Chart("GPUs by pool", [bars], stacked=True, height=176),
-            Picture("cluster", "The pool of each GPU", svg, title="Pools on the cluster", scene=True),
+            Picture(
+                "cluster",
+                "The pool of each GPU",
+                lambda: cluster_svg(cluster, fleet_overlay(fleet)),
+                title="Pools on the cluster",
+                scene=True,
+            ),
             *(Note(notes.sentence(text)) for text in _remarks(fleet, row)),
             Note(shared.accuracy_sentence(fleet.errors)),
         ],
         [
             IDLE((len(idle.gpus), idle.reason, [ids[gpu] for gpu in idle.gpus]) for idle in fleet.idle),
             PROOF(PROOF.row(fleet.proof, fleet, objective_of=fleet.unit)),
-            *map(UNIFORM, alone),
+            UNIFORM(alone),
             MODELS(zip(models, traffic.shares, strict=True)),
             REPLICAS(
                 (f"P{number}", place, [ids[gpu] for gpu in replica.gpus])
@@ -93,10 +97,6 @@ def fleet_doc(fleet: Fleet) -> Doc:
         ],
         frame=lambda: pools.data,
     )
-
-
-def _drawn(fleet: Fleet) -> str:
-    return cluster_svg(fleet.cluster, fleet_overlay(fleet))
 
 
 def plan_name(number: int) -> str:
@@ -141,7 +141,7 @@ def _pool(fleet: Fleet, number: int, pool: Pool) -> Row:
         pool,
         pool=f"P{number}",
         model=fleet.traffic.deployments[pool.model][0].model.name,
-        layout=pool_layout(fleet, pool),
+        layout=fleet.label(pool),
         workers=len(pool.replicas),
         gpus_per_worker=shape.gpus,
         stage_gpus=list(shape.sizes),

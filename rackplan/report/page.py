@@ -110,13 +110,9 @@ def sections_of(doc: Doc) -> tuple[list[Block], list[Section]]:
     sections = [
         *(part for part in sections if not part.folded),
         Section("Notes", notes),
-        *filter(_folded, sections),
+        *(part for part in sections if part.folded),
     ]
     return head, [section for section in sections if section.blocks]
-
-
-def _folded(section: Section) -> bool:
-    return section.folded
 
 
 @cache

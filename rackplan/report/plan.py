@@ -298,10 +298,8 @@ def _setup(plan: Plan) -> Row:
 
 
 def _roofline(plan: Plan) -> Iterator[Table]:
-    found, (mean_s, most_s) = (
-        identities(plan.deployment, plan.layout, plan.score),
-        token_wait_s(plan.score.step_s),
-    )
+    found = identities(plan.deployment, plan.layout, plan.score)
+    mean_s, most_s = token_wait_s(plan.score.step_s)
     waits = {"mean_wait_ms": mean_s * 1e3, "longest_wait_ms": most_s * 1e3}
     yield IDENTITIES(IDENTITIES.row(found, bubble_share=found.bubble, **waits))
     rates = [(tier, tier.capacity_bytes.value, tier.bytes_per_s) for tier in found.tiers]

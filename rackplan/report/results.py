@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rackplan.report.doc import Code, Doc
+from rackplan.report.page import fragment, page
+from rackplan.report.text import text as text_of
 from topology.base.errors import InputError
+from topology.cluster import Cluster
+from topology.draw import Overlay, cluster_svg, draw_cluster
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from placement.plan import Plan
-    from topology.cluster import Cluster
-    from topology.draw import Overlay
 
 DOCS: Mapping[str, str] = {
     "cost.experts.loads.ExpertLoads": "loads.loaded_doc",
@@ -58,8 +60,6 @@ def _told(result: object, what: str) -> Doc:
 
 def html(result: object) -> str | None:
     """Return a result as a piece of HTML; None where there is none."""
-    from rackplan.report.page import fragment
-
     doc = of(result)
     return None if doc is None else fragment(doc)
 
@@ -69,7 +69,6 @@ def _drawn(result: object) -> tuple[Cluster, Overlay | None] | None:
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from rackplan.report.pictures.overlay import plan_overlay
-    from topology.cluster import Cluster
 
     shown = result.plan if isinstance(result, Replanned) else result
     if isinstance(shown, Plan):
@@ -79,16 +78,12 @@ def _drawn(result: object) -> tuple[Cluster, Overlay | None] | None:
 
 def svg(result: object) -> str | None:
     """Return the drawing of a cluster, or of a plan's with the plan on it; None of others."""
-    from topology.draw import cluster_svg
-
     drawn = _drawn(result)
     return None if drawn is None else cluster_svg(*drawn)
 
 
 def text(result: object) -> str:
     """Return a result as lines; empty where there is none."""
-    from rackplan.report.text import text as text_of
-
     doc = of(result)
     return "" if doc is None else text_of(doc)
 
@@ -101,8 +96,6 @@ def draw_on(result: Cluster | Plan, path: Path, level: str = "auto") -> None:
     InputError
         If it cannot be drawn or written.
     """
-    from topology.draw import draw_cluster
-
     drawn = _drawn(result)
     assert drawn is not None  # noqa: S101 - of each there is a drawing
     draw_cluster(drawn[0], path, level=level, overlay=drawn[1])
@@ -148,8 +141,6 @@ def page_of(result: object, command: str = "") -> str:
     InputError
         If there is no document of such a result.
     """
-    from rackplan.report.page import page
-
     command = command or f"rackplan.write_report(<{type(result).__name__}>, 'report.html')"
     doc = _told(result, "report")
     return page(replace(doc, details=[*doc.details, Code("", command, "How it was made")]))

@@ -22,30 +22,17 @@ from rackplan.requests import Request, options_of
 from topology.base.errors import InputError
 from topology.base.reading import nearest
 
+_COMMANDS = """plan replan score import-plan draw traffic import size compare what-if fleet replay study catalog loads
+    validate export import-plan-check schema sweep simulate"""
 SHAPES: Mapping[str, str] = {
-    "plan": "plan.PLAN",
-    "replan": "changes.REPLAN",
-    "score": "changes.SCORE",
-    "import-plan": "plan.IMPORT_PLAN",
-    "draw": "cluster.DRAW",
-    "traffic": "cluster.TRAFFIC",
-    "import": "cluster.IMPORT",
-    "size": "size.SIZE",
-    "compare": "compare.COMPARE",
-    "what-if": "levers.WHAT_IF",
-    "fleet": "fleet.FLEET",
-    "replay": "replay.REPLAY",
-    "study": "study.STUDY",
-    "catalog": "catalog.CATALOG",
-    "loads": "loads.LOADS",
-    "validate": "validate.VALIDATE",
-    "export": "engines.EXPORT",
-    "import-plan-check": "engines.CHECK",
-    "schema": "schema.SCHEMAS",
-    "sweep": "sweep.SWEEP",
-    "simulate": "simulate.SIMULATE",
+    **{name: name for name in _COMMANDS.split()},
+    **dict.fromkeys(("replan", "score"), "changes"),
+    **dict.fromkeys(("draw", "traffic", "import"), "cluster"),
+    **dict.fromkeys(("export", "import-plan-check"), "engines"),
+    "import-plan": "plan",
+    "what-if": "levers",
 }
-"""The shape of each command, as module and name in :mod:`rackplan.report`."""
+"""The module of each command's shape in :mod:`rackplan.report`, where the shape has the command's name."""
 REQUESTS: Mapping[str, type[Request]] = {
     re.sub(r"(?<=.)(?=[A-Z])", "-", name).lower(): kind
     for name, kind in vars(requests).items()
@@ -66,14 +53,14 @@ _KINDS = ("note", "warning", "missing", "method", "next")
 
 
 LISTED = Table.of("schemas", "name schema_kind meaning", "Schemas", most=None, shown="name meaning")
-SCHEMAS = Shape("schema", "The schemas that there are.", (LISTED,))
+SCHEMA = Shape("schema", "The schemas that there are.", (LISTED,))
 
 
 def schemas_doc() -> Doc:
     """Return the document of ``rackplan schema`` without a name."""
     listed = LISTED({"name": name, "schema_kind": kind_of(name), "meaning": about(name)} for name in NAMES)
     how = f"rackplan schema NAME prints one: JSON Schema of draft 2020-12, version {SCHEMA_VERSION}."
-    return Doc(SCHEMAS, "", [], [listed, Note(how)])
+    return Doc(SCHEMA, "", [], [listed, Note(how)])
 
 
 def kind_of(name: str) -> str:
@@ -88,8 +75,9 @@ def about(name: str) -> str:
 
 def shape_of(name: str) -> Shape:
     """Return what a command answers with, or a file holds."""
-    module, _, constant = SHAPES[name.removesuffix(".json")].partition(".")
-    shape: Shape = getattr(import_module(f"rackplan.report.{module}"), constant)
+    command = name.removesuffix(".json")
+    module = import_module(f"rackplan.report.{SHAPES[command]}")
+    shape: Shape = getattr(module, command.upper().replace("-", "_"))
     return shape
 
 

@@ -11,6 +11,8 @@ from rackplan.report.doc import Block, Chart, Late, Layer, Note, Picture, Row, T
 from rackplan.report.fields import said, usd
 from topology.base.errors import input_name
 from topology.base.units import plural
+from topology.changes.overrides import figures_set
+from topology.draw import cluster_svg
 
 if TYPE_CHECKING:
     from cost.calibration.errors import ErrorOf
@@ -254,16 +256,9 @@ def whose_recipe(recipe: str) -> str:
 
 def figure_row(figure: Figure, part: str, name: str, **more: object) -> Row:
     """Return a row of :data:`FIGURES`; the value is null where it is not published."""
-    return {
-        "part": part,
-        "figure": name,
-        "value": figure.value if figure.published else None,
-        "unit": figure.unit,
-        "shown": figure.text,
-        "evidence": figure.kind.label,
-        "source": figure.source,
-        **more,
-    }
+    value = figure.value if figure.published else None
+    told = {"value": value, "shown": figure.text, "evidence": figure.kind.label}
+    return FIGURES.row(figure, part=part, figure=name, **told, **more)
 
 
 def figure_blocks(used: Iterable[UsedFigure], more: Iterable[Row] = ()) -> list[Block]:
@@ -333,7 +328,7 @@ def grounds(
             Picture(
                 f"cluster-{at}",
                 cluster.brief(),
-                partial(_drawing, cluster),
+                partial(cluster_svg, cluster),
                 title=cluster.name,
                 scene=True,
             )
@@ -342,16 +337,8 @@ def grounds(
     ]
 
 
-def _drawing(cluster: Cluster) -> str:
-    from topology.draw import cluster_svg
-
-    return cluster_svg(cluster)
-
-
 def set_table(*clusters: Cluster) -> Table:
     """Return what the user set of clusters."""
-    from topology.changes.overrides import figures_set
-
     rows = (
         figure_row(figure, part, name, cluster=cluster.name)
         for cluster in clusters

@@ -16,7 +16,6 @@ from rackplan.report.fields import number, said, usd
 from rackplan.report.notes import derate_words, sentence
 from topology.base.units import plural
 
-_DEMAND = Table.of("", "currency amount utilization think_s spares")
 _FLEET = (
     "cluster model layout serving units domains serving_domains racks serving_gpus counted_tokens tok_s "
     "tok_s_per_gpu low_tok_s_per_gpu high_tok_s_per_gpu tok_s_per_user tok_s_per_rack requests_per_s users ttft_s "
@@ -121,8 +120,7 @@ def _row(side: Size | Refused) -> Row:
     served, demand, bill, lengths = side.served, side.demand, side.bill, side.lengths
     users, racks = demand.users_of(served), side.serving_racks.count
     return {
-        **CLUSTERS.row(side, **CLUSTERS.row(served)),
-        **_DEMAND.row(demand),
+        **CLUSTERS.row(served, side, demand),
         **shared.bill_row(bill),
         **names,
         "layout": max(served.pools, key=lambda pool: (pool.role == "decode", pool.gpus)).layout,
@@ -151,15 +149,9 @@ def _row(side: Size | Refused) -> Row:
 
 
 def _pools(fleet: Size) -> Iterator[Row]:
-    """Yield pools; those of one side share its tokens by their sequences over the time of a step."""
-    served, lengths = fleet.served, fleet.lengths
-    prompts = (served.requests_per_s or 0.0) * (lengths.mean_isl if lengths else 0.0)
-    for tokens, prefills in ((served.tok_s, False), (prompts, True)):
-        side = [pool for pool in served.pools if (pool.role == "prefill") == prefills]
-        rates = [pool.batch * pool.gpus / pool.step_s for pool in side]
-        names = {"cluster": fleet.unit.name, "model": fleet.deployment.model.name}
-        for pool, rate in zip(side, rates, strict=True):
-            yield POOLS.row(pool, tok_s=tokens * rate / sum(rates), **names)
+    names = {"cluster": fleet.unit.name, "model": fleet.deployment.model.name}
+    for pool, tok_s in fleet.pool_tok_s():
+        yield POOLS.row(pool, tok_s=tok_s, **names)
 
 
 def _levels(fleet: Size) -> Iterator[Row]:

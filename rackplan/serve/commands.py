@@ -67,7 +67,6 @@ def _priced(question: Question, sides: Sequence[Deployment]) -> Iterator[str]:
     if question.runs is not None:
         yield from ("--runs", question.runs.name)
     for option in ("price", "power"):
-        for gpu, figure in sorted(
-            {one for side in sides for one in getattr(side.prices, f"{option}s").items()}
-        ):
+        given = {one for side in sides for one in getattr(side.prices, f"{option}s").items()}
+        for gpu, figure in sorted(given):
             yield from (f"--{option}", f"{gpu}={figure:g}")

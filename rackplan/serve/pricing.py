@@ -30,16 +30,14 @@ from topology.files.cluster_file import read_cluster
 from topology.files.resolve import cluster_called, resolve_cluster
 
 _MOST_DIGITS = 9
-_FIELDS = {"context": "isl", "accept_length": "draft_tokens"} | {
-    name: name
-    for name in ("draft_tokens", "prices", "powers", "price_basis", "kv_dtype", "weights", "engine")
-}
-"""Fields of the page by inputs that errors name."""
+_FIELDS = {"context": "isl", "accept_length": "draft_tokens"}
+"""Fields of the page by inputs of other names."""
 
 
 def _field(error: RackplanError, otherwise: str) -> str:
     """Return the field of the page that an error is about."""
-    return next((_FIELDS[name] for name in error.inputs if name in _FIELDS), otherwise)
+    named = (_FIELDS.get(name, name) for name in error.inputs)
+    return next((name for name in named if name in Question.model_fields), otherwise)
 
 
 def deployed(question: Question) -> tuple[list[Deployment], Mapping[str, str]]:

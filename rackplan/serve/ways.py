@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep
-from cost.layouts.front import pareto
 from cost.serving.pools import RateMatches
 from cost.serving.result import Pools
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
@@ -42,7 +41,7 @@ class Way:
     @cached_property
     def frontier(self) -> NDArray[np.int64]:
         """The Pareto-optimal configurations, slowest per user first."""
-        return pareto(*self.speeds)
+        return (self.sweep if self.matches is None else self.matches).frontier()
 
     def best(self, target: float) -> int | None:
         """Return the configuration with most throughput of those as fast as ``target``."""

@@ -24,7 +24,7 @@ from placement.layouts.fitting import Fitted
 from placement.layouts.given import given_layout
 from rackplan import answers, inputs
 from rackplan.report.sweep import configuration_rows
-from rackplan.requests import FleetRequest, LayoutRequest, Money, make
+from rackplan.requests import LayoutRequest, Money, make
 from rackplan.studies.options import FIGURE, KINDS, OF_GPU, Kind, Value, fields_of
 from rackplan.studies.rows import Row
 from topology.base.errors import InfeasibleError, InputError, input_name
@@ -146,9 +146,8 @@ def _sweep(given: Mapping[str, Any]) -> Row:
 def _swept(sweep: Sweep) -> Row:
     assert sweep.best is not None  # noqa: S101 - else it is refused
     (best,) = configuration_rows(sweep, [sweep.best])
-    gave_way = ["no limit is met: the default is out of reach"] * (
-        sweep.limit_default and sweep.limit_s is None
-    )
+    gone = sweep.limit_default and sweep.limit_s is None
+    gave_way = ["no limit is met: the default is out of reach"] * gone
     return {
         **_laid_out(best),
         "configurations": len(sweep),
@@ -220,12 +219,9 @@ def _plan(given: Mapping[str, Any]) -> Row:
 
 def _fleet(given: Mapping[str, Any]) -> Row:
     """Price a fleet: pools of replicas of different shapes."""
-    request: FleetRequest = _request("fleet", given)
-    fleet = answers.fleet(request)
-    gpus, deployments = len(fleet.cluster.gpus), fleet.traffic.deployments
+    fleet = answers.fleet(_request("fleet", given))
+    gpus = len(fleet.cluster.gpus)
     decode = max((pool for pool in fleet.pools if pool.role != PREFILL), key=lambda pool: pool.gpus).column
-    labels = [pool.column.label(moe=deployments[pool.model][0].model.moe is not None) for pool in fleet.pools]
-    pools = zip(fleet.pools, labels, strict=True)
     return {
         **_billed(fleet.totals, fleet.notes),
         "tok_s_per_gpu": fleet.tok_s / gpus,
@@ -236,7 +232,7 @@ def _fleet(given: Mapping[str, Any]) -> Row:
         "gpus": gpus,
         "gpus_idle": gpus - fleet.gpus_used,
         "pools": len(fleet.pools),
-        "layout": "; ".join(f"{pool.role} {label} x{len(pool.replicas)}" for pool, label in pools),
+        "layout": "; ".join(f"{pool.role} {fleet.label(pool)} x{len(pool.replicas)}" for pool in fleet.pools),
         "layout_batch": float(decode.batch),
         "proof": fleet.proof.status,
         "gap": fleet.proof.gap,

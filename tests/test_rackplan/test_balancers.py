@@ -25,9 +25,9 @@ LAYERS, EXPERTS, RANKS, SLOTS = 3, 16, 4, 20
 def _nothing_remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("RACKPLAN_")]:
         monkeypatch.delenv(name)
-    streams.forget()
+    streams._streams.clear()
     yield
-    streams.forget()
+    streams._streams.clear()
 
 
 def window(seed: int = 0, layers: int = LAYERS) -> Array:
@@ -120,7 +120,7 @@ def test_the_first_call_leaves_the_engines_start_whatever_was_seen_before(
     # a process that has seen windows, its answers taken or dropped, answers as one that has seen none
     assert (from_map(form, window(), linear(), monkeypatch) == first).all()
     other = from_map(form, window(2), linear(), monkeypatch)
-    streams.forget()
+    streams._streams.clear()
     assert (from_map(form, window(2), linear(), monkeypatch) == other).all()
     nearly = linear()
     nearly[0, [0, 1]] = nearly[0, [1, 0]]
@@ -134,7 +134,7 @@ def test_vllm_ascends_start_with_shared_experts_is_left_too() -> None:
     load = np.random.default_rng(0).lognormal(5, 1, table.shape)
     new = vllm_ascend.rebalance_experts(table, load)[2]
     assert moves(table.reshape(LAYERS, -1), new.reshape(LAYERS, -1)) > 0.05 * table.size
-    streams.forget()
+    streams._streams.clear()
     table[0, 0, :2] = 1, 0
     new = vllm_ascend.rebalance_experts(table, load)[2]
     assert moves(table.reshape(LAYERS, -1), new.reshape(LAYERS, -1)) <= 0.05 * table.size
@@ -257,7 +257,7 @@ def test_vllm_ascend_answers_change_priority_and_table() -> None:
     total = loads * np.stack([np.bincount(row, minlength=EXPERTS) for row in old])
     gain = 1 / balance(total, old) - 1 / balance(total, flat)
     assert (np.diff(gain[priority]) <= 0).all()
-    streams.forget()
+    streams._streams.clear()
     windows = np.stack([of_slot // 2, of_slot - of_slot // 2])
     assert (policy.rebalance_experts(table, windows)[2] == new).all()
     assert policy.rebalance_experts(table, of_slot * 0)[0] == 0
@@ -274,9 +274,9 @@ def test_calls_that_go_on_remember_the_windows_and_others_do_not() -> None:
     middle = chain(0, 1, begin=running())
     again = vllm.rebalance_experts(window(1), SLOTS, 1, 1, RANKS, chain(0, begin=running()))
     assert (again == middle).all()  # the same call again is answered as before
-    streams.forget()
+    streams._streams.clear()
     alone = vllm.rebalance_experts(window(2), SLOTS, 1, 1, RANKS, middle)
-    streams.forget()
+    streams._streams.clear()
     assert (chain(2, begin=middle) == alone).all()
 
 

@@ -29,9 +29,9 @@ SHAPES = [(8, 2), (1, 1), (4, 3)]  # groups and nodes: by node, global, and grou
 
 @pytest.fixture(autouse=True)
 def _nothing_remembered() -> Iterator[None]:
-    streams.forget()
+    streams._streams.clear()
     yield
-    streams.forget()
+    streams._streams.clear()
 
 
 @pytest.fixture(scope="module")

@@ -75,8 +75,8 @@ def _group(plan: Plan, stage: StageSpec, entry: Assignment) -> dict[str, Any]:
         "slots": _packed(entry.slots_per_gpu, np.uint16),
         "experts": _packed(entry.slot_expert if distinct else kinds, np.uint16),
         "row_of": "" if distinct else _packed(row_of.reshape(-1), np.uint16),
-        "load": _packed(_steps(gpu_load(plan, stage, entry), LOAD_STEP, np.uint16), np.uint16),
-        "expert_load": _packed(_steps(share, LOAD_STEP, np.uint16), np.uint16),
+        "load": _in_steps(gpu_load(plan, stage, entry)),
+        "expert_load": _in_steps(share),
     }
 
 
@@ -96,9 +96,9 @@ def _runs(names: list[str]) -> list[tuple[str, int]]:
     return [(name, len(list(run))) for name, run in groupby(names)]
 
 
-def _steps(values: NDArray[np.float64], step: float, dtype: type) -> NDArray[np.float64]:
-    most = np.iinfo(dtype).max
-    return np.clip(np.rint(values / step), 0, most)
+def _in_steps(loads: NDArray[np.float64]) -> str:
+    """Return loads in :data:`LOAD_STEP`, packed."""
+    return _packed(np.clip(np.rint(loads / LOAD_STEP), 0, np.iinfo(np.uint16).max), np.uint16)
 
 
 def _packed(values: NDArray[Any], dtype: type) -> str:

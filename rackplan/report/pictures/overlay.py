@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost.inputs.layout import Layout, StageSpec
 from cost.terms.pipeline import BUBBLE
-from placement.fleet.fleet import Fleet, Pool
+from placement.fleet.fleet import Fleet
 from placement.plan import Plan
 from placement.scoring import gpu_load
 from rackplan.report.notes import domain_words, plan_hops
@@ -52,24 +53,18 @@ def plan_overlay(plan: Plan) -> Overlay:
                 first, *others = sorted(held.tolist()) or [-1]
                 experts[gpu] = " ".join(map(str, ["e" + str(first), *others])) if len(held) else "none"
                 firsts[gpu] = f"e{first}{f'+{len(others)}' if others else ''}" if len(held) else "none"
-    loaded, layer = bool(rows), _least_balanced(plan, rows)
-    return Overlay(
-        values=values.tolist() if loaded else None,
+    alone, layer = layout_overlay(plan.layout, count, plan), _least_balanced(plan, rows)
+    if not rows:
+        return alone
+    return replace(
+        alone,
+        values=values.tolist(),
         labels=labels,
-        legend=f"expert load over the mean of the least balanced layer{_range(values)}" if loaded else "",
-        details=(firsts, experts) if any(experts) else (),
-        cells=("slots per layer", f"first expert + how many more, of {layer}", f"experts of {layer}")
-        if loaded
-        else (),
-        spans=(0.8, 1.2) if loaded else None,
-        tags=_tags(plan.layout, count),
-        key=_key(plan.layout, plan),
+        legend=f"expert load over the mean of the least balanced layer{_range(values)}",
+        details=(firsts, experts),
+        cells=("slots per layer", f"first expert + how many more, of {layer}", f"experts of {layer}"),
+        spans=(0.8, 1.2),
     )
-
-
-def pool_layout(fleet: Fleet, pool: Pool) -> str:
-    """Return the layout of a pool's replicas in a few letters."""
-    return pool.column.label(moe=fleet.traffic.deployments[pool.model][0].model.moe is not None)
 
 
 def fleet_overlay(fleet: Fleet) -> Overlay:
@@ -82,14 +77,16 @@ def fleet_overlay(fleet: Fleet) -> Overlay:
             for gpu in replica.gpus:
                 tags[gpu], labels[gpu] = f"P{number}", f"r{place}" if place < 1000 else ""
         size = plural(pool.column.shape.gpus, "GPU")
-        key.append(f"P{number}: {pool.role}, {len(pool.replicas)} x {pool_layout(fleet, pool)} of {size}")
+        key.append(f"P{number}: {pool.role}, {len(pool.replicas)} x {fleet.label(pool)} of {size}")
     more = ["..."] if len(key) > _MOST_LINES else []
     return Overlay(values=None, labels=labels, legend="", tags=tags, key=key[:_MOST_LINES] + more)
 
 
-def layout_overlay(layout: Layout, gpus: int) -> Overlay:
-    """Return stage and replica of each of ``gpus`` GPUs, before experts are placed."""
-    return Overlay(values=None, labels=[""] * gpus, legend="", tags=_tags(layout, gpus), key=_key(layout))
+def layout_overlay(layout: Layout, gpus: int, plan: Plan | None = None) -> Overlay:
+    """Return stage and replica of each of ``gpus`` GPUs, before experts are placed; more is known of a ``plan``."""
+    return Overlay(
+        values=None, labels=[""] * gpus, legend="", tags=_tags(layout, gpus), key=_key(layout, plan)
+    )
 
 
 def _tags(layout: Layout, count: int) -> list[str]:

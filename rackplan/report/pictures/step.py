@@ -57,9 +57,7 @@ def waterfall(
     hidden:
         In two half batches: the part of the shorter of computing and sending that stays hidden; None: one batch.
     """
-    order = {name: place for place, name in enumerate(TERMS)}
-    names = sorted(score.terms_s, key=lambda name: order.get(name, len(order)))
-    names = [name for name in names if score.terms_s[name] > 0]
+    names = [name for name in dict.fromkeys((*TERMS, *score.terms_s)) if score.terms_s.get(name, 0.0) > 0]
     colours, resources = by_term(names), by_resource(score.limits_s)
     covered = score.hidden_s(hidden or 0.0)
     legend = _legend(score, resources, peaks=peaks is not None, hidden=bool(covered))
@@ -68,7 +66,7 @@ def waterfall(
     for row, name in enumerate(names):
         seconds, y = score.terms_s[name], row * _ROW + _BAR
         share = seconds / step
-        limits = _limits(score, name)
+        limits = score.bounds_of(name)
         peak_s = 0.0 if peaks is None else peaks.terms_s.get(name, 0.0)
         words = name.replace("_", " ")
         value = f"{words}: {_ms(seconds)}, {share_text(share)}"
@@ -82,7 +80,7 @@ def waterfall(
             drawn.bar(group, (start - size, size), y, _HIGH, look, hatched=True)
         drawn.bar(group, (start, share), y, _HIGH, {"fill": colours[name], "class": "term"})
         at = start
-        for limit, bound_s in limits:
+        for limit, bound_s in limits.items():
             strip = {"fill": resources[limit], "class": "limit"}
             drawn.bar(group, (at, bound_s / step), y + _HIGH, 4, strip)
             at += bound_s / step
@@ -144,7 +142,7 @@ def _legend(
 
 def _term_lines(
     name: str,
-    limits: Sequence[tuple[str, float]],
+    limits: Mapping[str, float],
     peak_s: float,
     covered: Mapping[str, float],
     origin: Mapping[str, Sequence[str]],
@@ -155,16 +153,12 @@ def _term_lines(
         term.meaning if term else "",
         f"= {term.formula}" if term and term.formula else "",
         f"{_ms(covered[name])} more hidden behind compute" if name in covered else "",
-        f"bound by {', '.join(f'{limit} {_ms(seconds)}' for limit, seconds in limits)}" if limits else "",
+        f"bound by {', '.join(f'{limit} {_ms(seconds)}' for limit, seconds in limits.items())}"
+        if limits
+        else "",
         f"at data-sheet peaks {_ms(peak_s)}" if peak_s > 0 else "",
         *origin.get(name, ()),
     ]
-
-
-def _limits(score: Score, name: str) -> list[tuple[str, float]]:
-    """Return the resources that bind a part, where that is known, the one that binds most of it first."""
-    found = [(limit, s) for (part, limit), s in score.parts_s.items() if part == name and limit and s > 0]
-    return sorted(found, key=lambda limit: -limit[1])
 
 
 def _ms(seconds: float) -> str:

@@ -17,8 +17,8 @@ from cost.terms.registry import TERMS
 from cost.validation.measured import published_runs
 from goldens import require_doc, require_golden
 from rackplan.report.charts import figure
-from rackplan.report.csv import csv_text, table_csv
-from rackplan.report.doc import Chart
+from rackplan.report.csv import table_csv
+from rackplan.report.doc import Chart, Table
 from rackplan.report.frontier import measured_blocks
 from rackplan.report.page import page
 from rackplan.report.sweep import sweep_doc, sweep_rows
@@ -84,7 +84,8 @@ def test_each_measured_run_stands_beside_its_prediction() -> None:
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-x", "@SUM(A1)", "\t=1", "\r=1"])
 def test_text_of_others_is_no_formula(name: str) -> None:
-    rows = list(csv.reader(io.StringIO(csv_text([name, "gpus"], [[name, -1.5]]), newline="")))
-    said = "'" + name.replace("\r", " ")
-    assert rows == [[said, "gpus"], [said, "-1.5"]]
-    assert csv_text(["cluster", "step_s"], [["a@72", 1e-3], ["", None]]) == "cluster,step_s\na@72,0.001\n,\n"
+    written = table_csv(Table.of("", "cluster gpus")([(name, -1.5)]))
+    rows = list(csv.reader(io.StringIO(written, newline="")))
+    assert rows == [["cluster", "gpus"], ["'" + name.replace("\r", " "), "-1.5"]]
+    steps = Table.of("", "cluster step_s")([("a@72", 1e-3), ("", None)])
+    assert table_csv(steps) == "cluster,step_s\na@72,0.001\n,\n"

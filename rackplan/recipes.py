@@ -83,7 +83,7 @@ def size_under_other(found: Size, priced: Deployment, request: SizeRequest) -> O
     if other is None:
         return None
     try:
-        then = sized(other, found.demand, lengths=found.lengths)
+        then = sized(other, found.demand, lengths=found.lengths, levels=False)
     except InfeasibleError:
         return None
     tpot_s = found.demand.tpot_s

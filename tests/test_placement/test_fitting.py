@@ -1,19 +1,27 @@
-"""Which layouts are costed, at which batch, in which order."""
+"""Which layouts are costed and fit: slots, and memory GPU by GPU where GPUs differ."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
-from cost.step.memory import batch_of, replica_max_batch, replica_memory
-from placement.layouts.choose import candidates
-from placement.layouts.fitting import fitted_layouts, fitting_shapes, stage_slots
-from placement.layouts.goals import aim_of
+from cost.step.memory import replica_max_batch, replica_memory
+from placement.layouts.fitting import fitting_shapes, gpu_hbm_bytes, slots_by_free_hbm, stage_slots
 from placement.layouts.partition import stage_specs
 from placement.layouts.refuse import tightest
 from placement.layouts.shapes import enumerate_shapes
+from placement.options import PlanOptions
+from placement.planner import make_plan
+from placement.verify import verify_plan
+from test_placement.builders import joined, loads_for
 from topology import resolve_cluster
 from topology.base.errors import InputError
 
@@ -55,35 +63,6 @@ def test_shapes_left_out_do_not_fit() -> None:
     assert checked, "some shape must be refused for this to say anything"
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize("times", [1.1, 3.0])
-def test_candidates_hold_the_largest_batch_within_the_time(times: float) -> None:
-    """Against a scan of all batches."""
-    deployment = setting_of("mixtral-8x7b", "hgx-h100")
-    layouts = fitted_layouts(deployment, None)
-    tpot_s = times * min(fit.scorer.at(fit.least_batch).step_s for fit in layouts)
-    found = candidates(deployment, layouts, tpot_s, aim_of(deployment, "throughput"))
-    assert found
-    for candidate in found:
-        fit = candidate.fitted
-        tp = fit.layout.tp
-        held = (batch_of(count, tp) for count in range(1, round(fit.batch * tp) + 1))
-        most = max(batch for batch in held if fit.scorer.at(batch).step_s <= tpot_s)
-        assert candidate.deployment.workload.batch == candidate.score.batch == most
-    scanned = [
-        max(
-            (
-                fit.scorer.at(count / fit.layout.tp).tok_s_per_gpu
-                for count in range(1, round(fit.batch * fit.layout.tp) + 1)
-                if fit.scorer.at(count / fit.layout.tp).step_s <= tpot_s
-            ),
-            default=0.0,
-        )
-        for fit in layouts
-    ]
-    assert found[0].score.tok_s_per_gpu == pytest.approx(max(scanned))
-
-
 def test_copies_that_no_group_holds_are_refused() -> None:
     deployment = setting_of("mixtral-8x7b", "hgx-h100")
     assert list(fitting_shapes(deployment, 57)) == []
@@ -91,3 +70,71 @@ def test_copies_that_no_group_holds_are_refused() -> None:
         InputError, match="no group of hgx-h100's GPUs can hold 8 experts and 57 extra copies"
     ):
         tightest(deployment, list(enumerate_shapes(deployment.cluster, deployment.model)), 57)
+
+
+# --- GPUs that differ
+
+MODEL = resolve_model("gpt-oss-20b")
+LAYERS = len(MODEL.layers)
+WHOLE = (range(LAYERS),)
+
+
+def mixed(batch: int = 0) -> Deployment:
+    return Deployment(joined("hgx-h20", "hgx-h200"), MODEL, Workload(batch=batch))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    free=st.lists(st.integers(0, 20), min_size=1, max_size=3),
+    each=st.integers(1, 5),
+    total=st.integers(0, 8),
+    most=st.integers(1, 4),
+)
+def test_slots_leave_as_much_as_can_be_on_the_fullest_gpu(
+    free: list[int], each: int, total: int, most: int
+) -> None:
+    total = min(total, most * len(free))
+    found = slots_by_free_hbm(np.array(free, dtype=float), float(each), total=total, most=most)
+    assert int(found.sum()) == total
+    assert found.max(initial=0) <= most
+
+    def least_left(slots: tuple[int, ...]) -> int:
+        """HBM left on the fullest of the GPUs that hold a slot."""
+        return min((f - each * s for f, s in zip(free, slots, strict=True) if s), default=0)
+
+    best = max(
+        least_left(slots) for slots in product(range(most + 1), repeat=len(free)) if sum(slots) == total
+    )
+    assert least_left(tuple(found.tolist())) == best
+
+
+def test_memory_is_that_of_the_gpu_that_is_full_first() -> None:
+    deployment = mixed(batch=1)
+    (fitting,) = [
+        found
+        for found in fitting_shapes(deployment, 16)
+        if len(found.shape.replicas[0][0]) == 16 and found.shape.tp == 1 and len(set(found.slots[0])) > 1
+    ]
+    (stage,) = stage_specs(fitting.shape.replicas[0], WHOLE)
+    rows, capacity = fitting.slots[0], gpu_hbm_bytes(deployment, stage.gpus)
+    (joint,) = replica_memory(deployment, [stage], tp=1, slots=[rows])
+    # each GPU on its own, all with its slots and HBM
+    alone = []
+    for count, hbm in {*zip(rows.tolist(), capacity.tolist(), strict=True)}:
+        (one,) = replica_memory(deployment, [stage], tp=1, slots=[int(rows.sum())], most=[count])
+        alone.append(replica_max_batch([replace(one, capacity=hbm)], 1))
+    assert replica_max_batch([joint], 1) == min(alone) == fitting.max_batch
+    # equal slots leave room for fewer sequences
+    (even,) = replica_memory(deployment, [stage], tp=1, slots=[np.full(16, 3)])
+    assert even.room <= joint.room
+
+
+@pytest.mark.wide
+def test_a_plan_on_cards_that_differ_is_legal_and_uses_its_batch() -> None:
+    deployment = mixed()
+    loads = loads_for(MODEL, "lognormal:0.63")
+    plan = make_plan(deployment, loads, PlanOptions(16, "none", time_limit_s=0.0, ep=16, tp=1))
+    assert verify_plan(plan) == []
+    assert plan.score.batch == plan.score.max_batch
+    assert "unequally" in plan.baselines["eplb_global"].reason or plan.baselines["eplb_global"].score
+    assert sum(plan.score.hbm_bytes.values()) in gpu_hbm_bytes(deployment, range(16))

@@ -1,6 +1,8 @@
-"""Widths that cannot be: the rule that they break, and the nearest that fit."""
+"""Widths and options that cannot be: the rule that they break, and the nearest that fit."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -63,7 +65,19 @@ def test_a_batch_that_the_widths_cannot_have_is_no_want_of_memory() -> None:
         refuse_layout(deployment, PlanOptions(tp=4), layouts)
 
 
-def test_what_needs_copies_is_refused_where_experts_are_cut() -> None:
-    for more in ({"redundant": 8}, {"redundant": "auto"}, {"spread": "node"}):
-        with pytest.raises(InputError, match="with `ep` 1 no expert has copies"):
-            PlanOptions(ep=1, tp=8, **more)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"redundant": -1}, "`redundant` -1"),
+        ({"tpot_s": 0.0}, "`tpot_ms`: expected a number above 0"),
+        ({"time_limit_s": -1.0}, "`time_limit_s`: expected 0 or more seconds, not -1"),
+        ({"seed": -1}, "`seed` -1"),
+        ({"ep": 1, "tp": 8, "redundant": 8}, "with `ep` 1 no expert has copies"),
+        ({"ep": 1, "tp": 8, "redundant": "auto"}, "with `ep` 1 no expert has copies"),
+        ({"ep": 1, "tp": 8, "spread": "node"}, "with `ep` 1 no expert has copies"),
+    ],
+)
+def test_each_bad_option_is_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words) as refusal:
+        PlanOptions(**options)
+    assert "\n" not in str(refusal.value)

@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 
 from placement import budget as budget_module
 from placement.budget import Budget
+from placement.experts.bounds import lower_bound
+from placement.experts.counts import replicate
+from placement.experts.pack import pack
 from placement.experts.problem import Problem, make_problem, spread_slots
 from placement.experts.result import ExpertResult
-from placement.experts.solve import solve
+from placement.experts.solve import search, solve
 from placement.verify import verify_experts
 
 REAL = sorted((Path(__file__).parents[3] / "shared" / "data" / "expert_loads").glob("*.npy"))
@@ -97,6 +100,20 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == 3
     assert result.objective == pytest.approx(calls[-1][2])
     assert any("stopped early" in line for line in result.log)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("layers", [6, 2])
+def test_a_search_within_a_limit_improves_every_wide_layer(layers: int) -> None:
+    loads = np.random.default_rng(0).dirichlet(np.full(64, 0.3), size=6)[:layers]
+    problem = make_problem(loads, spread_slots(64, 64, 64))
+    rows = pack(problem, replicate(problem))
+    budget = Budget(1.5)
+    found, log = search(problem, rows, lower_bound(problem), budget, seed=3)
+    assert problem.legal(found).all()
+    assert not budget.interrupted
+    assert (problem.evaluate(found) < 0.95 * problem.evaluate(rows)).all()
+    assert any("other copy counts" in line for line in log)
 
 
 @pytest.mark.skipif(not REAL, reason="the reference loads are not beside the repository")

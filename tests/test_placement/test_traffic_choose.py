@@ -20,10 +20,10 @@ from cost.resolve import resolve_model
 from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
-from placement.plans.reading import read_plan
 from placement.plans.writing import plan_to_dict, plan_to_json
-from placement.scoring import placement_scorer, with_loads
+from placement.scoring import with_loads
 from placement.verify import verify_plan
+from test_placement.builders import reread
 from topology import build_cluster, resolve_cluster
 
 EXPERTS, TOKENS = 8, 600
@@ -76,14 +76,6 @@ def topical(seed: int = 0, layers: int = 1, strength: float = 4.0) -> ExpertLoad
     return routed_loads([trace_of(drawn(4, strength, layers=layers, seed=seed))])
 
 
-def step_s(plan: Plan, slot_expert: np.ndarray, loads: ExpertLoads) -> float:
-    part = plan.experts[0]
-    assert part is not None
-    moved = replace(part, slot_expert=slot_expert.astype(np.int32))
-    scorer, _ = placement_scorer(plan.deployment, plan.layout, [moved], loads, plan.split)
-    return scorer.at(plan.score.batch).step_s
-
-
 def check_rows(plan: Plan) -> None:
     """Nothing that was compared is faster, and the plan is what its row says."""
     report = plan.by_traffic
@@ -99,7 +91,7 @@ def check_rows(plan: Plan) -> None:
             assert plan.score.step_s <= baseline.score.step_s * (1 + 1e-6), name
 
 
-def test_what_tokens_need_is_as_counted_from_the_plan_file_and_the_trace() -> None:
+def test_what_tokens_need_is_as_counted_from_the_plan_file_and_the_trace_and_read_back() -> None:
     loads = topical(layers=2)
     plan = make_plan(setting(2), loads, CUT)
     check_rows(plan)
@@ -124,20 +116,10 @@ def test_what_tokens_need_is_as_counted_from_the_plan_file_and_the_trace() -> No
     assert plan.traffic is not None
     assert taken["bytes_per_step"] == pytest.approx(plan.traffic.bytes_per_step, rel=1e-12)
     assert taken["domains_per_token"] < by_traffic["rows"][0]["domains_per_token"]
-
-
-def test_a_plan_is_read_back_and_scores_the_same_with_its_trace(tmp_path: Any) -> None:
-    loads = topical(layers=2)
-    plan = make_plan(setting(2), loads, CUT)
-    path = tmp_path / "plan.json"
-    path.write_text(plan_to_json(plan_to_dict(plan)))
-    read = read_plan(path)
-    assert not read.differences
-    assert read.by_traffic == plan.by_traffic
-    again = with_loads(read, loads)
-    before = with_loads(plan, loads)
-    assert again.score.step_s == before.score.step_s
-    assert again.traffic == before.traffic
+    read = reread(plan)
+    assert (read.differences, read.by_traffic) == ("", plan.by_traffic)
+    again, before = with_loads(read, loads), with_loads(plan, loads)
+    assert (again.score.step_s, again.traffic) == (before.score.step_s, before.traffic)
 
 
 def test_a_trace_without_structure_costs_nothing() -> None:

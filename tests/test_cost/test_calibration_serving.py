@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import helpers
 from cost.calibration import serving
@@ -103,19 +101,6 @@ def test_other_chips_take_the_nearest_and_say_so():
     assert seen > 3
 
 
-def with_rates(gpu, factor, *names):
-    """The chip with figures (all rates, if none is named) times ``factor``."""
-    return replace(
-        gpu,
-        figures={
-            key: replace(figure, value=factor * figure.value)
-            if key in names or (not names and "per_s" in key)
-            else figure
-            for key, figure in gpu.figures.items()
-        },
-    )
-
-
 def test_engines_are_known_by_their_names():
     assert require_engine("") == ANY_ENGINE
     assert require_engine(" SGLang ") == "sglang"
@@ -163,16 +148,6 @@ def test_no_coefficient_is_worse_on_a_later_chip_of_a_family(engine):
             assert fast[name] <= slow[name] * (1 + 1e-9), name
 
 
-# --- tables
-
-
-def tables(chip):
-    """Tables of a chip's family, of the first one for an unmeasured chip."""
-    shipped = validated(Calibration, SHIPPED, "serving.yaml")
-    family = next((f for f in shipped.families if chip in f.chips), shipped.families[0])
-    return shipped.tables(family)
-
-
 def test_a_chip_reads_its_own_figures_off_the_curves():
     h200 = load_gpu("h200-sxm")
     made = Tables(
@@ -195,34 +170,6 @@ def test_a_chip_reads_its_own_figures_off_the_curves():
     assert found["engine.share"] == pytest.approx(0.1), "a share of time, no delay"
     assert (found["columns.gemm"], found["columns.experts"]) == (600.0, 60.0), "the same on every chip"
     assert found["overlap"] == 0.6
-
-
-RATES = ("bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s", "hbm_bytes_per_s")
-
-
-@pytest.mark.wide
-@settings(deadline=None)
-@given(
-    st.sampled_from(["h100-sxm", "h20-sxm", "b200-sxm", "gb300", "mi300x", "rubin"]),
-    st.sampled_from(ENGINES),
-    st.lists(st.sampled_from(RATES), min_size=1, max_size=4, unique=True),
-    st.floats(0.2, 5.0),
-    st.floats(1.0, 8.0),
-)
-def test_a_better_figure_never_gives_a_slower_kernel_or_a_longer_delay(chip, engine, names, start, factor):
-    shipped = tables(chip)
-    worse = replace(with_rates(load_gpu(chip), start, *names), name="invented")
-    better = with_rates(worse, factor, *names)
-    engine = engine if engine in shipped.delays else ANY_ENGINE
-    before, after = shipped.of(worse, engine), shipped.of(better, engine)
-    for name in shipped.curves:
-        try:
-            slow, fast = peak_of(worse, name) * before[name], peak_of(better, name) * after[name]
-        except MissingFigureError:
-            continue
-        assert fast >= slow * (1 - 1e-9), name
-    for name in shipped.delays[engine]:
-        assert after[name] <= before[name] * (1 + 1e-9), name
 
 
 # --- files

@@ -68,6 +68,11 @@ GRANITE, LING, LONGCAT, LAGUNA, LFM2 = (
 )
 BASES = [DENSE, MOE, MLA, OSS, V4, NEXT, SCOUT, *SMALL.values(), GRANITE, LING, LONGCAT, LAGUNA, LFM2]
 DROP = object()
+GEMMA2 = {
+    "model_type": "gemma2", "attention_bias": False, "head_dim": 256, "hidden_size": 3584, "intermediate_size": 14336,
+    "max_position_embeddings": 8192, "num_attention_heads": 16, "num_hidden_layers": 42, "num_key_value_heads": 8,
+    "sliding_window": 4096, "torch_dtype": "bfloat16", "vocab_size": 256000,
+}  # fmt: skip
 
 
 def changed(base: dict, **keys: object) -> dict:
@@ -147,6 +152,7 @@ BAD = [
     (changed(LFM2, layer_types=DROP), "full_attn_idxs"),
     # two keys of one meaning
     (changed(DENSE, dtype="float16"), "dtype"),
+    (changed(GEMMA2, sliding_window_size=1024), "sliding_window_size is 1024"),
     (
         within(
             {**SCOUT, "quantization_config": {"quant_method": "fp8"}},
@@ -185,6 +191,12 @@ def test_refused_in_one_line(config, key):
 def test_not_an_object(config):
     with pytest.raises(InputError, match="odd: a config is a JSON object"):
         model_from_config(config, name="odd")
+
+
+def test_a_key_that_repeats_another_is_a_note() -> None:
+    model = model_from_config(changed(GEMMA2, sliding_window_size=4096), name="gemma2")
+    assert round(model.total_params / 1e9, 1) == 9.2  # published: 9B, 9.24 B with the tied embedding once
+    assert any("sliding_window_size" in note for note in model.notes)
 
 
 def test_whole_numbers_may_be_written_with_a_point():

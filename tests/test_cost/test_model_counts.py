@@ -312,15 +312,6 @@ def test_llama_is_the_sum_of_its_matrices(layers, groups, kv_heads, dim, inner, 
     assert model.active_params == model.total_params - (0 if tied else vocab * hidden)
 
 
-def test_tied_head_counts_once_and_is_still_active():
-    config = {**resolve_model("llama-3.1-8b").config}
-    loose = model_from_config({**config, "tie_word_embeddings": False}, name="loose")
-    tied = model_from_config({**config, "tie_word_embeddings": True}, name="tied")
-    assert loose.total_params - tied.total_params == loose.head_params
-    assert tied.active_params == loose.active_params
-    assert tied.active_params_with_embedding == tied.active_params
-
-
 def test_minimax_m3_is_its_checkpoint_to_the_element():
     # 427,040,140,160 elements in the 59 files of MiniMaxAI/MiniMax-M3, the vision tower among them.
     model = resolve_model("minimax-m3")

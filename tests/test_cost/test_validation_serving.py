@@ -17,7 +17,6 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.workload import CHUNK_TOKENS, Workload
 from cost.layouts import sweep
 from cost.resolve import resolve_model
-from cost.serving.steady_state import KEEPS_BUSY
 from cost.step.memory import batch_room, even_memory, most_that_fit
 from cost.step.step import even_step
 from cost.terms.overhead import prefill_share
@@ -155,25 +154,6 @@ def test_prefill_takes_the_tokens_stated_or_a_chunk_or_the_prompt():
     assert not np.any(shape.sequences)
     assert times.input_per_s == pytest.approx(np.array([8, 8, 8, 4]) * shape.prompt_tokens * 100)
     assert np.isnan(times.tpot_s).all()
-
-
-def test_a_pool_of_both_phases_by_hand():
-    # 64 requests of 200 steps of 10 ms each, and a prefill of 10 ms
-    times, shapes = timed(SERVED)
-    assert shapes[0].sequences[0] == 8
-    assert shapes[0].context[0] == 1100
-    assert times.tpot_s == pytest.approx(0.01)
-    assert times.tokens_per_s == pytest.approx(64 * 200 / 2.01)
-    assert times.input_per_s == pytest.approx(64 * 1000 / 2.01)
-
-
-def test_two_pools_by_hand():
-    times, shapes = timed(replace(SPLIT, prefill_pool=None))  # as many prefill workers as it takes
-    prefill_s = 64 * 200 * KEEPS_BUSY / float(np.squeeze(times.tokens_per_s)) - 2.0
-    assert 0 < prefill_s < 0.5
-    assert times.tpot_s == pytest.approx(0.01)
-    held = 64 * 2.0 / (2.0 + prefill_s) / 8
-    assert shapes[-1].sequences[0] == pytest.approx(held, rel=1e-3)
 
 
 @pytest.mark.parametrize("point", [SERVED, SPLIT], ids=["one pool", "two pools"])

@@ -62,43 +62,34 @@ def test_measured_chips_have_every_coefficient(chip, engine):
             assert 0 <= figure.value < (1.0 if figure.unit == "s" else 1e6), name
 
 
-NAMED = {  # `neighbour` of unmeasured.yaml
-    **dict.fromkeys(("a100-sxm", "a100-sxm-40gb", "l40s", "tpu-v5e", "trainium3", "gaudi3"), "h100-sxm"),
-    "rtx-pro-6000": "b200-sxm",
-    "mi350x": "mi355x",
+STAND_INS = {
+    "h100-sxm": "a100-sxm a100-sxm-40gb gaudi3 gh200 l40s tpu-v5e tpu-v6e trainium2 trainium3",
+    "h20-sxm": "h20-sxm-141gb",
+    "b200-sxm": "rtx-pro-6000 tpu-v7",
+    "gb200": "lecture mi455x rubin",
+    "mi355x": "mi350x",
+    "ascend-910c": "tpu-v5p",
 }
+"""Of each measured chip, those that take its coefficients: by `unmeasured.yaml`, or nearest in flop/s and HBM."""
 
 
-def distance(gpu, name):
-    chip = load_gpu(name)
-    return math.hypot(
-        math.log(gpu.dense_flop_per_s("bf16") / chip.dense_flop_per_s("bf16")),
-        math.log(gpu.hbm_bytes_per_s / chip.hbm_bytes_per_s),
-    )
-
-
-def nearest(gpu):
-    """The chip of the first family nearest in the logarithms of flop/s and bytes/s, found again from the file."""
-    return min(SHIPPED["families"][0]["chips"], key=lambda name: distance(gpu, name))
-
-
-def test_other_chips_take_the_nearest_and_say_so():
-    seen = 0
-    for name in sorted(set(gpu_names()) - set(calibrated_chips())):
-        gpu = load_gpu(name)
-        try:
-            neighbour = NAMED.get(name) or nearest(gpu)
-        except MissingFigureError:
-            continue
-        found = calibrated(gpu)
+@pytest.mark.parametrize(("neighbour", "chips"), STAND_INS.items())
+def test_other_chips_take_the_nearest_and_say_so(neighbour, chips):
+    for name in chips.split():
+        found = calibrated(load_gpu(name))
         assert (found.chip, found.stand_in_for) == (neighbour, name)
         for figure in found.figures().values():
             assert figure.kind is Evidence.ASSUMED
             assert neighbour in figure.source
         for coefficient in set(COEFFICIENTS) - set(derate(name) or {}):
             assert name in found.figures()[coefficient].source
-        seen += 1
-    assert seen > 3
+
+
+def test_every_chip_with_figures_takes_those_of_a_measured_one():
+    taken = {*calibrated_chips(), *" ".join(STAND_INS.values()).split()}
+    assert set(gpu_names()) - taken == {"rubin-ultra"}
+    with pytest.raises(MissingFigureError):
+        calibrated(load_gpu("rubin-ultra"))
 
 
 def test_engines_are_known_by_their_names():

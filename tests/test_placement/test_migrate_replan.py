@@ -260,6 +260,11 @@ def test_a_loss_after_a_loss() -> None:
     assert other.moves <= 40
 
 
+def test_a_budget_below_what_restoring_takes_is_infeasible() -> None:
+    with pytest.raises(InfeasibleError, match="moves are needed"):
+        replan_plan(plan_of("hgx-h100", redundant=0), None, replace(QUICK, lost=("d0.n0.g0",), max_moves=3))
+
+
 def test_one_replica_too_small_for_its_weights_is_infeasible() -> None:
     lost = tuple(f"d0.n0.g{gpu}" for gpu in range(7))
     with pytest.raises(InfeasibleError, match="HBM capacity"):

@@ -94,6 +94,8 @@ def test_a_first_re_plan_leaves_a_linear_start_unless_told_otherwise() -> None:
     assert balance(window, free.slot_expert) > balance(window, LINEAR) + 0.05
     bound = start(EXPERTS, SLOTS, stored=known, options=OnlineOptions(first_free=False))
     assert replan(bound, window, LINEAR).moves <= 0.05 * LINEAR.size
+    nothing = start(EXPERTS, EACH, GPUS, stored=known, options=OnlineOptions(budget=0))
+    assert replan(nothing, window, LINEAR).moves == 0
     again = replan(free.state, window, free.slot_expert)
     assert again.moves <= 0.05 * LINEAR.size
 

@@ -32,18 +32,7 @@ ELSEWHERE = {
     "minimax_text_01",
     "minimax_m1",
 }
-VISION = {
-    "qwen2_vl",
-    "qwen2_vl_text",
-    "qwen2_5_vl",
-    "qwen2_5_vl_text",
-    "qwen3_vl_text",
-    "qwen3_vl_moe_text",
-    "qwen3_omni_moe_text",
-    "qwen2_5_omni_text",
-    "glm4v_text",
-    "glm4v_moe_text",
-}
+VISION = {name for name in FAMILIES if re.search("_vl|omni|4v", name)}
 
 
 def attention_params(model: Model) -> int:

@@ -204,6 +204,11 @@ def test_archives_that_torch_did_not_write(tmp_path: Path, torch_save: Callable[
         with pytest.raises(InputError, match=r"not one that torch\.save wrote"):
             load_torch_file(archive(*names))
     assert load_torch_file(archive("x/data.pkl")) is None
+    whole = torch_save(tmp_path / "x.pt", COUNTS).read_bytes()
+    header = whole.index(b"x/data/0") - 30
+    (tmp_path / "header.pt").write_bytes(whole[:header] + b"KP" + whole[header + 2 :])
+    with pytest.raises(InputError, match=r"its member 'x/data/0' is broken or encrypted"):
+        load_torch_file(tmp_path / "header.pt")
     (tmp_path / "old.pt").write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.")
     with pytest.raises(InputError, match=r"format before version 1\.6; .*save it again"):
         load_torch_file(tmp_path / "old.pt")

@@ -192,6 +192,11 @@ def test_milliseconds_and_what_counts_as_a_token():
     }
     assert rates["input"] / rates["output"] == pytest.approx(1000 / 200)
     assert rates["total"] == pytest.approx(rates["input"] + rates["output"])
+    prompts = replace(PREFILL, tokens=16_384, isl=4096, cache_hit=0.75)
+    computed, counted = predict_serving(
+        [replace(prompts, token_kind=kind) for kind in ("input", "input_cached")]
+    )
+    assert counted.value == pytest.approx(4 * computed.value)
     # Little's law: no more than all requests decode at a time
     assert rates["output"] * 10 * tpot.value / 1e3 < 64
 

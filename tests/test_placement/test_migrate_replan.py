@@ -280,6 +280,14 @@ def test_a_replica_that_cannot_go_on_is_idle_and_says_why() -> None:
     assert any("replica 1 (from d1.n0.g0) is idle: HBM capacity" in note for note in found.plan.notes)
 
 
+def test_replicas_move_identically_within_one_budget() -> None:
+    old = two_replicas()
+    found = replan_plan(old, loads(1), replace(QUICK, max_moves=31))
+    check(old, found)
+    assert 0 < found.moves <= 30
+    assert found.moves % 2 == 0
+
+
 @pytest.mark.parametrize(("lost", "left"), [("d1.n0.g3", [16, 14]), ("d3.n0", [16])])
 def test_replicas_of_stages_and_tensor_parallel_groups(lost: str, left: list[int]) -> None:
     """The pair that lost a GPU leaves its stage; a stage that is lost ends its replica."""

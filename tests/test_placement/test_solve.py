@@ -18,7 +18,7 @@ from placement.budget import Budget
 from placement.experts.bounds import lower_bound
 from placement.experts.counts import replicate
 from placement.experts.pack import pack
-from placement.experts.problem import Problem, make_problem, spread_slots
+from placement.experts.problem import Problem, keep_better, make_problem, spread_slots
 from placement.experts.result import ExpertResult
 from placement.experts.solve import search, solve
 from placement.verify import verify_experts
@@ -114,6 +114,17 @@ def test_a_search_within_a_limit_improves_every_wide_layer(layers: int) -> None:
     assert not budget.interrupted
     assert (problem.evaluate(found) < 0.95 * problem.evaluate(rows)).all()
     assert any("other copy counts" in line for line in log)
+
+
+def test_only_what_is_better_is_kept() -> None:
+    problem = Problem(np.array([[2.0, 1.0, 1.0], [2.0, 1.0, 1.0]]), np.array([2, 2]))
+    rows = np.array([[0, 1, 2, 0], [0, 1, 0, 2]], dtype=np.int32)
+    others = np.array([[0, 1, 1, 2], [0, 1, 1, 2]], dtype=np.int32)
+    before = rows.copy()
+    assert keep_better(problem, rows, np.array([0, 1]), others) == 0  # 2.5 of 2 against 2 of 2
+    assert (rows == before).all()
+    assert keep_better(problem, others, np.array([1]), before[1:]) == 1
+    assert others.tolist() == [[0, 1, 1, 2], [0, 1, 0, 2]]
 
 
 @pytest.mark.skipif(not REAL, reason="the reference loads are not beside the repository")

@@ -139,9 +139,3 @@ def test_a_torus_talks_slower_than_the_sum_of_its_links():
     assert rates.up_bytes_per_s == 600e9  # 6 links of 100 GB/s
     # a wrapped cube of 4: k / 8 of a node's bytes on each link, and 63 of 64 parts travel
     assert rates.alltoall_bytes_per_s == pytest.approx(100e9 * 8 / 4 * 63 / 64)
-
-
-def test_behind_switches_all_links_carry_an_all_to_all():
-    where = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
-    rates = where.rates(StageSpec(tuple(range(8)), range(1)))
-    assert rates.alltoall_bytes_per_s == rates.up_bytes_per_s == 450e9

@@ -12,12 +12,10 @@ from topology.base.errors import InfeasibleError
 
 
 def test_no_candidate_serves_more_and_the_best_keeps_its_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cost.queueing.load.FEWEST", 800)
+    monkeypatch.setattr("cost.queueing.load.FEWEST", 1_500)
     swept = rackplan.sweep("llama-3.1-8b", "hgx-h200", isl=500, osl=20, ttft_p99_ms=1500)
     serving, limits = swept.serving, LoadLimits(1.5, swept.tpot_s)
     best = best_under_load(serving, limits, lambda pools: stream_of(pools, serving.lengths))
-    assert best is not None
-    assert best.requests_per_s is not None
     assert swept.best.requests_per_s == best.requests_per_s
     make = stream_of(best.pools, serving.lengths)
     at, beyond = (

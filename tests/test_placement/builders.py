@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from cost.experts.loads import ExpertLoads, read_loads
+from cost.model import Model
+from placement.plan import Plan
 from placement.plans.reading import plan_of_text
 from placement.plans.writing import plan_to_dict, plan_to_json
 from topology import Cluster, build_cluster, resolve_cluster
 from topology.spec import Fault
-
-if TYPE_CHECKING:
-    from cost.model import Model
-    from placement.plan import Plan
 
 
 def loads_for(model: Model, *texts: str, seed: int = 0) -> ExpertLoads | None:

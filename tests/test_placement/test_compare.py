@@ -12,6 +12,7 @@ from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from cost.serving.lengths import Lengths
 from cost.serving.serving import Serving
+from helpers import few_layers
 from placement.analysis.compare import CompareRow, compare_clusters
 from placement.analysis.gains import STEPS, Gain, split_gains
 from placement.options import PlanOptions
@@ -21,7 +22,7 @@ from topology import resolve_cluster
 from topology.changes.overrides import overrides
 
 FAST = PlanOptions(time_limit_s=0.0)
-MIXTRAL = resolve_model("mixtral-8x7b")
+MIXTRAL = few_layers("mixtral-8x7b", 8)
 LOADS = loads_for(MIXTRAL, "lognormal:0.63")
 
 
@@ -67,7 +68,6 @@ def test_targets_are_met_or_said_to_be_out_of_reach() -> None:
     ]
     for row in rows:
         if row.target_tok_s_per_user == 30.0:
-            assert row.tok_s_per_user is not None
             assert row.tok_s_per_user >= 30.0 * (1 - 1e-12)
             assert row.step_s == pytest.approx(1 / row.tok_s_per_user)
             continue

@@ -35,9 +35,7 @@ def unlike() -> Cluster:
 
 @cache
 def loads_of(text: str, seed: int = 0) -> ExpertLoads:
-    loads = loads_for(MODEL, text, seed=seed)
-    assert loads is not None
-    return loads
+    return loads_for(MODEL, text, seed=seed)
 
 
 def deployed(cluster: Cluster | None = None, batch: int = 0) -> Deployment:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.experts.dispatch import slot_shares
+from cost.experts.dispatch import DispatchPolicy, slot_shares
 from placement.experts.problem import make_problem, spread_slots
 from placement.experts.solve import solve
 from placement.migrate import search
@@ -19,8 +17,6 @@ from placement.verify import verify_experts
 
 pytestmark = pytest.mark.wide
 
-if TYPE_CHECKING:
-    from cost.experts.dispatch import DispatchPolicy
 
 SPLITS: tuple[DispatchPolicy, ...] = ("source", "lp")
 

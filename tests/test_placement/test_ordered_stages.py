@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import permutations
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +15,7 @@ from helpers import few_layers
 from placement.layouts import fitting, shapes
 from placement.migrate.replan import ReplanOptions, replan_plan
 from placement.options import PlanOptions
+from placement.plan import Plan
 from placement.planner import make_plan
 from placement.plans.reading import read_plan
 from placement.plans.writing import plan_to_dict
@@ -22,11 +23,6 @@ from placement.scoring import on_cluster
 from placement.verify import verify_plan
 from test_placement.builders import joined, loads_for, reread
 from topology import Cluster
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from placement.plan import Plan
 
 MODEL = few_layers("mixtral-8x7b", 8)
 UNLIKE = joined("gb200-nvl72@4", "hgx-h100")
@@ -46,7 +42,6 @@ def plan() -> Plan:
 
 def test_a_plan_over_unlike_domains_is_legal_and_its_order_proven(plan: Plan) -> None:
     assert verify_plan(plan) == []
-    assert plan.order is not None
     assert plan.order.status == "OPTIMAL"
     assert plan.order.bound <= plan.order.objective
     assert plan.order.in_turn is None or plan.order.in_turn >= plan.order.objective

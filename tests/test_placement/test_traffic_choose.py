@@ -79,12 +79,10 @@ def topical(seed: int = 0, layers: int = 1, strength: float = 4.0) -> ExpertLoad
 def check_rows(plan: Plan) -> None:
     """Nothing that was compared is faster, and the plan is what its row says."""
     report = plan.by_traffic
-    assert report is not None
     assert verify_plan(plan) == []
     assert report.rows[0].placement == "balance"
     assert report.after.step_s <= min(row.step_s for row in report.rows) * (1 + 1e-6)
     assert plan.score.step_s == pytest.approx(report.after.step_s, rel=1e-12)
-    assert plan.traffic is not None
     assert plan.traffic.domains_per_token == pytest.approx(report.after.domains_per_token, rel=1e-12)
     for name, baseline in plan.baselines.items():
         if baseline.score is not None and plan.spread == "gpu":  # else they need not be legal
@@ -113,7 +111,6 @@ def test_what_tokens_need_is_as_counted_from_the_plan_file_and_the_trace_and_rea
     assert any(each == pytest.approx(size, rel=1e-3) for size in sizes), each
     by_traffic = written["by_traffic"]
     taken = next(row for row in by_traffic["rows"] if row["placement"] == by_traffic["chosen"])
-    assert plan.traffic is not None
     assert taken["bytes_per_step"] == pytest.approx(plan.traffic.bytes_per_step, rel=1e-12)
     assert taken["domains_per_token"] < by_traffic["rows"][0]["domains_per_token"]
     read = reread(plan)
@@ -127,7 +124,6 @@ def test_a_trace_without_structure_costs_nothing() -> None:
     balance = make_plan(setting(), replace(loads, routing=()), CUT)
     plan = make_plan(setting(), loads, CUT)
     check_rows(plan)
-    assert plan.by_traffic is not None
     assert plan.by_traffic.chosen != "traffic"
     if plan.by_traffic.chosen == "balance":
         assert plan_to_dict(plan)["experts"] == plan_to_dict(balance)["experts"]
@@ -144,7 +140,6 @@ def test_what_the_last_tokens_do_not_confirm_is_not_taken() -> None:
     seen = np.concatenate([paired(np.arange(EXPERTS).reshape(4, 2), 1600, 0), drawn(1, 0.0)[:, :500]], axis=1)
     plan = make_plan(setting(), routed_loads([trace_of(seen)]), CUT)
     check_rows(plan)
-    assert plan.by_traffic is not None
     assert plan.by_traffic.chosen != "traffic"
 
 
@@ -152,12 +147,9 @@ def test_a_plan_promises_what_unseen_tokens_confirm() -> None:
     pairs = np.random.default_rng(4).permutation(EXPERTS).reshape(4, 2)
     loads, unseen = (routed_loads([trace_of(paired(pairs, 4000, seed))]) for seed in (0, 1))
     plan = make_plan(setting(), loads, CUT)
-    assert plan.by_traffic is not None
     assert plan.by_traffic.after.domains_per_token == pytest.approx(1)
     later = with_loads(plan, unseen)
     assert plan.score.step_s == pytest.approx(later.score.step_s, rel=0.015)
-    assert plan.traffic is not None
-    assert later.traffic is not None
     assert plan.traffic.tokens == 1000  # the last quarter
     assert plan.traffic.domains_per_token == pytest.approx(later.traffic.domains_per_token)
     assert plan.loads is loads  # all of them place the experts
@@ -167,7 +159,6 @@ def test_a_trace_too_short_to_judge_by_counts_as_loads_alone() -> None:
     loads = routed_loads([trace_of(drawn(4, 4.0)[:, :200])])
     plan = make_plan(setting(), loads, CUT)
     assert (plan.by_traffic, plan.traffic) == (None, None)
-    assert plan.loads is not None
     assert "t.npy: 200 tokens are too few to evaluate" in plan.loads.notes[-1]
     assert plan_to_dict(plan) == plan_to_dict(make_plan(setting(), loads.untraced, CUT))
 
@@ -178,7 +169,6 @@ def test_whole_groups_in_domains_are_looked_at_without_a_trace() -> None:
     plan = make_plan(deployment, ExpertLoads(load, ("some",), synthetic=False), CUT)
     check_rows(plan)
     report = plan.by_traffic
-    assert report is not None
     assert report.traces == ()
     assert "2 of 4 groups" in report.known
     rows = {row.placement: row for row in report.rows}
@@ -193,7 +183,6 @@ def test_copies_lie_apart_as_asked(spread: Any) -> None:
     plan = make_plan(setting(2), topical(layers=2), replace(CUT, redundant=8, spread=spread))
     check_rows(plan)
     for part in plan.experts:
-        assert part is not None
         if spread != "gpu":  # a node is a domain here
             for row in part.slot_expert:
                 assert sorted(row[:8]) == sorted(row[8:]) == list(range(EXPERTS))

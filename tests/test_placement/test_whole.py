@@ -47,13 +47,11 @@ def test_one_pool_costs_what_serving_says_where_experts_are_balanced(model: str,
     deployment = rackplan.make_deployment(model, cluster)
     serving = Serving.of(deployment, Lengths.of(4000, 500), imbalance=1.0, cut_experts=False)
     both, found = serving.both, serving.ways()[ONE_POOL]
-    assert both is not None
     rows = np.flatnonzero((both.batch >= 1) & (both.batch % 1 == 0))
     for row in np.random.default_rng(0).choice(rows, 8).tolist():
         match, batch = found.row(row), int(both.batch[row])
         there, layout = both.deployment.with_batch(batch), both.layout_of(row)
         slots = stage_slots(there, Shape.of(layout), None)
-        assert slots is not None
         score = LayoutScorer(there, layout, balanced_uses(there, layout, slots)).at(batch)
         assert score.step_s == pytest.approx(both.step_s[row], rel=1e-12)
         assert score.tok_s_per_gpu == pytest.approx(match.output_tok_s_per_gpu, rel=1e-12)
@@ -65,7 +63,6 @@ def test_one_pool_costs_what_serving_says_where_experts_are_balanced(model: str,
 def test_a_dense_plan_is_served_as_priced() -> None:
     plan = planned("llama-3.1-70b", "hgx-h100")
     found = plan.requests
-    assert found is not None
     assert plan.prefill is None
     assert found.serving == ONE_POOL
     assert plan.totals is found.totals
@@ -101,15 +98,11 @@ def test_a_lost_gpu_costs_requests(one_pool: Plan) -> None:
     assert found.deployment.workload.phase == "both"
     assert found.requests is None
     before, after = one_pool.totals.requests_per_s, found.totals.requests_per_s
-    assert before is not None
-    assert after is not None
     assert 0 < after < before
 
 
 def test_two_pools_have_gpus_of_their_own_and_serve_what_the_slower_one_does(two_pools: Plan) -> None:
     found, prefill = two_pools.requests, two_pools.prefill
-    assert found is not None
-    assert prefill is not None
     assert found.serving == TWO_POOLS
     ids = [{gpu.id for gpu in plan.deployment.cluster.gpus} for plan in (two_pools, prefill)]
     assert not ids[0] & ids[1]
@@ -130,8 +123,6 @@ def test_two_pools_have_gpus_of_their_own_and_serve_what_the_slower_one_does(two
 
 def test_a_default_that_nothing_keeps_gives_way_to_twice_the_fastest() -> None:
     found = planned("llama-3.1-70b", "hgx-h100", isl=65_536, osl=64).requests
-    assert found is not None
-    assert found.ttft_limit_s is not None
     assert found.ttft_limit_s > 2
     assert "`ttft_ms` 2000 is out of reach (default): " in found.left_out[0]
 
@@ -142,7 +133,6 @@ def test_a_default_that_nothing_keeps_gives_way_to_twice_the_fastest() -> None:
 def test_a_dense_plan_has_the_engines_of_the_sweep() -> None:
     dense = planned("llama-3.1-8b", "hgx-h100", isl=2000, osl=300)
     swept = rackplan.sweep("llama-3.1-8b", "hgx-h100", isl=2000, osl=300)
-    assert swept.best is not None
     assert swept.best.one_pool
     (made,), (priced,) = (
         one.pools
@@ -155,14 +145,11 @@ def test_a_dense_plan_has_the_engines_of_the_sweep() -> None:
 
 
 def test_one_request_alone_takes_what_the_plan_says(two_pools: Plan) -> None:
-    assert two_pools.requests is not None
     lengths = lengths_of_plan(two_pools)
-    assert lengths is not None
     assert (lengths.isl, lengths.osl) == ((8192,), (1024,))
     pools = pools_of_plan(two_pools, lengths)
     assert [one.role for one in pools.pools] == ["prefill", "decode"]
     assert pools.gpus == 16
-    assert pools.transfers is not None
     found = under_load(pools, made_requests(lengths, 8, users=1), LoadLimits(None, None))
     alone_s = float(found.ttft_s.mean()) - pools.fixed_s
     assert alone_s < 1.05 * two_pools.requests.ttft_s  # whose prompts may share a step

@@ -197,6 +197,9 @@ def test_milliseconds_and_what_counts_as_a_token():
         [replace(prompts, token_kind=kind) for kind in ("input", "input_cached")]
     )
     assert counted.value == pytest.approx(4 * computed.value)
+    hit = replace(SPLIT, quantity="tok_s_per_gpu", gpus=10, cache_hit=0.75)
+    computed, counted = predict_serving([replace(hit, token_kind=kind) for kind in ("input", "input_cached")])
+    assert counted.value == pytest.approx(4 * computed.value)
     # Little's law: no more than all requests decode at a time
     assert rates["output"] * 10 * tpot.value / 1e3 < 64
 

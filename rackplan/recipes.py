@@ -102,7 +102,7 @@ def size_under_other(found: Size, priced: Deployment, request: SizeRequest) -> O
     tpot_s = found.demand.tpot_s
 
     def price(other: Deployment) -> Iterator[tuple[float, float, float | None, int]]:
-        then = sized(other, found.demand, lengths=found.lengths)
+        then = sized(other, found.demand, lengths=found.lengths, levels=False)
         yield found.tok_s_per_gpu, then.tok_s_per_gpu, None if tpot_s is None else 1 / tpot_s, then.gpus
 
     return next(_gains(request, [priced], price), None)

@@ -356,6 +356,7 @@ def size(
     redundant: int | None = None,
     imbalance: float | None = None,
     fleet: FleetOn | None = None,
+    levels: bool = True,
 ) -> Size:
     """Return the fewest units of ``deployment.cluster`` that serve ``demand``, or the most that a budget buys.
 
@@ -372,6 +373,8 @@ def size(
     fleet:
         Makes replicas of different shapes on units: on all of few units where they save one, and instead of layouts
         over the whole unit where its domains are not alike. None: one shape a pool.
+    levels:
+        Whether fleets of more and of fewer units are priced too, which takes longer than the size itself.
 
     Raises
     ------
@@ -410,7 +413,7 @@ def size(
     work = deployment.workload if lengths is None else lengths.workloads(deployment.workload)[0]
     shapes = None if unjoined or searched else fleet
     sizes = _Sizes(replace(deployment, workload=work), demand, lengths, one_shape, unjoined, shapes)
-    found = sizes.at(sizes.fastest_tpot() if searched else demand.tpot_s)
+    found = sizes.at(sizes.fastest_tpot() if searched else demand.tpot_s, levels=levels)
     if found is None:
         _refuse(deployment, demand, one_shape)
     return found

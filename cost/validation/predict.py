@@ -684,7 +684,8 @@ def quantity_of(point: Point, group: Group, times: Times, position: int) -> floa
     elif point.phase == "prefill":
         rate = given
     else:
-        rate = {"output": output, "input": given}.get(point.token_kind, output + given)
+        of_kind = {"output": output, "input": given, "input_cached": given, "total": output + given}
+        rate = of_kind[point.token_kind]
     if point.token_kind == "input_cached":  # noqa: S105 - tokens of text
         rate /= 1 - point.cache_hit
     return rate / float(group.gpus[position])

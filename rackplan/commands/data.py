@@ -109,9 +109,5 @@ def _file_names(paths: Sequence[Path]) -> list[str]:
     """Return a name for each file, with as much of its folder as makes it unique."""
     counts = Counter(path.name for path in paths)
     names = [path.name if counts[path.name] == 1 else str(path) for path in paths]
-    seen: Counter[str] = Counter()
-    for i, name in enumerate(names):
-        seen[name] += 1
-        if seen[name] > 1:
-            names[i] = f"{name} ({seen[name]})"
-    return names
+    earlier = [names[:at].count(name) for at, name in enumerate(names)]
+    return [f"{name} ({many + 1})" if many else name for name, many in zip(names, earlier, strict=True)]

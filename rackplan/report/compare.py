@@ -161,9 +161,14 @@ def _answer(result: Comparison, at: Sequence[Row]) -> Iterator[str]:
             beyond = pair[0][by] / pair[1][by] >= max(row["band"] for row in pair)
             (clear if beyond else close).append(_BY[by])
     sure = [shared.accuracy_sentence(error for row in result.compared for error in row.errors)]
-    sure += [f"By {' and by '.join(clear)} the lead is larger than that."] if clear else []
-    sure += [f"By {' and by '.join(close)} the lead is within that: the order is uncertain."] if close else []
+    sure += [f"Per {_listed(clear)} the lead is larger than that."] if clear else []
+    sure += [f"Per {_listed(close)} the lead is within that: the order is uncertain."] if close else []
     yield " ".join(sure)
+
+
+def _listed(words: Sequence[str]) -> str:
+    *first, last = words
+    return " and ".join(filter(None, (", ".join(first), last)))
 
 
 def _ahead(rates: Mapping[str, float]) -> str:

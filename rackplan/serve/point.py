@@ -80,12 +80,11 @@ POINT = Shape("point", "A configuration of a sweep.", (FIGURES,))
 
 
 def _figures(side: Side, way: Way, row: int) -> Record:
-    deployment = side.deployment
     if way.matches is None or side.found is None:
         (found,) = configuration_rows(way.sweep, [row])
     else:
         (found,) = match_rows(side.found, [way.matches.row(row)])
-    band = band_row(found["tok_s_per_gpu"], errors_in(deployment, phase=PHASES[way.name]))
+    band = band_row(found["tok_s_per_gpu"], errors_in(side.deployment, phase=PHASES[way.name]))
     return FIGURES(FIGURES.row(None, **found, **band))
 
 

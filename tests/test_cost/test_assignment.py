@@ -32,11 +32,3 @@ def test_loads_split_evenly_over_copies() -> None:
 def test_gpus_without_slots_at_the_end_have_no_load() -> None:
     assignment = Assignment(np.array([[0, 1]]), np.array([1, 1]), experts=2, gpus=4)
     assert assignment.gpu_load(np.array([[2.0, 3.0]])).tolist() == [[0, 5, 0, 0]]
-
-
-def test_all_load_is_on_some_gpu() -> None:
-    rng = np.random.default_rng(0)
-    rows = np.stack([np.concatenate([rng.permutation(20), rng.integers(0, 20, 10)]) for _ in range(6)])
-    load = rng.random((6, 20))
-    assignment = Assignment(rows.astype(np.int32), np.sort(rng.integers(0, 7, 30)), experts=20, gpus=7)
-    assert assignment.gpu_load(load).sum(axis=1) == pytest.approx(load.sum(axis=1))

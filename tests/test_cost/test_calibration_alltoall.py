@@ -1,7 +1,5 @@
 """Kernels by name: every spelling of the sources, defaults by phase and fabric, and what a bad file says."""
 
-import copy
-
 import pytest
 import yaml
 
@@ -14,10 +12,12 @@ from cost.calibration.alltoall import (
     load_kernels,
 )
 from cost.experts.tokens.volumes import FAMILIES
+from helpers import changed
 from topology.base.errors import InputError
 from topology.base.figures import Evidence
 from topology.base.schema import validated
 
+SHIPPED = yaml.safe_load(PATH.read_text(encoding="utf-8"))
 SPELLINGS = {
     "low-latency V1 pure RDMA": "deepep-ll-v1",
     "normal V1 (RDMA once per node then NVLink forward)": "deepep-normal",
@@ -78,13 +78,17 @@ def test_a_fabric_that_nobody_measured_is_said():
     assert kernel.stand_in("nvlink5") == ""
 
 
-def test_unknown_kernels_and_phases_say_what_is_known():
-    with pytest.raises(InputError, match="pplx-efa"):
-        find_kernel("carrier pigeon")
-    with pytest.raises(InputError, match="prefill or decode"):
-        default_kernel("training", up_fabric="nvlink5", crosses=False)
-    with pytest.raises(InputError, match="across domains"):
-        find_kernel("per-rank", up_fabric="nvlink5", crosses=True)
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda: find_kernel("carrier pigeon"), "pplx-efa"),
+        (lambda: find_kernel("per-rank", up_fabric="nvlink5", crosses=True), "across domains"),
+        (lambda: default_kernel("training", up_fabric="nvlink5", crosses=False), "prefill or decode"),
+    ],
+)
+def test_what_is_not_known_says_what_is(ask, words):
+    with pytest.raises(InputError, match=words):
+        ask()
     assert set(FAMILIES) < set(kernel_names())
 
 
@@ -98,17 +102,6 @@ def test_every_coefficient_has_evidence_and_a_source():
         if any(figure.kind is Evidence.DERIVED for figure in kernel.dispatch.figures().values()):
             assert kernel.fit.rows or kernel.name in {"hybridep-32", "nccl-all-gather"}
             assert kernel.fit.median_error <= 0.06
-
-
-def change(path, value):
-    """A coefficient file with one entry changed."""
-    data = copy.deepcopy(yaml.safe_load(PATH.read_text(encoding="utf-8")))
-    *way, last = path
-    entry = data
-    for key in way:
-        entry = entry[key]
-    entry[last] = value
-    return data
 
 
 @pytest.mark.parametrize(
@@ -127,4 +120,4 @@ def change(path, value):
 )
 def test_a_bad_file_says_where(path, value, message):
     with pytest.raises(InputError, match=message):
-        validated(KernelTable, change(path, value), PATH.name).kernels_by_name()
+        validated(KernelTable, changed(SHIPPED, *path, to=value), PATH.name).kernels_by_name()

@@ -5,6 +5,11 @@ import pytest
 from cost.config.positions import most_positions
 
 
+def scaled(stated: int, kind: str, factor: float, original: int) -> dict[str, object]:
+    scaling = {"rope_type": kind, "factor": factor, "original_max_position_embeddings": original}
+    return {"max_position_embeddings": stated, "rope_scaling": scaling}
+
+
 @pytest.mark.parametrize(
     ("config", "tokens"),
     [
@@ -23,22 +28,10 @@ from cost.config.positions import most_positions
         ({"max_position_embeddings": True}, None),
         ({"max_position_embeddings": "4096"}, None),
         # the length after scaling is stated
-        (
-            {"max_position_embeddings": 163840,
-             "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096}},
-            163840,
-        ),
-        (
-            {"max_position_embeddings": 131072,
-             "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}},
-            131072,
-        ),
+        (scaled(163840, "yarn", 40, 4096), 163840),
+        (scaled(131072, "llama3", 8.0, 8192), 131072),
         # the length before scaling is stated
-        (
-            {"max_position_embeddings": 40960,
-             "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}},
-            131072,
-        ),
+        (scaled(40960, "yarn", 4.0, 32768), 131072),
         ({"max_position_embeddings": 2048, "rope_scaling": {"type": "linear", "factor": 4}}, 8192),
         ({"max_position_embeddings": 2048, "rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, 4096),
         # scaling that says nothing

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from cost.config.build import model_from_config
-from cost.config.precision import Patterns
 from cost.resolve import resolve_model
 from topology.base.errors import InputError
 
@@ -28,10 +27,16 @@ def uniform(dtype: str, head: str = "bf16") -> dict[str, str]:
 
 
 def compressed(
-    weights: dict, *, targets: tuple[str, ...] = ("Linear",), ignore: tuple[str, ...] = ("lm_head",)
+    bits: int,
+    kind: str,
+    targets: tuple[str, ...] = ("Linear",),
+    ignore: list[str] | None = None,
+    **more: object,
 ) -> dict:
-    group = {"targets": list(targets), "weights": weights}
-    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": list(ignore)}
+    """A section of compressed-tensors that quantises ``targets`` alike and leaves the head as it was."""
+    group = {"targets": list(targets), "weights": {"num_bits": bits, "type": kind, **more}}
+    kept = ["lm_head"] if ignore is None else ignore
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": kept}
 
 
 @pytest.mark.parametrize(
@@ -50,33 +55,31 @@ def compressed(
         ({"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True}, uniform("int4-g64-zp")),
         ({"quant_method": "awq", "w_bit": 4, "q_group_size": 128, "zero_point": False}, uniform("int4-g128")),
         ({"quant_method": "mxfp4"}, {**uniform("bf16"), "experts": "mxfp4"}),
-        (compressed({"num_bits": 8, "type": "float", "strategy": "channel"}), uniform("fp8-row")),
+        (compressed(8, "float", strategy="channel"), uniform("fp8-row")),
         (
-            compressed({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [128, 128]}),
+            compressed(8, "float", strategy="block", block_structure=[128, 128]),
             uniform("fp8"),
         ),
         (
-            compressed({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}),
+            compressed(4, "int", strategy="group", group_size=32),
             uniform("int4-g32"),
         ),
         (
-            compressed(
-                {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": False}
-            ),
+            compressed(4, "int", strategy="group", group_size=128, symmetric=False),
             uniform("int4-g128-zp"),
         ),
-        (compressed({"num_bits": 8, "type": "int", "strategy": "channel"}), uniform("int8")),
+        (compressed(8, "int", strategy="channel"), uniform("int8")),
         (
-            compressed({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}),
+            compressed(4, "float", strategy="tensor_group", group_size=16),
             uniform("nvfp4"),
         ),
         (
-            compressed({"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32}),
+            compressed(4, "float", strategy="group", group_size=32),
             uniform("mxfp4"),
         ),
-        (compressed({"num_bits": 8, "type": "float"}, ignore=()), uniform("fp8-row", "fp8-row")),
+        (compressed(8, "float", ignore=[]), uniform("fp8-row", "fp8-row")),
         (
-            compressed({"num_bits": 8, "type": "float"}, targets=("re:.*self_attn.*",)),
+            compressed(8, "float", targets=("re:.*self_attn.*",)),
             {**uniform("bf16"), "attention": "fp8-row"},
         ),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}, uniform("nvfp4")),
@@ -109,6 +112,7 @@ def test_dialects(section, expected):
     [
         (["self_attn"], {"attention": "bf16"}),
         (["model.layers.*.self_attn"], {"attention": "bf16"}),
+        (["language_model.model.layers.*.self_attn*"], {"attention": "bf16"}),
         (["re:.*self_attn.*"], {"attention": "bf16"}),
         (["re:.*mlp\\.(gate|up|gate_up|down)_proj.*"], {"dense": "bf16"}),
         (["*.mlp.shared_experts.*"], {"shared": "bf16"}),
@@ -186,16 +190,16 @@ def test_weights_make_an_unknown_quantiser_readable():
         ({"quant_method": "awq", "bits": "4", "group_size": 128}, "bits: '4'"),
         ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "quant_algo: 'W4A8_AWQ'"),
         ({"quant_method": "compressed-tensors"}, "config_groups is missing"),
-        (compressed({"num_bits": 3, "type": "int"}), "num_bits: 3"),
-        (compressed({"num_bits": 8, "type": "ternary"}), "type: 'ternary'"),
-        (compressed({"num_bits": 8, "type": "float"}, ignore=("re:(",)), "is not a regular expression"),
-        (compressed({"num_bits": 8, "type": "float"}, ignore=("re:(.+)+!",)), "repeats a group"),
+        (compressed(3, "int"), "num_bits: 3"),
+        (compressed(8, "ternary"), "type: 'ternary'"),
+        (compressed(8, "float", ignore=["re:("]), "is not a regular expression"),
+        (compressed(8, "float", ignore=["re:(.+)+!"]), "repeats a group"),
         (
-            compressed({"num_bits": 8, "type": "float"}, ignore=("re:" + "a" * 201,)),
+            compressed(8, "float", ignore=["re:" + "a" * 201]),
             "more than 200 characters",
         ),
         (
-            compressed({"num_bits": 8, "type": "float"}, ignore=[f"re:a{i}" for i in range(65)]),
+            compressed(8, "float", ignore=[f"re:a{i}" for i in range(65)]),
             "at most 64 are read",
         ),
         ({"bits": 4}, "quant_method is None, which is not modelled"),
@@ -207,16 +211,6 @@ def test_wrong_sections_are_one_line(section, words):
         model_from_config({**V3, "quantization_config": section}, name="m")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_patterns_match_parts_not_letters():
-    gate = Patterns(["gate"])
-    assert gate.name_one_of(["layers.3.mlp.gate"])
-    assert not gate.name_one_of(["layers.3.mlp.gate_proj"])
-    assert Patterns(["model.layers.1"]).name_one_of(["layers.1.mlp.gate"])
-    assert not Patterns(["model.layers.1"]).name_one_of(["layers.11.mlp.gate"])
-    assert Patterns(["language_model.model.layers.*.self_attn*"]).name_one_of(["layers.7.self_attn.q_proj"])
-    assert not Patterns([]).name_one_of(["layers.7.self_attn.q_proj"])
 
 
 def test_modules_of_layers_with_two_attentions_and_of_parts_beside_experts():

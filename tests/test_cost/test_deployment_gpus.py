@@ -13,7 +13,6 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.machine import PEAK, Efficiency
 from cost.inputs.workload import Workload
-from cost.model import MoeFfn
 from cost.resolve import resolve_model
 from cost.step.score import LayoutScorer
 from cost.terms.experts import expert_speed
@@ -30,11 +29,6 @@ def throttled(factors: dict[int, float], efficiency: Efficiency | None = None) -
     return Deployment(build_cluster(spec), MODEL, Workload(batch=64), efficiency)
 
 
-def moe() -> MoeFfn:
-    assert MODEL.moe is not None
-    return MODEL.moe
-
-
 def shared(parts: Sequence[float]) -> ExpertUse:
     share = np.array(parts) / sum(parts)
     return replace(EVEN, share=share[None, None], slot_share=share[None, None])
@@ -48,11 +42,10 @@ def seconds_of_experts(deployment: Deployment, use: ExpertUse) -> float:
 def test_a_throttled_gpu_is_as_slow_as_it_is_throttled() -> None:
     deployment = throttled({3: 0.5})
     rates = deployment.gpu_rates(STAGE)
-    assert rates is not None
     expected = [2.0, 2.0, 2.0, 1.0, 2.0, 2.0, 2.0, 2.0]
     for found in (rates.compute, rates.read, rates.peak_compute, rates.peak_read):
         assert found == pytest.approx(expected)
-    speed = expert_speed(deployment, STAGE, moe(), EVEN, 64.0)
+    speed = expert_speed(deployment, STAGE, MODEL.moe, EVEN, 64.0)
     assert speed == pytest.approx(np.array(expected) / np.mean(expected))
 
 
@@ -80,9 +73,7 @@ def test_chips_that_differ() -> None:
     stage = StageSpec(tuple(range(16)), range(32))
     use = balanced_use(32, np.ones(16, dtype=np.int64), 16, 2)
     rates = deployment.gpu_rates(stage)
-    speed = expert_speed(deployment, stage, moe(), use, 4096.0)
-    assert rates is not None
-    assert speed is not None
+    speed = expert_speed(deployment, stage, MODEL.moe, use, 4096.0)
     h20, h200 = (domain.gpu for domain in joined.domains)
     assert rates.compute[:8] == pytest.approx(1.0)
     assert rates.compute[8:] == pytest.approx(h200.dense_flop_per_s("bf16") / h20.dense_flop_per_s("bf16"))

@@ -31,7 +31,6 @@ ALL, HALVES = tuple(range(16)), (tuple(range(8)), tuple(range(8, 16)))
 def two_pods() -> Cluster:
     """Four HGX nodes in two pods of rails."""
     spec = resolve_cluster("hgx-h100@32").spec
-    assert spec.scale_out is not None
     return build_cluster(replace(spec, scale_out=replace(spec.scale_out, nodes_per_pod=2, spines=2)))
 
 
@@ -136,7 +135,6 @@ def uneven(gpus: int, sigma: float = 0.63) -> ExpertUse:
 
 def oversubscribed() -> Deployment:
     spec = resolve_cluster("hgx-h100@32").spec
-    assert spec.scale_out is not None
     out = fabric_like(spec.scale_out, "leaf-spine", nodes_per_pod=2, spines=2, oversubscription=4.0)
     return deployment(base=build_cluster(replace(spec, scale_out=out)))
 
@@ -144,7 +142,6 @@ def oversubscribed() -> Deployment:
 def test_fair_sharing_is_what_the_routes_say_and_never_shorter() -> None:
     found, use, everybody = oversubscribed(), uneven(32), stage(tuple(range(32)))
     shared = sharing(found, everybody, use, "per-copy")
-    assert shared is not None
     router = Router(found.cluster)
     matrix = np.tile(use.share[0, 0], (32, 1)) * (1 - np.eye(32))
     traffic = traffic_matrix(matrix, 32)
@@ -165,6 +162,5 @@ def test_fair_sharing_is_what_the_routes_say_and_never_shorter() -> None:
 def test_a_gpu_with_a_slow_nic_counts_by_its_own_tokens(family: str) -> None:
     faulty = deployment(*nics(0, factor=0.5))
     shared = sharing(faulty, stage(ALL), uneven(16), family)
-    assert shared is not None
     assert shared.bound[1] == pytest.approx(1.0)  # even: as the rate of the stage has it
     assert 0.5 <= shared.bound[0] <= 1.0 + 1e-9  # other GPUs receive most

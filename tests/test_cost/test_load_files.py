@@ -1,4 +1,4 @@
-"""Load files: every form is read, and every broken one ends in one line that names the place."""
+"""Loads: every form of file is read and every broken one refused in one line; scenarios, generators, windows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from cost.experts.loads import ExpertLoads, read_loads
+from cost.experts.loads import ExpertLoads, is_generator, read_loads, routed_loads, synthetic_loads
+from cost.experts.traces.open import open_counts
+from cost.experts.traces.routing import RoutingTrace
+from cost.experts.traces.windows import collect_windows
 from topology.base.errors import InputError
 
 MOE = (1, 2)  # of a model of three layers, the first one dense, with four experts
@@ -17,8 +22,8 @@ GOOD = np.arange(1, 9).reshape(2, 4)
 WHOLE = np.concatenate([np.zeros((1, 4), dtype=int), GOOD])
 
 
-def read(*paths: Path | str) -> ExpertLoads:
-    return read_loads([str(path) for path in paths], moe_layers=MOE, layers=3, experts=4, seed=0)
+def read(*paths: Path | str, **options: Any) -> ExpertLoads:
+    return read_loads([str(path) for path in paths], moe_layers=MOE, layers=3, experts=4, seed=0, **options)
 
 
 def save(folder: Path, values: Any, name: str = "x.npy") -> Path:
@@ -155,27 +160,6 @@ def test_files_cut_short(tmp_path: Path, name: str, keep: int) -> None:
         read(path)
 
 
-def test_one_byte_changed_never_ends_in_a_traceback(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    for name, values in (
-        ("x.npy", GOOD),
-        ("x.npz", {"loads": GOOD}),
-        ("x.json", {"logical_count": GOOD.tolist()}),
-    ):
-        path = save(tmp_path, values, name)
-        whole = path.read_bytes()
-        refused = 0
-        for _ in range(150):
-            broken = bytearray(whole)
-            broken[rng.integers(len(broken))] = rng.integers(256)
-            path.write_bytes(broken)
-            try:
-                read(path)
-            except InputError:
-                refused += 1
-        assert refused > 10
-
-
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
     (tmp_path / "folder.npy").mkdir()
     for path, words in (
@@ -211,3 +195,174 @@ def test_a_model_without_experts_or_no_loads_at_all() -> None:
         read_loads(["uniform"], moe_layers=[], layers=3, experts=4, seed=0)
     with pytest.raises(InputError, match="no expert loads given"):
         read()
+
+
+# --- loads as they count
+
+
+def draw(text: str, seed: int = 0, number: int = 0) -> np.ndarray:
+    return synthetic_loads(text, layers=40, experts=64, seed=seed, draw=number)
+
+
+def test_each_layer_of_each_scenario_counts_the_same() -> None:
+    loads = ExpertLoads(np.array([[[1.0, 3.0]], [[30.0, 10.0]]]), ("a", "b"), synthetic=False)
+    assert loads.normalised.tolist() == [[[0.5, 1.5]], [[1.5, 0.5]]]
+    assert loads.mean.tolist() == [[1.0, 1.0]]
+
+
+def test_normalised_does_not_overflow() -> None:
+    loads = ExpertLoads(np.full((1, 1, 4), 1e308), ("a",), synthetic=False)
+    assert loads.normalised.tolist() == [[[1.0, 1.0, 1.0, 1.0]]]
+
+
+def test_lognormal_has_the_spread_it_is_given() -> None:
+    assert np.log(draw("lognormal:0.63")).std(axis=1).mean() == pytest.approx(0.63, rel=0.03)
+    assert (draw("lognormal:0") == 1000).all()
+
+
+def test_zipf_is_a_power_of_the_rank() -> None:
+    loads = np.sort(draw("zipf:1.2"), axis=1)[:, ::-1]
+    assert loads[:, 0] / loads[:, 9] == pytest.approx(10**1.2)
+    assert len({int(row.argmax()) for row in draw("zipf:1.2")}) > 5  # not the same expert in every layer
+
+
+def test_seed_and_position_decide() -> None:
+    assert (draw("zipf:1", seed=3) == draw("zipf:1", seed=3)).all()
+    assert not (draw("zipf:1", seed=3) == draw("zipf:1", seed=4)).all()
+    assert not (draw("lognormal:1", number=0) == draw("lognormal:1", number=1)).all()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lognormal:nan",
+        "lognormal:-1",
+        "lognormal:",
+        "lognormal",
+        "lognormal:1e9",
+        "zipf:inf",
+        "zipf:x",
+        "uniform:1",
+    ],
+)
+def test_bad_parameters_are_refused(text: str) -> None:
+    assert is_generator(text)
+    with pytest.raises(InputError, match=text.split(":", maxsplit=1)[0]):
+        draw(text)
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(InputError, match="seed -1"):
+        draw("uniform", seed=-1)
+
+
+def test_traces_are_divided_in_the_order_of_their_tokens() -> None:
+    """The last quarter judges; loads that the trace implies are those of each part, measured ones stay."""
+    choices = np.random.default_rng(0).permuted(np.tile(np.arange(4), (2, 400, 1)), axis=2)[:, :, :2]
+    counts = np.array([np.bincount(layer.ravel(), minlength=4) for layer in choices])
+    trace = RoutingTrace(choices.astype(np.int16), counts, 400, "t")
+    loads = routed_loads([trace]).divided()
+    assert loads.held_out is not None
+    assert loads.judged is loads.held_out
+    for part, kept in ((loads, choices[:, :300]), (loads.held_out, choices[:, 300:])):
+        assert (part.routing[0].choices == kept).all()
+        assert (part.tokens[0] == [np.bincount(layer.ravel(), minlength=4) for layer in kept]).all()
+    second = loads.rows([1]).sampled(10)
+    assert second.held_out is not None
+    assert (second.held_out.routing[0].choices == choices[1:, 300::10]).all()
+    assert loads.untraced.judged.routing == ()
+    measured = ExpertLoads(np.ones((1, 2, 4)), ("m",), synthetic=False)
+    apart = routed_loads([trace], measured).divided()
+    assert apart.held_out is not None
+    assert (apart.tokens == 1).all()
+    assert (apart.held_out.tokens == 1).all()
+    assert measured.divided() is measured
+    short = routed_loads([trace.part(0, 100)]).divided()
+    assert (short.routing, short.held_out) == ((), None)
+    assert "100 tokens are too few" in short.notes[-1]
+
+
+# --- windows
+
+
+def steps(count: int, seed: int = 0) -> np.ndarray:
+    values = np.random.default_rng(seed).integers(1, 100, (count, 3, 4))
+    values[:, 0] = 0
+    return values
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(used=st.lists(st.booleans(), min_size=1, max_size=90).filter(any), most=st.integers(1, 40))
+def test_runs_are_even_and_nothing_is_lost(tmp_path: Path, used: list[bool], most: int) -> None:
+    values = steps(len(used)) * np.array(used)[:, None, None]
+    path = save(tmp_path, values)
+    found = collect_windows(open_counts(str(path)), most)
+    kept = values[used]
+    assert found.total == len(used)
+    assert found.kept == len(kept)
+    assert len(found.tokens) == min(most, len(kept)) == len(found.names)
+    assert found.tokens.sum() == values.sum()
+    # by definition: window i of k goes to run floor(i r / k)
+    expected = np.zeros_like(found.tokens)
+    sizes = [0] * len(expected)
+    for i, window in enumerate(kept):
+        expected[i * len(expected) // len(kept)] += window
+        sizes[i * len(expected) // len(kept)] += 1
+    assert (found.tokens == expected).all()
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_no_tokens_at_all_and_no_windows(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no tokens in its 5 windows"):
+        read(save(tmp_path, steps(5) * 0))
+    with pytest.raises(InputError, match="`windows` 0: expected 1 or more"):
+        read(save(tmp_path, steps(5)), windows=0)
+
+
+def test_scenarios_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path, steps(50))
+    assert len(read(path, windows=10**9).tokens) == 50
+    monkeypatch.setattr("cost.experts.traces.windows.MOST_CELLS", 12 * 20)
+    with pytest.raises(
+        InputError, match=r"50 scenarios of \[3, 4\] are 600 numbers.*give `windows` 20 or fewer"
+    ):
+        read(path, windows=10**9)
+    assert len(read(path, windows=20).tokens) == 20
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(-1, "scenario 37, row 2, expert 1: -1.0"), (np.nan, "expert 1: nan")]
+)
+def test_a_bad_entry_is_found_in_whatever_piece_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float, words: str
+) -> None:
+    monkeypatch.setattr("cost.experts.traces.counts.PIECE_BYTES", 500)
+    values = steps(60).astype(float)
+    values[37, 2, 1] = value
+    with pytest.raises(InputError, match=words):
+        read(save(tmp_path, values))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kind", ["npy", "npz", "compressed"])
+def test_pieces_give_what_the_whole_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str, kind: str
+) -> None:
+    values = np.asarray(steps(50), order=order)  # type: ignore[call-overload]
+    path = save(tmp_path, values)
+    if kind != "npy":
+        path = tmp_path / "x.npz"
+        (np.savez if kind == "npz" else np.savez_compressed)(path, loads=values)
+    whole = read(path)
+    monkeypatch.setattr("cost.experts.traces.counts.PIECE_BYTES", 300)
+    calls: list[float] = []
+    pieces = read(path, on_progress=lambda _, fraction: calls.append(fraction))
+    assert (pieces.tokens == whole.tokens).all()
+    assert len(calls) > 10
+    assert calls == sorted(calls)
+    assert calls[-1] == 1
+
+
+def test_sums_beyond_floats(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="sum over its windows is too large"):
+        read(save(tmp_path, np.full((3, 2, 4), 1e308)), windows=1)

@@ -61,26 +61,3 @@ def test_weights_alone_may_be_too_many():
     assert found[0] > USABLE_HBM * memory.capacity
     assert most_that_fit(batch_room(found, memory.capacity), 1) == 0
     assert batch_room(found, memory.capacity) < 0
-
-
-def test_many_layouts_at_once_are_the_same_one_by_one():
-    model, workload = resolve_model("deepseek-v3"), Workload()
-    tp = np.array([1.0, 2.0, 8.0, 1.0])
-    gpus = np.array([72.0, 72.0, 8.0, 144.0])
-    slots = np.array([288.0, 288.0, 256.0, 0.0])
-    many = even_memory(
-        model,
-        workload,
-        StepShape(tp=tp, attention_dp=gpus / tp, ep=gpus, slots=slots, context=4096.0, domain_gpus=72.0),
-    )
-    for index in range(len(tp)):
-        shape = StepShape(
-            tp=tp[index],
-            attention_dp=gpus[index] / tp[index],
-            ep=gpus[index],
-            slots=slots[index],
-            context=4096.0,
-            domain_gpus=72.0,
-        )
-        for all_of, one in zip(many, even_memory(model, workload, shape), strict=True):
-            assert np.broadcast_to(all_of, 4)[index] == pytest.approx(float(one))

@@ -1,4 +1,4 @@
-"""What the GPUs of a cluster cost and draw."""
+"""What the GPUs of a cluster and the network between its domains cost and draw, and where the figures are from."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cost.money.bill import HOURS_PER_YEAR, Bill
-from cost.money.prices import PriceBook
-from topology import InputError, resolve_cluster
+from cost.money.bill import HOURS_PER_YEAR, Bill, BillPart
+from cost.money.network import count_parts, network_parts, transceiver_power
+from cost.money.prices import PRICE_BASES, PriceBook, billed_figures
+from topology import Evidence, InputError, MissingFigureError, gpu_names, load_gpu, resolve_cluster
+from topology.base.figures import WrittenFigure
 from topology.build import build_cluster
+from topology.catalog import FigureFile
 from topology.physical import physical_of_whole
 
 MIXED = """
@@ -60,7 +61,6 @@ def test_gpus_that_work_are_paid_for_by_kind(mixed: Path) -> None:
     ]
     assert bill.usd_per_hour == pytest.approx(8 * 3.30 + 15 * 1.30 + 8 * 1.1)
     assert bill.power_w == pytest.approx(8 * 2100 + 15 * 1730 + 8 * 900)
-    assert bill.parts[2].usd_per_hour is not None
     assert bill.parts[2].usd_per_hour.kind == "user"
     # what rests on all of them is as weak as the weakest
     assert bill.price_kind == "assumed"
@@ -129,18 +129,6 @@ def test_totals_are_written_as_they_are() -> None:
     assert (idle.usd_per_million_tokens, idle.tok_s_per_mw) == (None, None)
 
 
-@given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e3), st.floats(1.01, 10))
-def test_dearer_or_slower_is_never_cheaper(tok_s: float, usd: float, times: float) -> None:
-    cluster = resolve_cluster("gb200-nvl72@4")
-
-    def cost(price: float, rate: float) -> float:
-        found = PriceBook(prices={"gb200": price}).bill(cluster).usd_per_million(rate)
-        assert found is not None
-        return found
-
-    assert cost(usd, tok_s * times) < cost(usd, tok_s) < cost(usd * times, tok_s)
-
-
 def test_a_system_without_an_all_in_figure_has_that_of_its_racks() -> None:
     bill = PriceBook().bill(resolve_cluster("vr-nvl72@144"))
     assert bill.power_w == pytest.approx(2 * 230e3)
@@ -185,3 +173,117 @@ def test_a_published_transceiver_counts_beside_figures_without_the_network() -> 
     assert bill.power_w == pytest.approx(16 * 800 + 1000 * switches + 9 * optics)
     assert bill.usd_per_hour == pytest.approx(16 + 2 * switches)
     assert {part.power_w.kind for part in bill.parts[1:] if part.power_w} == {"user", "datasheet"}
+
+
+# --- prices and powers of GPUs
+
+
+def test_published_checks() -> None:
+    price, power = (WrittenFigure(*one, "user", "") for one in ((2.21, "USD/h"), (2100, "W")))
+    bill = Bill.of("owner", [BillPart("gb200", 1, price, power)])
+    assert bill.usd_per_million(5789.6) == pytest.approx(0.106, abs=5e-4)
+    assert bill.tok_s_per_megawatt(5789.6) == pytest.approx(2.757e6, rel=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kw", "usd"),
+    [
+        ("h100-sxm", 1.73, (1.30, 1.69, 1.30, 3.95)),
+        ("b300-sxm", 2.17, (2.34, 2.808, 3.48, 7.85)),
+        ("gb200", 2.10, (2.21, 2.75, 3.30, 10.58)),
+        ("mi355x", 2.65, (1.48, 1.90, 2.10, 8.60)),
+    ],
+)
+def test_catalog_rows(gpu: str, kw: float, usd: tuple[float, ...]) -> None:
+    spec = load_gpu(gpu)
+    assert PriceBook().power(spec).value == pytest.approx(kw * 1000)
+    assert [PriceBook(basis).price(spec).value for basis in PRICE_BASES] == pytest.approx(usd)
+
+
+def test_every_entry_is_a_known_gpu_with_sourced_figures() -> None:
+    names = billed_figures()
+    assert set(names) <= set(gpu_names())
+    for name in names:
+        for figure in (
+            PriceBook().power(load_gpu(name)),
+            *(PriceBook(basis).price(load_gpu(name)) for basis in PRICE_BASES[:3]),
+        ):
+            assert figure.kind is Evidence.ASSUMED
+            assert "InferenceX" in figure.source
+
+
+def test_the_users_price_and_power_go_first(tmp_path: Path) -> None:
+    own = MIXED + "prices: {gb200: 9 USD/h}\ngpus: {gb200: {power_w: 2.5 kW}}\n"
+    path = tmp_path / "mine.yaml"
+    path.write_text(own, encoding="utf-8")
+    cluster = resolve_cluster(str(path))
+    gb200 = cluster.spec.domains[0].gpu
+    for basis in PRICE_BASES:
+        assert PriceBook(basis).price(gb200).value == 9
+        assert PriceBook(basis).price(gb200).kind is Evidence.USER
+    assert PriceBook().power(gb200).value == 2500
+    other = cluster.spec.domains[1].gpu  # its own figures stay
+    assert (PriceBook("rental").price(other).value, PriceBook().power(other).value) == (1.30, 1730)
+
+
+def test_missing_figures_say_how_to_give_them() -> None:
+    with pytest.raises(MissingFigureError, match=r"prices: \{h20-sxm: 2\.5 USD/h\}`\.$"):
+        PriceBook("rental").price(load_gpu("h20-sxm"))
+    with pytest.raises(MissingFigureError, match="or use basis list"):
+        PriceBook("owner").price(load_gpu("tpu-v5p"))
+    with pytest.raises(MissingFigureError, match="or use basis owner or neocloud or rental"):
+        PriceBook("list").price(load_gpu("gb300"))
+    # the chip's own 400 W is no all-in power
+    with pytest.raises(MissingFigureError, match=r"gpus: \{h20-sxm: \{power_w: 2\.1 kW\}\}"):
+        PriceBook().power(load_gpu("h20-sxm"))
+
+
+def test_a_source_must_be_listed(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(
+        "sources: {a: somebody}\ngpus: {g: {p: {value: 1 kW, kind: assumed, source: b}}}\n", encoding="utf-8"
+    )
+    file = FigureFile.read(path, "gpus")
+    with pytest.raises(InputError, match="'b' is not among the file's sources"):
+        file.figures({"p": "W"})
+
+
+# --- the network between domains
+
+
+def test_parts_by_hand() -> None:
+    # two hosts on a rail fabric: a leaf for each of 8 rails, 4 spine planes of the reference unit
+    cluster = resolve_cluster("hgx-h100@16")
+    parts = network_parts(cluster)
+    assert [part.name for part in parts] == ["switch between domains", "transceiver of ib-ndr400"]
+    graph = cluster.graph
+    switches = [node for node, data in graph.nodes(data=True) if data["kind"] in ("leaf", "spine")]
+    links = sum(data["count"] for a, b, data in graph.edges(data=True) if data["fabric"] == "ib-ndr400")
+    assert count_parts(cluster, parts) == ([len(switches), 2 * links], "")
+    assert count_parts(cluster, []) == ([], "")
+
+
+def test_a_spine_plane_counts_as_its_switches() -> None:
+    cluster = resolve_cluster("hgx-h100@4096")
+    assert count_parts(cluster, network_parts(cluster)) == ([128 + 128 + 64, 2 * 3 * 4096], "")
+
+
+def test_a_spine_plane_of_switches_with_unknown_ports_says_so() -> None:
+    cluster = resolve_cluster("hgx-h20@1024")  # 200 Gb/s
+    (switches, _), said = count_parts(cluster, network_parts(cluster))
+    links = sum(data["count"] for a, b, data in cluster.graph.edges(data=True) if "f.s0" in (a, b))
+    assert switches == 4 * 8 + 4
+    assert f"a spine plane of {links} links counts as one switch" in said
+
+
+def test_transceivers_have_the_power_of_their_rate_alone() -> None:
+    power = transceiver_power(50e9)
+    assert (power.value, power.kind) == (9, Evidence.DATASHEET)
+    assert transceiver_power(100e9) is None
+    assert transceiver_power(0.0) is None
+
+
+@pytest.mark.parametrize("name", ["cm384", "hgx-h100"])
+def test_one_domain_or_several(name: str) -> None:
+    cluster = resolve_cluster(name)
+    assert bool(network_parts(cluster)) == (cluster.spec.scale_out is not None)

@@ -19,7 +19,6 @@ R1 = resolve_model("deepseek-r1")
 
 def found(model: str, *chips: str) -> tuple[object, ...]:
     recipe, _ = published_recipe(chips, resolve_model(model))
-    assert recipe is not None
     return recipe.narrowed(resolve_model(model)), recipe.kv_dtype, recipe.draft_tokens, recipe.overlap
 
 

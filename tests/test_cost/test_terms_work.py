@@ -1,19 +1,34 @@
-"""Adding up parts: seconds by part and by limit, what kernels lose, what resources are busy at peak."""
+"""Adding up parts: seconds by part and by limit, what kernels lose, what is busy; the terms declared."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from cost.step.step import priced
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import StageSpec
+from cost.inputs.machine import PEAK
+from cost.inputs.workload import StepShape, Workload
+from cost.layouts import sweep
+from cost.model import MoeFfn
+from cost.resolve import resolve_model
+from cost.step.step import even_parts, priced
+from cost.terms.registry import TERMS
 from cost.terms.work import (
+    FIXED,
+    LayerStep,
     LinkPart,
     Parts,
     StepCost,
+    Term,
     Work,
     kernel_seconds,
     smooth_max,
 )
+from topology import resolve_cluster
+from topology.base.figures import Evidence, Figure
 
 
 def work(compute=2.0, memory=3.0, *, fraction="gemm.bf16", hbm="hbm.weights", layers=1.0, columns=np.inf):
@@ -30,11 +45,6 @@ def test_at_peak_the_larger_counts_and_else_both(toy):
     assert kernel_seconds(3.0, 4.0, toy.coefficients(ideal=False)) == smooth_max(3.0, 4.0) == 5.0
 
 
-def test_fractions_stretch_their_own_side(toy):
-    lossy = toy.coefficients(gemm__bf16=0.5, hbm__weights=0.25, experts__bf16=0.1, hbm__cache=0.1)
-    assert work().seconds(lossy) == (4.0, 12.0)
-
-
 def test_narrow_slices_use_multipliers_badly(toy):
     # 100 columns where 300 reach half of the fraction: a quarter
     narrow = toy.coefficients(columns__gemm=300.0, columns__experts=900.0)
@@ -43,44 +53,17 @@ def test_narrow_slices_use_multipliers_badly(toy):
     assert work(fraction="attention.decode.bf16").seconds(narrow) == (2.0, 3.0)
 
 
-def test_parts_add_up_by_name_and_by_limit(toy):
-    cost, peak = StepCost(), toy.coefficients()
-    cost.add_work(work(2.0, 3.0, layers=2), peak)
-    cost.add_work(work(5.0, 1.0), peak)
-    assert cost.parts_s == {("a part", "compute"): 5.0, ("a part", "HBM bandwidth"): 6.0}
-    assert cost.terms_s == {"a part": 11.0}
-    assert cost.limits_s == {"compute": 5.0, "HBM bandwidth": 6.0}
-    assert cost.total_s == 11.0
-    assert cost.floor_s == {"compute": 9.0, "HBM bandwidth": 7.0}
-    assert cost.lower_s == 9.0
-
-
-def test_the_slower_fabric_binds_a_dispatch(toy):
-    rates = toy.machine(toy.cluster(4, 4)).rates
-    cost = StepCost()
-    cost.add_links(LinkPart("dispatch", np.array([2.0, 1.0]), np.array([1.0, 2.0]), 5.0, 3.0), rates)
-    assert cost.parts_s["dispatch", "up"].tolist() == [15.0, 0.0]
-    assert cost.parts_s["dispatch", "out"].tolist() == [0.0, 15.0]
-    assert cost.floor_s["up"].tolist() == [6.0, 3.0]
-    assert cost.floor_s["out"].tolist() == [3.0, 6.0]
-
-
-def test_fixed_delays_are_counted_by_what_they_belong_to(toy):
-    parts = Parts(
-        counts={
-            "delay.layer": 10,
-            "delay.latent_layer": 4,
-            "delay.moe_layer": 6,
-            "delay.step": 1,
-            "delay.sequence": 8,
-        }
-    )
-    names = ("delay__layer", "delay__latent_layer", "delay__moe_layer", "delay__step", "delay__sequence")
-    counts = (10, 4, 6, 1, 8)
-    rates = toy.machine(toy.cluster(4)).rates
-    for name, count in zip(names, counts, strict=True):
-        cost = priced(parts, toy.coefficients(**{name: 1e-3}), rates)
-        assert some(cost.parts_s) == {("overhead", "fixed overhead"): pytest.approx(count * 1e-3)}, name
+@pytest.mark.parametrize(
+    ("name", "term"),
+    [
+        *((name, "overhead") for name in ("layer", "latent_layer", "moe_layer", "step", "sequence")),
+        *((name, "sparse_attention") for name in ("index_layer", "compress_layer")),
+    ],
+)
+def test_a_fixed_delay_is_counted_by_what_it_belongs_to(toy, name, term):
+    parts, rates = Parts(counts={f"delay.{name}": 7}), toy.machine(toy.cluster(4)).rates
+    cost = priced(parts, toy.coefficients(**{f"delay__{name}": 1e-3}), rates)
+    assert some(cost.parts_s) == {(term, "fixed overhead"): pytest.approx(7e-3)}
     assert priced(parts, toy.coefficients(), rates).total_s == 0
 
 
@@ -106,11 +89,32 @@ def test_the_engine_loses_a_share_of_the_time_of_kernels(toy):
     assert cost.total_s == pytest.approx(7.0 + 0.7 + 5.0 + 7.0)
 
 
-def test_layers_with_an_index_or_compressed_entries_pay_for_them(toy):
-    rates = toy.machine(toy.cluster(4)).rates
-    efficiency = toy.coefficients(delay__index_layer=1e-3, delay__compress_layer=1e-2)
-    cost = priced(
-        Parts(counts={"delay.layer": 9, "delay.index_layer": 3, "delay.compress_layer": 5}), efficiency, rates
-    )
-    assert some(cost.parts_s) == {("sparse_attention", "fixed overhead"): pytest.approx(0.053)}
-    assert "sparse_attention" not in priced(Parts(counts={"delay.layer": 9}), efficiency, rates).terms_s
+# --- the registry of terms
+
+
+def test_every_part_of_a_step_is_declared():
+    cluster, model = resolve_cluster("hgx-h100@16"), resolve_model("deepseek-v2-lite")
+    found = sweep(Deployment(cluster, model, Workload(draft_tokens=1, accept_length=1.5)))
+    assert len(found.terms_s) > 8
+    assert set(found.terms_s) <= set(TERMS)
+
+
+def _route(parts: Parts, at: LayerStep) -> None:
+    parts.count("delay.route", at.count * isinstance(at.layer.ffn, MoeFfn))
+
+
+def test_a_delay_that_no_fit_knows_needs_its_term_alone(monkeypatch):
+    model = resolve_model("deepseek-v2-lite")  # 26 of 27 layers have experts
+    seconds = Figure(30e-6, "s", Evidence.MEASURED, "by hand")
+    route = Term("route", "#225577", known_delays={"delay.route": seconds}, of_layer=_route)
+    deployment = Deployment(resolve_cluster("hgx-h100"), model, Workload())
+    machine = deployment.machine(StageSpec(tuple(range(8)), range(27)))
+    shape = StepShape(tp=1, attention_dp=1, ep=8, slots=64, domain_gpus=8).under(Workload(), 8.0)
+    before = priced(even_parts(model, shape, machine), machine.efficiency, machine.rates)
+    monkeypatch.setitem(TERMS, "route", route)
+    parts = even_parts(model, shape, machine)
+    after = priced(parts, machine.efficiency, machine.rates)
+    assert after.parts_s["route", FIXED] == pytest.approx(26 * 30e-6, rel=1e-12)
+    assert {name: s for name, s in after.terms_s.items() if name != "route"} == before.terms_s
+    assert after.floor_s == before.floor_s
+    assert "route" not in priced(parts, PEAK, machine.rates).terms_s

@@ -27,7 +27,6 @@ def chosen(score: np.ndarray) -> np.ndarray:
 def test_independent_choices_are_within_chance_however_popular_some_are() -> None:
     popular = RNG.standard_normal(EXPERTS)
     found = coactivation(trace_of(np.stack([chosen(popular), chosen(popular[::-1])])))
-    assert found.within is not None
     assert found.within.beyond_chance_share < 0.02
     traced, alone = found.domains[4]
     assert traced == pytest.approx(alone, rel=0.02)
@@ -36,7 +35,6 @@ def test_independent_choices_are_within_chance_however_popular_some_are() -> Non
 def test_topics_are_seen_within_a_layer() -> None:
     taste = 3 * RNG.standard_normal((4, EXPERTS))
     found = coactivation(trace_of(chosen(taste[RNG.integers(0, 4, TOKENS)])[None]))
-    assert found.within is not None
     assert found.within.beyond_chance_share > 0.2
 
 
@@ -59,7 +57,6 @@ def test_what_chance_gives_is_the_mean_distance_of_poisson_counts() -> None:
     table = np.repeat([[0, 1], [0, 2], [1, 2]], [6, 3, 1], axis=0)
     counts = np.array([np.bincount(table.ravel())])
     found = coactivation(RoutingTrace(table[None].astype(np.int16), counts, 10, "t")).within
-    assert found is not None
     # experts are in 9, 7 and 4 pairs; as many pairs as there are, in proportion to the products
     products = np.array([9 * 7, 9 * 4, 7 * 4])
     means = products * 10 / products.sum()

@@ -13,9 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from cost.experts.traces.counts import pieces
 from cost.experts.traces.torch_file import load_torch_file
@@ -53,12 +50,6 @@ def test_what_was_saved_is_read(tmp_path: Path, torch_save: Callable[..., Path],
         "none": None,
     }
     same(value, load_torch_file(torch_save(tmp_path / "x.pt", value)))
-
-
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(array=arrays(np.int32, st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)))
-def test_any_shape(tmp_path: Path, torch_save: Callable[..., Path], array: np.ndarray) -> None:
-    same(array, load_torch_file(torch_save(tmp_path / "x.pt", array)))
 
 
 def test_views_share_a_storage(tmp_path: Path, torch_writer: Any) -> None:
@@ -213,31 +204,11 @@ def test_archives_that_torch_did_not_write(tmp_path: Path, torch_save: Callable[
         with pytest.raises(InputError, match=r"not one that torch\.save wrote"):
             load_torch_file(archive(*names))
     assert load_torch_file(archive("x/data.pkl")) is None
+    whole = torch_save(tmp_path / "x.pt", COUNTS).read_bytes()
+    header = whole.index(b"x/data/0") - 30
+    (tmp_path / "header.pt").write_bytes(whole[:header] + b"KP" + whole[header + 2 :])
+    with pytest.raises(InputError, match=r"its member 'x/data/0' is broken or encrypted"):
+        load_torch_file(tmp_path / "header.pt")
     (tmp_path / "old.pt").write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.")
     with pytest.raises(InputError, match=r"format before version 1\.6; .*save it again"):
         load_torch_file(tmp_path / "old.pt")
-
-
-def test_cut_at_every_byte(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
-    whole = torch_save(tmp_path / "x.pt", {"rank": 0, "logical_count": COUNTS}).read_bytes()
-    for size in range(len(whole)):
-        (tmp_path / "cut.pt").write_bytes(whole[:size])
-        with pytest.raises(InputError) as caught:
-            load_torch_file(tmp_path / "cut.pt")
-        assert "\n" not in str(caught.value)
-
-
-def test_one_byte_changed_is_read_or_refused(tmp_path: Path, torch_save: Callable[..., Path]) -> None:
-    whole = torch_save(tmp_path / "x.pt", {"rank": 0, "logical_count": COUNTS}).read_bytes()
-    rng = np.random.default_rng(0)
-    refused = 0
-    for place in range(len(whole)):
-        broken = bytearray(whole)
-        broken[place] ^= int(rng.integers(1, 256))
-        (tmp_path / "b.pt").write_bytes(broken)
-        try:
-            load_torch_file(tmp_path / "b.pt")
-        except InputError as error:
-            assert "\n" not in str(error)  # noqa: PT017 - some changes do no harm
-            refused += 1
-    assert refused > len(whole) // 4

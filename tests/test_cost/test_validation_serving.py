@@ -17,7 +17,6 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.workload import CHUNK_TOKENS, Workload
 from cost.layouts import sweep
 from cost.resolve import resolve_model
-from cost.serving.steady_state import KEEPS_BUSY
 from cost.step.memory import batch_room, even_memory, most_that_fit
 from cost.step.step import even_step
 from cost.terms.overhead import prefill_share
@@ -157,25 +156,6 @@ def test_prefill_takes_the_tokens_stated_or_a_chunk_or_the_prompt():
     assert np.isnan(times.tpot_s).all()
 
 
-def test_a_pool_of_both_phases_by_hand():
-    # 64 requests of 200 steps of 10 ms each, and a prefill of 10 ms
-    times, shapes = timed(SERVED)
-    assert shapes[0].sequences[0] == 8
-    assert shapes[0].context[0] == 1100
-    assert times.tpot_s == pytest.approx(0.01)
-    assert times.tokens_per_s == pytest.approx(64 * 200 / 2.01)
-    assert times.input_per_s == pytest.approx(64 * 1000 / 2.01)
-
-
-def test_two_pools_by_hand():
-    times, shapes = timed(replace(SPLIT, prefill_pool=None))  # as many prefill workers as it takes
-    prefill_s = 64 * 200 * KEEPS_BUSY / float(np.squeeze(times.tokens_per_s)) - 2.0
-    assert 0 < prefill_s < 0.5
-    assert times.tpot_s == pytest.approx(0.01)
-    held = 64 * 2.0 / (2.0 + prefill_s) / 8
-    assert shapes[-1].sequences[0] == pytest.approx(held, rel=1e-3)
-
-
 @pytest.mark.parametrize("point", [SERVED, SPLIT], ids=["one pool", "two pools"])
 def test_no_more_is_held_than_fits(point):
     crowd = replace(point, concurrency=10**6, prefill_pool=None)
@@ -212,6 +192,14 @@ def test_milliseconds_and_what_counts_as_a_token():
     }
     assert rates["input"] / rates["output"] == pytest.approx(1000 / 200)
     assert rates["total"] == pytest.approx(rates["input"] + rates["output"])
+    prompts = replace(PREFILL, tokens=16_384, isl=4096, cache_hit=0.75)
+    computed, counted = predict_serving(
+        [replace(prompts, token_kind=kind) for kind in ("input", "input_cached")]
+    )
+    assert counted.value == pytest.approx(4 * computed.value)
+    hit = replace(SPLIT, quantity="tok_s_per_gpu", gpus=10, cache_hit=0.75)
+    computed, counted = predict_serving([replace(hit, token_kind=kind) for kind in ("input", "input_cached")])
+    assert counted.value == pytest.approx(4 * computed.value)
     # Little's law: no more than all requests decode at a time
     assert rates["output"] * 10 * tpot.value / 1e3 < 64
 

@@ -1,21 +1,14 @@
-"""What is asked of the model: limits of a workload."""
+"""What is asked of the model: limits of a workload, and what one step of it processes."""
+
+from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
-from cost.inputs.workload import LONGEST_CONTEXT, Workload
+from cost.inputs.workload import LONGEST_CONTEXT, StepShape, Workload
 from topology.base.errors import InputError
-
-
-def test_defaults_are_the_contract():
-    workload = Workload()
-    assert (workload.context, workload.batch, workload.kv_dtype, workload.phase) == (
-        4096,
-        0,
-        "bf16",
-        "decode",
-    )
 
 
 @pytest.mark.parametrize(
@@ -68,3 +61,10 @@ def test_a_cached_prefix_is_not_prefilled():
             Workload(phase="prefill", prefix_hit=hit)
     with pytest.raises(InputError, match="applies only to prefill"):
         Workload(prefix_hit=0.5)
+
+
+def test_many_shapes_at_once():
+    shape = StepShape(tp=np.array([1.0, 2.0]), attention_dp=4, sequences=np.array([[0.0], [5.0]]))
+    assert shape.gpus.tolist() == [4, 8]
+    assert np.broadcast_shapes(shape.gpus.shape, shape.tokens.shape) == (2, 2)
+    assert shape.decodes, "one of them does"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 
@@ -14,11 +12,9 @@ from placement.experts.excess import ExcessAnnealing
 from placement.experts.pack import pack
 from placement.experts.problem import make_problem
 from placement.experts.soft_max import STEPS, _SoftMax, anneal
+from placement.options import Objective
 from placement.verify import verify_experts
 from tiny_cases import unlike_gpus
-
-if TYPE_CHECKING:
-    from placement.options import Objective
 
 
 @pytest.mark.parametrize("judge", ["excess", "mean", "worst"])

@@ -1,4 +1,4 @@
-"""What is found in files that an engine would refuse or misread; compared with the engines' own code by hand."""
+"""What is found in files that an engine would refuse or misread, and text that would surprise a reader."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+import helpers
 from cost.experts.loads import ExpertLoads
 from cost.resolve import resolve_model
 from placement.engines.mapping import ModelFacts, model_facts
 from placement.engines.registry import ENGINES, check_file
+from placement.engines.strict_text import read_json, read_yaml
 from topology.base.errors import InputError
 
 FACTS = ModelFacts("tiny", 4, (1, 2, 3), 8, "deepseek_v3", "DeepseekV3ForCausalLM")
@@ -101,55 +105,34 @@ def test_trtllm_ignores_the_file_for_other_models_and_one_gpu(tmp_path: Path) ->
         assert check_file(path, ENGINES["trtllm"], facts, 2).right, balanced
 
 
+DEVICES = [{"device_id": 0, "device_expert": ROW[:5]}, {"device_id": 1, "device_expert": ROW[5:]}]
+
+
 def ascend() -> dict[str, object]:
-    devices = [{"device_id": 0, "device_expert": ROW[:5]}, {"device_id": 1, "device_expert": ROW[5:]}]
-    layers = [{"layer_id": index, "device_count": 2, "device_list": devices} for index in range(3)]
+    layers = [{"layer_id": index, "device_count": 2, "device_list": DEVICES} for index in range(3)]
     data: dict[str, object] = json.loads(json.dumps({"moe_layer_count": 3, "layer_list": layers}))
     return data
 
 
-ASCEND: list[tuple[Callable[[list[dict[str, list[dict[str, list[int]]]]]], object], bool, bool, str]] = [
-    (len, True, True, "num_redundant_experts"),
-    (
-        lambda layers: layers[1]["device_list"][1]["device_expert"].__setitem__(4, 5),
-        True,
-        False,
-        "expert 5 twice",
-    ),
-    (
-        lambda layers: layers[1]["device_list"][1]["device_expert"].__setitem__(2, 2),
-        True,
-        False,
-        "expert 7 has no",
-    ),
-    (
-        lambda layers: layers[1]["device_list"][0]["device_expert"].__setitem__(2, 7),
-        False,
-        False,
-        "expert 2 has no",
-    ),
-    (
-        lambda layers: layers[1]["device_list"].append(layers[1]["device_list"][0]),
-        True,
-        False,
-        "3 devices for 2",
-    ),
-    (lambda layers: layers[1].update(layer_id=2), True, False, "goes by position"),  # type: ignore[call-overload]
+FIRST, SECOND = (("layer_list", 1, "device_list", device, "device_expert") for device in (0, 1))
+ASCEND: list[tuple[tuple[str | int, ...], object, bool, bool, str]] = [
+    (("moe_layer_count",), 3, True, True, "num_redundant_experts"),
+    ((*SECOND, 4), 5, True, False, "expert 5 twice"),
+    ((*SECOND, 2), 2, True, False, "expert 7 has no"),
+    ((*FIRST, 2), 7, False, False, "expert 2 has no"),
+    (("layer_list", 1, "device_list"), DEVICES + DEVICES[:1], True, False, "3 devices for 2"),
+    (("layer_list", 1, "layer_id"), 2, True, False, "goes by position"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("change", "loads", "right", "words"),
-    ASCEND,
-    ids=lambda value: None if callable(value) else str(value)[:30],
+    ("where", "value", "loads", "right", "words"), ASCEND, ids=lambda value: str(value)[:30]
 )
 def test_vllm_ascend(
-    tmp_path: Path, change: Callable[[object], object], loads: bool, right: bool, words: str
+    tmp_path: Path, where: tuple[str | int, ...], value: object, loads: bool, right: bool, words: str
 ) -> None:
-    data = ascend()
-    change(data["layer_list"])
     path = tmp_path / "plan.json"
-    path.write_text(json.dumps(data))
+    path.write_text(json.dumps(helpers.changed(ascend(), *where, to=value)))
     found = check_file(path, ENGINES["vllm-ascend"], FACTS, 2)
     assert (found.loads, found.right) == (loads, right), found.verdict
     assert any(words in f"{finding.where}: {finding.what}" for finding in found.findings)
@@ -218,3 +201,45 @@ def test_a_model_whose_layers_engines_count_otherwise_is_refused():
     halves = replace(resolve_model("deepseek-v3"), config={"model_type": "longcat_flash", "num_layers": 31})
     with pytest.raises(InputError, match="engines count 31 layers where plans count 61"):
         model_facts(halves)
+
+
+# --- text
+
+BAD = [
+    (read_yaml, 'a: !!python/object/apply:os.system ["touch ran"]', "a YAML tag"),
+    (read_yaml, "a: &x [1]\nb: *x", "line 2: YAML aliases"),
+    (read_yaml, "a: 1\na: 2", "duplicate key 'a'"),
+    (read_yaml, "[" * 100_000, "nest"),
+    (read_yaml, "a: [1, 2", "not valid YAML"),
+    (read_json, "{", "is the file truncated"),
+    (read_json, '{"a": 1, "a": 1}', "a: duplicate key"),
+    (read_json, "[-Infinity]", "0: infinite or too large"),
+    (read_json, "[" * 100_000, "nested too deeply"),
+]
+
+
+@pytest.mark.parametrize(("read", "text", "words"), BAD, ids=[words for _, _, words in BAD])
+def test_what_would_surprise_a_reader_is_refused(
+    tmp_path: Path, read: Callable[[Path], object], text: str, words: str
+) -> None:
+    (tmp_path / "plan").write_text(text)
+    with pytest.raises(InputError, match=words) as caught:
+        read(tmp_path / "plan")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "ran").exists()
+
+
+LEAVES = st.integers(-(10**17), 10**17) | st.from_regex(r"[a-z]{1,8}x\Z")
+LISTS = st.lists(LEAVES | st.lists(LEAVES, max_size=4), max_size=4)
+VALUES = LEAVES | LISTS | st.dictionaries(st.from_regex(r"[a-z]{1,8}x\Z"), LEAVES | LISTS, max_size=4)
+
+
+@settings(deadline=None, max_examples=30)
+@given(value=VALUES, flow=st.booleans())
+def test_yaml_is_read_as_a_safe_loader_reads_it(
+    tmp_path_factory: pytest.TempPathFactory, value: object, flow: bool
+) -> None:
+    text = yaml.dump(json.loads(json.dumps(value)), Dumper=yaml.SafeDumper, default_flow_style=flow)
+    path = tmp_path_factory.mktemp("yaml") / "plan.yaml"
+    path.write_text(text)
+    assert read_yaml(path) == yaml.safe_load(text)

@@ -1,4 +1,4 @@
-"""Fleets on small clusters: never below one layout everywhere, within the service level, and said why where not."""
+"""Fleets on small clusters: never below one layout everywhere, as sizes say of the same hardware, refusals."""
 
 from __future__ import annotations
 
@@ -8,28 +8,26 @@ from itertools import product
 
 import pytest
 
+import cost.serving.units
 import placement.fleet.fleet
-from cost.experts.loads import read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
+from cost.resolve import resolve_model
 from cost.serving.lengths import Lengths, serving_workloads
 from cost.serving.serving import Serving
+from cost.serving.sizing import Demand, size
 from helpers import few_layers
 from placement.fleet import plans
 from placement.fleet.fleet import Fleet, make_fleet, verify_fleet
 from placement.fleet.options import DECODE, PREFILL, FleetOptions, Traffic
 from placement.fleet.pricing import Column, with_figures
+from placement.fleet.supply import FleetOnUnits
 from placement.fleet.uniform import best_uniform
 from placement.plan import Plan
+from test_placement.builders import joined, loads_for
 from topology import Cluster, InfeasibleError, InputError, resolve_cluster
-from topology.build import build_cluster
-from topology.spec import Fault
-
-
-@cache
-def broken(name: str, *gpus: str) -> Cluster:
-    """A cluster without some GPUs."""
-    return build_cluster(replace(resolve_cluster(name).spec, faults=tuple(Fault(gpu=gpu) for gpu in gpus)))
+from topology.build import build_cluster, raw_cluster_spec
+from topology.spec import Fault, RawLink, RawNode, RawTopology
 
 
 def traffic(
@@ -56,8 +54,8 @@ def traffic(
 
 
 @cache
-def fleet(cluster: str, model: str, isl: int = 0, *gone: str, **asked: float) -> Fleet:
-    where = broken(cluster, *gone)
+def fleet(cluster: str, model: str, isl: int = 0, **asked: float) -> Fleet:
+    where = resolve_cluster(cluster)
     served = traffic(where, model, isl=isl, osl=100 if isl else 1)
     return make_fleet(where, served, FleetOptions(**asked))  # type: ignore[arg-type]
 
@@ -68,22 +66,10 @@ def fleet(cluster: str, model: str, isl: int = 0, *gone: str, **asked: float) ->
 def test_never_below_one_layout_everywhere(cluster: str, isl: int) -> None:
     found = fleet(cluster, "mixtral-8x7b", isl)
     best = best_uniform(found.traffic)
-    assert best is not None
     assert found.tok_s >= best.tok_s * (1 - 1e-6)
     assert found.proof.gap <= 0.01
     assert found.tok_s == found.proof.objective <= found.proof.bound
     assert verify_fleet(found) == []
-
-
-def test_every_gpu_that_works_stands_once_or_is_idle() -> None:
-    found = fleet("hgx-h100@24", "mixtral-8x7b", 1000, "d1.n0.g3", "d1.n0.g4")
-    ids = {found.cluster.gpus[gpu].id for gpu in found.used()}
-    assert not ids & {"d1.n0.g3", "d1.n0.g4"}
-    idle = [gpu for one in found.idle for gpu in one.gpus]
-    assert len(found.used()) + len(idle) == 22
-    assert len({*found.used(), *idle}) == 22
-    for phase in (DECODE, PREFILL):
-        assert sum(pool.share for pool in found.pools if phase in pool.column.phases) == pytest.approx(1)
 
 
 def test_fewest_gpus_for_so_many_tokens() -> None:
@@ -103,7 +89,7 @@ def test_what_is_out_of_reach_says_how_far_one_gets() -> None:
     whole = fleet("hgx-h100@24", "mixtral-8x7b", 1000)
     with pytest.raises(InfeasibleError, match="is out of reach: the available GPUs serve at most"):
         fleet("hgx-h100@24", "mixtral-8x7b", 1000, tok_s=whole.tok_s * 1.1)
-    where = broken("hgx-h100@8")
+    where = resolve_cluster("hgx-h100@8")
     with pytest.raises(InfeasibleError, match=r"the fastest takes .* ms a token"):
         make_fleet(where, traffic(where, "mixtral-8x7b", tpot_s=1e-6), FleetOptions())
     with pytest.raises(InfeasibleError, match=r"the fastest takes .* ms"):
@@ -111,7 +97,7 @@ def test_what_is_out_of_reach_says_how_far_one_gets() -> None:
 
 
 def test_a_limit_that_nobody_asked_for_is_left_out_where_nothing_holds_it() -> None:
-    where = broken("hgx-h100@8")
+    where = resolve_cluster("hgx-h100@8")
     served = replace(traffic(where, "mixtral-8x7b", tpot_s=1e-6), usual=frozenset({"tpot_s"}))
     found = make_fleet(where, served, FleetOptions())
     assert found.traffic.tpot_s is None
@@ -133,7 +119,7 @@ def test_spares_are_kept_out() -> None:
 
 
 def test_two_models_share_a_cluster() -> None:
-    where = broken("hgx-h100@16")
+    where = resolve_cluster("hgx-h100@16")
     served = traffic(where, "mixtral-8x7b", "qwen3-235b-a22b", isl=1000, osl=100)
     found = make_fleet(where, served, FleetOptions())
     for model, phase in product((0, 1), (DECODE, PREFILL)):
@@ -144,21 +130,18 @@ def test_two_models_share_a_cluster() -> None:
 def placed_fleet(where: Cluster, served: Traffic, *loads: str, **asked: object) -> Fleet:
     """A fleet whose experts are placed under these loads."""
     model = served.deployments[0][0].model
-    assert model.moe is not None
-    size = {"moe_layers": model.moe_layers, "layers": len(model.layers), "experts": model.moe.experts}
-    tokens = read_loads(list(loads), seed=0, **size)  # type: ignore[arg-type]
-    return make_fleet(where, replace(served, loads=(tokens,)), FleetOptions(**asked))  # type: ignore[arg-type]
+    placed = replace(served, loads=(loads_for(model, *loads),))
+    return make_fleet(where, placed, FleetOptions(**asked))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("goal", ["throughput", "gpus"])
 @pytest.mark.parametrize("loads", ["lognormal:0.63", "zipf:1.0"])
 def test_a_fleet_serves_what_its_plans_do(loads: str, goal: str) -> None:
-    where = broken("hgx-h100@16", "d0.n0.g1")
+    where = joined("hgx-h100@16", broken=("d0.n0.g1",))
     served = traffic(where, "mixtral-8x7b", isl=1000, osl=100)
     found = placed_fleet(where, served, loads, goal=goal)
     assert verify_fleet(found) == []
     for pool, made in zip(found.pools, found.plans, strict=True):
-        assert made.plan is not None
         plan = made.plan
         ours = [plan.deployment.cluster.gpus[g].id for stage in plan.layout.replicas[0] for g in stage.gpus]
         assert ours == [found.cluster.gpus[gpu].id for gpu in pool.replicas[0].gpus]
@@ -176,13 +159,11 @@ def test_a_fleet_serves_what_its_plans_do(loads: str, goal: str) -> None:
 
 @pytest.mark.parametrize(("tpot_s", "way"), [(0.05, "both"), (0.0018, "prefill")])
 def test_one_pool_or_two_as_a_sweep_says(tpot_s: float, way: str) -> None:
-    where = broken("hgx-h100@24")
+    where = resolve_cluster("hgx-h100@24")
     served = traffic(where, "mixtral-8x7b", isl=1000, osl=100, tpot_s=tpot_s)
     whole = Deployment(where, few_layers("mixtral-8x7b", 4), Workload())
     serving = Serving.of(whole, Lengths.of(1000, 100), ttft_s=2.0, speeds=[1 / tpot_s], cut_experts=False)
     row, best = serving.best(tpot_s), best_uniform(served)
-    assert row is not None
-    assert best is not None
     assert best.tok_s == pytest.approx(row.requests_per_s * 100)
     found = make_fleet(where, served, FleetOptions())
     assert found.tok_s >= best.tok_s * (1 - 1e-6)
@@ -191,7 +172,7 @@ def test_one_pool_or_two_as_a_sweep_says(tpot_s: float, way: str) -> None:
 
 def test_what_plans_do_not_reach_is_priced_and_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans of what is chosen first give a quarter less than the fast way found."""
-    where = broken("hgx-h100@8")
+    where = resolve_cluster("hgx-h100@8")
     served = traffic(where, "mixtral-8x7b")
     first = placed_fleet(where, served, "zipf:1.0").pools[0].column
     rate = plans.as_planned
@@ -228,8 +209,91 @@ def test_a_replica_is_as_fast_alone_as_in_the_cluster() -> None:
     found = placed_fleet(where, traffic(where, "mixtral-8x7b"), "zipf:1.0")
     assert any(where.gpus[gpu].id == "d1.n0.g2" for gpu in found.used())
     for made in found.plans:
-        assert made.plan is not None
         one = made.plan.deployment
         alone = Deployment(one.cluster, one.model, one.workload)
         for stage in made.plan.layout.replicas[0]:
             assert one.machine(stage).rates == alone.machine(stage).rates
+
+
+# --- sizes and fleets
+
+TPOT = 0.02
+LENGTHS = Lengths.of(2000, 300)
+
+
+@cache
+def unlike() -> Deployment:
+    """A host of eight GPUs, one of them broken, beside one of another kind."""
+    cluster = joined("hgx-h100", "hgx-h200", broken=("d0.n0.g3",))
+    return Deployment(cluster, resolve_model("mixtral-8x7b"), Workload())
+
+
+def fleet_on(deployment: Deployment, lengths: Lengths | None = None) -> Fleet:
+    """The fleet with most throughput."""
+    decode, prefill = deployment, None
+    if lengths is not None:
+        decoding, [(_, prefilling)] = lengths.workloads(deployment.workload)
+        decode, prefill = (replace(deployment, workload=one) for one in (decoding, prefilling))
+    isl, osl = (0, 1) if lengths is None else (lengths.isl[0], lengths.osl[0])
+    limits = None if lengths is None else 2.0
+    imbalance = 1.0 if lengths is None else None
+    traffic = Traffic(((decode, prefill),), (1.0,), isl, osl, TPOT, limits, imbalance)
+    return make_fleet(deployment.cluster, traffic, FleetOptions(goal="throughput", time_limit_s=2.5))
+
+
+def asked(tok_s: float, lengths: Lengths | None = None) -> Demand:
+    return Demand(tok_s=tok_s, tpot_s=TPOT, ttft_s=None if lengths is None else 2.0, spares=1)
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("lengths", [None, LENGTHS])
+def test_a_unit_of_unlike_domains_is_a_fleet(lengths: Lengths | None) -> None:
+    fleet = fleet_on(unlike(), lengths)
+    demand = asked(2.5 * fleet.tok_s, lengths)
+    found = size(unlike(), demand, lengths=lengths, fleet=FleetOnUnits(unlike(), demand, lengths))
+    assert found.served.units == 3
+    assert found.served.tok_s == pytest.approx(3 * fleet.tok_s, rel=0.01)
+    assert found.served.tok_s_per_user >= 1 / TPOT * (1 - 1e-6)
+    assert found.gpus == 3 * 15 + 8
+    assert found.domains == 7
+    assert found.served.gpus_used == pytest.approx(3 * fleet.gpus_used, rel=0.05)
+    assert found.fewer[0].tok_s < found.peak_tok_s
+
+
+def test_a_fleet_that_saves_a_unit_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost.serving.units, "MOST_JOINED_GPUS", 16)
+    unit = replace(unlike(), cluster=resolve_cluster("hgx-h100"))
+    two = replace(unit, cluster=resolve_cluster("hgx-h100@16"))
+    one_shape = size(unit, asked(1.0))
+    best = fleet_on(two).tok_s
+    assert best >= one_shape.joined[2] * (1 - 1e-3)
+    demand = asked(best * 0.999)
+    found = size(unit, demand, fleet=FleetOnUnits(unit, demand))
+    assert found.served.units == 2
+
+
+def test_what_no_fleet_holds_says_the_best() -> None:
+    demand = replace(asked(1e5), tpot_s=1e-5)
+    with pytest.raises(InfeasibleError, match="the fastest takes"):
+        size(unlike(), demand, fleet=FleetOnUnits(unlike(), demand))
+
+
+def test_a_graph_of_its_own_stands_alone() -> None:
+    spec = resolve_cluster("hgx-h100").spec
+    gpu, fabric = spec.domains[0].gpu, spec.domains[0].fabric
+    nodes = tuple(RawNode(f"g{number}", "gpu", domain="a", gpu=gpu) for number in range(2))
+    raw = raw_cluster_spec("two", RawTopology(nodes, (RawLink(("g0", "g1"), fabric, 18),)))
+    unit = replace(unlike(), cluster=build_cluster(raw))
+    demand = replace(asked(1e5), tpot_s=0.1)
+    found = size(unit, demand, fleet=FleetOnUnits(unit, demand))
+    assert found.served.tok_s >= 1e5
+    assert found.racks.count is None
+    large = replace(unit, model=resolve_model("deepseek-v3"))
+    with pytest.raises(InfeasibleError, match="HBM capacity binds"):
+        size(large, demand, fleet=FleetOnUnits(large, demand))
+
+
+def test_a_mix_of_lengths_needs_domains_of_one_size() -> None:
+    mix = Lengths((2000, 100), (300, 300), (0.5, 0.5))
+    with pytest.raises(InputError, match="`lengths`: the domains of joined have 7 to 8 GPUs"):
+        size(unlike(), asked(1e5, mix), lengths=mix)

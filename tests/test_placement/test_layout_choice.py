@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cost.experts.dispatch import DispatchPolicy
-from cost.experts.loads import ExpertLoads, read_loads
+from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.step.score import LayoutScorer
@@ -19,6 +19,7 @@ from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
 from placement.scoring import placement_scorer
+from test_placement.builders import loads_for
 from topology import Cluster, build_cluster, resolve_cluster
 
 MODEL = few_layers("qwen3-30b-a3b", 2)
@@ -34,7 +35,7 @@ def unlike() -> Cluster:
 
 @cache
 def loads_of(text: str, seed: int = 0) -> ExpertLoads:
-    return read_loads([text], moe_layers=MODEL.moe_layers, layers=2, experts=128, seed=seed)
+    return loads_for(MODEL, text, seed=seed)
 
 
 def deployed(cluster: Cluster | None = None, batch: int = 0) -> Deployment:
@@ -68,11 +69,6 @@ def test_skewed_loads_leave_experts_unread_and_more_sequences_in_time() -> None:
     options = replace(FAST, tpot_s=balanced().at(4).tpot_s)
     assert make_plan(deployed(), loads_of("zipf:2"), options).score.batch == 6
     assert make_plan(deployed(batch=4), loads_of("zipf:2"), options).score.batch == 4, "the user's stays"
-
-
-def test_the_least_latency_is_of_one_sequence() -> None:
-    options = replace(FAST, goal="latency", tpot_s=balanced().at(8).tpot_s)
-    assert make_plan(deployed(), loads_of("zipf:2"), options).score.batch == 1
 
 
 def test_what_is_placed_for_all_loads_has_its_own_batch() -> None:

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import pytest
 
-from cost.experts.loads import read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
@@ -22,6 +21,7 @@ from placement.options import Goal, PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
 from placement.scoring import score_placement
+from test_placement.builders import loads_for
 from topology import resolve_cluster
 from topology.changes.overrides import overrides
 
@@ -38,17 +38,8 @@ def plan(
     """A plan of a model of three layers."""
     cut = few_layers(model, 3)
     deployment = Deployment(resolve_cluster(cluster), cut, Workload(context=2048, batch=batch))
-    loads = None
-    if cut.moe is not None:
-        loads = read_loads(
-            ["lognormal:0.63"],
-            moe_layers=cut.moe_layers,
-            layers=len(cut.layers),
-            experts=cut.moe.experts,
-            seed=0,
-        )
     asked = PlanOptions(tpot_s=tpot_s, time_limit_s=0.0, tolerance=0.0, goal=goal, ttft_s=ttft_s)
-    return make_plan(deployment, loads, asked)
+    return make_plan(deployment, loads_for(cut, "lognormal:0.63"), asked)
 
 
 @cache

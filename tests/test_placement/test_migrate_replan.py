@@ -20,12 +20,11 @@ from placement.migrate.replan import Replanned, ReplanOptions, replan_plan
 from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
-from placement.plans.reading import plan_of_text
-from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.scoring import score_placement
 from placement.verify import verify_plan
+from test_placement.builders import reread
 from topology import Fault, build_cluster, resolve_cluster
-from topology.base.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +72,6 @@ def table(plan: Plan) -> dict[tuple[int, str], list[int]]:
     found = {}
     for replica, stages in enumerate(plan.layout.replicas):
         for stage, part in zip(stages, plan.held_by(replica), strict=True):
-            assert part is not None
             ids = [layer for layer in plan.deployment.model.moe_layers if layer in stage.layers]
             for row, layer in enumerate(ids):
                 for local, gpu in enumerate(stage.gpus):
@@ -131,20 +129,11 @@ def test_other_loads_move_few_copies() -> None:
     old = plan_of("hgx-h100", redundant=16, layers=4)
     found = replan_plan(old, loads(1, layers=4), QUICK)
     check(old, found)
-    assert found.before is not None
     assert found.before < found.after
     assert found.after >= 0.99 * found.fresh
     assert 0 < found.moves < found.fresh_moves
     assert found.bytes == found.moves * 3 * 4096 * 14336 * 2  # three matrices in BF16
-    assert found.transfer.seconds is not None
     assert found.transfer.seconds > 0
-
-
-def test_its_own_loads_move_nothing() -> None:
-    old = plan_of("hgx-h100", redundant=16, layers=4)
-    found = replan_plan(old, None, QUICK)
-    assert (found.moves, found.bytes, found.transfer.seconds) == (0, 0, 0.0)
-    assert table(found.plan) == table(old)
 
 
 @pytest.mark.parametrize("most", [0, 17])
@@ -189,13 +178,7 @@ def test_slots_are_added_where_experts_would_not_fit() -> None:
     found = replan_plan(old, None, replace(QUICK, lost=("d0.n0.g0", "d0.n0.g7")))
     check(old, found)
     part = found.plan.experts[0]
-    assert part is not None
     assert sorted(part.slots_per_gpu.tolist()) == [1, 1, 1, 1, 2, 2]
-
-
-def test_a_budget_below_what_restoring_takes_is_infeasible() -> None:
-    with pytest.raises(InfeasibleError, match="moves are needed"):
-        replan_plan(plan_of("hgx-h100", redundant=0), None, replace(QUICK, lost=("d0.n0.g0",), max_moves=3))
 
 
 def test_lost_nics_move_nothing_and_make_the_step_longer() -> None:
@@ -252,7 +235,7 @@ def test_each_replica_goes_on_with_what_is_left_of_it(
     assert new.score.step_s == pytest.approx(max(one.step_s for one in alone))
     assert new.score.tok_s_per_gpu * given < old.score.tok_s_per_gpu * 16
     assert new.score.tok_s_per_gpu * given > 0.8 * old.score.tok_s_per_gpu * sum(left)
-    again = plan_of_text(plan_to_json(plan_to_dict(new)), "plan.json")
+    again = reread(new)
     assert (again.score, again.balancedness) == (new.score, new.balancedness)
     assert table(again) == table(new)
 
@@ -273,6 +256,17 @@ def test_a_loss_after_a_loss() -> None:
     assert other.moves <= 40
 
 
+def test_a_budget_below_what_restoring_takes_is_infeasible() -> None:
+    with pytest.raises(InfeasibleError, match="moves are needed"):
+        replan_plan(plan_of("hgx-h100", redundant=0), None, replace(QUICK, lost=("d0.n0.g0",), max_moves=3))
+
+
+def test_one_replica_too_small_for_its_weights_is_infeasible() -> None:
+    lost = tuple(f"d0.n0.g{gpu}" for gpu in range(7))
+    with pytest.raises(InfeasibleError, match="HBM capacity"):
+        replan_plan(plan_of("hgx-h100", redundant=0, layers=32), None, replace(QUICK, lost=lost))
+
+
 def test_a_replica_that_cannot_go_on_is_idle_and_says_why() -> None:
     old = two_replicas(layers=32)
     lost = tuple(f"d1.n0.g{gpu}" for gpu in range(7))
@@ -288,26 +282,6 @@ def test_replicas_move_identically_within_one_budget() -> None:
     check(old, found)
     assert 0 < found.moves <= 30
     assert found.moves % 2 == 0
-
-
-@pytest.mark.parametrize(
-    ("lost", "words"),
-    [
-        (("d0",), "none remain"),
-        (
-            ("d0.n0.g0", "d0.n0.g1", "d0.n0.g2", "d0.n0.g3", "d0.n0.g4", "d0.n0.g5", "d0.n0.g6"),
-            "HBM capacity",
-        ),
-    ],
-)
-def test_what_is_left_may_not_do(lost: tuple[str, ...], words: str) -> None:
-    with pytest.raises(InfeasibleError, match=words):
-        replan_plan(plan_of("hgx-h100", redundant=0, layers=32), None, replace(QUICK, lost=lost))
-
-
-def test_an_id_that_is_not_there() -> None:
-    with pytest.raises(InputError, match=r"d9\.n0.*examples of names: d0\.n0\.g0"):
-        replan_plan(plan_of("hgx-h100", redundant=8), None, replace(QUICK, lost=("d9.n0",)))
 
 
 @pytest.mark.parametrize(("lost", "left"), [("d1.n0.g3", [16, 14]), ("d3.n0", [16])])
@@ -329,14 +303,11 @@ def test_the_first_point_that_keeps_the_limit_is_known() -> None:
     old, new = plan_of("hgx-h100", redundant=8), loads(1)
     free = replan_plan(replace(old, limit_s=None), new, QUICK)
     slow, fast = (free.plan.baselines[name].score for name in ("old plan", "fresh plan"))
-    assert slow is not None
-    assert fast is not None
     assert free.meets is None
     within = (slow.tpot_s + fast.tpot_s) / 2
     for limit_s, first in ((2 * slow.tpot_s, free.front[0]), (fast.tpot_s / 2, None)):
         assert replan_plan(replace(old, limit_s=limit_s), new, QUICK).meets == first
     meets = replan_plan(replace(old, limit_s=within), new, QUICK).meets
-    assert meets is not None
     assert meets in free.front[1:]
     enough = replan_plan(replace(old, limit_s=within), new, replace(QUICK, max_moves=meets.moves))
     assert enough.plan.over_limit is None

@@ -1,4 +1,4 @@
-"""Where a migration begins: fewest moves that restore, the best permutation of GPUs, slots of copies that stay."""
+"""Where a migration begins and how it moves: fewest moves that restore, the best permutation, few buffers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from placement.experts.pack import EMPTY
 from placement.experts.problem import Problem, make_problem
-from placement.migrate.start import align_slots, kept_copies, relabel, restore
+from placement.migrate.start import kept_copies, relabel, restore
+from placement.migrate.steps import Step, in_order, transfers
 from placement.migrate.task import MigrationTask
 from placement.verify import verify_experts
+from topology import resolve_cluster
 
 
 @settings(deadline=None, max_examples=20)
@@ -118,17 +120,31 @@ def test_as_good_as_the_best_permutation(
             )
 
 
-def test_a_placement_with_its_gpus_renamed_moves_nothing() -> None:
-    rng = np.random.default_rng(3)
-    task, _ = random_task(rng, [2, 2, 2, 2, 2])
-    shuffled = task.old.reshape(3, 5, 2)[:, rng.permutation(5)].reshape(3, 10)
-    assert np.array_equal(relabel(task, shuffled), task.old)
+# --- steps
 
 
-def test_copies_that_stay_keep_their_slot() -> None:
-    rng = np.random.default_rng(4)
-    task, target = random_task(rng, [3, 3, 3])
-    aligned = align_slots(task, target)
-    for layer in range(3):
-        assert groups(task, aligned[layer]) == groups(task, target[layer])
-    assert ((aligned != task.old).sum(axis=1) == task.moves(target)).all()
+def test_a_chain_needs_no_buffer_and_an_exchange_needs_one() -> None:
+    chain = [Step(0, 0, 0, 1, 0, 1), Step(0, 1, 0, 2, 1, 2)]
+    for steps in (chain, chain[::-1]):
+        ordered = in_order(steps)
+        assert [step.gpu for step in ordered] == [0, 1]
+        assert not any(step.buffer for step in ordered)
+    swap = in_order([Step(0, 0, 0, 1, 0, 1), Step(0, 1, 0, 0, 1, 0)])
+    assert [step.buffer for step in swap] == [True, False]
+
+
+CLUSTER = resolve_cluster("hgx-h100@16")
+
+
+def test_seconds_are_bytes_over_the_busiest_link() -> None:
+    one = transfers(CLUSTER, [Step(0, 0, 0, 9, None, 1)], {0: 45e9, 1: 45e9})
+    assert one.seconds == pytest.approx(45e9 / 450e9, rel=1e-3)  # NVLink 4: 450 GB/s per direction
+    assert one.bytes_by_distance == {"node": 45e9, "domain": 0.0, "rack": 0.0, "across": 0.0, "storage": 0.0}
+    two = transfers(CLUSTER, [Step(0, 0, 0, 9, None, 1), Step(1, 0, 0, 9, None, 2)], {0: 45e9, 1: 45e9})
+    assert two.seconds == pytest.approx(2 * 45e9 / 450e9, rel=1e-3)  # both arrive at one GPU
+
+
+def test_between_domains_the_scale_out_link_is_the_slow_one() -> None:
+    found = transfers(CLUSTER, [Step(0, 0, 0, 9, None, 8)], {0: 5e9})
+    assert found.seconds == pytest.approx(5e9 / 50e9, rel=1e-2)  # 400 Gb/s
+    assert found.bytes_by_distance["node"] == found.bytes_by_distance["domain"] == 0.0

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost.experts.loads import ExpertLoads, read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.layouts import best_at, sweep
@@ -16,26 +15,16 @@ from placement.analysis.compare import compare_clusters
 from placement.layouts.choose import candidates, choose_layout
 from placement.layouts.fitting import fitted_layouts
 from placement.layouts.goals import aim_of
-from placement.layouts.price import faster_splits, promised
+from placement.layouts.price import promised
 from placement.options import PlanOptions
 from placement.planner import make_plan
-from placement.plans.reading import plan_of_text
-from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.verify import verify_plan
+from test_placement.builders import loads_for, reread
 from topology import resolve_cluster
 from topology.base.errors import InfeasibleError, InputError
 
 SAME = 1e-3
 """What plan and sweep may differ by, as a part of tok/s."""
-
-
-def loads_for(deployment: Deployment) -> ExpertLoads | None:
-    moe, model = deployment.model.moe, deployment.model
-    if moe is None:
-        return None
-    return read_loads(
-        ["uniform"], moe_layers=model.moe_layers, layers=len(model.layers), experts=moe.experts, seed=0
-    )
 
 
 @pytest.mark.wide
@@ -51,7 +40,7 @@ def loads_for(deployment: Deployment) -> ExpertLoads | None:
 )
 def test_plan_comparison_and_sweep_agree_at_a_speed(model: str, cluster: str) -> None:
     deployment = Deployment(resolve_cluster(cluster), resolve_model(model), Workload(3000))
-    loads, layouts = loads_for(deployment), fitted_layouts(deployment, None)
+    loads, layouts = loads_for(deployment.model), fitted_layouts(deployment, None)
     targets = (12.0, 20.0, 50.0)
     found = sweep(deployment, cut_experts=False, speeds=targets)
     options = PlanOptions(time_limit_s=0, tolerance=0.0)
@@ -79,17 +68,12 @@ def test_without_a_limit_they_agree_too() -> None:
 def test_a_split_for_the_batch_is_a_plan_of_its_own() -> None:
     deployment = Deployment(resolve_cluster("hgx-h20@16"), resolve_model("mixtral-8x7b"), Workload(3000))
     options = PlanOptions(time_limit_s=0, stages=2, ep=8, tp=1, tpot_s=0.08)
-    plan = make_plan(deployment, loads_for(deployment), options)
+    plan = make_plan(deployment, loads_for(deployment.model), options)
     assert verify_plan(plan) == []
     (only,) = (fit for fit in fitted_layouts(deployment, None) if options.admits(fit.layout))
     widest = [len(stage.layers) for stage in only.layout.replicas[0]]
     assert [len(stage.layers) for stage in plan.layout.replicas[0]] != widest
     assert plan.score.tpot_s <= 0.08
-
-
-def test_one_stage_has_no_other_split() -> None:
-    deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
-    assert faster_splits(deployment, [], None, None) == []
 
 
 @pytest.mark.parametrize("tpot_s", [0.02, None])
@@ -128,9 +112,9 @@ def test_plan_and_sweep_agree_on_what_fits(
     options = PlanOptions(time_limit_s=0, tolerance=0.0, **level)  # type: ignore[arg-type]
     if not len(found):
         with pytest.raises(InfeasibleError, match="HBM capacity binds"):
-            choose_layout(deployment, loads_for(deployment), options)
+            choose_layout(deployment, loads_for(deployment.model), options)
         return
-    plan = choose_layout(deployment, loads_for(deployment), options)
+    plan = choose_layout(deployment, loads_for(deployment.model), options)
     assert plan.score.tok_s_per_gpu == pytest.approx(float(found.tok_s_per_gpu.max()), rel=0.06)
 
 
@@ -157,7 +141,7 @@ def test_experts_are_cut_where_that_is_asked_for() -> None:
     """Expert parallelism off, the default of engines: nothing to place, as many bytes, and the sweep's price."""
     deployment = Deployment(resolve_cluster("hgx-h200@4"), resolve_model("gpt-oss-20b"), Workload())
     plan = make_plan(
-        deployment, loads_for(deployment), PlanOptions(time_limit_s=0, ep=1, tp=4, tpot_s="none")
+        deployment, loads_for(deployment.model), PlanOptions(time_limit_s=0, ep=1, tp=4, tpot_s="none")
     )
     assert (plan.layout.ep, plan.layout.moe_tp, plan.layout.tp) == (1, 4, 4)
     assert plan.experts == (None,)
@@ -166,7 +150,7 @@ def test_experts_are_cut_where_that_is_asked_for() -> None:
     rows = np.flatnonzero((found.ep == 1) & (found.moe_tp == 4) & (found.tp == 4) & (found.stages == 1))
     assert plan.score.tok_s_per_gpu == pytest.approx(float(found.tok_s_per_gpu[rows].max()), rel=SAME)
     assert plan.score.max_batch == found.max_batch[rows[0]]
-    again = plan_of_text(plan_to_json(plan_to_dict(plan)), "plan.json")
+    again = reread(plan)
     assert again.layout == plan.layout
     assert again.score.step_s == plan.score.step_s
     with pytest.raises(InputError, match="tensor parallelism cuts each into 4 parts"):
@@ -177,7 +161,7 @@ def test_tensor_parallelism_over_two_nodes_is_priced_over_the_fabric() -> None:
     """DeepSeek-R1 is run at TP16 on two nodes of 8 H100 (SGLang's documentation); the NICs make it the slower one."""
     deployment = Deployment(resolve_cluster("hgx-h100@16"), resolve_model("deepseek-r1"), Workload(batch=1))
     both = [
-        make_plan(deployment, loads_for(deployment), PlanOptions(time_limit_s=0, tp=tp, stages=1))
+        make_plan(deployment, loads_for(deployment.model), PlanOptions(time_limit_s=0, tp=tp, stages=1))
         for tp in (8, 16)
     ]
     inside, over = (plan.score.terms_s["all_reduce"] for plan in both)

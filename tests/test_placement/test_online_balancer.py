@@ -73,7 +73,7 @@ def played(state: OnlineState, windows: Floats, old: Experts) -> tuple[list[Expe
     return placements, moves
 
 
-@pytest.mark.parametrize("budget", [0.05, 0.2, None])
+@pytest.mark.parametrize("budget", [0, 0.05, 0.2, None])
 def test_not_below_the_static_plan_and_within_the_budget(budget: float | None) -> None:
     ahead = []
     for seed in range(3):
@@ -86,15 +86,6 @@ def test_not_below_the_static_plan_and_within_the_budget(budget: float | None) -
     assert (np.mean(ahead, axis=0) >= 0).all()
 
 
-def test_a_budget_of_nothing_moves_nothing() -> None:
-    known, static = stored_and_static()
-    for old in (LINEAR, static):
-        state = start(EXPERTS, EACH, GPUS, stored=known, options=OnlineOptions(budget=0))
-        placements, moves = played(state, blended(known, 4), old)
-        assert moves == [0, 0, 0]
-        assert all((one == old).all() for one in placements)
-
-
 def test_a_first_re_plan_leaves_a_linear_start_unless_told_otherwise() -> None:
     known = workloads(3)
     window = blended(known, 2)[0]
@@ -103,6 +94,8 @@ def test_a_first_re_plan_leaves_a_linear_start_unless_told_otherwise() -> None:
     assert balance(window, free.slot_expert) > balance(window, LINEAR) + 0.05
     bound = start(EXPERTS, SLOTS, stored=known, options=OnlineOptions(first_free=False))
     assert replan(bound, window, LINEAR).moves <= 0.05 * LINEAR.size
+    nothing = start(EXPERTS, EACH, GPUS, stored=known, options=OnlineOptions(budget=0))
+    assert replan(nothing, window, LINEAR).moves == 0
     again = replan(free.state, window, free.slot_expert)
     assert again.moves <= 0.05 * LINEAR.size
 
@@ -130,18 +123,6 @@ def test_a_layer_without_tokens_stays() -> None:
     nothing = replan(state, np.zeros((LAYERS, EXPERTS)), LINEAR)
     assert nothing.moves == 0
     assert (nothing.slot_expert == LINEAR).all()
-
-
-def test_two_copies_on_a_gpu_and_empty_slots_are_taken() -> None:
-    old = LINEAR.copy()
-    old[0, :3] = [0, 0, 0]  # experts 1 and 2 have another copy in slots 17 and 18
-    old[1, 5] = -1
-    old[2, 8] = old[2, 9]  # expert 8 has no other copy: lost
-    window = blended(workloads(2), 2)[0]
-    for budget in (0.02, None):
-        state = start(EXPERTS, SLOTS, options=OnlineOptions(budget=budget, first_free=False))
-        new = replan(state, window, old).slot_expert
-        assert all(set(row) == set(range(EXPERTS)) for row in new)
 
 
 @pytest.mark.parametrize("budget", [0, 0.05, None])

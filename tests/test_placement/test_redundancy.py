@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import pytest
 
-from cost.experts.loads import read_loads
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
@@ -14,7 +13,7 @@ from placement.analysis.redundancy import choose_redundant
 from placement.budget import Budget
 from placement.layouts.choose import choose_layout
 from placement.options import PlanOptions
-from placement.plans.findings import CurveLayout, RedundancyCurve, RedundancyPoint
+from test_placement.builders import loads_for
 from topology import resolve_cluster
 from topology.base.errors import InputError
 
@@ -25,26 +24,10 @@ def setting_of(cluster="hgx-h100", model="gpt-oss-20b", **workload):
     return Deployment(resolve_cluster(cluster), resolve_model(model), Workload(**workload))
 
 
-def loads_of(deployment, text="lognormal:1"):
-    model = deployment.model
-    return read_loads(
-        [text], moe_layers=model.moe_layers, layers=len(model.layers), experts=model.moe.experts, seed=0
-    )
-
-
-def point(redundant, tok_s):
-    return RedundancyPoint(redundant, 4, 0.9, 8, 9, tok_s, 0.01, 1e9)
-
-
-def curve(*tok_s):
-    points = tuple(point(8 * i, value) for i, value in enumerate(tok_s))
-    return RedundancyCurve(layout=CurveLayout(8, 1, 1), points=points)
-
-
 @pytest.mark.parametrize("split", ["even", "source"])
 def test_points_are_scored_as_a_plan_with_as_many_copies(split):
     deployment = setting_of(context=2048)
-    loads = loads_of(deployment)
+    loads = loads_for(deployment.model, "lognormal:1")
     options = PlanOptions(time_limit_s=0, split=split, ep=8, tp=1, stages=1)
     found = choose_redundant(deployment, loads, options, Budget())
     assert found.points[0].redundant == 0
@@ -65,8 +48,8 @@ def test_points_are_scored_as_a_plan_with_as_many_copies(split):
 def test_copies_pay_where_loads_are_skewed_and_not_where_they_are_even():
     deployment = setting_of(context=2048)
     options = PlanOptions(time_limit_s=0, ep=8, tp=1, stages=1)
-    even = choose_redundant(deployment, loads_of(deployment, "uniform"), options)
-    skewed = choose_redundant(deployment, loads_of(deployment, "zipf:1"), options)
+    even = choose_redundant(deployment, loads_for(deployment.model), options)
+    skewed = choose_redundant(deployment, loads_for(deployment.model, "zipf:1"), options)
     assert even.best.redundant == 0
     assert skewed.best.redundant > 0
     assert skewed.best.balancedness > skewed.points[0].balancedness
@@ -75,4 +58,4 @@ def test_copies_pay_where_loads_are_skewed_and_not_where_they_are_even():
 def test_a_model_without_experts_is_refused():
     deployment = setting_of(model="llama-3.1-8b")
     with pytest.raises(InputError, match="no experts to replicate"):
-        choose_redundant(deployment, loads_of(setting_of()), PlanOptions(time_limit_s=0))
+        choose_redundant(deployment, None, PlanOptions(time_limit_s=0))

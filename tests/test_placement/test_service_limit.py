@@ -18,6 +18,7 @@ from placement.planner import make_plan
 from placement.plans.reading import plan_of_text
 from placement.plans.writing import plan_to_dict, plan_to_json
 from placement.scoring import with_loads
+from test_placement.builders import reread
 from topology import resolve_cluster
 
 MODEL = few_layers("mixtral-8x7b", 3)
@@ -47,7 +48,7 @@ def test_a_plan_carries_the_limit_it_holds(
 ) -> None:
     plan = planned(asked, **workload)
     assert (plan.limit_s, plan.over_limit) == (limit_s, None)
-    again = plan_of_text(plan_to_json(plan_to_dict(plan)), "plan.json")
+    again = reread(plan)
     assert (again.limit_s, again.over_limit) == (limit_s, None)
 
 

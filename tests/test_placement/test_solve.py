@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 
 from placement import budget as budget_module
 from placement.budget import Budget
-from placement.experts.problem import Problem, make_problem, spread_slots
+from placement.experts.bounds import lower_bound
+from placement.experts.counts import replicate
+from placement.experts.pack import pack
+from placement.experts.problem import Problem, keep_better, make_problem, spread_slots
 from placement.experts.result import ExpertResult
-from placement.experts.solve import solve
+from placement.experts.solve import search, solve
 from placement.verify import verify_experts
 
 REAL = sorted((Path(__file__).parents[3] / "shared" / "data" / "expert_loads").glob("*.npy"))
@@ -99,6 +102,31 @@ def test_ctrl_c_keeps_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("stopped early" in line for line in result.log)
 
 
+@pytest.mark.wide
+@pytest.mark.parametrize("layers", [6, 2])
+def test_a_search_within_a_limit_improves_every_wide_layer(layers: int) -> None:
+    loads = np.random.default_rng(0).dirichlet(np.full(64, 0.3), size=6)[:layers]
+    problem = make_problem(loads, spread_slots(64, 64, 64))
+    rows = pack(problem, replicate(problem))
+    budget = Budget(1.5)
+    found, log = search(problem, rows, lower_bound(problem), budget, seed=3)
+    assert problem.legal(found).all()
+    assert not budget.interrupted
+    assert (problem.evaluate(found) < 0.95 * problem.evaluate(rows)).all()
+    assert any("other copy counts" in line for line in log)
+
+
+def test_only_what_is_better_is_kept() -> None:
+    problem = Problem(np.array([[2.0, 1.0, 1.0], [2.0, 1.0, 1.0]]), np.array([2, 2]))
+    rows = np.array([[0, 1, 2, 0], [0, 1, 0, 2]], dtype=np.int32)
+    others = np.array([[0, 1, 1, 2], [0, 1, 1, 2]], dtype=np.int32)
+    before = rows.copy()
+    assert keep_better(problem, rows, np.array([0, 1]), others) == 0  # 2.5 of 2 against 2 of 2
+    assert (rows == before).all()
+    assert keep_better(problem, others, np.array([1]), before[1:]) == 1
+    assert others.tolist() == [[0, 1, 1, 2], [0, 1, 0, 2]]
+
+
 @pytest.mark.skipif(not REAL, reason="the reference loads are not beside the repository")
 def test_real_loads_beat_eplb_in_every_layer() -> None:
     means = []
@@ -107,7 +135,6 @@ def test_real_loads_beat_eplb_in_every_layer() -> None:
         result = place(problem, eplb_groups=8)
         for name in ("eplb_global", "eplb_hierarchical"):
             rival = result.baselines[name].assignment
-            assert rival is not None
             assert (result.max_load <= problem.evaluate(rival)).all()
         means.append((1 / result.max_load).mean())
     assert np.mean(means) >= 0.995

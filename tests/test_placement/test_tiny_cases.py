@@ -10,7 +10,7 @@ import pytest
 from placement.experts.problem import make_problem
 from placement.experts.solve import solve
 from placement.verify import verify_experts
-from tiny_cases import keeps_the_rule, least_objective, tiny_problem, ways_to_fill
+from tiny_cases import least_objective, tiny_problem
 from topology.base.errors import InfeasibleError
 
 
@@ -31,19 +31,11 @@ def excess(seed: int) -> float | None:
 
 
 @pytest.mark.wide
-def test_tiny_problems() -> None:
-    found = [
-        excess(seed) for seed in (*range(40), 2501)
-    ]  # 2501: a baseline with two copies on a GPU is ahead
-    assert any(value is None for value in found)
-    assert max(value for value in found if value is not None) < 2e-3
-
-
-@pytest.mark.wide
 def test_many_tiny_problems() -> None:
     """None called infeasible that is not, and none far above the best."""
-    found = {seed: value for seed in range(1000, 1100) if (value := excess(seed)) is not None}
-    assert len(found) > 45
+    seeds = (*range(1000, 1100), 2501)  # 2501: a baseline with two copies on a GPU is ahead
+    found = {seed: value for seed in seeds if (value := excess(seed)) is not None}
+    assert 45 < len(found) < len(seeds)
     free = [value for seed, value in found.items() if not second_copies_bind(seed)]
     assert np.mean(free) < 1e-3
     assert np.mean([*found.values()]) < 1e-2
@@ -69,13 +61,3 @@ def test_two_copies_of_each_on_three_gpus(experts: int, spread: tuple[int, ...])
                 solve(problem)
         else:
             assert verify_experts(solve(problem).assignment, problem) == [], slots
-
-
-def test_spread_with_a_domain_larger_than_the_experts() -> None:
-    """Four experts, five slots in one of three domains: one expert has two copies there."""
-    slots, spread = np.array([2, 2, 3, 1]), np.array([0, 1, 1, 2])
-    problem = make_problem(np.array([[5.0, 2.0, 1.0, 1.0]]), slots, spread=spread)
-    found = solve(problem)
-    assert verify_experts(found.assignment, problem) == []
-    assert keeps_the_rule(np.array([0, 1, 0, 1, 0, 2, 3, 0]), problem)
-    assert sum(keeps_the_rule(row, problem) for row in ways_to_fill(4, slots)) > 0

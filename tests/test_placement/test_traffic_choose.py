@@ -20,10 +20,10 @@ from cost.resolve import resolve_model
 from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
-from placement.plans.reading import read_plan
 from placement.plans.writing import plan_to_dict, plan_to_json
-from placement.scoring import placement_scorer, with_loads
+from placement.scoring import with_loads
 from placement.verify import verify_plan
+from test_placement.builders import reread
 from topology import build_cluster, resolve_cluster
 
 EXPERTS, TOKENS = 8, 600
@@ -76,30 +76,20 @@ def topical(seed: int = 0, layers: int = 1, strength: float = 4.0) -> ExpertLoad
     return routed_loads([trace_of(drawn(4, strength, layers=layers, seed=seed))])
 
 
-def step_s(plan: Plan, slot_expert: np.ndarray, loads: ExpertLoads) -> float:
-    part = plan.experts[0]
-    assert part is not None
-    moved = replace(part, slot_expert=slot_expert.astype(np.int32))
-    scorer, _ = placement_scorer(plan.deployment, plan.layout, [moved], loads, plan.split)
-    return scorer.at(plan.score.batch).step_s
-
-
 def check_rows(plan: Plan) -> None:
     """Nothing that was compared is faster, and the plan is what its row says."""
     report = plan.by_traffic
-    assert report is not None
     assert verify_plan(plan) == []
     assert report.rows[0].placement == "balance"
     assert report.after.step_s <= min(row.step_s for row in report.rows) * (1 + 1e-6)
     assert plan.score.step_s == pytest.approx(report.after.step_s, rel=1e-12)
-    assert plan.traffic is not None
     assert plan.traffic.domains_per_token == pytest.approx(report.after.domains_per_token, rel=1e-12)
     for name, baseline in plan.baselines.items():
         if baseline.score is not None and plan.spread == "gpu":  # else they need not be legal
             assert plan.score.step_s <= baseline.score.step_s * (1 + 1e-6), name
 
 
-def test_what_tokens_need_is_as_counted_from_the_plan_file_and_the_trace() -> None:
+def test_what_tokens_need_is_as_counted_from_the_plan_file_and_the_trace_and_read_back() -> None:
     loads = topical(layers=2)
     plan = make_plan(setting(2), loads, CUT)
     check_rows(plan)
@@ -121,23 +111,12 @@ def test_what_tokens_need_is_as_counted_from_the_plan_file_and_the_trace() -> No
     assert any(each == pytest.approx(size, rel=1e-3) for size in sizes), each
     by_traffic = written["by_traffic"]
     taken = next(row for row in by_traffic["rows"] if row["placement"] == by_traffic["chosen"])
-    assert plan.traffic is not None
     assert taken["bytes_per_step"] == pytest.approx(plan.traffic.bytes_per_step, rel=1e-12)
     assert taken["domains_per_token"] < by_traffic["rows"][0]["domains_per_token"]
-
-
-def test_a_plan_is_read_back_and_scores_the_same_with_its_trace(tmp_path: Any) -> None:
-    loads = topical(layers=2)
-    plan = make_plan(setting(2), loads, CUT)
-    path = tmp_path / "plan.json"
-    path.write_text(plan_to_json(plan_to_dict(plan)))
-    read = read_plan(path)
-    assert not read.differences
-    assert read.by_traffic == plan.by_traffic
-    again = with_loads(read, loads)
-    before = with_loads(plan, loads)
-    assert again.score.step_s == before.score.step_s
-    assert again.traffic == before.traffic
+    read = reread(plan)
+    assert (read.differences, read.by_traffic) == ("", plan.by_traffic)
+    again, before = with_loads(read, loads), with_loads(plan, loads)
+    assert (again.score.step_s, again.traffic) == (before.score.step_s, before.traffic)
 
 
 def test_a_trace_without_structure_costs_nothing() -> None:
@@ -145,7 +124,6 @@ def test_a_trace_without_structure_costs_nothing() -> None:
     balance = make_plan(setting(), replace(loads, routing=()), CUT)
     plan = make_plan(setting(), loads, CUT)
     check_rows(plan)
-    assert plan.by_traffic is not None
     assert plan.by_traffic.chosen != "traffic"
     if plan.by_traffic.chosen == "balance":
         assert plan_to_dict(plan)["experts"] == plan_to_dict(balance)["experts"]
@@ -162,7 +140,6 @@ def test_what_the_last_tokens_do_not_confirm_is_not_taken() -> None:
     seen = np.concatenate([paired(np.arange(EXPERTS).reshape(4, 2), 1600, 0), drawn(1, 0.0)[:, :500]], axis=1)
     plan = make_plan(setting(), routed_loads([trace_of(seen)]), CUT)
     check_rows(plan)
-    assert plan.by_traffic is not None
     assert plan.by_traffic.chosen != "traffic"
 
 
@@ -170,12 +147,9 @@ def test_a_plan_promises_what_unseen_tokens_confirm() -> None:
     pairs = np.random.default_rng(4).permutation(EXPERTS).reshape(4, 2)
     loads, unseen = (routed_loads([trace_of(paired(pairs, 4000, seed))]) for seed in (0, 1))
     plan = make_plan(setting(), loads, CUT)
-    assert plan.by_traffic is not None
     assert plan.by_traffic.after.domains_per_token == pytest.approx(1)
     later = with_loads(plan, unseen)
     assert plan.score.step_s == pytest.approx(later.score.step_s, rel=0.015)
-    assert plan.traffic is not None
-    assert later.traffic is not None
     assert plan.traffic.tokens == 1000  # the last quarter
     assert plan.traffic.domains_per_token == pytest.approx(later.traffic.domains_per_token)
     assert plan.loads is loads  # all of them place the experts
@@ -185,7 +159,6 @@ def test_a_trace_too_short_to_judge_by_counts_as_loads_alone() -> None:
     loads = routed_loads([trace_of(drawn(4, 4.0)[:, :200])])
     plan = make_plan(setting(), loads, CUT)
     assert (plan.by_traffic, plan.traffic) == (None, None)
-    assert plan.loads is not None
     assert "t.npy: 200 tokens are too few to evaluate" in plan.loads.notes[-1]
     assert plan_to_dict(plan) == plan_to_dict(make_plan(setting(), loads.untraced, CUT))
 
@@ -196,7 +169,6 @@ def test_whole_groups_in_domains_are_looked_at_without_a_trace() -> None:
     plan = make_plan(deployment, ExpertLoads(load, ("some",), synthetic=False), CUT)
     check_rows(plan)
     report = plan.by_traffic
-    assert report is not None
     assert report.traces == ()
     assert "2 of 4 groups" in report.known
     rows = {row.placement: row for row in report.rows}
@@ -211,7 +183,6 @@ def test_copies_lie_apart_as_asked(spread: Any) -> None:
     plan = make_plan(setting(2), topical(layers=2), replace(CUT, redundant=8, spread=spread))
     check_rows(plan)
     for part in plan.experts:
-        assert part is not None
         if spread != "gpu":  # a node is a domain here
             for row in part.slot_expert:
                 assert sorted(row[:8]) == sorted(row[8:]) == list(range(EXPERTS))

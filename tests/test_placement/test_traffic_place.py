@@ -98,7 +98,6 @@ def test_group_limited_tokens_keep_to_their_groups() -> None:
     assert tokens.k == 4
     assert max(len(set(row)) for row in (tokens.choices // 4).tolist()) == 2
     part = whole_groups(load, 8, 4)
-    assert part is not None
     assert len(set(part.reshape(8, 4)[:, 0].tolist())) == 4
     assert (part.reshape(8, 4) == part.reshape(8, 4)[:, :1]).all()
     assert whole_groups(load, 8, 3) is None

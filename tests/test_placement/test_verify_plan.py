@@ -1,4 +1,4 @@
-"""Every rule of a legal plan, broken one at a time."""
+"""Every rule of a legal plan and of a legal assignment, broken one at a time."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.workload import Workload
 from helpers import few_layers
+from placement.experts.problem import Problem
 from placement.options import PlanOptions
 from placement.plan import Plan
 from placement.planner import make_plan
-from placement.verify import verify_plan
+from placement.verify import verify_experts, verify_plan
 from topology import resolve_cluster
 
 
@@ -60,15 +61,15 @@ FIRST, SECOND, ALL = range(8), range(8, 16), range(4)
         plan_with([[(FIRST, ALL)], [(SECOND, ALL)]]),
         plan_with([[(FIRST, range(1)), (SECOND, range(1, 4))]]),
         plan_with([[(FIRST, ALL)]], tp=8),
+        plan_with([[(FIRST, ALL)]], experts=[experts_of([[*range(8)] * 2] * 4)]),
     ],
-    ids=["planned", "one stage", "two replicas", "two stages", "tp 8"],
+    ids=["planned", "one stage", "two replicas", "two stages", "tp 8", "copies on two GPUs"],
 )
 def test_legal_plans_have_no_violations(plan: Plan) -> None:
     assert verify_plan(plan) == []
 
 
 STRANGERS = range(8, 24)
-TWICE = experts_of([[0, 1, 2, 3, 4, 5, 6, 7] * 2] * 4)  # GPU 0 holds 0 and 1, GPU 4 too: legal
 DOUBLE = experts_of([[0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6]] * 4)
 
 
@@ -95,10 +96,6 @@ def test_each_rule_is_checked(plan: Plan, words: str) -> None:
     assert any(re.search(words, line) for line in wrong), wrong
 
 
-def test_two_copies_on_different_gpus_are_legal() -> None:
-    assert verify_plan(plan_with([[(FIRST, ALL)]], experts=[TWICE])) == []
-
-
 def test_memory_is_checked_on_every_stage() -> None:
     plan = plan_with([[(FIRST, range(1)), (SECOND, range(1, 4))]])
     full = replace(plan, deployment=plan.deployment.with_batch(10**6))
@@ -119,3 +116,45 @@ def test_all_violations_are_listed() -> None:
     text = "\n".join(verify_plan(plan))
     for words in ("replica 0", "replica 1", "two stages", "TP 3", "shape of slot_expert"):
         assert words in text
+
+
+# --- assignments
+
+PROBLEM = Problem(np.ones((2, 3)), np.array([2, 2]))
+ROWS = [[0, 1, 2, 0], [2, 1, 0, 1]]
+GPUS = [0, 0, 1, 1]
+
+
+def assignment(rows: object = ROWS, gpus: object = GPUS, experts: int = 3, count: int = 2) -> Assignment:
+    return Assignment(np.array(rows), np.array(gpus), experts, count)
+
+
+def test_a_legal_one_has_no_violations() -> None:
+    assert verify_experts(assignment(), PROBLEM) == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (assignment([[0, 1, 1, 0], ROWS[1]]), "row 0: expert 2 has no copy"),
+        (assignment([ROWS[0], [2, 1, 0, 0]]), "row 1: GPU 1 holds expert 0 more than once"),
+        (assignment([[0, 1, 2, 3], ROWS[1]]), "row 0, slot 3: expert 3 is not in 0..2"),
+        (assignment(gpus=[0, 1, 1, 1]), "GPU 0 has 1 slots, but the problem gives it 2"),
+        (assignment(gpus=[1, 1, 0, 0]), "slots are not in the order of their GPUs"),
+        (assignment(rows=[ROWS[0]]), "shape of slot_expert: (1, 4), but the problem has (2, 4)"),
+        (assignment(rows=[[0.0, 1.0, 2.0, 0.5], ROWS[1]]), "float64, not integers"),
+    ],
+)
+def test_each_violation_is_named(broken: Assignment, words: str) -> None:
+    assert any(words in violation for violation in verify_experts(broken, PROBLEM))
+
+
+def test_copies_in_one_failure_domain_are_named() -> None:
+    """GPUs 0 and 1 are one node; expert 0 is on both."""
+    spread = Problem(np.ones((1, 3)), np.array([1, 1, 2]), spread=np.array([7, 7, 3]))
+    gpus = [0, 1, 2, 2]
+    assert verify_experts(assignment([[0, 1, 0, 2]], gpus, count=3), spread) == []
+    found = verify_experts(assignment([[0, 0, 1, 2]], gpus, count=3), spread)
+    assert found == ["row 0: GPUs 0 and 1, of one failure domain, both hold expert 0"]
+    twice = verify_experts(assignment([[0, 1, 2, 2]], gpus, count=3), spread)
+    assert twice == ["row 0: GPU 2 holds expert 2 more than once"]

@@ -1,14 +1,18 @@
-"""Plans of whole requests: what one pool and two pools serve, and that the rest of the planner takes them."""
+"""Plans of whole requests: what one pool and two pools serve, and their engines under load."""
 
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import rackplan
+from cost.queueing.load import LoadLimits, under_load
+from cost.queueing.pools import pools_of
+from cost.queueing.requests import made_requests
 from cost.serving.lengths import Lengths
 from cost.serving.pools import POOL_DERATE
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
@@ -18,7 +22,8 @@ from placement.layouts.shapes import Shape
 from placement.plan import Plan
 from placement.plans.reading import read_plan
 from placement.plans.writing import plan_to_dict, plan_to_json
-from topology.base.errors import InfeasibleError
+from placement.under_load import lengths_of_plan, pools_of_plan
+from topology.base.errors import InputError
 
 
 def planned(model: str, cluster: str, **asked: object) -> Plan:
@@ -42,13 +47,11 @@ def test_one_pool_costs_what_serving_says_where_experts_are_balanced(model: str,
     deployment = rackplan.make_deployment(model, cluster)
     serving = Serving.of(deployment, Lengths.of(4000, 500), imbalance=1.0, cut_experts=False)
     both, found = serving.both, serving.ways()[ONE_POOL]
-    assert both is not None
     rows = np.flatnonzero((both.batch >= 1) & (both.batch % 1 == 0))
     for row in np.random.default_rng(0).choice(rows, 8).tolist():
         match, batch = found.row(row), int(both.batch[row])
         there, layout = both.deployment.with_batch(batch), both.layout_of(row)
         slots = stage_slots(there, Shape.of(layout), None)
-        assert slots is not None
         score = LayoutScorer(there, layout, balanced_uses(there, layout, slots)).at(batch)
         assert score.step_s == pytest.approx(both.step_s[row], rel=1e-12)
         assert score.tok_s_per_gpu == pytest.approx(match.output_tok_s_per_gpu, rel=1e-12)
@@ -60,7 +63,6 @@ def test_one_pool_costs_what_serving_says_where_experts_are_balanced(model: str,
 def test_a_dense_plan_is_served_as_priced() -> None:
     plan = planned("llama-3.1-70b", "hgx-h100")
     found = plan.requests
-    assert found is not None
     assert plan.prefill is None
     assert found.serving == ONE_POOL
     assert plan.totals is found.totals
@@ -96,15 +98,11 @@ def test_a_lost_gpu_costs_requests(one_pool: Plan) -> None:
     assert found.deployment.workload.phase == "both"
     assert found.requests is None
     before, after = one_pool.totals.requests_per_s, found.totals.requests_per_s
-    assert before is not None
-    assert after is not None
     assert 0 < after < before
 
 
 def test_two_pools_have_gpus_of_their_own_and_serve_what_the_slower_one_does(two_pools: Plan) -> None:
     found, prefill = two_pools.requests, two_pools.prefill
-    assert found is not None
-    assert prefill is not None
     assert found.serving == TWO_POOLS
     ids = [{gpu.id for gpu in plan.deployment.cluster.gpus} for plan in (two_pools, prefill)]
     assert not ids[0] & ids[1]
@@ -123,21 +121,51 @@ def test_two_pools_have_gpus_of_their_own_and_serve_what_the_slower_one_does(two
     assert 0.8 < found.totals.tok_s_per_gpu / found.priced_tok_s_per_gpu[TWO_POOLS] < 1.1
 
 
-@pytest.mark.parametrize(
-    ("asked", "why"),
-    [
-        ({"tpot_ms": 1}, "`tpot_ms` 1 is out of reach on hgx-h100: an output token"),
-        ({"ttft_ms": 1}, "`ttft_ms` 1 is out of reach on hgx-h100: the first token"),
-    ],
-)
-def test_a_limit_that_was_given_is_kept_or_refused(asked: dict[str, float], why: str) -> None:
-    with pytest.raises(InfeasibleError, match=why):
-        planned("qwen3-30b-a3b", "hgx-h100", **asked)
-
-
 def test_a_default_that_nothing_keeps_gives_way_to_twice_the_fastest() -> None:
     found = planned("llama-3.1-70b", "hgx-h100", isl=65_536, osl=64).requests
-    assert found is not None
-    assert found.ttft_limit_s is not None
     assert found.ttft_limit_s > 2
     assert "`ttft_ms` 2000 is out of reach (default): " in found.left_out[0]
+
+
+# --- under load
+
+
+def test_a_dense_plan_has_the_engines_of_the_sweep() -> None:
+    dense = planned("llama-3.1-8b", "hgx-h100", isl=2000, osl=300)
+    swept = rackplan.sweep("llama-3.1-8b", "hgx-h100", isl=2000, osl=300)
+    assert swept.best.one_pool
+    (made,), (priced,) = (
+        one.pools
+        for one in (pools_of_plan(dense, swept.serving.lengths), pools_of(swept.serving, swept.best))
+    )
+    assert (made.role, made.workers, made.gpus) == (priced.role, priced.workers, priced.gpus)
+    assert made.room == pytest.approx(priced.room)
+    assert made.table.decode_s == pytest.approx(priced.table.decode_s)
+    assert np.array(made.table.prompt_s) == pytest.approx(np.array(priced.table.prompt_s))
+
+
+def test_one_request_alone_takes_what_the_plan_says(two_pools: Plan) -> None:
+    lengths = lengths_of_plan(two_pools)
+    assert (lengths.isl, lengths.osl) == ((8192,), (1024,))
+    pools = pools_of_plan(two_pools, lengths)
+    assert [one.role for one in pools.pools] == ["prefill", "decode"]
+    assert pools.gpus == 16
+    found = under_load(pools, made_requests(lengths, 8, users=1), LoadLimits(None, None))
+    alone_s = float(found.ttft_s.mean()) - pools.fixed_s
+    assert alone_s < 1.05 * two_pools.requests.ttft_s  # whose prompts may share a step
+    assert two_pools.deployment.workload.batch > 1
+    assert float(found.tpot_s.mean()) < two_pools.requests.tpot_s
+
+
+def test_lengths_follow_from_the_workloads_of_both_pools(two_pools: Plan) -> None:
+    read = replace(two_pools, requests=None)
+    assert lengths_of_plan(read) == lengths_of_plan(two_pools)
+
+
+def test_prefill_alone_is_refused_and_decode_alone_is_one_pool() -> None:
+    lengths = Lengths.of(2000, 300)
+    with pytest.raises(InputError, match="for prefill only, but requests need both phases"):
+        pools_of_plan(rackplan.plan("llama-3.1-8b", "hgx-h100", phase="prefill", time_limit_s=0), lengths)
+    decode = rackplan.plan("llama-3.1-8b", "hgx-h100", time_limit_s=0)
+    assert lengths_of_plan(decode) is None
+    assert [one.role for one in pools_of_plan(decode, lengths).pools] == ["both"]

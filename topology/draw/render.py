@@ -173,7 +173,7 @@ def finished(svg: str) -> str:
     svg = _FRAMED.sub(r"\1\3\2", svg.replace('.00"', '"').replace(' stroke="none"', ""))
     svg = svg.replace(' xmlns="', ' class="rackplan" xmlns="', 1)
     ink = f' fill="{palette.INK}"'
-    first = f'{_dark(svg)}<g id="graph0" font-family="{FAMILIES}"{ink}'  # of text that names no colour
+    first = f'{_dark(svg)}<g font-family="{FAMILIES}"{ink}'  # of text that names no colour; a page may have several
     return svg.replace(f"{ink}>", ">").replace('<g id="graph0"', first, 1)
 
 

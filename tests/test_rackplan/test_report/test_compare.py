@@ -69,4 +69,4 @@ def test_a_lead_within_the_band_is_told_from_one_beyond_it() -> None:
     assert second["tok_s_per_gpu_ratio"] > 1.47 > max(second["tok_s_per_usd_h_ratio"], first["band"])
     sure = compare_doc(found).answer[-1]
     assert "gb300 has fewer than 20 measured runs" in sure
-    assert re.search("By .*GPU.* the lead is larger than that. By USD/h the lead is within that", sure)
+    assert re.search("Per .*GPU.* the lead is larger than that. Per USD/h the lead is within that", sure)

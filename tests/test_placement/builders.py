@@ -1,0 +1,34 @@
+"""What tests of placement build again and again: loads of a model, clusters that differ, a plan through its file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cost.experts.loads import ExpertLoads, read_loads
+from cost.model import Model
+from placement.plan import Plan
+from placement.plans.reading import plan_of_text
+from placement.plans.writing import plan_to_dict, plan_to_json
+from topology import Cluster, build_cluster, resolve_cluster
+from topology.spec import Fault
+
+
+def loads_for(model: Model, *texts: str, seed: int = 0) -> ExpertLoads | None:
+    """Loads of the experts of a model, uniform unless told otherwise; None where it has no experts."""
+    if model.moe is None:
+        return None
+    size = {"layers": len(model.layers), "experts": model.moe.experts, "seed": seed}
+    return read_loads(list(texts) or ["uniform"], moe_layers=model.moe_layers, **size)
+
+
+def joined(*names: str, broken: tuple[str, ...] = ()) -> Cluster:
+    """The domains of several clusters side by side on the fabric of the first, without the GPUs that are broken."""
+    specs = [resolve_cluster(name).spec for name in names]
+    domains = tuple(domain for spec in specs for domain in spec.domains)
+    faults = tuple(Fault(gpu=gpu) for gpu in broken)
+    return build_cluster(replace(specs[0], name="joined", domains=domains, faults=faults))
+
+
+def reread(plan: Plan) -> Plan:
+    """The plan as it comes back from its own file."""
+    return plan_of_text(plan_to_json(plan_to_dict(plan)), "plan.json")

@@ -12,7 +12,6 @@ from rackplan.report.fields import said, usd
 from topology.base.errors import input_name
 from topology.base.units import plural
 from topology.changes.overrides import figures_set
-from topology.draw import cluster_svg
 
 if TYPE_CHECKING:
     from cost.calibration.errors import ErrorOf
@@ -328,7 +327,7 @@ def grounds(
             Picture(
                 f"cluster-{at}",
                 cluster.brief(),
-                partial(cluster_svg, cluster),
+                partial(_drawing, cluster),
                 title=cluster.name,
                 scene=True,
             )
@@ -345,3 +344,9 @@ def set_table(*clusters: Cluster) -> Table:
         for part, name, figure in figures_set(cluster.spec)
     )
     return SET(rows)
+
+
+def _drawing(cluster: Cluster) -> str:
+    from topology.draw import cluster_svg
+
+    return cluster_svg(cluster)

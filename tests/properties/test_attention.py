@@ -183,25 +183,6 @@ def test_lightning_attention_and_short_convolutions():
     assert replace(CONV, bias=True).other_params - CONV.other_params == 5 * 2048
 
 
-def test_nemotron_keeps_keys_in_six_of_52_layers():
-    layers = resolve_model("nemotron-3-nano-30b-a3b").layers
-    caches = [layer.attention.cache_bytes(2**20, 2) for layer in layers]
-    assert {layer.parts for layer in layers} == {1}
-    # 2 heads of 128, keys and values, in BF16; a state in FP32 and three inputs of 6,144 channels in BF16
-    assert caches.count(2**20 * 2 * 2 * 128 * 2) == 6
-    assert caches.count(64 * 64 * 128 * 4 + 6144 * 3 * 2) == 23
-    assert caches.count(0) == 23
-
-
-def test_kimi_linear_saves_three_quarters_of_the_cache():
-    # arXiv:2510.26692: up to 75 % less KV cache than MLA in every layer; 7 of 27 layers keep one.
-    model, context = resolve_model("kimi-linear-48b-a3b"), 2**20
-    held = sum(layer.attention.cache_bytes(context, 2) for layer in model.layers)
-    mla = next(layer.attention for layer in model.layers if layer.attention.kind == "mla")
-    assert mla.cache_bytes(1, 2) == 576 * 2
-    assert held / (27 * mla.cache_bytes(context, 2)) == pytest.approx(7 / 27, abs=0.002)
-
-
 def test_gated_latent_attention():
     gated = replace(V3, gate_dim=128)
     assert gated.matmul_params - V3.matmul_params == 7168 * 128 * 128

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from placement.experts.counts import replicate
 from placement.experts.failure_domains import spread_row
@@ -17,7 +15,7 @@ from placement.experts.local_search import swap_down
 from placement.experts.pack import EMPTY, pack
 from placement.experts.problem import Problem, make_problem, spread_slots
 from placement.experts.solve import solve
-from placement.migrate import fewest, search
+from placement.migrate import fewest
 from placement.migrate.fewest import fewest_moves, least_moves
 from placement.migrate.migration import Migration, migrate
 from placement.migrate.split_front import all_placements
@@ -137,21 +135,6 @@ def test_loads_that_did_not_change_move_nothing() -> None:
     found = migrate([same])
     assert found.moves == 0
     assert np.array_equal(checked(same, found), same.old)
-
-
-@pytest.mark.wide
-@settings(deadline=None, max_examples=2)
-@example(seed=224, most=16)
-@given(seed=st.integers(0, 1000), most=st.integers(0, 40))
-def test_a_budget_is_kept_and_more_is_not_worse(seed: int, most: int) -> None:
-    task = drift(seed, layers=2, experts=16, gpus=5, redundant=4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "_PASS", (20, 20))
-        less, more = (migrate([task], max_moves=n) for n in (most, most + 7))
-    assert less.moves <= most
-    # a search this short may end .0002 above that of a smaller budget
-    largest = [float(task.problem.evaluate(checked(task, one)).mean()) for one in (less, more)]
-    assert largest[1] <= largest[0] * 1.005
 
 
 @pytest.mark.wide

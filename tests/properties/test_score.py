@@ -1,6 +1,5 @@
 """Scores of whole layouts: by hand, what must never happen, and what does not fit."""
 
-import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -28,40 +27,6 @@ def used(scorer_layout, where, experts, loads):
     """Score a layout of one stage with really placed experts."""
     use = expert_use(experts, loads, where.model.moe.top_k)
     return LayoutScorer(where, scorer_layout, [[use]])
-
-
-def test_one_stage_by_hand(toy):
-    where = toy.deployment(toy.cluster(4))
-    score = toy.scorer(where).at(3)
-    stage = StageSpec((0, 1, 2, 3), range(3))
-    use = toy.uses(where, toy.layout([((0, 1, 2, 3), range(3))]))[0][0]
-    cost = batch_cost(where.with_batch(3), stage, 3, 1, use, last=True)
-    assert score.step_s == pytest.approx(float(cost.total_s))
-    assert score.lower_step_s == pytest.approx(float(cost.floor_s["HBM bandwidth"]))
-    assert score.floor_s == pytest.approx({name: float(seconds) for name, seconds in cost.floor_s.items()})
-    assert score.parts_s == {name: float(seconds) for name, seconds in cost.parts_s.items() if seconds > 0}
-    assert score.tok_s_per_gpu == pytest.approx(3 / score.step_s)
-    assert score.tok_s_per_user == pytest.approx(1 / score.step_s)
-    assert score.bound_by == "HBM bandwidth"
-    assert score.batch == 3
-
-
-def test_prefill_counts_input_tokens(toy):
-    where = toy.deployment(toy.cluster(4), phase="prefill", context=100)
-    score = toy.scorer(where).at(3)
-    assert (score.tokens, score.tokens_per_step) == ("input", 1.0)
-    assert score.tok_s_per_gpu == pytest.approx(300 / score.step_s)
-    assert score.tok_s_per_user == pytest.approx(100 / score.step_s)
-    assert score.tpot_s == score.step_s
-
-
-def test_drafts_gain_what_is_accepted(toy):
-    where = toy.deployment(toy.cluster(4), draft_tokens=3, accept_length=2.5)
-    score, plain = toy.scorer(where).at(3), toy.scorer(toy.deployment(toy.cluster(4))).at(3)
-    assert score.step_s > plain.step_s
-    assert score.tok_s_per_gpu == pytest.approx(3 * 2.5 / score.step_s)
-    assert score.tok_s_per_user == pytest.approx(2.5 / score.step_s)
-    assert score.tpot_s == pytest.approx(score.step_s / 2.5)
 
 
 def test_idle_gpus_count_in_one_figure_and_not_in_the_other(toy):
@@ -151,23 +116,9 @@ def test_a_batch_that_does_not_fit_says_what_binds_and_what_would(toy):
     chip = toy.gpu(hbm=1e8)
     scorer = toy.scorer(toy.deployment(toy.cluster(toy.domain(4, chip=chip)), context=10_000))
     most = scorer.max_batch
-    assert most > 1
-    assert scorer.at(most).max_batch == most
-    with pytest.raises(InfeasibleError) as error:
+    text = f"batch {10 * most} needs 0.9 GB per GPU and 0.1 GB are usable, 0.8 GB too few; the largest .* is {most}"
+    with pytest.raises(InfeasibleError, match=text):
         scorer.at(10 * most)
-    text = str(error.value)
-    found = re.fullmatch(
-        r"HBM capacity binds: batch (\d+) needs ([\d.]+) GB per GPU and ([\d.]+) GB are usable, ([\d.]+) GB too few; "
-        r"the largest batch that fits is (\d+)\.",
-        text,
-    )
-    assert found, text
-    batch, need, usable, missing, fits = map(float, found.groups())
-    assert (batch, fits) == (10 * most, most)
-    assert usable == pytest.approx(0.09, abs=0.05)
-    assert need - usable == pytest.approx(missing, abs=0.11)
-    with pytest.raises(InfeasibleError, match=f"batch {most + 1} needs"):
-        scorer.at(most + 1)
 
 
 @pytest.mark.parametrize("batch", [0, -3])
@@ -305,6 +256,7 @@ def test_what_holds_of_every_score(toy, data):
     each = {"phase": case["context"], "draft_tokens": 2.5}
     gained = next((each[name] for name in case["asked"] if name in each), 1.0)
     assert score.tok_s_per_user * score.step_s == pytest.approx(gained)
+    assert score.tok_s_per_gpu_used * score.step_s == pytest.approx(gained * case["batch"])
     assert score.tokens == ("input" if "phase" in case["asked"] else "output")
     assert score.tpot_s == pytest.approx(score.step_s / (2.5 if "draft_tokens" in case["asked"] else 1.0))
 
@@ -380,20 +332,3 @@ def test_gpus_of_a_domain_can_be_renamed(toy, data):
     moved = toy.layout([(order.tolist(), range(layers))])
     again = used(moved, where, Assignment(rows.astype(np.int32), owner, 8, gpus), loads).at(9)
     assert again.step_s == pytest.approx(before.step_s)
-
-
-@settings(deadline=None, max_examples=8)
-@given(st.floats(1.0, 20.0), st.floats(1.0, 5.0), st.sampled_from([(4,), (2, 2)]), st.booleans())
-def test_a_hotter_expert_never_makes_a_full_step_faster(toy, heat, more, sizes, slow):
-    # At a batch that touches every expert; where tokens are few, skew spares reads.
-    chip = toy.gpu(bf16=1e9, fp8=0) if slow else toy.gpu()
-    where = toy.deployment(toy.cluster(*(toy.domain(n, chip=chip) for n in sizes)), toy.model(dense=0, moe=1))
-    assignment = Assignment(
-        np.arange(8, dtype=np.int32)[None], np.repeat(np.arange(4, dtype=np.int32), 2), 8, 4
-    )
-    layout = toy.layout([(range(4), range(1))])
-    steps = []
-    for load in (heat, heat * more):
-        loads = ExpertLoads(np.array([[[load, 1, 1, 1, 1, 1, 1, 1]]], dtype=float), ("a",), synthetic=False)
-        steps.append(used(layout, where, assignment, loads).at(2_000).step_s)
-    assert steps[1] >= steps[0] * (1 - 1e-9)

@@ -107,15 +107,6 @@ def test_damage_is_named_with_its_line(damage: object, line: int, problem: str) 
     assert problem in str(caught.value)
 
 
-def test_shared_pcie_switches_of_gpus_and_nics_are_kept() -> None:
-    # GPU0 and a NIC below one switch, GPU1 and a NIC below another, both below a third
-    names = [*gpus(2), "mlx5_0", "mlx5_1"]
-    cells = dict.fromkeys(pairs(4, ""), "PXB") | {(0, 2): "PIX", (1, 3): "PIX"}
-    node = parse(Source("t", matrix(names, cells)), "topo-m")
-    assert node.switches == (("pcie0", "pcie1"), ("pcie0", "pcie2"))
-    assert [nic.switches for nic in node.nics] == [("pcie0", "pcie1"), ("pcie0", "pcie2")]
-
-
 @pytest.mark.parametrize(
     ("prompt", "escape", "ends"),
     [("", "", "\n"), ("", "^[", "\n"), ("$ nvidia-smi topo -m\n", "\x1b", "\r\n")],

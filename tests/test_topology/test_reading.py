@@ -67,7 +67,6 @@ def test_files_that_cannot_be_read(tmp_path: Any) -> None:
 
 
 VALUES: list[tuple[Any, object, str]] = [
-    (Text, None, "x: None must be text."),
     (Text, 3, "x: 3 must be text."),
     (Name, "a\x1b[2Jb", "must be text without control characters."),
     (tuple[Name, ...], ["a", "b\n."], "must be text without control characters."),
@@ -75,11 +74,9 @@ VALUES: list[tuple[Any, object, str]] = [
     (Count, 0, "x: 0 must be a whole number from 1 to 1000000."),
     (Count, True, "x: True must be a whole number"),
     (Positive, 0, "x: 0 must be a number greater than zero."),
-    (Positive, math.inf, "x: inf must be a number greater than zero."),
     (Positive, 10**400, "must be a number greater than zero."),
     (Positive, "5GB", "must be a number greater than zero, without a unit."),
     (Flag, 1, "x: 1 must be true or false."),
-    (Name, [], "x: [] must be text."),
     (dict[str, int], [1], "x: [1] must be a mapping of keys to values."),
     (Kind, "mesured", "x: 'mesured' is not a kind of evidence; did you mean measured"),
 ]

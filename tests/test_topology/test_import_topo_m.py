@@ -35,14 +35,6 @@ def pairs(count: int, cell: str) -> dict[tuple[int, int], str]:
     return {(i, j): cell for i in range(count) for j in range(i + 1, count)}
 
 
-@pytest.mark.parametrize("tabs", [True, False])
-def test_equal_counts_to_all_are_a_switch_not_a_mesh(tabs: bool) -> None:
-    node = parse(Source("t", matrix(gpus(8), pairs(8, "NV18"), tabs=tabs)), "topo-m")
-    assert node.hidden
-    assert node.chips == ("switch",)
-    assert sorted(node.links) == [(f"GPU{i}", "switch", 18) for i in range(8)]
-
-
 def test_unequal_links_are_direct_ones() -> None:
     cells = pairs(4, "NV1") | {(0, 1): "NV2", (2, 3): "NV2", (0, 3): "SYS"}
     node = parse(Source("t", matrix(gpus(4), cells)), "topo-m")
@@ -108,13 +100,13 @@ def test_damage_is_named_with_its_line(damage: object, line: int, problem: str) 
 
 
 @pytest.mark.parametrize(
-    ("prompt", "escape", "ends"),
-    [("", "", "\n"), ("", "^[", "\n"), ("$ nvidia-smi topo -m\n", "\x1b", "\r\n")],
+    ("prompt", "escape", "ends", "tabs"),
+    [("", "", "\n", False), ("", "^[", "\n", True), ("$ nvidia-smi topo -m\n", "\x1b", "\r\n", True)],
 )
 def test_a_paste_with_a_prompt_terminal_codes_or_what_is_left_of_them(
-    tmp_path: Path, prompt: str, escape: str, ends: str
+    tmp_path: Path, prompt: str, escape: str, ends: str, tabs: bool
 ) -> None:
-    header, rows = matrix(gpus(8), pairs(8, "NV18")).split("\n", 1)
+    header, rows = matrix(gpus(8), pairs(8, "NV18"), tabs=tabs).split("\n", 1)
     path = tmp_path / "topo.txt"
     path.write_text(f"{prompt}\t{escape}[4m{header.lstrip()}{escape}[0m\n{rows}", newline=ends)
     imported = import_files([str(path)], ImportOptions(gpu="hgx-h100"))

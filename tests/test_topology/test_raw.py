@@ -74,6 +74,12 @@ def test_a_raw_file_by_hand(tmp_path: Path) -> None:
     assert (rates.up_bytes_per_s, rates.out_bytes_per_s) == (225e9, 25e9)
 
 
+def test_the_order_of_links_and_of_their_ends_changes_nothing(tmp_path: Path) -> None:
+    data = yaml.safe_load(FILE)
+    data["links"] = [{**link, "between": link["between"][::-1]} for link in data["links"][::-1]]
+    assert read(tmp_path, yaml.safe_dump(data)).spec.domains == read(tmp_path, FILE).spec.domains
+
+
 def test_domains_follow_from_links_where_none_is_named(tmp_path: Path) -> None:
     nodes = [{"id": f"g{i}", "kind": "gpu", "gpu": "mi300x"} for i in range(5)]
     links = [{"between": ["g0", "g2"], "rate": "64 GB/s"}, {"between": ["g1", "g3"], "rate": "64 GB/s"}]

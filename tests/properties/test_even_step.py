@@ -1,8 +1,7 @@
 """Steps of evenly loaded experts: many at once as one by one, as an ideal placement, drafts, prompts, overlap."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,78 +41,8 @@ def one_shape(draw):
     )
 
 
-def efficiencies(toy):
-    return {"peak": toy.coefficients(), "fitted": toy.fitted()}
-
-
 def small_model(toy):
     return toy.model(dense=1, moe=2, precision="fp8")
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("kind", ["peak", "fitted"])
-@settings(deadline=None, max_examples=20)
-@given(shapes=st.lists(one_shape(), min_size=2, max_size=5))
-def test_many_shapes_at_once_are_the_same_one_by_one(toy, kind, shapes):
-    machine = toy.machine(toy.cluster(4, 4), efficiency=efficiencies(toy)[kind])
-    together = StepShape(
-        **{
-            field.name: np.array([getattr(shape, field.name) for shape in shapes])
-            for field in fields(StepShape)
-        }
-    )
-    model, size = small_model(toy), (len(shapes),)
-    many = even_step(model, together, machine)
-    for index, shape in enumerate(shapes):
-        one = even_step(model, shape, machine)
-        assert np.broadcast_to(many.total_s, size)[index] == pytest.approx(float(one.total_s))
-        assert np.broadcast_to(many.lower_s, size)[index] == pytest.approx(float(one.lower_s))
-        for name, seconds in many.parts_s.items():
-            alone = float(one.parts_s.get(name, 0.0))
-            assert np.broadcast_to(seconds, size)[index] == pytest.approx(alone, rel=1e-9, abs=1e-30), name
-
-
-@pytest.mark.parametrize("kind", ["peak", "fitted"])
-@settings(deadline=None, max_examples=20)
-@given(
-    sizes=st.sampled_from([(1,), (4,), (8,), (4, 4), (2, 2)]),
-    tp=st.sampled_from([1, 2, 4]),
-    sequences=st.sampled_from([1.0, 7.5, 400.0]),
-    slots=st.sampled_from([8, 16]),
-    phase=st.sampled_from(["decode", "prefill"]),
-    drafts=st.integers(0, 2),
-)
-def test_even_experts_cost_what_an_ideal_placement_costs(
-    toy, kind, sizes, tp, sequences, slots, phase, drafts
-):
-    gpus = sum(sizes)
-    tp = min(tp, gpus)
-    drafts = drafts if phase == "decode" else 0
-    where = toy.deployment(
-        toy.cluster(*sizes),
-        small_model(toy),
-        efficiency=efficiencies(toy)[kind],
-        phase=phase,
-        draft_tokens=drafts,
-        accept_length=1.0,
-    )
-    stage = StageSpec(tuple(range(gpus)), range(3))
-    use = toy.uses(where, toy.layout([(stage.gpus, stage.layers)]), slots=slots)[0][0]
-    placed = batch_cost(where, stage, sequences, tp, use, last=True)
-    shape = StepShape(
-        tp=tp, attention_dp=gpus / tp, ep=gpus, slots=slots, context=100.0, domain_gpus=min(sizes)
-    )
-    if phase == "decode":
-        shape = replace(shape, sequences=sequences, queries=1.0 + drafts)
-    else:
-        shape = replace(shape, prompt_tokens=100 * sequences, prompt_length=100.0)
-    even = even_step(where.model, shape, where.machine(stage))
-    assert float(even.total_s) == pytest.approx(float(placed.total_s))
-    assert float(even.lower_s) == pytest.approx(float(placed.lower_s))
-    for (term, limit), seconds in even.parts_s.items():
-        assert float(seconds) == pytest.approx(
-            float(placed.parts_s.get((term, limit), 0.0)), rel=1e-9, abs=1e-30
-        )
 
 
 def test_a_prompt_takes_its_tokens_times_its_length(toy):

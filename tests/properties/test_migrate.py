@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -20,13 +18,9 @@ from placement.migrate.fewest import fewest_moves, least_moves
 from placement.migrate.migration import Migration, migrate
 from placement.migrate.split_front import all_placements
 from placement.migrate.task import MigrationTask
-from placement.options import Objective
 from placement.verify import verify_experts
 from tiny_cases import legal_placements, tiny_problem, ways_to_fill
 from topology.base.errors import InfeasibleError, InputError, NoAnswerError
-
-if TYPE_CHECKING:
-    pass
 
 
 def degraded(seed: int) -> tuple[MigrationTask, np.ndarray] | None:
@@ -135,19 +129,6 @@ def test_loads_that_did_not_change_move_nothing() -> None:
     found = migrate([same])
     assert found.moves == 0
     assert np.array_equal(checked(same, found), same.old)
-
-
-@pytest.mark.wide
-@pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("objective", ["mean", "worst"])
-def test_several_scenarios(objective: Objective) -> None:
-    task = drift(6, layers=3, experts=32, gpus=8, redundant=8, scenarios=3)
-    task = MigrationTask(replace(task.problem, objective=objective), task.old)
-    found = migrate([task])
-    better = task.problem.evaluate(checked(task, found)).mean()
-    assert better < task.problem.evaluate(task.old).mean()
-    peaks = task.problem.peaks(found.placements[0].slot_expert)
-    assert better == pytest.approx((peaks.max(axis=0) if objective == "worst" else peaks.mean(axis=0)).mean())
 
 
 @pytest.mark.wide

@@ -305,30 +305,3 @@ def test_the_largest_batch_fits_and_one_more_does_not(toy, context, hbm, moe, st
     assert scorer.at(most).hbm_bytes["free"] >= -1e-6
     with pytest.raises(InfeasibleError, match=f"the largest batch that fits is {most}"):
         scorer.at(most + 1)
-
-
-@settings(deadline=None, max_examples=8)
-@given(data=st.data())
-def test_gpus_of_a_domain_can_be_renamed(toy, data):
-    sizes = data.draw(st.sampled_from([(4,), (2, 4), (3, 3)]))
-    gpus = sum(sizes)
-    layers = 2
-    where = toy.deployment(toy.cluster(*sizes), toy.model(dense=0, moe=layers), efficiency=toy.fitted())
-    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
-    loads = ExpertLoads(rng.exponential(size=(2, layers, 8)) + 0.01, ("a", "b"), synthetic=False)
-    each = -(-8 // gpus)
-    rows = np.stack([rng.permutation(np.resize(np.arange(8), gpus * each)) for _ in range(layers)])
-    starts = np.cumsum([0, *sizes])
-    order = np.concatenate([rng.permutation(np.arange(a, b)) for a, b in pairwise(starts)])
-    renamed = rows.reshape(layers, gpus, each)[:, order].reshape(layers, -1)
-    owner = np.repeat(np.arange(gpus, dtype=np.int32), each)
-    layout = toy.layout([(range(gpus), range(layers))])
-    before, after = (
-        used(layout, where, Assignment(row.astype(np.int32), owner, 8, gpus), loads).at(9)
-        for row in (rows, renamed)
-    )
-    assert after.step_s == pytest.approx(before.step_s)
-    assert after.lower_step_s == pytest.approx(before.lower_step_s)
-    moved = toy.layout([(order.tolist(), range(layers))])
-    again = used(moved, where, Assignment(rows.astype(np.int32), owner, 8, gpus), loads).at(9)
-    assert again.step_s == pytest.approx(before.step_s)

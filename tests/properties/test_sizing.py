@@ -173,19 +173,6 @@ def test_the_fastest_under_a_price_costs_it_and_any_faster_more() -> None:
         size(deployment(), replace(demand, usd_m=1e-4), lengths=CHAT)
 
 
-def test_a_fleet_of_different_shapes_is_bought_too() -> None:
-    one_shape = sized(1e5)
-
-    def fleet(units: int) -> Served:
-        most = one_shape.served
-        return replace(most, units=units, tok_s=1.02 * most.tok_s * units / most.units)
-
-    asked = Demand(tok_s=1.01 * one_shape.served.tok_s, tpot_s=TPOT)
-    found = size(deployment(), asked, fleet=fleet)
-    assert found.served.units == one_shape.served.units
-    assert size(deployment(), Demand(gpus=found.gpus, tpot_s=TPOT), fleet=fleet).served == found.served
-
-
 def test_pools_of_all_units_are_those_of_their_match() -> None:
     isl, osl = 8000, 300
     found = size(deployment(), Demand(tok_s=2e5, tpot_s=TPOT, ttft_s=2.0), lengths=Lengths.of(isl, osl))

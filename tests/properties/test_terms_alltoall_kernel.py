@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cost.calibration.alltoall import load_kernels
 from cost.experts.tokens.reach import Routing
 from cost.experts.tokens.volumes import Volumes, alltoall_volumes
-from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
+from cost.terms.alltoall_kernel import Leg, alltoall_seconds, vector_bytes, wire_bytes
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 
@@ -108,6 +108,21 @@ def test_more_bandwidth_never_slower_more_tokens_never_faster(kernel, leg, token
 )
 def test_bytes_on_the_wire(fmt, size):
     assert wire_bytes(7168, fmt) == size
+
+
+@pytest.mark.parametrize(
+    ("weights", "dispatch"),
+    [
+        ("fp8", 7_392),  # 7,168 values and 56 scales of 4 bytes
+        ("mxfp8", 7_392),  # 8 bits and a scale for 32
+        ("int4-g32", 7_392),
+        ("nvfp4", 7_392),
+        ("bf16", 14_336),
+        ("nvfp4*0.3+bf16*0.7", 14_336),
+    ],
+)
+def test_bytes_of_a_hidden_vector(weights: str, dispatch: int) -> None:
+    assert vector_bytes(7168, weights) == (dispatch, 14_336)
 
 
 def test_unknown_format_on_the_wire():

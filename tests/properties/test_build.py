@@ -191,7 +191,7 @@ def test_groups_are_linked_evenly(groups: int, ports: int) -> None:
     ("changes", "words"),
     [
         ({"shape": (4, 4, 5)}, "80 places"),
-        ({"wrap": (True,)}, "wrap"),
+        ({"wrap": (True,)}, "wrap has 1 entries"),
         ({"node_shape": (4, 1, 1), "shape": (2, 4, 8)}, "must divide"),
         ({"links_per_neighbour": 0}, "links_per_neighbour"),
         ({"structure": "mesh", "links_per_neighbour": 0}, "links_per_neighbour"),

@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 
 from cost.experts.assignment import Assignment
 from cost.experts.best_split import lp_level, lp_shares
-from cost.experts.dispatch import DISPATCH_POLICIES, rank_shares, require_policy, slot_shares, source_shares
+from cost.experts.dispatch import rank_shares, require_policy, slot_shares, source_shares
 from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.reach import balanced_use, expert_use
 from topology.base.errors import InputError
@@ -107,19 +107,7 @@ def test_lp_is_that_of_highs(seed, gpus, slots, fast):
     reached = (assignment.gpu_load(load, shares) / speed).max(axis=1)
     assert reached[0] == pytest.approx(best, rel=1e-6)
     assert shares.min() >= 0
-
-
-@pytest.mark.parametrize("split", DISPATCH_POLICIES)
-@given(seed=st.integers(0, 10**6))
-@settings(max_examples=20, deadline=None)
-def test_shares_of_an_expert_add_up_to_one(split, seed):
-    assignment = drawn(seed)
-    load = np.random.default_rng(seed).lognormal(0, 2, (2, 6))
-    load[:, 1] = 0  # a dead expert has shares too
-    shares = slot_shares(assignment, split, load=load, nodes=np.array([0, 0, 1, 1]))
-    total = np.zeros((2, 6))
-    np.add.at(total, (np.arange(2)[:, None], assignment.slot_expert), shares)
-    np.testing.assert_allclose(total, 1.0)
+    assert np.bincount(assignment.slot_expert[0], shares[0]) == pytest.approx(np.ones(experts))
 
 
 def test_lp_of_huge_and_tiny_loads_and_of_all_on_one_expert():
@@ -207,29 +195,6 @@ def test_loads_of_another_shape_are_refused(shape, said):
         InputError, match=f"loads of {said}.* do not fit an assignment of 2 layers x 4 experts"
     ):
         expert_use(linear(2, 4, 2), loads(*np.ones(shape)), 1)
-
-
-@settings(deadline=None, max_examples=30)
-@given(data=st.data())
-def test_invariants(data):
-    experts, gpus = data.draw(st.integers(2, 16)), data.draw(st.integers(1, 6))
-    top_k = data.draw(st.integers(1, experts))
-    extra = data.draw(st.lists(st.integers(0, experts - 1), max_size=6))
-    row = np.array([[*range(experts), *extra]], dtype=np.int32)
-    slot_gpu = np.sort(data.draw(st.lists(st.integers(0, gpus - 1), min_size=row.size, max_size=row.size)))
-    load = data.draw(st.lists(st.floats(0.01, 100), min_size=experts, max_size=experts))
-    tokens = data.draw(st.integers(1, 500))
-    assignment = Assignment(row, slot_gpu.astype(np.int32), experts, gpus)
-    use = expert_use(assignment, loads([load]), top_k)
-    assert use.share.sum() == pytest.approx(1.0)
-    touched = use.touched_slots(tokens)
-    assert (touched <= assignment.slots_per_gpu + 1e-9).all()
-    assert (touched <= use.touched_slots(tokens + 1) + 1e-9).all()
-    assert touched.sum() <= tokens * top_k * (1 + 1e-9)  # no more slots than pairs
-    reached = use.token_share()
-    assert ((reached >= -1e-12) & (reached <= 1 + 1e-12)).all()
-    assert (reached <= top_k * use.share + 1e-9).all()  # no more copies than pairs
-    assert reached.sum() >= 1 - 1e-9  # a token goes somewhere
 
 
 @settings(deadline=None, max_examples=20)

@@ -150,16 +150,6 @@ def test_two_stages_share_one_budget() -> None:
     assert all(moves)
 
 
-@pytest.mark.wide
-def test_a_budget_that_only_restores_is_as_good_as_restoring_alone() -> None:
-    task = drift(14, layers=6, experts=16, gpus=8, redundant=8)
-    old = task.old.copy()
-    old[(old == 2) | (old == 5)] = -1
-    lost = MigrationTask(task.problem, old)
-    alone = migrate([lost], only_restore=True)
-    assert migrate([lost], max_moves=alone.moves).curve == alone.curve
-
-
 @pytest.mark.parametrize(
     ("tokens", "old", "words"),
     [

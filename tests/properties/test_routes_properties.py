@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from helpers import link_loads, script
 from topology import build_cluster, load_domain, resolve_cluster
 from topology.base.errors import InfeasibleError, InputError, MissingFigureError
-from topology.build import lay_cluster, raw_cluster_spec
+from topology.build import raw_cluster_spec
 from topology.cluster import Cluster
 from topology.routes import (
     PATTERNS,
@@ -53,6 +53,8 @@ def test_incast_is_bound_by_the_one_that_hears_all() -> None:
     assert loads.bound_s == pytest.approx(71e9 / 900e9 + 1e-6)
     assert loads.bottleneck.ends == ("d0.s0", "d0.n0.g0")
     assert [group.count for group in loads.hottest(9)] == [18, 71 * 18]
+    with pytest.raises(InputError, match=r"no link goes from d0\.n0\.g0 to d0\.n0\.g1"):
+        loads.of("d0.n0.g0", "d0.n0.g1")
 
 
 def test_effective_rates_of_an_all_to_all() -> None:
@@ -137,20 +139,6 @@ def test_a_rate_that_nobody_published_has_no_time() -> None:
 def test_traffic_of_another_size_is_refused() -> None:
     with pytest.raises(InputError, match="traffic for 4 GPUs does not fit"):
         Router(made("full mesh of 8")).loads(pattern_traffic("ring", 4, 1.0))
-
-
-def test_domains_that_the_fabric_does_not_join_are_named() -> None:
-    spec = small.fabric_of("leaf-spine", 4, nodes_per_pod=2, spines=2).spec
-    cut = tuple(Fault(link=("f.l1", f"f.s{s}"), factor=0.0) for s in range(2))
-    whole = build_cluster(spec)
-    cut_links = partial(lay_cluster, replace(spec, faults=cut), whole.gpus)
-    cluster = replace(whole, lay=cut_links)  # not checked for islands
-    matrix = np.zeros((32, 32))
-    matrix[0, 8] = matrix[24, 16] = 1e9
-    assert link_loads(cluster, matrix).bound_s > 0
-    matrix[5, 30] = 1.0
-    with pytest.raises(InputError, match=r"GPU d0\.n0\.g5 does not reach GPU d3\.n0\.g6 over the fabric"):
-        link_loads(cluster, matrix)
 
 
 def without_nics(*gpus: int) -> Cluster:
@@ -244,16 +232,10 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     refused("does not exist")
     path.write_bytes(b"")
     refused("not a complete .npy file")
-    path.write_bytes(b"PK\x03\x04 no archive")
-    refused("zip archive")
-    np.save(path, np.array([[{}]], dtype=object), allow_pickle=True)
-    refused("not a complete .npy file")
     with path.open("wb") as file:
         np.savez(file, a=np.ones((4, 4)))
     refused("zip archive")
     np.save(path, np.array([["a"] * 4] * 4))
-    refused("not numbers")
-    np.save(path, np.ones((4, 4), dtype=complex))
     refused("not numbers")
     for shape in ((3, 3), (4,), (4, 4, 1), (0, 0)):
         np.save(path, np.ones(shape))
@@ -263,8 +245,6 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
         matrix[2, 3] = bad
         np.save(path, matrix)
         refused("bytes from GPU 2 to GPU 3 are")
-    np.save(path, np.full((4, 4), "1e4000", dtype=object).astype(np.longdouble))
-    refused("bytes from GPU 0 to GPU 0 are")
     np.save(path, np.eye(4))
     refused("no bytes between different GPUs")
 

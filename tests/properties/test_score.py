@@ -217,13 +217,11 @@ def cases(toy):
     return draw_case()
 
 
-def score_of(toy, case, *, hbm_rate=1.0, flop=1.0, link=1.0, nic=1.0):
-    """Score a case with its rates multiplied; in slow cases the flop bind."""
-    peak = (1e11 if case["slow"] else 1e14) * flop
-    chip = toy.gpu(hbm=1e11, hbm_rate=1e12 * hbm_rate, bf16=peak, fp8=2 * peak)
-    cluster = toy.cluster(
-        *(toy.domain(n, link=1e10 * link, chip=chip) for n in case["sizes"]), out=1e10 * nic
-    )
+def score_of(toy, case):
+    """Score a case; in slow cases the flop bind."""
+    peak = 1e11 if case["slow"] else 1e14
+    chip = toy.gpu(hbm=1e11, bf16=peak, fp8=2 * peak)
+    cluster = toy.cluster(*(toy.domain(n, chip=chip) for n in case["sizes"]))
     where = toy.deployment(
         cluster,
         case["model"],
@@ -259,28 +257,6 @@ def test_what_holds_of_every_score(toy, data):
     assert score.tok_s_per_gpu_used * score.step_s == pytest.approx(gained * case["batch"])
     assert score.tokens == ("input" if "phase" in case["asked"] else "output")
     assert score.tpot_s == pytest.approx(score.step_s / (2.5 if "draft_tokens" in case["asked"] else 1.0))
-
-
-@settings(deadline=None, max_examples=8)
-@given(data=st.data(), factor=st.floats(1.0, 50.0))
-@pytest.mark.parametrize("rate", ["hbm_rate", "flop", "link", "nic"])
-def test_a_faster_part_never_slows_a_step(toy, rate, data, factor):
-    case = data.draw(cases(toy))
-    before, after = score_of(toy, case), score_of(toy, case, **{rate: factor})
-    assert after.step_s <= before.step_s * (1 + 1e-9)
-    assert after.lower_step_s <= before.lower_step_s * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("ideal", [True, False])
-@settings(deadline=None, max_examples=8)
-@given(data=st.data())
-def test_twice_every_rate_is_half_the_roofline_whatever_kernels_lose(toy, ideal, data):
-    case = data.draw(cases(toy))
-    case |= {"efficiency": PEAK} if ideal else {}
-    before, after = score_of(toy, case), score_of(toy, case, hbm_rate=2, flop=2, link=2, nic=2)
-    assert after.lower_step_s == pytest.approx(before.lower_step_s / 2)
-    assert before.step_s / 2 <= after.step_s * (1 + 1e-9)
-    assert after.step_s <= before.step_s * ((1 / 2 if ideal else 1) + 1e-9)
 
 
 @settings(deadline=None, max_examples=8)

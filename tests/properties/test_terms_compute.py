@@ -91,45 +91,33 @@ def test_a_mixed_step_has_both_kinds_of_scores(toy, rates):
     assert prompts.compute_s == works_of(toy, replace(shape, sequences=0.0), rates)[1].compute_s
 
 
-def test_experts_compute_their_pairs_and_read_what_is_touched(toy, rates):
+def test_placed_experts_compute_their_pairs_and_read_what_is_touched(toy, rates):
     # 12 tokens x top 2 over 4 GPUs: 6 pairs each; 2 slots a GPU, each missed by 12 tokens with chance 0.75 ** 12
     use = balanced_use(2, np.full(4, 2), experts=8, top_k=2)
     work = placed_expert_work(toy.moe.ffn, use, tokens=12, weights="bf16", rates=rates)
-    compute_s, read_s = work.compute_s, work.memory_s
-    assert compute_s.shape == read_s.shape == (1, 1, 4)
-    assert compute_s == pytest.approx(2 * 3_000 * 6 / 1e14)
-    assert read_s == pytest.approx(2 * (1 - 0.75**12) * 3_000 * 2 / 1e12)
-    shape = StepShape(attention_dp=4, ep=4, sequences=3)
-    even = even_expert_work(toy.moe.ffn, shape, weights="bf16", rates=rates)
-    assert even.compute_s == pytest.approx(compute_s[0, 0, 0])
-    assert even.memory_s == pytest.approx(read_s[0, 0, 0])
+    assert work.compute_s.shape == work.memory_s.shape == (1, 1, 4)
+    assert work.compute_s == pytest.approx(2 * 3_000 * 6 / 1e14)
+    assert work.memory_s == pytest.approx(2 * (1 - 0.75**12) * 3_000 * 2 / 1e12)
 
 
-def test_copies_are_read_too_and_each_draws_less(toy, rates):
-    # 16 slots of 8 experts: 4 a GPU, a token uses a slot with chance 2/16
-    shape = StepShape(attention_dp=4, ep=4, sequences=3, slots=16)
-    even = even_expert_work(toy.moe.ffn, shape, weights="bf16", rates=rates)
-    assert even.compute_s == pytest.approx(2 * 3_000 * 6 / 1e14)
-    assert even.memory_s == pytest.approx(4 * (1 - 0.875**12) * 3_000 * 2 / 1e12)
-
-
-def test_experts_cut_in_parts_share_flop_bytes_and_columns(toy, rates):
-    # 2 groups of 2 GPUs: 4 experts a group, each cut in two; 12 tokens give 24 pairs
-    shape = StepShape(attention_dp=4, ep=2, moe_tp=2, sequences=3)
-    cut = even_expert_work(toy.moe.ffn, shape, weights="bf16", rates=rates)
-    assert cut.compute_s == pytest.approx(2 * 3_000 * 12 / 2 / 1e14)
-    assert cut.memory_s == pytest.approx(4 * (1 - 0.75**12) * 3_000 * 2 / 2 / 1e12)
-    assert cut.columns == 3 * 16 / 2
-
-
-def test_imbalance_is_flop_of_the_busiest_gpu(toy, rates):
-    shape = StepShape(attention_dp=4, ep=4, sequences=3)
-    even, skew = (
-        even_expert_work(toy.moe.ffn, replace(shape, imbalance=imbalance), weights="bf16", rates=rates)
-        for imbalance in (1.0, 1.5)
-    )
-    assert skew.compute_s == pytest.approx(1.5 * even.compute_s)
-    assert skew.memory_s == even.memory_s
+@pytest.mark.parametrize(
+    ("changed", "pairs", "read", "columns"),
+    [
+        ({"ep": 4}, 6, 2 * (1 - 0.75**12), 3 * 16),
+        # 16 slots of 8 experts: 4 a GPU, a token uses a slot with chance 2/16
+        ({"ep": 4, "slots": 16}, 6, 4 * (1 - 0.875**12), 3 * 16),
+        # 2 groups of 2 GPUs: 4 experts a group, each cut in two
+        ({"ep": 2, "moe_tp": 2}, 12 / 2, 4 * (1 - 0.75**12) / 2, 3 * 16 / 2),
+        # flop of the busiest GPU
+        ({"ep": 4, "imbalance": 1.5}, 1.5 * 6, 2 * (1 - 0.75**12), 3 * 16),
+    ],
+)
+def test_even_experts_compute_and_read(toy, rates, changed, pairs, read, columns):
+    shape = StepShape(attention_dp=4, sequences=3, **changed)
+    work = even_expert_work(toy.moe.ffn, shape, weights="bf16", rates=rates)
+    assert work.compute_s == pytest.approx(2 * 3_000 * pairs / 1e14)
+    assert work.memory_s == pytest.approx(read * 3_000 * 2 / 1e12)
+    assert work.columns == columns
 
 
 def test_the_rest_of_a_prompt_attends_to_its_cached_part(toy, rates):

@@ -79,8 +79,6 @@ def test_what_is_no_file_or_read_only_stays(here: Path) -> None:
         ("a.json", "nowhere", "a.json"),
         ("a.json", "a.json", "a.json"),
         ("link", "../mine", "link/letter"),
-        ("link", "..", "link/mine/letter"),
-        ("link", "..", "./link/../mine/letter"),
         ("link", "../mine", "{here}/link/letter"),
         ("link", "../mine", "../work/link/letter"),
         ("inner/link", "../../mine", "inner/link/letter"),

@@ -362,14 +362,6 @@ def test_a_node_dump_says_which_nic_is_whose(take: Any, ib_rails: Any) -> None:
     assert "f.p0.l0" in graph["d0.n0.g0"]
 
 
-def test_fewer_nics_than_gpus_are_shared_nodes(take: Any, ib_rails: Any) -> None:
-    imported = take({"ib.out": ib_rails(pods=2, rails=4).text()}, gpu="h100-sxm")
-    found = rates(imported)
-    assert found["leaf", "nic", 50.0] == 2 * 3 * 4
-    assert found["nic", "pcie", 50.0] == 2 * 3 * 4
-    assert any("each NIC is shared by 2 GPUs" in line for line in imported.assumptions)
-
-
 def test_hosts_without_a_name_join_the_domain_of_their_leaves(take: Any, ib_rails: Any) -> None:
     fabric = ib_rails(pods=2, hosts=3)
     for rail in range(4):

@@ -20,6 +20,7 @@ Path = tuple[str | int, ...]
     [
         (("name",), ""),
         (("domains", 0, "gpus"), 10),
+        (("domains", 0, "structure"), "lattice"),
         (("domains", 0, "gpu", "figures", "hbm_bytes", "value"), float("nan")),
         (("domains", 0, "gpu", "figures", "hbm_bytes", "kind"), "guessed"),
         (("domains", 0, "fabric", "link_bytes_per_s", "value"), -1.0),

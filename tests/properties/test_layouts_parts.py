@@ -14,7 +14,6 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
 from cost.layouts import sweep
-from cost.layouts.arrays import expand, runs_of
 from cost.layouts.batches import batch_grid, batches_between, batches_of, may_be_best
 from cost.layouts.candidates import candidates, domain_gpus
 from cost.layouts.partition import Costs, balanced_splits, between
@@ -103,26 +102,6 @@ def test_splits_on_the_way_from_one_to_another() -> None:
     beyond = [split(4, 3, 2), split(4, 4, 1)]
     assert between([split(3, 3, 3)]) == [*beyond, split(3, 3, 3)]
     assert between([split(3, 3, 3), split(4, 4, 1)]) == [split(4, 4, 1), split(4, 3, 2), split(3, 3, 3)]
-
-
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.data())
-@settings(max_examples=20, deadline=None)
-def test_rows_of_groups(lengths: list[int], data: st.DataObject) -> None:
-    length = np.array(lengths)
-    start = np.cumsum(length) - length
-    groups = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=8))
-    owner, rows = expand(start, length, np.array(groups))
-    wanted = [(i, start[g] + k) for i, g in enumerate(groups) for k in range(length[g])]
-    assert list(zip(owner.tolist(), rows.tolist(), strict=True)) == wanted
-    runs = runs_of(owner)
-    values = np.random.default_rng(0).integers(0, 3, len(owner)).astype(float)
-    parts = [values[owner == i] for i in range(len(groups))]
-    assert runs.sum(values).tolist() == [p.sum() for p in parts]
-    assert runs.max(values).tolist() == [p.max() for p in parts]
-    assert runs.min(values).tolist() == [p.min() for p in parts]
-    assert runs.argmax(values).tolist() == [
-        int(np.flatnonzero(owner == i)[0] + p.argmax()) for i, p in enumerate(parts)
-    ]
 
 
 def test_arrangements_use_each_gpu_once_and_count_identical_replicas() -> None:

@@ -20,7 +20,6 @@ from placement.layouts.partition import (
     StageProblem,
     equal_ranges,
     largest_batch,
-    last_where,
     solve_stages,
     stage_problem,
     stage_specs,
@@ -214,18 +213,3 @@ def test_the_last_stage_pays_for_the_head() -> None:
     problem = stage_problem(deployment, groups, tp=1, slots=slots_of(deployment, groups))
     assert problem.fixed_seconds[0] == 0.0
     assert problem.fixed_seconds[1] > 0.0
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 50), st.integers(0, 200))
-def test_it_is_the_last_below_the_edge(low: int, room: int) -> None:
-    for edge in range(low, low + room + 1):
-        tried: list[int] = []
-
-        def holds(number: int, edge: int = edge, tried: list[int] = tried) -> bool:
-            tried.append(number)
-            return number <= edge
-
-        assert last_where(low, low + room + 1, holds) == edge
-        assert low not in tried
-        assert low + room + 1 not in tried

@@ -61,26 +61,11 @@ CSA = CompressedAttention(**V4, rate=4, index_heads=64, index_dim=128, top_k=102
 HCA = CompressedAttention(**V4, rate=128)
 SWA = CompressedAttention(**V4, rate=0)
 LIGHT, CONV = Lightning(6144, 64, 128, other_params=0), ShortConv(2048, kernel=3)
-ALL = [
-    V3,
-    V32,
-    LLAMA,
-    WINDOW,
-    CHUNK,
-    DELTA,
-    CSA,
-    HCA,
-    SWA,
-    KDA,
-    M3,
-    POOLED,
-    MAMBA,
-    NoAttention(),
-    LIGHT,
-    CONV,
-]
-IDS = ["mla", "dsa", "gqa", "swa", "chunked", "linear", "csa", "hca", "v4-window", "kda", "bsa", "dsa-pooled"]
-IDS += ["mamba2", "none", "lightning", "conv"]
+ALL = {
+    "mla": V3, "dsa": V32, "gqa": LLAMA, "swa": WINDOW, "chunked": CHUNK, "linear": DELTA, "csa": CSA, "hca": HCA,
+    "v4-window": SWA, "kda": KDA, "bsa": M3, "dsa-pooled": POOLED, "mamba2": MAMBA, "none": NoAttention(),
+    "lightning": LIGHT, "conv": CONV,
+}  # fmt: skip
 
 
 def test_mla_check_values():
@@ -242,7 +227,7 @@ def test_compressed_attention_reads_the_chosen_entries():
     assert (CSA.kind, HCA.kind, SWA.kind) == ("csa", "hca", "swa")
 
 
-@pytest.mark.parametrize("attention", ALL, ids=IDS)
+@pytest.mark.parametrize("attention", ALL.values(), ids=ALL)
 @settings(deadline=None, max_examples=20)
 @given(context=st.integers(0, 10**6), more=st.integers(0, 10**6), kv_bytes=st.sampled_from([1.0, 2.0]))
 def test_grows_with_context_and_reads_no_more_than_it_holds(attention, context, more, kv_bytes):

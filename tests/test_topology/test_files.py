@@ -98,19 +98,6 @@ def test_links_are_refused(here: Path, link: str, to: str, target: str) -> None:
     assert tree(here.parent) == before
 
 
-@pytest.mark.parametrize("name", ["plan.json", "plan-0", "old.json"])
-def test_links_in_a_folder_of_results_are_refused(here: Path, name: str) -> None:
-    out = here.parent / "out"  # outside the working folder too
-    out.mkdir()
-    (out / name).symlink_to(here.parent / "mine/letter" if "." in name else here.parent / "mine")
-    before = tree(here.parent)
-    with pytest.raises(InputError, match=f"out/{name} is a symbolic link"):
-        write_folder(
-            Path("../out"), {"a": b"a", "plan-0/letter": b"new", "plan.json": b"new"}, gone=["old.json"]
-        )
-    assert tree(here.parent) == before
-
-
 def test_links_above_the_working_folder_are_followed(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,9 +1,10 @@
-"""YAML, JSON and arrays of other people: what is refused, and in which words."""
+"""YAML, JSON and arrays of other people: what is refused, in which words, and how each face says them."""
 
 from __future__ import annotations
 
 import io
 import math
+import pickle
 import tracemalloc
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from topology.base.errors import InputError
+from rackplan.requests import flag_of
+from topology.base.errors import InfeasibleError, InputError, RackplanError, input_name
 from topology.base.npy import load_npy
 from topology.base.reading import load_yaml, parse_json, parse_yaml
 from topology.base.schema import Count, Flag, Kind, Name, Positive, Spec, Text, keyword_spec, validated
@@ -159,3 +161,27 @@ def test_what_is_no_whole_array_is_refused_in_one_line(tmp_path: Path, data: byt
         assert tracemalloc.get_traced_memory()[1] < 2**24
         tracemalloc.stop()
         assert "\n" not in str(caught.value)
+
+
+def test_a_message_names_the_input_as_each_face_does() -> None:
+    error = InputError(
+        f"does not divide the 8 GPUs; give {input_name('ep')} too.", field="tp", value=3, hint="See --help."
+    )
+    assert str(error) == "`tp` 3: does not divide the 8 GPUs; give `ep` too. See --help."
+    assert error.text(flag_of) == "--tp 3: does not divide the 8 GPUs; give --ep too. See --help."
+    assert error.problem == "`tp` 3: does not divide the 8 GPUs; give `ep` too."
+    assert error.inputs == ("tp", "ep")
+
+
+@pytest.mark.parametrize("value", [0, None, "", "a\nb"])
+def test_a_value_is_shown_without_steering_the_terminal(value: object) -> None:
+    text = str(InputError("wrong.", field="batch", value=value))
+    assert text.startswith("`batch`")
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("kind", [InputError, InfeasibleError, RackplanError])
+def test_errors_cross_processes_whole(kind: type[RackplanError]) -> None:
+    error = pickle.loads(pickle.dumps(kind("too long.", field="context", value=9, hint="Shorten it.")))  # noqa: S301
+    assert (type(error), error.field, error.value, error.hint) == (kind, "context", 9, "Shorten it.")
+    assert error.text(flag_of) == "--context 9: too long. Shorten it."

@@ -14,6 +14,7 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
 from cost.layouts import sweep
+from cost.layouts.arrays import runs_of
 from cost.layouts.batches import batch_grid, batches_between, batches_of, may_be_best
 from cost.layouts.candidates import candidates, domain_gpus
 from cost.layouts.partition import Costs, balanced_splits, between
@@ -102,6 +103,16 @@ def test_splits_on_the_way_from_one_to_another() -> None:
     beyond = [split(4, 3, 2), split(4, 4, 1)]
     assert between([split(3, 3, 3)]) == [*beyond, split(3, 3, 3)]
     assert between([split(3, 3, 3), split(4, 4, 1)]) == [split(4, 4, 1), split(4, 3, 2), split(3, 3, 3)]
+
+
+def test_runs_of_rows_by_hand() -> None:
+    runs, values = runs_of(np.array([4, 4, 7, 7, 7, 1])), np.array([1.0, 3.0, 2.0, 9.0, 5.0, 4.0])
+    assert [of(values).tolist() for of in (runs.sum, runs.max, runs.min, runs.argmax)] == [
+        [4, 16, 4],
+        [3, 9, 4],
+        [1, 2, 4],
+        [1, 3, 5],
+    ]
 
 
 def test_arrangements_use_each_gpu_once_and_count_identical_replicas() -> None:

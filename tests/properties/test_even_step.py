@@ -22,6 +22,34 @@ def small_model(toy):
     return toy.model(dense=1, moe=2, precision="fp8")
 
 
+@pytest.mark.parametrize("efficiency", ["coefficients", "fitted"])
+@pytest.mark.parametrize(
+    ("sizes", "tp", "sequences", "slots", "asked"),
+    [
+        ((4,), 4, 7.5, 8, {}),
+        ((4, 4), 2, 400.0, 16, {"draft_tokens": 2}),
+        ((2, 2), 1, 7.5, 8, {"phase": "prefill"}),
+    ],
+)
+def test_even_experts_cost_what_an_ideal_placement_costs(toy, efficiency, sizes, tp, sequences, slots, asked):
+    gpus, prefill = sum(sizes), "phase" in asked
+    ideal = getattr(toy, efficiency)()
+    where = toy.deployment(toy.cluster(*sizes), small_model(toy), efficiency=ideal, **asked)
+    stage = StageSpec(tuple(range(gpus)), range(3))
+    use = toy.uses(where, toy.layout([(stage.gpus, stage.layers)]), slots=slots)[0][0]
+    placed = batch_cost(where, stage, sequences, tp, use, last=True)
+    shape = StepShape(
+        tp=tp, attention_dp=gpus / tp, ep=gpus, slots=slots, context=100.0, domain_gpus=min(sizes)
+    )
+    decoding = {"sequences": sequences, "queries": 1.0 + asked.get("draft_tokens", 0)}
+    prompts = {"prompt_tokens": 100 * sequences, "prompt_length": 100.0}
+    even = even_step(where.model, replace(shape, **(prompts if prefill else decoding)), where.machine(stage))
+    assert float(even.total_s) == pytest.approx(float(placed.total_s))
+    assert float(even.lower_s) == pytest.approx(float(placed.lower_s))
+    for name, seconds in even.parts_s.items():
+        assert float(placed.parts_s.get(name, 0.0)) == pytest.approx(float(seconds), rel=1e-9, abs=1e-30)
+
+
 def test_the_last_token_of_each_prompt_passes_the_head(toy):
     machine = toy.machine(toy.cluster(toy.domain(1, chip=toy.gpu(bf16=1e6, fp8=0))), phase="prefill")
     shape = StepShape(prompt_tokens=200.0, prompt_length=100.0)

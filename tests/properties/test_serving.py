@@ -185,7 +185,8 @@ def test_pools_keep_littles_law_and_their_limits(
         assert in_system == pytest.approx(what[2]), "who waits is counted once"
 
 
-def test_a_slow_prefill_pool_binds():
+@pytest.mark.parametrize("prefill_workers", [1, 2])
+def test_a_slow_prefill_pool_binds(prefill_workers):
     # a step of 1 s finishes 8.192 prompts of 1,000 tokens in each of 8 groups; decode holds what arrives meanwhile
     found, rate = split_served(
         (0.01, 0.0, 0.0),
@@ -193,10 +194,10 @@ def test_a_slow_prefill_pool_binds():
         (1000.0, 200.0, 5000.0),
         (1, 8),
         workers=1,
-        prefill_workers=1,
+        prefill_workers=prefill_workers,
         most=1e6,
     )
-    assert rate == pytest.approx(8 * CHUNK_TOKENS / 1000)
+    assert rate == pytest.approx(prefill_workers * 8 * CHUNK_TOKENS / 1000)
     assert found["requests_per_s"] == pytest.approx(rate, rel=0.01)
     assert found["batch"] == pytest.approx(rate * 200 * 0.01 / 8, rel=0.01)
     assert found["waiting_s"] == pytest.approx(5000 / rate - 3.0, rel=0.01)

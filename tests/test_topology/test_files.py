@@ -98,6 +98,13 @@ def test_links_are_refused(here: Path, link: str, to: str, target: str) -> None:
     assert tree(here.parent) == before
 
 
+def test_a_link_under_the_name_of_what_goes_is_refused(here: Path) -> None:
+    (here / "old.json").symlink_to("../mine/letter")
+    with pytest.raises(InputError, match=r"old\.json is a symbolic link"):
+        write_folder(here, {"a": b"a"}, gone=["old.json"])
+    assert tree(here) == {"old.json": "-> ../mine/letter"}
+
+
 def test_links_above_the_working_folder_are_followed(
     here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

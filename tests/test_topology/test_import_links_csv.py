@@ -123,7 +123,7 @@ GOOD = "h0.g0,h0.s0,18,25 GB/s\nh0.g1,h0.s0,18,25 GB/s\n"
         (HEAD + GOOD + "h0.g1,l,1.5,25 GB/s\n", "line 4: count '1.5'"),
         (HEAD + GOOD + "h0.g1,l,1,0 GB/s\n", "line 4, column rate"),
         (HEAD + GOOD + "h0.fan1,h0.s0,1,25 GB/s\n", "'h0.fan1': unknown part"),
-        (HEAD + GOOD + "h1.g0,h1.s0,18,25 GB/s\n", "not all connected"),
+        (HEAD + GOOD + "h1.g0,h1.s0,18,25 GB/s\n", "not all connected: 2 islands"),
         (HEAD, "has no links"),
         (HEAD + GOOD + '"h0,1,25 GB/s\n', "is not CSV"),
     ],

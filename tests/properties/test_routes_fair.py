@@ -81,6 +81,7 @@ def test_the_last_end_is_that_of_progressive_filling(seed: int, links: int, coun
     found = last_end_s(flows)
     assert found == pytest.approx(last_end(weights, capacity, amounts), rel=5e-3)
     assert found >= flows.busiest_s * (1 - 1e-9)
+    assert last_end_s(replace(flows, amounts=np.zeros(count))) == 0.0
 
 
 @pytest.mark.parametrize("name", [name for name in small.CLUSTERS if name not in SLOW])

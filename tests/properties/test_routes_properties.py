@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from helpers import link_loads, script
 from topology import build_cluster, load_domain, resolve_cluster
 from topology.base.errors import InfeasibleError, InputError, MissingFigureError
-from topology.build import raw_cluster_spec
+from topology.build import lay_cluster, raw_cluster_spec
 from topology.cluster import Cluster
 from topology.routes import (
     PATTERNS,
@@ -55,6 +55,15 @@ def test_incast_is_bound_by_the_one_that_hears_all() -> None:
     assert [group.count for group in loads.hottest(9)] == [18, 71 * 18]
     with pytest.raises(InputError, match=r"no link goes from d0\.n0\.g0 to d0\.n0\.g1"):
         loads.of("d0.n0.g0", "d0.n0.g1")
+
+
+def test_bytes_of_two_domains_by_hand() -> None:
+    """Half of an all-to-all leaves its rack, less the GPU itself: 72 of 143 peers are in the other."""
+    loads = link_loads(resolve_cluster("gb200-nvl72@144"), pattern_traffic("all-to-all", 144, 143e6))
+    # inside: 71 peers of the own rack, and three in four of those outside, to reach their rail
+    assert loads.scale_up_bytes == pytest.approx(144 * (71e6 + 54e6))
+    assert loads.scale_out_bytes == pytest.approx(144 * 72e6)
+    assert loads.transfer_s == pytest.approx(72e6 / 50e9)
 
 
 def test_effective_rates_of_an_all_to_all() -> None:
@@ -139,6 +148,20 @@ def test_a_rate_that_nobody_published_has_no_time() -> None:
 def test_traffic_of_another_size_is_refused() -> None:
     with pytest.raises(InputError, match="traffic for 4 GPUs does not fit"):
         Router(made("full mesh of 8")).loads(pattern_traffic("ring", 4, 1.0))
+
+
+def test_domains_that_the_fabric_does_not_join_are_named() -> None:
+    spec = small.fabric_of("leaf-spine", 4, nodes_per_pod=2, spines=2).spec
+    cut = tuple(Fault(link=("f.l1", f"f.s{s}"), factor=0.0) for s in range(2))
+    whole = build_cluster(spec)
+    cut_links = partial(lay_cluster, replace(spec, faults=cut), whole.gpus)
+    cluster = replace(whole, lay=cut_links)  # not checked for islands
+    matrix = np.zeros((32, 32))
+    matrix[0, 8] = matrix[24, 16] = 1e9
+    assert link_loads(cluster, matrix).bound_s > 0
+    matrix[5, 30] = 1.0
+    with pytest.raises(InputError, match=r"GPU d0\.n0\.g5 does not reach GPU d3\.n0\.g6 over the fabric"):
+        link_loads(cluster, matrix)
 
 
 def without_nics(*gpus: int) -> Cluster:

@@ -263,6 +263,14 @@ def test_nested_domains_are_read_at_the_level_that_the_system_has(take: Any) -> 
 # Several files
 
 
+def test_a_host_whose_gpus_share_all_links_of_the_chip_is_a_mesh_on_a_tree_too(take: Any) -> None:
+    files = {"t.conf": TREE, "node.txt": host(4, "NV6", nics=4)}
+    imported = take(files, gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0)
+    assert [(domain.structure, domain.scale_up_bytes_per_s) for domain in imported.spec.domains] == [
+        ("mesh", 450e9)
+    ] * 6
+
+
 def test_a_node_of_its_own_is_matched_by_its_file_name(take: Any) -> None:
     files = {"t.conf": TREE, "all.txt": host(8, "NV18"), "n5.txt": host(4, "NV18")}
     imported = take(files, gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0)

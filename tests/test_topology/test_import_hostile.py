@@ -32,6 +32,7 @@ FILES: list[tuple[str, bytes | str, str]] = [
     ("deep.json", "[" * 100_000, "nested too deeply"),
     ("cut.json", '[{"links": [{"compounded_links": [', "cut.json: column .*is the file truncated"),
     ("hosts.conf", "SwitchName=s Nodes=n[1-1000000000]\n", "line 1: hostlist .* more than 200000"),
+    ("product.conf", "SwitchName=s Nodes=n[1-999][1-999][1-999]\n", "line 1: hostlist .* more than 200000"),
     (
         "escape.json",
         '{"instances": [{"id": "n1\\u0000", "network_layers": ["a"]}]}',

@@ -19,6 +19,7 @@ Path = tuple[str | int, ...]
     ("path", "value"),
     [
         (("name",), ""),
+        (("domains", 0, "count"), 0),
         (("domains", 0, "gpus"), 10),
         (("domains", 0, "structure"), "lattice"),
         (("domains", 0, "gpu", "figures", "hbm_bytes", "value"), float("nan")),

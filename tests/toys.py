@@ -169,6 +169,19 @@ def toy() -> SimpleNamespace:
     )
 
 
+def topo_m(
+    names: list[str], cells: dict[tuple[int, int], str], *, tabs: bool = True, legend: str = ""
+) -> str:
+    """What ``nvidia-smi topo -m`` prints of GPUs and NICs, with PHB wherever ``cells`` has nothing."""
+    between = "\t" if tabs else "   "
+    lines = [between + between.join([*names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])]
+    for i, name in enumerate(names):
+        row = [" X " if i == j else cells.get((min(i, j), max(i, j)), "PHB") for j in range(len(names))]
+        tail = ["0-63", "0", "N/A"] if name.startswith("GPU") else []
+        lines.append(between.join([name, *row, *tail]))
+    return "\n".join(lines) + "\n\nLegend:\n\n  X    = Self\n" + legend
+
+
 class TorchWriter:
     """Writes what ``torch.save`` would: a zip of a pickle (protocol 2) and a stored member for each storage.
 

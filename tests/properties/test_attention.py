@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +19,7 @@ from cost.attention import (
     NoAttention,
     ShortConv,
 )
-from cost.quantity import at_most, mean_prompt_span, span
+from cost.quantity import mean_prompt_span, span
 from cost.resolve import resolve_model
 
 V3 = Latent(hidden=7168, heads=128, q_rank=1536, kv_rank=512, nope=128, rope=64, value_dim=128)
@@ -62,26 +61,11 @@ CSA = CompressedAttention(**V4, rate=4, index_heads=64, index_dim=128, top_k=102
 HCA = CompressedAttention(**V4, rate=128)
 SWA = CompressedAttention(**V4, rate=0)
 LIGHT, CONV = Lightning(6144, 64, 128, other_params=0), ShortConv(2048, kernel=3)
-ALL = [
-    V3,
-    V32,
-    LLAMA,
-    WINDOW,
-    CHUNK,
-    DELTA,
-    CSA,
-    HCA,
-    SWA,
-    KDA,
-    M3,
-    POOLED,
-    MAMBA,
-    NoAttention(),
-    LIGHT,
-    CONV,
-]
-IDS = ["mla", "dsa", "gqa", "swa", "chunked", "linear", "csa", "hca", "v4-window", "kda", "bsa", "dsa-pooled"]
-IDS += ["mamba2", "none", "lightning", "conv"]
+ALL = {
+    "mla": V3, "dsa": V32, "gqa": LLAMA, "swa": WINDOW, "chunked": CHUNK, "linear": DELTA, "csa": CSA, "hca": HCA,
+    "v4-window": SWA, "kda": KDA, "bsa": M3, "dsa-pooled": POOLED, "mamba2": MAMBA, "none": NoAttention(),
+    "lightning": LIGHT, "conv": CONV,
+}  # fmt: skip
 
 
 def test_mla_check_values():
@@ -183,25 +167,6 @@ def test_lightning_attention_and_short_convolutions():
     assert replace(CONV, bias=True).other_params - CONV.other_params == 5 * 2048
 
 
-def test_nemotron_keeps_keys_in_six_of_52_layers():
-    layers = resolve_model("nemotron-3-nano-30b-a3b").layers
-    caches = [layer.attention.cache_bytes(2**20, 2) for layer in layers]
-    assert {layer.parts for layer in layers} == {1}
-    # 2 heads of 128, keys and values, in BF16; a state in FP32 and three inputs of 6,144 channels in BF16
-    assert caches.count(2**20 * 2 * 2 * 128 * 2) == 6
-    assert caches.count(64 * 64 * 128 * 4 + 6144 * 3 * 2) == 23
-    assert caches.count(0) == 23
-
-
-def test_kimi_linear_saves_three_quarters_of_the_cache():
-    # arXiv:2510.26692: up to 75 % less KV cache than MLA in every layer; 7 of 27 layers keep one.
-    model, context = resolve_model("kimi-linear-48b-a3b"), 2**20
-    held = sum(layer.attention.cache_bytes(context, 2) for layer in model.layers)
-    mla = next(layer.attention for layer in model.layers if layer.attention.kind == "mla")
-    assert mla.cache_bytes(1, 2) == 576 * 2
-    assert held / (27 * mla.cache_bytes(context, 2)) == pytest.approx(7 / 27, abs=0.002)
-
-
 def test_gated_latent_attention():
     gated = replace(V3, gate_dim=128)
     assert gated.matmul_params - V3.matmul_params == 7168 * 128 * 128
@@ -262,7 +227,7 @@ def test_compressed_attention_reads_the_chosen_entries():
     assert (CSA.kind, HCA.kind, SWA.kind) == ("csa", "hca", "swa")
 
 
-@pytest.mark.parametrize("attention", ALL, ids=IDS)
+@pytest.mark.parametrize("attention", ALL.values(), ids=ALL)
 @settings(deadline=None, max_examples=20)
 @given(context=st.integers(0, 10**6), more=st.integers(0, 10**6), kv_bytes=st.sampled_from([1.0, 2.0]))
 def test_grows_with_context_and_reads_no_more_than_it_holds(attention, context, more, kv_bytes):
@@ -276,9 +241,6 @@ def test_grows_with_context_and_reads_no_more_than_it_holds(attention, context, 
     assert 1 <= attention.kv_shards(4) <= 4
 
 
-WINDOWS = st.one_of(st.none(), st.integers(1, 5000))
-
-
 @settings(deadline=None, max_examples=20)
 @given(context=st.integers(1, 300), window=st.one_of(st.none(), st.integers(1, 300)))
 def test_mean_span_of_a_prompt_is_the_mean(context, window):
@@ -286,12 +248,3 @@ def test_mean_span_of_a_prompt_is_the_mean(context, window):
     low = sum(span(i, window) for i in range(context)) / context
     high = sum(span(i + 1, window) for i in range(context)) / context
     assert low <= mean_prompt_span(context, window) <= high
-
-
-@settings(deadline=None, max_examples=20)
-@given(contexts=st.lists(st.integers(0, 10**6), min_size=1, max_size=6), window=WINDOWS)
-def test_arrays_are_the_numbers_one_by_one(contexts, window):
-    array = np.array(contexts, dtype=np.float64)
-    for of in (span, mean_prompt_span):
-        assert np.asarray(of(array, window)).tolist() == [of(float(context), window) for context in contexts]
-    assert at_most(array, 7.0).tolist() == [min(context, 7.0) for context in contexts]

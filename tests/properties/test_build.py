@@ -151,44 +151,6 @@ def test_fat_tree_by_hand() -> None:
     assert {graph.nodes[n]["pod"] for n in graph["f.c3.1"]} == {0, 1, 2, 3}
 
 
-@settings(deadline=None, max_examples=20)
-@given(
-    st.integers(2, 24),
-    st.sampled_from([1.0, 2.0, 4.0]),
-    st.sampled_from([1.0, 2.0, 4.0]),
-    st.integers(1, 3),
-    st.integers(1, 3),
-    st.sampled_from([1, 2, 4]),
-)
-def test_every_fat_tree_keeps_its_ratios(
-    hosts: int, leaf: float, spine: float, per_leaf: int, leaves: int, spines: int
-) -> None:
-    tree = fabric(
-        "fat-tree",
-        nodes_per_pod=per_leaf * leaves,
-        leaves_per_pod=leaves,
-        spines=spines,
-        cores=2,
-        oversubscription=leaf,
-        core_oversubscription=spine,
-    )
-    try:
-        up = tree.uplinks(8)
-        above = tree.spine_uplinks(8)
-    except InputError:
-        return
-    graph = with_fabric(hosts, tree).graph
-    validate_graph(graph)
-    assert nx.is_connected(graph)
-    assert up * leaf == per_leaf * 8
-    for name in nodes_of_kind(graph, "leaf"):
-        assert rate_to(graph, name, "spine") == up * 50e9
-    for name in nodes_of_kind(graph, "spine"):
-        assert rate_to(graph, name, "core") == above * 50e9
-    totals = [sum(graph.edges[c, s]["count"] for s in graph[c]) for c in nodes_of_kind(graph, "core")]
-    assert sum(totals) == above * len(nodes_of_kind(graph, "spine"))
-
-
 def test_dragonfly_by_hand() -> None:
     # three groups of four routers with one host each: 32 global links a group, 16 to each other group
     fly = fabric("dragonfly", nodes_per_pod=4, leaves_per_pod=4, local_links=3)
@@ -229,7 +191,7 @@ def test_groups_are_linked_evenly(groups: int, ports: int) -> None:
     ("changes", "words"),
     [
         ({"shape": (4, 4, 5)}, "80 places"),
-        ({"wrap": (True,)}, "wrap"),
+        ({"wrap": (True,)}, "wrap has 1 entries"),
         ({"node_shape": (4, 1, 1), "shape": (2, 4, 8)}, "must divide"),
         ({"links_per_neighbour": 0}, "links_per_neighbour"),
         ({"structure": "mesh", "links_per_neighbour": 0}, "links_per_neighbour"),
@@ -280,41 +242,6 @@ def test_racks_are_not_split_between_pods() -> None:
     assert scale_out.pods(Hosts(spec.domains)).tolist() == [0] * 11 + [1] * 11 + [1] * 3 + [2] * 18
     large = ClusterSpec("y", (load_domain("hgx-h100"), load_domain("rubin-576")), scale_out)
     assert scale_out.pods(Hosts(large.domains)).tolist()[1:] == [1 + host // 18 for host in range(144)]
-
-
-@settings(deadline=None, max_examples=12)
-@given(
-    st.sampled_from(["hgx-h100", "gb200-nvl72", "vr-nvl72", "lecture-8"]),
-    st.integers(1, 60),
-    st.sampled_from([1.0, 2.0, 3.0]),
-)
-def test_every_graph_keeps_the_contract(name: str, hosts: int, oversubscription: float) -> None:
-    domain = load_domain(name)
-    spec = resolve_cluster(f"{name}@{hosts * domain.gpus_per_node}").spec
-    scale_out = load_scale_out(name)
-    if scale_out.nodes_per_pod * scale_out.nic_links_per_gpu % oversubscription:
-        return
-    try:
-        scale_out = replace(scale_out, oversubscription=oversubscription)
-    except InputError:  # a leaf has fewer uplinks than there are spines
-        return
-    cluster = build_cluster(replace(spec, scale_out=scale_out))
-    graph = cluster.graph
-    validate_graph(graph)
-    assert {g.id for g in cluster.gpus} == set(nodes_of_kind(graph, "gpu"))
-    for gpu in cluster.gpus:
-        assert rate_to(graph, gpu.id, "switch") == domain.scale_up_bytes_per_s
-    assert len(nodes_of_kind(graph, "switch")) == len(spec.domains) * len(domain.links_per_switch)
-    if len(spec.domains) == 1:
-        assert not nodes_of_kind(graph, "leaf")
-        return
-    assert nx.is_connected(graph)
-    up = scale_out.nodes_per_pod * scale_out.scale_out_bytes_per_s / oversubscription
-    for leaf in nodes_of_kind(graph, "leaf"):
-        assert rate_to(graph, leaf, "spine") == pytest.approx(up)
-    assert sum(rate_to(graph, leaf, "gpu") for leaf in nodes_of_kind(graph, "leaf")) == pytest.approx(
-        len(cluster.gpus) * scale_out.scale_out_bytes_per_s
-    )
 
 
 def test_odd_uplinks_are_spread_evenly() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations, pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,34 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import CutReplicas, Layout
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
 from cost.layouts import sweep
-from cost.layouts.arrays import expand, runs_of
+from cost.layouts.arrays import runs_of
 from cost.layouts.batches import batch_grid, batches_between, batches_of, may_be_best
 from cost.layouts.candidates import candidates, domain_gpus
 from cost.layouts.partition import Costs, balanced_splits, between
 from cost.resolve import resolve_model
 from cost.step.memory import most_that_fit, replica_memory
-from cost.step.score import LayoutScorer
 from topology import build_cluster, resolve_cluster
-
-MIXED = """
-name: mixed
-domains:
-  - {part: hgx-h200, count: 3}
-  - {part: hgx-h100, count: 2}
-fabric: {kind: rail, nic: 400 Gb/s}
-broken:
-  - {gpu: d1.n0.g1}
-  - {link: [d3.n0.g0, d3.s1], factor: 0.5}
-"""
-
-
-def equal_ranges(layers: int, stages: int) -> list[range]:
-    cuts = [round(layers * stage / stages) for stage in range(stages + 1)]
-    return [range(a, b) for a, b in pairwise(cuts)]
 
 
 def largest(layers: np.ndarray, fixed: np.ndarray, cuts: tuple[int, ...]) -> float:
@@ -112,11 +93,11 @@ def test_batches_between_those_that_may_lie_on_the_frontier() -> None:
     assert few.tolist() == [11, 12, 13, 16, 17, 18]
 
 
-def test_splits_on_the_way_from_one_to_another() -> None:
-    def split(*sizes: int) -> tuple[range, ...]:
-        stops = np.cumsum([0, *sizes]).tolist()
-        return tuple(range(a, b) for a, b in pairwise(stops))
+def split(*lengths: int) -> tuple[range, ...]:
+    return tuple(range(a, b) for a, b in pairwise(np.cumsum([0, *lengths]).tolist()))
 
+
+def test_splits_on_the_way_from_one_to_another() -> None:
     way = [split(6, 2), split(5, 3), split(4, 4)]
     assert between([split(4, 4), split(6, 2)]) == [split(7, 1), *way], "and one with a shorter last stage"
     beyond = [split(4, 3, 2), split(4, 4, 1)]
@@ -124,23 +105,13 @@ def test_splits_on_the_way_from_one_to_another() -> None:
     assert between([split(3, 3, 3), split(4, 4, 1)]) == [split(4, 4, 1), split(4, 3, 2), split(3, 3, 3)]
 
 
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.data())
-@settings(max_examples=20, deadline=None)
-def test_rows_of_groups(lengths: list[int], data: st.DataObject) -> None:
-    length = np.array(lengths)
-    start = np.cumsum(length) - length
-    groups = data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=8))
-    owner, rows = expand(start, length, np.array(groups))
-    wanted = [(i, start[g] + k) for i, g in enumerate(groups) for k in range(length[g])]
-    assert list(zip(owner.tolist(), rows.tolist(), strict=True)) == wanted
-    runs = runs_of(owner)
-    values = np.random.default_rng(0).integers(0, 3, len(owner)).astype(float)
-    parts = [values[owner == i] for i in range(len(groups))]
-    assert runs.sum(values).tolist() == [p.sum() for p in parts]
-    assert runs.max(values).tolist() == [p.max() for p in parts]
-    assert runs.min(values).tolist() == [p.min() for p in parts]
-    assert runs.argmax(values).tolist() == [
-        int(np.flatnonzero(owner == i)[0] + p.argmax()) for i, p in enumerate(parts)
+def test_runs_of_rows_by_hand() -> None:
+    runs, values = runs_of(np.array([4, 4, 7, 7, 7, 1])), np.array([1.0, 3.0, 2.0, 9.0, 5.0, 4.0])
+    assert [of(values).tolist() for of in (runs.sum, runs.max, runs.min, runs.argmax)] == [
+        [4, 16, 4],
+        [3, 9, 4],
+        [1, 2, 4],
+        [1, 3, 5],
     ]
 
 
@@ -194,37 +165,7 @@ def test_layers_are_split_by_memory_where_equal_times_do_not_fit() -> None:
     assert len(set(splits)) == len(splits), "each split once"
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize(
-    "cluster",
-    ["gb200-nvl72@80", "hgx-h100@40", "mixed"],
-)
-def test_replicas_that_are_told_alike_cost_alike(cluster: str, tmp_path: Path) -> None:
-    if cluster == "mixed":
-        file = tmp_path / "mixed.yaml"
-        file.write_text(MIXED)
-        cluster = str(file)
-    where = Deployment(resolve_cluster(cluster), resolve_model("mixtral-8x7b"), Workload(batch=1))
-    for what in candidates(where.cluster, where.model).always:
-        ranges = equal_ranges(len(where.model.layers), what.stages)
-        lazy = CutReplicas(what.replicas, ranges, what.alike)
-        assert sum(many for _, many in what.alike) == len(lazy)
-        uses: list[None] = [None] * what.stages
-        one, each = (
-            LayoutScorer(where, Layout(replicas, 1), [uses] * len(lazy)) for replicas in (lazy, tuple(lazy))
-        )
-        assert one.max_batch == each.max_batch
-        if one.max_batch:
-            few, all_of_them = one.at(1), each.at(1)
-            assert few.tok_s_per_gpu == pytest.approx(all_of_them.tok_s_per_gpu, rel=1e-12)
-            same = {"tok_s_per_gpu": 0.0, "tok_s_per_gpu_used": 0.0}
-            assert replace(few, **same) == replace(all_of_them, **same)
-
-
 def test_stages_that_are_alike_get_equally_many_layers_between_two_splits() -> None:
-    def split(*lengths: int) -> tuple[range, ...]:
-        return tuple(range(a, b) for a, b in pairwise(np.cumsum([0, *lengths]).tolist()))
-
     def uneven(found: list[tuple[range, ...]]) -> int:
         lengths = [[len(stage) for stage in one[1:-1]] for one in found]
         return max(max(one) - min(one) for one in lengths)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.layouts import sweep
-from cost.layouts.arrays import numbered
 from cost.layouts.candidates import _candidates, candidates
 from cost.layouts.front import pareto
 from cost.layouts.partition import variants_of
@@ -22,14 +21,6 @@ from cost.resolve import resolve_model
 from topology import build_cluster, resolve_cluster
 from topology.base.errors import InputError
 from topology.changes.overrides import overrides
-
-
-@given(st.lists(st.integers(0, 40), min_size=1), st.integers(0, 2**40))
-def test_numbers_of_distinct_values(values: list[int], more: int) -> None:
-    given = np.array([*values, values[0] + more])
-    found, place = numbered(given)
-    assert (np.diff(found) > 0).all()
-    assert (found[place] == given).all()
 
 
 @pytest.mark.parametrize(

@@ -151,17 +151,6 @@ def test_nothing_but_whole_sequences_fits():
     assert replica_max_batch([StageMemory(896.0, 30.0, 10.0, 1000.0)], 8) == 0
 
 
-def test_breakdown_by_hand():
-    memory = StageMemory(weights=100.0, kv_per_batch=30.0, workspace_per_batch=10.0, capacity=1000.0)
-    assert memory.breakdown(3) == {
-        "weights": 100,
-        "kv_cache": 90,
-        "workspace": 30,
-        "free": 680,
-        "reserved": 100,
-    }
-
-
 def test_all_to_all_buffers_of_latent_moe_hold_the_narrow_vector():
     model = resolve_model("kimi-k3")
     shapes = [StepShape(attention_dp=ranks, slots=16.0, domain_gpus=ranks) for ranks in (1.0, 8.0)]

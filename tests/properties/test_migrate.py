@@ -1,14 +1,14 @@
-"""Migrations: fewest moves and best balance in a budget against all placements; scenarios, stages, drift."""
+"""Migrations: fewest moves and best balance in a budget against all placements and all choices of points."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement.experts.counts import replicate
@@ -17,18 +17,16 @@ from placement.experts.local_search import swap_down
 from placement.experts.pack import EMPTY, pack
 from placement.experts.problem import Problem, make_problem, spread_slots
 from placement.experts.solve import solve
-from placement.migrate import fewest, search
+from placement.migrate import fewest
+from placement.migrate import front as front_module
 from placement.migrate.fewest import fewest_moves, least_moves
+from placement.migrate.front import Front, Point, paying, reaching, within
 from placement.migrate.migration import Migration, migrate
 from placement.migrate.split_front import all_placements
 from placement.migrate.task import MigrationTask
-from placement.options import Objective
 from placement.verify import verify_experts
 from tiny_cases import legal_placements, tiny_problem, ways_to_fill
 from topology.base.errors import InfeasibleError, InputError, NoAnswerError
-
-if TYPE_CHECKING:
-    pass
 
 
 def degraded(seed: int) -> tuple[MigrationTask, np.ndarray] | None:
@@ -140,34 +138,6 @@ def test_loads_that_did_not_change_move_nothing() -> None:
 
 
 @pytest.mark.wide
-@settings(deadline=None, max_examples=2)
-@example(seed=224, most=16)
-@given(seed=st.integers(0, 1000), most=st.integers(0, 40))
-def test_a_budget_is_kept_and_more_is_not_worse(seed: int, most: int) -> None:
-    task = drift(seed, layers=2, experts=16, gpus=5, redundant=4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "_PASS", (20, 20))
-        less, more = (migrate([task], max_moves=n) for n in (most, most + 7))
-    assert less.moves <= most
-    # a search this short may end .0002 above that of a smaller budget
-    largest = [float(task.problem.evaluate(checked(task, one)).mean()) for one in (less, more)]
-    assert largest[1] <= largest[0] * 1.005
-
-
-@pytest.mark.wide
-@pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("objective", ["mean", "worst"])
-def test_several_scenarios(objective: Objective) -> None:
-    task = drift(6, layers=3, experts=32, gpus=8, redundant=8, scenarios=3)
-    task = MigrationTask(replace(task.problem, objective=objective), task.old)
-    found = migrate([task])
-    better = task.problem.evaluate(checked(task, found)).mean()
-    assert better < task.problem.evaluate(task.old).mean()
-    peaks = task.problem.peaks(found.placements[0].slot_expert)
-    assert better == pytest.approx((peaks.max(axis=0) if objective == "worst" else peaks.mean(axis=0)).mean())
-
-
-@pytest.mark.wide
 @pytest.mark.usefixtures("short")
 def test_two_stages_share_one_budget() -> None:
     tasks = [drift(seed, layers=2, experts=24, gpus=6, redundant=6) for seed in (10, 11)]
@@ -178,16 +148,6 @@ def test_two_stages_share_one_budget() -> None:
     ]
     assert sum(moves) == found.moves <= 25
     assert all(moves)
-
-
-@pytest.mark.wide
-def test_a_budget_that_only_restores_is_as_good_as_restoring_alone() -> None:
-    task = drift(14, layers=6, experts=16, gpus=8, redundant=8)
-    old = task.old.copy()
-    old[(old == 2) | (old == 5)] = -1
-    lost = MigrationTask(task.problem, old)
-    alone = migrate([lost], only_restore=True)
-    assert migrate([lost], max_moves=alone.moves).curve == alone.curve
 
 
 @pytest.mark.parametrize(
@@ -221,3 +181,87 @@ def test_real_loads_within_one_percent_with_at_most_a_quarter_moved() -> None:
         ratio.append(task.judged(checked(task, found))[1].mean() / fresh)
     assert np.mean(ratio) >= 0.99
     assert np.mean(share) <= 0.25
+
+
+NOTHING = np.zeros(0, dtype=np.int32)
+
+
+@st.composite
+def fronts(draw: st.DrawFn) -> Front:
+    """Up to four layers of up to four points, moves rising and objective falling."""
+    layers = []
+    for _ in range(draw(st.integers(1, 4))):
+        count = draw(st.integers(1, 4))
+        moves = sorted(draw(st.lists(st.integers(0, 12), min_size=count, max_size=count, unique=True)))
+        values = sorted(
+            draw(st.lists(st.integers(100, 300), min_size=count, max_size=count, unique=True)), reverse=True
+        )
+        layers.append([Point(m, v / 100, 100 / v, NOTHING) for m, v in zip(moves, values, strict=True)])
+    return Front(layers)
+
+
+def totals(front: Front, chosen: Sequence[int]) -> tuple[int, float, float]:
+    """Moves, objective and balancedness of a choice."""
+    picked = [points[index] for points, index in zip(front.points, chosen, strict=True)]
+    return (
+        sum(point.moves for point in picked),
+        sum(point.value for point in picked),
+        sum(point.balancedness for point in picked) / len(picked),
+    )
+
+
+@settings(deadline=None, max_examples=30)
+@given(front=fronts(), spare=st.integers(0, 30))
+def test_a_budget_is_spent_as_well_as_it_can_be(front: Front, spare: int) -> None:
+    most = sum(points[0].moves for points in front.points) + spare
+    every = [totals(front, chosen) for chosen in product(*(range(len(points)) for points in front.points))]
+    best = min(value for moves, value, _ in every if moves <= most)
+    moves, value, _ = totals(front, within(front, most))
+    assert moves <= most
+    assert value == pytest.approx(best, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=30)
+@given(front=fronts(), spare=st.integers(0, 30))
+def test_along_the_hulls_the_budget_holds_and_more_is_never_worse(front: Front, spare: int) -> None:
+    most = sum(points[0].moves for points in front.points) + spare
+    cells = front_module._CELLS
+    front_module._CELLS = 0
+    try:
+        moves, value, _ = totals(front, within(front, most))
+    finally:
+        front_module._CELLS = cells
+    assert moves <= most
+    assert value <= totals(front, [0] * len(front.points))[1]
+    assert value >= totals(front, within(front, most))[1] - 1e-9
+
+
+@settings(deadline=None, max_examples=60)
+@given(front=fronts(), price=st.floats(1e-3, 1.0))
+def test_every_move_is_made_that_is_worth_its_price(front: Front, price: float) -> None:
+    def cost(chosen: Sequence[int]) -> float:
+        moves, value, _ = totals(front, chosen)
+        return value / len(front.points) + price * moves
+
+    every = product(*(range(len(points)) for points in front.points))
+    assert cost(paying(front, price)) == pytest.approx(min(map(cost, every)), abs=1e-9)
+
+
+def test_a_budget_below_the_fewest_moves_is_refused() -> None:
+    front = Front([[Point(3, 1.5, 0.6, NOTHING)]])
+    with pytest.raises(ValueError, match="at least 3"):
+        within(front, 2)
+
+
+@settings(deadline=None, max_examples=30)
+@given(front=fronts(), part=st.floats(0.0, 1.0))
+def test_a_balancedness_within_reach_is_reached_and_no_layer_could_go_back(front: Front, part: float) -> None:
+    low = totals(front, [0] * len(front.points))[2]
+    high = totals(front, [len(points) - 1 for points in front.points])[2]
+    wanted = low + part * (high - low)
+    chosen = reaching(front, wanted)
+    assert totals(front, chosen)[2] >= wanted - 1e-9
+    for layer, index in enumerate(chosen):
+        if index:
+            less = [*chosen[:layer], index - 1, *chosen[layer + 1 :]]
+            assert totals(front, less)[2] < wanted + 1e-9

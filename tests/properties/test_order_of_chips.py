@@ -157,12 +157,8 @@ def behind(better: Best, worse: Best) -> str:
         return ""
     most = lost[np.argmin(rate[lost] / worse.rate[lost])]
     row, what = int(worse.rows[most]), worse.found
-    return (
-        f"{better.found.deployment.cluster.name} below {what.deployment.cluster.name}, "
-        f"{what.deployment.model.name}: at "
-        f"{worse.speed[most]:.4g} tok/s/user {rate[most]:.4g} and not {worse.rate[most]:.4g} tok/s/GPU, which "
-        f"{what.label(row)} has at batch {what.batch[row]:g}"
-    )
+    names = [one.found.deployment.cluster.name for one in (better, worse)]
+    return f"{names} at {worse.speed[most]:.4g} tok/s/user: {what.label(row)} at batch {what.batch[row]:g}"
 
 
 def improved(cluster: Cluster, figure: str, factor: float) -> Cluster | None:
@@ -220,11 +216,6 @@ def times(figure: Figure, factor: float) -> Figure:
     return replace(figure, value=figure.value * factor)
 
 
-def some(turn: int) -> tuple[Cluster, ...]:
-    """Two thirds of the catalog, by turns: of three models that take turns every pair is under one at least."""
-    return tuple(cluster for number, cluster in enumerate(catalog(16)) if number % 3 != turn % 3)
-
-
 def vendor_of(cluster: Cluster) -> str:
     return cluster.spec.domains[0].gpu.vendor
 
@@ -236,44 +227,20 @@ def wrong_pairs(found: dict[str, Best], gpus: int = 16) -> list[str]:
     return list(filter(None, told))
 
 
-def test_which_chips_are_at_least_as_good() -> None:
-    names = {(one.name, other.name) for one, other in pairs(16)}
-    assert ("gb200-nvl72@16", "hgx-b200@16") in names
-    assert ("hgx-h200@16", "hgx-h100@16") in names
-    assert ("vr-nvl72@16", "gb300-nvl72@16") not in names, "less HBM"
-    assert ("hgx-b200@16", "gb200-nvl72@16") not in names
-    assert ("hgx-h100@16", "mi300x@16") not in names
-    assert len(names) > 60
-
-
-@pytest.mark.parametrize(("turn", "model"), list(enumerate((LATENT, PLAIN, GROUPED))))
-def test_no_better_chip_of_the_catalog_is_slower_at_any_speed(turn: int, model: str) -> None:
-    assert not wrong_pairs({cluster.name: swept(cluster, model, neutral()) for cluster in some(turn)})
-
-
 @pytest.mark.parametrize(
     ("gpus", "model", "workload"),
     [
+        (16, LATENT, Workload()),
         (72, GROUPED, Workload(context=16_000, kv_dtype="fp8", overlap=True)),
         (16, "qwen3-next-80b-a3b", Workload(phase="prefill")),
     ],
 )
-def test_nor_with_more_gpus_or_under_another_workload(gpus: int, model: str, workload: Workload) -> None:
+def test_no_better_chip_of_the_catalog_is_slower_at_any_speed(
+    gpus: int, model: str, workload: Workload
+) -> None:
+    assert len(pairs(gpus)) > 20
     found = {cluster.name: swept(cluster, model, neutral(), workload) for cluster in catalog(gpus)[::2]}
     assert not wrong_pairs(found, gpus)
-
-
-@pytest.mark.parametrize("own", [False, True])
-@pytest.mark.parametrize(("turn", "chip"), list(enumerate(CHIPS[::2])))
-def test_a_chip_with_one_figure_better_is_never_slower(turn: int, chip: str, own: bool) -> None:
-    """By a little of one figure and by much of the next; with its own coefficients, which follow its figures, too."""
-    cluster, model = resolve_cluster(f"{chip}@16"), (DENSE, LATENT, PLAIN)[turn]
-    efficiency = None if own else neutral()
-    plain = swept(cluster, model, efficiency)
-    factors = [(1.05, 3.0)[(turn + number) % 2] for number in range(len(FIGURES))]
-    better = [improved(cluster, figure, factor) for figure, factor in zip(FIGURES, factors, strict=True)]
-    assert len([one for one in better if one]) >= 7
-    assert not list(filter(None, (behind(swept(one, model, efficiency), plain) for one in better if one)))
 
 
 @given(
@@ -285,8 +252,8 @@ def test_a_chip_with_one_figure_better_is_never_slower(turn: int, chip: str, own
     st.integers(100, 40_000),
 )
 @example("vr-nvl72@16", "fp8_flop_per_s", 2.0, LATENT, "decode", 13_904)  # a layout that leaves a GPU idle
-@settings(max_examples=8, deadline=None)
-def test_nor_one_with_any_figure_better_by_any_factor(
+@settings(max_examples=12, deadline=None)
+def test_nor_is_one_with_any_figure_better_by_any_factor(
     chip: str, figure: str, factor: float, model: str, phase: str, context: int
 ) -> None:
     cluster = resolve_cluster(chip)
@@ -296,6 +263,16 @@ def test_nor_one_with_any_figure_better_by_any_factor(
         assert not behind(
             swept(better, model, neutral(), workload), swept(cluster, model, neutral(), workload)
         )
+
+
+@pytest.mark.parametrize(("turn", "chip"), list(enumerate(CHIPS[::2])))
+def test_nor_is_one_with_its_own_coefficients_that_follow_its_figures(turn: int, chip: str) -> None:
+    """By a little of one figure and by much of the next."""
+    cluster, model = resolve_cluster(f"{chip}@16"), (DENSE, LATENT, PLAIN)[turn]
+    plain = swept(cluster, model, None)
+    factors = [(1.05, 3.0)[(turn + number) % 2] for number in range(len(FIGURES))]
+    better = [improved(cluster, figure, factor) for figure, factor in zip(FIGURES, factors, strict=True)]
+    assert not list(filter(None, (behind(swept(one, model, None), plain) for one in better if one)))
 
 
 def structures() -> list[str]:
@@ -315,7 +292,6 @@ def structures() -> list[str]:
 def test_in_the_right_order_with_the_coefficients_of_each_chip() -> None:
     """Chips of one vendor: kernels of others reach less, by what is published of theirs."""
     models = structures()
-    assert 8 <= len(models) < len(model_names())
     for turn, model in enumerate(models[::2]):
         chips = catalog(16)[turn % 3 :: 3]
         for vendor in {vendor_of(cluster) for cluster in chips}:

@@ -20,9 +20,7 @@ from placement.layouts.partition import (
     StageProblem,
     equal_ranges,
     largest_batch,
-    last_where,
     solve_stages,
-    split_layers,
     stage_problem,
     stage_specs,
 )
@@ -210,39 +208,8 @@ def test_the_problem_counts_memory_as_the_cost_model_does(
     np.testing.assert_allclose(problem.capacity, [part.usable for part in memories])
 
 
-def test_the_split_is_the_fastest_that_fits() -> None:
-    """Against every cut of the small model, on two groups of unequal size."""
-    deployment = setting_of("mixtral-8x7b", "hgx-h100", layers=9).with_batch(50)
-    groups: Groups = [(0, 1, 2, 3, 4, 5), (6, 7)]
-    slots = slots_of(deployment, groups)
-    problem = stage_problem(deployment, groups, tp=1, slots=slots)
-    times = {
-        cut: float(seconds_of(problem, (range(cut), range(cut, 9))).max())
-        for cut in range(1, 9)
-        if (memory_of(problem, (range(cut), range(cut, 9))) <= problem.capacity).all()
-    }
-    chosen = split_layers(deployment, groups, tp=1, slots=slots)
-    assert times[len(chosen[0])] == pytest.approx(min(times.values()), rel=1e-4)
-    assert len(chosen[0]) > len(chosen[1]), "six GPUs take more layers than two"
-
-
 def test_the_last_stage_pays_for_the_head() -> None:
     deployment, groups = setting_of("llama-3.1-8b", "hgx-h100"), [(0,), (1,)]
     problem = stage_problem(deployment, groups, tp=1, slots=slots_of(deployment, groups))
     assert problem.fixed_seconds[0] == 0.0
     assert problem.fixed_seconds[1] > 0.0
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 50), st.integers(0, 200))
-def test_it_is_the_last_below_the_edge(low: int, room: int) -> None:
-    for edge in range(low, low + room + 1):
-        tried: list[int] = []
-
-        def holds(number: int, edge: int = edge, tried: list[int] = tried) -> bool:
-            tried.append(number)
-            return number <= edge
-
-        assert last_where(low, low + room + 1, holds) == edge
-        assert low not in tried
-        assert low + room + 1 not in tried

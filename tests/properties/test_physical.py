@@ -77,17 +77,13 @@ def test_cables_of_one_rack(name: str) -> None:
     [
         ("gb200-nvl72@576", 144, 8, 8 * 132e3, "IT power, the share of its GPUs in that of a full rack"),
         ("gb200-nvl72@76", 19, 2, 76 / 72 * 132e3, "full rack"),
-        ("gb200-nvl72@2", 1, 1, 2 / 72 * 132e3, "full rack"),
         ("hgx-h100@64", 8, 2, 81.6e3, "full node"),  # four of 10.2 kW in a rack of 40.8 kW
-        ("hgx-b300@1440", 180, 45, 180 * 14e3, "full node"),
         ("hgx-h100@2", 1, 1, 2 / 8 * 10.2e3, "full node"),
         ("cm384", 48, 16, 559e3, "full domain"),  # 12 of compute, 4 of second-tier switches
         ("cm384@64", 4, 5, 64 / 768 * 559e3, "full domain"),
-        ("cm384@4", 1, 1, 4 / 768 * 559e3, "full domain"),
         ("mi300x@16", 2, None, 12e3, "chips alone"),
         ("hgx-h800", 1, 1, 5600, "chips alone"),
         ("tpu-v5p", 16, 1, None, "no published power for tpu-v5p"),
-        ("rubin-576", 144, 8, None, "no published power for rubin"),
     ],
 )
 def test_power(name: str, hosts: int, racks: int | None, watts: float | None, words: str) -> None:
@@ -126,10 +122,8 @@ def test_racks_of_hosts_follow_from_the_power_of_a_rack() -> None:
     ("name", "kg", "words", "kind"),
     [
         ("gb200-nvl72", 1360, "racks", "assumed"),
-        ("gb200-nvl72@576", 8 * 1360, "racks", "assumed"),
         ("gb200-nvl72@76", 2 * 1360, "partly filled", "assumed"),
         ("hgx-h100@64", 8 * 130.45, "hosts, without racks", "datasheet"),
-        ("hgx-b200", 142.4, "hosts, without racks", "datasheet"),
         ("vr-nvl72", 2000, "racks", "projected"),
         ("gb300-nvl72", None, "gb300-nvl72: no published weight", "measured"),
         ("mi300x@16", None, "no published weight for its racks or hosts", "measured"),
@@ -150,14 +144,12 @@ def test_weight(name: str, kg: float | None, words: str, kind: str) -> None:
     [
         # scalable units of DGX H100 SuperPOD: 1, 4, 16 and 64
         ("hgx-h100@256", {"leaf": 8, "spine": 4}, 2 * 256),
-        ("hgx-h100@1024", {"leaf": 32, "spine": 16}, 2 * 1024),
         ("hgx-h100@4096", {"leaf": 128, "spine": 128, "core": 64}, 3 * 4096),
         ("hgx-h100@16384", {"leaf": 512, "spine": 512, "core": 256}, 49152),
         # three tiers of 64 ports reach 65,536; half as many again have a fourth
         ("hgx-h100@98304", {"leaf": 3072, "spine": 3072, "core": 3072 + 1536}, 4 * 98304),
         # eight racks are one unit of 32 leaves and 9 spines; 16 are 64 leaves with a link to each of 18
         ("gb200-nvl72@576", {"leaf": 32, "spine": 9}, 2 * 576),
-        ("gb200-nvl72@1152", {"leaf": 64, "spine": 18}, 2 * 1152),
         ("gb200-nvl72@9216", {"leaf": 512, "spine": 288, "core": 144}, 3 * 9216),
         # ports of a switch at 200 Gb/s are not known: planes as drawn
         ("hgx-h20@4096", {"leaf": 128, "spine": 4}, 2 * 4096),

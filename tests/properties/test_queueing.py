@@ -6,14 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost.queueing.engine import Engine
-from cost.queueing.requests import Requests, made_requests
+from cost.queueing.requests import made_requests
 from cost.queueing.schedulers import Scheduler
 from cost.queueing.simulation import Simulation
 from cost.queueing.steps import StepTable
 from cost.serving.lengths import Lengths
 
 PER_TOKEN, PER_SEQUENCE = 1e-4, 1e-3
-ONE_AT_A_TIME = Scheduler(mixes=True, tokens=100_000, sequences=1, reserved=0.0)
 MIXED = Scheduler(mixes=True, tokens=2048, sequences=64, reserved=0.0)
 PROMPTS_FIRST = Scheduler(mixes=False, tokens=2048, sequences=64, reserved=1.0)
 
@@ -28,25 +27,6 @@ def table(fixed_s=0.0, groups=1):
 
 def engines(number, scheduler, room=1e9, **more):
     return [Engine(table(**more), scheduler, room) for _ in range(number)]
-
-
-def queue(isl, load, number, seed=0):
-    """Prompts of one token of answer, one at a time, that keep an engine busy for a part ``load`` of the time."""
-    rate = load / (PER_TOKEN * np.mean(isl))
-    starts = np.cumsum(np.random.default_rng(seed).exponential(1 / rate, number))
-    asked = Requests(starts.tolist(), isl, [1] * number, [0] * number)
-    outcome = Simulation(engines(1, ONE_AT_A_TIME), asked).run()
-    return outcome.done_s - outcome.arrival_s
-
-
-@pytest.mark.parametrize("load", [0.3, 0.7])
-@pytest.mark.parametrize(("number", "spread"), [(10_000, 0), (20_000, 1)])
-def test_constant_and_exponential_service_wait_as_in_m_d_1_and_m_m_1(load, number, spread):
-    drawn = np.random.default_rng(1).exponential(1000, number) if spread else np.full(number, 1000)
-    isl = np.maximum(1, np.rint(drawn)).astype(int).tolist()
-    service = PER_TOKEN * 1000
-    expected = service + (1 + spread) / 2 * load * service / (1 - load)
-    assert queue(isl, load, number).mean() == pytest.approx(expected, rel=0.06)
 
 
 @pytest.mark.parametrize("scheduler", [MIXED, PROMPTS_FIRST])
@@ -90,16 +70,6 @@ def test_work_is_conserved_however_it_is_batched(seed, users, scheduler, room):
         assert (one.running, one.load, len(one.waiting)) == (0, 0, 0)
         assert one.used == pytest.approx(0, abs=1e-6)
         assert one.context == pytest.approx(0, abs=1e-6)
-
-
-@settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10**6), number=st.integers(1, 4), rate=st.floats(1, 40))
-def test_more_replicas_are_never_slower(seed, number, rate):
-    asked = made_requests(Lengths.of(800, 40), 300, requests_per_s=rate, seed=seed)
-    few, many = (
-        Simulation(engines(count, MIXED, fixed_s=0.003), asked).run() for count in (number, number + 1)
-    )
-    assert (many.done_s - many.arrival_s).mean() <= (few.done_s - few.arrival_s).mean() * (1 + 1e-9)
 
 
 @settings(max_examples=20, deadline=None)

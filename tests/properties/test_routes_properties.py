@@ -1,21 +1,30 @@
-"""What must hold of any loads beside their routes: faster links, closed forms by hand, and who cannot be reached."""
+"""Traffic and its loads: patterns and files, closed forms by hand, and who cannot be reached."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from helpers import link_loads, script
 from topology import build_cluster, load_domain, resolve_cluster
 from topology.base.errors import InfeasibleError, InputError, MissingFigureError
 from topology.build import lay_cluster, raw_cluster_spec
 from topology.cluster import Cluster
-from topology.routes import Router, pattern_traffic, uniform_bytes_per_s
+from topology.routes import (
+    PATTERNS,
+    Router,
+    Traffic,
+    pattern_traffic,
+    read_traffic,
+    traffic_matrix,
+    uniform_bytes_per_s,
+)
 from topology.spec import Fault, RawLink, RawNode, RawTopology
 
 small = script("tests/properties/route_clusters.py", "route_clusters")
@@ -38,74 +47,23 @@ def made(name: str) -> Cluster:
     return small.CLUSTERS[name]()
 
 
-names = st.sampled_from(
-    ["hgx-h100@32, rails, pods of 2", "leaf-spine 8:1", "torus 3x5x2", "full mesh of 8", "two planes"]
-)
-
-
-@settings(deadline=None, max_examples=8)
-@given(names, st.data())
-def test_a_faster_link_is_never_slower(name: str, data: st.DataObject) -> None:
-    cluster = made(name)
-    n = len(cluster.gpus)
-    rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
-    matrix = rng.random((n, n)) * (rng.random((n, n)) < data.draw(st.sampled_from([0.02, 0.3, 1.0]))) * 1e9
-    matrix[0, n - 1] += 0.5e9
-    np.fill_diagonal(matrix, 0.0)
-    before = link_loads(cluster, matrix)
-    wiring = cluster.wiring
-    some = data.draw(st.lists(st.integers(0, len(wiring.fabric) - 1), min_size=1, max_size=9, unique=True))
-    rates = [one.link_bytes_per_s for one in wiring.fabrics]
-    doubled = [replace(rate, value=2 * rate.value) for rate in rates]
-    fabrics = [replace(one, link_bytes_per_s=rate) for one, rate in zip(wiring.fabrics, doubled, strict=True)]
-    which = wiring.fabric.copy()
-    which[some] += len(fabrics)
-    faster = replace(wiring, fabrics=(*wiring.fabrics, *fabrics), fabric=which)
-    after = link_loads(replace(cluster, lay=lambda: faster), matrix)
-    np.testing.assert_allclose(after.load_bytes, before.load_bytes)
-    assert after.bound_s <= before.bound_s
-
-
-def test_h100_uses_all_its_links_equally() -> None:
-    cluster = resolve_cluster("hgx-h100")
-    loads = link_loads(cluster, pattern_traffic("permutation", 8, 18e9))
-    assert loads.of("d0.n0.g0", "d0.s0") == pytest.approx(5e9)
-    assert loads.of("d0.s3", "d0.n0.g4") == pytest.approx(4e9)
-    assert loads.bound_s == pytest.approx(18e9 / 450e9 + 2 * 0.5e-6)
-    with pytest.raises(InputError, match=r"no link goes from d0\.n0\.g0 to d0\.n0\.g1"):
-        loads.of("d0.n0.g0", "d0.n0.g1")
-
-
 def test_incast_is_bound_by_the_one_that_hears_all() -> None:
     cluster = resolve_cluster("gb200-nvl72")
     loads = link_loads(cluster, pattern_traffic("incast", 72, 1e9))
     assert loads.bound_s == pytest.approx(71e9 / 900e9 + 1e-6)
     assert loads.bottleneck.ends == ("d0.s0", "d0.n0.g0")
     assert [group.count for group in loads.hottest(9)] == [18, 71 * 18]
+    with pytest.raises(InputError, match=r"no link goes from d0\.n0\.g0 to d0\.n0\.g1"):
+        loads.of("d0.n0.g0", "d0.n0.g1")
 
 
 def test_bytes_of_two_domains_by_hand() -> None:
     """Half of an all-to-all leaves its rack, less the GPU itself: 72 of 143 peers are in the other."""
-    cluster = resolve_cluster("gb200-nvl72@144")
-    loads = link_loads(cluster, pattern_traffic("all-to-all", 144, 143e6))
-    assert loads.tiers["ib-ndr400 leaf"].bytes == pytest.approx(144 * 72e6)
-    # the others: 71 peers of the own rack, and three in four of those outside, to reach their rail
-    assert loads.tiers["nvlink5"].bytes == pytest.approx(144 * (71e6 + 54e6))
+    loads = link_loads(resolve_cluster("gb200-nvl72@144"), pattern_traffic("all-to-all", 144, 143e6))
+    # inside: 71 peers of the own rack, and three in four of those outside, to reach their rail
+    assert loads.scale_up_bytes == pytest.approx(144 * (71e6 + 54e6))
+    assert loads.scale_out_bytes == pytest.approx(144 * 72e6)
     assert loads.transfer_s == pytest.approx(72e6 / 50e9)
-    assert loads.scale_up_bytes / loads.scale_out_bytes == pytest.approx(125 / 72)
-
-
-@pytest.mark.parametrize("shape", [(8, 4), (4, 4, 4), (6, 2), (16, 2, 2)])
-def test_uniform_traffic_on_a_torus_takes_an_eighth_of_its_longest_ring(shape: tuple[int, ...]) -> None:
-    n, k = int(np.prod(shape)), max(shape)
-    per_pair = 1e6
-    for wrap, slower in ((True, 1), (False, 2)):
-        loads = link_loads(
-            small.torus(*shape, wrap=wrap), pattern_traffic("all-to-all", n, per_pair * (n - 1))
-        )
-        assert loads.transfer_s == pytest.approx(slower * k / 8 * per_pair * n / 100e9)
-        hops = sum(size // 2 if wrap else size - 1 for size in shape)
-        assert loads.latency_s == pytest.approx(hops * 0.5e-6)
 
 
 def test_effective_rates_of_an_all_to_all() -> None:
@@ -224,3 +182,108 @@ def test_a_gpu_without_a_nic_hands_over_to_the_others_of_its_node() -> None:
     assert any("1 GPU without a link out of its domain hands over" in note for note in loads.notes)
     with pytest.raises(InfeasibleError, match="disconnect GPUs"):
         without_nics(*range(8))
+
+
+def dense(traffic: Traffic) -> NDArray[np.float64]:
+    matrix = np.zeros((traffic.gpus, traffic.gpus))
+    for alike in traffic.alike():
+        matrix[alike.senders] += alike.amounts
+    np.fill_diagonal(matrix, 0.0)
+    for sources, targets, amounts in traffic.blocks():
+        np.add.at(matrix, (sources, targets), amounts)
+    return matrix
+
+
+def test_patterns_by_hand() -> None:
+    ring = dense(pattern_traffic("ring", 4, 5.0))
+    assert np.argwhere(ring).tolist() == [[0, 1], [1, 2], [2, 3], [3, 0]]
+    incast = dense(pattern_traffic("incast", 4, 5.0))
+    assert np.argwhere(incast).tolist() == [[1, 0], [2, 0], [3, 0]]
+    half = dense(pattern_traffic("permutation", 6, 5.0))
+    assert np.argwhere(half).tolist() == [[0, 3], [1, 4], [2, 5], [3, 0], [4, 1], [5, 2]]
+    everyone = dense(pattern_traffic("all-to-all", 5, 8.0))
+    assert (everyone == 2.0 * (1 - np.eye(5))).all()
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("members", [None, range(2, 7), [6, 1]])
+def test_each_gpu_sends_what_it_was_given(pattern: str, members: range | list[int] | None) -> None:
+    traffic = pattern_traffic(pattern, 8, 12.0, members)
+    who = list(range(8) if members is None else members)
+    rows = dense(traffic).sum(axis=1)
+    sends = who[1:] if pattern == "incast" else who
+    assert np.flatnonzero(rows).tolist() == sorted(sends)
+    assert rows[sends] == pytest.approx(12.0)
+    assert traffic.total_bytes == pytest.approx(12.0 * len(sends))
+    assert traffic.senders == len(sends)
+    others = np.setdiff1d(np.arange(8), who)
+    assert not dense(traffic)[:, others].any()
+
+
+@pytest.mark.wide
+def test_a_large_matrix_comes_in_blocks() -> None:
+    matrix = np.random.default_rng(0).random((3000, 3000))
+    blocks = list(traffic_matrix(matrix, 3000).blocks())
+    assert len(blocks) > 1
+    found = np.zeros_like(matrix)
+    for sources, targets, amounts in blocks:
+        found[sources, targets] = amounts
+    np.fill_diagonal(matrix, 0.0)
+    assert (found == matrix).all()
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f2", "f4", "i8", "u4", ">f8"])
+def test_files(tmp_path: Path, dtype: str) -> None:
+    matrix = np.arange(16, dtype=dtype).reshape(4, 4)
+    np.save(tmp_path / "t.npy", matrix)
+    traffic = read_traffic(tmp_path / "t.npy", 4)
+    want = matrix.astype(float)
+    np.fill_diagonal(want, 0.0)
+    assert (dense(traffic) == want).all()
+    assert traffic.total_bytes == want.sum()
+    assert traffic.name == "t.npy"
+
+
+def test_files_that_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.npy"
+
+    def refused(message: str) -> None:
+        with pytest.raises(InputError, match=message) as caught:
+            read_traffic(path, 4)
+        assert "\n" not in str(caught.value)
+
+    refused("does not exist")
+    path.write_bytes(b"")
+    refused("not a complete .npy file")
+    with path.open("wb") as file:
+        np.savez(file, a=np.ones((4, 4)))
+    refused("zip archive")
+    np.save(path, np.array([["a"] * 4] * 4))
+    refused("not numbers")
+    for shape in ((3, 3), (4,), (4, 4, 1), (0, 0)):
+        np.save(path, np.ones(shape))
+        refused(r"must be \(4, 4\)")
+    for bad in (np.nan, np.inf, -1.0, 1e308, 5e-324):
+        matrix = np.ones((4, 4))
+        matrix[2, 3] = bad
+        np.save(path, matrix)
+        refused("bytes from GPU 2 to GPU 3 are")
+    np.save(path, np.eye(4))
+    refused("no bytes between different GPUs")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "amount", "members", "message"),
+    [
+        ("all2all", 1.0, None, "did you mean all-to-all"),
+        ("ring", float("nan"), None, "greater than zero"),
+        ("all-to-all", 1e308, None, "at most 1e+30"),
+        ("ring", 1.0, [3, 8], "from 0 to 7"),
+        ("ring", 1.0, [2, 2], "different"),
+    ],
+)
+def test_patterns_that_are_refused(
+    pattern: str, amount: float, members: list[int] | None, message: str
+) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        pattern_traffic(pattern, 8, amount, members)

@@ -1,6 +1,5 @@
 """Scores of whole layouts: by hand, what must never happen, and what does not fit."""
 
-import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -28,40 +27,6 @@ def used(scorer_layout, where, experts, loads):
     """Score a layout of one stage with really placed experts."""
     use = expert_use(experts, loads, where.model.moe.top_k)
     return LayoutScorer(where, scorer_layout, [[use]])
-
-
-def test_one_stage_by_hand(toy):
-    where = toy.deployment(toy.cluster(4))
-    score = toy.scorer(where).at(3)
-    stage = StageSpec((0, 1, 2, 3), range(3))
-    use = toy.uses(where, toy.layout([((0, 1, 2, 3), range(3))]))[0][0]
-    cost = batch_cost(where.with_batch(3), stage, 3, 1, use, last=True)
-    assert score.step_s == pytest.approx(float(cost.total_s))
-    assert score.lower_step_s == pytest.approx(float(cost.floor_s["HBM bandwidth"]))
-    assert score.floor_s == pytest.approx({name: float(seconds) for name, seconds in cost.floor_s.items()})
-    assert score.parts_s == {name: float(seconds) for name, seconds in cost.parts_s.items() if seconds > 0}
-    assert score.tok_s_per_gpu == pytest.approx(3 / score.step_s)
-    assert score.tok_s_per_user == pytest.approx(1 / score.step_s)
-    assert score.bound_by == "HBM bandwidth"
-    assert score.batch == 3
-
-
-def test_prefill_counts_input_tokens(toy):
-    where = toy.deployment(toy.cluster(4), phase="prefill", context=100)
-    score = toy.scorer(where).at(3)
-    assert (score.tokens, score.tokens_per_step) == ("input", 1.0)
-    assert score.tok_s_per_gpu == pytest.approx(300 / score.step_s)
-    assert score.tok_s_per_user == pytest.approx(100 / score.step_s)
-    assert score.tpot_s == score.step_s
-
-
-def test_drafts_gain_what_is_accepted(toy):
-    where = toy.deployment(toy.cluster(4), draft_tokens=3, accept_length=2.5)
-    score, plain = toy.scorer(where).at(3), toy.scorer(toy.deployment(toy.cluster(4))).at(3)
-    assert score.step_s > plain.step_s
-    assert score.tok_s_per_gpu == pytest.approx(3 * 2.5 / score.step_s)
-    assert score.tok_s_per_user == pytest.approx(2.5 / score.step_s)
-    assert score.tpot_s == pytest.approx(score.step_s / 2.5)
 
 
 def test_idle_gpus_count_in_one_figure_and_not_in_the_other(toy):
@@ -151,23 +116,9 @@ def test_a_batch_that_does_not_fit_says_what_binds_and_what_would(toy):
     chip = toy.gpu(hbm=1e8)
     scorer = toy.scorer(toy.deployment(toy.cluster(toy.domain(4, chip=chip)), context=10_000))
     most = scorer.max_batch
-    assert most > 1
-    assert scorer.at(most).max_batch == most
-    with pytest.raises(InfeasibleError) as error:
+    text = f"batch {10 * most} needs 0.9 GB per GPU and 0.1 GB are usable, 0.8 GB too few; the largest .* is {most}"
+    with pytest.raises(InfeasibleError, match=text):
         scorer.at(10 * most)
-    text = str(error.value)
-    found = re.fullmatch(
-        r"HBM capacity binds: batch (\d+) needs ([\d.]+) GB per GPU and ([\d.]+) GB are usable, ([\d.]+) GB too few; "
-        r"the largest batch that fits is (\d+)\.",
-        text,
-    )
-    assert found, text
-    batch, need, usable, missing, fits = map(float, found.groups())
-    assert (batch, fits) == (10 * most, most)
-    assert usable == pytest.approx(0.09, abs=0.05)
-    assert need - usable == pytest.approx(missing, abs=0.11)
-    with pytest.raises(InfeasibleError, match=f"batch {most + 1} needs"):
-        scorer.at(most + 1)
 
 
 @pytest.mark.parametrize("batch", [0, -3])
@@ -266,13 +217,11 @@ def cases(toy):
     return draw_case()
 
 
-def score_of(toy, case, *, hbm_rate=1.0, flop=1.0, link=1.0, nic=1.0):
-    """Score a case with its rates multiplied; in slow cases the flop bind."""
-    peak = (1e11 if case["slow"] else 1e14) * flop
-    chip = toy.gpu(hbm=1e11, hbm_rate=1e12 * hbm_rate, bf16=peak, fp8=2 * peak)
-    cluster = toy.cluster(
-        *(toy.domain(n, link=1e10 * link, chip=chip) for n in case["sizes"]), out=1e10 * nic
-    )
+def score_of(toy, case):
+    """Score a case; in slow cases the flop bind."""
+    peak = 1e11 if case["slow"] else 1e14
+    chip = toy.gpu(hbm=1e11, bf16=peak, fp8=2 * peak)
+    cluster = toy.cluster(*(toy.domain(n, chip=chip) for n in case["sizes"]))
     where = toy.deployment(
         cluster,
         case["model"],
@@ -305,30 +254,9 @@ def test_what_holds_of_every_score(toy, data):
     each = {"phase": case["context"], "draft_tokens": 2.5}
     gained = next((each[name] for name in case["asked"] if name in each), 1.0)
     assert score.tok_s_per_user * score.step_s == pytest.approx(gained)
+    assert score.tok_s_per_gpu_used * score.step_s == pytest.approx(gained * case["batch"])
     assert score.tokens == ("input" if "phase" in case["asked"] else "output")
     assert score.tpot_s == pytest.approx(score.step_s / (2.5 if "draft_tokens" in case["asked"] else 1.0))
-
-
-@settings(deadline=None, max_examples=8)
-@given(data=st.data(), factor=st.floats(1.0, 50.0))
-@pytest.mark.parametrize("rate", ["hbm_rate", "flop", "link", "nic"])
-def test_a_faster_part_never_slows_a_step(toy, rate, data, factor):
-    case = data.draw(cases(toy))
-    before, after = score_of(toy, case), score_of(toy, case, **{rate: factor})
-    assert after.step_s <= before.step_s * (1 + 1e-9)
-    assert after.lower_step_s <= before.lower_step_s * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("ideal", [True, False])
-@settings(deadline=None, max_examples=8)
-@given(data=st.data())
-def test_twice_every_rate_is_half_the_roofline_whatever_kernels_lose(toy, ideal, data):
-    case = data.draw(cases(toy))
-    case |= {"efficiency": PEAK} if ideal else {}
-    before, after = score_of(toy, case), score_of(toy, case, hbm_rate=2, flop=2, link=2, nic=2)
-    assert after.lower_step_s == pytest.approx(before.lower_step_s / 2)
-    assert before.step_s / 2 <= after.step_s * (1 + 1e-9)
-    assert after.step_s <= before.step_s * ((1 / 2 if ideal else 1) + 1e-9)
 
 
 @settings(deadline=None, max_examples=8)
@@ -353,47 +281,3 @@ def test_the_largest_batch_fits_and_one_more_does_not(toy, context, hbm, moe, st
     assert scorer.at(most).hbm_bytes["free"] >= -1e-6
     with pytest.raises(InfeasibleError, match=f"the largest batch that fits is {most}"):
         scorer.at(most + 1)
-
-
-@settings(deadline=None, max_examples=8)
-@given(data=st.data())
-def test_gpus_of_a_domain_can_be_renamed(toy, data):
-    sizes = data.draw(st.sampled_from([(4,), (2, 4), (3, 3)]))
-    gpus = sum(sizes)
-    layers = 2
-    where = toy.deployment(toy.cluster(*sizes), toy.model(dense=0, moe=layers), efficiency=toy.fitted())
-    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
-    loads = ExpertLoads(rng.exponential(size=(2, layers, 8)) + 0.01, ("a", "b"), synthetic=False)
-    each = -(-8 // gpus)
-    rows = np.stack([rng.permutation(np.resize(np.arange(8), gpus * each)) for _ in range(layers)])
-    starts = np.cumsum([0, *sizes])
-    order = np.concatenate([rng.permutation(np.arange(a, b)) for a, b in pairwise(starts)])
-    renamed = rows.reshape(layers, gpus, each)[:, order].reshape(layers, -1)
-    owner = np.repeat(np.arange(gpus, dtype=np.int32), each)
-    layout = toy.layout([(range(gpus), range(layers))])
-    before, after = (
-        used(layout, where, Assignment(row.astype(np.int32), owner, 8, gpus), loads).at(9)
-        for row in (rows, renamed)
-    )
-    assert after.step_s == pytest.approx(before.step_s)
-    assert after.lower_step_s == pytest.approx(before.lower_step_s)
-    moved = toy.layout([(order.tolist(), range(layers))])
-    again = used(moved, where, Assignment(rows.astype(np.int32), owner, 8, gpus), loads).at(9)
-    assert again.step_s == pytest.approx(before.step_s)
-
-
-@settings(deadline=None, max_examples=8)
-@given(st.floats(1.0, 20.0), st.floats(1.0, 5.0), st.sampled_from([(4,), (2, 2)]), st.booleans())
-def test_a_hotter_expert_never_makes_a_full_step_faster(toy, heat, more, sizes, slow):
-    # At a batch that touches every expert; where tokens are few, skew spares reads.
-    chip = toy.gpu(bf16=1e9, fp8=0) if slow else toy.gpu()
-    where = toy.deployment(toy.cluster(*(toy.domain(n, chip=chip) for n in sizes)), toy.model(dense=0, moe=1))
-    assignment = Assignment(
-        np.arange(8, dtype=np.int32)[None], np.repeat(np.arange(4, dtype=np.int32), 2), 8, 4
-    )
-    layout = toy.layout([(range(4), range(1))])
-    steps = []
-    for load in (heat, heat * more):
-        loads = ExpertLoads(np.array([[[load, 1, 1, 1, 1, 1, 1, 1]]], dtype=float), ("a",), synthetic=False)
-        steps.append(used(layout, where, assignment, loads).at(2_000).step_s)
-    assert steps[1] >= steps[0] * (1 - 1e-9)

@@ -1,7 +1,6 @@
 """Served requests in steady state: Little's law, limits of both pools, closed forms of simple engines."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -96,12 +95,6 @@ def test_who_finds_no_place_waits_by_littles_law():
     assert found["waiting_s"] == pytest.approx(3 * 2.01)
 
 
-def test_drafts_divide_the_time_per_token():
-    requests = asked(draft_tokens=np.array([2.0]), accept_length=np.array([2.5]))
-    found = of(aggregated(flat(0.01), pool(), requests, workers=1.0, most=100.0, share=0.5))
-    assert found["tpot_s"] == pytest.approx(0.004)
-
-
 def test_prompts_of_others_delay_by_their_share():
     # 63 others are prefilled once in 200 steps: 63 x 1,000 / 200 tokens a step over 8 GPUs, at 1 us a token and GPU
     whole = linear(0.01, 0.0, 1e-6)
@@ -192,27 +185,8 @@ def test_pools_keep_littles_law_and_their_limits(
         assert in_system == pytest.approx(what[2]), "who waits is counted once"
 
 
-@settings(deadline=None, max_examples=30)
-@given(
-    engine=ENGINES,
-    prefill=ENGINES,
-    what=ASKED,
-    split=POOLS,
-    workers=st.integers(1, 4),
-    most=st.floats(1, 500),
-)
-def test_more_prefill_workers_never_serve_fewer(engine, prefill, what, split, workers, most):
-    rates = [
-        split_served(engine, prefill, what, split, workers=workers, prefill_workers=count, most=most)[0][
-            "requests_per_s"
-        ]
-        for count in (1, 2, 4, 16)
-    ]
-    for fewer, more in pairwise(rates):
-        assert more >= fewer * (1 - 0.01)
-
-
-def test_a_slow_prefill_pool_binds():
+@pytest.mark.parametrize("prefill_workers", [1, 2])
+def test_a_slow_prefill_pool_binds(prefill_workers):
     # a step of 1 s finishes 8.192 prompts of 1,000 tokens in each of 8 groups; decode holds what arrives meanwhile
     found, rate = split_served(
         (0.01, 0.0, 0.0),
@@ -220,10 +194,10 @@ def test_a_slow_prefill_pool_binds():
         (1000.0, 200.0, 5000.0),
         (1, 8),
         workers=1,
-        prefill_workers=1,
+        prefill_workers=prefill_workers,
         most=1e6,
     )
-    assert rate == pytest.approx(8 * CHUNK_TOKENS / 1000)
+    assert rate == pytest.approx(prefill_workers * 8 * CHUNK_TOKENS / 1000)
     assert found["requests_per_s"] == pytest.approx(rate, rel=0.01)
     assert found["batch"] == pytest.approx(rate * 200 * 0.01 / 8, rel=0.01)
     assert found["waiting_s"] == pytest.approx(5000 / rate - 3.0, rel=0.01)

@@ -181,7 +181,6 @@ def test_an_order_that_is_known_is_never_made_worse():
         ({"stages": 4}, "4 stages on 3 groups"),
         ({"stages": 0}, "0 stages"),
         ({"seconds": np.full((1, 3), np.nan)}, "seconds: figures must be finite"),
-        ({"hop_seconds": np.full((3, 3), -1.0)}, "hop_seconds: figures"),
         ({"capacity": np.zeros(2)}, "capacity: shape"),
         ({"kind_of": np.full(6, 3)}, "kinds are 0 to 0"),
         ({"kind_of": np.zeros(2, dtype=np.int64)}, "3 stages for 2 layers"),

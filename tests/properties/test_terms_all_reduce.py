@@ -1,11 +1,6 @@
 """Tensor-parallel all-reduce: bytes by hand on 100 GB/s inside a domain and 10 GB/s out of it."""
 
-from itertools import pairwise
-
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cost.inputs.machine import stage_rates
 from cost.inputs.workload import StepShape
@@ -49,39 +44,6 @@ def test_a_tree_over_more_domains_is_deeper(toy):
     assert part.crossing == 4
 
 
-@given(
-    tp=st.sampled_from([2, 4, 8, 16, 32, 64]),
-    tokens=st.floats(0.01, 1e5),
-    up=st.floats(1e9, 1e12),
-    out=st.floats(0.01, 1.0),
-    fraction=st.floats(0.1, 1.0),
-)
-def test_crossing_more_domains_is_never_faster(toy, tp, tokens, up, out, fraction):
-    two = (toy.domain(2, link=up / 10, latency=1e-6),) * 2
-    rates = stage_rates(toy.cluster(*two, out=out * up, latency=1e-5), range(4), ["bf16"])
-    real = toy.coefficients(
-        ideal=False, delay__all_reduce=1e-5, delay__all_reduce_out=2e-5, links__all_reduce=fraction
-    )
-
-    def seconds(width, each, domain):
-        part = all_reduce_part(
-            64, StepShape(tp=width, sequences=each, domain_gpus=domain), times=2, rates=rates, layers=3
-        )
-        cost = StepCost()
-        cost.add_reduce(part, real, rates)
-        return float(cost.total_s)
-
-    # the same group over domains of half the size
-    sizes = [tp // 2**n for n in range(tp.bit_length())]
-    times = [seconds(tp, tokens, size) for size in sizes]
-    assert all(b >= a * (1 - 1e-12) for a, b in pairwise(times))
-    # the same vectors over more domains of one size
-    for size in sizes:
-        times = [seconds(size * n, tokens / n, size) for n in range(1, 20)]
-        assert all(b >= a * (1 - 1e-12) for a, b in pairwise(times[1:]))
-        assert times[0] <= times[1]
-
-
 def test_one_rank_has_nothing_to_reduce(toy):
     part, _ = part_of(toy, StepShape(tp=1, sequences=5, domain_gpus=4))
     assert (part.up_s, part.out_s, part.calls) == (0, 0, 0)
@@ -90,15 +52,6 @@ def test_one_rank_has_nothing_to_reduce(toy):
 def test_domains_that_nothing_joins_are_refused(toy):
     with pytest.raises(InputError, match="no `fabric:`"):
         part_of(toy, StepShape(tp=8, sequences=5, domain_gpus=4), out=0)
-
-
-def test_arrays_are_the_shapes_one_by_one(toy):
-    tp = np.array([1.0, 2.0, 4.0, 8.0])
-    many, _ = part_of(toy, StepShape(tp=tp, sequences=5, domain_gpus=4))
-    for index, width in enumerate(tp):
-        one, _ = part_of(toy, StepShape(tp=float(width), sequences=5, domain_gpus=4))
-        for name in ("up_s", "out_s", "calls", "crossing", "latency_s"):
-            assert np.broadcast_to(getattr(many, name), 4)[index] == getattr(one, name), (name, width)
 
 
 def test_seconds_of_calls_are_paid_where_kernels_lose(toy):

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from helpers import link_loads
 from topology import InputError, resolve_cluster
@@ -140,17 +138,6 @@ def links(*edges: tuple[int, float, float]) -> Links:
 )
 def test_count_times_rate(edges: list[tuple[int, float, float]], text: str) -> None:
     assert links(*edges).text() == text
-
-
-edge = st.tuples(st.integers(1, 99), st.sampled_from([25e9, 50e9]), st.sampled_from([1.0, 0.5]))
-
-
-@given(st.lists(st.lists(edge, max_size=4), max_size=4))
-@settings(deadline=None, max_examples=30)
-def test_sums_lose_nothing(parts: list[list[tuple[int, float, float]]]) -> None:
-    total = Links.sum(links(*part) for part in parts)
-    assert total.count == sum(count for part in parts for count, _, _ in part)
-    assert total.bytes_per_s == pytest.approx(sum(n * r * h for part in parts for n, r, h in part))
 
 
 def test_an_overlay_of_some_gpus_leaves_the_others_empty() -> None:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import networkx as nx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from cost.inputs.machine import stage_rates
 from graph_contract import validate_graph
 from topology import (
-    ClusterSpec,
     Fault,
     InfeasibleError,
     InputError,
@@ -77,36 +73,6 @@ def test_a_rate_nobody_published_is_said_when_scored() -> None:
     cluster = build_cluster(replace(spec, domains=(replace(spec.domains[0], gpu=known),)))
     with pytest.raises(MissingFigureError, match="nvlink7 is not published"):
         stage_rates(cluster, range(4), ["bf16"])
-
-
-NAMES = ("hgx-h100@24", "mi300x@16", "tpu-v5p", "trn2-ultra", "cm384@64")
-
-
-@settings(deadline=None, max_examples=20)
-@given(st.sampled_from(NAMES), st.data())
-def test_a_fault_never_raises_a_rate(name: str, data: st.DataObject) -> None:
-    whole = resolve_cluster(name)
-    edges = sorted(whole.graph.edges)
-    picked = data.draw(st.lists(st.sampled_from(edges), min_size=1, max_size=4, unique=True))
-    factors = data.draw(
-        st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=len(picked), max_size=len(picked))
-    )
-    faults = tuple(Fault(link=(a, b), factor=f) for (a, b), f in zip(picked, factors, strict=True))
-    try:
-        cluster = build_cluster(ClusterSpec(name, whole.spec.domains, whole.spec.scale_out, faults))
-    except InfeasibleError:
-        downs = [pair for pair, factor in zip(picked, factors, strict=True) if not factor]
-        cut = whole.graph.copy()
-        cut.remove_edges_from(downs)
-        islands = [part for part in nx.connected_components(cut) if {gpu.id for gpu in whole.gpus} & part]
-        assert len(islands) > 1
-        return
-    validate_graph(cluster.graph)
-    assert set(cluster.graph.edges) <= set(whole.graph.edges)
-    for a, b, rate in cluster.graph.edges(data="bytes_per_s"):
-        assert rate <= whole.graph.edges[a, b]["bytes_per_s"]
-    for gpu in range(len(cluster.gpus)):
-        assert cluster.scale_up_bytes_per_s(gpu) <= whole.scale_up_bytes_per_s(gpu)
 
 
 PODS = "domains: [{part: hgx-h100, count: 4}]\nfabric: {kind: rail, nic: 400 Gb/s, nodes_per_pod: 2}\n"

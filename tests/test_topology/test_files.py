@@ -79,8 +79,6 @@ def test_what_is_no_file_or_read_only_stays(here: Path) -> None:
         ("a.json", "nowhere", "a.json"),
         ("a.json", "a.json", "a.json"),
         ("link", "../mine", "link/letter"),
-        ("link", "..", "link/mine/letter"),
-        ("link", "..", "./link/../mine/letter"),
         ("link", "../mine", "{here}/link/letter"),
         ("link", "../mine", "../work/link/letter"),
         ("inner/link", "../../mine", "inner/link/letter"),
@@ -100,17 +98,11 @@ def test_links_are_refused(here: Path, link: str, to: str, target: str) -> None:
     assert tree(here.parent) == before
 
 
-@pytest.mark.parametrize("name", ["plan.json", "plan-0", "old.json"])
-def test_links_in_a_folder_of_results_are_refused(here: Path, name: str) -> None:
-    out = here.parent / "out"  # outside the working folder too
-    out.mkdir()
-    (out / name).symlink_to(here.parent / "mine/letter" if "." in name else here.parent / "mine")
-    before = tree(here.parent)
-    with pytest.raises(InputError, match=f"out/{name} is a symbolic link"):
-        write_folder(
-            Path("../out"), {"a": b"a", "plan-0/letter": b"new", "plan.json": b"new"}, gone=["old.json"]
-        )
-    assert tree(here.parent) == before
+def test_a_link_under_the_name_of_what_goes_is_refused(here: Path) -> None:
+    (here / "old.json").symlink_to("../mine/letter")
+    with pytest.raises(InputError, match=r"old\.json is a symbolic link"):
+        write_folder(here, {"a": b"a"}, gone=["old.json"])
+    assert tree(here) == {"old.json": "-> ../mine/letter"}
 
 
 def test_links_above_the_working_folder_are_followed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +16,17 @@ from topology.exporters import cluster_to_yaml
 from topology.files.cluster_file import read_cluster_file
 from topology.importers import Imported, ImportOptions, import_files
 from topology.spec import Fault
+from toys import topo_m
 
 TREE = "SwitchName=core Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=n[1-3]\nSwitchName=leaf2 Nodes=n[4-6]\n"
 BLOCK = "BlockName=b1 Nodes=n[1-3]\nBlockName=b2 Nodes=n[4-6]\nBlockSizes=3\n"
 
 
-def topo_m(count: int, cell: str, nics: int = 0) -> str:
-    """A host of equal GPUs, NIC i beside GPU i."""
+def host(count: int, cell: str, nics: int = 0) -> str:
+    """Equal GPUs, NIC i beside GPU i."""
     names = [*(f"GPU{i}" for i in range(count)), *(f"NIC{i}" for i in range(nics))]
-
-    def value(a: str, b: str) -> str:
-        if a == b:
-            return " X "
-        if a[:3] == b[:3] == "GPU":
-            return cell
-        return "PIX" if a[3:] == b[3:] else "SYS"
-
-    lines = ["\t" + "\t".join([*names, "CPU Affinity"])]
-    lines += [
-        "\t".join([a, *(value(a, b) for b in names), "0-31" if a.startswith("GPU") else ""]) for a in names
-    ]
-    return "\n".join(lines) + "\n"
+    cells = dict.fromkeys(combinations(range(count), 2), cell)
+    return topo_m(names, cells | {(i, count + i): "PIX" for i in range(nics)})
 
 
 @pytest.fixture
@@ -85,7 +76,7 @@ def rates(imported: Imported) -> Counter[tuple[str, str, float]]:
 
 
 def test_a_switched_host_is_one_domain(take: Any) -> None:
-    imported = take({"t.txt": topo_m(8, "NV18")}, gpu="h100-sxm")
+    imported = take({"t.txt": host(8, "NV18")}, gpu="h100-sxm")
     (domain,) = imported.spec.domains
     assert imported.spec.raw is None
     assert domain.links_per_switch == (5, 5, 4, 4)
@@ -94,23 +85,23 @@ def test_a_switched_host_is_one_domain(take: Any) -> None:
 
 
 def test_direct_links_are_a_mesh(take: Any) -> None:
-    imported = take({"t.txt": topo_m(4, "NV4")}, gpu="own", hbm="80 GB", fabrics=("nvlink4",))
+    imported = take({"t.txt": host(4, "NV4")}, gpu="own", hbm="80 GB", fabrics=("nvlink4",))
     assert imported.spec.domains[0].structure == "mesh"
     assert rates(imported) == {("gpu", "gpu", 100.0): 6}
 
 
 def test_a_gpu_of_ones_own_needs_memory_and_link(take: Any) -> None:
     with pytest.raises(InputError, match="`hbm`"):
-        take({"t.txt": topo_m(2, "NV4")}, gpu="v100")
+        take({"t.txt": host(2, "NV4")}, gpu="v100")
     with pytest.raises(InputError, match="`fabric`"):
-        take({"t.txt": topo_m(2, "NV4")}, gpu="v100", hbm="80 GB")
-    imported = take({"t.txt": topo_m(2, "NV4")}, gpu="v100", hbm="80 GB", fabrics=("nvlink4",))
+        take({"t.txt": host(2, "NV4")}, gpu="v100", hbm="80 GB")
+    imported = take({"t.txt": host(2, "NV4")}, gpu="v100", hbm="80 GB", fabrics=("nvlink4",))
     assert imported.spec.domains[0].gpu.hbm_bytes == 80e9
 
 
 def test_pcie_hosts_ask_for_pcie_and_sockets(take: Any) -> None:
     text = (
-        topo_m(4, "SYS")
+        host(4, "SYS")
         .replace("GPU0\t X \tSYS", "GPU0\t X \tNODE")
         .replace("GPU1\tSYS\t X ", "GPU1\tNODE\t X ")
     )
@@ -126,7 +117,7 @@ def test_pcie_hosts_ask_for_pcie_and_sockets(take: Any) -> None:
 
 
 def test_a_gpu_without_nvlink_keeps_its_place_over_pcie(take: Any) -> None:
-    cells = topo_m(8, "NV18").split("\n")
+    cells = host(8, "NV18").split("\n")
     cells = [line if i != 4 else line.replace("NV18", "NODE") for i, line in enumerate(cells)]
     for i in (*range(1, 4), *range(5, 9)):
         parts = cells[i].split("\t")
@@ -198,6 +189,40 @@ def test_hosts_without_gpus_are_left_out_by_name(take: Any) -> None:
         take({"t.conf": text}, gpu="hgx-h100", hosts="n[1-7]")
 
 
+def tree(leaves: int, hosts: int, pods: int = 0) -> str:
+    each = leaves // (pods or 1)
+    rows = [f"SwitchName=core Switches={f's[0-{pods - 1}]' if pods else f'l[0-{leaves - 1}]'}"]
+    rows += [f"SwitchName=s{p} Switches=l[{p * each}-{p * each + each - 1}]" for p in range(pods)]
+    return "\n".join(
+        [*rows, *(f"SwitchName=l{i} Nodes=n[{hosts * i + 1}-{hosts * i + hosts}]" for i in range(leaves))]
+    )
+
+
+def blocks(hosts: int) -> str:
+    return "\n".join(f"BlockName=b{i} Nodes=n[{18 * i + 1}-{18 * i + hosts}]" for i in range(4))
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "body"),
+    [
+        (tree(8, 8), "hgx-h100", "  - {part: hgx-h100, count: 64}\nfabric: {kind: leaf-spine,"),
+        (tree(16, 4, 4), "hgx-h100", "  - {part: hgx-h100, count: 64}\nfabric: {kind: fat-tree,"),
+        (blocks(18), "gb200-nvl72", "  - {part: gb200-nvl72, count: 4}\n"),
+        (blocks(17), "gb200-nvl72", "  - {part: gb200-nvl72, gpus: 68, count: 4}\n"),
+    ],
+)
+def test_regular_files_give_a_few_lines(take: Any, text: str, gpu: str, body: str) -> None:
+    written = cluster_to_yaml(take({"t.conf": text}, gpu=gpu).spec)
+    assert body in written
+    assert len(written.splitlines()) <= 4
+
+
+def test_what_is_too_large_to_be_listed_is_refused(take: Any) -> None:
+    uneven = tree(40, 16).replace("Nodes=n[1-16]", "Nodes=n[1-3]").replace("n[33-48]", "n[33-35]")
+    with pytest.raises(InputError, match="listed one by one"):
+        take({"t.conf": uneven}, gpu="hgx-h100")
+
+
 LEAVES = "SwitchName=leaf1 Nodes=n[1-3]\nSwitchName=leaf2 Nodes=n[4-6]\n"
 
 
@@ -238,27 +263,28 @@ def test_nested_domains_are_read_at_the_level_that_the_system_has(take: Any) -> 
 # Several files
 
 
-def test_a_node_and_a_tree_merge(take: Any) -> None:
-    files = {"t.conf": TREE, "node.txt": topo_m(4, "NV6", nics=4)}
+def test_a_host_whose_gpus_share_all_links_of_the_chip_is_a_mesh_on_a_tree_too(take: Any) -> None:
+    files = {"t.conf": TREE, "node.txt": host(4, "NV6", nics=4)}
     imported = take(files, gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0)
-    assert imported.spec.gpus == 24
-    assert [domain.scale_up_bytes_per_s for domain in imported.spec.domains] == [450e9] * 6
+    assert [(domain.structure, domain.scale_up_bytes_per_s) for domain in imported.spec.domains] == [
+        ("mesh", 450e9)
+    ] * 6
 
 
 def test_a_node_of_its_own_is_matched_by_its_file_name(take: Any) -> None:
-    files = {"t.conf": TREE, "all.txt": topo_m(8, "NV18"), "n5.txt": topo_m(4, "NV18")}
+    files = {"t.conf": TREE, "all.txt": host(8, "NV18"), "n5.txt": host(4, "NV18")}
     imported = take(files, gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0)
     assert Counter(domain.gpus for domain in imported.spec.domains) == {8: 5, 4: 1}
     assert "n5.txt: n5 has 4 GPUs, but most hosts have 8" in imported.anomalies[0]
 
 
 def test_a_node_of_certain_hosts_is_given_with_them(take: Any) -> None:
-    files = {"t.conf": TREE, "n[1-3]=a.txt": topo_m(8, "NV18"), "n[4-6]=b.txt": topo_m(4, "NV18")}
+    files = {"t.conf": TREE, "n[1-3]=a.txt": host(8, "NV18"), "n[4-6]=b.txt": host(4, "NV18")}
     imported = take(files, gpu="h100-sxm", nic="400 Gb/s", oversubscription=1.0)
     assert [domain.gpus for domain in imported.spec.domains] == [8, 8, 8, 4, 4, 4]
 
 
-EIGHT, FOUR = topo_m(8, "NV18"), topo_m(4, "NV18")
+EIGHT, FOUR = host(8, "NV18"), host(4, "NV18")
 FULL: dict[str, Any] = {"gpu": "h100-sxm", "nic": "400 Gb/s", "oversubscription": 1.0}
 
 
@@ -267,10 +293,7 @@ FULL: dict[str, Any] = {"gpu": "h100-sxm", "nic": "400 Gb/s", "oversubscription"
     [
         ({"t.txt": EIGHT}, {}, r"t\.txt: it does not say the GPU type .*: give `gpu` NAME"),
         ({"t.txt": EIGHT}, {"gpu": "h10"}, r"`gpu` h10: unknown GPU .h10.; did you mean .*h100-sxm"),
-        ({"t.txt": topo_m(8, "NV12")}, {"gpu": "h100-sxm"}, r"have \d+ scale-up links, but h100-sxm has 18"),
-        ({"t.txt": EIGHT}, {"gpu": "h800-sxm"}, r"have \d+ scale-up links, but h800-sxm has 8"),
-        ({"t.txt": topo_m(4, "NV4")}, {"gpu": "b200-sxm"}, r"have \d+ scale-up links, but b200-sxm has 18"),
-        ({"t.txt": topo_m(2, "NV2")}, {"gpu": "gb200"}, r"have \d+ scale-up links, but gb200 has 18"),
+        ({"t.txt": host(8, "NV12")}, {"gpu": "h100-sxm"}, r"have \d+ scale-up links, but h100-sxm has 18"),
         ({"t.conf": TREE}, {}, "(?s)`gpu`.*`gpus_per_node`.*`nic`.*`oversubscription`"),
         ({"t.conf": TREE}, {"gpu": "hgx-h100", "gpus_per_node": 4}, "hgx-h100 has 8 GPUs to a node"),
         ({"t.conf": TREE}, {"gpu": "tpu-v5p"}, "is a torus"),
@@ -331,19 +354,11 @@ def test_a_missing_cable_leaves_that_gpu_without_a_nic(take: Any, ib_rails: Any)
 def test_a_node_dump_says_which_nic_is_whose(take: Any, ib_rails: Any) -> None:
     fabric = ib_rails(pods=1, hosts=2, rails=2)
     fabric.adapters = {key: value.replace("HCA-", "mlx5_") for key, value in fabric.adapters.items()}
-    text = topo_m(2, "NV18", nics=2) + "\nNIC Legend:\n  NIC0: mlx5_2\n  NIC1: mlx5_1\n"
+    text = host(2, "NV18", nics=2) + "\nNIC Legend:\n  NIC0: mlx5_2\n  NIC1: mlx5_1\n"
     imported = take({"ib.out": fabric.text(), "node.txt": text}, gpu="h100-sxm")
     graph = build_cluster(imported.spec).graph
     # rails are the places of GPUs in their hosts: the first is that of the NIC beside the first GPU
     assert "f.p0.l0" in graph["d0.n0.g0"]
-
-
-def test_fewer_nics_than_gpus_are_shared_nodes(take: Any, ib_rails: Any) -> None:
-    imported = take({"ib.out": ib_rails(pods=2, rails=4).text()}, gpu="h100-sxm")
-    found = rates(imported)
-    assert found["leaf", "nic", 50.0] == 2 * 3 * 4
-    assert found["nic", "pcie", 50.0] == 2 * 3 * 4
-    assert any("each NIC is shared by 2 GPUs" in line for line in imported.assumptions)
 
 
 def test_hosts_without_a_name_join_the_domain_of_their_leaves(take: Any, ib_rails: Any) -> None:

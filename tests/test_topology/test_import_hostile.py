@@ -15,7 +15,6 @@ BOMB = """<?xml version="1.0"?>
 
 FILES: list[tuple[str, bytes | str, str]] = [
     ("bomb.xml", BOMB, r"bomb\.xml: line 2: a document type or entity"),
-    ("external.xml", '<!DOCTYPE s SYSTEM "file:///etc/passwd"><system/>', "line 1: a document type"),
     (
         "deep.xml",
         "<system>" + '<pci busid="0000:00:00.0">' * 5000,
@@ -26,22 +25,12 @@ FILES: list[tuple[str, bytes | str, str]] = [
     ("nul.txt", b"\tGPU0\tGPU1\nGPU0\t X \x00NV2\n", "line 2: has the control character 0x00"),
     ("wide.txt", "\tGPU0\n".encode("utf-16"), "UTF-16"),
     ("latin.conf", b"SwitchName=s Nodes=n1\n# caf\xe9\n", "line 2: byte 0xe9 is not UTF-8"),
-    ("elf", b"\x7fELF\x02\x01" + bytes(range(256)), "not UTF-8"),
     ("empty", "", "is empty"),
-    ("blank", " \n\n", "is empty"),
     ("words.txt", "the quick brown fox\n", "is none of the supported kinds"),
     ("gpu.txt", "GPU0 is broken\n", "looks like `nvidia-smi topo -m`"),
     ("alias.yaml", "a: &x [1, 2]\nswitches: *x\n", "line 2: YAML aliases"),
-    ("tag.yaml", '- topology: !!python/object/apply:os.system ["id"]\n', "line 1: a YAML tag"),
-    ("twice.yaml", "switches: {a: {}}\nswitches: {b: {}}\nblocks: []\n", "line 2: duplicate key 'switches'"),
-    ("deep.yaml", "a: " + "[" * 3000, "nested more than 64 levels deep|not valid YAML|none of the kinds"),
-    ("open.yaml", "switches: {a: \n", "not valid YAML"),
-    ("two.yaml", "- topology: a\n  flat: true\n---\n- topology: b\n", "line 3: not valid YAML"),
     ("deep.json", "[" * 100_000, "nested too deeply"),
-    ("huge.json", '{"instances": [{"network_layers": [' + "9" * 5000 + "]}]}", "not valid JSON"),
-    ("nan.json", '{"instances": [{"network_layers": [NaN]}]}', "NaN is not a JSON number"),
     ("cut.json", '[{"links": [{"compounded_links": [', "cut.json: column .*is the file truncated"),
-    ("twice.json", '{"instances": [], "instances": []}', "instances: duplicate key"),
     ("hosts.conf", "SwitchName=s Nodes=n[1-1000000000]\n", "line 1: hostlist .* more than 200000"),
     ("product.conf", "SwitchName=s Nodes=n[1-999][1-999][1-999]\n", "line 1: hostlist .* more than 200000"),
     (
@@ -56,7 +45,6 @@ FILES: list[tuple[str, bytes | str, str]] = [
     ),
     ("turned.conf", "SwitchName=s Nodes=n\u0085[1-2]\n", "line 1: has the control character 0x85"),
     ("twice.xml", '<system version="1" version="2"/>', "line 1: column .*duplicate attribute"),
-    ("none.conf", "SwitchName=a Switches=b\nSwitchName=b Switches=c\nSwitchName=c Switches=a\n", "a cycle"),
 ]
 
 

@@ -18,24 +18,6 @@ def read(fabric: Any) -> Any:
     return parse(source, None)
 
 
-def test_hosts_rails_and_pods_of_two_naming_schemes(ib_rails: Any) -> None:
-    found = read(ib_rails())
-    assert list(found.hosts) == ["node-00", "node-01", "node-02", "node-10", "node-11", "node-12"]
-    assert found.rails == 4
-    assert found.switches == {f"leaf-{p}-{r}": 1 for p in (0, 1) for r in range(4)} | {
-        "spine-0": 2,
-        "spine-1": 2,
-    }
-    assert found.switch_rails == {f"leaf-{p}-{r}": r for p in (0, 1) for r in range(4)}
-    assert {port.rail for port in found.ports if port.nic in ("HCA-5", "mlx5_4")} == {2}
-    assert {found.pods[f"node-0{h}"] for h in range(3)} == {"pod0"}
-    assert {found.pods[f"node-1{h}"] for h in range(3)} == {"pod1"}
-    assert {port.rate.value for port in found.ports} == {50e9}
-    assert len(found.trunks) == 16
-    assert {trunk.count for trunk in found.trunks} == {1}
-    assert not found.anomalies
-
-
 @pytest.mark.parametrize(
     ("rate", "gbit"), [("4xHDR", 200), ("2xHDR", 100), ("4xXDR", 800), ("4xEDR", 100), ("4xQDR", 32)]
 )

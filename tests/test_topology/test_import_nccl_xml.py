@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -108,7 +109,6 @@ def test_two_ports_of_one_nic_are_two() -> None:
         (lambda t: t.replace('<gpu dev="1"', '<gpu dev="0"'), 'duplicate <gpu dev="0">'),
         (lambda t: t.replace('count="5"', 'count="-5"', 1), "must be a whole number"),
         (lambda t: t.replace("0000:1c:00.0", "nowhere", 1), "is not a PCI bus id"),
-        (lambda t: t.replace('speed="400000"', 'speed="fast"', 1), "must be a whole number"),
         (lambda _: '<graphs version="1"><graph id="0"/></graphs>', "is an NCCL graph"),
         (
             lambda t: t.replace(
@@ -140,9 +140,7 @@ def test_gpus_that_disagree_on_their_links() -> None:
     [
         ('sm="80"', "h100-sxm", r"the file says compute capability 80 \(.*\), not h100-sxm"),
         ('sm="86"', "h100-sxm", r"compute capability 86 \(no GPU of the catalog\)"),
-        ('sm="90"', "mi300x", "compute capability 90 .*, not mi300x"),
         ('sm="94" gcn="gfx950"', "mi300x", r"gfx950 \(mi350x or mi355x\), not mi300x"),
-        ('sm="94" gcn="942"', "h100-sxm", "gfx942 .*, not h100-sxm"),
     ],
 )
 def test_a_gpu_of_another_architecture_is_refused(tmp_path: Path, new: str, name: str, problem: str) -> None:
@@ -153,23 +151,19 @@ def test_a_gpu_of_another_architecture_is_refused(tmp_path: Path, new: str, name
 
 
 @pytest.mark.parametrize(
-    ("device", "name", "problem"),
+    ("device", "others"),
     [
-        ("0x2335", "h100-sxm", r"PCI device 10de:2335 \(h200-sxm\), not h100-sxm"),
-        ("0x2331", "h100-sxm", r"\(H100 PCIe\), not h100-sxm"),
-        ("0x2335", "h200-sxm", ""),
-        ("0xffff", "h100-sxm", ""),
+        ("0x2335", r"PCI device 10de:2335 \(h200-sxm\), not"),
+        ("0x2331", r"\(H100 PCIe\), not"),
+        ("0xffff", ""),
     ],
 )
-def test_pci_devices_name_gpus(tmp_path: Path, device: str, name: str, problem: str) -> None:
+def test_pci_devices_name_gpus(tmp_path: Path, device: str, others: str) -> None:
     path = tmp_path / "t.xml"
     text = system(*(gpu(i) for i in range(8)))
     path.write_text(text.replace('class="0x030200"', f'class="0x030200" vendor="0x10de" device="{device}"'))
-    if problem:
-        with pytest.raises(InputError, match=problem):
-            import_files([str(path)], ImportOptions(gpu=name))
-    else:
-        assert import_files([str(path)], ImportOptions(gpu=name)).spec.gpus == 8
+    with pytest.raises(InputError, match=others) if others else nullcontext():
+        assert import_files([str(path)], ImportOptions(gpu="h100-sxm")).spec.gpus == 8
 
 
 def test_a_speed_too_fast_for_megabits_is_in_kilobits() -> None:

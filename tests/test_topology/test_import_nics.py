@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -154,22 +152,6 @@ def test_nics_are_conserved(tmp_path_factory: pytest.TempPathFactory, host: Host
             below = [other for other in graph[nic] if other not in leaves]
             assert len(graph[nic]) == 2
             assert graph.edges[nic, below[0]]["bytes_per_s"] == host.gbit * 1e9 / 8
-        if text == host.topo_m():  # with PCIe as wide as the option says
-            flow = _flow(graph, edges[0][0], leaves)
-            assert flow == pytest.approx(host.near() * host.gbit * 1e9 / 8)
-
-
-def _flow(graph: nx.Graph[str], node: str, leaves: list[str]) -> float:
-    """What all GPUs of a host can send at once."""
-    host = graph.nodes[node]["node"]
-    members = [name for name, own in graph.nodes(data="node") if own == host]
-    part: nx.DiGraph[str] = nx.DiGraph()
-    for a, b in product(members, [*members, *leaves]):
-        if graph.has_edge(a, b) and graph.nodes[b]["kind"] != "switch" and graph.nodes[a]["kind"] != "switch":
-            part.add_edge(a, b, capacity=graph.edges[a, b]["bytes_per_s"])
-    part.add_edges_from(("from", name) for name in members if graph.nodes[name]["kind"] == "gpu")
-    part.add_edges_from((leaf, "to") for leaf in leaves)
-    return float(nx.maximum_flow_value(part, "from", "to"))
 
 
 def test_one_nic_for_two_gpus_behind_a_switch_is_shared(tmp_path: Path) -> None:

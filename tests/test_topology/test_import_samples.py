@@ -69,19 +69,6 @@ def test_is_refused(name: str, options: dict[str, Any], problem: str) -> None:
         take(name, **options)
 
 
-@pytest.mark.wide
-def test_hgx_dump_and_tree_give_dual_port_nics_their_rate() -> None:
-    imported = take(
-        "slurm_topology_tree_topograph.conf",
-        "nccl_topo_hgx_h100_oci_baremetal.xml",
-        gpu="h100-sxm",
-        oversubscription=1.0,
-    )
-    assert imported.spec.scale_out is not None
-    assert imported.spec.scale_out.nic_links_per_gpu == 2
-    assert imported.spec.scale_out.scale_out_bytes_per_s == pytest.approx(360e9 / 8)
-
-
 def test_eight_racks_of_gb200(tmp_path: Path) -> None:
     """Counts as parsed by hand from the file: 31 leaves, 9 spines, 532 uplinks, a swap on rack 8."""
     imported = take("ibnetdiscover_topograph_example.out", gpu="gb200")

@@ -1,4 +1,4 @@
-"""Slurm's topology files, and topograph's models of the same trees."""
+"""Slurm's topology files and hostlists, and topograph's models of the same trees."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from topology.base.errors import InputError
 from topology.importers.found import FabricFound
+from topology.importers.hostlist import compress_hosts, expand_hosts
 from topology.importers.importer import kind_of, parse
 from topology.importers.source import Source
 
@@ -30,32 +31,20 @@ def read(text: str, name: str = "topology.conf") -> FabricFound:
     return found
 
 
-def test_tree() -> None:
-    assert kind_of(Source("t", TREE)) == "slurm-conf"
+def test_a_tree_in_lines_of_any_case() -> None:
     found = read(TREE)
-    assert len(found.hosts) == 16
+    assert list(found.hosts) == expand_hosts("n[001-010],m[1-2],n[013-016]", "here")
     assert found.hosts["n009"] == "topology.conf: line 8"
-    assert found.switches == {
-        "core": 3,
-        "spine1": 2,
-        "spine2": 2,
-        "leaf1": 1,
-        "leaf2": 1,
-        "leaf3": 1,
-        "leaf4": 1,
-    }
+    assert found.switches == {"core": 3, "spine1": 2, "spine2": 2} | {f"leaf{i}": 1 for i in range(1, 5)}
     assert {trunk.ends for trunk in found.trunks} == {
         ("spine1", "core"), ("spine2", "core"), ("leaf1", "spine1"), ("leaf2", "spine1"), ("leaf3", "spine2"),
         ("leaf4", "spine2"),
     }  # fmt: skip
-    assert all(trunk.count is None for trunk in found.trunks)
 
 
 def test_block_with_a_placeholder() -> None:
     found = read(BLOCK)
     assert found.domains["n05"] == "b2"
-    assert not found.switches
-    assert found.blocks
     assert found.anomalies == ("topology.conf: line 3: block b3 has no hosts (a placeholder).",)
 
 
@@ -152,65 +141,53 @@ blocks:
   annotations: {accelerator.example/domain: d2}
 - nodes: ["cpu[1-2]"]
 """
+CAPACITY = (
+    "switches:\n- {name: top, switches: [a, b]}\n- {name: a, capacity_blocks: [c1]}\n"
+    "- {name: b, capacity_blocks: [c2]}\n"
+    "capacity_blocks:\n- {name: c1, nvlink: nv1, nodes: [x1, x2]}\n- {name: c2, nodes: [y1]}\n"
+)
+INSTANCES = [
+    {"id": f"n{i}", "network_layers": [f"leaf{i // 2}", "top"], "labels": {"accelerator.x.run/domain": "d"}}
+    for i in range(4)
+]
+LABELS = [
+    {
+        "fabric.topograph.run/tier-1": "top",
+        "fabric.topograph.run/tier-0": f"leaf{i // 2}",
+        "accelerator.topograph.run/domain": "d",
+        "accelerator.topograph.run/sub-domain": f"rack{i // 2}",
+        "nvidia.com/gpu.product": "NVIDIA-GB200",
+    }
+    for i in range(4)
+]
+NODES = [{"metadata": {"name": f"n{i}", "labels": labels}} for i, labels in enumerate([*LABELS, {}])]
+KUBERNETES = json.dumps({"kind": "List", "items": NODES})
 
 
-def test_topograph_model() -> None:
-    assert kind_of(Source("m.yaml", MODEL)) == "topograph"
-    found = read(MODEL, name="m.yaml")
-    assert list(found.hosts) == ["n01", "n02", "n03", "n04", "n05", "n06"]
-    assert found.domains["n05"] == "d2"
-    assert found.switches == {"sw1": 1, "sw2": 1, "core": 2}
-    assert any("2 hosts without a switch" in line for line in found.anomalies)
+@pytest.mark.parametrize(
+    ("text", "leaves", "domains", "left_out"),
+    [
+        (MODEL, "sw1 sw1 sw1 sw2 sw2 sw2", {"n01": "d1", "n05": "d2"}, "2 hosts without a switch"),
+        (CAPACITY, "a a b", {"x1": "nv1", "x2": "nv1"}, ""),
+        (json.dumps({"instances": INSTANCES}), "leaf0 leaf0 leaf1 leaf1", {"n0": "d", "n3": "d"}, ""),
+        (KUBERNETES, "leaf0 leaf0 leaf1 leaf1", {"n0": "d"}, "items[4]: no label names a switch"),
+    ],
+    ids=["blocks", "capacity blocks", "instances", "kubernetes"],
+)
+def test_topograph_names_switches_and_domains_in_four_forms(
+    text: str, leaves: str, domains: dict[str, str], left_out: str
+) -> None:
+    assert kind_of(Source("m", text)) == "topograph"
+    found = read(text, name="m")
+    assert [port.switch for port in found.ports] == leaves.split()
+    assert sorted(found.switches.values()) == [1, 1, 2]
+    assert domains.items() <= found.domains.items()
+    assert [left_out in line for line in found.anomalies] == [True] * bool(left_out)
 
 
-def test_topograph_capacity_blocks_name_their_switch_from_above() -> None:
-    text = (
-        "switches:\n- {name: top, switches: [a, b]}\n- {name: a, capacity_blocks: [c1]}\n"
-        "- {name: b, capacity_blocks: [c2]}\n"
-        "capacity_blocks:\n- {name: c1, nvlink: nv1, nodes: [x1, x2]}\n- {name: c2, nodes: [y1]}\n"
-    )
-    found = read(text, name="m.yaml")
-    assert found.domains == {"x1": "nv1", "x2": "nv1"}
-    assert [port.switch for port in found.ports] == ["a", "a", "b"]
-
-
-def test_topograph_graph_json() -> None:
-    rows = [
-        {
-            "id": f"n{i}",
-            "network_layers": [f"leaf{i // 2}", "spine"],
-            "labels": {"accelerator.x.run/domain": "d"},
-        }
-        for i in range(4)
-    ]
-    found = read(json.dumps({"instances": rows}), name="g.json")
-    assert found.switches == {"leaf0": 1, "leaf1": 1, "spine": 2}
-    assert set(found.domains.values()) == {"d"}
-
-
-def test_topograph_labels_of_kubernetes_nodes() -> None:
-    items = [
-        {
-            "metadata": {
-                "name": f"n{i}",
-                "labels": {
-                    "fabric.topograph.run/tier-1": "spine",
-                    "fabric.topograph.run/tier-0": f"leaf{i // 2}",
-                    "accelerator.topograph.run/domain": "d",
-                    "accelerator.topograph.run/sub-domain": f"rack{i // 2}",
-                    "nvidia.com/gpu.product": "NVIDIA-GB200",
-                },
-            }
-        }
-        for i in range(4)
-    ]
-    text = json.dumps({"kind": "List", "items": [*items, {"metadata": {"name": "head", "labels": {}}}]})
-    assert kind_of(Source("nodes.json", text)) == "topograph"
-    found = read(text, name="nodes.json")
-    assert found.switches == {"leaf0": 1, "leaf1": 1, "spine": 2}
-    assert set(found.domains.values()) == {"d"}
+def test_labels_of_kubernetes_nodes_name_racks_and_the_gpu() -> None:
+    found = read(KUBERNETES, name="m")
     assert found.subdomains["n3"] == "d.rack1"
-    assert any("items[4]: no label names a switch" in line for line in found.anomalies)
     assert [(name.words, name.gpus) for name in found.gpu_names] == [("NVIDIA-GB200", ("gb200",))]
 
 
@@ -227,3 +204,45 @@ def test_topograph_damage(text: str, problem: str) -> None:
     with pytest.raises(InputError) as caught:
         read(text, name="m.yaml")
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("n1", ["n1"]),
+        ("n[08-10]", ["n08", "n09", "n10"]),
+        ("n[001-003,020]", ["n001", "n002", "n003", "n020"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+        ("a,b[1-2],c", ["a", "b1", "b2", "c"]),
+        ("n[1-2]-ib, m7", ["n1-ib", "n2-ib", "m7"]),
+        ("switch.1.[9-11]", ["switch.1.9", "switch.1.10", "switch.1.11"]),
+        ("n[9-10]", ["n9", "n10"]),
+    ],
+)
+def test_expands(text: str, hosts: list[str]) -> None:
+    assert expand_hosts(text, "here") == hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("n[1-", "or are nested"),
+        ("n[5-3]", "runs backwards"),
+        ("n[1-9]" + "[0-9]" * 9, "more than"),
+        ("n1,,n2", "empty name"),
+        ("n[1-3],n2", "n2 twice"),
+        ("n[" + "9" * 60 + "]", "not a number"),
+    ],
+)
+def test_refuses_with_the_place(text: str, problem: str) -> None:
+    with pytest.raises(InputError, match=r"^f: line 7: ") as caught:
+        expand_hosts(text, "f: line 7")
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 250
+
+
+def test_compress_is_short() -> None:
+    assert compress_hosts([f"n{i:03d}" for i in range(1, 101)]) == "n[001-100]"
+    assert compress_hosts(["n1", "n2", "n4", "m1"]) == "n[1-2,4],m1"
+    assert compress_hosts(["n9", "n10", "n011"]) == "n[9-10,011]"

@@ -10,21 +10,7 @@ from topology.base.errors import InputError
 from topology.importers import ImportOptions, import_files
 from topology.importers.importer import parse
 from topology.importers.source import Source
-
-TRAILING = ["CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
-
-
-def matrix(
-    names: list[str], cells: dict[tuple[int, int], str], *, tabs: bool = True, legend: str = ""
-) -> str:
-    """A `topo -m` text with PHB wherever ``cells`` has nothing."""
-    between = "\t" if tabs else "   "
-    lines = [between + between.join([*names, *TRAILING])]
-    for i, name in enumerate(names):
-        row = [" X " if i == j else cells.get((min(i, j), max(i, j)), "PHB") for j in range(len(names))]
-        tail = ["0-63", "0", "N/A"] if name.startswith("GPU") else []
-        lines.append(between.join([name, *row, *tail]))
-    return "\n".join(lines) + "\n\nLegend:\n\n  X    = Self\n" + legend
+from toys import topo_m
 
 
 def gpus(count: int) -> list[str]:
@@ -35,17 +21,9 @@ def pairs(count: int, cell: str) -> dict[tuple[int, int], str]:
     return {(i, j): cell for i in range(count) for j in range(i + 1, count)}
 
 
-@pytest.mark.parametrize("tabs", [True, False])
-def test_equal_counts_to_all_are_a_switch_not_a_mesh(tabs: bool) -> None:
-    node = parse(Source("t", matrix(gpus(8), pairs(8, "NV18"), tabs=tabs)), "topo-m")
-    assert node.hidden
-    assert node.chips == ("switch",)
-    assert sorted(node.links) == [(f"GPU{i}", "switch", 18) for i in range(8)]
-
-
 def test_unequal_links_are_direct_ones() -> None:
     cells = pairs(4, "NV1") | {(0, 1): "NV2", (2, 3): "NV2", (0, 3): "SYS"}
-    node = parse(Source("t", matrix(gpus(4), cells)), "topo-m")
+    node = parse(Source("t", topo_m(gpus(4), cells)), "topo-m")
     assert ("GPU0", "GPU1", 2) in node.links
     assert all({a, b} != {"GPU0", "GPU3"} for a, b, _ in node.links)
 
@@ -54,7 +32,7 @@ def test_nics_beside_gpus_need_not_be_in_order() -> None:
     names = [*gpus(2), "NIC0", "NIC1", "NIC2"]
     cells = {(0, 1): "NV18", (0, 3): "PIX", (1, 2): "PXB"}
     legend = "\nNIC Legend:\n\n  NIC0: mlx5_0\n  NIC1: mlx5_3\n  NIC2: mlx5_bond_0\n"
-    node = parse(Source("t", matrix(names, cells, legend=legend)), "topo-m")
+    node = parse(Source("t", topo_m(names, cells, legend=legend)), "topo-m")
     assert [(nic.name, nic.near) for nic in node.nics] == [
         ("mlx5_0", (1,)),
         ("mlx5_3", (0,)),
@@ -69,7 +47,7 @@ def test_old_drivers_name_nics_in_the_columns() -> None:
 
 
 def test_cells_and_names_that_run_together() -> None:
-    text = matrix([*gpus(2), "NIC0", "NIC1"], {(0, 1): "NV18", (0, 2): "SYS", (0, 3): "SYS"})
+    text = topo_m([*gpus(2), "NIC0", "NIC1"], {(0, 1): "NV18", (0, 2): "SYS", (0, 3): "SYS"})
     glued = (
         text.replace("NIC0\tNIC1\tCPU", "NIC0NIC1\tCPU")
         .replace("SYS\tSYS", "SYSSYS")
@@ -81,7 +59,7 @@ def test_cells_and_names_that_run_together() -> None:
 
 def test_sockets_come_from_the_cells() -> None:
     cells = {(0, 1): "NODE", (2, 3): "PIX"} | {(i, j): "SYS" for i in (0, 1) for j in (2, 3)}
-    assert parse(Source("t", matrix(gpus(4), cells)), "topo-m").sockets == ("0", "0", "1", "1")
+    assert parse(Source("t", topo_m(gpus(4), cells)), "topo-m").sockets == ("0", "0", "1", "1")
 
 
 @pytest.mark.parametrize(
@@ -100,30 +78,21 @@ def test_sockets_come_from_the_cells() -> None:
 )
 def test_damage_is_named_with_its_line(damage: object, line: int, problem: str) -> None:
     assert callable(damage)
-    text = damage(matrix(gpus(4), pairs(4, "NV4")).replace("PHB\t", "PHB\t"))
+    text = damage(topo_m(gpus(4), pairs(4, "NV4")).replace("PHB\t", "PHB\t"))
     with pytest.raises(InputError) as caught:
         parse(Source("topo.txt", text), "topo-m")
     assert str(caught.value).startswith(f"topo.txt: line {line}: "), str(caught.value)
     assert problem in str(caught.value)
 
 
-def test_shared_pcie_switches_of_gpus_and_nics_are_kept() -> None:
-    # GPU0 and a NIC below one switch, GPU1 and a NIC below another, both below a third
-    names = [*gpus(2), "mlx5_0", "mlx5_1"]
-    cells = dict.fromkeys(pairs(4, ""), "PXB") | {(0, 2): "PIX", (1, 3): "PIX"}
-    node = parse(Source("t", matrix(names, cells)), "topo-m")
-    assert node.switches == (("pcie0", "pcie1"), ("pcie0", "pcie2"))
-    assert [nic.switches for nic in node.nics] == [("pcie0", "pcie1"), ("pcie0", "pcie2")]
-
-
 @pytest.mark.parametrize(
-    ("prompt", "escape", "ends"),
-    [("", "", "\n"), ("", "^[", "\n"), ("$ nvidia-smi topo -m\n", "\x1b", "\r\n")],
+    ("prompt", "escape", "ends", "tabs"),
+    [("", "", "\n", False), ("", "^[", "\n", True), ("$ nvidia-smi topo -m\n", "\x1b", "\r\n", True)],
 )
 def test_a_paste_with_a_prompt_terminal_codes_or_what_is_left_of_them(
-    tmp_path: Path, prompt: str, escape: str, ends: str
+    tmp_path: Path, prompt: str, escape: str, ends: str, tabs: bool
 ) -> None:
-    header, rows = matrix(gpus(8), pairs(8, "NV18")).split("\n", 1)
+    header, rows = topo_m(gpus(8), pairs(8, "NV18"), tabs=tabs).split("\n", 1)
     path = tmp_path / "topo.txt"
     path.write_text(f"{prompt}\t{escape}[4m{header.lstrip()}{escape}[0m\n{rows}", newline=ends)
     imported = import_files([str(path)], ImportOptions(gpu="hgx-h100"))
@@ -142,6 +111,6 @@ def test_another_gpu_than_the_file_names_is_refused(
     tmp_path: Path, before: str, gpu: str, problem: str
 ) -> None:
     path = tmp_path / "topo.txt"
-    path.write_text(before + matrix(gpus(8), {}))
+    path.write_text(before + topo_m(gpus(8), {}))
     with pytest.raises(InputError, match=problem):
         import_files([str(path)], ImportOptions(gpu=gpu, pcie="64 GB/s"))

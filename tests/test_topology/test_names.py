@@ -61,24 +61,18 @@ def test_a_name_of_the_catalog_is_itself(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("GB200-NVL72", "gb200-nvl72"),
         ("NVIDIA H200", "hgx-h200"),
         ("TPU v5p@4x4x4", "tpu-v5p@4x4x4"),
         ("8 \u00d7 H100", "hgx-h100"),
         ("hgx-h100 x 4", "hgx-h100@32"),
         ("4x GB200 NVL72", "gb200-nvl72@288"),
-        ("a100-80gb", "hgx-a100"),
         ("v5p x 4x4x8", "tpu-v5p@4x4x8"),
-        ("H20-3e", "hgx-h20-141gb"),
-        ("trn3-ultraserver-64", "trn3-ultra-64"),
         ("Intel Gaudi 3", "gaudi3"),
-        ("VR200 NVL72", "vr-nvl72"),
     ],
 )
 def test_clusters_in_any_spelling(text: str, name: str) -> None:
     assert cluster_called(text) == name
-    if not name.endswith("YAML"):
-        assert resolve_cluster(text).name == resolve_cluster(name).name == name
+    assert resolve_cluster(text).name == resolve_cluster(name).name == name
 
 
 def test_what_means_none_or_several_is_refused() -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from cost.inputs.machine import stage_rates
 from topology import Evidence, InputError, build_cluster, resolve_cluster
 from topology.changes.overrides import overrides
 from topology.cluster import ClusterSpec
@@ -143,12 +139,3 @@ links:
     assert new.scale_out == old.scale_out
     assert new.domains[1].gpu.hbm_bytes == old.domains[1].gpu.hbm_bytes / 2
     assert build_cluster(new).scale_up_bytes_per_s(0) == 2 * build_cluster(old).scale_up_bytes_per_s(0)
-
-
-@given(factor=st.floats(0.01, 100), figure=st.sampled_from(["hbm_bytes", "hbm_bytes_per_s", "flop_per_s"]))
-def test_rates_follow_the_factor(factor: float, figure: str) -> None:
-    before = build_cluster(RACK)
-    clusters = (*overrides([before], [f"gpu.{figure}={factor!r}x"]), before)
-    rates, before = (stage_rates(one, range(8), ["fp8"]) for one in clusters)
-    of = {"flop_per_s": lambda one: one.flop_per_s["fp8"]}.get(figure, lambda one: getattr(one, figure))
-    assert math.isclose(of(rates), factor * of(before))

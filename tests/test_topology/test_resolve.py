@@ -90,7 +90,6 @@ def test_what_is_no_cluster_is_refused(value: object) -> None:
         ("hgx-h100@", "hgx-h100@8"),
         ("hgx-h100@٨", "hgx-h100@8"),
         ("hgx-h100@3", "are hgx-h100@2 or hgx-h100@4"),
-        ("hgx-h100@6", "are hgx-h100@4 or hgx-h100@8"),
         ("gb200-nvl72@74", "are gb200-nvl72@72 or gb200-nvl72@76"),
         ("hgx-h100@99999992", "at most"),
         ("H100 PCIe", "did you mean hgx-h100"),
@@ -100,7 +99,6 @@ def test_what_is_no_cluster_is_refused(value: object) -> None:
         ("0xH100", "expected a number of GPUs after @"),
         ("64 x TPU v6e", "its shape"),
         ("tpu-v5p@128", "tpu-v5p@4x4x8"),
-        ("tpu-v5p@16", "tpu-v5p@2x2x4"),
         ("tpu-v6e@128", "tpu-v6e@8x16"),
         ("tpu-v5p@4x", "tpu-v5p@4x4x4"),
         ("tpu-v5p@3x4x4", "must divide"),
@@ -161,7 +159,6 @@ INLINE = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_per
     ("text", "hint"),
     [
         ("", "mapping"),
-        ("a: [", "not valid YAML"),
         ("domains: []", "at least one"),
         ("domains: [{part: hgx-h10}]", "hgx-h100"),
         ("domains: [{part: hgx-h100, count: 0}]", "whole number"),
@@ -175,7 +172,6 @@ INLINE = "gpu: h100-sxm, gpus: 8, gpus_per_node: 8, structure: switch, links_per
         (ONE + "prices: {h100-sxm: 2 USD/h, H100 SXM: 3 USD/h}", "prices: H100 SXM: h100-sxm has two prices"),
         (ONE + "color: red", "unknown key `color`"),
         ("a: &a [x, x]\nb: &b [*a, *a]\n", "aliases"),
-        ("a: !!python/name:os.system 1", "line 1: a YAML tag"),
     ],
 )
 def test_mistakes_in_a_file(tmp_path: Path, text: str, hint: str) -> None:

@@ -58,16 +58,13 @@ def test_reads_what_people_write(text: str, unit: str, value: float) -> None:
     ("text", "unit", "words"),
     [
         ("1.8 TB/s bidirectional", "byte/s", "per direction"),
-        ("1.8 TB/s (both ways)", "byte/s", "per direction"),
         ("900 GB/s bi-directional", "byte/s", "per direction"),
         ("3958 TFLOP/s sparse", "flop/s", "dense"),
-        ("3958 TFLOP/s with sparsity", "flop/s", "dense"),
         ("80 GB", "byte/s", ""),
         (700, "W", ""),
         ("", "W", ""),
         ("1e999 W", "W", ""),
         ("0 W", "W", ""),
-        ("1 2 GB", "byte", ""),
         (["80 GB"], "byte", ""),
     ],
 )

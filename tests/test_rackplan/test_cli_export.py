@@ -101,20 +101,6 @@ def test_the_flag_follows_the_split(run: Run, prepared: Run) -> None:
         assert any(f"plan --split {fitting}" in warning for warning in warnings(data)), engine
 
 
-def test_refusals(run: Run, prepared: Run, tmp_path: Path) -> None:
-    prepared(*PLAN, "llama-3.1-8b")
-    assert "no routed experts" in run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json").error_line
-    prepared(*PLAN, "mixtral-8x7b", "--redundant", 3)
-    line = run("export", "plan/plan.json", "--to", "sglang", "-o", "x.json").error_line
-    assert "1 to 2 slots" in line
-    assert "rackplan plan --redundant 8" in line
-    assert "expected sglang" in run("export", "plan/plan.json", "--to", "other", "-o", "x.json").error_line
-    prepared(*PLAN, "mixtral-8x7b", "--redundant", 8)
-    assert "ends in .json" in run("export", "plan/plan.json", "--to", "sglang", "-o", "x.txt").error_line
-    assert "cannot write" in run("export", "plan/plan.json", "--to", "sglang", "-o", "no/x.json").error_line
-    assert [path.name for path in tmp_path.iterdir()] == ["plan"]
-
-
 def test_stages_and_replicas(run: Run) -> None:
     cluster = ("--cluster", "hgx-h100@16", "--ep", "4", "--stages", "2")
     made = run("plan", "--model", "mixtral-8x7b", *cluster, "--time-limit", 0, "--batch", 2, "-o", "plan")

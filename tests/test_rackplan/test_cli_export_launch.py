@@ -168,39 +168,3 @@ def test_a_table_of_ranks(run: Run, prepared: Run, tmp_path: Path) -> None:
     assert rows[8]["nics"] == "d1.n0.g0.nic"
     assert [rank["gpu_id"] for rank in result.data["ranks"]] == [row["id"] for row in rows]
     assert result.data["ranks"][8]["host"] == "n09"
-
-
-def test_what_cannot_be_started_so_is_refused(run: Run, prepared: Run, tmp_path: Path) -> None:
-    prepared(*TWO_HOSTS)
-    prepared(*PREFILL)
-    export = ("export", "plan/plan.json", "-o", "x.json", "--to", "sglang")
-    cases = {
-        ("--launch", "nomad"): "expected shell, lws, kueue, kai, grove, rbg, dynamo, llm-d, slurm or mpi",
-        ("--hosts", "a,b"): "--hosts needs a launch file",
-        ("--prefill", "first/plan.json"): "--prefill needs a launch file",
-        ("--launch", "lws", "--hosts", "a,b,c"): "has 3 names, the cluster has 2 hosts and the plan uses 2",
-        ("--launch", "lws", "--hosts", "a[1-"): "--hosts",
-        (
-            "--launch",
-            "lws",
-            "--prefill",
-            "plan/plan.json",
-        ): "the plan is for decode, expected one for prefill",
-        ("--launch", "slurm", "--image", "x"): "--image: scripts run software installed on the hosts",
-    }
-    for more, words in cases.items():
-        result = run(*export, *more)
-        assert result.code == 2
-        assert words in result.error_line
-    for engine, kind, words in (
-        ("trtllm", "lws", "its 16 ranks are MPI tasks"),
-        ("vllm-ascend", "dynamo", "it runs sglang, vllm, trtllm"),
-        ("vllm-ascend", "llm-d", "it runs vllm, sglang"),
-    ):
-        line = run(
-            "export", "plan/plan.json", "--to", engine, "-o", FILES[engine], "--launch", kind
-        ).error_line
-        assert words in line
-    (tmp_path / "x.lws.yaml").write_text("mine")
-    assert "will not be overwritten" in run(*export, "--launch", "lws").error_line
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "plan", "x.lws.yaml"]

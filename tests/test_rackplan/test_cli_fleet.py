@@ -84,24 +84,6 @@ def test_two_models_by_share(
     assert sum(pool["requests_share"] for pool in data["pools"]) == pytest.approx(1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["--phase", "prefill"], 2, "prefill alone yields none"),
-        (["--goal", "speed"], 2, "--goal speed"),
-        (["--tok-s", "1e15"], 3, "out of reach"),
-        (["--tpot-ms", "0.001"], 3, "the fastest takes"),
-        (["--spares", "3"], 2, "--spares 3"),
-    ],
-)
-def test_refusals(
-    run: Run, cluster: Path, mixtral: Path, arguments: list[object], code: int, said: str
-) -> None:
-    done = run("fleet", "--model", mixtral, "--cluster", cluster, *arguments)
-    assert done.code == code
-    assert said in done.error_line
-
-
 def test_ctrl_c_while_replicas_are_planned(
     run: Run, cluster: Path, mixtral: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

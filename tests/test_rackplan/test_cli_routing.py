@@ -75,22 +75,3 @@ def test_a_plan_says_where_its_tokens_go_and_score_finds_the_same(
         domain = {expert: gpu // 2 for gpu, held in enumerate(per_gpu) for expert in held}
         needs = [len({domain[expert] for expert in token}) for token in trace[:, int(layer)].tolist()]
         assert traced[int(layer)]["domains_per_token"] == pytest.approx(np.mean(needs))
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (("--routing", "none.npy"), "none.npy"),
-        (("--routing", "wide.npy"), "wide.npy"),
-        (("--routing", "deep.npy"), "deep.npy"),
-        (("--routing", "strange.npy"), "strange.npy"),
-    ],
-)
-def test_what_cannot_be_used_is_refused(plan: Run, tmp_path: Path, args: tuple[str, ...], words: str) -> None:
-    np.save(tmp_path / "wide.npy", np.zeros((5, LAYERS, 3), dtype=int))
-    np.save(tmp_path / "deep.npy", np.tile([0, 1], (5, LAYERS + 1, 1)))
-    np.save(tmp_path / "strange.npy", np.tile([0, 8], (5, LAYERS, 1)))
-    found = plan(*args)
-    assert found.code == 2
-    assert words in found.error_line
-    assert not (tmp_path / "out").exists()

@@ -95,41 +95,6 @@ def test_python_gives_a_frame_of_requests() -> None:
     assert "4 users" in repr(found)
 
 
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        ((), "no load was given"),
-        (("--req-s", 1, "--concurrency", 2), "only one load is allowed"),
-        (("--req-s", "nan"), "--req-s nan: expected a number above 0"),
-        (("--concurrency", 0), "--concurrency 0"),
-        (("--req-s", 1, "--router", "random"), "--router random: expected 'least', 'round' or 'prefix'"),
-        (("--req-s", 1, "--speed", 2), "--speed 2: it applies only to --trace"),
-        (("--req-s", 1, "--prefix-hit", 1), "expected a fraction of the prompt, 0 to below 1"),
-        (("--req-s", 1, "--engine", "vllm"), "the plan already sets it"),
-        (("--req-s", 1, "--isl", 4_000_000), "does not fit the KV cache"),
-        (("--trace", "t.csv", "--osl", 5), "--trace already sets the lengths"),
-        (("--trace", "order.csv"), "order.csv, line 3: timestamp 1 is before 2"),
-        (("--trace", "negative.csv"), "negative.csv, line 2: input_length is '-5'"),
-        (("--trace", "columns.csv"), "columns.csv, line 2: output_length is missing"),
-    ],
-)
-def test_what_cannot_be_simulated_is_refused(
-    run: Run, plan: str, tmp_path: Path, args: tuple[object, ...], words: str
-) -> None:
-    head = "timestamp,input_length,output_length\n"
-    (tmp_path / "order.csv").write_text(f"{head}2,5,5\n1,5,5\n")
-    (tmp_path / "negative.csv").write_text(f"{head}1,-5,5\n")
-    (tmp_path / "columns.csv").write_text("timestamp,input_length\n1,5\n")
-    found = run("simulate", plan, *args, "-o", "s")
-    assert (found.code, found.out) == (2, "")
-    assert words in found.error_line
-    assert not (tmp_path / "s").exists()
-
-
-def test_neither_plan_nor_model_is_refused(run: Run) -> None:
-    assert "--cluster is missing: give a PLAN" in run("simulate", "--model", "x", "--req-s", 1).error_line
-
-
 def test_limits_out_of_reach_are_no_answer(run: Run, plan: str) -> None:
     found = run("simulate", plan, "--req-s", 1, "--ttft-p99-ms", 5)
     assert found.code == 3

@@ -74,15 +74,6 @@ def test_measured_runs_of_each_pool_are_told(run: Run) -> None:
     assert (bare["measured_factor"], bare["measured_runs"]) == (1, 0)
 
 
-def test_a_budget_without_its_figure_names_the_option(run: Run) -> None:
-    for asked, option in (("--usd-h", "--price h20-sxm=2.50"), ("--mw", "--power h20-sxm=1900")):
-        for command in (("size", "--cluster", "hgx-h20"), ("compare", "hgx-h20", "hgx-h100")):
-            refused = run(*command, "--model", "mixtral-8x7b", asked, "20")
-            assert refused.code == 2
-            assert refused.error_line.startswith(f"rackplan: {asked}")
-            assert f"set one with {option}" in refused.error_line
-
-
 def test_several_clusters_are_side_by_side_with_those_that_cannot(run: Run) -> None:
     asked = (*DECODE, "--cluster", "hgx-h200@4096", "--usd-h", "50")
     data = run(*asked, "--json").data

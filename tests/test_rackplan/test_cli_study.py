@@ -83,27 +83,6 @@ def test_a_folder_of_something_else_is_left_alone(
     assert sorted(path.name for path in out.iterdir()) == ["report.html", "results", "study.json"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--engine", "spark"), "expected local or ray"),
-        (("--address", "10.0.0.1:1"), "only allowed with --engine ray"),
-        (("--optimize",), "has no `optimize`"),
-        *(
-            (("--engine", "ray", "--address", address), "expected HOST:PORT of the head of a Ray cluster")
-            for address in ("127.0.0.1:-1", "127.0.0.1:65536", "127.0.0.1:1", "ray://h")
-        ),
-    ],
-)
-def test_options_that_cannot_be(
-    words: tuple[str, ...], said: str, study: Path, run: Callable[..., Result]
-) -> None:
-    result = run("study", study, "-o", "out", *words)
-    assert result.code == 2
-    assert said in result.error_line
-    assert not Path("out").exists()
-
-
 @pytest.mark.wide
 def test_a_study_goes_on_with_the_code_that_began_it(
     study: Path, run: Callable[..., Result], tmp_path: Path

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,40 +71,3 @@ def test_loads_of_python_are_a_document_a_frame_and_a_chart() -> None:
     require_doc(doc)
     assert len(loads.to_frame()) == LAYERS * EXPERTS
     assert next(line.name for line in loads.plot().data).startswith("evenest: layer ")
-
-
-class Runs:
-    """Pickled, it makes a file when it is unpickled."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, ("touch ran",)
-
-
-def hostile(path: Path) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("x/data.pkl", pickle.dumps({"logical_count": Runs()}, 2))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda folder: hostile(folder / "x.pt"), "none of its code was executed"),
-        (lambda folder: folder / "none.pt", "there is no such file"),
-        (lambda folder: (folder / "x.pt", (folder / "x.pt").write_bytes(b""))[0], "not a complete .pt file"),
-    ],
-)
-def test_bad_files_end_in_one_line(
-    run: Callable[..., Any], tmp_path: Path, make: Callable[[Path], Any], words: str
-) -> None:
-    target = make(tmp_path)
-    before = sorted(tmp_path.iterdir())
-    for arguments in (
-        ("loads", target),
-        ("loads", target, "--json"),
-        ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--loads", target, "-o", tmp_path / "o"),
-    ):
-        result = run(*arguments)
-        assert result.code == 2
-        assert words in result.error_line
-        assert sorted(tmp_path.iterdir()) == before

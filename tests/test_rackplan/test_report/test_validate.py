@@ -108,20 +108,3 @@ def test_without_a_file_the_shipped_points(run: Callable[..., Any], points_file:
     assert {row["file"] for row in run("validate", "--json").data["quantities"]} == {
         path.name for path in shipped_files()
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (HEADER + ROWS.replace("200,", "fast,", 1), "row 3, column measured: 'fast' must be a number"),
-        (HEADER.replace("pair", "piar") + ROWS, "unknown column 'piar'; did you mean pair"),
-        ("x,y\n1,2\n", "points.csv: "),
-    ],
-)
-def test_bad_files_end_with_one_line(
-    run: Callable[..., Any], points_file: Path, text: str, says: str
-) -> None:
-    points_file.write_text(text)
-    done = run("validate", points_file)
-    assert done.code == 2
-    assert says in done.error_line

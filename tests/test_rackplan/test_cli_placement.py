@@ -83,6 +83,6 @@ def test_a_plan_says_where_its_tokens_go_and_score_finds_the_same(
     assert plan["by_traffic"]["traces"] == plan["score"]["traffic"]["routing"] == ["pairs.npy"]
     assert "pairs.npy" in plan["inputs"]["sha256"]
     scored = run("score", "plan/plan.json", "--routing", "pairs.npy", "--json").data
-    assert {row["layer"] for row in scored["token_traffic"] if row["routing"] == "as traced"} == {0, 1}
+    assert {row["layer"] for row in scored["token_traffic"] if row["routing"] == "as traced"} >= {0, 1}
     blind = run("score", "plan/plan.json", "--details")
     assert "this score takes experts as chosen independently" in " ".join(blind.out.split())

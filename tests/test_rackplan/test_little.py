@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
 import rackplan
 from cost.serving.pools import POOL_DERATE
+from helpers import Run
 
-Run = Callable[..., Any]
 NARROW = "gpt-oss-20b", "hgx-b200@4"
 """Prefill is the narrow place."""
 CELLS = [

@@ -12,6 +12,7 @@ pytest.importorskip("httpx", reason="httpx is not installed")
 
 import warnings
 
+from helpers import write_plan
 from rackplan.requests import CompareRequest, PlanRequest, SweepRequest, options_of
 from rackplan.serve.app import MOST_BODY, STATIC, Page
 from rackplan.serve.opened import Opened
@@ -49,7 +50,7 @@ def test_the_page_and_its_files_are_served_under_a_strict_policy(client):
         )
 
 
-@pytest.mark.parametrize("name", ["../app.py", "..%2fapp.py", "index.html", "%2fetc%2fpasswd", "app.py"])
+@pytest.mark.parametrize("name", ["../app.py", "..%2fapp.py", "%2fetc%2fpasswd", "app.py"])
 def test_no_other_file_is_served(client, name):
     assert client.get(f"/static/{name}").status_code == 404
 
@@ -311,11 +312,9 @@ def test_a_point_that_is_gone_says_so(client):
 def written(folder, **given):
     """Write a plan into a folder."""
     import rackplan
-    from placement.plans.writing import plan_to_dict, plan_to_json
 
     made = rackplan.plan(time_limit_s=0, **given)
-    folder.mkdir()
-    (folder / "plan.json").write_text(plan_to_json(plan_to_dict(made, command="rackplan plan ...")))
+    write_plan(folder, made)
     return made
 
 

@@ -102,6 +102,20 @@ PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limi
 """A plan in a second or two; ``prepared(*PLAN)`` makes it once."""
 
 
+OWN_CLUSTER: dict[str, Any] = {
+    "domains": [{"gpu": "mine", "gpus": 8, "gpus_per_node": 8, "structure": "mesh", "link": "100 GB/s"}],
+    "gpus": {
+        "mine": {
+            "hbm_bytes": "288 GB",
+            "hbm_bytes_per_s": "16 TB/s",
+            "bf16_flop_per_s": "5 Pflop/s",
+            "usd_per_h": "4 USD/h",
+        }
+    },
+}
+"""A cluster of a GPU that the catalog lacks."""
+
+
 @cache
 def few_layers(name: str, layers: int) -> Model:
     """A model of the catalog cut to its first layers: quick to place, and read back from a plan file."""

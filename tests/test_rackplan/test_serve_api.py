@@ -12,7 +12,7 @@ pytest.importorskip("httpx", reason="httpx is not installed")
 
 import warnings
 
-from helpers import write_plan
+from helpers import OWN_CLUSTER, write_plan
 from rackplan.requests import CompareRequest, PlanRequest, SweepRequest, options_of
 from rackplan.serve.app import MOST_BODY, STATIC, Page
 from rackplan.serve.opened import Opened
@@ -347,11 +347,6 @@ OWN_MODEL = {
     "vocab_size": 32000,
     "torch_dtype": "bfloat16",
 }
-OWN_CLUSTER = {
-    "domains": [{"gpu": "mine", "gpus": 8, "gpus_per_node": 8, "structure": "mesh", "link": "100 GB/s"}],
-    "gpus": {"mine": {"hbm_bytes": "288 GB", "hbm_bytes_per_s": "16 TB/s", "fp8_flop_per_s": "2 PFLOP/s",
-                      "bf16_flop_per_s": "1 PFLOP/s"}},
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -104,15 +104,6 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert [sorted(circle) for circle in found] == []
 
 
-def test_an_upward_import_would_be_seen() -> None:
-    hidden = "def f():\n    from placement.plan import Plan\n"
-    assert upward("cost", hidden) == ["placement.plan"]
-    assert upward("topology", "import cost") == ["cost"]
-    assert upward("rackplan", hidden) == []
-    typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import numpy\n"
-    assert imports(typed)[1:] == [("numpy", False)]
-
-
 def test_ortools_is_imported_by_solver_modules_alone_and_pygraphviz_by_drawing() -> None:
     assert {name.rpartition("/")[0] for name in importers("pygraphviz")} == {"topology/draw"}
     assert importers("ortools") == {

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 import rackplan
-from helpers import Run
+from helpers import PLAN, Run
 from topology.base.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError
 
 ROOT = Path(rackplan.__file__).parent.parent
-PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0", "-o", "plan")
 
 
 def test_version(run: Run) -> None:

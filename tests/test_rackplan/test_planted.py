@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 import rackplan
-from helpers import Run
+from helpers import PLAN, Run
 
 ROOT = Path(rackplan.__file__).parent.parent
-PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0")
 
 
 @pytest.fixture

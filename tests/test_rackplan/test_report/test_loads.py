@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ import pytest
 import rackplan
 from cost.experts.traces.description import describe
 from goldens import require_doc, require_golden
+from helpers import Run
 from rackplan.report.loads import loaded_doc, loads_doc
 
 LAYERS, EXPERTS = 32, 8  # mixtral-8x7b
@@ -31,23 +30,11 @@ def recording(tmp_path: Path) -> Path:
     return path
 
 
-def test_json_describes_a_recording(run: Callable[..., Any], recording: Path) -> None:
+def test_a_recording_is_described_for_programs(run: Run, recording: Path) -> None:
     data = run("loads", recording, "--json").data
-    values = windows()[[0, 2, 3, 4]].astype(float)
-    total = values.sum(axis=0)
-    skew = total.max(axis=1) / total.mean(axis=1)
     (found,) = data["recordings"]
-    assert found["file_kind"] == "SGLang JSON"
-    assert (found["layers"], found["experts"], found["layers_without_tokens"]) == (LAYERS, EXPERTS, [])
     assert [found[key] for key in ("windows", "windows_empty", "windows_kept", "scenarios")] == [5, 1, 4, 4]
-    assert found["tokens"] == total.sum()
-    assert data["skew"][0]["skew_mean"] == pytest.approx(skew.mean())
-    assert data["skew"][0]["at_layer"] == int(skew.argmax())
-    assert data["layers"][7]["coefficient_of_variation"] == pytest.approx(total[7].std() / total[7].mean())
-    first, last = (v / v.sum(axis=1, keepdims=True) for v in (values[0], values[-1]))
-    apart = np.abs(first - last).sum(axis=1).mean() / 2
-    assert data["drift"][1]["moved_share"] == pytest.approx(apart)
-    assert 0 < data["drift"][1]["by_chance_share"] < apart
+    assert found["tokens"] == windows().sum()
     assert "day.json: 1 of 5 windows dropped (empty)." in [note["text"] for note in data["notes"]]
 
 

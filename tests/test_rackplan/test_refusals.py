@@ -129,18 +129,29 @@ REFUSED = {
         ("--price-basis spot", "--price-basis 'spot': expected owner, neocloud, rental or list"),
         ("--isl 5 --context 5", "--context 5: --isl plans whole requests"),
         ("--osl 5 --phase prefill", "--phase prefill: --osl plans whole requests"),
+        ("--isl 5 --batch 5", "--batch 5: --isl plans whole requests, and the limits set the batches"),
+        ("--isl 5 --goal usd", "--goal usd: --isl plans whole requests, which maximizes throughput"),
         ("--isl 5 --redundant auto", "--redundant auto: --isl plans whole requests"),
     ],
     "plan --model Qwen3-8B --cluster hgx-h100": [
         ("--accept-length 1.5", "--accept-length 1.5: without --draft-tokens a step yields one token"),
         ("--phase prefill --tpot-ms 30", "--tpot-ms 30: prefill yields only the first token"),
-        ("--redundant auto", "--redundant auto: qwen3-8b is dense and has no routed experts"),
-        ("--routing no.npy", "--routing no.npy: qwen3-8b is dense and has no routed experts"),
+        *(
+            (words, f"{words}: qwen3-8b is dense and has no routed experts")
+            for words in (
+                "--ep 4",
+                "--redundant auto",
+                "--loads uniform",
+                "--spread node",
+                "--routing no.npy",
+            )
+        ),
         ("--sparse-attention=half", "--sparse-attention half: expected sqrt or a whole number of tokens"),
     ],
     "sweep --model mixtral-8x7b --cluster hgx-h100": [
         ("--isl 100 --context 5", "--context 5: --isl asks for whole requests"),
         ("--context 5 --ttft-ms 5", "--ttft-ms 5: --context asks for one phase only"),
+        ("--phase decode --prefill-cluster h200", "--prefill-cluster h200: --phase asks for one"),
         ("--phase prefill --tok-s-user 50", "--tok-s-user 50: prefill yields only the first token"),
         ("--isl 0 --osl 10", "--isl 0"),
         ("--isl 100 --osl 10 --ttft-ms -5", "--ttft-ms -5"),

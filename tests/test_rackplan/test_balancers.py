@@ -261,8 +261,6 @@ def test_calls_that_go_on_remember_the_windows_and_others_do_not() -> None:
     first = chain(0, 1, 2, begin=running())
     assert (chain(0, 1, 2, begin=running()) == first).all()  # a new stream for what lies elsewhere
     middle = chain(0, 1, begin=running())
-    again = vllm.rebalance_experts(window(1), SLOTS, 1, 1, RANKS, chain(0, begin=running()))
-    assert (again == middle).all()  # the same call again is answered as before
     streams.forget()
     alone = vllm.rebalance_experts(window(2), SLOTS, 1, 1, RANKS, middle)
     streams.forget()

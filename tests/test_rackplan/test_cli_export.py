@@ -50,9 +50,14 @@ def test_balancedness_is_that_of_the_engines_own_split(run: Run, prepared: Run, 
                 copy = rank if tp == 1 else rank % tp + rank // tp + expert
                 busy[holders[copy % len(holders)]] += each / 8
         found.append(sum(busy) / 8 / max(busy))
-    ascend = run("export", "plan", "--to", "vllm-ascend", "--json").data
+    to = ("--to", "vllm-ascend")
+    ascend = run("export", "plan", *to, "-o", "x.json", "--json").data
     assert ascend["engine_balancedness"] == pytest.approx(np.mean(found))
     assert ascend["balancedness"] == planned
+    back = ("--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--batch", 4, "-o", "back", "--json")
+    imported = run("import-plan", "x.json", "--from", "vllm-ascend", *back).data
+    again = run("export", "back", *to, "--json").data
+    assert imported["engine_balancedness"] == again["engine_balancedness"] < imported["balancedness"]
 
 
 def test_without_an_output_the_file_is_printed_alone(run: Run, prepared: Run, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ def test_the_data_add_up(run: Run) -> None:
     assert data["usd_per_million_tokens"] == pytest.approx(data["usd_per_hour"] / 3600)
     assert data["usd_per_million_tokens_full"] < data["usd_per_million_tokens"] / 2 * 1.2
     assert fewer[-1]["enough_at_tpot_s"] > 0.05
+    assert fewer[-1]["requests_per_s"] == pytest.approx(fewer[-1]["tok_s"] / 1024)
     (pool,) = data["pools"]
     busy = pool["workers"] * pool["gpus_per_worker"]
     assert pool["gpus"] == busy == data["serving_gpus"] - data["gpus_idle"]

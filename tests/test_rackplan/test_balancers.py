@@ -146,6 +146,11 @@ def test_the_budget_holds_beside_what_is_restored(caplog: pytest.LogCaptureFixtu
     assert is_complete(new)
     assert lost <= moves(old, new) <= lost + 0.05 * old.size
     assert f"copies restored in addition to the budget: {lost} (" in caplog.text
+    everywhere = np.tile(np.arange(4 * EXPERTS) % EXPERTS, (LAYERS, 1))[:, ::-1].copy()
+    everywhere[:, :3] = -1
+    new = vllm.rebalance_experts(window(), 4 * EXPERTS, 1, 1, 2, everywhere)
+    assert is_complete(new)
+    assert (new != everywhere).sum() <= 3 * LAYERS + 0.05 * new.size
 
 
 def test_the_environment_says_how_much_may_move(monkeypatch: pytest.MonkeyPatch) -> None:

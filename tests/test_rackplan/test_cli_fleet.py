@@ -51,6 +51,7 @@ def test_pools_totals_idle_and_plans(run: Run, asked: tuple[object, ...], tmp_pa
     plan = f"out/{data['pools'][0]['plan']}"
     assert run("score", plan).code == 0
     assert run("draw", "two-prices.yaml", "--plan", plan, "-o", "x.svg").code == 0
+    assert run("draw", "hgx-h100@16", "--plan", plan, "-o", "y.svg").code == 2
     stages = json.loads((tmp_path / plan).read_text())["stages"]
     assert [gpu for stage in stages for gpu in stage["gpus"]] == data["replicas"][0]["gpu_ids"]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import rackplan
 from goldens import require_golden
@@ -49,9 +50,9 @@ def rows(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_a_study_runs_once_and_reads_as_it_did(
-    study: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = rackplan.study(study, Path("out"), workers=1)
+    result = rackplan.study(yaml.safe_load(STUDY), Path("out"), workers=1)
     with monkeypatch.context() as patched:
         patched.setattr("rackplan.report.study.rows_digest", lambda _: "0" * 64)  # of code and catalog
         require_golden("study", study_doc(result))

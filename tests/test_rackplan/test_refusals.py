@@ -164,6 +164,7 @@ REFUSED = {
     ],
     "compare --model mixtral-8x7b": [
         ("hgx-h100 --gpus 12", "hgx-h100@8 or hgx-h100@16"),
+        ("hgx-h100 --tok-s-user fast", "expected numbers above 0 with commas"),
         ("hgx-h100 gb200 H100", "clusters hgx-h100@72: duplicate"),
         ("hgx-h100@16 hgx-h200@8 --gpus 16", "hgx-h200@8 has 8 GPUs"),
         ("hgx-h100 --mw 1 --usd-h 100", "--usd-h 100: --mw already sets"),

@@ -266,7 +266,10 @@ REFUSED = {
         ("--engine spark", "expected local or ray"),
         ("--address 10.0.0.1:1", "only allowed with --engine ray"),
         ("--optimize", "has no `optimize`"),
-        ("--engine ray --address 127.0.0.1:65536", "expected HOST:PORT of the head of a Ray cluster"),
+        (
+            "--engine ray --address 127.0.0.1:99999999999999999999",
+            "expected HOST:PORT of the head of a Ray cluster",
+        ),
         ("--engine ray --address 127.0.0.1:1", "Connection refused); expected HOST:PORT of the head"),
         ("--engine ray --address ray://h", "expected HOST:PORT of the head of a Ray cluster"),
     ],

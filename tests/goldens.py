@@ -20,7 +20,11 @@ def require_golden(name: str, doc: Doc, *, ending: str = "") -> None:
     ``ending`` is text of the run that the document lacks.
     """
     require_doc(doc)
-    shown = text(doc, details=True) + ending
+    require_text(name, text(doc, details=True) + ending)
+
+
+def require_text(name: str, shown: str) -> None:
+    """Fail where a text is not that of the file."""
     path = FOLDER / f"{name}.txt"
     if os.environ.get("GOLDEN") == "write":
         path.parent.mkdir(exist_ok=True)

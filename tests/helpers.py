@@ -6,6 +6,7 @@ import copy
 import importlib.util
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,7 @@ from cost.config.build import model_from_config
 from cost.model import Model
 from cost.resolve import resolve_model
 from placement.plan import Plan
+from placement.plans.writing import plan_to_dict, plan_to_json
 from topology.catalog import load_gpu
 from topology.cluster import Cluster
 from topology.fabrics import AnyFabric
@@ -94,6 +96,26 @@ class Result:
         return lines[0]
 
 
+Run = Callable[..., Result]
+"""``run(ARGS...)``: the command line in this process, in an empty folder."""
+PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0", "-o", "plan")
+"""A plan in a second or two; ``prepared(*PLAN)`` makes it once."""
+
+
+OWN_CLUSTER: dict[str, Any] = {
+    "domains": [{"gpu": "mine", "gpus": 8, "gpus_per_node": 8, "structure": "mesh", "link": "100 GB/s"}],
+    "gpus": {
+        "mine": {
+            "hbm_bytes": "288 GB",
+            "hbm_bytes_per_s": "16 TB/s",
+            "bf16_flop_per_s": "5 Pflop/s",
+            "usd_per_h": "4 USD/h",
+        }
+    },
+}
+"""A cluster of a GPU that the catalog lacks."""
+
+
 @cache
 def few_layers(name: str, layers: int) -> Model:
     """A model of the catalog cut to its first layers: quick to place, and read back from a plan file."""
@@ -104,6 +126,12 @@ def few_layers(name: str, layers: int) -> Model:
 def planned(model: str, cluster: str, **options: Any) -> Plan:
     """A plan of the first that a search finds, made once for all tests that ask for it."""
     return rackplan.plan(model, cluster, time_limit_s=0, **options)
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Write a plan into a new folder, as the command does but for page and drawing."""
+    folder.mkdir()
+    (folder / "plan.json").write_text(plan_to_json(plan_to_dict(plan, command="rackplan plan ...")))
 
 
 def error_of(gpu: str, engine: str = "", phase: str = "") -> ErrorOf:

@@ -54,6 +54,11 @@ def test_what_a_page_names_exists(page: Path) -> None:
     assert broken_links(text, page.parent) == []
 
 
+def test_links_between_decisions_lead_somewhere() -> None:
+    for page in (ROOT / "docs" / "decisions").glob("*.md"):
+        assert broken_links(page.read_text(encoding="utf-8"), page.parent) == [], page.name
+
+
 def test_dotted_names_can_be_imported() -> None:
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     names = set(re.findall(r"`((?:topology|cost|placement|rackplan)(?:\.\w+)+)[`(]", text))
@@ -69,8 +74,3 @@ def test_the_rooms_are_there() -> None:
     assert [package for package, _ in rows] == ["topology", "cost", "placement", "rackplan"]
     rooms = [f"{package}/{room}" for package, cell in rows for room in re.findall(r"`([\w/.]+)`", cell)]
     assert [room for room in rooms if not is_there(ROOT / room)] == []
-
-
-def test_links_between_decisions_lead_somewhere() -> None:
-    for page in (ROOT / "docs" / "decisions").glob("*.md"):
-        assert broken_links(page.read_text(encoding="utf-8"), page.parent) == [], page.name

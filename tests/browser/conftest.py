@@ -47,12 +47,6 @@ _CLIPPED = """() => {
   }
   return found;
 }"""
-_TIMES = """() => {
-  const times = {};
-  for (const one of performance.getEntriesByType("paint")) { times[one.name] = one.startTime; }
-  for (const one of performance.getEntriesByType("mark")) { times[one.name] = one.startTime; }
-  return times;
-}"""
 
 
 @dataclass
@@ -86,14 +80,6 @@ class Opened:
     def clipped(self) -> list[str]:
         """Return elements whose text is cut off and cannot be scrolled to."""
         return list(self.page.evaluate(_CLIPPED))
-
-    def times(self) -> dict[str, float]:
-        """Return milliseconds from navigation to each paint, and to each mark that the page set."""
-        return dict(self.page.evaluate(_TIMES))
-
-    def shot(self, path: Path) -> None:
-        """Write a picture of the whole page."""
-        self.page.screenshot(path=str(path), full_page=True)
 
 
 def axe_source() -> str:

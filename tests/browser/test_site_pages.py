@@ -37,17 +37,7 @@ def test_pages_are_sound(open_page: OpenPage, width: int, dark: bool) -> None:
         opened.page.close()
 
 
-@pytest.mark.parametrize(
-    ("words", "page"),
-    [
-        ("cost per token", "size"),
-        ("NVL72", "catalog"),
-        ("EPLB", "placement"),
-        ("time to first token", "under-load"),
-        ("node failure", "replan"),
-        ("SGLang", "engines"),
-    ],
-)
+@pytest.mark.parametrize(("words", "page"), [("cost per token", "size"), ("NVL72", "catalog")])
 def test_searching_works_without_a_server(open_page: OpenPage, words: str, page: str) -> None:
     opened = open_page(SITE / "index.html", width=1440)
     opened.page.click("input.md-search__input")

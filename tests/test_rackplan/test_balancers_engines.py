@@ -10,7 +10,6 @@ import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -24,7 +23,7 @@ from rackplan.balancers import deepseek, sglang, streams, vllm, vllm_ascend
 torch = pytest.importorskip("torch", reason="torch is not installed: the engines' own policies cannot run")
 
 LAYERS, EXPERTS, RANKS, SLOTS = 3, 16, 8, 24
-SHAPES = [(8, 2), (1, 1), (4, 3)]  # groups and nodes: by node, global, and groups that mean nothing
+BY_NODE = 8, 2  # groups and nodes
 
 
 @pytest.fixture(autouse=True)
@@ -77,12 +76,10 @@ def consistent(phy2log: Any, log2phy: Any, logcnt: Any) -> None:
             assert set(phy2log[layer, slots[slots >= 0].long()].tolist()) == {expert}
 
 
-@pytest.mark.parametrize(("groups", "nodes"), SHAPES)
-@pytest.mark.parametrize("kind", [torch.int32, torch.int64, torch.float32, torch.bfloat16])
-def test_deepseek(loader: ModuleType, groups: int, nodes: int, kind: Any) -> None:
+def test_deepseek(loader: ModuleType) -> None:
     eplb = loader.engine_module(sources("eplb.py").parent, "", "eplb")
     assert parameters(deepseek.rebalance_experts)[:-1] == parameters(eplb.rebalance_experts)  # and `old`
-    given = window(kind=kind), SLOTS, groups, nodes, RANKS
+    given = window(kind=torch.bfloat16), SLOTS, *BY_NODE, RANKS
     ours, theirs = deepseek.rebalance_experts(*given), eplb.rebalance_experts(*given)
     for index, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
         alike(mine, other, width=index != 1)
@@ -99,19 +96,17 @@ def vllm_policy(loader: ModuleType) -> Iterator[Any]:
         yield loader.engine_module(wheel, folder, "default", "_policies.default").DefaultEplbPolicy
 
 
-@pytest.mark.parametrize(("groups", "nodes"), SHAPES)
-def test_vllm(loader: ModuleType, groups: int, nodes: int) -> None:
+def test_vllm(loader: ModuleType) -> None:
     with vllm_policy(loader) as theirs:
         assert parameters(vllm.rebalance_experts) == parameters(theirs.rebalance_experts)
         assert parameters(vllm.RackplanEplbPolicy.rebalance_experts) == parameters(theirs.rebalance_experts)
         old = linear()
         for seed in range(3):
-            given = window(seed), SLOTS, groups, nodes, RANKS, old
+            given = window(seed), SLOTS, *BY_NODE, RANKS, old
             ours = vllm.RackplanEplbPolicy.rebalance_experts(*given)
             alike(ours, theirs.rebalance_experts(*given))
-            assert (
-                seed == 0 or (ours != old).sum() <= 0.05 * old.numel()
-            )  # from the engine's own start all may move
+            # from the engine's own start all may move
+            assert seed == 0 or (ours != old).sum() <= 0.05 * old.numel()
             # what would be copied within a rank for nothing is what vLLM itself would put back
             again = theirs.preserve_intragpu_slots(ours.numpy(), RANKS, old.numpy())
             assert np.array_equal(again, ours.numpy())
@@ -139,7 +134,7 @@ def sglang_algorithms(loader: ModuleType) -> Iterator[Any]:
         yield loader.engine_module(wheel, folder, "__init__", f"{package}.__init__")
 
 
-@pytest.mark.parametrize("algorithm", list(sglang._ALGORITHMS))
+@pytest.mark.parametrize("algorithm", ["deepseek", "deepseek_vec"])
 def test_sglang(loader: ModuleType, algorithm: str) -> None:
     with sglang_algorithms(loader) as theirs:
         assert parameters(sglang.rebalance_experts) == parameters(theirs.rebalance_experts)
@@ -172,18 +167,3 @@ def test_tensors_stay_where_the_engine_wants_them() -> None:
     complex_one = window().to(torch.complex64)
     with pytest.raises(ValueError, match="weight holds complex64, not numbers"):
         vllm.rebalance_experts(complex_one, SLOTS, 1, 1, RANKS)
-
-
-class Algorithm(Enum):
-    """As SGLang's, outside it."""
-
-    deepseek = 1
-
-
-def test_sglang_sums_many_steps_without_rounding() -> None:
-    steps = torch.full((3, LAYERS, EXPERTS), 2**24 + 1, dtype=torch.int32)
-    maps = sglang.rebalance_experts(steps, SLOTS, SLOTS // RANKS, None, 1, Algorithm.deepseek)
-    assert maps[0].shape == (LAYERS, SLOTS)
-    steps[0, 1, 2] = -1
-    with pytest.raises(ValueError, match="step 0, layer 1, expert 2: -1"):
-        sglang.rebalance_experts(steps, SLOTS, SLOTS // RANKS, None, 1, Algorithm.deepseek)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,10 @@ from typing import Any
 import pytest
 
 import rackplan
+from helpers import PLAN, Run
 from topology.base.errors import InfeasibleError, InputError, MissingFigureError, NoAnswerError
 
-Run = Callable[..., Any]
-
 ROOT = Path(rackplan.__file__).parent.parent
-PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0", "-o", "plan")
 
 
 def test_version(run: Run) -> None:

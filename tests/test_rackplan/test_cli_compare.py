@@ -1,35 +1,20 @@
-"""``rackplan compare``: rows of the contract, sides of one size or of several, unreachable speeds."""
+"""``rackplan compare``: its files, sides of one size or of equal power, shares, unreachable speeds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-Run = Callable[..., Any]
+from helpers import Run
 
 MIXTRAL = ("--model", "mixtral-8x7b")
-ROW = {
-    "cluster",
-    "model",
-    "serving",
-    "gpus",
-    "tok_s_per_user",
-    "tok_s_per_gpu",
-    "step_s",
-    "batch",
-    "bound_by",
-}
 
 
-def test_json_has_a_row_per_cluster(run: Run, tmp_path: Path) -> None:
+def test_a_folder_has_the_page_and_the_rows(run: Run, tmp_path: Path) -> None:
     result = run("compare", "hgx-h100", "hgx-h200", *MIXTRAL, "--json", "-o", "out")
     assert (result.code, result.err) == (0, "")
-    rows = result.data["rows"]
-    assert [row["cluster"] for row in rows] == ["hgx-h100", "hgx-h200"]
-    assert all(set(row) >= ROW and row["model"] == "mixtral-8x7b" for row in rows)
+    assert [row["cluster"] for row in result.data["rows"]] == ["hgx-h100", "hgx-h200"]
     assert (tmp_path / "out/compare.json").read_text() == result.out
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["compare.json", "report.html"]
 
@@ -46,29 +31,18 @@ def test_where_nobody_can_the_rows_still_say_why(run: Run) -> None:
 def test_shares_are_of_the_row_and_beside_the_first_cluster(run: Run) -> None:
     data = run("compare", "hgx-h100", "rubin-576@8", *MIXTRAL, "--json").data
     first, second = data["rows"]
-    for by, amount in (
-        ("gpu", first["gpus"]),
-        ("mw", first["power_w"] / 1e6),
-        ("usd_h", first["usd_per_hour"]),
-    ):
-        assert first[f"tok_s_per_{by}_ratio"] == 1
+    shares = {"gpu": first["gpus"], "mw": first["power_w"] / 1e6, "usd_h": first["usd_per_hour"]}
+    for by, amount in shares.items():
         assert first[f"tok_s_per_{by}"] == pytest.approx(first["tok_s"] / amount)
         assert first[f"requests_per_s_per_{by}"] == pytest.approx(first["requests_per_s"] / amount)
     ratio = second["tok_s_per_gpu_ratio"]
     assert ratio == pytest.approx(second["tok_s_per_gpu"] / first["tok_s_per_gpu"])
     assert second["tok_s_per_usd_h_ratio"] is None
     assert any("no rental price" in note["text"] for note in data["notes"] if note["about"] == "usd_per_hour")
-    product = 1.0
-    for gain in data["gains"]:
-        assert (gain["before_cluster"], gain["cluster"]) == ("hgx-h100", "rubin-576@8")
-        assert gain["gain_factor"] == pytest.approx(ratio)
-        product *= gain["factor"] or 1.0
-    assert product == pytest.approx(ratio)
+    assert all(gain["gain_factor"] == pytest.approx(ratio) for gain in data["gains"])
 
 
-def test_equal_power_is_whole_domains_within_it(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_equal_power_is_whole_domains_within_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("compare", "hgx-h100", "hgx-h200", *MIXTRAL, "--mw", 0.1)
     whole = run(*asked, "--json").data["rows"]
     monkeypatch.setattr("cost.money.budget.MOST_JOINED", 16)
@@ -76,7 +50,6 @@ def test_equal_power_is_whole_domains_within_it(
     for row, other in zip(data["rows"], whole, strict=True):
         assert row["gpus"] % 8 == 0
         assert row["power_w"] <= 1e5 < row["power_w"] * (row["gpus"] + 8) / row["gpus"]
-        assert row["requests_per_s"] * 1024 == pytest.approx(row["tok_s"])
         assert (row["cluster"], row["gpus"]) == (other["cluster"], other["gpus"])
         assert row["tok_s_per_gpu"] == pytest.approx(other["tok_s_per_gpu"], rel=0.1)
     assert " leads per MW: " in data["answer"][0]

@@ -1,88 +1,58 @@
-"""``rackplan replan``: what it prints and writes, and what it refuses without writing."""
+"""``rackplan replan``: its files, a lost GPU, and what Ctrl-C keeps."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers import PLAN, Run
 from placement.plans.reading import read_plan
 
-Run = Callable[..., Any]
-
-PLAN = ("--cluster", "hgx-h100", "--redundant", "16", "--batch", "8")
-LAYERS = 3
-FAST = ("--time-limit", "0")
+REPLAN = ("replan", "old/plan.json", "--time-limit", "0", "-o", "next")
 
 
 @pytest.fixture
-def model(few_layers: Callable[[str, int], Path]) -> Path:
-    return few_layers("mixtral-8x7b", LAYERS)
-
-
-@pytest.fixture
-def planned(prepared: Run, model: Path, tmp_path: Path, short: None) -> Path:
+def here(prepared: Run, few_layers: Callable[[str, int], Path], tmp_path: Path, short: None) -> Path:
     """A plan, and other loads beside it; a short search."""
-    prepared("plan", "--model", model, *PLAN, *FAST, "-o", "old")
-    np.save(tmp_path / "new.npy", np.random.default_rng(1).lognormal(4, 0.7, (LAYERS, 8)))
+    asked = ("--model", few_layers("mixtral-8x7b", 3), "--redundant", "16", "--batch", "8")
+    prepared(*PLAN[:-2], *asked, "-o", "old")
+    np.save(tmp_path / "new.npy", np.random.default_rng(1).lognormal(4, 0.7, (3, 8)))
     return tmp_path
 
 
 @pytest.mark.wide
-def test_files_and_json(run: Run, planned: Path) -> None:
-    result = run("replan", "old/plan.json", "--loads", "new.npy", *FAST, "-o", "next", "--json")
+def test_files_and_json(run: Run, here: Path) -> None:
+    result = run(*REPLAN, "--loads", "new.npy", "--json")
     assert (result.code, result.err) == (0, "")
-    files = sorted(path.name for path in (planned / "next").iterdir())
+    files = sorted(path.name for path in (here / "next").iterdir())
     assert files == ["moves.json", "plan.json", "report.html", "topology.svg"]
-    report = (planned / "next/report.html").read_text()
-    assert "Re-plan" in report
-    assert '"name":"this re-plan"' in report.replace('": "', '":"')
-    moves = json.loads((planned / "next/moves.json").read_text())
+    assert '"name":"this re-plan"' in (here / "next/report.html").read_text().replace('": "', '":"')
+    moves = json.loads((here / "next/moves.json").read_text())
     totals = moves["totals"]
     assert totals["moves"] == len(moves["moves"]) == result.data["moves"] > 0
     assert totals["bytes"] == pytest.approx(sum(step["bytes"] for step in moves["moves"]))
-    assert totals["balancedness"]["before"] < totals["balancedness"]["after"]
-    assert totals["front"][0]["moves"] == 0
-    plan = read_plan(planned / "next/plan.json")
+    plan = read_plan(here / "next/plan.json")
     assert not plan.differences
     assert np.mean(list(plan.balancedness.values())) == pytest.approx(totals["balancedness"]["after"])
-    step = moves["moves"][0]
-    row = plan.experts[0]
+    step, row = moves["moves"][0], plan.experts[0]
     assert row is not None
     assert set(step) == {"layer", "gpu", "slot", "expert", "replaces", "from", "bytes", "buffer"}
     gpu = [gpu.id for gpu in plan.deployment.cluster.gpus].index(step["gpu"])
     assert row.slot_expert[step["layer"], 3 * gpu + step["slot"]] == step["expert"]
 
 
-def test_a_lost_gpu(run: Run, planned: Path) -> None:
-    result = run("replan", "old/plan.json", "--lost", "d0.n0.g2", *FAST, "-o", "next", "--json")
+def test_a_lost_gpu(run: Run, here: Path) -> None:
+    result = run(*REPLAN, "--lost", "d0.n0.g2", "--json")
     assert result.code == 0
     assert result.data["moves"] == result.data["needed_moves"]
-    assert len(read_plan(planned / "next/plan.json").deployment.cluster.gpus) == 7
+    assert len(read_plan(here / "next/plan.json").deployment.cluster.gpus) == 7
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "words"),
-    [
-        (("--lost", "d7"), 2, "--lost d7"),
-        (("--lost", "d0"), 3, "none remain"),
-        (("--max-moves", "-3"), 2, "--max-moves"),
-    ],
-)
-def test_refusals_write_nothing(
-    run: Run, planned: Path, options: tuple[str, ...], code: int, words: str
-) -> None:
-    result = run("replan", "old/plan.json", *options, *FAST, "-o", "next")
-    assert result.code == code
-    assert words in result.error_line
-    assert not (planned / "next").exists()
-
-
-def test_ctrl_c_writes_the_best_so_far(run: Run, planned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_writes_the_best_so_far(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from placement.progress import Progress
     from rackplan.progress import Reporter
 
@@ -91,20 +61,8 @@ def test_ctrl_c_writes_the_best_so_far(run: Run, planned: Path, monkeypatch: pyt
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Reporter, "hear", stop)
-    command = ("replan", "old/plan.json", "--loads", "new.npy", "--time-limit", "600")
-    result = run(*command, "-o", "next")
+    result = run(*REPLAN, "--loads", "new.npy", "--time-limit", "600")
     assert result.code == 130
     assert "interrupted; wrote the best re-plan so far" in result.err
-    data = json.loads((planned / "next/plan.json").read_text())
-    assert data["proof"]["interrupted"] is True
-    assert (planned / "next/moves.json").exists()
-
-
-def test_the_folder_of_the_plan_is_not_overwritten(run: Run, planned: Path) -> None:
-    before = (planned / "old/plan.json").read_bytes()
-    result = run("replan", "old/plan.json", *FAST, "-o", "old")
-    assert result.code == 2
-    assert "would be overwritten" in result.error_line
-    assert (planned / "old/plan.json").read_bytes() == before
-    (planned / "loop").symlink_to("loop")
-    assert "loop" in run("replan", "old/plan.json", *FAST, "-o", "loop").error_line
+    assert json.loads((here / "next/plan.json").read_text())["proof"]["interrupted"] is True
+    assert (here / "next/moves.json").exists()

@@ -1,27 +1,26 @@
-"""``rackplan score``: the same figures as the plan's own, others under other loads."""
+"""``rackplan score``: the same figures as the plan's own, others under other loads, figures, prices and what-ifs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-Run = Callable[..., Any]
+from helpers import PLAN, Run, error_of
 
 
-PLAN = ("plan", "--cluster", "hgx-h100", "--time-limit", "0", "-o", "plan", "--model")
+@pytest.fixture
+def plan(prepared: Run, tmp_path: Path) -> Any:
+    """The content of a plan file in the folder ``plan``."""
+    prepared(*PLAN)
+    return json.loads((tmp_path / "plan/plan.json").read_text())
 
 
-def test_json_is_the_score_of_the_plan(run: Run, prepared: Run, tmp_path: Path) -> None:
-    prepared(*PLAN, "mixtral-8x7b")
-    data, score = (
-        run("score", "plan/plan.json", "--json").data,
-        json.loads((tmp_path / "plan/plan.json").read_text())["score"],
-    )
+def test_json_is_the_score_of_the_plan(run: Run, plan: Any) -> None:
+    data, score = run("score", "plan/plan.json", "--json").data, plan["score"]
     for key in (
         "step_s",
         "lower_step_s",
@@ -35,41 +34,17 @@ def test_json_is_the_score_of_the_plan(run: Run, prepared: Run, tmp_path: Path) 
     assert (data["batch"], data["balancedness"]) == (score["batch_per_gpu"], score["balancedness_mean"])
 
 
-def test_several_plans_stand_side_by_side(run: Run, prepared: Run) -> None:
-    prepared(*PLAN, "mixtral-8x7b")
-    assert run(*PLAN[:6], "other", "--model", "mixtral-8x7b", "--context", "2048").code == 0
+def test_several_plans_stand_side_by_side(run: Run, plan: Any) -> None:
+    assert run(*PLAN[:-1], "other", "--context", "2048").code == 0
     data = run("score", "plan", "other", "plan", "--json").data
     assert [row["plan"] for row in data["plans"]] == ["plan", "other", "plan (3)"]
     assert data["changed"][0] == {"plan": "other", "input": "context", "before": "4096", "after": "2048"}
     alone = run("score", "other", "--json").data
     assert data["plans"][1]["step_s"] == alone["step_s"]
     assert "plan (3)" not in {row["plan"] for row in data["changed"]}
-    gone = run("diff", "plan", "other")
-    assert (gone.code, gone.error_line) == (
-        2,
-        "rackplan: diff has another name; type: rackplan score plan other",
-    )
-    assert "nothere.json: cannot read it" in run("score", "plan", "nothere.json").error_line
 
 
-def test_bad_plans_and_loads_are_bad_input(run: Run, prepared: Run, tmp_path: Path) -> None:
-    prepared(*PLAN, "mixtral-8x7b")
-    np.save(tmp_path / "shape.npy", np.ones((31, 8)))
-    (tmp_path / "half.json").write_text((tmp_path / "plan/plan.json").read_text()[:5000])
-    (tmp_path / "no-plan.json").write_text("{}")
-    for args, words in (
-        (("score", "absent.json"), "absent.json"),
-        (("score", "half.json"), "not valid JSON"),
-        (("score", "plan/plan.json", "--loads", "shape.npy"), "shape.npy"),
-        (("what-if", "no-plan.json"), "not a plan"),
-    ):
-        result = run(*args, "--json")
-        assert result.code == 2
-        assert words in result.error_line
-
-
-def test_a_limit_that_is_exceeded_comes_first(run: Run, prepared: Run, tmp_path: Path) -> None:
-    prepared(*PLAN, "mixtral-8x7b")
+def test_a_limit_that_is_exceeded_comes_first(run: Run, plan: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "skewed.npy", np.tile(np.array([[100.0] + [1.0] * 7]), (32, 1)))
     held = run("score", "plan", "--json").data
     assert (held["limit_s"], held["over_limit"]) == (0.05, None)
@@ -80,17 +55,13 @@ def test_a_limit_that_is_exceeded_comes_first(run: Run, prepared: Run, tmp_path:
     )
 
 
-def test_details_are_printed_and_add_levers(run: Run, prepared: Run) -> None:
-    prepared(*PLAN, "mixtral-8x7b")
+def test_details_are_printed_and_add_levers(run: Run, plan: Any) -> None:
     score = run("score", "plan", "--json").data
     found = run("score", "plan", "--details", "--json").data
     assert found.pop("levers")
     assert found == score
-    short, text = run("score", "plan").out, run("score", "plan", "--details").out
-    assert max(map(len, text.splitlines())) <= 100
-    for words in ("Parts of the step", "Uses of HBM", "The weakest figures", "Assumptions"):
-        assert words in text
-        assert words not in short
+    assert "Uses of HBM" not in run("score", "plan").out
+    assert "Uses of HBM" in run("score", "plan", "--details").out
 
 
 @pytest.mark.usefixtures("few_requests")
@@ -107,12 +78,10 @@ def test_details_are_printed_and_add_levers(run: Run, prepared: Run) -> None:
     ids=lambda args: args[0],
 )
 def test_an_edited_plan_is_the_first_thing_said(
-    run: Run, prepared: Run, tmp_path: Path, args: tuple[str, ...]
+    run: Run, plan: Any, tmp_path: Path, args: tuple[str, ...]
 ) -> None:
-    prepared(*PLAN, "mixtral-8x7b")
-    data = json.loads((tmp_path / "plan/plan.json").read_text())
-    data["score"]["step_s"] = 1e-5
-    (tmp_path / "edited.json").write_text(json.dumps(data))
+    plan["score"]["step_s"] = 1e-5
+    (tmp_path / "edited.json").write_text(json.dumps(plan))
     result = run(*args)
     assert result.code == 0
     first = result.err.splitlines()[0]
@@ -123,10 +92,57 @@ def test_an_edited_plan_is_the_first_thing_said(
 
 
 @pytest.mark.usefixtures("few_requests")
-def test_a_plan_for_decode_alone_is_simulated_with_the_usual_requests(run: Run, prepared: Run) -> None:
-    prepared(*PLAN, "mixtral-8x7b")
+def test_a_plan_for_decode_alone_is_simulated_with_the_usual_requests(run: Run, plan: Any) -> None:
     result = run("simulate", "plan", "--req-s", "1", "--json")
     assert (result.data["isl"], result.data["osl"], result.data["serving"]) == (8192, 1024, "one pool")
     note = "one pool for requests of 8,192 + 1,024 tokens (default)"
     assert note in result.err
     assert any(note in line["text"] for line in result.data["notes"])
+
+
+def test_a_plan_is_scored_with_another_figure(run: Run, plan: Any) -> None:
+    double = ("--set", "h100.hbm_bytes_per_s=2x")
+    fast = run("score", "plan", *double, "--json").data
+    assert fast["step_s"] < plan["score"]["step_s"]
+    assert [row["shown"] for row in fast["set"]] == ["6.7 TB/s"]
+    assert run("what-if", "plan", *double, "--json").data["step_s"] == pytest.approx(fast["step_s"])
+
+
+def test_prices_are_kept_and_may_be_others_later(run: Run, tmp_path: Path) -> None:
+    yours = ("--price", "h100=2.5", "--power", "h100-sxm=1.5kW", "--price-basis", "owner")
+    assert run(*PLAN, *yours).code == 0
+    written = json.loads((tmp_path / "plan/plan.json").read_text())
+    asked = {"basis": "owner", "prices": {"h100-sxm": 2.5}, "powers": {"h100-sxm": 1500.0}}
+    assert written["inputs"]["prices"] == asked
+    data = run("score", "plan", "--json").data
+    assert (data["usd_per_hour"], data["power_w"], data["price_basis"]) == (20, 12000, "owner")
+    assert (data["price_evidence"], data["bill"][0]["each_usd_per_hour"]) == ("user", 2.5)
+    other = run("score", "plan", "--price", "h100=5", "--json").data
+    assert (other["usd_per_hour"], other["power_w"], other["price_basis"]) == (40, 12000, "owner")
+
+
+def test_sparse_attention_is_kept_and_said_to_be_a_what_if(run: Run, tmp_path: Path) -> None:
+    asked = ("--model", "llama-3.1-8b", "--context", 65_536, "--batch", 8, "--sparse-attention", "sqrt")
+    text = " ".join(run(*PLAN, *asked, "--details").out.split())
+    assert "sparse attention (what-if, not measured): a query reads 256 of 65,536 cached" in text
+    assert "what-if, neither trained nor measured" in (tmp_path / "plan/report.html").read_text()
+    written = json.loads((tmp_path / "plan/plan.json").read_text())
+    assert written["inputs"]["workload"]["sparse_attention"] == "sqrt"
+    assert written["score"]["evidence"] == "assumed"
+    scored = run("score", "plan", "--json").data
+    assert (scored["step_s"], scored["what_if"]) == (written["score"]["step_s"], "sparse_attention sqrt")
+    assert "reading caches takes longer than reading weights above" in scored["setup"]["supposed"]
+
+
+def test_an_unmeasured_chip_names_its_stand_in_and_a_band(run: Run, tmp_path: Path) -> None:
+    """Every output says so, and how far off this chip's figures are."""
+    cluster, dense = ("--cluster", "tpu-v7@2x2x2"), ("--model", "llama-3.1-8b")
+    words = f"are within {error_of('tpu-v7').band:.2f}x of the prediction with their chip left out of the fit"
+    said = [" ".join(run(*PLAN, *dense, *cluster, "--details").out.split())]
+    assert (
+        "tpu-v7 has no measurements, so a related chip stands in: kernel efficiency is fitted to" in said[0]
+    )
+    said += [" ".join(run("compare", cluster[1], "hgx-h100", *dense).out.split())]
+    assert all(f"{words}; no run on tpu-v7 was measured" in text for text in said)
+    found = json.loads((tmp_path / "plan/plan.json").read_text())["score"]["calibration"]
+    assert (found["chip"], found["stand_in_for"]) == (error_of("tpu-v7").chip, "tpu-v7")

@@ -1,18 +1,15 @@
-"""``rackplan size``: its figures add up, clusters stand side by side, and what it refuses."""
+"""``rackplan size``: its figures add up, clusters stand side by side, and defaults give way."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-Run = Callable[..., Any]
+from helpers import Run
 
 SMALL = ("size", "--model", "mixtral-8x7b", "--cluster", "hgx-h100")
 DECODE = (*SMALL, "--context", "4096")
-
 
 pytestmark = pytest.mark.usefixtures("few_joined")
 
@@ -28,18 +25,13 @@ def test_the_data_add_up(run: Run) -> None:
     assert data["domains"] == data["units"] + 2 == fewer[-1]["domains"] + 1
     assert data["racks"] == math.ceil(data["domains"] / 4)
     assert data["tok_s_per_gpu"] == pytest.approx(data["tok_s"] / (8 * data["units"]))
-    assert data["tok_s_per_user"] >= 20
-    assert data["usd_per_year"] == pytest.approx(8760 * data["usd_per_hour"])
     assert data["usd_per_million_tokens"] == pytest.approx(data["usd_per_hour"] / 3600)
     assert data["usd_per_million_tokens_full"] < data["usd_per_million_tokens"] / 2 * 1.2
     assert fewer[-1]["enough_at_tpot_s"] > 0.05
     assert fewer[-1]["requests_per_s"] == pytest.approx(fewer[-1]["tok_s"] / 1024)
-    assert (data["currency"], data["amount"], data["serving"]) == ("tok_s", 1e6, "one pool")
     (pool,) = data["pools"]
-    assert (
-        pool["gpus"] == pool["workers"] * pool["gpus_per_worker"] == data["serving_gpus"] - data["gpus_idle"]
-    )
-    assert (pool["layout"], pool["tok_s"]) == (data["layout"], pytest.approx(data["tok_s"]))
+    busy = pool["workers"] * pool["gpus_per_worker"]
+    assert pool["gpus"] == busy == data["serving_gpus"] - data["gpus_idle"]
     stay_s = data["ttft_s"] + 1024 / data["tok_s_per_user"]
     assert data["users"] == pytest.approx(data["requests_per_s"] * stay_s)
 
@@ -50,37 +42,17 @@ def test_pools_of_both_phases(run: Run) -> None:
     data = run(*SMALL, *asked, "--json").data
     pools = {pool["role"]: pool for pool in data["pools"]}
     assert (data["serving"], set(pools)) == ("two pools", {"prefill", "decode"})
-    assert data["requests_per_s"] == pytest.approx(data["tok_s"] / 300)
     assert pools["prefill"]["tok_s"] == pytest.approx(data["requests_per_s"] * 8000)
     assert data["ttft_s"] <= data["ttft_limit_s"] == 2.0
     assert run(*SMALL, *asked, "--ttft-ms", "none", "--json").data["ttft_limit_s"] is None
 
 
+@pytest.mark.usefixtures("no_speed_of_levels")
 def test_measured_runs_of_each_pool_are_told(run: Run) -> None:
-    asked = (
-        "size",
-        "--model",
-        "llama-3.1-70b",
-        "--cluster",
-        "hgx-h100",
-        "--tok-s",
-        "100k",
-        "--context",
-        "4096",
-    )
-    (pool,) = run(*asked, "--json").data["pools"]
+    asked = (*DECODE, "--model", "llama-3.1-70b", "--tok-s", "100k", "--json")
+    (pool,), (bare,) = run(*asked).data["pools"], run(*asked, "--physics").data["pools"]
     assert pool["measured_runs"] > 0
-    (bare,) = run(*asked, "--physics", "--json").data["pools"]
     assert (bare["measured_factor"], bare["measured_runs"]) == (1, 0)
-
-
-def test_a_budget_without_its_figure_names_the_option(run: Run) -> None:
-    for asked, option in (("--usd-h", "--price h20-sxm=2.50"), ("--mw", "--power h20-sxm=1900")):
-        for command in (("size", "--cluster", "hgx-h20"), ("compare", "hgx-h20", "hgx-h100")):
-            refused = run(*command, "--model", "mixtral-8x7b", asked, "20")
-            assert refused.code == 2
-            assert refused.error_line.startswith(f"rackplan: {asked}")
-            assert f"set one with {option}" in refused.error_line
 
 
 def test_several_clusters_are_side_by_side_with_those_that_cannot(run: Run) -> None:

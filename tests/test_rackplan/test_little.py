@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
 import rackplan
 from cost.serving.pools import POOL_DERATE
+from helpers import Run
 
-Run = Callable[..., Any]
 NARROW = "gpt-oss-20b", "hgx-b200@4"
 """Prefill is the narrow place."""
 CELLS = [
@@ -21,8 +18,6 @@ CELLS = [
         pytest.param(*cell, marks=pytest.mark.wide)
         for cell in (
             ("deepseek-v4-pro", "gb300-nvl72"),
-            ("gpt-oss-120b", "hgx-b200"),
-            ("mixtral-8x7b", "hgx-h100"),
             ("deepseek-r1", "hgx-h200@64"),
         )
     ),

@@ -6,16 +6,13 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import rackplan
+from helpers import Run
 from rackplan.commands.output import default_output, json_text
-
-Run = Callable[..., Any]
 
 ROOT = Path(rackplan.__file__).parent.parent
 PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0", "-o")
@@ -34,8 +31,7 @@ def test_a_plan_never_leaves_half_its_files(run: Run, tmp_path: Path) -> None:
     "args",
     [
         (*PLAN, LONG),
-        ("plan", "--model", LONG, "--cluster", "hgx-h100", "-o", "out"),
-        ("plan", "--model", "mixtral-8x7b", "--cluster", f"{LONG}.yaml", "-o", "out"),
+        (*PLAN, "out", "--model", LONG),
         (*PLAN, "out", "--loads", f"{LONG}.npy"),
         ("score", LONG),
     ],
@@ -86,7 +82,6 @@ def test_the_form_follows_the_ending(run: Run, tmp_path: Path) -> None:
     for name, first in (("a.csv", ",tp,"), ("a.json", "{"), ("a.html", "<!DOCTYPE html>")):
         assert run(*sweep, "-o", name).code == 0
         assert first in (tmp_path / name).read_text(encoding="utf-8")[:200]
-    assert ".csv, .json or .html" in run(*sweep, "-o", "a.txt").error_line
 
 
 def test_what_is_said_is_written_as_the_ending_says(run: Run, tmp_path: Path) -> None:
@@ -98,9 +93,6 @@ def test_what_is_said_is_written_as_the_ending_says(run: Run, tmp_path: Path) ->
     assert run(*words, "-o", "out").code == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["traffic.html", "traffic.json"]
     assert "rackplan traffic hgx-h100 --pattern ring -o out" in (tmp_path / "out/traffic.html").read_text()
-    (tmp_path / "plan.json").write_text("{}")
-    assert "it holds another result" in run(*words, "-o", "plan.json").error_line
-    assert "the file suffix sets the format: .json or .html" in run(*words, "-o", "t.csv").error_line
 
 
 def test_json_has_names_as_they_are() -> None:

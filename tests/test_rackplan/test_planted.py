@@ -5,18 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import rackplan
-
-Run = Callable[..., Any]
+from helpers import PLAN, Run
 
 ROOT = Path(rackplan.__file__).parent.parent
-PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0")
 
 
 @pytest.fixture

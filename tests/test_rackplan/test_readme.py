@@ -28,15 +28,7 @@ PRINTED = "Size   37,440 GPUs\n\n  a    1.00x\nNote   one\n       two\n"
 
 
 @pytest.mark.parametrize(
-    "shown",
-    [
-        "Size 37,440",
-        "...\nNote one",
-        "...\na 1.02x\n...",
-        "...\nNote\n...\na\n...",
-        "...\nNote two\n...",
-        "37,440\n...",
-    ],
+    "shown", ["Size 37,440", "...\na 1.02x\n...", "...\nNote\n...\na\n...", "37,440\n..."]
 )
 def test_what_was_not_printed_is_seen(shown: str) -> None:
     assert differs(shown, PRINTED) != ""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import rackplan
+from helpers import PLAN, Run
 from placement.plans.reading import read_plan
 from rackplan import inputs
 from rackplan.requests import DeploymentRequest, make
 from topology.base.errors import InputError
-
-Run = Callable[..., Any]
-SMALL = "gpt-oss-20b"
 
 
 def served(cluster: str = "gb200-nvl72@8", model: str = "deepseek-r1", **given: Any) -> tuple[object, ...]:
@@ -64,22 +61,16 @@ def test_the_other_recipe_is_shown_where_it_is_much(run: Run) -> None:
     now = run("compare", *args, "--json").data
     then = run("compare", *args, "--recipe", "usual", "--json").data
     for other, row, under in zip(now["other_recipe"], now["rows"], then["rows"], strict=True):
-        assert (other["cluster"], other["other_recipe"], other["tok_s_per_user"]) == (
-            row["cluster"],
-            "usual",
-            50,
-        )
+        assert (other["cluster"], other["other_recipe"]) == (row["cluster"], "usual")
         assert other["recipe"] == "experts nvfp4, cache fp8, 3 drafts"
         assert other["other_ratio"] == pytest.approx(under["tok_s_per_gpu"] / row["tok_s_per_gpu"], rel=0.03)
     assert [row["other_recipe"] for row in then["other_recipe"]] == ["checkpoint", "checkpoint"]
-    rates = [row["tok_s_per_gpu"] for row in then["rows"]]
-    assert rates[0] != rates[1]
     assert "With the recipe of published runs, gb" in now["answer"][1]
     assert "(experts nvfp4, cache fp8, 3 drafts) gives" in now["answer"][1]
 
 
 def test_about_the_same_is_not_shown(run: Run) -> None:
-    args = ("--model", SMALL, "--json")
+    args = ("--model", "gpt-oss-20b", "--json")
     assert run("compare", "hgx-h100", *args).data["other_recipe"] == []  # the same formats
     assert run("size", "--cluster", "hgx-h100", "--tok-s", "1k", *args).data["other_recipe"] == []
 
@@ -87,18 +78,14 @@ def test_about_the_same_is_not_shown(run: Run) -> None:
 @pytest.mark.usefixtures("few_joined", "no_speed_of_levels")
 def test_a_size_and_a_plan_say_the_recipe(run: Run, tmp_path: Any) -> None:
     decode = ("--context", "4096", "--json")
-    sized = run("size", "--model", "deepseek-r1", "--cluster", "gb200-nvl72@16", "--tok-s", "10k", *decode)
-    assert [row["other_recipe"] for row in sized.data["other_recipe"]] == ["usual"]
     asked = ("size", "--model", "glm-5", "--cluster", "mi355x", "--gpus", "128", *decode)
     now, then = (run(*asked, "--recipe", name).data for name in ("checkpoint", "usual"))
-    ratio = (
-        then["tok_s_per_gpu"] / now["tok_s_per_gpu"]
-    )  # of the fleet, not of a unit that hardly holds the model
+    # of the fleet, not of a unit that hardly holds the model
+    ratio = then["tok_s_per_gpu"] / now["tok_s_per_gpu"]
     assert now["other_recipe"][0]["other_ratio"] == pytest.approx(ratio, rel=0.05)
-    args = ("--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--recipe", "usual", "--time-limit", 0)
-    data = run("plan", *args, "-o", "out", "--json").data
+    data = run(*PLAN, "--model", "llama-3.1-8b", "--recipe", "usual", "--json").data
     assert data["setup"]["recipe"].startswith("weights fp8, cache fp8, no drafts (usual; aiconfigurator")
-    plan = read_plan(tmp_path / "out")
+    plan = read_plan(tmp_path / "plan")
     assert plan.deployment.recipe.startswith("weights fp8, cache fp8, no drafts (usual;")
     assert plan.deployment.model.precision["dense"] == "fp8"
 
@@ -111,8 +98,3 @@ def test_gb300_is_ahead_of_gb200_by_what_differs() -> None:
             for name in ("gb200-nvl72", "gb300-nvl72")
         ]
         assert 1.02 < speeds[1] / speeds[0] < 1.25  # 1.25: DeepSeek-V4-Pro at 8k/1k, InferenceX, May 2026
-
-
-def test_a_plan_says_the_other_recipe(run: Run) -> None:
-    data = run("plan", "--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--time-limit", 0, "--json").data
-    assert "With the recipe of published runs (weights fp8" in data["answer"][1]

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import rackplan
 from cost.config.build import model_from_config
 from cost.resolve import resolve_model
-from helpers import planned
+from helpers import Run, planned
 from page_check import EVIL, Page, require_safe
 from rackplan.report.page import page
 from rackplan.report.plan import plan_doc
 from topology import build_cluster, resolve_cluster
 from topology.base.units import format_quantity
-
-Run = Callable[..., Any]
 
 
 def check_safe(text: str) -> Page:

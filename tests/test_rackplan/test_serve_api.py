@@ -12,6 +12,7 @@ pytest.importorskip("httpx", reason="httpx is not installed")
 
 import warnings
 
+from helpers import OWN_CLUSTER, write_plan
 from rackplan.requests import CompareRequest, PlanRequest, SweepRequest, options_of
 from rackplan.serve.app import MOST_BODY, STATIC, Page
 from rackplan.serve.opened import Opened
@@ -49,7 +50,7 @@ def test_the_page_and_its_files_are_served_under_a_strict_policy(client):
         )
 
 
-@pytest.mark.parametrize("name", ["../app.py", "..%2fapp.py", "index.html", "%2fetc%2fpasswd", "app.py"])
+@pytest.mark.parametrize("name", ["../app.py", "..%2fapp.py", "%2fetc%2fpasswd", "app.py"])
 def test_no_other_file_is_served(client, name):
     assert client.get(f"/static/{name}").status_code == 404
 
@@ -311,11 +312,9 @@ def test_a_point_that_is_gone_says_so(client):
 def written(folder, **given):
     """Write a plan into a folder."""
     import rackplan
-    from placement.plans.writing import plan_to_dict, plan_to_json
 
     made = rackplan.plan(time_limit_s=0, **given)
-    folder.mkdir()
-    (folder / "plan.json").write_text(plan_to_json(plan_to_dict(made, command="rackplan plan ...")))
+    write_plan(folder, made)
     return made
 
 
@@ -348,11 +347,6 @@ OWN_MODEL = {
     "vocab_size": 32000,
     "torch_dtype": "bfloat16",
 }
-OWN_CLUSTER = {
-    "domains": [{"gpu": "mine", "gpus": 8, "gpus_per_node": 8, "structure": "mesh", "link": "100 GB/s"}],
-    "gpus": {"mine": {"hbm_bytes": "288 GB", "hbm_bytes_per_s": "16 TB/s", "fp8_flop_per_s": "2 PFLOP/s",
-                      "bf16_flop_per_s": "1 PFLOP/s"}},
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -22,15 +22,8 @@ def test_a_re_plan_reads_as_it_did() -> None:
     doc = replan_doc(found)
     require_golden("replan", doc)
     data = doc.data
-    assert (data["moves"], data["bytes"], data["transfer_s"]) == (
-        found.moves,
-        found.bytes,
-        found.transfer.seconds,
-    )
     assert sum(row["bytes"] for row in data["sources"]) == pytest.approx(found.bytes)
     assert [row["moves"] for row in data["front"]] == [point.moves for point in found.front]
-    assert data["balancedness"] == pytest.approx(found.after)
-    assert data["step_s"] == found.plan.score.step_s
     assert len(doc.rows) == found.moves
     assert set(doc.rows[0]) == {"layer", "expert", "gpu", "slot", "source", "replaces", "bytes"}
 
@@ -39,11 +32,7 @@ def test_a_lost_gpu_is_said(short: None) -> None:
     found = rackplan.replan(olmoe(), lost="d0.n0.g2", time_limit_s=0)
     doc = replan_doc(found, ReplanOptions(lost=("d0.n0.g2",)))
     require_doc(doc)
-    assert (doc.data["lost"], doc.data["lost_gpus"], doc.data["balancedness_before"]) == (
-        ["d0.n0.g2"],
-        1,
-        None,
-    )
+    assert (doc.data["lost"], doc.data["balancedness_before"]) == (["d0.n0.g2"], None)
     assert any(note["text"].startswith("Lost: 1 GPU with") for note in doc.data["notes"])
 
 

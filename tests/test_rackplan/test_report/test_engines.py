@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import rackplan
 from goldens import require_doc, require_golden
+from helpers import Run
 from placement.engines.manifests.write import ExportRequest, deploy
 from placement.engines.registry import ENGINES
 from rackplan.report.engines import exported_doc
-
-Run = Callable[..., Any]
 
 ASK = ("--check", "--from", "sglang", "--model", "mixtral-8x7b")
 ROWS = [[slot % 8 for slot in range(16)] for _ in range(32)]
@@ -58,13 +55,8 @@ def test_a_wrong_file(run: Run, tmp_path: Path) -> None:
     assert len(result.err.splitlines()) == 1
 
 
-def test_what_a_check_needs_and_its_old_name(run: Run, tmp_path: Path) -> None:
+def test_the_old_name_of_a_check_says_the_new_one(run: Run, tmp_path: Path) -> None:
     file = write(tmp_path, ROWS)
-    assert (
-        "--cluster is missing: give a cluster, or --check with --ep"
-        in run("import-plan", file, *ASK).error_line
-    )
-    assert "a check writes nothing" in run("import-plan", file, *ASK, "--ep", 8, "-o", "out").error_line
     old = run("check", file, "--for", "sglang", "--model", "mixtral-8x7b", "--gpus", 8)
     assert old.code == 2
     typed = old.error_line.partition("type: rackplan ")[2]

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +11,7 @@ import pytest
 import rackplan
 from cost.experts.traces.description import describe
 from goldens import require_doc, require_golden
+from helpers import Run
 from rackplan.report.loads import loaded_doc, loads_doc
 
 LAYERS, EXPERTS = 32, 8  # mixtral-8x7b
@@ -34,23 +30,11 @@ def recording(tmp_path: Path) -> Path:
     return path
 
 
-def test_json_describes_a_recording(run: Callable[..., Any], recording: Path) -> None:
+def test_a_recording_is_described_for_programs(run: Run, recording: Path) -> None:
     data = run("loads", recording, "--json").data
-    values = windows()[[0, 2, 3, 4]].astype(float)
-    total = values.sum(axis=0)
-    skew = total.max(axis=1) / total.mean(axis=1)
     (found,) = data["recordings"]
-    assert found["file_kind"] == "SGLang JSON"
-    assert (found["layers"], found["experts"], found["layers_without_tokens"]) == (LAYERS, EXPERTS, [])
     assert [found[key] for key in ("windows", "windows_empty", "windows_kept", "scenarios")] == [5, 1, 4, 4]
-    assert found["tokens"] == total.sum()
-    assert data["skew"][0]["skew_mean"] == pytest.approx(skew.mean())
-    assert data["skew"][0]["at_layer"] == int(skew.argmax())
-    assert data["layers"][7]["coefficient_of_variation"] == pytest.approx(total[7].std() / total[7].mean())
-    first, last = (v / v.sum(axis=1, keepdims=True) for v in (values[0], values[-1]))
-    apart = np.abs(first - last).sum(axis=1).mean() / 2
-    assert data["drift"][1]["moved_share"] == pytest.approx(apart)
-    assert 0 < data["drift"][1]["by_chance_share"] < apart
+    assert found["tokens"] == windows().sum()
     assert "day.json: 1 of 5 windows dropped (empty)." in [note["text"] for note in data["notes"]]
 
 
@@ -74,40 +58,3 @@ def test_loads_of_python_are_a_document_a_frame_and_a_chart() -> None:
     require_doc(doc)
     assert len(loads.to_frame()) == LAYERS * EXPERTS
     assert next(line.name for line in loads.plot().data).startswith("evenest: layer ")
-
-
-class Runs:
-    """Pickled, it makes a file when it is unpickled."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, ("touch ran",)
-
-
-def hostile(path: Path) -> Path:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("x/data.pkl", pickle.dumps({"logical_count": Runs()}, 2))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda folder: hostile(folder / "x.pt"), "none of its code was executed"),
-        (lambda folder: folder / "none.pt", "there is no such file"),
-        (lambda folder: (folder / "x.pt", (folder / "x.pt").write_bytes(b""))[0], "not a complete .pt file"),
-    ],
-)
-def test_bad_files_end_in_one_line(
-    run: Callable[..., Any], tmp_path: Path, make: Callable[[Path], Any], words: str
-) -> None:
-    target = make(tmp_path)
-    before = sorted(tmp_path.iterdir())
-    for arguments in (
-        ("loads", target),
-        ("loads", target, "--json"),
-        ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--loads", target, "-o", tmp_path / "o"),
-    ):
-        result = run(*arguments)
-        assert result.code == 2
-        assert words in result.error_line
-        assert sorted(tmp_path.iterdir()) == before

@@ -42,15 +42,10 @@ def test_json_is_the_contract(run: Callable[..., Any], points_file: Path) -> Non
     done = run("validate", points_file, "--json")
     assert done.code == 0, done.err
     speed, times = done.data["quantities"]
-    assert (speed["file"], speed["quantity"]) == ("points.csv", "tok_s_per_gpu")
-    assert speed["rows"] == speed["rows_predicted"] == 2
-    assert speed["median_abs_error"] == speed["mean_abs_error"] == speed["bias"] == pytest.approx(0.1)
-    assert speed["within_20_percent"] == 1.0
     assert (times["rows"], times["rows_predicted"], times["coverage"]) == (2, 1, 0.5)
-    assert times["bias"] == pytest.approx(-0.5)
+    assert (speed["bias"], times["bias"]) == (pytest.approx(0.1), pytest.approx(-0.5))
     first, *_, last = done.data["points"]
     assert [first[key] for key in ("file", "id", "measured", "reason")] == ["points.csv", "one", 100, ""]
-    assert first["predicted"] == pytest.approx(110)
     assert (last["predicted"], last["error"]) == (None, None)
     assert "'V100' is not in the catalog" in last["reason"]
 
@@ -108,20 +103,3 @@ def test_without_a_file_the_shipped_points(run: Callable[..., Any], points_file:
     assert {row["file"] for row in run("validate", "--json").data["quantities"]} == {
         path.name for path in shipped_files()
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (HEADER + ROWS.replace("200,", "fast,", 1), "row 3, column measured: 'fast' must be a number"),
-        (HEADER.replace("pair", "piar") + ROWS, "unknown column 'piar'; did you mean pair"),
-        ("x,y\n1,2\n", "points.csv: "),
-    ],
-)
-def test_bad_files_end_with_one_line(
-    run: Callable[..., Any], points_file: Path, text: str, says: str
-) -> None:
-    points_file.write_text(text)
-    done = run("validate", points_file)
-    assert done.code == 2
-    assert says in done.error_line

@@ -1,0 +1,336 @@
+"""What the command line refuses, all of it in one table: exit code, the reason in one line, and nothing written."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cost.resolve import resolve_model
+from helpers import Run, planned, write_plan
+
+SWEEP = ("sweep", "--model", "Qwen3-8B", "--cluster", "hgx-h100")
+TRACE = "timestamp,input_length,output_length\n"
+POINTS = "id,quantity,measured,phase,model,cluster\n"
+FILES = {
+    "a-file": "",
+    "broken.yaml": "domains: [{part: hgx-h100",
+    "half.json": '{"schema_version": 1, "model"',
+    "plan.json": "{}",
+    "order.csv": f"{TRACE}2,5,5\n1,5,5\n",
+    "negative.csv": f"{TRACE}1,-5,5\n",
+    "columns.csv": "timestamp,input_length\n1,5\n",
+    "measured.csv": f"{POINTS}one,tpot_ms,fast,decode,deepseek-v3,hgx-h100\n",
+    "piar.csv": f"{POINTS.strip()},piar\none,tpot_ms,9,decode,deepseek-v3,hgx-h100,x\n",
+    "topology.conf": "SwitchName=core Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 Nodes=n2\n",
+    "study.yaml": "kind: score\nfixed: {model: mixtral-8x7b, cluster: hgx-h100}\ngrid: {batch: [1]}\n",
+    "x.lws.yaml": "mine",
+    "map.json": json.dumps({"physical_to_logical_map": [[slot % 8 for slot in range(16)]] * 32}),
+}
+ARRAYS = {
+    "nan.npy": np.where(np.arange(256).reshape(32, 8) == 28, np.nan, 1.0),
+    "shape.npy": np.ones((31, 8)),
+    "square.npy": np.ones((8, 8)),
+    "three.npy": np.zeros((5, 32, 3), dtype=int),
+    "deep.npy": np.tile([0, 1], (5, 33, 1)),
+    "strange.npy": np.tile([0, 8], (5, 32, 1)),
+}
+MIXTRAL = {"model": "mixtral-8x7b", "cluster": "hgx-h100", "batch": 4}
+PLANS = {
+    "PLAN": {**MIXTRAL, "redundant": 8},
+    "UNEVEN": {**MIXTRAL, "redundant": 3},
+    "LLAMA": {"model": "llama-3.1-8b", "cluster": "hgx-h100", "isl": 2000, "osl": 100},
+    "WIDE": {**MIXTRAL, "cluster": "hgx-h100@16", "redundant": 8, "ep": 16, "stages": 1},
+    "FIRST": {**MIXTRAL, "redundant": 8, "phase": "prefill", "ep": 8, "stages": 1},
+}
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """``shelf(WORDS)``: a folder with files of a user, most of them broken, and the plans that a command names."""
+    folder = tmp_path_factory.mktemp("shelf")
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for name, array in ARRAYS.items():
+        np.save(folder / name, array)
+    config = {
+        key: value for key, value in resolve_model("mixtral-8x7b").config.items() if key != "hidden_size"
+    }
+    (folder / "no-key").mkdir()
+    (folder / "no-key/config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "pickle.pt").write_bytes(pickle.dumps(print))
+    (folder / "loop").symlink_to("loop")
+
+    def with_plans(words: str) -> Path:
+        for name in set(PLANS) & set(re.findall("[A-Z]+", words)):
+            if not (folder / name).exists():
+                write_plan(folder / name, planned(**PLANS[name]))
+        return folder
+
+    return with_plans
+
+
+LACKS = ("--set b200.hbm_bytes_per_s=2x", "--set b200.hbm_bytes_per_s=2x")
+REFUSED = {
+    "": [
+        ("frobnicate", "frobnicate"),
+        ("score", "PLAN"),
+        ("replay no.json --loads no.npy --weights fp8", "the plan already sets it"),
+        ("schema plam", "did you mean plan"),
+        ("diff one other", "diff has another name; type: rackplan score one other"),
+        (
+            "import topology.conf -o c.yaml",
+            "--nic RATE (like '400 Gb/s') or --fabric NAME (like ib-ndr400) and --oversubscription R",
+        ),
+        ("validate measured.csv", "row 2, column measured: 'fast' must be a number"),
+        ("validate piar.csv", "unknown column 'piar'; did you mean pair"),
+        ("validate order.csv", "order.csv: "),
+        ("loads pickle.pt", "pickle.pt: "),
+        ("loads none.pt", "there is no such file"),
+        ("score half.json", "not valid JSON"),
+        ("what-if plan.json", "not a plan"),
+        ("score PLAN nothere.json", "nothere.json: cannot read it"),
+        ("score PLAN --loads shape.npy", "shape.npy"),
+        ("draw hgx-h100@16 --plan PLAN/plan.json -o x.svg", "which has other GPUs than hgx-h100@16"),
+        ("traffic PLAN --matrix x.csv", "ends in .json or .npy"),
+    ],
+    "plan --model mixtral-8x7b --cluster hgx-h100 --time-limit 0 -o new/plan": [
+        ("--model mixtral-8x77b", "mixtral-8x7b"),
+        ("--model no-key/config.json", "hidden_size"),
+        ("--cluster broken.yaml", "broken.yaml"),
+        ("--loads nan.npy", "nan.npy"),
+        ("--loads shape.npy", "shape.npy"),
+        ("--routing none.npy", "none.npy"),
+        ("--routing three.npy", "three.npy"),
+        ("--routing deep.npy", "deep.npy"),
+        ("--routing strange.npy", "strange.npy"),
+        ("--redundant 1000", "--redundant 1000"),
+        ("-o a-file", "a-file"),
+        ("-o a-file/below", "a-file"),
+        ("--model llama-3.1-8b -o /proc/nowhere/plan", "/proc/nowhere"),
+    ],
+    "plan --model olmoe-1b-7b --cluster hgx-h100": [
+        ("--frobnicate", "--frobnicate"),
+        ("--batch many", "--batch"),
+        ("--objective worst", "--objective worst: there is only one synthetic load"),
+        ("--split lp --redundant 0", "--split lp: each expert has one copy"),
+        ("--goal cheap", "--goal cheap: expected throughput, latency, gpus, usd or power"),
+        ("--tpot-ms fast", "--tpot-ms fast: expected a number above 0, or none"),
+        ("--tolerance 100", "--tolerance 100: expected percent, 0 or more and below 100"),
+        ("--goal latency --batch 4", "--goal latency and --batch 4:"),
+        ("--price gb200=3", "no GPU here is named 'gb200'; "),
+        ("--power h100=nan", "expected a number above 0"),
+        ("--price-basis spot", "--price-basis 'spot': expected owner, neocloud, rental or list"),
+        ("--isl 5 --context 5", "--context 5: --isl plans whole requests"),
+        ("--osl 5 --phase prefill", "--phase prefill: --osl plans whole requests"),
+        ("--isl 5 --batch 5", "--batch 5: --isl plans whole requests, and the limits set the batches"),
+        ("--isl 5 --goal usd", "--goal usd: --isl plans whole requests, which maximizes throughput"),
+        ("--isl 5 --redundant auto", "--redundant auto: --isl plans whole requests"),
+    ],
+    "plan --model Qwen3-8B --cluster hgx-h100": [
+        ("--accept-length 1.5", "--accept-length 1.5: without --draft-tokens a step yields one token"),
+        ("--phase prefill --tpot-ms 30", "--tpot-ms 30: prefill yields only the first token"),
+        *(
+            (words, f"{words}: qwen3-8b is dense and has no routed experts")
+            for words in (
+                "--ep 4",
+                "--redundant auto",
+                "--loads uniform",
+                "--spread node",
+                "--routing no.npy",
+            )
+        ),
+        ("--sparse-attention=half", "--sparse-attention half: expected sqrt or a whole number of tokens"),
+    ],
+    "sweep --model mixtral-8x7b --cluster hgx-h100": [
+        ("--isl 100 --context 5", "--context 5: --isl asks for whole requests"),
+        ("--context 5 --ttft-ms 5", "--ttft-ms 5: --context asks for one phase only"),
+        ("--phase decode --prefill-cluster h200", "--prefill-cluster h200: --phase asks for one"),
+        ("--phase prefill --tok-s-user 50", "--tok-s-user 50: prefill yields only the first token"),
+        ("--isl 0 --osl 10", "--isl 0"),
+        ("--isl 100 --osl 10 --ttft-ms -5", "--ttft-ms -5"),
+        ("--tok-s-user fast", "--tok-s-user fast"),
+        ("--prefix-hit 0.5 --phase decode", "applies only to prefill"),
+        ("--draft-tokens 5", "give --accept-length"),
+        ("--sparse-attention=0", "--sparse-attention 0: expected sqrt or a whole number of tokens"),
+        ("--phase Prefil", "choose decode or prefill"),
+        ("-o a.txt", ".csv, .json or .html"),
+    ],
+    "compare --model mixtral-8x7b": [
+        ("hgx-h100 --gpus 12", "hgx-h100@8 or hgx-h100@16"),
+        ("hgx-h100 --tok-s-user fast", "expected numbers above 0 with commas"),
+        ("hgx-h100 gb200 H100", "clusters hgx-h100@72: duplicate"),
+        ("hgx-h100@16 hgx-h200@8 --gpus 16", "hgx-h200@8 has 8 GPUs"),
+        ("hgx-h100 --mw 1 --usd-h 100", "--usd-h 100: --mw already sets"),
+        ("hgx-h100 --mw 1 --gpus 8", "--mw 1: --gpus already sets"),
+        ("hgx-h100 --mw 0", "--mw 0"),
+        ("rubin-576 --mw 1", "no all-in power"),
+        ("hgx-h100 no-such", "no-such"),
+        ("hgx-h20 hgx-h100 --usd-h 20", "set one with --price h20-sxm=2.50"),
+    ],
+    "size --model mixtral-8x7b --cluster hgx-h100": [
+        ("--tok-s many", "like 200e6, 200M or 128k"),
+        ("--tok-s 1M --utilization 60", "above 0 and at most 1"),
+        ("--tok-s 1M --gpus 8", "not --tok-s and --gpus;"),
+        ("", "one of --req-s, --tok-s, --users, --gpus, --mw, --usd-h"),
+        ("--mw nan", "--mw nan: expected a number above 0"),
+        ("--usd-h=-1", "expected a number above 0"),
+        ("--req-s 5 --context 4096", "decode only has no requests"),
+        ("--gpus 8 --usd-m 1 --tpot-ms 20", "--usd-m already determines the speed"),
+        ("--gpus 8 --cluster hgx-h1000", "hgx-h1000"),
+    ],
+    "size --model mixtral-8x7b --cluster hgx-h20": [
+        ("--mw 20", "set one with --power h20-sxm=1900"),
+    ],
+    "fleet --model mixtral-8x7b --cluster hgx-h100": [
+        ("--phase prefill", "prefill alone yields none"),
+        ("--goal speed", "--goal speed"),
+        ("--spares 3", "--spares 3"),
+    ],
+    "traffic hgx-h100": [
+        ("--output -", "-: results are written to files"),
+        ("--pattern rings", "did you mean ring"),
+        ("--pattern none.npy", "does not exist"),
+        ("--pattern shape.npy", "(31, 8) must be (8, 8)"),
+        ("--pattern square.npy --bytes-per-gpu 1", "already sets the bytes"),
+        ("--gpus 5", "like 0-7"),
+        ("--bytes-per-gpu nan", "greater than zero"),
+        ("--bytes-per-gpu '10 Gb/s'", "byte is needed"),
+        ("-o t.csv", "the file suffix sets the format: .json or .html"),
+        ("-o plan.json", "it holds another result"),
+        LACKS,
+    ],
+    "draw": [
+        ("hgx-h101 -o t.svg", "hgx-h100"),
+        ("hgx-h100 -o t.gif", "t.gif"),
+        ("hgx-h100 -o absent/t.svg", "absent/t.svg"),
+        ("hgx-h100 -o t.svg --level d1", "no such domain"),
+        ("hgx-h100 -o t.svg --traffic storm", "storm"),
+        ("hgx-h100 -o t.svg --traffic ring --plan p.json", "two pictures"),
+    ],
+    "catalog hgx-h200": [LACKS],
+    "replan PLAN/plan.json --time-limit 0": [
+        ("--lost d7 -o next", "--lost d7"),
+        ("--max-moves -3 -o next", "--max-moves"),
+        ("-o PLAN", "would be overwritten"),
+        ("-o loop", "loop"),
+    ],
+    "simulate LLAMA -o s": [
+        ("", "no load was given"),
+        ("--req-s 1 --concurrency 2", "only one load is allowed"),
+        ("--req-s nan", "--req-s nan: expected a number above 0"),
+        ("--concurrency 0", "--concurrency 0"),
+        ("--req-s 1 --router random", "--router random: expected 'least', 'round' or 'prefix'"),
+        ("--req-s 1 --speed 2", "--speed 2: it applies only to --trace"),
+        ("--req-s 1 --prefix-hit 1", "expected a fraction of the prompt, 0 to below 1"),
+        ("--req-s 1 --engine vllm", "the plan already sets it"),
+        ("--req-s 1 --isl 4000000", "does not fit the KV cache"),
+        ("--trace t.csv --osl 5", "--trace already sets the lengths"),
+        ("--trace order.csv", "order.csv, line 3: timestamp 1 is before 2"),
+        ("--trace negative.csv", "negative.csv, line 2: input_length is '-5'"),
+        ("--trace columns.csv", "columns.csv, line 2: output_length is missing"),
+    ],
+    "simulate --model x": [("--req-s 1", "--cluster is missing: give a PLAN")],
+    "export": [
+        ("LLAMA --to sglang -o x.json", "no routed experts"),
+        ("UNEVEN --to sglang -o x.json", "1 to 2 slots"),
+        ("UNEVEN --to sglang -o x.json", "rackplan plan --redundant 8"),
+        ("PLAN --to other -o x.json", "expected sglang"),
+        ("PLAN --to sglang -o x.txt", "ends in .json"),
+        ("PLAN --to sglang -o no/x.json", "cannot write"),
+        ("PLAN --to sglang -o map.json", "will not be overwritten"),
+        ("WIDE --to trtllm -o x.yaml --launch lws", "its 16 ranks are MPI tasks"),
+        ("WIDE --to vllm-ascend -o x.json --launch dynamo", "it runs sglang, vllm, trtllm"),
+    ],
+    "export WIDE --to sglang -o x.json": [
+        ("--launch nomad", "expected shell, lws, kueue, kai, grove, rbg, dynamo, llm-d, slurm or mpi"),
+        ("--hosts a,b", "--hosts needs a launch file"),
+        ("--prefill FIRST", "--prefill needs a launch file"),
+        ("--launch lws --hosts a,b,c", "has 3 names, the cluster has 2 hosts and the plan uses 2"),
+        ("--launch lws --hosts a[1-", "--hosts"),
+        ("--launch lws --prefill WIDE", "the plan is for decode, expected one for prefill"),
+        ("--launch lws", "x.lws.yaml: it exists and will not be overwritten"),
+        ("--launch slurm --image x", "--image: scripts run software installed on the hosts"),
+    ],
+    "import-plan map.json --check --from sglang --model mixtral-8x7b": [
+        ("", "--cluster is missing: give a cluster, or --check with --ep"),
+        ("--ep 8 -o out", "a check writes nothing"),
+    ],
+    "study study.yaml -o out": [
+        ("--engine spark", "expected local or ray"),
+        ("--address 10.0.0.1:1", "only allowed with --engine ray"),
+        ("--optimize", "has no `optimize`"),
+        (
+            "--engine ray --address 127.0.0.1:99999999999999999999",
+            "expected HOST:PORT of the head of a Ray cluster",
+        ),
+        ("--engine ray --address 127.0.0.1:1", "Connection refused); expected HOST:PORT of the head"),
+        ("--engine ray --address ray://h", "expected HOST:PORT of the head of a Ray cluster"),
+    ],
+}
+OUT_OF_REACH = {
+    "plan --model mixtral-8x7b --cluster hgx-h100 --time-limit 0 -o new/plan": [
+        ("--model deepseek-v3", "HBM capacity binds: deepseek-v3 on hgx-h100 needs"),
+        ("--batch 1000000", "HBM capacity binds: --batch 1,000,000"),
+        ("--context 1000000000", "More nodes do not help"),
+        ("--context 512 --tpot-ms 0.5", "is out of reach on hgx-h100: the fastest layout takes"),
+        (
+            "--context 512 --ttft-ms 0.5",
+            "--ttft-ms 0.5 is out of reach on hgx-h100: a prompt of 512 tokens alone",
+        ),
+        (
+            "--isl 8k --loads zipf:1.5 --tpot-ms none --ttft-ms 150",
+            "--ttft-ms 150 is out of reach on hgx-h100: with experts placed under these loads",
+        ),
+    ],
+    "fleet --model mixtral-8x7b --cluster hgx-h100": [
+        ("--model llama-3.1-8b --context 4096 --time-limit 1 --tok-s 1e15", "out of reach"),
+        ("--tpot-ms 0.001", "the fastest takes"),
+    ],
+    "": [
+        ("replan PLAN --lost d0 -o next", "none remain"),
+        ("score PLAN --set gpu.hbm_bytes=0.01x", "HBM capacity binds: batch 4 needs"),
+    ],
+}
+ROWS = [
+    (code, f"{command} {words}".strip(), reason)
+    for code, refused in ((2, REFUSED), (3, OUT_OF_REACH))
+    for command, rows in refused.items()
+    for words, reason in rows
+]
+
+
+@pytest.mark.parametrize(("code", "words", "reason"), ROWS, ids=lambda value: str(value)[-50:])
+def test_what_cannot_be_is_refused_with_the_reason_and_leaves_nothing(
+    run: Run,
+    shelf: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    words: str,
+    reason: str,
+) -> None:
+    monkeypatch.chdir(folder := shelf(words))
+    before = {path: path.lstat().st_mtime_ns for path in folder.rglob("*")}
+    result = run(*shlex.split(words))
+    assert result.code == code
+    assert reason in result.error_line
+    assert {path: path.lstat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_words_are_read_in_any_case(run: Run) -> None:
+    assert run("traffic", "hgx-h100", "--pattern", "Ring").code == 0
+    assert run(*SWEEP, "--phase", "Prefill", "--engine", "SGLang").code == 0
+
+
+def test_sequences_beyond_the_model_are_noted(run: Run) -> None:
+    result = run(*SWEEP, "--isl", "40000", "--osl", "1000", "--json")
+    assert result.code == 0
+    note = "sequences of 41,000 tokens exceed the 40,960 that qwen3-8b supports"
+    assert note in result.err
+    assert any(said["text"].startswith(note) for said in result.data["notes"])

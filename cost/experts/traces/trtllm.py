@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +16,15 @@ from numpy.typing import NDArray
 from cost.experts.traces.counts import TokenCounts, Wanted, rank_notes
 from cost.experts.traces.text_files import parse_document
 from topology.base.errors import InputError, one_line
+from topology.base.reading import parse_json
 
 _FILE = re.compile(r"rank(\d{1,6})\.safetensors")
 _KEY = re.compile(r"(\d{1,12})_(\d{1,6})")
-_TYPES = {"I64", "I32", "I16", "I8", "U8", "U16", "U32", "U64", "F16", "F32", "F64"}
+_TYPES = {f"{kind.upper()}{8 * size}": f"<{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)}
+_TYPES |= {f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)}
+"""Number formats of safetensors, as NumPy names them."""
+_MOST_HEADER = 100_000_000
+"""Bytes of a header that its format allows."""
 
 Keys = dict[tuple[int, int], str]
 """The names of a rank's arrays by iteration and layer."""
@@ -65,7 +72,7 @@ def read_statistics(path: Path, wanted: Wanted | None) -> TokenCounts:
                 for arrays, own in opened:
                     for row, layer in enumerate(layers):
                         if (key := own.get((iteration, layer))) is not None:
-                            table[0, row] += arrays.get_tensor(key)
+                            table[0, row] += arrays.read(key)
                 yield table
 
     return TokenCounts(
@@ -93,24 +100,52 @@ def _experts(path: Path) -> int | None:
     return experts
 
 
-@contextmanager
-def _opened(file: Path, problem: str) -> Iterator[Any]:
-    from safetensors import SafetensorError, safe_open
+class _Arrays:
+    """The arrays of a safetensors file: the length of its header, the header in JSON, and the data.
 
+    https://huggingface.co/docs/safetensors#format
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, size = file, os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, _MOST_HEADER):
+            raise ValueError("its header is cut")
+        self.start = 8 + length
+        self.header: dict[str, Any] = parse_json(file.read(length).decode(), "header")
+        self.header.pop("__metadata__", None)
+        for key, entry in self.header.items():
+            begin, end = entry["data_offsets"]
+            kind, count = _TYPES.get(entry["dtype"]), math.prod(entry["shape"])
+            if not 0 <= begin <= end <= size - self.start:
+                raise ValueError(f"the data of {key} are beyond its end")
+            if kind and end - begin != count * np.dtype(kind).itemsize:
+                raise ValueError(f"the data of {key} are not as long as its shape says")
+
+    def read(self, key: str) -> NDArray[Any]:
+        """Return an array of one dimension."""
+        entry = self.header[key]
+        begin, end = entry["data_offsets"]
+        self.file.seek(self.start + begin)
+        return np.frombuffer(self.file.read(end - begin), _TYPES[entry["dtype"]])
+
+
+@contextmanager
+def _opened(file: Path, problem: str) -> Iterator[_Arrays]:
     try:
-        with safe_open(file, framework="numpy") as arrays:
-            yield arrays
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, OverflowError) as error:
+        with file.open("rb") as opened:
+            yield _Arrays(opened)
+    except (InputError, OSError, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{file}: {problem} ({one_line(error)}).") from error
 
 
 def _keys(file: Path, experts: int | None, wanted: Wanted | None) -> tuple[Keys, int]:
     """Return the arrays of a rank and their experts, all of them checked without reading the counts."""
     with _opened(file, "not a whole safetensors file") as arrays:
-        views = [(key, arrays.get_slice(key)) for key in arrays.keys()]  # noqa: SIM118 - not a dict
-        headers = [(key, view.get_dtype(), view.get_shape()) for key, view in views]
+        header = arrays.header
     found: Keys = {}
-    for key, kind, shape in headers:
+    for key, entry in header.items():
+        kind, shape = entry["dtype"], entry["shape"]
         parts = _KEY.fullmatch(key)
         if parts is None:
             raise InputError(f"{file}: key {key[:40]!r} is not ITERATION_LAYER, as TensorRT-LLM writes.")

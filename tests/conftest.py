@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -36,3 +37,16 @@ __all__ = ["short", "torch_save", "torch_writer", "toy"]
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let re-plans search little, where the way from plan to plan is tested and not how good it is."""
     monkeypatch.setattr("placement.migrate.search._PASS", (20, 20))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail what a browser or Ray is missing for where they must be there: the workflows set STRICT."""
+    report = yield
+    needed = item.get_closest_marker("browser") or item.get_closest_marker("ray")
+    if os.environ.get("STRICT") and needed and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = (
+            f"STRICT: {report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr}"
+        )
+    return report

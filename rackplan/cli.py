@@ -6,12 +6,12 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,7 @@ from topology.base.files import recording_written
 from topology.base.interrupts import CtrlC, EndedError, ending_by_signal, signal_behind
 
 if TYPE_CHECKING:
+    from rackplan.commands.help import Commands
     from rackplan.requests import Request
 
 BAD_INPUT = 2
@@ -84,7 +85,7 @@ def _guarded(run: Callable[..., None], begun: list[str], ctrl_c: CtrlC) -> Calla
 
 def function_of(name: str) -> Callable[..., None]:
     """Return the function of a command."""
-    module = import_module(f"rackplan.commands.{COMMANDS[name]}")
+    module = import_module(f"rackplan.commands.{COMMANDS[name].module}")
     found = name.replace("-", "_")
     run: Callable[..., None] = getattr(module, found if hasattr(module, found) else f"{found}_")
     return run
@@ -96,31 +97,39 @@ def request_of(name: str) -> type[Request]:
     return found
 
 
-def make_app(
-    names: Iterable[str] = COMMANDS, begun: list[str] | None = None, ctrl_c: CtrlC | None = None
-) -> typer.Typer:
-    """Return the command line with some commands; commands that start add their names to ``begun``.
+def make_app(begun: list[str] | None = None, ctrl_c: CtrlC | None = None) -> Commands:
+    """Return the command line; commands that start add their names to ``begun``.
 
     A command is interrupted too where ``ctrl_c`` came and nothing of it was heard.
     """
     from rackplan.commands.help import HELP_ALL, Command, Commands
-    from rackplan.commands.options import typed
+
+    begun, ctrl_c = [] if begun is None else begun, ctrl_c or CtrlC()
+    look: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+    help_options = {"help_option_names": ["-h", "--help"]}
+
+    def make(name: str) -> Any:
+        from rackplan.commands.options import typed
+
+        app, run = typer.Typer(**look, add_completion=False), function_of(name)
+        more = [HELP_ALL] if request_of(name).FIRST else []
+        text = f"{COMMANDS[name].text}\n\n{run.__doc__}"
+        app.command(name=name, cls=Command, help=text)(_guarded(typed(run, *more), begun, ctrl_c))
+        return typer.main.get_command(app)
 
     app = typer.Typer(
+        **look,
         name="rackplan",
         cls=Commands,
         no_args_is_help=True,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings=help_options,
         callback=_root,
     )
-    begun = [] if begun is None else begun
-    ctrl_c = ctrl_c or CtrlC()
-    for name in names:
-        more = [HELP_ALL] if request_of(name).FIRST else []
-        app.command(name=name, cls=Command)(_guarded(typed(function_of(name), *more), begun, ctrl_c))
-    return app
+    group: Any = typer.main.get_command(app)
+    group.commands = dict.fromkeys(COMMANDS)  # typer offers the nearest of these
+    group.make = make
+    commands: Commands = group
+    return commands
 
 
 def _version(show: bool) -> None:
@@ -206,9 +215,8 @@ def main() -> None:
             if first in OLD_NAMES:
                 typed = " ".join(filter(None, ("rackplan", OLD_NAMES[first], shlex.join(sys.argv[2:]))))
                 raise InputError(f"{first} has another name; type: {typed}")
-            named = [first] if first in COMMANDS else [] if first == "--version" else COMMANDS
             begun: list[str] = []
-            code = make_app(named, begun, ctrl_c)(prog_name="rackplan", standalone_mode=False) or 0
+            code = make_app(begun, ctrl_c)(prog_name="rackplan", standalone_mode=False) or 0
             # while options are read typer ends without a word
             _unless_interrupted(code == SIGNALLED + signal.SIGINT and not begun)
             raise SystemExit(code)

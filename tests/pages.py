@@ -6,14 +6,12 @@ import doctest
 import re
 import shlex
 
-import typer
-
 from rackplan.cli import make_app
 
 LEFT_OUT = "..."
 CLOSE = 0.005
 """How far a number of a page may be from the one printed: the last digit of a search, not another result."""
-_GROUP = typer.main.get_command(make_app())
+_GROUP = make_app()
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?")
 
 

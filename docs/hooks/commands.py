@@ -46,11 +46,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def commands_page() -> str:
     """Return a section for each command: what it does, how it is called, its options, two examples."""
-    import typer
-
     from rackplan.cli import make_app
+    from rackplan.commands import SECTIONS
 
-    group: Any = typer.main.get_command(make_app())
+    group: Any = make_app()
     lines = [
         "# Commands",
         "",
@@ -59,7 +58,7 @@ def commands_page() -> str:
         "",
     ]
     with group.make_context("rackplan", ["catalog"], resilient_parsing=True) as root:
-        for title, names in group.commands_in_sections(root).items():
+        for title, names in SECTIONS.items():
             lines += [f"## {title}", ""]
             for name in names:
                 lines += _section(name, group.get_command(root, name), root)

@@ -20,7 +20,7 @@ LOG_S = 30.0
 
 @command(SweepRequest, WRITTEN_ROWS, details=True)
 def sweep(request: SweepRequest, run: Run) -> None:
-    """Find the best layouts for whole requests or one phase. One pool or two; files list all layouts."""
+    """One pool or two; files list all layouts."""
     from rackplan.report.csv import table_csv
     from rackplan.report.sweep import sweep_doc, sweep_rows
 
@@ -33,7 +33,7 @@ def sweep(request: SweepRequest, run: Run) -> None:
 
 @command(CompareRequest, WRITTEN, details=True)
 def compare(request: CompareRequest, run: Run) -> None:
-    """Compare clusters for one model. Step time, tok/s/GPU, tok/s/user and bottlenecks."""
+    """Step time, tok/s/GPU, tok/s/user and bottlenecks."""
     from rackplan.report.compare import compare_doc
 
     finish = run.writer("compare", html="report.html")
@@ -46,7 +46,7 @@ def compare(request: CompareRequest, run: Run) -> None:
 
 @command(SizeRequest, WRITTEN, details=True)
 def size(request: SizeRequest, run: Run) -> None:
-    """Size a fleet for a demand or a budget. Give requests, tokens, users, GPUs, MW or dollars; get the others."""
+    """Give requests, tokens, users, GPUs, MW or dollars; get the others."""
     from rackplan.report.size import size_doc
 
     finish = run.writer("size")
@@ -58,7 +58,7 @@ def size(request: SizeRequest, run: Run) -> None:
 
 @command(FleetRequest, FLEET_FOLDER, "DIR|FILE.html", details=True)
 def fleet(request: FleetRequest, run: Run) -> None:
-    """Choose replicas of different shapes for a whole cluster. One pool, two, or both; totals and idle GPUs."""
+    """One pool, two, or both; totals and idle GPUs."""
     from rackplan.report.fleet import fleet_doc
 
     where = inputs.cluster_of(request.cluster, request.settings)
@@ -74,7 +74,7 @@ def fleet(request: FleetRequest, run: Run) -> None:
 
 @command(StudyRequest)
 def study(request: StudyRequest, run: Run) -> None:
-    """Price a grid or a sample of points, on all cores or a cluster. It can be stopped and resumed."""
+    """It can be stopped and resumed."""
     from rackplan.report.study import study_doc
     from rackplan.studies.run import run_study
 

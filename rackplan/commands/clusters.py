@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @command(DrawRequest)
 def draw(request: DrawRequest, run: Run) -> None:
-    """Draw a cluster: tiers, domains, GPUs and their links."""
+    """With a plan or traffic on it; as a picture, or as a graph for other tools."""
     from rackplan.report.cluster import drawn_doc
     from topology.draw import cluster_svg, draw_cluster
     from topology.exporters import GRAPH_SUFFIXES, topology_text, write_topology
@@ -65,7 +65,7 @@ def draw(request: DrawRequest, run: Run) -> None:
 
 @command(TrafficRequest, WRITTEN)
 def traffic(request: TrafficRequest, run: Run) -> None:
-    """Route traffic between GPUs over the links. Shows times, bottlenecks, tiers and the busiest links."""
+    """Shows times, bottlenecks, tiers and the busiest links."""
     from rackplan.report.cluster import traffic_doc
     from topology.changes.drained import drained_note
     from topology.routes import FEW_CLASSES, Router, fair_s, rank_matrix

@@ -19,10 +19,7 @@ from topology.base.files import write_whole
 
 @command(ImportRequest, "Cluster YAML to write. [standard output]", "FILE")
 def import_(request: ImportRequest, run: Run) -> None:
-    """Make a cluster file from the output of other tools.
-
-    Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, amd-smi, or a CSV of links (a,b,count,rate).
-    """
+    """Topo -m, NCCL XML, Slurm, topograph, ibnetdiscover, amd-smi, or a CSV of links (a,b,count,rate)."""
     from rackplan.report.cluster import import_comments, imported_doc
     from topology.base.reading import parse_yaml
     from topology.exporters import cluster_to_yaml
@@ -49,7 +46,7 @@ def import_(request: ImportRequest, run: Run) -> None:
 
 @command(CatalogRequest)
 def catalog(request: CatalogRequest, run: Run) -> None:
-    """Show GPUs, clusters and models, each figure with its source."""
+    """A list, all lists, or one entry by its name."""
     from cost.entries import LISTS
     from rackplan.report.catalog import catalog_doc
 
@@ -62,7 +59,7 @@ def catalog(request: CatalogRequest, run: Run) -> None:
 
 @command(LoadsRequest)
 def loads(request: LoadsRequest, run: Run) -> None:
-    """Summarize recordings of expert loads and routing traces. Skew per layer, drift, co-activation."""
+    """Skew per layer, drift, co-activation."""
     from cost.experts.traces.description import describe
     from rackplan.report.loads import loads_doc
 
@@ -74,7 +71,7 @@ def loads(request: LoadsRequest, run: Run) -> None:
 
 @command(ValidateRequest)
 def validate(request: ValidateRequest, run: Run) -> None:
-    """Compare predictions with measured points. Median, mean, bias, within 20 %, coverage."""
+    """Median, mean, bias, within 20 %, coverage."""
     from cost.validation.read import read_measurements, shipped_files
     from cost.validation.validation import validation
     from rackplan.report.validate import frontiers_doc, validate_doc
@@ -93,10 +90,7 @@ def validate(request: ValidateRequest, run: Run) -> None:
 
 @command(SchemaRequest)
 def schema(request: SchemaRequest, run: Run) -> None:
-    """Print the JSON Schema of a request, of a command's --json output, or of a file.
-
-    Without a name the list of them.
-    """
+    """Without a name the list of them."""
     from rackplan.report.schema import json_schema, schemas_doc
 
     if request.name is None:

@@ -20,7 +20,7 @@ NOT_RIGHT = 2
 
 @command(ExportRequest)
 def export(request: ExportRequest, run: Run) -> None:
-    """Export a plan to an engine's placement format, with commands or files to launch the engine."""
+    """Flags and files are those that the engine reads; nothing is started."""
     from placement.engines.manifests.write import ExportRequest as Exported
     from placement.engines.manifests.write import deploy
     from placement.engines.registry import require_engine
@@ -44,10 +44,9 @@ def export(request: ExportRequest, run: Run) -> None:
 
 @command(ImportPlanRequest, FOLDER, "DIR|FILE.html")
 def import_plan(request: ImportPlanRequest, run: Run) -> None:
-    """Import an engine's placement file, or only check it.
+    """Reads it strictly, scores it; writes plan.json, report.html and topology.svg.
 
-    Reads it strictly, scores it; writes plan.json, report.html and topology.svg. With --check nothing is written, and
-    the exit code is 2 if the engine would not load it or would misread it.
+    With --check nothing is written, and the exit code is 2 if the engine would not load it or would misread it.
     """
     if request.only_check:
         _check(request, run)

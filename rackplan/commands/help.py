@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from inspect import Parameter, unwrap
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rackplan.commands import SECTIONS
-from rackplan.commands.options import section
-from rackplan.requests import Request
+from rackplan.commands import COMMANDS, SECTIONS
 from topology.base.errors import InputError
+
+if TYPE_CHECKING:
+    from rackplan.requests import Request
 
 _HELP = {"help", "help_all"}
 FIRST = ("Inputs", "Options")
@@ -92,6 +93,8 @@ class Command(TyperCommand):
 
         With ``shown``, only those parameters, in one section for all groups.
         """
+        from rackplan.commands.options import section
+
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in FIRST}
         for parameter in self.get_params(ctx):
             record, name = parameter.get_help_record(ctx), parameter.name or ""
@@ -127,26 +130,25 @@ class Command(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """All commands, in sections by task."""
+    """All commands, in sections by task; one is made when it is called for, so that the list needs none of them."""
 
-    def commands_in_sections(self, ctx: Any) -> dict[str, list[str]]:
-        """Return command names by non-empty section."""
-        known = set(self.list_commands(ctx))
-        sections = {
-            title: [name for name in " ".join(modules.values()).split() if name in known]
-            for title, modules in SECTIONS.items()
-        }
-        return {title: names for title, names in sections.items() if names}
+    make: Callable[[str], Any]
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+    def get_command(self, ctx: Any, name: str) -> Any:  # noqa: ARG002 - typer's signature
+        """Return a command; None where there is none of that name."""
+        if name in COMMANDS and self.commands.get(name) is None:
+            self.commands[name] = self.make(name)
+        return self.commands.get(name)
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
+        """Return the names of all commands."""
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's signature
         """Write the commands in their sections."""
-        for title, some in self.commands_in_sections(ctx).items():
-            commands = filter(None, (self.get_command(ctx, name) for name in some))
+        for title, summaries in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl(
-                    (command.name, command.get_short_help_str(limit=len(command.help or "")))
-                    for command in commands
-                )
+                formatter.write_dl([(name, summary.text) for name, summary in summaries.items()])
 
 
 def _folded(example: str, width: int, indent: str) -> str:

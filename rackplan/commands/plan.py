@@ -24,7 +24,7 @@ MorePlans = Annotated[
 
 @command(requests.PlanRequest, FOLDER, "DIR|FILE.html", details=True)
 def plan(request: requests.PlanRequest, run: Run) -> None:
-    """Place layers and experts on GPUs, and predict the step. Writes plan.json, report.html and topology.svg."""
+    """Writes plan.json, report.html and topology.svg."""
     from rackplan.report.plan import plan_doc, with_files
 
     answers.plan_options(request)
@@ -44,7 +44,7 @@ def plan(request: requests.PlanRequest, run: Run) -> None:
 
 @command(requests.ReplanRequest, FOLDER, "DIR|FILE.html", details=True)
 def replan(request: requests.ReplanRequest, run: Run) -> None:
-    """Re-plan for new loads or failures with few moves. Writes plan.json, moves.json, report.html, topology.svg."""
+    """Writes plan.json, moves.json, report.html, topology.svg."""
     from rackplan.report.changes import replan_doc
     from rackplan.report.plan import with_files
 
@@ -67,10 +67,7 @@ def replan(request: requests.ReplanRequest, run: Run) -> None:
 
 @command(requests.ScoreRequest, WRITTEN)
 def score(request: requests.ScoreRequest, run: Run, *, others: MorePlans = None) -> None:
-    """Score a plan again, under its own or other loads and routing traces; several plans side by side.
-
-    From its assignment alone: the solver's own figures are not used.
-    """
+    """From its assignment alone: the solver's own figures are not used."""
     from placement.analysis.levers import find_levers
     from rackplan.report.changes import SCORE, plans_doc
     from rackplan.report.plan import plan_doc
@@ -90,7 +87,7 @@ def score(request: requests.ScoreRequest, run: Run, *, others: MorePlans = None)
 
 @command(requests.WhatIfRequest, WRITTEN, details=True)
 def what_if(request: requests.WhatIfRequest, run: Run) -> None:
-    """Show the gain of each possible change. Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
+    """Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
     from rackplan.report.levers import levers_doc
 
     finish = run.writer("what-if")
@@ -102,7 +99,7 @@ def what_if(request: requests.WhatIfRequest, run: Run) -> None:
 
 @command(requests.SimulateRequest, WRITTEN, details=True)
 def simulate(request: requests.SimulateRequest, run: Run) -> None:
-    """Simulate requests under load. First token, later tokens and whole requests at p50, p90, p99; maximum rate."""
+    """First token, later tokens and whole requests at p50, p90, p99; maximum rate."""
     from rackplan.report.simulate import simulate_doc
 
     finish = run.writer("simulate", html="report.html")
@@ -117,7 +114,7 @@ def simulate(request: requests.SimulateRequest, run: Run) -> None:
 
 @command(requests.ReplayRequest, WRITTEN_ROWS)
 def replay(request: requests.ReplayRequest, run: Run) -> None:
-    """Replay recorded loads through online balancers. Balance in the next window, moves, time lost, tokens."""
+    """Balance in the next window, moves, time lost, tokens."""
     from rackplan.report.csv import table_csv
     from rackplan.report.replay import BY_WINDOW, replay_doc
 

@@ -14,7 +14,7 @@ from topology.base.errors import InputError
 
 @command(ServeRequest, json=False)
 def serve(request: ServeRequest, _: Run) -> None:
-    """Serve a local page to explore clusters, place experts and simulate failures. Only this machine can open it."""
+    """Only this machine can open it."""
     try:
         import starlette
         import uvicorn

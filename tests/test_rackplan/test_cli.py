@@ -80,7 +80,7 @@ for args in {runs}:
         main()
     except SystemExit as ended:
         assert not ended.code, args
-heavy = {{"numpy", "scipy", "networkx", "ortools", "pygraphviz", "yaml"}}
+heavy = {{"numpy", "scipy", "networkx", "ortools", "pygraphviz", "pydantic", "yaml"}}
 sys.stderr.write(" ".join(sorted(heavy & set(sys.modules))))
 """
 

@@ -10,10 +10,9 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import sys
+import re
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from topology.base.shown import Shown
@@ -83,13 +82,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOME = {
-    alias.name: str(node.module)
-    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[__name__])))
-    if isinstance(node, ast.ImportFrom)
-    for alias in node.names
-    if alias.asname
-}
+_PUBLIC = re.compile(r"^    from (\S+) import (\w+) as \2$", re.MULTILINE)
+_HOME = {name: home for home, name in _PUBLIC.findall(Path(__file__).read_text(encoding="utf-8"))}
 """The module of each public name: those that type checkers import above."""
 Shown.renderer = "rackplan.report.results"
 __all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605 - of one table

@@ -159,16 +159,12 @@ def _ray(address: str | None, workers: int | None) -> Iterator[Any]:
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(sys.stderr))  # Ray reports a dead node where results go
         if not ray.is_initialized():
-            own = {"num_cpus": workers, "include_dashboard": False} if address is None else {}
+            own: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+            own |= {"num_cpus": workers, "include_dashboard": False} if address is None else {}
             stack.callback(ray.shutdown)
             handler = signal.getsignal(signal.SIGTERM)  # Ray's own would end this process with a trace
             try:
-                ray.init(
-                    address=address or "local",
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                    **own,
-                )
+                ray.init(address=address or "local", **own)
             except (ConnectionError, ValueError, RuntimeError, OSError, TimeoutError) as error:
                 raise InputError(
                     f"--address {address}: no Ray cluster at this address ({one_line(error)})."

@@ -16,9 +16,12 @@ from playwright.sync_api import Browser, sync_playwright
 
 LOOKS = ((1440, 900, "light"), (390, 844, "dark"))
 PAINT, CHARTS = "first-contentful-paint", "rackplan-charts"
-TIMES = """() => Object.fromEntries(
-  [...performance.getEntriesByType("paint"), ...performance.getEntriesByType("mark")]
-    .map(one => [one.name, one.startTime]))"""
+TIMES = """async (charts) => {
+  while (!performance.getEntriesByName(charts).length) { await new Promise(again => setTimeout(again, 20)); }
+  const entries = [...performance.getEntriesByType("paint"), ...performance.getEntriesByType("mark")];
+  return Object.fromEntries(entries.map(entry => [entry.name, entry.startTime]));
+}"""
+"""Waits for the charts; the page's policy forbids the text that Playwright's own wait evaluates."""
 
 
 def look(browser: Browser, path: Path, size: tuple[int, int, str], repeat: int) -> str:
@@ -32,8 +35,7 @@ def look(browser: Browser, path: Path, size: tuple[int, int, str], repeat: int) 
         page.on("pageerror", lambda error, wrong=wrong: wrong.append(str(error)))
         page.on("console", lambda one, wrong=wrong: one.type == "error" and wrong.append(one.text))
         page.goto(path.resolve().as_uri())
-        page.wait_for_function(f"performance.getEntriesByName('{CHARTS}').length > 0")
-        times = page.evaluate(TIMES)
+        times = page.evaluate(TIMES, CHARTS)
         paints.append(times[PAINT])
         charts.append(times[CHARTS])
         tall = page.evaluate("document.documentElement.scrollHeight")

@@ -16,12 +16,13 @@ from playwright.sync_api import Browser, sync_playwright
 
 LOOKS = ((1440, 900, "light"), (390, 844, "dark"))
 PAINT, CHARTS = "first-contentful-paint", "rackplan-charts"
-TIMES = """async (charts) => {
-  while (!performance.getEntriesByName(charts).length) { await new Promise(again => setTimeout(again, 20)); }
+TIMES = """async (names) => {
+  const missing = () => names.some(name => !performance.getEntriesByName(name).length);
+  while (missing()) { await new Promise(again => setTimeout(again, 20)); }
   const entries = [...performance.getEntriesByType("paint"), ...performance.getEntriesByType("mark")];
   return Object.fromEntries(entries.map(entry => [entry.name, entry.startTime]));
 }"""
-"""Waits for the charts; the page's policy forbids the text that Playwright's own wait evaluates."""
+"""Waits for what it is given; the page's policy forbids the text that Playwright's own wait evaluates."""
 
 
 def look(browser: Browser, path: Path, size: tuple[int, int, str], repeat: int) -> str:
@@ -35,7 +36,7 @@ def look(browser: Browser, path: Path, size: tuple[int, int, str], repeat: int) 
         page.on("pageerror", lambda error, wrong=wrong: wrong.append(str(error)))
         page.on("console", lambda one, wrong=wrong: one.type == "error" and wrong.append(one.text))
         page.goto(path.resolve().as_uri())
-        times = page.evaluate(TIMES, CHARTS)
+        times = page.evaluate(TIMES, [PAINT, CHARTS])
         paints.append(times[PAINT])
         charts.append(times[CHARTS])
         tall = page.evaluate("document.documentElement.scrollHeight")

@@ -147,7 +147,7 @@ class _Graph:
             return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
         left = network - result.flow
         left.eliminate_zeros()
-        reached = breadth_first_order(left, 0, return_predecessors=False)
+        reached = breadth_first_order(left, 0, return_predecessors=False).astype(np.intp)
         return (
             reached[(reached > 0) & (reached <= experts)] - 1,
             reached[(reached > experts) & (reached < sink)] - 1 - experts,

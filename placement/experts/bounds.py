@@ -160,7 +160,8 @@ def priced(problem: Problem, low: Floats, high: Floats) -> Floats:
     for _ in range(2):
         proof = _excess(problem, loads[part], first, prices, rents)
         out = proof.max(axis=1, initial=-np.inf) > 0
-        part, first, proof, prices, rents = (each[out] for each in (part, first, proof, prices, rents))
+        part = part[out]
+        first, proof, prices, rents = (each[out] for each in (first, proof, prices, rents))
         if part.size == 0:
             break
         best = np.argsort(-proof, axis=1, kind="stable")[:, :_KEPT]

@@ -63,5 +63,5 @@ def solve_within(
                 solver.stop_search()
     if not found:
         raise AssertionError("CP-SAT returned no answer, please report it")
-    budget.spend(1000 * solver.deterministic_time)
+    budget.spend(1000 * solver.response_proto.deterministic_time)
     return solver, found[0]

@@ -23,7 +23,7 @@ from packaging.utils import canonicalize_name
 
 RESOLUTION = {"oldest": "lowest-direct", "newest": "highest"}
 EXTRAS = tuple(name for name in USED if name != "ray")
-TOOLS = ("duckdb", "httpx", "hypothesis", "pytest>=9", "pytest-xdist")
+TOOLS = ("duckdb", "httpx", "hypothesis", "pytest>=9", "pytest-xdist", "safetensors")
 QUICK = ("-m", "not wide and not browser", "-n", "auto", "--dist", "worksteal")
 
 

@@ -220,7 +220,7 @@ def choose(
     chosen = np.array(
         [next(p for p, var in row.items() if solver.boolean_value(var)) for row in built.chosen]
     )
-    return chosen, solver.best_objective_bound, solver.deterministic_time
+    return chosen, solver.best_objective_bound, solver.response_proto.deterministic_time
 
 
 def is_small(problem: Problem) -> bool:

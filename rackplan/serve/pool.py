@@ -13,8 +13,9 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
+from rackplan.requests import flag_of
 from rackplan.serve.question import FieldError
-from topology.base.errors import RackplanError
+from topology.base.errors import RackplanError, spelling
 
 MOST_WAITING = 16
 IDLE_S = 0.5
@@ -128,15 +129,13 @@ def work(pipe: Connection) -> None:
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     gc.set_threshold(100_000)  # seldom in the middle of an answer, where a whole collection takes 100 ms
-    while True:
-        try:
+    with spelling(flag_of), suppress(EOFError, OSError):  # the page shows the command to type
+        while True:
             if not pipe.poll(IDLE_S):
                 gc.collect()
             message = pipe.recv()
             if message is not None:  # else a cancellation that came after the end
                 pipe.send(_outcome(pipe, *message))
-        except (EOFError, OSError):
-            return
 
 
 def _outcome(

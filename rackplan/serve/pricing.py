@@ -19,7 +19,7 @@ from rackplan import library
 from rackplan.inputs import compared_clusters
 from rackplan.serve.question import MOST_GPUS, SLIDERS, FieldError, Question, Source
 from topology import cluster_from_dict
-from topology.base.errors import InputError, RackplanError
+from topology.base.errors import InputError, RackplanError, called
 from topology.base.reading import parse_json, parse_yaml
 from topology.base.table import Table
 from topology.build import build_cluster
@@ -53,7 +53,7 @@ def deployed(question: Question) -> tuple[list[Deployment], Mapping[str, str]]:
         model = model_of(question.model, question.weights)
     except RackplanError as error:
         instead = " You can drop its config.json here." if error.hint else ""
-        wrong[_field(error, "model")] = f"{error.problem}{instead}"
+        wrong[_field(error, "model")] = f"{error.text(called, hint=False)}{instead}"
     try:
         clusters, notes = _scaled(question)
     except FieldError as error:
@@ -148,11 +148,11 @@ def cluster_of(source: Source) -> Cluster:
         return build_cluster(spec)
     if ending in (".yaml", ".yml"):
         raise InputError(f"{name}: drop the file here; the page cannot open files by name.")
-    called = cluster_called(name)
-    size = called.partition("@")[2]
+    named = cluster_called(name)
+    size = named.partition("@")[2]
     if size.isdecimal():
         _require_size(int(size[:_MOST_DIGITS]))
-    found = resolve_cluster(called)
+    found = resolve_cluster(named)
     _require_size(len(found.gpus))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
-from cost.layouts import sweep
+from cost.layouts import Sweep, best_at, sweep
 from cost.layouts.candidates import _candidates, candidates
 from cost.layouts.front import pareto
 from cost.layouts.partition import variants_of
@@ -78,6 +79,22 @@ def test_nothing_that_is_kept_changes_an_answer() -> None:
     others = [priced("hgx-h200@16", "2x"), priced("hgx-h100@16", "0.5x"), priced("hgx-h100@24", "2x")]
     assert priced("hgx-h100@16", "2x") == first
     assert first not in others
+
+
+@given(st.sampled_from([(4,), (4, 4), (2, 2, 2)]), st.integers(0, 2), st.integers(0, 2), st.floats(1, 8))
+def test_more_bandwidth_is_never_slower(
+    toy: SimpleNamespace, sizes: tuple[int, ...], moe: int, part: int, more: float
+) -> None:
+    def swept(factor: float) -> Sweep:
+        hbm, link, out = (factor if place == part else 1.0 for place in range(3))
+        domains = (toy.domain(size, link=link * 1e10, chip=toy.gpu(hbm_rate=hbm * 1e12)) for size in sizes)
+        where = toy.cluster(*domains, out=out * 1e10)
+        return sweep(toy.deployment(where, toy.model(moe=moe), batch=0, efficiency=toy.coefficients(False)))
+
+    both = swept(1.0), swept(more)
+    for speed in (0.0, *np.quantile(both[0].tok_s_per_user, (0.5, 0.9, 1.0)) * (1 - 1e-9)):
+        least, most = (one.tok_s_per_gpu[best_at(one, speed)] for one in both)
+        assert most >= least * (1 - 1e-9)
 
 
 COORDINATE = st.one_of(

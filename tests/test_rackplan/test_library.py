@@ -42,6 +42,16 @@ def test_a_notebook_shows_page_and_drawing(plan: Plan) -> None:
     assert plan.deployment.model._repr_html_() is None
 
 
+def test_a_plan_is_drawn_with_its_load(plan: Plan, tmp_path: Path) -> None:
+    assert re.search(r"expert\sload", rackplan.draw(plan, tmp_path / "plan.svg").read_text())
+
+
+def test_the_simplest_layout_within_the_tolerance_is_taken() -> None:
+    best, simple = (rackplan.plan("llama-3.1-8b", "hgx-h100", tolerance=share) for share in (0, "30%"))
+    assert (best.layout.tp, simple.layout.tp) == (2, 1)
+    assert 0.7 * best.score.tok_s_per_gpu <= simple.score.tok_s_per_gpu < best.score.tok_s_per_gpu
+
+
 def test_rows_of_a_plan_are_its_slots(plan: Plan) -> None:
     rows = plan.to_frame()
     experts = plan.experts[0]

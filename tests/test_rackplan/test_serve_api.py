@@ -395,6 +395,12 @@ def job(client, **order):
     return [json.loads(line) for line in client.post("/api/jobs", json=order).text.splitlines()]
 
 
+def test_inputs_are_called_by_their_flags(client):
+    *_, last = job(client, kind="place", asked=DECODE, order={"seconds": 0})
+    assert "give --isl and --osl for whole requests" in json.dumps(last)
+    assert plot(client, weights="fp3").json()["errors"]["weights"].startswith("--weights 'fp3': ")
+
+
 @pytest.fixture(scope="module")
 def placed(client):
     return job(client, kind="place", asked=SMALL | {"tpot_ms": 30}, order={"seconds": 0})[-1]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from cost.quantity import Quantity
 from topology.base.shown import Shown
@@ -40,6 +40,11 @@ class Attention(Protocol):
         ...
 
     @property
+    def replicated(self) -> tuple[str, ...]:
+        """Projections that every rank of a tensor-parallel group holds whole."""
+        ...
+
+    @property
     def other_params(self) -> int:
         """Weights besides (norms, biases, sinks)."""
         ...
@@ -67,6 +72,8 @@ class Attention(Protocol):
 
 class Projected:
     """What attentions have in common: weights by projection, and a cache that every rank has all of."""
+
+    replicated: ClassVar[tuple[str, ...]] = ()
 
     @property
     def modules(self) -> dict[str, int]:

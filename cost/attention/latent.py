@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cost.model import Projected
 from cost.quantity import Quantity, mean_prompt_span, span
@@ -11,9 +12,11 @@ from cost.quantity import Quantity, mean_prompt_span, span
 # (DeepSeek-V3.2 technical report, section 2; vLLM's and SGLang's indexer caches hold 128 + 4 bytes a token).
 INDEX_SCALE_BYTES = 4
 _INDEX_BLOCK = 128
+_BF16_BYTES = 2
 
 
-def _index_key_bytes(dim: int) -> float:
+def _scaled_bytes(dim: int) -> float:
+    """Bytes of ``dim`` elements in FP8 with their scales."""
     return dim + INDEX_SCALE_BYTES * dim / _INDEX_BLOCK
 
 
@@ -47,6 +50,8 @@ class Latent(Projected):
     other_params: int = 0
 
     kind = "mla"
+    # as vLLM's and SGLang's deepseek_v2.py have them (``ReplicatedLinear``)
+    replicated: ClassVar[tuple[str, ...]] = ("q_a", "kv_a")
 
     @property
     def modules(self) -> dict[str, int]:
@@ -109,6 +114,7 @@ class IndexedLatent(Latent):
     pool: int = 1
 
     kind = "dsa"
+    replicated: ClassVar[tuple[str, ...]] = (*Latent.replicated, "index")
 
     @property
     def modules(self) -> dict[str, int]:
@@ -123,9 +129,18 @@ class IndexedLatent(Latent):
         index = q_in * self.index_heads * self.index_dim + self.hidden * (keys + self.index_heads)
         return {**super().modules, "index": index}
 
+    def latent_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
+        """Latents of ``context`` tokens; of an FP8 cache positions stay in BF16 and 128 elements share an FP32 scale.
+
+        656 bytes in DeepSeek-V3.2 (the FP8 form of FlashMLA's sparse kernels, which vLLM's cache has too).
+        """
+        if kv_bytes != 1:
+            return super().latent_bytes(context, kv_bytes)
+        return (_scaled_bytes(self.kv_rank) + _BF16_BYTES * self.rope) * context
+
     def index_bytes(self, context: Quantity) -> Quantity:
         """Index keys of ``context`` tokens in FP8: 128 + 4 bytes each, one for every ``pool`` tokens."""
-        return _index_key_bytes(self.index_dim) / self.pool * context if self.own_index else 0.0
+        return _scaled_bytes(self.index_dim) / self.pool * context if self.own_index else 0.0
 
     def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Latents and index keys of every token."""
@@ -180,6 +195,8 @@ class CompressedAttention(Projected):
     index_dim: int = 0
     top_k: int = 0
 
+    replicated: ClassVar[tuple[str, ...]] = ("q_a", "kv", "compressors", "index")
+
     @property
     def kind(self) -> str:
         """``csa`` (indexed), ``hca`` (all entries) or ``swa`` (window alone)."""
@@ -231,7 +248,7 @@ class CompressedAttention(Projected):
 
     def index_bytes(self, context: Quantity) -> Quantity:
         """Index keys in FP8 with one FP32 scale per 128 elements, one for each entry."""
-        return _index_key_bytes(self.index_dim) * self.entries(context) if self.top_k else 0.0
+        return _scaled_bytes(self.index_dim) * self.entries(context) if self.top_k else 0.0
 
     def cache_bytes(self, context: Quantity, kv_bytes: float) -> Quantity:
         """Window, entries, index keys, and the state of the compressors."""

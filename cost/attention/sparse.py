@@ -85,6 +85,11 @@ class AsIfSparse:
         return self.inner.matmul_params
 
     @property
+    def replicated(self) -> tuple[str, ...]:
+        """Those of ``inner``."""
+        return self.inner.replicated
+
+    @property
     def other_params(self) -> int:
         """Other weights of ``inner``."""
         return self.inner.other_params

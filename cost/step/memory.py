@@ -21,6 +21,8 @@ from topology.base.units import added
 LOGIT_BYTES = 4.0
 _ALIKE = 1e-9
 """Part of bytes by which two counts of the same may differ."""
+_TILE = 256, 128
+"""Rows and columns of a tile of MXFP4 kernels (Marlin in vLLM)."""
 ACTIVATION_VECTORS = 4
 """Hidden vectors alive per token: residual, its norm, one block's input and its output."""
 
@@ -64,13 +66,32 @@ class StageMemory:
 
 
 def weight_sizes(model: Model) -> dict[str, float]:
-    """Bytes of one weight of each class."""
-    return {part: bytes_per_param(dtype) for part, dtype in model.precision.items()}
+    """Bytes of one weight of each class; of experts that are whole (:func:`expert_size`)."""
+    size = {part: bytes_per_param(dtype) for part, dtype in model.precision.items()}
+    return size | ({"experts": float(expert_size(model, 1.0))} if model.moe else {})
 
 
-def layer_weight_bytes(layer: Layer, size: Mapping[str, float], *, tp: Quantity, slots: Quantity) -> Quantity:
+def expert_size(model: Model, moe_tp: Quantity) -> Quantity:
+    """Bytes of one weight of an expert cut into ``moe_tp`` parts, with the zeros that MXFP4 kernels need beside them.
+
+    They take whole tiles (:data:`_TILE`): gpt-oss-120b's rows and columns of 2,880 become 3,072 and 2,944, so that
+    vLLM reports 65.97 GiB of weights (vLLM issue 23278) where the checkpoint has 60.7.
+    """
+    size, moe = bytes_per_param(model.precision["experts"]), model.moe
+    if moe is None or model.precision["experts"] != "mxfp4":
+        return size
+    rows, columns = np.ceil(model.expert_hidden / _TILE[0]), np.ceil(moe.columns / moe_tp / _TILE[1])
+    held: Quantity = rows * _TILE[0] * columns * _TILE[1] * moe_tp
+    return size * held / (model.expert_hidden * moe.columns)
+
+
+def layer_weight_bytes(
+    layer: Layer, size: Mapping[str, Quantity], *, tp: Quantity, slots: Quantity
+) -> Quantity:
     """Weight bytes that one GPU holds of ``layer``, with ``slots`` expert copies on it."""
-    attention = (layer.attention.matmul_params + layer.attention.other_params) * size["attention"] / tp
+    projections, every = layer.attention.modules, layer.attention.matmul_params + layer.attention.other_params
+    whole = sum(projections.get(name, 0) for name in layer.attention.replicated)
+    attention = ((every - whole) / tp + whole) * size["attention"]
     norms = layer.norm_params * size["norm"]
     ffn = layer.ffn
     if not isinstance(ffn, MoeFfn):
@@ -106,10 +127,13 @@ def shard_bytes(
     ``each``: expert copies of a layer on the GPU; ``routed``: whether tokens are sent to experts at all.
     """
     tp, context = shape.tp, shape.context if workload.decodes else shape.prompt_length
-    size = weight_sizes(model)
+    size: dict[str, Quantity] = {**weight_sizes(model)}
+    if model.moe is not None:
+        size["experts"] = expert_size(model, shape.moe_tp)
     weights: Quantity = 0.0
     cache: Quantity = 0.0
-    for layer, count in shard.layers:
+    drafts = [(model.draft, shard.last)] if workload.draft_tokens else []
+    for layer, count in [*shard.layers, *drafts]:
         weights = weights + count * layer_weight_bytes(layer, size, tp=tp, slots=each)
         cache = cache + count * layer_cache_bytes(layer, workload, tp, context)
     # a head that is tied to the embedding is the same matrix, on the last stage again
@@ -187,6 +211,7 @@ def replica_memory(
             tp=float(tp),
             attention_dp=gpus / tp,
             ep=gpus / moe_tp,
+            moe_tp=float(moe_tp),
             slots=float(np.sum(row)),
             domain_gpus=deployment.smallest_part(stage),
         )
@@ -228,7 +253,7 @@ def expert_bytes(
     members = deployment.model.kind_counts(stage.layers)
     slot = added(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))
     each = _held_experts(deployment, stage, slots, moe_tp)[0]
-    return each * float(slot) * weight_sizes(deployment.model)["experts"]
+    return each * float(slot) * float(expert_size(deployment.model, moe_tp))
 
 
 def routed_bytes(

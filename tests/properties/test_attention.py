@@ -86,6 +86,7 @@ def test_mla_without_query_rank():
 def test_sparse_index_reads_keys_of_all_and_latents_of_some():
     context = 100_000
     assert V32.cache_bytes(context, 2) == context * (576 * 2 + 132)
+    assert V32.cache_bytes(context, 1) == context * (656 + 132), "positions in BF16, scales"
     assert V32.read_bytes(context, 2) == context * 132 + 2048 * 576 * 2
     assert V32.decode_flop(context) == 2 * 64 * 128 * context + 278_528 * 2048
     assert V32.matmul_params - V3.matmul_params == 1536 * 64 * 128 + 7168 * (128 + 64)
@@ -94,7 +95,7 @@ def test_sparse_index_reads_keys_of_all_and_latents_of_some():
 def test_layer_that_shares_an_index_has_none_of_its_own():
     shared = IndexedLatent(**{**vars(V32), "own_index": False})
     assert shared.matmul_params == V3.matmul_params
-    assert shared.cache_bytes(10, 1) == V3.cache_bytes(10, 1)
+    assert shared.cache_bytes(10, 2) == V3.cache_bytes(10, 2)
     assert shared.decode_flop(10_000) == 278_528 * 2048
 
 

@@ -61,3 +61,27 @@ def test_weights_alone_may_be_too_many():
     assert found[0] > USABLE_HBM * memory.capacity
     assert most_that_fit(batch_room(found, memory.capacity), 1) == 0
     assert batch_room(found, memory.capacity) < 0
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "tp", "ep", "drafts", "gib"),
+    [
+        ("gpt-oss-120b", None, 1, 1, 0, 65.97),  # vLLM issue 23278
+        (
+            "glm-5.1",
+            "experts=nvfp4",
+            8,
+            1,
+            0,
+            55.67,
+        ),  # local-inference-lab/rtx6kpro, startup logs of May 2026
+        ("glm-5.1", "experts=nvfp4", 8, 1, 1, 56.62),
+        ("minimax-m2.5", None, 4, 1, 0, 53.75),
+        ("qwen3-8b", None, 1, 1, 0, 15.27),
+    ],
+)
+def test_weights_are_those_that_engines_report(name, weights, tp, ep, drafts, gib):
+    shape = StepShape(tp=float(tp), ep=float(ep), moe_tp=tp / ep, domain_gpus=float(tp))
+    workload = Workload(draft_tokens=drafts)
+    found, _ = even_memory(resolve_model(name, weights=weights), workload, shape.under(workload, 1.0))
+    assert float(found) / 2**30 == pytest.approx(gib, rel=0.01)

@@ -31,6 +31,8 @@ FILES = {
     "topology.conf": "SwitchName=core Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 Nodes=n2\n",
     "study.yaml": "kind: score\nfixed: {model: mixtral-8x7b, cluster: hgx-h100}\ngrid: {batch: [1]}\n",
     "x.lws.yaml": "mine",
+    "count.json": '{"moe_layer_count": 1000000000, "layer_list": []}',
+    "layer.yaml": "num_slots: 8\ninitial_global_assignments:\n  1000000000: [0, 1]\n",
     "map.json": json.dumps({"physical_to_logical_map": [[slot % 8 for slot in range(16)]] * 32}),
 }
 ARRAYS = {
@@ -261,6 +263,11 @@ REFUSED = {
     "import-plan map.json --check --from sglang --model mixtral-8x7b": [
         ("", "--cluster is missing: give a cluster, or --check with --ep"),
         ("--ep 8 -o out", "a check writes nothing"),
+    ],
+    "import-plan --model mixtral-8x7b --cluster hgx-h100 --batch 4 -o back": [
+        ("pickle.pt --from sglang", "pickle.pt"),
+        ("count.json --from vllm-ascend", "count.json"),
+        ("layer.yaml --from trtllm", "layer.yaml"),
     ],
     "study study.yaml -o out": [
         ("--engine spark", "expected local or ray"),

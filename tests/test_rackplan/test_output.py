@@ -19,14 +19,6 @@ PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limi
 LONG = "x" * 300
 
 
-def test_a_plan_never_leaves_half_its_files(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "out/plan.json").mkdir(parents=True)
-    result = run(*PLAN, "out")
-    assert result.code == 2
-    assert "out/plan.json: it is a folder" in result.error_line
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["plan.json"]
-
-
 @pytest.mark.parametrize(
     "args",
     [

@@ -283,6 +283,7 @@ REFUSED = {
 }
 OUT_OF_REACH = {
     "plan --model mixtral-8x7b --cluster hgx-h100 --time-limit 0 -o new/plan": [
+        ("--ep 5", "--ep 5 on hgx-h100: groups of 5 GPUs do not divide nodes of 8. What fits: --ep 4 "),
         ("--model deepseek-v3", "HBM capacity binds: deepseek-v3 on hgx-h100 needs"),
         ("--batch 1000000", "HBM capacity binds: --batch 1,000,000"),
         ("--context 1000000000", "More nodes do not help"),

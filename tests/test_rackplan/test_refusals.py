@@ -16,6 +16,7 @@ from cost.resolve import resolve_model
 from helpers import Run, planned, write_plan
 
 SWEEP = ("sweep", "--model", "Qwen3-8B", "--cluster", "hgx-h100")
+LONG = "x" * 300  # no file can have this name
 TRACE = "timestamp,input_length,output_length\n"
 POINTS = "id,quantity,measured,phase,model,cluster\n"
 FILES = {
@@ -83,6 +84,7 @@ REFUSED = {
     "": [
         ("frobnicate", "frobnicate"),
         ("score", "PLAN"),
+        (f"score {LONG}", LONG),
         ("replay no.json --loads no.npy --weights fp8", "the plan already sets it"),
         ("schema plam", "did you mean plan"),
         ("diff one other", "diff has another name; type: rackplan score one other"),
@@ -114,6 +116,9 @@ REFUSED = {
         ("--routing strange.npy", "strange.npy"),
         ("--redundant 1000", "--redundant 1000"),
         ("-o a-file", "a-file"),
+        (f"-o {LONG}", LONG),
+        (f"--model {LONG}", LONG),
+        (f"--loads {LONG}.npy", LONG),
         ("-o a-file/below", "a-file"),
         ("--model llama-3.1-8b -o /proc/nowhere/plan", "/proc/nowhere"),
     ],

@@ -133,8 +133,5 @@ def test_copies_in_one_failure_domain_are_named() -> None:
     """GPUs 0 and 1 are one node; expert 0 is on both."""
     spread = Problem(np.ones((1, 3)), np.array([1, 1, 2]), spread=np.array([7, 7, 3]))
     gpus = [0, 1, 2, 2]
-    assert verify_experts(assignment([[0, 1, 0, 2]], gpus, count=3), spread) == []
     found = verify_experts(assignment([[0, 0, 1, 2]], gpus, count=3), spread)
     assert found == ["row 0: GPUs 0 and 1, of one failure domain, both hold expert 0"]
-    twice = verify_experts(assignment([[0, 1, 2, 2]], gpus, count=3), spread)
-    assert twice == ["row 0: GPU 2 holds expert 2 more than once"]

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
+from pathlib import Path
 
 import pytest
 
 from cost.resolve import resolve_model
 from placement.progress import Progress
+from rackplan.digests import digests
 from rackplan.inputs import loads_of
 from rackplan.progress import progress
 from rackplan.requests import DEFAULT_LOADS
+
+
+def test_digests_are_of_files_alone(tmp_path: Path) -> None:
+    path = tmp_path / "loads.npy"
+    path.write_bytes(b"abc")
+    assert digests(["uniform", str(path), str(tmp_path)]) == {str(path): hashlib.sha256(b"abc").hexdigest()}
 
 
 def test_default_loads_are_synthetic_and_seeded() -> None:

@@ -141,45 +141,6 @@ def test_replicas_with_slow_links_as_the_scorer_says() -> None:
     assert found.step_s.max() > 0
 
 
-def test_what_a_layout_is_made_of() -> None:
-    found = swept("deepseek-v3", "gb200-nvl72")
-    assert (found.tp * found.attention_dp * found.stages == found.gpus).all()
-    assert (found.ep * found.moe_tp == found.tp * found.attention_dp).all()
-    assert (found.gpus * found.replicas <= 72).all()
-    assert (found.batch <= found.max_batch).all()
-    sequences = found.batch * found.tp
-    assert (np.abs(sequences - np.round(sequences)) < 1e-9).all()
-    assert set(found.moe_tp.tolist()) == {1, 2, 4, 8, 16, 32, 64}  # experts of 2,048 columns
-    assert 72 in found.ep
-    assert max(found.stages) > 4
-    total = sum(found.terms_s.values())
-    assert total == pytest.approx(found.step_s, rel=1e-12)
-    rows = np.array(list(found.columns()["bound_by"]))
-    assert set(rows) <= set(found.limits)
-
-
-def test_every_configuration_is_there_once_and_the_largest_batch_of_each_layout_too() -> None:
-    found = swept("deepseek-v3", "hgx-h100@72", Workload(context=1000))
-    columns = (found.gpus, found.stages, found.replicas, found.tp, found.moe_tp, found.batch)
-    keys = list(zip(*(column.tolist() for column in columns), strict=True))
-    assert len(set(keys)) == len(keys), "each layout once at each batch, its layers split the fastest way"
-    largest: dict[tuple[float, ...], float] = {}
-    for key, batch in zip(keys, found.max_batch.tolist(), strict=True):
-        largest[key[:5]] = max(batch, largest.get(key[:5], 0.0))
-    assert {(*key, batch) for key, batch in largest.items()} <= set(keys)
-    assert set(found.ep.tolist()) & {16, 24, 72}, "groups that join domains"
-
-
-def test_ten_thousand_configurations_of_deepseek_on_a_rack() -> None:
-    both = [swept("deepseek-v3", "gb200-nvl72", Workload(phase=phase)) for phase in ("decode", "prefill")]
-    assert sum(map(len, both)) >= 10_000
-    for found in both:
-        edge = found.frontier()
-        assert (np.diff(found.tok_s_per_user[edge]) > 0).all()
-        assert (np.diff(found.tok_s_per_gpu[edge]) < 0).all()
-        assert found.tok_s_per_gpu[edge[0]] == found.tok_s_per_gpu.max()
-
-
 def test_nothing_fits_and_how_much_is_missing() -> None:
     found = swept("deepseek-v3", "hgx-h100")
     assert len(found) == 0

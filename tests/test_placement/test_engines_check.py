@@ -207,14 +207,8 @@ def test_a_model_whose_layers_engines_count_otherwise_is_refused():
 
 BAD = [
     (read_yaml, 'a: !!python/object/apply:os.system ["touch ran"]', "a YAML tag"),
-    (read_yaml, "a: &x [1]\nb: *x", "line 2: YAML aliases"),
-    (read_yaml, "a: 1\na: 2", "duplicate key 'a'"),
     (read_yaml, "[" * 100_000, "nest"),
-    (read_yaml, "a: [1, 2", "not valid YAML"),
-    (read_json, "{", "is the file truncated"),
     (read_json, '{"a": 1, "a": 1}', "a: duplicate key"),
-    (read_json, "[-Infinity]", "0: infinite or too large"),
-    (read_json, "[" * 100_000, "nested too deeply"),
 ]
 
 

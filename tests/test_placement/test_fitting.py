@@ -38,22 +38,6 @@ def setting_of(model: str, cluster: str, batch: int = 0) -> Deployment:
     return Deployment(resolve_cluster(cluster), resolve_model(model), Workload(batch=batch))
 
 
-CASES = [("mixtral-8x7b", "hgx-h100"), ("deepseek-v3", "hgx-h100@16"), ("llama-3.1-70b", "hgx-h100")]
-
-
-@pytest.mark.parametrize(("model", "cluster"), CASES)
-def test_every_shape_that_fits_has_its_slots(model: str, cluster: str) -> None:
-    deployment = setting_of(model, cluster)
-    found = list(fitting_shapes(deployment, None))
-    assert found
-    for fitting in found:
-        assert fitting.max_batch * fitting.shape.tp >= 1
-        for group, slots in zip(fitting.shape.replicas[0], fitting.slots, strict=True):
-            assert len(slots) == len(group)
-            wanted = 0 if deployment.model.moe is None else deployment.model.moe.experts
-            assert wanted <= slots.sum() < wanted + len(group)
-
-
 def test_shapes_left_out_do_not_fit() -> None:
     """One-stage shapes against the memory model itself."""
     deployment = setting_of("mixtral-8x7b", "hgx-h100")

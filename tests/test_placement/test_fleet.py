@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from itertools import product
 
 import pytest
 
@@ -19,7 +18,7 @@ from cost.serving.sizing import Demand, size
 from helpers import few_layers
 from placement.fleet import plans
 from placement.fleet.fleet import Fleet, make_fleet, verify_fleet
-from placement.fleet.options import DECODE, PREFILL, FleetOptions, Traffic
+from placement.fleet.options import FleetOptions, Traffic
 from placement.fleet.pricing import Column, with_figures
 from placement.fleet.supply import FleetOnUnits
 from placement.fleet.uniform import best_uniform
@@ -116,15 +115,6 @@ def test_spares_are_kept_out() -> None:
     assert [found.cluster.gpus[gpu].domain for gpu in spare.gpus] == [2] * 8
     with pytest.raises(InputError, match="3 domains"):
         fleet("hgx-h100@24", "mixtral-8x7b", 0, spares=3)
-
-
-def test_two_models_share_a_cluster() -> None:
-    where = resolve_cluster("hgx-h100@16")
-    served = traffic(where, "mixtral-8x7b", "qwen3-235b-a22b", isl=1000, osl=100)
-    found = make_fleet(where, served, FleetOptions())
-    for model, phase in product((0, 1), (DECODE, PREFILL)):
-        mine = [one for one in found.pools if one.model == model and phase in one.column.phases]
-        assert sum(pool.requests_per_s for pool in mine) >= found.requests_per_s / 2 * (1 - 1e-6)
 
 
 def placed_fleet(where: Cluster, served: Traffic, *loads: str, **asked: object) -> Fleet:

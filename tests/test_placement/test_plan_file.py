@@ -251,21 +251,7 @@ def test_two_copies_on_one_gpu_are_no_legal_plan(tmp_path: Path) -> None:
     assert "holds expert 0 more than once" in text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "plan",
-        "[]",
-        "null",
-        "3",
-        '"plan"',
-        "[" * 100_000,
-        '{"schema_version": ' + "9" * 5000 + "}",
-        "\ufeff{}",
-    ],
-    ids=["empty", "words", "list", "null", "number", "text", "deep", "long number", "byte order mark"],
-)
+@pytest.mark.parametrize("text", ["[]", "3", "\ufeff{}"], ids=["list", "number", "byte order mark"])
 def test_what_is_no_plan_at_all(text: str, tmp_path: Path) -> None:
     refusal(text, tmp_path)
 

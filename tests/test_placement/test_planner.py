@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pytest
 
-from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.machine import PEAK
 from cost.inputs.workload import Workload
@@ -170,27 +168,6 @@ def test_layouts_are_chosen_by_experts_really_placed(tmp_path: Path) -> None:
     assert placed[0].score.tok_s_per_gpu < (1 - TOLERANCE) * best  # else this shows nothing
     chosen = choose.choose_layout(deployment, loads, options)
     assert chosen.score.tok_s_per_gpu >= (1 - TOLERANCE) * best
-
-
-@cache
-def mixtral_on_a_node() -> tuple[Deployment, ExpertLoads | None]:
-    deployment = Deployment(resolve_cluster("hgx-h100"), resolve_model("mixtral-8x7b"), Workload())
-    return deployment, loads_for(deployment.model, "lognormal:0.63")
-
-
-@pytest.mark.wide
-@pytest.mark.parametrize("asked", [{"ep": 4}, {"stages": 4}, {"tp": 2}, {"ep": 2, "stages": 2}])
-def test_a_layout_can_be_asked_for(asked: dict[str, int]) -> None:
-    layout = make_plan(*mixtral_on_a_node(), PlanOptions(time_limit_s=0, **asked)).layout
-    assert {name: getattr(layout, name) for name in asked} == asked
-
-
-def test_a_layout_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(
-        InfeasibleError,
-        match=r"`ep` 5 on hgx-h100: groups of 5 GPUs do not divide nodes of 8\. What fits: `ep` 4 ",
-    ):
-        make_plan(*mixtral_on_a_node(), PlanOptions(time_limit_s=0, ep=5))
 
 
 @pytest.mark.wide

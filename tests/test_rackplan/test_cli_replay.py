@@ -30,23 +30,6 @@ def replay(run: Run, few_layers: Callable[[str, int], Path], tmp_path: Path) -> 
     return lambda *args: run("replay", "--model", model, "--cluster", "hgx-h100", *args)
 
 
-def test_rows_of_policies_are_those_of_their_windows(replay: Run) -> None:
-    every = [word for name in policies.NAMES for word in ("--policy", name)]
-    data = replay(*FILES, *every, "--json").data
-    assert (data["windows"], data["scored"], data["baseline"]) == (5, 4, "vllm")
-    assert [row["name"] for row in data["policies"]] == [*policies.NAMES]
-    for row in data["policies"]:
-        mine = [each for each in data["by_window"] if each["policy"] == row["policy"]]
-        assert row["worst"] == min(each["balancedness"] for each in mine)
-        moved = [each["bytes"] for each in data["replans"] if each["policy"] == row["policy"]]
-        assert row["bytes_moved"] == sum(moved)
-        assert (row["moves_s"] > 0) == any(moved)
-    static, vllm = data["policies"][:2]
-    assert (static["copies_moved"], static["interval"], static["start"]) == (0, 0, "static plan")
-    assert (vllm["tokens_gained"], vllm["start"]) == (0, "linear")
-    assert data["window_names"][3] == "night.npy#0"
-
-
 def test_recordings_of_single_steps_are_merged_into_windows(replay: Run, tmp_path: Path) -> None:
     folder = tmp_path / "trt"
     folder.mkdir()

@@ -19,21 +19,6 @@ def plan(prepared: Run, tmp_path: Path) -> Any:
     return json.loads((tmp_path / "plan/plan.json").read_text())
 
 
-def test_json_is_the_score_of_the_plan(run: Run, plan: Any) -> None:
-    data, score = run("score", "plan/plan.json", "--json").data, plan["score"]
-    for key in (
-        "step_s",
-        "lower_step_s",
-        "tok_s_per_gpu",
-        "tok_s_per_user",
-        "bound_by",
-        "limit_s",
-        "evidence",
-    ):
-        assert data[key] == score[key]
-    assert (data["batch"], data["balancedness"]) == (score["batch_per_gpu"], score["balancedness_mean"])
-
-
 def test_several_plans_stand_side_by_side(run: Run, plan: Any) -> None:
     assert run(*PLAN[:-1], "other", "--context", "2048").code == 0
     data = run("score", "plan", "other", "plan", "--json").data

@@ -16,20 +16,6 @@ from page_check import Page
 MIXTRAL = ("sweep", "--model", "mixtral-8x7b", "--cluster", "hgx-h100")
 
 
-def test_both_phases_are_matched(run: Run) -> None:
-    args = (*MIXTRAL, "--isl", "2000", "--osl", "400", "--ttft-ms", "500", "--tpot-ms", "30")
-    data = run(*args, "--json").data
-    two = next(way for way in data["ways"] if way["serving"] == "two pools")
-    assert (data["context"], data["isl"], data["osl"], data["gpus"]) == (2200, 2000, 400, 8)
-    assert two["ttft_s"] <= 0.5
-    assert two["tok_s_per_user"] >= 1 / 0.03
-    pools = [pool for pool in data["pools"] if pool["serving"] == "two pools"]
-    assert [pool["role"] for pool in pools] == ["prefill", "decode"]
-    assert sum(pool["workers"] * pool["gpus_per_worker"] for pool in pools) == two["gpus_used"] <= 8
-    assert two["total_tok_s_per_gpu"] == pytest.approx(two["tok_s_per_gpu"] * 2400 / 400)
-    assert data["tok_s_per_gpu"] == max(way["tok_s_per_gpu"] for way in data["ways"])
-
-
 def test_a_folder_has_the_page_the_data_and_every_row(run: Run, tmp_path: Path) -> None:
     assert run(*MIXTRAL, "--isl", 900, "--osl", 100, "-o", "out").code == 0
     folder = tmp_path / "out"

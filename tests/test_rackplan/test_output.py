@@ -16,31 +16,6 @@ from rackplan.commands.output import default_output, json_text
 
 ROOT = Path(rackplan.__file__).parent.parent
 PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0", "-o")
-LONG = "x" * 300
-
-
-def test_a_plan_never_leaves_half_its_files(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "out/plan.json").mkdir(parents=True)
-    result = run(*PLAN, "out")
-    assert result.code == 2
-    assert "out/plan.json: it is a folder" in result.error_line
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["plan.json"]
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        (*PLAN, LONG),
-        (*PLAN, "out", "--model", LONG),
-        (*PLAN, "out", "--loads", f"{LONG}.npy"),
-        ("score", LONG),
-    ],
-)
-def test_names_that_no_file_can_have(run: Run, args: tuple[str, ...], tmp_path: Path) -> None:
-    result = run(*args)
-    assert result.code == 2
-    assert LONG in result.error_line
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_page_and_picture_carry_the_digest_of_the_plan(run: Run, tmp_path: Path) -> None:

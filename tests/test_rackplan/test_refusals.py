@@ -16,6 +16,7 @@ from cost.resolve import resolve_model
 from helpers import Run, planned, write_plan
 
 SWEEP = ("sweep", "--model", "Qwen3-8B", "--cluster", "hgx-h100")
+LONG = "x" * 300  # no file can have this name
 TRACE = "timestamp,input_length,output_length\n"
 POINTS = "id,quantity,measured,phase,model,cluster\n"
 FILES = {
@@ -31,6 +32,8 @@ FILES = {
     "topology.conf": "SwitchName=core Switches=leaf[1-2]\nSwitchName=leaf1 Nodes=n1\nSwitchName=leaf2 Nodes=n2\n",
     "study.yaml": "kind: score\nfixed: {model: mixtral-8x7b, cluster: hgx-h100}\ngrid: {batch: [1]}\n",
     "x.lws.yaml": "mine",
+    "count.json": '{"moe_layer_count": 1000000000, "layer_list": []}',
+    "layer.yaml": "num_slots: 8\ninitial_global_assignments:\n  1000000000: [0, 1]\n",
     "map.json": json.dumps({"physical_to_logical_map": [[slot % 8 for slot in range(16)]] * 32}),
 }
 ARRAYS = {
@@ -81,6 +84,7 @@ REFUSED = {
     "": [
         ("frobnicate", "frobnicate"),
         ("score", "PLAN"),
+        (f"score {LONG}", LONG),
         ("replay no.json --loads no.npy --weights fp8", "the plan already sets it"),
         ("schema plam", "did you mean plan"),
         ("diff one other", "diff has another name; type: rackplan score one other"),
@@ -112,6 +116,9 @@ REFUSED = {
         ("--routing strange.npy", "strange.npy"),
         ("--redundant 1000", "--redundant 1000"),
         ("-o a-file", "a-file"),
+        (f"-o {LONG}", LONG),
+        (f"--model {LONG}", LONG),
+        (f"--loads {LONG}.npy", LONG),
         ("-o a-file/below", "a-file"),
         ("--model llama-3.1-8b -o /proc/nowhere/plan", "/proc/nowhere"),
     ],
@@ -262,6 +269,11 @@ REFUSED = {
         ("", "--cluster is missing: give a cluster, or --check with --ep"),
         ("--ep 8 -o out", "a check writes nothing"),
     ],
+    "import-plan --model mixtral-8x7b --cluster hgx-h100 --batch 4 -o back": [
+        ("pickle.pt --from sglang", "pickle.pt"),
+        ("count.json --from vllm-ascend", "count.json"),
+        ("layer.yaml --from trtllm", "layer.yaml"),
+    ],
     "study study.yaml -o out": [
         ("--engine spark", "expected local or ray"),
         ("--address 10.0.0.1:1", "only allowed with --engine ray"),
@@ -276,6 +288,7 @@ REFUSED = {
 }
 OUT_OF_REACH = {
     "plan --model mixtral-8x7b --cluster hgx-h100 --time-limit 0 -o new/plan": [
+        ("--ep 5", "--ep 5 on hgx-h100: groups of 5 GPUs do not divide nodes of 8. What fits: --ep 4 "),
         ("--model deepseek-v3", "HBM capacity binds: deepseek-v3 on hgx-h100 needs"),
         ("--batch 1000000", "HBM capacity binds: --batch 1,000,000"),
         ("--context 1000000000", "More nodes do not help"),

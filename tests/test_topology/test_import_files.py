@@ -136,16 +136,6 @@ def test_a_gpu_without_nvlink_keeps_its_place_over_pcie(take: Any) -> None:
 # A fabric
 
 
-def test_a_regular_tree_is_a_leaf_spine(take: Any) -> None:
-    imported = take({"t.conf": TREE}, gpu="h100-sxm", gpus_per_node=8, nic="400 Gb/s", oversubscription=2.0)
-    out = imported.spec.scale_out
-    assert imported.spec.raw is None
-    assert out is not None
-    assert (out.kind, out.nodes_per_leaf, out.spines, out.oversubscription) == ("leaf-spine", 3, 1, 2.0)
-    assert imported.hosts == tuple(f"n{i}" for i in range(1, 7))
-    assert rates(imported)["leaf", "spine", 600.0] == 2
-
-
 def test_an_irregular_tree_keeps_names_and_differences(take: Any) -> None:
     text = (
         TREE.replace("leaf[1-2]", "leaf[1-3]").replace("n[4-6]", "n[4-5]") + "SwitchName=leaf3 Nodes=n[7-9]\n"

@@ -1554,7 +1554,16 @@ class ValidateRequest(Request):
         False, "Compare the best measured runs at each speed with the layouts that rackplan chooses."
     )
 
+    memory: Path | None = opt(
+        None, "Predict weights, room and tokens of the cache of engines' start logs instead.", "LOGS.csv"
+    )
+
     EXAMPLES = ("rackplan validate", "rackplan validate points.csv --details")
+
+    def check(self) -> None:
+        """Start logs are predicted alone."""
+        if self.memory and (self.points or self.frontier or self.physics):
+            raise InputError("start logs are predicted alone; leave the other inputs out.", field="memory")
 
 
 class SchemaRequest(Request):

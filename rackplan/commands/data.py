@@ -72,10 +72,14 @@ def loads(request: LoadsRequest, run: Run) -> None:
 @command(ValidateRequest)
 def validate(request: ValidateRequest, run: Run) -> None:
     """Median, mean, bias, within 20 %, coverage."""
+    from cost.validation.memory import memory_validation
     from cost.validation.read import read_measurements, shipped_files
     from cost.validation.validation import validation
     from rackplan.report.validate import frontiers_doc, validate_doc
 
+    if request.memory is not None:
+        replace(run, details=request.details).show(validate_doc(memory_validation(request.memory)))
+        return
     paths, physics = [Path(one) for one in request.points] or shipped_files(), request.physics
     names = _file_names(paths)
     files = dict(zip(names, map(read_measurements, paths), strict=True))

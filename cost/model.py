@@ -244,6 +244,11 @@ class Model(Shown):
         """What the only stage of a pipeline holds: everything."""
         return StageShard(tuple(self.kind_counts(range(len(self.layers)))))
 
+    def first_stage(self, stages: Quantity) -> StageShard:
+        """What the first of equal stages of a pipeline holds, the fullest: no head unless it is the only one."""
+        layers = tuple((layer, count / stages) for layer, count in self.whole.layers)
+        return StageShard(layers, last=(stages == 1) * 1.0)
+
     @property
     def moe(self) -> MoeFfn | None:
         """The routed experts of the first MoE layer (all alike in every model we read), or None."""

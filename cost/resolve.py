@@ -28,7 +28,7 @@ _QUANT_FILE = "hf_quant_config.json"
 # Precisions at the end of a model's name tell the weights; the rest only what the weights were tuned for.
 _PRECISION = re.compile(r"-(nvfp4|mxfp4|mxfp8|fp4|fp8|bf16|awq|gptq|int4|int8|w4a16|w8a8)(-dynamic|-v\d+)?$")
 _TUNED = re.compile(
-    r"-(instruct|chat|base|hf|it|thinking|exp|terminus|block|preview|v0\.\d|\d{4}|\d+(\.\d+)?t|\d+e)$"
+    r"-(mtp|instruct|chat|base|hf|it|thinking|exp|terminus|block|preview|v0\.\d|\d{4}|\d+(\.\d+)?t|\d+e)$"
 )
 
 

@@ -12,11 +12,11 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.tables import CHECKED, Number, Text, load_table
+from cost.step.memory import LOGIT_BYTES
 from topology.base.schema import problem
 
 PATH = Path(__file__).with_name("engines.yaml")
 GIB = 2.0**30
-LOGIT_BYTES = 4.0
 SPREAD_GIB = 1.5
 """Either way around a room: what start logs of one configuration differ by."""
 LEAST_GIB = 3.0

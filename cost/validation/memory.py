@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from cost.calibration.serving import engine_version
 from cost.dtypes import cache_bytes_per_element, format_called
 from cost.inputs.workload import StepShape, Workload
 from cost.memory.engines import GIB, LEAST_GIB, SPREAD_GIB, EngineMemory, engine_memory, usual_sequences
@@ -17,8 +17,7 @@ from cost.step.memory import even_memory, shard_bytes
 from cost.validation.predict import Prediction
 from cost.validation.read import Point
 from cost.validation.validation import Validation
-from topology.base.errors import InputError, RackplanError
-from topology.base.names import plain_words
+from topology.base.errors import RackplanError
 from topology.base.table import Row, Table
 from topology.catalog import load_gpu
 from topology.catalog.spelled import find_gpu
@@ -37,7 +36,6 @@ COLUMNS = (
 QUANTITIES = ("weights_gib", "kv_mem_gib", "kv_tokens")
 _WEIGHTS_OFF = 0.02
 """Either way around weights: formats of few layers, padding, vision towers."""
-_DRAFTS = re.compile(r"[-_ ](mtp|eagle\d?|dspark)$", re.IGNORECASE)
 _TOKENS = 2.0**20
 
 
@@ -71,11 +69,7 @@ def memory_validation(path: Path) -> Validation:
     InputError
         If it is none, or a column or a value is not known; the message names row and column.
     """
-    table = Table.read(path)
-    unknown = sorted(set(table.header) - set(COLUMNS))
-    if unknown or not {"engine", *QUANTITIES} & set(table.header):
-        wrong = f"unknown column {unknown[0]!r}" if unknown else "no column engine"
-        raise InputError(f"{path}: {wrong}; start logs have {', '.join(COLUMNS)}.")
+    table = Table.read(path).of_columns(COLUMNS)
     points, predictions = [], []
     for number, row in enumerate(table.rows(("engine",)), start=1):
         log = _log(row)
@@ -109,7 +103,7 @@ def _measured(row: Row, quantity: str) -> float:
 def _log(row: Row) -> StartLog:
     tp, pp = row.count("tp", 1, least=1), row.count("pp", 1, least=1)
     return StartLog(
-        engine=plain_words(row.need("engine")).replace("-", "").replace("tensorrtllm", "trtllm"),
+        engine=engine_version(row.need("engine"))[0],
         version=row.text("engine_version"),
         month=row.text("log_month"),
         model=row.text("model"),
@@ -131,10 +125,14 @@ def _log(row: Row) -> StartLog:
 def _predicted(log: StartLog) -> dict[str, Prediction]:
     """Predict every quantity; what cannot be predicted says why."""
     try:
-        model = _model(log)
-        workload = Workload(context=round(_TOKENS), kv_dtype=_cache_dtype(log), draft_tokens=int(log.drafts))
+        return _predictions(log)
     except RackplanError as error:
         return dict.fromkeys(QUANTITIES, Prediction(None, error.problem))
+
+
+def _predictions(log: StartLog) -> dict[str, Prediction]:
+    model = _model(log)
+    workload = Workload(context=round(_TOKENS), kv_dtype=_cache_dtype(log), draft_tokens=int(log.drafts))
     weights = _weights_gib(log, model, workload)
     off = weights * _WEIGHTS_OFF
     found = {"weights_gib": Prediction(weights, "", weights - off, weights + off)}
@@ -166,8 +164,7 @@ def _model(log: StartLog) -> Model:
     try:
         return resolve_model(log.model)
     except RackplanError:
-        base = _DRAFTS.sub("", log.model.rsplit("/", 1)[-1])
-        name, weights = checkpoint_called(base)
+        name, weights = checkpoint_called(log.model)
         return resolve_model(name, weights=_formats(log.weights) or weights or None)
 
 
@@ -205,11 +202,9 @@ def _shape(log: StartLog) -> StepShape:
 
 
 def _weights_gib(log: StartLog, model: Model, workload: Workload) -> float:
-    """Return the weights of a GPU; of equal stages the mean of the layers, with one end of the model."""
-    layers = tuple((layer, count / log.pp) for layer, count in model.whole.layers)
-    held = replace(model.whole, layers=layers) if log.pp > 1 else model.whole
+    """Return the weights of the fullest GPU."""
     shape = _shape(log).under(workload, 1.0)
-    return float(np.max(even_memory(model, workload, shape, held)[0])) / GIB
+    return float(np.max(even_memory(model, workload, shape, model.first_stage(shape.stages))[0])) / GIB
 
 
 def _taken_gib(log: StartLog, model: Model, form: EngineMemory, total: float) -> tuple[float, float, float]:

@@ -500,8 +500,7 @@ def stepping(group: Group, machine: Machine) -> Callable[[StepShape], StepCost]:
 
 def memory_of(group: Group, shape: StepShape) -> tuple[Quantity, Quantity]:
     """Return what :func:`cost.step.memory.even_memory` does for the stage that is full first."""
-    layers = tuple((layer, count / shape.stages) for layer, count in group.model.whole.layers)
-    held = StageShard(layers, last=np.asarray(shape.stages) == 1)
+    held = group.model.first_stage(shape.stages)
     return even_memory(group.model, group.workload, shape, held, in_flight=shape.stages)
 
 

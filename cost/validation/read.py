@@ -14,7 +14,6 @@ from cost.dtypes import DTYPES, format_called
 from cost.resolve import checkpoint_called, resolve_model
 from topology.base.errors import InputError
 from topology.base.names import plain_words
-from topology.base.reading import nearest
 from topology.base.table import Row, Table, spellings
 from topology.files.resolve import cluster_called
 
@@ -284,18 +283,12 @@ def measurements_of(table: Table) -> list[Point]:
         As of :func:`read_measurements`.
     """
     path = table.path
-    names = tuple(cell.strip().lower().replace(" ", "_").replace("-", "_") for cell in table.header)
-    if not {"quantity", "measured"} <= set(names):
+    if not {"quantity", "measured"} <= set(table.names):
         raise InputError(
             f"{path}: no measured points; expected columns id, quantity, measured, phase, cluster, ... "
             "(docs/trust.md)."
         )
-    for name, cell in zip(names, table.header, strict=True):
-        if name not in COLUMNS:
-            raise InputError(f"{path}: unknown column {cell!r}; {nearest(cell, COLUMNS)}")
-        if names.count(name) > 1:
-            raise InputError(f"{path}: duplicate column {name} in the header.")
-    return [_point(row) for row in replace(table, header=names).rows(NEEDED)]
+    return [_point(row) for row in table.of_columns(COLUMNS).rows(NEEDED)]
 
 
 def _point(row: Row) -> Point:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -143,6 +143,27 @@ class Table:
         if not table or not any(cell.strip() for cell in table[0]):
             raise InputError(f"{where}: has no header line with column names.")
         return cls(path, tuple(cell.strip() for cell in table[0]), table[1:])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of columns in lower case with underscores, however the header spells them."""
+        return tuple(cell.strip().lower().replace(" ", "_").replace("-", "_") for cell in self.header)
+
+    def of_columns(self, known: Sequence[str]) -> Table:
+        """Return the table with its columns named as in ``known`` (:attr:`names`).
+
+        Raises
+        ------
+        InputError
+            If a column is not known, or there twice.
+        """
+        names = self.names
+        for name, cell in zip(names, self.header, strict=True):
+            if name not in known:
+                raise InputError(f"{self.path}: unknown column {cell!r}; {nearest(cell, known)}")
+            if names.count(name) > 1:
+                raise InputError(f"{self.path}: duplicate column {name} in the header.")
+        return replace(self, header=names)
 
     def rows(self, needed: Sequence[str] = ()) -> Iterator[Row]:
         """Yield the rows that are not empty, numbered as a spreadsheet numbers them (the header is row 1).

@@ -177,7 +177,9 @@ class PlanOptions:
         return self.ep == 1
 
     def admits(self, layout: Layout) -> bool:
-        """Whether a layout matches the request."""
+        """Whether a layout matches the request; experts that are cut are cut over as many GPUs as attention is."""
+        if self.ep == 1 and self.tp is not None and layout.moe_tp != self.tp:
+            return False
         return all(getattr(layout, name) == value for name, value in self.widths.items())
 
     def __post_init__(self) -> None:

@@ -11,9 +11,9 @@ from cost.calibration.first_token import first_token_calibration
 from cost.calibration.serving import require_engine
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
+from cost.memory.batches import batch_of
 from cost.queueing.pools import Array, EnginePool, EnginePools, engine_pool, joined
 from cost.serving.lengths import Lengths
-from cost.step.memory import batch_of
 from cost.terms.experts import EXPERTS
 from placement.plan import Plan
 from placement.scoring import placement_scorer
@@ -91,6 +91,6 @@ def _pool(plan: Plan, role: str, lengths: Lengths) -> EnginePool:
 
     workers = len(layout.replicas)
     gpus = layout.gpus_used // workers
-    # tokens in the caches of as many sequences as there is room for
-    room = scorer.room * gpus * deployment.workload.context
-    return engine_pool(deployment, price, role, layout.tp, gpus, workers, room=room, context=lengths.context)
+    return engine_pool(
+        deployment, price, role, layout.tp, gpus, workers, cache=scorer.cache, context=lengths.context
+    )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cost.experts.assignment import Assignment
-from cost.step.memory import replica_memory, sequences_of
+from cost.memory.batches import sequences_of
+from cost.memory.stages import replica_memory
 from placement.arrays import Ints
 from placement.experts.failure_domains import stage_domains
 from placement.experts.problem import Problem, most_in_domain

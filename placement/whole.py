@@ -285,6 +285,7 @@ def _served(
             one.layout.gpus_used // len(one.layout.replicas),
             batch,
             step_s,
+            cache=one.score.cache,
         )
         for (role, *_), one, batch, step_s in zip(
             reversed(serving.sides(best)), plans, batches, steps, strict=True

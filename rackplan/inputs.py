@@ -262,6 +262,8 @@ def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others:
         found,
         work,
         engine=request.engine,
+        mem_util=request.mem_util,
+        max_seqs=request.max_seqs,
         correction=correction_of(request),
         prices=prices,
         any_shape=request.any_shape,

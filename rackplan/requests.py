@@ -786,6 +786,19 @@ class Pricing(Money, Set):
         "Serving engine, optionally with its version (sglang==0.5.9); default: a blend of the measured engines.",
         "NAME[==VERSION]",
     )
+    mem_util: Annotated[Number, Field(gt=0, le=1)] | None = opt(
+        None,
+        "Part of a GPU's memory that the engine may use (vLLM gpu_memory_utilization, SGLang "
+        "mem_fraction_static, TensorRT-LLM free_gpu_memory_fraction).",
+        "X",
+        default="the engine's",
+    )
+    max_seqs: Annotated[Count, Field(ge=1, le=1_000_000)] | None = opt(
+        None,
+        "Most sequences that an attention group runs at a time (vLLM max_num_seqs).",
+        "N",
+        default="the engine's",
+    )
     runs: Path | None = opt(
         None,
         "Your own measured runs as a CSV of points (docs/trust.md); they correct nearby predictions.",

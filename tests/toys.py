@@ -19,7 +19,10 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.machine import PEAK, Efficiency, Machine, kernels_for, stage_rates
 from cost.inputs.workload import Workload
+from cost.memory import budget
+from cost.memory.engines import Coefficient, EngineMemory, engine_memory
 from cost.model import DenseFfn, Layer, Model, MoeFfn
+from cost.queueing.schedulers import SCHEDULERS, Scheduler
 from cost.step.score import LayoutScorer
 from topology import (
     ClusterSpec,
@@ -33,6 +36,14 @@ from topology import (
 )
 from topology.fabrics.rail import RailFabric
 from topology.structures.switch import SwitchDomain
+
+TOY_ENGINE = EngineMemory("toy", "total", Coefficient(0.9, 0.9, 0.9, "made up", 0))
+"""Takes nothing: nine tenths of a toy GPU are for weights and cache."""
+TOY_SCHEDULER = Scheduler(mixes=True, tokens=8192, sequences=1_000_000, reserved=0.0)
+budget.ON["none"] = ("toy",)
+budget.TITLES["toy"] = "toy"
+SCHEDULERS["toy"] = TOY_SCHEDULER
+budget.engine_memory = lambda name, *rest: TOY_ENGINE if name == "toy" else engine_memory(name, *rest)
 
 PARTS = ("experts", "shared", "attention", "dense", "router", "embedding", "head", "norm")
 

@@ -20,6 +20,7 @@ from cost.inputs.layout import Layout, Place, StageSpec
 from cost.inputs.machine import Efficiency, GpuRates, Machine, Rates, stage_rates
 from cost.inputs.stage_context import ClusterContext, Conditions, StageContext
 from cost.inputs.workload import StepShape, Workload
+from cost.memory.budget import Budget, budget_of, most_sequences, require_utilisation
 from cost.model import Model, MoeFfn
 from cost.money.bill import Bill
 from cost.money.prices import PriceBook
@@ -27,9 +28,7 @@ from topology.base.errors import InputError
 from topology.base.shown import Shown
 from topology.cluster import Cluster
 from topology.routes import Router
-
-USABLE_HBM = 0.90
-"""Fraction of the driver's capacity that an engine may fill; the rest is the driver's, graphs and fragments."""
+from topology.spec import GpuSpec
 
 NONE_DEPLOYABLE = "no layout of quarter, half or whole nodes is possible, so layouts of any shape are used"
 """Note when layouts of any shape are used without being requested."""
@@ -51,6 +50,9 @@ class Deployment(Shown):
         What kernels reach; None: as calibrated for each chip (:func:`cost.calibration.serving.calibrated`).
     engine:
         Serving engine whose fixed delays are counted; empty: between those that were measured.
+    mem_util, max_seqs:
+        The part of a GPU's memory that the engine may use, and the most sequences that an attention group runs at a
+        time; None: the engine's default.
     correction:
         What measured runs took over the physics; it does not enter half batches that overlap, what-ifs and
         efficiencies that are given.
@@ -70,6 +72,8 @@ class Deployment(Shown):
     workload: Workload
     efficiency: Efficiency | None = None
     engine: str = ""
+    mem_util: float | None = None
+    max_seqs: int | None = None
     correction: Correction = field(default_factory=shipped_correction)
     prices: PriceBook = field(default_factory=PriceBook)
     any_shape: bool = False
@@ -85,6 +89,7 @@ class Deployment(Shown):
     def __post_init__(self) -> None:
         cache_bytes_per_element(self.workload.kv_dtype)
         require_engine(self.engine)
+        require_utilisation(self.mem_util)
         object.__setattr__(self, "model", as_if_sparse(self.model, self.workload.sparse_attention))
         if not self.cluster.gpus:
             raise InputError(f"cluster {self.cluster.name}: it has no GPU.")
@@ -111,7 +116,8 @@ class Deployment(Shown):
 
     def once(self, make: Callable[[], _Answer], *key: object) -> _Answer:
         """Return the cached result of ``make`` for ``key``, shared by all batches of this deployment."""
-        at = self.workload.with_batch(0), self.efficiency, self.engine, self.correction, self.any_shape
+        asked = self.engine, self.mem_util, self.max_seqs
+        at = self.workload.with_batch(0), self.efficiency, asked, self.correction, self.any_shape
         return self.shared.once(make, *key, *at)
 
     def for_want_of_deployable(self) -> Deployment:
@@ -189,6 +195,32 @@ class Deployment(Shown):
     def fabric_faults(self) -> FaultyFabric | None:
         """What is left of the links between domains; None where all of them work."""
         return self.shared.fabric_faults
+
+    def budgets(self, stage: StageSpec, *, several: bool) -> dict[int, Budget]:
+        """Return how the engine divides a GPU of each domain of ``stage``; ``several``: of several GPUs a replica."""
+        domains = self.cluster.spec.domains
+        return {at: self.budget_on(domains[at].gpu, several=several) for at in self.domain_set(stage)}
+
+    def budget(self, stage: StageSpec, *, several: bool) -> Budget:
+        """Return the least of :meth:`budgets`."""
+        return min(self.budgets(stage, several=several).values(), key=lambda budget: budget.usable)
+
+    def budget_on(self, gpu: GpuSpec, *, several: bool) -> Budget:
+        """Return how the engine divides a GPU."""
+        return budget_of(
+            gpu,
+            self.engine,
+            self.model.vocab,
+            several=several,
+            sequences=self.max_seqs,
+            utilisation=self.mem_util,
+        )
+
+    @property
+    def most_sequences(self) -> int:
+        """The most sequences that an attention group runs at a time."""
+        gpus = [domain.gpu for domain in self.cluster.spec.domains]
+        return self.max_seqs or min(most_sequences(self.engine, gpu.hbm_bytes, gpu.vendor) for gpu in gpus)
 
     def alltoall_left(self, stage: StageSpec) -> float:
         """Return the part of its rate that an all-to-all between the domains of ``stage`` has, 1 without faults."""

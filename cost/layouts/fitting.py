@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.deployment import Deployment
 from cost.layouts.arrays import Array, Bools, Index, runs_of
 from cost.layouts.batches import (
     MOST_BETWEEN,
@@ -20,7 +20,9 @@ from cost.layouts.deployable import is_power_of_two
 from cost.layouts.partition import Variant, variants_of
 from cost.layouts.pipelines import Pipelines, Widths, pipeline_seconds, pipelines_of
 from cost.layouts.stages import Pricer
-from cost.step.memory import batch_room, most_that_fit
+from cost.memory.batches import most_that_fit
+from cost.memory.stages import WEIGHTS_OFF, CacheRoom, batch_room
+from cost.quantity import Quantity
 
 PARTS, NEXT = (0.25, 0.5, 0.75), np.array([-1, 1, 2])
 """Where batches are tried besides a guess: at these parts of what lies between two, and next to the guess."""
@@ -92,7 +94,9 @@ class FittingLayouts:
             return None
         pipelines = pipelines_of(pricer, variants, lines)
         room, short = _room(pricer, pipelines, variant, tp, moe_tp)
-        most, workload = np.asarray(most_that_fit(room, tp)), pricer.deployment.workload
+        run = np.array([_share(what.arrangement.replicas[0]) for what in variants])[variant]
+        most = np.asarray(most_that_fit(np.minimum(room, pricer.deployment.most_sequences * run / tp), tp))
+        workload = pricer.deployment.workload
         fits = most > 0
         variant, tp, moe_tp, most = variant[fits], tp[fits], moe_tp[fits], most[fits]
         if chunk_tokens is not None and not workload.decodes:
@@ -113,6 +117,21 @@ class FittingLayouts:
     def room(self) -> Array:
         """Sequences per GPU that HBM has room for, whatever the chunk."""
         return _room(self.pricer, self.pipelines, self.variant, self.tp, self.moe_tp)[0]
+
+    def cache(self, layout: int, gpus: int, sequences: int | None) -> CacheRoom:
+        """Return the cache of a replica of ``gpus`` GPUs of a layout, which has ``sequences`` at most, if any."""
+        which, stages = slice(layout, layout + 1), self.pipelines.stages
+        layouts = self.variant[which], self.tp[which], self.moe_tp[which]
+        _, rows, (held, each) = _memory(self.pricer, self.pipelines, *layouts)
+        part, off = stages.part[rows], WEIGHTS_OFF * held
+        pool = part * (stages.usable[rows] - held)
+        columns = np.broadcast_arrays(
+            pool, part * (stages.less[rows] + off), part * (stages.more[rows] + off), each
+        )
+        fullest = int(np.argmin(pool / each))
+        context = self.pricer.deployment.workload.context
+        rooms = (float(column[fullest]) for column in columns)
+        return CacheRoom.of(*rooms, gpus=gpus, context=context, sequences=sequences)
 
     @property
     def arrangement(self) -> Index:
@@ -213,16 +232,29 @@ def _legal(
     return np.array(rows, dtype=np.int64).reshape(-1, 3).T
 
 
+def _share(stages: Sequence[Sequence[int]]) -> float:
+    """GPUs of the smallest stage over those of the replica: an engine has an attention group in each stage."""
+    gpus = [len(stage) for stage in stages]
+    return min(gpus) / sum(gpus)
+
+
+def _memory(
+    pricer: Pricer, pipelines: Pipelines, variant: Index, tp: Index, moe_tp: Index
+) -> tuple[Index, Index, tuple[Quantity, Quantity]]:
+    """Layout and row of each stage of some layouts, and its memory (:func:`cost.memory.stages.even_memory`)."""
+    of, pipeline = pipelines.of(variant)
+    line, rows = pipelines.rows(pipeline)
+    owner, stages = of[line], pipelines.stages
+    none = np.zeros(len(rows))
+    shape = pricer.shape(stages, rows, tp=tp[owner], moe_tp=moe_tp[owner], batch=none)
+    return owner, rows, pricer.memory(stages, rows, shape, stages.held(pricer.deployment, rows))
+
+
 def _room(
     pricer: Pricer, pipelines: Pipelines, variant: Index, tp: Index, moe_tp: Index
 ) -> tuple[Array, float]:
     """Sequences per GPU that fit each layout, and bytes that the one nearest to fitting its smallest batch lacks."""
-    of, pipeline = pipelines.of(variant)
-    line, rows = pipelines.rows(pipeline)
-    owner, stages = of[line], pipelines.stages
-    tp = tp[owner]
-    shape = pricer.shape(stages, rows, tp=tp, moe_tp=moe_tp[owner], batch=np.zeros(len(rows)))
-    memory = pricer.memory(stages, rows, shape, stages.held(pricer.deployment, rows))
-    hbm, runs = stages.hbm_bytes[rows], runs_of(owner)
-    short = runs.max(np.asarray(memory[0] + memory[1] / tp - USABLE_HBM * hbm))
-    return runs.min(np.asarray(batch_room(memory, hbm))), float(np.min(short, initial=np.inf))
+    owner, rows, memory = _memory(pricer, pipelines, variant, tp, moe_tp)
+    usable, part, runs = pipelines.stages.usable[rows], pipelines.stages.part[rows], runs_of(owner)
+    short = runs.max(np.asarray(memory[1] / tp[owner] - part * (usable - memory[0])))
+    return runs.min(np.asarray(batch_room(memory, usable, part))), float(np.min(short, initial=np.inf))

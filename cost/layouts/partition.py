@@ -171,7 +171,7 @@ def balanced_splits(costs: Costs, then: Costs, row_of: Sequence[int]) -> list[Sp
     return found
 
 
-TYPICAL = {"decode": ((1.0, True), (64.0, False)), "prefill": ((1.0, False), (8.0, False))}
+TYPICAL = {"decode": ((1.0, True), (64.0, False), (64.0, True)), "prefill": ((1.0, False), (8.0, False))}
 """Sequences per GPU at which layers are weighed against each other and against the head, and whether all GPUs of a
 stage are one tensor-parallel group then. What suits few sequences best need not suit many, and splits for one batch
 alone would favour one chip over another by chance."""
@@ -306,8 +306,8 @@ def _weights(pricer: Pricer, stages: list[Stage]) -> list[_Weights]:
     single, group = np.ones(len(rows), dtype=np.int64), table.gpus[rows].astype(np.int64)
     tp = group if model.moe is None else np.where(whole, group, single)
     shape = pricer.shape(table, rows, tp=tp, moe_tp=single, batch=batch)
-    weights, cache = pricer.memory(table, rows, shape, held, passing=False)
+    weights, cache = pricer.memory(table, rows, shape, held, buffers=False)
     step_s = pricer.seconds(table, rows, shape, held, bounds=False).step_s
-    found = np.stack([step_s, (weights + cache) / table.hbm_bytes[rows]])
+    found = np.stack([step_s, (weights + cache / table.part[rows]) / table.usable[rows]])
     times, memory = found.reshape(2, -1, len(typical), len(stages)).swapaxes(1, 2)
     return [_Weights(values[:-2], values[-2], values[-1]) for values in (*times[:-1], memory[-1])]

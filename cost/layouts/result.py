@@ -16,6 +16,7 @@ from cost.layouts.arrays import Array, Index, numbered, pairs
 from cost.layouts.front import pareto
 from cost.layouts.partition import Variant
 from cost.layouts.parts import PartsOf, StepParts
+from cost.memory.stages import CacheRoom
 from cost.money.bill import Totals
 from cost.serving.limits import out_of_reach, relax_default_limits, rounded_down, rounded_up
 from topology.base.errors import InfeasibleError
@@ -217,6 +218,13 @@ class Sweep(Shown):
         """The layout of one replica, without how many the cluster holds."""
         ep = int(self.ep[index]) if self.deployment.model.moe is not None else None
         return widths_label(ep, int(self.moe_tp[index]), int(self.tp[index]), int(self.stages[index]))
+
+    def cache(self, index: int) -> CacheRoom:
+        """What the KV cache of a replica of one configuration holds."""
+        gpus = int(self.gpus[index])
+        # of prompts a step takes few, whatever there is room for
+        sequences = round(float(self.max_batch[index]) * gpus) if self.deployment.workload.decodes else None
+        return self.parts_of.layouts.cache(int(self.parts_of.layout[index]), gpus, sequences)
 
     def bound(self, index: int) -> str:
         """What most of the step of one configuration is spent on."""

@@ -16,9 +16,9 @@ from cost.inputs.stage_context import StageContext
 from cost.inputs.workload import StepShape, with_imbalance
 from cost.layouts.arrays import Array, Index
 from cost.layouts.candidates import Arrangement
+from cost.memory.stages import even_memory
 from cost.model import Model, StageShard
 from cost.quantity import Quantity
-from cost.step.memory import even_memory
 from cost.step.step import even_step
 from cost.terms.pipeline import hand_over
 from topology.base.errors import InputError
@@ -32,11 +32,13 @@ class Stage(NamedTuple):
 
     Attributes
     ----------
-    gpus, domain_gpus, machine, hbm_bytes:
+    gpus, domain_gpus, machine:
         What it runs on; ``domain_gpus``: GPUs of the group in the domain that has fewest of them; ``machine``: its
-        number among those of the pricer; ``hbm_bytes``: of the GPU that has least.
+        number among those of the pricer.
     in_flight, at_once:
         Sequences per GPU that it caches, and that pass it at once, for each sequence per GPU of the replica.
+    usable, part, less, more:
+        Of the GPU that has least (:class:`cost.memory.budget.Budget`).
     """
 
     gpus: int
@@ -44,12 +46,15 @@ class Stage(NamedTuple):
     machine: int
     in_flight: float
     at_once: float
-    hbm_bytes: float
+    usable: float
+    part: float
+    less: float
+    more: float
 
     @property
     def shape(self) -> Stage:
         """The same without what only memory depends on: stages of one shape take equally long."""
-        return self._replace(in_flight=0.0, hbm_bytes=0.0)
+        return self._replace(in_flight=0.0, usable=0.0, part=0.0, less=0.0, more=0.0)
 
 
 class Hop(NamedTuple):
@@ -84,9 +89,12 @@ class StageTable:
     machine: Index
     gpus: Array
     domain_gpus: Array
-    hbm_bytes: Array
     in_flight: Array
     at_once: Array
+    usable: Array
+    part: Array
+    less: Array
+    more: Array
 
     @classmethod
     def of(cls, stages: Sequence[Stage], kind: Index, counts: Array, first: Array, last: Array) -> StageTable:
@@ -168,7 +176,9 @@ class Pricer:
             self.machines.append(context.machine)
         machine, gpus = self.machines.index(context.machine), len(context.gpus)
         each = total / gpus
-        return Stage(gpus, context.smallest_part, machine, each, each / depth, context.least_hbm_bytes)
+        budget = self.deployment.budget(StageSpec(context.gpus, range(0)), several=total > 1)
+        room = budget.usable, budget.part, budget.less, budget.more
+        return Stage(gpus, context.smallest_part, machine, each, each / depth, *room)
 
     def _line_hops(
         self, contexts: Sequence[StageContext], stages: Sequence[Stage], sequences: float
@@ -237,12 +247,11 @@ class Pricer:
         return np.full_like(ep, experts + self.redundant)
 
     def memory(
-        self, stages: StageTable, rows: Index, shape: StepShape, held: StageShard, *, passing: bool = True
+        self, stages: StageTable, rows: Index, shape: StepShape, held: StageShard, *, buffers: bool = True
     ) -> tuple[Quantity, Quantity]:
-        """As :func:`cost.step.memory.even_memory`; without ``passing`` no workspace of what passes a step."""
-        at_once = stages.at_once[rows] if passing else 0.0
-        model, workload = self.deployment.model, self.deployment.workload
-        return even_memory(model, workload, shape, held, in_flight=stages.in_flight[rows], at_once=at_once)
+        """As :func:`cost.memory.stages.even_memory`."""
+        model, workload, in_flight = self.deployment.model, self.deployment.workload, stages.in_flight[rows]
+        return even_memory(model, workload, shape, held, in_flight=in_flight, buffers=buffers)
 
     def by_machine(self, machine: Index) -> Iterator[tuple[Machine, Index]]:
         """Yield the rows on each machine, as many at once as are priced fast; ``machine``: of each row."""

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.machine import unlike_gpus
 from cost.layouts.arrays import Array
@@ -49,7 +49,7 @@ def order_problem(
 
     Notes
     -----
-    Experts are balanced and spread evenly; the workspace of a stage is counted as if it had experts.
+    Experts are balanced and spread evenly.
     """
     deployment = pricer.deployment
     model, many = deployment.model, len(groups)
@@ -63,9 +63,9 @@ def order_problem(
     ones = np.ones(len(rows), dtype=np.int64)
     shape = pricer.shape(table, rows, tp=tp * ones, moe_tp=ones, batch=np.full(len(rows), batch))
     seconds = pricer.seconds(table, rows, shape, held).step_s.reshape(parts, many)
-    weights, cache = pricer.memory(table, rows, shape, held, passing=False)
-    passing = batch * np.asarray(pricer.memory(table, rows, shape, held)[1] - cache).reshape(parts, many)
-    memory = np.asarray(weights + batch * cache).reshape(parts, many)
+    weights, cache = pricer.memory(table, rows, shape, held, buffers=False)
+    buffers = np.asarray(pricer.memory(table, rows, shape, held)[0] - weights).reshape(parts, many)
+    memory = np.asarray(weights + batch * cache / table.part[rows]).reshape(parts, many)
     hops, back = hop_seconds(deployment, specs, sequences / stages)
     return OrderProblem(
         kind_of=np.array(model.kind_of),
@@ -73,10 +73,10 @@ def order_problem(
         first_seconds=seconds[-2],
         last_seconds=seconds[-1],
         memory=memory[:-2],
-        fixed_memory=passing[:-2].max(axis=0),
+        fixed_memory=buffers.max(axis=0),
         first_memory=memory[-2],
-        last_memory=memory[-1] + passing[-1] - passing[-2],
-        capacity=USABLE_HBM * table.hbm_bytes,
+        last_memory=memory[-1],
+        capacity=table.usable,
         hop_seconds=hops,
         back_seconds=back,
         stages=stages,

@@ -12,7 +12,6 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from cost.calibration.tables import CHECKED, Number, Text, load_table
-from cost.step.memory import LOGIT_BYTES
 from topology.base.schema import problem
 
 PATH = Path(__file__).with_name("engines.yaml")
@@ -21,6 +20,7 @@ SPREAD_GIB = 1.5
 """Either way around a room: what start logs of one configuration differ by."""
 LEAST_GIB = 3.0
 """An engine with less room may not start."""
+LOGIT_BYTES = 4.0
 _LARGE_GIB, _MANY, _FEW = 70.0, 1024, 256
 
 
@@ -101,6 +101,11 @@ class EngineMemory:
             taken + gib * several for gib in (self.graphs.value, self.graphs.low, self.graphs.high)
         )
         return value, low, high
+
+    def part(self, utilisation: float | None = None) -> float:
+        """Return the part of what is left beside weights that the engine gives to the cache."""
+        given = self.utilisation.value if utilisation is None else utilisation
+        return given if self.base == "after loading" else 1.0
 
     def room_gib(self, total: float, weights: float, taken: float, utilisation: float | None = None) -> float:
         """GiB that the engine allocates for the cache; below 0 it does not start.

@@ -15,6 +15,7 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.layouts import Sweep
 from cost.layouts.parts import PartsOf
+from cost.memory.stages import NO_CACHE, CacheRoom
 from cost.queueing.engine import PREFILL, Engine
 from cost.queueing.requests import Requests
 from cost.queueing.schedulers import Scheduler, scheduler_of
@@ -42,6 +43,8 @@ class EnginePool:
         How many there are, and GPUs of each.
     room:
         Tokens that the KV cache of one holds.
+    cache:
+        The same with its interval; of measured runs none.
     accept, queries, factor, prompt_factor:
         As of :class:`cost.queueing.engine.Engine`.
     """
@@ -56,6 +59,7 @@ class EnginePool:
     queries: float = 1.0
     factor: float = 1.0
     prompt_factor: float = 1.0
+    cache: CacheRoom = NO_CACHE
 
     @classmethod
     def of(  # noqa: PLR0913 - each is a figure of its own
@@ -73,12 +77,13 @@ class EnginePool:
         accept: float,
         queries: float,
         factor: float = 1.0,
+        cache: CacheRoom = NO_CACHE,
     ) -> EnginePool:
         """Return ``workers`` engines of ``groups`` attention groups whose steps cost what ``seconds`` says.
 
         Parameters
         ----------
-        room, accept, queries:
+        room, accept, queries, cache:
             As of an engine; one that prefills alone has no use for them.
         most, context:
             Sequences of a group up to which steps are priced; about how many tokens the cache of one holds.
@@ -96,6 +101,7 @@ class EnginePool:
             queries if decodes else 1.0,
             factor,
             first_token_calibration().prompt_factor,
+            cache,
         )
 
     def engines(self, block: int) -> list[Engine]:
@@ -150,7 +156,7 @@ def pools_of(serving: Serving, row: RateMatch) -> EnginePools:
     context = serving.lengths.context
     pools = []
     for role, found, at, workers in serving.sides(row):
-        layouts, layout = found.parts_of.layouts, int(found.parts_of.layout[at])
+        layout = int(found.parts_of.layout[at])
 
         def price(work: Workload, batch: Array, found: Sweep = found, layout: int = layout) -> Array:
             under = found.parts_of.layouts.under(replace(found.deployment, workload=work))
@@ -158,12 +164,9 @@ def pools_of(serving: Serving, row: RateMatch) -> EnginePools:
             return np.stack([sum(terms_s.values()), terms_s.get(EXPERTS.name, np.zeros(len(batch)))])
 
         gpus = int(found.gpus[at])
-        # tokens in the caches of as many sequences as there is room for
-        room = float(layouts.room[layout]) * gpus * found.deployment.workload.context
+        held, tp = found.cache(at), int(found.tp[at])
         pools.append(
-            engine_pool(
-                found.deployment, price, role, int(found.tp[at]), gpus, workers, room=room, context=context
-            )
+            engine_pool(found.deployment, price, role, tp, gpus, workers, cache=held, context=context)
         )
     return joined(pools, serving.decode.deployment, serving.prefill.deployment)
 
@@ -193,26 +196,27 @@ def engine_pool(
     gpus: int,
     workers: int,
     *,
-    room: float,
+    cache: CacheRoom,
     context: float,
 ) -> EnginePool:
     """Return ``workers`` engines of ``gpus`` GPUs whose steps cost what ``price`` says.
 
-    ``room``: tokens that the KV cache of one holds; ``context``: about how many a sequence has.
+    ``cache``: what the KV cache of one holds; ``context``: about how many a sequence has.
     """
     work, groups = deployment.workload, gpus // tp
     return EnginePool.of(
         role,
         priced_steps(price, work, tp=tp, groups=groups),
-        scheduler_of(require_engine(deployment.engine)),
+        replace(scheduler_of(require_engine(deployment.engine)), sequences=deployment.most_sequences),
         groups=groups,
         workers=workers,
         gpus=gpus,
-        room=room,
-        most=room / context / groups,
+        room=cache.tokens,
+        most=cache.tokens / context / groups,
         context=context,
         accept=work.accept_length,
         queries=work.tokens_per_pass,
+        cache=cache,
     )
 
 

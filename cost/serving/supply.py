@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass as checked_dataclass
 
+from cost.memory.stages import NO_CACHE, CacheRoom
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 
 ENOUGH = 1 - 1e-12
@@ -54,6 +55,8 @@ class Pool:
         Expected seconds of a step.
     measured_factor, measured_runs:
         What measured runs near a decode step took over the physics, in ``step_s``, and how many are near.
+    cache:
+        What the KV cache of one holds.
     """
 
     role: str
@@ -64,6 +67,7 @@ class Pool:
     step_s: float
     measured_factor: float = 1.0
     measured_runs: int = 0
+    cache: CacheRoom = NO_CACHE
 
     @property
     def gpus(self) -> int:

@@ -210,6 +210,7 @@ def _pool(role: str, found: Sweep, row: int, workers: int, match: RateMatch | No
         batch,
         step_s,
         *found.deployment.near_runs(found.layout_of(row), batch),
+        found.cache(row),
     )
 
 

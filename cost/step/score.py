@@ -16,13 +16,14 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.layout import CutReplicas, Layout, StageSpec, joints
 from cost.inputs.stage_context import digest
 from cost.inputs.workload import Workload
+from cost.memory.batches import sequences_of
+from cost.memory.stages import NO_CACHE, CacheRoom, StageMemory, replica_max_batch, replica_memory
 from cost.serving.steady_state import stay_s
-from cost.step.memory import StageMemory, replica_max_batch, replica_memory, sequences_of
 from cost.step.step import batch_cost
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, hops
 from cost.terms.registry import TERMS
 from cost.terms.work import IMBALANCE, StepCost, totals
-from topology.base.errors import InfeasibleError, InputError
+from topology.base.errors import InfeasibleError, InputError, input_name
 from topology.base.figures import Evidence, weakest
 from topology.base.units import added
 
@@ -54,6 +55,8 @@ class Score:
     batch, max_batch:
         Sequences per GPU in use: at this score, and the most that fit; below 1 a tensor-parallel group has fewer
         sequences than GPUs.
+    cache:
+        Tokens that the KV cache of a replica has room for.
     evidence:
         The weakest kind of figure that the score rests on.
     tokens_per_step:
@@ -82,6 +85,7 @@ class Score:
     tokens: str = "output"
     what_if: str = ""
     prefill_s: float = 0.0
+    cache: CacheRoom = NO_CACHE
 
     @cached_property
     def terms_s(self) -> Mapping[str, float]:
@@ -195,10 +199,14 @@ class LayoutScorer:
         """The largest batch that fits; 0 where none does."""
         return min(replica_max_batch(memory, self.tp) for memory in self._memories)
 
-    @property
-    def room(self) -> float:
-        """Sequences per GPU in use that there is room for, parts of one included."""
-        return min(memory.room for memories in self._memories for memory in memories)
+    @cached_property
+    def cache(self) -> CacheRoom:
+        """Tokens that the KV cache of a replica has room for, of the replica that has least."""
+        fullest = min(
+            (memory for memories in self._memories for memory in memories), key=lambda memory: memory.room
+        )
+        gpus = self._layout.gpus_used // len(self._layout.replicas)
+        return fullest.cache(gpus, self._deployment.workload.context, round(self.max_batch * gpus))
 
     @cached_property
     def alike(self) -> list[tuple[int, ...]]:
@@ -238,6 +246,11 @@ class LayoutScorer:
         limit = self.max_batch
         if batch > limit:
             need, usable = self._fullest(batch).used(batch) / 1e9, self._fullest(batch).usable / 1e9
+            if need <= usable:
+                raise InfeasibleError(
+                    f"{input_name('batch')} {batch:,.9g} is more than engines run at a time: "
+                    f"{self._deployment.most_sequences:,} sequences of an attention group; the largest is {limit}."
+                )
             raise InfeasibleError(
                 f"HBM capacity binds: batch {batch} needs {need:.1f} GB per GPU and {usable:.1f} GB are usable, "
                 f"{need - usable:.1f} GB too few; the largest batch that fits is {limit}."
@@ -263,6 +276,7 @@ class LayoutScorer:
             hbm_bytes=self._fullest(batch).breakdown(batch),
             batch=batch,
             max_batch=limit,
+            cache=self.cache,
             evidence=self._evidence,
             tokens_per_step=each if deployment.workload.decodes else 1.0,
             tokens=deployment.workload.token_word,

@@ -11,9 +11,10 @@ from cost.calibration.serving import engine_version
 from cost.dtypes import cache_bytes_per_element, format_called
 from cost.inputs.workload import StepShape, Workload
 from cost.memory.engines import GIB, LEAST_GIB, SPREAD_GIB, EngineMemory, engine_memory, usual_sequences
+from cost.memory.sizes import shard_bytes
+from cost.memory.stages import WEIGHTS_OFF, even_memory
 from cost.model import Model
 from cost.resolve import checkpoint_called, resolve_model
-from cost.step.memory import even_memory, shard_bytes
 from cost.validation.predict import Prediction
 from cost.validation.read import Point
 from cost.validation.validation import Validation
@@ -34,8 +35,6 @@ COLUMNS = (
 )  # fmt: skip
 """Every column; all but ``engine`` may be left out."""
 QUANTITIES = ("weights_gib", "kv_mem_gib", "kv_tokens")
-_WEIGHTS_OFF = 0.02
-"""Either way around weights: formats of few layers, padding, vision towers."""
 _TOKENS = 2.0**20
 
 
@@ -134,7 +133,7 @@ def _predictions(log: StartLog) -> dict[str, Prediction]:
     model = _model(log)
     workload = Workload(context=round(_TOKENS), kv_dtype=_cache_dtype(log), draft_tokens=int(log.drafts))
     weights = _weights_gib(log, model, workload)
-    off = weights * _WEIGHTS_OFF
+    off = weights * WEIGHTS_OFF
     found = {"weights_gib": Prediction(weights, "", weights - off, weights + off)}
     form, total = engine_memory(log.engine, log.version, log.month), _total_gib(log)
     if form is None or not total:

@@ -23,6 +23,9 @@ from cost.inputs.machine import Efficiency, Machine, Rates, kernels_for, stage_r
 from cost.inputs.workload import CHUNK_TOKENS, StepShape, Workload, with_imbalance
 from cost.layouts.batches import batch_grid
 from cost.layouts.candidates import group_widths
+from cost.memory.batches import most_that_fit
+from cost.memory.budget import budget_of
+from cost.memory.stages import batch_room, even_memory
 from cost.model import Model, StageShard
 from cost.quantity import Quantity
 from cost.resolve import model_names, resolve_model
@@ -34,7 +37,6 @@ from cost.serving.steady_state import (
     aggregated,
     disaggregated,
 )
-from cost.step.memory import batch_room, even_memory, most_that_fit
 from cost.step.step import even_step
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
 from cost.terms.overhead import prefill_share
@@ -498,10 +500,15 @@ def stepping(group: Group, machine: Machine) -> Callable[[StepShape], StepCost]:
     return cost
 
 
-def memory_of(group: Group, shape: StepShape) -> tuple[Quantity, Quantity]:
-    """Return what :func:`cost.step.memory.even_memory` does for the stage that is full first."""
+def room_of(group: Group, shape: StepShape) -> Quantity:
+    """Return the sequences per GPU that fit on the stage that is full first (:func:`batch_room`)."""
     held = group.model.first_stage(shape.stages)
-    return even_memory(group.model, group.workload, shape, held, in_flight=shape.stages)
+    memory = even_memory(group.model, group.workload, shape, held, in_flight=shape.stages)
+    alone, many = (
+        budget_of(group.gpu, group.engine, group.model.vocab, several=several) for several in (False, True)
+    )
+    several = np.asarray(shape.engine_gpus) > 1
+    return batch_room(memory, np.where(several, many.usable, alone.usable), many.part)
 
 
 def stepper(group: Group, machine: Machine) -> Stepper:
@@ -542,7 +549,7 @@ def group_times(
         return _decode(group, lambda shape: factor * step(shape), pool)
     requests, workers = group.requests, group.workers
     held = replace(pool, context=requests.context)
-    most = most_that_fit(batch_room(memory_of(group, held), group.rates.hbm_bytes), group.pool.tp)
+    most = most_that_fit(room_of(group, held), group.pool.tp)
     if group.phase == "aggregated":
         share = np.where(
             group.in_step, *(efficiency[prefill_share(group.model, in_step=it)] for it in (True, False))
@@ -808,8 +815,7 @@ def largest_batches(rows: Sequence[Point]) -> Array:
     most = np.zeros(len(rows))
     groups, _ = group_points([replace(row, batch=1.0) if row.batch == math.inf else row for row in rows])
     for group in groups:
-        memory = memory_of(group, replace(group.pool, prompt_length=group.requests.isl))
-        room = np.asarray(batch_room(memory, group.rates.hbm_bytes))
+        room = np.asarray(room_of(group, replace(group.pool, prompt_length=group.requests.isl)))
         most[group.index] = most_that_fit(room, group.pool.tp)
     return most
 

@@ -21,7 +21,6 @@ from cost.queueing.requests import Requests
 from cost.queueing.schedulers import scheduler_of
 from cost.queueing.steps import Seconds
 from cost.serving.steady_state import Requests as Asked
-from cost.step.memory import batch_room
 from cost.terms.experts import EXPERTS
 from cost.terms.work import StepCost
 from cost.validation.predict import (
@@ -31,7 +30,7 @@ from cost.validation.predict import (
     group_points,
     group_times,
     machines,
-    memory_of,
+    room_of,
     run_features,
     run_kind,
     stepping,
@@ -108,10 +107,7 @@ def _pools(group: Group, efficiency: Efficiency, at: int, factor: float) -> Engi
     asked = _at(group.requests, at)
     context, queries = float(asked.context), 1.0 + float(asked.draft_tokens)
     held = replace(with_imbalance(group.pool, "decode"), context=group.requests.context)
-    memory = memory_of(group, held)
-    room = float(
-        np.broadcast_to(np.asarray(batch_room(memory, group.rates.hbm_bytes)), group.index.shape)[at]
-    )
+    room = float(np.broadcast_to(np.asarray(room_of(group, held)), group.index.shape)[at])
     fixed_s = first_token_calibration().seconds(group.engine, group.phase)
 
     def pool(role: str, shape: StepShape, step: Callable[[StepShape], StepCost], workers: int) -> EnginePool:

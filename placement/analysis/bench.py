@@ -16,7 +16,7 @@ from cost.layouts import Sweep, sweep
 from cost.layouts.candidates import Arrangement
 from cost.layouts.idle_gpus import arranged_in
 from cost.layouts.stages import Pricer
-from cost.step.memory import batch_of, whole_batch
+from cost.memory.batches import batch_of, whole_batch
 from cost.step.score import LayoutScorer, Score
 from placement.analysis.layouts import PlacedLayout, placed_experts
 from placement.analysis.lever import Kind, Lever, Reached, ServiceLevel, rate_of

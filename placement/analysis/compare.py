@@ -9,6 +9,7 @@ from cost.calibration.errors import ErrorOf, errors_in
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.layouts import best_at, sweep
+from cost.memory.stages import NO_CACHE, CacheRoom
 from cost.serving.limits import (
     LimitError,
     out_of_reach,
@@ -54,6 +55,8 @@ class CompareRow:
         What measured runs near it took over the physics, in the figures, and how many are near.
     score:
         What the figures are taken from; None where nothing is reached, for batches below 1 and for whole requests.
+    cache:
+        What the KV cache of a replica holds, of the pool that decodes.
     serving, requests_per_s, ttft_s:
         Of whole requests: ``one pool`` or ``two pools``, requests served by the cluster, and the time to the first
         token without waiting.
@@ -79,6 +82,7 @@ class CompareRow:
     measured_factor: float = 1.0
     measured_runs: int = 0
     score: Score | None = field(default=None, repr=False)
+    cache: CacheRoom = NO_CACHE
     serving: str | None = None
     requests_per_s: float | None = None
     ttft_s: float | None = None
@@ -190,6 +194,7 @@ def _serving_row(
         evidence=Evidence.ASSUMED.label,  # what of pools' rates counts as served
         measured_factor=factor,
         measured_runs=runs,
+        cache=side.cache(row),
         serving=way_of(best),
         requests_per_s=best.requests_per_s,
         ttft_s=best.ttft_s,
@@ -251,6 +256,7 @@ def _row(
         layout=layout.short(moe=deployment.model.moe is not None),
         evidence=score.evidence.label,
         score=score,
+        cache=score.cache,
     )
 
 
@@ -275,6 +281,7 @@ def _fewer_than_gpus(deployment: Deployment, empty: CompareRow, fastest: float) 
         batch=float(found.batch[index]),
         bound_by=found.rows([index]).bound(0),
         layout=found.label(index),
+        cache=found.cache(index),
         evidence=Evidence.ASSUMED.label,
     )
 

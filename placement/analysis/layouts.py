@@ -8,7 +8,8 @@ from typing import NamedTuple
 from cost.experts.assignment import Assignment
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
-from cost.step.memory import batch_of, replica_memory, whole_batch
+from cost.memory.batches import batch_of, whole_batch
+from cost.memory.stages import replica_memory
 from placement.arrays import Ints
 from placement.experts.placing import Known, place_stages
 from placement.layouts.fitting import Fitting, batch_that_fits, fitted, stage_slots

@@ -15,7 +15,8 @@ import numpy as np
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
-from cost.step.memory import batch_of, weight_sizes
+from cost.memory.batches import batch_of
+from cost.memory.sizes import weight_sizes
 from cost.step.score import Score
 from placement.arrays import Ints
 from placement.budget import Budget

@@ -9,7 +9,7 @@ import numpy as np
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
-from cost.step.memory import batch_of
+from cost.memory.batches import batch_of
 from placement.analysis.failures import find_failures
 from placement.engines.mapping import ExpertMapping, experts_of
 from placement.layouts.choose import batch_within

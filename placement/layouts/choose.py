@@ -14,8 +14,8 @@ from cost.experts.dispatch import DispatchPolicy
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
+from cost.memory.batches import batch_of
 from cost.serving.limits import relax_default_limits
-from cost.step.memory import batch_of
 from cost.step.score import LayoutScorer, Score
 from placement.arrays import Ints
 from placement.budget import Budget

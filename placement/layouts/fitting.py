@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost.experts.tokens.reach import ExpertUse, balanced_use
-from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
 from cost.inputs.workload import Workload
 from cost.layouts.candidates import Arrangement
+from cost.memory.batches import batch_of, sequences_of
+from cost.memory.sizes import weight_sizes
 from cost.model import MoeFfn
-from cost.step.memory import batch_of, sequences_of, weight_sizes
 from cost.step.score import LayoutScorer
 from placement.arrays import Floats, Ints
 from placement.experts.failure_domains import require_apart, stage_domains
@@ -26,10 +27,10 @@ from topology.base.errors import InfeasibleError, InputError
 from topology.base.units import added
 
 
-def gpu_hbm_bytes(deployment: Deployment, gpus: Sequence[int]) -> Floats:
-    """Return the HBM capacity of each GPU, float64 ``[gpus]``, as its driver reports it."""
-    cluster = deployment.cluster
-    return np.array([cluster.domain_of(gpu).gpu.hbm_bytes for gpu in gpus])
+def gpu_usable_bytes(deployment: Deployment, gpus: Sequence[int]) -> Floats:
+    """Return what an engine lets weights and cache fill of each GPU of a replica, float64 ``[gpus]``."""
+    domain_of, several = deployment.cluster.domain_of, len(gpus) > 1
+    return np.array([deployment.budget_on(domain_of(gpu).gpu, several=several).usable for gpu in gpus])
 
 
 def _slots_by_hbm(
@@ -39,7 +40,7 @@ def _slots_by_hbm(
 
     That leaves room for the largest batch. GPUs with equal HBM get equally many, as in ``even``.
     """
-    capacity = gpu_hbm_bytes(deployment, gpus)
+    capacity = gpu_usable_bytes(deployment, gpus)
     if (capacity == capacity[0]).all():
         return even
     size = weight_sizes(deployment.model)
@@ -49,7 +50,7 @@ def _slots_by_hbm(
         if isinstance(layer.ffn, MoeFfn)
     )
     # what a GPU holds besides is as much on each, and changes no order
-    return slots_by_free_hbm(USABLE_HBM * capacity, per_slot, total=int(even.sum()), most=experts)
+    return slots_by_free_hbm(capacity, per_slot, total=int(even.sum()), most=experts)
 
 
 def slots_by_free_hbm(free_bytes: Floats, bytes_per_slot: float, *, total: int, most: int) -> Ints:
@@ -180,7 +181,7 @@ def _kinds_of_replicas(deployment: Deployment, shape: Shape) -> Iterable[tuple[t
     if not deployment.shared.hbm_differs:
         return shape.replicas[:1]
     kinds = {
-        tuple(gpu_hbm_bytes(deployment, group).tobytes() for group in groups): groups
+        tuple(gpu_usable_bytes(deployment, group).tobytes() for group in groups): groups
         for groups in reversed(shape.replicas)
     }
     return kinds.values()

@@ -9,20 +9,13 @@ from itertools import pairwise
 import numpy as np
 
 from cost.experts.tokens.reach import ExpertUse, balanced_use
-from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.layouts.partition import Costs, best_cuts, ranges_of
+from cost.memory.batches import batch_of, most_that_fit, sequences_of
+from cost.memory.sizes import layer_cache_bytes, layer_weight_bytes, weight_sizes
+from cost.memory.stages import StageMemory, replica_max_batch, replica_memory
 from cost.model import Layer, MoeFfn
-from cost.step.memory import (
-    StageMemory,
-    batch_of,
-    layer_cache_bytes,
-    layer_weight_bytes,
-    replica_max_batch,
-    replica_memory,
-    sequences_of,
-    weight_sizes,
-)
 from cost.step.step import batch_cost
 from placement.arrays import Floats, Ints
 from topology.base.errors import InfeasibleError, InputError
@@ -154,9 +147,10 @@ def largest_batch(
         return batch
     held = _stage_bytes(deployment, groups, tp=tp, slots=slots, moe_tp=moe_tp)
     low = sequences_of(batch, tp) or 0
-    high = 2 * low + 4
-    while _fits(held, high / tp):
+    high, most = 2 * low + 4, round(float(most_that_fit(held.trial[0].most, tp)) * tp)
+    while high <= most and _fits(held, high / tp):
         low, high = high, 2 * high
+    high = min(high, most + 1)
     return batch_of(last_where(low, high, lambda sequences: _fits(held, sequences / tp)), tp)
 
 
@@ -167,7 +161,8 @@ class _StageBytes:
     Attributes
     ----------
     weights, cache:
-        Bytes on a GPU of each stage of a layer of each kind, and for each sequence of it, ``[kinds, stages]``.
+        Bytes of :attr:`cost.memory.budget.Budget.usable` on a GPU of each stage of a layer of each kind, and for each
+        sequence of it, ``[kinds, stages]``.
     sequences:
         Sequences that a GPU of each stage holds for each of the replica, ``[stages]``.
     trial:
@@ -188,12 +183,12 @@ class _StageBytes:
     @property
     def capacity(self) -> Floats:
         """Usable bytes of a GPU of each stage, ``[stages]``."""
-        return np.array([USABLE_HBM * part.capacity for part in self.trial])
+        return np.array([part.budget.usable for part in self.trial])
 
     def at(self, batch: float) -> tuple[Floats, Floats]:
         """Return the bytes of each layer on each stage, ``[layers, stages]``, and what each stage needs besides."""
         memory = (self.weights + batch * self.sequences * self.cache)[self.kind_of]
-        fixed = np.array([part.used(batch) for part in self.trial])
+        fixed = np.array([part.filled(batch) for part in self.trial])
         for stage, layers in enumerate(self.ranges):
             fixed[stage] -= memory[layers.start : layers.stop, stage].sum()
         return memory, np.maximum(fixed, 0.0)
@@ -220,7 +215,7 @@ def _stage_bytes(
     cache = np.array([float(layer_cache_bytes(layer, deployment.workload, tp)) for layer in model.kinds])
     return _StageBytes(
         weights=np.array([weights[each] for each in most]).T,
-        cache=np.repeat(cache[:, None], len(groups), axis=1),
+        cache=cache[:, None] / [memory.budget.part for memory in trial],
         sequences=np.array([total / len(group) for group in groups]),
         trial=trial,
         ranges=ranges,

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
-from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
 from cost.layouts.candidates import MOST_STAGES
+from cost.memory.batches import batch_of, most_that_fit, sequences_of
+from cost.memory.sizes import layer_cache_bytes, layer_weight_bytes, weight_sizes
+from cost.memory.stages import StageMemory, replica_memory
 from cost.model import Layer, Model, MoeFfn
 from cost.serving.limits import out_of_reach, rounded_up
-from cost.step.memory import (
-    StageMemory,
-    batch_of,
-    layer_cache_bytes,
-    layer_weight_bytes,
-    most_that_fit,
-    replica_memory,
-    sequences_of,
-    weight_sizes,
-)
 from placement.experts.failure_domains import domain_name, require_apart, stage_domains
 from placement.layouts.fitting import fitting_shapes, stage_slots
 from placement.layouts.partition import equal_ranges, last_where, stage_specs
@@ -57,14 +51,30 @@ def refuse_capacity(deployment: Deployment, redundant: int | None, spread: Sprea
                 f"sequences together, and none of the widths that hold so many ({widths}) has a whole number of "
                 f"them; the smallest batch of a group of N GPUs is 1/N."
             )
+        most = f"the largest is {largest:,.9g} sequences per GPU at {workload.context:,} tokens of context"
+        for fit in fitting:
+            if fit.max_batch >= largest and runs_no_more(deployment, fit.shape, largest):
+                raise InfeasibleError(f"{beyond_engine(deployment, workload.batch)}; {most} of cache.")
         raise InfeasibleError(
-            f"HBM capacity binds: {input_name('batch')} {workload.batch:,.9g} does not fit on {cluster.name}; the "
-            f"largest that fits is {largest:,.9g} sequences per GPU at {workload.context:,} tokens of context."
+            f"HBM capacity binds: {input_name('batch')} {workload.batch:,.9g} does not fit on {cluster.name}; {most}."
         )
     shape, memory = tightest(deployment, _shapes(deployment), redundant, spread)
     raise InfeasibleError(
         f"HBM capacity binds: {deployment.model.name} on {cluster.name} {_shortage(deployment, shape, memory)}. "
         + _remedy(deployment, redundant, memory.usable)
+    )
+
+
+def runs_no_more(deployment: Deployment, shape: Shape, batch: float) -> bool:
+    """Whether ``batch`` is all that the engine runs at a time on a shape, whatever HBM has room for."""
+    return (batch + batch_of(1, shape.tp)) * shape.tp * len(shape.replicas[0]) > deployment.most_sequences
+
+
+def beyond_engine(deployment: Deployment, batch: float) -> str:
+    """Say that the engine does not run ``batch`` at a time, whatever HBM has room for."""
+    return (
+        f"{input_name('batch')} {batch:,.9g} is more than engines run at a time: {deployment.most_sequences:,} "
+        f"sequences of an attention group; {input_name('max_seqs')} allows more"
     )
 
 
@@ -77,12 +87,16 @@ def _shortage(deployment: Deployment, shape: Shape, memory: StageMemory) -> str:
     """What the fullest GPU of a shape needs for the smallest batch, and how much it lacks."""
     least = batch_of(1, shape.tp)
     need, usable, parts = memory.used(least) / 1e9, memory.usable / 1e9, memory.breakdown(least)
+    kept = {
+        use: held for use, held in parts.items() if use not in ("weights", "kv_cache", "free") and held > 0
+    }
+    words = ", ".join(f"{use} {held / 1e9:.1f}" for use, held in kept.items())
     what = "sequence" if deployment.workload.decodes else "prompt"
     group = f"tensor-parallel group of {shape.tp} GPUs" if shape.tp > 1 else "GPU"
     return (
         f"needs {need:,.1f} GB per GPU, {usable:.1f} GB are usable, {need - usable:,.1f} GB too few even for one "
-        f"{what} a {group} (weights {parts['weights'] / 1e9:.1f}, KV cache {parts['kv_cache'] / 1e9:,.1f}, workspace "
-        f"{parts['workspace'] / 1e9:.1f}; best of the layouts: {_widths(deployment, shape)})"
+        f"{what} a {group} (weights {parts['weights'] / 1e9:.1f}, KV cache {parts['kv_cache'] / 1e9:,.1f}; "
+        f"{memory.budget.words} keeps {words}; best of the layouts: {_widths(deployment, shape)})"
     )
 
 
@@ -214,6 +228,8 @@ def _too_much(deployment: Deployment, options: PlanOptions, shapes: Sequence[Sha
     batch = deployment.workload.batch
     if memory.used(batch_of(1, shape.tp)) > memory.usable:
         return f"HBM capacity binds: it {_shortage(deployment, shape, memory)}"
+    if batch > memory.most >= batch_of(1, shape.tp) and memory.used(batch) <= memory.usable:
+        return beyond_engine(deployment, batch)
     if memory.used(batch) > memory.usable:
         return (
             f"HBM capacity binds: {input_name('batch')} {batch:,.9g} does not fit; the largest that fits is about "
@@ -303,7 +319,8 @@ def smallest_nodes(deployment: Deployment, redundant: int | None) -> int | None:
         layer_weight_bytes(layer, size, tp=1, slots=_experts(layer)) for layer in deployment.model.layers
     )
     step = domain.gpus // domain.gpus_per_node if domain.whole else 1
-    per_step = step * domain.gpus_per_node * USABLE_HBM * domain.gpu.hbm_bytes
+    usable = deployment.budget_on(domain.gpu, several=False).usable
+    per_step = step * domain.gpus_per_node * usable
     first = max(1, math.ceil(weights / per_step))
     for steps in range(first, first + TRIED_ONE_BY_ONE):
         if _fits(deployment, domain, steps * step, redundant):
@@ -325,5 +342,5 @@ def _fits(deployment: Deployment, domain: DomainSpec, nodes: int, redundant: int
     spec = fill_domains(
         f"{nodes} nodes", domain, deployment.cluster.spec.scale_out, nodes * domain.gpus_per_node
     )
-    there = Deployment(build_cluster(spec), deployment.model, deployment.workload, any_shape=True)
+    there = replace(deployment, cluster=build_cluster(spec), any_shape=True)
     return any(fitting_shapes(there, redundant, cut_experts=True))

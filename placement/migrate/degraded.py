@@ -10,7 +10,7 @@ import numpy as np
 from cost.experts.assignment import Assignment
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
-from cost.step.memory import replica_max_batch, replica_memory
+from cost.memory.stages import replica_max_batch, replica_memory
 from placement.arrays import Experts, Ints
 from placement.engines.mapping import require_equal_ranks
 from placement.experts.pack import EMPTY

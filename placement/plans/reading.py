@@ -114,6 +114,8 @@ def _plan(file: PlanFile) -> Plan:
         model,
         inputs.workload,
         engine=options.pop("engine"),
+        mem_util=options.pop("mem_util"),
+        max_seqs=options.pop("max_seqs"),
         correction=correction_with(inputs.own_runs, physics=inputs.physics),
         prices=inputs.prices,
         any_shape=options.pop("any_shape"),

@@ -284,6 +284,8 @@ class RequestPart(PlanOptions):
     ----------
     engine:
         Engine whose fixed delays count; empty: between those measured.
+    mem_util, max_seqs:
+        As of :class:`cost.inputs.deployment.Deployment`.
     any_shape:
         Whether layouts may be of any shape, not only deployable.
     recipe:
@@ -291,6 +293,8 @@ class RequestPart(PlanOptions):
     """
 
     engine: str = ""
+    mem_util: Annotated[float, Field(gt=0, le=1)] | None = None
+    max_seqs: Annotated[int, Field(ge=1)] | None = None
     any_shape: bool = False
     recipe: str = ""
 

@@ -120,6 +120,8 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         request=RequestPart(
             **vars(plan.request),
             engine=deployment.engine,
+            mem_util=deployment.mem_util,
+            max_seqs=deployment.max_seqs,
             any_shape=deployment.any_shape,
             recipe=deployment.recipe,
         ),

@@ -23,7 +23,8 @@ ROWS = Table.of(
     "loaded_requests_per_s bound_by | model layout gpus counted_tokens reached_tok_s_per_user tok_s "
     "low_tok_s_per_gpu high_tok_s_per_gpu band tok_s_per_mw_ratio tok_s_per_usd_h tok_s_per_usd_h_ratio "
     "requests_per_s requests_per_s_per_gpu requests_per_s_per_mw requests_per_s_per_usd_h usd_per_hour power_w "
-    "step_s batch ttft_s instead_tok_s_per_gpu measured_factor measured_runs evidence machine_status reason",
+    "step_s batch ttft_s instead_tok_s_per_gpu measured_factor measured_runs evidence machine_status reason "
+    f"{shared.CACHE}",
     "Clusters at each speed",
     most=16,
 )
@@ -91,6 +92,7 @@ def compare_doc(result: Comparison) -> Doc:
             machines,
             shared.set_table(*(side.cluster for side in result.deployments)),
             *_notes(result),
+            *(shared.cache_note(row.cache, f"{row.cluster}, {row.layout}") for row in compared),
             *(Note(f"{_gained(gain)}.", "tok_s_per_gpu") for gain in main),
             Late(lambda: _frontiers(result, rows)),
             *_waterfall(main),
@@ -129,6 +131,7 @@ def _rows(result: Comparison) -> Iterator[Row]:
             "tok_s": totals.tok_s or None,
             "tok_s_per_user": row.target_tok_s_per_user or row.tok_s_per_user,
             "reached_tok_s_per_user": row.tok_s_per_user,
+            **shared.cache_row(row.cache),
             **shared.band_row(row.tok_s_per_gpu, row.errors),
             "band": error and error.band,
             "instead_tok_s_per_gpu": row.instead,

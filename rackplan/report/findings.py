@@ -170,7 +170,7 @@ _PLACED = "placement balancedness balancedness_worst step_s tok_s_per_gpu reason
 _OF_POOLS: tuple[tuple[str, str, str, dict[str, Any], Callable[[Plan], Rows]], ...] = (
     ("step", f"{_STEP_SHOWN} {_STEP}", "Parts of the step", {"shown": _STEP_SHOWN}, _parts),
     ("limits_s", "resource step_s step_share floor_s", "What the step waits for", {}, _limits),
-    ("memory", "use bytes memory_share", "Uses of HBM", {}, _memory),
+    ("memory", "use bytes memory_share", "Uses of HBM", {"most": 0}, _memory),
     ("replicas", f"replica {_STAGE} gpu_ids", "GPUs of each stage of each replica", {"most": 0}, replicas),
     ("pipeline", f"{_STAGE} domain gpus to_stage bytes seconds fabric", "Stages", {}, _pipeline),
     ("baselines", _PLACED, "Placements under the same loads, layout and batch", {}, _baselines),

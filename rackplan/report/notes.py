@@ -8,17 +8,21 @@ from collections.abc import Iterable, Sequence
 from cost.attention.sparse import as_if_sparse, cache_bound_context, most_tokens_read
 from cost.calibration.errors import ANY_PHASE, EACH_ENGINE, KINDS, ErrorOf, error_of
 from cost.calibration.serving import ANY_ENGINE
-from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.machine import Efficiency
 from cost.inputs.workload import Workload
+from cost.memory.stages import CacheRoom
 from cost.serving.pools import POOL_DERATE
 from cost.step.fair_sharing import sharing_words
+from cost.step.score import Score
 from cost.terms.pipeline import Hop, hop_list
 from placement.analysis.compare import cluster_status
 from placement.analysis.evidence import kernel_notes
 from placement.analysis.failures import count_spread
 from placement.plan import Plan
+from rackplan.report.fields import number
+from rackplan.report.shared import name_of
 from topology.base.units import format_quantity, plural
 from topology.changes.overrides import SET_BY_USER, figures_set
 from topology.cluster import Cluster
@@ -234,7 +238,7 @@ def assumptions(plan: Plan) -> list[str]:
         ("", f"Expert loads are synthetic ({synthetic}); measured ones are better" if synthetic else ""),
         ("", cluster_doubts(deployment.cluster)),
         ("Set by the user: ", set_words(deployment.cluster)),
-        ("", f"Engines may use {USABLE_HBM:.0%} of the HBM reported by the driver; the rest is reserved"),
+        ("Memory: ", memory_words(deployment)),
         ("", f"Every sequence {what.format(plural(workload.context, 'token'))}"),
         *(("", text) for text in serving_words(workload, deployment.engine)),
         ("What if: ", what_if_words(deployment)),
@@ -248,6 +252,35 @@ def assumptions(plan: Plan) -> list[str]:
         *(("Loads: ", text) for text in (loads.notes if loads is not None else ())),
     ]
     return [sentence(f"{label}{text.removesuffix('.')}") for label, text in rows if text]
+
+
+def memory_words(deployment: Deployment) -> str:
+    """Return whose formulas say what weights and the cache may fill of each chip, and the running cap."""
+    chips = {domain.gpu.name: domain.gpu for domain in deployment.cluster.spec.domains}
+    budgets = [deployment.budget_on(gpu, several=True).words for gpu in chips.values()]
+    words = "; ".join(dict.fromkeys(budgets))
+    return f"{words}; at most {deployment.most_sequences:,} sequences of an attention group at a time"
+
+
+def hbm_words(score: Score) -> str:
+    """Return bytes of the fullest GPU by use."""
+    held = dict(score.hbm_bytes)
+    order = [
+        "weights",
+        "kv_cache",
+        "free",
+        *(use for use in held if use not in ("weights", "kv_cache", "free")),
+    ]
+    words = ", ".join(f"{name_of(use)} {held[use] / 1e9:,.1f}" for use in order if held[use])
+    return f"HBM per GPU in GB: {words}"
+
+
+def cache_words(cache: CacheRoom) -> str:
+    """Return ``KV cache 1.02 M tokens a replica (0.94 M to 1.09 M), 124 sequences of 8,192``."""
+    low, high, tokens = (number(part) for part in (cache.low, cache.high, cache.tokens))
+    words = f"KV cache {tokens} tokens a replica ({low} to {high}), "
+    words += f"{plural(cache.sequences, 'sequence')} of {cache.context:,}"
+    return f"{words}{'; the engine may not start' * cache.may_not_start}"
 
 
 def set_words(cluster: Cluster) -> str:

@@ -28,7 +28,7 @@ from topology.base.units import mean_of, plural
 
 _OF_REQUESTS = "serving isl osl tpot_s ttft_s tpot_limit_s ttft_limit_s"
 PLANNED = (
-    f"cluster model phase context layout kv_tokens prefill_s goal evidence balancedness {_OF_REQUESTS} batch "
+    f"cluster model phase context layout {shared.CACHE} prefill_s goal evidence balancedness {_OF_REQUESTS} batch "
     "max_batch step_s lower_step_s tokens_per_step bound_by what_if origin limit_s over_limit passed_over "
     "tok_s_per_user measured_factor measured_runs low_tok_s_per_gpu high_tok_s_per_gpu "
     f"{shared.TOTALS} {shared.USED}"
@@ -37,7 +37,7 @@ PLANNED = (
 ROOT = Record.of(
     "",
     PLANNED,
-    shown="tok_s_per_gpu tok_s_per_user step_s lower_step_s usd_per_million_tokens layout batch kv_tokens "
+    shown="tok_s_per_gpu tok_s_per_user step_s lower_step_s usd_per_million_tokens layout batch "
     "balancedness bound_by tok_s requests_per_s ttft_s usd_per_hour power_w goal",
     tiles="tok_s_per_gpu tok_s_per_user step_s lower_step_s usd_per_million_tokens batch kv_tokens balancedness",
 )
@@ -90,6 +90,10 @@ def plan_doc(
             Note(shared.doubt_sentence(cluster), kind="warning"),
             shared.set_table(cluster),
             ROOT(row),
+            *(
+                shared.cache_note(side.score.cache, role if plan.prefill else "")
+                for role, side in sides(plan)
+            ),
             *_pools(plan),
             *_missing(plan),
         ],
@@ -136,7 +140,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
         "phase": totals.phase,
         "context": work.context,
         "layout": "; ".join(_short(side) for _, side in sides(plan)),
-        "kv_tokens": score.max_batch * plan.layout.gpus_used * work.context,
+        **shared.cache_row(score.cache),
         "prefill_s": score.prefill_s or None,
         "goal": plan.service_level,
         "evidence": score.evidence.label,
@@ -233,6 +237,7 @@ def pool_row(role: str, plan: Plan) -> dict[str, Any]:
     return {
         **layout_part(plan),
         **shared.pool_row(role, _short(plan), workers, layout.gpus_used / workers),
+        **shared.cache_row(score.cache),
         "model": plan.deployment.model.name,
         "batch": score.batch,
         "counted_tokens": score.tokens,
@@ -256,6 +261,8 @@ def plan_details(plan: Plan) -> Iterator[Block]:
         f"{shared.name_of(name)}: {TERMS[name].meaning}" for name in plan.score.terms_s if TERMS[name].meaning
     )
     yield Note(notes.sentence("; ".join(meant)), kind="method")
+    for role, side in sides(plan):
+        yield Note(f"{f'{role}: ' * several}{notes.hbm_words(side.score)}.")
     measured = notes.measured_words(plan)
     yield Note(measured and f"Correction by measured runs: {measured}.", "measured_factor")
     yield SETUP(_setup(plan))

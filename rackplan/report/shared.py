@@ -16,6 +16,7 @@ from topology.changes.overrides import figures_set
 if TYPE_CHECKING:
     from cost.calibration.errors import ErrorOf
     from cost.inputs.deployment import Deployment
+    from cost.memory.stages import CacheRoom
     from cost.money.bill import Bill, Totals
     from cost.recipe import OtherRecipe
     from cost.step.score import Score
@@ -31,6 +32,8 @@ USED = "gpus_used tok_s_per_gpu_used usd_per_hour_used usd_per_million_tokens_us
 """The same over the GPUs in use; null where none is idle."""
 TOTALS = f"counted_tokens tok_s tok_s_per_gpu requests_per_s usd_per_million_tokens tok_s_per_mw {BILLED}"
 """What a whole cluster gives, costs and draws."""
+CACHE = "kv_tokens low_kv_tokens high_kv_tokens kv_sequences"
+"""What the KV cache of a replica holds."""
 _TOTALS = Table.of("", f"{TOTALS} {USED}")
 _BILLED = Table.of("", BILLED)
 BILL = Table.of(
@@ -79,7 +82,8 @@ ACCURACY_METHOD = Note(
 
 def pools(fields: str, **look: Any) -> Table:
     """Return a table of pools: what every pool is (:func:`pool_row`), and these fields."""
-    return Table.of("pools", f"{_POOL} {fields}", "Pools", **look)
+    bar = "" if "|" in fields else " |"
+    return Table.of("pools", f"{_POOL} {fields}{bar} {CACHE}", "Pools", **look)
 
 
 def pool_row(role: str, layout: str, workers: int, gpus_per_worker: float) -> dict[str, Any]:
@@ -246,6 +250,21 @@ def memory_bars(scores: Iterable[tuple[str, Score]], place: str) -> Chart:
     """Return memory of the fullest GPU by use."""
     rows = ((name, use, held) for name, score in scores for use, held in score.hbm_bytes.items())
     return bars("Memory of the fullest GPU", f"{place} use bytes", rows)
+
+
+def cache_row(cache: CacheRoom) -> dict[str, Any]:
+    """Return :data:`CACHE` of what the KV cache of a replica holds; null where it is not known."""
+    if not cache.context:
+        return dict.fromkeys(CACHE.split())
+    return dict(zip(CACHE.split(), (cache.tokens, cache.low, cache.high, cache.sequences), strict=True))
+
+
+def cache_note(cache: CacheRoom, of: str = "") -> Note:
+    """Return the same as a sentence, ``of`` before it; a warning where the engine may not start."""
+    from rackplan.report.notes import cache_words
+
+    words = f"{of}{': ' * bool(of)}{cache_words(cache)}." if cache.context else ""
+    return Note(words, "kv_tokens", "warning" if cache.may_not_start else "note")
 
 
 def whose_recipe(recipe: str) -> str:

@@ -32,7 +32,7 @@ SEEN = Record.of(
     tiles="ttft_p99_ms tpot_p99_ms max_requests_per_s goodput_requests_per_s tok_s",
 )
 TIMES = Table.of("times", "percentile ttft_ms tpot_ms e2e_ms", "Times, waiting included")
-POOLS = shared.pools("busy_share cache_tokens")
+POOLS = shared.pools("busy_share")
 CURVE = Table.of(
     "", "requests_per_s percentile ttft_ms tpot_ms e2e_ms", "Percentiles by request rate", most=None
 )
@@ -53,7 +53,7 @@ def simulate_doc(result: Simulated) -> Doc:
     pools = (
         shared.pool_row(pool.role, layout, pool.workers, pool.gpus)
         | {"busy_share": seen.outcome.use[pool.role]}
-        | {"cache_tokens": pool.room if np.isfinite(pool.room) else None}
+        | shared.cache_row(pool.cache)
         for pool, layout in zip(result.pools.pools, result.layouts, strict=True)
     )
     again = (
@@ -71,6 +71,7 @@ def simulate_doc(result: Simulated) -> Doc:
             SEEN(row),
             TIMES(_percentiles(seen)),
             POOLS(pools),
+            *(shared.cache_note(pool.cache, pool.role) for pool in result.pools.pools),
             Note("" if result.most else sentence(result.reason), "max_requests_per_s", "missing"),
             Note(f"{again} for lack of room in the KV cache." if row["preempted"] else "", "preempted"),
             Late(lambda: _charts(result)),

@@ -151,7 +151,7 @@ def _row(side: Size | Refused) -> Row:
 def _pools(fleet: Size) -> Iterator[Row]:
     names = {"cluster": fleet.unit.name, "model": fleet.deployment.model.name}
     for pool, tok_s in fleet.pool_tok_s():
-        yield POOLS.row(pool, tok_s=tok_s, **names)
+        yield POOLS.row(pool, tok_s=tok_s, **names, **shared.cache_row(pool.cache))
 
 
 def _levels(fleet: Size) -> Iterator[Row]:
@@ -234,6 +234,8 @@ def _notes(fleet: Size) -> Iterator[Note]:
     if fleet.on_average is not None and fleet.on_average < fleet.gpus:
         few = plural(fleet.on_average, "GPU")
         yield Note(f"{few} of {name} would do without queueing, but miss the p99 limit.", "gpus")
+    for pool in fleet.served.pools:
+        yield shared.cache_note(pool.cache, f"{name}, {pool.role}, {pool.layout}")
     yield Note(shared.doubt_sentence(fleet.unit))
 
 

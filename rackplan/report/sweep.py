@@ -11,6 +11,7 @@ import numpy as np
 from cost.calibration.errors import errors_in
 from cost.inputs.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
 from cost.layouts import Sweep, best_at
+from cost.memory.stages import NO_CACHE
 from cost.money.bill import Totals
 from cost.serving.pools import POOL_DERATE, TTFT_LIMIT, RateMatch
 from cost.serving.result import SPEEDS as USUAL
@@ -39,7 +40,8 @@ _ALONE = "layout batch tok_s_per_user tok_s_per_gpu usd_per_million_tokens step_
 _TOGETHER = "layout tok_s_per_user tok_s_per_gpu usd_per_million_tokens ttft_s"
 """What text shows of a layout of one phase, and of whole requests."""
 _ASKED = """cluster model phase recipe what_if context isl osl prefix_hit cached_tokens tpot_limit_s ttft_limit_s
-    ttft_p99_limit_ms fastest_ttft_s low_tok_s_per_gpu high_tok_s_per_gpu measured_factor measured_runs"""
+    ttft_p99_limit_ms fastest_ttft_s kv_tokens
+    low_kv_tokens high_kv_tokens kv_sequences low_tok_s_per_gpu high_tok_s_per_gpu measured_factor measured_runs"""
 BEST = Record.of(
     "",
     " ".join(dict.fromkeys(f"{_ASKED} {_ROW} {shared.TOTALS} {shared.USED}".split())),
@@ -105,7 +107,9 @@ def sweep_doc(found: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
     else:
         bill, errors, phase = found.bill, found.errors, "disaggregated"
         told = _whole(found, speeds or USUAL, {**row, **shared.bill_row(bill)})
-    row = {**told.row, **shared.band_row(told.row["tok_s_per_gpu"], errors)}
+    fullest, at = told.fullest
+    cache = NO_CACHE if at is None else fullest.cache(at)
+    row = {**told.row, **shared.band_row(told.row["tok_s_per_gpu"], errors), **shared.cache_row(cache)}
     sure = [shared.price_sentence(row), shared.accuracy_sentence(errors)] if row["layout"] else []
     what_if = f"what-if: {workload.what_if}; {what_if_words(deployment)}" if workload.what_if else ""
     return Doc(
@@ -117,6 +121,7 @@ def sweep_doc(found: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
             Note(sentence(what_if)),
             shared.set_table(cluster),
             BEST(row),
+            shared.cache_note(cache),
             *told.blocks,
             *_usual_notes(found, row),
             *shared.missing_notes(bill),
@@ -282,7 +287,7 @@ def _pools(found: Pools, match: RateMatch, way: Row) -> Iterator[Row]:
     for role, swept, at, workers in found.serving.sides(match):
         step = configuration_rows(swept, [at])[0] if role == "prefill" else way
         pool = shared.pool_row(role, swept.worker_label(at), workers, int(swept.gpus[at]))
-        yield {**step, "serving": way["serving"], **pool}
+        yield {**step, "serving": way["serving"], **pool, **shared.cache_row(swept.cache(at))}
 
 
 def _best(totals: Totals, row: Row) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from cost.layouts.arrays import runs_of
 from cost.layouts.batches import batch_grid, batches_between, batches_of, may_be_best
 from cost.layouts.candidates import candidates, domain_gpus
 from cost.layouts.partition import Costs, balanced_splits, between
+from cost.memory.batches import most_that_fit
+from cost.memory.stages import replica_memory
 from cost.resolve import resolve_model
-from cost.step.memory import most_that_fit, replica_memory
 from topology import build_cluster, resolve_cluster
 
 

@@ -1,20 +1,22 @@
-"""What must fit in HBM: weights, cache and workspace by hand, DeepSeek-V3 on a rack, whole sequences."""
+"""What must fit in HBM: weights, cache and buffers by hand, DeepSeek-V3 on a rack, whole sequences."""
 
 import pytest
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.workload import StepShape, Workload
-from cost.resolve import resolve_model
-from cost.step.memory import (
-    StageMemory,
+from cost.memory.budget import Budget
+from cost.memory.sizes import (
+    DISPATCH_BYTES,
+    DISPATCH_TOKENS,
+    dispatch_bytes,
     layer_cache_bytes,
     layer_weight_bytes,
-    replica_max_batch,
-    replica_memory,
-    workspace_bytes,
 )
+from cost.memory.stages import StageMemory, replica_max_batch, replica_memory
+from cost.resolve import resolve_model
 from topology import resolve_cluster
+from topology.base.errors import InputError
 
 FP8 = 1 + 4 / 128**2  # one FP32 scale for each block of 128 x 128
 
@@ -42,25 +44,23 @@ def test_one_stage_by_hand(toy):
     layers = 12_288 * 3 + 128 * 3 + 20_000 + 2 * (2 * 3_000 + 1_000 + 512)
     assert memory.weights == 2 * (layers + 64_000 + 64_000 + 64)
     assert memory.kv_per_batch == 3 * 100 * 2 * 32 * 2
-    # 4 activations, FP32 logits, and from each of 4 ranks a vector of dispatch and one of combine
-    assert memory.workspace_per_batch == 4 * 64 * 2 + 4 * 1000 + 4 * (128 + 128)
-    assert memory.capacity == 1e9
-    assert memory.usable == 0.9e9
+    assert memory.buffers == 0
+    assert memory.budget.capacity == 1e9
+    assert memory.usable == pytest.approx(0.9e9)
 
 
 def test_buffers_across_domains_grow_with_slots(toy):
-    # a BF16 vector for each slot of the group, to send and to receive, twice
+    # a BF16 vector for each slot of the group and each token of a dispatch, to send and to receive, twice
     for slots in (8, 16):
         memory = one_stage(toy.deployment(toy.cluster(2, 2)), slots=slots)
-        assert memory.workspace_per_batch == 4 * 64 * 2 + 4 * 1000 + 4 * slots * 128
+        assert memory.buffers == 4 * slots * 128 * DISPATCH_TOKENS
+        assert memory.pool == pytest.approx(0.9e9 - memory.weights - memory.buffers)
+    prompts = toy.deployment(toy.cluster(2, 2), phase="prefill")
+    assert one_stage(prompts).buffers == DISPATCH_BYTES
 
 
-def test_a_dense_model_and_a_single_gpu_need_no_buffers(toy):
-    for where in (
-        toy.deployment(toy.cluster(4), toy.model(moe=0)),
-        toy.deployment(toy.cluster(toy.domain(1))),
-    ):
-        assert one_stage(where).workspace_per_batch == 4 * 64 * 2 + 4 * 1000
+def test_a_dense_model_needs_no_buffers(toy):
+    assert one_stage(toy.deployment(toy.cluster(2, 2), toy.model(moe=0))).buffers == 0
 
 
 def test_a_tied_head_is_stored_once(toy):
@@ -93,9 +93,6 @@ def test_unequal_stages_hold_the_cache_of_all_sequences(toy):
     small, large = replica_memory(where, stages, tp=1, slots=[8, 8])
     assert small.kv_per_batch == pytest.approx(3 * 100 * 128)
     assert large.kv_per_batch == pytest.approx(1.5 * 100 * 128)
-    assert (small.workspace_per_batch, large.workspace_per_batch) == pytest.approx(
-        (1.5 * (512 + 2 * 256), 0.75 * (512 + 4_000 + 4 * 256))
-    )
 
 
 def test_the_fullest_gpu_counts(toy):
@@ -122,8 +119,8 @@ def test_smallest_capacity_of_a_stage_counts(toy):
     cluster = toy.cluster(toy.domain(2, chip=toy.gpu(hbm=5e9)), toy.domain(2))
     where = toy.deployment(cluster)
     stages = [StageSpec((0, 1), range(1)), StageSpec((2, 3), range(1, 3))]
-    assert [m.capacity for m in replica_memory(where, stages, tp=1, slots=[0, 8])] == [5e9, 1e9]
-    assert one_stage(where).capacity == 1e9
+    assert [m.budget.capacity for m in replica_memory(where, stages, tp=1, slots=[0, 8])] == [5e9, 1e9]
+    assert one_stage(where).budget.capacity == 1e9
 
 
 def test_deepseek_v3_weights_on_a_rack():
@@ -134,26 +131,91 @@ def test_deepseek_v3_weights_on_a_rack():
     sixteen = 2 * 129_280 * 7168 + 58 * (256 * 7168 + 256) + (61 * 2 + 1) * 7168
     assert memory.weights == pytest.approx(FP8 * eight + 2 * sixteen)
     assert memory.weights / 1e9 == pytest.approx(29.3, abs=0.05)
-    assert memory.capacity == 185 * 2**30
+    assert memory.budget.capacity == 185 * 2**30
+
+
+def stage_memory(weights, each, *, part=1.0, most=1e9):
+    """A GPU of 1,000 bytes of which an engine keeps 100, and gives ``part`` of the rest to the cache."""
+    taken = {"workspace": 30.0, "graphs": 20.0, "buffers": 10.0}
+    budget = Budget("toy", 0.9, False, 1000.0, 900.0, part, taken, 50.0, 20.0)
+    return StageMemory(weights, 0.0, each, budget, most)
 
 
 def test_nothing_but_whole_sequences_fits():
-    memory = StageMemory(weights=100.0, kv_per_batch=30.0, workspace_per_batch=10.0, capacity=1000.0)
+    memory = stage_memory(100.0, 40.0)
     assert replica_max_batch([memory], 1) == 20  # (900 - 100) / 40
-    assert memory.used(20) == memory.usable == 900
-    assert replica_max_batch([StageMemory(861.0, 30.0, 10.0, 1000.0)], 1) == 0
-    assert replica_max_batch([StageMemory(5000.0, 30.0, 10.0, 1000.0)], 1) == 0
-    assert replica_max_batch([memory, StageMemory(0.0, 60.0, 40.0, 1000.0)], 1) == 9
+    assert memory.used(20) == memory.usable == memory.filled(20) == 900
+    assert replica_max_batch([stage_memory(861.0, 40.0)], 1) == 0
+    assert replica_max_batch([stage_memory(5000.0, 40.0)], 1) == 0
+    assert replica_max_batch([memory, stage_memory(0.0, 100.0)], 1) == 9
     # 20.0 and 21.5 sequences per GPU: the GPUs of a group hold whole ones together
     assert replica_max_batch([memory], 8) == 20
-    assert replica_max_batch([StageMemory(40.0, 30.0, 10.0, 1000.0)], 8) == 21.5
-    assert replica_max_batch([StageMemory(895.0, 30.0, 10.0, 1000.0)], 8) == 0.125
-    assert replica_max_batch([StageMemory(896.0, 30.0, 10.0, 1000.0)], 8) == 0
+    assert replica_max_batch([stage_memory(40.0, 40.0)], 8) == 21.5
+    assert replica_max_batch([stage_memory(895.0, 40.0)], 8) == 0.125
+    assert replica_max_batch([stage_memory(896.0, 40.0)], 8) == 0
 
 
-def test_all_to_all_buffers_of_latent_moe_hold_the_narrow_vector():
+def test_an_engine_runs_no_more_sequences_than_it_is_told_to():
+    memory = stage_memory(100.0, 40.0, most=7.5)
+    assert replica_max_batch([memory], 1) == 7
+    assert replica_max_batch([memory], 2) == 7.5
+
+
+def test_uses_add_up_to_the_capacity_and_an_engine_may_give_a_part_of_the_rest_to_the_cache():
+    memory = stage_memory(100.0, 40.0, part=0.5)
+    assert memory.pool == 400
+    assert memory.room == 10
+    assert memory.usable == memory.used(10) == 500
+    assert memory.filled(10) == memory.budget.usable == 900
+    uses = memory.breakdown(4)
+    assert sum(uses.values()) == 1000
+    assert (uses["kv_cache"], uses["free"], uses["graphs"]) == (160, 240, 20)
+
+
+def test_a_cache_has_an_interval_and_may_be_too_small_to_start():
+    memory = stage_memory(100.0, 40.0)
+    cache = memory.cache(2, 1000, 7)
+    assert cache.tokens == 800 * 2 * 1000 / 40
+    # two hundredths of the weights more or less, and what start logs differ by
+    assert cache.low == pytest.approx((800 - 52) * 50)
+    assert cache.high == pytest.approx((800 + 22) * 50)
+    assert cache.sequences == 7
+    assert cache.may_not_start
+    assert stage_memory(2000.0, 40.0).cache(2, 1000, 0).tokens == 0
+
+
+def test_buffers_of_latent_moe_hold_the_narrow_vector():
     model = resolve_model("kimi-k3")
-    shapes = [StepShape(attention_dp=ranks, slots=16.0, domain_gpus=ranks) for ranks in (1.0, 8.0)]
-    alone, many = (workspace_bytes(model, Workload(), shape, moe=True) for shape in shapes)
-    # in FP8 with a scale for 128 values to the experts, in BF16 back, one of each for every rank
-    assert float(many - alone) == 8 * (3584 * (1 + 4 / 128) + 3584 * 2)
+    shapes = [StepShape(attention_dp=8.0, slots=16.0, domain_gpus=inside) for inside in (4.0, 8.0)]
+    across, inside = (dispatch_bytes(model, Workload(), shape) for shape in shapes)
+    assert float(across) == 4 * 16 * DISPATCH_TOKENS * 3584 * 2
+    assert float(inside) == 0
+
+
+def test_the_tightest_engine_counts_where_none_is_named():
+    cluster, model = resolve_cluster("hgx-h100"), resolve_model("deepseek-v3")
+    gpu = cluster.spec.domains[0].gpu
+    of = {
+        name: Deployment(cluster, model, Workload(), engine=name).budget_on(gpu, several=True)
+        for name in ("", "vllm", "sglang", "trtllm")
+    }
+    half = gpu.hbm_bytes / 2
+    pools = {name: budget.pool(half) for name, budget in of.items()}
+    assert pools[""] == min(pools["vllm"], pools["sglang"], pools["trtllm"])
+    assert of[""].open
+    assert "tightest" in of[""].words
+    assert not of["vllm"].open
+
+
+def test_utilisation_and_sequences_are_the_users_to_give():
+    cluster, model = resolve_cluster("hgx-h100"), resolve_model("deepseek-v3")
+    gpu = cluster.spec.domains[0].gpu
+    usual = Deployment(cluster, model, Workload(), engine="vllm")
+    more = Deployment(cluster, model, Workload(), engine="vllm", mem_util=0.95)
+    few = Deployment(cluster, model, Workload(), engine="vllm", max_seqs=64)
+    budgets = [one.budget_on(gpu, several=True) for one in (usual, more, few)]
+    assert budgets[1].usable - budgets[0].usable == pytest.approx(0.03 * gpu.hbm_bytes)
+    assert budgets[2].usable > budgets[0].usable  # fewer logits
+    assert (usual.most_sequences, few.most_sequences) == (1024, 64)
+    with pytest.raises(InputError, match="mem_util"):
+        Deployment(cluster, model, Workload(), mem_util=1.5)

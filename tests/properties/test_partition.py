@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
+from cost.memory.stages import replica_max_batch, replica_memory
 from cost.resolve import resolve_model
-from cost.step.memory import replica_max_batch, replica_memory
 from helpers import few_layers
 from placement.experts.problem import spread_slots
 from placement.layouts.partition import (
@@ -204,8 +204,8 @@ def test_the_problem_counts_memory_as_the_cost_model_does(
     memories = replica_memory(
         deployment, stage_specs(groups, ranges), tp=tp, slots=[int(row.sum()) for row in slots]
     )
-    np.testing.assert_allclose(memory_of(problem, ranges), [part.used(batch) for part in memories])
-    np.testing.assert_allclose(problem.capacity, [part.usable for part in memories])
+    np.testing.assert_allclose(memory_of(problem, ranges), [part.filled(batch) for part in memories])
+    np.testing.assert_allclose(problem.capacity, [part.budget.usable for part in memories])
 
 
 def test_the_last_stage_pays_for_the_head() -> None:

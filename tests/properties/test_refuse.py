@@ -8,8 +8,8 @@ import pytest
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
+from cost.memory.batches import batch_of
 from cost.resolve import resolve_model
-from cost.step.memory import batch_of
 from placement.layouts.fitting import fitted_layouts, fitting_shapes
 from placement.layouts.refuse import fastest_step_s, refuse_capacity, refuse_speed, smallest_nodes
 from topology import resolve_cluster

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.workload import StepShape, Workload
+from cost.memory.batches import most_that_fit
+from cost.memory.stages import batch_room, even_memory, replica_max_batch, replica_memory
 from cost.resolve import resolve_model
-from cost.step.memory import batch_room, even_memory, most_that_fit, replica_max_batch, replica_memory
 from topology import resolve_cluster
 
 CASES = [
@@ -46,21 +47,20 @@ def both(case, workload):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_one_stage_has_the_bytes_of_its_memory(case, workload):
     where, memory, shape = both(case, workload)
-    weights, each = even_memory(where.model, workload, shape)
-    assert float(weights) == pytest.approx(memory.weights)
-    assert float(each) == pytest.approx(memory.kv_per_batch + memory.workspace_per_batch)
-    tp = case[2]
-    most = most_that_fit(batch_room((weights, each), memory.capacity), tp)
-    assert most == replica_max_batch([memory], tp)
-    assert most == max(0, int(np.floor(tp * batch_room((weights, each), memory.capacity)))) / tp
+    held, each = even_memory(where.model, workload, shape)
+    assert float(held) == pytest.approx(memory.weights + memory.buffers)
+    assert float(each) == pytest.approx(memory.kv_per_batch)
+    tp, room = case[2], batch_room((held, each), memory.budget.usable, memory.budget.part)
+    assert room == pytest.approx(memory.room)
+    assert most_that_fit(np.minimum(room, memory.most), tp) == replica_max_batch([memory], tp)
 
 
 def test_weights_alone_may_be_too_many():
     where, memory, shape = both(("deepseek-v3", "hgx-h100", 1, 256), Workload())
     found = even_memory(where.model, where.workload, shape)
-    assert found[0] > USABLE_HBM * memory.capacity
-    assert most_that_fit(batch_room(found, memory.capacity), 1) == 0
-    assert batch_room(found, memory.capacity) < 0
+    assert found[0] > memory.budget.usable
+    assert most_that_fit(batch_room(found, memory.budget.usable), 1) == 0
+    assert batch_room(found, memory.budget.usable) < 0
 
 
 @pytest.mark.parametrize(

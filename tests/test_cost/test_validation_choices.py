@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cost.step.memory import batch_room, even_memory
-from cost.validation.predict import choices, group_points, legal_pools, predict, predict_serving
+from cost.validation.predict import choices, group_points, legal_pools, predict, predict_serving, room_of
 from cost.validation.read import Point, Pool
 
 OPEN = Pool(tp=0, attention_dp=0, ep=0, moe_tp=0, workers=0, best=True)
@@ -71,8 +70,8 @@ def test_the_largest_batch_is_what_memory_holds():
     point = replace(DECODE, pool=Pool(attention_dp=16, ep=16), batch=math.inf)
     choice = chosen(point)
     (group,), _ = group_points([replace(point, batch=1.0)])
-    room = batch_room(even_memory(group.model, group.workload, group.pool), group.rates.hbm_bytes)
-    assert choice.point.batch == math.floor(np.squeeze(room))
+    room = room_of(group, group.pool)
+    assert choice.point.batch == math.floor(np.squeeze(np.asarray(room)))
     assert choice.text == f"{choice.point.batch:g} sequences per GPU, the most that fit"
 
 

@@ -16,8 +16,8 @@ from cost.calibration.serving import calibrated
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import CHUNK_TOKENS, Workload
 from cost.layouts import sweep
+from cost.memory.batches import most_that_fit
 from cost.resolve import resolve_model
-from cost.step.memory import batch_room, even_memory, most_that_fit
 from cost.step.step import even_step
 from cost.terms.overhead import prefill_share
 from cost.validation.predict import (
@@ -26,6 +26,7 @@ from cost.validation.predict import (
     group_times,
     machines,
     predict_serving,
+    room_of,
     stepper,
 )
 from cost.validation.read import NO_LAYOUT, Point, Pool
@@ -161,8 +162,8 @@ def test_no_more_is_held_than_fits(point):
     crowd = replace(point, concurrency=10**6, prefill_pool=None)
     group = group_of(crowd)
     _, shapes = timed(crowd)
-    memory = even_memory(group.model, group.workload, replace(group.pool, context=group.requests.context))
-    most = most_that_fit(batch_room(memory, group.rates.hbm_bytes), group.pool.tp)
+    room = room_of(group, replace(group.pool, context=group.requests.context))
+    most = np.asarray(most_that_fit(room, group.pool.tp))
     assert most[0] >= 1
     assert shapes[-1 if point is SPLIT else 0].sequences[0] == pytest.approx(most[0], rel=1e-6)
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from cost.config.build import model_from_config
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
+from cost.memory.stages import replica_max_batch, replica_memory
 from cost.resolve import resolve_model
-from cost.step.memory import replica_max_batch, replica_memory
 from placement.layouts.fitting import (
     fitted_layouts,
     fitting_shapes,
-    gpu_hbm_bytes,
+    gpu_usable_bytes,
     slots_by_free_hbm,
     stage_slots,
 )
@@ -108,13 +108,13 @@ def test_memory_is_that_of_the_gpu_that_is_full_first() -> None:
         if len(found.shape.replicas[0][0]) == 16 and found.shape.tp == 1 and len(set(found.slots[0])) > 1
     ]
     (stage,) = stage_specs(fitting.shape.replicas[0], WHOLE)
-    rows, capacity = fitting.slots[0], gpu_hbm_bytes(deployment, stage.gpus)
+    rows, capacity = fitting.slots[0], gpu_usable_bytes(deployment, stage.gpus)
     (joint,) = replica_memory(deployment, [stage], tp=1, slots=[rows])
     # each GPU on its own, all with its slots and HBM
     alone = []
-    for count, hbm in {*zip(rows.tolist(), capacity.tolist(), strict=True)}:
+    for count, usable in {*zip(rows.tolist(), capacity.tolist(), strict=True)}:
         (one,) = replica_memory(deployment, [stage], tp=1, slots=[int(rows.sum())], most=[count])
-        alone.append(replica_max_batch([replace(one, capacity=hbm)], 1))
+        alone.append(replica_max_batch([replace(one, budget=replace(one.budget, usable=usable))], 1))
     assert replica_max_batch([joint], 1) == min(alone) == fitting.max_batch
     # equal slots leave room for fewer sequences
     (even,) = replica_memory(deployment, [stage], tp=1, slots=[np.full(16, 3)])
@@ -129,7 +129,9 @@ def test_a_plan_on_cards_that_differ_is_legal_and_uses_its_batch() -> None:
     assert verify_plan(plan) == []
     assert plan.score.batch == plan.score.max_batch
     assert "unequally" in plan.baselines["eplb_global"].reason or plan.baselines["eplb_global"].score
-    assert sum(plan.score.hbm_bytes.values()) in gpu_hbm_bytes(deployment, range(16))
+    assert sum(plan.score.hbm_bytes.values()) in {
+        gpu.hbm_bytes for gpu in (domain.gpu for domain in deployment.cluster.spec.domains)
+    }
 
 
 # --- what cannot be

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.inputs.deployment import USABLE_HBM, Deployment
+from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
-from cost.step.memory import routed_bytes
+from cost.memory.stages import routed_bytes
 from cost.step.score import Score
 from placement.plan import Plan
 from rackplan.report.doc import Picture
@@ -23,16 +23,14 @@ _USES = {
         "other weights", "#117733", "attention, dense and shared layers, router, embedding, head"
     ),
     "kv_cache": Part("KV cache", "#88ccee", "sequences x bytes of the cache of one context, all its layers"),
-    "workspace": Part(
-        "workspace",
-        "#cc6677",
-        "sequences x (activations + all-to-all buffers), and logits of the last stage",
-    ),
+    "workspace": Part("workspace", "#cc6677", "activations of the largest step, logits of the largest batch"),
+    "graphs": Part("CUDA graphs", "#ddcc77", "what the engine keeps free for them"),
+    "buffers": Part("buffers", "#999933", "collectives, and tokens on their way to experts"),
     "free": Part("free", "#e4e8ec", "unused HBM, available for a larger batch", empty=True),
     "reserved": Part(
         "reserved",
         "#8c959f",
-        f"{1 - USABLE_HBM:.0%} of the HBM reported by the driver: engines may use {USABLE_HBM:.0%}",
+        "what the engine does not use of the HBM reported by the driver",
         hatched=True,
     ),
 }

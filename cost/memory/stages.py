@@ -1,0 +1,286 @@
+"""What must fit in HBM beside what the engine keeps: of one placement, and of many parallel layouts at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.workload import StepShape, Workload
+from cost.memory.batches import batch_of, most_that_fit
+from cost.memory.budget import Budget
+from cost.memory.engines import GIB, LEAST_GIB
+from cost.memory.sizes import expert_size, shard_bytes, weight_sizes
+from cost.model import Model, MoeFfn, StageShard
+from cost.quantity import Quantity
+from topology.base.units import added
+
+WEIGHTS_OFF = 0.02
+"""Either way around weights: formats of few layers, padding, vision towers."""
+_ALIKE = 1e-9
+"""Part of bytes by which two counts of the same may differ."""
+
+
+@dataclass(frozen=True)
+class CacheRoom:
+    """What the KV cache of a replica holds.
+
+    Attributes
+    ----------
+    tokens, low, high:
+        Tokens, and from how many to how many by what start logs differ; ``low`` is 0 where it may not start.
+    sequences, context:
+        Whole sequences of so many tokens, at most those that the engine runs at a time.
+    pool:
+        Bytes that the engine allocates for it on the fullest GPU.
+    """
+
+    tokens: float
+    low: float
+    high: float
+    sequences: int
+    context: int
+    pool: float
+
+    @classmethod
+    def of(
+        cls,
+        pool: float,
+        less: float,
+        more: float,
+        kv_per_batch: float,
+        *,
+        gpus: int,
+        context: int,
+        sequences: int | None,
+    ) -> CacheRoom:
+        """Return what ``pool`` bytes, by ``less`` to ``more`` off, hold on each of ``gpus`` GPUs.
+
+        ``sequences``: as many as fit if None.
+        """
+        each = gpus * context / kv_per_batch
+        tokens, low, high = (max(0.0, pool + off) * each for off in (0.0, -less, more))
+        most = int(tokens // context) if sequences is None else sequences
+        return cls(tokens, low, high, most, context, pool)
+
+    @property
+    def may_not_start(self) -> bool:
+        """Whether so little is left that the engine may refuse."""
+        return self.pool < LEAST_GIB * GIB
+
+
+NO_CACHE = CacheRoom(0.0, 0.0, 0.0, 0, 0, 0.0)
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """HBM of the fullest GPU of one stage, in bytes; KV cache per sequence of ``batch``.
+
+    ``buffers`` carry tokens to experts of other domains; ``most``: sequences per GPU that the engine runs.
+    """
+
+    weights: float
+    buffers: float
+    kv_per_batch: float
+    budget: Budget
+    most: float
+
+    @property
+    def pool(self) -> float:
+        """Bytes that the engine allocates for the cache; below 0 it does not start."""
+        return self.budget.pool(self.weights + self.buffers)
+
+    @property
+    def usable(self) -> float:
+        """Bytes that weights, buffers and cache may fill."""
+        return self.weights + self.buffers + self.pool
+
+    def used(self, batch: float) -> float:
+        """Bytes of weights, buffers and the cache of ``batch`` concurrent sequences per GPU in use."""
+        return self.weights + self.buffers + batch * self.kv_per_batch
+
+    def filled(self, batch: float) -> float:
+        """Bytes of ``budget.usable`` that are taken at ``batch``: linear in weights and cache."""
+        return self.weights + self.buffers + batch * self.kv_per_batch / self.budget.part
+
+    @property
+    def room(self) -> float:
+        """Sequences per GPU in use that there is room for, parts of one included."""
+        return self.pool / self.kv_per_batch
+
+    def cache(self, gpus: int, context: int, sequences: int) -> CacheRoom:
+        """Return the cache of a replica of ``gpus`` GPUs that has ``sequences`` of ``context`` tokens at most."""
+        off = WEIGHTS_OFF * self.weights
+        less, more = (self.budget.part * (part + off) for part in (self.budget.less, self.budget.more))
+        return CacheRoom.of(
+            self.pool, less, more, self.kv_per_batch, gpus=gpus, context=context, sequences=sequences
+        )
+
+    def breakdown(self, batch: float) -> dict[str, float]:
+        """Bytes by use; they add up to the capacity that the driver reports."""
+        cache = batch * self.kv_per_batch
+        taken = dict(self.budget.taken)
+        taken["buffers"] += self.buffers
+        found = {"weights": self.weights, "kv_cache": cache, **taken, "free": self.pool - cache}
+        return found | {"reserved": self.budget.capacity - added(found.values())}
+
+
+def replica_memory(
+    deployment: Deployment,
+    stages: Sequence[StageSpec],
+    *,
+    tp: int,
+    slots: Sequence[int | NDArray[np.int64]],
+    most: Sequence[int] | None = None,
+    moe_tp: int = 1,
+) -> list[StageMemory]:
+    """Return the memory of each stage of one replica: of its GPU that is full first.
+
+    Parameters
+    ----------
+    slots:
+        Expert slots per layer of each stage: of each GPU, ``[gpus]`` (one with more HBM may hold more of them), or in
+        all (0 without experts), which are as even as can be.
+    most:
+        Slots per layer of a GPU with the least HBM of each stage instead.
+    moe_tp:
+        Parts that each expert is cut into, one on each GPU of a stage, which then has no slots.
+
+    Notes
+    -----
+    A replica of ``n`` GPUs in ``p`` stages keeps ``p`` micro-batches in flight: every stage holds its layers'
+    cache of *all* ``batch * n`` sequences, so KV per GPU does not shrink with stages, while weights do.
+    """
+    model, workload = deployment.model, deployment.workload
+    total, fewest = sum(len(stage.gpus) for stage in stages), min(len(stage.gpus) for stage in stages)
+    most_at_once = deployment.most_sequences * (fewest / tp) / total
+    memories = []
+    for index, stage in enumerate(stages):
+        gpus, ends = len(stage.gpus), (float(index == 0), float(index == len(stages) - 1))
+        shard = StageShard(tuple(model.kind_counts(stage.layers)), *ends)
+        row = slots[index]
+        each: float
+        if moe_tp > 1 or (most is None and isinstance(row, np.ndarray)):
+            each, budget = _held_experts(deployment, stage, np.asarray(row), moe_tp, several=total > 1)
+        else:
+            each = math.ceil(row / gpus) if most is None else most[index]
+            budget = deployment.budget(stage, several=total > 1)
+        group = StepShape(
+            tp=float(tp),
+            attention_dp=gpus / tp,
+            ep=gpus / moe_tp,
+            moe_tp=float(moe_tp),
+            slots=float(np.sum(row)),
+            domain_gpus=deployment.smallest_part(stage),
+        )
+        shape = group.under(workload, 1.0)
+        weights, cache, buffers = shard_bytes(model, workload, shard, shape, each=each)
+        memories.append(
+            StageMemory(float(weights), float(buffers), total / gpus * float(cache), budget, most_at_once)
+        )
+    return memories
+
+
+def _held_experts(
+    deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64], moe_tp: int, *, several: bool
+) -> tuple[float, Budget]:
+    """Experts and budget of the GPU that has least left beside its experts: everything else is alike on all GPUs."""
+    model, least = deployment.model, deployment.budget(stage, several=several)
+    if moe_tp > 1:
+        return (model.moe.experts if model.moe else 0) / moe_tp, least
+    budgets = deployment.budgets(stage, several=several)
+    if len(budgets) == 1:
+        return int(slots.max(initial=0)), least
+    members = model.kind_counts(stage.layers)
+    slot = added(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))
+    kinds = [budgets[domain] for domain in deployment.domains(stage).tolist()]
+    size = float(slot) * weight_sizes(model)["experts"]
+    tightest = int(
+        np.argmin([budget.usable - size * many for budget, many in zip(kinds, slots, strict=True)])
+    )
+    return int(slots[tightest]), kinds[tightest]
+
+
+def expert_bytes(
+    deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64], *, moe_tp: int = 1
+) -> float:
+    """Weight bytes of the routed experts on the GPU of a stage that is full first; ``slots`` is ``[gpus]``.
+
+    ``moe_tp``: parts that each expert is cut into, as of :func:`replica_memory`.
+    """
+    members = deployment.model.kind_counts(stage.layers)
+    slot = added(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))
+    each = _held_experts(deployment, stage, slots, moe_tp, several=len(stage.gpus) > 1)[0]
+    return each * float(slot) * float(expert_size(deployment.model, moe_tp))
+
+
+def routed_bytes(
+    deployment: Deployment, layout: Layout, slots: Sequence[NDArray[np.int64]], weights: float
+) -> float:
+    """Return the bytes of routed experts on the fullest GPU, which has ``weights`` bytes of weights.
+
+    0 without experts, or where that is not known.
+    """
+    stages = layout.replicas[0]
+    memories = replica_memory(deployment, stages, tp=layout.tp, slots=slots, moe_tp=layout.moe_tp)
+    for stage, row, memory in zip(stages, slots, memories, strict=True):
+        held = row.size or layout.moe_tp > 1
+        if held and abs(memory.weights - weights) <= _ALIKE * weights:
+            return expert_bytes(deployment, stage, row, moe_tp=layout.moe_tp)
+    return 0.0  # another replica, of other GPUs, is full first
+
+
+def replica_max_batch(memories: Sequence[StageMemory], tp: int) -> float:
+    """The largest batch that fits every stage of a replica, and that its engine runs at a time."""
+    room = min(min(memory.room, memory.most) for memory in memories)
+    return batch_of(round(float(most_that_fit(room, tp)) * tp), tp)
+
+
+def even_memory(
+    model: Model,
+    workload: Workload,
+    shape: StepShape,
+    held: StageShard | None = None,
+    *,
+    in_flight: Quantity = 1.0,
+    routed: bool = True,
+    buffers: bool = True,
+) -> tuple[Quantity, Quantity]:
+    """Bytes of weights and buffers of the fullest GPU, and of the cache for each sequence per GPU in use.
+
+    The same bytes as :func:`replica_memory` counts for a stage whose slots are spread evenly.
+
+    Parameters
+    ----------
+    held:
+        What the stage holds of the model; None: all of it.
+    in_flight:
+        Sequences that a GPU of the stage caches for one sequence per GPU of the replica: ``N / n`` for ``n`` GPUs of
+        ``N``.
+    routed:
+        Whether routed experts are held, and tokens sent to them.
+    buffers:
+        Whether buffers count; without them bytes of layers add up to those of the stage.
+    """
+    slots = np.maximum(shape.slots, model.moe.experts if model.moe else 0)
+    shape = replace(shape, slots=slots)
+    each = np.ceil(slots / shape.ep) / shape.moe_tp * routed
+    weights, cache, carrying = shard_bytes(
+        model, workload, held or model.whole, shape, each=each, routed=routed
+    )
+    return weights + buffers * carrying, in_flight * cache
+
+
+def batch_room(memory: tuple[Quantity, Quantity], usable: Quantity, part: Quantity = 1.0) -> Quantity:
+    """Sequences per GPU that fit, parts of one included; negative where the weights alone do not.
+
+    ``memory`` is that of :func:`even_memory`, ``usable`` and ``part`` are those of a
+    :class:`cost.memory.budget.Budget`.
+    """
+    held, each = memory
+    return part * (usable - held) / each

@@ -242,6 +242,9 @@ def _memory(plan: Plan) -> list[str]:
         memories = replica_memory(
             plan.deployment, stages, tp=plan.layout.tp, slots=each, moe_tp=plan.layout.moe_tp
         )
+        if batch > memories[0].most * (1 + 1e-9):
+            most = f"{memories[0].most:,.9g} at a time"
+            wrong.append(f"replica {index}: {batch:,.9g} sequences per GPU, and engines run {most}")
         for stage, memory in zip(stages, memories, strict=True):
             if memory.used(batch) > memory.usable:
                 wrong.append(

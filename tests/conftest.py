@@ -28,9 +28,9 @@ settings.register_profile("same", deadline=None, derandomize=True, max_examples=
 settings.load_profile("same")
 
 
-from toys import torch_save, torch_writer, toy  # noqa: E402 - after the threads are set
+from toys import nine_tenths, torch_save, torch_writer, toy  # noqa: E402 - after the threads are set
 
-__all__ = ["short", "torch_save", "torch_writer", "toy"]
+__all__ = ["nine_tenths", "short", "torch_save", "torch_writer", "toy"]
 
 
 @pytest.fixture

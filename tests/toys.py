@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -168,6 +168,15 @@ def scorer(where, what=None, *, slots=None, tp=1, synthetic=False) -> LayoutScor
     """Score of a layout, one stage over all GPUs if not given, experts balanced."""
     what = what or layout([(range(len(where.cluster.gpus)), range(len(where.model.layers)))], tp=tp)
     return LayoutScorer(where, what, uses(where, what, slots=slots), synthetic=synthetic)
+
+
+@pytest.fixture
+def nine_tenths(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let weights and cache fill nine tenths of NVIDIA's chips too, whatever engines keep."""
+    monkeypatch.setitem(budget.ON, "NVIDIA", ("toy",))
+    budget.tightest.cache_clear()
+    yield
+    budget.tightest.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -91,7 +91,7 @@ def _budget(
 
 
 @lru_cache(maxsize=4096)
-def _tightest(
+def tightest(
     vendor: str,
     capacity: float,
     engine: str,
@@ -101,6 +101,7 @@ def _tightest(
     *,
     several: bool,
 ) -> Budget:
+    """As :func:`budget_of`, of a GPU of ``capacity`` bytes."""
     name, version = engine_version(engine)
     named = engine_memory(name, version)
     forms = [named] if named else [form for each in engines_on(vendor) if (form := engine_memory(each))]
@@ -147,7 +148,7 @@ def budget_of(
     InputError
         If the version is none.
     """
-    return _tightest(gpu.vendor, gpu.hbm_bytes, engine, vocab, sequences, utilisation, several=several)
+    return tightest(gpu.vendor, gpu.hbm_bytes, engine, vocab, sequences, utilisation, several=several)
 
 
 def most_sequences(engine: str, capacity: float, vendor: str) -> int:

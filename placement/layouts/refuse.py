@@ -51,7 +51,7 @@ def refuse_capacity(deployment: Deployment, redundant: int | None, spread: Sprea
                 f"sequences together, and none of the widths that hold so many ({widths}) has a whole number of "
                 f"them; the smallest batch of a group of N GPUs is 1/N."
             )
-        most = f"the largest is {largest:,.9g} sequences per GPU at {workload.context:,} tokens of context"
+        most = f"the largest that fits is {largest:,.9g} sequences per GPU at {workload.context:,} tokens of context"
         for fit in fitting:
             if fit.max_batch >= largest and runs_no_more(deployment, fit.shape, largest):
                 raise InfeasibleError(f"{beyond_engine(deployment, workload.batch)}; {most} of cache.")

@@ -143,6 +143,7 @@ def test_domains_with_equal_specifications_are_of_one_kind() -> None:
     assert whole.alike == ((0, 2), (1, 1), (3, 1))
 
 
+@pytest.mark.usefixtures("nine_tenths")
 def test_layers_are_split_by_memory_where_equal_times_do_not_fit() -> None:
     # two stages of 2 GPUs, 80,000 tokens: the head's time gives the first stage 31 layers, three of them dense, and
     # the experts of the other 30 leave no room for a cache; with 32 and 29 there is room for one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -28,13 +29,15 @@ def refusal(deployment: Deployment) -> str:
 
 
 def test_deepseek_v3_on_eight_h100() -> None:
-    """671 GB of FP8 weights against 8 x 77 GB usable."""
+    """671 GB of FP8 weights, 85.5 GB a GPU."""
     text = refusal(setting_of("deepseek-v3", "hgx-h100"))
     assert text.startswith("HBM capacity binds: deepseek-v3 on hgx-h100 needs ")
     need, usable, over = (float(part) for part in re.findall(r"(?:needs|per GPU,|usable,) ([\d.]+) GB", text))
     assert need - usable == pytest.approx(over, abs=0.11)
     assert 671 / 8 < need < 671 / 8 + 10
-    assert usable == pytest.approx(0.9 * 85.5, abs=1.0)
+    gpu = resolve_cluster("hgx-h100").spec.domains[0].gpu
+    assert usable < 0.92 * gpu.hbm_bytes / 1e9
+    assert "the tightest of the engines for this chip keeps workspace" in text
     assert "The smallest whole number of nodes that fits is 2 (16 GPUs, 8 a node)." in text
 
 
@@ -62,11 +65,19 @@ def test_a_batch_too_large_names_the_largest() -> None:
     deployment = setting_of("mixtral-8x7b", "hgx-h100", batch=10**6)
     text = refusal(deployment)
     assert "`batch` 1,000,000 does not fit on hgx-h100" in text
-    named = re.search(r"largest that fits is ([\d.]+) ", text)
+    named = re.search(r"largest that fits is ([\d,.]+) ", text)
     assert named is not None
-    most = float(named[1])
+    most = float(named[1].replace(",", ""))
     assert fitted_layouts(deployment.with_batch(most), None)
     assert not fitted_layouts(deployment.with_batch(most + 1 / 8), None)
+
+
+def test_a_batch_beyond_what_engines_run_names_the_option() -> None:
+    deployment = setting_of("qwen3-8b", "hgx-b200", context=128, batch=2000)
+    text = refusal(deployment)
+    assert text.startswith("`batch` 2,000 is more than engines run at a time: 1,024 sequences")
+    assert "`max_seqs` allows more" in text
+    assert fitted_layouts(replace(deployment, max_seqs=2048), None)
 
 
 def test_the_fastest_step_is_the_least_of_all_layouts() -> None:

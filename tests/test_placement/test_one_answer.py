@@ -119,6 +119,7 @@ def test_plan_and_sweep_agree_on_what_fits(
         ("llama-3.1-70b", None, "hgx-a100-40gb", 131_072, 3),
     ],
 )
+@pytest.mark.usefixtures("nine_tenths")
 def test_a_group_holds_fewer_sequences_than_it_has_gpus(
     model: str, weights: str | None, cluster: str, context: int, sequences: int
 ) -> None:

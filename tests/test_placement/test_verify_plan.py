@@ -84,8 +84,9 @@ def test_memory_is_checked_on_every_stage() -> None:
     plan = plan_with([[(FIRST, range(1)), (SECOND, range(1, 4))]])
     full = replace(plan, deployment=plan.deployment.with_batch(10**6))
     wrong = verify_plan(full)
-    assert len(wrong) == 2
-    assert all(re.search(r"GB per GPU, [\d.]+ GB usable", line) for line in wrong)
+    assert "sequences per GPU, and engines run" in wrong[0]
+    assert len(wrong) == 3
+    assert all(re.search(r"GB per GPU, [\d.]+ GB usable", line) for line in wrong[1:])
 
 
 def test_memory_is_checked_to_the_byte() -> None:

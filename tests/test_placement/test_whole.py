@@ -32,7 +32,7 @@ def planned(model: str, cluster: str, **asked: object) -> Plan:
 
 @pytest.fixture(scope="module")
 def one_pool() -> Plan:
-    return planned("qwen3-30b-a3b", "hgx-h100")
+    return planned("qwen3-30b-a3b", "hgx-h200")
 
 
 @pytest.fixture(scope="module")

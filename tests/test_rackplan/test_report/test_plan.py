@@ -42,7 +42,10 @@ def test_figures_are_those_of_the_plan() -> None:
     assert {row["layer"]: row["balancedness"] for row in data["layers"]} == plan.balancedness
     assert [row["placement"] for row in data["baselines"]][:3] == ["rackplan", "linear", "EPLB global"]
     assert data["proof"]["gap"] == plan.proof.gap
-    assert data["kv_tokens"] == score.max_batch * 8 * 4096
+    cache = score.cache
+    assert [data[f"{end}kv_tokens"] for end in ("low_", "", "high_")] == [cache.low, cache.tokens, cache.high]
+    assert data["kv_sequences"] == int(cache.tokens // 4096)
+    assert cache.low < cache.tokens < cache.high
     assert data["identities"]["longest_wait_ms"] == pytest.approx(2000 * score.step_s)
     assert data["identities"]["two_domains_s"] > data["identities"]["one_domain_s"]
     assert [row["tier"] for row in data["cache_tiers"]] == ["hbm", "ddr5", "flash", "disk"]

@@ -48,6 +48,7 @@ COLUMNS = (
 QUANTITIES = ("weights_gib", "kv_mem_gib", "kv_tokens")
 _WEIGHTS_OFF, _EXPERTS_OFF = 0.02, 0.035
 """Either way around weights, and those of experts: formats of few layers, padding, vision towers, draft layers."""
+_FP4 = ("nvfp4", "mxfp4")
 _TOKENS = 2.0**20
 _VOCAB = 150_000
 """Of a model that is not known: usual ones have 128,000 to 250,000."""
@@ -226,12 +227,19 @@ def _room_gib(log: StartLog, form: EngineMemory, total: float, weights: float, t
 
 
 def _model(log: StartLog) -> Model:
-    """Return the model that a log names, in the formats that it gives where the checkpoint is not known."""
+    """Return the model that a log names, in the formats that it gives where the checkpoint is not known.
+
+    Checkpoints of experts in FP4 keep attention in BF16: ``exclude_modules`` of nvidia/DeepSeek-V3-0324-NVFP4, in
+    github.com/ai-dynamo/aiconfigurator.
+    """
     try:
         return resolve_model(log.model)
     except RackplanError:
         name, weights = checkpoint_called(log.model)
-        return resolve_model(name, weights=_formats(log.weights) or weights or None)
+        weights = _formats(log.weights) or weights
+        model = resolve_model(name, weights=weights or None)
+        whole = model.moe is not None and weights in _FP4
+        return resolve_model(name, weights=f"{weights},attention=bf16") if whole else model
 
 
 def _formats(text: str) -> str:

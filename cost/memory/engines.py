@@ -29,6 +29,8 @@ LEAST_GIB = 3.0
 _LARGE_GIB = 70.0
 _MANY, _FEW = (1024, 8192), (256, 2048)
 """Sequences and tokens of a step that an API server of vLLM has by default on large GPUs, and on others."""
+_GROUPED_TOKENS = 32768.0
+"""Tokens that vLLM's experts take at once (VLLM_FUSED_MOE_CHUNK_SIZE)."""
 _MIB = 1 / 1024
 _CHUNKS = ((20, 2048, 8, 8), (35, 2048, 24, 80), (60, 4096, 32, 160), (160, 8192, 256, 512))
 """SGLang's prefill chunk and largest graph (below TP 4, from it on) on GPUs of less than so many GiB."""
@@ -283,7 +285,8 @@ def forward_gib(model: Model, tokens: float, *, tp: Quantity = 1.0, moe_tp: Quan
     """
     moe, hidden = model.moe, model.hidden
     dense = [layer.ffn.params / hidden / tp for layer in model.kinds if not isinstance(layer.ffn, MoeFfn)]
-    widths = [3.0 * hidden + inner for inner in dense or [0.0]]
+    inner = [tokens * width for width in dense]
     if moe is not None:
-        widths.append(3.0 * hidden + moe.top_k * (3.0 * moe.columns / moe_tp + model.expert_hidden))
-    return 2.0 * tokens * reduce(np.maximum, widths) / GIB
+        width = moe.top_k * (3.0 * moe.columns / moe_tp + model.expert_hidden)
+        inner.append(min(tokens, _GROUPED_TOKENS) * width)
+    return 2.0 * (3.0 * hidden * tokens + reduce(np.maximum, inner)) / GIB

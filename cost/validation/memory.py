@@ -29,7 +29,7 @@ from cost.step.memory import even_memory, shard_bytes
 from cost.validation.predict import Prediction
 from cost.validation.read import Point
 from cost.validation.validation import Validation
-from topology.base.errors import RackplanError
+from topology.base.errors import InputError, RackplanError
 from topology.base.table import Row, Table
 from topology.catalog import load_gpu
 from topology.catalog.spelled import find_gpu
@@ -50,8 +50,8 @@ _WEIGHTS_OFF, _EXPERTS_OFF = 0.02, 0.035
 """Either way around weights, and those of experts: formats of few layers, padding, vision towers, draft layers."""
 _FP4 = ("nvfp4", "mxfp4")
 _TOKENS = 2.0**20
-_VOCAB = 150_000
-"""Of a model that is not known: usual ones have 128,000 to 250,000."""
+_VOCABS = 150_000, 128_000, 250_000
+"""Of a model that is not known: usual, least and most."""
 _FREE = 0.986
 """Part of the total that is free before loading where a log prints that alone: .965 to .995 in eight logs."""
 _SOLD = 0.98
@@ -147,7 +147,7 @@ def _log(row: Row) -> StartLog:
         gpu=row.text("gpu"),
         total_gib=row.number("hbm_gib"),
         free_gib=row.number("free_before_gib"),
-        held_gib=row.number("weights_gib"),
+        held_gib=row.number("weights_gib") + row.number("draft_weights_gib"),
         gpus=gpus,
         tp=tp,
         pp=pp,
@@ -232,6 +232,8 @@ def _model(log: StartLog) -> Model:
     Checkpoints of experts in FP4 keep attention in BF16: ``exclude_modules`` of nvidia/DeepSeek-V3-0324-NVFP4, in
     github.com/ai-dynamo/aiconfigurator.
     """
+    if not log.model:
+        raise InputError("the log names no model.")
     try:
         return resolve_model(log.model)
     except RackplanError:
@@ -305,15 +307,19 @@ def _taken_gib(
     chip, shape = _chip(log), _shape(log)
     tokens = log.tokens or (form.whole_prompts and log.longest) or usual_tokens(total, chip)
     forward = 0.0 if model is None else forward_gib(model, tokens, tp=shape.tp, moe_tp=shape.moe_tp)
-    return form.taken_gib(
-        vocab=model.vocab if model else _VOCAB,
-        sequences=log.sequences or min(form.sequences, usual_sequences(total, chip)),
-        several=log.gpus > 1,
-        rocm=_rocm(log),
-        experts=log.experts if model is None else model.moe is not None,
-        graphs=log.graphs,
-        forward=float(forward),
+    value, low, high = (
+        form.taken_gib(
+            vocab=vocab,
+            sequences=log.sequences or min(form.sequences, usual_sequences(total, chip)),
+            several=log.gpus > 1,
+            rocm=_rocm(log),
+            experts=log.experts if model is None else model.moe is not None,
+            graphs=log.graphs,
+            forward=float(forward),
+        )[bound]
+        for bound, vocab in enumerate((model.vocab,) * 3 if model else _VOCABS)
     )
+    return value, low, high
 
 
 def _token_bytes(log: StartLog, model: Model, workload: Workload) -> float | None:

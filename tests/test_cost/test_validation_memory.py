@@ -89,6 +89,9 @@ def test_activations_are_those_that_a_profiling_run_printed():
     assert forward_gib(model, 20_000, tp=2.0) < forward_gib(model, 20_000)
     experts = resolve_model("deepseek-v3")
     assert forward_gib(experts, 8192, tp=8.0, moe_tp=8.0) > forward_gib(model, 8192, tp=8.0)
+    experts = resolve_model("qwen3-235b-a22b")
+    more = forward_gib(experts, 131_072) - forward_gib(experts, 65_536)
+    assert more == pytest.approx(2.0 * 65_536 * 3 * 4096 / 2**30), "experts take their tokens in parts"
 
 
 @pytest.mark.parametrize(

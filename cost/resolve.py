@@ -160,11 +160,13 @@ def checkpoint_called(text: str) -> tuple[str, str]:
     try:
         return model_called(text), ""
     except InputError:
-        while (name := spelled_models().spelled(words)) is None:
+        name = None  # even where the words alone are known: as of the owner who quantised it so
+        while name is None:
             shorter, written = _shortened(words)
             if shorter == words:
                 raise
             words, weights = shorter, written or weights
+            name = spelled_models().spelled(words)
     return name, weights
 
 

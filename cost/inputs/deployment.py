@@ -20,7 +20,7 @@ from cost.inputs.layout import Layout, Place, StageSpec
 from cost.inputs.machine import Efficiency, GpuRates, Machine, Rates, stage_rates
 from cost.inputs.stage_context import ClusterContext, Conditions, StageContext
 from cost.inputs.workload import StepShape, Workload
-from cost.memory.budget import Budget, budget_of, most_sequences, require_utilisation
+from cost.memory.budget import Budget, Ranks, budget_of, most_sequences, require_utilisation
 from cost.model import Model, MoeFfn
 from cost.money.bill import Bill
 from cost.money.prices import PriceBook
@@ -196,31 +196,35 @@ class Deployment(Shown):
         """What is left of the links between domains; None where all of them work."""
         return self.shared.fabric_faults
 
-    def budgets(self, stage: StageSpec, *, several: bool) -> dict[int, Budget]:
-        """Return how the engine divides a GPU of each domain of ``stage``; ``several``: of several GPUs a replica."""
+    def budgets(self, stage: StageSpec, ranks: Ranks) -> dict[int, Budget]:
+        """Return how the engine divides a GPU of each domain of ``stage``."""
         domains = self.cluster.spec.domains
-        return {at: self.budget_on(domains[at].gpu, several=several) for at in self.domain_set(stage)}
+        return {at: self.budget_on(domains[at].gpu, ranks) for at in self.domain_set(stage)}
 
-    def budget(self, stage: StageSpec, *, several: bool) -> Budget:
+    def budget(self, stage: StageSpec, ranks: Ranks) -> Budget:
         """Return the least of :meth:`budgets`."""
-        return min(self.budgets(stage, several=several).values(), key=lambda budget: budget.usable)
+        return min(self.budgets(stage, ranks).values(), key=lambda budget: budget.usable)
 
-    def budget_on(self, gpu: GpuSpec, *, several: bool) -> Budget:
+    def budget_on(self, gpu: GpuSpec, ranks: Ranks) -> Budget:
         """Return how the engine divides a GPU."""
-        return budget_of(
-            gpu,
-            self.engine,
-            self.model.vocab,
-            several=several,
-            sequences=self.max_seqs,
-            utilisation=self.mem_util,
-        )
+        drafts, asked = self.workload.draft_tokens > 0, (self.engine, self.max_seqs, self.mem_util)
+
+        def find() -> Budget:
+            engine, sequences, part = asked
+            return budget_of(
+                gpu, self.model, engine, ranks, drafts=drafts, sequences=sequences, utilisation=part
+            )
+
+        return self.shared.once(find, "budget", gpu.name, gpu.hbm_bytes, ranks, drafts, asked)
 
     @property
     def most_sequences(self) -> int:
         """The most sequences that an attention group runs at a time."""
-        gpus = [domain.gpu for domain in self.cluster.spec.domains]
-        return self.max_seqs or min(most_sequences(self.engine, gpu.hbm_bytes, gpu.vendor) for gpu in gpus)
+        return self.max_seqs or self.shared.once(
+            lambda: min(most_sequences(self.engine, domain.gpu) for domain in self.cluster.spec.domains),
+            "sequences",
+            self.engine,
+        )
 
     def alltoall_left(self, stage: StageSpec) -> float:
         """Return the part of its rate that an all-to-all between the domains of ``stage`` has, 1 without faults."""

@@ -19,9 +19,9 @@ from cost.layouts.candidates import Arrangement, widths_of
 from cost.layouts.deployable import is_power_of_two
 from cost.layouts.partition import Variant, variants_of
 from cost.layouts.pipelines import Pipelines, Widths, pipeline_seconds, pipelines_of
-from cost.layouts.stages import Pricer
+from cost.layouts.stages import Budgets, Pricer
 from cost.memory.batches import most_that_fit
-from cost.memory.stages import WEIGHTS_OFF, CacheRoom, batch_room
+from cost.memory.stages import CacheRoom, batch_room, weights_off
 from cost.quantity import Quantity
 
 PARTS, NEXT = (0.25, 0.5, 0.75), np.array([-1, 1, 2])
@@ -120,16 +120,15 @@ class FittingLayouts:
 
     def cache(self, layout: int, gpus: int, sequences: int | None) -> CacheRoom:
         """Return the cache of a replica of ``gpus`` GPUs of a layout, which has ``sequences`` at most, if any."""
-        which, stages = slice(layout, layout + 1), self.pipelines.stages
+        which, deployment = slice(layout, layout + 1), self.pricer.deployment
         layouts = self.variant[which], self.tp[which], self.moe_tp[which]
-        _, rows, (held, each) = _memory(self.pricer, self.pipelines, *layouts)
-        part, off = stages.part[rows], WEIGHTS_OFF * held
-        pool = part * (stages.usable[rows] - held)
-        columns = np.broadcast_arrays(
-            pool, part * (stages.less[rows] + off), part * (stages.more[rows] + off), each
-        )
+        _, budgets, (held, each) = _memory(self.pricer, self.pipelines, *layouts)
+        off = weights_off(deployment.model) * held
+        less, more = (budgets.part * np.hypot(most, off) for most in (budgets.less, budgets.more))
+        pool = budgets.part * (budgets.usable - held)
+        columns = np.broadcast_arrays(pool, less, more, each)
         fullest = int(np.argmin(pool / each))
-        context = self.pricer.deployment.workload.context
+        context = deployment.workload.context
         rooms = (float(column[fullest]) for column in columns)
         return CacheRoom.of(*rooms, gpus=gpus, context=context, sequences=sequences)
 
@@ -240,21 +239,22 @@ def _share(stages: Sequence[Sequence[int]]) -> float:
 
 def _memory(
     pricer: Pricer, pipelines: Pipelines, variant: Index, tp: Index, moe_tp: Index
-) -> tuple[Index, Index, tuple[Quantity, Quantity]]:
-    """Layout and row of each stage of some layouts, and its memory (:func:`cost.memory.stages.even_memory`)."""
+) -> tuple[Index, Budgets, tuple[Quantity, Quantity]]:
+    """Layout and budget of each stage of some layouts, and its memory (:func:`cost.memory.stages.even_memory`)."""
     of, pipeline = pipelines.of(variant)
     line, rows = pipelines.rows(pipeline)
     owner, stages = of[line], pipelines.stages
     none = np.zeros(len(rows))
     shape = pricer.shape(stages, rows, tp=tp[owner], moe_tp=moe_tp[owner], batch=none)
-    return owner, rows, pricer.memory(stages, rows, shape, stages.held(pricer.deployment, rows))
+    memory = pricer.memory(stages, rows, shape, stages.held(pricer.deployment, rows))
+    return owner, pricer.budgets(stages, rows, shape), memory
 
 
 def _room(
     pricer: Pricer, pipelines: Pipelines, variant: Index, tp: Index, moe_tp: Index
 ) -> tuple[Array, float]:
     """Sequences per GPU that fit each layout, and bytes that the one nearest to fitting its smallest batch lacks."""
-    owner, rows, memory = _memory(pricer, pipelines, variant, tp, moe_tp)
-    usable, part, runs = pipelines.stages.usable[rows], pipelines.stages.part[rows], runs_of(owner)
-    short = runs.max(np.asarray(memory[1] / tp[owner] - part * (usable - memory[0])))
-    return runs.min(np.asarray(batch_room(memory, usable, part))), float(np.min(short, initial=np.inf))
+    owner, budgets, memory = _memory(pricer, pipelines, variant, tp, moe_tp)
+    runs, room = runs_of(owner), batch_room(memory, budgets.usable, budgets.part)
+    short = runs.max(np.asarray(memory[1] / tp[owner] - budgets.part * (budgets.usable - memory[0])))
+    return runs.min(np.asarray(room)), float(np.min(short, initial=np.inf))

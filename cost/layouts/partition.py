@@ -307,7 +307,8 @@ def _weights(pricer: Pricer, stages: list[Stage]) -> list[_Weights]:
     tp = group if model.moe is None else np.where(whole, group, single)
     shape = pricer.shape(table, rows, tp=tp, moe_tp=single, batch=batch)
     weights, cache = pricer.memory(table, rows, shape, held, buffers=False)
+    budgets = pricer.budgets(table, rows, shape)
     step_s = pricer.seconds(table, rows, shape, held, bounds=False).step_s
-    found = np.stack([step_s, (weights + cache / table.part[rows]) / table.usable[rows]])
+    found = np.stack([step_s, (weights + cache / budgets.part) / budgets.usable])
     times, memory = found.reshape(2, -1, len(typical), len(stages)).swapaxes(1, 2)
     return [_Weights(values[:-2], values[-2], values[-1]) for values in (*times[:-1], memory[-1])]

@@ -16,6 +16,7 @@ from cost.inputs.stage_context import StageContext
 from cost.inputs.workload import StepShape, with_imbalance
 from cost.layouts.arrays import Array, Index
 from cost.layouts.candidates import Arrangement
+from cost.memory.budget import Budget, Ranks
 from cost.memory.stages import even_memory
 from cost.model import Model, StageShard
 from cost.quantity import Quantity
@@ -37,8 +38,8 @@ class Stage(NamedTuple):
         number among those of the pricer.
     in_flight, at_once:
         Sequences per GPU that it caches, and that pass it at once, for each sequence per GPU of the replica.
-    usable, part, less, more:
-        Of the GPU that has least (:class:`cost.memory.budget.Budget`).
+    chips:
+        What GPUs it has: their number among those of the pricer.
     """
 
     gpus: int
@@ -46,15 +47,12 @@ class Stage(NamedTuple):
     machine: int
     in_flight: float
     at_once: float
-    usable: float
-    part: float
-    less: float
-    more: float
+    chips: int
 
     @property
     def shape(self) -> Stage:
         """The same without what only memory depends on: stages of one shape take equally long."""
-        return self._replace(in_flight=0.0, usable=0.0, part=0.0, less=0.0, more=0.0)
+        return self._replace(in_flight=0.0, chips=0)
 
 
 class Hop(NamedTuple):
@@ -91,10 +89,7 @@ class StageTable:
     domain_gpus: Array
     in_flight: Array
     at_once: Array
-    usable: Array
-    part: Array
-    less: Array
-    more: Array
+    chips: Array
 
     @classmethod
     def of(cls, stages: Sequence[Stage], kind: Index, counts: Array, first: Array, last: Array) -> StageTable:
@@ -130,6 +125,15 @@ def single_parts(model: Model, stages: int) -> tuple[Index, StageShard]:
     return np.tile(np.arange(stages), parts), StageShard(layers, first=one[-2], last=one[-1])
 
 
+class Budgets(NamedTuple):
+    """Figures of :class:`cost.memory.budget.Budget` of some stages, ``[stages]``."""
+
+    usable: Array
+    part: Array
+    less: Array
+    more: Array
+
+
 @dataclass(frozen=True, eq=False)
 class StageCosts:
     """What a step of some stages costs, ``[stages]``; a part that none of them has is left out."""
@@ -151,6 +155,7 @@ class Pricer:
     redundant: int | None = None
     machines: list[Machine] = field(default_factory=list)
     kinds: dict[Stage, int] = field(default_factory=dict)
+    chips: dict[tuple[int, ...], int] = field(default_factory=dict)
     _hops: dict[tuple[object, ...], Hop] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -176,9 +181,9 @@ class Pricer:
             self.machines.append(context.machine)
         machine, gpus = self.machines.index(context.machine), len(context.gpus)
         each = total / gpus
-        budget = self.deployment.budget(StageSpec(context.gpus, range(0)), several=total > 1)
-        room = budget.usable, budget.part, budget.less, budget.more
-        return Stage(gpus, context.smallest_part, machine, each, each / depth, *room)
+        kinds = tuple(sorted({self.deployment.cluster.domain_kind[domain] for domain in context.domain_set}))
+        chips = self.chips.setdefault(kinds, len(self.chips))
+        return Stage(gpus, context.smallest_part, machine, each, each / depth, chips)
 
     def _line_hops(
         self, contexts: Sequence[StageContext], stages: Sequence[Stage], sequences: float
@@ -252,6 +257,20 @@ class Pricer:
         """As :func:`cost.memory.stages.even_memory`."""
         model, workload, in_flight = self.deployment.model, self.deployment.workload, stages.in_flight[rows]
         return even_memory(model, workload, shape, held, in_flight=in_flight, buffers=buffers)
+
+    def budgets(self, stages: StageTable, rows: Index, shape: StepShape) -> Budgets:
+        """Return how the engine divides the GPU that has least of each of the stages ``rows``."""
+        depth = np.rint(stages.in_flight[rows] / stages.at_once[rows])
+        columns = np.stack([stages.chips[rows], shape.tp, shape.moe_tp, shape.attention_dp, depth])
+        kinds, of = np.unique(columns.astype(np.int64), axis=1, return_inverse=True)
+        found = [self._budget(chips, Ranks(*ranks)) for chips, *ranks in kinds.T.tolist()]
+        figures = [(one.usable, one.part, one.less, one.more) for one in found]
+        return Budgets(*np.array(figures, dtype=np.float64).reshape(-1, 4).T[:, of.reshape(-1)])
+
+    def _budget(self, chips: int, ranks: Ranks) -> Budget:
+        kinds, cluster = list(self.chips)[chips], self.deployment.cluster
+        gpus = [cluster.spec.domains[cluster.domain_kind.index(kind)].gpu for kind in kinds]
+        return min((self.deployment.budget_on(gpu, ranks) for gpu in gpus), key=lambda one: one.usable)
 
     def by_machine(self, machine: Index) -> Iterator[tuple[Machine, Index]]:
         """Yield the rows on each machine, as many at once as are priced fast; ``machine``: of each row."""

@@ -63,9 +63,10 @@ def order_problem(
     ones = np.ones(len(rows), dtype=np.int64)
     shape = pricer.shape(table, rows, tp=tp * ones, moe_tp=ones, batch=np.full(len(rows), batch))
     seconds = pricer.seconds(table, rows, shape, held).step_s.reshape(parts, many)
+    budgets = pricer.budgets(table, rows, shape)
     weights, cache = pricer.memory(table, rows, shape, held, buffers=False)
     buffers = np.asarray(pricer.memory(table, rows, shape, held)[0] - weights).reshape(parts, many)
-    memory = np.asarray(weights + batch * cache / table.part[rows]).reshape(parts, many)
+    memory = np.asarray(weights + batch * cache / budgets.part).reshape(parts, many)
     hops, back = hop_seconds(deployment, specs, sequences / stages)
     return OrderProblem(
         kind_of=np.array(model.kind_of),
@@ -76,7 +77,7 @@ def order_problem(
         fixed_memory=buffers.max(axis=0),
         first_memory=memory[-2],
         last_memory=memory[-1],
-        capacity=table.usable,
+        capacity=budgets.usable[:many],
         hop_seconds=hops,
         back_seconds=back,
         stages=stages,

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import NamedTuple
 
 from cost.calibration.serving import engine_version
-from cost.memory.engines import GIB, SPREAD_GIB, EngineMemory, engine_memory, usual_sequences
+from cost.memory.engines import (
+    GIB,
+    SPREAD_GIB,
+    EngineMemory,
+    engine_memory,
+    forward_gib,
+    seen_gib,
+    usual_sequences,
+    usual_tokens,
+)
+from cost.model import Model
 from cost.queueing.schedulers import scheduler_of
 from topology.base.errors import InputError
 from topology.spec import GpuSpec
@@ -61,103 +72,78 @@ class Budget:
         return self.part * (self.usable - held)
 
 
-def _budget(
-    form: EngineMemory,
-    total: float,
-    vocab: int,
-    sequences: int,
-    utilisation: float | None,
-    *,
-    several: bool,
-    rocm: bool,
-    among: bool,
-) -> Budget:
-    taken, low, high = form.taken_gib(vocab=vocab, sequences=sequences, several=several, rocm=rocm)
-    graphs, buffers = form.graphs.value * several, form.tensor_parallel.value * several
-    part = form.part(utilisation)
-    usable = form.room_gib(total, 0.0, taken, utilisation) / part
-    parts = {"workspace": taken - graphs - buffers, "graphs": graphs, "buffers": buffers}
-    return Budget(
-        engine=f"{TITLES[form.engine]}{f' {form.version}' * (form.version != '0')}",
-        utilisation=form.utilisation.value if utilisation is None else utilisation,
-        open=among,
-        capacity=total * GIB,
-        usable=usable * GIB,
-        part=part,
-        taken={use: gib * GIB for use, gib in parts.items()},
-        less=(SPREAD_GIB + high - taken) * GIB,
-        more=(SPREAD_GIB + taken - low) * GIB,
-    )
+class Ranks(NamedTuple):
+    """How a replica is laid out: parts of attention and of an expert, attention groups of a stage, stages."""
 
+    tp: int
+    moe_tp: int
+    attention_dp: int
+    stages: int = 1
 
-@lru_cache(maxsize=4096)
-def tightest(
-    vendor: str,
-    capacity: float,
-    engine: str,
-    vocab: int,
-    sequences: int | None,
-    utilisation: float | None,
-    *,
-    several: bool,
-) -> Budget:
-    """As :func:`budget_of`, of a GPU of ``capacity`` bytes."""
-    name, version = engine_version(engine)
-    named = engine_memory(name, version)
-    forms = [named] if named else [form for each in engines_on(vendor) if (form := engine_memory(each))]
-    total = capacity / GIB
-    budgets = [
-        _budget(
-            form,
-            total,
-            vocab,
-            sequences or most_sequences(form.engine, capacity, vendor),
-            utilisation,
-            several=several,
-            rocm=vendor == "AMD",
-            among=named is None,
-        )
-        for form in forms
-    ]
-    return min(budgets, key=lambda budget: budget.pool(_HALF * capacity))
+    @property
+    def several(self) -> bool:
+        """Whether it has several GPUs."""
+        return self.tp * self.attention_dp * self.stages > 1
 
 
 def budget_of(
     gpu: GpuSpec,
+    model: Model,
     engine: str,
-    vocab: int,
+    ranks: Ranks,
     *,
-    several: bool,
+    drafts: bool = False,
     sequences: int | None = None,
     utilisation: float | None = None,
 ) -> Budget:
-    """Return what ``engine`` (``vllm==0.20``) leaves of a GPU; none named, the tightest of those that run on it.
+    """Return what ``engine`` (``vllm==0.20``) leaves of a GPU; if none is named, the tightest of those for it.
 
     Parameters
     ----------
-    vocab:
-        Logits of each sequence that is sampled.
-    several:
-        Whether a replica has several GPUs.
     sequences, utilisation:
         The most sequences that an attention group runs at a time, and the part of memory that the engine may use;
         None: the engine's default.
-
-    Raises
-    ------
-    InputError
-        If the version is none.
     """
-    return tightest(gpu.vendor, gpu.hbm_bytes, engine, vocab, sequences, utilisation, several=several)
+    named = engine_memory(*engine_version(engine))
+    forms = [named] if named else [form for name in engines_on(gpu.vendor) if (form := engine_memory(name))]
+    total = gpu.hbm_bytes / GIB
+    total = seen_gib(total) if gpu.vendor == "NVIDIA" else total
+
+    def budget(form: EngineMemory) -> Budget:
+        taken = form.taken_gib(
+            vocab=model.vocab,
+            sequences=sequences or most_sequences(form.engine, gpu),
+            several=ranks.several,
+            rocm=gpu.vendor == "AMD",
+            experts=model.moe is not None,
+            forward=float(
+                forward_gib(model, usual_tokens(total, gpu.name), tp=ranks.tp, moe_tp=ranks.moe_tp)
+            ),
+        )
+        part = utilisation or form.usual_utilisation(
+            total, tp=ranks.tp, stages=ranks.stages, ranks=ranks.attention_dp, drafts=drafts
+        )
+        return Budget(
+            engine=f"{TITLES[form.engine]}{f' {form.version}' * (form.version != '0')}",
+            utilisation=part,
+            open=named is None,
+            capacity=gpu.hbm_bytes,
+            usable=form.room_gib(total, 0.0, taken.gib, part) / form.part(part) * GIB,
+            part=form.part(part),
+            taken={use: gib * GIB for use, gib in taken.uses.items()},
+            less=math.hypot(taken.high - taken.gib, SPREAD_GIB) * GIB,
+            more=math.hypot(taken.gib - taken.low, SPREAD_GIB) * GIB,
+        )
+
+    return min(map(budget, forms), key=lambda one: one.pool(_HALF * gpu.hbm_bytes))
 
 
-def most_sequences(engine: str, capacity: float, vendor: str) -> int:
-    """Return the sequences that an attention group runs at a time on GPUs of ``capacity`` bytes unless told."""
+def most_sequences(engine: str, gpu: GpuSpec) -> int:
+    """Return the sequences that an attention group runs at a time on a GPU unless told."""
     name = engine_version(engine)[0]
-    names = (name,) if name else engines_on(vendor)
-    return min(
-        usual_sequences(capacity / GIB) if each == "vllm" else scheduler_of(each).sequences for each in names
-    )
+    few = usual_sequences(gpu.hbm_bytes / GIB, gpu.name)
+    names = (name,) if name else engines_on(gpu.vendor)
+    return min(few if each == "vllm" else scheduler_of(each).sequences for each in names)
 
 
 def engines_on(vendor: str) -> tuple[str, ...]:

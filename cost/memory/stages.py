@@ -13,15 +13,15 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.workload import StepShape, Workload
 from cost.memory.batches import batch_of, most_that_fit
-from cost.memory.budget import Budget
+from cost.memory.budget import Budget, Ranks
 from cost.memory.engines import GIB, LEAST_GIB
 from cost.memory.sizes import expert_size, shard_bytes, weight_sizes
 from cost.model import Model, MoeFfn, StageShard
 from cost.quantity import Quantity
 from topology.base.units import added
 
-WEIGHTS_OFF = 0.02
-"""Either way around weights: formats of few layers, padding, vision towers."""
+WEIGHTS_OFF, EXPERTS_OFF = 0.02, 0.035
+"""Either way around weights, and those of experts: formats of few layers, padding, vision towers, draft layers."""
 _ALIKE = 1e-9
 """Part of bytes by which two counts of the same may differ."""
 
@@ -81,7 +81,8 @@ NO_CACHE = CacheRoom(0.0, 0.0, 0.0, 0, 0, 0.0)
 class StageMemory:
     """HBM of the fullest GPU of one stage, in bytes; KV cache per sequence of ``batch``.
 
-    ``buffers`` carry tokens to experts of other domains; ``most``: sequences per GPU that the engine runs.
+    ``buffers`` carry tokens to experts of other domains; ``most``: sequences per GPU that the engine runs; ``off``:
+    either way around the weights.
     """
 
     weights: float
@@ -89,6 +90,7 @@ class StageMemory:
     kv_per_batch: float
     budget: Budget
     most: float
+    off: float = 0.0
 
     @property
     def pool(self) -> float:
@@ -115,8 +117,9 @@ class StageMemory:
 
     def cache(self, gpus: int, context: int, sequences: int) -> CacheRoom:
         """Return the cache of a replica of ``gpus`` GPUs that has ``sequences`` of ``context`` tokens at most."""
-        off = WEIGHTS_OFF * self.weights
-        less, more = (self.budget.part * (part + off) for part in (self.budget.less, self.budget.more))
+        less, more = (
+            self.budget.part * math.hypot(part, self.off) for part in (self.budget.less, self.budget.more)
+        )
         return CacheRoom.of(
             self.pool, less, more, self.kv_per_batch, gpus=gpus, context=context, sequences=sequences
         )
@@ -128,6 +131,11 @@ class StageMemory:
         taken["buffers"] += self.buffers
         found = {"weights": self.weights, "kv_cache": cache, **taken, "free": self.pool - cache}
         return found | {"reserved": self.budget.capacity - added(found.values())}
+
+
+def weights_off(model: Model) -> float:
+    """Return the part of a model's weights by which start logs are off, either way."""
+    return WEIGHTS_OFF if model.moe is None else EXPERTS_OFF
 
 
 def replica_memory(
@@ -165,11 +173,12 @@ def replica_memory(
         shard = StageShard(tuple(model.kind_counts(stage.layers)), *ends)
         row = slots[index]
         each: float
+        ranks = Ranks(tp, moe_tp, gpus // tp, len(stages))
         if moe_tp > 1 or (most is None and isinstance(row, np.ndarray)):
-            each, budget = _held_experts(deployment, stage, np.asarray(row), moe_tp, several=total > 1)
+            each, budget = _held_experts(deployment, stage, np.asarray(row), ranks)
         else:
             each = math.ceil(row / gpus) if most is None else most[index]
-            budget = deployment.budget(stage, several=total > 1)
+            budget = deployment.budget(stage, ranks)
         group = StepShape(
             tp=float(tp),
             attention_dp=gpus / tp,
@@ -180,20 +189,20 @@ def replica_memory(
         )
         shape = group.under(workload, 1.0)
         weights, cache, buffers = shard_bytes(model, workload, shard, shape, each=each)
-        memories.append(
-            StageMemory(float(weights), float(buffers), total / gpus * float(cache), budget, most_at_once)
-        )
+        held = float(weights), float(buffers), total / gpus * float(cache)
+        off = weights_off(model) * float(weights)
+        memories.append(StageMemory(*held, budget, most_at_once, off))
     return memories
 
 
 def _held_experts(
-    deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64], moe_tp: int, *, several: bool
+    deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64], ranks: Ranks
 ) -> tuple[float, Budget]:
     """Experts and budget of the GPU that has least left beside its experts: everything else is alike on all GPUs."""
-    model, least = deployment.model, deployment.budget(stage, several=several)
-    if moe_tp > 1:
-        return (model.moe.experts if model.moe else 0) / moe_tp, least
-    budgets = deployment.budgets(stage, several=several)
+    model, least = deployment.model, deployment.budget(stage, ranks)
+    if ranks.moe_tp > 1:
+        return (model.moe.experts if model.moe else 0) / ranks.moe_tp, least
+    budgets = deployment.budgets(stage, ranks)
     if len(budgets) == 1:
         return int(slots.max(initial=0)), least
     members = model.kind_counts(stage.layers)
@@ -206,17 +215,12 @@ def _held_experts(
     return int(slots[tightest]), kinds[tightest]
 
 
-def expert_bytes(
-    deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64], *, moe_tp: int = 1
-) -> float:
-    """Weight bytes of the routed experts on the GPU of a stage that is full first; ``slots`` is ``[gpus]``.
-
-    ``moe_tp``: parts that each expert is cut into, as of :func:`replica_memory`.
-    """
+def expert_bytes(deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64], ranks: Ranks) -> float:
+    """Weight bytes of the routed experts on the GPU of a stage that is full first; ``slots`` is ``[gpus]``."""
     members = deployment.model.kind_counts(stage.layers)
     slot = added(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))
-    each = _held_experts(deployment, stage, slots, moe_tp, several=len(stage.gpus) > 1)[0]
-    return each * float(slot) * float(expert_size(deployment.model, moe_tp))
+    each = _held_experts(deployment, stage, slots, ranks)[0]
+    return each * float(slot) * float(expert_size(deployment.model, ranks.moe_tp))
 
 
 def routed_bytes(
@@ -231,7 +235,8 @@ def routed_bytes(
     for stage, row, memory in zip(stages, slots, memories, strict=True):
         held = row.size or layout.moe_tp > 1
         if held and abs(memory.weights - weights) <= _ALIKE * weights:
-            return expert_bytes(deployment, stage, row, moe_tp=layout.moe_tp)
+            ranks = Ranks(layout.tp, layout.moe_tp, len(stage.gpus) // layout.tp, len(stages))
+            return expert_bytes(deployment, stage, row, ranks)
     return 0.0  # another replica, of other GPUs, is full first
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,15 +12,25 @@ import numpy as np
 from cost.calibration.serving import engine_version
 from cost.dtypes import cache_bytes_per_element, format_called
 from cost.inputs.workload import StepShape, Workload
-from cost.memory.engines import GIB, LEAST_GIB, SPREAD_GIB, EngineMemory, engine_memory, usual_sequences
+from cost.memory.engines import (
+    GIB,
+    LEAST_GIB,
+    SPREAD_GIB,
+    EngineMemory,
+    engine_memory,
+    forward_gib,
+    seen_gib,
+    usual_sequences,
+    usual_tokens,
+)
 from cost.memory.sizes import shard_bytes
-from cost.memory.stages import WEIGHTS_OFF, even_memory
+from cost.memory.stages import even_memory, weights_off
 from cost.model import Model
 from cost.resolve import checkpoint_called, resolve_model
 from cost.validation.predict import Prediction
 from cost.validation.read import Point
 from cost.validation.validation import Validation
-from topology.base.errors import RackplanError
+from topology.base.errors import InputError, RackplanError
 from topology.base.table import Row, Table
 from topology.catalog import load_gpu
 from topology.catalog.spelled import find_gpu
@@ -35,12 +47,24 @@ COLUMNS = (
 )  # fmt: skip
 """Every column; all but ``engine`` may be left out."""
 QUANTITIES = ("weights_gib", "kv_mem_gib", "kv_tokens")
+_FP4 = ("nvfp4", "mxfp4")
 _TOKENS = 2.0**20
+_VOCABS = 150_000, 128_000, 250_000
+"""Of a model that is not known: usual, least and most."""
+_FREE = 0.986
+"""Part of the total that is free before loading where a log prints that alone: .965 to .995 in eight logs."""
+_SOLD = 0.98
+"""Part of the GB that a card is called by which CUDA sees in GiB: 21.48 of 22, 23.58 of 24, 79.18 of 80."""
+_CARD = re.compile(r"(\d+) gb card", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class StartLog:
-    """What an engine was asked for; figures that it did not print are 0, texts empty."""
+    """What an engine was asked for and found; figures that it did not print are 0, texts empty.
+
+    ``free_gib`` before loading; ``held_gib``: the weights that it printed, which serve a model that is not known;
+    ``shared``: the GPU's memory is its host's too.
+    """
 
     engine: str
     version: str
@@ -50,6 +74,9 @@ class StartLog:
     kv_dtype: str
     gpu: str
     total_gib: float
+    free_gib: float
+    held_gib: float
+    gpus: int
     tp: int
     pp: int
     dp: int
@@ -57,7 +84,12 @@ class StartLog:
     dcp: int
     utilisation: float | None
     sequences: int
+    tokens: int
+    longest: int
     drafts: bool
+    graphs: bool
+    experts: bool
+    shared: bool
 
 
 def memory_validation(path: Path) -> Validation:
@@ -100,7 +132,10 @@ def _measured(row: Row, quantity: str) -> float:
 
 
 def _log(row: Row) -> StartLog:
-    tp, pp = row.count("tp", 1, least=1), row.count("pp", 1, least=1)
+    tp, pp, dp = (row.count(name, 1, least=1) for name in ("tp", "pp", "dp"))
+    gpus = row.count("n_gpus", tp * pp * dp, least=1)
+    # SGLang and TensorRT-LLM count the GPUs of all attention ranks in TP
+    tp = tp // dp if tp * pp * dp > gpus and tp % dp == 0 else tp
     return StartLog(
         engine=engine_version(row.need("engine"))[0],
         version=row.text("engine_version"),
@@ -110,14 +145,22 @@ def _log(row: Row) -> StartLog:
         kv_dtype=row.text("kv_dtype"),
         gpu=row.text("gpu"),
         total_gib=row.number("hbm_gib"),
+        free_gib=row.number("free_before_gib"),
+        held_gib=row.number("weights_gib") + row.number("draft_weights_gib"),
+        gpus=gpus,
         tp=tp,
         pp=pp,
-        dp=row.count("dp", 1, least=1),
+        dp=dp,
         ep=row.count("ep", 1, least=1),
         dcp=row.count("dcp", 1, least=1),
         utilisation=row.number("mem_fraction", most=1.0) or None,
         sequences=row.count("max_num_seqs"),
+        tokens=row.count("max_num_batched_tokens"),
+        longest=row.count("max_model_len"),
         drafts=row.flag("spec_decode"),
+        graphs=row.flag("cuda_graphs") or not row.text("cuda_graphs"),
+        experts="moe" in row.text("arch") or row.count("ep", 1, least=1) > 1,
+        shared="unified memory" in row.text("note"),
     )
 
 
@@ -130,25 +173,37 @@ def _predicted(log: StartLog) -> dict[str, Prediction]:
 
 
 def _predictions(log: StartLog) -> dict[str, Prediction]:
-    model = _model(log)
+    try:
+        model, unknown = _model(log), ""
+    except RackplanError as error:
+        if not log.held_gib:
+            raise
+        model, unknown = None, error.problem
     workload = Workload(context=round(_TOKENS), kv_dtype=_cache_dtype(log), draft_tokens=int(log.drafts))
-    weights = _weights_gib(log, model, workload)
-    off = weights * WEIGHTS_OFF
-    found = {"weights_gib": Prediction(weights, "", weights - off, weights + off)}
+    found = dict.fromkeys(QUANTITIES, Prediction(None, unknown))
+    weights, off = log.held_gib, 0.0
+    if model is not None:
+        weights = _weights_gib(log, model, workload)
+        off = weights * weights_off(model)
+        found["weights_gib"] = Prediction(weights, "", weights - off, weights + off)
     form, total = engine_memory(log.engine, log.version, log.month), _total_gib(log)
-    if form is None or not total:
-        known = (
-            f"what {log.engine} {log.version} keeps"
-            if form is None
-            else f"the memory of {log.gpu or 'the GPU'}"
-        )
-        return found | dict.fromkeys(QUANTITIES[1:], Prediction(None, f"{known.strip()} is not known."))
-    taken = _taken_gib(log, model, form, total)
-    room, high, low = (form.room_gib(total, weights, gib, log.utilisation) for gib in taken)
-    spread = SPREAD_GIB + off
-    reason = "may not start: too little room is left." if room < LEAST_GIB else ""
-    pool = Prediction(max(0.0, room), reason, max(0.0, low - spread), max(0.0, high + spread))
+    if form is None:
+        return found | _unknown(f"what {log.engine} {log.version} keeps".strip())
+    if not total:
+        return found | _unknown(f"the memory of {log.gpu or 'the GPU'}")
+    if log.shared and form.base == "after loading":
+        return found | _unknown("what the host keeps of memory that it shares with the GPU")
+    taken, *bounds = _taken_gib(log, model, form, total)
+    room = _room_gib(log, form, total, weights, taken)
+    low, high = (math.hypot(bound - taken, SPREAD_GIB, off) for bound in bounds[::-1])
+    reasons = ["may not start: too little room is left."] if room < LEAST_GIB else []
+    if model is None:
+        reasons.append("weights as the log has them: its model is not in the catalog.")
+    reason = " ".join(reasons)
+    pool = Prediction(max(0.0, room), reason, max(0.0, room - low), max(0.0, room + high))
     found["kv_mem_gib"] = pool
+    if model is None:
+        return found
     each = _token_bytes(log, model, workload)
     if each is None:
         why = "layers with a window or a state: tokens depend on the engine's blocks; compare the room."
@@ -158,13 +213,34 @@ def _predictions(log: StartLog) -> dict[str, Prediction]:
     return found | {"kv_tokens": Prediction(value, reason, low, high)}
 
 
+def _unknown(what: str) -> dict[str, Prediction]:
+    """Say of room and tokens that they cannot be predicted."""
+    return dict.fromkeys(QUANTITIES[1:], Prediction(None, f"{what} is not known."))
+
+
+def _room_gib(log: StartLog, form: EngineMemory, total: float, weights: float, taken: float) -> float:
+    part = log.utilisation or form.usual_utilisation(
+        total, tp=log.tp, stages=log.pp, ranks=log.dp, drafts=log.drafts, chunk=log.tokens
+    )
+    return form.room_gib(total, weights, taken, part)
+
+
 def _model(log: StartLog) -> Model:
-    """Return the model that a log names, in the formats that it gives where the checkpoint is not known."""
+    """Return the model that a log names, in the formats that it gives where the checkpoint is not known.
+
+    Checkpoints of experts in FP4 keep attention in BF16: ``exclude_modules`` of nvidia/DeepSeek-V3-0324-NVFP4, in
+    github.com/ai-dynamo/aiconfigurator.
+    """
+    if not log.model:
+        raise InputError("the log names no model.")
     try:
         return resolve_model(log.model)
     except RackplanError:
         name, weights = checkpoint_called(log.model)
-        return resolve_model(name, weights=_formats(log.weights) or weights or None)
+        weights = _formats(log.weights) or weights
+        model = resolve_model(name, weights=weights or None)
+        whole = model.moe is not None and weights in _FP4
+        return resolve_model(name, weights=f"{weights},attention=bf16") if whole else model
 
 
 def _formats(text: str) -> str:
@@ -180,10 +256,28 @@ def _cache_dtype(log: StartLog) -> str:
     return "bf16" if text in ("", "auto", "fp16", "float16", "bfloat16") else format_called(text) or text
 
 
+def _chip(log: StartLog) -> str:
+    """Return the GPU's name in the catalog, or as the log has it."""
+    return (find_gpu(log.gpu) if log.gpu else None) or log.gpu.lower()
+
+
+def _rocm(log: StartLog) -> bool:
+    return "rocm" in _chip(log) or _chip(log).startswith("mi")
+
+
 def _total_gib(log: StartLog) -> float:
-    """Return what the driver reports: of the log, else of the chip in the catalog; 0 where neither is known."""
-    chip = find_gpu(log.gpu) if log.gpu and not log.total_gib else None
-    return log.total_gib or (load_gpu(chip).hbm_bytes / GIB if chip else 0.0)
+    """Return what the driver reports: of the log, of what it found free, or of the chip; 0 where none is known."""
+    form = engine_memory(log.engine, log.version, log.month)
+    if log.free_gib and form is not None and form.base == "before loading":
+        return log.free_gib + form.outside.value
+    if log.total_gib or log.free_gib:
+        return log.total_gib or log.free_gib / _FREE
+    chip = find_gpu(log.gpu) if log.gpu else None
+    if chip is None:
+        called = _CARD.fullmatch(log.gpu)
+        return float(called[1]) * _SOLD if called else 0.0
+    total = load_gpu(chip).hbm_bytes / GIB
+    return total if _rocm(log) else seen_gib(total)
 
 
 def _shape(log: StartLog) -> StepShape:
@@ -206,15 +300,26 @@ def _weights_gib(log: StartLog, model: Model, workload: Workload) -> float:
     return float(np.max(even_memory(model, workload, shape, model.first_stage(shape.stages))[0])) / GIB
 
 
-def _taken_gib(log: StartLog, model: Model, form: EngineMemory, total: float) -> tuple[float, float, float]:
+def _taken_gib(
+    log: StartLog, model: Model | None, form: EngineMemory, total: float
+) -> tuple[float, float, float]:
     """Return what the engine takes beside weights and cache, and the least and the most of it."""
-    chip = find_gpu(log.gpu) or log.gpu.lower()
-    return form.taken_gib(
-        vocab=model.vocab,
-        sequences=log.sequences or usual_sequences(total),
-        several=log.tp * log.dp * log.pp > 1,
-        rocm="rocm" in chip or chip.startswith("mi"),
-    )
+    chip, shape = _chip(log), _shape(log)
+    tokens = log.tokens or (form.whole_prompts and log.longest) or usual_tokens(total, chip)
+    forward = 0.0 if model is None else forward_gib(model, tokens, tp=shape.tp, moe_tp=shape.moe_tp)
+    found = [
+        form.taken_gib(
+            vocab=vocab,
+            sequences=log.sequences or min(form.sequences, usual_sequences(total, chip)),
+            several=log.gpus > 1,
+            rocm=_rocm(log),
+            experts=log.experts if model is None else model.moe is not None,
+            graphs=log.graphs,
+            forward=float(forward),
+        )
+        for vocab in ((model.vocab,) * 3 if model else _VOCABS)
+    ]
+    return found[0].gib, found[1].low, found[2].high
 
 
 def _token_bytes(log: StartLog, model: Model, workload: Workload) -> float | None:

@@ -24,7 +24,7 @@ from cost.inputs.workload import CHUNK_TOKENS, StepShape, Workload, with_imbalan
 from cost.layouts.batches import batch_grid
 from cost.layouts.candidates import group_widths
 from cost.memory.batches import most_that_fit
-from cost.memory.budget import budget_of
+from cost.memory.budget import Ranks, budget_of
 from cost.memory.stages import batch_room, even_memory
 from cost.model import Model, StageShard
 from cost.quantity import Quantity
@@ -504,11 +504,11 @@ def room_of(group: Group, shape: StepShape) -> Quantity:
     """Return the sequences per GPU that fit on the stage that is full first (:func:`batch_room`)."""
     held = group.model.first_stage(shape.stages)
     memory = even_memory(group.model, group.workload, shape, held, in_flight=shape.stages)
-    alone, many = (
-        budget_of(group.gpu, group.engine, group.model.vocab, several=several) for several in (False, True)
-    )
-    several = np.asarray(shape.engine_gpus) > 1
-    return batch_room(memory, np.where(several, many.usable, alone.usable), many.part)
+    ranks = np.stack(np.broadcast_arrays(shape.tp, shape.moe_tp, shape.attention_dp, shape.stages))
+    kinds, of = np.unique(ranks.reshape(4, -1).astype(np.int64), axis=1, return_inverse=True)
+    budgets = [budget_of(group.gpu, group.model, group.engine, Ranks(*row)) for row in kinds.T.tolist()]
+    usable, part = np.array([(one.usable, one.part) for one in budgets]).T[:, of.reshape(-1)]
+    return batch_room(memory, usable.reshape(ranks.shape[1:]), part.reshape(ranks.shape[1:]))
 
 
 def stepper(group: Group, machine: Machine) -> Stepper:

@@ -13,6 +13,7 @@ from cost.inputs.layout import Layout
 from cost.inputs.workload import Workload
 from cost.layouts.candidates import Arrangement
 from cost.memory.batches import batch_of, sequences_of
+from cost.memory.budget import Ranks
 from cost.memory.sizes import weight_sizes
 from cost.model import MoeFfn
 from cost.step.score import LayoutScorer
@@ -29,8 +30,8 @@ from topology.base.units import added
 
 def gpu_usable_bytes(deployment: Deployment, gpus: Sequence[int]) -> Floats:
     """Return what an engine lets weights and cache fill of each GPU of a replica, float64 ``[gpus]``."""
-    domain_of, several = deployment.cluster.domain_of, len(gpus) > 1
-    return np.array([deployment.budget_on(domain_of(gpu).gpu, several=several).usable for gpu in gpus])
+    domain_of, ranks = deployment.cluster.domain_of, Ranks(1, 1, len(gpus))
+    return np.array([deployment.budget_on(domain_of(gpu).gpu, ranks).usable for gpu in gpus])
 
 
 def _slots_by_hbm(

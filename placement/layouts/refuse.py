@@ -319,8 +319,7 @@ def smallest_nodes(deployment: Deployment, redundant: int | None) -> int | None:
         layer_weight_bytes(layer, size, tp=1, slots=_experts(layer)) for layer in deployment.model.layers
     )
     step = domain.gpus // domain.gpus_per_node if domain.whole else 1
-    usable = deployment.budget_on(domain.gpu, several=False).usable
-    per_step = step * domain.gpus_per_node * usable
+    per_step = step * domain.gpus_per_node * domain.gpu.hbm_bytes
     first = max(1, math.ceil(weights / per_step))
     for steps in range(first, first + TRIED_ONE_BY_ONE):
         if _fits(deployment, domain, steps * step, redundant):

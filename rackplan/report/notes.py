@@ -9,9 +9,10 @@ from cost.attention.sparse import as_if_sparse, cache_bound_context, most_tokens
 from cost.calibration.errors import ANY_PHASE, EACH_ENGINE, KINDS, ErrorOf, error_of
 from cost.calibration.serving import ANY_ENGINE
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import StageSpec
+from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.machine import Efficiency
 from cost.inputs.workload import Workload
+from cost.memory.budget import Ranks
 from cost.memory.stages import CacheRoom
 from cost.serving.pools import POOL_DERATE
 from cost.step.fair_sharing import sharing_words
@@ -238,7 +239,7 @@ def assumptions(plan: Plan) -> list[str]:
         ("", f"Expert loads are synthetic ({synthetic}); measured ones are better" if synthetic else ""),
         ("", cluster_doubts(deployment.cluster)),
         ("Set by the user: ", set_words(deployment.cluster)),
-        ("Memory: ", memory_words(deployment)),
+        ("Memory: ", memory_words(deployment, plan.layout)),
         ("", f"Every sequence {what.format(plural(workload.context, 'token'))}"),
         *(("", text) for text in serving_words(workload, deployment.engine)),
         ("What if: ", what_if_words(deployment)),
@@ -254,11 +255,12 @@ def assumptions(plan: Plan) -> list[str]:
     return [sentence(f"{label}{text.removesuffix('.')}") for label, text in rows if text]
 
 
-def memory_words(deployment: Deployment) -> str:
-    """Return whose formulas say what weights and the cache may fill of each chip, and the running cap."""
-    chips = {domain.gpu.name: domain.gpu for domain in deployment.cluster.spec.domains}
-    budgets = [deployment.budget_on(gpu, several=True).words for gpu in chips.values()]
-    words = "; ".join(dict.fromkeys(budgets))
+def memory_words(deployment: Deployment, layout: Layout) -> str:
+    """Return whose formulas say what weights and the cache of a layout may fill, and the running cap."""
+    stages = layout.replicas[0]
+    ranks = Ranks(layout.tp, layout.moe_tp, len(stages[0].gpus) // layout.tp, len(stages))
+    budgets = (deployment.budget(row[0], ranks) for row in layout.replicas)
+    words = "; ".join(dict.fromkeys(budget.words for budget in budgets))
     return f"{words}; at most {deployment.most_sequences:,} sequences of an attention group at a time"
 
 

@@ -5,7 +5,7 @@ import pytest
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.workload import StepShape, Workload
-from cost.memory.budget import Budget
+from cost.memory.budget import Budget, Ranks
 from cost.memory.sizes import (
     DISPATCH_BYTES,
     DISPATCH_TOKENS,
@@ -137,8 +137,8 @@ def test_deepseek_v3_weights_on_a_rack():
 def stage_memory(weights, each, *, part=1.0, most=1e9):
     """A GPU of 1,000 bytes of which an engine keeps 100, and gives ``part`` of the rest to the cache."""
     taken = {"workspace": 30.0, "graphs": 20.0, "buffers": 10.0}
-    budget = Budget("toy", 0.9, False, 1000.0, 900.0, part, taken, 50.0, 20.0)
-    return StageMemory(weights, 0.0, each, budget, most)
+    budget = Budget("toy", 0.9, False, 1000.0, 900.0, part, taken, 50.0, 22.0)
+    return StageMemory(weights, 0.0, each, budget, most, off=120.0)
 
 
 def test_nothing_but_whole_sequences_fits():
@@ -176,9 +176,9 @@ def test_a_cache_has_an_interval_and_may_be_too_small_to_start():
     memory = stage_memory(100.0, 40.0)
     cache = memory.cache(2, 1000, 7)
     assert cache.tokens == 800 * 2 * 1000 / 40
-    # two hundredths of the weights more or less, and what start logs differ by
-    assert cache.low == pytest.approx((800 - 52) * 50)
-    assert cache.high == pytest.approx((800 + 22) * 50)
+    # weights, and what start logs differ by, are independent of each other
+    assert cache.low == pytest.approx((800 - 130) * 50)
+    assert cache.high == pytest.approx((800 + 122.0) * 50, rel=0.01)
     assert cache.sequences == 7
     assert cache.may_not_start
     assert stage_memory(2000.0, 40.0).cache(2, 1000, 0).tokens == 0
@@ -196,7 +196,7 @@ def test_the_tightest_engine_counts_where_none_is_named():
     cluster, model = resolve_cluster("hgx-h100"), resolve_model("deepseek-v3")
     gpu = cluster.spec.domains[0].gpu
     of = {
-        name: Deployment(cluster, model, Workload(), engine=name).budget_on(gpu, several=True)
+        name: Deployment(cluster, model, Workload(), engine=name).budget_on(gpu, Ranks(1, 1, 8))
         for name in ("", "vllm", "sglang", "trtllm")
     }
     half = gpu.hbm_bytes / 2
@@ -213,7 +213,7 @@ def test_utilisation_and_sequences_are_the_users_to_give():
     usual = Deployment(cluster, model, Workload(), engine="vllm")
     more = Deployment(cluster, model, Workload(), engine="vllm", mem_util=0.95)
     few = Deployment(cluster, model, Workload(), engine="vllm", max_seqs=64)
-    budgets = [one.budget_on(gpu, several=True) for one in (usual, more, few)]
+    budgets = [one.budget_on(gpu, Ranks(1, 1, 8)) for one in (usual, more, few)]
     assert budgets[1].usable - budgets[0].usable == pytest.approx(0.03 * gpu.hbm_bytes)
     assert budgets[2].usable > budgets[0].usable  # fewer logits
     assert (usual.most_sequences, few.most_sequences) == (1024, 64)

@@ -20,7 +20,7 @@ from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.machine import PEAK, Efficiency, Machine, kernels_for, stage_rates
 from cost.inputs.workload import Workload
 from cost.memory import budget
-from cost.memory.engines import Coefficient, EngineMemory, engine_memory
+from cost.memory.engines import Coefficient, EngineMemory, Taken, engine_memory
 from cost.model import DenseFfn, Layer, Model, MoeFfn
 from cost.queueing.schedulers import SCHEDULERS, Scheduler
 from cost.step.score import LayoutScorer
@@ -37,8 +37,15 @@ from topology import (
 from topology.fabrics.rail import RailFabric
 from topology.structures.switch import SwitchDomain
 
-TOY_ENGINE = EngineMemory("toy", "total", Coefficient(0.9, 0.9, 0.9, "made up", 0))
-"""Takes nothing: nine tenths of a toy GPU are for weights and cache."""
+
+class ToyEngine(EngineMemory):
+    """Takes nothing: nine tenths of a toy GPU are for weights and cache."""
+
+    def taken_gib(self, **_: object) -> Taken:
+        return Taken(0.0, 0.0, 0.0, {"workspace": 0.0, "graphs": 0.0, "buffers": 0.0})
+
+
+TOY_ENGINE = ToyEngine("toy", "total", Coefficient(0.9, 0.9, 0.9, "made up", 0))
 TOY_SCHEDULER = Scheduler(mixes=True, tokens=8192, sequences=1_000_000, reserved=0.0)
 budget.ON["none"] = ("toy",)
 budget.TITLES["toy"] = "toy"

@@ -36,7 +36,7 @@ class Budget:
     Attributes
     ----------
     engine, utilisation:
-        In words (``vLLM 0.20``), and the part of memory that it was given.
+        In words (``vLLM (since 0.20)``), and the part of memory that it was given.
     open:
         Whether no engine was named, so that this is the one that leaves least.
     capacity:
@@ -64,8 +64,8 @@ class Budget:
     @property
     def words(self) -> str:
         """The engine, the part of memory that it was given, and why it is this one."""
-        why = ", the tightest of the engines for this chip" if self.open else ""
-        return f"{self.engine} at {self.utilisation:.2f}{why}"
+        why = ", tightest of the engines for this chip" if self.open else ""
+        return f"{self.engine}, utilisation {self.utilisation:.2f}{why}"
 
     def pool(self, held: float) -> float:
         """Bytes for the cache beside ``held`` of weights and buffers; below 0 the engine does not start."""
@@ -120,11 +120,10 @@ def budget_of(
                 forward_gib(model, usual_tokens(total, gpu.name), tp=ranks.tp, moe_tp=ranks.moe_tp)
             ),
         )
-        part = utilisation or form.usual_utilisation(
-            total, tp=ranks.tp, stages=ranks.stages, ranks=ranks.attention_dp, drafts=drafts
-        )
+        # what SGLang's default keeps for many attention ranks fits no GPU: whoever runs them gives the fraction
+        part = utilisation or form.usual_utilisation(total, tp=ranks.tp, stages=ranks.stages, drafts=drafts)
         return Budget(
-            engine=f"{TITLES[form.engine]}{f' {form.version}' * (form.version != '0')}",
+            engine=f"{TITLES[form.engine]}{f' (since {form.version})' * (form.version != '0')}",
             utilisation=part,
             open=named is None,
             capacity=gpu.hbm_bytes,

@@ -167,7 +167,8 @@ class EngineMemory:
             "buffers": ((self.tensor_parallel, several), (self.experts, several and experts)),
         }
         uses = {use: sum(part.value * times for part, times in row) for use, row in parts.items()}
-        uses["workspace"] += max(0.0, forward - self.always.value - self.per_logits.value * logits)
+        if self.base != "before loading":  # else activations are in the part that the utilisation leaves
+            uses["workspace"] += max(0.0, forward - self.always.value - self.per_logits.value * logits)
         every, value = [part for row in parts.values() for part in row], sum(uses.values())
         less = math.hypot(*((part.value - part.low) * times for part, times in every))
         more = math.hypot(*((part.high - part.value) * times for part, times in every))

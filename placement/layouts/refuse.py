@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
+from cost.calibration.serving import engine_names
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
 from cost.layouts.candidates import MOST_STAGES
 from cost.memory.batches import batch_of, most_that_fit, sequences_of
+from cost.memory.budget import engines_on
 from cost.memory.sizes import layer_cache_bytes, layer_weight_bytes, weight_sizes
 from cost.memory.stages import StageMemory, replica_memory
 from cost.model import Layer, Model, MoeFfn
@@ -96,7 +98,7 @@ def _shortage(deployment: Deployment, shape: Shape, memory: StageMemory) -> str:
     return (
         f"needs {need:,.1f} GB per GPU, {usable:.1f} GB are usable, {need - usable:,.1f} GB too few even for one "
         f"{what} a {group} (weights {parts['weights'] / 1e9:.1f}, KV cache {parts['kv_cache'] / 1e9:,.1f}; "
-        f"{memory.budget.words} keeps {words}; best of the layouts: {_widths(deployment, shape)})"
+        f"{memory.budget.words}, keeps {words}; best of the layouts: {_widths(deployment, shape)})"
     )
 
 
@@ -116,6 +118,9 @@ def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str
             f"{workload.context:,} tokens takes {sequence / 1e9:,.1f} GB of each GPU even at TP {widest}; use a "
             f"shorter {input_name('context')} or a smaller {input_name('kv_dtype')}."
         )
+    if fits := _engines_that_fit(deployment, redundant):
+        options = " or ".join(f"{input_name('engine')} {engine}" for engine in fits)
+        return f"It fits with {options}, which keeps less; {input_name('mem_util')} gives an engine more."
     node = full_domain(deployment.cluster.spec.domains[0])
     nodes = smallest_nodes(deployment, redundant)
     if nodes is None:
@@ -125,6 +130,15 @@ def _remedy(deployment: Deployment, redundant: int | None, usable: float) -> str
         f"The smallest whole number of nodes that fits is {nodes} "
         f"({nodes * node.gpus_per_node} GPUs, {node.gpus_per_node} a node){joined}."
     )
+
+
+def _engines_that_fit(deployment: Deployment, redundant: int | None) -> list[str]:
+    """Return the engines with which a layout fits, where none is named and the tightest counts."""
+    vendors = {domain.gpu.vendor for domain in deployment.cluster.spec.domains}
+    if deployment.engine or len(vendors) > 1:
+        return []
+    named = [name for name in engines_on(vendors.pop()) if name in engine_names()]
+    return [name for name in named if any(fitting_shapes(replace(deployment, engine=name), redundant))]
 
 
 def _heads(model: Model) -> int:

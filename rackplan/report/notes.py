@@ -16,14 +16,11 @@ from cost.memory.budget import Ranks
 from cost.memory.stages import CacheRoom
 from cost.serving.pools import POOL_DERATE
 from cost.step.fair_sharing import sharing_words
-from cost.step.score import Score
 from cost.terms.pipeline import Hop, hop_list
 from placement.analysis.compare import cluster_status
 from placement.analysis.evidence import kernel_notes
 from placement.analysis.failures import count_spread
 from placement.plan import Plan
-from rackplan.report.fields import number
-from rackplan.report.shared import name_of
 from topology.base.units import format_quantity, plural
 from topology.changes.overrides import SET_BY_USER, figures_set
 from topology.cluster import Cluster
@@ -32,6 +29,7 @@ _MOST_DOMAINS = 4
 """Domains of a stage that are named."""
 UNITS = {"gpu": "GPU", "node": "node", "rack": "rack"}
 _ROUNDS_TO_ONE = 0.005
+_MILLION = 999_500
 _SPLITS = {"source": "by source rank", "lp": "by LP", "rank": "by the source rank's number"}
 
 
@@ -264,23 +262,11 @@ def memory_words(deployment: Deployment, layout: Layout) -> str:
     return f"{words}; at most {deployment.most_sequences:,} sequences of an attention group at a time"
 
 
-def hbm_words(score: Score) -> str:
-    """Return bytes of the fullest GPU by use."""
-    held = dict(score.hbm_bytes)
-    order = [
-        "weights",
-        "kv_cache",
-        "free",
-        *(use for use in held if use not in ("weights", "kv_cache", "free")),
-    ]
-    words = ", ".join(f"{name_of(use)} {held[use] / 1e9:,.1f}" for use in order if held[use])
-    return f"HBM per GPU in GB: {words}"
-
-
 def cache_words(cache: CacheRoom) -> str:
-    """Return ``KV cache 1.02 M tokens a replica (0.94 M to 1.09 M), 124 sequences of 8,192``."""
-    low, high, tokens = (number(part) for part in (cache.low, cache.high, cache.tokens))
-    words = f"KV cache {tokens} tokens a replica ({low} to {high}), "
+    """Return ``KV cache 1.02 M tokens a replica (0.94 to 1.09 M), 124 sequences of 8,192``."""
+    one, letter = (1e6, "M") if cache.high >= _MILLION else (1e3, "k")
+    tokens, low, high = (f"{part / one:,.3g}" for part in (cache.tokens, cache.low, cache.high))
+    words = f"KV cache {tokens} {letter} tokens a replica ({low} to {high} {letter}), "
     words += f"{plural(cache.sequences, 'sequence')} of {cache.context:,}"
     return f"{words}{'; the engine may not start' * cache.may_not_start}"
 

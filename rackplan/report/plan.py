@@ -262,7 +262,7 @@ def plan_details(plan: Plan) -> Iterator[Block]:
     )
     yield Note(notes.sentence("; ".join(meant)), kind="method")
     for role, side in sides(plan):
-        yield Note(f"{f'{role}: ' * several}{notes.hbm_words(side.score)}.")
+        yield Note(f"{f'{role}: ' * several}{shared.hbm_words(side.score)}.")
     measured = notes.measured_words(plan)
     yield Note(measured and f"Correction by measured runs: {measured}.", "measured_factor")
     yield SETUP(_setup(plan))

@@ -259,6 +259,19 @@ def cache_row(cache: CacheRoom) -> dict[str, Any]:
     return dict(zip(CACHE.split(), (cache.tokens, cache.low, cache.high, cache.sequences), strict=True))
 
 
+def hbm_words(score: Score) -> str:
+    """Return bytes of the fullest GPU by use."""
+    held = dict(score.hbm_bytes)
+    order = [
+        "weights",
+        "kv_cache",
+        "free",
+        *(use for use in held if use not in ("weights", "kv_cache", "free")),
+    ]
+    words = ", ".join(f"{name_of(use)} {held[use] / 1e9:,.1f}" for use in order if held[use])
+    return f"HBM per GPU in GB: {words}"
+
+
 def cache_note(cache: CacheRoom, of: str = "") -> Note:
     """Return the same as a sentence, ``of`` before it; a warning where the engine may not start."""
     from rackplan.report.notes import cache_words

@@ -71,7 +71,7 @@ def simulate_doc(result: Simulated) -> Doc:
             SEEN(row),
             TIMES(_percentiles(seen)),
             POOLS(pools),
-            *(shared.cache_note(pool.cache, pool.role) for pool in result.pools.pools),
+            shared.cache_note(result.pools.pools[-1].cache),
             Note("" if result.most else sentence(result.reason), "max_requests_per_s", "missing"),
             Note(f"{again} for lack of room in the KV cache." if row["preempted"] else "", "preempted"),
             Late(lambda: _charts(result)),

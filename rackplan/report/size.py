@@ -235,7 +235,8 @@ def _notes(fleet: Size) -> Iterator[Note]:
         few = plural(fleet.on_average, "GPU")
         yield Note(f"{few} of {name} would do without queueing, but miss the p99 limit.", "gpus")
     for pool in fleet.served.pools:
-        yield shared.cache_note(pool.cache, f"{name}, {pool.role}, {pool.layout}")
+        if pool.role != "prefill":
+            yield shared.cache_note(pool.cache, f"{name}, {pool.layout}")
     yield Note(shared.doubt_sentence(fleet.unit))
 
 

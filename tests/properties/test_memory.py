@@ -214,7 +214,7 @@ def test_utilisation_and_sequences_are_the_users_to_give():
     more = Deployment(cluster, model, Workload(), engine="vllm", mem_util=0.95)
     few = Deployment(cluster, model, Workload(), engine="vllm", max_seqs=64)
     budgets = [one.budget_on(gpu, Ranks(1, 1, 8)) for one in (usual, more, few)]
-    assert budgets[1].usable - budgets[0].usable == pytest.approx(0.03 * gpu.hbm_bytes)
+    assert budgets[1].usable - budgets[0].usable == pytest.approx(0.03 * gpu.hbm_bytes, rel=0.01)
     assert budgets[2].usable > budgets[0].usable  # fewer logits
     assert (usual.most_sequences, few.most_sequences) == (1024, 64)
     with pytest.raises(InputError, match="mem_util"):

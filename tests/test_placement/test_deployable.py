@@ -82,7 +82,7 @@ def test_groups_stay_out_of_a_host_that_lost_a_gpu() -> None:
 def test_any_shape_where_no_deployable_layout_fits() -> None:
     """Experts of 438 GB need seven of the eight GPUs of a host, which has seven left."""
     seven, model = joined("hgx-h100", broken=("d0.n0.g1",)), resolve_model("qwen3-235b-a22b")
-    deployment = Deployment(seven, model, Workload())
+    deployment = Deployment(seven, model, Workload(), engine="vllm", mem_util=0.98)
     found = sweep(deployment)
     assert set(found.gpus.tolist()) == {7}
     assert found.deployment.notes[-1] == NONE_DEPLOYABLE

@@ -44,7 +44,7 @@ def test_figures_are_those_of_the_plan() -> None:
     assert data["proof"]["gap"] == plan.proof.gap
     cache = score.cache
     assert [data[f"{end}kv_tokens"] for end in ("low_", "", "high_")] == [cache.low, cache.tokens, cache.high]
-    assert data["kv_sequences"] == int(cache.tokens // 4096)
+    assert data["kv_sequences"] == round(score.max_batch * 8)
     assert cache.low < cache.tokens < cache.high
     assert data["identities"]["longest_wait_ms"] == pytest.approx(2000 * score.step_s)
     assert data["identities"]["two_domains_s"] > data["identities"]["one_domain_s"]

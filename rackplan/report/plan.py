@@ -90,10 +90,7 @@ def plan_doc(
             Note(shared.doubt_sentence(cluster), kind="warning"),
             shared.set_table(cluster),
             ROOT(row),
-            *(
-                shared.cache_note(side.score.cache, role if plan.prefill else "")
-                for role, side in sides(plan)
-            ),
+            shared.cache_note(plan.score.cache),
             *_pools(plan),
             *_missing(plan),
         ],

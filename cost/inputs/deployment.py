@@ -20,7 +20,7 @@ from cost.inputs.layout import Layout, Place, StageSpec
 from cost.inputs.machine import Efficiency, GpuRates, Machine, Rates, stage_rates
 from cost.inputs.stage_context import ClusterContext, Conditions, StageContext
 from cost.inputs.workload import StepShape, Workload
-from cost.memory.budget import Budget, Ranks, budget_of, most_sequences, require_utilisation
+from cost.memory.budget import Budget, Ranks, budget_of, most_sequences
 from cost.model import Model, MoeFfn
 from cost.money.bill import Bill
 from cost.money.prices import PriceBook
@@ -89,7 +89,8 @@ class Deployment(Shown):
     def __post_init__(self) -> None:
         cache_bytes_per_element(self.workload.kv_dtype)
         require_engine(self.engine)
-        require_utilisation(self.mem_util)
+        if self.mem_util is not None and not 0 < self.mem_util <= 1:
+            raise InputError("expected a part above 0 and up to 1.", field="mem_util", value=self.mem_util)
         object.__setattr__(self, "model", as_if_sparse(self.model, self.workload.sparse_attention))
         if not self.cluster.gpus:
             raise InputError(f"cluster {self.cluster.name}: it has no GPU.")

@@ -15,12 +15,10 @@ from cost.memory.engines import (
     engine_memory,
     forward_gib,
     seen_gib,
-    usual_sequences,
-    usual_tokens,
+    usual_step,
 )
 from cost.model import Model
 from cost.queueing.schedulers import scheduler_of
-from topology.base.errors import InputError
 from topology.spec import GpuSpec
 
 ON = {"NVIDIA": ("vllm", "sglang", "trtllm"), "AMD": ("vllm", "sglang", "atom")}
@@ -117,7 +115,7 @@ def budget_of(
             rocm=gpu.vendor == "AMD",
             experts=model.moe is not None,
             forward=float(
-                forward_gib(model, usual_tokens(total, gpu.name), tp=ranks.tp, moe_tp=ranks.moe_tp)
+                forward_gib(model, usual_step(total, gpu.name)[1], tp=ranks.tp, moe_tp=ranks.moe_tp)
             ),
         )
         # what SGLang's default keeps for many attention ranks fits no GPU: whoever runs them gives the fraction
@@ -140,7 +138,7 @@ def budget_of(
 def most_sequences(engine: str, gpu: GpuSpec) -> int:
     """Return the sequences that an attention group runs at a time on a GPU unless told."""
     name = engine_version(engine)[0]
-    few = usual_sequences(gpu.hbm_bytes / GIB, gpu.name)
+    few = usual_step(gpu.hbm_bytes / GIB, gpu.name)[0]
     names = (name,) if name else engines_on(gpu.vendor)
     return min(few if each == "vllm" else scheduler_of(each).sequences for each in names)
 
@@ -148,17 +146,3 @@ def most_sequences(engine: str, gpu: GpuSpec) -> int:
 def engines_on(vendor: str) -> tuple[str, ...]:
     """Return the engines that run on the chips of a vendor; vLLM alone, by its plugins, on those of others."""
     return ON.get(vendor, ("vllm",))
-
-
-def require_utilisation(part: float | None) -> None:
-    """Reject a part of memory that is none.
-
-    Raises
-    ------
-    InputError
-        If it is not above 0 and at most 1.
-    """
-    if part is not None and not 0 < part <= 1:
-        raise InputError(
-            "expected a part of the GPU's memory, above 0 and up to 1.", field="mem_util", value=part
-        )

@@ -277,18 +277,11 @@ def seen_gib(total_gib: float) -> float:
     return total_gib * (1 - table.driver_part.value) - table.driver_gib.value
 
 
-def usual_sequences(total_gib: float, chip: str = "") -> int:
-    """Return the largest number of sequences that vLLM serves at a time unless told."""
-    return _usual(total_gib, chip)[0]
+def usual_step(total_gib: float, chip: str = "") -> tuple[int, int]:
+    """Return the most sequences, and tokens, that a step of vLLM's API server has unless told.
 
-
-def usual_tokens(total_gib: float, chip: str = "") -> int:
-    """Return the largest number of tokens in a step of vLLM's API server unless told."""
-    return _usual(total_gib, chip)[1]
-
-
-def _usual(total_gib: float, chip: str) -> tuple[int, int]:
-    """Return both: the A100 counts as small whatever it holds (vLLM pull request 17885)."""
+    The A100 counts as small whatever it holds (vLLM pull request 17885).
+    """
     return _MANY if total_gib >= _LARGE_GIB and not chip.lower().startswith("a100") else _FEW
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.layout import StageSpec
 from cost.inputs.workload import StepShape, Workload
 from cost.memory.batches import batch_of, most_that_fit
 from cost.memory.budget import Budget, Ranks
@@ -81,11 +81,20 @@ NO_CACHE = CacheRoom(0.0, 0.0, 0.0, 0, 0, 0.0)
 class StageMemory:
     """HBM of the fullest GPU of one stage, in bytes; KV cache per sequence of ``batch``.
 
-    ``buffers`` carry tokens to experts of other domains; ``most``: sequences per GPU that the engine runs; ``off``:
-    either way around the weights.
+    Attributes
+    ----------
+    experts:
+        Routed ones, of the weights.
+    buffers:
+        For tokens on their way to experts of other domains.
+    most:
+        Sequences per GPU that the engine runs.
+    off:
+        Either way around the weights.
     """
 
     weights: float
+    experts: float
     buffers: float
     kv_per_batch: float
     budget: Budget
@@ -129,7 +138,8 @@ class StageMemory:
         cache = batch * self.kv_per_batch
         taken = dict(self.budget.taken)
         taken["buffers"] += self.buffers
-        found = {"weights": self.weights, "kv_cache": cache, **taken, "free": self.pool - cache}
+        held = {"experts": self.experts, "weights": self.weights - self.experts}
+        found = {**held, "kv_cache": cache, **taken, "free": self.pool - cache}
         return found | {"reserved": self.budget.capacity - added(found.values())}
 
 
@@ -189,7 +199,11 @@ def replica_memory(
         )
         shape = group.under(workload, 1.0)
         weights, cache, buffers = shard_bytes(model, workload, shard, shape, each=each)
-        held = float(weights), float(buffers), total / gpus * float(cache)
+        slot = added(
+            n * layer.ffn.expert_params for layer, n in shard.layers if isinstance(layer.ffn, MoeFfn)
+        )
+        experts = each * float(slot) * float(expert_size(model, moe_tp))
+        held = float(weights), experts, float(buffers), total / gpus * float(cache)
         off = weights_off(model) * float(weights)
         memories.append(StageMemory(*held, budget, most_at_once, off))
     return memories
@@ -213,31 +227,6 @@ def _held_experts(
         np.argmin([budget.usable - size * many for budget, many in zip(kinds, slots, strict=True)])
     )
     return int(slots[tightest]), kinds[tightest]
-
-
-def expert_bytes(deployment: Deployment, stage: StageSpec, slots: NDArray[np.int64], ranks: Ranks) -> float:
-    """Weight bytes of the routed experts on the GPU of a stage that is full first; ``slots`` is ``[gpus]``."""
-    members = deployment.model.kind_counts(stage.layers)
-    slot = added(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))
-    each = _held_experts(deployment, stage, slots, ranks)[0]
-    return each * float(slot) * float(expert_size(deployment.model, ranks.moe_tp))
-
-
-def routed_bytes(
-    deployment: Deployment, layout: Layout, slots: Sequence[NDArray[np.int64]], weights: float
-) -> float:
-    """Return the bytes of routed experts on the fullest GPU, which has ``weights`` bytes of weights.
-
-    0 without experts, or where that is not known.
-    """
-    stages = layout.replicas[0]
-    memories = replica_memory(deployment, stages, tp=layout.tp, slots=slots, moe_tp=layout.moe_tp)
-    for stage, row, memory in zip(stages, slots, memories, strict=True):
-        held = row.size or layout.moe_tp > 1
-        if held and abs(memory.weights - weights) <= _ALIKE * weights:
-            ranks = Ranks(layout.tp, layout.moe_tp, len(stage.gpus) // layout.tp, len(stages))
-            return expert_bytes(deployment, stage, row, ranks)
-    return 0.0  # another replica, of other GPUs, is full first
 
 
 def replica_max_batch(memories: Sequence[StageMemory], tp: int) -> float:

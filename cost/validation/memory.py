@@ -20,8 +20,7 @@ from cost.memory.engines import (
     engine_memory,
     forward_gib,
     seen_gib,
-    usual_sequences,
-    usual_tokens,
+    usual_step,
 )
 from cost.memory.sizes import shard_bytes
 from cost.memory.stages import even_memory, weights_off
@@ -305,12 +304,12 @@ def _taken_gib(
 ) -> tuple[float, float, float]:
     """Return what the engine takes beside weights and cache, and the least and the most of it."""
     chip, shape = _chip(log), _shape(log)
-    tokens = log.tokens or (form.whole_prompts and log.longest) or usual_tokens(total, chip)
+    tokens = log.tokens or (form.whole_prompts and log.longest) or usual_step(total, chip)[1]
     forward = 0.0 if model is None else forward_gib(model, tokens, tp=shape.tp, moe_tp=shape.moe_tp)
     found = [
         form.taken_gib(
             vocab=vocab,
-            sequences=log.sequences or min(form.sequences, usual_sequences(total, chip)),
+            sequences=log.sequences or min(form.sequences, usual_step(total, chip)[0]),
             several=log.gpus > 1,
             rocm=_rocm(log),
             experts=log.experts if model is None else model.moe is not None,

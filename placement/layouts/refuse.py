@@ -90,14 +90,16 @@ def _shortage(deployment: Deployment, shape: Shape, memory: StageMemory) -> str:
     least = batch_of(1, shape.tp)
     need, usable, parts = memory.used(least) / 1e9, memory.usable / 1e9, memory.breakdown(least)
     kept = {
-        use: held for use, held in parts.items() if use not in ("weights", "kv_cache", "free") and held > 0
+        use: held
+        for use, held in parts.items()
+        if use not in ("experts", "weights", "kv_cache", "free") and held > 0
     }
     words = ", ".join(f"{use} {held / 1e9:.1f}" for use, held in kept.items())
     what = "sequence" if deployment.workload.decodes else "prompt"
     group = f"tensor-parallel group of {shape.tp} GPUs" if shape.tp > 1 else "GPU"
     return (
         f"needs {need:,.1f} GB per GPU, {usable:.1f} GB are usable, {need - usable:,.1f} GB too few even for one "
-        f"{what} a {group} (weights {parts['weights'] / 1e9:.1f}, KV cache {parts['kv_cache'] / 1e9:,.1f}; "
+        f"{what} a {group} (weights {memory.weights / 1e9:.1f}, KV cache {parts['kv_cache'] / 1e9:,.1f}; "
         f"{memory.budget.words}, keeps {words}; best of the layouts: {_widths(deployment, shape)})"
     )
 

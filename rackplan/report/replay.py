@@ -201,7 +201,7 @@ def _pictures(plan: Plan) -> Iterator[Block]:
 
     pictures = {
         "Step of the plan that runs first": waterfall(plan.score),
-        "HBM of the fullest GPU": memory_picture(plan),
+        "HBM of the fullest GPU": memory_picture(plan.deployment, plan.layout, plan.score),
         "Expert map": expert_map(plan),
     }
     yield from (replace(picture, title=title) for title, picture in pictures.items() if picture is not None)

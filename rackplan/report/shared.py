@@ -261,14 +261,12 @@ def cache_row(cache: CacheRoom) -> dict[str, Any]:
 
 def hbm_words(score: Score) -> str:
     """Return bytes of the fullest GPU by use."""
-    held = dict(score.hbm_bytes)
-    order = [
-        "weights",
-        "kv_cache",
-        "free",
-        *(use for use in held if use not in ("weights", "kv_cache", "free")),
-    ]
-    words = ", ".join(f"{name_of(use)} {held[use] / 1e9:,.1f}" for use in order if held[use])
+    held = score.hbm_bytes
+    first = {"weights": held["experts"] + held["weights"], "kv_cache": held["kv_cache"], "free": held["free"]}
+    rest = {use: amount for use, amount in held.items() if use != "experts" and use not in first}
+    words = ", ".join(
+        f"{name_of(use)} {amount / 1e9:,.1f}" for use, amount in (first | rest).items() if amount
+    )
     return f"HBM per GPU in GB: {words}"
 
 

@@ -26,7 +26,7 @@ from rackplan.report.doc import Block, Doc, Late, Note, Record, Row, Shape, Tabl
 from rackplan.report.fields import said
 from rackplan.report.frontier import POINTS, frontier_chart, measured_blocks
 from rackplan.report.notes import phase_words, recipe_lines, sentence, turns_words, what_if_words
-from rackplan.report.pictures.memory import memory_of
+from rackplan.report.pictures.memory import memory_picture
 from topology.base.units import plural
 
 _PARTS = tuple(f"{name}_s" for name in TERMS)
@@ -344,7 +344,7 @@ def _hbm(found: Sweep, at: int | None) -> Iterator[Block]:
     """Yield the HBM of a configuration, where a plan may have it."""
     fit = None if at is None else fitted_row(found, at)
     if fit is not None:
-        picture = memory_of(found.deployment, fit.layout, fit.slots, fit.scorer.at(fit.batch))
+        picture = memory_picture(found.deployment, fit.layout, fit.scorer.at(fit.batch))
         yield replace(picture, title="HBM of the fullest GPU")
 
 

@@ -12,7 +12,7 @@ from cost.serving.serving import TWO_POOLS
 from cost.step.score import Score
 from placement.layouts.price import fitted_row
 from rackplan.report.doc import Doc, Note, Picture, Record, Shape
-from rackplan.report.pictures.memory import memory_of
+from rackplan.report.pictures.memory import memory_picture
 from rackplan.report.pictures.overlay import layout_overlay
 from rackplan.report.pictures.step import waterfall
 from rackplan.report.shared import band_row
@@ -98,7 +98,7 @@ def _inside(asked: AskedPoint, way: Way, at: int) -> tuple[list[Picture], str, d
     # the experts of pools are not counted as balanced, so theirs is the step of the sweep
     step = _terms(sweep, at) if whole else waterfall(score)
     experts = sweep.deployment.model.moe is not None
-    pictures = [step, memory_of(sweep.deployment, fit.layout, fit.slots, score)]
+    pictures = [step, memory_picture(sweep.deployment, fit.layout, score)]
     if whole:
         return pictures, "", {"experts": experts}
     order = PlanOrder(

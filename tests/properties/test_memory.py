@@ -138,7 +138,7 @@ def stage_memory(weights, each, *, part=1.0, most=1e9):
     """A GPU of 1,000 bytes of which an engine keeps 100, and gives ``part`` of the rest to the cache."""
     taken = {"workspace": 30.0, "graphs": 20.0, "buffers": 10.0}
     budget = Budget("toy", 0.9, False, 1000.0, 900.0, part, taken, 50.0, 22.0)
-    return StageMemory(weights, 0.0, each, budget, most, off=120.0)
+    return StageMemory(weights, weights / 2, 0.0, each, budget, most, off=120.0)
 
 
 def test_nothing_but_whole_sequences_fits():

@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from cost.memory.engines import engine_memory, forward_gib, seen_gib, usual_sequences
+from cost.memory.engines import engine_memory, forward_gib, seen_gib, usual_step
 from cost.resolve import resolve_model
 from cost.validation.memory import memory_validation
 from cost.validation.statistics import signed_error
@@ -113,7 +113,7 @@ def test_the_default_part_of_memory_is_that_of_the_engine(month, total, asked, u
 
 
 def test_an_a100_is_small_and_the_driver_keeps_a_part():
-    assert usual_sequences(79.3, "a100-sxm") < usual_sequences(79.2, "h100-sxm")
+    assert usual_step(79.3, "a100-sxm") < usual_step(79.2, "h100-sxm")
     assert seen_gib(143771 / 1024) == pytest.approx(139.81, abs=0.05)
     assert seen_gib(183359 / 1024) == pytest.approx(178.35, abs=0.05)
 

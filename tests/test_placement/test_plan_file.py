@@ -111,7 +111,7 @@ def test_what_a_file_leaves_out_has_its_default(tmp_path: Path) -> None:
     [
         (("score", "step_s"), 1e-9, "score.step_s 1e-09 (computed 0.0"),
         (("score", "totals", "tok_s_per_gpu"), 10**400, "score.totals.tok_s_per_gpu 1000"),
-        (("score", "hbm_bytes"), [1], "score.hbm_bytes [1] (computed {'weights'"),
+        (("score", "hbm_bytes"), [1], "score.hbm_bytes [1] (computed {'experts'"),
         (("score", "traffic"), "x", ""),  # what is not of the score says nothing
         (("proof", "objective"), 1.0, "proof.objective 1 (computed 1."),
         (("proof", "bound"), 9.0, "proof.bound 9 (computed "),

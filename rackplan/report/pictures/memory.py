@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-
-import numpy as np
-from numpy.typing import NDArray
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
-from cost.memory.stages import routed_bytes
 from cost.step.score import Score
-from placement.plan import Plan
 from rackplan.report.doc import Picture
 from rackplan.report.pictures.svg import Part, bytes_bar
 from topology.base.units import added
@@ -37,20 +31,9 @@ _USES = {
 """Each use; the colours differ from those of step parts and resources."""
 
 
-def memory_picture(plan: Plan) -> Picture:
-    """Return HBM of the plan's fullest GPU by use; the uses add up to the capacity reported by the driver."""
-    slots = [np.zeros(0, np.int64) if one is None else one.slots_per_gpu for one in plan.experts]
-    return memory_of(plan.deployment, plan.layout, slots, plan.score)
-
-
-def memory_of(
-    deployment: Deployment, layout: Layout, slots: Sequence[NDArray[np.int64]], score: Score
-) -> Picture:
-    """Return the same for a layout with the given expert slots per GPU, by stage, ``[gpus]`` each."""
-    held = dict(score.hbm_bytes)
-    experts = routed_bytes(deployment, layout, slots, held["weights"])
-    if experts:
-        held = {"experts": experts, **held, "weights": held["weights"] - experts}
+def memory_picture(deployment: Deployment, layout: Layout, score: Score) -> Picture:
+    """Return HBM of the fullest GPU by use; the uses add up to the capacity reported by the driver."""
+    held = score.hbm_bytes
     gpu = deployment.cluster.gpus[layout.replicas[0][0].gpus[0]].domain
     figure = deployment.cluster.spec.domains[gpu].gpu.figures["hbm_bytes"]
     origin = f"{figure.kind.label}: {figure.source}"

@@ -28,7 +28,7 @@ def plan_pictures(plan: Plan, sides: Sequence[tuple[str, Plan]]) -> Iterator[Blo
         of, key = (f" of {role}", f"-{role}") if len(sides) > 1 else ("", "")
         for picture, title in (
             (step_picture(side), "Step"),
-            (memory_picture(side), "HBM of the fullest GPU"),
+            (memory_picture(side.deployment, side.layout, side.score), "HBM of the fullest GPU"),
         ):
             yield replace(picture, title=f"{title}{of}", key=f"{picture.key}{key}")
     cluster, experts = deployment.cluster, expert_map(plan)

@@ -127,7 +127,7 @@ class FittingLayouts:
         less, more = (budgets.part * np.hypot(most, off) for most in (budgets.less, budgets.more))
         pool = budgets.part * (budgets.usable - held)
         columns = np.broadcast_arrays(pool, less, more, each)
-        fullest = int(np.argmin(pool / each))
+        fullest = int(np.argmin(pool / np.maximum(each, 1.0)))
         context = deployment.workload.context
         rooms = (float(column[fullest]) for column in columns)
         return CacheRoom.of(*rooms, gpus=gpus, context=context, sequences=sequences)

@@ -63,7 +63,7 @@ class CacheRoom:
 
         ``sequences``: as many as fit if None.
         """
-        each = gpus * context / kv_per_batch
+        each = gpus * context / max(kv_per_batch, 1.0)
         tokens, low, high = (max(0.0, pool + off) * each for off in (0.0, -less, more))
         most = int(tokens // context) if sequences is None else sequences
         return cls(tokens, low, high, most, context, pool)
@@ -122,7 +122,7 @@ class StageMemory:
     @property
     def room(self) -> float:
         """Sequences per GPU in use that there is room for, parts of one included."""
-        return self.pool / self.kv_per_batch
+        return self.pool / max(self.kv_per_batch, 1.0)
 
     def cache(self, gpus: int, context: int, sequences: int) -> CacheRoom:
         """Return the cache of a replica of ``gpus`` GPUs that has ``sequences`` of ``context`` tokens at most."""
@@ -277,4 +277,4 @@ def batch_room(memory: tuple[Quantity, Quantity], usable: Quantity, part: Quanti
     :class:`cost.memory.budget.Budget`.
     """
     held, each = memory
-    return part * (usable - held) / each
+    return part * (usable - held) / np.maximum(each, 1.0)  # a stage may have no layer with a cache

@@ -81,6 +81,8 @@ class OpenPlan(PlanText):
             "kv_dtype": None if work.kv_dtype == Workload.kv_dtype else work.kv_dtype,
             "draft_tokens": min(work.draft_tokens, MOST_DRAFTS) or None,
             "engine": deployment.engine,
+            "mem_util": deployment.mem_util,
+            "max_seqs": deployment.max_seqs,
             "settings": settings,
             "price_basis": None if prices.basis == PriceBook().basis else prices.basis,
             "prices": {name: usd for name, usd in prices.prices.items() if name not in NETWORK},

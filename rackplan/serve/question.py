@@ -179,6 +179,8 @@ class Question(Asked):
     kv_dtype: Word | None = _shared("kv_dtype")
     draft_tokens: Annotated[requests.Count, Field(ge=0, le=MOST_DRAFTS)] | None = _shared("draft_tokens")
     engine: Annotated[Word, Field(pattern=r"^[a-z0-9.=-]{0,40}$")] = _shared("engine")
+    mem_util: Annotated[float, Field(gt=0, le=1)] | None = _shared("mem_util")
+    max_seqs: Annotated[requests.Count, Field(ge=1, le=1_000_000)] | None = _shared("max_seqs")
     tp: Width = _shared("tp", requests.PlanRequest)
     ep: Width = _shared("ep", requests.PlanRequest)
     settings: Annotated[tuple[tuple[str, str], ...], checked(_settings)] = _shared("settings")
@@ -212,7 +214,7 @@ class Question(Asked):
     @property
     def served(self) -> dict[str, Any]:
         """Library keywords for the serving options, except lengths and weight formats."""
-        names = ("recipe", "kv_dtype", "draft_tokens", "price_basis", "engine")
+        names = ("recipe", "kv_dtype", "draft_tokens", "price_basis", "engine", "mem_util", "max_seqs")
         return {name: getattr(self, name) for name in names}
 
 

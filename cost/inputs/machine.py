@@ -143,8 +143,8 @@ class Rates:
         ``unit``: where kernels for the narrow unit reach little of its peak, a wider one may be faster.
     chip:
         Name of the slowest GPU: what kernels reach is taken from it.
-    hbm_bytes_per_s, hbm_bytes:
-        HBM bandwidth and capacity.
+    hbm_bytes_per_s:
+        HBM bandwidth.
     up_bytes_per_s, out_bytes_per_s:
         Bytes/s per GPU and direction on the scale-up and the scale-out fabric (0 where there is none; no limit inside
         domains of one GPU, where nothing is sent). Traffic
@@ -165,7 +165,6 @@ class Rates:
     unit: Mapping[str, str]
     chip: str
     hbm_bytes_per_s: float
-    hbm_bytes: float
     up_bytes_per_s: float
     alltoall_bytes_per_s: float
     up_latency_s: float
@@ -267,7 +266,6 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
         unit=units,
         chip=min(chips, key=lambda gpu: (gpu.dense_flop_per_s("bf16"), gpu.hbm_bytes_per_s)).name,
         hbm_bytes_per_s=min(part * gpu.hbm_bytes_per_s for gpu, part in zip(chips, left, strict=True)),
-        hbm_bytes=min(gpu.hbm_bytes for gpu in chips),
         up_bytes_per_s=up,
         alltoall_bytes_per_s=up,
         up_latency_s=UP_LINKS * slowest.fabric.latency_s.value,

@@ -183,16 +183,6 @@ class StageContext:
         return digest(order.astype(np.int32), kinds), self.unlike
 
     @cached_property
-    def hbm_bytes(self) -> dict[int, float]:
-        """HBM of a GPU, as its driver reports it, of each domain that the stage lies in."""
-        return {domain: self._cluster.spec.domains[domain].gpu.hbm_bytes for domain in self.domain_set}
-
-    @cached_property
-    def least_hbm_bytes(self) -> float:
-        """HBM of the GPU that has least."""
-        return min(self.hbm_bytes.values())
-
-    @cached_property
     def alltoall_left(self) -> float:
         """Part of its rate that an all-to-all between the domains of the stage has, 1 without faults."""
         faults = self.shared.fabric_faults

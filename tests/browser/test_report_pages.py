@@ -147,10 +147,10 @@ def test_the_keyboard_reaches_everything_that_answers(pages: Path, open_page: Op
     assert sum(kind == "SUMMARY" for _, kind in reached) == summaries
     assert sum(kind == "CANVAS" for _, kind in reached) >= 1
     # a fold opens with a key, and shows its table
-    fold = opened.page.locator("summary", has_text="Uses of HBM")
+    fold = opened.page.locator("summary", has_text="What the step waits for")
     fold.focus()
     opened.page.keyboard.press("Enter")
-    assert opened.page.locator("details[open] td", has_text="KV cache").first.is_visible()
+    assert opened.page.locator("details[open] td", has_text="HBM bandwidth").first.is_visible()
 
 
 def test_a_link_opens_the_section_that_a_phone_folds(pages: Path, open_page: OpenPage) -> None:

@@ -159,7 +159,7 @@ def test_a_link_opens_the_section_that_a_phone_folds(pages: Path, open_page: Ope
     last = opened.page.locator("section").last
     number = last.get_attribute("id")
     opened.page.evaluate(f"location.hash = '#{number}'")
-    opened.page.wait_for_function(f"document.querySelector('#{number} details').open")
+    opened.page.locator(f"#{number} details[open]").wait_for()
 
 
 @pytest.mark.parametrize("name", ["compare", "plan", "size"])

@@ -12,6 +12,7 @@ from cost.calibration.serving import require_engine
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.memory.batches import batch_of
+from cost.memory.budget import Ranks
 from cost.queueing.pools import Array, EnginePool, EnginePools, engine_pool, joined
 from cost.serving.lengths import Lengths
 from cost.terms.experts import EXPERTS
@@ -91,6 +92,7 @@ def _pool(plan: Plan, role: str, lengths: Lengths) -> EnginePool:
 
     workers = len(layout.replicas)
     gpus = layout.gpus_used // workers
+    ranks = Ranks(layout.tp, layout.moe_tp, layout.attention_dp, layout.stages)
     return engine_pool(
-        deployment, price, role, layout.tp, gpus, workers, cache=scorer.cache, context=lengths.context
+        deployment, price, role, ranks, gpus, workers, cache=scorer.cache, context=lengths.context
     )

@@ -15,6 +15,7 @@ from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.layouts import Sweep
 from cost.layouts.parts import PartsOf
+from cost.memory.budget import Ranks
 from cost.memory.stages import NO_CACHE, CacheRoom
 from cost.queueing.engine import PREFILL, Engine
 from cost.queueing.requests import Requests
@@ -164,9 +165,9 @@ def pools_of(serving: Serving, row: RateMatch) -> EnginePools:
             return np.stack([sum(terms_s.values()), terms_s.get(EXPERTS.name, np.zeros(len(batch)))])
 
         gpus = int(found.gpus[at])
-        held, tp = found.cache(at), int(found.tp[at])
+        held, ranks = found.cache(at), Ranks(*(int(getattr(found, name)[at]) for name in Ranks._fields))
         pools.append(
-            engine_pool(found.deployment, price, role, tp, gpus, workers, cache=held, context=context)
+            engine_pool(found.deployment, price, role, ranks, gpus, workers, cache=held, context=context)
         )
     return joined(pools, serving.decode.deployment, serving.prefill.deployment)
 
@@ -192,7 +193,7 @@ def engine_pool(
     deployment: Deployment,
     price: Price,
     role: str,
-    tp: int,
+    ranks: Ranks,
     gpus: int,
     workers: int,
     *,
@@ -203,11 +204,14 @@ def engine_pool(
 
     ``cache``: what the KV cache of one holds; ``context``: about how many a sequence has.
     """
-    work, groups = deployment.workload, gpus // tp
+    work, tp = deployment.workload, ranks.tp
+    groups = gpus // tp
+    # an attention group of each stage has a part of those that the engine runs
+    sequences = max(1, deployment.most_sequences // ranks.stages)
     return EnginePool.of(
         role,
         priced_steps(price, work, tp=tp, groups=groups),
-        replace(scheduler_of(require_engine(deployment.engine)), sequences=deployment.most_sequences),
+        replace(scheduler_of(require_engine(deployment.engine)), sequences=sequences),
         groups=groups,
         workers=workers,
         gpus=gpus,

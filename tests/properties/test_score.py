@@ -109,7 +109,7 @@ def test_a_hand_made_plan_with_one_full_gpu_needs_its_memory(toy):
         used(layout, where, Assignment(rows, np.array(owner, dtype=np.int32), 8, 4), loads).at(1).hbm_bytes
         for owner in ([0, 0, 1, 1, 2, 2, 3, 3], [0, 0, 0, 0, 0, 1, 2, 3])
     ]
-    assert hbm[1]["weights"] - hbm[0]["weights"] == 2 * 3 * 3_000 * 2
+    assert hbm[1]["experts"] - hbm[0]["experts"] == 2 * 3 * 3_000 * 2
 
 
 def test_a_batch_that_does_not_fit_says_what_binds_and_what_would(toy):

@@ -104,7 +104,6 @@ def test_links_and_domains_of_the_row_replace_those_of_the_cluster():
     assert (changed.rates.up_bytes_per_s, changed.rates.alltoall_bytes_per_s) == (1e11, 1e11)
     assert changed.rates.out_bytes_per_s == 2e10
     assert (plain.pool.domain_gpus[0], changed.pool.domain_gpus[0]) == (8, 4)
-    assert changed.rates.hbm_bytes == plain.rates.hbm_bytes
 
 
 def test_every_point_is_in_one_group_or_refused():

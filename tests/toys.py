@@ -47,7 +47,7 @@ class ToyEngine(EngineMemory):
 
 TOY_ENGINE = ToyEngine("toy", "total", Coefficient(0.9, 0.9, 0.9, "made up", 0))
 TOY_SCHEDULER = Scheduler(mixes=True, tokens=8192, sequences=1_000_000, reserved=0.0)
-budget.ON["none"] = ("toy",)
+budget.ON["toys"] = ("toy",)
 budget.TITLES["toy"] = "toy"
 SCHEDULERS["toy"] = TOY_SCHEDULER
 budget.engine_memory = lambda name, *rest: TOY_ENGINE if name == "toy" else engine_memory(name, *rest)
@@ -68,7 +68,7 @@ def gpu(*, hbm=1e9, hbm_rate=1e12, bf16=1e14, fp8=2e14, name="toy", kind=Evidenc
     }
     if fp8:
         figures["fp8_flop_per_s"] = figure(fp8, "flop/s", kind)
-    return GpuSpec(name, name, "none", "made up", 1, figures)
+    return GpuSpec(name, name, "toys", "made up", 1, figures)
 
 
 def domain(gpus=4, *, link=1e10, latency=0.0, chip=None) -> DomainSpec:

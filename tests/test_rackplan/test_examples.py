@@ -34,8 +34,8 @@ After 312,837 output tokens/s of 68 GPUs
 With two copies of each it takes 0.0% of the tokens, for 5.6% of the throughput
 """,
     "04_own_cluster": """
-as bought 3,698 tok/s/GPU, 0.1427 USD per million tokens, EP8 TP1, HBM bandwidth binds
-one hot 2,664 tok/s/GPU, 0.1981 USD per million tokens, EP8 TP1, HBM bandwidth binds
+as bought 3,467 tok/s/GPU, 0.1522 USD per million tokens, EP8 TP1, HBM bandwidth binds
+one hot 2,646 tok/s/GPU, 0.1995 USD per million tokens, EP8 TP1, HBM bandwidth binds
 The hot GPU gets 73% of the mean load; balancedness 0.999
 Picture box.svg
 """,
@@ -99,18 +99,18 @@ SHOWN = """
 ...
 for day balancedness by day 0.999, by night 0.703
 for both balancedness by day 0.992, by night 0.992
-<Replanned 1,432 of 6,144 copies move, balancedness 0.9463:
+<Replanned 1,431 of 6,144 copies move, balancedness 0.9454:
 ...
-HBM bandwidth x2 +56.1%
+HBM bandwidth x2 +55.0%
 ...
-HBM twice as fast: 1.56 times the throughput
-<Comparison of qwen3-30b-a3b: hgx-h100@72 793 output tok/s/GPU, hgx-h200@72 1,150 output tok/s/GPU, gb200-nvl72
+HBM twice as fast: 1.55 times the throughput
+<Comparison of qwen3-30b-a3b: hgx-h100@72 806 output tok/s/GPU, hgx-h200@72 1,150 output tok/s/GPU, gb200-nvl72
 ...
 <Size qwen3-30b-a3b on hgx-h200, requests of 8,192 + 1,024 tokens: 1,000,000 output tok/s by 1,248
 GPUs in 156 domains>
 2,159 kW, 1,997 USD an hour
 ...
-HBM capacity binds: deepseek-v3 on hgx-h100 needs 84.6 GB per GPU, 77.0 GB are
+HBM capacity binds: deepseek-v3 on hgx-h100 needs 85.4 GB per GPU, 72.2 GB are
 ...
 <Exported of qwen3-30b-a3b for SGLang: tour-sglang.json, balancedness 0.9987>
 ...

@@ -264,7 +264,9 @@ def _nearest(deployment: Deployment, options: PlanOptions, layouts: Sequence[Fit
     """Which widths that fit have most in common with those asked for, spelled as options."""
     names = ("ep", "tp", "stages") if deployment.model.moe is not None else ("tp", "stages")
     asked = options.widths
-    fits = {tuple(getattr(fit.layout, name) for name in names) for fit in layouts}
+    # experts that are cut over more GPUs than attention are left out: no option asks for them
+    plain = (fit.layout for fit in layouts if fit.layout.ep > 1 or fit.layout.moe_tp in (1, fit.layout.tp))
+    fits = {tuple(getattr(layout, name) for name in names) for layout in plain}
 
     def far(widths: tuple[int, ...]) -> tuple[float, ...]:
         of = dict(zip(names, widths, strict=True))

@@ -239,6 +239,13 @@ class Model(Shown):
         counts = Counter(self.kind_of[layers.start : layers.stop])
         return [(self.kinds[kind], count) for kind, count in counts.items()]
 
+    def slot_params(self, layers: range) -> float:
+        """Parameters of one routed expert of each of ``layers`` that has experts."""
+        kinds = self.kind_counts(layers)
+        return added(
+            float(n) * layer.ffn.expert_params for layer, n in kinds if isinstance(layer.ffn, MoeFfn)
+        )
+
     @property
     def whole(self) -> StageShard:
         """What the only stage of a pipeline holds: everything."""

@@ -92,7 +92,6 @@ def _pool(plan: Plan, role: str, lengths: Lengths) -> EnginePool:
 
     workers = len(layout.replicas)
     gpus = layout.gpus_used // workers
-    ranks = Ranks(layout.tp, layout.moe_tp, layout.attention_dp, layout.stages)
     return engine_pool(
-        deployment, price, role, ranks, gpus, workers, cache=scorer.cache, context=lengths.context
+        deployment, price, role, Ranks.of(layout), gpus, workers, cache=scorer.cache, context=lengths.context
     )

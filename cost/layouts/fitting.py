@@ -20,7 +20,7 @@ from cost.layouts.deployable import is_power_of_two
 from cost.layouts.partition import Variant, variants_of
 from cost.layouts.pipelines import Pipelines, Widths, pipeline_seconds, pipelines_of
 from cost.layouts.stages import Budgets, Pricer
-from cost.memory.batches import most_that_fit
+from cost.memory.batches import most_that_fit, smallest_share
 from cost.memory.stages import CacheRoom, batch_room, weights_off
 from cost.quantity import Quantity
 
@@ -94,7 +94,8 @@ class FittingLayouts:
             return None
         pipelines = pipelines_of(pricer, variants, lines)
         room, short = _room(pricer, pipelines, variant, tp, moe_tp)
-        run = np.array([_share(what.arrangement.replicas[0]) for what in variants])[variant]
+        gpus = (list(map(len, what.arrangement.replicas[0])) for what in variants)
+        run = np.array(list(map(smallest_share, gpus)))[variant]
         most = np.asarray(most_that_fit(np.minimum(room, pricer.deployment.most_sequences * run / tp), tp))
         workload = pricer.deployment.workload
         fits = most > 0
@@ -123,14 +124,14 @@ class FittingLayouts:
         which, deployment = slice(layout, layout + 1), self.pricer.deployment
         layouts = self.variant[which], self.tp[which], self.moe_tp[which]
         _, budgets, (held, each) = _memory(self.pricer, self.pipelines, *layouts)
-        off = weights_off(deployment.model) * held
-        less, more = (budgets.part * np.hypot(most, off) for most in (budgets.less, budgets.more))
-        pool = budgets.part * (budgets.usable - held)
-        columns = np.broadcast_arrays(pool, less, more, each)
+        pool, off = budgets.pool(held), weights_off(deployment.model) * held
+        columns = np.broadcast_arrays(pool, budgets.part, budgets.less, budgets.more, off, each)
         fullest = int(np.argmin(pool / np.maximum(each, 1.0)))
         context = deployment.workload.context
-        rooms = (float(column[fullest]) for column in columns)
-        return CacheRoom.of(*rooms, gpus=gpus, context=context, sequences=sequences)
+        room, part, less, more, differ, kv = (float(column[fullest]) for column in columns)
+        return CacheRoom.of(
+            room, (part, less, more), differ, kv, gpus=gpus, context=context, sequences=sequences
+        )
 
     @property
     def arrangement(self) -> Index:
@@ -231,12 +232,6 @@ def _legal(
     return np.array(rows, dtype=np.int64).reshape(-1, 3).T
 
 
-def _share(stages: Sequence[Sequence[int]]) -> float:
-    """GPUs of the smallest stage over those of the replica: an engine has an attention group in each stage."""
-    gpus = [len(stage) for stage in stages]
-    return min(gpus) / sum(gpus)
-
-
 def _memory(
     pricer: Pricer, pipelines: Pipelines, variant: Index, tp: Index, moe_tp: Index
 ) -> tuple[Index, Budgets, tuple[Quantity, Quantity]]:
@@ -256,5 +251,5 @@ def _room(
     """Sequences per GPU that fit each layout, and bytes that the one nearest to fitting its smallest batch lacks."""
     owner, budgets, memory = _memory(pricer, pipelines, variant, tp, moe_tp)
     runs, room = runs_of(owner), batch_room(memory, budgets.usable, budgets.part)
-    short = runs.max(np.asarray(memory[1] / tp[owner] - budgets.part * (budgets.usable - memory[0])))
+    short = runs.max(np.asarray(memory[1] / tp[owner] - budgets.pool(memory[0])))
     return runs.min(np.asarray(room)), float(np.min(short, initial=np.inf))

@@ -133,6 +133,10 @@ class Budgets(NamedTuple):
     less: Array
     more: Array
 
+    def pool(self, held: Quantity) -> Quantity:
+        """As :meth:`cost.memory.budget.Budget.pool`."""
+        return self.part * (self.usable - held)
+
 
 @dataclass(frozen=True, eq=False)
 class StageCosts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -26,6 +27,11 @@ def sequences_of(batch: float, tp: int) -> int | None:
 def whole_batch(batch: float, tp: int) -> float:
     """The largest batch up to ``batch`` with whole sequences of groups of ``tp`` GPUs, at least one each."""
     return batch_of(sequences_of(batch, tp) or max(1, math.floor(batch * tp)), tp)
+
+
+def smallest_share(gpus: Sequence[int]) -> float:
+    """GPUs of the smallest stage over those of its replica: an engine has an attention group in each stage."""
+    return min(gpus) / sum(gpus)
 
 
 def most_that_fit(room: Quantity, tp: Quantity) -> Quantity:

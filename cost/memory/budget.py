@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cost.calibration.serving import engine_version
 from cost.memory.engines import (
     GIB,
-    SPREAD_GIB,
     EngineMemory,
     engine_memory,
     forward_gib,
@@ -20,6 +18,9 @@ from cost.memory.engines import (
 from cost.model import Model
 from cost.queueing.schedulers import scheduler_of
 from topology.spec import GpuSpec
+
+if TYPE_CHECKING:
+    from cost.inputs.layout import Layout
 
 ON = {"NVIDIA": ("vllm", "sglang", "trtllm"), "AMD": ("vllm", "sglang", "atom")}
 TITLES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "atom": "ATOM"}
@@ -78,6 +79,11 @@ class Ranks(NamedTuple):
     attention_dp: int
     stages: int = 1
 
+    @classmethod
+    def of(cls, layout: Layout) -> Ranks:
+        """Return how the replicas of a layout are laid out."""
+        return cls(layout.tp, layout.moe_tp, layout.attention_dp, layout.stages)
+
     @property
     def several(self) -> bool:
         """Whether it has several GPUs."""
@@ -118,6 +124,7 @@ def budget_of(
                 forward_gib(model, usual_step(total, gpu.name)[1], tp=ranks.tp, moe_tp=ranks.moe_tp)
             ),
         )
+        less, more = taken.spread()
         # what SGLang's default keeps for many attention ranks fits no GPU: whoever runs them gives the fraction
         part = utilisation or form.usual_utilisation(total, tp=ranks.tp, stages=ranks.stages, drafts=drafts)
         return Budget(
@@ -128,8 +135,8 @@ def budget_of(
             usable=form.room_gib(total, 0.0, taken.gib, part) / form.part(part) * GIB,
             part=form.part(part),
             taken={use: gib * GIB for use, gib in taken.uses.items()},
-            less=math.hypot(taken.high - taken.gib, SPREAD_GIB) * GIB,
-            more=math.hypot(taken.gib - taken.low, SPREAD_GIB) * GIB,
+            less=less * GIB,
+            more=more * GIB,
         )
 
     return min(map(budget, forms), key=lambda one: one.pool(_HALF * gpu.hbm_bytes))

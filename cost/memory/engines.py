@@ -72,6 +72,11 @@ class Taken(NamedTuple):
     high: float
     uses: Mapping[str, float]
 
+    def spread(self, off: float = 0.0) -> tuple[float, float]:
+        """Return by how many GiB start logs have less, and more, room beside weights that are ``off`` either way."""
+        less, more = self.high - self.gib, self.gib - self.low
+        return math.hypot(less, SPREAD_GIB, off), math.hypot(more, SPREAD_GIB, off)
+
 
 @dataclass(frozen=True, config=CHECKED)
 class EngineMemory:

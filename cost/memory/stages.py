@@ -12,18 +12,16 @@ from numpy.typing import NDArray
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.workload import StepShape, Workload
-from cost.memory.batches import batch_of, most_that_fit
+from cost.memory.batches import batch_of, most_that_fit, smallest_share
 from cost.memory.budget import Budget, Ranks
 from cost.memory.engines import GIB, LEAST_GIB
 from cost.memory.sizes import expert_size, shard_bytes, weight_sizes
-from cost.model import Model, MoeFfn, StageShard
+from cost.model import Model, StageShard
 from cost.quantity import Quantity
 from topology.base.units import added
 
 WEIGHTS_OFF, EXPERTS_OFF = 0.02, 0.035
 """Either way around weights, and those of experts: formats of few layers, padding, vision towers, draft layers."""
-_ALIKE = 1e-9
-"""Part of bytes by which two counts of the same may differ."""
 
 
 @dataclass(frozen=True)
@@ -51,20 +49,23 @@ class CacheRoom:
     def of(
         cls,
         pool: float,
-        less: float,
-        more: float,
+        spread: tuple[float, float, float],
+        off: float,
         kv_per_batch: float,
         *,
         gpus: int,
         context: int,
         sequences: int | None,
     ) -> CacheRoom:
-        """Return what ``pool`` bytes, by ``less`` to ``more`` off, hold on each of ``gpus`` GPUs.
+        """Return what ``pool`` bytes hold on each of ``gpus`` GPUs.
 
-        ``sequences``: as many as fit if None.
+        ``spread``: ``part``, ``less`` and ``more`` of its :class:`cost.memory.budget.Budget`; ``off``: bytes by which
+        weights differ; ``sequences``: as many as fit if None.
         """
         each = gpus * context / max(kv_per_batch, 1.0)
-        tokens, low, high = (max(0.0, pool + off) * each for off in (0.0, -less, more))
+        part, *bounds = spread
+        less, more = (part * math.hypot(bound, off) for bound in bounds)
+        tokens, low, high = (max(0.0, pool + by) * each for by in (0.0, -less, more))
         most = int(tokens // context) if sequences is None else sequences
         return cls(tokens, low, high, most, context, pool)
 
@@ -126,11 +127,9 @@ class StageMemory:
 
     def cache(self, gpus: int, context: int, sequences: int) -> CacheRoom:
         """Return the cache of a replica of ``gpus`` GPUs that has ``sequences`` of ``context`` tokens at most."""
-        less, more = (
-            self.budget.part * math.hypot(part, self.off) for part in (self.budget.less, self.budget.more)
-        )
+        spread = self.budget.part, self.budget.less, self.budget.more
         return CacheRoom.of(
-            self.pool, less, more, self.kv_per_batch, gpus=gpus, context=context, sequences=sequences
+            self.pool, spread, self.off, self.kv_per_batch, gpus=gpus, context=context, sequences=sequences
         )
 
     def breakdown(self, batch: float) -> dict[str, float]:
@@ -175,8 +174,8 @@ def replica_memory(
     cache of *all* ``batch * n`` sequences, so KV per GPU does not shrink with stages, while weights do.
     """
     model, workload = deployment.model, deployment.workload
-    total, fewest = sum(len(stage.gpus) for stage in stages), min(len(stage.gpus) for stage in stages)
-    most_at_once = deployment.most_sequences * (fewest / tp) / total
+    total = sum(len(stage.gpus) for stage in stages)
+    most_at_once = deployment.most_sequences * smallest_share([len(stage.gpus) for stage in stages]) / tp
     memories = []
     for index, stage in enumerate(stages):
         gpus, ends = len(stage.gpus), (float(index == 0), float(index == len(stages) - 1))
@@ -199,10 +198,7 @@ def replica_memory(
         )
         shape = group.under(workload, 1.0)
         weights, cache, buffers = shard_bytes(model, workload, shard, shape, each=each)
-        slot = added(
-            n * layer.ffn.expert_params for layer, n in shard.layers if isinstance(layer.ffn, MoeFfn)
-        )
-        experts = each * float(slot) * float(expert_size(model, moe_tp))
+        experts = each * model.slot_params(stage.layers) * float(expert_size(model, moe_tp))
         held = float(weights), experts, float(buffers), total / gpus * float(cache)
         off = weights_off(model) * float(weights)
         memories.append(StageMemory(*held, budget, most_at_once, off))
@@ -219,10 +215,8 @@ def _held_experts(
     budgets = deployment.budgets(stage, ranks)
     if len(budgets) == 1:
         return int(slots.max(initial=0)), least
-    members = model.kind_counts(stage.layers)
-    slot = added(n * layer.ffn.expert_params for layer, n in members if isinstance(layer.ffn, MoeFfn))
     kinds = [budgets[domain] for domain in deployment.domains(stage).tolist()]
-    size = float(slot) * weight_sizes(model)["experts"]
+    size = model.slot_params(stage.layers) * weight_sizes(model)["experts"]
     tightest = int(
         np.argmin([budget.usable - size * many for budget, many in zip(kinds, slots, strict=True)])
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,8 @@ from cost.inputs.workload import StepShape, Workload
 from cost.memory.engines import (
     GIB,
     LEAST_GIB,
-    SPREAD_GIB,
     EngineMemory,
+    Taken,
     engine_memory,
     forward_gib,
     seen_gib,
@@ -192,9 +191,9 @@ def _predictions(log: StartLog) -> dict[str, Prediction]:
         return found | _unknown(f"the memory of {log.gpu or 'the GPU'}")
     if log.shared and form.base == "after loading":
         return found | _unknown("what the host keeps of memory that it shares with the GPU")
-    taken, *bounds = _taken_gib(log, model, form, total)
-    room = _room_gib(log, form, total, weights, taken)
-    low, high = (math.hypot(bound - taken, SPREAD_GIB, off) for bound in bounds[::-1])
+    taken = _taken_gib(log, model, form, total)
+    room = _room_gib(log, form, total, weights, taken.gib)
+    low, high = taken.spread(off)
     reasons = ["may not start: too little room is left."] if room < LEAST_GIB else []
     if model is None:
         reasons.append("weights as the log has them: its model is not in the catalog.")
@@ -299,9 +298,7 @@ def _weights_gib(log: StartLog, model: Model, workload: Workload) -> float:
     return float(np.max(even_memory(model, workload, shape, model.first_stage(shape.stages))[0])) / GIB
 
 
-def _taken_gib(
-    log: StartLog, model: Model | None, form: EngineMemory, total: float
-) -> tuple[float, float, float]:
+def _taken_gib(log: StartLog, model: Model | None, form: EngineMemory, total: float) -> Taken:
     """Return what the engine takes beside weights and cache, and the least and the most of it."""
     chip, shape = _chip(log), _shape(log)
     tokens = log.tokens or (form.whole_prompts and log.longest) or usual_step(total, chip)[1]
@@ -318,7 +315,7 @@ def _taken_gib(
         )
         for vocab in ((model.vocab,) * 3 if model else _VOCABS)
     ]
-    return found[0].gib, found[1].low, found[2].high
+    return found[0]._replace(low=found[1].low, high=found[2].high)
 
 
 def _token_bytes(log: StartLog, model: Model, workload: Workload) -> float | None:

@@ -25,7 +25,6 @@ from placement.layouts.shapes import Shape, arranged_shapes, shapes_of
 from placement.options import Spread
 from placement.scoring import stage_speed
 from topology.base.errors import InfeasibleError, InputError
-from topology.base.units import added
 
 
 def gpu_usable_bytes(deployment: Deployment, gpus: Sequence[int]) -> Floats:
@@ -44,12 +43,8 @@ def _slots_by_hbm(
     capacity = gpu_usable_bytes(deployment, gpus)
     if (capacity == capacity[0]).all():
         return even
-    size = weight_sizes(deployment.model)
-    per_slot = added(
-        float(count) * layer.ffn.expert_params * size["experts"]
-        for layer, count in deployment.model.kind_counts(layers)
-        if isinstance(layer.ffn, MoeFfn)
-    )
+    model = deployment.model
+    per_slot = model.slot_params(layers) * weight_sizes(model)["experts"]
     # what a GPU holds besides is as much on each, and changes no order
     return slots_by_free_hbm(capacity, per_slot, total=int(even.sum()), most=experts)
 

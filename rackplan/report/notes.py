@@ -255,9 +255,7 @@ def assumptions(plan: Plan) -> list[str]:
 
 def memory_words(deployment: Deployment, layout: Layout) -> str:
     """Return whose formulas say what weights and the cache of a layout may fill, and the running cap."""
-    stages = layout.replicas[0]
-    ranks = Ranks(layout.tp, layout.moe_tp, len(stages[0].gpus) // layout.tp, len(stages))
-    budgets = (deployment.budget(row[0], ranks) for row in layout.replicas)
+    budgets = (deployment.budget(row[0], Ranks.of(layout)) for row in layout.replicas)
     words = "; ".join(dict.fromkeys(budget.words for budget in budgets))
     return f"{words}; at most {deployment.most_sequences:,} sequences of an attention group at a time"
 

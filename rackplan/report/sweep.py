@@ -39,9 +39,9 @@ _ROW = f"serving layout {_RATES} {_WHOLE} gpus_used replicas {_STEP}"
 _ALONE = "layout batch tok_s_per_user tok_s_per_gpu usd_per_million_tokens step_s bound_by"
 _TOGETHER = "layout tok_s_per_user tok_s_per_gpu usd_per_million_tokens ttft_s"
 """What text shows of a layout of one phase, and of whole requests."""
-_ASKED = """cluster model phase recipe what_if context isl osl prefix_hit cached_tokens tpot_limit_s ttft_limit_s
-    ttft_p99_limit_ms fastest_ttft_s kv_tokens
-    low_kv_tokens high_kv_tokens kv_sequences low_tok_s_per_gpu high_tok_s_per_gpu measured_factor measured_runs"""
+_ASKED = f"""cluster model phase recipe what_if context isl osl prefix_hit cached_tokens tpot_limit_s ttft_limit_s
+    ttft_p99_limit_ms fastest_ttft_s {shared.CACHE} low_tok_s_per_gpu high_tok_s_per_gpu
+    measured_factor measured_runs"""
 BEST = Record.of(
     "",
     " ".join(dict.fromkeys(f"{_ASKED} {_ROW} {shared.TOTALS} {shared.USED}".split())),

@@ -54,7 +54,7 @@ def first_token_s(plan: Plan) -> float:
     deployment, layout, known = plan.deployment, plan.layout, first_token_calibration()
     scorer, _ = placement_scorer(deployment, layout, plan.experts, plan.loads, plan.split, unlike=plan.unlike)
     alone_s = scorer.step_s(batch_of(1, layout.tp))
-    return known.prompt_factor * alone_s + known.seconds(require_engine(deployment.engine), "aggregated")
+    return alone_s + known.seconds(require_engine(deployment.engine), "aggregated")
 
 
 def pools_of_plan(plan: Plan, lengths: Lengths) -> EnginePools:

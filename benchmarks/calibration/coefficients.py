@@ -98,8 +98,6 @@ OF_ENGINE = [
     "delay.sequence",
     "delay.step",
     "engine.share",
-    "prefill_share",
-    "prefill_share.in_step",
 ]
 SHARED = ["columns.gemm", "columns.experts", "ranks.uneven"]
 INT4 = "experts.int4"
@@ -109,7 +107,6 @@ START = {
     "experts": 0.3,
     "attention": 0.4,
     "hbm": 0.7,
-    "prefill_share": 0.4,
     "delay.all_reduce": 5e-6,
     "delay.all_reduce_out": 20e-6,
     "delay.layer": 35e-6,
@@ -144,12 +141,21 @@ FIXED = {
     "links.all_reduce": 0.82,
     "links.hop": 0.82,
     "delay.compress_layer": COMPRESS_LAYER_S,
-    "prefill_share.compressed": 1.0,
+    "prompts.gemm": 0.7,
+    "prompts.scores": 0.55,
+    "prompts.experts": 1.5,
     "experts.int4": 1.0,
 }
 """Not fitted; INT4 by a family alone. Overlap: both of SGLang's ablations. Links: 370 of 450 GB/s that NCCL reaches
-inside a node (jax-ml scaling book). Prefill with compressed entries: all of it, the share that fits InferenceX's 123
-runs of DeepSeek-V4 in one pool best of 0.7, 0.85, 1, 1.3 and 1.6."""
+inside a node (jax-ml scaling book). Prompts: full tiles of projections and scores reach more than those that
+decode, experts less, whose tiles are partly filled and whose steps run outside CUDA graphs; bounds 0.6 to 1, 0.45 to
+0.75, 1 to 2 (serving rows in which prompts are more than 30 % of the time)."""
+OF_PROMPTS = {
+    "prompts.first": {"sglang": 0.12, "trtllm": 0.01, "vllm": 0.03},
+    "prompts.uneven": {"sglang": 1.0, "trtllm": 0.05, "vllm": 1.0},
+}
+"""Not fitted, by engine: SGLang pauses decoding for prompts; TensorRT-LLM holds prompts until ranks start them
+together (``batching_wait_iters``)."""
 MORE_DRAFTS = 0.02
 """A drafted token more yields at least so much more (in logarithms)."""
 LOW = "h20-sxm"
@@ -212,7 +218,7 @@ class Space:
                 least = LEAST.get(name[2]) or self.family.least.get(name[2].partition(".")[0])
                 if least and name[2] != INT4:
                     low[i] = np.log(least * most)
-            elif name[:2] == ("factor", HOST) or name[-1].startswith("prefill_share"):
+            elif name[:2] == ("factor", HOST):
                 high[i] = 0.0
             elif name[-1].startswith("accept."):
                 low[i] = 0.0
@@ -307,7 +313,7 @@ class Space:
         def logs(x: NDArray[np.float64]) -> NDArray[np.float64]:
             tables = self.tables(x)
             rows = [tables.of(load_gpu(chip), self._measured(engine)) for chip, engine in cells]
-            return np.log([[row[name] for name in names] for row in rows])
+            return np.log(np.maximum([[row[name] for name in names] for row in rows], 1e-12))
 
         at, step = logs(inside), 1e-3
         slopes = np.stack([(logs(inside + step * unit) - at) / step for unit in np.eye(len(inside))], axis=-1)
@@ -329,7 +335,10 @@ def _delays(value: Mapping[tuple[str, ...], float], family: Family, engine: str)
         least = np.minimum.accumulate([v for _, v in points])
         found[name] = [(p, float(v)) for (p, _), v in zip(points, least, strict=True)]
     first = peak_of(load_gpu(family.first), "gemm.bf16")
-    return found | {"delay.index_layer": [(first, _mean([INDEX_LAYER_S[one] for one in each]))]}
+    of_engine = {"delay.index_layer": INDEX_LAYER_S, **OF_PROMPTS}
+    return found | {
+        name: [(first, _mean([values[one] for one in each]))] for name, values in of_engine.items()
+    }
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -176,7 +176,6 @@ def main() -> None:
     data = {
         "source": first_token_calibration().source,
         "fit": fit,
-        "prompt_factor": first_token_calibration().prompt_factor,
         "fixed_s": fixed,
         "two_pools_s": two_pools_s,
         "band": band,

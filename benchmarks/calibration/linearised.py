@@ -9,9 +9,10 @@ import numpy as np
 from coefficients import NVIDIA, efficiency
 from stack import Stack
 
-from cost.inputs.machine import COEFFICIENTS
-from cost.terms.overhead import prefill_share
+from cost.inputs.machine import on_prompts
+from cost.step.step import busiest
 from cost.validation.predict import (
+    BENCHMARK_ROUNDS,
     group_points,
     group_times,
     machines,
@@ -40,7 +41,6 @@ PUBLISHED_WEIGHT = 8.0
 NOT_FITTED = ("ds-online-prefill", "ds-online-prefill-nohit", "trtllm-b200-1k2k")
 """Published points that validate predicts and no fit takes: averages of production over traffic that nobody states,
 and a highest throughput at requests that nobody states."""
-SHARES = [name for name in COEFFICIENTS if name.startswith("prefill_share")]
 UNSURE_WEIGHT = 0.6
 """Rows that do not say how many workers there were, or whether they drafted."""
 
@@ -104,6 +104,8 @@ class Problem:
         self.is_mixed, self.halves = np.zeros(size, bool), np.zeros(size, bool)
         self.factor, self.rest = np.zeros(size), np.zeros(size)
         self.inverse = np.zeros(size, bool)
+        self.prompts = np.zeros(size, bool)
+        self.share, self.others, self.busiest = np.ones(size), np.zeros(size), np.ones(size)
         self.accept = np.zeros(size, int)
         for group in data.groups:
             self._add(group, x)
@@ -113,10 +115,6 @@ class Problem:
         for group in data.groups:
             self.cell_of[group.index] = self.cells.index((group.gpu.name, group.engine))
         self.measured = np.array([p.measured for p in data.points])
-        self.share = np.full(size, "", dtype=object)
-        for group in data.groups:
-            names = [prefill_share(group.model, in_step=one) for one in group.in_step.tolist()]
-            self.share[group.index] = names
         self.unrecorded = np.array([not p.drafts_recorded for p in data.points])
 
     def _add(self, group: Group, x: NDArray[np.float64]) -> None:
@@ -132,10 +130,15 @@ class Problem:
         if group.overlap:
             first = replace(first, sequences=first.sequences / 2, prompt_tokens=first.prompt_tokens / 2)
             self.halves[at] = True
-        self.alone.add(group, first, machine)
+        padded = machine.pads and group.model.moe is not None and first.decodes
+        self.prompts[at] = group.phase == "prefill"
+        self.alone.add(group, first.padded if padded else first, machine)
         if group.phase == "aggregated":
-            self.mixed.add(group, shapes[0], machine)
+            shape = shapes[0].padded if padded else shapes[0]
+            self.mixed.add(group, shape, machine)
             self.is_mixed[at] = True
+            self.share[at], self.others[at] = shape.prompt_share, shape.others
+            self.busiest[at] = busiest(shape.prompt_share, shape.attention_dp)
         step_s = np.broadcast_to(times.step_s, at.shape)
         for position, i in enumerate(at.tolist()):
             point = replace(self.data.points[i], drafts_recorded=True)
@@ -155,14 +158,23 @@ class Problem:
 
     def _values(self, table: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         """Predicted quantities; ``table`` has each coefficient of each point."""
-        computing, sending = self.alone.seconds(table)
+        on = {name: on_prompts(name, value, table.__getitem__) for name, value in table.items()}
+        alone = {
+            name: on_prompts(name, value, table.__getitem__, mixed=False) for name, value in table.items()
+        }
+        parts = zip(self.alone.seconds(table), self.alone.seconds(alone), strict=True)
+        computing, sending, _ = (np.where(self.prompts, on_p, off_p) for off_p, on_p in parts)
         plain = computing + sending
         hidden = 2 * plain - table["overlap"] * 2 * np.minimum(computing, sending)
         seconds = np.where(self.halves, hidden, plain)
         if self.is_mixed.any():
-            mixed = sum(self.mixed.seconds(table))
-            share = np.select([self.share == name for name in SHARES], [table[name] for name in SHARES])
-            seconds = np.where(self.is_mixed, plain + share * (mixed - plain), seconds)
+            base, full = self.alone.seconds(on), self.mixed.seconds(on)
+            experts = full[2] - base[2]
+            most = 1 + table["prompts.uneven"] * (self.busiest - 1)
+            more = experts + most * (sum(full[:2]) - sum(base[:2]) - experts)
+            first = table["prompts.first"] + 0.5 / BENCHMARK_ROUNDS
+            share = self.share * self.others * (1 - first)
+            seconds = np.where(self.is_mixed, plain + share * more, seconds)
         for k in (1, 2, 3):
             seconds = np.where(self.accept == k, seconds / table[f"accept.{k}"], seconds)
         return np.where(self.inverse, self.factor / seconds, self.factor * seconds)

@@ -76,8 +76,9 @@ class Stack:
 
     def seconds(
         self, table: Mapping[str, NDArray[np.float64]]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Seconds of computing and of sending of each point; ``table`` has each coefficient of each point."""
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Seconds of computing, of sending, and of computing those of experts; ``table`` has each coefficient."""
+        experts = np.zeros(self.size)
         computing, sums = np.zeros(self.size), defaultdict(lambda: np.zeros(self.size), self.sums)
         for (fraction, hbm, _), slot in self.slots.items():
             kind = fraction.partition(".")[0]
@@ -89,6 +90,7 @@ class Stack:
             compute = slot.compute * (1 / (part * reached) + half * slot.inverse_columns)
             seconds = smooth_max(compute, slot.memory / (part * table[hbm]))
             computing += seconds * (1 + table["ranks.uneven"] * slot.uneven)
+            experts += seconds * (kind == "experts")
         computing *= 1 + table["engine.share"]
         for term in TERMS.values():
             for delay in term.delays:
@@ -97,4 +99,4 @@ class Stack:
                 computing += sums[delay] * known.value
         sending = sums["links"] + sums["reduce"] / table["links.all_reduce"]
         sending = sending + sums["calls"] * table["delay.all_reduce"] + sums["latency"]
-        return computing, sending + sums["crossing"] * table["delay.all_reduce_out"]
+        return computing, sending + sums["crossing"] * table["delay.all_reduce_out"], experts

@@ -23,8 +23,6 @@ class FirstTokenCalibration:
     ----------
     fit:
         Rows, and median errors of the simulation, corrected and not.
-    prompt_factor:
-        What prompts in full steps take over what the physics, fitted to steps that decode, says of them.
     fixed_s:
         Seconds of a request besides steps (network, tokenising, scheduling) by engine of one pool.
     two_pools_s:
@@ -35,7 +33,6 @@ class FirstTokenCalibration:
 
     source: Text
     fit: Mapping[str, Number]
-    prompt_factor: Positive
     fixed_s: Mapping[str, Positive]
     two_pools_s: Positive
     band: Mapping[str, Positive]

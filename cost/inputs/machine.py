@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 import numpy as np
@@ -14,6 +14,7 @@ from cost.calibration.alltoall import Kernel, default_kernel, find_kernel
 from cost.dtypes import multiply_dtype, wider_units
 from cost.inputs.fabric_faults import FaultyLinks, faulty_links
 from cost.inputs.workload import StepShape
+from cost.quantity import Quantity
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
 from topology.cluster import Cluster
@@ -53,9 +54,11 @@ COEFFICIENTS = {
     "accept.2": "the same with 2",
     "accept.3": "the same with 3",
     "accept.unrecorded": "tokens per step if drafting is unknown",
-    "prefill_share": "fraction of other requests' prefill that delays decoding, for engines that mix phases",
-    "prefill_share.in_step": "the same where requests of equal lengths keep in step",
-    "prefill_share.compressed": "the same, however requests come, with attention over compressed entries",
+    "prompts.gemm": "time of projections of prompts on weights of 8 bits or fewer over what decode's fraction says",
+    "prompts.scores": "the same of scores inside prompts",
+    "prompts.experts": "the same of routed experts",
+    "prompts.first": "part of others' prompts that a request waits for before its first token",
+    "prompts.uneven": "part of waiting for the attention rank with most prompts that an engine does not avoid",
 }
 """Every coefficient by name. ``gemm``, ``experts``, ``attention``, ``hbm`` and ``links`` are fractions of a peak."""
 
@@ -103,6 +106,29 @@ class Efficiency:
     def figures(self) -> Mapping[str, Figure]:
         """All coefficients by name."""
         return self.table
+
+
+_EIGHT_BITS = ("gemm.fp8", "gemm.fp4")
+_MOST_GEMM, _MOST_SCORES = 0.85, 0.75
+"""Parts of the peak that no kernel of prompts is taken to exceed unless decode's does."""
+
+
+def on_prompts(
+    name: str, value: Quantity, times: Callable[[str], Quantity], *, mixed: bool = True
+) -> Quantity:
+    """Return what kernels reach on prompts where they reach ``value`` in steps that decode.
+
+    Full tiles of projections and scores reach more, partly filled ones of experts less. ``times``: the coefficients
+    that say how much (``prompts.gemm``...), by name. ``mixed``: in steps that decode too, whose chunks fill tiles of
+    experts in part and leave CUDA graphs.
+    """
+    if name in _EIGHT_BITS:
+        return np.maximum(value, np.minimum(_MOST_GEMM, value / times("prompts.gemm")))
+    if name == "attention.prefill":
+        return np.maximum(value, np.minimum(_MOST_SCORES, value / times("prompts.scores")))
+    if mixed and name.startswith("experts.") and name != "experts.int4":
+        return value / times("prompts.experts")
+    return value
 
 
 def is_fraction(name: str) -> bool:
@@ -361,6 +387,8 @@ class Machine:
         Format of hidden vectors on their way to experts; empty: by the experts' weights.
     correction:
         Gives shapes what measured decode steps took over the physics; None: the physics alone.
+    pads:
+        Whether steps that decode run at the next size of a CUDA graph.
     """
 
     rates: Rates
@@ -369,6 +397,27 @@ class Machine:
     kv_dtype: str = "bf16"
     dispatch_dtype: str = ""
     correction: Callable[[StepShape], StepShape] | None = None
+    pads: bool = False
+
+    @cached_property
+    def of_prompts(self) -> Machine:
+        """The same with what kernels reach on prompts beside sequences that decode."""
+        return self._on_prompts(mixed=True)
+
+    @cached_property
+    def of_prefill(self) -> Machine:
+        """The same with what kernels reach in steps of prompts alone."""
+        return self._on_prompts(mixed=False)
+
+    def _on_prompts(self, *, mixed: bool) -> Machine:
+        if self.efficiency.ideal:
+            return self
+        known = self.efficiency
+        table = {
+            name: replace(figure, value=float(on_prompts(name, figure.value, known.__getitem__, mixed=mixed)))
+            for name, figure in known.table.items()
+        }
+        return replace(self, efficiency=replace(known, table=table))
 
     def measured(self, shape: StepShape) -> StepShape:
         """Return a shape with the correction by nearby measured steps."""

@@ -17,6 +17,7 @@ from cost.inputs.fabric_faults import FaultyFabric, faulty_links
 from cost.inputs.layout import Place
 from cost.inputs.machine import Efficiency, GpuRates, Machine, Rates, kernels_for, stage_rates, unlike_gpus
 from cost.model import Model
+from cost.queueing.schedulers import scheduler_of
 from topology.changes.drained import without_slow_links
 from topology.cluster import Cluster
 from topology.routes import Router
@@ -214,6 +215,7 @@ class StageContext:
             efficiency,
             kernels_for(rates, "prefill" if conditions.phase == "prefill" else "decode"),
             conditions.kv_dtype,
+            pads=conditions.phase == "both" and scheduler_of(conditions.engine.partition("==")[0]).pads,
         )
         if conditions.correction.bare:
             return found

@@ -18,6 +18,9 @@ PHASES = ("decode", "prefill", "both")
 CHUNK_TOKENS = 8192.0
 """Prompt tokens of one engine step: the default of TensorRT-LLM (``max_num_tokens``) and of vLLM's and SGLang's
 chunked prefill on these chips."""
+LEAST_CHUNK = 32.0
+GRAPHS = np.array([1, 2, 4, *range(8, 257, 8), 384, 512, 1024, 2048], dtype=np.float64)
+"""Sequences of an attention group that CUDA graphs are captured for (TensorRT-LLM, ``cuda_graph_config``)."""
 EXPERT_IMBALANCE = {"decode": 1.25, "prefill": 1.35}
 """Busiest expert GPU over the mean where a row does not say: production decode with EPLB, default prefill
 (fits to DeepSeek's and SGLang's published throughput)."""
@@ -54,7 +57,12 @@ class Workload:
     prefix_hit:
         Part of each prompt's tokens that a cache already holds, 0 to below 1. They are not prefilled.
     prompt, answer, prompt_share:
-        Both phases: mean tokens of a prompt and of its answer; :attr:`StepShape.prompt_share`.
+        Both phases: mean tokens of a prompt and of its answer; 1: a step bears all prompts, 0: those that come
+        between two tokens of a request.
+    prompt_chunk:
+        Both phases: prompt tokens of each attention group in a step, all of which count; 0: as engines fill steps.
+    held:
+        Tokens that each sequence takes of the KV cache by how the engine admits requests; 0: its ``context``.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -70,6 +78,8 @@ class Workload:
     prompt: float = 0.0
     answer: float = 0.0
     prompt_share: float = 0.0
+    prompt_chunk: float = 0.0
+    held: float = 0.0
 
     def __post_init__(self) -> None:
         if self.phase not in PHASES:
@@ -156,6 +166,11 @@ class Workload:
         return max(1, int(chunk_tokens // self.tokens_per_pass))
 
     @property
+    def cached(self) -> int:
+        """Tokens that each sequence takes of the KV cache."""
+        return round(self.held) or self.context
+
+    @property
     def of_prompt(self) -> Workload:
         """The prefill of one of its prompts: of a decode workload one as long as its context."""
         return replace(
@@ -197,8 +212,17 @@ class StepShape:
     imbalance:
         Busiest GPU's expert load over the mean.
     prompt_share:
-        Part of what prompts add to a step that decodes which delays its sequences: those that arrive together wait
-        for each other before their first token, not between two. 0: as measured (``prefill_share``).
+        Steps with such a chunk of prompts in each group, over the steps that decode: prompts of all requests take
+        ``prompt_share`` times what a chunk adds to a step.
+    others:
+        Part of these that are of other requests than one that decodes.
+    waits:
+        1 where only those count that come between two tokens of a request: its own, and those of others that it waits
+        for before its first (``prompts.first``), do not. 0: all of them.
+    at_random:
+        1 where each attention group has its chunks when its requests come, 0 where all have one in the same step.
+    rounds:
+        Requests of a user one after the other in a benchmark whose users start at once.
     skew:
         How unequally experts are used within a step: standard deviation of the logarithms, 0 where all alike.
     domain_gpus:
@@ -222,7 +246,11 @@ class StepShape:
     prompt_tokens: Quantity = 0.0
     prompt_length: Quantity = 1.0
     prompt_cached: Quantity = 0.0
-    prompt_share: Quantity = 0.0
+    prompt_share: Quantity = 1.0
+    others: Quantity = 1.0
+    waits: Quantity = 0.0
+    rounds: Quantity = math.inf
+    at_random: Quantity = 0.0
     slots: Quantity = 0.0
     imbalance: Quantity = 1.0
     skew: Quantity = 0.0
@@ -249,8 +277,8 @@ class StepShape:
     def under(self, workload: Workload, sequences: Quantity) -> StepShape:
         """The same group where ``sequences`` of ``workload`` per GPU decode, or are prefilled.
 
-        Both phases: while a request decodes, each of the others in its group is prefilled once, so that a step has
-        ``(sequences - 1) / steps`` prompts on average.
+        Both phases: while a request decodes, each in its engine is prefilled once, in chunks of what an engine's
+        budget of tokens leaves beside those that decode (:meth:`with_prompts`).
         """
         context = float(workload.context)
         shape = replace(self, context=context, prompt_length=context, prompt_cached=workload.prompt_cached)
@@ -258,15 +286,52 @@ class StepShape:
             shape = replace(shape, sequences=sequences, queries=workload.tokens_per_pass)
             if workload.phase == "decode":
                 return shape
-            others = np.maximum(0.0, np.asarray(sequences) * self.gpus - 1.0) / self.gpus
-            tokens = (workload.prompt - workload.prompt_cached) * workload.accept_length / workload.answer
-            return replace(
-                shape,
-                prompt_tokens=others * tokens,
-                prompt_length=workload.prompt,
-                prompt_share=workload.prompt_share,
-            )
+            if workload.prompt_chunk:
+                chunk = workload.prompt_chunk / self.tp
+                return replace(shape, prompt_tokens=chunk, prompt_length=workload.prompt)
+            steps = workload.answer / workload.accept_length
+            shape = shape.with_prompts(workload.prompt, workload.prompt_cached, steps)
+            return replace(shape, waits=0.0) if workload.prompt_share == 1 else shape
         return replace(shape, prompt_tokens=sequences * workload.tokens_per_pass)
+
+    def with_prompts(self, prompt: Quantity, cached: Quantity, steps: Quantity) -> StepShape:
+        """The same step with a chunk of prompts in every attention group.
+
+        Parameters
+        ----------
+        prompt, cached:
+            Tokens of a prompt, and those of them that a cache holds.
+        steps:
+            Decode steps of a request, in which each of its engine is prefilled once.
+
+        Notes
+        -----
+        A chunk is what :data:`CHUNK_TOKENS` leaves beside tokens that decode, or all prompts of the group's sequences
+        where these are fewer: those of a round arrive together.
+        """
+        new = np.maximum(prompt - np.asarray(cached), 1.0)
+        each = np.asarray(self.sequences * self.tp)
+        left = np.maximum(CHUNK_TOKENS - each * self.queries, LEAST_CHUNK)
+        chunk = np.minimum(left, new * np.maximum(each, 1.0))
+        others = 1.0 - np.minimum(1.0, 1.0 / np.maximum(each * self.attention_dp * self.stages, 1e-9))
+        return replace(
+            self,
+            prompt_tokens=chunk / self.tp,
+            prompt_length=prompt,
+            prompt_cached=cached,
+            prompt_share=each * new / (chunk * steps),
+            others=others,
+            waits=1.0,
+            at_random=1.0,
+        )
+
+    @property
+    def padded(self) -> StepShape:
+        """The same where a step decodes at the next size of a CUDA graph; sequences that fill it have no cache."""
+        each = np.asarray(self.sequences * self.tp, dtype=np.float64)
+        size = GRAPHS[np.minimum(np.searchsorted(GRAPHS, np.ceil(each - 1e-9)), len(GRAPHS) - 1)]
+        more = np.where(each > 0, np.maximum(size / np.maximum(each, 1e-9), 1.0), 1.0)
+        return replace(self, sequences=self.sequences * more, context=self.context / more)
 
     @property
     def halved(self) -> StepShape:

@@ -127,7 +127,7 @@ class FittingLayouts:
         pool, off = budgets.pool(held), weights_off(deployment.model) * held
         columns = np.broadcast_arrays(pool, budgets.part, budgets.less, budgets.more, off, each)
         fullest = int(np.argmin(pool / np.maximum(each, 1.0)))
-        context = deployment.workload.context
+        context = deployment.workload.cached
         room, part, less, more, differ, kv = (float(column[fullest]) for column in columns)
         return CacheRoom.of(
             room, (part, less, more), differ, kv, gpus=gpus, context=context, sequences=sequences

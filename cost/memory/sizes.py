@@ -62,7 +62,7 @@ def layer_cache_bytes(
 
     ``context``: tokens of the sequence; the workload's if not given.
     """
-    tokens = workload.context if context is None else context
+    tokens = workload.cached if context is None else context
     cache = layer.attention.cache_bytes(tokens, cache_bytes_per_element(workload.kv_dtype))
     return tp * cache / layer.attention.kv_shards(tp)
 
@@ -80,7 +80,7 @@ def shard_bytes(
 
     ``each``: expert copies of a layer on the GPU; ``routed``: whether tokens are sent to experts at all.
     """
-    tp, context = shape.tp, shape.context if workload.decodes else shape.prompt_length
+    tp, context = shape.tp, (workload.held or shape.context) if workload.decodes else shape.prompt_length
     size: dict[str, Quantity] = {**weight_sizes(model)}
     if model.moe is not None:
         size["experts"] = expert_size(model, shape.moe_tp)

@@ -64,8 +64,8 @@ class Engine:
         Tokens that its KV cache holds.
     accept, queries:
         Tokens that a step of a sequence yields on average, and that it computes.
-    factor, prompt_factor:
-        What measured steps took over the table's, of sequences that decode and of prompts.
+    factor:
+        What measured steps took over the table's.
     block:
         Tokens of a block that later prompts may share; 0: none do.
     load:
@@ -88,7 +88,6 @@ class Engine:
     accept: float = 1.0
     queries: float = 1.0
     factor: float = 1.0
-    prompt_factor: float = 1.0
     block: int = 0
     load: int = 0
     running: int = 0
@@ -139,7 +138,7 @@ class Engine:
         if tokens:
             beside = self.running if self.scheduler.mixes else 0
             self.decoding = beside > 0
-            self.took_s = self.prompt_factor * self.table.prompts(tokens, span, mean, beside)
+            self.took_s = self.factor * self.table.prompts(tokens, span, mean, beside)
             if beside:
                 self.took_s += self.factor * self.table.decode(beside, self.context / beside)
         elif self.running:

@@ -301,7 +301,7 @@ def in_engines(pools: EnginePools, lengths: Lengths, requests_per_s: float) -> f
         if pool.role == BOTH:
             # a step has prompts if one arrived in the step before, which is longer if it had some
             busiest = min(max(chunk, each), budget)
-            added_s = pool.prompt_factor * table.prompts(busiest, lengths.mean_isl, min(each, busiest), held)
+            added_s = pool.factor * table.prompts(busiest, lengths.mean_isl, min(each, busiest), held)
             none, some = math.exp(-arriving * step_s), math.exp(-arriving * (step_s + added_s))
             share = (1 - none) / (1 - none + some)
             step_s += share * added_s

@@ -46,7 +46,7 @@ class EnginePool:
         Tokens that the KV cache of one holds.
     cache:
         The same with its interval; of measured runs none.
-    accept, queries, factor, prompt_factor:
+    accept, queries, factor:
         As of :class:`cost.queueing.engine.Engine`.
     """
 
@@ -59,7 +59,6 @@ class EnginePool:
     accept: float = 1.0
     queries: float = 1.0
     factor: float = 1.0
-    prompt_factor: float = 1.0
     cache: CacheRoom = NO_CACHE
 
     @classmethod
@@ -101,7 +100,6 @@ class EnginePool:
             accept if decodes else 1.0,
             queries if decodes else 1.0,
             factor,
-            first_token_calibration().prompt_factor,
             cache,
         )
 
@@ -116,7 +114,6 @@ class EnginePool:
                 self.accept,
                 self.queries,
                 self.factor,
-                self.prompt_factor,
                 block,
             )
             for _ in range(self.workers)
@@ -210,7 +207,7 @@ def engine_pool(
     sequences = max(1, deployment.most_sequences // ranks.stages)
     return EnginePool.of(
         role,
-        priced_steps(price, work, tp=tp, groups=groups),
+        priced_steps(price, work, tp=tp),
         replace(scheduler_of(require_engine(deployment.engine)), sequences=sequences),
         groups=groups,
         workers=workers,
@@ -224,7 +221,7 @@ def engine_pool(
     )
 
 
-def priced_steps(price: Price, workload: Workload, *, tp: int, groups: int) -> Seconds:
+def priced_steps(price: Price, workload: Workload, *, tp: int) -> Seconds:
     """Return what prices steps of so much in each attention group (:data:`cost.queueing.steps.Seconds`).
 
     All groups have as many: a step takes as long where some have fewer.
@@ -238,16 +235,14 @@ def priced_steps(price: Price, workload: Workload, *, tp: int, groups: int) -> S
         for many, new in zip(sequences.tolist(), tokens.tolist(), strict=True):
             prompt, hit = new + cached, cached / (new + cached)
             if many:
-                # each of the others is prefilled once while a sequence decodes (:meth:`StepShape.under`)
-                steps = (many * groups - 1) / groups
                 work = replace(
                     workload,
                     phase="both",
                     context=round(context),
                     prompt=prompt,
-                    answer=max(1.0, steps * workload.accept_length),
+                    answer=1.0,
                     prefix_hit=hit,
-                    prompt_share=1.0,
+                    prompt_chunk=new,
                 )
                 found.append(price(work, np.array([many / tp])))
             else:

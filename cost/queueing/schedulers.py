@@ -20,12 +20,15 @@ class Scheduler:
     reserved:
         Part of its answer that a request has to find room for in the KV cache before it starts; where the rest finds
         none, the request that started last is preempted and computed again.
+    pads:
+        Whether a step that decodes runs at the next size of a CUDA graph.
     """
 
     mixes: bool
     tokens: int
     sequences: int
     reserved: float
+    pads: bool = False
 
 
 SCHEDULERS = {
@@ -35,8 +38,9 @@ SCHEDULERS = {
     # sglang/srt/server_args.py of 0.5: chunked_prefill_size 8192, no mixed chunks; max_running_requests at most 4096;
     # new_token_ratio falls from 0.7 to 0.098
     "sglang": Scheduler(mixes=False, tokens=8192, sequences=4096, reserved=0.1),
-    # tensorrt_llm/llmapi/llm_args.py of 1.2: max_num_tokens 8192, max_batch_size 2048, GUARANTEED_NO_EVICT
-    "trtllm": Scheduler(mixes=True, tokens=8192, sequences=2048, reserved=1.0),
+    # tensorrt_llm/llmapi/llm_args.py of 1.2: max_num_tokens 8192, max_batch_size 2048, GUARANTEED_NO_EVICT; recipes
+    # of benchmarks have cuda_graph_config enable_padding
+    "trtllm": Scheduler(mixes=True, tokens=8192, sequences=2048, reserved=1.0, pads=True),
 }
 
 

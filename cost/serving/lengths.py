@@ -102,17 +102,26 @@ class Lengths:
             found[at : at + 2] = [((a * p + b * q) / (p + q), p + q)]
         return [(math.ceil(isl - 1e-6), part) for isl, part in found]
 
-    def workloads(self, workload: Workload) -> tuple[Workload, list[tuple[float, Workload]]]:
-        """Return what the decode pool does, and what the prefill pool does for each length, the longest first."""
+    def workloads(
+        self, workload: Workload, reserved: float = 0.0
+    ) -> tuple[Workload, list[tuple[float, Workload]]]:
+        """Return what the decode pool does, and what the prefill pool does for each length, the longest first.
+
+        ``reserved``: part of its answer that a request finds room for before it starts
+        (:attr:`cost.queueing.schedulers.Scheduler.reserved`).
+        """
         prompts = self.prompts()
         found = [
             (part, serving_workloads(workload, isl, self.osl[0], prefix_hit=self.prefix_hit)[1])
             for isl, part in prompts
         ]
         decode = serving_workloads(workload, prompts[0][0], self.osl[0])[0]
-        return replace(decode, context=self.context), found
+        return replace(decode, context=self.context, held=self._held(reserved)), found
 
-    def in_one_pool(self, workload: Workload) -> Workload:
+    def _held(self, reserved: float) -> float:
+        return self.mean_isl + self.mean_osl * (1 + reserved) / 2 if reserved else 0.0
+
+    def in_one_pool(self, workload: Workload, reserved: float = 0.0) -> Workload:
         """Return what one pool does: it decodes, and prefills the prompts of other requests in the same steps."""
         return replace(
             workload,
@@ -121,6 +130,7 @@ class Lengths:
             prompt=self.mean_isl,
             answer=self.mean_osl,
             prefix_hit=self.prefix_hit,
+            held=self._held(reserved),
         )
 
 

@@ -12,7 +12,7 @@ from cost.layouts import Sweep
 from cost.layouts.arrays import Array, Index
 from cost.layouts.fitting import FittingLayouts
 from cost.serving.pools import RateMatches
-from cost.serving.steady_state import held_batch, stay_s
+from cost.serving.steady_state import held_batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,14 +22,13 @@ class Stays:
     Attributes
     ----------
     both, whole:
-        Sweep of a workload of both phases; its layouts where all of what prompts add delays each step.
-    own_s, longest_s:
-        Prefill of a prompt alone, on average over their lengths and of the longest, ``[configurations]``.
+        Sweep of a workload of both phases; its layouts where steps bear all prompts.
+    longest_s:
+        Prefill of the longest prompt alone, ``[configurations]``.
     """
 
     both: Sweep
     whole: FittingLayouts
-    own_s: Array
     longest_s: Array
 
     @classmethod
@@ -43,8 +42,7 @@ class Stays:
             return layouts.under(replace(deployment, workload=workload))
 
         alone = [under(workload).price(used, 1 / layouts.tp[used]).step_s[place] for _, workload in prompts]
-        own_s = np.sum([share * seconds for (share, _), seconds in zip(prompts, alone, strict=True)], axis=0)
-        return cls(both, under(replace(work, prompt_share=1.0)), own_s, np.max(alone, axis=0))
+        return cls(both, under(replace(work, prompt_share=1.0)), np.max(alone, axis=0))
 
     @property
     def steps(self) -> float:
@@ -52,21 +50,20 @@ class Stays:
         work = self.both.deployment.workload
         return work.answer / work.accept_length
 
-    def seconds(self, rows: Index, batch: Array, step_s: Array) -> Array:
-        """Return how long each request stays in configurations ``rows`` at batches whose steps take ``step_s``."""
-        full_s = self.whole.price(self.both.parts_of.layout[rows], batch).step_s
-        return np.asarray(stay_s(step_s, full_s, self.steps, self.own_s[rows]))
+    def seconds(self, rows: Index, batch: Array) -> Array:
+        """Return how long each request stays in configurations ``rows`` at batches: its cycle."""
+        return self.steps * self.whole.price(self.both.parts_of.layout[rows], batch).step_s
 
     def matches(self) -> RateMatches:
         """Return what each configuration serves.
 
         Notes
         -----
-        Requests per second are the sequences over how long each stays (:func:`cost.serving.steady_state.stay_s`), as
-        of :func:`cost.serving.steady_state.aggregated`, by which measured runs are predicted.
+        Requests per second are the sequences over the seconds of a cycle, as of
+        :func:`cost.serving.steady_state.aggregated`, by which measured runs are predicted.
         """
         both, work = self.both, self.both.deployment.workload
-        stays_s = self.seconds(np.arange(len(both)), both.batch, both.step_s)
+        stays_s = self.seconds(np.arange(len(both)), both.batch)
         first_s: Array = both.step_s + self.longest_s
         none = np.zeros(len(both), dtype=np.int64)
         return RateMatches(
@@ -94,10 +91,7 @@ class Stays:
         both = self.both
         layouts, layout = both.parts_of.layouts, both.parts_of.layout[rows]
 
-        def stays_s(batch: Array) -> Array:
-            return self.seconds(rows, batch, layouts.price(layout, batch).step_s)
-
         per_s = requests_per_s / (both.replicas[rows] * both.gpus[rows])
-        batch = held_batch(per_s, stays_s, both.max_batch[rows])
+        batch = held_batch(per_s, lambda batch: self.seconds(rows, batch), both.max_batch[rows])
         step_s = layouts.price(layout, batch).step_s
         return (batch, step_s), step_s + self.longest_s[rows]

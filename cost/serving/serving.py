@@ -75,8 +75,8 @@ class Serving:
         :func:`cost.layouts.sweep` takes it.
         """
         work = deployment.workload
-        decoding, prompts = lengths.workloads(work)
-        mixed = replace(deployment, workload=lengths.in_one_pool(work))
+        decoding, prompts = lengths.workloads(work, deployment.reserved)
+        mixed = replace(deployment, workload=lengths.in_one_pool(work, deployment.reserved))
         where = deployment.cluster if prefills is None else prefills
 
         def swept(one: Deployment, speeds: Sequence[float] = ()) -> Sweep:

@@ -410,7 +410,11 @@ def size(
         one_shape, unjoined = layout_supply(
             deployment, lengths, demand.limits, demand.ttft_s, redundant, imbalance
         )
-    work = deployment.workload if lengths is None else lengths.workloads(deployment.workload)[0]
+    work = (
+        deployment.workload
+        if lengths is None
+        else lengths.workloads(deployment.workload, deployment.reserved)[0]
+    )
     shapes = None if unjoined or searched else fleet
     sizes = _Sizes(replace(deployment, workload=work), demand, lengths, one_shape, unjoined, shapes)
     found = sizes.at(sizes.fastest_tpot() if searched else demand.tpot_s, levels=levels)

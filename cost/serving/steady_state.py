@@ -5,6 +5,7 @@ Closed loop: a fixed number of requests is in the system, each answered before t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -18,10 +19,6 @@ KEEPS_BUSY = 0.92
 """Part of what two pools could serve in steady state that they do: requests do not come one exactly after the other.
 Fitted to the throughput of 888 measured runs of two pools, whose bias it takes from +8 to -1 % (-3 to +4 % on each
 chip); aiconfigurator 0.12.0 takes 0.9 of prefill and 0.92 of decode."""
-WAITED = 0.3
-"""Part of what prompts of others would add to the steps of a request, and do not, for which it waits before its first
-token instead: they arrive together. Fitted to the throughput of 2,810 measured runs of one pool, whose bias it takes
-from +6 to 0 % where prompts are most of the work."""
 ROUNDS, SECANTS = 12, 5
 
 Array = NDArray[np.float64]
@@ -54,7 +51,7 @@ class Requests:
 class Served:
     """What a request sees, and how many are served.
 
-    ``tpot_s`` seconds per output token after the first, ``prefill_s`` of one prompt alone, ``waiting_s`` for a place
+    ``tpot_s`` seconds per output token after the first, ``prefill_s`` until the first, ``waiting_s`` for a place
     by Little's law, ``requests_per_s`` in all, ``batch`` sequences per GPU of the pool that decodes, ``step_s`` of a
     decode step.
     """
@@ -128,15 +125,6 @@ def held_batch(per_s: Quantity, seconds: Callable[[Array], Array], most: Array) 
     return following
 
 
-def stay_s(step_s: Quantity, full_s: Quantity, steps: Quantity, prefill_s: Quantity) -> Quantity:
-    """Return how long a request stays in an engine that serves both phases.
-
-    ``P + steps (t + w (T - t))``: its own prefill ``P``; its decode steps of ``t`` seconds, longer by a part of the
-    prompts in them; and of what all of these would add, to steps of ``T`` seconds, the part ``w`` (:data:`WAITED`).
-    """
-    return prefill_s + steps * (step_s + WAITED * np.maximum(0.0, full_s - step_s))
-
-
 def aggregated(
     step: Stepper,
     pool: StepShape,
@@ -144,7 +132,7 @@ def aggregated(
     *,
     workers: Quantity,
     most: Quantity,
-    share: Quantity,
+    rounds: Quantity = math.inf,
     factor: Quantity = 1.0,
 ) -> Served:
     """Return how ``workers`` engines that mix both phases serve.
@@ -152,31 +140,29 @@ def aggregated(
     Parameters
     ----------
     most:
-        Sequences per GPU that fit.
-    share:
-        Part of the prefill of other requests that delays a decoding one (``prefill_share``).
+        Sequences per GPU that an engine admits.
+    rounds:
+        As of :class:`cost.inputs.workload.StepShape`.
     factor:
-        What measured decode steps took over ``step`` (:mod:`cost.calibration.correction`).
+        What measured steps took over ``step`` (:mod:`cost.calibration.correction`).
 
     Notes
     -----
-    While a request decodes, each of the others in its engine is prefilled once: a decode step carries
-    ``(batch - 1) / steps`` prompts on average. What that adds to the step counts by ``share``, since prompts come in
-    bursts that many requests wait for before their first token, not between two.
+    Each of ``S`` requests is served once in a cycle of ``C = n t + S p`` seconds: ``n`` steps that decode, and its
+    prompt's part of the chunks that they carry. So ``S / C`` requests a second, and work times rate is the time that
+    there is. Before its first token a request waits for its own prompt and a part of the others' (``F``); what is
+    left, ``C - F``, is between its tokens.
     """
     each = requests.concurrency / workers
     batch = np.minimum(each / pool.engine_gpus, np.maximum(most, 1.0 / pool.engine_gpus))
-    decode = _decode(pool, requests, batch)
-    others = np.maximum(0.0, batch * pool.engine_gpus - 1.0) / pool.engine_gpus
-    tokens = others * requests.isl / requests.steps
-    mixed = replace(decode, prompt_tokens=tokens, prompt_length=requests.isl, prompt_share=share)
+    decode = replace(_decode(pool, requests, batch), rounds=rounds)
+    mixed = decode.with_prompts(requests.isl, 0.0, requests.steps)
     step_s = factor * step(mixed)
-    tpot_s = step_s / requests.accept_length
-    prefill_s, _ = prefill_seconds(step, pool, requests, np.ones_like(batch))
-    residence_s = stay_s(step_s, factor * step(replace(mixed, prompt_share=1.0)), requests.steps, prefill_s)
-    rate = batch * pool.engine_gpus / residence_s
-    waiting_s = _waiting_s(each, rate, residence_s)
-    return Served(tpot_s, prefill_s, waiting_s, workers * rate, batch, step_s)
+    cycle_s = requests.steps * factor * step(replace(mixed, waits=0.0))
+    first_s = cycle_s - requests.steps * step_s
+    rate = batch * pool.engine_gpus / cycle_s
+    waiting_s = _waiting_s(each, rate, cycle_s)
+    return Served(step_s / requests.accept_length, first_s, waiting_s, workers * rate, batch, step_s)
 
 
 def _waiting_s(requests: Quantity, rate: Quantity, served_s: Quantity) -> Quantity:

@@ -18,7 +18,6 @@ from cost.inputs.stage_context import digest
 from cost.inputs.workload import Workload
 from cost.memory.batches import sequences_of
 from cost.memory.stages import NO_CACHE, CacheRoom, StageMemory, replica_max_batch, replica_memory
-from cost.serving.steady_state import stay_s
 from cost.step.step import batch_cost
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, hops
 from cost.terms.registry import TERMS
@@ -206,7 +205,7 @@ class LayoutScorer:
             (memory for memories in self._memories for memory in memories), key=lambda memory: memory.room
         )
         gpus = self._layout.gpus_used // len(self._layout.replicas)
-        return fullest.cache(gpus, self._deployment.workload.context, round(self.max_batch * gpus))
+        return fullest.cache(gpus, self._deployment.workload.cached, round(self.max_batch * gpus))
 
     @cached_property
     def alike(self) -> list[tuple[int, ...]]:
@@ -309,9 +308,7 @@ class LayoutScorer:
         prompt = replace(self._deployment, workload=work.of_prompt)
         full = replace(self._deployment, workload=replace(work, prompt_share=1.0))
         own_s = max(cost.step_s for cost in self._costs(prompt, 1 / self._layout.tp))
-        full_s = max(cost.step_s for cost in self._costs(full, batch))
-        steps = work.answer / work.accept_length
-        return float(stay_s(step_s, full_s, steps, own_s)) / (steps * step_s), own_s
+        return max(cost.step_s for cost in self._costs(full, batch)) / step_s, own_s
 
     def _fullest(self, batch: float) -> StageMemory:
         """Memory of the stage with least left."""

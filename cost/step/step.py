@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
@@ -15,7 +17,7 @@ from cost.inputs.workload import StepShape
 from cost.model import Layer, Model, StageShard
 from cost.quantity import Quantity, positive
 from cost.terms.dense import add_head
-from cost.terms.overhead import ENGINE, add_step_delays, prefill_share
+from cost.terms.overhead import ENGINE, add_step_delays
 from cost.terms.registry import TERMS
 from cost.terms.work import FIXED, LayerStep, Parts, PlacedExperts, StepCost
 from topology.base.units import added
@@ -46,16 +48,73 @@ def even_step(
     bounds:
         With what bound each part, and the floor.
     """
-    whole = _whole_step(model, shape, machine, held, placed, bounds=bounds)
-    if shape.mixes and np.any(np.asarray(shape.prompt_share) != 1):
-        alone = _whole_step(model, replace(shape, prompt_tokens=0.0), machine, held, placed, bounds=bounds)
-        given = np.asarray(shape.prompt_share)
-        share = np.where(given > 0, given, machine.efficiency[prefill_share(model)])
-        whole = alone.towards(whole, np.where(np.asarray(shape.sequences) > 0, share, 1.0))
+    if machine.pads and model.moe is not None and shape.decodes:
+        shape = shape.padded
+    if shape.mixes:
+        whole = _mixed_step(model, shape, machine, held, placed, bounds=bounds)
+    else:
+        on = machine.of_prefill if shape.prefills else machine
+        whole = _whole_step(model, shape, on, held, placed, bounds=bounds)
     if not overlap:
         return whole.times(shape.measured)
     half = even_step(model, shape.halved, machine, held, placed=placed, bounds=bounds)
     return overlapped(whole, half, machine.efficiency["overlap"])
+
+
+def _mixed_step(
+    model: Model,
+    shape: StepShape,
+    machine: Machine,
+    held: StageShard | None,
+    placed: PlacedExperts | None,
+    *,
+    bounds: bool,
+) -> StepCost:
+    """A step that decodes, and its part of the chunks of prompts.
+
+    ``t(b) + q [T(b, c) - t(b)]``: what a chunk adds, priced by what kernels reach on prompts, in ``q`` of the steps
+    (:attr:`StepShape.prompt_share`). Without experts a step waits for the attention group with most chunks, experts
+    take those of all groups alike.
+    """
+    efficiency, on = machine.efficiency, machine.of_prompts
+    without = replace(shape, prompt_tokens=0.0)
+    alone = _whole_step(model, without, machine, held, placed, bounds=bounds)
+    base = _whole_step(model, without, on, held, placed, bounds=bounds)
+    full = _whole_step(model, shape, on, held, placed, bounds=bounds)
+    first = efficiency["prompts.first"] + 0.5 / np.asarray(shape.rounds)
+    share = shape.prompt_share * np.where(np.asarray(shape.waits) > 0, shape.others * (1 - first), 1.0)
+    groups = np.where(np.asarray(shape.at_random) > 0, shape.attention_dp, 1.0)
+    most = 1 + efficiency["prompts.uneven"] * (busiest(shape.prompt_share, groups) - 1)
+    decodes = np.asarray(shape.sequences) > 0
+    return alone.with_more(base, full, share, most, decodes)
+
+
+def busiest(mean: Quantity, groups: Quantity) -> Quantity:
+    """Return the largest of ``groups`` Poisson counts over their ``mean``, 1 of one group."""
+    means, many = np.broadcast_arrays(
+        np.asarray(mean, dtype=np.float64), np.asarray(groups, dtype=np.float64)
+    )
+    logs, sizes, table = _busiest_table()
+    at = np.clip(np.log(np.maximum(means, 1e-9)), logs[0], logs[-1])
+    size = np.clip(np.log2(np.maximum(many, 1.0)), sizes[0], sizes[-1])
+    column = np.clip(np.searchsorted(logs, at) - 1, 0, len(logs) - 2)
+    row = np.clip(np.searchsorted(sizes, size) - 1, 0, len(sizes) - 2)
+    x = (at - logs[column]) / (logs[column + 1] - logs[column])
+    y = (size - sizes[row]) / (sizes[row + 1] - sizes[row])
+    low = (1 - x) * table[row, column] + x * table[row, column + 1]
+    high = (1 - x) * table[row + 1, column] + x * table[row + 1, column + 1]
+    return np.where(many > 1, (1 - y) * low + y * high, 1.0)
+
+
+@cache
+def _busiest_table() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Logarithms of means, of groups to base 2, and largest over mean, ``[groups, means]``."""
+    from scipy.stats import poisson
+
+    means, sizes = np.geomspace(1e-3, 100.0, 41), np.arange(11.0)
+    below = poisson.cdf(np.arange(0, 180)[:, None], means)
+    table = np.stack([(1 - below**2**size).sum(axis=0) / means for size in sizes])
+    return np.log(means), sizes, table
 
 
 def _whole_step(
@@ -73,7 +132,7 @@ def _whole_step(
     if placed is not None:
         for term in TERMS.values():
             if term.of_placement is not None:
-                term.of_placement(whole, placed, shape)
+                term.of_placement(whole, placed, shape, machine.efficiency)
     return whole
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cost.calibration.alltoall import Kernel
 from cost.experts.tokens.reach import ExpertUse, Routing
 from cost.experts.tokens.volumes import Volumes, alltoall_volumes, placed_vectors
-from cost.inputs.machine import Machine
+from cost.inputs.machine import Efficiency, Machine
 from cost.inputs.workload import StepShape
 from cost.model import Model, MoeFfn
 from cost.quantity import Quantity, positive
@@ -195,7 +195,7 @@ def _add(parts: Parts, at: LayerStep) -> None:
             parts.links.append(replace(part, layers=at.count))
 
 
-def _add_placed(cost: StepCost, at: PlacedExperts, shape: StepShape) -> None:
+def _add_placed(cost: StepCost, at: PlacedExperts, shape: StepShape, _: Efficiency) -> None:
     """Both ways of every MoE layer; nothing is sent where one attention group has all tokens."""
     if not np.any(np.asarray(shape.attention_dp) > 1):
         return

@@ -12,7 +12,7 @@ from cost.dtypes import bytes_per_param
 from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
-from cost.inputs.machine import Rates
+from cost.inputs.machine import Efficiency, Rates
 from cost.inputs.workload import StepShape
 from cost.model import MoeFfn
 from cost.quantity import Quantity, positive
@@ -152,24 +152,24 @@ def _add(parts: Parts, at: LayerStep) -> None:
         parts.works.append(replace(work, layers=at.count))
 
 
-def _add_placed(cost: StepCost, at: PlacedExperts, shape: StepShape) -> None:
+def _add_placed(cost: StepCost, at: PlacedExperts, shape: StepShape, efficiency: Efficiency) -> None:
     """Experts of each layer: the step waits for the GPU that takes longest; the mean over scenarios is counted."""
     model, use, machine = at.deployment.model, at.use, at.deployment.machine(at.stage)
     moe = next(ffn for i in at.stage.layers if isinstance(ffn := model.layers[i].ffn, MoeFfn))
     rates, weights, own = machine.rates, model.precision["experts"], at.deployment.gpu_rates(at.stage)
     tokens = float(shape.tokens) * use.gpus
     work = placed_expert_work(moe, use, tokens=tokens, weights=weights, rates=rates)
-    compute, read = work.seconds(machine.efficiency)
+    compute, read = work.seconds(efficiency)
     compute_s, read_s = work.least_compute_s, work.memory_s
     if own is not None:
         compute, read = compute / own.compute, read / own.read
         compute_s, read_s = compute_s / own.peak_compute, read_s / own.peak_read
-    seconds = np.max(kernel_seconds(compute, read, machine.efficiency), axis=2)
+    seconds = np.max(kernel_seconds(compute, read, efficiency), axis=2)
     weight = use.repeats / use.share.shape[0]
     by_compute = np.max(compute, axis=2) >= np.max(read, axis=2)
     cost.add("experts", COMPUTE, float(seconds[by_compute].sum()) * weight)
     cost.add("experts", HBM, float(seconds[~by_compute].sum()) * weight)
-    cost.add("engine", FIXED, machine.efficiency["engine.share"] * float(seconds.sum()) * weight)
+    cost.add("engine", FIXED, efficiency["engine.share"] * float(seconds.sum()) * weight)
     cost.busy(COMPUTE, float(np.max(compute_s, axis=2).sum()) * weight)
     cost.busy(HBM, float(np.max(read_s, axis=2).sum()) * weight)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cost.inputs.workload import StepShape
-from cost.model import Model, MoeFfn
+from cost.model import MoeFfn
 from cost.quantity import Quantity
 from cost.terms.work import LayerStep, Parts, Term
 
@@ -13,13 +13,6 @@ INDEXED = ("dsa", "csa", "bsa")
 """Kinds that pick the tokens they attend to by an index: logits, top-k and gather besides."""
 COMPRESSED = ("csa", "hca")
 """Kinds whose cache holds compressed entries, in models with several residual streams (DeepSeek-V4)."""
-
-
-def prefill_share(model: Model, *, in_step: bool = False) -> str:
-    """Return the coefficient that says which part of other requests' prefill delays a decoding one."""
-    if any(layer.attention.kind in COMPRESSED for layer in model.kinds):
-        return "prefill_share.compressed"
-    return "prefill_share.in_step" if in_step else "prefill_share"
 
 
 def add_delays(parts: Parts, at: LayerStep) -> None:

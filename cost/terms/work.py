@@ -73,7 +73,7 @@ class Term:
     delays: tuple[str, ...] = ()
     known_delays: Mapping[str, Figure] = field(default_factory=dict, hash=False)
     of_layer: Callable[[Parts, LayerStep], None] = _nothing
-    of_placement: Callable[[StepCost, PlacedExperts, StepShape], None] | None = None
+    of_placement: Callable[[StepCost, PlacedExperts, StepShape, Efficiency], None] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,14 +338,38 @@ class StepCost:
         parts_s = {names: factor * seconds for names, seconds in self.parts_s.items()}
         return StepCost(parts_s, self.floor_s)
 
-    def towards(self, other: StepCost, share: Quantity) -> StepCost:
-        """Return this cost and ``share`` of what ``other`` has more."""
+    def with_more(
+        self, base: StepCost, full: StepCost, share: Quantity, most: Quantity, decodes: ArrayLike
+    ) -> StepCost:
+        """Return this cost and ``share`` of what ``full`` has more than ``base``, but for experts ``most`` times.
 
-        def between(here: Mapping[_Key, Quantity], there: Mapping[_Key, Quantity]) -> dict[_Key, Quantity]:
-            keys = dict.fromkeys((*here, *there))
-            return {key: (1 - share) * here.get(key, 0.0) + share * there.get(key, 0.0) for key in keys}
+        Where nothing ``decodes`` it is ``full``.
+        """
 
-        return StepCost(between(self.parts_s, other.parts_s), between(self.floor_s, other.floor_s))
+        def joined(
+            here: Mapping[_Key, Quantity],
+            less: Mapping[_Key, Quantity],
+            more: Mapping[_Key, Quantity],
+            times: Callable[[_Key], Quantity],
+        ) -> dict[_Key, Quantity]:
+            keys = dict.fromkeys((*here, *less, *more))
+            return {
+                key: np.where(
+                    decodes,
+                    here.get(key, 0.0) + times(key) * (more.get(key, 0.0) - less.get(key, 0.0)),
+                    more.get(key, 0.0),
+                )
+                for key in keys
+            }
+
+        parts_s = joined(
+            self.parts_s,
+            base.parts_s,
+            full.parts_s,
+            lambda key: share * (1.0 if key[0] == "experts" else most),
+        )
+        floor_s = joined(self.floor_s, base.floor_s, full.floor_s, lambda _: share)
+        return StepCost(parts_s, floor_s)
 
     def add(self, term: str, limit: str, seconds: Quantity) -> None:
         """Count ``seconds`` of ``term``, bound by ``limit``."""

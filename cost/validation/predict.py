@@ -28,6 +28,7 @@ from cost.memory.budget import Ranks, budget_of
 from cost.memory.stages import batch_room, even_memory
 from cost.model import Model, StageShard
 from cost.quantity import Quantity
+from cost.queueing.schedulers import scheduler_of
 from cost.resolve import model_names, resolve_model
 from cost.serving.steady_state import (
     KEEPS_BUSY,
@@ -39,7 +40,6 @@ from cost.serving.steady_state import (
 )
 from cost.step.step import even_step
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
-from cost.terms.overhead import prefill_share
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, even_hops_s, even_stage_s
 from cost.terms.work import FIXED, IMBALANCE, StepCost
 from cost.validation.read import ALLTOALL, LEGS, NO_LAYOUT, Point, Pool
@@ -475,10 +475,15 @@ class Times:
     batch: Quantity = 0.0
 
 
+BENCHMARK_ROUNDS = 10.0
+"""Requests of a user in a benchmark: InferenceX sends ten for each in flight, all users start at once."""
+
+
 def machines(group: Group, efficiency: Efficiency) -> tuple[Machine, Machine]:
     """Return what the group's decode and prefill run on."""
     rates, kv_dtype = group.rates, group.workload.kv_dtype
-    decode = Machine(rates, efficiency, kernels_for(rates, "decode", group.kernel), kv_dtype)
+    pads = scheduler_of(group.engine).pads and group.phase == "aggregated"
+    decode = Machine(rates, efficiency, kernels_for(rates, "decode", group.kernel), kv_dtype, pads=pads)
     named = group.kernel if group.phase == "prefill" else ""
     return decode, Machine(rates, efficiency, kernels_for(rates, "prefill", named), kv_dtype)
 
@@ -548,13 +553,13 @@ def group_times(
     if group.phase == "decode":
         return _decode(group, lambda shape: factor * step(shape), pool)
     requests, workers = group.requests, group.workers
-    held = replace(pool, context=requests.context)
+    reserved = scheduler_of(group.engine).reserved
+    held = replace(pool, context=requests.isl + requests.osl * (1 + reserved) / 2)
     most = most_that_fit(room_of(group, held), group.pool.tp)
     if group.phase == "aggregated":
-        share = np.where(
-            group.in_step, *(efficiency[prefill_share(group.model, in_step=it)] for it in (True, False))
+        served = aggregated(
+            step, pool, requests, workers=workers, most=most, rounds=BENCHMARK_ROUNDS, factor=factor
         )
-        served = aggregated(step, pool, requests, workers=workers, most=most, share=share, factor=factor)
     else:
         served = disaggregated(
             step,

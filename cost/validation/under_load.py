@@ -125,7 +125,8 @@ def _pools(group: Group, efficiency: Efficiency, at: int, factor: float) -> Engi
             context=context,
             accept=float(asked.accept_length),
             queries=queries,
-            factor=factor,
+            # runs say what steps that decode took, prompts beside them too; a pool that prefills alone has none
+            factor=1.0 if role == PREFILL else factor,
         )
 
     workers = max(1, round(float(group.workers[at])))

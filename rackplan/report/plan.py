@@ -221,7 +221,7 @@ def _pools(plan: Plan) -> Iterator[Table]:
     yield POOLS(rows, most=12 * (len(both) > 1))
     ways, turns = (whole.priced_tok_s_per_gpu, whole.turns) if whole else ({}, ())
     yield WAYS({"serving": name, "tok_s_per_gpu": rate} for name, rate in ways.items())
-    yield shared.TURNS(turns, most=12 * (len(turns) > 1))
+    yield shared.TURNS(turns, most=0)
     used = {gpu for _, side in both for row in replicas(side) for gpu in row["gpu_ids"]}
     ids = [gpu.id for gpu in cluster.gpus if gpu.id not in used]
     reason = f"The replicas take {len(used):,} of {plural(len(cluster.gpus), 'GPU')}."

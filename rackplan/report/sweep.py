@@ -45,8 +45,7 @@ _ASKED = f"""cluster model phase recipe what_if context isl osl prefix_hit cache
 BEST = Record.of(
     "",
     " ".join(dict.fromkeys(f"{_ASKED} {_ROW} {shared.TOTALS} {shared.USED}".split())),
-    shown="tok_s_per_gpu tok_s_per_user usd_per_million_tokens requests_per_s ttft_s step_s batch bound_by "
-    "tpot_limit_s ttft_limit_s",
+    shown="tok_s_per_gpu tok_s_per_user usd_per_million_tokens requests_per_s ttft_s step_s batch bound_by",
     tiles="tok_s_per_gpu tok_s_per_user usd_per_million_tokens ttft_s step_s",
 )
 SPEEDS = Table.of(

@@ -79,38 +79,55 @@ def test_prefill_rate_takes_the_better_of_both_splits():
     assert prefill_rate(slow_groups, pool(1, 8), requests)[0] == pytest.approx(8 * CHUNK_TOKENS / 1000)
 
 
+def mixing(whole):
+    """A stepper that prices the part of a chunk of prompts that a step has, as the cost model does."""
+
+    def step(shape: StepShape) -> Quantity:
+        if not shape.mixes:
+            return whole(shape)
+        alone_s = whole(replace(shape, prompt_tokens=0.0))
+        between = shape.others * (1 - 0.5 / np.asarray(shape.rounds))
+        part = np.where(np.asarray(shape.waits) > 0, between, 1.0)
+        return alone_s + shape.prompt_share * part * (whole(shape) - alone_s)
+
+    return step
+
+
 def test_one_engine_of_flat_steps_by_hand():
-    # 64 requests in an engine of 8 GPUs; 200 steps of 10 ms and a prefill of 10 ms each
-    found = of(aggregated(flat(0.01), pool(), asked(), workers=1.0, most=100.0, share=0.5))
+    # 64 requests in an engine of 8 GPUs; 200 steps of 10 ms, to which prompts add nothing
+    found = of(aggregated(mixing(flat(0.01)), pool(), asked(), workers=1.0, most=100.0))
     assert found["batch"] == 8
     assert found["step_s"] == found["tpot_s"] == pytest.approx(0.01)
-    assert found["requests_per_s"] == pytest.approx(64 / (200 * 0.01 + 0.01))
-    assert found["prefill_s"] == pytest.approx(0.01)
+    assert found["requests_per_s"] == pytest.approx(64 / (200 * 0.01))
     assert found["waiting_s"] == pytest.approx(0, abs=1e-9)  # all of them fit
 
 
 def test_who_finds_no_place_waits_by_littles_law():
-    # 16 of 64 requests fit: 3 in 4 wait for three times the 2.01 s that one is served
-    found = of(aggregated(flat(0.01), pool(), asked(), workers=1.0, most=2.0, share=0.5))
-    assert found["waiting_s"] == pytest.approx(3 * 2.01)
+    # 16 of 64 requests fit: 3 in 4 wait for three times the 2 s that one is served
+    found = of(aggregated(mixing(flat(0.01)), pool(), asked(), workers=1.0, most=2.0))
+    assert found["waiting_s"] == pytest.approx(3 * 2.0)
 
 
-def test_prompts_of_others_delay_by_their_share():
-    # 63 others are prefilled once in 200 steps: 63 x 1,000 / 200 tokens a step over 8 GPUs, at 1 us a token and GPU
-    whole = linear(0.01, 0.0, 1e-6)
-
-    def step(shape: StepShape) -> Quantity:
-        alone_s = whole(replace(shape, prompt_tokens=0.0))
-        share = shape.prompt_share if shape.decodes else 1.0
-        return alone_s + share * (whole(shape) - alone_s)
-
-    none, half, full = (
-        of(aggregated(step, pool(), asked(), workers=1.0, most=100.0, share=share))["step_s"]
-        for share in (0.0, 0.5, 1.0)
+@pytest.mark.parametrize(("concurrency", "rounds"), [(64.0, np.inf), (64.0, 10.0), (8.0, 2.0), (1.0, np.inf)])
+def test_rate_times_work_is_the_time_there_is(concurrency, rounds):
+    # 200 steps of 10 ms, and 1,000 tokens of a prompt at 1 us a token and GPU, in each of 8 groups
+    found = of(
+        aggregated(
+            mixing(linear(0.01, 0.0, 1e-6)),
+            pool(),
+            asked(concurrency=concurrency),
+            workers=1.0,
+            most=100.0,
+            rounds=rounds,
+        )
     )
-    assert none == pytest.approx(0.01)
-    assert full == pytest.approx(0.01 + 63 * 1000 / 200 / 8 * 1e-6)
-    assert half == pytest.approx((none + full) / 2)
+    prompt_s = 1000 * 1e-6 / 8
+    work_s = 200 * 0.01 + concurrency * prompt_s
+    assert found["requests_per_s"] * work_s == pytest.approx(concurrency)
+    # its own prompt, and those of the first round that it waits for
+    first_s = prompt_s * (1 + 0.5 / rounds * (concurrency - 1))
+    assert found["prefill_s"] == pytest.approx(first_s)
+    assert 200 * found["tpot_s"] == pytest.approx(work_s - first_s)
 
 
 ENGINES = st.tuples(st.floats(1e-3, 0.1), st.floats(0, 1e-3), st.floats(1e-8, 1e-5))
@@ -125,11 +142,10 @@ POOLS = st.sampled_from([(1, 1), (1, 8), (8, 1), (4, 2)])
     split=POOLS,
     workers=st.integers(1, 8),
     most=st.floats(0.1, 500),
-    share=st.floats(0, 1),
 )
-def test_mixed_engines_keep_littles_law(engine, what, split, workers, most, share):
+def test_mixed_engines_keep_littles_law(engine, what, split, workers, most):
     requests, where = asked(*what), pool(*split)
-    found = of(aggregated(linear(*engine), where, requests, workers=float(workers), most=most, share=share))
+    found = of(aggregated(mixing(linear(*engine)), where, requests, workers=float(workers), most=most))
     waiting_s = found.pop("waiting_s")
     assert waiting_s >= 0
     assert min(found.values()) > 0
@@ -207,7 +223,7 @@ def test_a_slow_prefill_pool_binds(prefill_workers):
 def test_a_factor_slows_every_token_and_closes_the_loop_anew(factor):
     """Requests in the engine = rate x (prefill + answer), before and after; the prefill stays as it is."""
     asked_for, split = asked(), pool()
-    served = of(aggregated(flat(0.01), split, asked_for, workers=1.0, most=64.0, share=1.0, factor=factor))
+    served = of(aggregated(mixing(flat(0.01)), split, asked_for, workers=1.0, most=64.0, factor=factor))
     assert served["tpot_s"] == served["step_s"] == pytest.approx(0.01 * factor)
     assert served["requests_per_s"] * (200 * 0.01 * factor + served["prefill_s"]) == pytest.approx(64)
 

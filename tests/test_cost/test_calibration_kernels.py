@@ -152,7 +152,7 @@ def test_a_fraction_falls_by_the_ratio_of_the_kernels():
     for name, here in (("gemm.bf16", 1565 / 2500), ("gemm.fp8", 2997 / 5000)):
         there = published_best("blackwell", name, chip="gb200").value
         assert table[name].value == pytest.approx(min(here, fitted[name].value * here / there)), name
-    assert table["gemm.fp8"].value < derate("mi455x")["gemm.fp8"].value
+    assert table["gemm.fp8"].value <= derate("mi455x")["gemm.fp8"].value
 
 
 def test_nothing_is_assumed_of_what_was_published():

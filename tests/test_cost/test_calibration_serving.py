@@ -52,7 +52,7 @@ def test_measured_chips_have_every_coefficient(chip, engine):
         assert figure.unit == ("s" if name.startswith("delay.") else "1")
         if is_fraction(name):
             assert 0 < figure.value <= 1, name
-        elif name.startswith(("overlap", "prefill_share", "engine.share")):
+        elif name.startswith(("overlap", "prompts.first", "prompts.uneven", "engine.share")):
             assert 0 <= figure.value <= 1, name
         elif name == "accept.unrecorded":
             assert 1 <= figure.value <= 1 + MOST_DRAFTS

@@ -15,7 +15,6 @@ from topology.base.schema import validated
 FILE = {
     "source": "test",
     "fit": {"rows": 10},
-    "prompt_factor": 0.8,
     "fixed_s": {"any": 0.1, "vllm": 0.2},
     "two_pools_s": 0.3,
     "band": {"aggregated": 2.0, "disaggregated": 3.0},

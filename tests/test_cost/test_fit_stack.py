@@ -12,7 +12,7 @@ import pytest
 from cost.calibration.serving import calibrated
 from cost.inputs.machine import COEFFICIENTS
 from cost.inputs.workload import with_imbalance
-from cost.step.step import even_step
+from cost.step.step import even_parts, priced
 from cost.terms.registry import TERMS
 from cost.validation.predict import group_points, machines
 from cost.validation.read import Point, Pool
@@ -87,12 +87,12 @@ def test_a_stack_prices_as_the_cost_model_does(kind, model, monkeypatch):
         all_steps.add(group, shape, machine)
         for name in COEFFICIENTS:
             table[name][group.index] = efficiency[name]
-        cost = even_step(group.model, shape, machine)
+        cost = priced(even_parts(group.model, shape, machine), machine.efficiency, machine.rates)
         sending = sum(
             (cost.terms_s.get(term, 0.0) for term in TERMS if TERMS[term].sends), np.zeros(len(group.index))
         )
         wanted[:, group.index] = cost.total_s - sending, sending
-    computing, sending = all_steps.seconds(table)
+    computing, sending, _ = all_steps.seconds(table)
     assert computing == pytest.approx(wanted[0], rel=1e-9)
     assert sending == pytest.approx(wanted[1], rel=1e-9)
     assert np.any(sending > 0)

@@ -19,7 +19,6 @@ from cost.layouts import sweep
 from cost.memory.batches import most_that_fit
 from cost.resolve import resolve_model
 from cost.step.step import even_step
-from cost.terms.overhead import prefill_share
 from cost.validation.predict import (
     UNSTATED_WORKERS,
     group_points,
@@ -202,29 +201,6 @@ def test_milliseconds_and_what_counts_as_a_token():
     assert counted.value == pytest.approx(4 * computed.value)
     # Little's law: no more than all requests decode at a time
     assert rates["output"] * 10 * tpot.value / 1e3 < 64
-
-
-def test_prompts_in_step_delay_answers_by_their_own_share():
-    # a step of 10 ms alone; with prompts of others 10 ms more for each: the share of it that counts
-    class Growing(Flat):
-        def __call__(self, shape):
-            mixed = np.asarray(shape.prompt_tokens) > 0
-            return super().__call__(shape) * (1.0 + shape.prompt_share * mixed)
-
-    apart, together = SERVED, replace(SERVED, in_step=True)
-    group = group_of(apart, together)
-    efficiency = calibrated(group.gpu)
-    times = group_times(group, efficiency, Growing())
-    shares = [efficiency["prefill_share"], efficiency["prefill_share.in_step"]]
-    assert shares[0] != shares[1]
-    assert times.tpot_s == pytest.approx([0.01 * (1 + share) for share in shares])
-
-
-def test_prompts_delay_answers_wholly_with_compressed_entries() -> None:
-    group = group_of(replace(SERVED, model="deepseek-v4-pro"))
-    efficiency = calibrated(group.gpu)
-    names = {prefill_share(group.model, in_step=one) for one in (True, False)}
-    assert (names, efficiency["prefill_share.compressed"]) == ({"prefill_share.compressed"}, 1.0)
 
 
 POOLS = st.sampled_from(

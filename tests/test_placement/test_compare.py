@@ -87,7 +87,7 @@ def test_a_model_that_does_not_fit_one_side_keeps_the_other() -> None:
 
 # --- what a gain is made of
 
-SPEEDS = (20.0, 60.0)
+SPEEDS = (20.0, 120.0)
 
 
 def deployed(name: str, *settings: str) -> Deployment:
@@ -117,7 +117,7 @@ def test_equal_clusters_gain_nothing_and_nothing_is_priced() -> None:
     [
         ("gpu.hbm_bytes_per_s=2x", "HBM bandwidth"),
         ("gpu.flop_per_s=2x", "flop/s"),
-        ("scale-up.link_bytes_per_s=0.1x", "fabric"),
+        ("scale-up.link_bytes_per_s=0.01x", "fabric"),
     ],
 )
 def test_what_changes_alone_shows_up_alone(setting: str, step: str) -> None:

@@ -51,7 +51,7 @@ def test_equal_power_is_whole_domains_within_it(run: Run, monkeypatch: pytest.Mo
         assert row["gpus"] % 8 == 0
         assert row["power_w"] <= 1e5 < row["power_w"] * (row["gpus"] + 8) / row["gpus"]
         assert (row["cluster"], row["gpus"]) == (other["cluster"], other["gpus"])
-        assert row["tok_s_per_gpu"] == pytest.approx(other["tok_s_per_gpu"], rel=0.1)
+        assert row["tok_s_per_gpu"] == pytest.approx(other["tok_s_per_gpu"], rel=0.2)
     assert " leads per MW: " in data["answer"][0]
     assert any("to the budget" in note["text"] for note in data["notes"])
     data = run("compare", "hgx-h100", *MIXTRAL, "--usd-h", 1, "--json").data

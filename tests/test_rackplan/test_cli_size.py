@@ -27,13 +27,14 @@ def test_the_data_add_up(run: Run) -> None:
     assert data["tok_s_per_gpu"] == pytest.approx(data["tok_s"] / (8 * data["units"]))
     assert data["usd_per_million_tokens"] == pytest.approx(data["usd_per_hour"] / 3600)
     assert data["usd_per_million_tokens_full"] < data["usd_per_million_tokens"] / 2 * 1.2
-    assert fewer[-1]["enough_at_tpot_s"] > 0.05
+    assert (fewer[-1]["enough_at_tpot_s"] or math.inf) > 0.05
     assert fewer[-1]["requests_per_s"] == pytest.approx(fewer[-1]["tok_s"] / 1024)
-    (pool,) = data["pools"]
-    busy = pool["workers"] * pool["gpus_per_worker"]
-    assert pool["gpus"] == busy == data["serving_gpus"] - data["gpus_idle"]
-    stay_s = data["ttft_s"] + 1024 / data["tok_s_per_user"]
-    assert data["users"] == pytest.approx(data["requests_per_s"] * stay_s)
+    for pool in data["pools"]:
+        assert pool["gpus"] == pool["workers"] * pool["gpus_per_worker"]
+    assert sum(pool["gpus"] for pool in data["pools"]) == data["serving_gpus"] - data["gpus_idle"]
+    in_decode = len(data["pools"]) > 1  # of two pools those that decode are users
+    stay_s = (not in_decode) * data["ttft_s"] + 1024 / data["tok_s_per_user"]
+    assert data["users"] == pytest.approx(data["requests_per_s"] * stay_s, rel=0.2 if in_decode else 1e-6)
 
 
 @pytest.mark.usefixtures("no_speed_of_levels")

@@ -119,7 +119,7 @@ def test_a_plot_has_frontier_money_and_the_command(client):
     assert edge["user"] == sorted(edge["user"])
     assert edge["gpu"] == sorted(edge["gpu"], reverse=True)
     assert len({len(column) for column in edge.values()}) == 1
-    assert side["layouts"][edge["layout"][0]].startswith("1 x EP8")
+    assert " x EP" in side["layouts"][edge["layout"][0]]
     assert side["bill"][0]["usd"]["rental"] > 0
     assert side["best"]["user"][0] >= 1e3 / data["tpot_ms"]
     assert data["command"] == "rackplan sweep --model mixtral-8x7b --cluster hgx-h100 --isl 8192 --osl 1024"
@@ -380,8 +380,8 @@ def test_the_page_opens_with_the_plan_that_was_given(tmp_path, client, model, gi
     [
         ({"phase": "prefill", "context": 3000}, {"isl": 3000, "serving": "two pools"}),
         (
-            {"isl": 2048, "osl": 256, "powers": {"h100": 1500}},
-            {"isl": 2048, "osl": 256, "serving": "one pool", "powers": {"h100-sxm": 1500}},
+            {"isl": 256, "osl": 1024, "powers": {"h100": 1500}},
+            {"isl": 256, "osl": 1024, "serving": "one pool", "powers": {"h100-sxm": 1500}},
         ),
     ],
 )
@@ -403,7 +403,9 @@ def test_inputs_are_called_by_their_flags(client):
 
 @pytest.fixture(scope="module")
 def placed(client):
-    return job(client, kind="place", asked=SMALL | {"tpot_ms": 30}, order={"seconds": 0})[-1]
+    return job(
+        client, kind="place", asked=SMALL | {"tpot_ms": 30, "isl": 256, "osl": 1024}, order={"seconds": 0}
+    )[-1]
 
 
 def test_a_plan_is_handed_over_with_figures_pictures_and_file(placed, client):
@@ -412,7 +414,7 @@ def test_a_plan_is_handed_over_with_figures_pictures_and_file(placed, client):
     assert drawn == {"experts": False, "step": True, "memory": True}
     assert "<svg" in data["svg"]
     assert data["command"].startswith(
-        "rackplan plan --model mixtral-8x7b --cluster hgx-h100 --isl 8192 --osl 1024 --tpot-ms 30"
+        "rackplan plan --model mixtral-8x7b --cluster hgx-h100 --isl 256 --osl 1024 --tpot-ms 30"
     )
     assert figures(data)["step_s"] <= 0.03
     assert figures(data)["balancedness"] <= 1

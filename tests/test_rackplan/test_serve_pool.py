@@ -30,7 +30,7 @@ main()
 """
 LONG = {
     "kind": "place",
-    "asked": {"model": {"name": "deepseek-v3"}, "clusters": [{"name": "gb200-nvl72"}]},
+    "asked": {"model": {"name": "deepseek-v3"}, "clusters": [{"name": "gb200-nvl72"}], "serving": "decode"},
     "order": {"seconds": 60},
 }
 
@@ -131,6 +131,7 @@ def test_a_cancelled_search_hands_over_what_it_has(server):
         with asked(port, f"/api/jobs/{searching(answer)}/cancel", {}) as cancelled:
             assert cancelled.status == 200
         last = [json.loads(line) for line in answer][-1]
+    assert "result" in last, last
     notes = [block["text"] for block in last["result"]["blocks"] if block["kind"] == "note"]
     assert any("interrupted" in text for text in notes)
 

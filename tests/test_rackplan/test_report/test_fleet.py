@@ -14,7 +14,7 @@ from rackplan.report.page import page
 
 def test_two_models_share_a_cluster() -> None:
     fleet = rackplan.fleet(
-        ["mixtral-8x7b:0.7", "llama-3.1-8b:0.3"], "hgx-h100@16", isl=1000, osl=100, time_limit_s=200
+        ["mixtral-8x7b:0.7", "llama-3.1-8b:0.3"], "hgx-h100@16", isl=100, osl=1000, time_limit_s=200
     )
     doc = fleet_doc(fleet)
     require_golden("fleet", doc)

@@ -100,7 +100,8 @@ def plan_requests(
         plans: list[Plan] = []
         for pool, fit, asked in _pools(serving, best, options, kept):
             if plans and plans[0].interrupted:
-                asked = replace(asked, time_limit_s=0.0)  # noqa: PLW2901 - what is left is finished the fast way
+                # what is left is finished the fast way, and not cancelled again
+                asked, cancel = replace(asked, time_limit_s=0.0), None  # noqa: PLW2901
             made = make_plan(
                 pool, loads, asked, on_progress=on_progress, on_stage=say, cancel=cancel, layouts=[fit]
             )

@@ -14,6 +14,8 @@ pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
 
 SMALL = "#model=mixtral-8x7b&cluster=hgx-h100"
+REPLICAS = "#model=qwen3-30b-a3b&cluster=hgx-h100&seconds=0"
+"""A question whose plan outlives a GPU."""
 READY = "#point table"
 
 
@@ -58,7 +60,7 @@ def test_the_example_is_real_and_the_sliders_answer(page, server):
     )
     chart, headline = (where.locator(name).bounding_box() for name in ("#plot", "#headline"))
     assert headline["y"] < chart["y"] < chart["y"] + chart["height"] < 900
-    assert "One pool is better at this speed, by" in where.text_content("#headline")
+    assert "Two pools are better at this speed, by" in where.text_content("#headline")
     before = where.text_content("#best")
     where.locator("#slider-hbm").focus()
     where.keyboard.press("End")
@@ -141,7 +143,7 @@ def test_the_chart_is_taken_away(page):
 
 
 def test_a_gpu_is_lost_by_a_few_keys(page):
-    where = page(SMALL + "&seconds=0").page
+    where = page(REPLICAS).page
     where.keyboard.press("Tab")
     where.keyboard.press("Tab")
     where.keyboard.press("Enter")
@@ -175,7 +177,7 @@ def test_names_with_markup_are_text(page):
 
 
 def test_experts_are_placed_and_a_node_is_lost_by_a_click(page):
-    found = page(SMALL + "&seconds=0&tpot_ms=30")
+    found = page(REPLICAS)
     where = found.page
     where.get_by_role("button", name="Place experts", exact=True).click()
     where.wait_for_selector("#plan .verdict", timeout=60_000)
@@ -195,7 +197,7 @@ def test_experts_are_placed_and_a_node_is_lost_by_a_click(page):
 
 
 def test_a_job_is_cancelled(page):
-    where = page("#model=deepseek-v3&cluster=gb200-nvl72&seconds=120").page
+    where = page("#model=deepseek-v3&cluster=gb200-nvl72&seconds=120&tpot_ms=20").page
     where.get_by_role("button", name="Place experts", exact=True).click()
     where.wait_for_function("() => /gap/.test(document.querySelector('#job').textContent)", timeout=60_000)
     where.get_by_role("button", name="Cancel").click()

@@ -60,6 +60,20 @@ def test_one_pool_costs_what_serving_says_where_experts_are_balanced(model: str,
         assert score.tok_s_per_gpu < score.tok_s_per_user * batch
 
 
+def test_two_pools_that_are_cancelled_are_both_placed(two_pools: Plan) -> None:
+    stages: list[str] = []
+
+    def cancelled() -> bool:
+        return "placing experts" in stages
+
+    asked: dict[str, object] = {"isl": 8192, "osl": 1024, "cancel": cancelled, "time_limit_s": 60}
+    found = rackplan.plan(
+        "deepseek-v3", "hgx-h200@16", on_progress=lambda progress: stages.append(progress.stage), **asked
+    )
+    assert found.interrupted
+    assert (found.layout, found.prefill.layout) == (two_pools.layout, two_pools.prefill.layout)
+
+
 def test_a_dense_plan_is_served_as_priced() -> None:
     plan = planned("llama-3.1-70b", "hgx-h100")
     found = plan.requests

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from cost.inputs.deployment import Deployment
 from cost.queueing.choice import Make, best_under_load, out_of_reach
-from cost.queueing.load import FEWEST, MOST, SEEDS, LoadLimits, most_requests, stream_of, under_load
+from cost.queueing.load import SEEDS, LoadLimits, closed_loop, most_requests, stream_of, under_load
 from cost.queueing.pools import EnginePools
-from cost.queueing.requests import Requests, made_requests
+from cost.queueing.requests import Requests
 from cost.queueing.result import Simulated
 from cost.serving.lengths import Lengths
 from placement.budget import Budget
@@ -59,8 +59,7 @@ def simulated(request: SimulateRequest) -> Simulated:
     told.stage("simulating")
     make = make_for(pools)
     if request.concurrency is not None:
-        number = max(FEWEST, min(MOST, 10 * request.concurrency), 4 * request.concurrency)
-        requests = made_requests(lengths, number, users=request.concurrency, cv=request.cv, seed=request.seed)
+        requests = closed_loop(pools, lengths, request.concurrency, cv=request.cv, seed=request.seed)
     else:
         requests = trace if trace is not None else make(request.req_s or 1.0, 0)
     found = under_load(pools, requests, limits, request.router)

@@ -133,12 +133,13 @@ class Engine:
 
     def begin(self, now: float) -> bool:
         """Fill the next step, or a stretch of them; False where there is nothing to do."""
-        tokens, span, mean = self._take_prompts(now)
+        tokens, spans = self._take_prompts(now)
         self.steps = 1
-        if tokens:
+        if any(tokens):
             beside = self.running if self.scheduler.mixes else 0
             self.decoding = beside > 0
-            self.took_s = self.factor * self.table.prompts(tokens, span, mean, beside)
+            added_s = self.table.prompts_of(tokens, spans, beside, others=self.running > 0)
+            self.took_s = self.factor * added_s
             if beside:
                 self.took_s += self.factor * self.table.decode(beside, self.context / beside)
         elif self.running:
@@ -195,10 +196,10 @@ class Engine:
                 done.append(job)
         return first, done
 
-    def _take_prompts(self, now: float) -> tuple[float, float, float]:
-        """Return the prompt tokens of the next step's busiest group, their mean span, and those of a mean group."""
+    def _take_prompts(self, now: float) -> tuple[list[float], list[float]]:
+        """Return the prompt tokens of each group in the next step, and the sum of their spans, ``[groups]``."""
         if not self.prefilling and not self.waiting:
-            return 0.0, 0.0, 0.0
+            return [], []
         groups = self.table.groups
         budget = float(self.scheduler.tokens)
         if self.scheduler.mixes:
@@ -232,9 +233,7 @@ class Engine:
             job.left, job.span = float(job.held - job.cached), float(job.held + job.cached)
             self.prefilling.append(job)
             take(job)
-        busiest = max(taken)
-        span = spans[taken.index(busiest)] / busiest if busiest else 0.0
-        return busiest, span, sum(taken) / groups
+        return taken, spans
 
     def _join(self, job: Job) -> None:
         job.joined = self.count

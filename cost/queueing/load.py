@@ -26,6 +26,8 @@ WARM_UP = 0.1
 counts from its first one, from empty engines on."""
 FEWEST, MOST = 3_000, 12_000
 """Requests simulated at a rate: twice as many as are in the engines, but between these."""
+ROUNDS_COUNTED, LEAST_ROUNDS = 10, 5
+"""Requests simulated for each user where :data:`MOST` allows it, and at least; first and last do not count."""
 TAIL = 0.4
 """Part of them, at most, that only keeps up the load for those before."""
 GROWS, SPAN = 2.0, 4.0
@@ -283,6 +285,28 @@ def stream_of(
     return make
 
 
+def closed_loop(
+    pools: EnginePools, lengths: Lengths, users: int, *, cv: float = 0.0, seed: int = 0
+) -> Requests:
+    """Return requests of ``users`` that each send the next when one is answered, enough for steady percentiles.
+
+    As many of the first ones as the engines hold start somewhere in their answers, and the last ones only keep up the
+    load for those before: users who all start at once would go on in step.
+    """
+    number = max(FEWEST, min(MOST, ROUNDS_COUNTED * users), LEAST_ROUNDS * users)
+    new = made_requests(lengths, number, users=users, cv=cv, seed=seed)
+    random = np.random.default_rng([seed, users])
+    begun = [int(random.integers(1, max(2, osl))) for osl in new.osl[: int(min(users, _seats(pools, lengths)))]]
+    return replace(new, begun=begun, tail=users)
+
+
+def _seats(pools: EnginePools, lengths: Lengths) -> float:
+    """Requests that the engines which decode hold at most."""
+    pool = pools.pools[-1]
+    held = lengths.mean_isl + lengths.mean_osl * (1 + pool.scheduler.reserved) / 2
+    return pool.workers * min(pool.scheduler.sequences * pool.table.groups, pool.room / held)
+
+
 def in_engines(pools: EnginePools, lengths: Lengths, requests_per_s: float) -> float:
     """Return about how many requests decode at a rate, at most what the engines hold.
 
@@ -292,7 +316,7 @@ def in_engines(pools: EnginePools, lengths: Lengths, requests_per_s: float) -> f
     pool, context = pools.pools[-1], lengths.mean_isl + lengths.mean_osl / 2
     rate, steps = requests_per_s / pool.workers, lengths.mean_osl / pool.accept
     table, tokens = pool.table, lengths.mean_isl * (1 - lengths.prefix_hit)
-    most = min(pool.scheduler.sequences * table.groups, pool.room / context)
+    most = _seats(pools, lengths) / pool.workers
     budget = float(pool.scheduler.tokens)
     chunk = min(tokens, budget)
     arriving, held, each = rate * tokens / chunk, 0.0, chunk / table.groups

@@ -76,6 +76,7 @@ class EnginePool:
         context: float,
         accept: float,
         queries: float,
+        stages: int = 1,
         factor: float = 1.0,
         cache: CacheRoom = NO_CACHE,
     ) -> EnginePool:
@@ -89,7 +90,9 @@ class EnginePool:
             Sequences of a group up to which steps are priced; about how many tokens the cache of one holds.
         """
         decodes, most = role != PREFILL, min(MOST_PRICED, max(2.0, most))
-        table = StepTable.of(seconds, groups=groups, most=most, context=context, decodes=decodes)
+        table = StepTable.of(
+            seconds, groups=groups, most=most, context=context, stages=stages, decodes=decodes
+        )
         return cls(
             role,
             table,
@@ -217,6 +220,7 @@ def engine_pool(
         context=context,
         accept=work.accept_length,
         queries=work.tokens_per_pass,
+        stages=ranks.stages,
         cache=cache,
     )
 

@@ -136,7 +136,7 @@ class Simulation:
         for job, made in zip(self._jobs, asked.begun, strict=False):
             job.made, self._next = made, self._next + 1
             self._enter_computed(min(self.decoders or self.engines, key=_load), job, 0.0)
-        for _ in range(min(asked.users, total) or 1):
+        for _ in range(min(asked.users, total) - self._next if asked.users else 1):
             self._send(asked.starts_s[self._next])
         events = self._events
         while events:

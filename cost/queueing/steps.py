@@ -28,8 +28,9 @@ class StepTable:
 
     Attributes
     ----------
-    groups:
-        Attention groups of the engine, each with sequences of its own.
+    groups, stages:
+        Attention groups of the engine, each with sequences of its own; as many of them are in each of the batches
+        that pass the stages of a pipeline one after the other.
     sequences:
         Sequences that decode in a group, rising, ``[s]``; ``decode_s``: seconds of their step with nothing in the
         cache, and ``context_s`` for each token of mean context, ``[s]``.
@@ -46,6 +47,7 @@ class StepTable:
     """
 
     groups: int
+    stages: int
     sequences: list[float]
     decode_s: list[float]
     context_s: list[float]
@@ -57,7 +59,14 @@ class StepTable:
 
     @classmethod
     def of(
-        cls, seconds: Seconds, *, groups: int, most: float, context: float, decodes: bool = True
+        cls,
+        seconds: Seconds,
+        *,
+        groups: int,
+        most: float,
+        context: float,
+        stages: int = 1,
+        decodes: bool = True,
     ) -> StepTable:
         """Price steps of up to ``most`` sequences a group with about ``context`` tokens in the cache of each.
 
@@ -85,6 +94,7 @@ class StepTable:
             expert_s.append(experts.tolist())
         return cls(
             groups,
+            stages,
             many.tolist(),
             decode_s.tolist(),
             context_s.tolist(),
@@ -103,6 +113,39 @@ class StepTable:
         share = (each - knots[at - 1]) / (knots[at] - knots[at - 1])
         below, above = seconds[at - 1] + slopes[at - 1] * context, seconds[at] + slopes[at] * context
         return below + share * (above - below)
+
+    def prompts_of(
+        self, tokens: list[float], spans: list[float], sequences: float, *, others: bool
+    ) -> float:
+        """Return the seconds that prompts of all attention groups add to a step.
+
+        Parameters
+        ----------
+        tokens, spans:
+            Of each group, and the sum of the spans of its tokens, ``[groups]``.
+        sequences:
+            As of :meth:`prompts`.
+        others:
+            Whether the engine has more to do.
+
+        Notes
+        -----
+        Batches of a pipeline share its stages and do not wait for each other: what one adds is spread over them. Where
+        there is nothing else to do, the step lasts until the longest has passed all stages.
+        """
+        if self.stages == 1:
+            return self._batch(tokens, spans, sequences)
+        size = self.groups // self.stages
+        starts = range(0, self.groups, size)
+        added = [self._batch(tokens[at : at + size], spans[at : at + size], sequences) for at in starts]
+        return sum(added) / self.stages if others else max(added)
+
+    def _batch(self, tokens: list[float], spans: list[float], sequences: float) -> float:
+        busiest = max(tokens)
+        if not busiest:
+            return 0.0
+        span = spans[tokens.index(busiest)] / busiest
+        return self.prompts(busiest, span, sum(tokens) / len(tokens), sequences)
 
     def prompts(self, tokens: float, span: float, mean: float, sequences: float) -> float:
         """Return the seconds that prompts add to a step.

@@ -125,6 +125,7 @@ def _pools(group: Group, efficiency: Efficiency, at: int, factor: float) -> Engi
             context=context,
             accept=float(asked.accept_length),
             queries=queries,
+            stages=round(float(shape.stages)),
             # runs say what steps that decode took, prompts beside them too; a pool that prefills alone has none
             factor=1.0 if role == PREFILL else factor,
         )

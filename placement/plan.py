@@ -119,7 +119,7 @@ class WholeRequests:
         The longest that these may be (null: no limit); which of them (``tpot_s``, ``ttft_s``) nobody gave, and those
         that nothing keeps and that were left out, in words.
     totals:
-        Of the whole cluster, idle GPUs too: of two pools at the rate of the slower one, derated.
+        Of the whole cluster, idle GPUs too: of two pools at the rate of the slower one.
     priced_tok_s_per_gpu:
         What each way gives within the limits, the better one first, as priced before experts were placed.
     turns:

@@ -15,7 +15,6 @@ from cost.experts.tokens.reach import ExpertUse, balanced_use, expert_use, limit
 from cost.experts.tokens.traffic import TokenTraffic, token_traffic
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
-from cost.serving.pools import POOL_DERATE
 from cost.serving.steady_state import held_batch
 from cost.step.score import LayoutScorer, Score
 from cost.terms.alltoall import group_limit
@@ -166,15 +165,14 @@ def step_held(plan: Plan, requests_per_s: float, steps: float) -> float:
 
     At the batch that they hold (:func:`cost.serving.steady_state.held_batch`), its own at most.
     """
-    work, score = plan.deployment.workload, plan.score
-    derate = 1.0 if work.phase == "both" else POOL_DERATE.value
+    score = plan.score
     scorer, _ = placement_scorer(plan.deployment, plan.layout, plan.experts, plan.loads, plan.split)
 
     def stay_s(batch: Floats) -> Floats:
         step_s = scorer.step_s(batch.item())
         return np.array([steps * step_s * scorer.stays(step_s, batch.item())[0]])
 
-    per_s, most = requests_per_s / (derate * plan.layout.gpus_used), np.array([float(score.batch)])
+    per_s, most = requests_per_s / plan.layout.gpus_used, np.array([float(score.batch)])
     if per_s * stay_s(most).item() >= most.item() * (1 - ROUNDING):
         return score.step_s
     return scorer.step_s(held_batch(per_s, stay_s, most).item())

@@ -22,8 +22,9 @@ from cost.serving.limits import (
     rounded_down,
     rounded_up,
 )
-from cost.serving.pools import POOL_DERATE, RateMatch
+from cost.serving.pools import RateMatch
 from cost.serving.serving import TWO_POOLS, Serving, way_of
+from cost.serving.steady_state import busy_share
 from cost.serving.supply import Pool
 from placement.budget import Cancel
 from placement.layouts.fitting import Fitted, Fitting, batch_that_fits, fitted, fitted_layouts, stage_slots
@@ -268,7 +269,9 @@ def _served(
         steps.append(scorer.step_s(batches[-1]))
         ttft_s = steps[-1] + best.transfer_s
         prompts = batches[-1] * one.layout.gpus_used / steps[-1]
-        rates = [POOL_DERATE.value * rate for rate in (rates[0], prompts)]
+        stay_s = osl * steps[0] / decode.deployment.workload.tokens_per_step + steps[-1]
+        in_step = prompts * steps[-1] / len(one.layout.replicas)
+        rates.append(float(prompts * busy_share(prompts, stay_s, in_step)))
         moved = serving.ways(limits.tpot_s)[TWO_POOLS]
         if moved.path is not None and moved.cache_bytes:
             most = [pool.layout.gpus_used * moved.path.bytes_per_s / moved.cache_bytes for pool in plans]

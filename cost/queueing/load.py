@@ -296,7 +296,9 @@ def closed_loop(
     number = max(FEWEST, min(MOST, ROUNDS_COUNTED * users), LEAST_ROUNDS * users)
     new = made_requests(lengths, number, users=users, cv=cv, seed=seed)
     random = np.random.default_rng([seed, users])
-    begun = [int(random.integers(1, max(2, osl))) for osl in new.osl[: int(min(users, _seats(pools, lengths)))]]
+    begun = [
+        int(random.integers(1, max(2, osl))) for osl in new.osl[: int(min(users, _seats(pools, lengths)))]
+    ]
     return replace(new, begun=begun, tail=users)
 
 

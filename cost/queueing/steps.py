@@ -114,9 +114,7 @@ class StepTable:
         below, above = seconds[at - 1] + slopes[at - 1] * context, seconds[at] + slopes[at] * context
         return below + share * (above - below)
 
-    def prompts_of(
-        self, tokens: list[float], spans: list[float], sequences: float, *, others: bool
-    ) -> float:
+    def prompts_of(self, tokens: list[float], spans: list[float], sequences: float, *, others: bool) -> float:
         """Return the seconds that prompts of all attention groups add to a step.
 
         Parameters
@@ -130,8 +128,8 @@ class StepTable:
 
         Notes
         -----
-        Batches of a pipeline share its stages and do not wait for each other: what one adds is spread over them. Where
-        there is nothing else to do, the step lasts until the longest has passed all stages.
+        Batches of a pipeline share its stages and do not wait for each other: what one adds is spread over them.
+        Where there is nothing else to do, the step lasts until the longest has passed all stages.
         """
         if self.stages == 1:
             return self._batch(tokens, spans, sequences)

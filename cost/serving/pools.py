@@ -13,19 +13,11 @@ from numpy.typing import NDArray
 from cost.layouts import Sweep
 from cost.layouts.front import pareto
 from cost.serving.cache_path import CachePath, kv_path, prompt_cache_bytes
-from cost.serving.packing import Array, Index, Rooms, Workers, partners, served_per_s, worth_trying
-from cost.serving.steady_state import KEEPS_BUSY, held_batch
+from cost.serving.packing import Array, Index, Rooms, Workers, partners, worth_trying
+from cost.serving.steady_state import busy_share, held_batch
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 
-POOL_DERATE = Figure(
-    KEEPS_BUSY,
-    "1",
-    Evidence.DERIVED,
-    "throughput of 888 measured runs of two pools (benchmarks/calibration/ways.py)",
-    f"{KEEPS_BUSY:g}",
-)
-"""Of its rate alone that each of two pools keeps, where requests do not come one exactly after the other."""
 TTFT_LIMIT = Figure(
     2.0,
     "s",
@@ -54,7 +46,8 @@ class _Match(Generic[Real, Whole]):
     prefill_workers, decode_workers, prefill_gpus, decode_gpus:
         Replicas of each, and the GPUs of each pool.
     requests_per_s:
-        What both pools finish, at their derates: the rate of the slower one.
+        What both pools finish: the rate of the slower one, prefill busy as often as requests come
+        (:func:`cost.serving.steady_state.busy_share`).
     tok_s_per_user, step_batch:
         Output tokens per second of one request while it decodes, and the sequences per GPU at which its steps are
         priced: those that the rate holds. Where prefill is the narrow place it is fewer than those of ``decode``.
@@ -171,14 +164,13 @@ class RateMatches(_Match[Array, Index]):
         )
 
 
-def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
+def match_rates(
     decode: Sweep,
     prefill: Sweep,
     *,
     osl: float,
     ttft_s: float | None = None,
     tpot_s: float | None = None,
-    derate: Figure = POOL_DERATE,
     path: CachePath | None = None,
     domains: int | None = None,
     shorter: Sequence[tuple[float, Sweep]] = (),
@@ -195,8 +187,6 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     ttft_s, tpot_s:
         Longest time to the first token (without waiting: prefill and transfer), and longest time per output
         token; None: no limit.
-    derate:
-        Of its rate alone that each pool keeps.
     path:
         How caches move from pool to pool; None: over the clusters' own links
         (:func:`cost.serving.cache_path.kv_path`).
@@ -210,10 +200,11 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     Notes
     -----
     With ``r_P`` prompts per second of a prefill worker and ``r_D`` output tokens per second of a decode worker,
-    both derated, ``x_P`` and ``x_D`` workers serve ``min(x_P r_P, x_D r_D / osl)`` requests per second. For each
-    decode configuration the numbers are taken that serve most, in whole groups of GPUs that do not straddle domains:
-    as many decode workers as enough prefill workers find room beside, or one more, which waits at times; among
-    prefill configurations those that keep the limit and that none beats.
+    ``x_P`` and ``x_D`` workers serve ``min(x_P r_P, x_D r_D / osl)`` requests per second, if prefill is always busy.
+    For each decode configuration the numbers are taken that serve most then, in whole groups of GPUs that do not
+    straddle domains: as many decode workers as enough prefill workers find room beside, or one more, which waits at
+    times; among prefill configurations those that keep the limit and that none beats. Where prefill is the slower
+    pool, it is busy only as often as requests come (:func:`cost.serving.steady_state.busy_share`).
 
     All GPUs of a pool move caches all the time (:class:`FirstToken`), so with ``B`` bytes of a prompt's cache and
     ``R`` bytes/s of a GPU, ``r_P`` and ``r_D / osl`` are at most ``GPUs of a worker * R / B``.
@@ -234,13 +225,18 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
     rooms = Rooms.of(decode.deployment.cluster, prefill.deployment.cluster, domains)
     path = path or kv_path(decode.deployment, prefill.deployment)
     share = 1 - math.fsum(share for share, _ in shorter)
-    prompts = _prompts(decode, [(share, prefill), *shorter], path, derate.value)
+    prompts = _prompts(decode, [(share, prefill), *shorter], path)
     first, cache_bytes = prompts[0].first, _mean(prompts, [one.first.cache_bytes for one in prompts])
-    answers = derate.value * decode.deployment.workload.tokens_per_step / osl
+    answers = decode.deployment.workload.tokens_per_step / osl
     decoders = Workers.of(decode, answers, path, cache_bytes)
     wanted = np.flatnonzero(decode.tok_s_per_user >= (1 / tpot_s if tpot_s else 0.0))
     matched, served = _matched(
-        decoders.rows(wanted), first.receive_s[wanted], prompts, rooms, np.inf if ttft_s is None else ttft_s
+        decoders.rows(wanted),
+        decode.step_s[wanted] / answers,
+        first.receive_s[wanted],
+        prompts,
+        rooms,
+        np.inf if ttft_s is None else ttft_s,
     )
     matches = matched[0] > 0
     rows, (count_d, count_p, partner) = wanted[matches], matched[:, matches]
@@ -271,8 +267,7 @@ def match_rates(  # noqa: PLR0913 - each limit, derate and path is set alone
 def batches_held(decode: Sweep, per_s: Array) -> tuple[Array, Array]:
     """Return the batches at which a pool makes so many steps, and the seconds of each: its own where it makes all.
 
-    ``per_s``: steps of a sequence per second and GPU, over the derate of the pool: steps are priced at the batch
-    before it, as measured runs are predicted (:func:`cost.serving.steady_state.disaggregated`).
+    ``per_s``: steps of a sequence per second and GPU.
     """
     layouts, layout = decode.parts_of.layouts, decode.parts_of.layout
     slack = np.flatnonzero(per_s * decode.step_s < decode.batch * (1 - _ROUNDING))
@@ -342,9 +337,7 @@ class _Prompt:
     layout: Index
 
 
-def _prompts(
-    decode: Sweep, lengths: Sequence[tuple[float, Sweep]], path: CachePath, derate: float
-) -> list[_Prompt]:
+def _prompts(decode: Sweep, lengths: Sequence[tuple[float, Sweep]], path: CachePath) -> list[_Prompt]:
     """Return the prefill side of sweeps with their shares, the longest first."""
     sweeps = [found for _, found in lengths]
     shapes = [np.stack([found.gpus, found.stages, found.tp, found.ep, found.moe_tp]) for found in sweeps]
@@ -353,7 +346,7 @@ def _prompts(
     prompts = []
     for (share, found), layout in zip(lengths, layouts, strict=True):
         first = FirstToken.of(decode, found, path)
-        workers = Workers.of(found, derate, path, first.cache_bytes)
+        workers = Workers.of(found, 1.0, path, first.cache_bytes)
         prompts.append(_Prompt(share, found, first, workers, layout))
     return prompts
 
@@ -366,11 +359,17 @@ def _mean(prompts: Sequence[_Prompt], values: Sequence[float]) -> float:
 
 
 def _matched(
-    decode: Workers, receive_s: Array, prompts: Sequence[_Prompt], rooms: Rooms, ttft_s: float
+    decode: Workers,
+    answer_s: Array,
+    receive_s: Array,
+    prompts: Sequence[_Prompt],
+    rooms: Rooms,
+    ttft_s: float,
 ) -> tuple[Index, Array]:
     """Return decode workers, prefill workers and of which kind these are, ``[3, decode]``, and requests per second.
 
-    Which prefill keeps the limit depends on the decode side only by how fast it receives a cache.
+    ``answer_s``: seconds of an answer. Which prefill keeps the limit depends on the decode side only by how fast it
+    receives a cache.
     """
     matched = np.zeros((3, len(receive_s)), dtype=np.int64)
     served = np.zeros(len(receive_s))
@@ -392,7 +391,10 @@ def _matched(
         kinds = worth_trying(prefill, prompts[0].sweep.step_s, stand_ins, rooms.prefill)
         found = partners(some, prefill, kinds, rooms)
         matched[:, rows] = found
-        served[rows] = served_per_s(some, prefill.rows(found[2]), found[0], found[1])
+        most, longest = found[1] * prefill.requests_per_s[found[2]], prompts[0].sweep.rows(found[2])
+        stay_s = answer_s[rows] + longest.step_s
+        busy = busy_share(np.maximum(most, 1e-30), stay_s, longest.batch * longest.gpus)
+        served[rows] = np.minimum(found[0] * some.requests_per_s, busy * most)
     return matched, served
 
 

@@ -17,7 +17,7 @@ from cost.serving.cache_path import kv_path
 from cost.serving.lengths import Lengths
 from cost.serving.one_pool import Stays
 from cost.serving.packing import Rooms
-from cost.serving.pools import POOL_DERATE, RateMatch, RateMatches, batches_held, match_rates
+from cost.serving.pools import RateMatch, RateMatches, batches_held, match_rates
 from topology.base.errors import InputError
 from topology.cluster import Cluster
 
@@ -131,7 +131,7 @@ class Serving:
             found, first_s = self._stays.at_rate(at, np.array([requests_per_s]))
             prefill_s = first_s.item()
         else:
-            answers = POOL_DERATE.value * self.decode.deployment.workload.tokens_per_step / row.osl
+            answers = self.decode.deployment.workload.tokens_per_step / row.osl
             per_s = np.array([requests_per_s / (answers * row.decode_gpus)])
             most = self.decode.max_batch[at]
             found, prefill_s = batches_held(self.decode.run(at, most, most), per_s), row.prefill_s

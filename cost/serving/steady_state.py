@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from cost.inputs.workload import CHUNK_TOKENS, StepShape
 from cost.quantity import Quantity
 
-KEEPS_BUSY = 0.92
-"""Part of what two pools could serve in steady state that they do: requests do not come one exactly after the other.
-Fitted to the throughput of 888 measured runs of two pools, whose bias it takes from +8 to -1 % (-3 to +4 % on each
-chip); aiconfigurator 0.12.0 takes 0.9 of prefill and 0.92 of decode."""
+IN_STEP = 0.2
+"""Part of the prompts of all requests in flight that one waits for in a pool that prefills, where users go on in
+step: requests prefilled in one step are answered together, and come back together. Bounds: 0, evenly spread, to 0.5,
+all at once. First tokens of 888 measured runs of two pools take longer than a prefill by 3 % of a request's time
+where prefill is idle, by 9 % where it is half busy and by 16 % where it is busy; their time per token has no bias."""
 ROUNDS, SECANTS = 12, 5
 
 Array = NDArray[np.float64]
@@ -106,6 +107,26 @@ def prefill_rate(step: Stepper, pool: StepShape, requests: Requests) -> Quantity
     return np.maximum(rate(pool), rate(data_parallel))
 
 
+def busy_share(prompts_per_s: Quantity, stay_s: Quantity, group: Quantity) -> Quantity:
+    """Return the part of the time that a pool which prefills is busy, where it is the slower one.
+
+    Parameters
+    ----------
+    prompts_per_s, group:
+        What it finishes where enough prompts wait, and prompts that an engine takes in a step.
+    stay_s:
+        Seconds of a request in both pools without waiting.
+
+    Notes
+    -----
+    As many requests are in flight as would keep it busy if they came one exactly after the other, in ``n =
+    prompts_per_s stay_s / group`` groups. They do not: busy for a part ``r`` of the time, it has ``r^2 / (2 (1 -
+    r))`` groups waiting (steps of one length, Poisson arrivals: Pollaczek and Khinchine), which are missing
+    elsewhere, ``(1 - r) n``. So ``r = 1 / (1 + 1 / sqrt(2 n))``.
+    """
+    return 1 / (1 + 1 / np.sqrt(2 * prompts_per_s * stay_s / group))
+
+
 def held_batch(per_s: Quantity, seconds: Callable[[Array], Array], most: Array) -> Array:
     """Return the batch at which ``per_s`` sequences a second are held: ``batch = per_s x seconds(batch)``.
 
@@ -180,9 +201,19 @@ def disaggregated(  # noqa: PLR0913 - each pool, and what limits it
     workers: Quantity,
     prefill_workers: Quantity,
     most: Quantity,
+    fixed_s: Quantity = 0.0,
+    rounds: Quantity = math.inf,
     factor: Quantity = 1.0,
 ) -> Served:
     """Return how a pool of engines that decode and one of engines that prefill serve together.
+
+    Parameters
+    ----------
+    fixed_s:
+        Seconds of a request outside of steps (:mod:`cost.calibration.first_token`).
+    rounds:
+        As of :class:`cost.inputs.workload.StepShape`: users of a benchmark start at once, so that each waits for half
+        of the others' prompts in the first of them.
 
     Notes
     -----
@@ -196,22 +227,23 @@ def disaggregated(  # noqa: PLR0913 - each pool, and what limits it
     batch = np.clip(requests.concurrency / slots, 0.5 / slots, largest)
     prefill_s, _ = prefill_seconds(prefill_step, prefill_pool, requests, np.ones_like(requests.isl))
     most_rate = prefill_workers * prefill_rate(prefill_step, prefill_pool, requests)
+    first_s = prefill_s + fixed_s + (IN_STEP + 0.5 / rounds) * requests.concurrency / most_rate
     tpot_s: Quantity = 0.0
     rate: Quantity = 0.0
     for _ in range(ROUNDS):
         step_s = decode_step(_decode(pool, requests, np.maximum(batch, 1.0 / slots)))
         tpot_s = step_s / requests.accept_length
         decoding_s = requests.osl * tpot_s
-        rate = np.minimum(requests.concurrency / (decoding_s + prefill_s), most_rate)
+        rate = np.minimum(requests.concurrency / (decoding_s + first_s), most_rate)
         held = np.sqrt(batch * np.minimum(rate * decoding_s, requests.concurrency) / slots)
         batch = np.clip(held, 0.5 / slots, largest)
     rate = np.minimum(rate, batch * slots / decoding_s)
 
     def bound(decoding_s: Quantity) -> Quantity:
-        free = np.minimum(requests.concurrency / (decoding_s + prefill_s), most_rate)
+        free = np.minimum(requests.concurrency / (decoding_s + first_s), most_rate)
         return np.minimum(free, largest * slots / decoding_s)
 
     rate = rate * (bound(factor * decoding_s) / bound(decoding_s))
     step_s, tpot_s, decoding_s = factor * step_s, factor * tpot_s, factor * decoding_s
-    waiting_s = _waiting_s(requests.concurrency, rate, decoding_s + prefill_s)
-    return Served(tpot_s, prefill_s, waiting_s, rate, batch, step_s)
+    waiting_s = _waiting_s(requests.concurrency, rate, decoding_s + first_s)
+    return Served(tpot_s, first_s, waiting_s, rate, batch, step_s)

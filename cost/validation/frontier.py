@@ -15,7 +15,6 @@ from cost.calibration.correction import Correction
 from cost.layouts.batches import batch_grid
 from cost.layouts.deployable import deployable_stage
 from cost.layouts.front import pareto
-from cost.serving.steady_state import KEEPS_BUSY
 from cost.validation.predict import (
     Array,
     Prediction,
@@ -285,7 +284,7 @@ def _with_prefill(rows: Sequence[Point], most: int) -> list[Point]:
     prompts = [
         row for row, _ in _fitting([prefill_alone(rows[0], pool, gpus=1) for pool in _pools(rows[0], most)])
     ]
-    each = KEEPS_BUSY * values_of(prompts)
+    each = values_of(prompts)
     output = values_of(
         [replace(row, phase="decode", batch=row.concurrency / row.pool.gpus, gpus=1) for row in rows]
     )

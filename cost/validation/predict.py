@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
 from cost.calibration.correction import PHASES, Correction, Kind, features_of, kind_of
+from cost.calibration.first_token import first_token_calibration
 from cost.calibration.serving import ANY_ENGINE, calibrated, require_engine
 from cost.dtypes import dtype
 from cost.experts.tokens.reach import Routing
@@ -31,7 +32,6 @@ from cost.quantity import Quantity
 from cost.queueing.schedulers import scheduler_of
 from cost.resolve import model_names, resolve_model
 from cost.serving.steady_state import (
-    KEEPS_BUSY,
     Requests,
     Served,
     Stepper,
@@ -570,9 +570,10 @@ def group_times(
             workers=workers,
             prefill_workers=group.prefill_workers,
             most=most,
+            fixed_s=first_token_calibration().seconds(group.engine, group.phase),
+            rounds=BENCHMARK_ROUNDS,
             factor=factor,
         )
-        served = replace(served, requests_per_s=KEEPS_BUSY * served.requests_per_s)
     return _served(group, served)
 
 
@@ -925,7 +926,7 @@ def _with_prefill_workers(rows: Sequence[Point]) -> list[Point]:
     if not rows or rows[0].prefill_pool is None:
         return []
     pool = rows[0].prefill_pool
-    (each,) = KEEPS_BUSY * values_of([prefill_alone(rows[0], replace(pool, workers=1), gpus=1)])
+    (each,) = values_of([prefill_alone(rows[0], replace(pool, workers=1), gpus=1)])
     wanted = values_of([replace(row, gpus=1, token_kind="input") for row in rows])  # noqa: S106 - tokens of text
     found = []
     for row, rate in zip(rows, wanted.tolist(), strict=True):

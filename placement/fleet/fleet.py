@@ -68,7 +68,7 @@ class Pool:
 
     @property
     def tok_s(self) -> float:
-        """Output tokens per second (prefill: input) of all replicas, before any derate."""
+        """Output tokens per second (prefill: input) of all replicas."""
         return self.column.tok_s * len(self.replicas)
 
     @property

@@ -19,7 +19,7 @@ from cost.layouts.stages import Pricer
 from cost.serving.cache_path import CachePath, kv_path
 from cost.serving.one_pool import Stays
 from cost.serving.packing import Workers
-from cost.serving.pools import POOL_DERATE, FirstToken, RateMatches, batches_held
+from cost.serving.pools import FirstToken, RateMatches, batches_held
 from placement.fleet.options import BOTH, DECODE, PREFILL, Traffic
 from placement.fleet.shapes import Block, DomainClass, Group, Shape, shapes_like, stand
 from placement.layouts.price import plan_rows
@@ -41,9 +41,9 @@ class Column:
     group:
         Of limits on the first token (:class:`Priced`); a replica of both phases is in none.
     requests_per_s:
-        What it serves, at its derate.
+        What it serves, in two pools at most.
     tok_s:
-        Output tokens per second (prefill: input) of it alone, before any derate.
+        Output tokens per second (prefill: input) of it alone.
     tp, batch, step_s:
         Tensor-parallel width, sequences per GPU, seconds of a step.
     limit_s:
@@ -218,9 +218,9 @@ def pool_rates(
     """Return the requests per second of a replica of each row of both sweeps, and how caches move between them."""
     path = kv_path(decode.deployment, prefill.deployment)
     first = FirstToken.of(decode, prefill, path)
-    answers = POOL_DERATE.value * decode.deployment.workload.tokens_per_step / traffic.osl
+    answers = decode.deployment.workload.tokens_per_step / traffic.osl
     decoders = Workers.of(decode, answers, path, first.cache_bytes).requests_per_s
-    prefillers = Workers.of(prefill, POOL_DERATE.value, path, first.cache_bytes).requests_per_s
+    prefillers = Workers.of(prefill, 1.0, path, first.cache_bytes).requests_per_s
     return decoders, prefillers, first, path
 
 
@@ -390,7 +390,7 @@ def step_at(traffic: Traffic, column: Column, stages: tuple[Group, ...], request
         )
     else:
         steps = traffic.osl / deployment.workload.tokens_per_step
-        per_s = np.array([requests_per_s * steps / (POOL_DERATE.value * column.shape.gpus)])
+        per_s = np.array([requests_per_s * steps / column.shape.gpus])
         held = batches_held(found.rows(row), per_s)
     return float(held[1].item())
 

@@ -204,7 +204,7 @@ def _remarks(fleet: Fleet, row: Row) -> Iterator[str]:
     yield from (*notes.serving_words(first.workload, first.engine), notes.what_if_words(first))
     if path is not None and any(pool.role != BOTH for pool in fleet.pools):
         rate = f"{path.bytes_per_s / 1e9:,.1f} GB/s per GPU ({path.reach.kind.label})"
-        yield f"{notes.derate_words()}; a pool's own tok/s is before that, in prefill of input tokens"
+        yield "two pools serve the rate of the slower one; tok/s of prefill are of input tokens"
         yield f"caches move over {path.name} at {rate}"
 
 

@@ -14,7 +14,6 @@ from cost.inputs.machine import Efficiency
 from cost.inputs.workload import Workload
 from cost.memory.budget import Ranks
 from cost.memory.stages import CacheRoom
-from cost.serving.pools import POOL_DERATE
 from cost.step.fair_sharing import sharing_words
 from cost.terms.pipeline import Hop, hop_list
 from placement.analysis.compare import cluster_status
@@ -134,10 +133,12 @@ def what_if_words(deployment: Deployment) -> str:
     )
 
 
-def derate_words() -> str:
-    """Return the derating of two pools."""
-    known = f"{POOL_DERATE.kind.label}: {POOL_DERATE.source}"
-    return f"two pools serve {POOL_DERATE.value:g} of the rate of the slower pool ({known})"
+def busy_words() -> str:
+    """Return how busy two pools are (:func:`cost.serving.steady_state.busy_share`)."""
+    return (
+        "two pools serve the rate of the slower one; where that is prefill, it is busy 1 / (1 + 1 / sqrt(2 n)) of the "
+        "time, with n steps of prompts in flight: requests do not come one exactly after the other"
+    )
 
 
 def recipe_lines(*deployments: Deployment) -> list[str]:

@@ -13,7 +13,7 @@ from cost.serving.sizing import BUDGETS, Level, Size
 from rackplan.report import shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import number, said, usd
-from rackplan.report.notes import derate_words, sentence
+from rackplan.report.notes import busy_words, sentence
 from topology.base.units import plural
 
 _FLEET = (
@@ -245,7 +245,7 @@ def _methods(fleet: Size) -> Iterator[str]:
     lengths, broken = fleet.lengths, fleet.unit.spec.gpus - len(fleet.unit.gpus)
     yield sentence(fleet.unjoined.rstrip("."))
     if any(pool.role == "prefill" for pool in fleet.served.pools):
-        yield sentence(derate_words())
+        yield sentence(busy_words())
     if fleet.racks.count is not None:
         yield f"Racks of {fleet.unit.name}: {fleet.racks.basis}."
     if broken:

@@ -13,7 +13,7 @@ from cost.inputs.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_
 from cost.layouts import Sweep, best_at
 from cost.memory.stages import NO_CACHE
 from cost.money.bill import Totals
-from cost.serving.pools import POOL_DERATE, TTFT_LIMIT, RateMatch
+from cost.serving.pools import TTFT_LIMIT, RateMatch
 from cost.serving.result import SPEEDS as USUAL
 from cost.serving.result import Pools, sweeps_of
 from cost.serving.serving import TWO_POOLS, way_of
@@ -224,7 +224,6 @@ def _whole(found: Pools, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
     if two is not None and (path := two.path) is not None:
         rate = {"bytes_per_prompt": two.cache_bytes, "bytes_per_s_per_gpu": path.bytes_per_s}
         moved.append(TRANSFER.row(path, fabric=path.name, **rate))
-        figures.append(shared.figure_row(POOL_DERATE, "two pools", "part of their rate alone that they keep"))
         figures.append(shared.figure_row(path.reach, "caches", "part of the links' rate that they reach"))
     decode, stars = serving.decode.deployment, [row] * (best is not None)
     return _Told(

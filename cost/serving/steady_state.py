@@ -91,20 +91,10 @@ def prefill_seconds(
 
 
 def prefill_rate(step: Stepper, pool: StepShape, requests: Requests) -> Quantity:
-    """Prompts per second that one engine finishes where enough of them wait, every attention group busy.
-
-    An engine with tensor-parallel attention is counted with data-parallel attention where that is faster: who has
-    more prompts than GPUs runs it so.
-    """
+    """Prompts per second that one engine finishes where enough of them wait, every attention group busy."""
     many = np.full_like(requests.isl, np.inf)
-
-    def rate(split: StepShape) -> Quantity:
-        seconds, prompts = prefill_seconds(step, split, requests, many)
-        return split.stages * prompts / seconds
-
-    one = np.ones_like(np.asarray(pool.tp, dtype=np.float64))
-    data_parallel = replace(pool, tp=one, attention_dp=pool.gpus, ep=pool.gpus, moe_tp=one)
-    return np.maximum(rate(pool), rate(data_parallel))
+    seconds, prompts = prefill_seconds(step, pool, requests, many)
+    return pool.stages * prompts / seconds
 
 
 def busy_share(prompts_per_s: Quantity, stay_s: Quantity, group: Quantity) -> Quantity:

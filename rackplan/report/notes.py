@@ -136,8 +136,8 @@ def what_if_words(deployment: Deployment) -> str:
 def busy_words() -> str:
     """Return how busy two pools are (:func:`cost.serving.steady_state.busy_share`)."""
     return (
-        "two pools serve the rate of the slower one; where that is prefill, it is busy 1 / (1 + 1 / sqrt(2 n)) of the "
-        "time, with n steps of prompts in flight: requests do not come one exactly after the other"
+        "two pools serve the rate of the slower one; where that is prefill, it is busy 1 / (1 + 1 / sqrt(2 n)) of "
+        "the time, with n steps of prompts in flight: requests do not come one exactly after the other"
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.inputs.workload import CHUNK_TOKENS, StepShape
-from cost.quantity import Quantity
+from cost.quantity import Quantity, positive
 
 IN_STEP = 0.2
 """Part of the prompts of all requests in flight that one waits for in a pool that prefills, where users go on in
@@ -162,16 +162,28 @@ def aggregated(
     Each of ``S`` requests is served once in a cycle of ``C = n t + S p`` seconds: ``n`` steps that decode, and its
     prompt's part of the chunks that they carry. So ``S / C`` requests a second, and work times rate is the time that
     there is. Before its first token a request waits for its own prompt and a part of the others' (``F``); what is
-    left, ``C - F``, is between its tokens.
+    left, ``C - F``, is between its tokens. A benchmark that sends more than the engines admit sends them once: they
+    are served in waves, the last one partly full.
     """
     each = requests.concurrency / workers
     batch = np.minimum(each / pool.engine_gpus, np.maximum(most, 1.0 / pool.engine_gpus))
-    decode = replace(_decode(pool, requests, batch), rounds=rounds)
-    mixed = decode.with_prompts(requests.isl, 0.0, requests.steps)
-    step_s = factor * step(mixed)
-    cycle_s = requests.steps * factor * step(replace(mixed, waits=0.0))
+
+    def mixed(batch: Quantity) -> StepShape:
+        decode = replace(_decode(pool, requests, batch), rounds=rounds)
+        return decode.with_prompts(requests.isl, 0.0, requests.steps)
+
+    def served_s(batch: Quantity) -> Quantity:
+        return requests.steps * factor * step(replace(mixed(batch), waits=0.0))
+
+    step_s, cycle_s = factor * step(mixed(batch)), served_s(batch)
     first_s = cycle_s - requests.steps * step_s
+    waves = each / (batch * pool.engine_gpus)
+    last = np.where(waves > 1, waves - np.floor(waves), 0.0)
     rate = batch * pool.engine_gpus / cycle_s
+    if math.isfinite(np.max(rounds)) and positive(last):
+        rate = np.where(
+            last > 0, each / (np.floor(waves) * cycle_s + served_s(np.maximum(last, 1e-9) * batch)), rate
+        )
     waiting_s = _waiting_s(each, rate, cycle_s)
     return Served(step_s / requests.accept_length, first_s, waiting_s, workers * rate, batch, step_s)
 

@@ -16,7 +16,7 @@ from cost.layouts import Sweep, sweep
 from cost.resolve import resolve_model
 from cost.serving.cache_path import kv_path
 from cost.serving.lengths import MOST_PROMPTS, Lengths, read_lengths, serving_workloads
-from cost.serving.pools import POOL_DERATE, FirstToken, match_rates
+from cost.serving.pools import FirstToken, match_rates
 from topology import InputError, resolve_cluster
 
 MIX = Lengths((4000, 500, 1000), (100, 400, 200), (0.2, 0.5, 0.3))
@@ -100,7 +100,7 @@ def test_a_worker_takes_all_lengths_one_after_the_other(ttft_s: float | None) ->
     cache_bytes = sum(share * first.cache_bytes for (share, _), first in zip(prefill, caches, strict=True))
     rows = [i for i in range(len(decode)) if decode.stages[i] == 1 and decode.gpus[i] == 8][::20]
     for row in rows:
-        rate_d = POOL_DERATE.value * decode.batch[row] * 8 / decode.step_s[row] / lengths.mean_osl
+        rate_d = decode.batch[row] * 8 / decode.step_s[row] / lengths.mean_osl
         rate_d = min(rate_d, 8 * path.bytes_per_s / cache_bytes)
         best_of: list[dict[tuple[int, ...], float]] = []
         for (_, found), first in zip(prefill, caches, strict=True):
@@ -109,7 +109,7 @@ def test_a_worker_takes_all_lengths_one_after_the_other(ttft_s: float | None) ->
                 if first.seconds(i, first.receive_s[row]) > (ttft_s or 1e9):  # type: ignore[arg-type]
                     continue
                 key = tuple(int(getattr(found, name)[i]) for name in ("gpus", "stages", "tp", "ep", "moe_tp"))
-                rate = POOL_DERATE.value * found.batch[i] * found.gpus[i] / found.step_s[i]
+                rate = found.batch[i] * found.gpus[i] / found.step_s[i]
                 rate = min(rate, found.gpus[i] * path.bytes_per_s / first.cache_bytes)
                 of[key] = max(of.get(key, 0.0), float(rate))
             best_of.append(of)

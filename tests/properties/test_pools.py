@@ -16,7 +16,8 @@ from cost.resolve import resolve_model
 from cost.serving import packing
 from cost.serving.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.serving.lengths import serving_workloads
-from cost.serving.pools import POOL_DERATE, RateMatches, match_rates
+from cost.serving.pools import RateMatch, RateMatches, match_rates
+from cost.serving.steady_state import busy_share
 from topology import Evidence, Figure, InputError, resolve_cluster
 
 ISL, OSL = 2000, 300
@@ -60,9 +61,25 @@ def packs(groups: tuple[tuple[int, int], ...], domains: int, size: int) -> bool:
     return domains >= 0 and tuple(count for _, count in small) in states
 
 
-def rates(found: Sweep, index: int, derate: float) -> float:
+def rates(found: Sweep, index: int) -> float:
     """Sequences per second of one worker."""
-    return derate * float(found.batch[index] * found.gpus[index] / found.step_s[index])
+    return float(found.batch[index] * found.gpus[index] / found.step_s[index])
+
+
+def pool_rates(decode: Sweep, prefill: Sweep, row: RateMatch) -> tuple[float, float]:
+    """Requests per second of each pool of a match, always busy."""
+    return (
+        rates(decode, row.decode) / OSL * row.decode_workers,
+        rates(prefill, row.prefill) * row.prefill_workers,
+    )
+
+
+def served(decode: Sweep, prefill: Sweep, row: RateMatch) -> float:
+    """Requests per second of both pools together, prefill as busy as it is."""
+    decodes, prefills = pool_rates(decode, prefill, row)
+    stay_s = OSL * decode.step_s[row.decode] + prefill.step_s[row.prefill]
+    in_step = prefill.batch[row.prefill] * prefill.gpus[row.prefill]
+    return min(decodes, prefills * float(busy_share(prefills, stay_s, in_step)))
 
 
 def ttft(decode: Sweep, prefill: Sweep, index: int, other: int) -> float:
@@ -77,12 +94,12 @@ def ttft(decode: Sweep, prefill: Sweep, index: int, other: int) -> float:
 def brute(decode: Sweep, prefill: Sweep, index: int, ttft_s: float, domains: int, size: int) -> float:
     """Most requests per second with one decode configuration, by trying every partner and every number of each."""
     best = 0.0
-    rate_d = rates(decode, index, POOL_DERATE.value) / OSL
+    rate_d = rates(decode, index) / OSL
     group_d = int(decode.gpus[index] // decode.stages[index])
     for other in range(len(prefill)):
         if ttft(decode, prefill, index, other) > ttft_s:
             continue
-        rate_p = rates(prefill, int(other), POOL_DERATE.value)
+        rate_p = rates(prefill, int(other))
         group_p = int(prefill.gpus[other] // prefill.stages[other])
         left = domains * size
         for x_d in range(1, left // int(decode.gpus[index]) + 1):
@@ -101,11 +118,12 @@ def brute(decode: Sweep, prefill: Sweep, index: int, ttft_s: float, domains: int
 def test_as_many_requests_as_brute_force_finds(ttft_s: float) -> None:
     decode, prefill = pools("hgx-h100@16")
     found = match_rates(decode, prefill, osl=OSL, ttft_s=ttft_s)
-    served = dict(zip(found.decode.tolist(), found.requests_per_s.tolist(), strict=True))
+    matches = {row.decode: row for row in map(found.row, range(len(found)))}
     for index in range(0, len(decode), max(1, len(decode) // 25)):
         best = brute(decode, prefill, index, ttft_s, domains=2, size=8)
-        assert served.get(index, 0.0) == pytest.approx(best), index
-    assert served
+        most = min(pool_rates(decode, prefill, matches[index])) if index in matches else 0.0
+        assert most == pytest.approx(best), index
+    assert matches
 
 
 @pytest.mark.parametrize("cluster", ["hgx-h100@16", "gb200-nvl72@16"])
@@ -124,12 +142,12 @@ def test_pools_match_and_keep_their_limits() -> None:
     found = match_rates(decode, prefill, osl=OSL, ttft_s=2.0, tpot_s=0.04)
     assert len(found) > 100
     for row in (found.row(i) for i in range(0, len(found), 37)):
-        decodes = rates(decode, row.decode, POOL_DERATE.value) / OSL * row.decode_workers
-        prefills = rates(prefill, row.prefill, POOL_DERATE.value) * row.prefill_workers
-        assert row.requests_per_s == pytest.approx(min(decodes, prefills))
+        decodes, prefills = pool_rates(decode, prefill, row)
+        most = min(decodes, prefills)
+        assert 0.5 * most < row.requests_per_s == pytest.approx(served(decode, prefill, row))
         # one worker fewer of either would serve less
-        assert prefills * (row.prefill_workers - 1) / row.prefill_workers < row.requests_per_s
-        assert decodes * (row.decode_workers - 1) / row.decode_workers < row.requests_per_s
+        assert prefills * (row.prefill_workers - 1) / row.prefill_workers < most
+        assert decodes * (row.decode_workers - 1) / row.decode_workers < most
         used = row.decode_workers * decode.gpus[row.decode] + row.prefill_workers * prefill.gpus[row.prefill]
         assert row.gpus_used == used <= row.gpus == 72
         assert row.prefill_s == prefill.step_s[row.prefill]
@@ -161,16 +179,18 @@ def test_limits_cost_throughput_and_the_frontier_holds_the_best() -> None:
     assert match_rates(decode, prefill, osl=OSL, tpot_s=1e-6).best() is None
 
 
-def test_the_derate_is_measured_and_can_be_set() -> None:
+def test_prefill_is_as_busy_as_requests_come() -> None:
     decode, prefill = pools("hgx-h100@16")
-    assert POOL_DERATE.value == 0.92
-    assert "measured runs" in POOL_DERATE.source
-    full = Figure(1.0, "1", Evidence.USER, "test")
-    usual = match_rates(decode, prefill, osl=OSL)
-    more = match_rates(decode, prefill, osl=OSL, derate=full)
-    assert best_rate(more) / best_rate(usual) * (1 + 1e-9) >= 1 / 0.92
-    # no pool is faster than its phase alone
-    assert best_rate(more) < decode.tok_s_per_gpu.max()
+    found = match_rates(decode, prefill, osl=OSL)
+    rows = list(map(found.row, range(0, len(found), 17)))
+    assert [row.requests_per_s for row in rows] == pytest.approx(
+        [served(decode, prefill, row) for row in rows]
+    )
+    narrow = [row for row in rows if min(pool_rates(decode, prefill, row)) > row.requests_per_s * (1 + 1e-9)]
+    assert 0 < len(narrow) < len(rows)
+    # the more are in flight, the less it waits; one at a time, half of the time or more
+    share = busy_share(10.0, np.array([0.1, 1.0, 10.0, 1000.0]), 1.0)
+    assert share == pytest.approx([0.5858, 0.8173, 0.9340, 0.9930], abs=1e-4)
 
 
 def test_two_clusters_have_their_own_gpus() -> None:
@@ -184,10 +204,8 @@ def test_two_clusters_have_their_own_gpus() -> None:
     # with prefill elsewhere every decode worker may run, and where it is fast enough all of them do
     for row in (found.row(i) for i in range(0, len(found), 101)):
         room = 8 // int(decode.gpus[row.decode])
-        one_more = rates(decode, row.decode, POOL_DERATE.value) / OSL * (row.decode_workers + 1)
-        most = max(
-            rates(prefill, i, POOL_DERATE.value) * (16 // int(prefill.gpus[i])) for i in range(len(prefill))
-        )
+        one_more = rates(decode, row.decode) / OSL * (row.decode_workers + 1)
+        most = max(rates(prefill, i) * (16 // int(prefill.gpus[i])) for i in range(len(prefill)))
         assert row.decode_workers == room or one_more > most * (1 - 1e-9)
 
 

@@ -14,8 +14,8 @@ from cost.queueing.load import LoadLimits, under_load
 from cost.queueing.pools import pools_of
 from cost.queueing.requests import made_requests
 from cost.serving.lengths import Lengths
-from cost.serving.pools import POOL_DERATE
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from cost.serving.steady_state import busy_share
 from cost.step.score import LayoutScorer
 from placement.layouts.fitting import balanced_uses, stage_slots
 from placement.layouts.shapes import Shape
@@ -32,7 +32,7 @@ def planned(model: str, cluster: str, **asked: object) -> Plan:
 
 @pytest.fixture(scope="module")
 def one_pool() -> Plan:
-    return planned("qwen3-30b-a3b", "hgx-h200")
+    return planned("qwen3-30b-a3b", "hgx-h100", isl=1024)
 
 
 @pytest.fixture(scope="module")
@@ -124,11 +124,11 @@ def test_two_pools_have_gpus_of_their_own_and_serve_what_the_slower_one_does(two
         zip(("decode", "prefill"), map(len, ids), strict=True)
     )
     prompts = found.pools[0]
-    rates = (
-        POOL_DERATE.value * prompts.batch * len(ids[1]) / prompts.step_s,
-        POOL_DERATE.value * two_pools.score.tok_s_per_gpu * len(ids[0]) / found.osl,
-    )
-    assert found.totals.requests_per_s == pytest.approx(min(rates))
+    prefills = prompts.batch * len(ids[1]) / prompts.step_s
+    stay_s = found.osl * two_pools.score.tpot_s + prompts.step_s
+    busy = busy_share(prefills, stay_s, prompts.batch * prompts.gpus_per_worker)
+    decodes = two_pools.score.tok_s_per_gpu * len(ids[0]) / found.osl
+    assert found.totals.requests_per_s == pytest.approx(min(busy * prefills, decodes))
     assert found.totals.gpus == 16
     assert two_pools.totals is found.totals
     assert prefill.totals.phase == "prefill"

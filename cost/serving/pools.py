@@ -392,9 +392,10 @@ def _matched(
         found = partners(some, prefill, kinds, rooms)
         matched[:, rows] = found
         most, longest = found[1] * prefill.requests_per_s[found[2]], prompts[0].sweep.rows(found[2])
-        stay_s = answer_s[rows] + longest.step_s
-        busy = busy_share(np.maximum(most, 1e-30), stay_s, longest.batch * longest.gpus)
-        served[rows] = np.minimum(found[0] * some.requests_per_s, busy * most)
+        in_step = longest.batch * longest.gpus
+        busy = np.maximum(most, found[1] * in_step / longest.step_s)  # links may allow less
+        busy *= busy_share(np.maximum(busy, 1e-30), answer_s[rows] + longest.step_s, in_step)
+        served[rows] = np.minimum(found[0] * some.requests_per_s, np.minimum(most, busy))
     return matched, served
 
 

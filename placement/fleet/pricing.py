@@ -20,6 +20,7 @@ from cost.serving.cache_path import CachePath, kv_path
 from cost.serving.one_pool import Stays
 from cost.serving.packing import Workers
 from cost.serving.pools import FirstToken, RateMatches, batches_held
+from cost.serving.steady_state import busy_share
 from placement.fleet.options import BOTH, DECODE, PREFILL, Traffic
 from placement.fleet.shapes import Block, DomainClass, Group, Shape, shapes_like, stand
 from placement.layouts.price import plan_rows
@@ -215,13 +216,20 @@ def _both_phases(traffic: Traffic, model: int, places: Sequence[tuple[Shape, tup
 def pool_rates(
     traffic: Traffic, decode: Sweep, prefill: Sweep
 ) -> tuple[Floats, Floats, FirstToken, CachePath]:
-    """Return the requests per second of a replica of each row of both sweeps, and how caches move between them."""
+    """Return the requests per second of a replica of each row of both sweeps, and how caches move between them.
+
+    A replica that prefills is as busy as by itself with a decode pool of its own
+    (:func:`cost.serving.steady_state.busy_share`): several share what comes, and wait less.
+    """
     path = kv_path(decode.deployment, prefill.deployment)
     first = FirstToken.of(decode, prefill, path)
     answers = decode.deployment.workload.tokens_per_step / traffic.osl
     decoders = Workers.of(decode, answers, path, first.cache_bytes).requests_per_s
     prefillers = Workers.of(prefill, 1.0, path, first.cache_bytes).requests_per_s
-    return decoders, prefillers, first, path
+    token_s = traffic.tpot_s or float(np.mean(decode.step_s)) / decode.deployment.workload.tokens_per_step
+    in_step = prefill.batch * prefill.gpus
+    busy = busy_share(in_step / prefill.step_s, traffic.osl * token_s + prefill.step_s, in_step)
+    return decoders, np.minimum(prefillers, busy * in_step / prefill.step_s), first, path
 
 
 def price_on(

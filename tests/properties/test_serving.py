@@ -69,16 +69,6 @@ def test_prefill_takes_whole_prompts_up_to_a_chunk():
     assert (seconds[0], prompts[0]) == (pytest.approx(0.02), 8.0)
 
 
-def test_prefill_rate_takes_the_better_of_both_splits():
-    def slow_groups(shape):
-        """Steps that are 10 times as long with tensor parallelism."""
-        return np.where(shape.tp > 1, 10.0, 1.0)
-
-    requests = asked()
-    assert prefill_rate(slow_groups, pool(8, 1), requests)[0] == pytest.approx(8 * CHUNK_TOKENS / 1000)
-    assert prefill_rate(slow_groups, pool(1, 8), requests)[0] == pytest.approx(8 * CHUNK_TOKENS / 1000)
-
-
 def mixing(whole):
     """A stepper that prices the part of a chunk of prompts that a step has, as the cost model does."""
 
@@ -216,7 +206,9 @@ def test_a_slow_prefill_pool_binds(prefill_workers):
     assert rate == pytest.approx(prefill_workers * 8 * CHUNK_TOKENS / 1000)
     assert found["requests_per_s"] == pytest.approx(rate, rel=0.01)
     assert found["batch"] == pytest.approx(rate * 200 * 0.01 / 8, rel=0.01)
-    assert found["waiting_s"] == pytest.approx(5000 / rate - 3.0, rel=0.01)
+    # 1 s of its own, and 0.15 of all prompts in flight before it
+    assert found["prefill_s"] == pytest.approx(1 + 0.15 * 5000 / rate)
+    assert found["waiting_s"] == pytest.approx(5000 / rate - 2.0 - found["prefill_s"], rel=0.01)
 
 
 @pytest.mark.parametrize("factor", [0.8, 1.0, 1.3])

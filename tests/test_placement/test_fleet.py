@@ -154,7 +154,10 @@ def test_one_pool_or_two_as_a_sweep_says(tpot_s: float, way: str) -> None:
     whole = Deployment(where, few_layers("mixtral-8x7b", 4), Workload())
     serving = Serving.of(whole, Lengths.of(1000, 100), ttft_s=2.0, speeds=[1 / tpot_s], cut_experts=False)
     row, best = serving.best(tpot_s), best_uniform(served)
-    assert best.tok_s == pytest.approx(row.requests_per_s * 100)
+    if way == "both":
+        assert best.tok_s == pytest.approx(row.requests_per_s * 100)
+    else:  # replicas that share requests wait less than each by itself
+        assert 0.7 * row.requests_per_s * 100 < best.tok_s < row.requests_per_s * 100
     found = make_fleet(where, served, FleetOptions())
     assert found.tok_s >= best.tok_s * (1 - 1e-6)
     assert way in {pool.role for pool in found.pools}

@@ -1,0 +1,91 @@
+"""Rate x work = busy time: on rows of sweeps, of one pool and of two, and of plans against their simulation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import rackplan
+from cost.calibration.correction import PHYSICS
+from cost.inputs.workload import Workload
+from cost.layouts import Sweep
+from cost.serving.lengths import Lengths
+from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+
+QUESTIONS = [
+    ("llama-3.1-8b", "hgx-h100", "vllm", 1024, 1024),
+    ("llama-3.1-70b", "hgx-b200", "sglang", 8192, 512),
+    ("qwen3-30b-a3b", "hgx-h200", "trtllm", 2048, 256),
+    ("gpt-oss-120b", "hgx-h100", "", 512, 4096),
+    ("deepseek-v3", "gb200-nvl72@16", "trtllm", 8192, 1024),
+]
+
+
+def serving_of(model: str, cluster: str, engine: str, isl: int, osl: int) -> Serving:
+    deployment = rackplan.make_deployment(model, cluster, engine=engine)
+    # what measured runs took over the physics differs by phase
+    return Serving.of(replace(deployment, correction=PHYSICS), Lengths.of(isl, osl), imbalance=1.0)
+
+
+def step_s(found: Sweep, row: int, work: Workload, batch: float) -> float:
+    """Seconds of a step of a row's layout under another workload."""
+    layouts = found.parts_of.layouts.under(replace(found.deployment, workload=work))
+    return float(layouts.price(found.parts_of.layout[[row]], np.array([batch])).step_s[0])
+
+
+@pytest.mark.parametrize(("model", "cluster", "engine", "isl", "osl"), QUESTIONS)
+def test_engines_do_the_work_that_they_have_time_for(
+    model: str, cluster: str, engine: str, isl: int, osl: int
+) -> None:
+    serving = serving_of(model, cluster, engine, isl, osl)
+    both, matches = serving.both, serving.ways()[ONE_POOL]
+    random = np.random.default_rng(0)
+    for at in random.choice(len(matches), min(20, len(matches)), replace=False).tolist():
+        match = matches.row(at)
+        row, batch = match.decode, match.step_batch
+        work = both.deployment.workload
+        decode_s = step_s(both, row, replace(work, phase="decode", prompt=0.0, answer=0.0), batch)
+        whole_s = step_s(both, row, replace(work, prompt_share=1.0), batch)
+        requests = batch * float(both.gpus[row])
+        prompt_s = osl * (whole_s - decode_s) / requests
+        each_s = match.requests_per_s / match.decode_workers
+        assert prompt_s > 0 or both.stages[row] > 1  # layers are split for the whole step
+        # decode steps are shared by all requests, a prompt is the work of one
+        assert each_s * (osl * decode_s / requests + prompt_s) == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.parametrize(("model", "cluster", "engine", "isl", "osl"), QUESTIONS)
+def test_decode_holds_what_the_rate_brings_and_prefill_is_never_more_than_busy(
+    model: str, cluster: str, engine: str, isl: int, osl: int
+) -> None:
+    serving = serving_of(model, cluster, engine, isl, osl)
+    matches = serving.ways()[TWO_POOLS]
+    for at in range(0, len(matches), max(1, len(matches) // 20)):
+        match = matches.row(at)
+        steps_s = osl / match.tok_s_per_user
+        assert match.requests_per_s * steps_s == pytest.approx(match.step_batch * match.decode_gpus, rel=1e-6)
+        prefill = serving.prefill
+        prompts_s = match.prefill_s / (prefill.batch[match.prefill] * match.prefill_gpus)
+        assert match.requests_per_s * prompts_s <= 1 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("model", "cluster", "asked"),
+    [
+        ("llama-3.1-8b", "hgx-h100", {"isl": 2048, "osl": 512, "engine": "vllm"}),
+        ("llama-3.1-405b", "hgx-h200@16", {"isl": 1024, "osl": 1024, "engine": "sglang", "weights": "fp8"}),
+        ("qwen3-30b-a3b", "hgx-h200@16", {"isl": 8192, "osl": 1024, "engine": "trtllm"}),
+        ("gpt-oss-120b", "hgx-h100", {"isl": 2048, "osl": 256, "engine": "trtllm"}),
+    ],
+)
+def test_a_plan_keeps_its_promise_in_the_simulator(
+    model: str, cluster: str, asked: dict[str, object]
+) -> None:
+    plan = rackplan.plan(model, cluster, time_limit_s=0, tpot_ms=50, **asked)
+    found = plan.requests
+    in_flight = found.totals.requests_per_s * (found.tpot_s * found.osl + found.ttft_s)
+    under = rackplan.simulate(plan, concurrency=max(1, round(in_flight))).found
+    assert under.requests_per_s / found.totals.requests_per_s == pytest.approx(1, abs=0.05)
+    assert float(np.mean(under.tpot_s)) / found.tpot_s == pytest.approx(1, abs=0.05)

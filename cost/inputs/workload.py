@@ -19,6 +19,8 @@ CHUNK_TOKENS = 8192.0
 """Prompt tokens of one engine step: the default of TensorRT-LLM (``max_num_tokens``) and of vLLM's and SGLang's
 chunked prefill on these chips."""
 LEAST_CHUNK = 32.0
+NO_CHUNK = -1.0
+"""A step of one pool in which no prompt is prefilled."""
 GRAPHS = np.array([1, 2, 4, *range(8, 257, 8), 384, 512, 1024, 2048], dtype=np.float64)
 """Sequences of an attention group that CUDA graphs are captured for (TensorRT-LLM, ``cuda_graph_config``)."""
 EXPERT_IMBALANCE = {"decode": 1.25, "prefill": 1.35}
@@ -60,7 +62,8 @@ class Workload:
         Both phases: mean tokens of a prompt and of its answer; 1: a step bears all prompts, 0: those that come
         between two tokens of a request.
     prompt_chunk:
-        Both phases: prompt tokens of each attention group in a step, all of which count; 0: as engines fill steps.
+        Both phases: prompt tokens of each attention group in a step, all of which count; 0: as engines fill steps,
+        :data:`NO_CHUNK`: none.
     held:
         Tokens that each sequence takes of the KV cache by how the engine admits requests; 0: its ``context``.
     """
@@ -284,7 +287,7 @@ class StepShape:
         shape = replace(self, context=context, prompt_length=context, prompt_cached=workload.prompt_cached)
         if workload.decodes:
             shape = replace(shape, sequences=sequences, queries=workload.tokens_per_pass)
-            if workload.phase == "decode":
+            if workload.phase == "decode" or workload.prompt_chunk == NO_CHUNK:
                 return shape
             if workload.prompt_chunk:
                 chunk = workload.prompt_chunk / self.tp

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cost.calibration.first_token import first_token_calibration
 from cost.calibration.serving import require_engine
 from cost.inputs.deployment import Deployment
-from cost.inputs.workload import Workload
+from cost.inputs.workload import NO_CHUNK, Workload
 from cost.layouts import Sweep
 from cost.layouts.parts import PartsOf
 from cost.memory.budget import Ranks
@@ -230,11 +230,14 @@ def priced_steps(price: Price, workload: Workload, *, tp: int) -> Seconds:
 
     All groups have as many: a step takes as long where some have fewer.
     """
-    alone = replace(workload, phase="decode", prompt=0.0, answer=0.0, prefix_hit=0.0)
+    decode = replace(workload, prompt_chunk=NO_CHUNK)
+    if workload.phase != "both":
+        decode = replace(workload, phase="decode", prefix_hit=0.0)
+    alone = replace(workload, phase="prefill", draft_tokens=0, accept_length=1.0, prompt=0.0, answer=0.0)
 
     def seconds(sequences: Array, tokens: Array, cached: float, context: float) -> Array:
         if not tokens.any():
-            return price(replace(alone, context=round(context)), sequences / tp)
+            return price(replace(decode, context=round(context)), sequences / tp)
         found = []
         for many, new in zip(sequences.tolist(), tokens.tolist(), strict=True):
             prompt, hit = new + cached, cached / (new + cached)
@@ -250,14 +253,7 @@ def priced_steps(price: Price, workload: Workload, *, tp: int) -> Seconds:
                 )
                 found.append(price(work, np.array([many / tp])))
             else:
-                work = replace(
-                    alone,
-                    phase="prefill",
-                    context=round(prompt),
-                    draft_tokens=0,
-                    accept_length=1.0,
-                    prefix_hit=hit,
-                )
+                work = replace(alone, context=round(prompt), prefix_hit=hit)
                 found.append(price(work, np.array([1.0 / tp])))
         return np.concatenate(found, axis=1)
 

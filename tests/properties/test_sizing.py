@@ -188,7 +188,8 @@ def test_pools_of_all_units_are_those_of_their_match() -> None:
         return 0.0 if best is None else best.requests_per_s * osl
 
     assert rate(units) >= 2e5 > rate(units - 1)
-    assert found.served.tok_s == pytest.approx(rate(units))
+    # of equals at the full batch another may be taken, whose prefill waits a little longer
+    assert found.served.tok_s == pytest.approx(rate(units), rel=1e-4)
     assert found.served.ttft_s is not None
     assert found.served.ttft_s <= 2.0
     assert {pool.role for pool in found.served.pools} == {"prefill", "decode"}

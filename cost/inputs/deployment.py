@@ -24,7 +24,7 @@ from cost.memory.budget import Budget, Ranks, budget_of, most_sequences
 from cost.model import Model, MoeFfn
 from cost.money.bill import Bill
 from cost.money.prices import PriceBook
-from cost.queueing.schedulers import scheduler_of
+from cost.queueing.schedulers import Scheduler, scheduler_of
 from topology.base.errors import InputError
 from topology.base.shown import Shown
 from topology.cluster import Cluster
@@ -220,9 +220,9 @@ class Deployment(Shown):
         return self.shared.once(find, "budget", gpu.name, gpu.hbm_bytes, ranks, drafts, asked)
 
     @property
-    def reserved(self) -> float:
-        """Part of its answer that a request finds room for in the KV cache before it starts."""
-        return scheduler_of(require_engine(self.engine)).reserved
+    def scheduler(self) -> Scheduler:
+        """How the engine fills its steps."""
+        return scheduler_of(require_engine(self.engine))
 
     @property
     def most_sequences(self) -> int:

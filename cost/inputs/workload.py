@@ -64,8 +64,9 @@ class Workload:
     prompt_chunk:
         Both phases: prompt tokens of each attention group in a step, all of which count; 0: as engines fill steps,
         :data:`NO_CHUNK`: none.
-    held:
-        Tokens that each sequence takes of the KV cache by how the engine admits requests; 0: its ``context``.
+    held, states:
+        Tokens that each sequence takes of the KV cache by how the engine admits requests, and copies of its state; 0:
+        its ``context``, one of the whole room (:class:`cost.queueing.schedulers.Scheduler`).
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -83,6 +84,7 @@ class Workload:
     prompt_share: float = 0.0
     prompt_chunk: float = 0.0
     held: float = 0.0
+    states: float = 0.0
 
     def __post_init__(self) -> None:
         if self.phase not in PHASES:

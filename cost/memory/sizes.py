@@ -6,15 +6,19 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from cost.attention.linear import Recurrent
 from cost.dtypes import bytes_per_param, cache_bytes_per_element
 from cost.inputs.workload import StepShape, Workload
 from cost.model import Layer, Model, MoeFfn, StageShard
-from cost.quantity import Quantity
+from cost.quantity import Quantity, positive
 
 DISPATCH_TOKENS = 256
 """Tokens of a GPU that a dispatch takes at most: ``VLLM_MOE_DP_CHUNK_SIZE``; SGLang has 128."""
 DISPATCH_BYTES = 2.0 * 2**30
 """``VLLM_DEEPEP_BUFFER_SIZE_MB`` of 1,024 for the links inside a node, and as much for those between nodes."""
+STATES_OVER_CACHE = 0.9
+"""Memory that SGLang keeps for states of linear attention over that of the other layers' cache
+(``mamba_full_memory_ratio``)."""
 _TILE = 256, 128
 """Rows and columns of a tile of MXFP4 kernels (Marlin in vLLM)."""
 
@@ -86,10 +90,17 @@ def shard_bytes(
         size["experts"] = expert_size(model, shape.moe_tp)
     weights: Quantity = 0.0
     cache: Quantity = 0.0
+    states: Quantity = 0.0
     drafts = [(model.draft, shard.last)] if workload.draft_tokens else []
     for layer, count in [*shard.layers, *drafts]:
         weights = weights + count * layer_weight_bytes(layer, size, tp=tp, slots=each)
-        cache = cache + count * layer_cache_bytes(layer, workload, tp, context)
+        each_s = count * layer_cache_bytes(layer, workload, tp, context)
+        if workload.states and isinstance(layer.attention, Recurrent):
+            states = states + workload.states * each_s
+        else:
+            cache = cache + each_s
+    if positive(states):  # each has a part of the room of its own
+        cache = np.maximum((1 + STATES_OVER_CACHE) * cache, (1 + 1 / STATES_OVER_CACHE) * states)
     # a head that is tied to the embedding is the same matrix, on the last stage again
     embeds = np.maximum(shard.first, shard.last) if model.tied else shard.first
     head = 0 if model.tied else model.head_params

@@ -20,6 +20,9 @@ class Scheduler:
     reserved:
         Part of its answer that a request has to find room for in the KV cache before it starts; where the rest finds
         none, the request that started last is preempted and computed again.
+    states:
+        Copies of its state that a request of a model with linear attention takes of the memory kept for states
+        (:data:`cost.memory.sizes.STATES_OVER_CACHE`); 0: one, wherever there is room.
     pads:
         Whether a step that decodes runs at the next size of a CUDA graph.
     """
@@ -28,6 +31,7 @@ class Scheduler:
     tokens: int
     sequences: int
     reserved: float
+    states: float = 0.0
     pads: bool = False
 
 
@@ -36,8 +40,9 @@ SCHEDULERS = {
     # max_num_seqs 1024 of an API server on chips of 70 GB and more
     "vllm": Scheduler(mixes=True, tokens=8192, sequences=1024, reserved=0.0),
     # sglang/srt/server_args.py of 0.5: chunked_prefill_size 8192, no mixed chunks; max_running_requests at most 4096;
-    # new_token_ratio falls from 0.7 to 0.098
-    "sglang": Scheduler(mixes=False, tokens=8192, sequences=4096, reserved=0.1),
+    # new_token_ratio falls from 0.7 to 0.098; 3 states of a running request, 2 more with the overlap schedule and its
+    # extra buffer (MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO)
+    "sglang": Scheduler(mixes=False, tokens=8192, sequences=4096, reserved=0.1, states=5.0),
     # tensorrt_llm/llmapi/llm_args.py of 1.2: max_num_tokens 8192, max_batch_size 2048, GUARANTEED_NO_EVICT; recipes
     # of benchmarks have cuda_graph_config enable_padding
     "trtllm": Scheduler(mixes=True, tokens=8192, sequences=2048, reserved=1.0, pads=True),

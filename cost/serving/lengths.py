@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cost.inputs.workload import Workload
 from cost.quantity import LONGEST_CONTEXT
+from cost.queueing.schedulers import Scheduler
 from topology.base.errors import InputError
 from topology.base.table import Row, Table
 from topology.base.units import parse_length
@@ -103,12 +104,11 @@ class Lengths:
         return [(math.ceil(isl - 1e-6), part) for isl, part in found]
 
     def workloads(
-        self, workload: Workload, reserved: float = 0.0
+        self, workload: Workload, scheduler: Scheduler | None = None
     ) -> tuple[Workload, list[tuple[float, Workload]]]:
         """Return what the decode pool does, and what the prefill pool does for each length, the longest first.
 
-        ``reserved``: part of its answer that a request finds room for before it starts
-        (:attr:`cost.queueing.schedulers.Scheduler.reserved`).
+        ``scheduler``: how the engine admits requests; None: by what they hold on average.
         """
         prompts = self.prompts()
         found = [
@@ -116,22 +116,25 @@ class Lengths:
             for isl, part in prompts
         ]
         decode = serving_workloads(workload, prompts[0][0], self.osl[0])[0]
-        return replace(decode, context=self.context, held=self._held(reserved)), found
+        return self._admitted(replace(decode, context=self.context), scheduler), found
 
-    def _held(self, reserved: float) -> float:
-        return self.mean_isl + self.mean_osl * (1 + reserved) / 2 if reserved else 0.0
+    def _admitted(self, workload: Workload, scheduler: Scheduler | None) -> Workload:
+        if scheduler is None:
+            return workload
+        held = self.mean_isl + self.mean_osl * (1 + scheduler.reserved) / 2 if scheduler.reserved else 0.0
+        return replace(workload, held=held, states=scheduler.states)
 
-    def in_one_pool(self, workload: Workload, reserved: float = 0.0) -> Workload:
+    def in_one_pool(self, workload: Workload, scheduler: Scheduler | None = None) -> Workload:
         """Return what one pool does: it decodes, and prefills the prompts of other requests in the same steps."""
-        return replace(
+        both = replace(
             workload,
             phase="both",
             context=self.context,
             prompt=self.mean_isl,
             answer=self.mean_osl,
             prefix_hit=self.prefix_hit,
-            held=self._held(reserved),
         )
+        return self._admitted(both, scheduler)
 
 
 def serving_workloads(

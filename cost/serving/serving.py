@@ -75,8 +75,8 @@ class Serving:
         :func:`cost.layouts.sweep` takes it.
         """
         work = deployment.workload
-        decoding, prompts = lengths.workloads(work, deployment.reserved)
-        mixed = replace(deployment, workload=lengths.in_one_pool(work, deployment.reserved))
+        decoding, prompts = lengths.workloads(work, deployment.scheduler)
+        mixed = replace(deployment, workload=lengths.in_one_pool(work, deployment.scheduler))
         where = deployment.cluster if prefills is None else prefills
 
         def swept(one: Deployment, speeds: Sequence[float] = ()) -> Sweep:

@@ -413,7 +413,7 @@ def size(
     work = (
         deployment.workload
         if lengths is None
-        else lengths.workloads(deployment.workload, deployment.reserved)[0]
+        else lengths.workloads(deployment.workload, deployment.scheduler)[0]
     )
     shapes = None if unjoined or searched else fleet
     sizes = _Sizes(replace(deployment, workload=work), demand, lengths, one_shape, unjoined, shapes)

@@ -422,7 +422,7 @@ def _group(key: _Key, index: NDArray[np.int64], points: Sequence[Point], domain:
         engine=key.engine,
         kernel=key.kernel,
         overlap=key.overlap,
-        workload=Workload(kv_dtype=key.kv_dtype, phase=phase),
+        workload=Workload(kv_dtype=key.kv_dtype, phase=phase, states=scheduler_of(key.engine).states),
         pool=replace(
             shape([p.pool for p in points]),
             imbalance=imbalance,

@@ -20,6 +20,7 @@ from cost.queueing.pools import EnginePool, EnginePools
 from cost.queueing.requests import Requests
 from cost.queueing.schedulers import scheduler_of
 from cost.queueing.steps import Seconds
+from cost.serving.steady_state import IN_STEP, prefill_rate
 from cost.serving.steady_state import Requests as Asked
 from cost.terms.experts import EXPERTS
 from cost.terms.work import StepCost
@@ -33,6 +34,7 @@ from cost.validation.predict import (
     room_of,
     run_features,
     run_kind,
+    stepper,
     stepping,
     unpredictable,
     with_accepted,
@@ -99,7 +101,20 @@ def first_tokens(group: Group, efficiency: Efficiency, factor: Quantity = 1.0) -
     factors = np.broadcast_to(np.asarray(factor, dtype=np.float64), group.index.shape)
     pools = (_pools(group, efficiency, at, float(factors[at])) for at in range(len(factors)))
     found = np.array([_measured(group, at, each) for at, each in enumerate(pools)]).reshape(-1, 2)
-    return found[:, 0], found[:, 1]
+    return found[:, 0] + _in_step_s(group, efficiency), found[:, 1]
+
+
+def _in_step_s(group: Group, efficiency: Efficiency) -> Quantity:
+    """Seconds that users who go on in step wait for each other in a pool that prefills, ``[points]``.
+
+    Simulated users have lengths that differ and drift apart (:data:`cost.serving.steady_state.IN_STEP`).
+    """
+    if group.phase == "aggregated":
+        return 0.0
+    step = stepper(group, machines(group, efficiency)[1])
+    pool = with_imbalance(group.prefill_pool, "prefill")
+    prompts_per_s = group.prefill_workers * prefill_rate(step, pool, group.requests)
+    return np.where(group.in_step, 0.0, IN_STEP * group.requests.concurrency / prompts_per_s)
 
 
 def _pools(group: Group, efficiency: Efficiency, at: int, factor: float) -> EnginePools:

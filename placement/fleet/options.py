@@ -152,7 +152,7 @@ class Traffic:
             if lengths is None:
                 pairs.append((one, None))
                 continue
-            decode, prompts = lengths.workloads(one.workload, one.reserved)
+            decode, prompts = lengths.workloads(one.workload, one.scheduler)
             pairs.append((replace(one, workload=decode), replace(one, workload=prompts[0][1])))
         return cls(
             deployments=tuple(pairs),
@@ -201,7 +201,7 @@ class Traffic:
         """Return what replicas of a model do in one of :attr:`roles`."""
         decode, prefill = self.deployments[model]
         if role == BOTH:
-            return replace(decode, workload=self.lengths.in_one_pool(decode.workload, decode.reserved))
+            return replace(decode, workload=self.lengths.in_one_pool(decode.workload, decode.scheduler))
         if role == PREFILL and prefill is not None:
             return prefill
         return decode

@@ -169,6 +169,7 @@ def strata_of(points: Sequence[Point]) -> dict[str, NDArray[np.bool_]]:
     """Return kinds of runs by name, ``[points]`` each; saturated ones are of no other kind."""
     engines, dates = np.array([p.engine for p in points]), np.array([p.date for p in points])
     split = np.array([p.phase == "disaggregated" for p in points])
+    grouped = np.array([p.pool.attention_dp > 1 for p in points])
     recorded = np.array([p.drafts_recorded for p in points])
     saturated = np.array([p.saturated for p in points])
     spans = {
@@ -178,6 +179,8 @@ def strata_of(points: Sequence[Point]) -> dict[str, NDArray[np.bool_]]:
     }
     found = {
         "one pool for both phases": np.array([p.phase == "aggregated" for p in points]),
+        "one pool, one attention group": ~split & ~grouped,
+        "one pool, attention of several groups": ~split & grouped,
         "two pools": split,
         "two pools, drafts recorded": split & recorded,
         "two pools, drafts not recorded": split & ~recorded,

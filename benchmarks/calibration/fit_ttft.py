@@ -24,6 +24,7 @@ from silicon import read_silicon
 from cost.calibration.correction import (
     PATH,
     PHYSICS,
+    TWO_POOLS_WAIT,
     WAIT_MOST,
     WAIT_NOISE,
     WAIT_PARTS,
@@ -161,6 +162,7 @@ def main() -> None:
     two_pools_s = besides_steps(found, PHASES[1])
     logs = found.logs(fixed, two_pools_s)
     said = held_out(found.runs, logs)
+    said = np.where([one.phase == PHASES[1] for one in found.points], TWO_POOLS_WAIT * said, said)
     band, fit = {}, {"rows": len(logs)}
     for phase in PHASES:
         of = np.array([one.phase == phase for one in found.points])

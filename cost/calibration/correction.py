@@ -97,6 +97,9 @@ WAIT_PARTS = (
 wrong of an engine whatever the model."""
 WAIT_NOISE, WAIT_MOST = 0.4, 2.5
 """Of that: :data:`NOISE`, and the largest logarithm that is learned from and that is said."""
+TWO_POOLS_WAIT = 0.5
+"""Part of it that counts of two pools: held out, all of it is further off than none, as runs do not say which prefill
+workers ran and how prompts were batched."""
 
 
 @dataclass(frozen=True)
@@ -508,8 +511,9 @@ def shipped_waits() -> Runs:
 
 def wait_factor(kind: Kind, features: Array) -> Array:
     """Return the correction of times to first token over the simulation, ``[questions]``."""
-    logs = shipped_waits().log_factor(kind, features)
-    found: Array = np.exp(np.clip(logs, -WAIT_MOST, WAIT_MOST))
+    part = TWO_POOLS_WAIT if kind.phase == "disaggregated" else 1.0
+    logs = part * np.clip(shipped_waits().log_factor(kind, features), -WAIT_MOST, WAIT_MOST)
+    found: Array = np.exp(logs)
     return found
 
 

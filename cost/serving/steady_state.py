@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cost.inputs.workload import CHUNK_TOKENS, StepShape
 from cost.quantity import Quantity, positive
 
-IN_STEP = 0.15
+IN_STEP = 0.1
 """Part of the prompts of all requests in flight that one waits for in a pool that prefills, where users go on in
 step: requests prefilled in one step are answered together, and come back together. Bounds: 0, evenly spread, to 0.5,
 all at once. First tokens of 888 measured runs of two pools take longer than a prefill by 3 % of a request's time

@@ -50,6 +50,9 @@ MOST, ROUNDS_SIMULATED = 500, 2
 """Requests simulated where there are many users: so many, or so many a user; the rest counts as the later ones."""
 MANY = 200
 """Rows from which they are simulated on all cores."""
+BATCHING_STEPS = 50
+"""Steps that TensorRT-LLM waits with prompts for other attention groups to have some, so that they start together
+(``attention_dp_config``: ``batching_wait_iters``, ``timeout_iters``, of most recipes)."""
 MOST_WORKERS = 64
 """Prefill workers where a row does not say how many: enough for any of them."""
 
@@ -194,14 +197,13 @@ def _measured(group: Group, at: int, pools: EnginePools) -> tuple[float, float]:
         np.maximum(least, np.rint(tokens * part)).astype(np.int64).tolist()
         for least, tokens, part in ((1, asked.isl, parts[0]), (2, asked.osl, parts[1]))
     )
-    starts = np.zeros(users)
-    if in_step:
-        last = pools.pools[-1]
-        step_s = last.factor * last.table.decode(users / last.workers, float(asked.context))
-        starts = np.arange(users) / users * step_s * float(asked.steps)
+    last = pools.pools[-1]
+    step_s = last.factor * last.table.decode(users / last.workers, float(asked.context))
+    starts = np.arange(users) / users * step_s * float(asked.steps) if in_step else np.zeros(users)
     outcome = pools.simulate(Requests(starts.tolist(), isl, osl, [0] * total, users))
     later = (ROUNDS - 1) * users / max(1, total - users) if total > users else 1.0
     weight = np.where(np.arange(total) < users, 1.0, later)
-    first_s = outcome.first_s - outcome.arrival_s
+    waits = group.engine == "trtllm" and last.role == BOTH and last.table.groups > last.table.stages
+    first_s = outcome.first_s - outcome.arrival_s + waits * BATCHING_STEPS * step_s
     token_s = (outcome.done_s - outcome.first_s) / (outcome.osl - 1)
     return float(np.average(first_s, weights=weight)), float(np.average(token_s, weights=weight))

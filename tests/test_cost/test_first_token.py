@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from cost.calibration.correction import shipped_correction, shipped_waits
+from cost.calibration.correction import PHYSICS, shipped_correction, shipped_waits
 from cost.calibration.first_token import FirstTokenCalibration, first_token_calibration
 from cost.validation.predict import predict
 from cost.validation.read import Point, Pool
@@ -84,6 +84,26 @@ def test_more_engines_and_engines_that_prefill_alone_wait_less():
     )
     few_ms, many_ms = seconds(few, many)
     assert many_ms < few_ms
+
+
+def test_tensorrt_llm_waits_for_other_attention_groups_to_have_prompts():
+    groups = replace(ROW, engine="trtllm", pool=Pool(attention_dp=8, ep=8))
+    waiting, others = seconds(groups, replace(groups, engine="vllm"))
+    (step_ms,) = (one.value for one in predict([replace(groups, quantity="tpot_ms")], PHYSICS))
+    assert 30 * step_ms < waiting - others < 70 * step_ms
+    whole, alike = seconds(replace(ROW, engine="trtllm"), ROW)
+    assert abs(whole - alike) < 10 * step_ms
+
+
+def test_users_in_step_wait_for_each_other_in_a_pool_that_prefills():
+    few, many = (
+        replace(ROW, phase="disaggregated", concurrency=users, prefill_pool=ROW.pool) for users in (64, 512)
+    )
+    spread, together = (
+        seconds(replace(few, in_step=spread), replace(many, in_step=spread)) for spread in (True, False)
+    )
+    # half of the prompts are before it in the first of ten rounds, and a tenth of them in each
+    assert together[1] - spread[1] > 5 * (together[0] - spread[0]) > 0
 
 
 def test_runs_near_correct_it_and_an_interval_is_around_it():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cost.attention.linear import Recurrent
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.workload import StepShape, Workload
@@ -85,3 +86,19 @@ def test_weights_are_those_that_engines_report(name, weights, tp, ep, drafts, gi
     workload = Workload(draft_tokens=drafts)
     found, _ = even_memory(resolve_model(name, weights=weights), workload, shape.under(workload, 1.0))
     assert float(found) / 2**30 == pytest.approx(gib, rel=0.01)
+
+
+def test_states_of_linear_attention_have_a_part_of_the_room_of_their_own():
+    """SGLang: five states of a request in 0.9 / 1.9 of the room, the cache of the other layers in the rest."""
+    model = resolve_model("qwen3.5-27b")
+    for context in (1_000.0, 100_000.0):
+        shape = StepShape(context=context)
+        _, shared = even_memory(model, Workload(), shape)
+        states = sum(
+            layer.attention.state_bytes for layer in model.layers if isinstance(layer.attention, Recurrent)
+        )
+        assert 0 < states < shared
+        _, apart = even_memory(model, Workload(states=5.0), shape)
+        assert apart == pytest.approx(max(1.9 * (shared - states), 1.9 / 0.9 * 5 * states))
+    dense = resolve_model("qwen3-8b")
+    assert even_memory(dense, Workload(states=5.0), shape) == even_memory(dense, Workload(), shape)

@@ -31,7 +31,7 @@ Before 318,837 output tokens/s of 72 GPUs
 ...
 After 274,027 output tokens/s of 68 GPUs
 ...
-With two copies of each it takes 0.0% of the tokens, for 1.5% of the throughput
+With two copies of each it takes 0.0% of the tokens, for 1.6% of the throughput
 """,
     "04_own_cluster": """
 as bought 3,511 tok/s/GPU, 0.1503 USD per million tokens, EP8 TP1, HBM bandwidth binds
@@ -92,23 +92,23 @@ def test_an_example_prints_what_is_acted_on(
 TOUR = json.loads((EXAMPLES / "tour.ipynb").read_text(encoding="utf-8"))
 SHOWN = """
 <Cluster gb200-nvl72@16: 16 GPUs in 1 domain>
-<Plan qwen3-30b-a3b on gb200-nvl72@16, decode: EP16 TP1 PP1 x1, 7,769 output tok/s/GPU, step 49.94 ms, experts
+<Plan qwen3-30b-a3b on gb200-nvl72@16, decode: EP16 TP1 PP1 x1, 8,786 output tok/s/GPU, step 39.95 ms, experts
 ...
-7,769 tok/s/GPU, 80 % of measured runs are between 5,471 and 11,032
-0.118 USD per million output tokens, 34 kW
+8,786 tok/s/GPU, 80 % of measured runs are between 5,819 and 13,267
+0.104 USD per million output tokens, 34 kW
 ...
 for day balancedness by day 0.999, by night 0.703
 for both balancedness by day 0.992, by night 0.992
 <Replanned 1,431 of 6,144 copies move, balancedness 0.9454:
 ...
-HBM bandwidth x2 +55.0%
+HBM bandwidth x2 +51.4%
 ...
-HBM twice as fast: 1.55 times the throughput
-<Comparison of qwen3-30b-a3b: hgx-h100@72 806 output tok/s/GPU, hgx-h200@72 1,150 output tok/s/GPU, gb200-nvl72
+HBM twice as fast: 1.51 times the throughput
+<Comparison of qwen3-30b-a3b: hgx-h100@72 854 output tok/s/GPU, hgx-h200@72 1,160 output tok/s/GPU, gb200-nvl72
 ...
-<Size qwen3-30b-a3b on hgx-h200, requests of 8,192 + 1,024 tokens: 1,000,000 output tok/s by 1,248
-GPUs in 156 domains>
-2,159 kW, 1,997 USD an hour
+<Size qwen3-30b-a3b on hgx-h200, requests of 8,192 + 1,024 tokens: 1,000,000 output tok/s by 1,144
+GPUs in 143 domains>
+1,979 kW, 1,830 USD an hour
 ...
 HBM capacity binds: deepseek-v3 on hgx-h100 needs 85.4 GB per GPU, 72.2 GB are
 ...

@@ -177,7 +177,7 @@ def sweep(request: requests.SweepRequest) -> Sweep | Pools:
     """Price every parallel layout at every batch, for one phase or for whole requests.
 
     >>> rackplan.sweep("mixtral-8x7b", "hgx-h100", isl=2048, osl=512).best.one_pool
-    True
+    False
 
     Raises
     ------
@@ -328,7 +328,7 @@ def size(request: requests.SizeRequest) -> Size | Sizes:
     Of several clusters, a list, these are side by side; one that cannot has the reason in its place.
 
     >>> rackplan.size("mixtral-8x7b", "hgx-h200", tok_s="100k", tpot_ms=20).gpus
-    168
+    160
 
     Raises
     ------
@@ -401,7 +401,7 @@ def fleet(request: requests.FleetRequest) -> Fleet:
     """Choose replicas of different shapes for a whole cluster, for one model or several with request shares.
 
     >>> rackplan.fleet("mixtral-8x7b", "hgx-h200@16", tok_s="10k").gpus_used
-    14
+    15
 
     Raises
     ------

@@ -24,14 +24,14 @@ import textwrap
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from cost.calibration.serving import calibrated
 from cost.dtypes import wider_units
-from cost.inputs.machine import Efficiency, on_prompts
+from cost.inputs.machine import Efficiency
 from cost.terms.work import Work, filling, kernel_seconds
 from topology.base.errors import InputError
 from topology.base.files import require_place, write_whole
@@ -154,11 +154,7 @@ def gpu_of(device: str) -> GpuSpec | None:
 def efficiencies(gpu: GpuSpec) -> Mapping[str, Efficiency]:
     """Return the fitted coefficients in steps that decode, and for prompts beside them."""
     known = calibrated(gpu)
-    table = {
-        name: replace(figure, value=float(on_prompts(name, figure.value, known.__getitem__)))
-        for name, figure in known.table.items()
-    }
-    return {"decode": known, "prompts": replace(known, table=table)}
+    return {"decode": known, "prompts": known.on_prompts(mixed=True)}
 
 
 def fractions(kernel: Kernel, seconds: float, gpu: GpuSpec) -> Row:

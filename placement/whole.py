@@ -270,7 +270,7 @@ def _served(
         ttft_s = steps[-1] + best.transfer_s
         prompts = batches[-1] * one.layout.gpus_used / steps[-1]
         stay_s = osl * steps[0] / decode.deployment.workload.tokens_per_step + steps[-1]
-        in_step = prompts * steps[-1] / len(one.layout.replicas)
+        in_step = batches[-1] * one.layout.gpus_used / len(one.layout.replicas)
         rates.append(float(prompts * busy_share(prompts, stay_s, in_step)))
         moved = serving.ways(limits.tpot_s)[TWO_POOLS]
         if moved.path is not None and moved.cache_bytes:

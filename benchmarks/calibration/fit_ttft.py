@@ -24,7 +24,6 @@ from silicon import read_silicon
 from cost.calibration.correction import (
     PATH,
     PHYSICS,
-    TWO_POOLS_WAIT,
     WAIT_MOST,
     WAIT_NOISE,
     WAIT_PARTS,
@@ -33,6 +32,7 @@ from cost.calibration.correction import (
     lines_of,
     shipped_correction,
     shipped_lines,
+    wait_logs,
 )
 from cost.calibration.first_token import PATH as OUT
 from cost.calibration.first_token import PHASES, first_token_calibration
@@ -129,8 +129,8 @@ def held_out(runs: Runs, logs: Array) -> Array:
         ).fitted(logs[seen], WAIT_MOST)
         for kind in dict.fromkeys(runs.kinds):
             rows = np.flatnonzero(~seen & np.array([one == kind for one in runs.kinds]))
-            found[rows] = fitted.log_factor(kind, runs.features[rows])
-    return np.clip(found, -WAIT_MOST, WAIT_MOST)
+            found[rows] = wait_logs(fitted, kind, runs.features[rows])
+    return found
 
 
 def _keys(runs: Runs) -> list[tuple[object, ...]]:
@@ -162,7 +162,6 @@ def main() -> None:
     two_pools_s = besides_steps(found, PHASES[1])
     logs = found.logs(fixed, two_pools_s)
     said = held_out(found.runs, logs)
-    said = np.where([one.phase == PHASES[1] for one in found.points], TWO_POOLS_WAIT * said, said)
     band, fit = {}, {"rows": len(logs)}
     for phase in PHASES:
         of = np.array([one.phase == phase for one in found.points])

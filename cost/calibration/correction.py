@@ -511,9 +511,14 @@ def shipped_waits() -> Runs:
 
 def wait_factor(kind: Kind, features: Array) -> Array:
     """Return the correction of times to first token over the simulation, ``[questions]``."""
-    part = TWO_POOLS_WAIT if kind.phase == "disaggregated" else 1.0
-    logs = part * np.clip(shipped_waits().log_factor(kind, features), -WAIT_MOST, WAIT_MOST)
-    found: Array = np.exp(logs)
+    found: Array = np.exp(wait_logs(shipped_waits(), kind, features))
+    return found
+
+
+def wait_logs(waits: Runs, kind: Kind, features: Array) -> Array:
+    """Return its logarithms as the runs ``waits`` give them, ``[questions]``."""
+    part = TWO_POOLS_WAIT if kind.phase == PHASES[1] else 1.0
+    found: Array = part * np.clip(waits.log_factor(kind, features), -WAIT_MOST, WAIT_MOST)
     return found
 
 

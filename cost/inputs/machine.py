@@ -107,6 +107,16 @@ class Efficiency:
         """All coefficients by name."""
         return self.table
 
+    def on_prompts(self, *, mixed: bool) -> Efficiency:
+        """Return what kernels reach on prompts, by :func:`on_prompts`; at peaks the same."""
+        if self.ideal:
+            return self
+        table = {
+            name: replace(figure, value=float(on_prompts(name, figure.value, self.__getitem__, mixed=mixed)))
+            for name, figure in self.table.items()
+        }
+        return replace(self, table=table)
+
 
 _EIGHT_BITS = ("gemm.fp8", "gemm.fp4")
 _MOST_GEMM, _MOST_SCORES = 0.85, 0.75
@@ -402,22 +412,12 @@ class Machine:
     @cached_property
     def of_prompts(self) -> Machine:
         """The same with what kernels reach on prompts beside sequences that decode."""
-        return self._on_prompts(mixed=True)
+        return replace(self, efficiency=self.efficiency.on_prompts(mixed=True))
 
     @cached_property
     def of_prefill(self) -> Machine:
         """The same with what kernels reach in steps of prompts alone."""
-        return self._on_prompts(mixed=False)
-
-    def _on_prompts(self, *, mixed: bool) -> Machine:
-        if self.efficiency.ideal:
-            return self
-        known = self.efficiency
-        table = {
-            name: replace(figure, value=float(on_prompts(name, figure.value, known.__getitem__, mixed=mixed)))
-            for name, figure in known.table.items()
-        }
-        return replace(self, efficiency=replace(known, table=table))
+        return replace(self, efficiency=self.efficiency.on_prompts(mixed=False))
 
     def measured(self, shape: StepShape) -> StepShape:
         """Return a shape with the correction by nearby measured steps."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.calibration.correction import Correction
-from cost.calibration.serving import calibrated
+from cost.calibration.serving import calibrated, require_engine
 from cost.inputs.fabric_faults import FaultyFabric, faulty_links
 from cost.inputs.layout import Place
 from cost.inputs.machine import Efficiency, GpuRates, Machine, Rates, kernels_for, stage_rates, unlike_gpus
@@ -215,7 +215,7 @@ class StageContext:
             efficiency,
             kernels_for(rates, "prefill" if conditions.phase == "prefill" else "decode"),
             conditions.kv_dtype,
-            pads=conditions.phase == "both" and scheduler_of(conditions.engine.partition("==")[0]).pads,
+            pads=conditions.phase == "both" and scheduler_of(require_engine(conditions.engine)).pads,
         )
         if conditions.correction.bare:
             return found

@@ -277,8 +277,7 @@ def stream_of(
         new = made_requests(
             lengths, begun + number, requests_per_s=rate, cv=cv, arrivals=arrivals, seed=seed + other
         )
-        random = np.random.default_rng([seed, other])
-        made = [int(random.integers(1, max(2, osl))) for osl in new.osl[:begun]]
+        made = _begun(new, begun, [seed, other])
         starts = [0.0] * begun + [at - new.starts_s[begun] for at in new.starts_s[begun:]]
         return replace(new, starts_s=starts, begun=made, tail=round(min(TAIL * number, held)))
 
@@ -295,17 +294,20 @@ def closed_loop(
     """
     number = max(FEWEST, min(MOST, ROUNDS_COUNTED * users), LEAST_ROUNDS * users)
     new = made_requests(lengths, number, users=users, cv=cv, seed=seed)
-    random = np.random.default_rng([seed, users])
-    begun = [
-        int(random.integers(1, max(2, osl))) for osl in new.osl[: int(min(users, _seats(pools, lengths)))]
-    ]
+    begun = _begun(new, int(min(users, _seats(pools, lengths))), [seed, users])
     return replace(new, begun=begun, tail=users)
+
+
+def _begun(requests: Requests, number: int, seeds: list[int]) -> list[int]:
+    """Tokens that the first so many have of their answers, each somewhere in its own."""
+    random = np.random.default_rng(seeds)
+    return [int(random.integers(1, max(2, osl))) for osl in requests.osl[:number]]
 
 
 def _seats(pools: EnginePools, lengths: Lengths) -> float:
     """Requests that the engines which decode hold at most."""
     pool = pools.pools[-1]
-    held = lengths.mean_isl + lengths.mean_osl * (1 + pool.scheduler.reserved) / 2
+    held = float(pool.scheduler.held(lengths.mean_isl, lengths.mean_osl))
     return pool.workers * min(pool.scheduler.sequences * pool.table.groups, pool.room / held)
 
 

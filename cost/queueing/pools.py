@@ -230,8 +230,9 @@ def priced_steps(price: Price, workload: Workload, *, tp: int) -> Seconds:
 
     All groups have as many: a step takes as long where some have fewer.
     """
-    decode = replace(workload, prompt_chunk=NO_CHUNK)
-    if workload.phase != "both":
+    if workload.phase == "both":
+        decode = replace(workload, prompt_chunk=NO_CHUNK)
+    else:
         decode = replace(workload, phase="decode", prefix_hit=0.0)
     alone = replace(workload, phase="prefill", draft_tokens=0, accept_length=1.0, prompt=0.0, answer=0.0)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cost.quantity import Quantity
+
 
 @dataclass(frozen=True)
 class Scheduler:
@@ -33,6 +35,10 @@ class Scheduler:
     reserved: float
     states: float = 0.0
     pads: bool = False
+
+    def held(self, isl: Quantity, osl: Quantity) -> Quantity:
+        """Tokens that a request takes of the KV cache on average, what it reserves among them."""
+        return isl + osl * (1 + self.reserved) / 2
 
 
 SCHEDULERS = {

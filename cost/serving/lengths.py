@@ -121,8 +121,8 @@ class Lengths:
     def _admitted(self, workload: Workload, scheduler: Scheduler | None) -> Workload:
         if scheduler is None:
             return workload
-        held = self.mean_isl + self.mean_osl * (1 + scheduler.reserved) / 2 if scheduler.reserved else 0.0
-        return replace(workload, held=held, states=scheduler.states)
+        held = scheduler.held(self.mean_isl, self.mean_osl) if scheduler.reserved else 0.0
+        return replace(workload, held=float(held), states=scheduler.states)
 
     def in_one_pool(self, workload: Workload, scheduler: Scheduler | None = None) -> Workload:
         """Return what one pool does: it decodes, and prefills the prompts of other requests in the same steps."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 
@@ -50,11 +50,14 @@ def even_step(
     """
     if machine.pads and model.moe is not None and shape.decodes:
         shape = shape.padded
+
+    def price(shape: StepShape, on: Machine) -> StepCost:
+        return _whole_step(model, shape, on, held, placed, bounds=bounds)
+
     if shape.mixes:
-        whole = _mixed_step(model, shape, machine, held, placed, bounds=bounds)
+        whole = _mixed_step(shape, machine, price)
     else:
-        on = machine.of_prefill if shape.prefills else machine
-        whole = _whole_step(model, shape, on, held, placed, bounds=bounds)
+        whole = price(shape, machine.of_prefill if shape.prefills else machine)
     if not overlap:
         return whole.times(shape.measured)
     half = even_step(model, shape.halved, machine, held, placed=placed, bounds=bounds)
@@ -62,13 +65,7 @@ def even_step(
 
 
 def _mixed_step(
-    model: Model,
-    shape: StepShape,
-    machine: Machine,
-    held: StageShard | None,
-    placed: PlacedExperts | None,
-    *,
-    bounds: bool,
+    shape: StepShape, machine: Machine, price: Callable[[StepShape, Machine], StepCost]
 ) -> StepCost:
     """A step that decodes, and its part of the chunks of prompts.
 
@@ -78,9 +75,7 @@ def _mixed_step(
     """
     efficiency, on = machine.efficiency, machine.of_prompts
     without = replace(shape, prompt_tokens=0.0)
-    alone = _whole_step(model, without, machine, held, placed, bounds=bounds)
-    base = _whole_step(model, without, on, held, placed, bounds=bounds)
-    full = _whole_step(model, shape, on, held, placed, bounds=bounds)
+    alone, base, full = price(without, machine), price(without, on), price(shape, on)
     first = efficiency["prompts.first"] + 0.5 / np.asarray(shape.rounds)
     share = shape.prompt_share * np.where(np.asarray(shape.waits) > 0, shape.others * (1 - first), 1.0)
     groups = np.where(np.asarray(shape.at_random) > 0, shape.attention_dp, 1.0)

@@ -475,7 +475,7 @@ class Times:
     batch: Quantity = 0.0
 
 
-BENCHMARK_ROUNDS = 10.0
+BENCHMARK_ROUNDS = 10
 """Requests of a user in a benchmark: InferenceX sends ten for each in flight, all users start at once."""
 
 
@@ -553,8 +553,7 @@ def group_times(
     if group.phase == "decode":
         return _decode(group, lambda shape: factor * step(shape), pool)
     requests, workers = group.requests, group.workers
-    reserved = scheduler_of(group.engine).reserved
-    held = replace(pool, context=requests.isl + requests.osl * (1 + reserved) / 2)
+    held = replace(pool, context=scheduler_of(group.engine).held(requests.isl, requests.osl))
     most = most_that_fit(room_of(group, held), group.pool.tp)
     if group.phase == "aggregated":
         served = aggregated(

@@ -25,6 +25,7 @@ from cost.serving.steady_state import Requests as Asked
 from cost.terms.experts import EXPERTS
 from cost.terms.work import StepCost
 from cost.validation.predict import (
+    BENCHMARK_ROUNDS,
     Group,
     Prediction,
     group_correction,
@@ -42,8 +43,6 @@ from cost.validation.predict import (
 from cost.validation.read import Point
 
 Array = NDArray[np.float64]
-ROUNDS = 10
-"""Requests of a user in a benchmark: InferenceX sends ten for each in flight, all users start at once."""
 SHORTEST = 0.8
 """Lengths in it are evenly from this part of the nominal ones to all of them."""
 MOST, ROUNDS_SIMULATED = 500, 2
@@ -190,7 +189,7 @@ def _measured(group: Group, at: int, pools: EnginePools) -> tuple[float, float]:
     """Mean seconds to the first token and per output token of one benchmark."""
     asked = _at(group.requests, at)
     users, in_step = max(1, round(float(asked.concurrency))), bool(group.in_step[at])
-    total = max(2 * ROUNDS, min(ROUNDS * users, max(MOST, ROUNDS_SIMULATED * users)))
+    total = max(2 * BENCHMARK_ROUNDS, min(BENCHMARK_ROUNDS * users, max(MOST, ROUNDS_SIMULATED * users)))
     random = np.random.default_rng(0)
     parts = np.ones((2, total)) if in_step else random.uniform(SHORTEST, 1.0, (2, total))
     isl, osl = (
@@ -201,7 +200,7 @@ def _measured(group: Group, at: int, pools: EnginePools) -> tuple[float, float]:
     step_s = last.factor * last.table.decode(users / last.workers, float(asked.context))
     starts = np.arange(users) / users * step_s * float(asked.steps) if in_step else np.zeros(users)
     outcome = pools.simulate(Requests(starts.tolist(), isl, osl, [0] * total, users))
-    later = (ROUNDS - 1) * users / max(1, total - users) if total > users else 1.0
+    later = (BENCHMARK_ROUNDS - 1) * users / max(1, total - users) if total > users else 1.0
     weight = np.where(np.arange(total) < users, 1.0, later)
     waits = group.engine == "trtllm" and last.role == BOTH and last.table.groups > last.table.stages
     first_s = outcome.first_s - outcome.arrival_s + waits * BATCHING_STEPS * step_s

@@ -257,6 +257,11 @@ class Model(Shown):
         return StageShard(layers, last=(stages == 1) * 1.0)
 
     @property
+    def main_weights(self) -> str:
+        """The class of weights that most of the model is: ``experts`` where it has any, else ``dense``."""
+        return "experts" if self.moe is not None else "dense"
+
+    @property
     def moe(self) -> MoeFfn | None:
         """The routed experts of the first MoE layer (all alike in every model we read), or None."""
         ffn = self.layers[self.moe_layers[0]].ffn if self.moe_layers else None

@@ -66,7 +66,7 @@ class Recipe:
 
     def narrowed(self, model: Model) -> str | None:
         """Return the formats for a model; None: the checkpoint's, which one of any model never makes wider."""
-        part = "experts" if model.moe is not None else "dense"
+        part = model.main_weights
         wanted = classes_given(self.weights or None).get(part)
         general = model.name not in self.models
         if wanted is None or (general and dtype(wanted).bits >= dtype(model.precision[part]).bits):
@@ -162,7 +162,7 @@ def _recipe_on(chip: str, model: Model) -> Recipe | None:
 
 def recipe_words(model: Model, workload: Workload) -> str:
     """Return formats, drafts and overlap in a few words: ``experts nvfp4, cache fp8, 3 drafts``."""
-    part = "experts" if model.moe is not None else "dense"
+    part = model.main_weights
     weights = f"{'weights' if part == 'dense' else part} {model.precision[part]}"
     drafts = plural(workload.draft_tokens, "draft") if workload.draft_tokens else "no drafts"
     return ", ".join([weights, f"cache {workload.kv_dtype}", drafts, *["overlap"] * workload.overlap])

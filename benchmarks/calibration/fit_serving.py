@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.inputs.machine import Efficiency
-    from cost.validation.predict import Group
     from cost.validation.read import Point
+    from topology.spec import GpuSpec
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "cost" / "calibration" / "serving.yaml"
@@ -125,8 +125,8 @@ def _order_slopes(space: Space, x: NDArray[np.float64]) -> NDArray[np.float64]:
 def predicted(points: Sequence[Point], space: Space, x: NDArray[np.float64]) -> NDArray[np.float64]:
     """Predictions of ``points``, which may be on chips that were not fitted."""
 
-    def reach(group: Group) -> Efficiency:
-        return efficiency(space, x, group.gpu.name, group.engine)
+    def reach(gpu: GpuSpec, engine: str) -> Efficiency:
+        return efficiency(space, x, gpu.name, engine)
 
     return np.array([p.value if p.value is not None else np.nan for p in predict_serving(points, reach)])
 

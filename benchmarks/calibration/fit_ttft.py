@@ -23,27 +23,30 @@ from silicon import read_silicon
 
 from cost.calibration.correction import (
     PATH,
+    PHASES,
     PHYSICS,
-    WAIT_MOST,
-    WAIT_NOISE,
-    WAIT_PARTS,
+    SWEPT,
     RunLine,
     Runs,
     lines_of,
     shipped_correction,
     shipped_lines,
-    wait_logs,
 )
 from cost.calibration.first_token import PATH as OUT
-from cost.calibration.first_token import PHASES, first_token_calibration
+from cost.calibration.first_token import (
+    WAIT_MOST,
+    WAIT_NOISE,
+    WAIT_PARTS,
+    first_token_calibration,
+    wait_logs,
+)
 from cost.calibration.serving import ANY_ENGINE, calibrated
 from cost.validation.predict import (
     Group,
+    group_bound,
     group_correction,
     group_points,
     group_times,
-    run_features,
-    run_kind,
     unpredictable,
 )
 from cost.validation.under_load import first_tokens
@@ -81,7 +84,7 @@ class Simulated:
         parts = Parallel(n_jobs=-1)(delayed(_simulated)(one) for one in groups)
         at = np.concatenate([one.index for one in groups])
         seconds, requests, features = (np.concatenate(column) for column in zip(*parts, strict=True))
-        kinds = tuple(run_kind(one) for one in groups for _ in one.index)
+        kinds = tuple(group_bound(one, PHYSICS).base[0] for one in groups for _ in one.index)
         runs = Runs(kinds, features, np.zeros(len(kinds)), WAIT_PARTS, noise=WAIT_NOISE)
         return cls([points[i] for i in at.tolist()], runs, seconds, requests)
 
@@ -97,7 +100,7 @@ class Simulated:
 def _simulated(group: Group) -> tuple[Array, Array, Array]:
     efficiency, correction = calibrated(group.gpu, group.engine), shipped_correction()
     times = group_times(group, efficiency)
-    factor, features = group_correction(group, times, correction), run_features(group, times, PHYSICS)
+    factor, features = group_correction(group, times, correction)
     seconds, _ = first_tokens(group, efficiency, factor)
     besides = first_token_calibration().seconds(group.engine, group.phase)
     each = np.asarray(group.requests.concurrency) / (group.workers * np.asarray(group.pool.attention_dp))
@@ -125,7 +128,7 @@ def held_out(runs: Runs, logs: Array) -> Array:
         seen = folds != fold
         kinds = tuple(kind for kind, one in zip(runs.kinds, seen.tolist(), strict=True) if one)
         fitted = replace(
-            runs, kinds=kinds, features=runs.features[seen], weights=np.zeros(seen.sum()), _known={}
+            runs, kinds=kinds, features=runs.features[seen], weights=np.zeros(seen.sum())
         ).fitted(logs[seen], WAIT_MOST)
         for kind in dict.fromkeys(runs.kinds):
             rows = np.flatnonzero(~seen & np.array([one == kind for one in runs.kinds]))
@@ -135,7 +138,7 @@ def held_out(runs: Runs, logs: Array) -> Array:
 
 def _keys(runs: Runs) -> list[tuple[object, ...]]:
     """Configurations: all but requests and days."""
-    rest = np.round(runs.features[:, 1:5], 3).tolist()
+    rest = np.round(np.delete(runs.features, SWEPT, axis=1), 3).tolist()
     return [(kind, *row) for kind, row in zip(runs.kinds, rest, strict=True)]
 
 

@@ -17,6 +17,7 @@ from linearised import Data
 from silicon import read_silicon
 
 from cost.calibration.correction import PHYSICS, Correction, shipped_correction, without_engines
+from cost.calibration.serving import calibrated
 from cost.resolve import resolve_model
 from cost.validation.predict import group_points, predict_serving, unpredictable
 from cost.validation.read import read_measurements
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cost.inputs.machine import Efficiency
-    from cost.validation.predict import Group
+    from cost.validation.predict import Reach
     from cost.validation.read import Point
+    from topology.spec import GpuSpec
 
 __all__ = [
     "MOST_DRIFT",
@@ -102,16 +104,16 @@ class Fits:
         self._known: dict[bytes, tuple[Space, NDArray[np.float64]]] = {}
         self._start: dict[bool, tuple[Space, NDArray[np.float64]]] = {}  # of each family the fit to all rows
 
-    def __call__(self, kept: NDArray[np.bool_], label: str) -> Callable[[Group], Efficiency]:
+    def __call__(self, kept: NDArray[np.bool_], label: str) -> Reach:
         """Return what kernels reach by a fit to the rows ``kept``."""
         start = time.monotonic()
         first = self._fit(self.rows[0] & kept, None)
         second = self._fit(self.rows[1] & kept, first[0].tables(first[1]).shared)
         self.say(f"{label}, {time.monotonic() - start:.0f} s")
 
-        def reach(group: Group) -> Efficiency:
-            space, x = second if group.gpu.name in AMD.chips else first
-            return efficiency(space, x, group.gpu.name, group.engine)
+        def reach(gpu: GpuSpec, engine: str) -> Efficiency:
+            space, x = second if gpu.name in AMD.chips else first
+            return efficiency(space, x, gpu.name, engine)
 
         return reach
 
@@ -137,9 +139,7 @@ def predict_held_out(
     is_served = np.arange(len(points)) < len(served)
     named = {NAMED: points, UNNAMED: unnamed(points)}
 
-    def values(
-        of: Sequence[Point], reach: Callable[[Group], Efficiency] | None, correction: Correction | None
-    ) -> NDArray[np.float64]:
+    def values(of: Sequence[Point], reach: Reach, correction: Correction | None) -> NDArray[np.float64]:
         found = predict_serving(of, reach, correction=correction)
         return np.array([np.nan if one.value is None else one.value for one in found])
 
@@ -147,7 +147,7 @@ def predict_held_out(
     fold_of = [str(fold + 1) for fold in folds_of(configurations(points), folds).tolist()]
     parts = {"fold": fold_of, "chip": [chip_of(p) for p in points], "model": models_of(points)}
     full = fits(np.ones(len(points), bool), "all rows")
-    off = np.log(values(points, full, None) / values(points, None, None))
+    off = np.log(values(points, full, None) / values(points, calibrated, None))
     blank = {kind: np.full(len(points), np.nan) for kind in named}
     out = {what: {kind: array.copy() for kind, array in blank.items()} for what in ("physics", *parts)}
     for what, of in parts.items():
@@ -161,17 +161,15 @@ def predict_held_out(
                 out[what][kind][mine] = values(asked, reach, correction)
                 if what == "fold":
                     out["physics"][kind][mine] = values(asked, reach, None)
-    in_sample = {kind: values(those, None, shipped_correction()) for kind, those in named.items()}
+    in_sample = {kind: values(those, calibrated, shipped_correction()) for kind, those in named.items()}
     drift = float(np.expm1(np.nanmedian(np.abs(off[is_served]))))
     return HeldOut(
         points, is_served, folds, in_sample, out["physics"], out["fold"], out["chip"], out["model"], drift
     )
 
 
-def fitted_correction(
-    points: Sequence[Point], reach: Callable[[Group], Efficiency] | None = None
-) -> Correction:
-    """Return the correction that served requests give, named and not, over what kernels reach; None: as shipped."""
+def fitted_correction(points: Sequence[Point], reach: Reach = calibrated) -> Correction:
+    """Return the correction that served requests give, named and not, over what kernels reach."""
     (runs, logs, places), (_, unnamed_logs, same) = (
         measured_runs(those, PHYSICS, reach) for those in (points, unnamed(points))
     )

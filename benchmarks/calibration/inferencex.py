@@ -33,8 +33,8 @@ MODELS = {
     "minimaxm2.5": "minimax-m2.5",
     "qwen3.5": "qwen3.5-397b-a17b",
 }
-ENGINES = {"trt": "trtllm", "mori-sglang": "sglang", "atom": ""}
-"""Engines by the names of the file; AMD's own, ``atom``, is none that plans name."""
+ENGINES = {"trt": "trtllm", "mori-sglang": "sglang"}
+"""Engines by the names of the file."""
 SYSTEMS = {"gb200": "gb200-nvl72", "gb300": "gb300-nvl72"}
 
 _QUANTITIES: dict[str, Callable[[Row], float]] = {

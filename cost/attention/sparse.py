@@ -164,7 +164,7 @@ def cache_bound_context(model: Model, gpu: GpuSpec, kv_dtype: str) -> float:
     long as computing its token: ``read_bytes(context) / hbm_bytes_per_s = 2 * active_params / flop_per_s``. Experts
     (else the dense part) say what the weights are multiplied in.
     """
-    unit, _ = multiply_dtype(model.precision["experts" if model.moe else "dense"], gpu)
+    unit, _ = multiply_dtype(model.precision[model.main_weights], gpu)
     element, kinds = cache_bytes_per_element(kv_dtype), model.kind_counts(range(len(model.layers)))
     budget = 2 * model.active_params * gpu.hbm_bytes_per_s / gpu.dense_flop_per_s(unit)
 

@@ -2,8 +2,9 @@
 
 An additive Gaussian process of ``log(measured / physics)`` of the time per output token (Rasmussen and Williams,
 Gaussian Processes for Machine Learning, 2006, chapter 2): each part of the kernel (:data:`PARTS`) counts runs that
-share some categories, the closer in requests, widths, context and drafts the more. ``correction.csv`` has the weight
-of each run (benchmarks/calibration/fit_correction.py).
+share some categories, the closer in time by physics, widths and drafts the more. Requests, lengths and bytes enter by
+that time alone, so that what takes longer by physics takes longer; :mod:`cost.calibration.order` keeps the order of
+chips and formats. ``correction.csv`` has the weight of each run (benchmarks/calibration/fit_correction.py).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pydantic
 from numpy.typing import NDArray
 
 from cost.calibration.kernels import architecture_of
-from cost.calibration.serving import ANY_ENGINE, engine_version, require_engine
+from cost.calibration.serving import ANY_ENGINE, engine_version
 from cost.calibration.tables import CHECKED, one_of
 from cost.inputs.workload import StepShape
 from cost.model import Model
@@ -36,24 +37,26 @@ MOST = 0.7
 """Largest logarithm of a correction: a run off by more than a factor of 2 is rather another configuration."""
 CLIP = 1.5
 """Largest logarithm of a run that is learned from."""
-NOISE = 0.1
-"""Standard deviation of a run's logarithm that no other run tells of."""
+NOISE, SWEEP = 0.1, 0.004
+"""Standard deviation of a run's logarithm that no other run tells of, and variance that runs of one configuration
+share: ten numbers of requests are not ten witnesses."""
 NEAR = 0.5
 """Closeness from which a run is called near: the first part of the kernel over its largest value."""
-FEATURES = ("requests", "width", "tp", "context", "queries", "day")
-"""Logarithms of sequences of an attention group, of GPUs of an engine, of tensor parallelism, of mean tokens in the
-cache and of tokens of a sequence in a step; days in :data:`DAYS`."""
+FEATURES = ("time", "requests", "width", "tp", "groups", "context", "queries", "day")
+"""Logarithms of seconds of the step by physics, of sequences of an attention group, of GPUs of an engine and of
+tensor parallelism; whether several groups attend to their own; logarithms of mean tokens in the cache and of tokens
+of a sequence in a step; days in :data:`DAYS`."""
 DAYS, DAY = 90.0, FEATURES.index("day")
+SWEPT = [FEATURES.index(name) for name in ("time", "requests", "day")]
+"""Features in which runs of one configuration differ."""
+STEADY = [FEATURES.index(name) for name in ("width", "tp", "groups", "queries", "day")]
+"""Features besides time that the correction of steps looks at."""
 FAR = 100.0
 """Square of the distance beyond which nothing counts: smaller numbers only cost time."""
-LEAST_REQUESTS = 0.25
-GRID = np.arange(np.log(LEAST_REQUESTS), 14.0, 0.1)
-"""Logarithms of requests of an attention group at which the correction is tabulated."""
-MOST_TABLES = 5000
-TWINS = {"b300-sxm": "b200-sxm", "gb300": "gb200"}
-"""Chips that differ in FP4 and capacity alone from one of their architecture: of a model that was measured on the
-latter only, its runs stand in. With all runs of B300 (GB300) left out the others are off by a median of 14 % (14 %),
-with those of its twin standing in by 11 % (11 %)."""
+TIMES = np.arange(-9.5, 4.0, 0.1)
+"""Logarithms of seconds by physics at which the correction is tabulated."""
+DIES = {"b300-sxm": "b200-sxm", "gb300": "gb200"}
+"""Chips that differ from one of their architecture in FP4 and capacity alone."""
 PHASES = ("aggregated", "disaggregated")
 """Whether one pool serves both phases of a request, or one prefills and another decodes; a decode step alone is as
 the latter."""
@@ -73,50 +76,57 @@ class Part:
     other: Mapping[str, float] = field(default_factory=dict)
 
 
+_HALF = 0.85
+"""Length at which the one step between 0 and 1 halves closeness."""
 PARTS = (
     Part(
         0.05,
-        ("model", "engine", "chip"),
-        {"requests": 2.0, "width": 1.0, "tp": 1.0, "context": 0.8, "queries": 1.0},
-        {"format": 0.5, "phase": 0.4},
+        ("model", "engine", "die"),
+        {"time": 1.0, "width": 1.0, "tp": 1.0, "queries": 1.0, "groups": _HALF},
+        {"format": 0.7, "phase": 0.4, "chip": 0.8},
     ),
-    Part(0.03, ("model", "chip"), {"requests": 2.0, "width": 1.5}, {"format": 0.3, "phase": 0.5}),
     Part(
         0.03,
-        ("model", "engine", "architecture"),
-        {"requests": 2.0, "day": 1.0},
-        {"format": 0.5, "chip": 0.5},
+        ("model", "die"),
+        {"time": 1.0, "width": 1.5, "groups": _HALF},
+        {"format": 0.3, "phase": 0.5, "chip": 0.8},
     ),
+    Part(0.03, ("model", "engine", "architecture"), {"time": 1.0, "day": 0.6}, {"format": 0.5, "die": 0.5}),
 )
 """Variances and lengths by cross-validation over configurations, chips and models (docs/trust.md)."""
-WAIT_PARTS = (
-    *(replace(part, variance=4 * part.variance) for part in PARTS),
-    Part(0.3, ("engine", "phase"), {"requests": 1.5, "context": 0.5, "width": 1.0, "tp": 1.0}),
+OWN_PARTS = (
+    Part(0.04, ("chip",), {}, {"engine": 0.8}),
+    Part(0.04, ("model", "chip"), PARTS[0].lengths, {"engine": 0.5, "format": 0.5, "phase": 0.8}),
 )
-"""The same for the time to the first token, of which the simulation is further off; the last part is what it gets
-wrong of an engine whatever the model."""
-WAIT_NOISE, WAIT_MOST = 0.4, 2.5
-"""Of that: :data:`NOISE`, and the largest logarithm that is learned from and that is said."""
-TWO_POOLS_WAIT = 0.5
-"""Part of it that counts of two pools: held out, all of it is further off than none, as runs do not say which prefill
-workers ran and how prompts were batched."""
+"""For a user's own runs, which are all of the user's machines: what they took counts for other models there too."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Categories of a run or a question; ``model`` is the number of parameters, so that names do not matter."""
+    """Categories of a run or a question; ``model`` is the number of parameters, so that names do not matter.
+
+    ``engine``: empty where none is named.
+    """
 
     model: float
     engine: str
     chip: str
-    architecture: str
     phase: str
     format: str
 
+    @property
+    def die(self) -> str:
+        """The chip, or the one that has the same die."""
+        return DIES.get(self.chip, self.chip)
+
+    @property
+    def architecture(self) -> str:
+        """The architecture of the chip; empty where no kernel of it was measured."""
+        return _architecture(self.chip)
+
 
 @cache
-def architecture(chip: str) -> str:
-    """Return the architecture of a chip; empty where no kernel of it was measured."""
+def _architecture(chip: str) -> str:
     try:
         return architecture_of(chip)
     except MissingFigureError:
@@ -124,45 +134,30 @@ def architecture(chip: str) -> str:
 
 
 def kind_of(model: Model, chip: str, engine: str, phase: str) -> Kind:
-    """Return the categories; the engine is empty where none is named."""
-    name = require_engine(engine)
-    part = "experts" if model.moe is not None else "dense"
+    """Return the categories of a run or a question; the engine, of any name, is empty where none is given."""
+    name, _ = engine_version(engine)
     return Kind(
         float(model.total_params),
         "" if name == ANY_ENGINE else name,
         chip,
-        architecture(chip),
         phase,
-        model.precision[part],
+        model.precision[model.main_weights],
     )
 
 
-def features_of(
-    *,
-    batch: Quantity,
-    tp: Quantity,
-    attention_dp: Quantity,
-    context: Quantity,
-    queries: Quantity,
-    day: Quantity,
-) -> Array:
-    """Return the features of decode steps, ``[points, features]``; ``batch``: sequences per GPU; ``day``: ordinal."""
+def features_of(shape: StepShape, log_s: Quantity, day: Quantity) -> Array:
+    """Return the features of decode steps, ``[points, features]``; ``log_s``: by physics; ``day``: ordinal."""
     columns = np.broadcast_arrays(
-        np.log(np.maximum(np.atleast_1d(np.asarray(batch * tp, np.float64)), LEAST_REQUESTS)),
-        np.log(tp * attention_dp),
-        np.log(tp),
-        np.log(np.maximum(context, 1.0)),
-        np.log(queries),
+        np.atleast_1d(log_s),
+        np.log(np.maximum(np.asarray(shape.sequences * shape.tp, np.float64), 0.25)),
+        np.log(shape.gpus),
+        np.log(shape.tp),
+        np.asarray(shape.attention_dp) > 1,
+        np.log(np.maximum(shape.context, 1.0)),
+        np.log(shape.queries),
         np.asarray(day, np.float64) / DAYS,
     )
-    return np.stack(columns, axis=-1)
-
-
-OWN_PARTS = (
-    Part(0.04, ("chip",), {}, {"engine": 0.8}),
-    Part(0.04, ("model", "chip"), PARTS[0].lengths, {"engine": 0.5, "format": 0.5, "phase": 0.8}),
-)
-"""For a user's own runs, which are all of the user's machines: what they took counts for other models there too."""
+    return np.stack(columns, axis=-1).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,150 +170,130 @@ class Runs:
     parts: tuple[Part, ...] = PARTS
     versions: tuple[str, ...] = ()
     noise: float = NOISE
-    _known: dict[Kind, list[tuple[Indices, Array]]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def columns(self) -> dict[str, NDArray[np.object_]]:
         """Categories by name, ``[runs]``."""
-        names = Kind.__annotations__
+        names = (*Kind.__annotations__, "die", "architecture")
         return {name: np.array([getattr(kind, name) for kind in self.kinds], dtype=object) for name in names}
 
-    def alike(self, kind: Kind) -> list[tuple[Indices, Array]]:
-        """Return for each part the runs whose categories count for a question, and its variance times how far."""
+    @cached_property
+    def _known(self) -> dict[Kind, list[tuple[Indices, Array, Array]]]:
+        return {}
+
+    def alike(self, kind: Kind) -> list[tuple[Indices, Array, Array]]:
+        """Return for each part the runs whose categories count for a question, and its variance times how far.
+
+        The third is how close each is at each of :data:`TIMES`, ``[runs, times]``.
+        """
         if kind not in self._known:
-            there = {(one.model, one.chip) for one in self.kinds}
-            twin = replace(kind, chip=TWINS.get(kind.chip, kind.chip))
-            stands_in = (kind.model, kind.chip) not in there and (twin.model, twin.chip) in there
-            self._known[kind] = [self._alike(part, twin if stands_in else kind) for part in self.parts]
+            self._known[kind] = [self._alike(part, kind) for part in self.parts]
         return self._known[kind]
 
-    def _alike(self, part: Part, kind: Kind) -> tuple[Indices, Array]:
-        found, skipped = np.full(len(self.kinds), part.variance), () if kind.engine else ("engine",)
-        for name in part.same:
+    def _alike(self, part: Part, kind: Kind) -> tuple[Indices, Array, Array]:
+        scale, skipped = np.full(len(self.kinds), part.variance), () if kind.engine else ("engine",)
+        for name, factor in {**dict.fromkeys(part.same, 0.0), **part.other}.items():
             if name not in skipped:
-                found *= self.columns[name] == getattr(kind, name)
-        for name, factor in part.other.items():
-            if name not in skipped:
-                found *= np.where(self.columns[name] == getattr(kind, name), 1.0, factor)
+                scale *= np.where(self.columns[name] == getattr(kind, name), 1.0, factor)
         if "engine" in part.same and not kind.engine:  # the mean over engines, as the physics is
-            found /= max(1, len({*self.columns["engine"][found > 0]}))
-        which = np.flatnonzero(found)
-        return which, found[which]
+            scale /= max(1, len({*self.columns["engine"][scale > 0]}))
+        which, length = np.flatnonzero(scale), part.lengths.get("time", np.inf)
+        apart = (self.features[which][:, :1] - TIMES) / length
+        return which, scale[which], np.exp(-0.5 * np.minimum(apart**2, FAR))
 
-    def closeness(self, part: Part, features: Array, which: Indices) -> Array:
+    def closeness(self, lengths: Mapping[str, float], features: Array, which: Indices) -> Array:
         """Return ``exp(-d^2 / 2)`` of each question and each of the runs ``which``, ``[questions, runs]``."""
-        at = [FEATURES.index(name) for name in part.lengths]
-        lengths = np.array(list(part.lengths.values()))
-        mine, theirs = features[:, at] / lengths, self.features[which][:, at] / lengths
+        at, scales = [FEATURES.index(name) for name in lengths], np.array([*lengths.values()])
+        mine, theirs = features[:, at] / scales, self.features[which][:, at] / scales
         square = (mine**2).sum(1)[:, None] + (theirs**2).sum(1) - 2 * mine @ theirs.T
-        found: Array = np.exp(-0.5 * np.clip(square, 0.0, FAR))
-        return found
+        close: Array = np.exp(-0.5 * np.clip(square, 0.0, FAR))
+        return close
+
+    def covariance(self, kind: Kind, features: Array) -> Array:
+        """Return the kernel between questions of a kind and the runs, ``[questions, runs]``."""
+        kernel = np.zeros((len(features), len(self.kinds)))
+        for part, (which, alike, _) in zip(self.parts, self.alike(kind), strict=True):
+            kernel[:, which] += self.closeness(part.lengths, features, which) * alike
+        return kernel
+
+    def mean(self, kind: Kind, features: Array) -> Array:
+        """Return the mean of the process, the logarithm of the factor, ``[questions]``."""
+        logs: Array = self.covariance(kind, features) @ self.weights
+        return logs
+
+    def curve(self, kind: Kind, features: Array) -> Array:
+        """Return the same at each of :data:`TIMES` in place of the questions' own, ``[questions, times]``."""
+        logs = np.zeros((len(features), len(TIMES)))
+        for part, (which, alike, at_times) in zip(self.parts, self.alike(kind), strict=True):
+            others = {name: length for name, length in part.lengths.items() if name != "time"}
+            weights = self.closeness(others, features, which) * (alike * self.weights[which])
+            logs += weights @ at_times
+        return logs
+
+    @cached_property
+    def _inverses(self) -> dict[float | None, tuple[Indices, Array]]:
+        return {}
+
+    def _inverse(self, model: float) -> tuple[Indices, Array]:
+        """Runs that tell of each other, and the inverse of their kernel with noise: those of one model, or all."""
+        alone = all("model" in part.same for part in self.parts)
+        key = model if alone else None
+        if key not in self._inverses:
+            which = np.flatnonzero(self.columns["model"] == model) if alone else np.arange(len(self.kinds))
+            matrix, of = np.zeros((len(which), len(self.kinds))), [self.kinds[i] for i in which.tolist()]
+            configuration = np.round(np.delete(self.features[which], SWEPT, axis=1), 3)
+            _, number = np.unique(configuration, axis=0, return_inverse=True)
+            code = {kind: i for i, kind in enumerate(dict.fromkeys(of))}
+            each = np.array([code[kind] for kind in of], dtype=np.int64)
+            for kind, i in code.items():
+                matrix[each == i] = self.covariance(kind, self.features[which[each == i]])
+            matrix = matrix[:, which]
+            swept = (each[:, None] == each) & (number.ravel()[:, None] == number.ravel())
+            matrix += SWEEP * swept + self.noise**2 * np.eye(len(which))
+            inverse: Array = np.linalg.inv(matrix).astype(np.float64)
+            self._inverses[key] = np.asarray(which, dtype=np.int64), inverse
+        return self._inverses[key]
 
     @cached_property
     def left_out(self) -> Array:
         """Logarithm by which each run is off where the others alone predict it, ``[runs]`` (section 5.4.2)."""
-        off: Array = self.weights / np.diag(np.linalg.inv(self._matrix))
+        off = np.zeros(len(self.kinds))
+        for model in dict.fromkeys(self.columns["model"].tolist()):
+            which, inverse = self._inverse(model)
+            off[which] = self.weights[which] / np.diag(inverse)
         return off
 
-    @property
-    def _matrix(self) -> Array:
-        """The kernel between all runs, with their noise."""
-        matrix = np.zeros((len(self.kinds), len(self.kinds)))
-        for kind in dict.fromkeys(self.kinds):
-            rows = np.flatnonzero([one == kind for one in self.kinds])
-            matrix[rows] = self.covariance(kind, self.features[rows])
-        matrix[np.diag_indices_from(matrix)] += self.noise**2
-        return matrix
+    def variance(self, kind: Kind, features: Array) -> Array:
+        """Return the variance of a run's logarithm about the mean of the process, ``[questions]``."""
+        which, inverse = self._inverse(kind.model)
+        kernel = self.covariance(kind, features)[:, which]
+        prior = sum(part.variance for part in self.parts) + self.noise**2 + SWEEP
+        left: Array = prior - np.einsum("qr,rs,qs->q", kernel, inverse, kernel, optimize=True)
+        return np.maximum(left, self.noise**2 + SWEEP)
 
-    def covariance(self, kind: Kind, features: Array) -> Array:
-        """Return the kernel between questions of a kind and the runs, ``[questions, runs]``."""
-        found = np.zeros((len(features), len(self.kinds)))
-        for part, (which, alike) in zip(self.parts, self.alike(kind), strict=True):
-            found[:, which] += self.closeness(part, features, which) * alike
-        return found
-
-    def log_factor(self, kind: Kind, features: Array, grid: Array | None = None) -> Array:
-        """Return the mean of the process, ``[questions]``; over a ``grid`` of requests ``[questions, grid]``."""
-        found = np.zeros(len(features) if grid is None else (len(features), len(grid)))
-        for part, (which, alike) in zip(self.parts, self.alike(kind), strict=True):
-            weights = alike * self.weights[which]
-            length = part.lengths.get("requests", np.inf)
-            if grid is None:
-                found += self.closeness(part, features, which) @ weights
-                continue
-            others = replace(part, lengths={k: v for k, v in part.lengths.items() if k != "requests"})
-            square = ((grid[:, None] - self.features[which, 0]) / length) ** 2
-            over = np.exp(-0.5 * np.minimum(square, FAR))
-            found += (self.closeness(others, features, which) * weights) @ over.T
-        return found
-
-    def near(self, kind: Kind, features: Array) -> NDArray[np.int64]:
+    def near(self, kind: Kind, features: Array) -> Indices:
         """Return how many runs of the same model and chip (and engine, if named) are near, ``[questions]``."""
         mine = (self.columns["model"] == kind.model) & (self.columns["chip"] == kind.chip)
         mine &= (self.columns["engine"] == kind.engine) | (not kind.engine)
-        return np.asarray((self.closeness(PARTS[0], features, np.flatnonzero(mine)) >= NEAR).sum(axis=1))
+        close = self.closeness(PARTS[0].lengths, features, np.flatnonzero(mine))
+        return np.asarray((close >= NEAR).sum(axis=1))
+
+    def count(self, kind: Kind) -> float:
+        """Return how many runs are of a question's model, chip, format (and engine, if named)."""
+        mine = (self.columns["model"] == kind.model) & (self.columns["chip"] == kind.chip)
+        mine &= self.columns["format"] == kind.format
+        return float((mine & ((self.columns["engine"] == kind.engine) | (not kind.engine))).sum())
 
     def fitted(self, logs: Array, clip: float = CLIP) -> Runs:
         """Return the same runs with the weights that their ``logs`` of measured over predicted give, ``[runs]``.
 
         ``clip``: largest logarithm of a run that is learned from.
         """
-        weights: Array = np.linalg.solve(self._matrix, np.clip(logs, -clip, clip)).astype(np.float64)
-        return replace(self, weights=weights, _known={})
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A correction for decode steps of one kind, at one day and one workload's context.
-
-    What it says over requests is tabulated for each width (:data:`GRID`) and read off the table: it is smooth there.
-    """
-
-    correction: Correction
-    kind: Kind
-    day: float
-    _tables: dict[tuple[float, ...], Array] = field(default_factory=dict, compare=False, repr=False)
-
-    def near(self, shape: StepShape) -> tuple[float, int]:
-        """Return the factor of one step, and how many runs are near."""
-        features = self._features(shape)
-        runs = sum(int(one.near(self.kind, features)[0]) for one in self.correction.every(self.kind))
-        return float(self._factor(features)[0]), runs
-
-    def applied(self, shape: StepShape) -> StepShape:
-        """Return the shape with the correction of its step, for decode."""
-        if not shape.decodes:
-            return shape
-        one = not any(isinstance(value, np.ndarray) for value in vars(shape).values())
-        factor = self._factor(self._features(shape))
-        return replace(shape, measured=float(factor[0]) if one else factor)
-
-    def _features(self, shape: StepShape) -> Array:
-        return features_of(
-            batch=shape.sequences,
-            tp=shape.tp,
-            attention_dp=shape.attention_dp,
-            context=shape.context,
-            queries=shape.queries,
-            day=self.day,
-        )
-
-    def _factor(self, features: Array) -> Array:
-        """Factors, ``[shapes]``; context and drafts of all shapes are those of one workload."""
-        requests, width, tp = features.T[:3]
-        _, one, which = np.unique(width + 1j * tp, return_index=True, return_inverse=True)
-        keys = [tuple(row) for row in features[one, 1:].tolist()]
-        if len(self._tables) > MOST_TABLES:
-            self._tables.clear()
-        if missing := [at for at, key in zip(one.tolist(), keys, strict=True) if key not in self._tables]:
-            rows = self.correction.log_factor(self.kind, features[missing], grid=GRID)
-            self._tables.update(zip(map(tuple, features[missing, 1:].tolist()), rows, strict=True))
-        table = np.array([self._tables[key] for key in keys])
-        at = np.clip((requests - GRID[0]) / (GRID[1] - GRID[0]), 0, len(GRID) - 1.001)
-        low = at.astype(np.int64)
-        between = table[which, low] + (at - low) * (table[which, low + 1] - table[which, low])
-        found: Array = np.exp(between)
-        return found
+        weights = np.zeros(len(self.kinds))
+        for model in dict.fromkeys(self.columns["model"].tolist()):
+            which, inverse = self._inverse(model)
+            weights[which] = inverse @ np.clip(logs[which], -clip, clip)
+        return replace(self, weights=weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,7 +307,6 @@ class Correction:
     runs: Runs
     own: Runs | None = None
     unnamed: Runs | None = None
-    _bounds: dict[tuple[Kind, float], Bound] = field(default_factory=dict, repr=False)
 
     @property
     def bare(self) -> bool:
@@ -352,6 +326,20 @@ class Correction:
         """Whether runs of the model, by its number of parameters, are among those that ship."""
         return float(model.total_params) in self._models
 
+    def tells_of(self, model: Model) -> bool:
+        """Whether any run counts for the model: of itself, or a user's own, which count for all."""
+        return self.own is not None or self.has_seen(model)
+
+    @cached_property
+    def chips(self) -> frozenset[str]:
+        """Chips that any run was on."""
+        return frozenset(kind.chip for runs in (self.runs, self.own) if runs for kind in runs.kinds)
+
+    def formats(self, model: Model) -> list[str]:
+        """Return the formats of weights that the model ran in."""
+        size, every = float(model.total_params), [runs for runs in (self.runs, self.own) if runs]
+        return sorted({kind.format for runs in every for kind in runs.kinds if kind.model == size})
+
     @cached_property
     def newest(self) -> float:
         """The day of the newest run, ordinal; 0 where there is none."""
@@ -360,54 +348,55 @@ class Correction:
     @cached_property
     def days(self) -> dict[tuple[str, str], float]:
         """The day of the newest run by engine and its version, ordinal; of those that say their version."""
-        found: dict[tuple[str, str], float] = {}
+        newest: dict[tuple[str, str], float] = {}
         for kind, version, day in zip(
             self.runs.kinds, self.runs.versions, (DAYS * self.runs.features[:, DAY]).tolist(), strict=False
         ):
             if version:
-                found[kind.engine, version] = max(day, found.get((kind.engine, version), 0.0))
-        return found
+                newest[kind.engine, version] = max(day, newest.get((kind.engine, version), 0.0))
+        return newest
 
-    def day_of(self, engine: str, version: str) -> float:
+    def day_of(self, engine: str) -> float:
         """Return the day of the newest run of a version of an engine, ordinal; of all runs where none is given.
+
+        ``engine`` as :func:`engine_version` reads it.
 
         Raises
         ------
         InputError
             If no run was of that version.
         """
-        key = require_engine(engine), version
-        if version and key not in self.days:
-            known = {of for name, of in self.days if name == key[0]}
+        name, version = engine_version(engine)
+        if version and (name, version) not in self.days:
+            known = {of for engine, of in self.days if engine == name}
             raise InputError(
                 f"no run was of that version; {nearest(version, known)}",
                 field="engine",
-                value=f"{engine}=={version}",
+                value=f"{name}=={version}",
             )
-        return self.days[key] if version else self.newest
-
-    def bound(self, model: Model, chip: str, engine: str, *, phase: str = "decode") -> Bound:
-        """Return it for steps of a model on a chip that decode, alone or in one pool for ``both`` phases.
-
-        ``engine`` as :func:`engine_version` reads it.
-        """
-        key = kind_of(model, chip, engine, PHASES[phase != "both"]), self.day_of(*engine_version(engine))
-        return self._bounds.setdefault(key, Bound(self, *key))
+        return self.days[name, version] if version else self.newest
 
     def every(self, kind: Kind) -> tuple[Runs, ...]:
         """Return the runs that ship, as they count for a question, and a user's own, if any."""
         runs = self.runs if kind.engine or self.unnamed is None else self.unnamed
         return (runs,) if self.own is None else (runs, self.own)
 
-    def log_factor(self, kind: Kind, features: Array, grid: Array | None = None) -> Array:
-        """Return the logarithm of :meth:`factor`; over a ``grid`` of requests ``[questions, grid]``."""
-        parts = [np.clip(one.log_factor(kind, features, grid), -MOST, MOST) for one in self.every(kind)]
-        found: Array = np.sum(parts, axis=0)
-        return found
+    def corrected(self, kinds: Sequence[Kind], features: Sequence[Array]) -> Array:
+        """Return the logarithm of the corrected time of steps, ``[kinds, questions]``.
 
-    def factor(self, kind: Kind, features: Array) -> Array:
-        """Return the correction of a decode step over the physics, ``[questions]``."""
-        found: Array = np.exp(self.log_factor(kind, features))
+        ``features`` of each kind, ``[questions, features]``, differ in time alone. What is corrected rises with the
+        time by physics.
+        """
+        shared, which = np.unique(features[0][:, STEADY], axis=0, return_inverse=True)
+        rows = np.zeros((len(shared), len(FEATURES)))
+        rows[:, STEADY] = shared
+        found = np.empty((len(kinds), len(features[0])))
+        for place, (kind, each) in enumerate(zip(kinds, features, strict=True)):
+            logs = TIMES + sum(np.clip(runs.curve(kind, rows), -MOST, MOST) for runs in self.every(kind))
+            up, down = np.maximum.accumulate(logs, 1), np.minimum.accumulate(logs[:, ::-1], 1)[:, ::-1]
+            at = np.clip((each[:, 0] - TIMES[0]) / (TIMES[1] - TIMES[0]), 0, len(TIMES) - 1.001)
+            low, row, rising = at.astype(np.int64), which.reshape(-1), (up + down) / 2
+            found[place] = rising[row, low] + (at - low) * (rising[row, low + 1] - rising[row, low])
         return found
 
 
@@ -425,11 +414,8 @@ class RunLine:
         Parameters of the model, GPU, phase of the run, and format of the experts (or of all weights).
     engine, version:
         Empty where they are not known.
-    requests, width, tp, context, queries:
-        Logarithms of sequences of an attention group, of GPUs of an engine, of tensor parallelism, of mean tokens in
-        the cache, and of tokens of a sequence in a step.
-    day:
-        Of the run, in 90 days.
+    time, requests, width, tp, groups, context, queries, day:
+        As of :data:`FEATURES`.
     weight, unnamed, wait:
         That it has in the correction of decode steps, in that of questions that name no engine, and in that of the
         time to the first token.
@@ -441,9 +427,11 @@ class RunLine:
     chip: str
     phase: Annotated[str, one_of("phase", lambda: PHASES)]
     format: str
+    time: float
     requests: float
     width: float
     tp: float
+    groups: float
     context: float
     queries: float
     day: float
@@ -454,36 +442,26 @@ class RunLine:
 
 def runs_of(lines: Sequence[RunLine], parts: tuple[Part, ...] = PARTS) -> Runs:
     """Return runs as a file keeps them."""
-    kinds = tuple(
-        Kind(one.model, one.engine, one.chip, architecture(one.chip), one.phase, one.format) for one in lines
-    )
-    features = np.array([[getattr(one, name) for name in FEATURES] for one in lines]).reshape(
-        -1, len(FEATURES)
-    )
-    weights = np.array([one.weight for one in lines])
-    return Runs(kinds, features, weights, parts, tuple(one.version for one in lines))
+    kinds = tuple(Kind(*(getattr(line, name) for name in Kind.__annotations__)) for line in lines)
+    features = np.array([[getattr(line, name) for name in FEATURES] for line in lines])
+    weights = np.array([line.weight for line in lines])
+    versions = tuple(line.version for line in lines)
+    return Runs(kinds, features.reshape(-1, len(FEATURES)), weights, parts, versions)
 
 
 def lines_of(runs: Runs) -> list[RunLine]:
     """Return the data of runs that a file stores."""
     versions = runs.versions or ("",) * len(runs.kinds)
+    columns = zip(runs.kinds, versions, runs.features.tolist(), runs.weights.tolist(), strict=True)
     return [
-        RunLine(
-            **{name: value for name, value in vars(kind).items() if name != "architecture"},
-            **dict(zip(FEATURES, features, strict=True)),
-            version=version,
-            weight=weight,
-        )
-        for kind, version, features, weight in zip(
-            runs.kinds, versions, runs.features.tolist(), runs.weights.tolist(), strict=True
-        )
+        RunLine(**vars(kind), **dict(zip(FEATURES, features, strict=True)), version=version, weight=weight)
+        for kind, version, features, weight in columns
     ]
 
 
 def without_engines(runs: Runs, weights: Array) -> Runs:
     """Return runs as none says its engine, with the ``weights`` that they have so, ``[runs]``."""
-    kinds = tuple(replace(kind, engine="") for kind in runs.kinds)
-    return replace(runs, kinds=kinds, weights=weights, _known={})
+    return replace(runs, kinds=tuple(replace(kind, engine="") for kind in runs.kinds), weights=weights)
 
 
 @cache
@@ -498,32 +476,10 @@ def shipped_correction() -> Correction:
     """Return the correction that is shipped."""
     lines = shipped_lines()
     runs = runs_of(lines)
-    return Correction(runs, unnamed=without_engines(runs, np.array([one.unnamed for one in lines])))
-
-
-@cache
-def shipped_waits() -> Runs:
-    """Return the same runs for what their first tokens took over the simulation (:data:`WAIT_PARTS`)."""
-    lines = shipped_lines()
-    runs = runs_of(lines, WAIT_PARTS)
-    return replace(runs, weights=np.array([one.wait for one in lines]), noise=WAIT_NOISE, _known={})
-
-
-def wait_factor(kind: Kind, features: Array) -> Array:
-    """Return the correction of times to first token over the simulation, ``[questions]``."""
-    found: Array = np.exp(wait_logs(shipped_waits(), kind, features))
-    return found
-
-
-def wait_logs(waits: Runs, kind: Kind, features: Array) -> Array:
-    """Return its logarithms as the runs ``waits`` give them, ``[questions]``."""
-    part = TWO_POOLS_WAIT if kind.phase == PHASES[1] else 1.0
-    found: Array = part * np.clip(waits.log_factor(kind, features), -WAIT_MOST, WAIT_MOST)
-    return found
+    return Correction(runs, unnamed=without_engines(runs, np.array([line.unnamed for line in lines])))
 
 
 def correction_with(own: Sequence[RunLine] = (), *, physics: bool = False) -> Correction:
     """Return the shipped correction, or none for the bare ``physics``, with a user's own runs on top."""
-    if not own:
-        return PHYSICS if physics else shipped_correction()
-    return replace(PHYSICS if physics else shipped_correction(), own=runs_of(own, OWN_PARTS), _bounds={})
+    shipped = PHYSICS if physics else shipped_correction()
+    return replace(shipped, own=runs_of(own, OWN_PARTS)) if own else shipped

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pydantic
 
+from cost.calibration.correction import PARTS, PHASES, Array, Kind, Part, Runs, runs_of, shipped_lines
 from cost.calibration.serving import ANY_ENGINE
 from cost.calibration.tables import CHECKED, Number, Positive, Text, load_table
 
 PATH = Path(__file__).with_name("first_token.yaml")
-PHASES = ("aggregated", "disaggregated")
+WAIT_PARTS = (
+    *(replace(part, variance=4 * part.variance) for part in PARTS),
+    Part(0.3, ("engine", "phase"), {"requests": 1.5, "context": 0.5, "width": 1.0, "tp": 1.0}),
+)
+"""Parts of the process (:mod:`cost.calibration.correction`) of what first tokens took over the simulation, which is
+further off; the last part is what it gets wrong of an engine whatever the model."""
+WAIT_NOISE, WAIT_MOST = 0.4, 2.5
+"""Its noise, and the largest logarithm that is learned from and that is said."""
+TWO_POOLS_WAIT = 0.5
+"""Part of it that counts of two pools: held out, all of it is further off than none, as runs do not say which prefill
+workers ran and how prompts were batched."""
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=CHECKED)
@@ -48,6 +61,28 @@ class FirstTokenCalibration:
         if phase == PHASES[1]:
             return self.two_pools_s
         return self.fixed_s.get(engine or ANY_ENGINE, self.fixed_s[ANY_ENGINE])
+
+
+@cache
+def shipped_waits() -> Runs:
+    """Return the measured runs for what their first tokens took over the simulation."""
+    lines = shipped_lines()
+    return replace(
+        runs_of(lines, WAIT_PARTS), weights=np.array([line.wait for line in lines]), noise=WAIT_NOISE
+    )
+
+
+def wait_factor(kind: Kind, features: Array) -> Array:
+    """Return the correction of times to first token over the simulation, ``[questions]``."""
+    factor: Array = np.exp(wait_logs(shipped_waits(), kind, features))
+    return factor
+
+
+def wait_logs(waits: Runs, kind: Kind, features: Array) -> Array:
+    """Return its logarithms as the runs ``waits`` give them, ``[questions]``."""
+    part = TWO_POOLS_WAIT if kind.phase == PHASES[1] else 1.0
+    logs: Array = part * np.clip(waits.mean(kind, features), -WAIT_MOST, WAIT_MOST)
+    return logs
 
 
 @cache

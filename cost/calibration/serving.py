@@ -244,6 +244,11 @@ def calibrated_chips() -> tuple[str, ...]:
     return _calibration().chips
 
 
+def family_of(chip: str) -> tuple[str, ...]:
+    """Names of the chips that share curves with a measured one."""
+    return next(family.chips for family in _calibration().families if chip in family.chips)
+
+
 def engine_names() -> tuple[str, ...]:
     """Names of the engines that were measured."""
     return _calibration().engines

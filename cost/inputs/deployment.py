@@ -16,10 +16,10 @@ from cost.calibration.correction import PHYSICS, Correction, shipped_correction
 from cost.calibration.serving import calibrated, require_engine
 from cost.dtypes import cache_bytes_per_element
 from cost.inputs.fabric_faults import FaultyFabric
-from cost.inputs.layout import Layout, Place, StageSpec
+from cost.inputs.layout import Place, StageSpec
 from cost.inputs.machine import Efficiency, GpuRates, Machine, Rates, stage_rates
 from cost.inputs.stage_context import ClusterContext, Conditions, StageContext
-from cost.inputs.workload import StepShape, Workload
+from cost.inputs.workload import Workload
 from cost.memory.budget import Budget, Ranks, budget_of, most_sequences
 from cost.model import Model, MoeFfn
 from cost.money.bill import Bill
@@ -173,20 +173,6 @@ class Deployment(Shown):
     def rates(self, stage: StageSpec) -> Rates:
         """Peak rates of the slowest GPU of ``stage``; scores multiply BF16 besides the weights' types."""
         return self.context(stage).rates
-
-    def near_runs(self, layout: Layout, batch: float) -> tuple[float, int]:
-        """What measured runs near a layout's decode step took over the physics, and how many are near.
-
-        1 and 0 of prefill, which no run corrects.
-        """
-        correction = self._conditions.correction
-        if correction.bare or not self.workload.decodes:
-            return 1.0, 0
-        bound = correction.bound(
-            self.model, self.rates(layout.replicas[0][0]).chip, self.engine, phase=self.workload.phase
-        )
-        shape = StepShape(tp=layout.tp, attention_dp=layout.attention_dp).under(self.workload, batch)
-        return bound.near(shape)
 
     @property
     def router(self) -> Router:

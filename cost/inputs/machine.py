@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,13 @@ from cost.calibration.alltoall import Kernel, default_kernel, find_kernel
 from cost.dtypes import multiply_dtype, wider_units
 from cost.inputs.fabric_faults import FaultyLinks, faulty_links
 from cost.inputs.workload import StepShape
+from cost.model import Model
 from cost.quantity import Quantity
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.figures import Evidence, Figure
 from topology.cluster import Cluster
 from topology.scale_out import leaves_and_pods
+from topology.spec import GpuSpec
 
 COEFFICIENTS = {
     "gemm.bf16": "flop/s of projections, dense and shared feed-forward in BF16",
@@ -219,6 +222,33 @@ class Rates:
         others = tuple((_fraction(kind, unit), ratio) for unit, ratio in self.wider.get(dtype, ()))
         return _fraction(kind, self.unit[dtype]), others
 
+    def on_chip(self, gpu: GpuSpec, dtypes: Iterable[str]) -> Rates:
+        """Return the rates of another chip on the same links, for weights stored as each of ``dtypes``.
+
+        Raises
+        ------
+        MissingFigureError
+            If the catalog lacks a figure of it.
+        """
+        units = {dtype: multiply_dtype(dtype, gpu)[0] for dtype in dtypes}
+        peaks = {dtype: gpu.dense_flop_per_s(unit) for dtype, unit in units.items()}
+        wider = {
+            dtype: tuple(
+                (other, gpu.dense_flop_per_s(other) / peak)
+                for other in wider_units(units[dtype])
+                if gpu.multiplies(other)
+            )
+            for dtype, peak in peaks.items()
+        }
+        return replace(
+            self,
+            flop_per_s=peaks,
+            unit=units,
+            wider=wider,
+            chip=gpu.name,
+            hbm_bytes_per_s=gpu.hbm_bytes_per_s,
+        )
+
     def require_scale_out(self) -> None:
         """Check that something joins the domains, where GPUs of several must talk.
 
@@ -385,6 +415,35 @@ class Kernels:
         return (self.inside,) if self.instead is None else (self.inside, self.instead)
 
 
+class Corrects(Protocol):
+    """What measured decode steps took over the physics on a machine (:class:`cost.calibration.order.Bound`).
+
+    ``price`` gives the seconds of a step by physics.
+    """
+
+    def applied(self, shape: StepShape, price: Price) -> StepShape:
+        """Return a shape with the correction by nearby measured steps."""
+
+    def near(self, shape: StepShape, price: Price) -> NearRuns:
+        """Return what runs say of one step."""
+
+
+@dataclass(frozen=True)
+class NearRuns:
+    """What measured runs say of a step.
+
+    ``factor`` over the physics, how many are near, and the ``variance`` of a run's logarithm about that.
+    """
+
+    factor: float = 1.0
+    runs: int = 0
+    variance: float = math.nan
+
+
+NO_RUNS = NearRuns()
+"""Of steps that no run corrects."""
+
+
 @dataclass(frozen=True)
 class Machine:
     """Rates at peak, fractions of them that kernels reach, and formats on the way.
@@ -396,7 +455,7 @@ class Machine:
     dispatch_dtype:
         Format of hidden vectors on their way to experts; empty: by the experts' weights.
     correction:
-        Gives shapes what measured decode steps took over the physics; None: the physics alone.
+        What measured decode steps took over the physics; None: the physics alone.
     pads:
         Whether steps that decode run at the next size of a CUDA graph.
     """
@@ -406,7 +465,7 @@ class Machine:
     kernels: Kernels
     kv_dtype: str = "bf16"
     dispatch_dtype: str = ""
-    correction: Callable[[StepShape], StepShape] | None = None
+    correction: Corrects | None = None
     pads: bool = False
 
     @cached_property
@@ -419,9 +478,13 @@ class Machine:
         """The same with what kernels reach in steps of prompts alone."""
         return replace(self, efficiency=self.efficiency.on_prompts(mixed=False))
 
-    def measured(self, shape: StepShape) -> StepShape:
-        """Return a shape with the correction by nearby measured steps."""
-        return shape if self.correction is None else self.correction(shape)
+    def on_chip(self, rates: Rates, efficiency: Efficiency) -> Machine:
+        """Return the same with another chip, uncorrected."""
+        return replace(self, rates=rates, efficiency=efficiency, correction=None)
+
+
+Price = Callable[[Model, StepShape, Machine], Quantity]
+"""Seconds of a step by physics."""
 
 
 def kernels_for(rates: Rates, phase: str, name: str = "") -> Kernels:

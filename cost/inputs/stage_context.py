@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.calibration.correction import Correction
+from cost.calibration.order import Bound
 from cost.calibration.serving import calibrated, require_engine
 from cost.inputs.fabric_faults import FaultyFabric, faulty_links
 from cost.inputs.layout import Place
@@ -217,12 +218,12 @@ class StageContext:
             conditions.kv_dtype,
             pads=conditions.phase == "both" and scheduler_of(require_engine(conditions.engine)).pads,
         )
-        if conditions.correction.bare:
+        if not conditions.correction.tells_of(self.shared.model):
             return found
-        bound = conditions.correction.bound(
-            self.shared.model, gpu.name, conditions.engine, phase=conditions.phase
+        bound = Bound.of(
+            conditions.correction, self.shared.model, found, gpu, conditions.engine, conditions.phase
         )
-        return replace(found, correction=bound.applied)
+        return replace(found, correction=bound)
 
     def _rates(self) -> Rates:
         precision = self.shared.model.precision

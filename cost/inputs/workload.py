@@ -192,6 +192,12 @@ class Workload:
         return replace(self, batch=batch)
 
 
+_BY_SEQUENCES = ("sequences", "prompt_tokens", "prompt_share", "others", "measured")
+"""Attributes of a step that follow from its sequences."""
+_WEIGHTS = np.random.default_rng(0).uniform(1.0, 2.0, 64)
+"""Of attributes in the number that tells shapes apart: no two shapes of use are alike."""
+
+
 @dataclass(frozen=True, eq=False)
 class StepShape:
     """A step of one EP group; every attribute is a number or an array, and they broadcast together.
@@ -226,6 +232,8 @@ class StepShape:
         for before its first (``prompts.first``), do not. 0: all of them.
     at_random:
         1 where each attention group has its chunks when its requests come, 0 where all have one in the same step.
+    steps:
+        Decode steps of a request, where prompts are prefilled beside them.
     rounds:
         Requests of a user one after the other in a benchmark whose users start at once.
     skew:
@@ -254,6 +262,7 @@ class StepShape:
     prompt_share: Quantity = 1.0
     others: Quantity = 1.0
     waits: Quantity = 0.0
+    steps: Quantity = 0.0
     rounds: Quantity = math.inf
     at_random: Quantity = 0.0
     slots: Quantity = 0.0
@@ -327,8 +336,33 @@ class StepShape:
             prompt_share=each * new / (chunk * steps),
             others=others,
             waits=1.0,
+            steps=steps,
             at_random=1.0,
         )
+
+    def at(self, sequences: Quantity) -> StepShape:
+        """Return the same step with other sequences per GPU, and the chunks of prompts that go with them."""
+        moved = replace(self, sequences=sequences)
+        if not positive(np.asarray(self.steps)):
+            return moved
+        mixed = moved.with_prompts(self.prompt_length, self.prompt_cached, self.steps)
+        return replace(mixed, waits=self.waits, at_random=self.at_random)
+
+    def repeated(self, times: int) -> StepShape:
+        """Return each of the configurations so many times, one after the other."""
+        arrays = {
+            name: np.repeat(value, times)
+            for name, value in vars(self).items()
+            if isinstance(value, np.ndarray)
+        }
+        return replace(self, **arrays)
+
+    @property
+    def but_sequences(self) -> Quantity:
+        """A number that is equal for shapes that differ in sequences alone."""
+        names = [name for name in vars(self) if name not in _BY_SEQUENCES]
+        parts = (np.nan_to_num(getattr(self, name), posinf=-1.0) for name in names)
+        return sum((part * weight for part, weight in zip(parts, _WEIGHTS, strict=False)), start=np.zeros(1))
 
     @property
     def padded(self) -> StepShape:

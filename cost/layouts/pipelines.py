@@ -16,9 +16,9 @@ import numpy as np
 
 from cost.layouts.arrays import Array, Index, expand, numbered, pairs, runs_of
 from cost.layouts.partition import Variant
-from cost.layouts.stages import Line, Pricer, Stage, StageTable, with_even_slots
+from cost.layouts.stages import Line, Pricer, Stage, StageTable
 from cost.model import StageShard
-from cost.step.step import even_step
+from cost.step.step import even_step, measured, with_even_slots
 from cost.terms.registry import TERMS
 from topology.base.units import added
 
@@ -246,7 +246,7 @@ def _unit_seconds(
     held = [*(StageShard(((layer, 1.0),), last=0.0) for layer in model.kinds), StageShard((), last=1.0)]
     total, sent = np.zeros((2, len(held), len(shape_of)))
     for machine, where in pricer.by_machine(table.machine[shape_of]):
-        some = machine.measured(shape.rows(where))
+        some = measured(shape.rows(where), machine)
         for part, shard in enumerate(held):
             cost = even_step(model, some, machine, shard, bounds=False)
             total[part, where] = cost.total_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import add
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from cost.memory.budget import Budget, Ranks
 from cost.memory.stages import even_memory
 from cost.model import Model, StageShard
 from cost.quantity import Quantity
-from cost.step.step import even_step
+from cost.step.step import even_step, measured, with_even_slots
 from cost.terms.pipeline import hand_over
 from topology.base.errors import InputError
 
@@ -293,7 +293,7 @@ class Pricer:
             layers = tuple((layer, np.asarray(count)[where]) for layer, count in held.layers)
             part = StageShard(layers, np.asarray(held.first)[where], np.asarray(held.last)[where])
             overlap = deployment.workload.overlap
-            some = machine.measured(shape.rows(where))
+            some = measured(shape.rows(where), machine)
             cost = even_step(deployment.model, some, machine, part, overlap=overlap, bounds=bounds)
             found.step_s[where], found.lower_s[where] = cost.total_s, cost.lower_s
             for all_s, some_s in ((found.terms_s, cost.terms_s), (found.limits_s, cost.limits_s)):
@@ -301,8 +301,3 @@ class Pricer:
                     if np.any(np.asarray(seconds)):
                         all_s.setdefault(name, np.zeros(len(rows)))[where] = seconds
         return found
-
-
-def with_even_slots(shape: StepShape) -> StepShape:
-    """Every GPU with as many expert copies as the one with most: that one is what the step waits for."""
-    return replace(shape, slots=np.ceil(shape.slots / shape.ep) * shape.ep)

@@ -65,7 +65,8 @@ class Served:
     step_s: Quantity
 
 
-def _decode(pool: StepShape, requests: Requests, batch: Quantity) -> StepShape:
+def decode_shape(pool: StepShape, requests: Requests, batch: Quantity) -> StepShape:
+    """Return the step of a pool in which ``batch`` sequences per GPU decode and no prompt is prefilled."""
     return replace(
         pool,
         sequences=batch,
@@ -169,7 +170,7 @@ def aggregated(
     batch = np.minimum(each / pool.engine_gpus, np.maximum(most, 1.0 / pool.engine_gpus))
 
     def mixed(batch: Quantity) -> StepShape:
-        decode = replace(_decode(pool, requests, batch), rounds=rounds)
+        decode = replace(decode_shape(pool, requests, batch), rounds=rounds)
         return decode.with_prompts(requests.isl, 0.0, requests.steps)
 
     def served_s(batch: Quantity) -> Quantity:
@@ -233,7 +234,7 @@ def disaggregated(  # noqa: PLR0913 - each pool, and what limits it
     tpot_s: Quantity = 0.0
     rate: Quantity = 0.0
     for _ in range(ROUNDS):
-        step_s = decode_step(_decode(pool, requests, np.maximum(batch, 1.0 / slots)))
+        step_s = decode_step(decode_shape(pool, requests, np.maximum(batch, 1.0 / slots)))
         tpot_s = step_s / requests.accept_length
         decoding_s = requests.osl * tpot_s
         rate = np.minimum(requests.concurrency / (decoding_s + first_s), most_rate)

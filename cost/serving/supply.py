@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic.dataclasses import dataclass as checked_dataclass
 
+from cost.inputs.machine import NO_RUNS, NearRuns
 from cost.memory.stages import NO_CACHE, CacheRoom
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 
@@ -53,8 +54,8 @@ class Pool:
         Sequences (prefill: prompts) per GPU.
     step_s:
         Expected seconds of a step.
-    measured_factor, measured_runs:
-        What measured runs near a decode step took over the physics, in ``step_s``, and how many are near.
+    near:
+        What measured runs near a decode step say; the factor is in ``step_s``.
     cache:
         What the KV cache of one holds.
     """
@@ -65,8 +66,7 @@ class Pool:
     gpus_per_worker: int
     batch: float
     step_s: float
-    measured_factor: float = 1.0
-    measured_runs: int = 0
+    near: NearRuns = NO_RUNS
     cache: CacheRoom = NO_CACHE
 
     @property

@@ -16,6 +16,7 @@ from cost.serving.lengths import Lengths
 from cost.serving.pools import RateMatch
 from cost.serving.serving import TWO_POOLS, Serving
 from cost.serving.supply import ENOUGH, Part, Pool, Served, Supply, merged
+from cost.step.step import near_runs
 from topology.base.errors import InfeasibleError, InputError, NoAnswerError
 from topology.changes.repeat import alike, repeated
 from topology.cluster import Cluster
@@ -209,7 +210,7 @@ def _pool(role: str, found: Sweep, row: int, workers: int, match: RateMatch | No
         int(found.gpus[row]),
         batch,
         step_s,
-        *found.deployment.near_runs(found.layout_of(row), batch),
+        near_runs(found.deployment, found.layout_of(row), batch),
         found.cache(row),
     )
 

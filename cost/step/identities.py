@@ -116,7 +116,7 @@ def balancing_batch(model: Model, gpu: GpuSpec) -> float:
     MissingFigureError
         If the catalog has no peak for that type.
     """
-    stored = model.precision["experts" if model.moe else "dense"]
+    stored = model.precision[model.main_weights]
     unit, _ = multiply_dtype(stored, gpu)
     flop_per_byte = gpu.dense_flop_per_s(unit) / gpu.hbm_bytes_per_s
     return flop_per_byte * bytes_per_param(stored) / 2 * model.total_params / model.active_params

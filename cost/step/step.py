@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
-from cost.inputs.layout import StageSpec
-from cost.inputs.machine import Efficiency, Machine, Rates
+from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.machine import NO_RUNS, Efficiency, Machine, NearRuns, Rates
 from cost.inputs.workload import StepShape
 from cost.model import Layer, Model, StageShard
 from cost.quantity import Quantity, positive
@@ -62,6 +62,40 @@ def even_step(
         return whole.times(shape.measured)
     half = even_step(model, shape.halved, machine, held, placed=placed, bounds=bounds)
     return overlapped(whole, half, machine.efficiency["overlap"])
+
+
+def physics_seconds(model: Model, shape: StepShape, machine: Machine) -> Quantity:
+    """Return the expected seconds of a step of all layers, experts loaded evenly, without what runs took over it."""
+    return even_step(model, shape, machine, bounds=False).total_s
+
+
+def measured(shape: StepShape, machine: Machine) -> StepShape:
+    """Return a shape with the correction by nearby measured steps."""
+    return shape if machine.correction is None else machine.correction.applied(shape, physics_seconds)
+
+
+def near_runs(deployment: Deployment, layout: Layout, batch: float) -> NearRuns:
+    """Return what measured runs near a layout's decode step say; of prefill, which no run corrects, nothing."""
+    stage = layout.replicas[0][0]
+    correction = deployment.machine(stage).correction
+    if correction is None or not deployment.workload.decodes:
+        return NO_RUNS
+    shape = with_even_slots(
+        StepShape(
+            tp=float(layout.tp),
+            attention_dp=layout.attention_dp,
+            ep=layout.ep,
+            moe_tp=layout.moe_tp,
+            slots=0.0 if deployment.model.moe is None else deployment.model.moe.experts,
+            domain_gpus=deployment.smallest_part(stage),
+        )
+    )
+    return correction.near(shape.under(deployment.workload, batch), physics_seconds)
+
+
+def with_even_slots(shape: StepShape) -> StepShape:
+    """Every GPU with as many expert copies as the one with most: that one is what the step waits for."""
+    return replace(shape, slots=np.ceil(shape.slots / shape.ep) * shape.ep)
 
 
 def _mixed_step(
@@ -176,7 +210,7 @@ def batch_cost(
     machine = deployment.machine(stage)
     return even_step(
         model,
-        machine.measured(group.under(deployment.workload, sequences)),
+        measured(group.under(deployment.workload, sequences), machine),
         machine,
         StageShard(tuple(model.kind_counts(stage.layers)), last=float(last)),
         placed=None if use is None else PlacedExperts(deployment, stage, use, fair),

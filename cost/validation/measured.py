@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from cost.calibration.correction import Correction, kind_of
+from cost.calibration.correction import Correction
 from cost.calibration.serving import ANY_ENGINE, engine_version, require_engine
 from cost.inputs.deployment import Deployment
 from cost.model import Model
@@ -113,7 +113,7 @@ def _comparable(row: Point, deployment: Deployment, lengths: Lengths | None) -> 
     )
     (group, *_), _ = group_points([row])
     formats = [
-        (kind_of(model, "", "", "").format, kv_dtype)
+        (model.precision[model.main_weights], kv_dtype)
         for model, kv_dtype in ((group.model, group.workload.kv_dtype), (deployment.model, work.kv_dtype))
     ]
     return (

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
-from cost.calibration.correction import PHASES, Correction, Kind, features_of, kind_of
+from cost.calibration.correction import Correction
 from cost.calibration.first_token import first_token_calibration
-from cost.calibration.serving import ANY_ENGINE, calibrated, require_engine
+from cost.calibration.order import Bound
+from cost.calibration.serving import ANY_ENGINE, calibrated, engine_version, require_engine
 from cost.dtypes import dtype
 from cost.experts.tokens.reach import Routing
 from cost.experts.tokens.volumes import Volumes, alltoall_volumes
@@ -36,9 +37,10 @@ from cost.serving.steady_state import (
     Served,
     Stepper,
     aggregated,
+    decode_shape,
     disaggregated,
 )
-from cost.step.step import even_step
+from cost.step.step import even_step, physics_seconds
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, even_hops_s, even_stage_s
 from cost.terms.work import FIXED, IMBALANCE, StepCost
@@ -278,6 +280,10 @@ _CACHE_OF_ENGINE = {"trtllm": "fp8"}
 """KV format where a row does not give it: TensorRT-LLM keeps FP8 under quantised weights, others BF16."""
 
 
+Reach = Callable[[GpuSpec, str], Efficiency]
+"""What kernels reach on a chip under an engine."""
+
+
 @dataclass(frozen=True, eq=False)
 class Group:
     """Points of one phase of one model on one machine; arrays have one entry a point.
@@ -292,6 +298,8 @@ class Group:
         Engines of each pool.
     tokens:
         Prompt tokens per GPU of a prefill step, 0 where not stated; ``batch`` sequences per GPU, likewise.
+    engine, ran:
+        The engine whose delays count, empty for any, and the one that ran.
     recorded, in_step:
         :attr:`Point.drafts_recorded` and :attr:`Point.in_step`.
     gpus:
@@ -306,6 +314,7 @@ class Group:
     gpu: GpuSpec
     rates: Rates
     engine: str
+    ran: str
     kernel: str
     overlap: bool
     workload: Workload
@@ -361,16 +370,21 @@ def group_points(points: Sequence[Point]) -> tuple[list[Group], dict[int, Predic
 def _key(point: Point) -> _Key:
     """The key of a point's group: no engine where it is not a measured one, a cache format where none is given."""
     key = _Key(*(getattr(point, name) for name in _Key._fields))
-    try:
-        engine = require_engine(point.engine)
-    except InputError:
-        engine = ANY_ENGINE
+    engine = _measured(point.engine)
     kv_dtype = point.kv_dtype
     if not kv_dtype:
         model = _model(point.model, point.weights, point.experts_dtype)
-        quantised = dtype(model.precision["experts" if model.moe else "dense"]).bits <= 8
+        quantised = dtype(model.precision[model.main_weights]).bits <= 8
         kv_dtype = _CACHE_OF_ENGINE.get(engine, "bf16") if quantised else "bf16"
-    return key._replace(engine="" if engine == ANY_ENGINE else engine, kv_dtype=kv_dtype)
+    return key._replace(engine=engine_version(point.engine)[0], kv_dtype=kv_dtype)
+
+
+def _measured(engine: str) -> str:
+    """The name of an engine that has delays of its own, else of any."""
+    try:
+        return require_engine(engine)
+    except InputError:
+        return ANY_ENGINE
 
 
 @cache
@@ -419,7 +433,8 @@ def _group(key: _Key, index: NDArray[np.int64], points: Sequence[Point], domain:
         model=model,
         gpu=domain.gpu,
         rates=_rates(key.cluster, key.up_bytes_per_s, key.out_bytes_per_s, dtypes),
-        engine=key.engine,
+        engine="" if _measured(key.engine) == ANY_ENGINE else key.engine,
+        ran=key.engine,
         kernel=key.kernel,
         overlap=key.overlap,
         workload=Workload(kv_dtype=key.kv_dtype, phase=phase, states=scheduler_of(key.engine).states),
@@ -551,7 +566,7 @@ def group_times(
         return _prefill(group, step, prefill_pool)
     group = with_accepted(group, efficiency)
     if group.phase == "decode":
-        return _decode(group, lambda shape: factor * step(shape), pool)
+        return _decoded(group, lambda shape: factor * step(shape), pool)
     requests, workers = group.requests, group.workers
     held = replace(pool, context=scheduler_of(group.engine).held(requests.isl, requests.osl))
     most = most_that_fit(room_of(group, held), group.pool.tp)
@@ -587,7 +602,7 @@ def _served(group: Group, served: Served) -> Times:
     )
 
 
-def _decode(group: Group, step: Stepper, pool: StepShape) -> Times:
+def _decoded(group: Group, step: Stepper, pool: StepShape) -> Times:
     requests, gpus = group.requests, np.asarray(pool.engine_gpus)
     batch = np.where(group.batch > 0, group.batch, requests.concurrency / (gpus * group.workers))
     step_s = step(replace(pool, sequences=batch, queries=1.0 + requests.draft_tokens, random=0.0))
@@ -605,46 +620,57 @@ def _prefill(group: Group, step: Stepper, pool: StepShape) -> Times:
     return Times(nothing, step_s, nothing, group.workers * np.asarray(pool.engine_gpus) * tokens / step_s)
 
 
-def group_correction(group: Group, times: Times, correction: Correction) -> Array:
-    """Return what measured runs near each point took over ``times``, ``[points]``.
+def group_correction(
+    group: Group, times: Times, correction: Correction, reach: Reach = calibrated
+) -> tuple[Array, Array]:
+    """Return what measured runs near each point took over ``times``, ``[points]``, and the points' features.
 
     1 for prefill alone, for half batches that overlap and where it was not recorded whether tokens were drafted:
     no run that it was learned from is like them.
     """
-    if group.phase == "prefill" or group.overlap:
-        return np.ones(group.index.shape)
-    kind = run_kind(group)
-    return np.where(group.recorded, correction.factor(kind, run_features(group, times, correction)), 1.0)
+    bound = group_bound(group, correction, reach)
+    shape = settled(with_accepted(group, reach(group.gpu, group.engine)), times)
+    if correction.bare or group.phase == "prefill" or group.overlap:
+        return np.ones(group.index.shape), bound.features(shape, physics_seconds)
+    logs, features = bound.logs(shape, physics_seconds)
+    return np.where(group.recorded, np.exp(logs), 1.0), features
 
 
-def run_kind(group: Group) -> Kind:
-    """Return the categories of a group's runs; a decode step alone is as that of a pool that decodes."""
-    phase = group.phase if group.phase in PHASES else "disaggregated"
-    return kind_of(group.model, group.gpu.name, group.engine, phase)
+def group_bound(group: Group, correction: Correction, reach: Reach = calibrated) -> Bound:
+    """Return the correction of a group's decode steps."""
+    machine = machines(group, reach(group.gpu, group.engine))[0]
+
+    def on_chip(gpu: GpuSpec, _: str) -> Efficiency:
+        return reach(gpu, group.engine)
+
+    bound = Bound.of(correction, group.model, machine, group.gpu, group.ran, group.phase, on_chip)
+    return replace(bound, day=run_days(group, correction))
 
 
-def run_features(group: Group, times: Times, correction: Correction) -> Array:
-    """Return the features of a group's runs, ``[points, features]``; without a date as of its version's newest."""
+def settled(group: Group, times: Times) -> StepShape:
+    """Return the steps that the points of a group decode in, with the prompts that one pool mixes in."""
+    requests = group.requests
+    batch = np.maximum(times.batch, 1e-9)
+    shape = decode_shape(with_imbalance(group.pool, "decode"), requests, batch)
+    if group.phase != "aggregated":
+        return shape
+    return replace(shape, rounds=BENCHMARK_ROUNDS).with_prompts(requests.isl, 0.0, requests.steps)
+
+
+def run_days(group: Group, correction: Correction) -> Array:
+    """Return the days of a group's runs, ordinal, ``[points]``; without a date those of its version's newest."""
     days = [
         float(date.fromisoformat(day).toordinal())
         if day
         else correction.days.get((group.engine, version), correction.newest)
         for day, version in zip(group.days, group.versions, strict=True)
     ]
-    requests = group.requests
-    return features_of(
-        batch=np.maximum(times.batch, 1e-3),
-        tp=group.pool.tp,
-        attention_dp=group.pool.attention_dp,
-        context=requests.context,
-        queries=1.0 + requests.draft_tokens,
-        day=np.array(days),
-    )
+    return np.array(days)
 
 
 def predict_serving(
     points: Sequence[Point],
-    efficiency_of: Callable[[Group], Efficiency] | None = None,
+    reach: Reach = calibrated,
     *,
     correction: Correction | None = None,
 ) -> list[Prediction]:
@@ -654,8 +680,8 @@ def predict_serving(
 
     Parameters
     ----------
-    efficiency_of:
-        What kernels reach on a group's machine; None: as calibrated.
+    reach:
+        What kernels reach on a chip under an engine.
     correction:
         What measured runs near them took over the physics, which corrects the time per token and the throughput that
         follows from it; None: the physics alone.
@@ -663,10 +689,10 @@ def predict_serving(
     groups, refused = group_points(points)
     found = [refused.get(i, Prediction(None)) for i in range(len(points))]
     for group in groups:
-        efficiency = efficiency_of(group) if efficiency_of else calibrated(group.gpu, group.engine)
+        efficiency = reach(group.gpu, group.engine)
         times = physics = group_times(group, efficiency)
         if correction is not None:
-            factor = group_correction(group, physics, correction)
+            factor, _ = group_correction(group, physics, correction, reach)
             times = group_times(group, efficiency, factor=factor) if (factor != 1).any() else physics
         for position, i in enumerate(group.index.tolist()):
             value = quantity_of(points[i], group, times, position)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,14 +17,13 @@ from cost.calibration.correction import (
     correction_with,
 )
 from cost.calibration.serving import calibrated
-from cost.inputs.machine import Efficiency
 from cost.validation.predict import (
-    Group,
+    Reach,
+    group_bound,
+    group_correction,
     group_points,
     group_times,
     quantity_of,
-    run_features,
-    run_kind,
     unpredictable,
 )
 from cost.validation.read import ALLTOALL, OF_STEPS, Point
@@ -34,7 +33,7 @@ from topology.base.errors import InputError
 def measured_runs(
     points: Sequence[Point],
     correction: Correction = PHYSICS,
-    efficiency_of: Callable[[Group], Efficiency] | None = None,
+    reach: Reach = calibrated,
 ) -> tuple[Runs, NDArray[np.float64], list[int]]:
     """Return the runs of points that decode, and the logarithm of what their steps took over the prediction.
 
@@ -47,11 +46,14 @@ def measured_runs(
     for group in groups:
         if group.phase == "prefill" or group.overlap:
             continue
-        efficiency = efficiency_of(group) if efficiency_of else calibrated(group.gpu, group.engine)
+        efficiency = reach(group.gpu, group.engine)
         times = group_times(group, efficiency)
-        features, kind = run_features(group, times, correction), run_kind(group)
+        (kind, *_), (factor, features) = (
+            group_bound(group, correction, reach).base,
+            group_correction(group, times, correction, reach),
+        )
         if not correction.bare:
-            times = group_times(group, efficiency, factor=correction.factor(kind, features))
+            times = group_times(group, efficiency, factor=factor)
         for position, i in enumerate(group.index.tolist()):
             point = points[able[i]]
             if point.quantity not in OF_STEPS or not point.drafts_recorded:
@@ -82,4 +84,4 @@ def with_own_runs(points: Sequence[Point], name: str, *, physics: bool = False) 
             f"{name}: no row has a time per token or a throughput that can be predicted; run `rackplan "
             "validate` on it for the reasons."
         )
-    return replace(base, own=replace(runs, parts=OWN_PARTS).fitted(logs), _bounds={})
+    return replace(base, own=replace(runs, parts=OWN_PARTS).fitted(logs))

@@ -9,8 +9,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.calibration.correction import Correction, correction_with, wait_factor
-from cost.calibration.first_token import first_token_calibration
+from cost.calibration.correction import Correction, correction_with
+from cost.calibration.first_token import first_token_calibration, wait_factor
 from cost.calibration.serving import calibrated
 from cost.inputs.machine import Efficiency
 from cost.inputs.workload import StepShape, with_imbalance
@@ -28,13 +28,12 @@ from cost.validation.predict import (
     BENCHMARK_ROUNDS,
     Group,
     Prediction,
+    group_bound,
     group_correction,
     group_points,
     group_times,
     machines,
     room_of,
-    run_features,
-    run_kind,
     stepper,
     stepping,
     unpredictable,
@@ -89,9 +88,9 @@ def _simulated(group: Group, correction: Correction, *, physics: bool) -> Array:
     """Seconds to the first token of a group's runs, ``[points]``."""
     efficiency = calibrated(group.gpu, group.engine)
     times = group_times(group, efficiency)
-    factor, features = group_correction(group, times, correction), run_features(group, times, correction)
+    factor, features = group_correction(group, times, correction)
     first_s, _ = first_tokens(group, efficiency, factor)
-    return first_s if physics else first_s * wait_factor(run_kind(group), features)
+    return first_s if physics else first_s * wait_factor(group_bound(group, correction).base[0], features)
 
 
 def first_tokens(group: Group, efficiency: Efficiency, factor: Quantity = 1.0) -> tuple[Array, Array]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
+from cost.inputs.machine import NO_RUNS, NearRuns
 from cost.layouts import best_at, sweep
 from cost.memory.stages import NO_CACHE, CacheRoom
 from cost.serving.limits import (
@@ -20,6 +21,7 @@ from cost.serving.limits import (
 from cost.serving.pools import RateMatch
 from cost.serving.serving import Serving, way_of
 from cost.step.score import Score
+from cost.step.step import near_runs
 from placement.experts.placing import Known
 from placement.layouts.choose import choose_layout
 from placement.layouts.fitting import Fitted, fitted_layouts
@@ -51,8 +53,8 @@ class CompareRow:
         Whether the cluster's kind is shipping, announced, hypothetical...
     errors:
         How far off figures on each chip of the cluster may be.
-    measured_factor, measured_runs:
-        What measured runs near it took over the physics, in the figures, and how many are near.
+    near:
+        What measured runs near it say; the factor is in the figures.
     score:
         What the figures are taken from; None where nothing is reached, for batches below 1 and for whole requests.
     cache:
@@ -79,8 +81,7 @@ class CompareRow:
     reason: str = ""
     status: str = ""
     errors: tuple[ErrorOf, ...] = ()
-    measured_factor: float = 1.0
-    measured_runs: int = 0
+    near: NearRuns = NO_RUNS
     score: Score | None = field(default=None, repr=False)
     cache: CacheRoom = NO_CACHE
     serving: str | None = None
@@ -182,7 +183,6 @@ def _serving_row(
         return replace(empty, reason=str(error))
     best = under_load or found[0]
     _, side, row, _ = serving.sides(best)[-1]
-    factor, runs = side.deployment.near_runs(side.layout_of(row), best.batch)
     return replace(
         empty,
         tok_s_per_user=best.tok_s_per_user,
@@ -192,8 +192,7 @@ def _serving_row(
         bound_by=side.rows([row]).bound(0),
         layout=serving.label(best),
         evidence=Evidence.ASSUMED.label,  # what of pools' rates counts as served
-        measured_factor=factor,
-        measured_runs=runs,
+        near=near_runs(side.deployment, side.layout_of(row), best.batch),
         cache=side.cache(row),
         serving=way_of(best),
         requests_per_s=best.requests_per_s,
@@ -243,11 +242,9 @@ def _row(
     if target is not None and not placed.meets:
         return _fewer_than_gpus(deployment, empty, placed.score.tok_s_per_user)
     score, layout = placed.score, placed.candidate.layout
-    factor, runs = deployment.near_runs(layout, score.batch)
     return replace(
         empty,
-        measured_factor=factor,
-        measured_runs=runs,
+        near=near_runs(deployment, layout, score.batch),
         tok_s_per_user=score.tok_s_per_user,
         tok_s_per_gpu=score.tok_s_per_gpu,
         step_s=score.step_s,

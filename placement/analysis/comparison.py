@@ -104,7 +104,7 @@ class Comparison(Shown):
         rows = [row for row in self.rows if row.tok_s_per_gpu]
         for fast, slow in permutations(rows, 2):
             ours, theirs = fast.tok_s_per_gpu or 0.0, slow.tok_s_per_gpu or 0.0
-            without = ours * fast.measured_factor < theirs * slow.measured_factor
+            without = ours * fast.near.factor < theirs * slow.near.factor
             if fast.target_tok_s_per_user == slow.target_tok_s_per_user and ours > theirs and without:
                 yield fast, slow
 

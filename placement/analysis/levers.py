@@ -162,7 +162,7 @@ def weights(bench: Bench) -> Iterator[Lever]:
     """Yield the next narrower and wider format of the weights."""
     deployment = bench.plan.deployment
     model = deployment.model
-    now = model.precision["experts" if model.moe else "dense"]
+    now = model.precision[model.main_weights]
     formats = [_stored_as(name, deployment) for name in _WEIGHTS]
     sizes = {dtype: bytes_per_param(dtype) for dtype in formats}
     for change, dtype in _next(bytes_per_param(now), sizes).items():

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from cost.inputs.deployment import Deployment
+from cost.inputs.machine import NO_RUNS, NearRuns
 from cost.serving.lengths import Lengths
 from cost.serving.sizing import Demand
 from cost.serving.supply import Pool, ProofData, Served, merged
+from cost.step.step import near_runs
 from placement.budget import Budget
 from placement.fleet.fleet import Pool as FleetPool
 from placement.fleet.fleet import make_fleet
@@ -87,11 +89,9 @@ class FleetOnUnits:
                     gpus_per_worker=pool.column.shape.gpus,
                     batch=fleet.batch(pool),
                     step_s=pool.step_s,
-                    measured_factor=factor,
-                    measured_runs=runs,
+                    near=_near_runs(pool),
                 )
                 for pool in fleet.pools
-                for factor, runs in [_near_runs(pool)]
             ),
             joined=units,
             proof=ProofData(
@@ -104,7 +104,7 @@ class FleetOnUnits:
         )
 
 
-def _near_runs(pool: FleetPool) -> tuple[float, int]:
-    """What measured runs near a pool's step took over the physics, and how many are near; 1 and 0 without a plan."""
+def _near_runs(pool: FleetPool) -> NearRuns:
+    """What measured runs near a pool's step say; nothing without a plan."""
     plan = pool.plan and pool.plan.plan
-    return plan.deployment.near_runs(plan.layout, pool.column.batch) if plan else (1.0, 0)
+    return near_runs(plan.deployment, plan.layout, pool.column.batch) if plan else NO_RUNS

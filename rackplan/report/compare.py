@@ -131,6 +131,7 @@ def _rows(result: Comparison) -> Iterator[Row]:
             "tok_s": totals.tok_s or None,
             "tok_s_per_user": row.target_tok_s_per_user or row.tok_s_per_user,
             "reached_tok_s_per_user": row.tok_s_per_user,
+            **shared.near_row(row.near),
             **shared.cache_row(row.cache),
             **shared.band_row(row.tok_s_per_gpu, row.errors),
             "band": error and error.band,

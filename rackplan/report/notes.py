@@ -15,6 +15,7 @@ from cost.inputs.workload import Workload
 from cost.memory.budget import Ranks
 from cost.memory.stages import CacheRoom
 from cost.step.fair_sharing import sharing_words
+from cost.step.step import near_runs
 from cost.terms.pipeline import Hop, hop_list
 from placement.analysis.compare import cluster_status
 from placement.analysis.evidence import kernel_notes
@@ -211,10 +212,12 @@ def measured_words(plan: Plan) -> str:
         return ""
     if plan.deployment.correction.bare:
         return "no correction by measured runs (--physics)"
-    factor, runs = plan.deployment.near_runs(plan.layout, plan.score.batch)
-    if runs:
-        return f"x{factor:.2f} from {plural(runs, 'nearby measured run')}"
-    further = f" (x{factor:.2f} from more distant ones)" if abs(factor - 1) >= _ROUNDS_TO_ONE else ""
+    near = near_runs(plan.deployment, plan.layout, plan.score.batch)
+    if near.runs:
+        return f"x{near.factor:.2f} from {plural(near.runs, 'nearby measured run')}"
+    further = (
+        f" (x{near.factor:.2f} from more distant ones)" if abs(near.factor - 1) >= _ROUNDS_TO_ONE else ""
+    )
     return f"no measured run nearby{further}"
 
 

@@ -16,6 +16,7 @@ from topology.changes.overrides import figures_set
 if TYPE_CHECKING:
     from cost.calibration.errors import ErrorOf
     from cost.inputs.deployment import Deployment
+    from cost.inputs.machine import NearRuns
     from cost.memory.stages import CacheRoom
     from cost.money.bill import Bill, Totals
     from cost.recipe import OtherRecipe
@@ -250,6 +251,11 @@ def memory_bars(scores: Iterable[tuple[str, Score]], place: str) -> Chart:
     """Return memory of the fullest GPU by use."""
     rows = ((name, use, held) for name, score in scores for use, held in score.hbm_bytes.items())
     return bars("Memory of the fullest GPU", f"{place} use bytes", rows)
+
+
+def near_row(near: NearRuns) -> dict[str, Any]:
+    """Return what measured runs near a step say."""
+    return {"measured_factor": near.factor, "measured_runs": near.runs}
 
 
 def cache_row(cache: CacheRoom) -> dict[str, Any]:

@@ -151,7 +151,9 @@ def _row(side: Size | Refused) -> Row:
 def _pools(fleet: Size) -> Iterator[Row]:
     names = {"cluster": fleet.unit.name, "model": fleet.deployment.model.name}
     for pool, tok_s in fleet.pool_tok_s():
-        yield POOLS.row(pool, tok_s=tok_s, **names, **shared.cache_row(pool.cache))
+        yield POOLS.row(
+            pool, tok_s=tok_s, **names, **shared.near_row(pool.near), **shared.cache_row(pool.cache)
+        )
 
 
 def _levels(fleet: Size) -> Iterator[Row]:

@@ -18,6 +18,7 @@ from cost.serving.result import SPEEDS as USUAL
 from cost.serving.result import Pools, sweeps_of
 from cost.serving.serving import TWO_POOLS, way_of
 from cost.step.fair_sharing import bound_words
+from cost.step.step import near_runs
 from cost.terms.registry import TERMS
 from placement.layouts.price import fitted_row, plan_rows
 from placement.options import USUAL_TPOT
@@ -166,8 +167,7 @@ def _phase(found: Sweep, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
         limit = f" within {' and '.join(limits)}" if (limits := shared.limits(row)) else " of all layouts"
         answer = f"{_rate(row)} is the most{limit}, with {row['layout']} at batch {row['batch']:,.4g}."
     if best is not None and workload.decodes:
-        near = deployment.near_runs(found.layout_of(best), float(found.batch[best]))
-        row["measured_factor"], row["measured_runs"] = near
+        row |= shared.near_row(near_runs(deployment, found.layout_of(best), float(found.batch[best])))
     at = {speed: best_at(found, speed) for speed in speeds if workload.decodes}
     there = iter(configuration_rows(found, [index for index in at.values() if index is not None]))
     by_speed = {s: None if index is None else next(there) | _planned(found, s) for s, index in at.items()}

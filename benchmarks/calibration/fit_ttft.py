@@ -84,7 +84,7 @@ class Simulated:
         parts = Parallel(n_jobs=-1)(delayed(_simulated)(one) for one in groups)
         at = np.concatenate([one.index for one in groups])
         seconds, requests, features = (np.concatenate(column) for column in zip(*parts, strict=True))
-        kinds = tuple(group_bound(one, PHYSICS).base[0] for one in groups for _ in one.index)
+        kinds = tuple(group_bound(one, PHYSICS).own[0].kind for one in groups for _ in one.index)
         runs = Runs(kinds, features, np.zeros(len(kinds)), WAIT_PARTS, noise=WAIT_NOISE)
         return cls([points[i] for i in at.tolist()], runs, seconds, requests)
 

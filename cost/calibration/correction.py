@@ -55,6 +55,8 @@ FAR = 100.0
 """Square of the distance beyond which nothing counts: smaller numbers only cost time."""
 TIMES = np.arange(-9.5, 4.0, 0.1)
 """Logarithms of seconds by physics at which the correction is tabulated."""
+SLOPE = 0.5
+"""Least part of a relative change by physics that is kept: what takes a tenth longer takes a twentieth longer."""
 DIES = {"b300-sxm": "b200-sxm", "gb300": "gb200"}
 """Chips that differ from one of their architecture in FP4 and capacity alone."""
 PHASES = ("aggregated", "disaggregated")
@@ -122,11 +124,12 @@ class Kind:
     @property
     def architecture(self) -> str:
         """The architecture of the chip; empty where no kernel of it was measured."""
-        return _architecture(self.chip)
+        return architecture(self.chip)
 
 
 @cache
-def _architecture(chip: str) -> str:
+def architecture(chip: str) -> str:
+    """Return the architecture of a chip; empty where no kernel of it was measured."""
     try:
         return architecture_of(chip)
     except MissingFigureError:
@@ -392,10 +395,11 @@ class Correction:
         rows[:, STEADY] = shared
         found = np.empty((len(kinds), len(features[0])))
         for place, (kind, each) in enumerate(zip(kinds, features, strict=True)):
-            logs = TIMES + sum(np.clip(runs.curve(kind, rows), -MOST, MOST) for runs in self.every(kind))
+            logs = (1 - SLOPE) * TIMES
+            logs = logs + sum(np.clip(runs.curve(kind, rows), -MOST, MOST) for runs in self.every(kind))
             up, down = np.maximum.accumulate(logs, 1), np.minimum.accumulate(logs[:, ::-1], 1)[:, ::-1]
             at = np.clip((each[:, 0] - TIMES[0]) / (TIMES[1] - TIMES[0]), 0, len(TIMES) - 1.001)
-            low, row, rising = at.astype(np.int64), which.reshape(-1), (up + down) / 2
+            low, row, rising = at.astype(np.int64), which.reshape(-1), SLOPE * TIMES + (up + down) / 2
             found[place] = rising[row, low] + (at - low) * (rising[row, low + 1] - rising[row, low])
         return found
 

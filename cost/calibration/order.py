@@ -10,16 +10,17 @@ coefficients it borrows, within what the others took.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.calibration.correction import PHASES, Correction, Kind, features_of, kind_of
+from cost.calibration.correction import PHASES, Correction, Kind, architecture, features_of, kind_of
 from cost.calibration.serving import calibrated, family_of
 from cost.dtypes import dtype
-from cost.inputs.machine import Efficiency, Machine, NearRuns, Price, Rates
+from cost.inputs.machine import Efficiency, Machine, NearRuns, Price
 from cost.inputs.workload import StepShape
 from cost.model import Model
 from cost.quantity import Quantity
@@ -42,30 +43,41 @@ _BITS = (16, 8, 4)
 
 
 @dataclass(frozen=True, eq=False)
+class Step:
+    """A step of a model on a chip, with weights of so many ``bits``."""
+
+    kind: Kind
+    model: Model
+    machine: Machine
+    chip: GpuSpec
+    bits: int
+
+    def log_s(self, shape: StepShape, price: Price) -> Array:
+        """Return the logarithm of its seconds by physics, ``[shapes]``."""
+        seconds: Array = np.log(np.atleast_1d(price(self.model, shape, self.machine)))
+        return seconds
+
+    def no_slower(self, other: Step) -> bool:
+        """Whether the chip is as good in every figure and the weights have no more bits."""
+        return self.bits <= other.bits and as_good(self.chip, other.chip)
+
+
+@dataclass(frozen=True, eq=False)
 class Bound:
     """The correction of decode steps of one model on one machine, at one day.
 
     Attributes
     ----------
-    rivals:
-        Kind, model and machine of each measured chip of the family and each width of weights.
     own:
-        Which of them has the machine's coefficients.
-    no_slower:
-        Whether the second of two is to be no slower than the first, ``[rivals, rivals]``.
-    above, below:
-        Rivals that the machine itself is to be no faster and no slower than.
+        The steps; where the chip was not measured with weights of each format that is compared, their own first.
+    rivals:
+        Those on each measured chip of the family, with weights of each format.
     """
 
     correction: Correction
-    model: Model
-    machine: Machine
+    own: tuple[Step, ...]
+    rivals: tuple[Step, ...]
     day: Quantity
-    rivals: tuple[tuple[Kind, Model, Machine], ...]
-    own: int
-    no_slower: NDArray[np.bool_]
-    above: list[int]
-    below: list[int]
     _tables: dict[float, Array] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -89,60 +101,68 @@ class Bound:
             If no run was of the engine's version.
         """
         borrowed, part = calibrated(gpu).chip, model.main_weights
-        phase, stored = _RUNS_OF.get(phase, phase), model.precision[part]
-        phase = phase if phase in PHASES else PHASES[1]
-        formats = _formats(stored, load_gpu(borrowed), correction.formats(model))
-        rivals, of = [], []
-        for chip in map(load_gpu, family_of(borrowed)):
-            if chip.name != borrowed and chip.name not in correction.chips:
-                continue
+        stored, ran = model.precision[part], _RUNS_OF.get(phase, PHASES[1])
+        formats = _formats(stored, load_gpu(borrowed).vendor, correction.formats(model))
+
+        def step(chip: GpuSpec, bits: int, on: Machine) -> Step:
+            stores = replace(model, precision={**model.precision, part: formats[bits]})
+            return Step(
+                kind_of(stores, chip.name, engine, ran), stores, replace(on, correction=None), chip, bits
+            )
+
+        rivals = []
+        for chip in (load_gpu(name) for name in family_of(borrowed) if name in correction.chips):
             for bits, name in formats.items():
-                own_format = (
-                    model if name == stored else replace(model, precision={**model.precision, part: name})
-                )
                 try:
-                    on = machine.on_chip(_rates(machine.rates, chip, name), reach(chip, engine))
+                    rates = machine.rates.on_chip(chip, dict.fromkeys([*machine.rates.flop_per_s, name]))
                 except MissingFigureError:
                     continue
-                rivals.append((kind_of(own_format, chip.name, engine, phase), own_format, on))
-                of.append((chip, bits))
-        pairs = [[_as_good(b, a) and few <= many for b, few in of] for a, many in of]
-        bits = next(bits for bits, name in formats.items() if name == stored)
-        mine = [i for i, (_, each) in enumerate(of) if each == bits]
-        return cls(
-            correction,
-            model,
-            replace(machine, correction=None),
-            correction.day_of(engine),
-            tuple(rivals),
-            next(i for i in mine if of[i][0].name == borrowed),
-            np.array(pairs),
-            [i for i in mine if _as_good(of[i][0], gpu)],
-            [i for i in mine if _as_good(gpu, of[i][0])],
+                on = replace(machine, rates=rates, efficiency=reach(chip, engine))
+                rivals.append(step(chip, bits, on))
+        same = any(
+            each.kind.chip == gpu.name and machine.rates.is_on_chip_of(each.machine.rates) for each in rivals
         )
+        own = []
+        for bits, name in [(_bits(stored), stored)] if same else formats.items():
+            dtypes = dict.fromkeys([*machine.rates.flop_per_s, name])
+            on = machine if name == stored else replace(machine, rates=machine.rates.on_chip(gpu, dtypes))
+            own.append(step(gpu, bits, on))
+        return cls(correction, tuple(own), tuple(rivals), correction.day_of(engine))
+
+    @cached_property
+    def lenders(self) -> tuple[int | None, ...]:
+        """For each of the chip's own steps the rival whose factor it has; None where no chip of the family ran."""
+        return tuple(_lender(step, self.rivals) for step in self.own)
+
+    @cached_property
+    def _no_slower(self) -> NDArray[np.bool_]:
+        return np.array([[after.no_slower(before) for after in self.rivals] for before in self.rivals])
 
     @property
-    def base(self) -> tuple[Kind, Model, Machine]:
-        """The rival that has the machine's coefficients: the chip itself where it was measured."""
-        return self.rivals[self.own]
+    def base(self) -> Step:
+        """The step that the factor is of."""
+        lender = self.lenders[0]
+        return self.own[0] if lender is None else self.rivals[lender]
 
-    def features(self, shape: StepShape, price: Price) -> Array:
-        """Return the features of each shape on the chip that has the runs, ``[shapes, features]``."""
-        _, model, machine = self.base
-        return features_of(shape, np.log(np.atleast_1d(price(model, shape, machine))), self.day)
-
-    def logs(self, shape: StepShape, price: Price) -> tuple[Array, Array]:
-        """Return the logarithm of the factor, and the features of each shape on the chip that has the runs."""
-        times = [np.log(np.atleast_1d(price(model, shape, on))) for _, model, on in self.rivals]
-        features = [features_of(shape, log_s, self.day) for log_s in times]
-        corrected = self.correction.corrected([kind for kind, *_ in self.rivals], features)
-        runs = [sum(each.count(kind) for each in self.correction.every(kind)) for kind, *_ in self.rivals]
-        ordered = in_order(corrected, UNMEASURED + np.array(runs), self.no_slower)
-        own_s = np.log(np.atleast_1d(price(self.model, shape, self.machine)))
-        mine = own_s + ordered[self.own] - features[self.own][:, 0]
-        mine = np.maximum(mine, ordered[self.above].max(axis=0, initial=-np.inf))
-        mine = np.minimum(mine, ordered[self.below].min(axis=0, initial=np.inf))
-        return mine - own_s, features[self.own]
+    def logs(self, shape: StepShape, price: Price) -> Array:
+        """Return the logarithm of the factor, ``[shapes]``."""
+        features = [features_of(shape, step.log_s(shape, price), self.day) for step in self.rivals]
+        kinds = [step.kind for step in self.rivals]
+        corrected = self.correction.corrected(kinds, features) if kinds else np.zeros((0, 1))
+        runs = [sum(each.count(kind) for each in self.correction.every(kind)) for kind in kinds]
+        ordered = in_order(corrected, UNMEASURED + np.array(runs), self._no_slower)
+        by_physics = [step.log_s(shape, price) for step in self.own]
+        values = []
+        for step, log_s, lender in zip(self.own, by_physics, self.lenders, strict=True):
+            log = log_s if lender is None else log_s + ordered[lender] - features[lender][:, 0]
+            alike = [(i, rival) for i, rival in enumerate(self.rivals) if rival.bits == step.bits]
+            above = [i for i, rival in alike if rival.no_slower(step)]
+            below = [i for i, rival in alike if step.no_slower(rival)]
+            log = np.maximum(log, ordered[above].max(axis=0, initial=-np.inf))
+            values.append(np.minimum(log, ordered[below].min(axis=0, initial=np.inf)))
+        fewer = np.array([[after.bits <= before.bits for after in self.own] for before in self.own])
+        logs: Array = in_order(np.stack(values), np.ones(len(values)), fewer)[0] - by_physics[0]
+        return logs
 
     def applied(self, shape: StepShape, price: Price) -> StepShape:
         """Return the shape with the correction of its step, for decode."""
@@ -154,8 +174,7 @@ class Bound:
 
     def near(self, shape: StepShape, price: Price) -> NearRuns:
         """Return what runs say of one step."""
-        _, features = self.logs(shape, price)
-        kind, *_ = self.base
+        kind, features = self.base.kind, features_of(shape, self.base.log_s(shape, price), self.day)
         every = self.correction.every(kind)
         near = sum(int(runs.near(kind, features)[0]) for runs in every)
         factor = float(np.exp(self._read(shape, price))[0])
@@ -169,8 +188,7 @@ class Bound:
         if missing:
             rows = shape.rows(first[missing]).repeated(len(SEQUENCES))
             grid = np.tile(SEQUENCES, len(missing))
-            logs, _ = self.logs(rows.at(grid / rows.tp), price)
-            tables = logs.reshape(len(missing), len(SEQUENCES))
+            tables = self.logs(rows.at(grid / rows.tp), price).reshape(len(missing), len(SEQUENCES))
             self._tables.update(zip(unique[missing].tolist(), tables, strict=True))
         table = np.array([self._tables[key] for key in unique.tolist()])
         each = np.log2(np.maximum(np.asarray(shape.sequences * shape.tp, dtype=np.float64), SEQUENCES[0]))
@@ -216,8 +234,8 @@ def in_order(values: Array, weights: Array, no_slower: NDArray[np.bool_]) -> Arr
     return between
 
 
-def _as_good(gpu: GpuSpec, other: GpuSpec) -> bool:
-    """Whether a chip is at least as good as another in every figure."""
+def as_good(gpu: GpuSpec, other: GpuSpec) -> bool:
+    """Whether a chip is at least as good as another in every figure that steps depend on."""
 
     def figures(chip: GpuSpec) -> list[float]:
         units = {name: chip.figures[name].value for name in chip.figures}
@@ -227,18 +245,31 @@ def _as_good(gpu: GpuSpec, other: GpuSpec) -> bool:
     return all(mine >= theirs for mine, theirs in zip(figures(gpu), figures(other), strict=True))
 
 
-def _formats(stored: str, chip: GpuSpec, ran: Collection[str]) -> dict[int, str]:
-    """Formats of weights that are compared, by bits: those that ran; INT4 alone."""
+def _lender(step: Step, rivals: Sequence[Step]) -> int | None:
+    """The number of the rival whose factor a step has: on its own chip, or the one whose coefficients that borrows.
+
+    A chip of another architecture than that has the factor of the best chip that it is as good as, or of the slowest
+    one: such chips are then in order among themselves.
+    """
+    borrowed = calibrated(step.chip).chip
+    alike = {i: rival.chip for i, rival in enumerate(rivals) if rival.bits == step.bits}
+    if architecture(step.chip.name) in ("", architecture(borrowed)):
+        for i, chip in alike.items():
+            if chip.name == borrowed:
+                return i
+    beaten = {i: sum(as_good(chip, other) for other in alike.values()) for i, chip in alike.items()}
+    below = [i for i, chip in alike.items() if as_good(step.chip, chip)]
+    return max(below, key=beaten.__getitem__, default=min(beaten, key=beaten.__getitem__, default=None))
+
+
+def _formats(stored: str, vendor: str, ran: Collection[str]) -> dict[int, str]:
+    """Formats of weights that are compared, by bits, the stored one first: those that ran; INT4 alone."""
     width = _bits(stored)
     if stored.startswith("int4"):  # kernels unpack it, which may take longer than the bytes save
         return {width: stored}
-    usual = {16: "bf16", 8: "fp8", 4: "mxfp4" if chip.vendor == "AMD" else "nvfp4"}
-    return {**{bits: usual[bits] for bits in map(_bits, ran)}, width: stored}
+    usual = {16: "bf16", 8: "fp8", 4: "mxfp4" if vendor == "AMD" else "nvfp4"}
+    return {width: stored, **{bits: usual[bits] for bits in map(_bits, ran) if bits != width}}
 
 
 def _bits(stored: str) -> int:
     return min(_BITS, key=lambda bits: abs(dtype(stored).bits - bits))
-
-
-def _rates(rates: Rates, chip: GpuSpec, stored: str) -> Rates:
-    return rates.on_chip(chip, dict.fromkeys([*rates.flop_per_s, stored]))

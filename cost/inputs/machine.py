@@ -249,6 +249,12 @@ class Rates:
             hbm_bytes_per_s=gpu.hbm_bytes_per_s,
         )
 
+    def is_on_chip_of(self, other: Rates) -> bool:
+        """Whether others are the rates of the same chip."""
+        return self.hbm_bytes_per_s == other.hbm_bytes_per_s and all(
+            self.flop_per_s[dtype] == peak for dtype, peak in other.flop_per_s.items()
+        )
+
     def require_scale_out(self) -> None:
         """Check that something joins the domains, where GPUs of several must talk.
 
@@ -477,10 +483,6 @@ class Machine:
     def of_prefill(self) -> Machine:
         """The same with what kernels reach in steps of prompts alone."""
         return replace(self, efficiency=self.efficiency.on_prompts(mixed=False))
-
-    def on_chip(self, rates: Rates, efficiency: Efficiency) -> Machine:
-        """Return the same with another chip, uncorrected."""
-        return replace(self, rates=rates, efficiency=efficiency, correction=None)
 
 
 Price = Callable[[Model, StepShape, Machine], Quantity]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
-from cost.calibration.correction import Correction
+from cost.calibration.correction import Correction, features_of
 from cost.calibration.first_token import first_token_calibration
 from cost.calibration.order import Bound
 from cost.calibration.serving import ANY_ENGINE, calibrated, engine_version, require_engine
@@ -630,10 +630,10 @@ def group_correction(
     """
     bound = group_bound(group, correction, reach)
     shape = settled(with_accepted(group, reach(group.gpu, group.engine)), times)
+    features = features_of(shape, bound.own[0].log_s(shape, physics_seconds), bound.day)
     if correction.bare or group.phase == "prefill" or group.overlap:
-        return np.ones(group.index.shape), bound.features(shape, physics_seconds)
-    logs, features = bound.logs(shape, physics_seconds)
-    return np.where(group.recorded, np.exp(logs), 1.0), features
+        return np.ones(group.index.shape), features
+    return np.where(group.recorded, np.exp(bound.logs(shape, physics_seconds)), 1.0), features
 
 
 def group_bound(group: Group, correction: Correction, reach: Reach = calibrated) -> Bound:

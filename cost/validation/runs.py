@@ -48,10 +48,8 @@ def measured_runs(
             continue
         efficiency = reach(group.gpu, group.engine)
         times = group_times(group, efficiency)
-        (kind, *_), (factor, features) = (
-            group_bound(group, correction, reach).base,
-            group_correction(group, times, correction, reach),
-        )
+        kind = group_bound(group, correction, reach).own[0].kind
+        factor, features = group_correction(group, times, correction, reach)
         if not correction.bare:
             times = group_times(group, efficiency, factor=factor)
         for position, i in enumerate(group.index.tolist()):

@@ -90,7 +90,7 @@ def _simulated(group: Group, correction: Correction, *, physics: bool) -> Array:
     times = group_times(group, efficiency)
     factor, features = group_correction(group, times, correction)
     first_s, _ = first_tokens(group, efficiency, factor)
-    return first_s if physics else first_s * wait_factor(group_bound(group, correction).base[0], features)
+    return first_s if physics else first_s * wait_factor(group_bound(group, correction).own[0].kind, features)
 
 
 def first_tokens(group: Group, efficiency: Efficiency, factor: Quantity = 1.0) -> tuple[Array, Array]:

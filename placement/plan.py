@@ -16,9 +16,11 @@ from cost.experts.loads import ExpertLoads
 from cost.experts.tokens.traffic import TokenTraffic
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.machine import NearRuns
 from cost.money.bill import Totals
 from cost.serving.supply import Pool
 from cost.step.score import Score
+from cost.step.step import near_runs
 from placement.arrays import Floats
 from placement.experts.problem import proven
 from placement.options import (
@@ -313,7 +315,12 @@ class Plan(Shown):
     def errors(self) -> tuple[ErrorOf, ...]:
         """The errors of its chips, each once, as rows that serve requests the same way have them."""
         phase = "" if self.prefill is None else "disaggregated"
-        return errors_in(self.deployment, self.layout, phase)
+        return errors_in(self.deployment, self.layout, phase, self.near)
+
+    @cached_property
+    def near(self) -> NearRuns:
+        """What measured runs near its decode step say."""
+        return near_runs(self.deployment, self.layout, self.score.batch)
 
     @cached_property
     def band(self) -> tuple[float, float] | None:

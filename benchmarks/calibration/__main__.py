@@ -20,7 +20,7 @@ from held_out import MOST_DRIFT, ask_held_out, say
 from inferencex import read_inferencex
 from silicon import read_silicon
 
-from cost.calibration import errors
+from cost.calibration import errors, spread
 from topology.base.schema import validated
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +47,7 @@ def main() -> None:
             )
         say(message)
     if options.write:
+        spread.PATH.write_text(error_tables.to_yaml(error_tables.spread_data(found)), encoding="utf-8")
         runs = [point for name in ("tpot_ms", "ttft_ms") for point in read_silicon(options.silicon, name)]
         for path in options.runs:
             runs += [point for name in ("tpot_ms", "tok_s_per_gpu") for point in read_inferencex(path, name)]

@@ -22,6 +22,7 @@ from cost.calibration.errors import (
     ErrorTable,
 )
 from cost.calibration.serving import calibrated_chips, engine_names
+from cost.calibration.spread import FOUR_IN_FIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,6 +39,8 @@ SOURCE = (
     "part; InferenceX), time per output token; figures of cost/validation/data/published.csv"
 )
 WIDTH = 118
+FEW_ROWS = 20
+"""Rows of all that count beside those of an engine on a chip."""
 MARK = re.compile(r"(<!-- errors:begin (\w+) -->)(.*?)(<!-- errors:end -->)", re.DOTALL)
 HEAD = (
     "rows",
@@ -162,6 +165,42 @@ def errors_data(found: HeldOut) -> dict[str, Any]:
             }.items()
             if (~every & chosen).any()
         },
+    }
+
+
+def spread_data(found: HeldOut) -> dict[str, Any]:
+    """Return the contents of ``spread.yaml``: what holds four in five of the rows over what the process claims.
+
+    Of few rows it is between their own and that of all.
+    """
+    points = found.points
+    measured, chips = np.array([p.measured for p in points]), np.array([chip_of(p) for p in points])
+    engines = np.array([p.engine for p in points])
+
+    def wide(
+        what: str, told: Mapping[str, NDArray[np.float64]], kind: str, which: NDArray[np.bool_]
+    ) -> float:
+        apart = np.abs(np.log(measured / told[kind])) / found.spread[what][kind]
+        mine = apart[which & np.isfinite(apart)]
+        return float(np.quantile(mine, 0.8)) / FOUR_IN_FIVE if len(mine) else math.nan
+
+    def shrunk(kind: str, which: NDArray[np.bool_]) -> float:
+        rows = int((which & np.isfinite(found.spread["fold"][kind])).sum())
+        own, every = (wide("fold", found.cross_validated, kind, of) for of in (which, found.served))
+        return round((rows * own + FEW_ROWS * every) / (rows + FEW_ROWS), 3)
+
+    by_engine: dict[str, dict[str, float]] = {}
+    for engine in (UNNAMED, *sorted({*engines[found.served].tolist()} - {""})):
+        kind = UNNAMED if engine == UNNAMED else NAMED
+        mine = found.served & ((engines == engine) | (engine == UNNAMED))
+        by_engine[engine] = {
+            chip: shrunk(kind, mine & (chips == chip))
+            for chip in sorted(set(chips[mine].tolist()))
+            if (mine & (chips == chip)).sum() >= LEAST_ROWS
+        }
+    left_out = {"chip": found.chip_left_out, "model": found.model_left_out}
+    return {"source": SOURCE, "configurations": by_engine} | {
+        what: round(wide(what, told, UNNAMED, found.served), 3) for what, told in left_out.items()
     }
 
 

@@ -74,6 +74,9 @@ class HeldOut:
         By a fit to the other folds of configurations, without and with a correction by their runs.
     chip_left_out, model_left_out:
         By a fit and a correction without any row of the point's chip, of its model.
+    spread:
+        Standard deviation of the logarithm that the correction claims, of points of ``fold``, ``chip`` and ``model``
+        left out in turn; NaN where it claims none.
     drift:
         Median factor, less 1, between the shipped physics and a fit made now: above rounding, the file is another
         fit's.
@@ -87,6 +90,7 @@ class HeldOut:
     cross_validated: dict[str, NDArray[np.float64]]
     chip_left_out: dict[str, NDArray[np.float64]]
     model_left_out: dict[str, NDArray[np.float64]]
+    spread: dict[str, dict[str, NDArray[np.float64]]]
     drift: float
 
 
@@ -150,6 +154,7 @@ def predict_held_out(
     off = np.log(values(points, full, None) / values(points, calibrated, None))
     blank = {kind: np.full(len(points), np.nan) for kind in named}
     out = {what: {kind: array.copy() for kind, array in blank.items()} for what in ("physics", *parts)}
+    spread = {what: {kind: array.copy() for kind, array in blank.items()} for what in parts}
     for what, of in parts.items():
         for part in sorted(set(of)):
             mine = np.array([one == part for one in of])
@@ -159,13 +164,34 @@ def predict_held_out(
             for kind, those in named.items():
                 asked = [those[i] for i in np.flatnonzero(mine)]
                 out[what][kind][mine] = values(asked, reach, correction)
+                spread[what][kind][mine] = spreads(asked, reach, correction)
                 if what == "fold":
                     out["physics"][kind][mine] = values(asked, reach, None)
     in_sample = {kind: values(those, calibrated, shipped_correction()) for kind, those in named.items()}
     drift = float(np.expm1(np.nanmedian(np.abs(off[is_served]))))
     return HeldOut(
-        points, is_served, folds, in_sample, out["physics"], out["fold"], out["chip"], out["model"], drift
+        points,
+        is_served,
+        folds,
+        in_sample,
+        out["physics"],
+        out["fold"],
+        out["chip"],
+        out["model"],
+        spread,
+        drift,
     )
+
+
+def spreads(points: Sequence[Point], reach: Reach, correction: Correction) -> NDArray[np.float64]:
+    """Return the standard deviations that a correction claims for points, ``[points]``; NaN where it claims none."""
+    found = np.full(len(points), np.nan)
+    runs, _, places = measured_runs(points, PHYSICS, reach)
+    for kind in dict.fromkeys(runs.kinds):
+        rows = np.flatnonzero([each == kind for each in runs.kinds])
+        variance = correction.every(kind)[0].variance(kind, runs.features[rows])
+        found[np.array(places)[rows]] = np.sqrt(variance)
+    return found
 
 
 def fitted_correction(points: Sequence[Point], reach: Reach = calibrated) -> Correction:

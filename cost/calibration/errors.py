@@ -6,6 +6,7 @@ docs/trust.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -22,7 +23,7 @@ from cost.calibration.serving import ANY_ENGINE, calibrated
 from cost.calibration.tables import CHECKED, Count, Number, Text, load_table
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
-from cost.inputs.machine import Efficiency
+from cost.inputs.machine import NO_RUNS, Efficiency, NearRuns
 from topology.base.errors import InputError
 from topology.base.reading import nearest
 from topology.base.units import plural
@@ -108,6 +109,8 @@ class ErrorOf(ErrorFigures):
         That of ``left_out`` where ``chip`` stands in or has too few rows.
     model_seen:
         Whether runs of the model are among the measured ones; if not, the errors are those of models left out.
+    near:
+        Measured runs near the step that the band is of; None: it is of all of ``rows``.
     own_runs:
         Runs of the user's own on the chip that the band rests on besides.
     note:
@@ -123,6 +126,7 @@ class ErrorOf(ErrorFigures):
     stand_in_for: str = ""
     rows_of: str = "served"
     model_seen: bool = True
+    near: int | None = None
     own_runs: int = 0
     note: str = ""
 
@@ -269,22 +273,26 @@ def unrecorded_band(*, physics: bool = False) -> float:
     return 1.0 if cell is None else (cell.physics if physics else cell.cross_validated).band
 
 
-def errors_in(deployment: Deployment, layout: Layout | None = None, phase: str = "") -> tuple[ErrorOf, ...]:
+def errors_in(
+    deployment: Deployment, layout: Layout | None = None, phase: str = "", near: NearRuns = NO_RUNS
+) -> tuple[ErrorOf, ...]:
     """Return the errors of the chips that a layout runs on, each once; without a layout of all of the cluster.
 
-    ``phase``: one of :data:`PHASES`; empty: that of the deployment's workload. Empty where no coefficient is
-    calibrated.
+    ``phase``: one of :data:`PHASES`; empty: that of the deployment's workload. ``near``: what runs near the decode
+    step say, which has the band. Empty where no coefficient is calibrated.
     """
     if layout is None:
         gpus = (domain.gpu for domain in deployment.cluster.spec.domains)
         reached = [deployment.efficiency or calibrated(gpu, deployment.engine) for gpu in gpus]
     else:
         reached = [deployment.machine(stage).efficiency for stages in layout.replicas for stage in stages]
-    found = (error_of(one, deployment, phase) for one in dict.fromkeys(reached))
+    found = (error_of(each, deployment, phase, near) for each in dict.fromkeys(reached))
     return tuple(dict.fromkeys(error for error in found if error is not None))
 
 
-def error_of(efficiency: Efficiency, deployment: Deployment, phase: str = "") -> ErrorOf | None:
+def error_of(
+    efficiency: Efficiency, deployment: Deployment, phase: str = "", near: NearRuns = NO_RUNS
+) -> ErrorOf | None:
     """Return the error of a deployment's predictions on a chip: of its model and engine, with its own runs.
 
     ``n`` own runs of the chip, each predicted by the others, count beside the rows that ship as ``n`` to
@@ -294,6 +302,8 @@ def error_of(efficiency: Efficiency, deployment: Deployment, phase: str = "") ->
     seen = shipped_correction().has_seen(deployment.model)
     error = error_behind(efficiency, wanted, model_seen=seen, physics=correction.physics)
     own = correction.own
+    if error is not None and math.isfinite(near.band):
+        error = replace(error, band=near.band, near=near.runs)
     if error is None or own is None:
         return error
     chip = efficiency.stand_in_for or efficiency.chip

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from cost.calibration.correction import PHASES, Correction, Kind, architecture, features_of, kind_of
 from cost.calibration.serving import calibrated, family_of
+from cost.calibration.spread import band_of
 from cost.dtypes import dtype
 from cost.inputs.machine import Efficiency, Machine, NearRuns, Price
 from cost.inputs.workload import StepShape
@@ -137,12 +138,6 @@ class Bound:
     def _no_slower(self) -> NDArray[np.bool_]:
         return np.array([[after.no_slower(before) for after in self.rivals] for before in self.rivals])
 
-    @property
-    def base(self) -> Step:
-        """The step that the factor is of."""
-        lender = self.lenders[0]
-        return self.own[0] if lender is None else self.rivals[lender]
-
     def logs(self, shape: StepShape, price: Price) -> Array:
         """Return the logarithm of the factor, ``[shapes]``."""
         features = [features_of(shape, step.log_s(shape, price), self.day) for step in self.rivals]
@@ -177,11 +172,21 @@ class Bound:
 
     def near(self, shape: StepShape, price: Price) -> NearRuns:
         """Return what runs say of one step."""
-        kind, features = self.base.kind, features_of(shape, self.base.log_s(shape, price), self.day)
-        every = self.correction.every(kind)
-        near = sum(int(runs.near(kind, features)[0]) for runs in every)
+        kind, features = self.own[0].kind, self.features(shape, price)
+        near = sum(int(runs.near(kind, features)[0]) for runs in self.correction.every(kind))
         factor = float(np.exp(self._read(shape, price))[0])
-        return NearRuns(factor, near, float(every[0].variance(kind, features)[0]))
+        return NearRuns(factor, near, self.bands(shape, price)[0])
+
+    def bands(self, shape: StepShape, price: Price) -> list[float]:
+        """Return for each shape the factor either way that holds four of five runs like it."""
+        kind, seen = self.own[0].kind, self.correction.has_seen(self.own[0].model)
+        runs = self.correction.every(kind)[0]
+        variance = runs.variance(kind, self.features(shape, price))
+        return [band_of(kind, each, seen=seen) for each in variance.tolist()]
+
+    def features(self, shape: StepShape, price: Price) -> Array:
+        """Return the features of each shape, ``[shapes, features]``."""
+        return features_of(shape, self.own[0].log_s(shape, price), self.day)
 
     def _read(self, shape: StepShape, price: Price) -> Array:
         """Logarithms of factors, ``[shapes]``: between those at :data:`SEQUENCES`."""

@@ -438,12 +438,13 @@ class Corrects(Protocol):
 class NearRuns:
     """What measured runs say of a step.
 
-    ``factor`` over the physics, how many are near, and the ``variance`` of a run's logarithm about that.
+    ``factor`` over the physics, how many are near, and the ``band``: the factor either way that holds four of five
+    runs like it.
     """
 
     factor: float = 1.0
     runs: int = 0
-    variance: float = math.nan
+    band: float = math.nan
 
 
 NO_RUNS = NearRuns()

@@ -9,6 +9,7 @@ from cost.layouts import Sweep
 from cost.money.bill import Bill, Totals
 from cost.serving.pools import RateMatch
 from cost.serving.serving import Serving, way_of
+from cost.step.step import near_runs
 from topology.base.shown import Shown
 
 SPEEDS = (10.0, 20.0, 50.0, 100.0, 200.0)
@@ -58,6 +59,10 @@ class Pools(Shown):
         """The errors of the chips of all pools, each once, as rows that serve requests the same way have them."""
         best, found = self.best, list[ErrorOf]()
         phase = "aggregated" if best is not None and best.one_pool else "disaggregated"
+        if best is not None:
+            _, side, row, _ = self.serving.sides(best)[-1]
+            near = near_runs(side.deployment, side.layout_of(row), best.batch)
+            return errors_in(side.deployment, phase=phase, near=near)
         for side in (self.serving.decode, self.serving.prefill):
             found += errors_in(side.deployment, phase=phase)
         return tuple(dict.fromkeys(found))

@@ -18,12 +18,15 @@ from topology.files.resolve import resolve_cluster
 def with_bands(
     points: Sequence[Point], predictions: Sequence[Prediction], *, physics: bool = False
 ) -> list[Prediction]:
-    """Return predictions of steps and of throughput with the interval that holds four of five measured rows."""
+    """Return predictions of steps and of throughput with the interval that holds four of five measured rows.
+
+    Where the correction's own spread says none it is that of similar rows.
+    """
     known: dict[tuple[object, ...], float | None] = {}
     found = []
     for point, prediction in zip(points, predictions, strict=True):
         value = prediction.value
-        if value is None or point.quantity not in OF_STEPS:
+        if value is None or prediction.low is not None or point.quantity not in OF_STEPS:
             found.append(prediction)
             continue
         key = point.cluster, point.engine, point.phase, point.model, point.drafts_recorded

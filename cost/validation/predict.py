@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
-from cost.calibration.correction import Correction, features_of
+from cost.calibration.correction import Correction
 from cost.calibration.first_token import first_token_calibration
 from cost.calibration.order import Bound
 from cost.calibration.serving import ANY_ENGINE, calibrated, engine_version, require_engine
@@ -44,7 +44,7 @@ from cost.step.step import even_step, physics_seconds
 from cost.terms.alltoall_kernel import Leg, alltoall_seconds, wire_bytes
 from cost.terms.pipeline import BUBBLE, HOPS, bubble_seconds, even_hops_s, even_stage_s
 from cost.terms.work import FIXED, IMBALANCE, StepCost
-from cost.validation.read import ALLTOALL, LEGS, NO_LAYOUT, Point, Pool
+from cost.validation.read import ALLTOALL, LEGS, NO_LAYOUT, OF_STEPS, Point, Pool
 from topology.base.errors import InputError
 from topology.base.reading import nearest
 from topology.catalog import cluster_names
@@ -62,7 +62,7 @@ class Prediction:
     Attributes
     ----------
     low, high:
-        Interval of the measured value where the model has one (time to first token), also where it gives no value.
+        Interval of the measured value that holds four of five, where there is one, also where there is no value.
     chosen:
         What the model chose where the row left its layout or its batch to it.
     """
@@ -630,10 +630,19 @@ def group_correction(
     """
     bound = group_bound(group, correction, reach)
     shape = settled(with_accepted(group, reach(group.gpu, group.engine)), times)
-    features = features_of(shape, bound.own[0].log_s(shape, physics_seconds), bound.day)
+    features = bound.features(shape, physics_seconds)
     if correction.bare or group.phase == "prefill" or group.overlap:
         return np.ones(group.index.shape), features
     return np.where(group.recorded, np.exp(bound.logs(shape, physics_seconds)), 1.0), features
+
+
+def group_bands(group: Group, times: Times, correction: Correction, reach: Reach = calibrated) -> list[float]:
+    """Return for each point the factor either way that holds four of five runs like it; NaN where none corrects."""
+    if correction.physics or group.phase == "prefill" or group.overlap:
+        return [math.nan] * len(group.index)
+    shape = settled(with_accepted(group, reach(group.gpu, group.engine)), times)
+    bands = group_bound(group, correction, reach).bands(shape, physics_seconds)
+    return [band if drafts else math.nan for band, drafts in zip(bands, group.recorded.tolist(), strict=True)]
 
 
 def group_bound(group: Group, correction: Correction, reach: Reach = calibrated) -> Bound:
@@ -691,17 +700,21 @@ def predict_serving(
     for group in groups:
         efficiency = reach(group.gpu, group.engine)
         times = physics = group_times(group, efficiency)
+        bands = [math.nan] * len(group.index)
         if correction is not None:
             factor, _ = group_correction(group, physics, correction, reach)
             times = group_times(group, efficiency, factor=factor) if (factor != 1).any() else physics
+            bands = group_bands(group, physics, correction, reach)
         for position, i in enumerate(group.index.tolist()):
-            value = quantity_of(points[i], group, times, position)
+            value, band = quantity_of(points[i], group, times, position), bands[position]
             why = (
                 NOT_SIMULATED
                 if points[i].quantity == "ttft_ms"
                 else "this quantity does not apply to the phase"
             )
-            found[i] = Prediction(value) if np.isfinite(value) else Prediction(None, why)
+            known = np.isfinite(band) and points[i].quantity in OF_STEPS
+            ends = (value / band, value * band) if known else (None, None)
+            found[i] = Prediction(value, "", *ends) if np.isfinite(value) else Prediction(None, why)
     return found
 
 

@@ -173,7 +173,8 @@ def _serving_row(
     if isinstance(serving, str):
         return replace(empty, errors=errors_in(deployment), reason=serving)
     found = list(serving.bests(None if target is None else 1 / target).values())
-    errors = errors_in(deployment, phase="aggregated" if found and found[0].one_pool else "disaggregated")
+    phase = "aggregated" if found and found[0].one_pool else "disaggregated"
+    errors = errors_in(deployment, phase=phase)
     empty = replace(empty, errors=errors)
     if not found:
         return replace(empty, reason=_no_serving(deployment, serving, target))
@@ -183,8 +184,10 @@ def _serving_row(
         return replace(empty, reason=str(error))
     best = under_load or found[0]
     _, side, row, _ = serving.sides(best)[-1]
+    near = near_runs(side.deployment, side.layout_of(row), best.batch)
     return replace(
         empty,
+        errors=errors_in(side.deployment, phase=phase, near=near),
         tok_s_per_user=best.tok_s_per_user,
         tok_s_per_gpu=best.output_tok_s_per_gpu,
         step_s=side.deployment.workload.tokens_per_step / best.tok_s_per_user,
@@ -192,7 +195,7 @@ def _serving_row(
         bound_by=side.rows([row]).bound(0),
         layout=serving.label(best),
         evidence=Evidence.ASSUMED.label,  # what of pools' rates counts as served
-        near=near_runs(side.deployment, side.layout_of(row), best.batch),
+        near=near,
         cache=side.cache(row),
         serving=way_of(best),
         requests_per_s=best.requests_per_s,
@@ -242,9 +245,11 @@ def _row(
     if target is not None and not placed.meets:
         return _fewer_than_gpus(deployment, empty, placed.score.tok_s_per_user)
     score, layout = placed.score, placed.candidate.layout
+    near = near_runs(deployment, layout, score.batch)
     return replace(
         empty,
-        near=near_runs(deployment, layout, score.batch),
+        near=near,
+        errors=errors_in(deployment, layout, near=near),
         tok_s_per_user=score.tok_s_per_user,
         tok_s_per_gpu=score.tok_s_per_gpu,
         step_s=score.step_s,

@@ -15,7 +15,6 @@ from cost.inputs.workload import Workload
 from cost.memory.budget import Ranks
 from cost.memory.stages import CacheRoom
 from cost.step.fair_sharing import sharing_words
-from cost.step.step import near_runs
 from cost.terms.pipeline import Hop, hop_list
 from placement.analysis.compare import cluster_status
 from placement.analysis.evidence import kernel_notes
@@ -212,7 +211,7 @@ def measured_words(plan: Plan) -> str:
         return ""
     if plan.deployment.correction.bare:
         return "no correction by measured runs (--physics)"
-    near = near_runs(plan.deployment, plan.layout, plan.score.batch)
+    near = plan.near
     if near.runs:
         return f"x{near.factor:.2f} from {plural(near.runs, 'nearby measured run')}"
     further = (

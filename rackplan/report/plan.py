@@ -11,7 +11,7 @@ import numpy as np
 from cost.recipe import OtherRecipe
 from cost.serving.serving import ONE_POOL, TWO_POOLS
 from cost.step.identities import identities
-from cost.step.step import near_runs, token_wait_s
+from cost.step.step import token_wait_s
 from cost.terms.registry import TERMS
 from placement.analysis.evidence import used_figures, weakest_figures
 from placement.analysis.levers import Levers
@@ -152,7 +152,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
     }
     if plan.requests is not None:
         row |= {key: getattr(plan.requests, key) for key in _OF_REQUESTS.split()}
-    row |= shared.near_row(near_runs(plan.deployment, plan.layout, score.batch))
+    row |= shared.near_row(plan.near)
     row |= shared.totals_row(totals)
     return row | shared.band_row(totals.tok_s_per_gpu, plan.errors)
 

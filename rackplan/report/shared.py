@@ -174,6 +174,16 @@ def accuracy_sentence(errors: Iterable[ErrorOf]) -> str:
     error = widest(errors)
     if error is None:
         return "How accurate this is nobody knows: no run on this chip was measured."
+    if error.near is not None:
+        runs = plural(error.near, "measured run")
+        near = (
+            f"{runs} {'is' if error.near == 1 else 'are'} near it"
+            if error.near
+            else "no measured run is near it"
+        )
+        near = f"no run on {error.stand_in_for} was measured" if error.stand_in_for else near
+        near += f", beside {plural(error.own_runs, 'run')} of your own" if error.own_runs else ""
+        return f"80% of runs like this are within {error.band:.2f}x of the prediction; {near}."
     known = error.model_seen and not error.borrowed
     seen = plural(error.rows, "measured run") + f" on {error.chip}" if known else "measured runs"
     left_out = [word for word, out in (("chip", error.borrowed), ("model", not error.model_seen)) if out]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cost.calibration.errors import errors_in
+from cost.inputs.machine import NO_RUNS
 from cost.inputs.workload import CHUNK_TOKENS, EXPERT_IMBALANCE, IMBALANCE_FROM_EP
 from cost.layouts import Sweep, best_at
 from cost.memory.stages import NO_CACHE
@@ -102,7 +103,10 @@ def sweep_doc(found: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
         counted_tokens=workload.token_word,
     )
     if isinstance(found, Sweep):
-        bill, errors, phase = deployment.bill, errors_in(deployment), ""
+        bill, phase, near = deployment.bill, "", NO_RUNS
+        if found.best is not None:
+            near = near_runs(deployment, found.layout_of(found.best), float(found.batch[found.best]))
+        errors = errors_in(deployment, near=near)
         told = _phase(found, speeds or USUAL, {**row, **shared.bill_row(bill)})
     else:
         bill, errors, phase = found.bill, found.errors, "disaggregated"

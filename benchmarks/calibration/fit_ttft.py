@@ -40,7 +40,7 @@ from cost.calibration.first_token import (
     first_token_calibration,
     wait_logs,
 )
-from cost.calibration.serving import ANY_ENGINE, calibrated
+from cost.calibration.serving import ANY_ENGINE, calibrated, engine_names
 from cost.validation.predict import (
     Group,
     group_bound,
@@ -159,7 +159,7 @@ def main() -> None:
     ]
     found = Simulated.of(points)
     engines = {one.engine for one in found.points}
-    counts = {name: sum(one.engine == name for one in found.points) for name in sorted(engines - {""})}
+    counts = {name: sum(one.engine == name for one in found.points) for name in engine_names()}
     fixed = {ANY_ENGINE: besides_steps(found, PHASES[0])}
     fixed |= {name: besides_steps(found, PHASES[0], name) for name, rows in counts.items() if rows >= ROWS}
     two_pools_s = besides_steps(found, PHASES[1])

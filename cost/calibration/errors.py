@@ -6,7 +6,6 @@ docs/trust.md.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -302,7 +301,7 @@ def error_of(
     seen = shipped_correction().has_seen(deployment.model)
     error = error_behind(efficiency, wanted, model_seen=seen, physics=correction.physics)
     own = correction.own
-    if error is not None and math.isfinite(near.band):
+    if error is not None and near.band is not None:
         error = replace(error, band=near.band, near=near.runs)
     if error is None or own is None:
         return error

@@ -10,13 +10,22 @@ from pathlib import Path
 import numpy as np
 import pydantic
 
-from cost.calibration.correction import PARTS, PHASES, Array, Kind, Part, Runs, runs_of, shipped_lines
+from cost.calibration.correction import PHASES, Array, Kind, Part, Runs, runs_of, shipped_lines
 from cost.calibration.serving import ANY_ENGINE
 from cost.calibration.tables import CHECKED, Number, Positive, Text, load_table
 
 PATH = Path(__file__).with_name("first_token.yaml")
 WAIT_PARTS = (
-    *(replace(part, variance=4 * part.variance) for part in PARTS),
+    Part(
+        0.2,
+        ("model", "engine", "chip"),
+        {"requests": 2.0, "width": 1.0, "tp": 1.0, "context": 0.8, "queries": 1.0},
+        {"format": 0.5, "phase": 0.4},
+    ),
+    Part(0.12, ("model", "chip"), {"requests": 2.0, "width": 1.5}, {"format": 0.3, "phase": 0.5}),
+    Part(
+        0.12, ("model", "engine", "architecture"), {"requests": 2.0, "day": 1.0}, {"format": 0.5, "chip": 0.5}
+    ),
     Part(0.3, ("engine", "phase"), {"requests": 1.5, "context": 0.5, "width": 1.0, "tp": 1.0}),
 )
 """Parts of the process (:mod:`cost.calibration.correction`) of what first tokens took over the simulation, which is

@@ -37,7 +37,10 @@ UNMEASURED = 0.01
 """Runs that a chip without any counts as: it yields to those with runs."""
 SEQUENCES = 2.0 ** np.arange(-2, 19)
 """Sequences of an attention group at which the correction is tabulated."""
-_RUNS_OF = {"both": PHASES[0]}
+DIGITS = 9
+"""Of logarithms in the table: they are the same whichever steps are priced together."""
+_RUNS_OF = {"both": PHASES[0], **dict(zip(PHASES, PHASES, strict=True))}
+"""Phase of runs that steps of a phase are as; a decode step alone is as that of a pool that decodes."""
 _FIGURES = ("hbm_bytes", "hbm_bytes_per_s", "bf16_flop_per_s", "fp8_flop_per_s", "fp4_flop_per_s")
 _BITS = (16, 8, 4)
 
@@ -196,7 +199,8 @@ class Bound:
         if missing:
             rows = shape.rows(first[missing]).repeated(len(SEQUENCES))
             grid = np.tile(SEQUENCES, len(missing))
-            tables = self.logs(rows.at(grid / rows.tp), price).reshape(len(missing), len(SEQUENCES))
+            logs = np.round(self.logs(rows.at(grid / rows.tp), price), DIGITS)
+            tables = logs.reshape(len(missing), len(SEQUENCES))
             self._tables.update(zip(unique[missing].tolist(), tables, strict=True))
         table = np.array([self._tables[key] for key in unique.tolist()])
         each = np.log2(np.maximum(np.asarray(shape.sequences * shape.tp, dtype=np.float64), SEQUENCES[0]))

@@ -444,7 +444,7 @@ class NearRuns:
 
     factor: float = 1.0
     runs: int = 0
-    band: float = math.nan
+    band: float | None = None
 
 
 NO_RUNS = NearRuns()

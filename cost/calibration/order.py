@@ -35,7 +35,7 @@ AT_ONCE = 2000
 """Points that are put in order at once."""
 UNMEASURED = 0.01
 """Runs that a chip without any counts as: it yields to those with runs."""
-SEQUENCES = 2.0 ** np.arange(-2, 19)
+SEQUENCES = 2.0 ** np.arange(-2, 18.5, 0.5)
 """Sequences of an attention group at which the correction is tabulated."""
 DIGITS = 9
 """Of logarithms in the table: they are the same whichever steps are priced together."""
@@ -75,12 +75,15 @@ class Bound:
         The steps; where the chip was not measured with weights of each format that is compared, their own first.
     rivals:
         Those on each measured chip of the family, with weights of each format.
+    measured:
+        Whether the machine is such a chip as it is in the catalog: it is in order with the others already.
     """
 
     correction: Correction
     own: tuple[Step, ...]
     rivals: tuple[Step, ...]
     day: Quantity
+    measured: bool
     _tables: dict[float, Array] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -130,7 +133,7 @@ class Bound:
             dtypes = dict.fromkeys([*machine.rates.flop_per_s, name])
             on = machine if name == stored else replace(machine, rates=machine.rates.on_chip(gpu, dtypes))
             own.append(step(gpu, bits, on))
-        return cls(correction, tuple(own), tuple(rivals), correction.day_of(engine))
+        return cls(correction, tuple(own), tuple(rivals), correction.day_of(engine), same)
 
     @cached_property
     def lenders(self) -> tuple[int | None, ...]:
@@ -147,9 +150,8 @@ class Bound:
         kinds = [step.kind for step in self.rivals]
         corrected = self.correction.corrected(kinds, features) if kinds else np.zeros((0, 1))
         runs = [sum(each.count(kind) for each in self.correction.every(kind)) for kind in kinds]
-        wanted = [lender for lender in self.lenders if lender is not None]
-        if len(self.own) > 1 or not wanted:  # a measured chip is in order with the others
-            wanted = list(range(len(kinds)))
+        lenders = [lender for lender in self.lenders if lender is not None]
+        wanted = lenders if self.measured else list(range(len(kinds)))
         ordered = np.full(corrected.shape, np.nan)
         ordered[wanted] = in_order(corrected, UNMEASURED + np.array(runs), self._no_slower, wanted)
         by_physics = [step.log_s(shape, price) for step in self.own]
@@ -203,8 +205,9 @@ class Bound:
             tables = logs.reshape(len(missing), len(SEQUENCES))
             self._tables.update(zip(unique[missing].tolist(), tables, strict=True))
         table = np.array([self._tables[key] for key in unique.tolist()])
-        each = np.log2(np.maximum(np.asarray(shape.sequences * shape.tp, dtype=np.float64), SEQUENCES[0]))
-        at = np.clip(np.atleast_1d(each) - np.log2(SEQUENCES[0]), 0, len(SEQUENCES) - 1.001)
+        each = np.maximum(np.asarray(shape.sequences * shape.tp, dtype=np.float64), SEQUENCES[0])
+        steps = 2 * np.log2(np.atleast_1d(each) / SEQUENCES[0])  # each is the square root of 2
+        at = np.clip(steps, 0, len(SEQUENCES) - 1.001)
         low, row = at.astype(np.int64), np.broadcast_to(which.reshape(-1), at.shape)
         found: Array = table[row, low] + (at - low) * (table[row, low + 1] - table[row, low])
         return found

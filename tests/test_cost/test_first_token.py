@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from cost.calibration.correction import PHYSICS, shipped_correction, shipped_waits
-from cost.calibration.first_token import FirstTokenCalibration, first_token_calibration
+from cost.calibration.correction import PHYSICS, shipped_correction
+from cost.calibration.first_token import FirstTokenCalibration, first_token_calibration, shipped_waits
 from cost.validation.predict import predict
 from cost.validation.read import Point, Pool
 from cost.validation.under_load import with_first_tokens

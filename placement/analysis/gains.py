@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from topology.spec import FabricSpec, GpuSpec
 from topology.structures.domain import DomainSpec
 from topology.structures.torus import TorusDomain
 
-STEPS = ("formats", "HBM bandwidth", "HBM capacity", "flop/s", "domain", "fabric", "kernels (measured)")
+STEPS = ("formats", "HBM bandwidth", "HBM capacity", "flop/s", "domain", "fabric", "kernels")
 """What changes from one machine to the next, in this order.
 
 Formats of weights and cache, drafts and overlap, and which units the chip has beside its BF16 one and how much faster
@@ -46,6 +47,10 @@ class Gain:
     factors:
         By each of :data:`STEPS`; their product is the gain. None: the machine with that change alone is priced
         nowhere, so the next factor is of both. Empty where there is no split.
+    hardware:
+        The largest ratio of any figure of their GPUs, links and domains.
+    measured:
+        Whether runs on the chips of both were measured: what kernels add is then measured too.
     reason:
         Why there is none; else empty.
     """
@@ -55,6 +60,8 @@ class Gain:
     tok_s_per_user: float | None
     rates: tuple[float | None, float | None]
     factors: Mapping[str, float | None]
+    hardware: float = math.inf
+    measured: bool = False
     reason: str = ""
 
     @property
@@ -67,7 +74,7 @@ class Gain:
         """Return the factors that differ from 1 with their names; merged factors have several names."""
         found, together = [], list[str]()
         for step, factor in self.factors.items():
-            together.append(step)
+            together.append(f"{step} (measured)" if step == STEPS[-1] and self.measured else step)
             if factor is not None:
                 if abs(factor - 1) >= UNCHANGED:
                     found.append((" and ".join(together), factor))
@@ -94,6 +101,9 @@ def split_gains(
     names = before.cluster.name, after.cluster.name
     reason = next(filter(None, map(_no_split, (before.cluster, after.cluster))), "")
     ends = list(zip(targets, *rates, strict=True))
+    hardware = hardware_ratio(before.cluster, after.cluster)
+    ran = before.correction.chips
+    measured = all(side.cluster.spec.domains[0].gpu.name in ran for side in (before, after))
     lines: list[Rates] = [rates[0]]
     if not reason and any(first and last for _, first, last in ends):
         now = before
@@ -106,8 +116,24 @@ def split_gains(
     for place, (target, first, last) in enumerate(ends):
         missing = "" if first and last else f"{names[bool(first)]} does not reach this speed"
         factors = {} if missing or reason else _factors([line[place] for line in lines])
-        found.append(Gain(*names, target, (first, last), factors, missing or reason))
+        found.append(Gain(*names, target, (first, last), factors, hardware, measured, missing or reason))
     return found
+
+
+def hardware_ratio(before: Cluster, after: Cluster) -> float:
+    """Return the largest ratio of a figure of two clusters: of a GPU, its links, and the GPUs of a domain."""
+    (old, *_), (new, *_) = before.spec.domains, after.spec.domains
+    names = [name for name in new.gpu.figures if name.startswith("hbm_bytes") or name.endswith(PEAKS)]
+    pairs = [
+        (old.gpu.figures[name].value, new.gpu.figures[name].value)
+        for name in names
+        if name in old.gpu.figures
+    ]
+    pairs += [(old.scale_up_bytes_per_s, new.scale_up_bytes_per_s), (old.gpus, new.gpus)]
+    out = before.spec.scale_out, after.spec.scale_out
+    if out[0] is not None and out[1] is not None:
+        pairs.append((out[0].scale_out_bytes_per_s, out[1].scale_out_bytes_per_s))
+    return max(last / first for first, last in pairs if first > 0)
 
 
 def _factors(rates: Rates) -> dict[str, float | None]:

@@ -110,6 +110,10 @@ def compare_doc(result: Comparison) -> Doc:
     )
 
 
+_USUAL = 0.3, 3.0
+"""Factors of gains beyond these are said why."""
+
+
 def _rows(result: Comparison) -> Iterator[Row]:
     """Yield the rows with throughput by GPU, megawatt and dollar-hour, each beside the first cluster's."""
     firsts: dict[tuple[float | None, str], float | None] = {}
@@ -217,11 +221,31 @@ def _notes(result: Comparison) -> Iterator[Note]:
             "gpus",
         )
     yield Note(shared.doubt_sentence(*(side.cluster for side in result.deployments)), "machine_status")
+    yield from _limits(result)
     if result.loads is not None:
         hint = f"; pass measured loads with {input_name('loads')}" * result.loads.synthetic
         yield Note(f"Loads: {load_names(result.loads.names)}{hint}.")
     if result.ttft_p99_s is not None:
         yield Note(f"Requests/s at p99 keep a time to first token of {result.ttft_p99_s:g} s (simulated).")
+
+
+def _limits(result: Comparison) -> Iterator[Note]:
+    """Yield what is near its highest speed, where gains exceed what figures of the machines differ by."""
+    for gain in result.gains:
+        much = [
+            f"{cause} {factor:.2f}x"
+            for cause, factor in gain.counting()
+            if not _USUAL[0] <= factor <= _USUAL[1]
+        ]
+        if gain.gain and gain.gain > gain.hardware:
+            much.append(f"{gain.gain:.2f}x in all, where no figure differs by more than {gain.hardware:.2f}x")
+        if much and gain.tok_s_per_user:
+            most = max(point.tok_s_per_user for point in result.frontiers[gain.before])
+            text = (
+                f"{gain.before} reaches {most:,.0f} tok/s/user at most: near that a step a little shorter admits a "
+                f"far larger batch{_at(gain)} ({', '.join(much)})."
+            )
+            yield Note(text, "tok_s_per_user")
 
 
 def _methods(result: Comparison) -> Iterator[str]:

@@ -95,7 +95,7 @@ def predict(points: Sequence[Point], correction: Correction | None = None) -> li
     served = [i for i in able if points[i].phase != ALLTOALL]
     predicted = [
         *predict_alltoall([stated[i] for i in kernels]),
-        *predict_serving([stated[i] for i in served], correction=correction),
+        *predict_serving([stated[i] for i in served], correction=correction, with_bands=True),
     ]
     for i, prediction in zip((*kernels, *served), predicted, strict=True):
         found[i] = replace(_positive(prediction), chosen=chosen[i])
@@ -682,6 +682,7 @@ def predict_serving(
     reach: Reach = calibrated,
     *,
     correction: Correction | None = None,
+    with_bands: bool = False,
 ) -> list[Prediction]:
     """Return a prediction for each point, in the order of ``points``; one without a value says why.
 
@@ -694,6 +695,8 @@ def predict_serving(
     correction:
         What measured runs near them took over the physics, which corrects the time per token and the throughput that
         follows from it; None: the physics alone.
+    with_bands:
+        Whether each has the interval that holds four of five runs like it, which takes a while.
     """
     groups, refused = group_points(points)
     found = [refused.get(i, Prediction(None)) for i in range(len(points))]
@@ -704,7 +707,7 @@ def predict_serving(
         if correction is not None:
             factor, _ = group_correction(group, physics, correction, reach)
             times = group_times(group, efficiency, factor=factor) if (factor != 1).any() else physics
-            bands = group_bands(group, physics, correction, reach)
+            bands = group_bands(group, physics, correction, reach) if with_bands else bands
         for position, i in enumerate(group.index.tolist()):
             value, band = quantity_of(points[i], group, times, position), bands[position]
             why = (

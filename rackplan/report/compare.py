@@ -230,7 +230,7 @@ def _notes(result: Comparison) -> Iterator[Note]:
 
 
 def _limits(result: Comparison) -> Iterator[Note]:
-    """Yield what is near its highest speed, where gains exceed what figures of the machines differ by."""
+    """Yield what is near a limit of speed, where gains exceed what figures of the machines differ by."""
     for gain in result.gains:
         much = [
             f"{cause} {factor:.2f}x"
@@ -240,10 +240,11 @@ def _limits(result: Comparison) -> Iterator[Note]:
         if gain.gain and gain.gain > gain.hardware:
             much.append(f"{gain.gain:.2f}x in all, where no figure differs by more than {gain.hardware:.2f}x")
         if much and gain.tok_s_per_user:
-            most = max(point.tok_s_per_user for point in result.frontiers[gain.before])
+            most = max(point.tok_s_per_gpu for point in result.frontiers[gain.before])
+            part = f"{(gain.rates[0] or 0.0) / most:.0%}"
             text = (
-                f"{gain.before} reaches {most:,.0f} tok/s/user at most: near that a step a little shorter admits a "
-                f"far larger batch{_at(gain)} ({', '.join(much)})."
+                f"{sentence(', '.join(much))[:-1]}:{_at(gain)} {gain.before} gives {part} of its most, as little of "
+                "a step is left for sequences; a shorter one admits many more."
             )
             yield Note(text, "tok_s_per_user")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.experts.loads import ExpertLoads
@@ -55,6 +57,8 @@ class CompareRow:
         How far off figures on each chip of the cluster may be.
     near:
         What measured runs near it say; the factor is in the figures.
+    terms_s:
+        Seconds of the step by part; of two pools of that which decodes.
     score:
         What the figures are taken from; None where nothing is reached, for batches below 1 and for whole requests.
     cache:
@@ -82,6 +86,7 @@ class CompareRow:
     status: str = ""
     errors: tuple[ErrorOf, ...] = ()
     near: NearRuns = NO_RUNS
+    terms_s: Mapping[str, float] = field(default_factory=dict, repr=False)
     score: Score | None = field(default=None, repr=False)
     cache: CacheRoom = NO_CACHE
     serving: str | None = None
@@ -185,6 +190,8 @@ def _serving_row(
     best = under_load or found[0]
     _, side, row, _ = serving.sides(best)[-1]
     near = near_runs(side.deployment, side.layout_of(row), best.batch)
+    at = np.array([best.batch])
+    priced = side.run([row], at, at)
     return replace(
         empty,
         errors=errors_in(side.deployment, phase=phase, near=near),
@@ -192,7 +199,8 @@ def _serving_row(
         tok_s_per_gpu=best.output_tok_s_per_gpu,
         step_s=side.deployment.workload.tokens_per_step / best.tok_s_per_user,
         batch=best.batch,
-        bound_by=side.rows([row]).bound(0),
+        bound_by=priced.bound(0),
+        terms_s={name: float(seconds[0]) for name, seconds in priced.terms_s.items()},
         layout=serving.label(best),
         evidence=Evidence.ASSUMED.label,  # what of pools' rates counts as served
         near=near,
@@ -250,6 +258,7 @@ def _row(
         empty,
         near=near,
         errors=errors_in(deployment, layout, near=near),
+        terms_s=score.terms_s,
         tok_s_per_user=score.tok_s_per_user,
         tok_s_per_gpu=score.tok_s_per_gpu,
         step_s=score.step_s,

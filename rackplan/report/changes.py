@@ -203,7 +203,7 @@ def plans_doc(plans: Mapping[str, Plan]) -> Doc:
             SAME({"same": same}),
             PLANS(rows),
             CHANGED(_changed(unlike)),
-            shared.step_bars(((name, plan.score) for name, plan in plans.items()), "plan"),
+            shared.step_bars(((name, plan.score.terms_s) for name, plan in plans.items()), "plan"),
             CHANGE_OVER(moves, most=0 if same else 12),
             *(Note(text, "moves", "missing") for text in uncounted),
         ],

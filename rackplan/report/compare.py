@@ -40,8 +40,11 @@ GAINS = Table.of(
     "Gain of each cluster over the one before",
     most=0,
 )
+STEPS = Table.of("steps", "cluster tok_s_per_user part step_s", "Steps by part", most=0)
 COMPARE = Shape(
-    "compare", "Clusters at the same speeds per user for one model.", (ROWS, CLUSTERS, GAINS, *shared.GROUNDS)
+    "compare",
+    "Clusters at the same speeds per user for one model.",
+    (ROWS, CLUSTERS, GAINS, STEPS, *shared.GROUNDS),
 )
 _LAYOUTS = (
     "cluster tok_s_per_user layout batch step_s ttft_s instead_tok_s_per_gpu measured_factor measured_runs"
@@ -96,11 +99,18 @@ def compare_doc(result: Comparison) -> Doc:
             *(Note(f"{_gained(gain)}.", "tok_s_per_gpu") for gain in main),
             Late(lambda: _frontiers(result, rows)),
             *_waterfall(main),
-            *([shared.step_bars(scores, "cluster"), shared.memory_bars(scores, "cluster")] if scores else []),
+            shared.step_bars(((row.cluster, row.terms_s) for row in compared), "cluster"),
+            *([shared.memory_bars(scores, "cluster")] if scores else []),
         ],
         [
             ROWS(rows, title="Layouts", shown=_LAYOUTS, most=None),
             GAINS(row for gain in result.gains for row in _factors(gain)),
+            STEPS(
+                STEPS.row(row, tok_s_per_user=row.target_tok_s_per_user, part=part, step_s=seconds)
+                for row in result.rows
+                for part, seconds in row.terms_s.items()
+                if seconds
+            ),
             *(Note(f"{_gained(gain)}.", kind="method") for gain in gains if gain not in main),
             Note(_GAINS_METHOD if gains else "", kind="method"),
             replace(machines, title="Prices", shown=_PRICES),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -249,11 +249,11 @@ def bars(title: str, keys: str, rows: Iterable[tuple[str, str, float]], alt: str
     return Chart(title, [Layer("bar", table, length, place, part)], alt=alt, stacked=True, height=height)
 
 
-def step_bars(scores: Iterable[tuple[str, Score]], place: str) -> Chart:
+def step_bars(steps: Iterable[tuple[str, Mapping[str, float]]], place: str) -> Chart:
     """Return the steps of what is named by the key ``place``, by part, in the order of the cost model."""
     from cost.terms.registry import TERMS
 
-    rows = ((name, part, score.terms_s.get(part, 0.0)) for name, score in scores for part in TERMS)
+    rows = ((name, part, terms_s.get(part, 0.0)) for name, terms_s in steps for part in TERMS)
     return bars("Steps by part", f"{place} part step_s", rows)
 
 

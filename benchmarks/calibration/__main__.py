@@ -39,6 +39,8 @@ def main() -> None:
     table = validated(errors.ErrorTable, data, errors.PATH.name)
     for titles, rows in error_tables.sections(table).values():
         _print((*titles, *error_tables.HEAD), rows)
+    spreads = error_tables.spread_data(found)
+    _print(error_tables.COVERED, error_tables.coverage(found, spreads), words=3)
     if found.drift > MOST_DRIFT:
         message = f"cost/calibration/serving.yaml is another fit: predictions are {found.drift:.1%} off in the median"
         if options.write:
@@ -47,7 +49,7 @@ def main() -> None:
             )
         say(message)
     if options.write:
-        spread.PATH.write_text(error_tables.to_yaml(error_tables.spread_data(found)), encoding="utf-8")
+        spread.PATH.write_text(error_tables.to_yaml(spreads), encoding="utf-8")
         runs = [point for name in ("tpot_ms", "ttft_ms") for point in read_silicon(options.silicon, name)]
         for path in options.runs:
             runs += [point for name in ("tpot_ms", "tok_s_per_gpu") for point in read_inferencex(path, name)]
@@ -65,13 +67,16 @@ def _write(files: dict[Path, str], blocks: dict[str, str]) -> None:
         say(f"written: {path.relative_to(ROOT)}")
 
 
-def _print(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Print a table, the titles of its columns in two lines where they have a colon."""
+def _print(head: tuple[str, ...], rows: list[tuple[str, ...]], words: int = 0) -> None:
+    """Print a table, the titles of its columns in two lines where they have a colon.
+
+    ``words``: columns of words at the left; 0: those before :data:`error_tables.HEAD`.
+    """
     above = tuple(f"{first}:" if rest else "" for first, _, rest in (title.partition(": ") for title in head))
     below = tuple(title.partition(": ")[2] or title for title in head)
     lines = [above, below, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    words = len(head) - len(error_tables.HEAD)
+    words = words or len(head) - len(error_tables.HEAD)
     for line in lines:
         cells = [
             c.ljust(w) if i < words else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))

@@ -204,6 +204,34 @@ def spread_data(found: HeldOut) -> dict[str, Any]:
     }
 
 
+COVERED = ("chip", "engine", "runs", "rows", "within the band", "engine open")
+LEAST_COVERED = 30
+"""Fewer rows say little of a share."""
+
+
+def coverage(found: HeldOut, data: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return what part of held-out rows the band of ``spread.yaml`` holds, by chip, engine and date."""
+    points, wide = found.points, data["configurations"]
+    measured, chips = np.array([p.measured for p in points]), np.array([chip_of(p) for p in points])
+    engines, fresh = np.array([p.engine for p in points]), np.array([p.date >= "2026-05" for p in points])
+    inside = {}
+    for kind in (NAMED, UNNAMED):
+        of = [engine if kind == NAMED and engine in wide else UNNAMED for engine in engines.tolist()]
+        factor = np.array(
+            [wide[e].get(c, data["chip"]) for e, c in zip(of, chips.tolist(), strict=True)], dtype=np.float64
+        )
+        apart = np.abs(np.log(measured / found.cross_validated[kind]))
+        inside[kind] = apart <= FOUR_IN_FIVE * factor * found.spread["fold"][kind]
+    rows = []
+    told = found.served & np.isfinite(found.spread["fold"][NAMED])
+    for chip, engine, late in sorted(set(zip(chips.tolist(), engines.tolist(), fresh.tolist(), strict=True))):
+        mine = told & (chips == chip) & (engines == engine) & (fresh == late)
+        if mine.sum() >= LEAST_COVERED:
+            shares = (f"{inside[kind][mine].mean():.0%}" for kind in (NAMED, UNNAMED))
+            rows.append((chip, engine, "since May 2026" if late else "before", f"{mine.sum():,}", *shares))
+    return rows
+
+
 def strata_of(points: Sequence[Point]) -> dict[str, NDArray[np.bool_]]:
     """Return kinds of runs by name, ``[points]`` each; saturated ones are of no other kind."""
     engines, dates = np.array([p.engine for p in points]), np.array([p.date for p in points])
@@ -348,10 +376,8 @@ def _trust(table: ErrorTable) -> str:
     seen, out = named.cross_validated, unnamed.left_out
     chips = _served(table)
     best, worst = (pick(chips, key=lambda c: chips[c].cross_validated.median) for pick in (min, max))
-    wide = table.widest_left_out()
-    band = table.chips[wide].everything.left_out
     published = table.published["tok/s/GPU"]
-    if out is None or band is None:
+    if out is None:
         raise ValueError("served rows have no figures of chips left out.")
     of_best, of_worst = (_percent(chips[chip].cross_validated.median) for chip in (best, worst))
     text = (
@@ -361,8 +387,8 @@ def _trust(table: ErrorTable) -> str:
         f"from {of_best} on {best} to {of_worst} on {worst}; on a chip held out of the fit {_percent(out.median)}. "
         f"Over {published.rows} published throughputs it is {_percent(published.in_sample.median)} in sample and "
         f"{_percent(published.cross_validated.median)} cross-validated. {_unrecorded(table)}Every summary prints the "
-        f"error of its chip and the band that contains 80 % of measured rows; a chip without measurements gets the "
-        f"widest band of a held-out chip, a factor of {_factor(band)} ({wide})."
+        "band that holds 80 % of runs like it: narrow beside measured ones, wide far from all and on a chip that "
+        "nobody measured."
     )
     unbroken = text.replace(" %", "\u00a0%")
     return "\n" + textwrap.fill(unbroken, WIDTH, break_on_hyphens=False).replace("\u00a0", " ") + "\n"

@@ -215,7 +215,5 @@ def _parts(fleet: Fleet) -> Iterator[Block]:
     ]
     for role in dict.fromkeys(role for role, _, _ in pools):
         scores = [(name, plan.score) for of, name, plan in pools if of == role and plan]
-        yield from (
-            shared.step_bars(((name, score.terms_s) for name, score in scores), "name"),
-            shared.memory_bars(scores, "name"),
-        )
+        yield shared.step_bars(((name, score.terms_s) for name, score in scores), "name")
+        yield shared.memory_bars(scores, "name")

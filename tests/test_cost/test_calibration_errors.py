@@ -212,7 +212,7 @@ def test_no_prediction_is_by_a_fit_that_saw_the_row(scripts, monkeypatch):
         )
 
     def predicted(points, reach, *, correction):
-        if reach is not None and correction is not None:
+        if isinstance(reach, list) and correction is not None:
             seen.append((points, reach, correction.runs.kinds))
         return [Prediction(1.0)] * len(points)
 
@@ -220,6 +220,7 @@ def test_no_prediction_is_by_a_fit_that_saw_the_row(scripts, monkeypatch):
     monkeypatch.setattr(held_out, "measured_runs", runs)
     monkeypatch.setattr(Runs, "fitted", lambda self, _: self)
     monkeypatch.setattr(held_out, "predict_serving", predicted)
+    monkeypatch.setattr(held_out, "spreads", lambda points, *_: np.ones(len(points)))
     found = held_out.predict_held_out(ROWS[9:], ROWS[:9], 3, lambda _: None)
     for told in (found.physics, found.cross_validated, found.chip_left_out, found.model_left_out):
         assert set(told) == {"any", "named"}

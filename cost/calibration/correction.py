@@ -84,16 +84,21 @@ PARTS = (
     Part(
         0.05,
         ("model", "engine", "die"),
-        {"time": 1.0, "width": 1.0, "tp": 1.0, "queries": 1.0, "groups": _HALF},
+        {"time": 1.0, "width": 1.0, "tp": 1.0, "queries": 0.5, "groups": _HALF},
         {"format": 0.7, "phase": 0.4, "chip": 0.8},
     ),
     Part(
         0.03,
         ("model", "die"),
-        {"time": 1.0, "width": 1.5, "groups": _HALF},
+        {"time": 1.0, "width": 1.5, "queries": 0.5, "groups": _HALF},
         {"format": 0.3, "phase": 0.5, "chip": 0.8},
     ),
-    Part(0.03, ("model", "engine", "architecture"), {"time": 1.0, "day": 0.6}, {"format": 0.5, "die": 0.5}),
+    Part(
+        0.03,
+        ("model", "engine", "architecture"),
+        {"time": 1.0, "queries": 0.5, "day": 0.6},
+        {"format": 0.5, "phase": 0.5, "die": 0.5},
+    ),
 )
 """Variances and lengths by cross-validation over configurations, chips and models (docs/trust.md)."""
 OWN_PARTS = (

@@ -180,7 +180,8 @@ class Bound:
         kind, features = self.own[0].kind, self.features(shape, price)
         near = sum(int(runs.near(kind, features)[0]) for runs in self.correction.every(kind))
         factor = float(np.exp(self._read(shape, price))[0])
-        return NearRuns(factor, near, self.bands(shape, price)[0])
+        lender = "" if self.lenders[0] is None else self.rivals[self.lenders[0]].chip.name
+        return NearRuns(factor, near, self.bands(shape, price)[0], lender if lender != kind.chip else "")
 
     def bands(self, shape: StepShape, price: Price) -> list[float]:
         """Return for each shape the factor either way that holds four of five runs like it."""

@@ -439,12 +439,13 @@ class NearRuns:
     """What measured runs say of a step.
 
     ``factor`` over the physics, how many are near, and the ``band``: the factor either way that holds four of five
-    runs like it.
+    runs like it. ``lender``: another chip that the factor is of.
     """
 
     factor: float = 1.0
     runs: int = 0
     band: float | None = None
+    lender: str = ""
 
 
 NO_RUNS = NearRuns()

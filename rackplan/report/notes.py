@@ -214,6 +214,8 @@ def measured_words(plan: Plan) -> str:
     near = plan.near
     if near.runs:
         return f"x{near.factor:.2f} from {plural(near.runs, 'nearby measured run')}"
+    if near.lender:
+        return f"x{near.factor:.2f}, as on {near.lender}, since no run on this chip was measured"
     further = (
         f" (x{near.factor:.2f} from more distant ones)" if abs(near.factor - 1) >= _ROUNDS_TO_ONE else ""
     )

@@ -52,11 +52,11 @@ python3 -m sglang.launch_server --model-path Qwen/Qwen3-235B-A22B
 """,
     "09_validate_your_runs": """
 ...
-b200-1214 13.5 ms 16.4 ms +21%
+b200-1214 13.5 ms 14.1 ms +4%
 ...
-gb200-16130 56.1 ms 52.4 ms -7%
-Median error 7%, bias +5%, 83% within 20 %
-Plan with a margin of 1.21 until more runs say otherwise
+gb200-16130 56.1 ms 56.2 ms +0%
+Median error 3%, bias -0%, 100% within 20 %
+Plan with a margin of 1.07 until more runs say otherwise
 """,
 }
 QUICK = {"09_validate_your_runs"}

@@ -569,7 +569,8 @@ def group_times(
         return _decoded(group, lambda shape: factor * step(shape), pool)
     requests, workers = group.requests, group.workers
     held = replace(pool, context=scheduler_of(group.engine).held(requests.isl, requests.osl))
-    most = most_that_fit(room_of(group, held), group.pool.tp)
+    fitting = most_that_fit(room_of(group, held), group.pool.tp)
+    most = np.where(fitting > 0, fitting, np.inf)  # it ran: where nothing fits the room is not known
     if group.phase == "aggregated":
         served = aggregated(
             step, pool, requests, workers=workers, most=most, rounds=BENCHMARK_ROUNDS, factor=factor

@@ -97,4 +97,5 @@ def test_gb300_is_ahead_of_gb200_by_what_differs() -> None:
             rackplan.sweep("deepseek-r1", name, tpot_ms="none", recipe=recipe).best.requests_per_s
             for name in ("gb200-nvl72", "gb300-nvl72")
         ]
-        assert 0.995 < speeds[1] / speeds[0] < 1.25  # batches are of a grid; 1.25: DeepSeek-V4-Pro at 8k/1k, InferenceX, May 2026
+        # 1.25: DeepSeek-V4-Pro at 8k/1k, InferenceX, May 2026; below 1 as batches are of a grid
+        assert 0.995 < speeds[1] / speeds[0] < 1.25

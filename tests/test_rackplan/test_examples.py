@@ -27,11 +27,11 @@ for night 0.580 0.999 786
 for both 0.984 0.984 952
 """,
     "03_node_loss": """
-Before 433,046 output tokens/s of 72 GPUs
+Before 406,473 output tokens/s of 72 GPUs
 ...
-After 400,070 output tokens/s of 68 GPUs
+After 373,968 output tokens/s of 68 GPUs
 ...
-With two copies of each it takes 0.0% of the tokens, for 3.5% of the throughput
+With two copies of each it takes 0.0% of the tokens, for 3.8% of the throughput
 """,
     "04_own_cluster": """
 as bought 3,511 tok/s/GPU, 0.1503 USD per million tokens, EP8 TP1, HBM bandwidth binds

@@ -8,8 +8,7 @@ WIDTHS = (4, *range(8, MOST_JOINED + 1, 8), 144, 320)
 """GPUs over which experts are spread in production, whatever the size of the domain.
 
 NVIDIA and LMSYS on GB200 NVL72 (4 to 72), DeepSeek's inference system of V3 and R1 (144, and 320 as of its report;
-Huawei's on CloudMatrix384 too); whole domains of eight, which a larger domain may have as groups too: it is never
-behind a smaller one.
+Huawei's on CloudMatrix384 too); whole domains of eight, which a larger domain may have as groups too.
 """
 STAGES = (1, 2, 3, 4, 8, 16)
 """Stages of whole nodes that a replica has, besides one on each domain of the cluster."""

@@ -103,9 +103,10 @@ def sweep_doc(found: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
         counted_tokens=workload.token_word,
     )
     if isinstance(found, Sweep):
-        bill, phase, near = deployment.bill, "", NO_RUNS
-        if found.best is not None:
-            near = near_runs(deployment, found.layout_of(found.best), float(found.batch[found.best]))
+        bill, phase, best, near = deployment.bill, "", found.best, NO_RUNS
+        if best is not None and workload.decodes:
+            near = near_runs(deployment, found.layout_of(best), float(found.batch[best]))
+            row |= shared.near_row(near)
         errors = errors_in(deployment, near=near)
         told = _phase(found, speeds or USUAL, {**row, **shared.bill_row(bill)})
     else:
@@ -170,8 +171,6 @@ def _phase(found: Sweep, speeds: Sequence[float], row: dict[str, Any]) -> _Told:
         row |= _best(found.totals(best), configuration_rows(found, [best])[0])
         limit = f" within {' and '.join(limits)}" if (limits := shared.limits(row)) else " of all layouts"
         answer = f"{_rate(row)} is the most{limit}, with {row['layout']} at batch {row['batch']:,.4g}."
-    if best is not None and workload.decodes:
-        row |= shared.near_row(near_runs(deployment, found.layout_of(best), float(found.batch[best])))
     at = {speed: best_at(found, speed) for speed in speeds if workload.decodes}
     there = iter(configuration_rows(found, [index for index in at.values() if index is not None]))
     by_speed = {s: None if index is None else next(there) | _planned(found, s) for s, index in at.items()}

@@ -24,7 +24,6 @@ from silicon import read_silicon
 from cost.calibration.correction import (
     PATH,
     PHASES,
-    PHYSICS,
     SWEPT,
     RunLine,
     Runs,
@@ -43,8 +42,7 @@ from cost.calibration.first_token import (
 from cost.calibration.serving import ANY_ENGINE, calibrated, engine_names
 from cost.validation.predict import (
     Group,
-    group_bound,
-    group_correction,
+    Settled,
     group_points,
     group_times,
     unpredictable,
@@ -56,6 +54,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from cost.calibration.correction import Kind
     from cost.validation.read import Point
 
     Array = NDArray[np.float64]
@@ -83,8 +82,9 @@ class Simulated:
         groups = [one for one in group_points(points)[0] if one.phase in PHASES]
         parts = Parallel(n_jobs=-1)(delayed(_simulated)(one) for one in groups)
         at = np.concatenate([one.index for one in groups])
-        seconds, requests, features = (np.concatenate(column) for column in zip(*parts, strict=True))
-        kinds = tuple(group_bound(one, PHYSICS).own[0].kind for one in groups for _ in one.index)
+        *arrays, kinds_of = zip(*parts, strict=True)
+        seconds, requests, features = map(np.concatenate, arrays)
+        kinds = tuple(kind for kind, group in zip(kinds_of, groups, strict=True) for _ in group.index)
         runs = Runs(kinds, features, np.zeros(len(kinds)), WAIT_PARTS, noise=WAIT_NOISE)
         return cls([points[i] for i in at.tolist()], runs, seconds, requests)
 
@@ -97,14 +97,14 @@ class Simulated:
         return np.log([one.measured / 1e3 for one in self.points] / (self.seconds + besides))
 
 
-def _simulated(group: Group) -> tuple[Array, Array, Array]:
-    efficiency, correction = calibrated(group.gpu, group.engine), shipped_correction()
+def _simulated(group: Group) -> tuple[Array, Array, Array, Kind]:
+    efficiency = calibrated(group.gpu, group.engine)
     times = group_times(group, efficiency)
-    factor, features = group_correction(group, times, correction)
-    seconds, _ = first_tokens(group, efficiency, factor)
+    settled = Settled.of(group, times, shipped_correction())
+    seconds, _ = first_tokens(group, efficiency, settled.factor)
     besides = first_token_calibration().seconds(group.engine, group.phase)
     each = np.asarray(group.requests.concurrency) / (group.workers * np.asarray(group.pool.attention_dp))
-    return seconds - besides, each, features
+    return seconds - besides, each, settled.features, settled.kind
 
 
 def besides_steps(found: Simulated, phase: str, engine: str = "") -> float:

@@ -230,16 +230,7 @@ class Rates:
         MissingFigureError
             If the catalog lacks a figure of it.
         """
-        units = {dtype: multiply_dtype(dtype, gpu)[0] for dtype in dtypes}
-        peaks = {dtype: gpu.dense_flop_per_s(unit) for dtype, unit in units.items()}
-        wider = {
-            dtype: tuple(
-                (other, gpu.dense_flop_per_s(other) / peak)
-                for other in wider_units(units[dtype])
-                if gpu.multiplies(other)
-            )
-            for dtype, peak in peaks.items()
-        }
+        peaks, units, wider, _ = _products([(gpu, 1.0)], dtypes)
         return replace(
             self,
             flop_per_s=peaks,
@@ -308,36 +299,18 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
     factor = slowest_factor(cluster, gpus)
     domains = [cluster.spec.domains[member] for member in members]
     left = [factor.get(member, 1.0) for member in members]
-    peaks: dict[str, float] = {}
-    units: dict[str, str] = {}
-    notes: dict[str, None] = {}
-    for dtype in dict.fromkeys(dtypes):
-        for domain, part in zip(domains, left, strict=True):
-            unit, note = multiply_dtype(dtype, domain.gpu)
-            peak = part * domain.gpu.dense_flop_per_s(unit)
-            if peak <= peaks.get(dtype, peak):
-                peaks[dtype], units[dtype] = peak, unit
-            if note:
-                notes[note] = None
-    wider = {
-        dtype: tuple(
-            (other, min(p * d.gpu.dense_flop_per_s(other) for d, p in zip(domains, left, strict=True)) / peak)
-            for other in wider_units(units[dtype])
-            if all(domain.gpu.multiplies(other) for domain in domains)
-        )
-        for dtype, peak in peaks.items()
-    }
+    chips = [(domain.gpu, part) for domain, part in zip(domains, left, strict=True)]
+    peaks, units, wider, notes = _products(chips, dtypes)
     # a GPU that is a domain of its own sends nothing inside it, over links that it may not have
     joined = [domain for domain in domains if domain.gpus > 1]
     slowest = min(joined or domains, key=lambda domain: domain.scale_up_bytes_per_s)
-    chips = [domain.gpu for domain in domains]
     up = _scale_up(cluster, gpus, slowest.scale_up_bytes_per_s) if joined else math.inf
     out = cluster.spec.scale_out
     return Rates(
         flop_per_s=peaks,
         unit=units,
-        chip=min(chips, key=lambda gpu: (gpu.dense_flop_per_s("bf16"), gpu.hbm_bytes_per_s)).name,
-        hbm_bytes_per_s=min(part * gpu.hbm_bytes_per_s for gpu, part in zip(chips, left, strict=True)),
+        chip=min(chips, key=lambda chip: (chip[0].dense_flop_per_s("bf16"), chip[0].hbm_bytes_per_s))[0].name,
+        hbm_bytes_per_s=min(part * gpu.hbm_bytes_per_s for gpu, part in chips),
         up_bytes_per_s=up,
         alltoall_bytes_per_s=up,
         up_latency_s=UP_LINKS * slowest.fabric.latency_s.value,
@@ -345,9 +318,35 @@ def stage_rates(cluster: Cluster, gpus: Sequence[int], dtypes: Sequence[str]) ->
         out_bytes_per_s=out.scale_out_bytes_per_s / out.total_oversubscription if out else 0.0,
         out_latency_s=OUT_LINKS * out.fabric.latency_s.value if out else 0.0,
         out_fabric=out.fabric.name if out else "",
-        notes=tuple(notes),
+        notes=notes,
         wider=wider,
     )
+
+
+def _products(
+    chips: Sequence[tuple[GpuSpec, float]], dtypes: Iterable[str]
+) -> tuple[dict[str, float], dict[str, str], dict[str, tuple[tuple[str, float], ...]], tuple[str, ...]]:
+    """Return the peaks, units, wider units and notes of :class:`Rates` for GPUs that work at parts of their rates."""
+    peaks: dict[str, float] = {}
+    units: dict[str, str] = {}
+    notes: dict[str, None] = {}
+    for dtype in dict.fromkeys(dtypes):
+        for gpu, part in chips:
+            unit, note = multiply_dtype(dtype, gpu)
+            peak = part * gpu.dense_flop_per_s(unit)
+            if peak <= peaks.get(dtype, peak):
+                peaks[dtype], units[dtype] = peak, unit
+            if note:
+                notes[note] = None
+    wider = {
+        dtype: tuple(
+            (other, min(part * gpu.dense_flop_per_s(other) for gpu, part in chips) / peak)
+            for other in wider_units(units[dtype])
+            if all(gpu.multiplies(other) for gpu, _ in chips)
+        )
+        for dtype, peak in peaks.items()
+    }
+    return peaks, units, wider, tuple(notes)
 
 
 def slowest_factor(cluster: Cluster, gpus: Sequence[int]) -> dict[int, float]:

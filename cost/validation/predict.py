@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost.calibration.alltoall import KernelUse, default_kernel, find_kernel
-from cost.calibration.correction import Correction
+from cost.calibration.correction import Correction, Kind
 from cost.calibration.first_token import first_token_calibration
 from cost.calibration.order import Bound
 from cost.calibration.serving import ANY_ENGINE, calibrated, engine_version, require_engine
@@ -556,7 +556,7 @@ def group_times(
     decode:
         What gives the seconds of a step of the pool that decodes (or of the only one); the cost model's own if None.
     factor:
-        What measured decode steps of served requests took over the model's (:func:`group_correction`).
+        What measured decode steps of served requests took over the model's (:attr:`Settled.factor`).
     """
     on_decode, on_prefill = machines(group, efficiency)
     pool = with_imbalance(group.pool, "decode")
@@ -621,50 +621,60 @@ def _prefill(group: Group, step: Stepper, pool: StepShape) -> Times:
     return Times(nothing, step_s, nothing, group.workers * np.asarray(pool.engine_gpus) * tokens / step_s)
 
 
-def group_correction(
-    group: Group, times: Times, correction: Correction, reach: Reach = calibrated
-) -> tuple[Array, Array]:
-    """Return what measured runs near each point took over ``times``, ``[points]``, and the points' features.
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """The steps that the points of a group decode in, and what measured runs say of them, ``[points]`` each.
 
-    1 for prefill alone, for half batches that overlap and where it was not recorded whether tokens were drafted:
-    no run that it was learned from is like them.
+    Nothing of prefill alone, of half batches that overlap and where it was not recorded whether tokens were drafted:
+    no run that the correction was learned from is like them.
     """
-    bound = group_bound(group, correction, reach)
-    shape = settled(with_accepted(group, reach(group.gpu, group.engine)), times)
-    features = bound.features(shape, physics_seconds)
-    if correction.bare or group.phase == "prefill" or group.overlap:
-        return np.ones(group.index.shape), features
-    return np.where(group.recorded, np.exp(bound.logs(shape, physics_seconds)), 1.0), features
 
+    group: Group
+    bound: Bound
+    shape: StepShape
 
-def group_bands(group: Group, times: Times, correction: Correction, reach: Reach = calibrated) -> list[float]:
-    """Return for each point the factor either way that holds four of five runs like it; NaN where none corrects."""
-    if correction.physics or group.phase == "prefill" or group.overlap:
-        return [math.nan] * len(group.index)
-    shape = settled(with_accepted(group, reach(group.gpu, group.engine)), times)
-    bands = group_bound(group, correction, reach).bands(shape, physics_seconds)
-    return [band if drafts else math.nan for band, drafts in zip(bands, group.recorded.tolist(), strict=True)]
+    @classmethod
+    def of(cls, group: Group, times: Times, correction: Correction, reach: Reach = calibrated) -> Settled:
+        """Return the steps of a group whose points take ``times``, with the prompts that one pool mixes in."""
+        efficiency = reach(group.gpu, group.engine)
+        machine = machines(group, efficiency)[0]
+        # the other chips of the family too are priced under the engine whose delays count
+        on_chip: Reach = lambda gpu, _: reach(gpu, group.engine)  # noqa: E731
+        bound = Bound.of(correction, group.model, machine, group.gpu, group.ran, group.phase, on_chip)
+        requests = with_accepted(group, efficiency).requests
+        pool = with_imbalance(group.pool, "decode")
+        shape = decode_shape(pool, requests, np.maximum(times.batch, 1e-9))
+        if group.phase == "aggregated":
+            shape = replace(shape, rounds=BENCHMARK_ROUNDS).with_prompts(requests.isl, 0.0, requests.steps)
+        return cls(group, replace(bound, day=run_days(group, correction)), shape)
 
+    @property
+    def kind(self) -> Kind:
+        """Categories of the points."""
+        return self.bound.own[0].kind
 
-def group_bound(group: Group, correction: Correction, reach: Reach = calibrated) -> Bound:
-    """Return the correction of a group's decode steps."""
-    machine = machines(group, reach(group.gpu, group.engine))[0]
+    @cached_property
+    def features(self) -> Array:
+        """Features of the steps, ``[points, features]``."""
+        return self.bound.features(self.shape, physics_seconds)
 
-    def on_chip(gpu: GpuSpec, _: str) -> Efficiency:
-        return reach(gpu, group.engine)
+    @property
+    def _told(self) -> NDArray[np.bool_]:
+        return self.group.recorded & (self.group.phase != "prefill") & (not self.group.overlap)
 
-    bound = Bound.of(correction, group.model, machine, group.gpu, group.ran, group.phase, on_chip)
-    return replace(bound, day=run_days(group, correction))
+    @cached_property
+    def factor(self) -> Array:
+        """What measured runs near each step took over the time by physics."""
+        if self.bound.correction.bare or not self._told.any():
+            return np.ones(self.group.index.shape)
+        return np.where(self._told, np.exp(self.bound.logs(self.shape, physics_seconds)), 1.0)
 
-
-def settled(group: Group, times: Times) -> StepShape:
-    """Return the steps that the points of a group decode in, with the prompts that one pool mixes in."""
-    requests = group.requests
-    batch = np.maximum(times.batch, 1e-9)
-    shape = decode_shape(with_imbalance(group.pool, "decode"), requests, batch)
-    if group.phase != "aggregated":
-        return shape
-    return replace(shape, rounds=BENCHMARK_ROUNDS).with_prompts(requests.isl, 0.0, requests.steps)
+    @property
+    def bands(self) -> Array:
+        """The factor either way that holds four of five runs like each; NaN where none corrects."""
+        if self.bound.correction.physics or not self._told.any():
+            return np.full(self.group.index.shape, np.nan)
+        return np.where(self._told, self.bound.bands(self.shape, physics_seconds), np.nan)
 
 
 def run_days(group: Group, correction: Correction) -> Array:
@@ -703,14 +713,15 @@ def predict_serving(
     found = [refused.get(i, Prediction(None)) for i in range(len(points))]
     for group in groups:
         efficiency = reach(group.gpu, group.engine)
-        times = physics = group_times(group, efficiency)
-        bands = [math.nan] * len(group.index)
+        times = group_times(group, efficiency)
+        bands = np.full(group.index.shape, np.nan)
         if correction is not None:
-            factor, _ = group_correction(group, physics, correction, reach)
-            times = group_times(group, efficiency, factor=factor) if (factor != 1).any() else physics
-            bands = group_bands(group, physics, correction, reach) if with_bands else bands
+            settled = Settled.of(group, times, correction, reach)
+            bands = settled.bands if with_bands else bands
+            if (settled.factor != 1).any():
+                times = group_times(group, efficiency, factor=settled.factor)
         for position, i in enumerate(group.index.tolist()):
-            value, band = quantity_of(points[i], group, times, position), bands[position]
+            value, band = quantity_of(points[i], group, times, position), float(bands[position])
             why = (
                 NOT_SIMULATED
                 if points[i].quantity == "ttft_ms"

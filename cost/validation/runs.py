@@ -19,8 +19,7 @@ from cost.calibration.correction import (
 from cost.calibration.serving import calibrated
 from cost.validation.predict import (
     Reach,
-    group_bound,
-    group_correction,
+    Settled,
     group_points,
     group_times,
     quantity_of,
@@ -48,10 +47,9 @@ def measured_runs(
             continue
         efficiency = reach(group.gpu, group.engine)
         times = group_times(group, efficiency)
-        kind = group_bound(group, correction, reach).own[0].kind
-        factor, features = group_correction(group, times, correction, reach)
+        settled = Settled.of(group, times, correction, reach)
         if not correction.bare:
-            times = group_times(group, efficiency, factor=factor)
+            times = group_times(group, efficiency, factor=settled.factor)
         for position, i in enumerate(group.index.tolist()):
             point = points[able[i]]
             if point.quantity not in OF_STEPS or not point.drafts_recorded:
@@ -59,7 +57,7 @@ def measured_runs(
             log = np.log(point.measured / quantity_of(point, group, times, position))
             if np.isfinite(log):
                 slower = -log if point.quantity == "tok_s_per_gpu" else log
-                rows.append((able[i], kind, features[position], slower, point.engine_version))
+                rows.append((able[i], settled.kind, settled.features[position], slower, point.engine_version))
     rows.sort(key=lambda row: row[0])
     places, kinds, found, logs, versions = zip(*rows, strict=True) if rows else ((),) * 5
     matrix = np.array(found).reshape(-1, len(FEATURES))

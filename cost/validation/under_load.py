@@ -28,8 +28,7 @@ from cost.validation.predict import (
     BENCHMARK_ROUNDS,
     Group,
     Prediction,
-    group_bound,
-    group_correction,
+    Settled,
     group_points,
     group_times,
     machines,
@@ -88,9 +87,9 @@ def _simulated(group: Group, correction: Correction, *, physics: bool) -> Array:
     """Seconds to the first token of a group's runs, ``[points]``."""
     efficiency = calibrated(group.gpu, group.engine)
     times = group_times(group, efficiency)
-    factor, features = group_correction(group, times, correction)
-    first_s, _ = first_tokens(group, efficiency, factor)
-    return first_s if physics else first_s * wait_factor(group_bound(group, correction).own[0].kind, features)
+    settled = Settled.of(group, times, correction)
+    first_s, _ = first_tokens(group, efficiency, settled.factor)
+    return first_s if physics else first_s * wait_factor(settled.kind, settled.features)
 
 
 def first_tokens(group: Group, efficiency: Efficiency, factor: Quantity = 1.0) -> tuple[Array, Array]:

@@ -313,9 +313,8 @@ class Plan(Shown):
 
     @property
     def errors(self) -> tuple[ErrorOf, ...]:
-        """The errors of its chips, each once, as rows that serve requests the same way have them."""
-        phase = "" if self.prefill is None else "disaggregated"
-        return errors_in(self.deployment, self.layout, phase, self.near)
+        """The errors of its chips, each once."""
+        return errors_in(self.deployment, self.layout, self.near)
 
     @cached_property
     def near(self) -> NearRuns:

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from cost.inputs.deployment import Deployment
+from cost.inputs.machine import NearRuns
 from cost.queueing.choice import Make, best_under_load, out_of_reach
 from cost.queueing.load import SEEDS, LoadLimits, closed_loop, most_requests, stream_of, under_load
 from cost.queueing.pools import EnginePools
 from cost.queueing.requests import Requests
 from cost.queueing.result import Simulated
 from cost.serving.lengths import Lengths
+from cost.step.step import near_runs
 from placement.budget import Budget
 from placement.plan import Plan
 from placement.progress import ProgressReporter
@@ -47,7 +49,7 @@ def simulated(request: SimulateRequest) -> Simulated:
 
     told.stage("pricing steps")
     if plan is None:
-        deployment, pools, layouts, limits, near = _chosen(request, make_for, heard)
+        deployment, pools, layouts, limits, rate, near = _chosen(request, make_for, heard)
     else:
         deployment, pools = plan.deployment, pools_of_plan(plan, lengths)
         ttft_s, tpot_s = request.limits_s[::-1]
@@ -55,7 +57,8 @@ def simulated(request: SimulateRequest) -> Simulated:
         moe = deployment.model.moe is not None
         both = [one.layout for one in (plan.prefill, plan) if one is not None]
         layouts = [one.short(moe=moe).partition(" x")[0] for one in both]
-        near = plan.score.tok_s_per_gpu * len(deployment.cluster.gpus) / lengths.mean_osl / 2
+        near = plan.near
+        rate = plan.score.tok_s_per_gpu * len(deployment.cluster.gpus) / lengths.mean_osl / 2
     told.stage("simulating")
     make = make_for(pools)
     if request.concurrency is not None:
@@ -67,7 +70,7 @@ def simulated(request: SimulateRequest) -> Simulated:
     if request.limits_s != (None, None):
         try:
             seeds = SEEDS if trace is None else 1  # a trace is what it is
-            most = most_requests(pools, make, limits, near, request.router, heard, seeds)
+            most = most_requests(pools, make, limits, rate, request.router, heard, seeds)
         except InfeasibleError as error:
             reason = str(error)
     return Simulated(
@@ -85,14 +88,15 @@ def simulated(request: SimulateRequest) -> Simulated:
         most,
         reason,
         make,
+        near,
         notes,
     )
 
 
 def _chosen(
     request: SimulateRequest, make_for: MakeFor, heard: Heard
-) -> tuple[Deployment, EnginePools, list[str], LoadLimits, float]:
-    """Return the way that keeps the limits at most requests per second, its layouts, and about that rate.
+) -> tuple[Deployment, EnginePools, list[str], LoadLimits, float, NearRuns]:
+    """Return the way that keeps the limits at most requests per second, about that rate, and what runs near say.
 
     Raises
     ------
@@ -107,8 +111,10 @@ def _chosen(
     if best is None:
         raise out_of_reach(serving, limits)
     layouts = [found.worker_label(at) for _, found, at, _ in serving.sides(best.row)]
-    near = best.requests_per_s or best.row.requests_per_s / 2
-    return serving.sides(best.row)[-1][1].deployment, best.pools, layouts, limits, near
+    rate = best.requests_per_s or best.row.requests_per_s / 2
+    _, side, row, _ = serving.sides(best.row)[-1]
+    near = near_runs(side.deployment, side.layout_of(row), best.row.batch)
+    return side.deployment, best.pools, layouts, limits, rate, near
 
 
 def _load_words(request: SimulateRequest, requests: Requests) -> str:

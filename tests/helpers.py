@@ -134,9 +134,9 @@ def write_plan(folder: Path, plan: Plan) -> None:
     (folder / "plan.json").write_text(plan_to_json(plan_to_dict(plan, command="rackplan plan ...")))
 
 
-def error_of(gpu: str, engine: str = "", phase: str = "") -> ErrorOf:
-    """The error of predictions for a chip of the catalog under an engine in a phase; empty: all of them."""
-    found = error_behind(calibrated(load_gpu(gpu), engine), phase)
+def error_of(gpu: str, engine: str = "") -> ErrorOf:
+    """The error of predictions for a chip of the catalog under an engine; empty: all of them."""
+    found = error_behind(calibrated(load_gpu(gpu), engine))
     assert found is not None
     return found
 

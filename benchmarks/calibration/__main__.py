@@ -36,9 +36,10 @@ def main() -> None:
     )
     options, found = ask_held_out(parser, writes="errors.yaml, frontier.yaml, docs/trust.md and README.md")
     data = error_tables.errors_data(found)
-    table = validated(errors.ErrorTable, data, errors.PATH.name)
-    for titles, rows in error_tables.sections(table).values():
-        _print((*titles, *error_tables.HEAD), rows)
+    validated(errors.ErrorTable, data, errors.PATH.name)
+    cells = error_tables.cells_of(found)
+    for title, rows in error_tables.sections(cells).values():
+        _print((title, *error_tables.HEAD), rows)
     spreads = error_tables.spread_data(found)
     _print(error_tables.COVERED, error_tables.coverage(found, spreads), words=3)
     if found.drift > MOST_DRIFT:
@@ -54,7 +55,7 @@ def main() -> None:
         for path in options.runs:
             runs += [point for name in ("tpot_ms", "tok_s_per_gpu") for point in read_inferencex(path, name)]
         edges = frontier.measure(runs)
-        blocks = error_tables.blocks(table, edges) | frontier.blocks(edges)
+        blocks = error_tables.blocks(cells, edges) | frontier.blocks(edges)
         files = {errors.PATH: error_tables.to_yaml(data), frontier.PATH: error_tables.to_yaml(edges)}
         _write(files, blocks)
 

@@ -5,34 +5,27 @@ from __future__ import annotations
 import math
 import re
 import textwrap
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
 from held_out import NAMED, UNNAMED, chip_of, models_of
 
-from cost.calibration.errors import (
-    ANY_PHASE,
-    LEAST_ROWS,
-    PHASES,
-    PREFILL,
-    UNRECORDED,
-    Cell,
-    ErrorFigures,
-    ErrorTable,
-)
+from cost.calibration.errors import LEAST_ROWS, Cell, ErrorFigures
 from cost.calibration.serving import calibrated_chips, engine_names
 from cost.calibration.spread import FOUR_IN_FIVE
+from topology.base.schema import validated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from held_out import HeldOut
     from numpy.typing import NDArray
 
     from cost.validation.read import Point
 
-__all__ = ["blocks", "errors_data", "figures", "marked", "rewritten", "table_rows", "to_yaml"]
+__all__ = ["blocks", "cells_of", "errors_data", "figures", "marked", "rewritten", "table_rows", "to_yaml"]
 
 SOURCE = (
     "python benchmarks/calibration --write: served requests (silicon sample of aiconfigurator 0.12.0, calibration "
@@ -75,6 +68,8 @@ README_HEAD = (
     "tok/s/GPU",
     "engine open",
 )
+PHASES = ("aggregated", "disaggregated")
+UNRECORDED = "drafts not recorded"
 ENGINE_WORDS = {UNNAMED: "not named", NAMED: "each named"}
 
 
@@ -103,68 +98,83 @@ def figures(measured: NDArray[np.float64], told: NDArray[np.float64]) -> dict[st
     }
 
 
-def errors_data(found: HeldOut) -> dict[str, Any]:
-    """Return the contents of ``errors.yaml``."""
+Cells = Mapping[str, Cell]
+
+
+def cells_of(found: HeldOut) -> dict[str, Cells]:
+    """Return the errors of some rows by table and name: all served ones, chips, phases, strata, models, published."""
     points, served = found.points, found.served
     chips, models = np.array([chip_of(p) for p in points]), np.array(models_of(points))
-    engines, phases = np.array([p.engine for p in points]), np.array([p.phase for p in points])
-    quantity = np.array([p.quantity for p in points])
-    measured = np.array([p.measured for p in points])
+    phases, quantity = np.array([p.phase for p in points]), np.array([p.quantity for p in points])
     every, served = served, served & ~np.array([p.saturated for p in points])
+    rate = quantity == "tok_s_per_gpu"
+    asked = {
+        "served": {kind: (served, kind) for kind in (UNNAMED, NAMED)},
+        "chips": {
+            chip: ((mine if (mine := served & (chips == chip)).any() else chips == chip), UNNAMED)
+            for chip in calibrated_chips()
+        },
+        "phases": {
+            f"{chip} {phase}": (served & (chips == chip) & (phases == phase), UNNAMED)
+            for chip in calibrated_chips()
+            for phase in PHASES
+        },
+        "strata": {name: (every & chosen, NAMED) for name, chosen in strata_of(points).items()},
+        "models": {name: (served & (models == name), NAMED) for name in sorted(set(models[served].tolist()))},
+        "published": {
+            "tok/s/GPU": (~every & rate, NAMED),
+            "tok/s/GPU, prefill alone": (~every & rate & (phases == "prefill"), NAMED),
+            "TPOT": (~every & (quantity == "tpot_ms"), NAMED),
+        },
+    }
+    return {
+        table: {
+            name: validated(Cell, _cell(found, chosen, kind), name)
+            for name, (chosen, kind) in rows.items()
+            if chosen.any()
+        }
+        for table, rows in asked.items()
+    }
 
-    def cell(chosen: NDArray[np.bool_], kind: str = NAMED) -> dict[str, Any]:
-        columns = {
-            "in_sample": "in_sample",
-            "physics": "physics",
-            "cross_validated": "cross_validated",
-            "left_out": "chip_left_out",
-            "model_left_out": "model_left_out",
-        }
-        return {"rows": int(chosen.sum())} | {
-            name: figures(measured[chosen], getattr(found, column)[kind][chosen])
-            for name, column in columns.items()
-        }
+
+def _cell(found: HeldOut, chosen: NDArray[np.bool_], kind: str = NAMED) -> dict[str, Any]:
+    measured = np.array([p.measured for p in found.points])
+    columns = {
+        "in_sample": "in_sample",
+        "physics": "physics",
+        "cross_validated": "cross_validated",
+        "left_out": "chip_left_out",
+        "model_left_out": "model_left_out",
+    }
+    return {"rows": int(chosen.sum())} | {
+        name: figures(measured[chosen], getattr(found, column)[kind][chosen])
+        for name, column in columns.items()
+    }
+
+
+def errors_data(found: HeldOut) -> dict[str, Any]:
+    """Return the contents of ``errors.yaml``."""
+    points = found.points
+    chips, engines = np.array([chip_of(p) for p in points]), np.array([p.engine for p in points])
+    served = found.served & ~np.array([p.saturated for p in points])
+    untold = served & ~np.array([p.drafts_recorded for p in points])
+    prefill = [p for p in points if p.quantity == "tok_s_per_gpu" and p.phase == "prefill"]
 
     def of_chip(chip: str) -> dict[str, Any]:
         mine = served & (chips == chip)
-        if not mine.any():
-            few = chips == chip
-            return {
-                "rows_of": "published",
-                "engines": {k: {ANY_PHASE: cell(few, k)} for k in (UNNAMED, NAMED)},
-            }
-        by_engine = {UNNAMED: mine, NAMED: mine} | {name: mine & (engines == name) for name in engine_names()}
-        return {
-            "rows_of": "served",
-            "engines": {
-                name: {
-                    phase: cell(those & _phase(phases, phase), UNNAMED if name == UNNAMED else NAMED)
-                    for phase in PHASES
-                    if (those & _phase(phases, phase)).any()
-                }
-                for name, those in by_engine.items()
-                if those.any()
-            },
-        }
+        rows_of, mine = ("served", mine) if mine.any() else ("published", chips == chip)
+        named = {name: mine & (engines == name) for name in engine_names()} if rows_of == "served" else {}
+        cells = {UNNAMED: _cell(found, mine, UNNAMED), NAMED: _cell(found, mine)}
+        cells |= {name: _cell(found, those) for name, those in named.items() if those.any()}
+        return {"rows_of": rows_of, "engines": cells}
 
     return {
         "source": SOURCE,
         "folds": found.folds,
-        "served": {kind: cell(served, kind) for kind in (UNNAMED, NAMED)},
+        "prefill_rows": len(prefill),
+        "served": _cell(found, served),
+        "unrecorded": _cell(found, untold),
         "chips": {chip: of_chip(chip) for chip in calibrated_chips()},
-        "strata": {
-            name: cell(every & chosen) for name, chosen in strata_of(points).items() if (every & chosen).any()
-        },
-        "models": {name: cell(served & (models == name)) for name in sorted(set(models[served].tolist()))},
-        "published": {
-            name: cell(~every & chosen)
-            for name, chosen in {
-                "tok/s/GPU": quantity == "tok_s_per_gpu",
-                PREFILL: (quantity == "tok_s_per_gpu") & (phases == "prefill"),
-                "TPOT": quantity == "tpot_ms",
-            }.items()
-            if (~every & chosen).any()
-        },
     }
 
 
@@ -261,11 +271,6 @@ def strata_of(points: Sequence[Point]) -> dict[str, NDArray[np.bool_]]:
     }
 
 
-def _phase(phases: NDArray[np.str_], phase: str) -> NDArray[np.bool_]:
-    everywhere: NDArray[np.bool_] = np.ones(len(phases), bool)
-    return everywhere if phase == ANY_PHASE else phases == phase
-
-
 def to_yaml(data: Mapping[str, Any]) -> str:
     """Return the text of the file: figures of some rows on one line."""
     return yaml.safe_dump(dict(data), sort_keys=False, default_flow_style=None, width=200)
@@ -274,14 +279,14 @@ def to_yaml(data: Mapping[str, Any]) -> str:
 # --- from data to tables
 
 
-def table_rows(cells: Iterable[tuple[tuple[str, ...], Cell]]) -> list[tuple[str, ...]]:
-    """Return the cells of a table, a row each: its names, then the columns of :data:`HEAD`."""
+def table_rows(cells: Iterable[tuple[str, Cell]]) -> list[tuple[str, ...]]:
+    """Return the cells of a table, a row each: its name, then the columns of :data:`HEAD`."""
     found = []
-    for names, cell in cells:
+    for name, cell in cells:
         seen = cell.cross_validated
         found.append(
             (
-                *names,
+                name,
                 f"{cell.rows:,}",
                 *(_percent(cell.in_sample.median), _percent(cell.physics.median)),
                 *(_percent(seen.median), _percent(seen.mean), _share(seen), _bias(seen), _factor(seen)),
@@ -312,54 +317,49 @@ def _factor(found: ErrorFigures) -> str:
     return f"{found.band:.2f}"
 
 
-def sections(table: ErrorTable) -> dict[str, tuple[tuple[str, ...], list[tuple[str, ...]]]]:
-    """Return every table: by name the titles of its first columns, and its rows."""
-    by_chip = {(name,): chip.everything for name, chip in table.chips.items()}
-    by_phase = {
-        (name, phase): cell
-        for name, chip in table.chips.items()
-        for phase, cell in chip.engines[UNNAMED].items()
-        if phase != ANY_PHASE
-    }
+TITLES = {
+    "served": "engine",
+    "chips": "chip",
+    "phases": "chip, phase",
+    "strata": "rows of",
+    "models": "model",
+}
+"""Tables that are printed, and the title of their first column."""
+
+
+def sections(cells: Mapping[str, Cells]) -> dict[str, tuple[str, list[tuple[str, ...]]]]:
+    """Return every table: by name the title of its first column, and its rows."""
     return {
-        "served": (
-            ("engine",),
-            table_rows(((ENGINE_WORDS[kind],), cell) for kind, cell in table.served.items()),
-        ),
-        "chips": (("chip",), table_rows(by_chip.items())),
-        "phases": (("chip", "phase"), table_rows(by_phase.items())),
-        "strata": (("rows of",), table_rows(((name,), cell) for name, cell in table.strata.items())),
-        "models": (("model",), table_rows(((name,), cell) for name, cell in table.models.items())),
+        table: (
+            title,
+            table_rows((ENGINE_WORDS.get(name, name), cell) for name, cell in cells[table].items()),
+        )
+        for table, title in TITLES.items()
     }
 
 
-def blocks(table: ErrorTable, edges: Mapping[str, Any]) -> dict[str, str]:
+def blocks(cells: Mapping[str, Cells], edges: Mapping[str, Any]) -> dict[str, str]:
     """Return what stands between each pair of marks, by the name of the pair; ``edges`` is ``frontier.yaml``."""
     found = {
-        name: _markdown(
-            (*titles, *PAGE),
-            [(*row[: len(titles)], *(row[len(titles) + i] for i in PAGE.values())) for row in rows],
-        )
-        for name, (titles, rows) in sections(table).items()
+        name: _markdown((title, *PAGE), [(row[0], *(row[1 + i] for i in PAGE.values())) for row in rows])
+        for name, (title, rows) in sections(cells).items()
     }
-    rows = f"{table.served[NAMED].rows:,}"
     return found | {
-        "rows": rows,
-        "trust": _trust(table),
-        "readme": _markdown(README_HEAD, _readme(table, edges)),
+        "rows": f"{cells['served'][NAMED].rows:,}",
+        "trust": _trust(cells),
+        "readme": _markdown(README_HEAD, _readme(cells, edges)),
     }
 
 
-def _served(table: ErrorTable) -> dict[str, Cell]:
+def _served(cells: Mapping[str, Cells]) -> dict[str, Cell]:
     """Return all rows of each chip with enough served runs for an error of its own, the engine not named."""
-    cells = {name: chip.everything for name, chip in table.chips.items() if chip.rows_of == "served"}
-    return {name: cell for name, cell in cells.items() if cell.rows >= LEAST_ROWS}
+    return {name: cell for name, cell in cells["chips"].items() if cell.rows >= LEAST_ROWS}
 
 
-def _readme(table: ErrorTable, edges: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _readme(cells: Mapping[str, Cells], edges: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return the rows of :data:`README_HEAD`: chips with served runs, the engine not named; then all together."""
     found = []
-    for chip, cell in {**_served(table), "all": table.served[UNNAMED]}.items():
+    for chip, cell in {**_served(cells), "all": cells["served"][UNNAMED]}.items():
         given = (_percent(cell.cross_validated.median), _factor(cell.cross_validated))
         chosen = (edges["chips"][chip][at]["median_abs_error"] for at in ("at_speed", "unnamed_at_speed"))
         found.append((chip, f"{cell.rows:,}", *given, *map(_percent, chosen)))
@@ -371,22 +371,23 @@ def _markdown(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def _trust(table: ErrorTable) -> str:
-    named, unnamed = table.served[NAMED], table.served[UNNAMED]
+def _trust(cells: Mapping[str, Cells]) -> str:
+    named, unnamed = cells["served"][NAMED], cells["served"][UNNAMED]
     seen, out = named.cross_validated, unnamed.left_out
-    chips = _served(table)
+    chips = _served(cells)
     best, worst = (pick(chips, key=lambda c: chips[c].cross_validated.median) for pick in (min, max))
-    published = table.published["tok/s/GPU"]
+    published = cells["published"]["tok/s/GPU"]
     if out is None:
         raise ValueError("served rows have no figures of chips left out.")
     of_best, of_worst = (_percent(chips[chip].cross_validated.median) for chip in (best, worst))
+    untold = _unrecorded(cells["strata"])
     text = (
         f"Over {named.rows:,} served runs the median error of time per token is {_percent(named.in_sample.median)} "
         f"in sample. On configurations held out of the fit it is {_percent(seen.median)} with the engine known (mean "
         f"{_percent(seen.mean)}, {_share(seen)} within 20 %) and {_percent(unnamed.cross_validated.median)} without, "
         f"from {of_best} on {best} to {of_worst} on {worst}; on a chip held out of the fit {_percent(out.median)}. "
         f"Over {published.rows} published throughputs it is {_percent(published.in_sample.median)} in sample and "
-        f"{_percent(published.cross_validated.median)} cross-validated. {_unrecorded(table)}Every summary prints the "
+        f"{_percent(published.cross_validated.median)} cross-validated. {untold}Every summary prints the "
         "band that holds 80 % of runs like it: narrow beside measured ones, wide far from all and on a chip that "
         "nobody measured."
     )
@@ -394,9 +395,9 @@ def _trust(table: ErrorTable) -> str:
     return "\n" + textwrap.fill(unbroken, WIDTH, break_on_hyphens=False).replace("\u00a0", " ") + "\n"
 
 
-def _unrecorded(table: ErrorTable) -> str:
+def _unrecorded(strata: Cells) -> str:
     """Return what rows cost that do not say whether tokens were drafted; nothing where all say so."""
-    told, untold = (table.strata.get(f"drafts {word}recorded") for word in ("", "not "))
+    told, untold = (strata.get(name) for name in ("drafts recorded", UNRECORDED))
     if told is None or untold is None:
         return ""
     return (

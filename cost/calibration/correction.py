@@ -282,8 +282,10 @@ class Runs:
     def near(self, kind: Kind, features: Array) -> Indices:
         """Return how many runs of the same model and chip (and engine, if named) are near, ``[questions]``."""
         mine = (self.columns["model"] == kind.model) & (self.columns["chip"] == kind.chip)
-        mine &= (self.columns["engine"] == kind.engine) | (not kind.engine)
-        close = self.closeness(PARTS[0].lengths, features, np.flatnonzero(mine))
+        which = np.flatnonzero(mine & ((self.columns["engine"] == kind.engine) | (not kind.engine)))
+        close = self.closeness(PARTS[0].lengths, features, which)
+        for name, factor in PARTS[0].other.items():
+            close *= np.where(self.columns[name][which] == getattr(kind, name), 1.0, factor)
         return np.asarray((close >= NEAR).sum(axis=1))
 
     def count(self, kind: Kind) -> float:

@@ -1,4 +1,4 @@
-"""How far predictions are off: by chip, engine and phase, on rows that a fit did not see.
+"""How far predictions are off: by chip and engine, on rows that a fit did not see.
 
 ``errors.yaml`` is written by ``python benchmarks/calibration SILICON.csv --write``; what its figures mean:
 docs/trust.md.
@@ -23,30 +23,17 @@ from cost.calibration.tables import CHECKED, Count, Number, Text, load_table
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout
 from cost.inputs.machine import NO_RUNS, Efficiency, NearRuns
-from topology.base.errors import InputError
-from topology.base.reading import nearest
 from topology.base.units import plural
 
 PATH = Path(__file__).with_name("errors.yaml")
 EACH_ENGINE = "named"
 """Rows of all engines, each predicted under its own; under ``any`` each is predicted as if it did not say."""
-ANY_PHASE: Literal["any"] = "any"
-Phase = Literal["any", "aggregated", "disaggregated"]
-PHASES: tuple[Phase, ...] = (ANY_PHASE, "aggregated", "disaggregated")
-"""Phases of served rows: one pool serves both phases of a request, or one prefills and another decodes."""
-UNRECORDED = "drafts not recorded"
-"""Name of the rows in :attr:`ErrorTable.strata` that do not say whether tokens were drafted."""
 LEAST_ROWS = 20
 """A chip with fewer has no error of its own: a share of 80 % of them would rest on three rows or fewer."""
-LEAST_ROWS_OF_PART = 60
-"""Fewer rows of an engine or a phase have no band of their own: they are of 15 configurations or fewer, and their
-band holds too few rows of others: on MI300X 75 %, where that of the chip holds 80 %."""
+LEAST_ROWS_OF_ENGINE = 60
+"""Fewer rows of an engine have no band of their own: they are of 15 configurations or fewer."""
 KINDS = {"served": "served requests", "published": "published figures"}
 """What the rows of a chip are. Published ones count where nobody gave rows of served requests."""
-PREFILL = "tok/s/GPU, prefill alone"
-"""Name of the published figures of prefill alone in :attr:`ErrorTable.published`."""
-_ROWS_OF = {"decode": ANY_PHASE, "prefill": ANY_PHASE, "": ANY_PHASE, "both": "aggregated"}
-"""A pool priced alone is in rows of both kinds: who prefilled for it does not change its step."""
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -90,15 +77,14 @@ class Cell:
 
 @dataclass(frozen=True, config=CHECKED)
 class ErrorOf(ErrorFigures):
-    """The error of predictions for one chip under one engine in one phase; of configurations that a fit did not see.
+    """The error of predictions for one chip under one engine; of configurations that a fit did not see.
 
     Attributes
     ----------
     chip, stand_in_for:
         The chip whose coefficients are used; the chip that nobody measured and that uses them, empty otherwise.
-    engine, phase:
-        Those of the rows. ``any`` engine: all, as if they did not say theirs; :data:`EACH_ENGINE`: all, because
-        of ``note``. ``any`` phase: all.
+    engine:
+        That of the rows. ``any``: all, as if they did not say theirs; :data:`EACH_ENGINE`: all, because of ``note``.
     rows, rows_of:
         Measured rows on ``chip``, and what they are, one of :data:`KINDS`.
     left_out, left_out_chip:
@@ -113,12 +99,11 @@ class ErrorOf(ErrorFigures):
     own_runs:
         Runs of the user's own on the chip that the band rests on besides.
     note:
-        Why rows of all engines or phases count though fewer were asked for; empty where they were not.
+        Why rows of all engines count though one was asked for, or of decoding for prefill; empty: neither.
     """
 
     chip: str
     engine: str
-    phase: str
     rows: int
     left_out: ErrorFigures | None
     left_out_chip: str = ""
@@ -137,20 +122,29 @@ class ErrorOf(ErrorFigures):
 
 @dataclass(frozen=True, config=CHECKED)
 class ChipErrors:
-    """Cells of one chip by engine and phase, and what its rows are (:data:`KINDS`)."""
+    """Cells of one chip by engine, and what its rows are (:data:`KINDS`)."""
 
     rows_of: Literal["served", "published"]
-    engines: Mapping[str, Mapping[Phase, Cell]]
+    engines: Mapping[str, Cell]
 
     def __post_init__(self) -> None:
         for engine in (ANY_ENGINE, EACH_ENGINE):
-            if ANY_PHASE not in self.engines.get(engine, {}):
-                raise ValueError(f"engines: {engine}: {ANY_PHASE}: is missing.")
+            if engine not in self.engines:
+                raise ValueError(f"engines: {engine}: is missing.")
 
     @property
     def everything(self) -> Cell:
         """All rows, as if none named its engine."""
-        return self.engines[ANY_ENGINE][ANY_PHASE]
+        return self.engines[ANY_ENGINE]
+
+    def find(self, engine: str) -> tuple[str, Cell, str]:
+        """Return the engine, or all where it has too few rows, their cell, and why it is not the one asked for."""
+        cell = self.engines.get(engine)
+        if engine == ANY_ENGINE or (cell is not None and cell.rows >= LEAST_ROWS_OF_ENGINE):
+            return engine, self.engines[engine], ""
+        rows = 0 if cell is None else cell.rows
+        few = f"since {plural(rows, 'row')} for {engine} {'is' if rows == 1 else 'are'} too few"
+        return EACH_ENGINE, self.engines[EACH_ENGINE], few
 
 
 @dataclass(frozen=True, config=CHECKED)
@@ -160,18 +154,19 @@ class ErrorTable:
     Attributes
     ----------
     served:
-        All rows of served requests, by ``any`` and :data:`EACH_ENGINE`; ``left_out``: each with its chip left out.
-    strata, models, published:
-        Cells by what they are called: kinds of served rows, models, published figures.
+        All rows of served requests, each under its engine.
+    unrecorded:
+        Those that do not say whether tokens were drafted.
+    prefill_rows:
+        Published figures of prefill alone.
     """
 
     source: Text
     folds: Annotated[Count, Field(ge=2)]
-    served: Mapping[str, Cell]
+    prefill_rows: Count
+    served: Cell
+    unrecorded: Cell
     chips: Mapping[str, ChipErrors]
-    strata: Mapping[str, Cell]
-    models: Mapping[str, Cell]
-    published: Mapping[str, Cell]
 
     def __post_init__(self) -> None:
         self.widest_left_out()
@@ -196,25 +191,6 @@ class ErrorTable:
             raise ValueError(f"chips: none has {LEAST_ROWS} rows and `left_out`.")
         return max(bands, key=lambda name: bands[name])
 
-    def find(self, chip: str, engine: str, phase: Phase) -> tuple[str, Phase, Cell, str]:
-        """Return the closest engine, phase and cell with enough rows, and why it differs from the request."""
-        engines = self.chips[chip].engines
-        cells = {(name, of): cell for name, phases in engines.items() for of, cell in phases.items()}
-        wanted = (engine, phase)
-        wider = ANY_ENGINE if engine == ANY_ENGINE else EACH_ENGINE
-        last = (wider, ANY_PHASE)
-        tried = (wanted, (wider, phase), (engine, ANY_PHASE))
-        found = next((key for key in tried if key in cells and cells[key].rows >= LEAST_ROWS_OF_PART), last)
-        words = " ".join(word for word in wanted if word not in (ANY_ENGINE, ANY_PHASE))
-        rows = cells[wanted].rows if wanted in cells else 0
-        few = f"since {plural(rows, 'row')} for {words} {'is' if rows == 1 else 'are'} too few"
-        return *found, cells[found], "" if found == wanted else few
-
-    def of_prefill(self) -> str:
-        """Return why rows of decoding represent prefill: how often prefill was measured separately."""
-        rows = self.published[PREFILL].rows if PREFILL in self.published else 0
-        return f"of decoding, since prefill alone has {rows} published figures"
-
 
 @cache
 def error_table() -> ErrorTable:
@@ -222,27 +198,15 @@ def error_table() -> ErrorTable:
     return load_table(ErrorTable, PATH)
 
 
-def error_behind(
-    efficiency: Efficiency, phase: str = "", *, model_seen: bool = True, physics: bool = False
-) -> ErrorOf | None:
+def error_behind(efficiency: Efficiency, *, model_seen: bool = True, physics: bool = False) -> ErrorOf | None:
     """Return the error of predictions with calibrated coefficients; None for coefficients of other origin.
 
     ``model_seen``: whether runs of the model were measured; ``physics``: without the correction by measured runs.
-
-    Raises
-    ------
-    InputError
-        If the phase is not known.
     """
-    wanted = _ROWS_OF.get(phase, phase)
-    if wanted not in PHASES:
-        raise InputError(f"phase {phase}: {nearest(phase, [*PHASES, 'decode', 'prefill'])}")
     table, chip = error_table(), efficiency.chip
     if efficiency.ideal or chip not in table.chips:
         return None
-    engine, found, cell, note = table.find(chip, efficiency.engine or ANY_ENGINE, wanted)
-    if phase == "prefill":
-        note = "; ".join(filter(None, [note, table.of_prefill()]))
+    engine, cell, note = table.chips[chip].find(efficiency.engine or ANY_ENGINE)
     own = cell.physics if physics else cell.cross_validated
     if not model_seen and cell.model_left_out is not None:
         own = replace(cell.model_left_out, band=max(own.band, cell.model_left_out.band))
@@ -255,7 +219,6 @@ def error_behind(
         **vars(own),
         chip=chip,
         engine=engine,
-        phase=found,
         rows=cell.rows,
         left_out=left_out,
         left_out_chip=of if left_out is not None else "",
@@ -267,46 +230,46 @@ def error_behind(
 
 
 def unrecorded_band(*, physics: bool = False) -> float:
-    """Return the band of runs that do not say whether tokens were drafted; 1 where every run does."""
-    cell = error_table().strata.get(UNRECORDED)
-    return 1.0 if cell is None else (cell.physics if physics else cell.cross_validated).band
+    """Return the band of runs that do not say whether tokens were drafted."""
+    cell = error_table().unrecorded
+    return (cell.physics if physics else cell.cross_validated).band
 
 
 def errors_in(
-    deployment: Deployment, layout: Layout | None = None, phase: str = "", near: NearRuns = NO_RUNS
+    deployment: Deployment, layout: Layout | None = None, near: NearRuns = NO_RUNS
 ) -> tuple[ErrorOf, ...]:
     """Return the errors of the chips that a layout runs on, each once; without a layout of all of the cluster.
 
-    ``phase``: one of :data:`PHASES`; empty: that of the deployment's workload. ``near``: what runs near the decode
-    step say, which has the band. Empty where no coefficient is calibrated.
+    ``near``: what runs near the decode step say, which has the band. Empty where no coefficient is calibrated.
     """
     if layout is None:
         gpus = (domain.gpu for domain in deployment.cluster.spec.domains)
         reached = [deployment.efficiency or calibrated(gpu, deployment.engine) for gpu in gpus]
     else:
         reached = [deployment.machine(stage).efficiency for stages in layout.replicas for stage in stages]
-    found = (error_of(each, deployment, phase, near) for each in dict.fromkeys(reached))
+    found = (error_of(each, deployment, near) for each in dict.fromkeys(reached))
     return tuple(dict.fromkeys(error for error in found if error is not None))
 
 
-def error_of(
-    efficiency: Efficiency, deployment: Deployment, phase: str = "", near: NearRuns = NO_RUNS
-) -> ErrorOf | None:
+def error_of(efficiency: Efficiency, deployment: Deployment, near: NearRuns = NO_RUNS) -> ErrorOf | None:
     """Return the error of a deployment's predictions on a chip: of its model and engine, with its own runs.
 
     ``n`` own runs of the chip, each predicted by the others, count beside the rows that ship as ``n`` to
     :data:`LEAST_ROWS`, in squares of the band's logarithm.
     """
-    correction, wanted = deployment.correction, phase or deployment.workload.phase
+    correction, own = deployment.correction, deployment.correction.own
     seen = shipped_correction().has_seen(deployment.model)
-    error = error_behind(efficiency, wanted, model_seen=seen, physics=correction.physics)
-    own = correction.own
-    if error is not None and near.band is not None:
+    error = error_behind(efficiency, model_seen=seen, physics=correction.physics)
+    if error is None:
+        return None
+    if deployment.workload.phase == "prefill":
+        rows = error_table().prefill_rows
+        note = f"of decoding, since prefill alone has {rows} published figures"
+        error = replace(error, note="; ".join(filter(None, [error.note, note])))
+    if near.band is not None:
         error = replace(error, band=near.band, near=near.runs)
-    if error is None or own is None:
-        return error
     chip = efficiency.stand_in_for or efficiency.chip
-    off = np.abs(own.left_out[own.columns["chip"] == chip])
+    off = np.zeros(0) if own is None else np.abs(own.left_out[own.columns["chip"] == chip])
     if not len(off):
         return error
     square = len(off) * np.quantile(off, 0.8) ** 2 + LEAST_ROWS * np.log(error.band) ** 2
@@ -325,7 +288,7 @@ class CalibrationData(TypedDict):
     ----------
     chip, stand_in_for:
         The chip that was measured, and the one that it stands in for; null: itself.
-    engine, phase:
+    engine:
         Of the measured rows; ``any``: all of them.
     rows, rows_of:
         How many rows, and what they are of.
@@ -348,7 +311,6 @@ class CalibrationData(TypedDict):
     chip: str
     stand_in_for: str | None
     engine: str
-    phase: str
     rows: int
     rows_of: str
     median_abs_error: float
@@ -381,7 +343,6 @@ def _to_dict(error: ErrorOf) -> CalibrationData:
         "chip": error.chip,
         "stand_in_for": error.stand_in_for or None,
         "engine": error.engine,
-        "phase": error.phase,
         "rows": error.rows,
         "rows_of": KINDS[error.rows_of],
         "median_abs_error": error.median,

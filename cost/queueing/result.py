@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.inputs.deployment import Deployment
+from cost.inputs.machine import NearRuns
 from cost.queueing.load import LoadLimits, MostRequests, UnderLoad, under_load
 from cost.queueing.pools import EnginePools
 from cost.queueing.requests import Requests
@@ -42,6 +43,8 @@ class Simulated(Shown):
         The most requests per second that keep the limits, or why there is no such rate.
     make:
         Makes requests of these lengths by rate and seed.
+    near:
+        What measured runs near the decode step of the layout say.
     notes:
         On the plan that was read.
     """
@@ -60,6 +63,7 @@ class Simulated(Shown):
     most: MostRequests | None
     reason: str
     make: Callable[[float, int], Requests]
+    near: NearRuns
     notes: tuple[str, ...] = ()
 
     def brief(self) -> str:
@@ -91,9 +95,8 @@ class Simulated(Shown):
 
     @property
     def errors(self) -> tuple[ErrorOf, ...]:
-        """The errors of the chips, as rows that serve requests the same way have them."""
-        phase = "aggregated" if len(self.pools.pools) == 1 else "disaggregated"
-        return errors_in(self.deployment, phase=phase)
+        """The errors of the chips."""
+        return errors_in(self.deployment, near=self.near)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the requests as columns, those before the counted ones too."""

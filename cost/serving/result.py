@@ -56,15 +56,14 @@ class Pools(Shown):
 
     @property
     def errors(self) -> tuple[ErrorOf, ...]:
-        """The errors of the chips of all pools, each once, as rows that serve requests the same way have them."""
+        """The errors of the chips of all pools, each once."""
         best, found = self.best, list[ErrorOf]()
-        phase = "aggregated" if best is not None and best.one_pool else "disaggregated"
         if best is not None:
             _, side, row, _ = self.serving.sides(best)[-1]
             near = near_runs(side.deployment, side.layout_of(row), best.batch)
-            return errors_in(side.deployment, phase=phase, near=near)
+            return errors_in(side.deployment, near=near)
         for side in (self.serving.decode, self.serving.prefill):
-            found += errors_in(side.deployment, phase=phase)
+            found += errors_in(side.deployment)
         return tuple(dict.fromkeys(found))
 
     @property

@@ -344,8 +344,8 @@ class Size(Shown):
 
     @property
     def errors(self) -> tuple[ErrorOf, ...]:
-        """The errors of the chips, as rows that serve requests the same way have them."""
-        return errors_in(self.deployment, phase="" if self.lengths is None else "disaggregated")
+        """The errors of the chips."""
+        return errors_in(self.deployment, near=self.served.pools[-1].near)
 
 
 def size(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cost.calibration.correction import shipped_correction
-from cost.calibration.errors import PHASES, ErrorOf, error_behind, unrecorded_band
+from cost.calibration.errors import ErrorOf, error_behind, unrecorded_band
 from cost.calibration.serving import calibrated, require_engine
 from cost.resolve import resolve_model
 from cost.validation.predict import Prediction
@@ -29,7 +29,7 @@ def with_bands(
         if value is None or prediction.low is not None or point.quantity not in OF_STEPS:
             found.append(prediction)
             continue
-        key = point.cluster, point.engine, point.phase, point.model, point.drafts_recorded
+        key = point.cluster, point.engine, point.model, point.drafts_recorded
         if key not in known:
             known[key] = _band(point, physics=physics)
         band = known[key]
@@ -52,5 +52,4 @@ def error_of_point(point: Point, *, physics: bool = False) -> ErrorOf | None:
         engine = ""
     gpu = resolve_cluster(point.cluster).spec.domains[0].gpu
     seen = shipped_correction().has_seen(resolve_model(point.model))
-    phase = point.phase if point.phase in (*PHASES, "decode", "prefill") else ""
-    return error_behind(calibrated(gpu, engine), phase, model_seen=seen, physics=physics)
+    return error_behind(calibrated(gpu, engine), model_seen=seen, physics=physics)

@@ -174,13 +174,11 @@ def _serving_row(
     loaded: Callable[[Serving, float | None], RateMatch | None],
 ) -> CompareRow:
     cluster = deployment.cluster
-    empty = CompareRow(cluster.name, len(cluster.gpus), target, status=cluster_status(cluster))
+    status, errors = cluster_status(cluster), errors_in(deployment)
+    empty = CompareRow(cluster.name, len(cluster.gpus), target, status=status, errors=errors)
     if isinstance(serving, str):
-        return replace(empty, errors=errors_in(deployment), reason=serving)
+        return replace(empty, reason=serving)
     found = list(serving.bests(None if target is None else 1 / target).values())
-    phase = "aggregated" if found and found[0].one_pool else "disaggregated"
-    errors = errors_in(deployment, phase=phase)
-    empty = replace(empty, errors=errors)
     if not found:
         return replace(empty, reason=_no_serving(deployment, serving, target))
     try:
@@ -194,7 +192,7 @@ def _serving_row(
     priced = side.run([row], at, at)
     return replace(
         empty,
-        errors=errors_in(side.deployment, phase=phase, near=near),
+        errors=errors_in(side.deployment, near=near),
         tok_s_per_user=best.tok_s_per_user,
         tok_s_per_gpu=best.output_tok_s_per_gpu,
         step_s=side.deployment.workload.tokens_per_step / best.tok_s_per_user,

@@ -175,12 +175,9 @@ class Fleet(Shown):
 
     @property
     def errors(self) -> tuple[ErrorOf, ...]:
-        """Prediction errors of all chips, each once; separate pools use runs with separate pools."""
-        split = "disaggregated" if self.traffic.isl else ""
+        """Prediction errors of all chips, each once."""
         kinds = dict.fromkeys((pool.model, pool.role) for pool in self.pools)
-        found = (
-            errors_in(self.traffic.deployment(*kind), phase="" if BOTH in kind else split) for kind in kinds
-        )
+        found = (errors_in(self.traffic.deployment(*kind)) for kind in kinds)
         return tuple(dict.fromkeys(error for errors in found for error in errors))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from cost.calibration.correction import lines_of
-from cost.calibration.errors import error_to_dict, errors_in
+from cost.calibration.errors import error_to_dict
 from cost.experts.tokens.traffic import traffic_to_dict
 from cost.step.score import Score
 from placement.plan import BaselineScore, Plan
@@ -71,13 +71,12 @@ def plan_score_to_dict(plan: Plan) -> PlanScoreData:
     ``over_limit`` is null where the limit is held; ``calibration`` is null where nothing was measured; ``traffic`` is
     there where tokens were traced.
     """
-    errors = errors_in(plan.deployment, plan.layout)
     data: PlanScoreData = {
         **score_to_dict(plan.score, plan.balancedness),  # type: ignore[typeddict-item]  # no `traffic` in it
         "limit_s": plan.limit_s,
         "over_limit": plan.over_limit,
         "totals": plan.totals.to_dict(),
-        "calibration": error_to_dict(errors),
+        "calibration": error_to_dict(plan.errors),
     }
     if plan.traffic is not None:
         data["traffic"] = traffic_to_dict(plan.traffic)

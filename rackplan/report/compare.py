@@ -318,7 +318,6 @@ def _frontiers(result: Comparison, rows: Sequence[Row]) -> list[Block]:
     """Return the frontiers with the rows as stars, and published runs: at the same conditions, and all of them."""
     stars = ({**row, "tok_s_per_user": row["reached_tok_s_per_user"]} for row in rows)
     how = "perfectly balanced experts" if result.lengths is None else "one pool or two"
-    phase = "" if result.lengths is None else "disaggregated"
     return [
         frontier_chart(_points(result), stars, result.deployments, result.lengths, by="cluster"),
         Note(
@@ -326,5 +325,5 @@ def _frontiers(result: Comparison, rows: Sequence[Row]) -> list[Block]:
             "runs at the same conditions.",
             kind="method",
         ),
-        *measured_blocks(result.deployments, phase),
+        *measured_blocks(result.deployments),
     ]

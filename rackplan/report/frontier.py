@@ -76,7 +76,7 @@ def _nearest(rows: Sequence[Row], edge: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys([*ends, *order]))[:_MOST_LINES]
 
 
-def measured_blocks(deployments: Sequence[Deployment], phase: str = "") -> list[Block]:
+def measured_blocks(deployments: Sequence[Deployment]) -> list[Block]:
     """Return measured runs of this model on these chips, each against the prediction for its own conditions.
 
     That takes a while: it is for pages alone. ``phase`` is as :func:`cost.calibration.errors.errors_in` takes it.
@@ -87,7 +87,7 @@ def measured_blocks(deployments: Sequence[Deployment], phase: str = "") -> list[
     if not rates:
         return [Note("rackplan knows of no published run of this model on these chips.")] if decoding else []
     chips = {run.chip for run in rates}
-    errors = [error for one in deployments for error in errors_in(one, phase=phase)]
+    errors = [error for one in deployments for error in errors_in(one)]
     error = widest(error for error in errors if error.chip in chips) or widest(errors)
     runs = plural(len(rates), "published run")
     text = f"{runs} of this model on these chips, each against the prediction for its own lengths, formats and drafts"

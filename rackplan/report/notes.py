@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from cost.attention.sparse import as_if_sparse, cache_bound_context, most_tokens_read
-from cost.calibration.errors import ANY_PHASE, EACH_ENGINE, KINDS, ErrorOf, error_of
+from cost.calibration.errors import EACH_ENGINE, KINDS, ErrorOf, error_of
 from cost.calibration.serving import ANY_ENGINE
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
@@ -197,7 +197,7 @@ def coefficient_words(efficiency: Efficiency, deployment: Deployment) -> str:
 def chip_words(error: ErrorOf) -> str:
     """Return what the coefficients of a chip are fitted to, and the chip that stands in for it."""
     engine = "all engines" if error.engine in (ANY_ENGINE, EACH_ENGINE) else error.engine
-    which = ", ".join(filter(None, [engine, "" if error.phase == ANY_PHASE else error.phase, error.note]))
+    which = ", ".join(filter(None, [engine, error.note]))
     text = f"kernel efficiency is fitted to {KINDS[error.rows_of]} on {error.chip} ({which}; "
     text += f"{plural(error.rows, 'measured run')})"
     if not error.stand_in_for:

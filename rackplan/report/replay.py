@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from cost.calibration.errors import errors_in
 from placement.online.policies import OURS_LINEAR
 from placement.online.recommend import EQUAL
 from placement.online.replayed import Replayed
@@ -52,7 +51,6 @@ def replay_doc(replayed: Replayed) -> Doc:
     """Return the document of ``rackplan replay``."""
     plan, result, best = replayed.plan, replayed.result, replayed.recommendation.best
     deployment, baseline, setting = plan.deployment, replayed.baseline, replayed.baseline.setting
-    errors = errors_in(deployment, plan.layout)
     names = dict(zip(result.runs, run_names(result.runs), strict=True))
     totals = deployment.bill.totals(best.tok_s, plan.score.tokens, phase=deployment.workload.phase)
     row = ROOT.row(
@@ -99,7 +97,7 @@ def replay_doc(replayed: Replayed) -> Doc:
     return Doc(
         REPLAY,
         f"Replay of {deployment.model.name} on {deployment.cluster.name}: {windows}",
-        [_best(replayed), _moved(replayed), shared.accuracy_sentence(errors)],
+        [_best(replayed), _moved(replayed), shared.accuracy_sentence(plan.errors)],
         [
             Note(shared.doubt_sentence(deployment.cluster), kind="warning"),
             ROOT(row),
@@ -116,7 +114,7 @@ def replay_doc(replayed: Replayed) -> Doc:
             CPU((name, round(run.cpu_s, 3)) for run, name in names.items()),
             replans,
             by_window,
-            shared.ACCURACY(shared.accuracy_row(error, deployment.cluster.name) for error in errors),
+            shared.ACCURACY(shared.accuracy_row(error, deployment.cluster.name) for error in plan.errors),
             Late(lambda: list(_pictures(plan))),
             shared.used_figures(deployment),
             Note(

@@ -103,14 +103,14 @@ def sweep_doc(found: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
         counted_tokens=workload.token_word,
     )
     if isinstance(found, Sweep):
-        bill, phase, best, near = deployment.bill, "", found.best, NO_RUNS
+        bill, best, near = deployment.bill, found.best, NO_RUNS
         if best is not None and workload.decodes:
             near = near_runs(deployment, found.layout_of(best), float(found.batch[best]))
             row |= shared.near_row(near)
         errors = errors_in(deployment, near=near)
         told = _phase(found, speeds or USUAL, {**row, **shared.bill_row(bill)})
     else:
-        bill, errors, phase = found.bill, found.errors, "disaggregated"
+        bill, errors = found.bill, found.errors
         told = _whole(found, speeds or USUAL, {**row, **shared.bill_row(bill)})
     fullest, at = told.fullest
     cache = NO_CACHE if at is None else fullest.cache(at)
@@ -130,7 +130,7 @@ def sweep_doc(found: Sweep | Pools, speeds: Sequence[float] = ()) -> Doc:
             *told.blocks,
             *_usual_notes(found, row),
             *shared.missing_notes(bill),
-            Late(lambda: [*_hbm(*told.fullest), *measured_blocks([deployment], phase)]),
+            Late(lambda: [*_hbm(*told.fullest), *measured_blocks([deployment])]),
         ],
         [
             PHASES(_priced(swept) for swept in sweeps if len(swept)),

@@ -136,9 +136,8 @@ def _side_data(side: Side, tpot_s: float | None, *, alone: bool) -> dict[str, An
     if side.reason:
         return data
     best = None if tpot_s is None else side.best(1 / tpot_s)
-    shown = (best[0] if best else side.shown[0]).name
-    errors = errors_in(deployment, phase=PHASES[shown])
-    near = widest(errors)
+    errors = errors_in(deployment) if best is None else errors_in(deployment, near=best[0].near(best[1]))
+    error = widest(errors)
     lines: dict[str, Rows] = {"frontier": thinned(_frontier(side.shown), MOST_POINTS, even=True)}
     if best is not None:
         lines["best"] = [best]
@@ -161,7 +160,7 @@ def _side_data(side: Side, tpot_s: float | None, *, alone: bool) -> dict[str, An
         "rivals": [{"name": name, "points": points[name]} for name in rivals],
         "rival_colours": series(len(rivals) + 1)[1:],
         "factor": accuracy_sentence(errors),
-        "band": None if near is None else near.band,
+        "band": None if error is None else error.band,
         "best": points.get("best"),
         "layouts": layouts,
         "bounds": bounds,

@@ -19,7 +19,6 @@ from rackplan.report.shared import band_row
 from rackplan.report.sweep import configuration_rows, match_rows
 from rackplan.serve.blocks import page_data
 from rackplan.serve.commands import plan_command
-from rackplan.serve.plot import PHASES
 from rackplan.serve.question import AskedPoint, FieldError, PlanOrder, Point
 from rackplan.serve.ways import Side, Way, explored
 from topology.base.figures import Evidence
@@ -84,7 +83,7 @@ def _figures(side: Side, way: Way, row: int) -> Record:
         (found,) = configuration_rows(way.sweep, [row])
     else:
         (found,) = match_rows(side.found, [way.matches.row(row)])
-    band = band_row(found["tok_s_per_gpu"], errors_in(side.deployment, phase=PHASES[way.name]))
+    band = band_row(found["tok_s_per_gpu"], errors_in(side.deployment, near=way.near(row)))
     return FIGURES(FIGURES.row(None, **found, **band))
 
 

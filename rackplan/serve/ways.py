@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.inputs.deployment import Deployment
+from cost.inputs.machine import NearRuns
 from cost.layouts import Sweep
 from cost.serving.pools import RateMatches
 from cost.serving.result import Pools
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from cost.step.step import near_runs
 from rackplan.layouts import served, swept
 from rackplan.requests import SweepRequest, make
 from rackplan.serve.pricing import deployed
@@ -42,6 +44,11 @@ class Way:
     def frontier(self) -> NDArray[np.int64]:
         """The Pareto-optimal configurations, slowest per user first."""
         return (self.sweep if self.matches is None else self.matches).frontier()
+
+    def near(self, row: int) -> NearRuns:
+        """Return what measured runs near the decode step of a configuration or match say."""
+        at = int(self.in_sweep(row))
+        return near_runs(self.sweep.deployment, self.sweep.layout_of(at), float(self.sweep.batch[at]))
 
     def best(self, target: float) -> int | None:
         """Return the configuration with most throughput of those as fast as ``target``."""

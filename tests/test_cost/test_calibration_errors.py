@@ -15,7 +15,6 @@ import helpers
 from cost.calibration import errors, serving
 from cost.calibration.correction import Runs
 from cost.calibration.errors import (
-    ANY_PHASE,
     EACH_ENGINE,
     LEAST_ROWS,
     ErrorTable,
@@ -46,7 +45,7 @@ SERVED = [name for name, chip in SHIPPED["chips"].items() if chip["rows_of"] == 
 
 def test_it_is_of_the_same_fit_as_the_coefficients():
     fit = yaml.safe_load(serving.PATH.read_text(encoding="utf-8"))["families"][0]["fit"]
-    own = error_table().served[EACH_ENGINE].physics  # of AMD's chips too, cross-validated
+    own = error_table().served.physics  # of AMD's chips too, cross-validated
     assert fit["median_abs_error"] < own.median < fit["median_abs_error"] + 0.02
     assert own.mean == pytest.approx(fit["mean_abs_error"], abs=0.03)
 
@@ -54,23 +53,21 @@ def test_it_is_of_the_same_fit_as_the_coefficients():
 # --- whose error it is
 
 
-def test_too_few_rows_of_an_engine_or_a_phase_give_way_to_all_and_say_so():
-    few = SHIPPED["chips"]["gb200"]["engines"]["vllm"]["any"]["rows"]
+def test_too_few_rows_of_an_engine_give_way_to_all_and_say_so():
+    few = SHIPPED["chips"]["gb200"]["engines"]["vllm"]["rows"]
     assert few < LEAST_ROWS
     found = error_of("gb200", "vllm")
-    assert (found.engine, found.phase) == (EACH_ENGINE, ANY_PHASE)
-    assert found.rows == SHIPPED["chips"]["gb200"]["engines"]["any"]["any"]["rows"]
+    assert found.engine == EACH_ENGINE
+    assert found.rows == SHIPPED["chips"]["gb200"]["engines"]["any"]["rows"]
     assert found.note == f"since {few} rows for vllm are too few"
-    assert error_of("gb300", "", "disaggregated").note == "since 1 row for disaggregated is too few"
     assert not found.borrowed
-    gone = error_of("b300-sxm", "sglang", "disaggregated")
-    assert "disaggregated" not in SHIPPED["chips"]["b300-sxm"]["engines"]["sglang"]
-    assert (gone.engine, gone.phase) == (EACH_ENGINE, "disaggregated")
-    assert gone.note == "since 0 rows for sglang disaggregated are too few"
+    gone = error_of("gb300", "sglang")
+    assert "sglang" not in SHIPPED["chips"]["gb300"]["engines"]
+    assert (gone.engine, gone.note) == (EACH_ENGINE, "since 0 rows for sglang are too few")
 
 
 def widest_chip():
-    cells = {chip: SHIPPED["chips"][chip]["engines"]["any"]["any"] for chip in SERVED}
+    cells = {chip: SHIPPED["chips"][chip]["engines"]["any"] for chip in SERVED}
     return max(cells, key=lambda chip: cells[chip]["left_out"]["band"])
 
 
@@ -81,7 +78,7 @@ def test_an_unmeasured_chip_names_its_stand_in_and_takes_the_widest_band(chip):
     assert (found.chip, found.stand_in_for) == (calibrated(load_gpu(chip)).chip, chip)
     assert found.borrowed
     assert found.left_out_chip == worst
-    assert found.band == SHIPPED["chips"][worst]["engines"]["any"]["any"]["left_out"]["band"]
+    assert found.band == SHIPPED["chips"][worst]["engines"]["any"]["left_out"]["band"]
     assert found.band > 1
 
 
@@ -94,7 +91,6 @@ def test_coefficients_of_other_origin_have_no_error():
     ("asked", "words"),
     [
         (("gb200", "ollama"), "ollama"),
-        (("gb200", "", "decoding"), "phase decoding: did you mean decode"),
         (("gb2000",), "gb2000"),
     ],
 )
@@ -123,7 +119,7 @@ def test_a_cluster_of_two_chips_has_two_errors(tmp_path):
 changed = partial(helpers.changed, SHIPPED)
 
 
-CELL = ("chips", "gb200", "engines", "any", "any")
+CELL = ("chips", "gb200", "engines", "any")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +127,7 @@ CELL = ("chips", "gb200", "engines", "any", "any")
     [
         (changed("source"), "source"),
         (changed("chips", "gb200", "rows_of", to="rumours"), "rumours"),
-        (changed(*CELL), "gb200.*any: any: is missing"),
+        (changed(*CELL), "gb200.*any: is missing"),
         (changed(*CELL, "rows", to=0), "rows"),
         (changed(*CELL, "in_sample", "median", to=-0.1), "median: -0.1 must be greater than or equal to 0"),
         (changed(*CELL, "in_sample", "within_20_percent", to=1.1), "within_20_percent: 1.1 .*equal to 1"),

@@ -52,7 +52,7 @@ def test_pools_of_both_phases(run: Run) -> None:
 def test_measured_runs_of_each_pool_are_told(run: Run) -> None:
     asked = (*DECODE, "--model", "llama-3.1-70b", "--tok-s", "100k", "--json")
     (pool,), (bare,) = run(*asked).data["pools"], run(*asked, "--physics").data["pools"]
-    assert pool["measured_runs"] > 0
+    assert pool["measured_factor"] != 1
     assert (bare["measured_factor"], bare["measured_runs"]) == (1, 0)
 
 

@@ -18,7 +18,7 @@ from cost.inputs.layout import Layout, StageSpec
 from cost.serving.steady_state import held_batch
 from cost.step.score import LayoutScorer, Score
 from cost.terms.alltoall import group_limit
-from cost.terms.experts import expert_speed
+from cost.terms.experts import expert_speed, placed_expert_work
 from placement.arrays import Floats, Ints
 from placement.experts.baselines import Baselines
 from placement.experts.bounds import lower_bound, proven_bound
@@ -158,6 +158,39 @@ def gpu_load(plan: Plan, stage: StageSpec, assignment: Assignment) -> Floats:
     busy = (share if speed is None else share / speed).mean(axis=0)
     over_mean: Floats = busy / np.maximum(share.mean(axis=(0, 2))[:, None], 1e-300)
     return np.broadcast_to(over_mean, (assignment.layers, assignment.gpus))
+
+
+def away_share(plan: Plan) -> float | None:
+    """Return the part of the expert choices of tokens that another scale-up domain serves, the mean over layers.
+
+    Tokens are equally many on each GPU of a stage. None where no experts are placed.
+    """
+    kept: list[Floats] = []
+    for stage, assignment in zip(plan.layout.replicas[0], plan.experts, strict=True):
+        if assignment is not None:
+            domain = np.unique(plan.deployment.domains(stage), return_inverse=True)[1]
+            load = gpu_load(plan, stage, assignment)
+            kept.append((load * np.bincount(domain)[domain] / len(domain)).sum(axis=1) / load.sum(axis=1))
+    return float(1 - np.concatenate(kept).mean()) if kept else None
+
+
+def expert_read_bytes(plan: Plan, batch: float) -> float | None:
+    """Return the bytes of expert weights that a GPU of the first replica reads in a step, the busiest of its stages.
+
+    Each of as many micro-batches as stages reads those that its tokens use. None where no experts are placed.
+    """
+    deployment, stages, moe = plan.deployment, plan.layout.replicas[0], plan.deployment.model.moe
+    uses = placement_uses(deployment, plan.layout, plan.experts, plan.loads, plan.split)[0]
+    tokens = batch * sum(len(stage.gpus) for stage in stages) / len(stages)
+    tokens *= deployment.workload.tokens_per_pass
+    read: list[float] = []
+    for stage, use in zip(stages, uses, strict=True):
+        if use is not None and moe is not None:
+            rates, weights = deployment.rates(stage), deployment.model.precision["experts"]
+            work = placed_expert_work(moe, use, tokens=tokens, weights=weights, rates=rates)
+            of_layers = np.asarray(work.memory_s).mean(axis=0).sum(axis=0) * use.repeats
+            read.append(float(of_layers.max()) * rates.hbm_bytes_per_s * len(stages))
+    return max(read, default=None)
 
 
 def step_held(plan: Plan, requests_per_s: float, steps: float) -> float:

@@ -99,7 +99,7 @@ def plan_requests(
             where = deployment.cluster.name
             raise out_of_reach("ttft_s", "ttft_ms", limits.ttft_s or 0.0, where, what) from None
         plans: list[Plan] = []
-        for pool, fit, asked in _pools(serving, best, options, kept):
+        for pool, fit, asked in pools_of(serving, best, options, kept):
             if plans and plans[0].interrupted:
                 # what is left is finished the fast way, and not cancelled again
                 asked, cancel = replace(asked, time_limit_s=0.0), None  # noqa: PLW2901
@@ -183,10 +183,24 @@ def refuse_limits(serving: Serving, limits: Limits) -> NoReturn:
     raise out_of_reach(limit, f"{limit[:-2]}_ms", asked_s, where, best)
 
 
-def _pools(
+def pools_of(
     serving: Serving, best: RateMatch, options: PlanOptions, limits: Limits
 ) -> Iterator[tuple[Deployment, Fitted, PlanOptions]]:
-    """Yield the pool that decodes, or the only one, then the one that prefills: its GPUs, layout and options."""
+    """Yield the pool that decodes, or the only one, then the one that prefills: its GPUs, layout and options.
+
+    Raises
+    ------
+    InfeasibleError
+        If whole copies of experts do not fit.
+    """
+    for deployment, shape, ranges, asked in pool_shapes(serving, best, options, limits):
+        yield deployment, _fit(deployment, shape, ranges, asked), asked
+
+
+def pool_shapes(
+    serving: Serving, best: RateMatch, options: PlanOptions, limits: Limits
+) -> Iterator[tuple[Deployment, Shape, tuple[range, ...], PlanOptions]]:
+    """Yield the pools of :func:`pools_of` before they are fitted: GPUs, shape, layers of each stage, options."""
     free = [list(gpus) for gpus in domain_gpus(serving.decode.deployment.cluster)]
     for role, found, row, workers in reversed(serving.sides(best)):
         variant, tp = found.variants[found.layout[row]], int(found.tp[row])
@@ -201,8 +215,7 @@ def _pools(
             asked = replace(asked, ep=None, tp=None, stages=None, split=split)
         if role == "prefill" or limits.tpot_s is None:
             asked, deployment = replace(asked, tpot_s=None), deployment.with_batch(float(found.batch[row]))
-        shape = Shape(replicas, tp, int(found.moe_tp[row]))
-        yield deployment, _fit(deployment, shape, variant.ranges, asked), asked
+        yield deployment, Shape(replicas, tp, int(found.moe_tp[row])), variant.ranges, asked
 
 
 def _taken(free: list[list[int]], sizes: Sequence[int], *, last: bool) -> tuple[Group, ...]:

@@ -312,6 +312,7 @@ def compared(deployments: Sequence[Deployment], request: requests.CompareRequest
             ttft_p99_s=request.ttft_p99_s,
             rates=rates,
             servings=servings,
+            placed_by=inputs.loads_of(deployments[0].model, seed=request.seed),
         )
     tpot_s = NO_LIMIT if free else None
     wanted = PlanOptions(time_limit_s=0.0, seed=request.seed, tpot_s=tpot_s, ttft_s=request.prefill_s)
@@ -319,7 +320,7 @@ def compared(deployments: Sequence[Deployment], request: requests.CompareRequest
     loads = inputs.loads_of(first.model, request.loads, seed=request.seed)
     rows = compare_clusters(deployments, loads, wanted, targets, on_progress=on_progress)
     usual = not targets and wanted.service_level(first.workload).usual
-    return Comparison(tuple(rows), tuple(deployments), loads, usual=usual)
+    return Comparison(tuple(rows), tuple(deployments), loads, usual=usual, placed_by=loads)
 
 
 def size(request: requests.SizeRequest) -> Size | Sizes:

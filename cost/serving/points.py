@@ -20,7 +20,10 @@ MOST_LAYOUTS = 12
 
 @dataclass(frozen=True)
 class LayoutPoint:
-    """One layout at one batch, its experts perfectly balanced; output tokens, per GPU of the whole cluster."""
+    """One layout at one batch, its experts perfectly balanced; output tokens, per GPU of the whole cluster.
+
+    ``ep``: GPUs that the experts of a layer are spread over, of the pool that decodes.
+    """
 
     layout: str
     batch: float
@@ -28,6 +31,7 @@ class LayoutPoint:
     tok_s_per_user: float
     tok_s_per_gpu: float
     bound_by: str
+    ep: int
 
 
 def layout_points(deployment: Deployment, redundant: int | None) -> list[LayoutPoint]:
@@ -59,6 +63,7 @@ def sweep_points(found: Sweep) -> list[LayoutPoint]:
             float(found.tok_s_per_user[index]),
             float(found.tok_s_per_gpu[index]),
             found.bound(index),
+            int(found.ep[index]),
         )
         for index in range(len(found))
     ]
@@ -79,6 +84,7 @@ def serving_points(serving: Serving, rows: Sequence[RateMatch]) -> list[LayoutPo
                 row.tok_s_per_user,
                 row.output_tok_s_per_gpu,
                 side.rows([at]).bound(0),
+                int(side.ep[at]),
             )
         )
     return found

@@ -108,11 +108,15 @@ def even_stage_s(one_pass_s: Quantity, ends_s: Quantity, layers: int, stages: Qu
 
 @dataclass(frozen=True)
 class Hop:
-    """A hand-over of a micro-batch: its fabric, the bytes of all GPUs together, and expected seconds."""
+    """A hand-over of a micro-batch: its fabric, the bytes of all GPUs together, and expected seconds.
+
+    ``bytes_per_s`` is the peak rate of a GPU of the side that has fewer.
+    """
 
     fabric: str
     bytes: float
     seconds: float
+    bytes_per_s: float
 
 
 def hop_list(deployment: Deployment, stages: Sequence[StageSpec], batch: float) -> list[Hop]:
@@ -123,11 +127,12 @@ def hop_list(deployment: Deployment, stages: Sequence[StageSpec], batch: float) 
     sequences = batch * sum(len(stage.gpus) for stage in stages) / len(stages)
     vectors = sequences * deployment.workload.tokens_per_pass * deployment.model.hidden * ACTIVATION_BYTES
     tokens = sequences * deployment.workload.tokens_per_pass * TOKEN_ID_BYTES
-    found = list(hops(deployment, stages, batch))
-    return [
-        Hop(fabric, tokens if number == len(found) else vectors, seconds)
-        for number, (fabric, seconds, _) in enumerate(found, 1)
-    ]
+    hop_of: list[Hop] = []
+    for number, (fabric, seconds, peak_s) in enumerate(hops(deployment, stages, batch), 1):
+        moved = tokens if number == len(stages) else vectors
+        pairs = min(len(stages[number - 1].gpus), len(stages[number % len(stages)].gpus))
+        hop_of.append(Hop(fabric, moved, seconds, moved / pairs / peak_s))
+    return hop_of
 
 
 def bubble_seconds(depth: Quantity, slowest_s: Quantity, one_pass_s: Quantity, hops_s: Quantity) -> Quantity:

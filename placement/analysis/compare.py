@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from cost.calibration.errors import ErrorOf, errors_in
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
+from cost.inputs.layout import Layout
 from cost.inputs.machine import NO_RUNS, NearRuns
 from cost.layouts import best_at, sweep
 from cost.memory.stages import NO_CACHE, CacheRoom
@@ -27,12 +29,19 @@ from cost.step.step import near_runs
 from placement.experts.placing import Known
 from placement.layouts.choose import choose_layout
 from placement.layouts.fitting import Fitted, fitted_layouts
+from placement.layouts.price import fitted_row, plan_rows
 from placement.layouts.refuse import fastest_step_s
+from placement.layouts.shapes import Shape
 from placement.options import USUAL_TPOT, PlanOptions, ServiceLevel
+from placement.whole import Limits, pool_shapes, pools_of
 from topology.base.errors import InfeasibleError
 from topology.base.figures import Evidence, EvidenceLabel
 from topology.cluster import Cluster
 
+PoolFit = tuple[Deployment, Fitted, PlanOptions]
+"""A pool as :func:`placement.planner.make_plan` takes it: its GPUs, its layout, and the options."""
+PoolLayout = tuple[Deployment, Layout]
+"""The GPUs of a pool with its batch, and how the model is spread over them."""
 USUAL_TOK_S = 1 / USUAL_TPOT.value
 """Speed per user to compare at where nobody says."""
 
@@ -70,6 +79,9 @@ class CompareRow:
         Of whole requests: throughput per GPU of the other way within the same limits; None: it keeps them nowhere.
     loaded_requests_per_s:
         The most requests per second of the cluster that 99 of 100 keep their limits at; None: none, or nobody asked.
+    layouts, pools:
+        Make the layouts of the row, and the same to be planned, of the pool that decodes, or the only one, first.
+        There is none of rows that reach nothing; ``pools`` raises InfeasibleError where no plan has such a layout.
     """
 
     cluster: str
@@ -94,6 +106,8 @@ class CompareRow:
     ttft_s: float | None = None
     instead: float | None = None
     loaded_requests_per_s: float | None = None
+    layouts: Callable[[], list[PoolLayout]] = field(default=list, repr=False, compare=False)
+    pools: Callable[[], list[PoolFit]] = field(default=list, repr=False, compare=False)
 
     def times(self, scale: float) -> CompareRow:
         """Return the row scaled to a multiple of its GPUs."""
@@ -208,7 +222,25 @@ def _serving_row(
         ttft_s=best.ttft_s,
         instead=found[1].output_tok_s_per_gpu if len(found) > 1 and under_load is None else None,
         loaded_requests_per_s=None if under_load is None else under_load.requests_per_s,
+        layouts=partial(_serving_layouts, serving, best),
+        pools=partial(_serving_pools, serving, best),
     )
+
+
+def _serving_layouts(serving: Serving, best: RateMatch) -> list[PoolLayout]:
+    """Return the pools of a match as they are priced."""
+    shapes = pool_shapes(serving, best, PlanOptions(), Limits(None, None))
+    return [(deployment, shape.split(ranges)) for deployment, shape, ranges, _ in shapes]
+
+
+def _serving_pools(serving: Serving, best: RateMatch) -> list[PoolFit]:
+    """Return the pools of a match at their own batches, as their plans take them."""
+    for role, side, row, _ in serving.sides(best):
+        if not plan_rows(side)[row]:
+            raise InfeasibleError(
+                f"no plan has the layout {side.worker_label(row)} of {role}: its experts are not placed."
+            )
+    return list(pools_of(serving, best, PlanOptions(time_limit_s=0.0), Limits(None, None)))
 
 
 def _no_serving(deployment: Deployment, serving: Serving, target: float | None) -> str:
@@ -266,6 +298,8 @@ def _row(
         evidence=score.evidence.label,
         score=score,
         cache=score.cache,
+        layouts=lambda: [(deployment.with_batch(score.batch), layout)],
+        pools=lambda: [(deployment, placed.candidate.fitted, wanted)],
     )
 
 
@@ -282,6 +316,18 @@ def _fewer_than_gpus(deployment: Deployment, empty: CompareRow, fastest: float) 
     if index is None:
         fastest = max(fastest, float(found.tok_s_per_user.max(initial=0.0)))
         return replace(empty, reason=_too_slow(deployment, target, fastest))
+
+    def layouts() -> list[PoolLayout]:
+        variant = found.variants[found.layout[index]]
+        shape = Shape(variant.arrangement.replicas, int(found.tp[index]), int(found.moe_tp[index]))
+        return [(deployment.with_batch(float(found.batch[index])), shape.split(variant.ranges))]
+
+    def pools() -> list[PoolFit]:
+        fit, there = fitted_row(found, index), deployment.with_batch(float(found.batch[index]))
+        if fit is None:
+            raise InfeasibleError(f"no plan has the layout {found.label(index)}: its experts are not placed.")
+        return [(there, fit, PlanOptions(time_limit_s=0.0))]
+
     return replace(
         empty,
         tok_s_per_user=float(found.tok_s_per_user[index]),
@@ -292,6 +338,8 @@ def _fewer_than_gpus(deployment: Deployment, empty: CompareRow, fastest: float) 
         layout=found.label(index),
         cache=found.cache(index),
         evidence=Evidence.ASSUMED.label,
+        layouts=layouts,
+        pools=pools,
     )
 
 

@@ -14,12 +14,32 @@ from cost.recipe import OtherRecipe
 from cost.serving.lengths import Lengths
 from cost.serving.points import LayoutPoint, frontier, layout_points, serving_points
 from cost.serving.serving import Serving
-from placement.analysis.compare import CompareRow
+from placement.analysis.compare import CompareRow, PoolLayout
 from placement.analysis.gains import Gain, Rates, split_gains
+from placement.plan import Plan
+from placement.planner import make_plan
+from topology.base.errors import InfeasibleError
 from topology.base.shown import Shown
 
 MOST_SERVED = 60
 """Maximum points of whole requests on a frontier."""
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """A row of a comparison as it is laid out: its pools, and the plan of the first of them.
+
+    There is no plan where none has the row's layout: ``reason`` says why.
+    """
+
+    row: CompareRow
+    pools: Sequence[PoolLayout]
+    plan: Plan | None = None
+    reason: str = ""
+
+    def batch(self, pool: int) -> float:
+        """Return the sequences per GPU of a pool: those of the row where it is of whole requests and decodes."""
+        return (self.row.batch if pool == 0 else None) or self.pools[pool][0].workload.batch
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,6 +61,8 @@ class Comparison(Shown):
         Returns tok/s/GPU of other machines at speeds per user; None of one phase alone.
     servings:
         Of whole requests, how each cluster serves them, by its name.
+    placed_by:
+        Loads by which experts are placed; None without experts.
     """
 
     rows: tuple[CompareRow, ...]
@@ -55,6 +77,7 @@ class Comparison(Shown):
     budget: str = ""
     rates: Callable[[Deployment, Sequence[float | None]], Rates] | None = None
     servings: Mapping[str, Serving] = field(default_factory=dict)
+    placed_by: ExpertLoads | None = None
 
     @cached_property
     def bills(self) -> dict[str, Bill]:
@@ -98,6 +121,24 @@ class Comparison(Shown):
         first = self.rows[0].cluster
         common = {speed: rows for speed, rows in several.items() if any(row.cluster == first for row in rows)}
         return reached[max(common or several)] if reached else []
+
+    @cached_property
+    def placements(self) -> list[Placement]:
+        """The compared rows with the plan of their own layout, experts placed the fast way: takes seconds.
+
+        Of two pools the plan is that of the one that decodes, at its own batch.
+        """
+        made: list[Placement] = []
+        for row in self.compared:
+            layouts = row.layouts()
+            try:
+                deployment, fit, options = row.pools()[0]
+                plan = make_plan(deployment, self.placed_by, options, layouts=[fit])
+            except InfeasibleError as error:
+                made.append(Placement(row, layouts, reason=str(error)))
+            else:
+                made.append(Placement(row, [(plan.deployment, plan.layout), *layouts[1:]], plan))
+        return made
 
     def turned(self) -> Iterator[tuple[CompareRow, CompareRow]]:
         """Yield the faster and the slower of two rows whose order measured runs turned."""

@@ -14,6 +14,7 @@ from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Row, Shape
 from rackplan.report.fields import FIELDS, said
 from rackplan.report.frontier import POINTS, frontier_chart, measured_blocks
 from rackplan.report.notes import load_names, phase_words, sentence
+from rackplan.report.placements import PLACEMENTS, placed_blocks, placements_table
 from topology.base.errors import input_name
 from topology.base.units import plural
 
@@ -44,7 +45,7 @@ STEPS = Table.of("steps", "cluster tok_s_per_user part step_s", "Steps by part",
 COMPARE = Shape(
     "compare",
     "Clusters at the same speeds per user for one model.",
-    (ROWS, CLUSTERS, GAINS, STEPS, *shared.GROUNDS),
+    (ROWS, CLUSTERS, GAINS, STEPS, PLACEMENTS, *shared.GROUNDS),
 )
 _LAYOUTS = (
     "cluster tok_s_per_user layout batch step_s ttft_s instead_tok_s_per_gpu measured_factor measured_runs"
@@ -84,7 +85,7 @@ def compare_doc(result: Comparison) -> Doc:
     sizes = sorted({row.gpus for row in result.rows})
     each = result.budget or (plural(sizes[0], "GPU") if len(sizes) == 1 else "")
     what = phase_words(first.workload) if result.lengths is None else result.lengths.brief()
-    known = {row["cluster"]: row for row in rows}
+    known, placed = {row["cluster"]: row for row in rows}, placements_table(result)
     machines = CLUSTERS({**known[name], **shared.bill_row(bill)} for name, bill in result.bills.items())
     return Doc(
         COMPARE,
@@ -97,6 +98,7 @@ def compare_doc(result: Comparison) -> Doc:
             *_notes(result),
             *(shared.cache_note(row.cache, f"{row.cluster}, {row.layout}") for row in compared),
             *(Note(f"{_gained(gain)}.", "tok_s_per_gpu") for gain in main),
+            Late(lambda: list(placed_blocks(result, placed))),
             Late(lambda: _frontiers(result, rows)),
             *_waterfall(main),
             shared.step_bars(((row.cluster, row.terms_s) for row in compared), "cluster"),
@@ -111,6 +113,7 @@ def compare_doc(result: Comparison) -> Doc:
                 for part, seconds in row.terms_s.items()
                 if seconds
             ),
+            placed,
             *(Note(f"{_gained(gain)}.", kind="method") for gain in gains if gain not in main),
             Note(_GAINS_METHOD if gains else "", kind="method"),
             replace(machines, title="Prices", shown=_PRICES),

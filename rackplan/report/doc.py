@@ -298,6 +298,23 @@ class Late(Block):
     make: Callable[[], Sequence[Block]]
 
 
+class LateRows(Sequence[Row]):
+    """Rows that take long to compute: made when they are read, which text does not of a table that it never shows."""
+
+    def __init__(self, make: Callable[[], Sequence[Row]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _rows(self) -> Sequence[Row]:
+        return self._make()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._rows[index]
+
+
 def made(blocks: Iterable[Block]) -> Iterator[Any]:
     """Yield blocks, those that are made late in their place."""
     for block in blocks:

@@ -172,7 +172,7 @@ _OF_POOLS: tuple[tuple[str, str, str, dict[str, Any], Callable[[Plan], Rows]], .
     ("limits_s", "resource step_s step_share floor_s", "What the step waits for", {}, _limits),
     ("memory", "use bytes memory_share", "Uses of HBM", {"most": 0}, _memory),
     ("replicas", f"replica {_STAGE} gpu_ids", "GPUs of each stage of each replica", {"most": 0}, replicas),
-    ("pipeline", f"{_STAGE} domain gpus to_stage bytes seconds fabric", "Stages", {}, _pipeline),
+    ("pipeline", f"{_STAGE} domain gpus to_stage bytes bytes_per_s seconds fabric", "Stages", {}, _pipeline),
     ("baselines", _PLACED, "Placements under the same loads, layout and batch", {}, _baselines),
     ("layers", "layer balancedness", "Balancedness by layer", {"most": 0},
      lambda plan: ({"layer": layer, "balancedness": value} for layer, value in plan.balancedness.items())),

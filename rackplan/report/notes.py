@@ -293,6 +293,30 @@ def plan_hops(plan: Plan) -> list[Hop]:
     return hop_list(plan.deployment, plan.layout.replicas[0], plan.deployment.workload.batch)
 
 
+def stage_lines(deployment: Deployment, layout: Layout, batch: float) -> list[str]:
+    """Return a line for each stage of the first replica: layers, GPUs, domains, what it hands on, how fast."""
+    stages, first = layout.replicas[0], "R0 " * (len(layout.replicas) > 1)
+    sequences = batch * sum(len(stage.gpus) for stage in stages) / len(stages)
+    tokens, lines = sequences * deployment.workload.tokens_per_pass, list[str]()
+    for number, (stage, hop) in enumerate(zip(stages, hop_list(deployment, stages, batch), strict=True)):
+        sent, each = (format_quantity(size, "byte", 3) for size in (hop.bytes, hop.bytes / tokens))
+        rate, time = format_quantity(hop.bytes_per_s, "byte/s", 3), format_quantity(hop.seconds, "s", 3)
+        where = f"{layer_words(stage)}, {first}on {domain_words(deployment.cluster, stage)}"
+        to = (number + 1) % len(stages)
+        lines.append(
+            f"S{number}: {where}; to S{to} {sent} ({each} a token) in {time} at {rate} a GPU, {hop.fabric}"
+        )
+    return lines
+
+
+def layer_words(stage: StageSpec) -> str:
+    """Return the layers and the GPUs of a stage."""
+    layers, gpus = stage.layers, plural(len(stage.gpus), "GPU")
+    if len(layers) == 1:
+        return f"layer {layers[0]}, {gpus}"
+    return f"layers {layers[0]} to {layers[-1]}, {gpus}"
+
+
 def domain_words(cluster: Cluster, stage: StageSpec) -> str:
     """Return the domains of a stage, or their number if there are many."""
     domains = list(dict.fromkeys(cluster.gpus[gpu].domain for gpu in stage.gpus))

@@ -33,7 +33,7 @@ def _data(block: Block) -> dict[str, Any] | None:
                 for field in block.columns()
             )
             return {"kind": "record", "key": block.key, "title": block.title, "figures": list(figures)}
-        case Table() if block.rows and block.most != 0:
+        case Table() if block.most != 0 and block.rows:
             fields = block.columns()
             heads = [
                 {"label": field.label, "hint": field.meaning, "words": not field.is_number}

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.layout import Layout
 from cost.terms.pipeline import BUBBLE
 from placement.fleet.fleet import Fleet
 from placement.plan import Plan
 from placement.scoring import gpu_load
-from rackplan.report.notes import domain_words, plan_hops
+from rackplan.report.notes import layer_words, stage_lines
 from topology.base.units import format_quantity, plural
 from topology.draw import Overlay
 
@@ -134,17 +134,12 @@ def _key(layout: Layout, plan: Plan | None = None) -> list[str]:
     """
     replicas, stages = layout.replicas, layout.replicas[0]
     if len(replicas) == 1 and layout.stages == 1:
-        return [f"One stage: {_layers(stages[0])}"]
-    lines = [f"S{s}: {_layers(stage)}" for s, stage in enumerate(stages)] if layout.stages > 1 else []
+        return [f"One stage: {layer_words(stages[0])}"]
+    lines = [f"S{s}: {layer_words(stage)}" for s, stage in enumerate(stages)] if layout.stages > 1 else []
     if lines and plan is not None:
-        cluster, first = plan.deployment.cluster, "R0 " * (len(replicas) > 1)
-        for number, (stage, hop) in enumerate(zip(stages, plan_hops(plan), strict=True)):
-            sent = f"{format_quantity(hop.bytes, 'byte', 3)} in {format_quantity(hop.seconds, 's', 3)}"
-            lines[number] += (
-                f", {first}on {domain_words(cluster, stage)}; to S{(number + 1) % len(lines)} {sent}"
-            )
+        lines = stage_lines(plan.deployment, layout, plan.deployment.workload.batch)
     if len(replicas) > 1:
-        whole = f": {_layers(stages[0])}" if layout.stages == 1 else ""
+        whole = f": {layer_words(stages[0])}" if layout.stages == 1 else ""
         lines.insert(0, f"R0 to R{len(replicas) - 1}: replicas, each a copy of the model{whole}")
     if len(lines) > _MOST_LINES:
         lines = [*lines[: _MOST_LINES - 2], f"... {len(lines) - _MOST_LINES + 1} more", lines[-1]]
@@ -152,13 +147,6 @@ def _key(layout: Layout, plan: Plan | None = None) -> list[str]:
         seconds = plan.score.terms_s.get(BUBBLE.name, 0.0)
         share = f"{seconds / plan.score.step_s:.1%}"
         lines.append(f"Pipeline bubble: {seconds * 1e3:.2f} ms per step ({share}): {BUBBLE.meaning}")
+        least = format_quantity(plan.score.lower_step_s, "s", 3)
+        lines.append(f"Lower bound of a step: {least}: each resource at its data-sheet peak, all at once")
     return lines
-
-
-def _layers(stage: StageSpec) -> str:
-    """Return the layers and the GPUs of a stage."""
-    layers = stage.layers
-    gpus = f"{len(stage.gpus)} GPU{'s' if len(stage.gpus) > 1 else ''}"
-    if len(layers) == 1:
-        return f"layer {layers[0]}, {gpus}"
-    return f"layers {layers[0]} to {layers[-1]}, {gpus}"

@@ -93,7 +93,11 @@ def test_a_pipeline_over_two_racks() -> None:
     assert [hop["bytes"] for hop in hops] == [10 * 4096 * 2, 10 * 4]
     assert sum(hop["seconds"] for hop in hops) == pytest.approx(plan.score.terms_s[HOPS.name])
     assert (hops[0]["domain"], hops[1]["to_stage"]) == ("d0", 0)
-    assert any("; to S1 81.9 kB in " in line for line in plan_overlay(plan).key)
+    rate = plan.deployment.rates(plan.layout.replicas[0][0]).up_bytes_per_s
+    assert [hop["bytes_per_s"] for hop in hops] == pytest.approx([rate] * 2)
+    key = plan_overlay(plan).key
+    assert any("; to S1 81.9 kB (8.19 kB a token) in " in line for line in key)
+    assert key[-1].startswith("Lower bound of a step: ")
     waits = sum(row["stage_wait_s"] for row in plan_doc(plan).data["step"])
     assert waits == pytest.approx(plan.score.terms_s[BUBBLE.name])
     ordered = plan_doc(replace(plan, order=OrderProof("OPTIMAL", 0.1, 0.09, 0.1, in_turn=0.12)))

@@ -14,7 +14,7 @@ from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Row, Shape
 from rackplan.report.fields import FIELDS, said
 from rackplan.report.frontier import POINTS, frontier_chart, measured_blocks
 from rackplan.report.notes import load_names, phase_words, sentence
-from rackplan.report.placements import PLACEMENTS, placed_blocks, placements_table
+from rackplan.report.placements import PLACEMENTS, expert_blocks, placed_blocks, placements_table
 from topology.base.errors import input_name
 from topology.base.units import plural
 
@@ -114,6 +114,7 @@ def compare_doc(result: Comparison) -> Doc:
                 if seconds
             ),
             placed,
+            Late(lambda: list(expert_blocks(result, placed))),
             *(Note(f"{_gained(gain)}.", kind="method") for gain in gains if gain not in main),
             Note(_GAINS_METHOD if gains else "", kind="method"),
             replace(machines, title="Prices", shown=_PRICES),

@@ -73,7 +73,7 @@ def _placement(placement: Placement) -> Row:
 
 
 def placed_blocks(result: Comparison, table: Table) -> Iterator[Block]:
-    """Yield the plan of each cluster at the compared speed: to one scale, figures and proofs, and expert maps."""
+    """Yield the plan of each cluster at the compared speed: to one scale, its figures and proof."""
     if result.placements:
         yield racks_picture(result.placements, "The clusters to one scale")
     yield replace(table, most=None, across=True)
@@ -82,9 +82,15 @@ def placed_blocks(result: Comparison, table: Table) -> Iterator[Block]:
     yield Note(_METHOD if result.placed_by else "", kind="method")
     yield from (Note(text, kind="method") for text in _brought(table.rows))
     yield from _groups(result)
-    for placement in result.placements:
+
+
+def expert_blocks(result: Comparison, table: Table) -> Iterator[Block]:
+    """Yield a section for each cluster with the experts of one replica on its GPUs."""
+    for placement, row in zip(result.placements, table.rows, strict=True):
         if placement.plan is not None and (experts := expert_map(placement.plan)):
-            yield replace(experts, title=f"Experts on GPUs: {placement.row.cluster}")
+            title = f"Experts on GPUs: {row['cluster']}"
+            yield replace(table, rows=[row], title=title, most=None, shown="layout ep balancedness gap")
+            yield experts
 
 
 def _brought(rows: Sequence[Row]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from topology import build_cluster, resolve_cluster
 
 OpenPage = Callable[..., Any]
 
-MOST_BYTES = 1_100_000
+MOST_BYTES = 1_500_000
 TALLEST = 6_000
 """Pixels of a page on a phone."""
 EVIL = '</script><script>document.title="taken"</script><img src=x onerror="document.title=1"><b id=evil>x'

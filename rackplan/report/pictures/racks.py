@@ -127,7 +127,7 @@ def _cluster(drawn: Svg, placement: Placement, y: float) -> tuple[float, str]:
             _rack(drawn, placement, rack, (x + left, y + 18 + top))
             if more:
                 drawn.text(
-                    drawn.root, f"{more} more alike", y + 18 + top + 13, {"x": x + left + _grid(rack)[0] + 4}
+                    drawn.root, f"{more} more alike", y + 18 + top + 13, {"x": x + left + _grid(rack)[0] + 8}
                 )
         x, high = x + slot + _GAP, max(high, tall + 30)
     y += high + 6
@@ -166,7 +166,7 @@ def _boxes(racks: Sequence[tuple[Rack, int]]) -> tuple[list[tuple[Rack, int, flo
     placed, x, y, high, most = list[tuple[Rack, int, float, float]](), 4.0, 4.0, 0.0, 0.0
     for rack, more in racks:
         wide, tall, _ = _grid(rack)
-        slot = wide + (len(f"{more} more alike") * _LETTER + 8) * (more > 0)
+        slot = wide + (len(f"{more} more alike") * _LETTER + 12) * (more > 0)
         if x > 4 and x + slot > WIDTH - 4:
             x, y, high = 4.0, y + high + _GAP, 0.0
         placed.append((rack, more, x, y))

@@ -131,7 +131,7 @@ class Hosts:
     def deployable(self, size: int, stages: int = 1, groups: int = 1) -> bool:
         """Whether stages may have ``size`` GPUs, and a replica so many; the cluster has ``groups`` of that size."""
         stage = deployable_stage(size, node=self.gpus, domain=self.domain)
-        return stage and deployable_stages(stages, size, node=self.gpus, groups=groups)
+        return stage and deployable_stages(stages, size, node=self.gpus, domain=self.domain, groups=groups)
 
     def cut(self, domains: Sequence[Group], size: int) -> list[Group]:
         """Return what groups of ``size`` are cut of: hosts for a part of one, else the whole hosts of each domain."""

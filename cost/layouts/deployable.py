@@ -10,6 +10,8 @@ WIDTHS = (4, *range(8, MOST_JOINED + 1, 8), 144, 320)
 NVIDIA and LMSYS on GB200 NVL72 (4 to 72), DeepSeek's inference system of V3 and R1 (144, and 320 as of its report;
 Huawei's on CloudMatrix384 too); whole domains of eight, which a larger domain may have as groups too.
 """
+HOST = 8
+"""GPUs of most hosts."""
 STAGES = (1, 2, 3, 4, 8, 16)
 """Stages of whole nodes that a replica has, besides one on each domain of the cluster."""
 
@@ -45,11 +47,12 @@ def deployable_stage(gpus: int, *, node: int, domain: int) -> bool:
     return gpus % node == 0 and (whole or domain % gpus == 0 or gpus in WIDTHS)
 
 
-def deployable_stages(stages: int, gpus: int, *, node: int, groups: int) -> bool:
+def deployable_stages(stages: int, gpus: int, *, node: int, domain: int, groups: int) -> bool:
     """Whether a replica has ``stages`` of ``gpus`` GPUs each: powers of two inside a node, else of whole nodes.
 
-    ``groups``: stages of as many GPUs that the cluster has room for; all of them make a replica too.
+    Of smaller nodes as many in a domain as have :data:`HOST` GPUs count as one: what a host of eight may run, a
+    larger domain may. ``groups``: stages of as many GPUs that the cluster has room for; all make a replica too.
     """
     if gpus < node:
-        return is_power_of_two(stages) and stages * gpus <= node
+        return is_power_of_two(stages) and stages * gpus <= max(node, min(HOST, domain))
     return stages in STAGES or stages == groups

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from cost.layouts import Sweep
 from cost.layouts.candidates import domain_gpus
 from cost.serving.cache_path import CachePath
+from cost.serving.steady_state import busy_share
 from topology.base.errors import InputError
 from topology.cluster import Cluster
 
@@ -18,17 +19,21 @@ Index = NDArray[np.int64]
 
 _ROUNDING = 1e-12
 """Rates that differ by less are rounded."""
+_LEAST, _TRIES = 1e-30, 9
+"""A rate in place of none, and tries of a rate, the last above it."""
 _BLOCK = 1 << 14
 """Pairs looked at at once: many more do not fit a processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class Workers:
-    """GPUs and stages of workers, and requests that each serves per second."""
+    """GPUs and stages of workers, requests that each serves per second, those in a step, and its seconds."""
 
     gpus: Index | Array
     stages: Index | Array
     requests_per_s: Array
+    in_step: Array
+    step_s: Array
 
     @classmethod
     def of(cls, sweep: Sweep, requests: float, path: CachePath, cache_bytes: float) -> Workers:
@@ -36,16 +41,16 @@ class Workers:
         rate = requests * sweep.batch * sweep.gpus / sweep.step_s
         if cache_bytes:
             rate = np.minimum(rate, sweep.gpus * path.bytes_per_s / cache_bytes)
-        return cls(sweep.gpus, sweep.stages, rate)
+        return cls(sweep.gpus, sweep.stages, rate, sweep.batch * sweep.gpus, sweep.step_s)
 
     def rows(self, index: Index | slice) -> Workers:
         """Return those at ``index``."""
-        return Workers(self.gpus[index], self.stages[index], self.requests_per_s[index])
+        return Workers(*(column[index] for column in vars(self).values()))
 
     @property
     def in_floats(self) -> Workers:
         """The same with whole numbers as floats, which divide several times as fast."""
-        return Workers(self.gpus.astype(np.float64), self.stages.astype(np.float64), self.requests_per_s)
+        return replace(self, gpus=self.gpus.astype(np.float64), stages=self.stages.astype(np.float64))
 
     @property
     def group(self) -> Index | Array:
@@ -141,48 +146,67 @@ class Rooms:
         return np.where(count > self.decode.most(decode), -1, self.prefill.most(prefill))
 
 
-def partners(decode: Workers, prefill: Workers, kinds: Index, rooms: Rooms) -> Index:
-    """Decode workers of each kind, prefill workers beside them, and of which kind these are, ``[3, decode]``.
+def partners(
+    decode: Workers, answer_s: Array, prefill: Workers, kinds: Index, rooms: Rooms
+) -> tuple[Index, Array]:
+    """Return decode workers of each kind, prefill workers beside them, and of which kind these are, ``[3, decode]``.
 
-    Of the ``kinds`` of prefill workers the one with most requests per second, then the one with fewest GPUs. The
-    decode workers are the most that enough prefill workers find room beside, or one more, which then waits for
-    prefill.
+    And the requests per second that they serve. Of the ``kinds`` of prefill workers the one with most of those, then
+    the one with fewest GPUs. The decode workers are the most that enough prefill workers find room beside, or one
+    more, which then waits for prefill. ``answer_s``: seconds of an answer.
     """
-    found = np.zeros((3, len(decode.gpus)), dtype=np.int64)
+    found, served = np.zeros((3, len(decode.gpus)), dtype=np.int64), np.zeros(len(decode.gpus))
     decode, one = decode.in_floats, prefill.rows(kinds[:, None]).in_floats
     block = max(1, _BLOCK // max(1, len(kinds)))
     for begin in range(0, len(decode.gpus) if len(kinds) else 0, block):
         part = slice(begin, begin + block)
-        found[:, part] = _partners(decode.rows(part), one, kinds, rooms)
-    return found
+        found[:, part], served[part] = _partners(decode.rows(part), answer_s[part], one, kinds, rooms)
+    return found, served
 
 
-def _partners(decode: Workers, one: Workers, kinds: Index, rooms: Rooms) -> Index:
+def _partners(
+    decode: Workers, answer_s: Array, one: Workers, kinds: Index, rooms: Rooms
+) -> tuple[Index, Array]:
     """The same, ``one`` worker of each kind ``[kinds, 1]``."""
-    enough_d, enough_p = _most(decode, one, rooms)  # [kinds, decode]
+    enough_d, enough_p = _most(decode, answer_s, one, rooms)  # [kinds, decode]
     more_p = np.maximum(0, rooms.left(enough_d + 1, decode, one))
     count_d, count_p = np.concatenate([enough_d, enough_d + 1]), np.concatenate([enough_p, more_p])
     both = one.rows(np.tile(np.arange(len(kinds)), 2))
-    rate = served_per_s(decode, both, count_d, count_p)
+    rate = np.minimum(count_d * decode.requests_per_s, prefilled_per_s(both, count_p, answer_s))
     used = count_d * decode.gpus + count_p * both.gpus
     most = np.max(rate, axis=0)
     row = np.argmin(np.where(rate >= most * (1 - _ROUNDING), used, np.inf), axis=0)
     column = np.arange(len(row))
     found = np.stack([count_d[row, column], count_p[row, column], kinds[row % len(kinds)]])
-    return np.where(most > 0, found, 0).astype(np.int64)
+    return np.where(most > 0, found, 0).astype(np.int64), most
 
 
-def served_per_s(decode: Workers, prefill: Workers, count_d: Array | Index, count_p: Array | Index) -> Array:
-    """Requests per second of so many workers of both pools: those of the slower pool."""
-    return np.minimum(count_d * decode.requests_per_s, count_p * prefill.requests_per_s * (1 + _ROUNDING))
+def prefilled_per_s(prefill: Workers, count: Array | Index, answer_s: Array) -> Array:
+    """Return requests per second that so many prefill workers finish where they are the slower pool.
+
+    They are busy only as often as requests come; links may allow less.
+    """
+    always = np.maximum(count * prefill.in_step / prefill.step_s, _LEAST)
+    busy = always * busy_share(always, answer_s + prefill.step_s, prefill.in_step)
+    return np.asarray(np.minimum(count * prefill.requests_per_s, busy) * (1 + _ROUNDING))
 
 
-def _most(decode: Workers, prefill: Workers, rooms: Rooms) -> tuple[Array, Array]:
+def _needed(decoded: Array, prefill: Workers, answer_s: Array) -> Array:
+    """Return the fewest prefill workers that finish ``decoded`` requests per second.
+
+    The rate when always busy is the root of ``x = decoded (1 + sqrt(group / (2 x stay)))``; the right side falls, so
+    that every second try is above it.
+    """
+    idle = np.sqrt(prefill.in_step / (2 * (answer_s + prefill.step_s)))
+    always = decoded = np.maximum(decoded, _LEAST)
+    for _ in range(_TRIES):
+        always = decoded * (1 + idle / np.sqrt(always))
+    of_links, of_steps = decoded / prefill.requests_per_s, always * prefill.step_s / prefill.in_step
+    return np.asarray(np.ceil(np.maximum(of_links, of_steps) * (1 - _ROUNDING)))
+
+
+def _most(decode: Workers, answer_s: Array, prefill: Workers, rooms: Rooms) -> tuple[Array, Array]:
     """Most decode workers that enough prefill workers find room beside, and how many those are."""
-
-    def needed(count: Array) -> Array:
-        return np.asarray(np.ceil(count * decode.requests_per_s / prefill.requests_per_s * (1 - _ROUNDING)))
-
     each = decode.requests_per_s / prefill.requests_per_s
     low, high = np.zeros(each.shape), np.broadcast_to(rooms.decode.most(decode) + 1, each.shape)
     if rooms.shared:  # their GPUs are nearly all in use: what those allow is near
@@ -192,26 +216,29 @@ def _most(decode: Workers, prefill: Workers, rooms: Rooms) -> tuple[Array, Array
     # `low` workers fit and `high` do not; more workers never leave more room
     while np.any(high - low > 1):
         middle = np.maximum(np.floor((low + high) / 2), high - step)
-        able = needed(middle) <= rooms.left(middle, decode, prefill)
+        left = rooms.left(middle, decode, prefill)
+        prefilled = prefilled_per_s(prefill, np.maximum(left, 0), answer_s)
+        able = (left >= 0) & (prefilled >= middle * decode.requests_per_s)
         low, high = np.where(able, middle, low), np.where(able, high, middle)
         step *= 2
-    return low, needed(low)
+    few = _needed(low * decode.requests_per_s, prefill, answer_s)
+    return low, np.where(low > 0, np.minimum(few, rooms.left(low, decode, prefill)), 0)
 
 
-def worth_trying(prefill: Workers, step_s: Array, able: NDArray[np.bool_], room: Room) -> Index:
-    """Prefill configurations that keep the limit, of equal ones the fastest, without those that others beat.
+def worth_trying(prefill: Workers, able: NDArray[np.bool_], room: Room) -> Index:
+    """Return prefill configurations that keep the limit, of equal ones the fastest, without those that others beat.
 
-    A worker is beaten where as many of a smaller one as fit in its GPUs serve no less.
+    A worker is beaten where as many of a smaller one as fit in its GPUs serve no less, in steps of no more prompts:
+    smaller ones wait less for prompts to come.
     """
     rows = np.flatnonzero(able)
     some = prefill.rows(rows)
-    rows = rows[np.lexsort((step_s[rows], -some.requests_per_s, some.stages, some.gpus))]
-    sizes = np.stack([prefill.gpus[rows], prefill.stages[rows]])
-    first = np.any(np.diff(sizes, axis=1, prepend=0), axis=0)
+    rows = rows[np.lexsort((some.step_s, some.in_step, -some.requests_per_s, some.stages, some.gpus))]
     kept: list[int] = []
-    for index in rows[first].tolist():
+    for index in rows.tolist():
         least = prefill.rows(np.array(kept, dtype=np.int64))
         groups = room.inside(prefill.group[index], least.group) * prefill.stages[index]
-        if not np.any(groups // least.stages * least.requests_per_s >= prefill.requests_per_s[index]):
+        serve = groups // least.stages * least.requests_per_s >= prefill.requests_per_s[index]
+        if not np.any(serve & (least.in_step <= prefill.in_step[index])):
             kept.append(index)
     return np.array(kept, dtype=np.int64)

@@ -14,7 +14,7 @@ from cost.layouts import Sweep
 from cost.layouts.front import pareto
 from cost.serving.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.serving.packing import Array, Index, Rooms, Workers, partners, worth_trying
-from cost.serving.steady_state import busy_share, held_batch
+from cost.serving.steady_state import held_batch
 from topology.base.errors import InputError
 from topology.base.figures import Evidence, Figure
 
@@ -201,10 +201,10 @@ def match_rates(
     -----
     With ``r_P`` prompts per second of a prefill worker and ``r_D`` output tokens per second of a decode worker,
     ``x_P`` and ``x_D`` workers serve ``min(x_P r_P, x_D r_D / osl)`` requests per second, if prefill is always busy.
-    For each decode configuration the numbers are taken that serve most then, in whole groups of GPUs that do not
-    straddle domains: as many decode workers as enough prefill workers find room beside, or one more, which waits at
-    times; among prefill configurations those that keep the limit and that none beats. Where prefill is the slower
-    pool, it is busy only as often as requests come (:func:`cost.serving.steady_state.busy_share`).
+    Where prefill is the slower pool, it is busy only as often as requests come
+    (:func:`cost.serving.steady_state.busy_share`). For each decode configuration the numbers are taken that serve
+    most, in whole groups of GPUs that do not straddle domains (:func:`cost.serving.packing.partners`); among prefill
+    configurations those that keep the limit and that none beats.
 
     All GPUs of a pool move caches all the time (:class:`FirstToken`), so with ``B`` bytes of a prompt's cache and
     ``R`` bytes/s of a GPU, ``r_P`` and ``r_D / osl`` are at most ``GPUs of a worker * R / B``.
@@ -388,14 +388,8 @@ def _matched(
         stand_ins, prefill = _workers_of_all(prompts, able)
         rows = np.flatnonzero(np.isin(receive_s, seconds))
         some = decode.rows(rows)
-        kinds = worth_trying(prefill, prompts[0].sweep.step_s, stand_ins, rooms.prefill)
-        found = partners(some, prefill, kinds, rooms)
-        matched[:, rows] = found
-        most, longest = found[1] * prefill.requests_per_s[found[2]], prompts[0].sweep.rows(found[2])
-        in_step = longest.batch * longest.gpus
-        busy = np.maximum(most, found[1] * in_step / longest.step_s)  # links may allow less
-        busy *= busy_share(np.maximum(busy, 1e-30), answer_s[rows] + longest.step_s, in_step)
-        served[rows] = np.minimum(found[0] * some.requests_per_s, np.minimum(most, busy))
+        kinds = worth_trying(prefill, stand_ins, rooms.prefill)
+        matched[:, rows], served[rows] = partners(some, answer_s[rows], prefill, kinds, rooms)
     return matched, served
 
 

@@ -233,7 +233,7 @@ def _deployable(shape: Shape, spec: Mapping[int, DomainSpec], groups: int) -> bo
         (unlike or len(set(shape.sizes)) == 1)
         and all(deployable_stage(size, node=node, domain=domain) for size in shape.sizes)
         and all(block.size % node == 0 or block.size < node for block in shape.blocks)
-        and deployable_stages(shape.stages, min(shape.sizes), node=node, groups=groups)
+        and deployable_stages(shape.stages, min(shape.sizes), node=node, domain=domain, groups=groups)
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 import rackplan
 
 SPEEDS = (20, 60, 100, 160)
-PARTS = 0.06
+PARTS = 1e-3
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -44,7 +44,6 @@ def test_every_generation_gives_more_at_every_speed(model: str, engine: str) -> 
         ["mi300x@72", "mi325x@72", "mi355x@72"],
     ):
         found = rates(family, model, tuple(range(10, 201, 10)), **asked)
-        # steps are in order; pools are matched in whole workers of few layouts, which may cost some percent
         assert (np.diff(found, axis=0) >= -PARTS * found[:-1]).all(), family
         assert (np.diff(found, axis=0) >= -1e-3 * found[:-1]).mean() > 0.96, family
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -100,11 +101,13 @@ def brute(decode: Sweep, prefill: Sweep, index: int, ttft_s: float, domains: int
         if ttft(decode, prefill, index, other) > ttft_s:
             continue
         rate_p = rates(prefill, int(other))
+        stay_s = OSL * decode.step_s[index] + prefill.step_s[other]
+        in_step = prefill.batch[other] * prefill.gpus[other]
         group_p = int(prefill.gpus[other] // prefill.stages[other])
         left = domains * size
         for x_d in range(1, left // int(decode.gpus[index]) + 1):
             for x_p in range(1, (left - x_d * int(decode.gpus[index])) // int(prefill.gpus[other]) + 1):
-                served = min(x_d * rate_d, x_p * rate_p)
+                served = min(x_d * rate_d, x_p * rate_p * float(busy_share(x_p * rate_p, stay_s, in_step)))
                 groups = (
                     (group_d, x_d * int(decode.stages[index])),
                     (group_p, x_p * int(prefill.stages[other])),
@@ -121,7 +124,7 @@ def test_as_many_requests_as_brute_force_finds(ttft_s: float) -> None:
     matches = {row.decode: row for row in map(found.row, range(len(found)))}
     for index in range(0, len(decode), max(1, len(decode) // 25)):
         best = brute(decode, prefill, index, ttft_s, domains=2, size=8)
-        most = min(pool_rates(decode, prefill, matches[index])) if index in matches else 0.0
+        most = matches[index].requests_per_s if index in matches else 0.0
         assert most == pytest.approx(best), index
     assert matches
 
@@ -146,7 +149,8 @@ def test_pools_match_and_keep_their_limits() -> None:
         most = min(decodes, prefills)
         assert 0.5 * most < row.requests_per_s == pytest.approx(served(decode, prefill, row))
         # one worker fewer of either would serve less
-        assert prefills * (row.prefill_workers - 1) / row.prefill_workers < most
+        fewer = replace(row, prefill_workers=row.prefill_workers - 1)
+        assert row.prefill_workers == 1 or served(decode, prefill, fewer) < row.requests_per_s
         assert decodes * (row.decode_workers - 1) / row.decode_workers < most
         used = row.decode_workers * decode.gpus[row.decode] + row.prefill_workers * prefill.gpus[row.prefill]
         assert row.gpus_used == used <= row.gpus == 72

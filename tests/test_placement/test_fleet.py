@@ -159,7 +159,7 @@ def test_one_pool_or_two_as_a_sweep_says(isl: int, osl: int, tpot_s: float, way:
     if row.one_pool:
         assert best.tok_s == pytest.approx(row.requests_per_s * osl)
     else:  # replicas that share requests wait less than each by itself
-        assert 0.7 * row.requests_per_s * osl < best.tok_s < row.requests_per_s * osl
+        assert 0.7 * row.requests_per_s * osl < best.tok_s < row.requests_per_s * osl * (1 + 1e-4)
     found = make_fleet(where, served, FleetOptions())
     assert found.tok_s >= best.tok_s * (1 - 1e-6)
     assert way in {pool.role for pool in found.pools}

@@ -167,7 +167,7 @@ def test_paper_has_charts_and_no_folds(name: str, pages: Path, open_page: OpenPa
     opened = open_page(written(name, pages))
     drawn(opened)
     pdf = opened.page.pdf(prefer_css_page_size=True)
-    assert len(re.findall(rb"/Type /Page\b", pdf)) <= (8 if name == "plan" else 6)
+    assert len(re.findall(rb"/Type /Page\b", pdf)) <= (6 if name == "size" else 8)
     opened.page.emulate_media(media="print")
     opened.page.set_viewport_size({"width": 688, "height": 1000})
     opened.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from cost.layouts import Sweep as Sweep
     from cost.model import Model as Model
     from cost.money.prices import PriceBook as PriceBook
+    from cost.principles.economics import Economics as Economics
+    from cost.principles.roofline import Rooflines as Rooflines
     from cost.queueing.result import Simulated as Simulated
     from cost.resolve import model_names as model_names
     from cost.resolve import resolve_model as resolve_model
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from placement.verify import verify_plan as verify_plan
     from rackplan.library import compare as compare
     from rackplan.library import draw as draw
+    from rackplan.library import economics as economics
     from rackplan.library import export as export
     from rackplan.library import fleet as fleet
     from rackplan.library import make_cluster as make_cluster
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from rackplan.library import plan as plan
     from rackplan.library import replan as replan
     from rackplan.library import replay as replay
+    from rackplan.library import roofline as roofline
     from rackplan.library import score as score
     from rackplan.library import simulate as simulate
     from rackplan.library import size as size

@@ -15,6 +15,8 @@ from topology.base.errors import InfeasibleError
 if TYPE_CHECKING:
     from cost.inputs.deployment import Deployment
     from cost.layouts import Sweep
+    from cost.principles.economics import Economics
+    from cost.principles.roofline import Rooflines
     from cost.queueing.result import Simulated
     from cost.serving.pools import RateMatch
     from cost.serving.result import Pools
@@ -228,6 +230,56 @@ def simulate(request: requests.SimulateRequest) -> Simulated:
     from rackplan.simulating import simulated
 
     return simulated(request)
+
+
+def roofline(request: requests.RooflineRequest) -> Rooflines:
+    """Return the blackboard of a model on each of several clusters.
+
+    >>> round(rackplan.roofline("deepseek-v3", "lecture-72").boards[0].figures["bf16_flop_per_byte"])
+    300
+
+    Raises
+    ------
+    InputError
+        If something given cannot be used.
+    """
+    from cost.principles.roofline import Roofline, Rooflines
+
+    sides = inputs.clusters_of(request.cluster, request.settings)
+    inputs.refuse_twice([side.name for side in sides], "cluster", "give each cluster once")
+    boards = (
+        Roofline(side, request.stages, request.batches or (), request.req_s, request.tok_s)
+        for side in inputs.deployments_of(request, request.model, sides)
+    )
+    return Rooflines(tuple(boards))
+
+
+def economics(request: requests.EconomicsRequest) -> Economics:
+    """Return what prices tell, what a cached token costs, and what a model costs over its life.
+
+    >>> round(rackplan.economics().figures["price_kv_bytes"])
+    1600
+
+    Raises
+    ------
+    InputError
+        If something given cannot be used.
+    """
+    from cost.principles.economics import Economics, Listed
+    from cost.principles.lecture import lecture
+    from cost.principles.roofline import Roofline
+    from cost.principles.tiers import tiers_set
+
+    cluster = inputs.cluster_of(request.cluster, request.settings)
+    board = Roofline(inputs.deployment_of(request, request.model or "deepseek-v3", cluster))
+    listed = Listed(request.price_in, request.price_out, request.price_cached, *request.price_long)
+    usual = {key: said.value or 0.0 for key, said in lecture().items()}
+    known = request.model is not None
+    active = request.active or (board.deployment.model.active_params if known else usual["active_params"])
+    kv_bytes = board.figures["kv_bytes_per_token"] if known else usual["price_kv_bytes"]
+    return Economics(
+        board, listed, active, kv_bytes or 0.0, request.tok_s, request.months, tiers_set(request.tiers)
+    )
 
 
 def compare(request: requests.CompareRequest) -> Comparison:

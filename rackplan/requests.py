@@ -110,6 +110,7 @@ PREFILL_ONLY = "prefill yields only the first token, so a limit on later tokens 
 NOT_SIMULATED = (
     f"requests are not simulated here, so none waits; give {input_name('ttft_ms')}, or simulate the choice"
 )
+LISTED = "Claude Sonnet 4.5's price list (Anthropic, September 2025)"
 DEFAULT_BYTES = "1 GB"
 """What each GPU sends by default."""
 ENGINES = f"{', '.join(NAMES[:-1])} or {NAMES[-1]}"
@@ -298,6 +299,14 @@ def _amount(value: Any) -> Any:
         return _above_0(value)
     except PydanticCustomError:
         raise _wrong("expected a number above 0, like 200e6, 200M or 128k") from None
+
+
+def _price_step(value: Any) -> Any:
+    """Read ``USD@CONTEXT``, like ``6@200k``, or both numbers."""
+    parts = value.split("@") if isinstance(value, str) else value
+    if not isinstance(parts, Sequence) or len(parts) != 2:
+        raise _wrong("expected USD@TOKENS, like 6@200k")
+    return tuple(map(_amount, parts))
 
 
 def _bytes(value: Any) -> Any:
@@ -1020,16 +1029,19 @@ class Demanded(Request):
             raise self.refuse("phase", "demand is in output tokens, and prefill alone yields none")
 
 
+Several = Annotated[
+    Clusters,
+    BeforeValidator(_clusters),
+    Named("ClusterLike | Sequence[ClusterLike]", "Or Clusters, or the content of such files."),
+    Option("Catalog name, name@GPUS or a YAML file; repeat to compare.", "C", repeatable=True),
+]
+
+
 class SizeRequest(Watched, Demanded, Pricing, Speed, FirstToken, UnderLoad, Requests):
     """Demand or budget: one of the first six."""
 
     model: ModelName = field(kw_only=False)
-    cluster: Annotated[
-        Clusters,
-        BeforeValidator(_clusters),
-        Named("ClusterLike | Sequence[ClusterLike]", "Or Clusters, or the content of such files."),
-        Option("Catalog name, name@GPUS or a YAML file; repeat to compare.", "C", repeatable=True),
-    ] = field(kw_only=False)
+    cluster: Several = field(kw_only=False)
     req_s: Amount | None = opt(None, "Requests per second on average: 500, 1.5k.", "N")
     tok_s: Amount | None = opt(None, "Output tokens per second on average: 200e6, 200M, 128k.", "N")
     users: Amount | None = opt(
@@ -1056,6 +1068,88 @@ class SizeRequest(Watched, Demanded, Pricing, Speed, FirstToken, UnderLoad, Requ
         if self.usd_m is not None and self.tpot_s is not None:
             name = "tok_s_user" if self.tpot_ms is None else "tpot_ms"
             raise self.refuse(name, f"{input_name('usd_m')} already determines the speed")
+
+
+class RooflineRequest(Pricing):
+    """The blackboard."""
+
+    model: ModelName = field(kw_only=False)
+    cluster: Several = field(kw_only=False)
+    phase: Annotated[str, Word] = opt("decode", "decode or prefill.")
+    context: Tokens = opt(CONTEXT, "Tokens in each sequence; prefill: prompt tokens. 8k is 8,192.", "N")
+    batches: Annotated[tuple[float, ...], Spelled(_speeds)] | None = opt(
+        None,
+        "Tokens of a step that are priced, of all GPUs of a domain: 1,64,2400.",
+        "LIST",
+        "--batch",
+        default="1 to 65536",
+    )
+    stages: Count = opt(0, "Pipeline stages, each on a domain; 0: the fewest that hold the weights.")
+    req_s: Amount = opt(
+        20_000.0, "Requests per second that fill a batch (the lecture: 2,000 in 100 ms).", "N"
+    )
+    tok_s: Amount = opt(200e6, "Output tokens per second that are wanted of all domains.", "N")
+
+    FIRST = "model cluster context batches phase stages weights kv_dtype output json"
+    EXAMPLES = (
+        "rackplan roofline --model deepseek-v3 --cluster lecture-72",
+        "rackplan roofline --model kimi-k2 --cluster hgx-h100 --cluster gb200-nvl72 --cluster rubin-576 -o board",
+    )
+
+    def check(self) -> None:
+        """Reject a phase that is none, and batches and stages that cannot be."""
+        super().check()
+        if self.phase not in ("decode", "prefill"):
+            raise self.refuse(
+                "phase", "choose decode or prefill", "whole requests have no batch of their own"
+            )
+        if self.stages < 0:
+            raise self.refuse("stages", "expected 0 or more")
+        if isinstance(self.batches, str):
+            raise self.refuse("batches", "expected numbers of tokens, like 1,64,2400")
+
+
+class EconomicsRequest(Pricing):
+    """Prices, and the deployment behind them."""
+
+    model: ModelName | None = opt(
+        None,
+        "Catalog name, Hugging Face id, or path of a config.json.",
+        "M",
+        default="deepseek-v3, with the lecture's 100 B active weights and 2 kB of cache a token",
+    )
+    cluster: ClusterName = opt("gb200-nvl72", "Catalog name, name@GPUS or a YAML file.", "C")
+    context: Tokens = opt(CONTEXT, "Tokens in each sequence. 8k is 8,192.", "N")
+    price_in: Amount = opt(3.0, "USD per million prompt tokens.", "USD", default=f"3, of {LISTED}")
+    price_out: Amount = opt(15.0, "USD per million output tokens.", "USD", default="15, of the same")
+    price_cached: Amount = opt(
+        0.3, "USD per million prompt tokens read from a cache.", "USD", default="0.30, of the same"
+    )
+    price_long: Annotated[tuple[float, float], Spelled(_price_step)] = opt(
+        (6.0, 200_000.0),
+        "USD per million prompt tokens from a context on: 6@200k.",
+        "USD@N",
+        default="6@200k, of the same",
+    )
+    active: Amount | None = opt(
+        None, "Weights that a token uses, behind the prices: 100B.", "N", default="the model's"
+    )
+    tok_s: Amount = opt(
+        40e6, "Output tokens per second that a model serves.", "N", default="40 M, one model's share"
+    )
+    months: Amount = opt(2.0, "Months that it serves them.", "N")
+    tiers: Annotated[Lines, BeforeValidator(_lines)] = opt(
+        (),
+        "Set a figure of a cache tier: ddr5.usd_per_h=0.02 USD/h, flash.bytes_per_s=7 GB/s; repeatable.",
+        "TIER.FIGURE=VALUE",
+        "--tier",
+    )
+
+    FIRST = "model cluster price_in price_out price_cached price_long active tok_s months tiers output json"
+    EXAMPLES = (
+        "rackplan economics",
+        "rackplan economics --model kimi-k2 --cluster hgx-h200 --price-in 0.6 --price-out 2.5 --price-cached 0.15",
+    )
 
 
 class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):

@@ -5,38 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from cost.catalog import catalog_figures
-from cost.dtypes import bytes_per_param, multiply_dtype
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
 from cost.inputs.workload import StepShape
-from cost.model import Model
+from cost.principles.step import balancing_batch
+from cost.principles.tiers import CacheTier, cache_tiers
 from cost.step.score import Score
 from cost.step.step import even_step
 from cost.terms.pipeline import BUBBLE
 from topology.base.errors import InputError
-from topology.base.figures import WrittenFigure
-from topology.spec import GpuSpec
-
-
-@dataclass(frozen=True)
-class CacheTier:
-    """A memory that can keep contexts.
-
-    Attributes
-    ----------
-    name:
-        ``hbm`` of the GPU, or an entry of the catalog.
-    drain_s:
-        Seconds to read all of it: what is wanted again sooner belongs in a faster tier, later in a slower one.
-    capacity_bytes, bytes_per_s:
-        With their sources.
-    """
-
-    name: str
-    drain_s: float
-    capacity_bytes: WrittenFigure
-    bytes_per_s: WrittenFigure
 
 
 @dataclass(frozen=True)
@@ -89,37 +66,6 @@ def identities(deployment: Deployment, layout: Layout, score: Score) -> Identiti
         one_domain_s=over[0],
         two_domains_s=over[1],
     )
-
-
-def cache_tiers(gpu: GpuSpec) -> tuple[CacheTier, ...]:
-    """Return the HBM of a GPU and the tiers below it, the fastest first."""
-    below = catalog_figures("cache_tiers", "tiers", {"capacity_bytes": "byte", "bytes_per_s": "byte/s"})
-    hbm = {"capacity_bytes": gpu.figure("hbm_bytes"), "bytes_per_s": gpu.figure("hbm_bytes_per_s")}
-    return tuple(
-        CacheTier(
-            name,
-            figures["capacity_bytes"].value / figures["bytes_per_s"].value,
-            **{key: WrittenFigure.of(figure) for key, figure in figures.items()},
-        )
-        for name, figures in {"hbm": hbm, **below}.items()
-    )
-
-
-def balancing_batch(model: Model, gpu: GpuSpec) -> float:
-    """Return the tokens of a step at which computing takes as long as reading all weights once.
-
-    ``flop/s / (bytes/s) * bytes of a weight / 2 * total / active parameters``, in the type that most weights have
-    (experts, else the dense part): 300 x total / active for BF16 weights on a chip of 300 flop per byte.
-
-    Raises
-    ------
-    MissingFigureError
-        If the catalog has no peak for that type.
-    """
-    stored = model.precision[model.main_weights]
-    unit, _ = multiply_dtype(stored, gpu)
-    flop_per_byte = gpu.dense_flop_per_s(unit) / gpu.hbm_bytes_per_s
-    return flop_per_byte * bytes_per_param(stored) / 2 * model.total_params / model.active_params
 
 
 def output_over_input(deployment: Deployment, stage: StageSpec, tp: int, batch: float) -> float:

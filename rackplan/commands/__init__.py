@@ -31,6 +31,12 @@ SECTIONS: Mapping[str, Mapping[str, Summary]] = {
         "size": Summary("capacity", "Size a fleet for a demand or a budget."),
         "fleet": Summary("capacity", "Choose replicas of different shapes for a whole cluster."),
         "study": Summary("capacity", "Price a grid or a sample of points, on all cores or a cluster."),
+        "roofline": Summary(
+            "capacity", "Write the blackboard: what first principles say of a model on clusters."
+        ),
+        "economics": Summary(
+            "capacity", "Read prices: cache bytes, costs of a cached token, training and inference."
+        ),
         "draw": Summary("clusters", "Draw a cluster: tiers, domains, GPUs and their links."),
         "traffic": Summary("clusters", "Route traffic between GPUs over the links."),
         "serve": Summary(

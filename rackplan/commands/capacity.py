@@ -9,7 +9,15 @@ from rackplan.commands.options import WRITTEN, WRITTEN_ROWS, command, exit_if_in
 from rackplan.commands.output import FLEET_RESULTS, Run, page_of, write_fleet
 from rackplan.digests import digests
 from rackplan.progress import progress
-from rackplan.requests import CompareRequest, FleetRequest, SizeRequest, StudyRequest, SweepRequest
+from rackplan.requests import (
+    CompareRequest,
+    EconomicsRequest,
+    FleetRequest,
+    RooflineRequest,
+    SizeRequest,
+    StudyRequest,
+    SweepRequest,
+)
 from topology.base.errors import InfeasibleError, InputError
 from topology.base.files import write_whole
 
@@ -54,6 +62,26 @@ def size(request: SizeRequest, run: Run) -> None:
         reporter.stage("sizing")
         found = answers.size(replace(request, on_progress=reporter.hear))
     finish(size_doc(found), notes=inputs.notes_of(request))
+
+
+@command(RooflineRequest, WRITTEN, details=True)
+def roofline(request: RooflineRequest, run: Run) -> None:
+    """Each figure with the lecture's beside it, and the prediction on top."""
+    from rackplan.report.principles import roofline_doc
+
+    run.writer("roofline", html="report.html")(
+        roofline_doc(answers.roofline(request)), notes=inputs.notes_of(request)
+    )
+
+
+@command(EconomicsRequest, WRITTEN, details=True)
+def economics(request: EconomicsRequest, run: Run) -> None:
+    """All inputs are optional: alone it is the lecture."""
+    from rackplan.report.principles import economics_doc
+
+    run.writer("economics", html="report.html")(
+        economics_doc(answers.economics(request)), notes=inputs.notes_of(request)
+    )
 
 
 @command(FleetRequest, FLEET_FOLDER, "DIR|FILE.html", details=True)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 DOCS: Mapping[str, str] = {
     "cost.experts.loads.ExpertLoads": "loads.loaded_doc",
     "cost.layouts.result.Sweep": "sweep.sweep_doc",
+    "cost.principles.economics.Economics": "principles.economics_doc",
+    "cost.principles.roofline.Rooflines": "principles.roofline_doc",
     "cost.queueing.result.Simulated": "simulate.simulate_doc",
     "cost.serving.result.Pools": "sweep.sweep_doc",
     "cost.serving.sizes.Sizes": "size.size_doc",

@@ -23,12 +23,13 @@ from topology.base.errors import InputError
 from topology.base.reading import nearest
 
 _COMMANDS = """plan replan score import-plan draw traffic import size compare what-if fleet replay study catalog loads
-    validate export import-plan-check schema sweep simulate"""
+    validate export import-plan-check schema sweep simulate roofline economics"""
 SHAPES: Mapping[str, str] = {
     **{name: name for name in _COMMANDS.split()},
     **dict.fromkeys(("replan", "score"), "changes"),
     **dict.fromkeys(("draw", "traffic", "import"), "cluster"),
     **dict.fromkeys(("export", "import-plan-check"), "engines"),
+    **dict.fromkeys(("roofline", "economics"), "principles"),
     "import-plan": "plan",
     "what-if": "levers",
 }
@@ -39,7 +40,10 @@ REQUESTS: Mapping[str, type[Request]] = {
     if isinstance(kind, type) and issubclass(kind, Request) and kind.EXAMPLES
 }
 """What each command is asked."""
-_WRITTEN = ("compare", "sweep", "size", "simulate", "replay", "score", "what-if", "traffic", "fleet")
+_WRITTEN = [
+    *("compare", "sweep", "size", "simulate", "replay", "score", "what-if", "traffic", "fleet"),
+    *("roofline", "economics"),
+]
 """Commands that write the same JSON as they print."""
 _OWN = {
     "plan.json": "placement.plans.schema.PlanFile",

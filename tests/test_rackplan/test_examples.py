@@ -62,12 +62,6 @@ Plan with a margin of 1.07 until more runs say otherwise
 QUICK = {"09_validate_your_runs"}
 
 
-def test_the_page_of_the_lecture_is_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(EXAMPLES / "lecture.py"), run_name="__main__")
-    page = (EXAMPLES.parent / "docs" / "cost.md").read_text(encoding="utf-8")
-    assert page.split("```text\n")[1].split("```")[0].strip() == capsys.readouterr().out.strip()
-
-
 def test_every_example_names_what_is_there() -> None:
     """Those that are not run here repeat what README, tutorial and tour are held to."""
     paths = sorted(EXAMPLES.glob("*.py"))

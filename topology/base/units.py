@@ -16,10 +16,23 @@ from typing import TypeVar, cast
 from topology.base.errors import InputError
 
 _Number = TypeVar("_Number")
-_SI: Mapping[str, float] = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_SI: Mapping[str, float] = {
+    "": 1.0,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
+    "Z": 1e21,
+    "Y": 1e24,
+}
 _BINARY: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _SMALL: Mapping[str, float] = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
 _LENGTH_PREFIXES: Mapping[str, int] = {"k": 2**10, "m": 2**20}
+_LONG = (("years", 365.25 * 86400.0), ("days", 86400.0), ("h", 3600.0), ("min", 60.0))
+_LONG_S = 120.0
+"""Seconds from which times are told in longer units."""
 _SECONDS = [("", 1.0), ("m", 1e-3), ("u", 1e-6), ("n", 1e-9)]  # as written, largest first
 
 
@@ -182,9 +195,12 @@ def format_quantity(value: float, unit: str, digits: int = 4) -> str:
         return f"{value:.{digits}g} USD/h"
     if unit in ("kg", "m"):  # whole ones are never rounded away
         return f"{f'{value:.2f}'.rstrip('0').rstrip('.') if value < 1000 else f'{value:,.0f}'} {unit}"
-    symbol = {"byte": "B", "byte/s": "B/s", "flop/s": "flop/s", "s": "s", "W": "W"}[unit]
+    symbol = {"byte": "B", "byte/s": "B/s", "flop": "flop", "flop/s": "flop/s", "s": "s", "W": "W"}[unit]
     prefixes = _SECONDS if unit == "s" else list(_SI.items())[::-1]
     size = abs(float(f"{value:.{digits}g}"))
+    if unit == "s" and size >= _LONG_S:
+        name, factor = next((name, factor) for name, factor in _LONG if size >= 2 * factor)
+        return f"{_plain(value / factor, 3)} {name}"
     prefix, factor = next(((p, f) for p, f in prefixes if size >= f), prefixes[-1])
     return f"{_plain(value / factor, digits)} {prefix}{symbol}"
 

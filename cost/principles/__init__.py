@@ -1,0 +1,1 @@
+"""First principles of serving: what a blackboard says of a model, a chip, its links and prices."""

@@ -23,6 +23,8 @@ FOOT = {
     "compare": "compare",
     "fleet": "size",
     "study": "compare",
+    "roofline": "cost",
+    "economics": "cost",
     "replay": "replan",
     "export": "engines",
     "import-plan": "engines",

@@ -16,17 +16,7 @@ from typing import TypeVar, cast
 from topology.base.errors import InputError
 
 _Number = TypeVar("_Number")
-_SI: Mapping[str, float] = {
-    "": 1.0,
-    "k": 1e3,
-    "M": 1e6,
-    "G": 1e9,
-    "T": 1e12,
-    "P": 1e15,
-    "E": 1e18,
-    "Z": 1e21,
-    "Y": 1e24,
-}
+_SI: Mapping[str, float] = {prefix: 10.0 ** (3 * power) for power, prefix in enumerate(["", *"kMGTPEZY"])}
 _BINARY: Mapping[str, float] = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}
 _SMALL: Mapping[str, float] = {"": 1.0, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "μ": 1e-6, "n": 1e-9}
 _LENGTH_PREFIXES: Mapping[str, int] = {"k": 2**10, "m": 2**20}
@@ -51,6 +41,7 @@ def _unit_table() -> dict[str, tuple[str, float]]:
         table[f"{prefix}W"] = ("W", factor)
     for prefix, factor in _SMALL.items():
         table[f"{prefix}s"] = ("s", factor)
+    table |= {name: ("s", factor) for name, factor in _LONG}
     for dollars in ("USD/h", "$/h"):
         table[dollars] = ("USD/h", 1.0)
     table |= {"kg": ("kg", 1.0), "t": ("kg", 1e3), "m": ("m", 1.0), "km": ("m", 1e3)}
@@ -200,7 +191,7 @@ def format_quantity(value: float, unit: str, digits: int = 4) -> str:
     size = abs(float(f"{value:.{digits}g}"))
     if unit == "s" and size >= _LONG_S:
         name, factor = next((name, factor) for name, factor in _LONG if size >= 2 * factor)
-        return f"{_plain(value / factor, 3)} {name}"
+        return f"{_plain(value / factor, digits)} {name}"
     prefix, factor = next(((p, f) for p, f in prefixes if size >= f), prefixes[-1])
     return f"{_plain(value / factor, digits)} {prefix}{symbol}"
 

@@ -263,6 +263,17 @@ def _speeds(value: Any) -> Any:
         raise _wrong("expected numbers above 0 with commas, like 25,50,100, or none") from None
 
 
+def _sizes(value: Any) -> Any:
+    """Read ``1,64,2400``, a number, or numbers."""
+    try:
+        found = _speeds(value)
+    except PydanticCustomError:
+        found = NO_LIMIT
+    if found == NO_LIMIT:
+        raise _wrong("expected numbers above 0 with commas, like 1,64,2400")
+    return found
+
+
 def _share(value: Any) -> Any:
     """Read a percentage as a fraction; a number is one."""
     if isinstance(value, str):
@@ -1077,7 +1088,7 @@ class RooflineRequest(Pricing):
     cluster: Several = field(kw_only=False)
     phase: Annotated[str, Word] = opt("decode", "decode or prefill.")
     context: Tokens = opt(CONTEXT, "Tokens in each sequence; prefill: prompt tokens. 8k is 8,192.", "N")
-    batches: Annotated[tuple[float, ...], Spelled(_speeds)] | None = opt(
+    batches: Annotated[tuple[float, ...], Spelled(_sizes)] | None = opt(
         None,
         "Tokens of a step that are priced, of all GPUs of a domain: 1,64,2400.",
         "LIST",
@@ -1105,8 +1116,6 @@ class RooflineRequest(Pricing):
             )
         if self.stages < 0:
             raise self.refuse("stages", "expected 0 or more")
-        if isinstance(self.batches, str):
-            raise self.refuse("batches", "expected numbers of tokens, like 1,64,2400")
 
 
 class EconomicsRequest(Pricing):

@@ -243,8 +243,8 @@ def _told(result: Economics) -> Iterator[str]:
             "as to keep them in HBM for five minutes."
         )
     yield (
-        f"{FIELDS['served_tokens'].said(row['served_tokens'])} tokens served are {row['overtraining']:.3g} times the "
-        f"{FIELDS['chinchilla_tokens'].said(row['chinchilla_tokens'])} that compute-optimal training takes."
+        f"{said(row, 'served_tokens')} tokens served are {said(row, 'overtraining')} times the "
+        f"{said(row, 'chinchilla_tokens')} that compute-optimal training takes."
     )
 
 

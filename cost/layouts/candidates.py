@@ -40,13 +40,11 @@ def _members(domains: Iterable[int]) -> list[Group]:
     return [tuple(gpus) for gpus in members.values()]
 
 
-MOST_JOINED = 96
-"""GPUs up to which any number of whole domains makes a group, also where some are left over; beyond, those numbers
-that cut the cluster evenly."""
 MOST_SPANNED = 8
 """Whole domains up to which a replica may have several stages where some are left over."""
 MOST_REPLICA_GPUS = 512
-"""GPUs of a replica up to which any number of stages may be left over, and any number of domains join."""
+"""GPUs of a replica up to which any number of stages may be left over, and any number of whole domains join, also
+where some are left over; beyond, those numbers that cut the cluster evenly."""
 
 
 def group_sizes(domains: list[Group]) -> list[int]:
@@ -63,7 +61,7 @@ def group_sizes(domains: list[Group]) -> list[int]:
     sizes |= {
         largest * count
         for count in range(2, whole + 1)
-        if whole % count == 0 or largest * count <= MOST_JOINED
+        if whole % count == 0 or largest * count <= MOST_REPLICA_GPUS
     }
     sizes.add(sum(len(domain) for domain in domains))
     return sorted(sizes, reverse=True)
@@ -208,7 +206,7 @@ class Candidates(NamedTuple):
 def candidates(cluster: Cluster, model: Model, *, any_shape: bool = True) -> Candidates:
     """Return groups of every size with every number of stages; without ``any_shape`` those that are deployable.
 
-    Always priced are those that use all groups, and few whole domains with some left over (:data:`MOST_JOINED`,
+    Always priced are those that use all groups, and few whole domains with some left over (:data:`MOST_REPLICA_GPUS`,
     :data:`MOST_SPANNED`); where domains differ in size, one stage on each domain comes last. The rest, up to
     :data:`MOST_REPLICA_GPUS` a replica, leaves GPUs idle and is priced where it is near the frontier: every size
     inside a domain and any number of whole ones, since what some domains hold, more of them hold too. Sizes that no

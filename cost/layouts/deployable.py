@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-MOST_JOINED = 96
-"""GPUs up to which a stage is any number of whole domains."""
-WIDTHS = (4, *range(8, MOST_JOINED + 1, 8), 144, 320)
+WIDTHS = (4, *range(8, 97, 8), 144, 320)
 """GPUs over which experts are spread in production, whatever the size of the domain.
 
 NVIDIA and LMSYS on GB200 NVL72 (4 to 72), DeepSeek's inference system of V3 and R1 (144, and 320 as of its report;
@@ -32,7 +30,7 @@ def deployable_stage(gpus: int, *, node: int, domain: int) -> bool:
     """Whether ``gpus`` make a stage that fills nodes evenly.
 
     A power of two of the GPUs under one host; whole nodes, which divide the scale-up domain or are one of
-    :data:`WIDTHS`; whole domains, of more than :data:`MOST_JOINED` GPUs a power of two of them.
+    :data:`WIDTHS`; any number of whole domains.
 
     Parameters
     ----------
@@ -43,8 +41,7 @@ def deployable_stage(gpus: int, *, node: int, domain: int) -> bool:
     """
     if gpus < node:
         return is_power_of_two(gpus)
-    whole = gpus >= domain and (gpus <= MOST_JOINED or is_power_of_two(gpus // domain))
-    return gpus % node == 0 and (whole or domain % gpus == 0 or gpus in WIDTHS)
+    return gpus % node == 0 and (gpus >= domain or domain % gpus == 0 or gpus in WIDTHS)
 
 
 def deployable_stages(stages: int, gpus: int, *, node: int, domain: int, groups: int) -> bool:

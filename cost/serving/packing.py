@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +12,6 @@ from cost.layouts import Sweep
 from cost.layouts.candidates import domain_gpus
 from cost.serving.cache_path import CachePath
 from cost.serving.steady_state import busy_share
-from topology.base.errors import InputError
 from topology.cluster import Cluster
 
 Array = NDArray[np.float64]
@@ -67,20 +67,10 @@ class Room:
 
     @classmethod
     def of(cls, cluster: Cluster) -> Room:
-        """Return the room in a cluster.
-
-        Raises
-        ------
-        InputError
-            If its domains differ in size.
-        """
-        sizes = [len(gpus) for gpus in domain_gpus(cluster)]
-        if len(set(sizes)) > 1:
-            raise InputError(
-                f"rate matching: the domains of {cluster.name} have {min(sizes)} to {max(sizes)} GPUs; give whole "
-                "domains of one size, like name@N."
-            )
-        return cls(len(sizes), sizes[0])
+        """Return the room in a cluster: of domains that differ in size those that have most GPUs together."""
+        sizes = Counter(len(gpus) for gpus in domain_gpus(cluster))
+        size = max(sizes, key=lambda size: (size * sizes[size], size))
+        return cls(sizes[size], size)
 
     @property
     def gpus(self) -> int:
@@ -120,24 +110,30 @@ class Room:
 
 @dataclass(frozen=True)
 class Rooms:
-    """The room of both pools, which is one and the same where they share a cluster."""
+    """The room of both pools, which is one and the same where they share a cluster.
+
+    ``left_over``: GPUs of domains of another size, which no pool is in.
+    """
 
     decode: Room
     prefill: Room
     shared: bool
+    left_over: int = 0
 
     @classmethod
     def of(cls, decode: Cluster, prefill: Cluster, domains: int | None = None) -> Rooms:
         """Return the room in two clusters, which may be one; ``domains``: in as many like the first's instead."""
         if domains is None:
-            return cls(Room.of(decode), Room.of(prefill), decode is prefill)
+            found = cls(Room.of(decode), Room.of(prefill), decode is prefill)
+            every = len(decode.gpus) + (0 if decode is prefill else len(prefill.gpus))
+            return replace(found, left_over=every - found.gpus)
         one = replace(Room.of(decode), domains=domains)
         return cls(one, one, shared=True)
 
     @property
     def gpus(self) -> int:
-        """GPUs that work in all of it."""
-        return self.decode.gpus if self.shared else self.decode.gpus + self.prefill.gpus
+        """GPUs that work in all of it, left over ones too."""
+        return self.decode.gpus + (0 if self.shared else self.prefill.gpus) + self.left_over
 
     def left(self, count: Array, decode: Workers, prefill: Workers) -> Array:
         """Prefill workers that fit where there are ``count`` decode workers; negative where those alone do not."""

@@ -357,12 +357,11 @@ class Candidate:
         return self.fitted.slots
 
     @property
-    def simplicity(self) -> tuple[int, bool, int, int]:
-        """Smaller is simpler: as :attr:`Layout.simplicity`, but not where most copies would be redundant ones."""
-        moe = self.deployment.model.moe
-        crowded = moe is not None and any(int(slots.sum()) > 2 * moe.experts for slots in self.slots)
+    def simplicity(self) -> tuple[int, bool, int, int, int]:
+        """Smaller is simpler: as :attr:`Layout.simplicity`, of few copies; not where most would be redundant ones."""
+        moe, most = self.deployment.model.moe, max(int(slots.sum()) for slots in self.slots)
         tp, groups, stages = self.layout.simplicity
-        return tp, crowded, groups, stages
+        return tp, moe is not None and most > 2 * moe.experts, groups, stages, most
 
 
 def candidates(
@@ -400,6 +399,6 @@ def candidates(
     return sorted(found, key=_order)
 
 
-def _order(candidate: Candidate) -> tuple[float, float, tuple[int, bool, int, int]]:
+def _order(candidate: Candidate) -> tuple[float, float, tuple[int, bool, int, int, int]]:
     level, value = candidate.worth
     return -level, -value, candidate.simplicity

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from cost.model import MoeFfn
 from cost.step.score import LayoutScorer
 from placement.arrays import Floats, Ints
 from placement.experts.failure_domains import require_apart, stage_domains
-from placement.experts.problem import spread_slots
+from placement.experts.problem import fewest_redundant, spread_slots
 from placement.layouts.partition import equal_ranges, largest_batch, split_layers
 from placement.layouts.shapes import Shape, arranged_shapes, shapes_of
 from placement.options import Spread
@@ -154,14 +155,32 @@ def fitting_shapes(
     )
     for shape in shapes:
         found: dict[tuple[bytes, ...], None] = {}
-        for equal in (True, False) if deployment.shared.hbm_differs else (True,):
-            slots = stage_slots(deployment, shape, redundant, spread, equal=equal)
+        ways = (True, False) if deployment.shared.hbm_differs else (True,)
+        for copies, equal in product(copies_of(deployment, shape, redundant), ways):
+            slots = stage_slots(deployment, shape, copies, spread, equal=equal)
             if slots is None or (key := tuple(row.tobytes() for row in slots)) in found:
                 continue
             found[key] = None
             batch = batch_that_fits(deployment, shape, slots)
             if batch:
                 yield Fitting(shape, slots, batch)
+
+
+def copies_of(deployment: Deployment, shape: Shape, redundant: int | None) -> tuple[int | None, ...]:
+    """Return the numbers of extra copies a layer that a shape may have: as asked for, or the fewest and more slots.
+
+    More slots on every GPU even out its load where it has few, up to two copies of every expert.
+    """
+    moe, gpus = deployment.model.moe, len(shape.replicas[0][0])
+    if redundant is not None or moe is None or shape.moe_tp > 1 or gpus == 1:
+        return (redundant,)
+    few = fewest_redundant(moe.experts, gpus)
+    more = (few + slots * gpus for slots in MORE_SLOTS)
+    return None, *(count for count in more if count <= moe.experts)
+
+
+MORE_SLOTS = (1, 2)
+"""Slots of a GPU above the fewest that a layout may have."""
 
 
 def batch_that_fits(deployment: Deployment, shape: Shape, slots: Sequence[Ints]) -> float:

@@ -902,7 +902,8 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
     )
     redundant: Annotated[int | Literal["auto"], Spelled(_copies)] | None = opt(
         None,
-        "Extra expert copies per layer; default: fewest that divide evenly; auto: best throughput.",
+        "Extra expert copies per layer; default: the fewest that divide evenly, or one or two slots more on each GPU "
+        "where they pay; auto: best throughput.",
         "N|auto",
     )
     objective: Annotated[Objective, Word] = opt("mean", "With several loads: optimize the mean or the worst.")

@@ -53,6 +53,11 @@ class Workers:
         return replace(self, gpus=self.gpus.astype(np.float64), stages=self.stages.astype(np.float64))
 
     @property
+    def unbound_per_s(self) -> Array:
+        """Requests per second of each where links do not bound it; prompts of several lengths count together."""
+        return np.maximum(self.requests_per_s, self.in_step / self.step_s)
+
+    @property
     def group(self) -> Index | Array:
         """GPUs of one stage."""
         return self.gpus // self.stages
@@ -182,7 +187,7 @@ def prefilled_per_s(prefill: Workers, count: Array | Index, answer_s: Array) -> 
 
     They are busy only as often as requests come; links may allow less.
     """
-    always = np.maximum(count * prefill.in_step / prefill.step_s, _LEAST)
+    always = np.maximum(count * prefill.unbound_per_s, _LEAST)
     busy = always * busy_share(always, answer_s + prefill.step_s, prefill.in_step)
     return np.asarray(np.minimum(count * prefill.requests_per_s, busy) * (1 + _ROUNDING))
 
@@ -197,7 +202,7 @@ def _needed(decoded: Array, prefill: Workers, answer_s: Array) -> Array:
     always = decoded = np.maximum(decoded, _LEAST)
     for _ in range(_TRIES):
         always = decoded * (1 + idle / np.sqrt(always))
-    of_links, of_steps = decoded / prefill.requests_per_s, always * prefill.step_s / prefill.in_step
+    of_links, of_steps = decoded / prefill.requests_per_s, always / prefill.unbound_per_s
     return np.asarray(np.ceil(np.maximum(of_links, of_steps) * (1 - _ROUNDING)))
 
 

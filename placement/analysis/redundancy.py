@@ -21,7 +21,6 @@ from cost.step.score import Score
 from placement.arrays import Ints
 from placement.budget import Budget
 from placement.experts.placing import place_stages
-from placement.experts.problem import fewest_redundant
 from placement.layouts.choose import Placed, batch_within, choose_layout
 from placement.layouts.fitting import stage_slots, wanted_batch
 from placement.layouts.shapes import Shape
@@ -46,7 +45,7 @@ def choose_redundant(
 ) -> RedundancyCurve:
     """Return the curve of throughput against copies; its ``best`` is the choice.
 
-    The layout is the one that is chosen with the fewest copies that divide. Every point places the experts of all
+    The layout is the one that is chosen without a number of copies. Every point places the experts of all
     layers the fast way, at the largest batch within the time per token of ``options`` (or the user's batch). Ctrl-C
     ends the curve at the points so far; before the first, at the placement that chose the layout.
 
@@ -84,10 +83,8 @@ def choose_redundant(
             if point.tok_s_per_gpu < _FALLEN * best:
                 break
     if budget.interrupted:
-        few, slots = (
-            fewest_redundant(moe.experts, layout.ep),
-            base.candidate.slots,
-        )  # those that chose the layout
+        slots = base.candidate.slots  # those that chose the layout
+        few = int(slots[0].sum()) - moe.experts
         points = points or [_scored(deployment, layout, few, slots, base.balancedness, base.score)]
     return RedundancyCurve(layout=CurveLayout(layout.ep, layout.tp, layout.stages), points=tuple(points))
 

@@ -105,7 +105,7 @@ def stage_slots(
     Parameters
     ----------
     redundant:
-        Extra copies of experts per layer; None: the fewest that divide.
+        Extra copies of experts per layer; None: the fewest that divide (:func:`copies_of` has more).
     spread:
         The failure domains that copies are spread over.
     equal:
@@ -169,18 +169,21 @@ def fitting_shapes(
 def copies_of(deployment: Deployment, shape: Shape, redundant: int | None) -> tuple[int | None, ...]:
     """Return the numbers of extra copies a layer that a shape may have: as asked for, or the fewest and more slots.
 
-    More slots on every GPU even out its load where it has few, up to two copies of every expert.
+    More slots on every GPU even out its load where it has few (:data:`FEW_SLOTS`), up to two copies of every expert.
     """
     moe, gpus = deployment.model.moe, len(shape.replicas[0][0])
     if redundant is not None or moe is None or shape.moe_tp > 1 or gpus == 1:
         return (redundant,)
     few = fewest_redundant(moe.experts, gpus)
+    if (moe.experts + few) // gpus > FEW_SLOTS:
+        return (None,)
     more = (few + slots * gpus for slots in MORE_SLOTS)
     return None, *(count for count in more if count <= moe.experts)
 
 
-MORE_SLOTS = (1, 2)
-"""Slots of a GPU above the fewest that a layout may have."""
+MORE_SLOTS, FEW_SLOTS = (1, 2), 6
+"""Slots of a GPU above the fewest that a layout may have, and the most where more of them are worth a look: with
+eight the default loads are balanced to 99 % without copies."""
 
 
 def batch_that_fits(deployment: Deployment, shape: Shape, slots: Sequence[Ints]) -> float:

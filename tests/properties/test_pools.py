@@ -234,9 +234,12 @@ def test_what_is_refused() -> None:
         match_rates(decode, prefill, osl=0)
     with pytest.raises(InputError, match="`isl` 0"):
         serving_workloads(Workload(), 0, 5)
-    uneven = pools("gb200-nvl72@76")
-    with pytest.raises(InputError, match="4 to 72 GPUs"):
-        match_rates(*uneven, osl=OSL)
+
+
+def test_gpus_left_over_take_nothing_from_whole_domains() -> None:
+    whole, more = (match_rates(*pools(f"gb200-nvl72@{gpus}"), osl=OSL) for gpus in (72, 76))
+    assert (whole.gpus, more.gpus) == (72, 76)
+    assert best_rate(more) * 76 >= best_rate(whole) * 72 * (1 - 1e-9) > 0
 
 
 def path_of(bytes_per_s: float, latency_s: float = 0.0) -> CachePath:

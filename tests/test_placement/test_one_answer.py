@@ -63,7 +63,7 @@ def test_a_split_for_the_batch_is_a_plan_of_its_own() -> None:
     options = PlanOptions(time_limit_s=0, stages=2, ep=8, tp=1, tpot_s=0.08)
     plan = make_plan(deployment, loads_for(deployment.model), options)
     assert verify_plan(plan) == []
-    (only,) = (fit for fit in fitted_layouts(deployment, None) if options.admits(fit.layout))
+    only = next(fit for fit in fitted_layouts(deployment, None) if options.admits(fit.layout))
     widest = [len(stage.layers) for stage in only.layout.replicas[0]]
     assert [len(stage.layers) for stage in plan.layout.replicas[0]] != widest
     assert plan.score.tpot_s <= 0.08

@@ -27,7 +27,7 @@ from test_placement.builders import reread
 from topology import build_cluster, resolve_cluster
 
 EXPERTS, TOKENS = 8, 600
-CUT = PlanOptions(ep=4, tp=1, stages=1, time_limit_s=0.0)
+CUT = PlanOptions(ep=4, tp=1, stages=1, time_limit_s=0.0, redundant=0)
 
 
 @cache

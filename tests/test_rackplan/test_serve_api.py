@@ -372,7 +372,8 @@ def test_the_page_opens_with_the_plan_that_was_given(tmp_path, client, model, gi
     order = {"ep": made.layout.ep, "tp": made.layout.tp, "stages": made.layout.stages, "seconds": 0,
              "batch": made.deployment.workload.batch}  # fmt: skip
     *_, last = job(client, kind="place", asked=asked, order=order)
-    assert figures(last["result"])["step_s"] == made.score.step_s
+    # of copies within the tolerance the fewest are taken, at a batch that is given too
+    assert figures(last["result"])["step_s"] == pytest.approx(made.score.step_s, rel=0.02)
 
 
 @pytest.mark.parametrize(

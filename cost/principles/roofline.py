@@ -128,8 +128,8 @@ class Roofline(Shown):
         shape = StepShape(tp=self.gpus, ep=self.gpus, domain_gpus=self.gpus)
         if model.moe is not None:
             shape = with_even_slots(replace(shape, tp=1, attention_dp=self.gpus, slots=model.moe.experts))
-        each = np.asarray(tokens, dtype=np.float64) / self.gpus / (work.context if prompts else 1)
-        shape = shape.under(work, each)
+        sequences = np.asarray(tokens, dtype=np.float64) / self.gpus / (work.context if prompts else 1)
+        shape = shape.under(work, sequences)
         once = even_step(model, measured(shape, machine), machine, bounds=False).total_s
         return once + even_hops_s(model, replace(shape, stages=self.depth), machine)
 
@@ -181,7 +181,7 @@ class Roofline(Shown):
             for prompts in (False, True)
         }
         wall = step.wall(self._cache_bytes(LONGEST), LONGEST, model.active_params, per_byte)
-        served = batch / full_s
+        served, layer_bytes = batch / full_s, training.ACTIVATION_BYTES_PER_HIDDEN * model.hidden
         return {
             "domain_gpus": len(self._domain),
             "used_gpus": self.gpus,
@@ -208,10 +208,8 @@ class Roofline(Shown):
             "equal_context": self.weight_bytes / (batch * per_token) if per_token else None,
             "compute_per_token_s": float(step.compute_s(1.0, model.active_params, self._flop_per_s)),
             "cache_read_per_token_s": context * per_token / self._bytes_per_s,
-            "activation_bytes_per_token": training.ACTIVATION_BYTES_PER_HIDDEN
-            * model.hidden
-            * len(model.layers),
-            "reversible_bytes_per_token": training.ACTIVATION_BYTES_PER_HIDDEN * model.hidden,
+            "activation_bytes_per_token": layer_bytes * len(model.layers),
+            "reversible_bytes_per_token": layer_bytes,
             **self._links(batch),
         }
 
@@ -225,9 +223,9 @@ class Roofline(Shown):
             else None
         )
         stages = max(self.depth, 2)
-        layers, each = len(model.layers) / stages, batch / self.gpus
+        layers, tokens = len(model.layers) / stages, batch / self.gpus
         vectors = batch * model.hidden * ACTIVATION_BYTES
-        found: dict[str, float | None] = {
+        figures: dict[str, float | None] = {
             "scale_up_rate_ratio": ratio,
             "scale_up_links": self._hops,
             **{f"leaving_{count}_share": links.leaving_share(count) for count in (2, 4, 8)},
@@ -246,14 +244,16 @@ class Roofline(Shown):
             "stage_links_ratio": None,
         }
         if moe is not None:
-            found["gpu_experts"] = moe.experts / self.gpus
-            found["alltoall_inside_s"] = links.alltoall_s(moe, model.expert_hidden, each, rates, self.gpus, 1)
+            figures["gpu_experts"] = moe.experts / self.gpus
+            figures["alltoall_inside_s"] = links.alltoall_s(
+                moe, model.expert_hidden, tokens, rates, self.gpus, 1
+            )
             if ratio is not None:
-                found["alltoall_across_s"] = links.alltoall_s(
-                    moe, model.expert_hidden, each, rates, self.gpus, 2
+                figures["alltoall_across_s"] = links.alltoall_s(
+                    moe, model.expert_hidden, tokens, rates, self.gpus, 2
                 )
-                found["stage_links_ratio"] = links.stage_links_ratio(ratio, moe.top_k, layers)
-        return found
+                figures["stage_links_ratio"] = links.stage_links_ratio(ratio, moe.top_k, layers)
+        return figures
 
     @cached_property
     def _hops(self) -> int:

@@ -80,16 +80,16 @@ def cache_tiers(
         "hbm": hbm if price is None else {**hbm, "usd_per_h": price},
         **below,
     }
-    found = []
+    tiers = []
     for name, figures in every.items():
         told = {
             key: WrittenFigure.of(figure) for key, figure in {**figures, **(own or {}).get(name, {})}.items()
         }
         drain_s = told["capacity_bytes"].value / told["bytes_per_s"].value
-        found.append(
+        tiers.append(
             CacheTier(name, drain_s, told["capacity_bytes"], told["bytes_per_s"], told.get("usd_per_h"))
         )
-    return tuple(found)
+    return tuple(tiers)
 
 
 def tiers_set(lines: Iterable[str]) -> dict[str, dict[str, Figure]]:
@@ -101,7 +101,7 @@ def tiers_set(lines: Iterable[str]) -> dict[str, dict[str, Figure]]:
         If a tier, a figure or its value is none.
     """
     names = ["hbm", *catalog_figures("cache_tiers", "tiers", UNITS)]
-    found: dict[str, dict[str, Figure]] = {}
+    tiers: dict[str, dict[str, Figure]] = {}
     for line in lines:
         part, _, value = line.partition("=")
         tier, _, key = part.strip().partition(".")
@@ -111,7 +111,7 @@ def tiers_set(lines: Iterable[str]) -> dict[str, dict[str, Figure]]:
         number = parse_quantity(value.strip(), UNITS[key], f"{input_name('tiers')} {part.strip()}")
         if not 0 < number < math.inf:
             raise InputError("expected a quantity above 0.", field="tiers", value=line)
-        found.setdefault(tier, {})[key] = Figure(
+        tiers.setdefault(tier, {})[key] = Figure(
             number, UNITS[key], Evidence.USER, SET_BY_USER, value.strip()
         )
-    return found
+    return tiers

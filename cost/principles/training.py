@@ -70,7 +70,7 @@ def smaller(params: float, served: float) -> Smaller:
         return size * (PRETRAIN * tokens(size) + INFER * served)
 
     least = brentq(lambda log: goal - LOSS - WEIGHTS[0] / np.exp(log) ** WEIGHTS[1], 0.0, np.log(params))
-    found = minimize_scalar(flop, bounds=(float(least) + 1e-6, np.log(params)), method="bounded")
-    size = float(np.exp(found.x))
+    best = minimize_scalar(flop, bounds=(float(least) + 1e-6, np.log(params)), method="bounded")
+    size = float(np.exp(best.x))
     usual = params * (PRETRAIN * CHINCHILLA * params + INFER * served)
-    return Smaller(size, tokens(size), 1 - float(found.fun) / usual)
+    return Smaller(size, tokens(size), 1 - float(best.fun) / usual)

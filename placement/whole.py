@@ -27,7 +27,15 @@ from cost.serving.serving import TWO_POOLS, Serving, way_of
 from cost.serving.steady_state import busy_share
 from cost.serving.supply import Pool
 from placement.budget import Cancel
-from placement.layouts.fitting import Fitted, Fitting, batch_that_fits, fitted, fitted_layouts, stage_slots
+from placement.layouts.fitting import (
+    Fitted,
+    Fitting,
+    batch_that_fits,
+    copies_of,
+    fitted,
+    fitted_layouts,
+    stage_slots,
+)
 from placement.layouts.price import plan_rows
 from placement.layouts.refuse import refuse_capacity, refuse_layout
 from placement.layouts.shapes import Shape
@@ -99,12 +107,12 @@ def plan_requests(
             where = deployment.cluster.name
             raise out_of_reach("ttft_s", "ttft_ms", limits.ttft_s or 0.0, where, what) from None
         plans: list[Plan] = []
-        for pool, fit, asked in pools_of(serving, best, options, kept):
+        for pool, fits, asked in pools_of(serving, best, options, kept):
             if plans and plans[0].interrupted:
                 # what is left is finished the fast way, and not cancelled again
                 asked, cancel = replace(asked, time_limit_s=0.0), None  # noqa: PLW2901
             made = make_plan(
-                pool, loads, asked, on_progress=on_progress, on_stage=say, cancel=cancel, layouts=[fit]
+                pool, loads, asked, on_progress=on_progress, on_stage=say, cancel=cancel, layouts=fits
             )
             plans.append(replace(made, request=replace(asked, ttft_s=kept.ttft_s if best.one_pool else None)))
         notes = left_out_words(left_out)
@@ -185,8 +193,10 @@ def refuse_limits(serving: Serving, limits: Limits) -> NoReturn:
 
 def pools_of(
     serving: Serving, best: RateMatch, options: PlanOptions, limits: Limits
-) -> Iterator[tuple[Deployment, Fitted, PlanOptions]]:
-    """Yield the pool that decodes, or the only one, then the one that prefills: its GPUs, layout and options.
+) -> Iterator[tuple[Deployment, list[Fitted], PlanOptions]]:
+    """Yield the pool that decodes, or the only one, then the one that prefills: GPUs, layout and options.
+
+    The layout with each number of copies that it may have, the fewest first.
 
     Raises
     ------
@@ -194,7 +204,7 @@ def pools_of(
         If whole copies of experts do not fit.
     """
     for deployment, shape, ranges, asked in pool_shapes(serving, best, options, limits):
-        yield deployment, _fit(deployment, shape, ranges, asked), asked
+        yield deployment, _fits(deployment, shape, ranges, asked), asked
 
 
 def pool_shapes(
@@ -247,24 +257,25 @@ def _alone(
     return replace(deployment, cluster=view), tuple(inside)
 
 
-def _fit(deployment: Deployment, shape: Shape, ranges: tuple[range, ...], options: PlanOptions) -> Fitted:
-    """Return a shape with its slots and layers as priced; InfeasibleError where whole copies do not fit."""
-    slots = stage_slots(deployment, shape, options.copies, options.spread)
-    most = 0 if slots is None else batch_that_fits(deployment, shape, slots)
-    found = None
-    if slots is not None and most:
+def _fits(
+    deployment: Deployment, shape: Shape, ranges: tuple[range, ...], options: PlanOptions
+) -> list[Fitted]:
+    """Return a shape with its layers as priced, of each number of copies; InfeasibleError where none fits whole."""
+    fits: list[Fitted] = []
+    why = "copies of experts cannot be spread as requested"
+    for copies in copies_of(deployment, shape, options.copies):
+        slots = stage_slots(deployment, shape, copies, options.spread)
+        if slots is None:
+            continue
+        why, most = "HBM holds no sequence of a group", batch_that_fits(deployment, shape, slots)
         there = deployment.with_batch(min(deployment.workload.batch, most))
-        found = fitted(there, Fitting(shape, slots, most), ranges)
-    if found is None:
-        why = (
-            "copies of experts cannot be spread as requested"
-            if slots is None
-            else "HBM holds no sequence of a group"
-        )
+        fit = fitted(there, Fitting(shape, slots, most), ranges) if most else None
+        fits += [] if fit is None else [fit]
+    if not fits:
         raise InfeasibleError(
             f"{deployment.model.name} on {deployment.cluster.name}: {why} in the best layout."
         )
-    return found
+    return fits
 
 
 def _served(

@@ -38,8 +38,8 @@ from topology.base.errors import InfeasibleError
 from topology.base.figures import Evidence, EvidenceLabel
 from topology.cluster import Cluster
 
-PoolFit = tuple[Deployment, Fitted, PlanOptions]
-"""A pool as :func:`placement.planner.make_plan` takes it: its GPUs, its layout, and the options."""
+PoolFit = tuple[Deployment, list[Fitted], PlanOptions]
+"""A pool as :func:`placement.planner.make_plan` takes it: its GPUs, its layout of each number of copies, options."""
 PoolLayout = tuple[Deployment, Layout]
 """The GPUs of a pool with its batch, and how the model is spread over them."""
 USUAL_TOK_S = 1 / USUAL_TPOT.value
@@ -299,7 +299,7 @@ def _row(
         score=score,
         cache=score.cache,
         layouts=lambda: [(deployment.with_batch(score.batch), layout)],
-        pools=lambda: [(deployment, placed.candidate.fitted, wanted)],
+        pools=lambda: [(deployment, [placed.candidate.fitted], wanted)],
     )
 
 
@@ -326,7 +326,7 @@ def _fewer_than_gpus(deployment: Deployment, empty: CompareRow, fastest: float) 
         fit, there = fitted_row(found, index), deployment.with_batch(float(found.batch[index]))
         if fit is None:
             raise InfeasibleError(f"no plan has the layout {found.label(index)}: its experts are not placed.")
-        return [(there, fit, PlanOptions(time_limit_s=0.0))]
+        return [(there, [fit], PlanOptions(time_limit_s=0.0))]
 
     return replace(
         empty,

@@ -132,8 +132,8 @@ class Comparison(Shown):
         for row in self.compared:
             layouts = row.layouts()
             try:
-                deployment, fit, options = row.pools()[0]
-                plan = make_plan(deployment, self.placed_by, options, layouts=[fit])
+                deployment, fits, options = row.pools()[0]
+                plan = make_plan(deployment, self.placed_by, options, layouts=fits)
             except InfeasibleError as error:
                 made.append(Placement(row, layouts, reason=str(error)))
             else:

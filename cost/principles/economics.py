@@ -13,7 +13,6 @@ import numpy as np
 from cost.principles import prices, step, training
 from cost.principles.roofline import Roofline
 from cost.principles.tiers import CacheTier, cache_tiers
-from topology.base.errors import MissingFigureError
 from topology.base.figures import Figure
 from topology.base.shown import Shown
 
@@ -83,27 +82,20 @@ class Economics(Shown):
         return f"a price step at {self.listed.long_context:,.0f} tokens: {size:,.0f} bytes a token"
 
     @cached_property
-    def price(self) -> Figure | None:
-        """Of an hour of the GPU; None where nobody set one."""
-        try:
-            return self.roofline.deployment.prices.price(self.roofline.gpu)
-        except MissingFigureError:
-            return None
-
-    @cached_property
     def computing_usd(self) -> float | None:
         """USD of computing the cache of a token again: its prefill at the utilisation that is predicted."""
-        if self.price is None:
+        price = self.roofline.price
+        if price is None:
             return None
         used = self.roofline.figures["prefill_flop_share"] or 1.0
         model = self.roofline.deployment.model
         flop_per_s = self.roofline.rates.flop_per_s[model.precision[model.main_weights]]
-        return float(step.compute_s(1.0, self.active_params, flop_per_s * used)) * self.price.value / 3600
+        return float(step.compute_s(1.0, self.active_params, flop_per_s * used)) * price.value / 3600
 
     @cached_property
     def kept(self) -> list[Kept]:
         """What every tier costs, the fastest first."""
-        again, tiers = self.computing_usd, cache_tiers(self.roofline.gpu, self.price, self.tiers)
+        again, tiers = self.computing_usd, cache_tiers(self.roofline.gpu, self.roofline.price, self.tiers)
         return [
             Kept(
                 tier,

@@ -22,6 +22,8 @@ from cost.principles import links, step, training
 from cost.quantity import Quantity
 from cost.step.step import even_step, measured, token_wait_s, with_even_slots
 from cost.terms.pipeline import ACTIVATION_BYTES, even_hops_s
+from topology.base.errors import MissingFigureError
+from topology.base.figures import Figure
 from topology.base.shown import Shown
 from topology.base.units import added
 from topology.spec import GpuSpec
@@ -73,6 +75,14 @@ class Roofline(Shown):
     def gpu(self) -> GpuSpec:
         """The chip."""
         return self.deployment.cluster.domain_of(self._domain[0]).gpu
+
+    @cached_property
+    def price(self) -> Figure | None:
+        """USD of an hour of the chip; None where nobody set one."""
+        try:
+            return self.deployment.prices.price(self.gpu)
+        except MissingFigureError:
+            return None
 
     @cached_property
     def gpus(self) -> int:

@@ -79,7 +79,7 @@ def _nearest(rows: Sequence[Row], edge: Sequence[Row]) -> list[str]:
 def measured_blocks(deployments: Sequence[Deployment]) -> list[Block]:
     """Return measured runs of this model on these chips, each against the prediction for its own conditions.
 
-    That takes a while: it is for pages alone. ``phase`` is as :func:`cost.calibration.errors.errors_in` takes it.
+    That takes a while: it is for pages alone.
     """
     decoding = [deployment for deployment in deployments if deployment.workload.decodes]
     every = {run: predicted(run, one.correction) for one in decoding for run in published_runs(one)}

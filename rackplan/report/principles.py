@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from cost.principles.economics import Economics
 from cost.principles.lecture import lecture
@@ -10,7 +10,6 @@ from cost.principles.roofline import Roofline, Rooflines
 from rackplan.report import shared
 from rackplan.report.doc import Chart, Doc, Layer, Note, Record, Row, Shape, Table
 from rackplan.report.fields import FIELDS, said
-from topology.base.errors import MissingFigureError
 from topology.base.units import plural
 
 LECTURE = "the lecture"
@@ -90,7 +89,7 @@ def roofline_doc(result: Rooflines) -> Doc:
                 alt="Cost of a token against the batch: towards infinity at one token, flat at the end",
             ),
             *tables[:2],
-            *(Note(text, kind="missing", about="usd_per_million_tokens") for text in _unpriced(result)),
+            *_unpriced(result.boards, "usd_per_million_tokens"),
         ],
         [steps, *tables[2:], *_differences(first.figures)],
     )
@@ -131,23 +130,19 @@ def _differences(row: Row) -> list[Note]:
     return [Note(f"{label}: {why}.", kind="method") for label, why in told]
 
 
-def _usd(board: Roofline) -> float | None:
-    try:
-        return board.deployment.prices.price(board.gpu).value
-    except MissingFigureError:
-        return None
-
-
-def _unpriced(result: Rooflines) -> Iterator[str]:
-    for name in dict.fromkeys(board.gpu.name for board in result.boards if _usd(board) is None):
-        yield f"{name} has no price; set one with --price {name}=2.50."
+def _unpriced(boards: Iterable[Roofline], about: str) -> list[Note]:
+    """Return what to set where a chip has no price and ``about`` therefore no figure."""
+    names = dict.fromkeys(board.gpu.name for board in boards if board.price is None)
+    return [
+        Note(f"{name} has no price; set one with --price {name}=2.50.", about, "missing") for name in names
+    ]
 
 
 def _steps(board: Roofline) -> Iterator[Row]:
-    columns, usd = board.listed, _usd(board)
+    columns, price = board.listed, board.price
     for values in zip(*(column.tolist() for column in columns.values()), strict=True):
         row = dict(zip(columns, values, strict=True))
-        cost = None if usd is None else row["gpu_s_per_million_tokens"] * usd / 3600
+        cost = None if price is None else row["gpu_s_per_million_tokens"] * price.value / 3600
         yield {**row, "cluster": board.deployment.cluster.name, "usd_per_million_tokens": cost}
 
 
@@ -206,7 +201,6 @@ def economics_doc(result: Economics) -> Doc:
     own = {**row, "cluster": deployment.cluster.name}
     prices, life, training = (_beside(table, [own]) for table in (PRICES, LIFE, TRAINING))
     holding = HOLDING(result.holding())
-    unpriced = f"{board.gpu.name} has no price; set one with --price {board.gpu.name}=2.50."
     return Doc(
         ECONOMICS,
         f"Economics of {deployment.model.name} on {deployment.cluster.name}",
@@ -223,7 +217,7 @@ def economics_doc(result: Economics) -> Doc:
                 alt="Each tier costs its time to read, then rises with time; computing again costs the same always",
             ),
             life,
-            Note(unpriced * (result.price is None), "computed_usd_per_million_tokens", "missing"),
+            *_unpriced([board], "computed_usd_per_million_tokens"),
         ],
         [training, holding, *_differences(row)],
     )

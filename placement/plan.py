@@ -94,6 +94,42 @@ class OrderProof:
     search: str = ""
 
 
+@dataclass(frozen=True)
+class Idle:
+    """Working GPUs that are in no replica, by their ids, and why."""
+
+    gpu_ids: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What could be decided beside the best layout of each pool, and how: by CP-SAT, or by a bound without a call.
+
+    Attributes
+    ----------
+    what:
+        The decisions, in words.
+    search:
+        What decided: the call of CP-SAT and its size, or the bound that leaves nothing to decide.
+    status, objective, bound, gap:
+        ``OPTIMAL`` or ``FEASIBLE``; what is reached, what nothing can beat, and the fraction of the bound between.
+    unit:
+        Of both.
+    idle:
+        GPUs that no replica has.
+    """
+
+    what: str
+    search: str
+    status: str
+    objective: Number
+    bound: Number
+    gap: Number
+    unit: str
+    idle: tuple[Idle, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class BaselineScore:
     """A baseline's placement under the same layout and batch, or why its policy does not apply."""
@@ -103,25 +139,19 @@ class BaselineScore:
     score: Score | None = None
 
 
-@dataclass(frozen=True)
-class WholeRequests:
-    """What the pools of a plan serve together, with placed experts.
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a plan of whole requests, or of several pools, was made for, and what was found of ways to serve it.
 
     Attributes
     ----------
     isl, osl:
-        Tokens of a prompt and of an answer.
-    serving:
-        ``one pool`` for both phases, or ``two pools``.
-    pools:
-        Prefill before decode. The batch of prefill may be parts of a prompt per GPU, where its plan has one.
-    tok_s_per_user, tpot_s, ttft_s:
-        Of one request: output tokens per second, seconds of each, and to the first without waiting.
+        Tokens of a prompt and of an answer; None: decode alone.
+    shares:
+        Of the requests, by model; empty: there is one.
     tpot_limit_s, ttft_limit_s, defaults, left_out:
-        The longest that these may be (null: no limit); which of them (``tpot_s``, ``ttft_s``) nobody gave, and those
+        The longest that times may be (null: no limit); which of them (``tpot_s``, ``ttft_s``) nobody gave, and those
         that nothing keeps and that were left out, in words.
-    totals:
-        Of the whole cluster, idle GPUs too: of two pools at the rate of the slower one.
     priced_tok_s_per_gpu:
         What each way gives within the limits, the better one first, as priced before experts were placed.
     turns:
@@ -130,29 +160,52 @@ class WholeRequests:
         Why there cannot be two pools; empty where there can.
     """
 
-    isl: int
-    osl: int
+    isl: int | None
+    osl: int | None
+    shares: dict[str, float] = field(default_factory=dict)
+    tpot_limit_s: Number | None = None
+    ttft_limit_s: Number | None = None
+    defaults: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    priced_tok_s_per_gpu: dict[str, float] = field(default_factory=dict)
+    turns: tuple[tuple[str, float, float], ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeRequests(Asked):
+    """What the pools of a plan serve together, with placed experts (:func:`placement.pools.served_together`).
+
+    Attributes
+    ----------
+    serving:
+        ``one pool`` for both phases, or ``two pools``.
+    pools, parts:
+        The pools in the order of :attr:`Plan.pools`, and the part of the requests that each serves in its phase. The
+        batch of prefill may be parts of a prompt per GPU.
+    tok_s_per_user, tpot_s, ttft_s:
+        Of one request: output tokens per second, seconds of each, and to the first without waiting; where pools
+        differ of the slowest.
+    totals:
+        Of the whole cluster, idle GPUs too: of two pools at the rate of the slower one.
+    """
+
     serving: str
     pools: tuple[Pool, ...]
+    parts: tuple[float, ...]
     tok_s_per_user: Number
     tpot_s: Number
-    ttft_s: Number
-    tpot_limit_s: Number | None
-    ttft_limit_s: Number | None
-    defaults: tuple[str, ...]
-    left_out: tuple[str, ...]
+    ttft_s: Number | None
     totals: Totals
-    priced_tok_s_per_gpu: dict[str, float]
-    turns: tuple[tuple[str, float, float], ...]
-    refused: str
 
     def brief(self) -> str:
         """Return the requests, the pools and the throughput."""
-        pools = " and ".join(f"{one.layout} for {one.role}".removesuffix(" for both") for one in self.pools)
+        pools = " and ".join(f"{one.layout} for {one.role}".removesuffix(" for both") for one in self.pools[::-1])
+        what = f"requests of {self.isl:,} + {self.osl:,} tokens, {self.serving}" if self.osl else "decode"
+        first = "" if self.ttft_s is None else f", TTFT {self.ttft_s:,.2f} s"
         return (
-            f"requests of {self.isl:,} + {self.osl:,} tokens, {self.serving}: {pools}, "
-            f"{self.totals.tok_s_per_gpu:,.0f} output tok/s/GPU, {self.tok_s_per_user:,.3g} tok/s/user, "
-            f"TTFT {self.ttft_s:,.2f} s"
+            f"{what}: {pools}, "
+            f"{self.totals.tok_s_per_gpu:,.0f} output tok/s/GPU, {self.tok_s_per_user:,.3g} tok/s/user{first}"
         )
 
     @property
@@ -165,7 +218,7 @@ class WholeRequests:
         return {
             name: (seconds, limit)
             for name, (seconds, limit) in both.items()
-            if limit is not None and seconds > limit * (1 + ROUNDING)
+            if limit is not None and seconds is not None and seconds > limit * (1 + ROUNDING)
         }
 
 
@@ -213,11 +266,13 @@ class Plan(Shown):
         Placements compared by the step that they are predicted to take, as tokens choose experts together; None where
         nothing is known of that, or it does not matter.
     requests:
-        What it serves where it was made for whole requests; else None, as of a plan that was read.
+        What its pools serve together where it was made for whole requests, or has several pools; else None.
     differences:
         Which figures of the file that it was read from are not those computed again, in words; empty where none is.
-    prefill:
-        The plan of the prefill pool beside it; None where there is none. :attr:`totals` are of both.
+    beside:
+        The plans of the other pools; :attr:`totals` are of all.
+    decision:
+        How it was decided which replicas there are; None where one layout of one phase was chosen.
     """
 
     deployment: Deployment
@@ -244,8 +299,19 @@ class Plan(Shown):
     by_traffic: TrafficReport | None = None
     origin: Origin = "planned"
     requests: WholeRequests | None = None
-    prefill: Plan | None = None
+    beside: tuple[Plan, ...] = ()
+    decision: Decision | None = None
     differences: str = ""
+
+    @property
+    def pools(self) -> tuple[Plan, ...]:
+        """The plan of each pool, this one first."""
+        return (self, *self.beside)
+
+    @property
+    def role(self) -> str:
+        """What the pool does: ``decode``, ``prefill`` or ``both``."""
+        return self.deployment.workload.phase
 
     @property
     def tok_s_per_user(self) -> float:
@@ -303,7 +369,8 @@ class Plan(Shown):
         """Return what is planned, its layout, its throughput and its gap."""
         where, score, shape = self.deployment, self.score, self.layout
         if self.requests is not None:
-            return f"{where.model.name} on {where.cluster.whole.name}, {self.requests.brief()}"
+            models = " + ".join(dict.fromkeys(pool.deployment.model.name for pool in self.pools))
+            return f"{models} on {where.cluster.whole.name}, {self.requests.brief()}"
         widths = f"{f'EP{shape.ep} ' if where.model.moe else ''}TP{shape.tp} PP{shape.stages} x{len(shape.replicas)}"
         gap = f", experts {self.proof.status} with a gap of {self.proof.gap:.2%}" if self.balancedness else ""
         return (
@@ -336,9 +403,7 @@ class Plan(Shown):
         deployment, score, work = self.deployment, self.score, self.deployment.workload
         cluster, used = deployment.cluster, self.layout.gpus_used
         idle = len(cluster.gpus) - used
-        busy = [
-            cluster.gpus[gpu].id for stages in self.layout.replicas for stage in stages for gpu in stage.gpus
-        ]
+        busy = [cluster.gpus[gpu].id for gpu in self.layout.gpus_in_use]
         tok_s = score.tok_s_per_gpu * len(cluster.gpus)
         return deployment.bill.totals(
             tok_s,

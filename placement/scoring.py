@@ -407,7 +407,7 @@ def with_loads(plan: Plan, loads: ExpertLoads | None) -> Plan:
         failures=None,
         service_level="",
         requests=None,
-        prefill=None,
+        beside=(),
     )
 
 
@@ -460,7 +460,7 @@ def _rescored(plan: Plan, deployment: Deployment) -> Plan:
         order=None,
         traffic=None,
         requests=None,
-        prefill=None,
+        beside=(),
     )
 
 

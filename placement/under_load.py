@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from cost.calibration.first_token import first_token_calibration
 from cost.calibration.serving import require_engine
-from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
 from cost.memory.batches import batch_of
 from cost.memory.budget import Ranks
@@ -31,7 +29,8 @@ def lengths_of_plan(plan: Plan) -> Lengths | None:
     """
     work = plan.deployment.workload
     if plan.requests is not None:
-        return Lengths.of(plan.requests.isl, plan.requests.osl)
+        isl, osl = plan.requests.isl, plan.requests.osl
+        return None if isl is None or osl is None else Lengths.of(isl, osl)
     if work.phase == "both":
         return Lengths.of(round(work.prompt), round(work.answer))
     if work.phase == "prefill":
@@ -39,10 +38,7 @@ def lengths_of_plan(plan: Plan) -> Lengths | None:
             f"the plan is for prefill only, but requests need both phases: plan with {input_name('isl')} and "
             f"{input_name('osl')}, or give {input_name('model')} and {input_name('cluster')} instead of a plan."
         )
-    if plan.prefill is None:
-        return None
-    isl = plan.prefill.deployment.workload.context
-    return Lengths.of(isl, max(1, 2 * (work.context - isl)))  # decode has isl + osl / 2 tokens in its caches
+    return None
 
 
 def first_token_s(plan: Plan) -> float:
@@ -66,20 +62,21 @@ def pools_of_plan(plan: Plan, lengths: Lengths) -> EnginePools:
     Raises
     ------
     InputError
-        If it is for prefill alone.
+        If it is for prefill alone, or its pools are unlike.
     """
     lengths_of_plan(plan)
-    if plan.prefill is None:
+    roles = [pool.role for pool in plan.pools]
+    if len(roles) > 1 and sorted(roles) != ["decode", "prefill"]:
+        raise InputError(
+            f"the plan has {len(roles)} pools ({', '.join(roles)}); a simulation is of one pool, or of one that "
+            "prefills and one that decodes, each of replicas alike."
+        )
+    if not plan.beside:
         return joined([_pool(plan, "both", lengths)], plan.deployment, plan.deployment)
-    pools = [_pool(plan.prefill, "prefill", lengths), _pool(plan, "decode", lengths)]
-    return joined(pools, *_on_whole([plan.deployment, plan.prefill.deployment]))
-
-
-def _on_whole(deployments: Sequence[Deployment]) -> list[Deployment]:
-    """Return deployments on parts of one cluster as on the whole of it, which has the links between them."""
-    whole = deployments[0].cluster.whole
-    shared = all(one.cluster.whole.spec == whole.spec for one in deployments)
-    return [replace(one, cluster=whole if shared else one.cluster.whole) for one in deployments]
+    ordered = sorted(plan.pools, key=lambda pool: pool.role, reverse=True)  # prefill first
+    whole = plan.deployment.cluster.whole
+    prefills, decodes = (replace(pool.deployment, cluster=whole) for pool in ordered)
+    return joined([_pool(pool, pool.role, lengths) for pool in ordered], decodes, prefills)
 
 
 def _pool(plan: Plan, role: str, lengths: Lengths) -> EnginePool:

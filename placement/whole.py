@@ -23,9 +23,7 @@ from cost.serving.limits import (
     rounded_up,
 )
 from cost.serving.pools import RateMatch
-from cost.serving.serving import TWO_POOLS, Serving, way_of
-from cost.serving.steady_state import busy_share
-from cost.serving.supply import Pool
+from cost.serving.serving import Serving
 from placement.budget import Cancel
 from placement.layouts.fitting import (
     Fitted,
@@ -40,10 +38,10 @@ from placement.layouts.price import plan_rows
 from placement.layouts.refuse import refuse_capacity, refuse_layout
 from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
-from placement.plan import Plan, WholeRequests
+from placement.plan import Asked, Plan
 from placement.planner import make_plan
+from placement.pools import served_together
 from placement.progress import OnProgress, Say, silent
-from placement.scoring import placement_scorer, step_held
 from topology.base.errors import InfeasibleError, called, input_name
 from topology.cluster import ClusterView
 
@@ -71,7 +69,7 @@ def plan_requests(
     on_stage: Say | None = None,
     cancel: Cancel | None = None,
 ) -> Plan:
-    """Return the plan of the only pool, or of the decode pool with that of the prefill pool (:attr:`Plan.prefill`).
+    """Return the plan of the only pool, or of the decode pool with that of the prefill pool (:attr:`Plan.beside`).
 
     Widths asked for are those of the pool that decodes; the rest is as :func:`placement.planner.make_plan` takes it.
 
@@ -119,10 +117,10 @@ def plan_requests(
         if limits.ttft_s is not None and kept.ttft_s not in (None, limits.ttft_s):
             later = f"{(kept.ttft_s or 0.0) * 1e3:,.0f} ms, twice the fastest, is the limit"
             notes += (f"{called('ttft_ms')} {limits.ttft_s * 1e3:g} is out of reach (default): {later}",)
-        requests = _served(plans, serving, best, kept, notes)
+        requests = served_together(plans, _asked(serving, kept, notes))
         first_s, limit_s = requests.missed.get("first token", (0.0, 0.0))
         if not first_s or "ttft_s" in limits.usual or plans[0].interrupted:
-            return replace(plans[0], requests=requests, prefill=None if best.one_pool else plans[1])
+            return replace(plans[0], requests=requests, beside=tuple(plans[1:]))
         nearest.append(first_s)
         part *= limit_s / first_s
 
@@ -278,63 +276,18 @@ def _fits(
     return fits
 
 
-def _served(
-    plans: Sequence[Plan], serving: Serving, best: RateMatch, limits: Limits, left_out: tuple[str, ...]
-) -> WholeRequests:
-    """Return what pools serve together: the decode pool, or the only one, is the first of ``plans``."""
-    decode, whole = plans[0], serving.decode.deployment
-    isl, osl = serving.lengths.isl[0], serving.lengths.osl[0]
-    batches, steps = [float(decode.score.batch)], [decode.score.step_s]
-    rates = [decode.score.tok_s_per_gpu * len(decode.deployment.cluster.gpus) / osl]
-    ttft_s = decode.score.step_s + decode.score.prefill_s
-    for one in plans[1:]:
-        batches.append(float(serving.prefill.batch[best.prefill]))
-        scorer, _ = placement_scorer(one.deployment, one.layout, one.experts, one.loads, one.split)
-        steps.append(scorer.step_s(batches[-1]))
-        ttft_s = steps[-1] + best.transfer_s
-        prompts = batches[-1] * one.layout.gpus_used / steps[-1]
-        stay_s = osl * steps[0] / decode.deployment.workload.tokens_per_step + steps[-1]
-        in_step = batches[-1] * one.layout.gpus_used / len(one.layout.replicas)
-        rates.append(float(prompts * busy_share(prompts, stay_s, in_step)))
-        moved = serving.ways(limits.tpot_s)[TWO_POOLS]
-        if moved.path is not None and moved.cache_bytes:
-            most = [pool.layout.gpus_used * moved.path.bytes_per_s / moved.cache_bytes for pool in plans]
-            rates = list(map(min, rates, most))
-    rate, tokens, gpus = min(rates), decode.deployment.workload.tokens_per_step, decode.layout.gpus_used
-    if not best.one_pool:
-        steps[0] = step_held(decode, rate, osl / tokens)
-    tpot_s = steps[0] / tokens
-    batches[0] = rate * (osl * tpot_s + (ttft_s if best.one_pool else 0.0)) / gpus  # Little's law
-    pools = [
-        Pool(
-            role,
-            one.layout.short(moe=one.deployment.model.moe is not None),
-            len(one.layout.replicas),
-            one.layout.gpus_used // len(one.layout.replicas),
-            batch,
-            step_s,
-            cache=one.score.cache,
-        )
-        for (role, *_), one, batch, step_s in zip(
-            reversed(serving.sides(best)), plans, batches, steps, strict=True
-        )
-    ]
-    idle = len(whole.cluster.gpus) - sum(one.layout.gpus_used for one in plans)
-    bests = serving.bests(limits.tpot_s)
-    return WholeRequests(
-        isl=isl,
-        osl=osl,
-        serving=way_of(best),
-        pools=tuple(reversed(pools)),
-        tok_s_per_user=1 / tpot_s,
-        tpot_s=tpot_s,
-        ttft_s=ttft_s,
+def _asked(serving: Serving, limits: Limits, left_out: tuple[str, ...]) -> Asked:
+    """Return what was asked for, and how the ways of serving it compare."""
+    return Asked(
+        isl=serving.lengths.isl[0],
+        osl=serving.lengths.osl[0],
         tpot_limit_s=limits.tpot_s,
         ttft_limit_s=limits.ttft_s,
         defaults=tuple(sorted(limits.usual)),
         left_out=left_out,
-        totals=whole.bill.totals(rate * osl, requests_per_s=rate, gpus_idle=idle),
-        priced_tok_s_per_gpu={name: row.output_tok_s_per_gpu for name, row in bests.items()},
+        priced_tok_s_per_gpu={
+            name: row.output_tok_s_per_gpu for name, row in serving.bests(limits.tpot_s).items()
+        },
         turns=tuple(serving.turns()),
         refused=serving.refused,
     )

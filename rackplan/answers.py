@@ -114,14 +114,21 @@ def scores(request: requests.ScoreRequest, plans: Sequence[PlanLike]) -> list[Pl
 
 
 def _scored(request: requests.ScoreRequest, scored: Plan) -> Plan:
+    from placement.pools import each_pool
     from placement.scoring import under_sparse_attention, with_loads
 
     if request.sparse_attention:
-        scored = under_sparse_attention(scored, str(request.sparse_attention))
-    loads, model, seed = scored.loads, scored.deployment.model, scored.request.seed
-    if request.loads is not None or request.routing:
-        loads = inputs.loads_of(model, request.loads, request.routing, seed=seed)
-    return scored if loads is None else with_loads(scored, loads)
+        rule = str(request.sparse_attention)
+        scored = each_pool(scored, lambda pool: under_sparse_attention(pool, rule))
+    model, seed = scored.deployment.model, scored.request.seed
+    if request.loads is None and not request.routing:
+        return scored if scored.loads is None else each_pool(scored, lambda pool: with_loads(pool, pool.loads))
+    loads = inputs.loads_of(model, request.loads, request.routing, seed=seed)
+
+    def under(pool: Plan) -> Plan:
+        return with_loads(pool, loads if pool.deployment.model.name == model.name else pool.loads)
+
+    return each_pool(scored, under)
 
 
 def replan_options(request: requests.ReplanRequest) -> ReplanOptions:

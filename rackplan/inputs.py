@@ -147,10 +147,13 @@ def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:
     found = plan if isinstance(plan, Plan) else read_plan(plan)
     if not settings:
         return found
+    from placement.pools import each_pool
     from placement.scoring import on_cluster
     from topology.changes.overrides import overrides
 
-    return on_cluster(found, overrides([found.deployment.cluster], settings)[0])
+    return each_pool(
+        found, lambda pool: on_cluster(pool, overrides([pool.deployment.cluster], settings)[0])
+    )
 
 
 def book_of(money: Money, *clusters: Cluster, kept: PriceBook | None = None) -> PriceBook:
@@ -209,9 +212,10 @@ def priced(money: Money, plan: Plan, *others: Cluster) -> Plan:
     InputError
         As :func:`book_of`.
     """
-    deployment = plan.deployment
-    prices = book_of(money, deployment.cluster, *others, kept=deployment.prices)
-    return replace(plan, deployment=replace(deployment, prices=prices), requests=None, prefill=None)
+    from placement.pools import each_pool
+
+    prices = book_of(money, plan.deployment.cluster.whole, *others, kept=plan.deployment.prices)
+    return each_pool(plan, lambda pool: replace(pool, deployment=replace(pool.deployment, prices=prices)))
 
 
 def deployment_of(request: Pricing, model: ModelLike, cluster: Cluster, *others: Cluster) -> Deployment:

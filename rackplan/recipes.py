@@ -64,7 +64,7 @@ def other_recipe(plan: Plan, request: PlanRequest) -> list[OtherRecipe]:
         score, _ = score_placement(then, plan.layout, plan.experts, plan.loads, plan.split, plan.unlike)
         yield plan.score.tok_s_per_gpu, score.tok_s_per_gpu, None, plan.layout.gpus_used
 
-    return list(_gains(request, [now] * (plan.prefill is None), price))
+    return list(_gains(request, [now] * (not plan.beside), price))
 
 
 def recipes_compared(found: Comparison, request: CompareRequest) -> Iterator[OtherRecipe]:

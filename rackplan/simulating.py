@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.machine import NearRuns
@@ -33,7 +32,7 @@ def simulated(request: SimulateRequest) -> Simulated:
     """Return what users see under a load (:func:`rackplan.answers.simulate`)."""
     told, budget = ProgressReporter(request.on_progress), Budget(cancel=request.cancel)
     trace = request.recorded
-    plan = None if request.plan is None else _plan_of(request)
+    plan = None if request.plan is None else inputs.plan_of(request.plan, request.settings)
     lengths = request.whole if plan is None or trace is not None else _lengths_of(request, plan)
     assert lengths is not None  # noqa: S101 - both phases are simulated
     notes = () if plan is None else tuple(_notes(request, plan, lengths))
@@ -55,8 +54,7 @@ def simulated(request: SimulateRequest) -> Simulated:
         ttft_s, tpot_s = request.limits_s[::-1]
         limits = LoadLimits(ttft_s, tpot_s)
         moe = deployment.model.moe is not None
-        both = [one.layout for one in (plan.prefill, plan) if one is not None]
-        layouts = [one.short(moe=moe).partition(" x")[0] for one in both]
+        layouts = [pool.layout.short(moe=moe).partition(" x")[0] for pool in reversed(plan.pools)]
         near = plan.near
         rate = plan.score.tok_s_per_gpu * len(deployment.cluster.gpus) / lengths.mean_osl / 2
     told.stage("simulating")
@@ -126,27 +124,9 @@ def _load_words(request: SimulateRequest, requests: Requests) -> str:
     return f"{request.req_s:,.6g} request{'s' * (request.req_s != 1)}/s, {arrivals} arrivals"
 
 
-def _plan_of(request: SimulateRequest) -> Plan:
-    """Return the plan, that of the prefill pool with it which lies in the folder beside it."""
-    assert request.plan is not None  # noqa: S101 - else a model is asked about
-    plan = inputs.plan_of(request.plan, request.settings)
-    if isinstance(request.plan, Plan):
-        beside = request.plan.prefill
-    else:
-        path = Path(request.plan)
-        file = (path if path.is_dir() else path.parent) / "prefill" / "plan.json"
-        beside = (
-            inputs.plan_of(file) if file.is_file() and plan.deployment.workload.phase == "decode" else None
-        )
-    if beside is None:
-        return plan
-    return replace(plan, prefill=inputs.plan_of(beside, request.settings))
-
-
 def _notes(request: SimulateRequest, plan: Plan, lengths: Lengths) -> Iterator[str]:
-    """Yield notes on the plan and the one beside it, and how one for decode alone is taken."""
-    for one in (plan, plan.prefill):
-        yield from [] if one is None else inputs.plan_notes(one)
+    """Yield notes on the plan, and how one for decode alone is taken."""
+    yield from inputs.plan_notes(plan)
     if request.trace is None and lengths_of_plan(plan) is None:
         usual = " (default)" if not any(map(request.given, ("isl", "osl", "lengths"))) else ""
         yield f"the plan is for decode only: its engines also prefill here, one pool for {lengths.brief()}{usual}"

@@ -148,6 +148,11 @@ class Layout:
         return self.stage_gpus // self.tp
 
     @property
+    def gpus_in_use(self) -> list[int]:
+        """GPUs of all replicas, in order of their stages."""
+        return [gpu for stages in self.replicas for stage in stages for gpu in stage.gpus]
+
+    @property
     def gpus_used(self) -> int:
         """GPUs that hold a part of some replica."""
         if isinstance(self.replicas, CutReplicas):

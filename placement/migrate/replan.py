@@ -372,7 +372,7 @@ def _new_plan(plan: Plan, tasks: _Tasks, placed: Sequence[Experts]) -> Plan:
         passed_over="",
         service_level="",
         requests=None,
-        prefill=None,
+        beside=(),
     )
 
 

@@ -6,6 +6,8 @@ says where the two differ.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from cost.experts.assignment import Assignment
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import Layout, StageSpec
+from cost.inputs.workload import Workload
 from placement.experts.failure_domains import domain_name
 from placement.options import SPREADS, PlanOptions, Spread
 from placement.plan import Plan, Proof
@@ -26,16 +29,21 @@ from placement.plans.schema import (
     ExpertsPart,
     LayoutPart,
     LoadsPart,
+    ModelInputsPart,
     PlanFile,
+    PlanPart,
+    PoolPart,
 )
 from placement.plans.stored import held_against
-from placement.plans.writing import SCHEMA_VERSION, layout_part
+from placement.plans.writing import PART, SCHEMA_VERSION, layout_part
+from placement.pools import with_pools
 from placement.scoring import score_placement
 from placement.verify import verify_plan
 from topology import cluster_from_dict
 from topology.base.errors import InfeasibleError, InputError
 from topology.base.reading import containers, parse_json, read_text, require_version, shown
 from topology.base.schema import validated
+from topology.cluster import Cluster, ClusterView
 
 PLAN_FILE = "plan.json"
 """What a plan is called in the folder of its results."""
@@ -83,36 +91,77 @@ def plan_of_text(text: str, where: str) -> Plan:
     InputError
         As :func:`read_plan`.
     """
-    document, stored = _document(text, where)
+    document, scores = _document(text, where)
     try:
-        return held_against(_plan(document), stored, where)
+        plan = with_pools([*_pools(document)], document.serving)
+        first = held_against(plan, scores[0], where)
+        beside = [
+            held_against(pool, score, f"{where}: pools[{number}]")
+            for number, (pool, score) in enumerate(zip(plan.beside, scores[1:], strict=True), 1)
+        ]
     except (InputError, InfeasibleError) as error:
         raise InputError(f"{where}: {error}") from None
+    differences = "; ".join(filter(None, (pool.differences for pool in (first, *beside))))
+    return replace(first, beside=tuple(beside), decision=document.decision, differences=differences)
 
 
-def _document(text: str, where: str) -> tuple[PlanFile, object]:
-    """Return what the text of a plan file says: JSON without duplicate keys, in the schema; and its own score."""
+def _document(text: str, where: str) -> tuple[PlanFile, list[object]]:
+    """Return what the text of a plan file says: JSON without duplicate keys, in the schema; and the pools' own scores.
+
+    The first pool stands at the root, and again among the pools: where they differ the file is refused.
+    """
     value = parse_json(text, where)
     if not isinstance(value, dict) or "experts" not in value:
         raise InputError(f"{where}: not a plan; give a plan.json written by rackplan.")
     require_version(value.get("schema_version"), where, SCHEMA_VERSION)
-    score, *_ = [value.pop(key, None) for key in _NEVER_READ]
-    return validated(PlanFile, value, where), score
+    pools = value.get("pools")
+    if isinstance(pools, list) and pools and isinstance(first := pools[0], dict):
+        inputs = value.get("inputs")
+        root = {**value, "workload": inputs.get("workload") if isinstance(inputs, dict) else None}
+        keys = (key for key in (*PART, "experts", "workload") if key in first)
+        different = next((key for key in keys if first[key] != root.get(key)), None)
+        if different is not None:
+            raise InputError(
+                f"{where}: pools[0]: {different}: not as at the root, which describes the first pool; make them "
+                "agree, or plan again."
+            )
+        value["pools"] = pools[1:]
+    parts = [value, *(pool for pool in value.get("pools") or () if isinstance(pool, dict))]
+    scores = [[part.pop(key, None) for key in _NEVER_READ][0] for part in parts]
+    return validated(PlanFile, value, where), scores
 
 
-def _plan(file: PlanFile) -> Plan:
-    inputs, failures = file.inputs, file.failures
+def _pools(file: PlanFile) -> Iterator[Plan]:
+    """Yield the plan of each pool, the first one's with all of the cluster that it has."""
+    inputs = file.inputs
     _require_figures(inputs.cluster)
     cluster = cluster_from_dict(inputs.cluster)
-    model = model_from_config(inputs.model.config, name=inputs.model.name, weights=inputs.model.weights)
-    inputs.prices.check(cluster)
-    if not inputs.workload.batch:
+    inputs.prices.check(cluster.whole)
+    first = ModelInputsPart(model=inputs.model, loads=inputs.loads)
+    of_model = {one.model.name: one for one in (first, *inputs.models)}
+    yield _plan(file, file, cluster, first, inputs.workload)
+    for number, pool in enumerate(file.pools, 1):
+        if pool.model not in of_model:
+            raise InputError(f"pools[{number}]: model: {pool.model!r} is not in inputs: model or models.")
+        try:
+            view = ClusterView(cluster.whole, pool.gpus)
+            yield _plan(file, pool, view, of_model[pool.model], pool.workload)
+        except (InputError, InfeasibleError) as error:
+            raise InputError(f"pools[{number}]: {error}") from None
+
+
+def _plan(
+    file: PlanFile, part: PlanFile | PoolPart, cluster: Cluster, given: ModelInputsPart, workload: Workload
+) -> Plan:
+    inputs, failures = file.inputs, part.failures
+    model = model_from_config(given.model.config, name=given.model.name, weights=given.model.weights)
+    if not workload.batch:
         raise InputError("inputs: workload: batch: 0 must be 1 or more.")
-    options = dict(vars(file.request))
+    options = dict(vars(part.request))
     deployment = Deployment(
         cluster,
         model,
-        inputs.workload,
+        workload,
         engine=options.pop("engine"),
         mem_util=options.pop("mem_util"),
         max_seqs=options.pop("max_seqs"),
@@ -122,12 +171,12 @@ def _plan(file: PlanFile) -> Plan:
         recipe=options.pop("recipe"),
     )
     request = PlanOptions(**options)
-    layout = _layout(file, deployment)
-    strange = sorted(set(file.experts.layers) - {str(layer) for layer in model.moe_layers})
+    layout = _layout(part, deployment)
+    strange = sorted(set(part.experts.layers) - {str(layer) for layer in model.moe_layers})
     if strange:
         raise InputError(f"experts: layers: {strange[0]}: {model.name} has no such layer with experts.")
-    experts, unlike = _experts(file.experts, deployment, layout)
-    loads = _loads(inputs.loads, deployment)
+    experts, unlike = _experts(part.experts, deployment, layout)
+    loads = _loads(given.loads, deployment)
     score, balancedness = score_placement(deployment, layout, experts, loads, request.split, unlike)
     plan = Plan(
         deployment,
@@ -136,25 +185,25 @@ def _plan(file: PlanFile) -> Plan:
         loads,
         score,
         balancedness,
-        Proof(file.proof.status, file.proof.objective, file.proof.bound, file.proof.gap),
+        Proof(part.proof.status, part.proof.objective, part.proof.bound, part.proof.gap),
         request=request,
-        origin=file.origin,
-        scenarios=file.scenarios,
+        origin=part.origin,
+        scenarios=part.scenarios,
         failures=failures,
-        by_traffic=file.by_traffic,
-        redundancy=file.redundancy,
-        passed_over=file.layout.get("passed_over") or "",
-        order=file.order,
-        service_level=file.service_level or "",
-        limit_s=file.limit_s,
+        by_traffic=part.by_traffic,
+        redundancy=part.redundancy,
+        passed_over=part.layout.get("passed_over") or "",
+        order=part.order,
+        service_level=part.service_level or "",
+        limit_s=part.limit_s,
         unlike=unlike,
     )
     wrong = verify_plan(plan)
     if wrong:
         more = f" (and {len(wrong) - 1} more)" * (len(wrong) > 1)
         raise InputError(f"not a legal plan: {wrong[0]}{more}")
-    _check_layout(file.layout, plan)
-    _check_findings(file, plan)
+    _check_layout(part.layout, plan)
+    _check_findings(part, plan)
     return plan
 
 
@@ -174,7 +223,7 @@ def _require_figures(cluster: dict[str, Any]) -> None:
                 )
 
 
-def _layout(file: PlanFile, deployment: Deployment) -> Layout:
+def _layout(file: PlanPart, deployment: Deployment) -> Layout:
     index = {gpu.id: number for number, gpu in enumerate(deployment.cluster.gpus)}
     replicas: dict[int, list[StageSpec]] = {}
     for place, stage in enumerate(file.stages):
@@ -295,7 +344,7 @@ def _loads(part: LoadsPart | None, deployment: Deployment) -> ExpertLoads | None
     return ExpertLoads(tokens, tuple(part.names), synthetic=part.synthetic)
 
 
-def _check_findings(file: PlanFile, plan: Plan) -> None:
+def _check_findings(file: PlanPart, plan: Plan) -> None:
     """Reject findings of other loads, of copies that do not rise, and of placements and parts that there are not."""
     names = list(plan.loads.names) if plan.loads else []
     if file.scenarios is not None and (found := [row.name for row in file.scenarios.rows]) != names:

@@ -20,7 +20,7 @@ from cost.inputs.workload import Workload
 from cost.money.bill import Totals
 from cost.money.prices import PriceBook
 from placement.options import PlanOptions
-from placement.plan import OrderProof, Origin, Proof
+from placement.plan import Asked, Decision, OrderProof, Origin, Proof
 from placement.plans.findings import (
     LEFT_OUT,
     Count,
@@ -300,13 +300,24 @@ class RequestPart(PlanOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelInputsPart:
+    """A model of a further pool, and the loads that its experts are placed by."""
+
+    model: ModelPart
+    loads: LoadsPart | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class InputsPart:
     """Inputs of a plan.
 
     Attributes
     ----------
     model, workload, loads, prices:
-        The model, what it serves, the loads of its experts (null without any), and what money is counted with.
+        The model, what it serves, the loads of its experts (null without any), and what money is counted with: of the
+        first pool.
+    models:
+        Models that other pools serve.
     cluster:
         The resolved cluster, as ``topology.cluster_from_dict`` reads it.
     seed:
@@ -321,6 +332,7 @@ class InputsPart:
     cluster: dict[str, Any]
     workload: Annotated[Workload, _IN_PLACE, PlainSerializer(_phase_first)]
     loads: LoadsPart | None = None
+    models: tuple[ModelInputsPart, ...] = ()
     seed: int = 0
     prices: Annotated[PriceBook, _IN_PLACE] = field(default_factory=PriceBook)
     physics: bool = False
@@ -376,6 +388,31 @@ class PlanPart:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PoolPart(PlanPart):
+    """A pool: replicas that do the same.
+
+    Attributes
+    ----------
+    role:
+        ``decode``, ``prefill`` or ``both``.
+    replicas:
+        How many there are.
+    gpus:
+        Ids of the GPUs that are the pool's; empty: all of the cluster.
+    experts:
+        Which experts each of its GPUs holds.
+    workload:
+        What it does.
+    """
+
+    role: str
+    replicas: Count
+    gpus: list[str]
+    experts: ExpertsPart
+    workload: Annotated[Workload, _IN_PLACE, PlainSerializer(_phase_first)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlanFile(PlanPart):
     """A plan file, ``plan.json``: all that a plan can be scored, drawn and re-planned from.
 
@@ -384,11 +421,20 @@ class PlanFile(PlanPart):
     schema_version:
         Of this form.
     experts:
-        Which experts each GPU holds.
+        Which experts each GPU of the first pool holds.
     inputs:
         All that it was made from.
+    pools:
+        All pools, the first as the root has it.
+    serving:
+        The requests that the pools serve together; null where one phase alone was planned.
+    decision:
+        How it was decided which replicas there are.
     """
 
-    schema_version: Literal[2]
+    schema_version: Literal[3]
     experts: ExpertsPart
     inputs: InputsPart
+    pools: list[PoolPart]
+    serving: Asked | None = None
+    decision: Decision | None = None

@@ -1,9 +1,10 @@
-"""A plan as data, and as the text of its file (``plan.json``, schema 2)."""
+"""A plan as data, and as the text of its file (``plan.json``, schema 3)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -14,15 +15,18 @@ from cost.calibration.correction import lines_of
 from cost.calibration.errors import error_to_dict
 from cost.experts.tokens.traffic import traffic_to_dict
 from cost.step.score import Score
-from placement.plan import BaselineScore, Plan
+from placement.plan import Asked, BaselineScore, Plan
 from placement.plans.schema import (
     ExpertsPart,
     InputsPart,
     LayoutPart,
     LoadsPart,
+    ModelInputsPart,
     ModelPart,
     PlanFile,
+    PlanPart,
     PlanScoreData,
+    PoolPart,
     ProofPart,
     RequestPart,
     ScoreData,
@@ -30,10 +34,14 @@ from placement.plans.schema import (
 )
 from topology import cluster_to_dict
 from topology.base.units import mean_of
+from topology.cluster import ClusterView
 
-SCHEMA_VERSION: Literal[2] = 2
+SCHEMA_VERSION: Literal[3] = 3
 _FIRST = ("schema_version", "origin", "model", "cluster", "stages", "experts")
 """The keys that a file begins with."""
+_FIRST_OF_POOL = ("role", "model", "layout", "stages", "experts", "replicas")
+PART = tuple(field.name for field in fields(PlanPart))
+"""What a file has of each pool: at its root that of the first."""
 _FILE = TypeAdapter(PlanFile)
 
 
@@ -92,45 +100,26 @@ def _nested(parts_s: Mapping[tuple[str, str], float]) -> dict[str, dict[str, flo
 
 
 def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None = None) -> dict[str, Any]:
-    """Return ``plan`` as JSON-able data in schema 2."""
-    deployment, loads, proof = plan.deployment, plan.loads, plan.proof
-    model = deployment.model
+    """Return ``plan`` as JSON-able data in schema 3."""
+    deployment, others = plan.deployment, list[Plan]()
+    for pool in plan.pools:
+        if pool.deployment.model.name not in {one.deployment.model.name for one in (plan, *others)}:
+            others.append(pool)
     document = PlanFile(
+        **_part(plan),
         schema_version=SCHEMA_VERSION,
-        origin=plan.origin,
-        model=model.name,
-        cluster=deployment.cluster.name,
-        stages=_stages(plan),
-        experts=ExpertsPart([gpu.id for gpu in deployment.cluster.gpus], {}),
-        layout={**layout_part(plan), "passed_over": plan.passed_over or None},
-        service_level=plan.service_level or None,
-        limit_s=plan.limit_s,
-        score=plan_score_to_dict(plan),
-        proof=ProofPart(
-            **vars(proof), of=_proof_of(plan), interrupted=plan.interrupted, log=tuple(plan.notes)
-        ),
-        order=plan.order,
-        baselines={name: _baseline(entry) for name, entry in plan.baselines.items()},
-        scenarios=plan.scenarios,
-        redundancy=plan.redundancy,
-        failures=plan.failures,
-        by_traffic=plan.by_traffic,
-        baseline_reasons={name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
-        request=RequestPart(
-            **vars(plan.request),
-            engine=deployment.engine,
-            mem_util=deployment.mem_util,
-            max_seqs=deployment.max_seqs,
-            any_shape=deployment.any_shape,
-            recipe=deployment.recipe,
-        ),
+        experts=_no_experts(plan),
+        pools=[PoolPart(**_part(pool), **_of_pool(pool)) for pool in plan.pools],
+        serving=None
+        if plan.requests is None
+        else Asked(**{field.name: getattr(plan.requests, field.name) for field in fields(Asked)}),
+        decision=plan.decision,
         inputs=InputsPart(
-            model=ModelPart(model.name, dict(model.config), model.weights_override),
+            model=_model(plan),
             cluster=cluster_to_dict(deployment.cluster),
             workload=deployment.workload,
-            loads=None
-            if loads is None
-            else LoadsPart(list(loads.names), loads.synthetic, loads.tokens.tolist()),
+            loads=_loads(plan),
+            models=tuple(ModelInputsPart(model=_model(pool), loads=_loads(pool)) for pool in others),
             seed=plan.request.seed,
             prices=deployment.prices,
             physics=deployment.correction.physics,
@@ -140,8 +129,71 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         ),
     )
     data: dict[str, Any] = _FILE.dump_python(document, mode="json")
-    data["experts"]["layers"] = _expert_rows(plan)  # replicas share their lists
+    for pool, part in zip(plan.pools, data["pools"], strict=True):
+        part["experts"]["layers"] = _expert_rows(pool)  # replicas share their lists
+    data["experts"] = data["pools"][0]["experts"]
+    data["pools"] = [{key: part[key] for key in (*_FIRST_OF_POOL, *part)} for part in data["pools"]]
     return {key: data[key] for key in (*_FIRST, *data)}
+
+
+def _part(plan: Plan) -> dict[str, Any]:
+    """Return what a file has of each pool."""
+    deployment = plan.deployment
+    return {
+        "origin": plan.origin,
+        "model": deployment.model.name,
+        "cluster": deployment.cluster.name,
+        "stages": _stages(plan),
+        "layout": {**layout_part(plan), "passed_over": plan.passed_over or None},
+        "service_level": plan.service_level or None,
+        "limit_s": plan.limit_s,
+        "score": plan_score_to_dict(plan),
+        "proof": ProofPart(
+            **vars(plan.proof), of=_proof_of(plan), interrupted=plan.interrupted, log=tuple(plan.notes)
+        ),
+        "order": plan.order,
+        "baselines": {name: _baseline(entry) for name, entry in plan.baselines.items()},
+        "scenarios": plan.scenarios,
+        "redundancy": plan.redundancy,
+        "failures": plan.failures,
+        "by_traffic": plan.by_traffic,
+        "baseline_reasons": {name: entry.reason for name, entry in plan.baselines.items() if entry.reason},
+        "request": RequestPart(
+            **vars(plan.request),
+            engine=deployment.engine,
+            mem_util=deployment.mem_util,
+            max_seqs=deployment.max_seqs,
+            any_shape=deployment.any_shape,
+            recipe=deployment.recipe,
+        ),
+    }
+
+
+def _of_pool(plan: Plan) -> dict[str, Any]:
+    """Return what entries of pools have beside the rest."""
+    cluster = plan.deployment.cluster
+    return {
+        "role": plan.role,
+        "replicas": len(plan.layout.replicas),
+        "gpus": list(cluster.ids) if isinstance(cluster, ClusterView) else [],
+        "experts": _no_experts(plan),
+        "workload": plan.deployment.workload,
+    }
+
+
+def _no_experts(plan: Plan) -> ExpertsPart:
+    """Return where experts go, before there are any."""
+    return ExpertsPart([gpu.id for gpu in plan.deployment.cluster.gpus], {})
+
+
+def _model(plan: Plan) -> ModelPart:
+    model = plan.deployment.model
+    return ModelPart(model.name, dict(model.config), model.weights_override)
+
+
+def _loads(plan: Plan) -> LoadsPart | None:
+    loads = plan.loads
+    return None if loads is None else LoadsPart(list(loads.names), loads.synthetic, loads.tokens.tolist())
 
 
 def layout_part(plan: Plan) -> LayoutPart:
@@ -214,5 +266,6 @@ def _pretty(value: object, depth: int) -> str:
         rows = [f"{pad}{json.dumps(str(key))}: {_pretty(item, depth + 1)}" for key, item in value.items()]
         return "{\n" + ",\n".join(rows) + "\n" + "  " * depth + "}"
     if isinstance(value, list) and value and isinstance(value[0], dict):
-        return "[\n" + ",\n".join(pad + json.dumps(item) for item in value) + "\n" + "  " * depth + "]"
+        items = (_pretty(item, depth + 1) if "experts" in item else json.dumps(item) for item in value)
+        return "[\n" + ",\n".join(pad + item for item in items) + "\n" + "  " * depth + "]"
     return json.dumps(value, allow_nan=False)

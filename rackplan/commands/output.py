@@ -227,20 +227,16 @@ def write_plan(
     if is_page(path):
         write_whole(path, page_of(doc, **sha256).encode())
         return {"report": str(path)}
-    made, beside, files = _plan_bytes(plan, sha256), "prefill/plan.json", dict[str, bytes]()
+    made, files = _plan_bytes(plan, sha256), dict[str, bytes]()
     mark = hashlib.sha256(made).hexdigest()
     drawing = f"{svg(plan) or ''}<!-- SHA-256 of plan.json beside it: {mark} -->\n"
     files["topology.svg"] = drawing.encode()
     files["report.html"] = page_of(doc, **sha256, **{"plan.json beside it": mark}).encode()
     if moved is not None:
         files["moves.json"] = plan_to_json(moves_to_dict(moved)).encode()
-    if plan.prefill is not None:
-        files[beside] = _plan_bytes(plan.prefill, sha256)
     files["plan.json"] = made  # the last: until it is there, the others differ from it visibly
-    stale = [beside] if beside not in files and _vouches(path / beside) else []
-    write_folder(path, files, gone=[*stale, *(name for name in RESULTS if name not in files)])
-    names = {"plan": "plan.json", "prefill": beside, "moves": "moves.json"}
-    names |= {"report": "report.html", "topology": "topology.svg"}
+    write_folder(path, files, gone=[name for name in RESULTS if name not in files])
+    names = {"plan": "plan.json", "moves": "moves.json", "report": "report.html", "topology": "topology.svg"}
     return {what: str(path / name) for what, name in names.items() if name in files}
 
 

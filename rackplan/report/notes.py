@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from cost.attention.sparse import as_if_sparse, cache_bound_context, most_tokens_read
@@ -75,6 +76,9 @@ def phase_words(workload: Workload) -> str:
     return f"prefill of {plural(workload.context, 'token')} per prompt"
 
 
+_COUNTS = {2: "two", 3: "three", 4: "four"}
+
+
 def title_words(plan: Plan) -> str:
     """Return the title of a plan: whole requests with their pools, or one phase."""
     deployment, work, whole = plan.deployment, plan.deployment.workload, plan.requests
@@ -83,10 +87,16 @@ def title_words(plan: Plan) -> str:
         what = f"prefill only, prompts of {plural(work.context, 'token')}"
     elif work.phase == "both":
         what = f"requests of {work.prompt:,.0f} + {work.answer:,.0f} tokens, one pool"
-    elif whole is not None and plan.prefill is not None:
-        gpus = [f"{plural(pool.gpus, 'GPU')} {pool.role}" for pool in whole.pools]
-        what = f"requests of {whole.isl:,} + {whole.osl:,} tokens, two pools: {', '.join(gpus)}"
-    return f"{deployment.model.name} on {deployment.cluster.whole.name}: {what}"
+    if whole is not None and plan.beside:
+        gpus = Counter[str]()
+        for pool in whole.pools:
+            gpus[pool.role] += pool.gpus
+        asked = f"requests of {whole.isl:,} + {whole.osl:,} tokens" if whole.osl else what
+        several = f"{_COUNTS.get(len(whole.pools), len(whole.pools))} pools"
+        parts = ", ".join(f"{plural(gpus[role], 'GPU')} {role}" for role in ("both", "prefill", "decode") if gpus[role])
+        what = f"{asked}, {several}: {parts}"
+    models = " + ".join(dict.fromkeys(pool.deployment.model.name for pool in plan.pools))
+    return f"{models} on {deployment.cluster.whole.name}: {what}"
 
 
 def serving_words(workload: Workload, engine: str) -> list[str]:

@@ -17,6 +17,7 @@ from placement.analysis.evidence import used_figures, weakest_figures
 from placement.analysis.levers import Levers
 from placement.plan import Plan
 from placement.plans.writing import layout_part
+from placement.pools import named_pools
 from placement.under_load import first_token_s
 from rackplan.report import notes, shared
 from rackplan.report.doc import Block, Chart, Doc, Late, Layer, Note, Record, Row, Shape, Table
@@ -117,9 +118,8 @@ def with_files(doc: Doc, files: Mapping[str, str]) -> Doc:
 
 
 def sides(plan: Plan) -> list[tuple[str, Plan]]:
-    """Return the pools of a plan by their role, prefill before decode."""
-    beside = [] if plan.prefill is None else [("prefill", plan.prefill)]
-    return [*beside, (plan.deployment.workload.phase, plan)]
+    """Return the pools of a plan by their names, the first one last: prefill before decode."""
+    return list(zip(named_pools(plan), plan.pools, strict=True))[::-1]
 
 
 def _short(plan: Plan) -> str:
@@ -214,10 +214,10 @@ def _pools(plan: Plan) -> Iterator[Table]:
     whole, both, cluster = plan.requests, sides(plan), plan.deployment.cluster.whole
     rows = [pool_row(role, side) for role, side in both]
     if whole is not None:
-        rate = whole.totals.requests_per_s or 0.0
-        for row, pool in zip(rows, whole.pools, strict=True):
-            tok_s = rate * (whole.isl if pool.role == "prefill" else whole.osl)
-            row |= {"batch": pool.batch, "step_s": pool.step_s, "tok_s": tok_s}
+        rate = whole.totals.tok_s / (whole.osl or 1)
+        for row, pool, part in zip(rows, whole.pools[::-1], whole.parts[::-1], strict=True):
+            tokens = whole.isl if pool.role == "prefill" else whole.osl
+            row |= {"batch": pool.batch, "step_s": pool.step_s, "tok_s": rate * part * (tokens or 1)}
     yield POOLS(rows, most=12 * (len(both) > 1))
     ways, turns = (whole.priced_tok_s_per_gpu, whole.turns) if whole else ({}, ())
     yield WAYS({"serving": name, "tok_s_per_gpu": rate} for name, rate in ways.items())
@@ -246,7 +246,7 @@ def pool_row(role: str, plan: Plan) -> dict[str, Any]:
 
 def plan_details(plan: Plan) -> Iterator[Block]:
     """Yield all that is known of a plan besides its summary; tables have a row's pool where there are two."""
-    several, order, behind = plan.prefill is not None, plan.order, used_figures(plan)
+    several, order, behind = bool(plan.beside), plan.order, used_figures(plan)
     told = {}
     for table, make in OF_POOLS:
         rows = [{"pool": role, **row} for role, side in sides(plan) for row in make(side)]

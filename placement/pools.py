@@ -1,0 +1,204 @@
+"""What the pools of a plan serve together, from their plans alone: one account of what is made and what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from cost.inputs.deployment import Deployment
+from cost.money.bill import Totals
+from cost.serving.cache_path import CachePath, kv_path, prompt_cache_bytes
+from cost.serving.serving import ONE_POOL, TWO_POOLS
+from cost.serving.steady_state import busy_share
+from cost.serving.supply import Pool
+from placement.plan import Asked, Plan, WholeRequests
+from placement.scoring import step_held
+
+_CLOSE = 1e-9
+"""Part of its rate by which a pool that is held back serves less."""
+
+
+def with_pools(plans: Sequence[Plan], asked: Asked | None) -> Plan:
+    """Return pools as one plan, the first one's with the others beside it, and what they serve together.
+
+    ``asked``: None of a plan for one phase, which has one pool.
+    """
+    first, *beside = plans
+    if asked is None:
+        return first
+    return replace(first, requests=served_together(plans, asked), beside=tuple(beside))
+
+
+def each_pool(plan: Plan, changed: Callable[[Plan], Plan]) -> Plan:
+    """Return a plan with each of its pools ``changed``, and what they serve then."""
+    alone = (replace(pool, requests=None, beside=()) for pool in plan.pools)
+    return with_pools([changed(pool) for pool in alone], plan.requests)
+
+
+def named_pools(plan: Plan) -> list[str]:
+    """Return the name of each pool: its role, with a number where several have it."""
+    roles = [pool.role for pool in plan.pools]
+    numbers = [roles[:at].count(role) for at, role in enumerate(roles)]
+    return [f"{role} {at}" if roles.count(role) > 1 else role for role, at in zip(roles, numbers, strict=True)]
+
+
+def served_together(plans: Sequence[Plan], asked: Asked) -> WholeRequests:
+    """Return what pools serve together, of one model or several.
+
+    A pool that decodes runs at the batch that its part of the rate holds (:func:`placement.scoring.step_held`).
+    Pools that prefill, where they are the slower ones, are busy as often as requests come
+    (:func:`cost.serving.steady_state.busy_share`); links may allow less.
+    """
+    models = {
+        name: _Model.of([plan for plan in plans if plan.deployment.model.name == name], asked.osl or 1)
+        for name in dict.fromkeys(plan.deployment.model.name for plan in plans)
+    }
+    shares = asked.shares or dict.fromkeys(models, 1.0)
+    rate = min(models[name].per_s / share for name, share in shares.items())
+    pools, tpots_s, ttfts_s, parts = [], [], [], []
+    for plan in plans:
+        work, layout = plan.deployment.workload, plan.layout
+        name, batch, step_s = plan.deployment.model.name, float(plan.score.batch), plan.score.step_s
+        model, osl = models[name], asked.osl or 1
+        first_s = model.first_token_s(plan)
+        own = rate * shares[name] * model.part(plan)
+        if work.decodes:
+            if own < model.most_per_s[plan] * (1 - _CLOSE):
+                step_s = step_held(plan, own, osl / work.tokens_per_step)
+            tpots_s.append(step_s / work.tokens_per_step)
+            stays_s = osl * tpots_s[-1] + (first_s or 0.0)
+            batch = own * stays_s / layout.gpus_used  # Little's law
+        ttfts_s += [] if first_s is None else [first_s]
+        short, each = layout.short(moe=plan.deployment.model.moe is not None), len(layout.replicas)
+        pools.append(
+            Pool(work.phase, short, each, layout.gpus_used // each, batch, step_s, cache=plan.score.cache)
+        )
+        parts.append(shares[name] * model.part(plan))
+    return WholeRequests(
+        **{field.name: getattr(asked, field.name) for field in fields(Asked)},
+        serving=_serving(pools),
+        pools=tuple(pools),
+        parts=tuple(parts),
+        tok_s_per_user=1 / max(tpots_s),
+        tpot_s=max(tpots_s),
+        ttft_s=max(ttfts_s, default=None),
+        totals=_totals(plans, rate, asked),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """The pools of one model.
+
+    Attributes
+    ----------
+    most_per_s:
+        Requests per second that each can serve.
+    two_pools_per_s:
+        What those serve together that have one phase each: the rate of the slower phase.
+    path:
+        Of caches between them; None where none moves.
+    """
+
+    plans: Sequence[Plan]
+    most_per_s: Mapping[Plan, float]
+    two_pools_per_s: float
+    path: CachePath | None
+
+    @classmethod
+    def of(cls, plans: Sequence[Plan], osl: int) -> _Model:
+        """Return them for answers of ``osl`` tokens."""
+        phase = {role: [plan for plan in plans if plan.deployment.workload.phase == role] for role in _PHASES}
+        most = {
+            plan: plan.score.tok_s_per_gpu * len(plan.deployment.cluster.gpus) / osl
+            for plan in (*phase["decode"], *phase["both"])
+        }
+        rate, path = sum(most[plan] for plan in phase["decode"]), None
+        if phase["prefill"]:
+            decodes, prefills = (_on_whole(phase[role][0]) for role in ("decode", "prefill"))
+            path = kv_path(decodes, replace(prefills, cluster=decodes.cluster))
+            answer_s = osl * _mean([plan.score.tpot_s for plan in phase["decode"]], phase["decode"])
+            most |= _prefilled_per_s(phase["prefill"], answer_s)
+            prefilled = sum(most[plan] for plan in phase["prefill"])
+            gpus = min(sum(plan.layout.gpus_used for plan in phase[role]) for role in ("decode", "prefill"))
+            rate = min(rate, prefilled, gpus * path.bytes_per_s / _cache_bytes(phase["prefill"][0]))
+        return cls(plans, most, rate, path)
+
+    @property
+    def per_s(self) -> float:
+        """Requests per second of all its pools."""
+        return self.two_pools_per_s + self._of("both")
+
+    def _of(self, role: str) -> float:
+        return sum(most for plan, most in self.most_per_s.items() if plan.deployment.workload.phase == role)
+
+    def part(self, plan: Plan) -> float:
+        """Return the part of the model's requests that a pool serves, in proportion to what it can."""
+        role = plan.deployment.workload.phase
+        of_role = self._of("both") if role == "both" else self.two_pools_per_s
+        return of_role / self.per_s * self.most_per_s[plan] / self._of(role)
+
+    def first_token_s(self, plan: Plan) -> float | None:
+        """Return the seconds to the first token of a pool without waiting; None of one that decodes."""
+        role = plan.deployment.workload.phase
+        if role == "both":
+            return plan.score.step_s + plan.score.prefill_s
+        if role == "decode" or self.path is None:
+            return None
+        layout, decoding = plan.layout, [one for one in self.plans if one.deployment.workload.phase == "decode"]
+        receivers = min(one.layout.tp * one.layout.stages for one in decoding)
+        prompts = float(plan.score.batch) * layout.tp
+        moved, senders = _cache_bytes(plan), layout.tp * layout.stages
+        transfer_s = max(self.path.seconds(prompts * moved, senders), self.path.seconds(moved, receivers))
+        return plan.score.step_s + float(transfer_s)
+
+
+_PHASES = ("decode", "prefill", "both")
+
+
+def _prefilled_per_s(plans: Sequence[Plan], answer_s: float) -> dict[Plan, float]:
+    """Return prompts per second of each pool that prefills, as busy as all are where they are the slower phase."""
+    always = {plan: float(plan.score.batch) * plan.layout.gpus_used / plan.score.step_s for plan in plans}
+    stay_s = answer_s + _mean([plan.score.step_s for plan in plans], plans)
+    in_step = _mean([float(plan.score.batch) * plan.layout.gpus_used / len(plan.layout.replicas) for plan in plans], plans)
+    busy = float(busy_share(sum(always.values()), stay_s, in_step))
+    return {plan: busy * rate for plan, rate in always.items()}
+
+
+def _mean(values: Sequence[float], plans: Sequence[Plan]) -> float:
+    """Return a mean over GPUs of pools."""
+    return float(np.average(values, weights=[plan.layout.gpus_used for plan in plans]))
+
+
+def _cache_bytes(plan: Plan) -> float:
+    """Return the cache bytes of a prompt of a pool that prefills."""
+    return prompt_cache_bytes(plan.deployment, plan.deployment.workload.context)
+
+
+def _on_whole(plan: Plan) -> Deployment:
+    """Return the deployment of a pool as on the whole cluster, which has the links to the others."""
+    return replace(plan.deployment, cluster=plan.deployment.cluster.whole)
+
+
+def _serving(pools: Sequence[Pool]) -> str:
+    """Return how most GPUs serve: in one pool, in two, or decoding alone."""
+    both = sum(pool.gpus for pool in pools if pool.role == "both")
+    if 2 * both > sum(pool.gpus for pool in pools):
+        return ONE_POOL
+    return TWO_POOLS if any(pool.role == "prefill" for pool in pools) else f"{pools[0].role} alone"
+
+
+def _totals(plans: Sequence[Plan], rate: float, asked: Asked) -> Totals:
+    """Return what all pools give and cost, idle GPUs of the cluster too."""
+    whole, osl = _on_whole(plans[0]), asked.osl or 1
+    idle = len(whole.cluster.gpus) - sum(plan.layout.gpus_used for plan in plans)
+    busy = [plan.deployment.cluster.gpus[gpu].id for plan in plans for gpu in plan.layout.gpus_in_use]
+    return whole.bill.totals(
+        rate * osl,
+        requests_per_s=rate if asked.osl else None,
+        gpus_idle=idle,
+        phase="both" if asked.osl else "decode",
+        used=whole.prices.bill(whole.cluster, busy) if idle else None,
+    )

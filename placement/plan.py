@@ -200,7 +200,9 @@ class WholeRequests(Asked):
 
     def brief(self) -> str:
         """Return the requests, the pools and the throughput."""
-        pools = " and ".join(f"{one.layout} for {one.role}".removesuffix(" for both") for one in self.pools[::-1])
+        pools = " and ".join(
+            f"{one.layout} for {one.role}".removesuffix(" for both") for one in self.pools[::-1]
+        )
         what = f"requests of {self.isl:,} + {self.osl:,} tokens, {self.serving}" if self.osl else "decode"
         first = "" if self.ttft_s is None else f", TTFT {self.ttft_s:,.2f} s"
         return (

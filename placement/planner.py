@@ -23,7 +23,7 @@ from placement.layouts.choose import Placed, choose_layout, largest_batch_held, 
 from placement.layouts.fitting import Fitted
 from placement.layouts.order import improve_order
 from placement.options import AUTO, PlanOptions
-from placement.plan import BaselineScore, Plan, Proof
+from placement.plan import ROUNDING, BaselineScore, Decision, Plan, Proof
 from placement.plans.findings import TrafficReport
 from placement.progress import OnProgress, Say
 from placement.scoring import score_placement, score_rivals
@@ -106,6 +106,7 @@ def make_plan(
             passed_over=_passed_over(fast, deployment),
             service_level=fast.service_level,
             limit_s=fast.candidate.limit_s,
+            decision=closed_by(plan.totals.tok_s, fast.most_tok_s) if fast.most_tok_s else None,
         )
         wrong = verify_plan(plan)
         if wrong:
@@ -113,6 +114,20 @@ def make_plan(
     if plan.over_limit and not (budget.interrupted or options.service_level(deployment.workload).usual):
         _refuse_placed(plan)
     return replace(plan, interrupted=budget.interrupted)
+
+
+def closed_by(tok_s: float, most_tok_s: float) -> Decision:
+    """Return what is left to decide of one layout a pool, by the bound over all layouts that were priced."""
+    bound = max(tok_s, most_tok_s)
+    return Decision(
+        what="which replicas of which layouts stand on which domains",
+        search="no call of CP-SAT: no mix of the layouts that were priced serves more than the bound",
+        status="OPTIMAL" if tok_s >= bound * (1 - ROUNDING) else "FEASIBLE",
+        objective=tok_s,
+        bound=bound,
+        gap=1 - tok_s / bound,
+        unit="output tok/s",
+    )
 
 
 def _refuse_placed(plan: Plan) -> NoReturn:

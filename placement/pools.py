@@ -41,7 +41,9 @@ def named_pools(plan: Plan) -> list[str]:
     """Return the name of each pool: its role, with a number where several have it."""
     roles = [pool.role for pool in plan.pools]
     numbers = [roles[:at].count(role) for at, role in enumerate(roles)]
-    return [f"{role} {at}" if roles.count(role) > 1 else role for role, at in zip(roles, numbers, strict=True)]
+    return [
+        f"{role} {at}" if roles.count(role) > 1 else role for role, at in zip(roles, numbers, strict=True)
+    ]
 
 
 def served_together(plans: Sequence[Plan], asked: Asked) -> WholeRequests:
@@ -147,7 +149,10 @@ class _Model:
             return plan.score.step_s + plan.score.prefill_s
         if role == "decode" or self.path is None:
             return None
-        layout, decoding = plan.layout, [one for one in self.plans if one.deployment.workload.phase == "decode"]
+        layout, decoding = (
+            plan.layout,
+            [one for one in self.plans if one.deployment.workload.phase == "decode"],
+        )
         receivers = min(one.layout.tp * one.layout.stages for one in decoding)
         prompts = float(plan.score.batch) * layout.tp
         moved, senders = _cache_bytes(plan), layout.tp * layout.stages
@@ -162,7 +167,7 @@ def _prefilled_per_s(plans: Sequence[Plan], answer_s: float) -> dict[Plan, float
     """Return prompts per second of each pool that prefills, as busy as all are where they are the slower phase."""
     always = {plan: float(plan.score.batch) * plan.layout.gpus_used / plan.score.step_s for plan in plans}
     stay_s = answer_s + _mean([plan.score.step_s for plan in plans], plans)
-    in_step = _mean([float(plan.score.batch) * plan.layout.gpus_used / len(plan.layout.replicas) for plan in plans], plans)
+    in_step = _mean([always[plan] * plan.score.step_s / len(plan.layout.replicas) for plan in plans], plans)
     busy = float(busy_share(sum(always.values()), stay_s, in_step))
     return {plan: busy * rate for plan, rate in always.items()}
 

@@ -23,7 +23,8 @@ from cost.serving.limits import (
     rounded_up,
 )
 from cost.serving.pools import RateMatch
-from cost.serving.serving import Serving
+from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
+from cost.serving.steady_state import busy_share
 from placement.budget import Cancel
 from placement.layouts.fitting import (
     Fitted,
@@ -38,8 +39,8 @@ from placement.layouts.price import plan_rows
 from placement.layouts.refuse import refuse_capacity, refuse_layout
 from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
-from placement.plan import Asked, Plan
-from placement.planner import make_plan
+from placement.plan import ROUNDING, Asked, Plan
+from placement.planner import closed_by, make_plan
 from placement.pools import served_together
 from placement.progress import OnProgress, Say, silent
 from topology.base.errors import InfeasibleError, called, input_name
@@ -120,9 +121,40 @@ def plan_requests(
         requests = served_together(plans, _asked(serving, kept, notes))
         first_s, limit_s = requests.missed.get("first token", (0.0, 0.0))
         if not first_s or "ttft_s" in limits.usual or plans[0].interrupted:
-            return replace(plans[0], requests=requests, beside=tuple(plans[1:]))
+            whole = replace(plans[0], requests=requests, beside=tuple(plans[1:]))
+            most = most_per_s(serving, kept.tpot_s) * (requests.osl or 1)
+            return replace(whole, decision=closed_by(whole.totals.tok_s, most))
         nearest.append(first_s)
         part *= limit_s / first_s
+
+
+def most_per_s(serving: Serving, tpot_s: float | None) -> float:
+    """Return the requests per second that no mix of the priced layouts serves more of, within the limits.
+
+    Each GPU decodes or prefills as the best layout does for each of its GPUs, one phase or both, and GPUs divide at
+    will. Prefill is as busy as if it had half as much again to do, which is more than it can be
+    (:func:`cost.serving.steady_state.busy_share`).
+    """
+    gpus, ways, osl = (
+        len(serving.decode.deployment.cluster.gpus),
+        serving.ways(tpot_s),
+        serving.lengths.mean_osl,
+    )
+    one = ways.get(ONE_POOL)
+    most = 0.0 if one is None else gpus * float(np.max(one.requests_per_s / one.decode_gpus, initial=0.0))
+    two = ways.get(TWO_POOLS)
+    if two is None or not len(two):
+        return most
+    decode, prefill = serving.decode, serving.prefill
+    tokens = decode.deployment.workload.tokens_per_step
+    fast = decode.tok_s_per_user >= (0.0 if tpot_s is None else (1 - ROUNDING) / tpot_s)
+    decodes = float(np.max((decode.batch * tokens / osl / decode.step_s)[fast], initial=0.0))
+    able = prefill.step_s <= (np.inf if serving.ttft_s is None else serving.ttft_s)
+    prompts = (prefill.batch / prefill.step_s)[able]
+    stays_s = osl / tokens * float(np.max(decode.step_s[fast], initial=0.0)) + prefill.step_s[able]
+    always = gpus / (1 / decodes + 1 / float(np.max(prompts, initial=0.0)))
+    busy = busy_share(1.5 * always, stays_s, (prefill.batch * prefill.gpus)[able])
+    return max(most, gpus / (1 / decodes + 1 / float(np.max(prompts * busy))))
 
 
 def _that_plans_have(
@@ -202,7 +234,7 @@ def pools_of(
         If whole copies of experts do not fit.
     """
     for deployment, shape, ranges, asked in pool_shapes(serving, best, options, limits):
-        yield deployment, _fits(deployment, shape, ranges, asked), asked
+        yield deployment, fits_of(deployment, shape, ranges, asked), asked
 
 
 def pool_shapes(
@@ -216,7 +248,7 @@ def pool_shapes(
         if not best.one_pool:
             sizes = [len(stage) for stage in replicas[0]]
             replicas = tuple(_taken(free, sizes, last=role == "prefill") for _ in range(workers))
-            deployment, replicas = _alone(deployment, replicas)
+            deployment, replicas = alone_on(deployment, replicas)
         asked = replace(options, ttft_s=None)
         if role == "prefill":
             split = options.split if rank_tp(options.split) is None else "even"
@@ -244,7 +276,7 @@ def _taken(free: list[list[int]], sizes: Sequence[int], *, last: bool) -> tuple[
     return tuple(stages)
 
 
-def _alone(
+def alone_on(
     deployment: Deployment, replicas: Sequence[tuple[Group, ...]]
 ) -> tuple[Deployment, tuple[tuple[Group, ...], ...]]:
     """Return a deployment on the GPUs of some replicas alone, and those as numbered there."""
@@ -255,10 +287,16 @@ def _alone(
     return replace(deployment, cluster=view), tuple(inside)
 
 
-def _fits(
-    deployment: Deployment, shape: Shape, ranges: tuple[range, ...], options: PlanOptions
+def fits_of(
+    deployment: Deployment, shape: Shape, ranges: tuple[range, ...] | None, options: PlanOptions
 ) -> list[Fitted]:
-    """Return a shape with its layers as priced, of each number of copies; InfeasibleError where none fits whole."""
+    """Return a shape of each number of copies, its layers as priced (``ranges``) or split anew.
+
+    Raises
+    ------
+    InfeasibleError
+        If none fits whole.
+    """
     fits: list[Fitted] = []
     why = "copies of experts cannot be spread as requested"
     for copies in copies_of(deployment, shape, options.copies):

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from placement.analysis.levers import find_levers as find_levers
     from placement.budget import CancelledError as CancelledError
     from placement.engines.export import Exported as Exported
-    from placement.fleet.fleet import Fleet as Fleet
     from placement.migrate.replan import Replanned as Replanned
     from placement.online.replayed import Replayed as Replayed
     from placement.options import PlanOptions as PlanOptions
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
     from rackplan.library import draw as draw
     from rackplan.library import economics as economics
     from rackplan.library import export as export
-    from rackplan.library import fleet as fleet
     from rackplan.library import make_cluster as make_cluster
     from rackplan.library import make_deployment as make_deployment
     from rackplan.library import make_loads as make_loads

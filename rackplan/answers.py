@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from placement.progress import ProgressReporter
 from rackplan import inputs, layouts, recipes, requests
@@ -25,14 +25,11 @@ if TYPE_CHECKING:
     from cost.serving.sizing import Size
     from placement.analysis.comparison import Comparison
     from placement.analysis.levers import Levers
-    from placement.fleet.fleet import Fleet
-    from placement.fleet.options import Traffic
     from placement.migrate.replan import Replanned, ReplanOptions
     from placement.online.replayed import Replayed
     from placement.options import PlanOptions
     from placement.plan import Plan
     from rackplan.requests import PlanLike
-    from topology.cluster import Cluster
 
 
 def make_deployment(request: requests.DeploymentRequest | requests.SweepRequest) -> Deployment:
@@ -73,18 +70,61 @@ def plan(request: requests.PlanRequest) -> Plan:
     CancelledError
         If ``cancel`` says so before there is a plan.
     """
-    from placement.planner import make_plan
-    from placement.whole import Limits, plan_requests
+    from cost.inputs.deployment import NONE_DEPLOYABLE
+    from placement.joint import Question, plan_jointly
+    from placement.whole import Limits
 
-    wanted = plan_options(request)
-    priced = make_deployment(request)
-    loads = inputs.loads_of(priced.model, request.loads, request.routing, seed=request.seed)
+    wanted, (deployments, shares) = plan_options(request), planned_deployments(request)
+    models = [deployment.model for deployment in deployments]
+    loads = [inputs.loads_of(model, request.loads, request.routing, seed=request.seed) for model in models]
     told, whole = ProgressReporter(request.on_progress), request.whole
-    heard: Any = {"on_progress": told.layers, "on_stage": told.stage, "cancel": request.cancel}
-    if whole is None:
-        return make_plan(priced, loads, wanted, **heard)
-    limits = Limits(*request.limits_s, request.usual)
-    return plan_requests(priced, whole, loads, wanted, limits, **heard)
+    question = Question(
+        tuple(deployments),
+        tuple(shares),
+        whole,
+        tuple(loads),
+        wanted,
+        Limits(*request.limits_s, request.usual)
+        if whole
+        else Limits(request.usual_tpot_s, None, request.usual),
+        told.layers,
+        told.stage,
+        request.cancel,
+    )
+    try:
+        return plan_jointly(question)
+    except InfeasibleError:
+        if request.any_shape or len(deployments) == 1:
+            raise
+    any_shape = tuple(replace(deployment, any_shape=True) for deployment in deployments)
+    found = plan_jointly(replace(question, deployments=any_shape))
+    return replace(found, notes=(NONE_DEPLOYABLE, *found.notes))
+
+
+def planned_deployments(request: requests.PlanRequest) -> tuple[list[Deployment], list[float]]:
+    """Return what is planned: each model on the cluster, and its share of the requests.
+
+    Raises
+    ------
+    InputError
+        If a model cannot be read, is given twice, or several are asked about one phase that is prefill.
+    """
+    where = inputs.cluster_of(request.cluster, request.settings)
+    named, _ = inputs.shares_of(request.model)
+    deployments = [inputs.deployment_of(request, name, where) for name, _ in named]
+    names = [deployment.model.name for deployment in deployments]
+    inputs.refuse_twice(names, "model", "give it once, with the sum of its shares")
+    if len(names) > 1:
+        why = "several models are planned as pools of any layouts for whole requests or decode"
+        for name in ("ep", "tp", "stages", "batch", "redundant", "routing"):
+            request.refuse_given([name], why)
+        if request.phase == "prefill" or request.goal == "latency":
+            raise request.refuse("phase" if request.phase == "prefill" else "goal", why)
+    if request.alone:
+        deployments = [
+            replace(one, workload=replace(one.workload, prefix_hit=request.prefix_hit)) for one in deployments
+        ]
+    return deployments, [share for _, share in named]
 
 
 def score(request: requests.ScoreRequest) -> Plan:
@@ -122,7 +162,9 @@ def _scored(request: requests.ScoreRequest, scored: Plan) -> Plan:
         scored = each_pool(scored, lambda pool: under_sparse_attention(pool, rule))
     model, seed = scored.deployment.model, scored.request.seed
     if request.loads is None and not request.routing:
-        return scored if scored.loads is None else each_pool(scored, lambda pool: with_loads(pool, pool.loads))
+        return (
+            scored if scored.loads is None else each_pool(scored, lambda pool: with_loads(pool, pool.loads))
+        )
     loads = inputs.loads_of(model, request.loads, request.routing, seed=seed)
 
     def under(pool: Plan) -> Plan:
@@ -436,56 +478,6 @@ def _sized(priced: Deployment, request: requests.SizeRequest) -> Size:
         return replace(found, usual=usual, left_out=left_out, on_average=on_average)
     other = recipes.size_under_other(found, priced, request)
     return replace(found, usual=usual, left_out=left_out, other=other)
-
-
-def traffic_of(request: requests.FleetRequest, where: Cluster) -> Traffic:
-    """Return the models with their shares, lengths and limits.
-
-    Raises
-    ------
-    InputError
-        If a model cannot be read, or is given twice.
-    """
-    from placement.fleet.options import Traffic
-
-    named, _ = inputs.shares_of(request.models)
-    deployments = [inputs.deployment_of(request, name, where) for name, _ in named]
-    names = [one.model.name for one in deployments]
-    inputs.refuse_twice(names, "models", "give it once, with the sum of its shares")
-    shares = [share for _, share in named]
-    loads = [inputs.loads_of(one.model, request.loads, seed=request.seed) for one in deployments]
-    return Traffic.of(deployments, shares, request.whole, request.limits_s, usual=request.usual, loads=loads)
-
-
-def fleet(request: requests.FleetRequest) -> Fleet:
-    """Choose replicas of different shapes for a whole cluster, for one model or several with request shares.
-
-    >>> rackplan.fleet("mixtral-8x7b", "hgx-h200@16", tok_s="10k").gpus_used
-    15
-
-    Raises
-    ------
-    InputError
-        If something given cannot be used.
-    InfeasibleError
-        If nothing fits, or nothing serves the demand.
-    """
-    from cost.inputs.deployment import NONE_DEPLOYABLE
-    from placement.fleet.fleet import make_fleet
-    from placement.fleet.options import FleetOptions
-
-    most = None if request.any_shape else FleetOptions.most_layouts
-    wanted = request.as_options(FleetOptions, most_layouts=most)
-    where = inputs.cluster_of(request.cluster, request.settings)
-    say = ProgressReporter(request.on_progress).stage
-    try:
-        found = make_fleet(where, traffic_of(request, where), wanted, on_stage=say)
-    except InfeasibleError:
-        if request.any_shape:
-            raise
-        found = make_fleet(where, traffic_of(replace(request, any_shape=True), where), wanted, on_stage=say)
-        found = replace(found, notes=(NONE_DEPLOYABLE, *found.notes))
-    return replace(found, notes=(*inputs.shares_of(request.models)[1], *found.notes))
 
 
 def replay(request: requests.ReplayRequest) -> Replayed:

@@ -33,7 +33,7 @@ SIGNALLED = 128
 # typer carries its own click; the base of its public exception is the one for every mistake on a command line
 _UsageError: type[BaseException] = typer.BadParameter.__base__ or typer.BadParameter
 
-OLD_NAMES = {"check": "import-plan --check", "diff": "score"}
+OLD_NAMES = {"check": "import-plan --check", "diff": "score", "fleet": "plan"}
 """What is typed in place of a command that is gone, before the words that followed it."""
 
 
@@ -213,7 +213,10 @@ def main() -> None:
             _refuse_empty(sys.argv)
             first = next(iter(sys.argv[1:]), "")
             if first in OLD_NAMES:
-                typed = " ".join(filter(None, ("rackplan", OLD_NAMES[first], shlex.join(sys.argv[2:]))))
+                rest, name = sys.argv[2:], OLD_NAMES[first]
+                if first == "fleet" and any(word.partition("=")[0] == "--tok-s" for word in rest):
+                    name = "size"  # a demand
+                typed = " ".join(filter(None, ("rackplan", name, shlex.join(rest))))
                 raise InputError(f"{first} has another name; type: {typed}")
             begun: list[str] = []
             code = make_app(begun, ctrl_c)(prog_name="rackplan", standalone_mode=False) or 0

@@ -151,9 +151,7 @@ def plan_of(plan: PlanLike, settings: Lines = ()) -> Plan:
     from placement.scoring import on_cluster
     from topology.changes.overrides import overrides
 
-    return each_pool(
-        found, lambda pool: on_cluster(pool, overrides([pool.deployment.cluster], settings)[0])
-    )
+    return each_pool(found, lambda pool: on_cluster(pool, overrides([pool.deployment.cluster], settings)[0]))
 
 
 def book_of(money: Money, *clusters: Cluster, kept: PriceBook | None = None) -> PriceBook:

@@ -44,7 +44,8 @@ def _under_other(
     sides = [now.cluster for now in priced]
     for now, side in zip(priced, sides, strict=True):
         with suppress(InputError):  # a length to accept, of drafts that it has not
-            then = inputs.deployment_of(replace(request, recipe=other), request.model, side, *sides)
+            (model, _), *_ = inputs.shares_of(request.model)[0]
+            then = inputs.deployment_of(replace(request, recipe=other), model, side, *sides)
             if (then.model.precision, then.workload) != (now.model.precision, now.workload):
                 yield then
 

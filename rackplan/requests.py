@@ -587,6 +587,9 @@ def lengths_of(isl: int | None = None, osl: int | None = None) -> Lengths:
 class Requests(Whole):
     """Workload: whole requests by their lengths, or one phase alone."""
 
+    DECODE_HAS_TTFT: ClassVar[bool] = False
+    """Whether a limit on the first token is one of decode alone too."""
+
     phase: Annotated[str, Word] | None = opt(
         None, "Model one phase only, not whole requests: decode or prefill.", default="both"
     )
@@ -608,7 +611,7 @@ class Requests(Whole):
             )
         why = f"{input_name('phase' if self.given('phase') else 'context')} asks for one phase only"
         self.refuse_given(["prefill_cluster"], why)
-        if self.phase != "prefill":
+        if self.phase != "prefill" and not self.DECODE_HAS_TTFT:
             self.refuse_given(["ttft_ms"], f"{why}, decode, which has no first token")
 
     @property
@@ -870,33 +873,40 @@ class DeploymentRequest(Pricing, Batch, Placed):
     """A model on a cluster under a workload."""
 
 
-class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
+class PlanRequest(Watched, Layouts, Speed, FirstToken, Loaded, Pricing, Requests):
     """Planning options."""
 
-    isl: Tokens | None = opt(
-        None,
-        f"Plan whole requests: tokens per prompt; {ISL:,} if only --osl is given.",
-        "N",
-        default="one phase only",
-    )
-    osl: Tokens | None = opt(
-        None, f"Tokens per answer; {OSL:,} if only --isl is given.", "N", default="one phase only"
+    model: Annotated[
+        Models,
+        Option(
+            "Catalog name, Hugging Face id or config.json; of several models each with its share of the requests; "
+            "repeatable.",
+            "M[:SHARE]",
+            "--model",
+            repeatable=True,
+        ),
+    ] = field(kw_only=False)
+    cluster: ClusterName = field(kw_only=False)
+    batch: Number = opt(
+        0,
+        "With one phase only: sequences per GPU in use (one on TP 8: 0.125); 0: the most within limits (prefill: "
+        "8,192 tokens a group).",
     )
     goal: Annotated[Goal, Word] = opt(
         "throughput",
-        "Optimize the layout for throughput, latency, gpus (fewest), usd or power (per token).",
+        "Optimize for throughput, gpus (fewest), usd or power (per token); one phase only: latency too.",
         "GOAL",
     )
     ttft_ms: Milliseconds | None = opt(
         None,
-        "Maximum prefill time in ms; decode: of one prompt on the same GPUs; whole requests: time to first "
-        "token; none: no limit.",
+        "Maximum time to first token in ms, queueing excluded; one phase only: of prefill's step, or of one prompt "
+        "on the GPUs that decode, no default; none: no limit.",
         "Y|none",
-        default="2000 with --isl or --osl",
+        default="2000",
     )
     tolerance: Annotated[float, Spelled(_share)] = opt(
         0.02,
-        "Choose the simplest layout within this share of the best, like 2%; 0: the best.",
+        "Choose the simplest layout, or one layout a pool, within this share of the best, like 2%; 0: the best.",
         "P",
         default="2%",
     )
@@ -924,34 +934,30 @@ class PlanRequest(Watched, Layouts, Speed, Loaded, DeploymentRequest):
     INSTEAD: ClassVar[Mapping[str, str]] = {"ttft_p99_ms": NOT_SIMULATED}
     FIRST = "model cluster isl osl phase context tpot_ms ttft_ms loads details output json"
     EXAMPLES = (
-        "rackplan plan --model deepseek-v3 --cluster gb200-nvl72 --isl 8k --osl 1k",
-        "rackplan plan --model qwen3-235b-a22b --cluster hgx-h200@16 --tpot-ms 40 --loads uniform -o out",
+        "rackplan plan --model deepseek-v3 --cluster gb200-nvl72",
+        "rackplan plan --model deepseek-v3:0.7 --model qwen3-235b-a22b:0.3 --cluster gb200-nvl72@144",
     )
+    DECODE_HAS_TTFT = True
 
     def check(self) -> None:
-        """Reject options for several loads with only one, and splits without redundant copies."""
+        """Reject options for several loads with only one, splits without redundant copies, and those of one phase."""
         super().check()
         if self.objective == "worst" and self.loads is None and not self.routing:
             raise self.refuse("objective", "there is only one synthetic load, so mean and worst are the same")
         if self.split != "even" and self.redundant == 0:
             raise self.refuse("split", f"each expert has one copy, since {input_name('redundant')} is 0")
-        if self.whole is not None:
-            one = f"{input_name('osl' if self.isl is None else 'isl')} plans whole requests"
-            for name, why in (
-                ("phase", "with both phases"),
-                ("context", "and the lengths set the context of each phase"),
-                ("batch", "and the limits set the batches"),
-                ("goal", "which maximizes throughput within the limits"),
-                ("tolerance", "which always takes the best layouts"),
-            ):
-                self.refuse_given([name], f"{one}, {why}")
+        if not self.alone:
+            one = f"give {input_name('phase')} decode for one phase only"
+            if self.batch:
+                raise self.refuse("batch", "whole requests take the batches that keep the limits", one)
+            if self.goal == "latency":
+                raise self.refuse(
+                    "goal", "whole requests are planned for throughput or cost within limits", one
+                )
             if self.redundant == "auto":
-                raise self.refuse("redundant", f"{one}, and auto works for one phase only")
-
-    @property
-    def whole(self) -> Lengths | None:
-        """Lengths of whole requests; None for one phase only."""
-        return None if self.isl is None and self.osl is None else lengths_of(self.isl, self.osl)
+                raise self.refuse(
+                    "redundant", "whole requests try the fewest copies and more on each GPU", one
+                )
 
 
 class ReplanRequest(Watched, Loaded):
@@ -1218,46 +1224,6 @@ class CompareRequest(Watched, Pricing, FirstToken, UnderLoad, Requests):
         if self.given("loads") and not self.alone:
             phase = f"give {input_name('phase')} decode too"
             raise self.refuse("loads", "whole requests are priced at the default expert imbalance", phase)
-
-
-class FleetRequest(Watched, Demanded, Pricing, Speed, FirstToken, Requests):
-    """Fleet options."""
-
-    models: Annotated[
-        Models,
-        Option(
-            "Name, Hugging Face id or config.json, with its share of the requests; repeatable.",
-            "M[:SHARE]",
-            "--model",
-            repeatable=True,
-        ),
-    ] = field(kw_only=False)
-    cluster: ClusterName = field(kw_only=False)
-    tok_s: Amount | None = opt(
-        None, "Output tokens per second to serve: 2e6, 2M, 128k. Default: as many as the cluster can.", "N"
-    )
-    goal: Annotated[str, Word] | None = opt(
-        None,
-        "Objective: throughput, gpus, usd or power.",
-        "GOAL",
-        default="gpus with --tok-s, else throughput",
-    )
-    loads: OfPlan = None
-    time_limit_s: Number | None = opt(
-        None,
-        "Search time in seconds.",
-        "S",
-        "--time-limit",
-        default="until the gap is 0.01 %, at most about 25",
-    )
-    seed: Seed = 0
-
-    INSTEAD: ClassVar[Mapping[str, str]] = {"ttft_p99_ms": NOT_SIMULATED}
-    FIRST = "models cluster tok_s goal isl osl tpot_ms ttft_ms loads time_limit_s output json"
-    EXAMPLES = (
-        "rackplan fleet --model deepseek-v3 --cluster gb200-nvl72@144",
-        "rackplan fleet --model deepseek-v3:0.7 --model qwen3-235b-a22b:0.3 --cluster gb200-nvl72@144 --goal usd",
-    )
 
 
 class PlanOrModel(Request):

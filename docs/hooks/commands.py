@@ -21,7 +21,6 @@ FOOT = {
     "size": "size",
     "simulate": "under-load",
     "compare": "compare",
-    "fleet": "size",
     "study": "compare",
     "roofline": "cost",
     "economics": "cost",

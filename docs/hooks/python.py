@@ -21,7 +21,7 @@ that its report leads with, `rackplan.write_report(result, path)` the report.
 """
 PAGES = {
     "Functions that plan": "plan replan score what_if replay simulate",
-    "Functions that compare and size": "sweep compare size fleet study roofline economics",
+    "Functions that compare and size": "sweep compare size study roofline economics",
     "Functions that make, read and write": (
         "make_cluster make_loads make_deployment read_plan export draw write_report validate"
     ),

@@ -1,4 +1,4 @@
-"""Make a fleet: price possible replicas, choose them, assign GPUs, re-price them there, and verify."""
+"""Choose replicas of any shapes for a whole cluster: price possible ones, choose, assign GPUs, re-price, verify."""
 
 from __future__ import annotations
 
@@ -8,30 +8,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from cost.calibration.errors import ErrorOf, errors_in
-from cost.money.bill import Totals
 from cost.serving.limits import LimitError, left_out_words, relax_default_limits, rounded_up
 from placement.budget import Budget
 from placement.fleet.assign import Replica, assign
 from placement.fleet.options import BOTH, DECODE, PREFILL, FleetOptions, Traffic
-from placement.fleet.plans import Placing, PoolPlan, as_planned
-from placement.fleet.pricing import Column, Place, Priced, price, reprice, step_at, sweep_shapes
+from placement.fleet.pricing import Column, Priced, Reached, price, reprice, step_at, sweep_shapes
 from placement.fleet.search import Chosen, choose
 from placement.fleet.shapes import DomainClass, domain_classes, shapes_of
-from placement.fleet.uniform import Uniform, best_uniform
 from placement.plan import Proof
 from placement.progress import Say, silent
-from placement.scoring import step_held
 from topology.base.errors import InfeasibleError, InputError, input_name
-from topology.base.shown import Shown
-from topology.base.units import plural
 from topology.cluster import Cluster
 
 _CLOSE = 1e-6
-PRICED_OFF = 0.01
-"""Part of its price by which the plan of a replica may be behind it before the fleet is chosen again."""
-_ROUNDS = 4
-"""Fleets that are chosen at most, each by what the plans of those before it reach."""
 _SPARE = "spare for failures"
 
 
@@ -49,8 +38,6 @@ class Pool:
         Where each lies.
     share, step_s:
         Of the requests, in each phase that the pool serves; seconds of a step at the batch that those hold.
-    plan:
-        That of the first replica, from which the figures are; None where no experts are placed.
     """
 
     model: int
@@ -59,7 +46,6 @@ class Pool:
     replicas: tuple[Replica, ...]
     share: float = 0.0
     step_s: float = 0.0
-    plan: PoolPlan | None = None
 
     @property
     def requests_per_s(self) -> float:
@@ -86,8 +72,8 @@ class Idle:
     spare: bool = False
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Fleet(Shown):
+@dataclass(frozen=True, eq=False)
+class Fleet:
     """The whole answer.
 
     Attributes
@@ -96,8 +82,6 @@ class Fleet(Shown):
         Of all models together that every pool keeps up with.
     proof:
         Of the goal, in ``unit``: status, objective, what nothing can beat, and the gap.
-    uniform:
-        The best of one layout over the whole cluster; None where there is none to compare with.
     """
 
     cluster: Cluster
@@ -109,18 +93,8 @@ class Fleet(Shown):
     proof: Proof
     unit: str
     search: str
-    priced: tuple[Priced, ...]
-    uniform: Uniform | None = None
     interrupted: bool = False
     notes: tuple[str, ...] = field(default=())
-
-    def brief(self) -> str:
-        """Return the cluster, its pools, what they serve and the gap."""
-        return (
-            f"on {self.cluster.name}: {plural(len(self.pools), 'pool')}, {self.tok_s:,.0f} output tok/s, "
-            f"{self.gpus_used:,} of "
-            f"{len(self.cluster.gpus):,} GPUs, {self.proof.status} with a gap of {self.proof.gap:.2%}"
-        )
 
     def batch(self, pool: Pool) -> float:
         """Return the sequences per GPU that a pool holds on average, by Little's law; of prefill those of a step."""
@@ -134,19 +108,10 @@ class Fleet(Shown):
             stay_s += pool.step_s + pool.column.besides_s
         return self.requests_per_s * pool.share * stay_s / pool.gpus
 
-    def label(self, pool: Pool) -> str:
-        """Return the layout of a pool's replicas in a few letters."""
-        return pool.column.label(moe=self.traffic.deployments[pool.model][0].model.moe is not None)
-
     @property
     def tok_s(self) -> float:
         """Output tokens per second of all models together."""
         return self.requests_per_s * self.traffic.osl
-
-    @property
-    def plans(self) -> list[PoolPlan]:
-        """The plan of each pool; none where no experts are placed."""
-        return [pool.plan for pool in self.pools if pool.plan is not None]
 
     @property
     def gpus_used(self) -> int:
@@ -157,29 +122,6 @@ class Fleet(Shown):
         """GPUs in some replica, by number."""
         return [gpu for pool in self.pools for replica in pool.replicas for gpu in replica.gpus]
 
-    @property
-    def totals(self) -> Totals:
-        """Throughput, cost and power of all working GPUs; sized for a demand, of those in use and the spares."""
-        book, both = self.traffic.deployments[0][0].prices, bool(self.traffic.isl)
-        paid = None
-        if self.options.wanted != "throughput":
-            kept = [gpu for one in self.idle for gpu in one.gpus if one.spare]
-            paid = [self.cluster.gpus[gpu].id for gpu in sorted([*self.used(), *kept])]
-        bill = book.bill(self.cluster, paid)
-        return bill.totals(
-            self.tok_s,
-            requests_per_s=self.requests_per_s if both else None,
-            gpus_idle=bill.gpus - self.gpus_used,
-            phase="both" if both else "decode",
-        )
-
-    @property
-    def errors(self) -> tuple[ErrorOf, ...]:
-        """Prediction errors of all chips, each once."""
-        kinds = dict.fromkeys((pool.model, pool.role) for pool in self.pools)
-        found = (errors_in(self.traffic.deployment(*kind)) for kind in kinds)
-        return tuple(dict.fromkeys(error for errors in found for error in errors))
-
 
 def make_fleet(
     cluster: Cluster,
@@ -188,8 +130,11 @@ def make_fleet(
     *,
     on_stage: Say | None = None,
     budget: Budget | None = None,
+    reached: Reached | None = None,
 ) -> Fleet:
-    """Return a verified fleet; ``budget``: other than that of the options.
+    """Return a verified fleet, experts taken as balanced; ``budget``: other than that of the options.
+
+    ``reached``: what part of their price plans of replicas reached, by their kind.
 
     Raises
     ------
@@ -208,56 +153,38 @@ def make_fleet(
     any_shape = any(decode.any_shape for decode, _ in traffic.deployments)
     mine = shapes_of(cluster, classes, most_stages=layers, any_shape=any_shape)
     shapes = list(dict.fromkeys([*mine, *sweep_shapes(cluster, classes, traffic)]))
-    placing = None if traffic.loads is None else Placing(traffic, options.seed)
-    place, exact = (None, None) if placing is None else (placing.price, placing.placed)
 
-    def found(traffic: Traffic) -> tuple[Traffic, tuple[Priced, ...], Chosen]:
+    def found(traffic: Traffic) -> tuple[Traffic, Chosen]:
         priced = []
         for model, (decode, _) in enumerate(traffic.deployments):
             which = f"{model + 1} of {len(traffic.shares)}"
             say(f"pricing {len(shapes)} shapes of replicas for {decode.model.name}, {which}")
-            priced.append(price(classes, shapes, traffic, model, place))
+            priced.append(price(classes, shapes, traffic, model, reached))
         _require_columns(cluster, traffic, priced)
         columns = sum(len(one.columns) for one in priced)
         say(f"choosing among {columns} replicas of different shapes")
         held.enter_context(budget.keeping())  # a first answer takes no time
-        return traffic, tuple(priced), choose(classes, traffic, priced, options, budget)
+        return traffic, choose(classes, traffic, priced, options, budget)
 
     with ExitStack() as held:
-        for _ in range(_ROUNDS):
-            (served_in, priced, chosen), left_out = relax_default_limits(found, traffic, traffic.usual)
-            pools = _pools(cluster, served_in, chosen, classes, exact)
-            planned = pools if placing is None else _planned(pools, placing, budget, say)
-            if placing is None or budget.interrupted:
-                break
-            peak = 0.0 if options.peak_tok_s is None else options.peak_tok_s
-            enough = served(planned, traffic) * traffic.osl >= peak * (1 - _CLOSE)
-            parts = _parts_reached(planned)
-            behind = {
-                one: part for one, part in parts.items() if part < 1 - (PRICED_OFF if enough else _CLOSE)
-            }
-            if not behind:
-                break
-            for column, part in behind.items():
-                placing.reaches(column, part)
+        (served_in, chosen), left_out = relax_default_limits(found, traffic, traffic.usual)
+        pools = _pools(cluster, served_in, chosen, classes, reached)
     say("verifying the fleet")
-    requests_per_s = served(planned, traffic)
+    requests_per_s = served(pools, traffic)
     fleet = Fleet(
         cluster=cluster,
         traffic=served_in,
         options=options,
         pools=tuple(
             replace(pool, step_s=_step_s(pool, requests_per_s * pool.share, served_in))
-            for pool in _shared(planned, traffic)
+            for pool in _shared(pools, traffic)
         ),
         idle=_idle(classes, spares, pools, chosen, options),
         requests_per_s=requests_per_s,
         proof=_recomputed(chosen, requests_per_s, served_in, options),
-        unit=chosen.unit + " with experts placed" * (placing is not None),
+        unit=chosen.unit,
         search=chosen.search,
-        priced=priced,
-        uniform=best_uniform(served_in, exact) if options.wanted == "throughput" else None,
-        notes=(*left_out_words(left_out), *_behind_words(planned)),
+        notes=left_out_words(left_out),
         interrupted=budget.interrupted,
     )
     wrong = verify_fleet(fleet)
@@ -266,57 +193,17 @@ def make_fleet(
     return fleet
 
 
-def _planned(pools: Sequence[Pool], placing: Placing, budget: Budget, say: Say) -> list[Pool]:
-    """Return pools with the plan of a replica each and its figures; after Ctrl-C none."""
-    found = []
-    for number, pool in enumerate(pools):
-        made = PoolPlan(None, "not planned: interrupted")
-        if not budget.interrupted:
-            say(f"planning replica {number + 1} of {len(pools)}")
-            made = placing.plan(pool.column, pool.replicas[0].stages)
-        column = pool.column if made.plan is None else as_planned(pool.column, made.plan)
-        found.append(replace(pool, column=column, plan=made))
-    return found
-
-
-def _parts_reached(pools: Sequence[Pool]) -> dict[Column, float]:
-    """Part of the price at which each column was chosen that its replicas serve by their plans; 0 without a plan."""
-    parts: dict[Column, list[float]] = {}
-    for pool in pools:
-        for replica in pool.replicas:
-            column = replica.column
-            fails = pool.plan is not None and pool.plan.plan is None
-            parts.setdefault(column, []).append(0.0 if fails else pool.column.tok_s / column.tok_s)
-    return {column: sum(some) / len(some) for column, some in parts.items()}
-
-
-def _behind_words(pools: Sequence[Pool]) -> list[str]:
-    """Return what serves less by its plan than it was chosen for, after the last fleet that was tried."""
-    return [
-        f"a replica of pool {number} serves {part:.1%} of its expected rate, so another fleet may be better"
-        for number, pool in enumerate(pools)
-        if pool.plan is not None
-        if (part := pool.column.tok_s / pool.replicas[0].column.tok_s) < 1 - PRICED_OFF
-    ]
-
-
 def _recomputed(chosen: Chosen, requests_per_s: float, traffic: Traffic, options: FleetOptions) -> Proof:
     """Return the proof of a throughput with what replicas really serve: the search counts in steps, rounded down.
 
-    Where they serve less than was counted, since they cost more where they really are or in their plans, nothing is
-    proven optimal. So it is of what a token costs, where plans say how many there are.
+    Where they serve less than was counted, since they cost more where they really are, nothing is proven optimal.
     """
     proof, tok_s = chosen.proof, requests_per_s * traffic.osl
     if options.wanted == "throughput":
         optimal = proof.status == "OPTIMAL" and tok_s >= proof.objective * (1 - _CLOSE)
         bound = tok_s if optimal else max(proof.bound, tok_s)
         return Proof("OPTIMAL" if optimal else "FEASIBLE", tok_s, bound, 1 - tok_s / bound)
-    if options.tok_s is not None or traffic.loads is None:
-        return proof
-    part = requests_per_s * chosen.problem.scale / chosen.answer.requests
-    cost, optimal = proof.objective / part, proof.status == "OPTIMAL" and part >= 1 - _CLOSE
-    bound = cost if optimal else min(proof.bound, cost)
-    return Proof("OPTIMAL" if optimal else "FEASIBLE", cost, bound, 1 - bound / cost)
+    return proof
 
 
 def _without_spares(
@@ -378,7 +265,7 @@ def _pools(
     traffic: Traffic,
     chosen: Chosen,
     classes: Sequence[DomainClass],
-    place: Place | None,
+    reached: Reached | None,
 ) -> list[Pool]:
     """Put what was chosen on GPUs, price it there, and gather what is alike."""
     replicas = assign(classes, chosen.problem.columns, chosen.answer, [gpu.domain for gpu in cluster.gpus])
@@ -388,7 +275,7 @@ def _pools(
         key = column.model, column.role, (column.shape, replica.alike(cluster))
         gathered.setdefault(key, []).append(replica)
     kinds = list(gathered.values())
-    figures = reprice(traffic, [(group[0].column, group[0].stages) for group in kinds], place)
+    figures = reprice(traffic, [(group[0].column, group[0].stages) for group in kinds], reached)
     pools: dict[tuple[object, ...], Pool] = {}
     for group, column in zip(kinds, figures, strict=True):
         same = (
@@ -445,11 +332,7 @@ def _step_s(pool: Pool, requests_per_s: float, traffic: Traffic) -> float:
     column = pool.column
     if pool.role == PREFILL or not traffic.isl or requests_per_s >= pool.requests_per_s * (1 - _CLOSE):
         return column.step_s
-    each = requests_per_s / len(pool.replicas)
-    if pool.plan is None or pool.plan.plan is None:
-        return step_at(traffic, column, pool.replicas[0].stages, each)
-    tokens = traffic.deployment(pool.model, pool.role).workload.tokens_per_step
-    return step_held(pool.plan.plan, each, traffic.osl / tokens)
+    return step_at(traffic, column, pool.replicas[0].stages, requests_per_s / len(pool.replicas))
 
 
 def _idle(

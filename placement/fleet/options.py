@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Self, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self, get_args
 
-from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.serving.lengths import Lengths
 from topology.base.errors import InputError, input_name
@@ -115,9 +114,10 @@ class Traffic:
         Extra expert copies of each layer; None: the fewest that divide.
     usual:
         Limits that nobody asked for (``tpot_s``, ``ttft_s``): left out where nothing holds them.
-    loads:
-        Under which the experts of each model are placed, None for one without experts; None: nothing is placed, and
-        replicas are priced with experts balanced but for ``imbalance``.
+    near_per_s:
+        Requests per second that about come: those that prefill share them.
+    swept:
+        Prices that are known.
     """
 
     deployments: tuple[tuple[Deployment, Deployment | None], ...]
@@ -129,7 +129,8 @@ class Traffic:
     imbalance: float | None = 1.0
     redundant: int | None = None
     usual: frozenset[str] = frozenset()
-    loads: tuple[ExpertLoads | None, ...] | None = None
+    near_per_s: float = 0.0
+    swept: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -141,7 +142,7 @@ class Traffic:
         *,
         redundant: int | None = None,
         usual: frozenset[str] = frozenset(),
-        loads: Sequence[ExpertLoads | None] | None = None,
+        near_per_s: float = 0.0,
     ) -> Self:
         """Return what ``models`` serve: with ``lengths`` of requests both phases, else decode as it is.
 
@@ -164,7 +165,7 @@ class Traffic:
             imbalance=None if lengths else 1.0,
             redundant=redundant,
             usual=usual,
-            loads=None if loads is None else tuple(loads),
+            near_per_s=near_per_s,
         )
 
     @property

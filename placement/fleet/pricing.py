@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,6 +70,11 @@ class Column:
         return f"EP{max(self.shape.sizes)} " * moe + f"TP{self.tp} PP{self.shape.stages}"
 
     @property
+    def kind(self) -> Kind:
+        """Which model in which role has which layout."""
+        return self.model, self.role, self.shape, self.tp
+
+    @property
     def phases(self) -> tuple[str, ...]:
         """Of which phases it serves requests."""
         return (DECODE, PREFILL) if self.role == BOTH else (self.role,)
@@ -114,8 +119,9 @@ def sweep_shapes(cluster: Cluster, classes: Sequence[DomainClass], traffic: Traf
     return shapes_like(cluster, classes, replicas)
 
 
-Place = Callable[[Column, tuple[Group, ...]], Column | None]
-"""Places the experts of a replica, the GPUs of whose stages are given; None where they cannot be."""
+Reached = Mapping["Kind", float]
+"""Part of their price that replicas of a kind reach where their experts are placed, of kinds that were."""
+Kind = tuple[int, str, Shape, int]
 
 
 def price(
@@ -123,11 +129,11 @@ def price(
     shapes: Sequence[Shape],
     traffic: Traffic,
     model: int,
-    place: Place | None = None,
+    reached: Reached | None = None,
 ) -> Priced:
     """Price every shape for a model in each role, all at once; the best columns that keep the limits.
 
-    ``place``: those have their experts placed; None: balanced.
+    Experts are balanced; kinds that were ``reached`` by plans are priced at that part.
     """
     decode_deployment, prefill_deployment = traffic.deployments[model]
     places = [(shape, groups) for shape in shapes if (groups := stand(classes, shape)) is not None]
@@ -144,7 +150,13 @@ def price(
     named = [shape for shape, _ in places]
 
     def best(columns: Sequence[Column]) -> list[Column]:
-        return drop_dominated(columns) if place is None else _best_placed(columns, dict(places), place)
+        parts = [1.0 if reached is None else reached.get(column.kind, 1.0) for column in columns]
+        able = [
+            column if part == 1.0 else with_figures(column, part * column.tok_s, column.batch, column.step_s)
+            for column, part in zip(columns, parts, strict=True)
+            if part
+        ]
+        return drop_dominated(able)
 
     if prefill_deployment is None:
         side = _Side(model, DECODE, decode, rows[DECODE], decode.tok_s, named)
@@ -218,8 +230,8 @@ def pool_rates(
 ) -> tuple[Floats, Floats, FirstToken, CachePath]:
     """Return the requests per second of a replica of each row of both sweeps, and how caches move between them.
 
-    A replica that prefills is as busy as by itself with a decode pool of its own
-    (:func:`cost.serving.steady_state.busy_share`): several share what comes, and wait less.
+    A replica that prefills is as busy as all together are at about the rate that comes, at least as by itself with a
+    decode pool of its own (:func:`cost.serving.steady_state.busy_share`): several share what comes, and wait less.
     """
     path = kv_path(decode.deployment, prefill.deployment)
     first = FirstToken.of(decode, prefill, path)
@@ -228,7 +240,8 @@ def pool_rates(
     prefillers = Workers.of(prefill, 1.0, path, first.cache_bytes).requests_per_s
     token_s = traffic.tpot_s or float(np.mean(decode.step_s)) / decode.deployment.workload.tokens_per_step
     in_step = prefill.batch * prefill.gpus
-    busy = busy_share(in_step / prefill.step_s, traffic.osl * token_s + prefill.step_s, in_step)
+    prompts_per_s = np.maximum(in_step / prefill.step_s, traffic.near_per_s)
+    busy = busy_share(prompts_per_s, traffic.osl * token_s + prefill.step_s, in_step)
     return decoders, np.minimum(prefillers, busy * in_step / prefill.step_s), first, path
 
 
@@ -239,6 +252,19 @@ def price_on(
     role: str,
 ) -> tuple[Sweep, NDArray[np.int64]]:
     """Price one replica in a role on each of ``places``; the place of each row too, ``[configurations]``."""
+    key = deployment.model.name, role, traffic.tpot_s, tuple(places)
+    if key not in traffic.swept:
+        traffic.swept[key] = _price_on(deployment, places, traffic, role)
+    found: tuple[Sweep, NDArray[np.int64]] = traffic.swept[key]
+    return found
+
+
+def _price_on(
+    deployment: Deployment,
+    places: Sequence[tuple[Shape, tuple[tuple[int, ...], ...]]],
+    traffic: Traffic,
+    role: str,
+) -> tuple[Sweep, NDArray[np.int64]]:
     arranged = [
         # groups of unlike sizes are not cut by tensor parallelism
         arrangement_of(deployment.cluster, (groups,), cut=len({len(group) for group in groups}) == 1)
@@ -301,20 +327,6 @@ class _Side:
             )
             for row in first.tolist()
         ]
-
-
-def _best_placed(
-    columns: Sequence[Column], stages: Mapping[Shape, tuple[Group, ...]], place: Place
-) -> list[Column]:
-    """Return the columns that nothing beats with experts placed: placed are those that nothing else beats as yet."""
-    left, placed = list(columns), set[Column]()
-    while True:
-        kept = drop_dominated(left)
-        made = {column: place(column, stages[column.shape]) for column in kept if column not in placed}
-        if not made:
-            return kept
-        left = [new for column in left if (new := made.get(column, column)) is not None]
-        placed.update(new for new in made.values() if new is not None)
 
 
 def drop_dominated(columns: Sequence[Column]) -> list[Column]:
@@ -404,25 +416,16 @@ def step_at(traffic: Traffic, column: Column, stages: tuple[Group, ...], request
 
 
 def reprice(
-    traffic: Traffic, replicas: Sequence[tuple[Column, tuple[Group, ...]]], place: Place | None = None
+    traffic: Traffic, replicas: Sequence[tuple[Column, tuple[Group, ...]]], reached: Reached | None = None
 ) -> list[Column]:
     """Return the columns with what they cost on the GPUs that they really have, ``(column, GPUs by stage)`` each.
 
-    On them a replica keeps its tensor-parallel width and has the largest batch, up to its own, that keeps the limits;
-    its experts are placed by ``place``, if it is given and they can be.
+    On them a replica keeps its tensor-parallel width and has the largest batch, up to its own, that keeps the limits.
     """
     found: dict[int, Column] = {}
-    for n, (column, stages) in enumerate(replicas):
-        made = place(column, stages) if place is not None else None
-        if made is not None:
-            found[n] = made
     for model in range(len(traffic.shares)):
         for role in traffic.roles:
-            some = [
-                n
-                for n, (one, _) in enumerate(replicas)
-                if (one.model, one.role) == (model, role) and n not in found
-            ]
+            some = [n for n, (one, _) in enumerate(replicas) if (one.model, one.role) == (model, role)]
             if not some:
                 continue
             places = [(replicas[n][0].shape, replicas[n][1]) for n in some]
@@ -437,7 +440,8 @@ def reprice(
                 if not len(rows):
                     raise AssertionError("a replica exceeds its limits at its location, please report it")
                 row = int(rows[np.argmax(swept.batch[rows])])
+                part = 1.0 if reached is None else reached.get(column.kind, 1.0)
                 found[n] = with_figures(
-                    column, float(swept.tok_s[row]), float(swept.batch[row]), float(swept.step_s[row])
+                    column, part * float(swept.tok_s[row]), float(swept.batch[row]), float(swept.step_s[row])
                 )
     return [found[n] for n in range(len(replicas))]

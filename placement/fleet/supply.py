@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from cost.inputs.deployment import Deployment
-from cost.inputs.machine import NO_RUNS, NearRuns
 from cost.serving.lengths import Lengths
 from cost.serving.sizing import Demand
 from cost.serving.supply import Pool, ProofData, Served, merged
-from cost.step.step import near_runs
 from placement.budget import Budget
-from placement.fleet.fleet import Pool as FleetPool
 from placement.fleet.fleet import make_fleet
 from placement.fleet.options import PREFILL, WORTH_S, FleetOptions, Traffic
 from topology.base.errors import InfeasibleError, NoAnswerError
@@ -89,7 +86,6 @@ class FleetOnUnits:
                     gpus_per_worker=pool.column.shape.gpus,
                     batch=fleet.batch(pool),
                     step_s=pool.step_s,
-                    near=_near_runs(pool),
                 )
                 for pool in fleet.pools
             ),
@@ -102,9 +98,3 @@ class FleetOnUnits:
             ),
             requests_per_s=None if self.lengths is None else fleet.requests_per_s,
         )
-
-
-def _near_runs(pool: FleetPool) -> NearRuns:
-    """What measured runs near a pool's step say; nothing without a plan."""
-    plan = pool.plan and pool.plan.plan
-    return near_runs(plan.deployment, plan.layout, pool.column.batch) if plan else NO_RUNS

@@ -47,7 +47,8 @@ class Placed:
     """A candidate with its experts placed; ``results`` has one entry for each group of stages that are alike.
 
     ``passed_over`` is a better one that a simpler was taken for; None where there is none. ``service_level`` says in
-    words what it was chosen for.
+    words what it was chosen for. ``most_tok_s`` is what no mix of layouts gives more of on the whole cluster, where
+    throughput is the goal and layouts are free; else 0.
     """
 
     candidate: Candidate
@@ -58,6 +59,7 @@ class Placed:
     balancedness: dict[int, float]
     passed_over: Placed | None = None
     service_level: str = ""
+    most_tok_s: float = 0.0
 
     @property
     def worth(self) -> tuple[float, float]:
@@ -96,7 +98,7 @@ def choose_layout(
     InfeasibleError
         If nothing fits in HBM, or with experts really placed nothing holds the limits.
     """
-    level = options.service_level(deployment.workload)
+    level, given = options.service_level(deployment.workload), layouts is not None
     if layouts is None:
         layouts = fitted_layouts(deployment, options.copies, options.spread, cut_experts=options.cuts_experts)
         if not layouts and deployment.model.moe is not None and not options.cuts_experts:
@@ -114,7 +116,7 @@ def choose_layout(
 
     def within(level: ServiceLevel) -> Placed:
         offered, first = _offered(deployment, asked, level, options)
-        found, best = _found(deployment, offered, level.limit_s, aim, options, loads, fast, say)
+        found, best, most = _found(deployment, offered, level.limit_s, aim, options, loads, fast, say)
         if best is None:
             refuse_speed(deployment, level.limit_s, fastest_step_s(offered))
         if not best.meets:
@@ -123,7 +125,8 @@ def choose_layout(
         fastest_s = fastest_step_s(offered) if level.usual and level.limit_s is None else 0.0
         first_s = first.get(key_of(chosen.candidate.layout))
         words = service_words(deployment, options, level.limit_s, fastest_s, first_s)
-        return replace(chosen, service_level=words)
+        free = deployment.workload.decodes and not (given or options.widths or deployment.workload.batch)
+        return replace(chosen, service_level=words, most_tok_s=most if free else 0.0)
 
     return relax_default_limits(within, level, {"limit_s"} if level.usual else ())[0]
 
@@ -153,9 +156,10 @@ def _found(
     loads: ExpertLoads | None,
     known: Known,
     say: Say,
-) -> tuple[list[Candidate], Placed | None]:
+) -> tuple[list[Candidate], Placed | None, float]:
     """Return the layouts that may be chosen, best first, and the best with experts placed; None where nothing is.
 
+    And the tok/s that all GPUs would give as the best layout gives on those that it uses: 0 where nobody knows.
     For throughput a sweep says first what each can be at best; those that are behind what was found are left out.
     """
     promise = np.full(len(layouts), np.inf)
@@ -163,6 +167,11 @@ def _found(
         promise = promised(deployment, layouts, limit_s, options.copies)
     finite = promise[np.isfinite(promise)]
     floor = (1 - LOOKED_AT_FIRST) * float(finite.max(initial=0.0))
+    count = len(deployment.cluster.gpus)
+    alone = (
+        most * count**2 / fit.layout.gpus_used for fit, most in zip(layouts, promise.tolist(), strict=True)
+    )
+    most_tok_s = max(filter(math.isfinite, alone), default=0.0)
     while True:
         able = [fit for fit, most in zip(layouts, promise.tolist(), strict=True) if most >= floor]
         found = _candidates(deployment, able, limit_s, aim, options)
@@ -171,7 +180,7 @@ def _found(
         if best is not None and best.meets:
             needed = (1 - PROMISE_OFF) * (1 - options.tolerance) * best.worth[1]
         if len(able) == len(layouts) or floor <= needed:
-            return found, best
+            return found, best, most_tok_s
         floor = needed
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ def plan_of_text(text: str, where: str) -> Plan:
 
 
 def _document(text: str, where: str) -> tuple[PlanFile, list[object]]:
-    """Return what the text of a plan file says: JSON without duplicate keys, in the schema; and the pools' own scores.
+    """Return what the text of a plan file says, JSON without duplicate keys in the schema, and the scores of pools.
 
     The first pool stands at the root, and again among the pools: where they differ the file is refused.
     """
@@ -127,7 +127,9 @@ def _document(text: str, where: str) -> tuple[PlanFile, list[object]]:
             )
         value["pools"] = pools[1:]
     parts = [value, *(pool for pool in value.get("pools") or () if isinstance(pool, dict))]
-    scores = [[part.pop(key, None) for key in _NEVER_READ][0] for part in parts]
+    scores = [part.get("score") for part in parts]
+    for part, key in product(parts, _NEVER_READ):
+        part.pop(key, None)
     return validated(PlanFile, value, where), scores
 
 

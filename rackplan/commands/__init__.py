@@ -29,7 +29,6 @@ SECTIONS: Mapping[str, Mapping[str, Summary]] = {
         "compare": Summary("capacity", "Compare clusters for one model."),
         "sweep": Summary("capacity", "Find the best layouts for whole requests or one phase."),
         "size": Summary("capacity", "Size a fleet for a demand or a budget."),
-        "fleet": Summary("capacity", "Choose replicas of different shapes for a whole cluster."),
         "study": Summary("capacity", "Price a grid or a sample of points, on all cores or a cluster."),
         "roofline": Summary(
             "capacity", "Write the blackboard: what first principles say of a model on clusters."

@@ -1,4 +1,4 @@
-"""What clusters can serve: sweep, compare, size, fleet and study."""
+"""What clusters can serve: sweep, compare, size, roofline, economics and study."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from dataclasses import replace
 
 from rackplan import answers, inputs, shapes
 from rackplan.commands.options import WRITTEN, WRITTEN_ROWS, command, exit_if_interrupted
-from rackplan.commands.output import FLEET_RESULTS, Run, page_of, write_fleet
-from rackplan.digests import digests
+from rackplan.commands.output import Run, page_of
 from rackplan.progress import progress
 from rackplan.requests import (
     CompareRequest,
     EconomicsRequest,
-    FleetRequest,
     RooflineRequest,
     SizeRequest,
     StudyRequest,
@@ -21,7 +19,6 @@ from rackplan.requests import (
 from topology.base.errors import InfeasibleError, InputError
 from topology.base.files import write_whole
 
-FLEET_FOLDER = "Folder for report, fleet.json and a plan per kind of replica; or the report. [under out/]"
 LOG_S = 30.0
 """Seconds between progress lines of a study if standard error is not a terminal."""
 
@@ -82,22 +79,6 @@ def economics(request: EconomicsRequest, run: Run) -> None:
     run.writer("economics", html="report.html")(
         economics_doc(answers.economics(request)), notes=inputs.notes_of(request)
     )
-
-
-@command(FleetRequest, FLEET_FOLDER, "DIR|FILE.html", details=True)
-def fleet(request: FleetRequest, run: Run) -> None:
-    """One pool, two, or both; totals and idle GPUs."""
-    from rackplan.report.fleet import fleet_doc
-
-    where = inputs.cluster_of(request.cluster, request.settings)
-    target = run.folder(f"fleet-on-{where.name}", FLEET_RESULTS)
-    with progress() as reporter:
-        made = answers.fleet(replace(request, cluster=where, settings=(), on_progress=reporter.hear))
-        reporter.stage("writing")
-        doc = fleet_doc(made)
-        files = write_fleet(made, doc, target, digests(request.sources))
-    run.show(doc, inputs.notes_of(request), files)
-    exit_if_interrupted(made.interrupted, "; showing the best fleet so far.")
 
 
 @command(StudyRequest)

@@ -150,20 +150,20 @@ def _range(text: str | None, count: int) -> range:
 
 def _planned(planned: Plan, plan: Path, name: str, target: Cluster) -> tuple[Cluster, Overlay]:
     """Return the cluster to draw, as the plan knows it if GPUs were lost, and what the plan adds to the picture."""
-    from rackplan.report.pictures.overlay import plan_overlay
+    from rackplan.report.pictures.overlay import drawn_plan
     from topology.cluster import ClusterView
 
-    cluster = planned.deployment.cluster
+    cluster, overlay = drawn_plan(planned)
     inside = set(_gpu_ids(cluster)) <= set(_gpu_ids(target))
     if isinstance(cluster, ClusterView) and inside and cluster.spec.domains == target.spec.domains:
-        return target, plan_overlay(planned).over(_gpu_ids(cluster), _gpu_ids(target))
+        return target, overlay.over(_gpu_ids(cluster), _gpu_ids(target))
     if _gpu_ids(cluster) != _gpu_ids(target):
         if not cluster.spec.faults or _gpu_ids(_whole(cluster)) != _gpu_ids(_whole(target)):
             raise InputError(
                 f"--plan {plan}: the plan is for {cluster.name}, which has other GPUs than {name}."
             )
         target = cluster
-    return target, plan_overlay(planned)
+    return target, overlay
 
 
 def _gpu_ids(cluster: Cluster) -> list[str]:

@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, islice, takewhile
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,19 +20,16 @@ from topology.base.errors import InputError, printable, spelled
 from topology.base.files import require_folder, require_place, write_folder, write_whole
 
 if TYPE_CHECKING:
-    from placement.fleet.fleet import Fleet
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
     from rackplan.report.doc import Doc
 
 _LONGEST_NAME = 120
 _HEAD_BYTES = 4096
-_VOUCHERS = ("plan.json", "fleet.json", "compare.json")
+_VOUCHERS = ("plan.json", "compare.json")
 """Result files whose ``schema_version`` marks their folder as written by rackplan."""
 RESULTS = ("plan.json", "report.html", "topology.svg", "moves.json")
 """Files of a plan."""
-FLEET_RESULTS = ("fleet.json", "report.html")
-"""Files of a fleet, beside those of its plans."""
 
 
 def steady_streams() -> None:
@@ -245,27 +242,3 @@ def _plan_bytes(plan: Plan, sha256: dict[str, str]) -> bytes:
     from placement.plans.writing import plan_to_dict, plan_to_json
 
     return plan_to_json(plan_to_dict(plan, command=command_line(), sha256=sha256)).encode()
-
-
-def write_fleet(fleet: Fleet, doc: Doc, path: Path, sha256: dict[str, str]) -> list[Path]:
-    """Write ``fleet.json``, its report and the plan of each kind of replica into a folder, or only the report.
-
-    Returns their paths.
-    """
-    from rackplan.report.fleet import DIGESTS, MADE, plan_name
-
-    if is_page(path):
-        write_whole(path, page_of(doc, **sha256).encode())
-        return [path]
-    files: dict[str, bytes] = {}
-    for number, one in enumerate(fleet.plans):
-        if one.plan is not None:
-            files[plan_name(number)] = _plan_bytes(one.plan, sha256)
-    read = DIGESTS({"name": name, "sha256": digest} for name, digest in sha256.items())
-    text = json_text(doc.with_blocks(MADE({"command": command_line()}), read).data).encode()
-    mark = {"fleet.json beside it": hashlib.sha256(text).hexdigest()}
-    files["report.html"] = page_of(doc, **sha256, **mark).encode()
-    files["fleet.json"] = text
-    more = takewhile(lambda name: _vouches(path / name), map(plan_name, count(len(fleet.plans))))
-    write_folder(path, files, gone=list(more))
-    return [path / name for name in sorted(files, key=lambda name: name != "fleet.json")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -28,12 +28,12 @@ def plan(request: requests.PlanRequest, run: Run) -> None:
     from rackplan.report.plan import plan_doc, with_files
 
     answers.plan_options(request)
-    priced = answers.make_deployment(request)
-    resolved: Any = {"model": priced.model, "weights": None, "cluster": priced.cluster, "settings": ()}
-    target = run.folder(f"{priced.model.name}-on-{priced.cluster.name}", RESULTS)
-    notes = inputs.notes_of(request)
+    priced, _ = answers.planned_deployments(request)
+    names = "+".join(deployment.model.name for deployment in priced)
+    target = run.folder(f"{names}-on-{priced[0].cluster.name}", RESULTS)
+    notes = [*inputs.shares_of(request.model)[1], *inputs.notes_of(request)]
     with progress() as reporter:
-        made = answers.plan(replace(request, **resolved, on_progress=reporter.hear))
+        made = answers.plan(replace(request, on_progress=reporter.hear))
         reporter.stage("writing")
         doc = plan_doc(made, others=recipes.other_recipe(made, request))
         files = write_plan(made, doc, target, digests(request.sources))

@@ -93,7 +93,9 @@ def title_words(plan: Plan) -> str:
             gpus[pool.role] += pool.gpus
         asked = f"requests of {whole.isl:,} + {whole.osl:,} tokens" if whole.osl else what
         several = f"{_COUNTS.get(len(whole.pools), len(whole.pools))} pools"
-        parts = ", ".join(f"{plural(gpus[role], 'GPU')} {role}" for role in ("both", "prefill", "decode") if gpus[role])
+        parts = ", ".join(
+            f"{plural(gpus[role], 'GPU')} {role}" for role in ("both", "prefill", "decode") if gpus[role]
+        )
         what = f"{asked}, {several}: {parts}"
     models = " + ".join(dict.fromkeys(pool.deployment.model.name for pool in plan.pools))
     return f"{models} on {deployment.cluster.whole.name}: {what}"

@@ -15,7 +15,7 @@ from cost.step.step import token_wait_s
 from cost.terms.registry import TERMS
 from placement.analysis.evidence import used_figures, weakest_figures
 from placement.analysis.levers import Levers
-from placement.plan import Plan
+from placement.plan import Idle, Plan
 from placement.plans.writing import layout_part
 from placement.pools import named_pools
 from placement.under_load import first_token_s
@@ -44,7 +44,11 @@ ROOT = Record.of(
 )
 POOLS = shared.pools("batch counted_tokens tok_s step_s | model gap tp ep moe_tp attention_dp stages")
 WAYS = Table.of("ways", "serving tok_s_per_gpu", "One pool or two, before experts are placed")
-IDLE = Table.of("idle", "gpu_ids reason", "Idle GPUs", most=0)
+IDLE = Table.of("idle", "count reason | gpu_ids", "Idle GPUs")
+MODELS = Table.of("models", "model requests_share requests_per_s", "Models")
+DECISION = Record.of(
+    "decision", "decided status objective bound gap objective_of search", "What else could be decided"
+)
 SETUP = Record.of(
     "setup",
     "total_params active_params precision kv_dtype serving_options recipe experts slots redundant loads constraints "
@@ -66,6 +70,8 @@ LEVERS = Table.of("levers", "lever change to gain batch tok_s_per_gpu", "Largest
 ASSUMED = Table.of("assumptions", "assumption", "Assumptions", most=None)
 FILES = Table.of("files", "name file", "What was written", most=0)
 ENGINE = Record.of("", "engine_balancedness")
+_ROLES = ("prefill", "both", "decode")
+"""Pools in the order in which they are told."""
 _HALF = 0.05
 """How far from a half is about half."""
 
@@ -118,8 +124,9 @@ def with_files(doc: Doc, files: Mapping[str, str]) -> Doc:
 
 
 def sides(plan: Plan) -> list[tuple[str, Plan]]:
-    """Return the pools of a plan by their names, the first one last: prefill before decode."""
-    return list(zip(named_pools(plan), plan.pools, strict=True))[::-1]
+    """Return the pools of a plan by their names, prefill before decode."""
+    named = zip(named_pools(plan), plan.pools, strict=True)
+    return sorted(named, key=lambda side: _ROLES.index(side[1].role))
 
 
 def _short(plan: Plan) -> str:
@@ -205,8 +212,12 @@ def _missing(plan: Plan) -> Iterator[Note]:
         yield Note(text, "requests_per_s", "missing")
     if whole is not None:
         yield from (Note(notes.sentence(text)) for text in whole.left_out)
-        two = TWO_POOLS in whole.priced_tok_s_per_gpu
-        yield Note("" if two else f"No two pools: {whole.refused or 'no layout meets the limits'}.")
+        priced = whole.priced_tok_s_per_gpu
+        yield Note(
+            ""
+            if TWO_POOLS in priced or not priced
+            else f"No two pools: {whole.refused or 'no layout meets the limits'}."
+        )
 
 
 def _pools(plan: Plan) -> Iterator[Table]:
@@ -215,17 +226,33 @@ def _pools(plan: Plan) -> Iterator[Table]:
     rows = [pool_row(role, side) for role, side in both]
     if whole is not None:
         rate = whole.totals.tok_s / (whole.osl or 1)
-        for row, pool, part in zip(rows, whole.pools[::-1], whole.parts[::-1], strict=True):
+        served = zip(whole.pools, whole.parts, strict=True)
+        for row, (pool, part) in zip(
+            rows, sorted(served, key=lambda one: _ROLES.index(one[0].role)), strict=True
+        ):
             tokens = whole.isl if pool.role == "prefill" else whole.osl
             row |= {"batch": pool.batch, "step_s": pool.step_s, "tok_s": rate * part * (tokens or 1)}
-    yield POOLS(rows, most=12 * (len(both) > 1))
+    models = "pool role model layout workers gpus gpus_per_worker batch counted_tokens tok_s step_s"
+    look = {"shown": models} if whole is not None and whole.shares else {}
+    yield POOLS(rows, most=12 * (len(both) > 1), **look)
     ways, turns = (whole.priced_tok_s_per_gpu, whole.turns) if whole else ({}, ())
     yield WAYS({"serving": name, "tok_s_per_gpu": rate} for name, rate in ways.items())
     yield shared.TURNS(turns, most=0)
     used = {gpu for _, side in both for row in replicas(side) for gpu in row["gpu_ids"]}
-    ids = [gpu.id for gpu in cluster.gpus if gpu.id not in used]
-    reason = f"The replicas take {len(used):,} of {plural(len(cluster.gpus), 'GPU')}."
-    yield IDLE([{"gpu_ids": ids, "reason": reason}] * bool(ids))
+    ids = tuple(gpu.id for gpu in cluster.gpus if gpu.id not in used)
+    reason = f"the replicas take {len(used):,} of {plural(len(cluster.gpus), 'GPU')}"
+    idle = plan.decision.idle if plan.decision else ()
+    idle = idle or (Idle(ids, reason),) * bool(ids)
+    yield IDLE((len(one.gpu_ids), one.reason, list(one.gpu_ids)) for one in idle)
+    if whole is not None and whole.shares:
+        yield MODELS(
+            (name, share, share * (whole.totals.requests_per_s or 0.0) if whole.osl else None)
+            for name, share in whole.shares.items()
+        )
+    if made := plan.decision:
+        yield Note(
+            f"Nothing serves more than {made.bound:,.0f} {made.unit} (gap {made.gap:.1%}): {made.search}."
+        )
 
 
 def pool_row(role: str, plan: Plan) -> dict[str, Any]:
@@ -266,6 +293,9 @@ def plan_details(plan: Plan) -> Iterator[Block]:
     proof = {**vars(plan.proof), "objective_of": f"largest over mean GPU load{notes.worst_words(plan)}"}
     proof |= {"interrupted": plan.interrupted, "search": plan.search}
     yield PROOF(proof if plan.balancedness else None)
+    made = plan.decision
+    told = {"decided": made.what, "objective_of": made.unit} if made else {}
+    yield DECISION(DECISION.row(made, **told) if made else None)
     bounds = {"step_s": order.objective, "bound_s": order.bound, "in_turn_s": order.in_turn} if order else {}
     yield ORDER(ORDER.row(order, **bounds) if order else None)
     yield from told.values()
@@ -315,7 +345,22 @@ def _roofline(plan: Plan) -> Iterator[Table]:
 
 TABLES = (
     *(table for table, _ in OF_POOLS),
-    *(ROOT, POOLS, WAYS, shared.TURNS, IDLE, SETUP, PROOF, ORDER, IDENTITIES, CACHES, ASSUMED, FILES),
+    *(
+        ROOT,
+        POOLS,
+        WAYS,
+        shared.TURNS,
+        IDLE,
+        MODELS,
+        DECISION,
+        SETUP,
+        PROOF,
+        ORDER,
+        IDENTITIES,
+        CACHES,
+        ASSUMED,
+        FILES,
+    ),
     *(shared.SET, shared.BILL, shared.ACCURACY, shared.FIGURES),
 )
 """Of every plan."""

@@ -32,7 +32,6 @@ DOCS: Mapping[str, str] = {
     "cost.validation.validation.Validation": "validate.validate_doc",
     "placement.analysis.comparison.Comparison": "compare.compare_doc",
     "placement.analysis.levers.Levers": "levers.levers_doc",
-    "placement.fleet.fleet.Fleet": "fleet.fleet_doc",
     "placement.migrate.replan.Replanned": "changes.replan_doc",
     "placement.online.replayed.Replayed": "replay.replay_doc",
     "placement.plan.Plan": "plan.plan_doc",
@@ -70,11 +69,11 @@ def _drawn(result: object) -> tuple[Cluster, Overlay | None] | None:
     """Return the cluster of a result with what a plan adds to its drawing; None of others."""
     from placement.migrate.replan import Replanned
     from placement.plan import Plan
-    from rackplan.report.pictures.overlay import plan_overlay
+    from rackplan.report.pictures.overlay import drawn_plan
 
     shown = result.plan if isinstance(result, Replanned) else result
     if isinstance(shown, Plan):
-        return shown.deployment.cluster, plan_overlay(shown)
+        return drawn_plan(shown)
     return (shown, None) if isinstance(shown, Cluster) else None
 
 

@@ -22,7 +22,7 @@ from rackplan.requests import Request, options_of
 from topology.base.errors import InputError
 from topology.base.reading import nearest
 
-_COMMANDS = """plan replan score import-plan draw traffic import size compare what-if fleet replay study catalog loads
+_COMMANDS = """plan replan score import-plan draw traffic import size compare what-if replay study catalog loads
     validate export import-plan-check schema sweep simulate roofline economics"""
 SHAPES: Mapping[str, str] = {
     **{name: name for name in _COMMANDS.split()},
@@ -41,7 +41,7 @@ REQUESTS: Mapping[str, type[Request]] = {
 }
 """What each command is asked."""
 _WRITTEN = [
-    *("compare", "sweep", "size", "simulate", "replay", "score", "what-if", "traffic", "fleet"),
+    *("compare", "sweep", "size", "simulate", "replay", "score", "what-if", "traffic"),
     *("roofline", "economics"),
 ]
 """Commands that write the same JSON as they print."""

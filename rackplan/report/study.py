@@ -17,7 +17,7 @@ from topology.base.units import plural
 
 MOST_GROUPS, MOST_POINTS = 6, 2000
 """Values of an option that have colours, and points that a chart has."""
-_NOUNS = {"score": "layouts", "sweep": "sweeps", "plan": "plans", "fleet": "fleets"}
+_NOUNS = {"score": "layouts", "sweep": "sweeps", "plan": "plans"}
 _SHOWN = "options tok_s_per_gpu tok_s_per_user usd_per_million_tokens layout batch"
 _MORE = (
     "point step_s lower_step_s bound_by tok_s requests_per_s tok_s_per_gpu_used gpus gpus_idle usd_per_hour power_w "

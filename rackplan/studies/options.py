@@ -14,7 +14,6 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from rackplan.requests import (
     Count,
-    FleetRequest,
     LayoutRequest,
     Number,
     PlanRequest,
@@ -27,12 +26,11 @@ from topology.base.errors import InputError
 from topology.base.reading import nearest, shown
 from topology.base.schema import Spec, keyword_spec, validated
 
-Kind = Literal["score", "sweep", "plan", "fleet"]
+Kind = Literal["score", "sweep", "plan"]
 KINDS: Mapping[Kind, type[Request]] = {
     "score": LayoutRequest,
     "sweep": SweepRequest,
     "plan": PlanRequest,
-    "fleet": FleetRequest,
 }
 """Request type of points by kind."""
 FIGURE = "set."

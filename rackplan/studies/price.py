@@ -18,7 +18,6 @@ from cost.money.bill import Totals
 from cost.money.prices import gpu_named
 from cost.serving.result import Pools, sweeps_of
 from cost.step.score import Score
-from placement.fleet.options import PREFILL
 from placement.layouts.choose import batch_within
 from placement.layouts.fitting import Fitted
 from placement.layouts.given import given_layout
@@ -49,7 +48,7 @@ def price(kind: Kind, options: Mapping[str, Value]) -> Row:
         If nothing fits, or nothing keeps the limits.
     """
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    row = {"score": _score, "sweep": _sweep, "plan": _plan, "fleet": _fleet}[kind](given)
+    row = {"score": _score, "sweep": _sweep, "plan": _plan}[kind](given)
     if (size := given.get("domain_gpus")) is not None:
         said = f"scale-up domains of {size} GPUs (`domain_gpus`) with unchanged links per GPU"
         row["notes"] = "; ".join(filter(None, (said, row["notes"])))
@@ -61,8 +60,7 @@ def _request(kind: Kind, given: Mapping[str, Any], **more: Any) -> Any:
     cluster, fields = _cluster(given, "cluster"), fields_of(kind)
     asked = {fields[name]: value for name, value in given.items() if name in fields}
     prices, powers = (_by_gpu(given, name, cluster) for name in OF_GPU)
-    if kind != "fleet":
-        asked["model"] = _model(given["model"], asked.pop("weights", None))
+    asked["model"] = _model(given["model"], asked.pop("weights", None))
     if "price_more" in given:
         book = inputs.book_of(make(Money, price_basis=given.get("price_basis"), prices=prices), cluster)
         gpus = [domain.gpu for domain in cluster.spec.domains]
@@ -207,33 +205,24 @@ def _billed(totals: Totals, notes: Iterable[str]) -> Row:
 def _plan(given: Mapping[str, Any]) -> Row:
     """Price a plan, made by the fast, reproducible path unless a time is given."""
     plan = answers.plan(_request("plan", {"time_limit_s": 0.0, **given}))
-    balance = list(plan.balancedness.values())
+    balance, whole = list(plan.balancedness.values()), plan.requests
+    row = _scored(plan.deployment, plan.layout, plan.score)
+    if whole is not None:
+        served = {
+            "step_s": plan.step_s,
+            "tok_s_per_gpu": plan.totals.tok_s_per_gpu,
+            "tok_s_per_gpu_used": (plan.totals.used or plan.totals).tok_s_per_gpu,
+            "tok_s_per_user": whole.tok_s_per_user,
+            "requests_per_s": plan.totals.requests_per_s,
+            "layout": "; ".join(f"{pool.role} {pool.layout}" for pool in whole.pools),
+            "layout_batch": whole.pools[0].batch,
+            "pools": len(whole.pools),
+        }
+        row |= served | _billed(plan.totals, plan.deployment.notes)
     return {
-        **_scored(plan.deployment, plan.layout, plan.score),
+        **row,
         "balancedness": sum(balance) / len(balance) if balance else None,
         "proof": plan.proof.status,
         "gap": plan.proof.gap,
         "evidence": plan.score.evidence.label,
-    }
-
-
-def _fleet(given: Mapping[str, Any]) -> Row:
-    """Price a fleet: pools of replicas of different shapes."""
-    fleet = answers.fleet(_request("fleet", given))
-    gpus = len(fleet.cluster.gpus)
-    decode = max((pool for pool in fleet.pools if pool.role != PREFILL), key=lambda pool: pool.gpus).column
-    return {
-        **_billed(fleet.totals, fleet.notes),
-        "tok_s_per_gpu": fleet.tok_s / gpus,
-        "tok_s_per_gpu_used": fleet.tok_s / max(1, fleet.gpus_used),
-        "tok_s_per_user": decode.tok_s / decode.batch / decode.shape.gpus,
-        "step_s": decode.step_s,
-        "requests_per_s": fleet.requests_per_s,
-        "gpus": gpus,
-        "gpus_idle": gpus - fleet.gpus_used,
-        "pools": len(fleet.pools),
-        "layout": "; ".join(f"{pool.role} {fleet.label(pool)} x{len(pool.replicas)}" for pool in fleet.pools),
-        "layout_batch": float(decode.batch),
-        "proof": fleet.proof.status,
-        "gap": fleet.proof.gap,
     }

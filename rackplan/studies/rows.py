@@ -80,7 +80,7 @@ def _type(values: Sequence[object]) -> str:
 
 
 def column_of(option: str) -> str:
-    """Return the column of an option, renamed if it is also a result, like ``tok_s`` of a fleet."""
+    """Return the column of an option, renamed if it is also a result, like ``layout``."""
     return f"asked_{option}" if option in FIGURES else option
 
 

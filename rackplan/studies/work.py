@@ -32,7 +32,7 @@ _AGAIN_S = 0.1
 """Seconds between time-limit exceptions; one raised in a finalizer or callback is lost."""
 _HARD_S = 60.0
 """Seconds beyond twice the limit after which the process is ended, since C code may ignore signals."""
-_NEEDED = ("placement.planner", "placement.fleet.fleet", "ortools.sat.python.cp_model")
+_NEEDED = ("placement.planner", "placement.joint", "ortools.sat.python.cp_model")
 """Imported before the first point, so that a time limit never interrupts an import."""
 _T = TypeVar("_T")
 

@@ -1,4 +1,4 @@
-"""Overlays on the drawing of a cluster: stage, load and experts of each GPU of a plan, pools of a fleet."""
+"""Overlays on the drawing of a cluster: pool, stage, load and experts of each GPU of a plan."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from cost.inputs.layout import Layout
 from cost.terms.pipeline import BUBBLE
-from placement.fleet.fleet import Fleet
 from placement.plan import Plan
+from placement.pools import named_pools
 from placement.scoring import gpu_load
 from rackplan.report.notes import layer_words, stage_lines
 from topology.base.units import format_quantity, plural
+from topology.cluster import Cluster
 from topology.draw import Overlay
 
 _MOST_LINES, _MOST_LAYERS = 12, 4
@@ -67,19 +68,48 @@ def plan_overlay(plan: Plan) -> Overlay:
     )
 
 
-def fleet_overlay(fleet: Fleet) -> Overlay:
-    """Return the pool of each GPU of a fleet, and its replica there."""
-    count = len(fleet.cluster.gpus)
-    tags, labels = [""] * count, [""] * count
-    key = []
-    for number, pool in enumerate(fleet.pools):
-        for place, replica in enumerate(pool.replicas):
-            for gpu in replica.gpus:
-                tags[gpu], labels[gpu] = f"P{number}", f"r{place}" if place < 1000 else ""
-        size = plural(pool.column.shape.gpus, "GPU")
-        key.append(f"P{number}: {pool.role}, {len(pool.replicas)} x {fleet.label(pool)} of {size}")
+def drawn_plan(plan: Plan) -> tuple[Cluster, Overlay]:
+    """Return the cluster of a plan and the overlay of its GPUs: with several pools the whole, each pool in its place.
+
+    There the tag of a GPU begins with the letter of its pool: ``P`` prefills, ``D`` decodes, ``B`` does both.
+    """
+    if not plan.beside:
+        return plan.deployment.cluster, plan_overlay(plan)
+    whole = plan.deployment.cluster.whole
+    every = [gpu.id for gpu in whole.gpus]
+    overlays, key = [], []
+    for name, pool in zip(named_pools(plan), plan.pools, strict=True):
+        own, cluster = plan_overlay(pool), pool.deployment.cluster
+        letter = "".join([name[0].upper(), *name.split()[1:]])
+        tags = [f"{letter}{tag}" for tag in own.tags] or [letter] * len(cluster.gpus)
+        ids = [gpu.id for gpu in cluster.gpus]
+        overlays.append(replace(own, tags=tags).over(ids, every))
+        size, short = plural(pool.layout.gpus_used, "GPU"), _short(pool)
+        key.append(f"{letter}: {name}, {short}, {size}")
+        key += [f"{letter}{line}" for line in own.key] if own.tags else []
+    first, *_ = overlays
+    joined = [
+        list(map("".join, zip(*texts, strict=True)))
+        for texts in zip(*(one.texts for one in overlays), strict=True)
+    ]
+    values = None
+    if all(one.values is not None for one in overlays):
+        values = np.sum([one.values for one in overlays if one.values is not None], axis=0).tolist()
     more = ["..."] if len(key) > _MOST_LINES else []
-    return Overlay(values=None, labels=labels, legend="", tags=tags, key=key[:_MOST_LINES] + more)
+    return whole, replace(
+        first,
+        values=values,
+        labels=joined[0],
+        details=joined[1:],
+        cells=first.cells[: len(joined)],
+        tags=["".join(tags) for tags in zip(*(one.tags for one in overlays), strict=True)],
+        key=key[:_MOST_LINES] + more,
+    )
+
+
+def _short(plan: Plan) -> str:
+    """Return the layout of a pool in a few letters."""
+    return plan.layout.short(moe=plan.deployment.model.moe is not None)
 
 
 def layout_overlay(layout: Layout, gpus: int, plan: Plan | None = None) -> Overlay:

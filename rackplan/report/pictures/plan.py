@@ -12,7 +12,7 @@ from rackplan.report.frontier import POINTS, frontier_chart
 from rackplan.report.notes import UNITS, baseline_name
 from rackplan.report.pictures.experts import expert_map
 from rackplan.report.pictures.memory import memory_picture
-from rackplan.report.pictures.overlay import plan_overlay
+from rackplan.report.pictures.overlay import drawn_plan
 from rackplan.report.pictures.step import step_picture
 from topology.base.units import mean_of
 from topology.draw import cluster_svg
@@ -31,8 +31,8 @@ def plan_pictures(plan: Plan, sides: Sequence[tuple[str, Plan]]) -> Iterator[Blo
             (memory_picture(side.deployment, side.layout, side.score), "HBM of the fullest GPU"),
         ):
             yield replace(picture, title=f"{title}{of}", key=f"{picture.key}{key}")
-    cluster, experts = deployment.cluster, expert_map(plan)
-    svg = cluster_svg(cluster, plan_overlay(plan))
+    (cluster, overlay), experts = drawn_plan(plan), expert_map(plan)
+    svg = cluster_svg(cluster, overlay)
     yield Picture("cluster", f"{cluster.name} with the plan on it", svg, title="Cluster and plan", scene=True)
     if experts is not None:
         yield replace(experts, title="Expert map")

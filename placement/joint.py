@@ -1,0 +1,299 @@
+"""Decide all of a plan together: one layout a pool, or replicas that differ from domain to domain, of several models.
+
+One layout a pool comes first. Where the bound over all layouts that were priced leaves more than the tolerance to
+gain, CP-SAT chooses replicas of any shapes over the domains (:mod:`placement.fleet`); their experts are placed, and
+what those reach is told to the next choice. Of the two the better one is taken, the simpler one within the tolerance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cost.experts.dispatch import rank_tp
+from cost.experts.loads import ExpertLoads
+from cost.inputs.deployment import Deployment
+from cost.serving.lengths import Lengths
+from placement.analysis.failures import FEW_TOKENS
+from placement.budget import Budget, Cancel
+from placement.fleet.fleet import Fleet, Pool, make_fleet
+from placement.fleet.options import PREFILL, WORTH_S, FleetOptions, Traffic, require_goal
+from placement.fleet.pricing import Kind
+from placement.layouts.choose import choose_layout
+from placement.layouts.fitting import Fitted
+from placement.layouts.shapes import Shape
+from placement.options import AUTO, PlanOptions
+from placement.plan import ROUNDING, Asked, Decision, Idle, Plan, Proof
+from placement.planner import make_plan
+from placement.pools import with_pools
+from placement.progress import OnProgress, Say
+from placement.whole import Limits, alone_on, fits_of, plan_requests
+from topology.base.errors import InfeasibleError, NoAnswerError
+
+_ROUNDS, _PRICED_OFF, _CLOSE = 4, 0.01, 1e-6
+"""Choices at most, each by what the plans of those before it reach; the part of its price by which a plan may be
+behind before the next one; the part by which rates that are alike differ."""
+_SEARCH_S = 4.0
+"""The solver's own seconds of one choice at most: a default plan shall not keep anybody waiting."""
+WHAT = "which replicas of which layouts stand on which domains, and which of them prefill"
+"""The decision of CP-SAT."""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is planned: models with their shares of the requests on one cluster, within limits.
+
+    ``lengths``: of whole requests; None: one phase as the deployment has it. The rest is as
+    :func:`placement.planner.make_plan` takes it.
+    """
+
+    deployments: tuple[Deployment, ...]
+    shares: tuple[float, ...]
+    lengths: Lengths | None
+    loads: tuple[ExpertLoads | None, ...]
+    options: PlanOptions
+    limits: Limits
+    on_progress: OnProgress | None = None
+    on_stage: Say | None = None
+    cancel: Cancel | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether replicas of any layout may be taken: nothing is asked for that one layout a pool has."""
+        first, options = self.deployments[0], self.options
+        free = not options.widths and options.redundant != AUTO and not first.workload.batch
+        alone = self.lengths is None and (options.goal != "throughput" or options.ttft_s is not None)
+        return free and not alone and first.workload.decodes
+
+
+def plan_jointly(question: Question) -> Plan:
+    """Return a verified plan of one pool or several.
+
+    Raises
+    ------
+    InputError
+        As of :func:`placement.planner.make_plan`.
+    InfeasibleError
+        If nothing fits, or keeps the limits that are not usual: which limit binds.
+    CancelledError
+        If it is cancelled before there is a plan.
+    """
+    simple, refused, options = None, None, question.options
+    if len(question.deployments) == 1 and (question.lengths is None or options.goal == "throughput"):
+        try:
+            simple = _simple(question)
+        except InfeasibleError as error:
+            if not question.open:
+                raise
+            refused = error
+    if simple is not None and (
+        not question.open
+        or simple.interrupted
+        or simple.decision is None
+        or simple.decision.gap <= options.tolerance
+    ):
+        return simple
+    try:
+        joint, fleet = _joint(question, simple)
+        if simple is not None and not joint.totals.tok_s > simple.totals.tok_s * (1 + options.tolerance):
+            return _kept(simple, joint)
+        return _planned(question, fleet, joint)
+    except (InfeasibleError, NoAnswerError) as error:
+        if simple is not None:
+            return simple
+        raise (refused or error) from None
+
+
+def _simple(question: Question) -> Plan:
+    """Return the plan of one layout a pool."""
+    (deployment,), (loads,) = question.deployments, question.loads
+    heard = {"on_progress": question.on_progress, "on_stage": question.on_stage, "cancel": question.cancel}
+    if question.lengths is None:
+        return make_plan(deployment, loads, question.options, **heard)  # type: ignore[arg-type]
+    return plan_requests(
+        deployment,
+        question.lengths,
+        loads,
+        question.options,
+        question.limits,
+        **heard,  # type: ignore[arg-type]
+    )
+
+
+def _kept(simple: Plan, joint: Plan) -> Plan:
+    """Return the plan of one layout a pool, which says what replicas of any layout would bring."""
+    found, tok_s = joint.decision, simple.totals.tok_s
+    assert found is not None  # noqa: S101 - it was chosen
+    gain = joint.totals.tok_s / tok_s - 1
+    words = f"it serves {gain:.1%} more, and one layout a pool is simpler"
+    if gain <= _CLOSE:
+        words = "it serves no more than one layout a pool"
+    bound = found.bound if found.bound >= tok_s or simple.decision is None else simple.decision.bound
+    decision = replace(
+        found,
+        search=f"{found.search}; {words}",
+        status="OPTIMAL" if tok_s >= bound * (1 - _CLOSE) else "FEASIBLE",
+        objective=tok_s,
+        bound=bound,
+        gap=1 - tok_s / bound,
+        idle=(),
+    )
+    return replace(simple, decision=decision)
+
+
+def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
+    """Return the best replicas that CP-SAT chose, by what the plans of those before it reach, experts placed fast."""
+    limits, near_per_s = question.limits, 0.0
+    if simple is not None:
+        kept = simple.requests
+        tpot_s, ttft_s = (simple.limit_s, None) if kept is None else (kept.tpot_limit_s, kept.ttft_limit_s)
+        limits, near_per_s = Limits(tpot_s, ttft_s), simple.totals.requests_per_s or 0.0
+    options = question.options
+    traffic = Traffic.of(
+        question.deployments,
+        question.shares,
+        question.lengths,
+        (limits.tpot_s, limits.ttft_s),
+        redundant=options.copies,
+        usual=limits.usual,
+        near_per_s=near_per_s,
+    )
+    any_shape = any(deployment.any_shape for deployment in question.deployments)
+    wanted = FleetOptions(
+        goal=require_goal(options.goal),
+        seed=options.seed,
+        most_layouts=None if any_shape else FleetOptions.most_layouts,
+    )
+    reached: dict[Kind, float] = {}
+    best: tuple[Plan, Fleet] | None = None
+    budget = Budget(None, cancel=question.cancel).part(_SEARCH_S / WORTH_S)
+    for _ in range(_ROUNDS):
+        fleet = make_fleet(
+            question.deployments[0].cluster,
+            traffic,
+            wanted,
+            on_stage=question.on_stage,
+            budget=budget,
+            reached=reached,
+        )
+        plans = [_placed(question, fleet, pool) for pool in fleet.pools]
+        made = _ordered(plans)
+        if len(made) == len(plans):
+            plan = with_pools(made, _asked(question, fleet, simple))
+            if best is None or _cost(plan, options.goal) < _cost(best[0], options.goal):
+                best = plan, fleet
+        parts = {
+            pool.column.kind: 0.0 if plan is None else _tok_s(plan) / pool.tok_s
+            for pool, plan in zip(fleet.pools, plans, strict=True)
+        }
+        behind = {kind: part for kind, part in parts.items() if part < 1 - _PRICED_OFF}
+        if not behind or fleet.interrupted:
+            break
+        reached |= {kind: part * reached.get(kind, 1.0) for kind, part in behind.items()}
+    if best is None:
+        raise InfeasibleError("no replicas that fit the domains hold the limits with their experts placed")
+    plan, fleet = best
+    return replace(plan, decision=_decision(fleet, plan)), fleet
+
+
+def _planned(question: Question, fleet: Fleet, joint: Plan) -> Plan:
+    """Return the plan of chosen replicas, their experts searched for and judged as those of any plan."""
+    plans: list[Plan] = []
+    for pool in fleet.pools:
+        deployment, asked, fits = _fits(question, fleet, pool)
+        if plans and plans[0].interrupted:  # what is left is finished the fast way, and not cancelled again
+            asked = replace(asked, time_limit_s=0.0)
+        made = make_plan(
+            deployment,
+            question.loads[pool.model],
+            asked,
+            on_progress=question.on_progress,
+            on_stage=question.on_stage,
+            cancel=None if plans and plans[0].interrupted else question.cancel,
+            layouts=fits,
+        )
+        plans.append(replace(made, request=replace(asked, tpot_s=question.options.tpot_s)))
+    plan = with_pools(_ordered(plans), joint.requests)
+    return replace(plan, decision=_decision(fleet, plan), interrupted=any(one.interrupted for one in plans))
+
+
+def _ordered(plans: Sequence[Plan | None]) -> list[Plan]:
+    """Return the plans of pools, those that decode first, the largest first: they tell what users see."""
+    roles = ("decode", "both", "prefill")
+    made = [plan for plan in plans if plan is not None]
+    return sorted(made, key=lambda plan: (roles.index(plan.role), -plan.layout.gpus_used))
+
+
+def _placed(question: Question, fleet: Fleet, pool: Pool) -> Plan | None:
+    """Return what all replicas of a pool give with experts placed the fast way; None where they miss their limit."""
+    loads = question.loads[pool.model]
+    try:
+        deployment, asked, fits = _fits(question, fleet, pool)
+        made = choose_layout(deployment, loads and loads.divided().sampled(FEW_TOKENS), asked, fits)
+    except InfeasibleError:
+        return None
+    layout = made.candidate.layout
+    proof = Proof("FEASIBLE", 1.0, 1.0, 0.0)
+    return Plan(made.candidate.deployment, layout, made.experts, loads, made.score, made.balancedness, proof)
+
+
+def _fits(question: Question, fleet: Fleet, pool: Pool) -> tuple[Deployment, PlanOptions, list[Fitted]]:
+    """Return the GPUs of a pool, its options, and its layout with each number of copies that it may have."""
+    traffic, column, options = fleet.traffic, pool.column, question.options
+    deployment = traffic.deployment(pool.model, pool.role)
+    deployment, replicas = alone_on(deployment, [replica.stages for replica in pool.replicas])
+    asked = replace(options, ttft_s=None, tpot_s=None, goal="throughput")
+    if pool.role == PREFILL:
+        split = options.split if rank_tp(options.split) is None else "even"
+        asked, deployment = replace(asked, split=split), deployment.with_batch(column.batch)
+    elif math.isfinite(column.limit_s):
+        asked = replace(asked, tpot_s=column.limit_s * (1 + ROUNDING) / deployment.workload.tokens_per_step)
+    else:
+        deployment = deployment.with_batch(column.batch)
+    return deployment, asked, fits_of(deployment, Shape(replicas, column.tp), None, asked)
+
+
+def _asked(question: Question, fleet: Fleet, simple: Plan | None) -> Asked:
+    """Return what was asked for, with what is known of one layout a pool."""
+    names = [deployment.model.name for deployment in question.deployments]
+    traffic, lengths = fleet.traffic, question.lengths
+    if simple is not None and simple.requests is not None:
+        return simple.requests
+    return Asked(
+        isl=None if lengths is None else lengths.isl[0],
+        osl=None if lengths is None else lengths.osl[0],
+        shares=dict(zip(names, question.shares, strict=True)) if len(names) > 1 else {},
+        tpot_limit_s=traffic.tpot_s,
+        ttft_limit_s=traffic.ttft_s,
+        defaults=tuple(sorted(question.limits.usual)),
+        left_out=fleet.notes,
+    )
+
+
+def _tok_s(plan: Plan) -> float:
+    """Return the tokens per second of a pool at its most."""
+    return plan.score.tok_s_per_gpu * len(plan.deployment.cluster.gpus)
+
+
+def _cost(plan: Plan, goal: str) -> float:
+    """Return what is to be least: by the goal, of a token where it is no throughput."""
+    totals = plan.totals
+    used = totals if totals.used is None else totals.used
+    if goal == "usd":
+        return used.usd_per_million_tokens or math.inf
+    if goal == "power":
+        return 1 / (used.tok_s_per_mw or math.ulp(0.0))
+    return -totals.tok_s if goal == "throughput" else 1 / used.tok_s_per_gpu
+
+
+def _decision(fleet: Fleet, plan: Plan) -> Decision:
+    """Return what CP-SAT decided, and proved of it; rates are those of plans."""
+    proof, tok_s, ids = fleet.proof, plan.totals.tok_s, [gpu.id for gpu in fleet.cluster.gpus]
+    status, objective, bound, gap = proof.status, proof.objective, proof.bound, proof.gap
+    if fleet.options.wanted == "throughput":
+        objective, bound = tok_s, max(bound, tok_s)
+        gap = 1 - objective / bound
+        status = "OPTIMAL" if status == "OPTIMAL" and gap <= _PRICED_OFF else "FEASIBLE"
+    idle = tuple(Idle(tuple(ids[gpu] for gpu in one.gpus), one.reason) for one in fleet.idle)
+    return Decision(WHAT, fleet.search, status, objective, bound, gap, fleet.unit, idle)

@@ -90,7 +90,7 @@ def computed() -> Drawn:
     blends = rng.dirichlet(np.full(len(each), 0.3), size=WINDOWS)
     shares = each / each.sum(axis=2, keepdims=True)
     windows = rng.poisson(TOKENS * np.einsum("ws,sle->wle", blends, shares)).astype(float)
-    known = rackplan.plan(MODEL, RACK, loads=each[KNOWN], ep=72, redundant=32, time_limit_s=0)
+    known = rackplan.plan(MODEL, RACK, phase="decode", loads=each[KNOWN], ep=72, redundant=32, time_limit_s=0)
     runs = rackplan.replay(known, loads=windows, policies=list(POLICIES)).result.runs
     each_window = [run for run in runs if run.entry.interval < 2]
     plan = rackplan.plan(MODEL, RACK, context=4096, ep=72, redundant=32)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import rackplan
 
-plan = rackplan.plan("deepseek-v3", "gb200-nvl72", tpot_ms=50, time_limit_s=0)
+plan = rackplan.plan("deepseek-v3", "gb200-nvl72", phase="decode", tpot_ms=50, time_limit_s=0)
 
 score, totals = plan.score, plan.totals
 low, high = plan.band or (score.tok_s_per_gpu,) * 2

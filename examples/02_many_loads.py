@@ -30,7 +30,7 @@ def balance(plan: rackplan.Plan) -> float:
 plans = {f"for {name}": [one] for name, one in loads.items()} | {"for both": list(loads.values())}
 print(f"{'':12s}" + "".join(f"{name:>10s}" for name in loads) + "   tok/s/GPU, the worse of both")
 for name, given in plans.items():
-    plan = rackplan.plan(MODEL, CLUSTER, loads=given, redundant=32, time_limit_s=0)
+    plan = rackplan.plan(MODEL, CLUSTER, phase="decode", loads=given, redundant=32, time_limit_s=0)
     under = [rackplan.score(plan, loads=one) for one in loads.values()]
     worse = min(one.score.tok_s_per_gpu for one in under)
     print(f"{name:12s}" + "".join(f"{balance(one):10.3f}" for one in under) + f"{worse:12,.0f}")

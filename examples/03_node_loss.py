@@ -6,7 +6,7 @@ import rackplan
 
 MODEL, CLUSTER = "deepseek-v3", "gb200-nvl72"
 
-plan = rackplan.plan(MODEL, CLUSTER, time_limit_s=0)
+plan = rackplan.plan(MODEL, CLUSTER, phase="decode", time_limit_s=0)
 print(f"Before      {plan.score.tok_s_per_gpu * 72:,.0f} output tokens/s of 72 GPUs")
 for loss in plan.failures.what_if:
     print(
@@ -27,7 +27,7 @@ for point in after.front[1:4]:
     print(f"  {point.moves:,} moves: balancedness {point.balancedness:.3f}")
 
 # Twice as many copies, those of an expert in different nodes: HBM for safety.
-apart = rackplan.plan(MODEL, CLUSTER, redundant=320, spread="node", time_limit_s=0)
+apart = rackplan.plan(MODEL, CLUSTER, phase="decode", redundant=320, spread="node", time_limit_s=0)
 node = next(loss for loss in apart.failures.what_if if loss.unit == "node")
 price = 1 - apart.score.tok_s_per_gpu / plan.score.tok_s_per_gpu
 print(

@@ -31,7 +31,7 @@ def shares(plan: rackplan.Plan) -> dict[str, float]:
 
 
 for name, content in (("as bought", box), ("one hot", hot)):
-    plan = rackplan.plan(MODEL, content, ep=8, redundant=32, time_limit_s=0)
+    plan = rackplan.plan(MODEL, content, phase="decode", ep=8, redundant=32, time_limit_s=0)
     score, layout = plan.score, plan.layout
     print(
         f"{name:10s}{score.tok_s_per_gpu:7,.0f} tok/s/GPU, "

@@ -6,7 +6,7 @@ import rackplan
 
 MODEL, RACK = "deepseek-v3", "gb200-nvl72"
 
-plan = rackplan.plan(MODEL, RACK, time_limit_s=0)
+plan = rackplan.plan(MODEL, RACK, phase="decode", time_limit_s=0)
 print(f"Today       {plan.score.tok_s_per_gpu:,.0f} tok/s/GPU, {plan.score.bound_by} binds")
 
 # Improve one parameter at a time, at the same speed per user.
@@ -14,7 +14,7 @@ for row in rackplan.what_if(plan).largest:
     print(f"  {row.name:20s}{row.change:10s}{row.gain:+.1%}")
 
 # The same figure, planned anew: layout and batch may change too.
-doubled = rackplan.plan(MODEL, RACK, settings={"gb200.hbm_bytes_per_s": "2x"}, time_limit_s=0)
+doubled = rackplan.plan(MODEL, RACK, phase="decode", settings={"gb200.hbm_bytes_per_s": "2x"}, time_limit_s=0)
 print(f"HBM x2      {doubled.score.tok_s_per_gpu:,.0f} tok/s/GPU, then {doubled.score.bound_by} binds")
 
 # A chip of your own, 72 in a rack. What kernels reach of it is taken from its nearest relative, and the plan says so.
@@ -40,7 +40,7 @@ rack = {
         }
     ],
 }
-mine = rackplan.plan(MODEL, rack, prices={"mine": 5.0}, powers={"mine": 2500}, time_limit_s=0)
+mine = rackplan.plan(MODEL, rack, phase="decode", prices={"mine": 5.0}, powers={"mine": 2500}, time_limit_s=0)
 gain = mine.score.tok_s_per_gpu / plan.score.tok_s_per_gpu
 print(
     f"Mine        {mine.score.tok_s_per_gpu:,.0f} tok/s/GPU, {gain:.2f} times today's; {mine.score.bound_by} binds"

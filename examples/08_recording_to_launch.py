@@ -22,7 +22,7 @@ loads = rackplan.make_loads(MODEL, "recording.npy")
 print(f"Recorded    {loads}")
 
 # SGLang sends tokens by where they come from; a plan for that split is not the plan for an even one.
-plan = rackplan.plan(MODEL, CLUSTER, loads=loads, split="source", time_limit_s=0)
+plan = rackplan.plan(MODEL, CLUSTER, phase="decode", loads=loads, split="source", time_limit_s=0)
 print(f"Plan        {plan.score.tok_s_per_gpu:,.0f} tok/s/GPU, gap {plan.proof.gap:.1%}")
 
 file = Path("sglang.json")

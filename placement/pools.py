@@ -15,6 +15,7 @@ from cost.serving.steady_state import busy_share
 from cost.serving.supply import Pool
 from placement.plan import Asked, Plan, WholeRequests
 from placement.scoring import step_held
+from topology.base.errors import InputError
 
 _CLOSE = 1e-9
 """Part of its rate by which a pool that is held back serves less."""
@@ -35,6 +36,20 @@ def each_pool(plan: Plan, changed: Callable[[Plan], Plan]) -> Plan:
     """Return a plan with each of its pools ``changed``, and what they serve then."""
     alone = (replace(pool, requests=None, beside=()) for pool in plan.pools)
     return with_pools([changed(pool) for pool in alone], plan.requests)
+
+
+def one_pool(plan: Plan, number: int) -> Plan:
+    """Return the plan of one pool by itself; a plan that has one stays as it is.
+
+    Raises
+    ------
+    InputError
+        If there is none of this number.
+    """
+    if number >= len(plan.pools):
+        names = ", ".join(f"{at} {name}" for at, name in enumerate(named_pools(plan)))
+        raise InputError(f"the plan has no such pool; it has {names}.", field="pool", value=number)
+    return replace(plan.pools[number], requests=None, beside=()) if plan.beside else plan
 
 
 def named_pools(plan: Plan) -> list[str]:

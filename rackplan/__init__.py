@@ -1,7 +1,7 @@
 """Placement plans for large models on real clusters, with a proven gap and predicted step time and cost.
 
 >>> import rackplan
->>> plan = rackplan.plan("deepseek-v3", "gb200-nvl72", time_limit_s=0)
+>>> plan = rackplan.plan("deepseek-v3", "gb200-nvl72", phase="decode", time_limit_s=0)
 >>> plan.layout.gpus_used, plan.layout.tp
 (72, 1)
 >>> rackplan.make_cluster("hgx-h100@16")

@@ -58,7 +58,7 @@ def plan(request: requests.PlanRequest) -> Plan:
     """Return a plan: the placement, its proven gap, and the predicted step.
 
     >>> import rackplan
-    >>> rackplan.plan("deepseek-v3", "gb200-nvl72", time_limit_s=0).layout.gpus_used
+    >>> rackplan.plan("deepseek-v3", "gb200-nvl72", phase="decode", time_limit_s=0).layout.gpus_used
     72
 
     Raises
@@ -183,7 +183,7 @@ def replan_options(request: requests.ReplanRequest) -> ReplanOptions:
 def replan(request: requests.ReplanRequest) -> Replanned:
     """Return a plan for other loads or without the ``lost`` parts that moves few copies, and the moves in order.
 
-    >>> plan = rackplan.plan("qwen3-30b-a3b", "hgx-h100", redundant=16, batch=128, time_limit_s=0)
+    >>> plan = rackplan.plan("qwen3-30b-a3b", "hgx-h100", phase="decode", redundant=16, batch=128, time_limit_s=0)
     >>> len(rackplan.replan(plan, lost="d0.n0.g3").plan.layout.replicas[0][0].gpus)
     7
 
@@ -194,7 +194,7 @@ def replan(request: requests.ReplanRequest) -> Replanned:
     InfeasibleError
         If what is left cannot hold the experts, or the budget is too small to restore them.
     """
-    from placement.migrate.replan import replan_plan
+    from placement.migrate.pools import replan_pools
 
     wanted, old = replan_options(request), inputs.plan_of(request.plan)
     other = None
@@ -203,13 +203,21 @@ def replan(request: requests.ReplanRequest) -> Replanned:
     now = None if request.cluster is None else inputs.cluster_of(request.cluster)
     told = ProgressReporter(request.on_progress)
     told.stage("re-planning")
-    return replan_plan(old, other, wanted, cluster=now, on_progress=told.moves, cancel=request.cancel)
+    return replan_pools(
+        old,
+        other,
+        wanted,
+        pool=request.pool,
+        cluster=now,
+        on_progress=told.moves,
+        cancel=request.cancel,
+    )
 
 
 def what_if(request: requests.WhatIfRequest) -> Levers:
     """Return the gain of each lever of a plan on its own, largest first.
 
-    >>> plan = rackplan.plan("mixtral-8x7b", "hgx-h100", time_limit_s=0)
+    >>> plan = rackplan.plan("mixtral-8x7b", "hgx-h100", phase="decode", time_limit_s=0)
     >>> rackplan.what_if(plan).largest[0].name
     'context'
 
@@ -219,9 +227,12 @@ def what_if(request: requests.WhatIfRequest) -> Levers:
         If the plan cannot be read, or a setting cannot be read or used.
     """
     from placement.analysis.levers import find_levers
+    from placement.pools import one_pool
 
     told = ProgressReporter(request.on_progress)
-    return find_levers(inputs.plan_of(request.plan, request.settings), on_stage=told.stage)
+    return find_levers(
+        one_pool(inputs.plan_of(request.plan, request.settings), request.pool), on_stage=told.stage
+    )
 
 
 def sweep(request: requests.SweepRequest) -> Sweep | Pools:

@@ -295,7 +295,7 @@ def export(plan: PlanLike, to: str, path: str | Path) -> Exported:
 def write_report(result: object, path: str | Path) -> Path:
     """Write the self-contained report of a result; return its path.
 
-    >>> rackplan.write_report(rackplan.plan("mixtral-8x7b", "hgx-h100"), "plan.html")
+    >>> rackplan.write_report(rackplan.plan("mixtral-8x7b", "hgx-h100", phase="decode"), "plan.html")
     PosixPath('plan.html')
 
     Parameters

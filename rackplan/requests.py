@@ -973,6 +973,12 @@ class ReplanRequest(Watched, Loaded):
     cluster: ClusterLike | None = opt(
         None, "The cluster in its present state: the plan's, with a different `broken` list.", "FILE.yaml"
     )
+    pool: Count | None = opt(
+        None,
+        "Of a plan of several pools the one to re-plan: 0 is the first in the file.",
+        "N",
+        default="the one that lost GPUs, else 0",
+    )
     max_moves: Count | None = opt(None, "Maximum number of copies to move, over all layers.", "N")
     max_bytes: Annotated[float, Spelled(_bytes)] | None = opt(
         None, 'Maximum bytes to move, also as "200 GB".', "N"
@@ -1006,6 +1012,7 @@ class WhatIfRequest(Watched, Set):
     """What-if options."""
 
     plan: PlanFile = field(kw_only=False)
+    pool: Count = opt(0, "Of a plan of several pools the one to change: 0 is the first in the file.", "N")
 
     EXAMPLES = ("rackplan what-if out", "rackplan what-if out --set gb200.hbm_bytes_per_s=2x")
 
@@ -1444,9 +1451,6 @@ class ExportRequest(Request):
         "Also write a launch file: lws (Kubernetes), kueue, kai, grove, rbg, dynamo, llm-d, slurm or mpi; "
         "shell prints the commands.",
         "KIND",
-    )
-    prefill: Path | None = opt(
-        None, "With --launch: plan of the prefill pool; PLAN is the decode pool.", "PLAN"
     )
     hosts: Text | None = opt(
         None, "With --launch, --ranks: host names in the order of the plan: node[001-018].", "HOSTLIST"

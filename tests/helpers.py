@@ -98,7 +98,19 @@ class Result:
 
 Run = Callable[..., Result]
 """``run(ARGS...)``: the command line in this process, in an empty folder."""
-PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0", "-o", "plan")
+PLAN = (
+    "plan",
+    "--phase",
+    "decode",
+    "--model",
+    "mixtral-8x7b",
+    "--cluster",
+    "hgx-h100",
+    "--time-limit",
+    "0",
+    "-o",
+    "plan",
+)
 """A plan in a second or two; ``prepared(*PLAN)`` makes it once."""
 
 
@@ -125,6 +137,8 @@ def few_layers(name: str, layers: int) -> Model:
 @cache
 def planned(model: str, cluster: str, **options: Any) -> Plan:
     """A plan of the first that a search finds, made once for all tests that ask for it."""
+    if not {"isl", "osl", "phase", "context"} & set(options):
+        options["phase"] = "decode"
     return rackplan.plan(model, cluster, time_limit_s=0, **options)
 
 

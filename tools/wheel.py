@@ -158,7 +158,7 @@ def try_out(python: Path, folder: Path) -> None:
 
     require(command("--version").startswith(f"rackplan {project()['version']}\n"), "--version")
     require("plan" in command("--help"), "--help")
-    command("plan --model olmoe-1b-7b --cluster hgx-h100 --time-limit 0 -o out")
+    command("plan --phase decode --model olmoe-1b-7b --cluster hgx-h100 --time-limit 0 -o out")
     names = {path.name for path in (here / "out").iterdir()}
     require(names == {"plan.json", "report.html", "topology.svg"}, "plan: three files")
     page = (here / "out/report.html").read_text(encoding="utf-8")

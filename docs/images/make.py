@@ -97,7 +97,7 @@ def planned(cluster: str) -> Plan:
     """Return a plan of DeepSeek-V3 with 32 redundant copies, as the tutorial and the README ask for it."""
     import rackplan
 
-    return rackplan.plan("deepseek-v3", cluster, redundant=32, time_limit_s=0)
+    return rackplan.plan("deepseek-v3", cluster, phase="decode", redundant=32, time_limit_s=0)
 
 
 TUTORIAL = "hgx-h200@32"

@@ -143,7 +143,7 @@ _FILE = TypeAdapter(MovesFile)
 
 def moves_to_dict(found: Replanned) -> dict[str, Any]:
     """Return ``moves.json`` as JSON-able data."""
-    deployment = found.plan.deployment
+    deployment = found.moved.deployment
     ids = [gpu.id for gpu in deployment.cluster.gpus]
     file = _FILE.validate_python(
         {
@@ -190,7 +190,7 @@ def moves_totals(found: Replanned) -> dict[str, Any]:
                 balancedness=point.balancedness,
                 max_over_mean=point.objective,
                 meets_limit=None
-                if found.plan.limit_s is None
+                if found.moved.limit_s is None
                 else found.meets is not None and point.moves >= found.meets.moves,
             )
             for point in found.front

@@ -102,6 +102,8 @@ class Replanned(Shown):
         The first point of it that keeps the plan's limit, by bisection; None where none does, or there is no limit.
     transfer:
         What the moves ask of the links.
+    pool:
+        The pool of ``plan`` that was re-planned, on whose cluster GPUs are counted; None where it has one.
     """
 
     plan: Plan
@@ -120,6 +122,12 @@ class Replanned(Shown):
     front: tuple[CurvePoint, ...]
     meets: CurvePoint | None
     transfer: Transfers
+    pool: Plan | None = None
+
+    @property
+    def moved(self) -> Plan:
+        """The plan of the pool whose copies move."""
+        return self.plan if self.pool is None else self.pool
 
     def brief(self) -> str:
         """Return the moves and their effect in one line."""

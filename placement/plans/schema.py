@@ -425,7 +425,7 @@ class PlanFile(PlanPart):
     inputs:
         All that it was made from.
     pools:
-        All pools, the first as the root has it.
+        All pools, the first as the root has it; left out: there is that one.
     serving:
         The requests that the pools serve together; null where one phase alone was planned.
     decision:
@@ -435,6 +435,6 @@ class PlanFile(PlanPart):
     schema_version: Literal[3]
     experts: ExpertsPart
     inputs: InputsPart
-    pools: list[PoolPart]
+    pools: tuple[PoolPart, ...] = ()
     serving: Asked | None = None
     decision: Decision | None = None

@@ -109,7 +109,7 @@ def plan_to_dict(plan: Plan, *, command: str = "", sha256: dict[str, str] | None
         **_part(plan),
         schema_version=SCHEMA_VERSION,
         experts=_no_experts(plan),
-        pools=[PoolPart(**_part(pool), **_of_pool(pool)) for pool in plan.pools],
+        pools=tuple(PoolPart(**_part(pool), **_of_pool(pool)) for pool in plan.pools),
         serving=None
         if plan.requests is None
         else Asked(**{field.name: getattr(plan.requests, field.name) for field in fields(Asked)}),

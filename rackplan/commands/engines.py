@@ -29,10 +29,8 @@ def export(request: ExportRequest, run: Run) -> None:
     engine = require_engine(request.to, "to")
     named = request.output or Path(f"{engine.name}{engine.suffix}")
     asked = request.as_options(Exported, engine=engine, output=named, served=request.model_path)
-    prefill = None if request.prefill is None else inputs.plan_of(request.prefill)
     plan = inputs.plan_of(request.plan)
-    deployed = deploy(asked, plan, prefill)
-    notes = [note for one in (plan, prefill) if one is not None for note in inputs.plan_notes(one)]
+    deployed, notes = deploy(asked, plan), inputs.plan_notes(plan)
     if request.output is None and len(deployed.files) == 1:
         text = deployed.exported[0].text
         warnings = [warning.removesuffix(".") for warning in warnings_of(deployed)]

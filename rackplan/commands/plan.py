@@ -88,13 +88,19 @@ def score(request: requests.ScoreRequest, run: Run, *, others: MorePlans = None)
 @command(requests.WhatIfRequest, WRITTEN, details=True)
 def what_if(request: requests.WhatIfRequest, run: Run) -> None:
     """Bandwidths, flop/s, HBM, batch, context, formats, widths, copies."""
+    from placement.pools import named_pools
     from rackplan.report.levers import levers_doc
 
     finish = run.writer("what-if")
     plan = inputs.plan_of(request.plan)
     with progress() as reporter:
         found = answers.what_if(replace(request, plan=plan, on_progress=reporter.hear))
-    finish(levers_doc(found), notes=inputs.plan_notes(plan))
+    notes = inputs.plan_notes(plan)
+    if plan.beside:
+        names = named_pools(plan)
+        rest = " and ".join(names[: request.pool] + names[request.pool + 1 :])
+        notes.append(f"of pool {request.pool}, {names[request.pool]}, alone; {rest} stay as they are")
+    finish(levers_doc(found), notes=notes)
 
 
 @command(requests.SimulateRequest, WRITTEN, details=True)

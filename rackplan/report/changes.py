@@ -58,7 +58,7 @@ _DISTANCES = {"across": "other racks, over the scale-out network", "storage": "s
 
 def replan_doc(made: Replanned, options: ReplanOptions | None = None) -> Doc:
     """Return the document of a re-plan that was made with these options."""
-    after, asked, several = made.plan, options or ReplanOptions(), len(made.front) > 1
+    after, asked, several = made.moved, options or ReplanOptions(), len(made.front) > 1
     row, planned = _moved_row(made, asked), plan_doc(after)
     missed, rate, *_, accuracy = plan_sentences(after, plan_row(after))
     front = FRONT(_point(made, point.moves, point.balancedness, point.objective) for point in made.front)
@@ -155,7 +155,7 @@ def _rule(made: Replanned, options: ReplanOptions) -> str:
 
 
 def _point(made: Replanned, moves: int, balancedness: float, objective: float) -> Row:
-    meets = None if made.plan.limit_s is None else made.meets is not None and moves >= made.meets.moves
+    meets = None if made.moved.limit_s is None else made.meets is not None and moves >= made.meets.moves
     row = {"moves": moves, "moved": moves / made.copies, "bytes": moves * made.bytes_per_move}
     return row | {"balancedness": balancedness, "max_over_mean": objective, "meets_limit": meets}
 
@@ -169,7 +169,7 @@ def _sources(name: str, transfer: Transfers) -> Iterator[Row]:
 
 def _steps(made: Replanned) -> list[dict[str, Any]]:
     """Return a row for each move, in order: GPUs by their ids, no ``source`` where it comes from storage."""
-    ids = [gpu.id for gpu in made.plan.deployment.cluster.gpus]
+    ids = [gpu.id for gpu in made.moved.deployment.cluster.gpus]
     gpus = ((step, ids[step.gpu], None if step.source is None else ids[step.source]) for step in made.steps)
     return [
         {"layer": step.layer, "expert": step.expert, "gpu": gpu, "slot": step.slot, "source": source}

@@ -7,6 +7,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from placement.engines.export import Exported
 from placement.engines.manifests.write import Deployed
 from placement.engines.registry import Checked
 from rackplan.report.doc import Code, Doc, Note, Record, Row, Shape, Table
@@ -79,15 +80,19 @@ def exported_doc(deployed: Deployed, text: str | None = None) -> Doc:
     ranks = RANKS(
         RANKS.row(place, gpu_id=place.gpu, host=deployed.names[0][place.node]) for place in exported.places
     )
-    start = f"{row['start_command']} {row['launch_file']}" if manifest else "\n".join(_shell(exported.flags))
+    start = (
+        f"{row['start_command']} {row['launch_file']}" if manifest else "\n".join(_started(deployed.exported))
+    )
     split = f"{said(row, 'engine_balancedness')} (planned: {said(row, 'balancedness')})"
     unreleased = "" if engine.released else f"No release of {engine.title} loads this file yet."
+    others = [one.launch.file for one in deployed.exported[1:]]
+    more = f"; {' and '.join(others)} those of the other pool{'s' * (len(others) > 1)}" if others else ""
     where = f"{row['slots']} slots of each of {row['moe_layers']} layers, {row['slots_per_gpu']} a GPU"
     return Doc(
         EXPORT,
         f"{exported.model} for {engine.title}",
         [
-            f"{launch.file} holds {row['experts']} experts in {where}.",
+            f"{launch.file} holds {row['experts']} experts in {where}{more}.",
             f"As {engine.title} splits tokens, balancedness is {split}.",
         ],
         [
@@ -114,6 +119,13 @@ def _nodes(ranks: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
     for (replica, host), run in groupby(ranks, itemgetter("replica", "host")):
         gpus = {place["rank"]: place["gpu_id"] for place in run}
         yield replica, host, list(gpus.values()), min(gpus), max(gpus)
+
+
+def _started(exported: Sequence[Exported]) -> Iterator[str]:
+    """Yield the lines that start a replica of each pool."""
+    for one in exported:
+        yield from [f"# a replica that does {one.launch.role}, {one.launch.file}"] * (len(exported) > 1)
+        yield from _shell(one.flags)
 
 
 def _shell(flags: Sequence[str]) -> list[str]:

@@ -207,8 +207,8 @@ def _missing(plan: Plan) -> Iterator[Note]:
         unknown = "" if traced or not report.traces else "; this score takes experts as chosen independently"
         yield Note(f"Which experts tokens choose together is from {report.known}{unknown}.")
     if plan.totals.requests_per_s is None:
-        options = f"{input_name('isl')} and {input_name('osl')}"
-        text = f"One phase alone is planned; give {options} for whole requests."
+        options = f"{input_name('phase')} and {input_name('context')}"
+        text = f"One phase alone is planned; leave out {options} for whole requests."
         yield Note(text, "requests_per_s", "missing")
     if whole is not None:
         yield from (Note(notes.sentence(text)) for text in whole.left_out)
@@ -220,9 +220,10 @@ def _missing(plan: Plan) -> Iterator[Note]:
         )
 
 
-def _pools(plan: Plan) -> Iterator[Table]:
+def _pools(plan: Plan) -> Iterator[Block]:
     """Yield pools, ways of serving, and idle GPUs."""
-    whole, both, cluster = plan.requests, sides(plan), plan.deployment.cluster.whole
+    whole, both, cluster = plan.requests, sides(plan), plan.deployment.cluster
+    cluster = cluster.whole if plan.beside else cluster
     rows = [pool_row(role, side) for role, side in both]
     if whole is not None:
         rate = whole.totals.tok_s / (whole.osl or 1)
@@ -233,8 +234,8 @@ def _pools(plan: Plan) -> Iterator[Table]:
             tokens = whole.isl if pool.role == "prefill" else whole.osl
             row |= {"batch": pool.batch, "step_s": pool.step_s, "tok_s": rate * part * (tokens or 1)}
     models = "pool role model layout workers gpus gpus_per_worker batch counted_tokens tok_s step_s"
-    look = {"shown": models} if whole is not None and whole.shares else {}
-    yield POOLS(rows, most=12 * (len(both) > 1), **look)
+    shown = models if whole is not None and whole.shares else POOLS.shown
+    yield POOLS(rows, most=12 * (len(both) > 1), shown=shown)
     ways, turns = (whole.priced_tok_s_per_gpu, whole.turns) if whole else ({}, ())
     yield WAYS({"serving": name, "tok_s_per_gpu": rate} for name, rate in ways.items())
     yield shared.TURNS(turns, most=0)
@@ -294,8 +295,8 @@ def plan_details(plan: Plan) -> Iterator[Block]:
     proof |= {"interrupted": plan.interrupted, "search": plan.search}
     yield PROOF(proof if plan.balancedness else None)
     made = plan.decision
-    told = {"decided": made.what, "objective_of": made.unit} if made else {}
-    yield DECISION(DECISION.row(made, **told) if made else None)
+    words = {"decided": made.what, "objective_of": made.unit} if made else {}
+    yield DECISION(DECISION.row(made, **words) if made else None)
     bounds = {"step_s": order.objective, "bound_s": order.bound, "in_turn_s": order.in_turn} if order else {}
     yield ORDER(ORDER.row(order, **bounds) if order else None)
     yield from told.values()

@@ -29,7 +29,7 @@ LOOKS = [(1440, False), (1440, True), (390, False), (390, True)]
 
 @cache
 def plan() -> Plan:
-    return rackplan.plan("deepseek-v3", "gb200-nvl72", time_limit_s=0)
+    return rackplan.plan("deepseek-v3", "gb200-nvl72", phase="decode", time_limit_s=0)
 
 
 def _compared() -> object:
@@ -56,7 +56,7 @@ PAGES: dict[str, Callable[[], object]] = {
     "size": lambda: rackplan.size("deepseek-v3", "gb200-nvl72", tok_s=1e6),
     "replan": lambda: rackplan.replan(plan(), lost="d0.n3"),
     "replay": _replayed,
-    "large": lambda: rackplan.plan("deepseek-v3", "rubin-576", time_limit_s=0),
+    "large": lambda: rackplan.plan("deepseek-v3", "rubin-576", phase="decode", time_limit_s=0),
 }
 
 
@@ -187,7 +187,7 @@ def test_names_with_html_in_them_stay_names(pages: Path, open_page: OpenPage) ->
     config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 2}
     model = model_from_config(config, name=EVIL)
     made: dict[str, object] = {
-        "evil-plan": rackplan.plan(model, cluster, time_limit_s=0),
+        "evil-plan": rackplan.plan(model, cluster, phase="decode", time_limit_s=0),
         "evil-compare": rackplan.compare([cluster, resolve_cluster("hgx-h200")], model),
         "evil-sweep": rackplan.sweep(model, cluster),
     }

@@ -8,25 +8,21 @@ from functools import cache
 import pytest
 
 import cost.serving.units
-import placement.fleet.fleet
 from cost.inputs.deployment import Deployment
 from cost.inputs.workload import Workload
+from cost.layouts import best_at, sweep
 from cost.resolve import resolve_model
 from cost.serving.lengths import Lengths, serving_workloads
-from cost.serving.serving import Serving
+from cost.serving.serving import ONE_POOL, Serving
 from cost.serving.sizing import Demand, size
 from helpers import few_layers
-from placement.fleet import plans
 from placement.fleet.fleet import Fleet, make_fleet, verify_fleet
 from placement.fleet.options import FleetOptions, Traffic
-from placement.fleet.pricing import Column, with_figures
 from placement.fleet.supply import FleetOnUnits
-from placement.fleet.uniform import best_uniform
-from placement.plan import Plan
-from test_placement.builders import joined, loads_for
+from test_placement.builders import joined
 from topology import Cluster, InfeasibleError, InputError, resolve_cluster
 from topology.build import build_cluster, raw_cluster_spec
-from topology.spec import Fault, RawLink, RawNode, RawTopology
+from topology.spec import RawLink, RawNode, RawTopology
 
 
 def traffic(
@@ -52,6 +48,18 @@ def traffic(
     )
 
 
+def uniform_tok_s(traffic: Traffic) -> float:
+    """What one layout a pool gives everywhere; of two pools each replica of prefill waits as by itself."""
+    decode, prefill = traffic.deployments[0]
+    if prefill is None:
+        found = sweep(decode, imbalance=1.0, cut_experts=False, speeds=[1 / traffic.tpot_s])
+        return float(found.tok_s[best_at(found, (1 - 1e-9) / traffic.tpot_s)])
+    serving = Serving.of(
+        decode, traffic.lengths, ttft_s=traffic.ttft_s, speeds=[1 / traffic.tpot_s], cut_experts=False
+    )
+    return serving.bests(traffic.tpot_s)[ONE_POOL].requests_per_s * traffic.osl
+
+
 @cache
 def fleet(cluster: str, model: str, isl: int = 0, **asked: float) -> Fleet:
     where = resolve_cluster(cluster)
@@ -64,8 +72,7 @@ def fleet(cluster: str, model: str, isl: int = 0, **asked: float) -> Fleet:
 )
 def test_never_below_one_layout_everywhere(cluster: str, isl: int) -> None:
     found = fleet(cluster, "mixtral-8x7b", isl)
-    best = best_uniform(found.traffic)
-    assert found.tok_s >= best.tok_s * (1 - 1e-6)
+    assert found.tok_s >= uniform_tok_s(found.traffic) * (1 - 1e-6)
     assert found.proof.gap <= 0.01
     assert found.tok_s == found.proof.objective <= found.proof.bound
     assert verify_fleet(found) == []
@@ -117,73 +124,6 @@ def test_spares_are_kept_out() -> None:
         fleet("hgx-h100@24", "mixtral-8x7b", 0, spares=3)
 
 
-def placed_fleet(where: Cluster, served: Traffic, *loads: str, **asked: object) -> Fleet:
-    """A fleet whose experts are placed under these loads."""
-    model = served.deployments[0][0].model
-    placed = replace(served, loads=(loads_for(model, *loads),))
-    return make_fleet(where, placed, FleetOptions(**asked))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("goal", ["throughput", "gpus"])
-@pytest.mark.parametrize("loads", ["lognormal:0.63", "zipf:1.0"])
-def test_a_fleet_serves_what_its_plans_do(loads: str, goal: str) -> None:
-    where = joined("hgx-h100@16", broken=("d0.n0.g1",))
-    served = traffic(where, "mixtral-8x7b", isl=1000, osl=100)
-    found = placed_fleet(where, served, loads, goal=goal)
-    assert verify_fleet(found) == []
-    for pool, made in zip(found.pools, found.plans, strict=True):
-        plan = made.plan
-        ours = [plan.deployment.cluster.gpus[g].id for stage in plan.layout.replicas[0] for g in stage.gpus]
-        assert ours == [found.cluster.gpus[gpu].id for gpu in pool.replicas[0].gpus]
-        assert (plan.layout.tp, plan.layout.stages) == (pool.column.tp, pool.column.shape.stages)
-        assert pool.column.step_s <= pool.column.limit_s
-        assert plan.score.batch == pool.column.batch
-        assert plan.score.tok_s_per_gpu * len(ours) == pytest.approx(pool.column.tok_s)
-        # what the search counted on
-        assert pool.column.tok_s >= 0.99 * pool.replicas[0].column.tok_s
-    assert "with experts placed" in found.unit
-    figure = found.tok_s if goal == "throughput" else found.gpus_used / found.tok_s
-    assert found.proof.objective == pytest.approx(figure, rel=1e-4)
-    assert found.notes == ()
-
-
-@pytest.mark.parametrize(
-    ("isl", "osl", "tpot_s", "way"), [(200, 1000, 0.006, "both"), (1000, 100, 0.0018, "prefill")]
-)
-def test_one_pool_or_two_as_a_sweep_says(isl: int, osl: int, tpot_s: float, way: str) -> None:
-    where = resolve_cluster("hgx-h100@24")
-    served = traffic(where, "mixtral-8x7b", isl=isl, osl=osl, tpot_s=tpot_s)
-    whole = Deployment(where, few_layers("mixtral-8x7b", 4), Workload())
-    serving = Serving.of(whole, Lengths.of(isl, osl), ttft_s=2.0, speeds=[1 / tpot_s], cut_experts=False)
-    row, best = serving.best(tpot_s), best_uniform(served)
-    if row.one_pool:
-        assert best.tok_s == pytest.approx(row.requests_per_s * osl)
-    else:  # replicas that share requests wait less than each by itself
-        assert 0.7 * row.requests_per_s * osl < best.tok_s < row.requests_per_s * osl * (1 + 1e-4)
-    found = make_fleet(where, served, FleetOptions())
-    assert found.tok_s >= best.tok_s * (1 - 1e-6)
-    assert way in {pool.role for pool in found.pools}
-
-
-def test_what_plans_do_not_reach_is_priced_and_chosen_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans of what is chosen first give a quarter less than the fast way found."""
-    where = resolve_cluster("hgx-h100@8")
-    served = traffic(where, "mixtral-8x7b")
-    first = placed_fleet(where, served, "zipf:1.0").pools[0].column
-    rate = plans.as_planned
-
-    def less(column: Column, plan: Plan) -> Column:
-        made = rate(column, plan)
-        worse = (column.shape, column.tp) == (first.shape, first.tp)
-        return with_figures(made, made.tok_s * 0.75, made.batch, made.step_s) if worse else made
-
-    monkeypatch.setattr(placement.fleet.fleet, "as_planned", less)
-    again = placed_fleet(where, served, "zipf:1.0")
-    assert (first.shape, first.tp) not in {(pool.column.shape, pool.column.tp) for pool in again.pools}
-    assert again.tok_s > 0.75 * first.tok_s * 8 / first.shape.gpus
-    assert again.notes == ()
-
-
 def test_options_that_cannot_be_are_refused() -> None:
     for asked, word in (
         ({"goal": "speed"}, "expected throughput, gpus, usd or power"),
@@ -196,18 +136,6 @@ def test_options_that_cannot_be_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=word):
             FleetOptions(**asked)  # type: ignore[arg-type]
-
-
-def test_a_replica_is_as_fast_alone_as_in_the_cluster() -> None:
-    spec = resolve_cluster("hgx-h100@16").spec
-    where = build_cluster(replace(spec, faults=(Fault(link=("d1.n0.g2", "d1.s1"), factor=0.5),)))
-    found = placed_fleet(where, traffic(where, "mixtral-8x7b"), "zipf:1.0")
-    assert any(where.gpus[gpu].id == "d1.n0.g2" for gpu in found.used())
-    for made in found.plans:
-        one = made.plan.deployment
-        alone = Deployment(one.cluster, one.model, one.workload)
-        for stage in made.plan.layout.replicas[0]:
-            assert one.machine(stage).rates == alone.machine(stage).rates
 
 
 # --- sizes and fleets

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -71,13 +70,13 @@ def test_two_pools_that_are_cancelled_are_both_placed(two_pools: Plan) -> None:
         "deepseek-v3", "hgx-h200@16", on_progress=lambda progress: stages.append(progress.stage), **asked
     )
     assert found.interrupted
-    assert (found.layout, found.prefill.layout) == (two_pools.layout, two_pools.prefill.layout)
+    assert [pool.layout for pool in found.pools] == [pool.layout for pool in two_pools.pools]
 
 
 def test_a_dense_plan_is_served_as_priced() -> None:
     plan = planned("llama-3.1-70b", "hgx-h100")
     found = plan.requests
-    assert plan.prefill is None
+    assert plan.beside == ()
     assert found.serving == ONE_POOL
     assert plan.totals is found.totals
     assert plan.totals.tok_s_per_gpu == pytest.approx(found.priced_tok_s_per_gpu[ONE_POOL])
@@ -110,20 +109,20 @@ def test_a_plan_of_one_pool_is_read_scored_and_changed_as_any_other(one_pool: Pl
 def test_a_lost_gpu_costs_requests(one_pool: Plan) -> None:
     found = rackplan.replan(one_pool, lost=["d0.n0.g1"]).plan
     assert found.deployment.workload.phase == "both"
-    assert found.requests is None
+    assert found.requests is not None
     before, after = one_pool.totals.requests_per_s, found.totals.requests_per_s
     assert 0 < after < before
 
 
 def test_two_pools_have_gpus_of_their_own_and_serve_what_the_slower_one_does(two_pools: Plan) -> None:
-    found, prefill = two_pools.requests, two_pools.prefill
+    found, (prefill,) = two_pools.requests, two_pools.beside
     assert found.serving == TWO_POOLS
     ids = [{gpu.id for gpu in plan.deployment.cluster.gpus} for plan in (two_pools, prefill)]
     assert not ids[0] & ids[1]
     assert {one.role: one.gpus for one in found.pools} == dict(
         zip(("decode", "prefill"), map(len, ids), strict=True)
     )
-    prompts = found.pools[0]
+    prompts = found.pools[1]
     prefills = prompts.batch * len(ids[1]) / prompts.step_s
     stay_s = found.osl * two_pools.score.tpot_s + prompts.step_s
     busy = busy_share(prefills, stay_s, prompts.batch * prompts.gpus_per_worker)
@@ -171,15 +170,10 @@ def test_one_request_alone_takes_what_the_plan_says(two_pools: Plan) -> None:
     assert float(found.tpot_s.mean()) < two_pools.requests.tpot_s
 
 
-def test_lengths_follow_from_the_workloads_of_both_pools(two_pools: Plan) -> None:
-    read = replace(two_pools, requests=None)
-    assert lengths_of_plan(read) == lengths_of_plan(two_pools)
-
-
 def test_prefill_alone_is_refused_and_decode_alone_is_one_pool() -> None:
     lengths = Lengths.of(2000, 300)
     with pytest.raises(InputError, match="for prefill only, but requests need both phases"):
         pools_of_plan(rackplan.plan("llama-3.1-8b", "hgx-h100", phase="prefill", time_limit_s=0), lengths)
-    decode = rackplan.plan("llama-3.1-8b", "hgx-h100", time_limit_s=0)
+    decode = rackplan.plan("llama-3.1-8b", "hgx-h100", phase="decode", time_limit_s=0)
     assert lengths_of_plan(decode) is None
     assert [one.role for one in pools_of_plan(decode, lengths).pools] == ["both"]

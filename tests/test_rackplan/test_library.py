@@ -47,7 +47,9 @@ def test_a_plan_is_drawn_with_its_load(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_the_simplest_layout_within_the_tolerance_is_taken() -> None:
-    best, simple = (rackplan.plan("llama-3.1-8b", "hgx-h100", tolerance=share) for share in (0, "30%"))
+    best, simple = (
+        rackplan.plan("llama-3.1-8b", "hgx-h100", phase="decode", tolerance=share) for share in (0, "30%")
+    )
     assert (best.layout.tp, simple.layout.tp) == (2, 1)
     assert 0.7 * best.score.tok_s_per_gpu <= simple.score.tok_s_per_gpu < best.score.tok_s_per_gpu
 
@@ -180,7 +182,7 @@ def test_arrays_are_loads_as_files_are(tmp_path: Path) -> None:
 
 
 def test_a_gpu_of_ones_own_serves() -> None:
-    found = rackplan.plan(MODEL, OWN_CLUSTER, time_limit_s=0, prices={"mine": 3.5})
+    found = rackplan.plan(MODEL, OWN_CLUSTER, phase="decode", time_limit_s=0, prices={"mine": 3.5})
     assert found.totals.usd_per_hour == pytest.approx(8 * 3.5)
 
 
@@ -216,7 +218,7 @@ def test_what_cannot_be_used_is_said(call: Callable[[], object], says: str) -> N
 )
 def test_what_is_given_is_checked(asked: dict[str, Any], says: str) -> None:
     with pytest.raises(rackplan.InputError, match=says) as raised:
-        rackplan.plan(**{"model": MODEL, "cluster": CLUSTER, **asked})
+        rackplan.plan(**{"model": MODEL, "cluster": CLUSTER, "phase": "decode", **asked})
     assert "\n" not in str(raised.value)
     assert "--" not in str(raised.value)
 
@@ -244,7 +246,7 @@ def test_a_plan_says_how_far_it_is_and_can_be_cancelled(plan: Plan) -> None:
             cancel.set()
 
     args: dict[str, Any] = {"context": 2048, "redundant": 16, "on_progress": hear}
-    found = rackplan.plan(MODEL, CLUSTER, time_limit_s=60, cancel=cancel, **args)
+    found = rackplan.plan(MODEL, CLUSTER, phase="decode", time_limit_s=60, cancel=cancel, **args)
     assert found.interrupted
     assert not rackplan.verify_plan(found)
     assert [found.layout.ep, found.layout.tp] == [plan.layout.ep, plan.layout.tp]

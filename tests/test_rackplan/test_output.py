@@ -15,7 +15,18 @@ from helpers import Run
 from rackplan.commands.output import default_output, json_text
 
 ROOT = Path(rackplan.__file__).parent.parent
-PLAN = ("plan", "--model", "mixtral-8x7b", "--cluster", "hgx-h100", "--time-limit", "0", "-o")
+PLAN = (
+    "plan",
+    "--phase",
+    "decode",
+    "--model",
+    "mixtral-8x7b",
+    "--cluster",
+    "hgx-h100",
+    "--time-limit",
+    "0",
+    "-o",
+)
 
 
 def test_page_and_picture_carry_the_digest_of_the_plan(run: Run, tmp_path: Path) -> None:

@@ -51,7 +51,9 @@ def test_a_page_holds_the_score_and_loads_nothing(case: tuple[str, str, str]) ->
 def test_names_cannot_smuggle_anything_in() -> None:
     cluster = build_cluster(replace(resolve_cluster("hgx-h100").spec, name=EVIL))
     config = {**resolve_model("mixtral-8x7b").config, "num_hidden_layers": 2}
-    plan = rackplan.plan(model_from_config(config, name=EVIL), cluster, batch=4, time_limit_s=0)
+    plan = rackplan.plan(
+        model_from_config(config, name=EVIL), cluster, phase="decode", batch=4, time_limit_s=0
+    )
     text = page(plan_doc(plan))
     found = check_safe(text)
     assert found.text.count(EVIL) >= 3
@@ -64,7 +66,19 @@ def test_a_written_page_has_the_command_and_digests(run: Run, tmp_path: Path) ->
     (tmp_path / "c.yaml").write_text(
         json.dumps({"name": "<b onclick=x>", "domains": [{"part": "hgx-h100"}]}), encoding="utf-8"
     )
-    result = run("plan", "--model", "mixtral-8x7b", "--cluster", "c.yaml", "--time-limit", 0, "-o", "out")
+    result = run(
+        "plan",
+        "--phase",
+        "decode",
+        "--model",
+        "mixtral-8x7b",
+        "--cluster",
+        "c.yaml",
+        "--time-limit",
+        0,
+        "-o",
+        "out",
+    )
     assert (result.code, result.err) == (0, "")
     text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     found = check_safe(text)

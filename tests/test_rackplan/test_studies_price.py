@@ -64,7 +64,7 @@ def test_both_phases_are_the_best_pair_of_pools() -> None:
 
 
 def test_a_plan_is_the_fast_plan() -> None:
-    plan = rackplan.plan(BASE["model"], BASE["cluster"], time_limit_s=0, tpot_ms=50)
+    plan = rackplan.plan(BASE["model"], BASE["cluster"], phase="decode", time_limit_s=0, tpot_ms=50)
     row = price("plan", BASE | {"tpot_ms": 50})
     assert row["step_s"] == plan.score.step_s
     assert (row["proof"], row["gap"]) == (plan.proof.status, plan.proof.gap)

@@ -112,7 +112,13 @@ class Pod:
     @property
     def component(self) -> tuple[str, str]:
         """Name and type of its component in Dynamo."""
-        return _COMPONENTS[self.pool.role]
+        name, kind = _COMPONENTS[self.pool.role]
+        return f"{name}{self.pool.number}", kind
+
+    @property
+    def unit(self) -> str:
+        """Name of its role in Grove and RoleBasedGroup, one of its own."""
+        return "-".join(filter(None, (_COMPONENTS[self.pool.role][1], self.pool.number)))
 
 
 def _numbered(

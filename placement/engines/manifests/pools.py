@@ -77,6 +77,8 @@ class Pool:
         Whether a replica has all GPUs of its hosts.
     named:
         Whether hosts have names of the user's, not those that clusters of the catalog have.
+    number:
+        Which of several pools of its role it is; empty where there is one.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Pool:
     groups: tuple[ExpertGroup, ...]
     whole_hosts: bool
     named: bool
+    number: str = ""
 
     @property
     def engine(self) -> Engine:
@@ -128,7 +131,7 @@ class Pool:
         return cluster.spec.domains[cluster.gpus[self.plan.layout.replicas[0][0].gpus[0]].domain].gpu.vendor
 
 
-def make_pool(exported: Exported, plan: Plan, names: Mapping[str, str], name: str) -> Pool:
+def make_pool(exported: Exported, plan: Plan, names: Mapping[str, str], name: str, number: str = "") -> Pool:
     """Return the replicas of ``plan`` on hosts called as ``names`` says, by id of the plan's node.
 
     Raises
@@ -153,7 +156,7 @@ def make_pool(exported: Exported, plan: Plan, names: Mapping[str, str], name: st
     used = {cluster.gpus[gpu].node for gpu in first_replica}
     whole = sum(gpu.node in used for gpu in cluster.gpus) == len(first_replica)
     named = not all(_SYNTHETIC.fullmatch(names[node]) for node in used)
-    return Pool(name, plan, exported, tuple(groups), whole, named)
+    return Pool(name, plan, exported, tuple(groups), whole, named, number)
 
 
 def _require_alike(

@@ -13,6 +13,7 @@ from placement.engines.manifests.kubernetes import dns_name, manifest
 from placement.engines.manifests.pools import Pool, host_names, make_pool, used_nodes
 from placement.engines.manifests.scripts import RANK, script
 from placement.plan import Plan
+from placement.pools import named_pools
 from topology.base.errors import InputError, called, input_name
 from topology.importers.hostlist import expand_hosts
 
@@ -51,7 +52,7 @@ class ExportRequest:
     tp, served:
         As of :func:`placement.engines.export.export_plan`.
     hosts:
-        Hostlist of the hosts in the order of the plan, then of a prefill plan; None: names of the plan's cluster.
+        Hostlist of the hosts in the order of the plan, pool by pool; None: names of the plan's cluster.
     image:
         Of the container; empty: a placeholder.
     ranks:
@@ -70,14 +71,14 @@ class ExportRequest:
 
 @dataclass(frozen=True, eq=False)
 class Deployed:
-    """A plan, or one for each of two pools, as files that are not yet written.
+    """The pools of a plan as files that are not yet written.
 
     Attributes
     ----------
     exported:
-        The plan in the engine's form, then that of the prefill pool.
+        Each pool in the engine's form.
     names:
-        Of each plan, what each node of its cluster is called.
+        Of each pool, what each node of its cluster is called.
     pools:
         Their replicas on hosts; empty for lines of a shell.
     manifest:
@@ -93,48 +94,59 @@ class Deployed:
     files: Mapping[Path, str]
 
 
-def deploy(request: ExportRequest, plan: Plan, prefill: Plan | None = None) -> Deployed:
-    """Return ``plan`` as ``request`` says; with ``prefill``, the plan of a prefill pool, it is the decode pool's.
+def deploy(request: ExportRequest, plan: Plan) -> Deployed:
+    """Return all pools of ``plan`` as ``request`` says, each with a plan file of its own.
 
     Raises
     ------
     InputError
-        If the engine would reject or misread a plan, or cannot be started so.
+        If the engine would reject or misread a pool, or cannot be started so.
     """
     kind = request.launch
     if kind not in KINDS:
         raise InputError(f"expected {', '.join(KINDS[:-1])} or {KINDS[-1]}.", field="launch", value=kind)
     if kind == "shell":
         hosts = None if request.ranks else request.hosts
-        of = {"prefill": prefill, "hosts": hosts, "image": request.image}
+        of = {"hosts": hosts, "image": request.image}
         name = next((name for name, value in of.items() if value), None)
         if name is not None:
             raise InputError(
                 f"{input_name(name)} needs a launch file: {input_name('launch')} "
                 f"{', '.join(KINDS[1:-1])} or {KINDS[-1]}."
             )
-    given: list[tuple[Plan, Path, Role]] = [(plan, request.output, "decode" if prefill else "both")]
-    if prefill is not None:
-        _require_pair(plan, prefill)
-        given.append((prefill, request.output.with_suffix(f".prefill{request.output.suffix}"), "prefill"))
-    exported = tuple(
-        export_plan(one, request.engine, str(path), tp=request.tp, served=request.served, role=role)
-        for one, path, role in given
-    )
-    files = {path: one.text for one, (_, path, _) in zip(exported, given, strict=True)}
-    names = tuple(_names(request.hosts, [one for one, _, _ in given]))
+    models = dict.fromkeys(pool.deployment.model.name for pool in plan.pools)
+    if kind != "shell" and len(models) > 1:
+        raise InputError(
+            f"the plan serves {' and '.join(models)}, and a launch file starts one model; use {input_name('launch')} "
+            "shell, or plan each alone.",
+            field="launch",
+            value=kind,
+        )
+    called_as = [name.replace(" ", "-") for name in named_pools(plan)]
+    path, exported = request.output, list[Exported]()
+    paths = [path, *(path.with_suffix(f".{name}{path.suffix}") for name in called_as[1:])]
+    for one, file, name in zip(plan.pools, paths, called_as, strict=True):
+        try:
+            role: Role = one.role if plan.beside else "both"  # type: ignore[assignment]  # of its three words
+            exported.append(
+                export_plan(one, request.engine, str(file), tp=request.tp, served=request.served, role=role)
+            )
+        except InputError as error:
+            raise InputError(f"pool {name}: {error}") from None if plan.beside else error
+    files = {file: one.text for one, file in zip(exported, paths, strict=True)}
+    names = tuple(_names(request.hosts, plan.pools))
     if request.ranks:
         files[request.output.with_suffix(".ranks.csv")] = rank_table(exported, names)
     if kind == "shell":
-        return Deployed(exported, names, (), None, files)
+        return Deployed(tuple(exported), names, (), None, files)
     base = dns_name(exported[0].launch.model.rpartition("/")[2])
     pools = tuple(
-        make_pool(one, of, called, base if role == "both" else f"{base}-{role}")
-        for one, (of, _, role), called in zip(exported, given, names, strict=True)
+        make_pool(one, of, hosts_of, f"{base}-{name}" if plan.beside else base, name.partition("-")[2])
+        for one, of, hosts_of, name in zip(exported, plan.pools, names, called_as, strict=True)
     )
     manifest = _manifest(kind, pools, request.image)
     files[request.output.with_suffix(f".{manifest.suffix}")] = manifest.text
-    return Deployed(exported, names, pools, manifest, files)
+    return Deployed(tuple(exported), names, pools, manifest, files)
 
 
 def rank_table(exported: Sequence[Exported], names: Sequence[Mapping[str, str]]) -> str:
@@ -148,24 +160,16 @@ def rank_table(exported: Sequence[Exported], names: Sequence[Mapping[str, str]])
     return "\n".join(lines) + "\n"
 
 
-def _require_pair(plan: Plan, prefill: Plan) -> None:
-    """Check that a plan decodes and the other one prefills, of one model."""
-    for one, phase, word in ((plan, "decode", "PLAN"), (prefill, "prefill", called("prefill"))):
-        if one.deployment.workload.phase != phase:
-            raise InputError(
-                f"{word}: the plan is for {one.deployment.workload.phase}, expected one for {phase}."
-            )
-    names = plan.deployment.model.name, prefill.deployment.model.name
-    if names[0] != names[1]:
-        raise InputError(f"the plan is for {names[1]}, but PLAN is for {names[0]}.", field="prefill")
-
-
 def _names(hosts: str | None, plans: Sequence[Plan]) -> list[dict[str, str]]:
-    """Return the name of each node of the cluster of each plan."""
+    """Return the name of each node of the cluster of each pool; those given in the order of the pools."""
     if hosts is None or len(plans) == 1:
         return [host_names(plan, hosts and expand_hosts(hosts, input_name("hosts"))) for plan in plans]
-    names, used = expand_hosts(hosts, input_name("hosts")), len(used_nodes(plans[0]))
-    return [host_names(plans[0], names[:used]), host_names(plans[1], names[used:])]
+    names, found = expand_hosts(hosts, input_name("hosts")), []
+    for plan in plans[:-1]:
+        used = len(used_nodes(plan))
+        found.append(host_names(plan, names[:used]))
+        names = names[used:]
+    return [*found, host_names(plans[-1], names)]
 
 
 def _manifest(kind: str, pools: Sequence[Pool], image: str) -> Manifest:

@@ -16,7 +16,7 @@ from topology.base.units import plural
 
 def _most_moved(found: Replanned) -> Plan:
     """Return the plan of those replicas alone that hold the same, and where most copies arrive."""
-    plan = found.plan
+    plan = found.moved
     arrivals = Counter(step.gpu for step in found.steps)
     kinds: dict[int, list[int]] = {}
     for replica in range(len(plan.layout.replicas)):
@@ -34,7 +34,7 @@ def moves_map(found: Replanned) -> Picture | None:
     Columns are the GPUs of the replica where most arrive; copies that arrive in those that hold the same count with
     those of the same place.
     """
-    if not found.moves or found.plan.loads is None:
+    if not found.moves or found.moved.loads is None:
         return None
     plan = _most_moved(found)
     used = {gpu for stages in plan.layout.replicas for stage in stages for gpu in stage.gpus}

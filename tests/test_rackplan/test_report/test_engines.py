@@ -22,7 +22,9 @@ def write(tmp_path: Path, data: object) -> str:
 
 
 def test_exported_plans_read_as_they_did() -> None:
-    plan = rackplan.plan("mixtral-8x7b", "hgx-h100@16", ep=8, redundant=8, batch=4, time_limit_s=0)
+    plan = rackplan.plan(
+        "mixtral-8x7b", "hgx-h100@16", phase="decode", ep=8, redundant=8, batch=4, time_limit_s=0
+    )
     require_golden("export", exported_doc(deploy(ExportRequest(ENGINES["sglang"], Path("x.json")), plan)))
     lws = ExportRequest(ENGINES["vllm"], Path("x.jsonl"), "lws")
     doc = exported_doc(deploy(lws, plan), "text")

@@ -10,7 +10,7 @@ from rackplan.report.levers import levers_doc
 
 
 def test_levers_of_a_sparse_model() -> None:
-    plan = rackplan.plan("mixtral-8x7b", "hgx-h100", tpot_ms=20, time_limit_s=0)
+    plan = rackplan.plan("mixtral-8x7b", "hgx-h100", phase="decode", tpot_ms=20, time_limit_s=0)
     doc = levers_doc(rackplan.what_if(plan))
     require_golden("what-if", doc)
     data = doc.data

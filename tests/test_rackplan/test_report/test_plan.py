@@ -70,7 +70,9 @@ def test_odd_plans() -> None:
     free = plan_doc(planned("mixtral-8x7b", "lecture-8"))
     require_doc(free)
     assert any(note["about"] == "usd_per_hour" for note in free.data["notes"])
-    grouped = plan_doc(rackplan.plan(few_layers("deepseek-v3", 6), "hgx-h100@16", ep=16, time_limit_s=0))
+    grouped = plan_doc(
+        rackplan.plan(few_layers("deepseek-v3", 6), "hgx-h100@16", phase="decode", ep=16, time_limit_s=0)
+    )
     require_doc(grouped)
     assert {row["placement"] for row in grouped.data["by_traffic"]} >= {"balance only"}
     assert any("experts tokens choose together" in note["text"] for note in grouped.data["notes"])

@@ -54,29 +54,31 @@ def first_token_s(plan: Plan) -> float:
 
 
 def pools_of_plan(plan: Plan, lengths: Lengths) -> EnginePools:
-    """Return the replicas of a plan for whole requests as engines: one pool, or that which prefills and the other.
+    """Return the replicas of a plan for whole requests as engines, the pools that prefill first.
 
-    Replicas that differ are as fast as the slowest, and have equally many GPUs. Those of a plan for decode alone
-    prefill too.
+    Replicas of a pool that differ are as fast as the slowest, and have equally many GPUs. Those of a plan for decode
+    alone prefill too. A pool gets requests by what it can serve.
 
     Raises
     ------
     InputError
-        If it is for prefill alone, or its pools are unlike.
+        If it is for prefill alone, or serves several models.
     """
     lengths_of_plan(plan)
-    roles = [pool.role for pool in plan.pools]
-    if len(roles) > 1 and sorted(roles) != ["decode", "prefill"]:
-        raise InputError(
-            f"the plan has {len(roles)} pools ({', '.join(roles)}); a simulation is of one pool, or of one that "
-            "prefills and one that decodes, each of replicas alike."
-        )
-    if not plan.beside:
-        return joined([_pool(plan, "both", lengths)], plan.deployment, plan.deployment)
-    ordered = sorted(plan.pools, key=lambda pool: pool.role, reverse=True)  # prefill first
-    whole = plan.deployment.cluster.whole
-    prefills, decodes = (replace(pool.deployment, cluster=whole) for pool in ordered)
-    return joined([_pool(pool, pool.role, lengths) for pool in ordered], decodes, prefills)
+    models = dict.fromkeys(pool.deployment.model.name for pool in plan.pools)
+    if len(models) > 1:
+        raise InputError(f"the plan serves {' and '.join(models)}; a simulation is of one model.")
+    parts = (1.0,) if plan.requests is None else plan.requests.parts
+    sides = [
+        (pool, pool.role if any(one.role == "prefill" for one in plan.pools) else "both", part)
+        for pool, part in zip(plan.pools, parts, strict=True)
+    ]
+    sides.sort(key=lambda side: ("prefill", "both", "decode").index(side[1]))
+    whole = plan.deployment.cluster.whole if plan.beside else plan.deployment.cluster
+    first, last = (replace(sides[at][0].deployment, cluster=whole) for at in (0, -1))
+    return joined(
+        [replace(_pool(pool, role, lengths), share=part) for pool, role, part in sides], last, first
+    )
 
 
 def _pool(plan: Plan, role: str, lengths: Lengths) -> EnginePool:

@@ -992,6 +992,7 @@ class ReplanRequest(Watched, Loaded):
     time_limit_s: Number = opt(0.0, "Search time in seconds; 0: one deterministic pass.", "S", "--time-limit")
     seed: Seed = 0
 
+    FIRST = "plan lost cluster loads max_moves max_bytes horizon_s time_limit_s seed details output json"
     EXAMPLES = (
         "rackplan replan out --lost d0.n3.g1 -o out-without",
         "rackplan replan out --loads zipf:0.4 --max-moves 200 -o out-moved",

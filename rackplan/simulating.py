@@ -54,7 +54,8 @@ def simulated(request: SimulateRequest) -> Simulated:
         ttft_s, tpot_s = request.limits_s[::-1]
         limits = LoadLimits(ttft_s, tpot_s)
         moe = deployment.model.moe is not None
-        layouts = [pool.layout.short(moe=moe).partition(" x")[0] for pool in reversed(plan.pools)]
+        ordered = sorted(plan.pools, key=lambda pool: ("prefill", "both", "decode").index(pool.role))
+        layouts = [pool.layout.short(moe=moe).partition(" x")[0] for pool in ordered]
         near = plan.near
         rate = plan.score.tok_s_per_gpu * len(deployment.cluster.gpus) / lengths.mean_osl / 2
     told.stage("simulating")

@@ -98,19 +98,18 @@ class Result:
 
 Run = Callable[..., Result]
 """``run(ARGS...)``: the command line in this process, in an empty folder."""
-PLAN = (
-    "plan",
-    "--phase",
-    "decode",
-    "--model",
-    "mixtral-8x7b",
-    "--cluster",
-    "hgx-h100",
-    "--time-limit",
-    "0",
-    "-o",
-    "plan",
-)
+
+
+def plan_of(
+    model: object, cluster: str = "hgx-h100", phase: str | None = "decode", to: str = "plan"
+) -> tuple[str, ...]:
+    """The quick plan of a model on a cluster: of one phase, or of whole requests (None)."""
+    alone = () if phase is None else ("--phase", phase)
+    where = ("--model", str(model), "--cluster", cluster)
+    return ("plan", *alone, *where, "--time-limit", "0", "-o", to)
+
+
+PLAN = plan_of("mixtral-8x7b")
 """A plan in a second or two; ``prepared(*PLAN)`` makes it once."""
 
 

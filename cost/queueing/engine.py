@@ -68,6 +68,8 @@ class Engine:
         What measured steps took over the table's.
     block:
         Tokens of a block that later prompts may share; 0: none do.
+    gpus, part:
+        Its GPUs, and the requests that it can serve over those of the strongest engine that does the same.
     load:
         Requests that it has, waiting ones included; ``running`` of them decode.
     blocked:
@@ -89,6 +91,8 @@ class Engine:
     queries: float = 1.0
     factor: float = 1.0
     block: int = 0
+    gpus: int = 1
+    part: float = 1.0
     load: int = 0
     running: int = 0
     count: int = 0

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.queueing.engine import BOTH
-from cost.queueing.pools import EnginePools
+from cost.queueing.pools import EnginePool, EnginePools
 from cost.queueing.requests import Requests, made_requests
 from cost.queueing.simulation import ROUTERS, Outcome
 from cost.serving.lengths import Lengths
@@ -306,9 +306,13 @@ def _begun(requests: Requests, number: int, seeds: list[int]) -> list[int]:
 
 def _seats(pools: EnginePools, lengths: Lengths) -> float:
     """Requests that the engines which decode hold at most."""
-    pool = pools.pools[-1]
+    return sum(pool.workers * _seats_of(pool, lengths) for pool in pools.decoding)
+
+
+def _seats_of(pool: EnginePool, lengths: Lengths) -> float:
+    """Requests that an engine holds at most."""
     held = float(pool.scheduler.held(lengths.mean_isl, lengths.mean_osl))
-    return pool.workers * min(pool.scheduler.sequences * pool.table.groups, pool.room / held)
+    return min(pool.scheduler.sequences * pool.table.groups, pool.room / held)
 
 
 def in_engines(pools: EnginePools, lengths: Lengths, requests_per_s: float) -> float:
@@ -317,10 +321,18 @@ def in_engines(pools: EnginePools, lengths: Lengths, requests_per_s: float) -> f
     Little's law: the rate times the seconds of an answer, whose steps take the longer the more there are. Where one
     pool serves both phases, all wait in each step for the attention group with most tokens of prompts.
     """
-    pool, context = pools.pools[-1], lengths.mean_isl + lengths.mean_osl / 2
-    rate, steps = requests_per_s / pool.workers, lengths.mean_osl / pool.accept
+    whole = sum(pool.share for pool in pools.decoding)
+    return sum(
+        pool.workers * _in_engine(pool, lengths, requests_per_s * pool.each / whole)
+        for pool in pools.decoding
+    )
+
+
+def _in_engine(pool: EnginePool, lengths: Lengths, rate: float) -> float:
+    """Return about how many requests decode in an engine of a pool at its own rate."""
+    context, steps = lengths.mean_isl + lengths.mean_osl / 2, lengths.mean_osl / pool.accept
     table, tokens = pool.table, lengths.mean_isl * (1 - lengths.prefix_hit)
-    most = _seats(pools, lengths) / pool.workers
+    most = _seats_of(pool, lengths)
     budget = float(pool.scheduler.tokens)
     chunk = min(tokens, budget)
     arriving, held, each = rate * tokens / chunk, 0.0, chunk / table.groups
@@ -335,4 +347,4 @@ def in_engines(pools: EnginePools, lengths: Lengths, requests_per_s: float) -> f
             step_s += share * added_s
             each = chunk * arriving * step_s / share / table.groups
         held = min(most, rate * steps * step_s)
-    return held * pool.workers
+    return held

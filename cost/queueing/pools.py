@@ -17,7 +17,7 @@ from cost.layouts import Sweep
 from cost.layouts.parts import PartsOf
 from cost.memory.budget import Ranks
 from cost.memory.stages import NO_CACHE, CacheRoom
-from cost.queueing.engine import PREFILL, Engine
+from cost.queueing.engine import DECODE, PREFILL, Engine
 from cost.queueing.requests import Requests
 from cost.queueing.schedulers import Scheduler, scheduler_of
 from cost.queueing.simulation import Outcome, Simulation, Transfers
@@ -46,6 +46,8 @@ class EnginePool:
         Tokens that the KV cache of one holds.
     cache:
         The same with its interval; of measured runs none.
+    share:
+        Part of the requests that it serves, in the phases that are its own.
     accept, queries, factor:
         As of :class:`cost.queueing.engine.Engine`.
     """
@@ -60,6 +62,7 @@ class EnginePool:
     queries: float = 1.0
     factor: float = 1.0
     cache: CacheRoom = NO_CACHE
+    share: float = 1.0
 
     @classmethod
     def of(  # noqa: PLR0913 - each is a figure of its own
@@ -106,8 +109,13 @@ class EnginePool:
             cache,
         )
 
-    def engines(self, block: int) -> list[Engine]:
-        """Return them, idle."""
+    @property
+    def each(self) -> float:
+        """Part of the requests that an engine serves."""
+        return self.share / self.workers
+
+    def engines(self, block: int, most: float) -> list[Engine]:
+        """Return them, idle; ``most``: part of the requests of the strongest engine that they share a router with."""
         return [
             Engine(
                 self.table,
@@ -118,6 +126,8 @@ class EnginePool:
                 self.queries,
                 self.factor,
                 block,
+                self.gpus,
+                self.each / most,
             )
             for _ in range(self.workers)
         ]
@@ -125,7 +135,7 @@ class EnginePool:
 
 @dataclass(frozen=True, eq=False)
 class EnginePools:
-    """One pool for both phases, or prefill and decode with the links between them.
+    """Pools for both phases, or of prefill and of decode with the links between them.
 
     ``fixed_s``: seconds of a request outside of them (network, tokenising).
     """
@@ -147,9 +157,23 @@ class EnginePools:
         InputError
             If there are none, or one fits no engine's cache.
         """
-        first, *then = (one.engines(requests.block) for one in self.pools)
-        decoders = then[0] if then else ()
-        return Simulation(first, requests, decoders, self.transfers, router, self.fixed_s).run()
+        first, then = (
+            [
+                engine
+                for pool in side
+                for engine in pool.engines(requests.block, max(one.each for one in side))
+            ]
+            for side in (
+                [pool for pool in self.pools if pool.role != DECODE],
+                [pool for pool in self.pools if pool.role == DECODE],
+            )
+        )
+        return Simulation(first, requests, then, self.transfers, router, self.fixed_s).run()
+
+    @property
+    def decoding(self) -> list[EnginePool]:
+        """The pools that decode."""
+        return [one for one in self.pools if one.role != PREFILL]
 
 
 def pools_of(serving: Serving, row: RateMatch) -> EnginePools:
@@ -173,19 +197,15 @@ def pools_of(serving: Serving, row: RateMatch) -> EnginePools:
 
 
 def joined(pools: Sequence[EnginePool], decode: Deployment, prefill: Deployment) -> EnginePools:
-    """Return pools with the links between them, where there are two."""
-    phase = "disaggregated" if len(pools) > 1 else "aggregated"
+    """Return pools with the links between them, where some prefill for others."""
+    apart = any(pool.role == PREFILL for pool in pools)
+    phase = "disaggregated" if apart else "aggregated"
     fixed_s = first_token_calibration().seconds(require_engine(decode.engine), phase)
     transfers = None
-    if len(pools) > 1:
+    if apart:
         path = kv_path(decode, prefill)
-        transfers = Transfers(
-            path.latency_s,
-            path.bytes_per_s,
-            pools[0].gpus,
-            pools[1].gpus,
-            cache(lambda tokens: prompt_cache_bytes(decode, tokens)),
-        )
+        moved = cache(lambda tokens: prompt_cache_bytes(decode, tokens))
+        transfers = Transfers(path.latency_s, path.bytes_per_s, moved)
     return EnginePools(tuple(pools), transfers, fixed_s)
 
 

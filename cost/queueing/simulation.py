@@ -32,20 +32,18 @@ class Transfers:
     Attributes
     ----------
     latency_s, bytes_per_s:
-        Of one GPU; ``send_gpus`` and ``receive_gpus`` of a worker of each pool move a cache side by side.
+        Of one GPU; those of an engine move a cache side by side.
     cache_bytes:
         Cache of a prompt by its tokens.
     """
 
     latency_s: float
     bytes_per_s: float
-    send_gpus: int
-    receive_gpus: int
     cache_bytes: Callable[[int], float]
 
-    def alone_s(self, moved: float) -> float:
-        """Return the seconds of a cache that shares no link."""
-        return self.latency_s + moved / (self.bytes_per_s * min(self.send_gpus, self.receive_gpus))
+    def alone_s(self, moved: float, gpus: int) -> float:
+        """Return the seconds of a cache that shares no link, over the smaller engine's GPUs."""
+        return self.latency_s + moved / (self.bytes_per_s * gpus)
 
 
 @dataclass(eq=False)
@@ -93,16 +91,16 @@ class Outcome:
 
 @dataclass(eq=False)
 class Simulation:
-    """Requests on one pool of engines, or on one that prefills and one that decodes.
+    """Requests on engines that serve both phases, or on some that prefill and some that decode, or on all of these.
 
     Attributes
     ----------
     engines:
-        Those that requests arrive at; where there are two pools ``decoders`` receive their caches by ``transfers``
+        Those that requests arrive at; of those that prefill alone ``decoders`` receive the caches by ``transfers``
         (None: at once).
     router:
-        One of :data:`ROUTERS`: the engine with fewest requests, each in turn, or the one that holds most of the
-        prompt's blocks.
+        One of :data:`ROUTERS`: the engine with fewest requests for what it can serve, each in turn, or the one that
+        holds most of the prompt's blocks.
     fixed_s:
         Seconds of each request outside the engines, before it arrives: network, tokenising.
     """
@@ -130,12 +128,17 @@ class Simulation:
         self._arrival, self._first, self._done = [0.0] * total, [0.0] * total, [0.0] * total
         self._events: list[tuple[float, int, Callable[[float, Any], None], Any]] = []
         self._tickets, self._next, self._turn = count(), 0, 0
+        self._parts = dict.fromkeys((one.role for one in self.engines), 0.0)
+        for one in self.engines:
+            self._parts[one.role] += one.part
+        self._sent = dict.fromkeys(self._parts, 0)
         self._moving: list[_Transfer] = []
         self._moves, self._moved_s, self._moving_wait_s = 0, 0.0, 0.0
         self._timeline: list[tuple[float, int, int]] = []
+        decoding = [*self.decoders, *(one for one in self.engines if one.role != PREFILL)]
         for job, made in zip(self._jobs, asked.begun, strict=False):
             job.made, self._next = made, self._next + 1
-            self._enter_computed(min(self.decoders or self.engines, key=_load), job, 0.0)
+            self._enter_computed(min(decoding, key=_load), job, 0.0)
         for _ in range(min(asked.users, total) - self._next if asked.users else 1):
             self._send(asked.starts_s[self._next])
         events = self._events
@@ -148,8 +151,8 @@ class Simulation:
         jobs, total = self._jobs, len(self._jobs)
         arrival, done = np.array(self._arrival), np.array(self._done)
         span = max(float(done.max() - arrival.min()), 1e-12)
-        pools = {PREFILL: self.engines, DECODE: self.decoders} if self.decoders else {BOTH: self.engines}
         every = [*self.engines, *self.decoders]
+        pools = {role: [one for one in every if one.role == role] for role in (PREFILL, DECODE, BOTH)}
         return Outcome(
             arrival,
             np.array(self._first),
@@ -163,7 +166,11 @@ class Simulation:
                 DECODE: sum(one.waited_s for one in self.decoders) / total,
             },
             sum(one.blocked_s for one in every) / total,
-            {role: sum(one.busy_s for one in pool) / span / len(pool) for role, pool in pools.items()},
+            {
+                role: sum(one.busy_s for one in pool) / span / len(pool)
+                for role, pool in pools.items()
+                if pool
+            },
             sum(one.preempted for one in every),
             np.array(self._timeline, dtype=np.float64).reshape(-1, 3),
         )
@@ -201,14 +208,20 @@ class Simulation:
         self._enter(self._engine_for(job), job, now)
 
     def _engine_for(self, job: Job) -> Engine:
-        engines = self.engines
+        """Return where a request goes: to each role as much as it can serve, there by the router.
+
+        An engine of both phases holds requests for long, one that prefills for a moment: their loads do not compare.
+        """
+        role = min(self._sent, key=lambda role: self._sent[role] / self._parts[role])
+        self._sent[role] += 1
+        engines = [one for one in self.engines if one.role == role] if len(self._sent) > 1 else self.engines
         if self.router == "round":
             self._turn += 1
             return engines[(self._turn - 1) % len(engines)]
         least = min(engines, key=_load)
         if self.router == "prefix" and job.blocks:
-            best = max(engines, key=lambda one: (one.matches(job), -one.load))
-            if best.load <= MOST_AHEAD * least.load + 1:
+            best = max(engines, key=lambda one: (one.matches(job), -_load(one)))
+            if _load(best) <= MOST_AHEAD * _load(least) + 1:
                 return best
         return least
 
@@ -252,7 +265,7 @@ class Simulation:
             self._received(now, _Transfer(job, sender, engine, 0.0))
             return
         what = _Transfer(job, sender, engine, self.transfers.cache_bytes(job.isl))
-        self._moving_wait_s -= self.transfers.alone_s(what.left)
+        self._moving_wait_s -= self.transfers.alone_s(what.left, min(sender.gpus, engine.gpus))
         self._share(now)
         self._moving.append(what)
         self._moving_wait_s -= now
@@ -273,7 +286,7 @@ class Simulation:
         received = Counter(one.receiver for one in self._moving)
         for one in self._moving:
             one.bytes_per_s = links.bytes_per_s * min(
-                links.send_gpus / sent[one.sender], links.receive_gpus / received[one.receiver]
+                one.sender.gpus / sent[one.sender], one.receiver.gpus / received[one.receiver]
             )
         self._moves += 1
         soonest = min(max(0.0, one.left) / one.bytes_per_s for one in self._moving)
@@ -301,5 +314,6 @@ class Simulation:
         self._enter(engine, job, now)
 
 
-def _load(engine: Engine) -> int:
-    return engine.load
+def _load(engine: Engine) -> float:
+    """Return the requests of an engine for what it can serve."""
+    return engine.load / engine.part

@@ -53,7 +53,7 @@ def replan_pools(
             f"one ({input_name('lost')}), then re-plan the result for the next."
         )
     found = replan_plan(alone, loads, options, cluster=cluster, on_progress=on_progress, cancel=cancel)
-    if not plan.beside:
+    if plan.requests is None:
         return found
     pools = []
     for number, one in enumerate(plan.pools):
@@ -66,4 +66,4 @@ def replan_pools(
         same = loads is not None and one.deployment.model.name == alone.deployment.model.name
         pools.append(with_loads(kept, loads) if same and number != chosen and any(kept.experts) else kept)
     joined = replace(with_pools(pools, plan.requests), interrupted=found.plan.interrupted, origin="replanned")
-    return replace(found, plan=joined, pool=found.plan)
+    return replace(found, plan=joined, pool=found.plan if plan.beside else None)

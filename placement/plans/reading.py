@@ -35,7 +35,7 @@ from placement.plans.schema import (
     PoolPart,
 )
 from placement.plans.stored import held_against
-from placement.plans.writing import PART, SCHEMA_VERSION, layout_part
+from placement.plans.writing import SCHEMA_VERSION, layout_part
 from placement.pools import with_pools
 from placement.scoring import score_placement
 from placement.verify import verify_plan
@@ -47,6 +47,8 @@ from topology.cluster import Cluster, ClusterView
 
 PLAN_FILE = "plan.json"
 """What a plan is called in the folder of its results."""
+_AGREE = ("model", "stages", "layout", "experts", "workload")
+"""What the root and the first of the pools must both say."""
 _NEVER_READ = ("score", "baselines", "baseline_reasons")
 
 
@@ -118,7 +120,7 @@ def _document(text: str, where: str) -> tuple[PlanFile, list[object]]:
     if isinstance(pools, list) and pools and isinstance(first := pools[0], dict):
         inputs = value.get("inputs")
         root = {**value, "workload": inputs.get("workload") if isinstance(inputs, dict) else None}
-        keys = (key for key in (*PART, "experts", "workload") if key in first)
+        keys = (key for key in _AGREE if key in first)
         different = next((key for key in keys if first[key] != root.get(key)), None)
         if different is not None:
             raise InputError(

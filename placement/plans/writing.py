@@ -24,7 +24,6 @@ from placement.plans.schema import (
     ModelInputsPart,
     ModelPart,
     PlanFile,
-    PlanPart,
     PlanScoreData,
     PoolPart,
     ProofPart,
@@ -40,8 +39,6 @@ SCHEMA_VERSION: Literal[3] = 3
 _FIRST = ("schema_version", "origin", "model", "cluster", "stages", "experts")
 """The keys that a file begins with."""
 _FIRST_OF_POOL = ("role", "model", "layout", "stages", "experts", "replicas")
-PART = tuple(field.name for field in fields(PlanPart))
-"""What a file has of each pool: at its root that of the first."""
 _FILE = TypeAdapter(PlanFile)
 
 

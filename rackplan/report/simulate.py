@@ -90,7 +90,7 @@ def _seen(result: Simulated) -> dict[str, Any]:
         **SEEN.row(result, seen),
         "cluster": result.deployment.cluster.whole.name,
         "model": result.deployment.model.name,
-        "serving": ONE_POOL if len(result.layouts) == 1 else TWO_POOLS,
+        "serving": TWO_POOLS if result.pools.transfers else ONE_POOL,
         "isl": float(outcome.isl.mean()),
         "osl": float(outcome.osl.mean()),
         "requests": len(result.requests),
@@ -141,14 +141,14 @@ def _answer(row: Row, reason: str) -> list[str]:
 
 def _methods(result: Simulated) -> Iterator[str]:
     """Yield how requests were served and counted."""
-    links = result.pools.transfers
+    links, pools = result.pools.transfers, result.pools.pools
     yield f"A request goes to the replica {_ROUTERS[result.router]}."
     yield from dict.fromkeys(map(_scheduler, result.pools.pools))
     if links is not None:
         moved = links.cache_bytes(round(float(result.found.outcome.isl.mean())))
         yield (
             f"{moved / 1e6:,.1f} MB of cache per prompt move at {links.bytes_per_s / 1e9:,.1f} GB/s per GPU, in "
-            f"{1e3 * links.alone_s(moved):,.1f} ms where nothing else does."
+            f"{1e3 * links.alone_s(moved, min(pool.gpus for pool in pools)):,.1f} ms where nothing else does."
         )
     yield f"A request spends {1e3 * result.pools.fixed_s:,.0f} ms outside the engines."
     if result.requests.made:

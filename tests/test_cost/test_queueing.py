@@ -93,8 +93,8 @@ def test_what_finds_no_room_is_computed_again():
 
 
 def two_pools(bytes_per_s, users, senders=1, room=1e6):
-    links = Transfers(0.01, bytes_per_s, 2, 1, lambda tokens: 1e6 * tokens)
-    first = [Engine(table(decodes=False), PLAIN, np.inf, PREFILL) for _ in range(senders)]
+    links = Transfers(0.01, bytes_per_s, lambda tokens: 1e6 * tokens)
+    first = [Engine(table(decodes=False), PLAIN, np.inf, PREFILL, gpus=2) for _ in range(senders)]
     asked = Requests([0.0] * users, [512] * users, [3] * users, [0] * users, users)
     return Simulation(first, asked, [Engine(table(), PLAIN, room, DECODE)], links).run()
 

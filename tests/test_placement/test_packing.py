@@ -35,7 +35,16 @@ SAYS = {
 
 def made(cluster: str, ep: int, redundant: int) -> Plan:
     """A plan whose replicas have ``ep`` GPUs."""
-    return plan("mixtral-8x7b", cluster, ep=ep, redundant=redundant, stages=1, batch=1, time_limit_s=0.0)
+    return plan(
+        "mixtral-8x7b",
+        cluster,
+        ep=ep,
+        redundant=redundant,
+        stages=1,
+        batch=1,
+        phase="decode",
+        time_limit_s=0.0,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def planned(model: str, cluster: str, **asked: object) -> Plan:
 
 @pytest.fixture(scope="module")
 def one_pool() -> Plan:
-    return planned("qwen3-30b-a3b", "hgx-h100", isl=1024)
+    return planned("qwen3-30b-a3b", "hgx-h100", isl=1024, tpot_ms=15)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers import PLAN
+from helpers import plan_of
 from placement.plans.reading import read_plan
 from rackplan.balancers import plugin, vllm
 from rackplan.balancers.sglang import rebalance_experts
@@ -164,7 +164,7 @@ def test_scenarios_are_read_at_the_start(
 def test_a_plan_is_placed_where_nothing_lies_and_its_loads_are_scenarios(
     prepared: Any, few_layers: Any, tmp_path: Path, environ: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    prepared(*PLAN, "--batch", "4", "--model", few_layers("mixtral-8x7b", 2), "--redundant", 8)
+    prepared(*plan_of(few_layers("mixtral-8x7b", 2)), "--batch", "4", "--redundant", 8)
     plan = read_plan(tmp_path / "plan" / "plan.json")
     (part,) = plan.experts
     assert part is not None

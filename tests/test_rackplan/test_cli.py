@@ -50,7 +50,7 @@ def test_an_error_is_an_exit_code_and_one_line(
     def refuse(*args: object, **kwargs: object) -> None:
         raise error
 
-    monkeypatch.setattr("placement.planner.make_plan", refuse)
+    monkeypatch.setattr("placement.joint.make_plan", refuse)
     result = run(*PLAN, "--json")
     assert result.code == code
     assert result.error_line.startswith(f"rackplan: {said}")
@@ -63,7 +63,7 @@ def test_interrupted_with_a_plan_writes_it(run: Run, monkeypatch: pytest.MonkeyP
     def interrupted(*args: Any, **kwargs: Any) -> object:
         return replace(make_plan(*args, **kwargs), interrupted=True)
 
-    monkeypatch.setattr("placement.planner.make_plan", interrupted)
+    monkeypatch.setattr("placement.joint.make_plan", interrupted)
     result = run(*PLAN)
     assert result.code == 130
     assert "interrupted; wrote the best plan so far" in result.err

@@ -11,13 +11,12 @@ import pytest
 import yaml
 
 from goldens import require_text
-from helpers import PLAN, Run
+from helpers import PLAN, Run, plan_of
 
 BASE = (*PLAN[:-2], "--batch", "2", "--redundant", "8")
 TWO_HOSTS = (*BASE, "--cluster", "hgx-h100@16", "--ep", "16", "--stages", "1", "-o", "plan")
 TWO_REPLICAS = (*BASE, "--cluster", "hgx-h100@16", "--ep", "4", "--stages", "2", "-o", "plan")
-PREFILL = (*BASE, "--phase", "prefill", "--ep", "8", "--stages", "1", "-o", "first")
-POOLS = ("--prefill", "first/plan.json")
+POOLS = plan_of("deepseek-v3", "hgx-h200@16", phase=None)
 
 
 def plain(text: str, folder: Path) -> str:
@@ -36,17 +35,15 @@ def plain(text: str, folder: Path) -> str:
     ("kind", "engine", "file", "more"),
     [
         ("lws", "sglang", "x.json", ("--image", "mine:1", "--hosts", "n[08-09]")),
-        pytest.param("dynamo", "trtllm", "x.yaml", POOLS, marks=pytest.mark.wide),
-        ("llm-d", "vllm", "x.jsonl", POOLS),
+        pytest.param("dynamo", "trtllm", "x.yaml", (), marks=pytest.mark.wide),
+        ("llm-d", "vllm", "x.jsonl", ()),
     ],
 )
 def test_manifests_read_as_they_did(
     run: Run, prepared: Run, tmp_path: Path, kind: str, engine: str, file: str, more: tuple[str, ...]
 ) -> None:
     """Images, GPUs, addresses of leaders, files where engines look for them, hosts by name, roles of pools."""
-    prepared(*TWO_HOSTS)
-    if more == POOLS:
-        prepared(*PREFILL)
+    prepared(*(TWO_HOSTS if more else POOLS))
     result = run("export", "plan", "--to", engine, "-o", file, "--launch", kind, *more, "--json")
     assert (result.code, result.err) == (0, "")
     assert (result.data["launch_file"], result.data["start_command"]) == (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers import PLAN, Run
+from helpers import PLAN, Run, plan_of
 from placement.plans.reading import read_plan
 
 WIDE = (*PLAN, "--cluster", "gb200-nvl72@8", "--batch", 8, "--ep", 8, "--tp", 1)
@@ -74,9 +74,9 @@ def test_a_plan_says_where_its_tokens_go_and_score_finds_the_same(
     first = rng.integers(0, 8, (600, 2))
     other = np.where(rng.random((600, 2)) < 0.8, (first + 4) % 8, (first + 1) % 8)
     np.save(tmp_path / "pairs.npy", np.stack([first, other], axis=2).astype(np.int16))
-    asked = ("--model", few_layers("mixtral-8x7b", 2), "--cluster", "two.yaml", "--phase", "prefill")
+    asked = plan_of(few_layers("mixtral-8x7b", 2), "two.yaml", "prefill")
     layout = ("--context", 1024, "--batch", 1, "--ep", 4, "--tp", 1, "--stages", 1)
-    assert run(*PLAN, *asked, *layout, "--routing", "pairs.npy").code == 0
+    assert run(*asked, *layout, "--routing", "pairs.npy").code == 0
     plan = written(tmp_path)
     rows = {row["placement"]: row for row in plan["by_traffic"]["rows"]}
     assert rows[plan["by_traffic"]["chosen"]]["step_s"] <= rows["balance"]["step_s"]

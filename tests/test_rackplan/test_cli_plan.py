@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import rackplan
-from helpers import PLAN, Run
+from helpers import PLAN, Run, plan_of
 
-ONE_POOL = (*PLAN, "--model", "qwen3-30b-a3b", "--isl", "8k")
-TWO_POOLS = (*PLAN, "--model", "deepseek-v3", "--cluster", "hgx-h200@16", "--isl", "8k")
+ONE_POOL = (*plan_of("qwen3-30b-a3b", phase=None), "--isl", "1k", "--tpot-ms", "15")
+TWO_POOLS = plan_of("deepseek-v3", "hgx-h200@16", phase=None)
 
 
 def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_json_is_the_plan_without_its_bulk(run: Run, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("few_joined", "no_speed_of_levels")
 def test_a_part_of_a_host_is_planned(run: Run, cluster: str, asked: str) -> None:
     where = ("--model", "gpt-oss-20b", "--cluster", cluster)
-    data = run(*PLAN, *where, "--json").data
+    data = run(*plan_of("gpt-oss-20b", cluster), "--json").data
     assert data["gpus"] == int(cluster.partition("@")[2])
     scored = run("score", "plan", "--json").data
     assert (scored["tok_s"], scored["usd_per_hour"]) == (data["tok_s"], data["usd_per_hour"])
@@ -66,40 +66,37 @@ def test_options_reach_the_plan(run: Run, tmp_path: Path) -> None:
     assert sum(map(len, data["experts"]["layers"]["0"])) == 16 * data["layout"]["replicas"]
     digest = hashlib.sha256((tmp_path / "loads.npy").read_bytes()).hexdigest()
     assert inputs["sha256"] == {"loads.npy": digest}
-    assert inputs["command"].startswith("rackplan plan --model mixtral-8x7b")
+    assert inputs["command"].startswith("rackplan plan --phase decode --model mixtral-8x7b")
 
 
 def test_a_plan_that_is_there_is_not_touched(run: Run, prepared: Run, tmp_path: Path) -> None:
     prepared(*PLAN)
     before = {path: path.read_bytes() for path in (tmp_path / "plan").iterdir()}
-    assert run(*PLAN, "--model", "deepseek-v3").code == 3
+    assert run(*plan_of("deepseek-v3")).code == 3
     assert {path: path.read_bytes() for path in (tmp_path / "plan").iterdir()} == before
 
 
 def test_two_pools_are_two_plans_and_one_report(run: Run, tmp_path: Path) -> None:
     data = run(*TWO_POOLS, "--json").data
-    assert "plan/prefill/plan.json" in {row["file"] for row in data["files"]}
     assert [row["role"] for row in data["pools"]] == ["prefill", "decode"]
     assert len({gpu for row in data["replicas"] for gpu in row["gpu_ids"]}) == 16
-    plans = [
-        json.loads((tmp_path / name).read_text()) for name in ("plan/plan.json", "plan/prefill/plan.json")
-    ]
-    assert [plan["inputs"]["workload"]["phase"] for plan in plans] == ["decode", "prefill"]
+    file = json.loads((tmp_path / "plan/plan.json").read_text())
+    assert [pool["role"] for pool in file["pools"]] == ["decode", "prefill"]
+    for key in ("model", "layout", "stages", "experts"):
+        assert file["pools"][0][key] == file[key]
     page = (tmp_path / "plan/report.html").read_text()
     assert "two pools: 8 GPUs prefill, 8 GPUs decode" in page
     assert "Step of prefill" in page
-    launch = ("--launch", "lws", "--prefill", "plan/prefill", "-o", "e.json")
-    assert run("export", "plan", "--to", "sglang", *launch).code == 0
-    # one pool in the same folder: the other plan would be of nothing
+    assert run("export", "plan", "--to", "sglang", "--launch", "lws", "-o", "e.json").code == 0
+    assert (tmp_path / "e.prefill.json").exists()
     data = run(*ONE_POOL, "--json").data
-    assert (data["serving"], data["isl"], data["osl"], data["phase"]) == ("one pool", 8192, 1024, "both")
-    assert (data["tpot_limit_s"], data["ttft_limit_s"]) == (0.05, 2.0)
-    assert not (tmp_path / "plan/prefill/plan.json").exists()
+    assert (data["serving"], data["isl"], data["osl"], data["phase"]) == ("one pool", 1024, 1024, "both")
+    assert (data["tpot_limit_s"], data["ttft_limit_s"]) == (0.015, 2.0)
 
 
 @pytest.mark.wide
 def test_python_has_the_page_of_both_pools(tmp_path: Path) -> None:
     plan = rackplan.plan("deepseek-v3", "hgx-h200@16", isl=8192, osl=1024, time_limit_s=0)
-    assert plan.prefill is not None
+    assert len(plan.pools) == 2
     assert "Step of prefill" in rackplan.write_report(plan, tmp_path / "both.html").read_text()
     assert repr(plan).count("two pools") == 1

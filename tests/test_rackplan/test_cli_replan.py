@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import PLAN, Run
+from helpers import Run, plan_of
 from placement.plans.reading import read_plan
 
 REPLAN = ("replan", "old/plan.json", "--time-limit", "0", "-o", "next")
@@ -18,8 +18,8 @@ REPLAN = ("replan", "old/plan.json", "--time-limit", "0", "-o", "next")
 @pytest.fixture
 def here(prepared: Run, few_layers: Callable[[str, int], Path], tmp_path: Path, short: None) -> Path:
     """A plan, and other loads beside it; a short search."""
-    asked = ("--model", few_layers("mixtral-8x7b", 3), "--redundant", "16", "--batch", "8")
-    prepared(*PLAN[:-2], *asked, "-o", "old")
+    model = few_layers("mixtral-8x7b", 3)
+    prepared(*plan_of(model, to="old"), "--redundant", "16", "--batch", "8")
     np.save(tmp_path / "new.npy", np.random.default_rng(1).lognormal(4, 0.7, (3, 8)))
     return tmp_path
 

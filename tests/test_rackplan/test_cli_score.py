@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers import PLAN, Run, error_of
+from helpers import PLAN, Run, error_of, plan_of
 
 
 @pytest.fixture
@@ -108,8 +108,8 @@ def test_prices_are_kept_and_may_be_others_later(run: Run, tmp_path: Path) -> No
 
 
 def test_sparse_attention_is_kept_and_said_to_be_a_what_if(run: Run, tmp_path: Path) -> None:
-    asked = ("--model", "llama-3.1-8b", "--context", 65_536, "--batch", 4, "--sparse-attention", "sqrt")
-    text = " ".join(run(*PLAN, *asked, "--details").out.split())
+    asked = ("--context", 65_536, "--batch", 4, "--sparse-attention", "sqrt")
+    text = " ".join(run(*plan_of("llama-3.1-8b"), *asked, "--details").out.split())
     assert "sparse attention (what-if, not measured): a query reads 256 of 65,536 cached" in text
     assert "what-if, neither trained nor measured" in (tmp_path / "plan/report.html").read_text()
     written = json.loads((tmp_path / "plan/plan.json").read_text())
@@ -124,7 +124,7 @@ def test_an_unmeasured_chip_names_its_stand_in_and_a_band(run: Run, tmp_path: Pa
     """Every output says so, and how far off this chip's figures are."""
     cluster, dense = ("--cluster", "tpu-v7@2x2x2"), ("--model", "llama-3.1-8b")
     words = re.compile(r"are within 1\.[3-9]\dx of the prediction; no run on tpu-v7 was measured")
-    said = [" ".join(run(*PLAN, *dense, *cluster, "--details").out.split())]
+    said = [" ".join(run(*plan_of("llama-3.1-8b", cluster[1]), "--details").out.split())]
     assert (
         "tpu-v7 has no measurements, so a related chip stands in: kernel efficiency is fitted to" in said[0]
     )

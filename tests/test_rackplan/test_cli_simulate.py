@@ -12,10 +12,11 @@ import pytest
 import rackplan
 from cost.queueing.requests import ARRIVALS
 from cost.queueing.simulation import ROUTERS
-from helpers import PLAN, Run
+from helpers import Run, plan_of
 from rackplan.requests import Arrivals, Router
 
-LLAMA = ("--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--isl", "2000", "--osl", "100")
+LENGTHS = ("--isl", "2000", "--osl", "100")
+LLAMA = ("--model", "llama-3.1-8b", "--cluster", "hgx-h100", *LENGTHS)
 
 pytestmark = pytest.mark.usefixtures("few_requests")
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("few_requests")
 @pytest.fixture
 def plan(prepared: Run) -> str:
     """A plan of whole requests, in ``p``."""
-    prepared(*PLAN[:-2], *LLAMA, "-o", "p")
+    prepared(*plan_of("llama-3.1-8b", phase=None, to="p"), *LENGTHS)
     return "p"
 
 

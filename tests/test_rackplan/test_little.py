@@ -40,22 +40,22 @@ def test_requests_in_flight_are_rate_times_time(run: Run, model: str, cluster: s
         )
         assert row["batch"] * row["decode_gpus"] / asked == near
         assert row["in_flight"] / asked == near
-    plan = run("plan", *named, "--isl", 8192, "--time-limit", 0, "-o", "plan").data
+    plan = run("plan", *named, "--time-limit", 0, "-o", "plan").data
+    for pool in plan["pools"]:
+        if pool["role"] != "prefill":
+            held, first_s = pool["batch"] * pool["gpus"], 0.0
+            if pool["role"] == "both":
+                first_s = plan["ttft_s"]
+            assert held / (pool["tok_s"] * (pool["step_s"] + first_s / OSL)) == near
     size = run("size", *named, "--req-s", 100).data
-    for found, rate in ((plan, plan["requests_per_s"]), (size, size["requests_per_s"])):
-        one_pool = found["serving"] == "one pool"
-        held = sum(
-            pool["batch"] * pool["gpus_per_worker"] * pool["workers"]
-            for pool in found["pools"]
-            if pool["role"] != "prefill"
-        )
-        asked = rate * stay_s(found["tok_s_per_user"], found["ttft_s"], one_pool=one_pool)
-        assert held / asked == near
-    fleet = run("fleet", *named, "--time-limit", 1, "-o", "fleet").data
-    for pool in fleet["pools"]:
-        if pool["role"] == "decode":
-            held = pool["batch"] * pool["gpus"]
-            assert held / (pool["requests_per_s"] * OSL * pool["step_s"]) == near
+    held = sum(
+        pool["batch"] * pool["gpus_per_worker"] * pool["workers"]
+        for pool in size["pools"]
+        if pool["role"] != "prefill"
+    )
+    one_pool = size["serving"] == "one pool"
+    asked = size["requests_per_s"] * stay_s(size["tok_s_per_user"], size["ttft_s"], one_pool=one_pool)
+    assert held / asked == near
     (row,) = run("compare", cluster, "--model", model, "--json").data["rows"]
     assert row["reached_tok_s_per_user"] / matched["tok_s_per_user"] == near
     assert row["batch"] / matched["batch"] == near

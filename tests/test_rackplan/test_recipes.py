@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rackplan
-from helpers import PLAN, Run
+from helpers import Run, plan_of
 from placement.plans.reading import read_plan
 from rackplan import inputs
 from rackplan.requests import DeploymentRequest, make
@@ -83,7 +83,7 @@ def test_a_size_and_a_plan_say_the_recipe(run: Run, tmp_path: Any) -> None:
     # of the fleet, not of a unit that hardly holds the model
     ratio = then["tok_s_per_gpu"] / now["tok_s_per_gpu"]
     assert now["other_recipe"][0]["other_ratio"] == pytest.approx(ratio, rel=0.05)
-    data = run(*PLAN, "--model", "llama-3.1-8b", "--recipe", "usual", "--json").data
+    data = run(*plan_of("llama-3.1-8b"), "--recipe", "usual", "--json").data
     assert data["setup"]["recipe"].startswith("weights fp8, cache fp8, no drafts (usual; aiconfigurator")
     plan = read_plan(tmp_path / "plan")
     assert plan.deployment.recipe.startswith("weights fp8, cache fp8, no drafts (usual;")

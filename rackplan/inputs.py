@@ -425,13 +425,13 @@ def shares_of(models: Any) -> tuple[list[tuple[Any, float]], list[str]]:
         found = [split_share(models) if isinstance(models, str) else (models, None)]
     if not found:
         raise InputError(
-            "expected models with shares of requests above 0, like {'kimi-k2': 0.3}.", field="models"
+            "expected models with shares of requests above 0, like {'kimi-k2': 0.3}.", field="model"
         )
     for name, share in found:
         if share is not None and not (math.isfinite(share) and share > 0):
             raise InputError(
                 "expected a share of requests above 0, like 0.7.",
-                field="models",
+                field="model",
                 value=f"{name}:{share:g}",
             )
     given = [share for _, share in found if share is not None]
@@ -441,7 +441,7 @@ def shares_of(models: Any) -> tuple[list[tuple[Any, float]], list[str]]:
     if len(given) < len(found):
         without = next(name for name, share in found if share is None)
         raise InputError(
-            f"give every model a share of requests, like {without}:0.3.", field="models", value=without
+            f"give every model a share of requests, like {without}:0.3.", field="model", value=without
         )
     total = math.fsum(given)
     notes = [f"the shares add up to {total:g} and were normalized"] if abs(total - 1) > _SUM else []

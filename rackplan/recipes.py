@@ -1,4 +1,4 @@
-"""What the recipe that is not in force would bring: to a plan, to clusters compared, to a fleet."""
+"""What the recipe that is not in force would bring: to a plan, to clusters compared, to a size."""
 
 from __future__ import annotations
 

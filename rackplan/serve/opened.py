@@ -15,6 +15,7 @@ from cost.inputs.workload import Workload
 from cost.money.network import NETWORK
 from cost.money.prices import PRICE_BASES, PriceBook
 from cost.resolve import model_names, model_title
+from cost.serving.serving import ONE_POOL
 from placement.plan import Plan
 from placement.plans.reading import PLAN_FILE, plan_of_text
 from rackplan.serve.plans import PlanText
@@ -62,7 +63,8 @@ class OpenPlan(PlanText):
         deployment, limit = self.plan.deployment, self.plan.request
         work, prices = deployment.workload, deployment.prices
         model, weights = _model(self.plan)
-        cluster, settings = _cluster(deployment.cluster)
+        whole = self.plan.requests
+        cluster, settings = _cluster(deployment.cluster.whole if self.plan.beside else deployment.cluster)
         osl = max(1, min(_ANSWER, 2 * (work.context - 1)))
         asked = {
             "serving": "decode" if work.decodes else "two pools",
@@ -74,6 +76,10 @@ class OpenPlan(PlanText):
         if work.phase == "both":
             asked |= {"serving": "one pool", "isl": round(work.prompt), "osl": round(work.answer)}
             asked["ttft_ms"] = _ms(limit.ttft_s)
+        if whole is not None and whole.osl:
+            serving = "one pool" if whole.serving == ONE_POOL else "two pools"
+            asked |= {"serving": serving, "isl": whole.isl, "osl": whole.osl}
+            asked["ttft_ms"] = None if "ttft_s" in whole.defaults else _ms(whole.ttft_limit_s)
         return asked | {
             "model": model,
             "clusters": [cluster],

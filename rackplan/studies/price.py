@@ -60,7 +60,8 @@ def _request(kind: Kind, given: Mapping[str, Any], **more: Any) -> Any:
     cluster, fields = _cluster(given, "cluster"), fields_of(kind)
     asked = {fields[name]: value for name, value in given.items() if name in fields}
     prices, powers = (_by_gpu(given, name, cluster) for name in OF_GPU)
-    asked["model"] = _model(given["model"], asked.pop("weights", None))
+    if isinstance(given["model"], str):  # else several with their shares
+        asked["model"] = _model(given["model"], asked.pop("weights", None))
     if "price_more" in given:
         book = inputs.book_of(make(Money, price_basis=given.get("price_basis"), prices=prices), cluster)
         gpus = [domain.gpu for domain in cluster.spec.domains]

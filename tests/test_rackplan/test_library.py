@@ -79,7 +79,6 @@ def test_rows_of_a_plan_are_its_slots(plan: Plan) -> None:
             "cluster gpus tok_s_per_gpu usd_per_hour power_w",
         ),
         (lambda _: rackplan.size(MODEL, CLUSTER, gpus=16), "gpus domains tok_s usd_per_hour power_w reason"),
-        (lambda _: rackplan.fleet(MODEL, CLUSTER, tok_s="9k"), "role model layout workers tok_s step_s"),
         (rackplan.what_if, "lever change gain"),
         (lambda _: rackplan.validate(PUBLISHED), "id quantity measured predicted error"),
         (lambda _: rackplan.make_cluster(CLUSTER), "gpu node domain rack hbm_bytes hbm_bytes_per_s"),
@@ -152,7 +151,7 @@ def test_examples_of_the_help_are_true(name: str, tmp_path: Path, monkeypatch: p
 def test_help_says_type_default_and_meaning() -> None:
     text = inspect.getdoc(rackplan.plan) or ""
     for words in (
-        "context : int | str, default: 4096\n    Tokens already in each sequence",
+        "context : int | str, default: 4096\n    With one phase only: tokens already in each sequence",
         'tpot_ms : float | "none", default: 50\n    Maximum time per output token in ms',
         "tolerance : float | str, default: 0.02 (2%)",
         "prices : Mapping[str, float | str], optional\n",
@@ -161,7 +160,7 @@ def test_help_says_type_default_and_meaning() -> None:
     ):
         assert words in text
     assert str(inspect.signature(rackplan.plan)).startswith(
-        "(model: 'ModelLike', cluster: 'ClusterLike', *, "
+        "(model: 'ModelLike | Mapping[str, float] | Sequence[str]', cluster: 'ClusterLike', *, "
     )
 
 

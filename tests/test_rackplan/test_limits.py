@@ -14,7 +14,6 @@ COMMANDS = {
     "sweep": ("sweep", *ON),
     "plan": ("plan", *ON, "--time-limit", "0", "-o", "plan"),
     "size": ("size", *ON, "--tok-s", "10k"),
-    "fleet": ("fleet", *ON, "--time-limit", "1", "-o", "fleet"),
     "compare": ("compare", "hgx-h100", *ON[:2]),
     "simulate": ("simulate", *ON, "--req-s", "1"),
 }
@@ -26,12 +25,12 @@ pytestmark = pytest.mark.usefixtures("few_joined", "no_speed_of_levels", "few_re
 @pytest.mark.parametrize(
     ("command", "phase", "limit"),
     [
-        *((name, DECODE, "--tpot-ms 0.05") for name in ("sweep", "plan", "size", "fleet")),
-        *((name, WHOLE, "--tpot-ms 0.05") for name in ("sweep", "plan", "size", "fleet", "simulate")),
-        *((name, WHOLE, "--ttft-ms 20") for name in ("sweep", "plan", "size", "fleet", "compare")),
+        *((name, DECODE, "--tpot-ms 0.05") for name in ("sweep", "plan", "size")),
+        *((name, WHOLE, "--tpot-ms 0.05") for name in ("sweep", "plan", "size", "simulate")),
+        *((name, WHOLE, "--ttft-ms 20") for name in ("sweep", "plan", "size", "compare")),
         *((name, WHOLE, "--ttft-p99-ms 20") for name in ("sweep", "size", "compare", "simulate")),
         *((name, PREFILL, "--ttft-ms 20") for name in ("sweep", "plan", "compare")),
-        *((name, DECODE, "--tok-s-user 20000") for name in ("sweep", "plan", "size", "fleet", "compare")),
+        *((name, DECODE, "--tok-s-user 20000") for name in ("sweep", "plan", "size", "compare")),
     ],
 )
 def test_what_nothing_keeps_is_refused_with_the_limit(
@@ -47,11 +46,11 @@ def test_what_nothing_keeps_is_refused_with_the_limit(
 @pytest.mark.parametrize(
     ("command", "asked"),
     [
-        *((name, (*DECODE, "--ttft-ms", "500")) for name in ("sweep", "size", "fleet", "compare")),
+        *((name, (*DECODE, "--ttft-ms", "500")) for name in ("sweep", "size", "compare")),
         *((name, (*DECODE, "--ttft-p99-ms", "500")) for name in ("sweep", "size", "compare")),
-        *((name, (*PREFILL, "--tpot-ms", "50")) for name in ("sweep", "plan", "size", "fleet")),
+        *((name, (*PREFILL, "--tpot-ms", "50")) for name in ("sweep", "plan", "size")),
         ("compare", (*PREFILL, "--tok-s-user", "50")),
-        *((name, (*WHOLE, "--ttft-p99-ms", "500")) for name in ("plan", "fleet")),
+        *((name, (*WHOLE, "--ttft-p99-ms", "500")) for name in ("plan",)),
         ("compare", (*WHOLE, "--tpot-ms", "50")),
         ("simulate", (*WHOLE, "--ttft-ms", "500")),
     ],

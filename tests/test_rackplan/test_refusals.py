@@ -104,9 +104,17 @@ REFUSED = {
         ("draw hgx-h100@16 --plan PLAN/plan.json -o x.svg", "which has other GPUs than hgx-h100@16"),
         ("traffic PLAN --matrix x.csv", "ends in .json or .npy"),
     ],
-    "plan --model mixtral-8x7b --cluster hgx-h100 --time-limit 0 -o new/plan": [
+    "plan --cluster hgx-h100 --time-limit 0 -o new/plan": [
         ("--model mixtral-8x77b", "mixtral-8x7b"),
         ("--model no-key/config.json", "hidden_size"),
+        (f"--model {LONG}", LONG),
+        ("--model mixtral-8x7b --model mixtral-8x7b", "--model mixtral-8x7b: duplicate"),
+        ("--model mixtral-8x7b:0.5 --model olmoe-1b-7b", "--model olmoe-1b-7b: give every model a share"),
+        ("--model mixtral-8x7b --model olmoe-1b-7b --phase prefill", "--phase prefill: several models are"),
+        ("--model mixtral-8x7b --model olmoe-1b-7b --ep 8", "--ep 8: several models are planned as pools"),
+        ("--model llama-3.1-8b -o /proc/nowhere/plan", "/proc/nowhere"),
+    ],
+    "plan --model mixtral-8x7b --cluster hgx-h100 --time-limit 0 -o new/plan": [
         ("--cluster broken.yaml", "broken.yaml"),
         ("--loads nan.npy", "nan.npy"),
         ("--loads shape.npy", "shape.npy"),
@@ -117,10 +125,8 @@ REFUSED = {
         ("--redundant 1000", "--redundant 1000"),
         ("-o a-file", "a-file"),
         (f"-o {LONG}", LONG),
-        (f"--model {LONG}", LONG),
         (f"--loads {LONG}.npy", LONG),
         ("-o a-file/below", "a-file"),
-        ("--model llama-3.1-8b -o /proc/nowhere/plan", "/proc/nowhere"),
     ],
     "plan --model olmoe-1b-7b --cluster hgx-h100": [
         ("--frobnicate", "--frobnicate"),
@@ -130,15 +136,15 @@ REFUSED = {
         ("--goal cheap", "--goal cheap: expected throughput, latency, gpus, usd or power"),
         ("--tpot-ms fast", "--tpot-ms fast: expected a number above 0, or none"),
         ("--tolerance 100", "--tolerance 100: expected percent, 0 or more and below 100"),
-        ("--goal latency --batch 4", "--goal latency and --batch 4:"),
+        ("--phase decode --goal latency --batch 4", "--goal latency and --batch 4:"),
         ("--price gb200=3", "no GPU here is named 'gb200'; "),
         ("--power h100=nan", "expected a number above 0"),
         ("--price-basis spot", "--price-basis 'spot': expected owner, neocloud, rental or list"),
-        ("--isl 5 --context 5", "--context 5: --isl plans whole requests"),
-        ("--osl 5 --phase prefill", "--phase prefill: --osl plans whole requests"),
-        ("--isl 5 --batch 5", "--batch 5: --isl plans whole requests, and the limits set the batches"),
-        ("--isl 5 --goal usd", "--goal usd: --isl plans whole requests, which maximizes throughput"),
-        ("--isl 5 --redundant auto", "--redundant auto: --isl plans whole requests"),
+        ("--isl 5 --context 5", "--context 5: --isl asks for whole requests"),
+        ("--osl 5 --phase prefill", "--phase prefill: --osl asks for whole requests"),
+        ("--batch 5", "--batch 5: whole requests take the batches that keep the limits"),
+        ("--goal latency", "--goal latency: whole requests are planned for throughput or cost"),
+        ("--redundant auto", "--redundant auto: whole requests try the fewest copies and more"),
     ],
     "plan --model Qwen3-8B --cluster hgx-h100": [
         ("--accept-length 1.5", "--accept-length 1.5: without --draft-tokens a step yields one token"),
@@ -147,7 +153,6 @@ REFUSED = {
             (words, f"{words}: qwen3-8b is dense and has no routed experts")
             for words in (
                 "--ep 4",
-                "--redundant auto",
                 "--loads uniform",
                 "--spread node",
                 "--routing no.npy",
@@ -194,11 +199,6 @@ REFUSED = {
     ],
     "size --model mixtral-8x7b --cluster hgx-h20": [
         ("--mw 20", "set one with --power h20-sxm=1900"),
-    ],
-    "fleet --model mixtral-8x7b --cluster hgx-h100": [
-        ("--phase prefill", "prefill alone yields none"),
-        ("--goal speed", "--goal speed"),
-        ("--spares 3", "--spares 3"),
     ],
     "traffic hgx-h100": [
         ("--output -", "-: results are written to files"),
@@ -258,10 +258,8 @@ REFUSED = {
     "export WIDE --to sglang -o x.json": [
         ("--launch nomad", "expected shell, lws, kueue, kai, grove, rbg, dynamo, llm-d, slurm or mpi"),
         ("--hosts a,b", "--hosts needs a launch file"),
-        ("--prefill FIRST", "--prefill needs a launch file"),
         ("--launch lws --hosts a,b,c", "has 3 names, the cluster has 2 hosts and the plan uses 2"),
         ("--launch lws --hosts a[1-", "--hosts"),
-        ("--launch lws --prefill WIDE", "the plan is for decode, expected one for prefill"),
         ("--launch lws", "x.lws.yaml: it exists and will not be overwritten"),
         ("--launch slurm --image x", "--image: scripts run software installed on the hosts"),
     ],
@@ -287,10 +285,10 @@ REFUSED = {
     ],
 }
 OUT_OF_REACH = {
+    "plan --cluster hgx-h100": [("--model deepseek-v3", "HBM capacity binds: deepseek-v3 on hgx-h100 needs")],
     "plan --model mixtral-8x7b --cluster hgx-h100 --time-limit 0 -o new/plan": [
         ("--ep 5", "--ep 5 on hgx-h100: groups of 5 GPUs do not divide nodes of 8. What fits: --ep 4 "),
-        ("--model deepseek-v3", "HBM capacity binds: deepseek-v3 on hgx-h100 needs"),
-        ("--batch 1000000", "HBM capacity binds: --batch 1,000,000"),
+        ("--phase decode --batch 1000000", "HBM capacity binds: --batch 1,000,000"),
         ("--context 1000000000", "More nodes do not help"),
         ("--context 512 --tpot-ms 0.5", "is out of reach on hgx-h100: the fastest layout takes"),
         (
@@ -298,13 +296,9 @@ OUT_OF_REACH = {
             "--ttft-ms 0.5 is out of reach on hgx-h100: a prompt of 512 tokens alone",
         ),
         (
-            "--isl 8k --loads zipf:1.5 --tpot-ms none --ttft-ms 150",
+            "--loads zipf:1.5 --tpot-ms none --ttft-ms 150 --tolerance 99",
             "--ttft-ms 150 is out of reach on hgx-h100: with experts placed under these loads",
         ),
-    ],
-    "fleet --model mixtral-8x7b --cluster hgx-h100": [
-        ("--model llama-3.1-8b --context 4096 --time-limit 1 --tok-s 1e15", "out of reach"),
-        ("--tpot-ms 0.001", "the fastest takes"),
     ],
     "": [
         ("replan PLAN --lost d0 -o next", "none remain"),

@@ -82,5 +82,5 @@ def test_a_written_page_has_the_command_and_digests(run: Run, tmp_path: Path) ->
     assert (result.code, result.err) == (0, "")
     text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     found = check_safe(text)
-    assert "rackplan plan --model mixtral-8x7b" in found.text
+    assert "rackplan plan --phase decode --model mixtral-8x7b" in found.text
     assert "# SHA-256 of c.yaml: " in found.text

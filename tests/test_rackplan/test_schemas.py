@@ -38,7 +38,7 @@ def test_a_schema_is_of_the_dialect_and_says_what_each_field_is(name: str) -> No
     version = schema["version"]
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert schema["$id"] == f"urn:rackplan:{name}:{version}"
-    assert version == (1 if name in REQUESTS or name == "moves.json" else 2)
+    assert version == (1 if name in REQUESTS or name == "moves.json" else 3 if name == "plan.json" else 2)
     assert schema["description"]
     assert {part["$ref"] for part in _parts(schema) if "$ref" in part} == {
         f"#/$defs/{part}" for part in schema.get("$defs", {})

@@ -364,7 +364,8 @@ OWN_MODEL = {
 def test_the_page_opens_with_the_plan_that_was_given(tmp_path, client, model, given, command):
     """Its own model, cluster, figures and formats: the plan of its layout and batch has the plan's step."""
     prices = {"prices": {"h100": 3}} if "weights" in given else {}
-    made = written(tmp_path / "one", model=model, kv_dtype="fp8", **given, **prices)
+    alone = {"kv_dtype": "fp8", "phase": "decode"}
+    made = written(tmp_path / "one", model=model, **alone, **given, **prices)
     asked = Opened.of(tmp_path / "one").start["asked"]
     found = client.post("/api/plot", json=asked)
     assert found.status_code == 200, found.text
@@ -398,7 +399,7 @@ def job(client, **order):
 
 def test_inputs_are_called_by_their_flags(client):
     *_, last = job(client, kind="place", asked=DECODE, order={"seconds": 0})
-    assert "give --isl and --osl for whole requests" in json.dumps(last)
+    assert "leave out --phase and --context for whole requests" in json.dumps(last)
     assert plot(client, weights="fp3").json()["errors"]["weights"].startswith("--weights 'fp3': ")
 
 

@@ -70,9 +70,9 @@ def test_a_plan_is_the_fast_plan() -> None:
     assert (row["proof"], row["gap"]) == (plan.proof.status, plan.proof.gap)
 
 
-def test_a_fleet_of_two_models_has_its_totals() -> None:
+def test_a_plan_of_two_models_has_its_totals() -> None:
     models = {"model": {"qwen3-235b-a22b": 0.5, "gpt-oss-120b": 0.5}}
-    row = price("fleet", PLACE | models | {"isl": 512, "osl": 128, "time_limit_s": 300})
+    row = price("plan", PLACE | models | {"isl": 512, "osl": 128})
     assert row["tok_s"] == pytest.approx(row["tok_s_per_gpu"] * 16)
     assert row["pools"] >= 2
     assert row["usd_per_million_tokens"] > 0

@@ -87,7 +87,7 @@ def test_values_lie_in_their_range(low: float, times: float, part: float, log: b
         ({"grid": {"set.gpu.hbm_bytes": [10**400]}}, "expected a quantity"),
         ({"grid": {"batch": list(range(1, 1002)), "context": list(range(1, 1001))}}, "1,001,000 points"),
         ({"grid": {"set.gpu": ["2x"]}}, "expected set.PART.FIGURE"),
-        ({"grid": {"loads": ["uniform"]}}, "`loads`; it belongs to kind plan or fleet"),
+        ({"grid": {"loads": ["uniform"]}}, "`loads`; it belongs to kind plan"),
         ({"grid": {"ep": [8]}, "optimize": {"search": {"tp": [1, 2]}}}, "use `optimize: curve`"),
     ],
 )

@@ -82,14 +82,14 @@ def test_two_pools_have_rows_each() -> None:
     doc = plan_doc(planned("mixtral-8x7b", "hgx-h100@16", isl=4000, osl=500))
     require_doc(doc)
     roles = [row["role"] for row in doc.data["pools"]]
-    assert roles == (["prefill", "decode"] if doc.data["serving"] == "two pools" else ["both"])
+    assert {role.split()[0] for role in roles} >= {"prefill", "decode"}
     assert {row["pool"] for row in doc.data["step"]} == set(roles)
     assert len({gpu for row in doc.data["replicas"] for gpu in row["gpu_ids"]}) == 16
 
 
 def test_a_pipeline_over_two_racks() -> None:
-    model, asked = few_layers("llama-3.1-8b", 6), {"stages": 2, "tp": 1, "batch": 10, "time_limit_s": 0}
-    plan = rackplan.plan(model, "gb200-nvl72@144", **asked)
+    model, asked = few_layers("llama-3.1-8b", 6), {"stages": 2, "tp": 1, "batch": 10, "phase": "decode"}
+    plan = rackplan.plan(model, "gb200-nvl72@144", time_limit_s=0, **asked)
     hops = plan_doc(plan).data["pipeline"]
     # 10 sequences on each of 2 GPUs, half of them in a micro-batch, BF16 vectors of 4,096; sampled int32 back
     assert [hop["bytes"] for hop in hops] == [10 * 4096 * 2, 10 * 4]

@@ -181,6 +181,10 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
         made = _ordered(plans)
         if len(made) == len(plans):
             plan = with_pools(made, _asked(question, fleet, simple))
+            first_s, limit_s = _late(plan)
+            if first_s:
+                traffic = replace(traffic, ttft_s=(traffic.ttft_s or limit_s) * limit_s / first_s)
+                continue
             if best is None or _cost(plan, options.goal) < _cost(best[0], options.goal):
                 best = plan, fleet
         parts = {
@@ -215,7 +219,17 @@ def _planned(question: Question, fleet: Fleet, joint: Plan) -> Plan:
         )
         plans.append(replace(made, request=replace(asked, tpot_s=question.options.tpot_s)))
     plan = with_pools(_ordered(plans), joint.requests)
+    if _late(plan)[0]:
+        raise InfeasibleError("with experts placed the first token is late")
     return replace(plan, decision=_decision(fleet, plan), interrupted=any(one.interrupted for one in plans))
+
+
+def _late(plan: Plan) -> tuple[float, float]:
+    """Return the first token that misses a limit which was asked for, and that; zeros where none does."""
+    requests = plan.requests
+    if requests is None or "ttft_s" in requests.defaults:
+        return 0.0, 0.0
+    return requests.missed.get("first token", (0.0, 0.0))
 
 
 def _ordered(plans: Sequence[Plan | None]) -> list[Plan]:

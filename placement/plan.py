@@ -96,7 +96,13 @@ class OrderProof:
 
 @dataclass(frozen=True)
 class Idle:
-    """Working GPUs that are in no replica, by their ids, and why."""
+    """Working GPUs that are in no replica.
+
+    Attributes
+    ----------
+    gpu_ids, reason:
+        Their ids, and why they are idle.
+    """
 
     gpu_ids: tuple[str, ...]
     reason: str

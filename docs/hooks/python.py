@@ -33,7 +33,7 @@ PAGES = {
         "Model model_names resolve_model model_from_config ExpertLoads read_loads Workload Deployment"
     ),
     "Results": (
-        "Replanned Levers Replayed Simulated Sweep Pools Comparison Size Sizes Fleet StudyResult Validation Exported "
+        "Replanned Levers Replayed Simulated Sweep Pools Comparison Size Sizes StudyResult Validation Exported "
         "Rooflines Economics find_levers"
     ),
     "Errors and progress": "RackplanError InputError InfeasibleError CancelledError Progress",

@@ -301,7 +301,13 @@ class RequestPart(PlanOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInputsPart:
-    """A model of a further pool, and the loads that its experts are placed by."""
+    """Inputs of a pool of another model.
+
+    Attributes
+    ----------
+    model, loads:
+        The model, and the loads of its experts (null without any).
+    """
 
     model: ModelPart
     loads: LoadsPart | None = None

@@ -42,7 +42,7 @@ ROOT = Record.of(
     "balancedness bound_by tok_s requests_per_s ttft_s usd_per_hour power_w goal",
     tiles="tok_s_per_gpu tok_s_per_user step_s lower_step_s usd_per_million_tokens batch kv_tokens balancedness",
 )
-POOLS = shared.pools("batch counted_tokens tok_s step_s | model gap tp ep moe_tp attention_dp stages")
+POOLS = shared.pools("batch counted_tokens tok_s step_s | pool model gap tp ep moe_tp attention_dp stages")
 WAYS = Table.of("ways", "serving tok_s_per_gpu", "One pool or two, before experts are placed")
 IDLE = Table.of("idle", "count reason | gpu_ids", "Idle GPUs")
 MODELS = Table.of("models", "model requests_share requests_per_s", "Models")
@@ -70,6 +70,8 @@ LEVERS = Table.of("levers", "lever change to gain batch tok_s_per_gpu", "Largest
 ASSUMED = Table.of("assumptions", "assumption", "Assumptions", most=None)
 FILES = Table.of("files", "name file", "What was written", most=0)
 ENGINE = Record.of("", "engine_balancedness")
+MOST_SHOWN = 3
+"""Pools from which on the ways of serving are details."""
 _ROLES = ("prefill", "both", "decode")
 """Pools in the order in which they are told."""
 _HALF = 0.05
@@ -224,7 +226,7 @@ def _pools(plan: Plan) -> Iterator[Block]:
     """Yield pools, ways of serving, and idle GPUs."""
     whole, both, cluster = plan.requests, sides(plan), plan.deployment.cluster
     cluster = cluster.whole if plan.beside else cluster
-    rows = [pool_row(role, side) for role, side in both]
+    rows = [pool_row(side.role, side) | {"pool": name} for name, side in both]
     if whole is not None:
         rate = whole.totals.tok_s / (whole.osl or 1)
         served = zip(whole.pools, whole.parts, strict=True)
@@ -233,11 +235,12 @@ def _pools(plan: Plan) -> Iterator[Block]:
         ):
             tokens = whole.isl if pool.role == "prefill" else whole.osl
             row |= {"batch": pool.batch, "step_s": pool.step_s, "tok_s": rate * part * (tokens or 1)}
-    models = "pool role model layout workers gpus gpus_per_worker batch counted_tokens tok_s step_s"
+    models = "role model layout workers gpus gpus_per_worker batch counted_tokens tok_s step_s"
     shown = models if whole is not None and whole.shares else POOLS.shown
     yield POOLS(rows, most=12 * (len(both) > 1), shown=shown)
     ways, turns = (whole.priced_tok_s_per_gpu, whole.turns) if whole else ({}, ())
-    yield WAYS({"serving": name, "tok_s_per_gpu": rate} for name, rate in ways.items())
+    few = WAYS.most if len(both) < MOST_SHOWN else 0
+    yield WAYS(({"serving": name, "tok_s_per_gpu": rate} for name, rate in ways.items()), most=few)
     yield shared.TURNS(turns, most=0)
     used = {gpu for _, side in both for row in replicas(side) for gpu in row["gpu_ids"]}
     ids = tuple(gpu.id for gpu in cluster.gpus if gpu.id not in used)

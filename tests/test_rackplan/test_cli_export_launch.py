@@ -16,7 +16,7 @@ from helpers import PLAN, Run, plan_of
 BASE = (*PLAN[:-2], "--batch", "2", "--redundant", "8")
 TWO_HOSTS = (*BASE, "--cluster", "hgx-h100@16", "--ep", "16", "--stages", "1", "-o", "plan")
 TWO_REPLICAS = (*BASE, "--cluster", "hgx-h100@16", "--ep", "4", "--stages", "2", "-o", "plan")
-POOLS = plan_of("deepseek-v3", "hgx-h200@16", phase=None)
+POOLS = plan_of("deepseek-v3", "hgx-h200@32", phase=None)
 
 
 def plain(text: str, folder: Path) -> str:

@@ -64,7 +64,7 @@ def test_names_are_safe() -> None:
 
 
 def test_the_form_follows_the_ending(run: Run, tmp_path: Path) -> None:
-    sweep = ("sweep", *PLAN[1:-4])
+    sweep = ("sweep", *PLAN[1:-3])
     for name, first in (("a.csv", ",tp,"), ("a.json", "{"), ("a.html", "<!DOCTYPE html>")):
         assert run(*sweep, "-o", name).code == 0
         assert first in (tmp_path / name).read_text(encoding="utf-8")[:200]

@@ -68,16 +68,21 @@ def pools_of_plan(plan: Plan, lengths: Lengths) -> EnginePools:
     models = dict.fromkeys(pool.deployment.model.name for pool in plan.pools)
     if len(models) > 1:
         raise InputError(f"the plan serves {' and '.join(models)}; a simulation is of one model.")
-    parts = (1.0,) if plan.requests is None else plan.requests.parts
-    sides = [
-        (pool, pool.role if any(one.role == "prefill" for one in plan.pools) else "both", part)
-        for pool, part in zip(plan.pools, parts, strict=True)
-    ]
+    found, apart = plan.requests, any(pool.role == "prefill" for pool in plan.pools)
+    sides = [(pool, pool.role if apart else "both", 1.0, 1.0) for pool in plan.pools]
+    if found is not None:
+        sides = [
+            # what prefills holds its part of a step's prompts, the rest what Little's law says
+            (pool, role, part, part * served.step_s if role == "prefill" else served.batch * served.gpus)
+            for (pool, role, *_), part, served in zip(sides, found.parts, found.pools, strict=True)
+        ]
     sides.sort(key=lambda side: ("prefill", "both", "decode").index(side[1]))
     whole = plan.deployment.cluster.whole if plan.beside else plan.deployment.cluster
     first, last = (replace(sides[at][0].deployment, cluster=whole) for at in (0, -1))
     return joined(
-        [replace(_pool(pool, role, lengths), share=part) for pool, role, part in sides], last, first
+        [replace(_pool(pool, role, lengths), share=part, held=held) for pool, role, part, held in sides],
+        last,
+        first,
     )
 
 

@@ -68,8 +68,10 @@ class Engine:
         What measured steps took over the table's.
     block:
         Tokens of a block that later prompts may share; 0: none do.
-    gpus, part:
-        Its GPUs, and the requests that it can serve over those of the strongest engine that does the same.
+    gpus:
+        GPUs that it has.
+    share, part:
+        Of the requests that it serves; and those that it holds at a time over those of the one that holds most.
     load:
         Requests that it has, waiting ones included; ``running`` of them decode.
     blocked:
@@ -92,6 +94,7 @@ class Engine:
     factor: float = 1.0
     block: int = 0
     gpus: int = 1
+    share: float = 1.0
     part: float = 1.0
     load: int = 0
     running: int = 0

@@ -46,8 +46,9 @@ class EnginePool:
         Tokens that the KV cache of one holds.
     cache:
         The same with its interval; of measured runs none.
-    share:
-        Part of the requests that it serves, in the phases that are its own.
+    share, held:
+        Part of the requests that it serves, in the phases that are its own; requests that it is to hold at a time,
+        for a router to fill unlike pools evenly.
     accept, queries, factor:
         As of :class:`cost.queueing.engine.Engine`.
     """
@@ -63,6 +64,7 @@ class EnginePool:
     factor: float = 1.0
     cache: CacheRoom = NO_CACHE
     share: float = 1.0
+    held: float = 1.0
 
     @classmethod
     def of(  # noqa: PLR0913 - each is a figure of its own
@@ -115,7 +117,7 @@ class EnginePool:
         return self.share / self.workers
 
     def engines(self, block: int, most: float) -> list[Engine]:
-        """Return them, idle; ``most``: part of the requests of the strongest engine that they share a router with."""
+        """Return them, idle; ``most``: requests that the largest engine behind their router is to hold."""
         return [
             Engine(
                 self.table,
@@ -127,7 +129,8 @@ class EnginePool:
                 self.factor,
                 block,
                 self.gpus,
-                self.each / most,
+                self.each,
+                self.held / self.workers / most,
             )
             for _ in range(self.workers)
         ]
@@ -161,7 +164,7 @@ class EnginePools:
             [
                 engine
                 for pool in side
-                for engine in pool.engines(requests.block, max(one.each for one in side))
+                for engine in pool.engines(requests.block, max(one.held / one.workers for one in side))
             ]
             for side in (
                 [pool for pool in self.pools if pool.role != DECODE],

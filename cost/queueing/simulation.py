@@ -99,7 +99,7 @@ class Simulation:
         Those that requests arrive at; of those that prefill alone ``decoders`` receive the caches by ``transfers``
         (None: at once).
     router:
-        One of :data:`ROUTERS`: the engine with fewest requests for what it can serve, each in turn, or the one that
+        One of :data:`ROUTERS`: the engine with fewest requests for what it is to hold, each in turn, or the one that
         holds most of the prompt's blocks.
     fixed_s:
         Seconds of each request outside the engines, before it arrives: network, tokenising.
@@ -128,10 +128,10 @@ class Simulation:
         self._arrival, self._first, self._done = [0.0] * total, [0.0] * total, [0.0] * total
         self._events: list[tuple[float, int, Callable[[float, Any], None], Any]] = []
         self._tickets, self._next, self._turn = count(), 0, 0
-        self._parts = dict.fromkeys((one.role for one in self.engines), 0.0)
+        self._shares = dict.fromkeys((one.role for one in self.engines), 0.0)
         for one in self.engines:
-            self._parts[one.role] += one.part
-        self._sent = dict.fromkeys(self._parts, 0)
+            self._shares[one.role] += one.share
+        self._sent = dict.fromkeys(self._shares, 0)
         self._moving: list[_Transfer] = []
         self._moves, self._moved_s, self._moving_wait_s = 0, 0.0, 0.0
         self._timeline: list[tuple[float, int, int]] = []
@@ -212,7 +212,7 @@ class Simulation:
 
         An engine of both phases holds requests for long, one that prefills for a moment: their loads do not compare.
         """
-        role = min(self._sent, key=lambda role: self._sent[role] / self._parts[role])
+        role = min(self._sent, key=lambda role: self._sent[role] / self._shares[role])
         self._sent[role] += 1
         engines = [one for one in self.engines if one.role == role] if len(self._sent) > 1 else self.engines
         if self.router == "round":
@@ -315,5 +315,5 @@ class Simulation:
 
 
 def _load(engine: Engine) -> float:
-    """Return the requests of an engine for what it can serve."""
+    """Return the requests of an engine for what it is to hold."""
     return engine.load / engine.part

@@ -90,8 +90,7 @@ def plan_jointly(question: Question) -> Plan:
     if simple is not None and (
         not question.open
         or simple.interrupted
-        or simple.decision is None
-        or simple.decision.gap <= options.tolerance
+        or (simple.decision is not None and simple.decision.gap <= options.tolerance)
     ):
         return simple
     try:

@@ -36,8 +36,9 @@ def _compared() -> object:
     return rackplan.compare(["gb200-nvl72", "hgx-h100", "hgx-h200", "hgx-b200", "mi300x"], "deepseek-v3")
 
 
-def _fleet() -> object:
-    return rackplan.fleet("mixtral-8x7b", "hgx-h100@16", isl=1000, osl=100, time_limit_s=2.0)
+def _several() -> object:
+    models = {"mixtral-8x7b": 0.5, "olmoe-1b-7b": 0.5}
+    return rackplan.plan(models, "hgx-h100@16", isl=1000, osl=100, time_limit_s=0)
 
 
 def _replayed() -> object:
@@ -52,7 +53,7 @@ PAGES: dict[str, Callable[[], object]] = {
     "compare": _compared,
     "sweep": lambda: rackplan.sweep("deepseek-v3", "gb200-nvl72"),
     "pools": lambda: rackplan.sweep("mixtral-8x7b", "hgx-h100@16", isl=1000, osl=100),
-    "fleet": _fleet,
+    "several": _several,
     "size": lambda: rackplan.size("deepseek-v3", "gb200-nvl72", tok_s=1e6),
     "replan": lambda: rackplan.replan(plan(), lost="d0.n3"),
     "replay": _replayed,

@@ -74,10 +74,7 @@ def test_files(run: Run, tmp_path: Path) -> None:
     dense, cluster = ("--model", "llama-3.1-8b"), ("--cluster", "hgx-h100")
     assert run("sweep", *dense, *cluster, "-o", "sweep.json").code == 0
     assert run("compare", "hgx-h100", "hgx-h200", *dense, "-o", "out").code == 0
-    assert (
-        run("fleet", *dense, *cluster, "--isl", 2000, "--osl", 500, "--time-limit", 1, "-o", "fleet").code
-        == 0
-    )
-    for name in ("sweep.json", "out/compare.json", "fleet/fleet.json"):
+    assert run("plan", *dense, *cluster, "--isl", 2000, "--osl", 500, "-o", "plan").code == 0
+    for name in ("sweep.json", "out/compare.json", "plan/plan.json"):
         require_schema(Path(name).name, json.loads((tmp_path / name).read_text()))
-    assert set(FILES) >= {"sweep.json", "compare.json", "fleet.json"}
+    assert set(FILES) >= {"sweep.json", "compare.json", "plan.json"}

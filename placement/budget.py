@@ -91,6 +91,12 @@ class Budget:
         found.units = 0.0 if self.seconds == 0 else seconds * _UNITS
         return found
 
+    def always(self, seconds: float) -> Budget:
+        """Return a budget with the work of a number of seconds, whatever was asked for; clock and Ctrl-C end it."""
+        found = self.part(1.0)
+        found.units = seconds * _UNITS
+        return found
+
     def spend(self, units: float) -> None:
         """Count work that was done."""
         for part in self.parts:

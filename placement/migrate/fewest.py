@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placement.arrays import Bools, Experts, Ints
+from placement.budget import Budget
+from placement.cp_solver import solve_within
 from placement.experts.pack import EMPTY
 from placement.experts.problem import Problem
 from placement.migrate.task import MigrationTask
@@ -42,21 +44,21 @@ def is_quick(task: MigrationTask) -> bool:
 
 
 def fewest_moves(
-    task: MigrationTask, start: Experts, keep_on: Callable[[], bool] = lambda: True
+    task: MigrationTask, start: Experts, budget: Budget, keep_on: Callable[[], bool] = lambda: True
 ) -> tuple[Experts, Ints]:
     """Return legal ``[layers, slots]`` after no more moves than ``start``, and a bound of the moves, ``[layers]``.
 
     Where moves are the bound, none can do with fewer; where CP-SAT's work ran out, they are above it. Deterministic
-    while ``keep_on``, asked before each layer, says yes.
+    while ``keep_on``, asked before each layer, says yes; the clock of ``budget`` and Ctrl-C end a layer too.
     """
     nearest, bound, moves = start.copy(), least_moves(task), task.moves(start)
     for layer in np.flatnonzero(moves > bound).tolist():
         if not keep_on():
             break
         held = task.held[layer]
-        on, least = _by_domain(task.problem, held)
+        on, least = _by_domain(task.problem, held, budget)
         if on is None and least < moves[layer]:
-            on, least = _by_gpu(task.problem, held)
+            on, least = _by_gpu(task.problem, held, budget)
         bound[layer] = max(int(bound[layer]), min(least, int(moves[layer])))
         if on is not None:
             row = np.nonzero(on)[1].astype(np.int32)  # GPU by GPU
@@ -65,7 +67,7 @@ def fewest_moves(
     return nearest, bound
 
 
-def _by_domain(problem: Problem, held: Bools) -> tuple[Bools | None, int]:
+def _by_domain(problem: Problem, held: Bools, budget: Budget) -> tuple[Bools | None, int]:
     """Return who holds what, ``[gpus, experts]`` (None if nothing was found), and a bound of the moves."""
     from ortools.sat.python import cp_model
 
@@ -85,7 +87,7 @@ def _by_domain(problem: Problem, held: Bools) -> tuple[Bools | None, int]:
             model.add(copies <= most)
     _spread(model, there, problem.domains_used)
     model.maximize(sum(stays.values()))
-    solver, bound = _solved(model, problem)
+    solver, bound = _solved(model, problem, budget)
     if solver is None:
         return None, bound
     kept = np.zeros_like(held)
@@ -116,7 +118,7 @@ def _filled(problem: Problem, kept: Bools, comes: Ints) -> Bools | None:
     return on
 
 
-def _by_gpu(problem: Problem, held: Bools) -> tuple[Bools | None, int]:
+def _by_gpu(problem: Problem, held: Bools, budget: Budget) -> tuple[Bools | None, int]:
     """As :func:`_by_domain`, with a variable for each expert on each GPU."""
     from ortools.sat.python import cp_model
 
@@ -131,7 +133,7 @@ def _by_gpu(problem: Problem, held: Bools) -> tuple[Bools | None, int]:
         problem.domains_used,
     )
     model.maximize(sum(x[expert][gpu] for gpu, expert in np.argwhere(held).tolist()))
-    solver, bound = _solved(model, problem)
+    solver, bound = _solved(model, problem, budget)
     if solver is None:
         return None, bound
     return np.array([[solver.boolean_value(variable) for variable in row] for row in x]).T, bound
@@ -152,15 +154,13 @@ def _spread(model: cp_model.CpModel, there: Sequence[Sequence[cp_model.LinearExp
             model.add(each <= most)
 
 
-def _solved(model: cp_model.CpModel, problem: Problem) -> tuple[cp_model.CpSolver | None, int]:
+def _solved(
+    model: cp_model.CpModel, problem: Problem, budget: Budget
+) -> tuple[cp_model.CpSolver | None, int]:
     """Return a solver with the most copies that stay (None if none was found), and a bound of the moves."""
     from ortools.sat.python import cp_model
 
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = 0
-    solver.parameters.max_deterministic_time = _WORK
-    solver.parameters.catch_sigint_signal = False
-    if solver.solve(model) not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
+    solver, status = solve_within(model, budget.always(_WORK), seed=0)
+    if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         return None, 0
     return solver, problem.slots - round(solver.best_objective_bound)

@@ -100,7 +100,7 @@ def migrate(
     needed = _moves(tasks, starts, times)
     what = "to give every expert a valid copy"
     if max_moves is not None and needed > max_moves:
-        starts, needed = _fewest(tasks, starts, times, max_moves, what)
+        starts, needed = _fewest(tasks, starts, times, max_moves, what, budget)
     elif only_restore:
         starts = _nearest(tasks, starts, budget.part(0.5).search(0.0))
         needed = _moves(tasks, starts, times)
@@ -176,7 +176,7 @@ def _nearest(tasks: Sequence[MigrationTask], starts: Sequence[Experts], budget: 
 
     with budget, budget.keeping():
         for task, start in zip(tasks, starts, strict=True):
-            found.append(fewest_moves(task, start, *(() if is_quick(task) else (keep_on,)))[0])
+            found.append(fewest_moves(task, start, budget, *(() if is_quick(task) else (keep_on,)))[0])
     return [*found, *starts[len(found) :]]
 
 
@@ -186,9 +186,10 @@ def _fewest(
     times: Sequence[int],
     max_moves: int,
     what: str,
+    budget: Budget,
 ) -> tuple[list[Experts], int]:
     """Return starts within ``max_moves``, and their moves; raise where none are proven to be."""
-    found = [fewest_moves(*each) for each in zip(tasks, starts, strict=True)]
+    found = [fewest_moves(*each, budget) for each in zip(tasks, starts, strict=True)]
     least = sum(each * int(bound.sum()) for (_, bound), each in zip(found, times, strict=True))
     needed = _moves(tasks, [start for start, _ in found], times)
     if needed <= max_moves:

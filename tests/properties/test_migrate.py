@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placement.budget import Budget
 from placement.experts.counts import replicate
 from placement.experts.failure_domains import spread_row
 from placement.experts.local_search import swap_down
@@ -87,9 +88,9 @@ def over_two_racks() -> tuple[Problem, MigrationTask, np.ndarray]:
 
 def test_both_models_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, task, start = over_two_racks()
-    by_domain, bound = fewest_moves(task, start)
+    by_domain, bound = fewest_moves(task, start, Budget())
     monkeypatch.setattr(fewest, "_filled", lambda *_: None)
-    by_gpu, again = fewest_moves(task, start)
+    by_gpu, again = fewest_moves(task, start, Budget())
     assert problem.legal(by_domain).all()
     assert problem.legal(by_gpu).all()
     moves = [int(task.moves(rows)[0]) for rows in (by_domain, by_gpu)]

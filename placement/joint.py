@@ -18,7 +18,7 @@ from cost.serving.lengths import Lengths
 from placement.analysis.failures import FEW_TOKENS
 from placement.budget import Budget, Cancel
 from placement.fleet.fleet import Fleet, Pool, make_fleet
-from placement.fleet.options import PREFILL, WORTH_S, FleetOptions, Traffic, require_goal
+from placement.fleet.options import PREFILL, WORTH_S, FleetOptions, Traffic
 from placement.fleet.pricing import Kind
 from placement.layouts.choose import choose_layout
 from placement.layouts.fitting import Fitted
@@ -160,7 +160,7 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
     )
     any_shape = any(deployment.any_shape for deployment in question.deployments)
     wanted = FleetOptions(
-        goal=require_goal(options.goal),
+        goal=options.goal,
         seed=options.seed,
         most_layouts=None if any_shape else FleetOptions.most_layouts,
     )
@@ -304,7 +304,7 @@ def _decision(fleet: Fleet, plan: Plan) -> Decision:
     """Return what CP-SAT decided, and proved of it; rates are those of plans."""
     proof, tok_s, ids = fleet.proof, plan.totals.tok_s, [gpu.id for gpu in fleet.cluster.gpus]
     status, objective, bound, gap = proof.status, proof.objective, proof.bound, proof.gap
-    if fleet.options.wanted == "throughput":
+    if fleet.options.goal == "throughput":
         objective, bound = tok_s, max(bound, tok_s)
         gap = 1 - objective / bound
         status = "OPTIMAL" if status == "OPTIMAL" and gap <= _PRICED_OFF else "FEASIBLE"

@@ -17,11 +17,10 @@ from placement.fleet.search import Chosen, choose
 from placement.fleet.shapes import DomainClass, domain_classes, shapes_of
 from placement.plan import Proof
 from placement.progress import Say, silent
-from topology.base.errors import InfeasibleError, InputError, input_name
+from topology.base.errors import InfeasibleError, input_name
 from topology.cluster import Cluster
 
 _CLOSE = 1e-6
-_SPARE = "spare for failures"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +68,6 @@ class Idle:
 
     gpus: tuple[int, ...]
     reason: str
-    spare: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,23 +130,20 @@ def make_fleet(
     budget: Budget | None = None,
     reached: Reached | None = None,
 ) -> Fleet:
-    """Return a verified fleet, experts taken as balanced; ``budget``: other than that of the options.
+    """Return a verified fleet, experts taken as balanced; ``budget``: of the search.
 
     ``reached``: what part of their price plans of replicas reached, by their kind.
 
     Raises
     ------
-    InputError
-        If an option cannot be, or nothing would be left beside the spares.
     InfeasibleError
-        If a model fits nowhere, a service level cannot be held, or the tokens asked for are out of reach: with the
-        limit that binds and the best that is reachable.
+        If a model fits nowhere, or a service level cannot be held: with the limit that binds and the best that is
+        reachable.
     """
     say = on_stage or silent
-    budget = budget or Budget(options.time_limit_s)
+    budget = budget or Budget(None)
     say("enumerating replica shapes")
-    every = domain_classes(cluster)
-    classes, spares = _without_spares(every, options.spares, cluster)
+    classes = domain_classes(cluster)
     layers = max(len(decode.model.layers) for decode, _ in traffic.deployments)
     any_shape = any(decode.any_shape for decode, _ in traffic.deployments)
     mine = shapes_of(cluster, classes, most_stages=layers, any_shape=any_shape)
@@ -179,7 +174,7 @@ def make_fleet(
             replace(pool, step_s=_step_s(pool, requests_per_s * pool.share, served_in))
             for pool in _shared(pools, traffic)
         ),
-        idle=_idle(classes, spares, pools, chosen, options),
+        idle=_idle(classes, pools, chosen, options),
         requests_per_s=requests_per_s,
         proof=_recomputed(chosen, requests_per_s, served_in, options),
         unit=chosen.unit,
@@ -199,30 +194,11 @@ def _recomputed(chosen: Chosen, requests_per_s: float, traffic: Traffic, options
     Where they serve less than was counted, since they cost more where they really are, nothing is proven optimal.
     """
     proof, tok_s = chosen.proof, requests_per_s * traffic.osl
-    if options.wanted == "throughput":
+    if options.goal == "throughput":
         optimal = proof.status == "OPTIMAL" and tok_s >= proof.objective * (1 - _CLOSE)
         bound = tok_s if optimal else max(proof.bound, tok_s)
         return Proof("OPTIMAL" if optimal else "FEASIBLE", tok_s, bound, 1 - tok_s / bound)
     return proof
-
-
-def _without_spares(
-    classes: Sequence[DomainClass], spares: int, cluster: Cluster
-) -> tuple[list[DomainClass], list[tuple[int, ...]]]:
-    """Keep out the last domains of those that there are most of, whole ones of a kind first."""
-    left = {one.number: list(one.gpus) for one in classes}
-    kept: list[tuple[int, ...]] = []
-    total = sum(len(domains) for domains in left.values())
-    if spares >= total:
-        raise InputError(
-            f"{cluster.name} has {total} domain{'s' * (total > 1)}; keep fewer spares.",
-            field="spares",
-            value=spares,
-        )
-    for _ in range(spares):
-        number = max(left, key=lambda one: (len(left[one]), len(left[one][0]) if left[one] else 0))
-        kept.append(left[number].pop())
-    return [replace(one, gpus=tuple(left[one.number])) for one in classes if left[one.number]], kept
 
 
 def _require_columns(cluster: Cluster, traffic: Traffic, priced: Sequence[Priced]) -> None:
@@ -336,17 +312,11 @@ def _step_s(pool: Pool, requests_per_s: float, traffic: Traffic) -> float:
 
 
 def _idle(
-    classes: Sequence[DomainClass],
-    spares: Sequence[tuple[int, ...]],
-    pools: Sequence[Pool],
-    chosen: Chosen,
-    options: FleetOptions,
+    classes: Sequence[DomainClass], pools: Sequence[Pool], chosen: Chosen, options: FleetOptions
 ) -> tuple[Idle, ...]:
     """Return GPUs that work and are in no replica, by the reason."""
     used = {gpu for pool in pools for replica in pool.replicas for gpu in replica.gpus}
     found: dict[str, list[int]] = {}
-    for gpus in spares:
-        found.setdefault(_SPARE, []).extend(gpus)
     smallest: dict[int, int] = {}
     for column in chosen.problem.columns:
         if len(column.shape.blocks) == 1:
@@ -359,7 +329,7 @@ def _idle(
             if left:
                 reason = _why(one, len(left), smallest, held, options, alone=len(chosen.problem.needs) == 1)
                 found.setdefault(reason, []).extend(left)
-    return tuple(Idle(tuple(sorted(gpus)), reason, reason == _SPARE) for reason, gpus in found.items())
+    return tuple(Idle(tuple(sorted(gpus)), reason) for reason, gpus in found.items())
 
 
 def _why(
@@ -380,14 +350,12 @@ def _why(
         return f"no replica fits on {left} GPUs of a domain of {name}: the smallest one spans several domains"
     if least is not None and left < least:
         return f"no legal layout for {left} GPU{'s' * (left > 1)} left of a domain of {name}: the least takes {least}"
-    if options.tok_s is not None and options.wanted != "throughput":
-        return "the requested tokens are served without them"
-    if options.wanted == "throughput":
+    if options.goal == "throughput":
         what = "replica that spans domains" if least is None else "replica"
         return f"another {what} would not serve more" + (
             "" if alone else ", since the other pools could not keep up"
         )
-    return f"a token costs more on them ({options.wanted})"
+    return f"a token costs more on them ({options.goal})"
 
 
 def verify_fleet(fleet: Fleet) -> list[str]:
@@ -417,7 +385,4 @@ def verify_fleet(fleet: Fleet) -> list[str]:
                 wrong.append("a replica does not have the GPUs of its shape")
     if served(fleet.pools, traffic) < fleet.requests_per_s * (1 - _CLOSE):
         wrong.append("a pool serves less than its share")
-    peak = fleet.options.peak_tok_s
-    if peak is not None and not fleet.interrupted and fleet.tok_s < peak * (1 - 1e-4):
-        wrong.append(f"{fleet.tok_s:,.0f} output tokens/s, but {peak:,.0f} were asked for")
     return wrong

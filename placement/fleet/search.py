@@ -12,16 +12,17 @@ from cost.money.prices import PriceBook
 from cost.serving.limits import LimitError
 from placement.budget import Budget
 from placement.fleet.model import COST_STEPS, Answer, FleetModel, Found, Problem, build, solve
-from placement.fleet.options import BOTH, PREFILL, WORTH_S, FleetOptions, Goal, Traffic
+from placement.fleet.options import BOTH, PREFILL, WORTH_S, FleetOptions, Traffic
 from placement.fleet.pricing import Priced
 from placement.fleet.shapes import DomainClass
+from placement.options import Goal
 from placement.plan import Proof
-from topology.base.errors import InfeasibleError, NoAnswerError, input_name
+from topology.base.errors import NoAnswerError
 from topology.base.units import plural
 from topology.spec import GpuSpec
 
 SLACK = 1e-3
-"""Of the cost of a token that a larger fleet may have more, where no number of tokens is asked for; and the relative
+"""Of the cost of a token that a larger fleet may have more; and the relative
 gap at which a later goal is reached."""
 CLOSE = 1e-4
 """Relative gap at which the first goal is reached."""
@@ -37,11 +38,11 @@ _ROUNDS = 12
 _FEW_COLUMNS = 3
 """Columns of a pool on a kind of domain that a first answer is made of."""
 
-_UNITS: Mapping[Goal, tuple[str, str]] = {
-    "throughput": ("output tok/s", ""),
-    "gpus": ("GPUs", "GPUs per output tok/s"),
-    "usd": ("USD/h", "USD/h per output tok/s"),
-    "power": ("W", "W per output tok/s"),
+_UNITS: Mapping[Goal, str] = {
+    "throughput": "output tok/s",
+    "gpus": "GPUs per output tok/s",
+    "usd": "USD/h per output tok/s",
+    "power": "W per output tok/s",
 }
 
 
@@ -66,58 +67,48 @@ def choose(
     """Return the best replicas that were found in time.
 
     Goals come one after the other, and none takes from those before it. Throughput: most requests, fewest GPUs. Cost
-    of the tokens asked for: least cost. Cost of a token: least for each, then most requests at :data:`SLACK` more.
-    At last fewest joints: a replica stays inside a domain where that is as good.
+    of a token: least for each, then most requests at :data:`SLACK` more. At last fewest joints: a replica stays
+    inside a domain where that is as good.
 
     Raises
     ------
     LimitError
         If the pools do not fit beside each other within the limits.
-    InfeasibleError
-        If they do not reach the tokens asked for.
     NoAnswerError
         If the time is over before the first answer.
     """
     problem = _problem(classes, traffic, priced, options)
     search = _Search(build(problem), budget.search(WORTH_S), options.seed)
-    built, tok_s, peak = search.built, traffic.osl / problem.scale, options.peak_tok_s
-    cost, gpus = built.total(problem.cost_of), built.total(lambda column: column.shape.gpus)
-    needed = 1 if peak is None else max(1, math.ceil(peak * (1 - 1e-6) / tok_s))
+    built, tok_s = search.built, traffic.osl / problem.scale
     start = _first_answer(problem, budget.fixed(_START_S), options.seed)
-    first = most = Found()
-    if options.wanted == "throughput":
+    if options.goal == "throughput":
         # no hint: what it is near keeps the search from better ones (measured)
-        first = most = search.reach(-built.requests, part=_MAIN, gap=CLOSE)
+        first = search.reach(-built.requests, part=_MAIN, gap=CLOSE)
         if search.best is None or start.requests > search.best.requests:
             search.best = start
             built.model.add(built.requests >= start.requests)
-    else:
-        search.best = start if start.requests >= needed else None
-        built.model.add(built.requests >= needed)
-        if peak is not None or search.best is None:
-            first = search.reach(cost, part=_MAIN, gap=CLOSE, keep=peak is not None)
-        if search.best is None:
-            other = build(problem)
-            most = _Search(other, search.clock, options.seed).reach(-other.requests, part=0.5, gap=CLOSE)
-            search.best = most.answer
-    if search.best is None or search.best.requests < needed:
-        _refuse(problem, traffic, options, most)
-    if options.wanted == "throughput":
         bound = problem.steps if math.isnan(first.bound) else -first.bound
+        if not search.best.requests:
+            _refuse(problem, traffic, proven=bound < 1)
         proof = _proof(search.best.requests * tok_s, bound * tok_s, optimal=first.optimal)
-        search.reach(gpus, gap=SLACK, most_s=_LATER_S)
-    elif peak is not None:
-        bound = 0.0 if math.isnan(first.bound) else first.bound / COST_STEPS
-        proof = _proof(problem.cost_of_all(search.best) / COST_STEPS, bound, optimal=first.optimal)
+        search.reach(built.total(lambda column: column.shape.gpus), gap=SLACK, most_s=_LATER_S)
     else:
+        cost = built.total(problem.cost_of)
+        search.best = start if start.requests else None
+        built.model.add(built.requests >= 1)
+        if search.best is None:
+            first = search.reach(cost, part=_MAIN, gap=CLOSE, keep=False)
+            if search.best is None:
+                _refuse(problem, traffic, proven=first.impossible)
         proof = _least_per_request(search, cost, tok_s)
+    assert search.best is not None  # noqa: S101 - else it is refused
     if any(
         len(one.shape.blocks) > 1
         for one, many in zip(problem.columns, search.best.counts, strict=True)
         if many
     ):
         search.reach(built.total(lambda column: len(column.shape.blocks) - 1), most_s=_JOINTS_S)
-    unit = _UNITS[options.wanted][0 if options.wanted == "throughput" or peak is not None else 1]
+    unit = _UNITS[options.goal]
     arcs = sum(map(len, built.arcs))
     counted = f"{len(classes)} class{'es' * (len(classes) > 1)} of domains"
     counts = f"{plural(len(problem.columns), 'column')}, {plural(arcs, 'arc')}, {counted}"
@@ -234,7 +225,7 @@ def _problem(
         / share
         for key, share in needs.items()
     )
-    figure = _costs(options.wanted, traffic.deployments[0][0].prices)
+    figure = _costs(options.goal, traffic.deployments[0][0].prices)
     cost = {one.kind: figure(one.spec.gpu) for one in classes}
     return Problem(classes, columns, needs, cost, most, options.most_layouts)
 
@@ -247,33 +238,7 @@ def _costs(goal: Goal, book: PriceBook) -> Callable[[GpuSpec], float]:
     return lambda _: 1.0
 
 
-def _refuse(problem: Problem, traffic: Traffic, options: FleetOptions, most: Found) -> NoReturn:
-    """Reject what is out of reach, by the ``most`` requests that were found."""
-    requests = 0 if most.answer is None else most.answer.requests
-    bound = problem.steps if math.isnan(most.bound) else -most.bound
-    tok_s, peak = traffic.osl / problem.scale, options.peak_tok_s
-    if peak is None or requests == 0:
-        _refuse_none(problem, traffic, proven=bound < 1)
-    asked = f"{input_name('tok_s')} {options.tok_s:,.0f}" + (
-        f" at {input_name('utilization')} {options.utilization:g}, {peak:,.0f} at peak,"
-        if options.utilization < 1
-        else ""
-    )
-    if bound * tok_s >= peak:
-        raise NoAnswerError(
-            f"{asked}: not reached within the time limit; the best fleet found serves "
-            f"{requests * tok_s:,.0f} output tok/s "
-            f"and nothing serves more than {bound * tok_s:,.0f}; give {input_name('time_limit_s')} more seconds."
-        )
-    looser = ", or looser limits" if traffic.limits else ""
-    raise InfeasibleError(
-        f"{asked} is out of reach: the available GPUs serve at most {math.floor(requests * tok_s):,} "
-        "output tok/s at most"
-        f"{traffic.limits} ({requests * tok_s / peak:.1%}); take more GPUs{looser}."
-    )
-
-
-def _refuse_none(problem: Problem, traffic: Traffic, *, proven: bool) -> NoReturn:
+def _refuse(problem: Problem, traffic: Traffic, *, proven: bool) -> NoReturn:
     names = " and ".join(decode.model.name for decode, _ in traffic.deployments)
     word = "prefills and decodes" if len(traffic.phases) > 1 else "decodes"
     if not proven:

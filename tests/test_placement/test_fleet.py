@@ -78,23 +78,7 @@ def test_never_below_one_layout_everywhere(cluster: str, isl: int) -> None:
     assert verify_fleet(found) == []
 
 
-def test_fewest_gpus_for_so_many_tokens() -> None:
-    whole = fleet("hgx-h100@24", "mixtral-8x7b", 1000)
-    asked = fleet("hgx-h100@24", "mixtral-8x7b", 1000, tok_s=whole.tok_s / 4)
-    assert asked.options.wanted == "gpus"
-    assert asked.tok_s >= whole.tok_s / 4 * (1 - 1e-6)
-    assert asked.proof.status == "OPTIMAL"
-    assert asked.gpus_used == asked.proof.objective
-    assert asked.gpus_used <= 8
-    half = fleet("hgx-h100@24", "mixtral-8x7b", 1000, tok_s=whole.tok_s / 4, utilization=0.5)
-    assert half.tok_s >= whole.tok_s / 2 * (1 - 1e-6)
-    assert any("without them" in one.reason for one in asked.idle)
-
-
 def test_what_is_out_of_reach_says_how_far_one_gets() -> None:
-    whole = fleet("hgx-h100@24", "mixtral-8x7b", 1000)
-    with pytest.raises(InfeasibleError, match="is out of reach: the available GPUs serve at most"):
-        fleet("hgx-h100@24", "mixtral-8x7b", 1000, tok_s=whole.tok_s * 1.1)
     where = resolve_cluster("hgx-h100@8")
     with pytest.raises(InfeasibleError, match=r"the fastest takes .* ms a token"):
         make_fleet(where, traffic(where, "mixtral-8x7b", tpot_s=1e-6), FleetOptions())
@@ -114,28 +98,6 @@ def test_least_per_token_where_no_number_of_tokens_is_asked_for() -> None:
     best = fleet("hgx-h100@24", "mixtral-8x7b", 1000, goal="gpus")
     whole = fleet("hgx-h100@24", "mixtral-8x7b", 1000)
     assert best.tok_s / best.gpus_used >= whole.tok_s / whole.gpus_used * (1 - 2e-3)
-
-
-def test_spares_are_kept_out() -> None:
-    found = fleet("hgx-h100@24", "mixtral-8x7b", 0, spares=1)
-    (spare,) = [one for one in found.idle if one.spare]
-    assert [found.cluster.gpus[gpu].domain for gpu in spare.gpus] == [2] * 8
-    with pytest.raises(InputError, match="3 domains"):
-        fleet("hgx-h100@24", "mixtral-8x7b", 0, spares=3)
-
-
-def test_options_that_cannot_be_are_refused() -> None:
-    for asked, word in (
-        ({"goal": "speed"}, "expected throughput, gpus, usd or power"),
-        ({"tok_s": float("nan")}, "above 0"),
-        ({"tok_s": -1.0}, "above 0"),
-        ({"utilization": 0.0, "tok_s": 1.0}, "above 0 and at most 1"),
-        ({"utilization": 0.5}, "only with `tok_s`"),
-        ({"spares": -1}, "0 or more"),
-        ({"time_limit_s": 0.0}, "seconds above 0"),
-    ):
-        with pytest.raises(InputError, match=word):
-            FleetOptions(**asked)  # type: ignore[arg-type]
 
 
 # --- sizes and fleets
@@ -161,7 +123,7 @@ def fleet_on(deployment: Deployment, lengths: Lengths | None = None) -> Fleet:
     limits = None if lengths is None else 2.0
     imbalance = 1.0 if lengths is None else None
     traffic = Traffic(((decode, prefill),), (1.0,), isl, osl, TPOT, limits, imbalance)
-    return make_fleet(deployment.cluster, traffic, FleetOptions(goal="throughput", time_limit_s=2.5))
+    return make_fleet(deployment.cluster, traffic, FleetOptions())
 
 
 def asked(tok_s: float, lengths: Lengths | None = None) -> Demand:

@@ -8,7 +8,7 @@ what those reach is told to the next choice. Of the two the better one is taken,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cost.experts.dispatch import rank_tp
@@ -18,12 +18,13 @@ from cost.serving.lengths import Lengths
 from placement.analysis.failures import FEW_TOKENS
 from placement.budget import Budget, Cancel
 from placement.fleet.fleet import Fleet, Pool, make_fleet
-from placement.fleet.options import PREFILL, WORTH_S, FleetOptions, Traffic
+from placement.fleet.options import DECODE, PREFILL, WORTH_S, FleetOptions, Traffic
 from placement.fleet.pricing import Kind
 from placement.layouts.choose import choose_layout
 from placement.layouts.fitting import Fitted
 from placement.layouts.shapes import Shape
 from placement.options import AUTO, PlanOptions
+from placement.pairing import Side, Stages, paired
 from placement.plan import ROUNDING, Asked, Decision, Idle, Plan, Proof
 from placement.planner import make_plan
 from placement.pools import with_pools
@@ -176,10 +177,11 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
             budget=budget,
             reached=reached,
         )
-        plans = [_placed(question, fleet, pool) for pool in fleet.pools]
+        places, words = _places(fleet)
+        plans = [_placed(question, fleet, pool, places) for pool in fleet.pools]
         made = _ordered(plans)
         if len(made) == len(plans):
-            plan = with_pools(made, _asked(question, fleet, simple))
+            plan = with_pools(made, replace(_asked(question, fleet, simple), pairing=words))
             first_s, limit_s = _late(plan)
             if first_s:
                 traffic = replace(traffic, ttft_s=(traffic.ttft_s or limit_s) * limit_s / first_s)
@@ -203,8 +205,9 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
 def _planned(question: Question, fleet: Fleet, joint: Plan) -> Plan:
     """Return the plan of chosen replicas, their experts searched for and judged as those of any plan."""
     plans: list[Plan] = []
+    places, _ = _places(fleet)
     for pool in fleet.pools:
-        deployment, asked, fits = _fits(question, fleet, pool)
+        deployment, asked, fits = _fits(question, fleet, pool, places)
         if plans and plans[0].interrupted:  # what is left is finished the fast way, and not cancelled again
             asked = replace(asked, time_limit_s=0.0)
         made = make_plan(
@@ -238,11 +241,13 @@ def _ordered(plans: Sequence[Plan | None]) -> list[Plan]:
     return sorted(made, key=lambda plan: (roles.index(plan.role), -plan.layout.gpus_used))
 
 
-def _placed(question: Question, fleet: Fleet, pool: Pool) -> Plan | None:
+def _placed(
+    question: Question, fleet: Fleet, pool: Pool, places: Mapping[Pool, tuple[Stages, ...]]
+) -> Plan | None:
     """Return what all replicas of a pool give with experts placed the fast way; None where they miss their limit."""
     loads = question.loads[pool.model]
     try:
-        deployment, asked, fits = _fits(question, fleet, pool)
+        deployment, asked, fits = _fits(question, fleet, pool, places)
         made = choose_layout(deployment, loads and loads.divided().sampled(FEW_TOKENS), asked, fits)
     except InfeasibleError:
         return None
@@ -251,11 +256,31 @@ def _placed(question: Question, fleet: Fleet, pool: Pool) -> Plan | None:
     return Plan(made.candidate.deployment, layout, made.experts, loads, made.score, made.balancedness, proof)
 
 
-def _fits(question: Question, fleet: Fleet, pool: Pool) -> tuple[Deployment, PlanOptions, list[Fitted]]:
+def _places(fleet: Fleet) -> tuple[dict[Pool, tuple[Stages, ...]], str]:
+    """Return the GPUs of the replicas of each pool, beside each other as far as that goes, and what decided."""
+    sides = [
+        Side(
+            pool.role == PREFILL,
+            pool.column.requests_per_s,
+            tuple(replica.stages for replica in pool.replicas),
+        )
+        for pool in fleet.pools
+    ]
+    apart = {pool.role for pool in fleet.pools} == {PREFILL, DECODE}
+    alone = len({pool.model for pool in fleet.pools}) == 1
+    if not (apart and alone):
+        return {pool: side.workers for pool, side in zip(fleet.pools, sides, strict=True)}, ""
+    moved, words = paired(fleet.cluster, sides, seed=fleet.options.seed)
+    return dict(zip(fleet.pools, moved, strict=True)), words
+
+
+def _fits(
+    question: Question, fleet: Fleet, pool: Pool, places: Mapping[Pool, tuple[Stages, ...]]
+) -> tuple[Deployment, PlanOptions, list[Fitted]]:
     """Return the GPUs of a pool, its options, and its layout with each number of copies that it may have."""
     traffic, column, options = fleet.traffic, pool.column, question.options
     deployment = traffic.deployment(pool.model, pool.role)
-    deployment, replicas = alone_on(deployment, [replica.stages for replica in pool.replicas])
+    deployment, replicas = alone_on(deployment, places[pool])
     asked = replace(options, ttft_s=None, tpot_s=None, goal="throughput")
     if pool.role == PREFILL:
         split = options.split if rank_tp(options.split) is None else "even"

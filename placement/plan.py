@@ -164,6 +164,8 @@ class Asked:
         Which way is ahead from which tokens per second of a user to which.
     refused:
         Why there cannot be two pools; empty where there can.
+    pairing:
+        How it was decided which workers share a domain, in words; empty where there was nothing to decide.
     """
 
     isl: int | None
@@ -176,6 +178,7 @@ class Asked:
     priced_tok_s_per_gpu: dict[str, float] = field(default_factory=dict)
     turns: tuple[tuple[str, float, float], ...] = ()
     refused: str = ""
+    pairing: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +195,9 @@ class WholeRequests(Asked):
     tok_s_per_user, tpot_s, ttft_s:
         Of one request: output tokens per second, seconds of each, and to the first without waiting; where pools
         differ of the slowest.
+    cache_inside:
+        Part of the requests whose cache can stay in a scale-up domain on its way from prefill to decode; None where
+        none moves.
     totals:
         Of the whole cluster, idle GPUs too: of two pools at the rate of the slower one.
     """
@@ -202,6 +208,7 @@ class WholeRequests(Asked):
     tok_s_per_user: Number
     tpot_s: Number
     ttft_s: Number | None
+    cache_inside: Number | None
     totals: Totals
 
     def brief(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -16,6 +17,7 @@ from cost.serving.supply import Pool
 from placement.plan import Asked, Plan, WholeRequests
 from placement.scoring import step_held
 from topology.base.errors import InputError
+from topology.cluster import ClusterView
 
 _CLOSE = 1e-9
 """Part of its rate by which a pool that is held back serves less."""
@@ -101,6 +103,7 @@ def served_together(plans: Sequence[Plan], asked: Asked) -> WholeRequests:
         tok_s_per_user=1 / max(tpots_s),
         tpot_s=max(tpots_s),
         ttft_s=max(ttfts_s, default=None),
+        cache_inside=min((model.inside for model in models.values() if model.path is not None), default=None),
         totals=_totals(plans, rate, asked),
     )
 
@@ -115,14 +118,15 @@ class _Model:
         Requests per second that each can serve.
     two_pools_per_s:
         What those serve together that have one phase each: the rate of the slower phase.
-    path:
-        Of caches between them; None where none moves.
+    path, inside:
+        Of caches between them (None where none moves), and the part that can stay in a scale-up domain.
     """
 
     plans: Sequence[Plan]
     most_per_s: Mapping[Plan, float]
     two_pools_per_s: float
     path: CachePath | None
+    inside: float = 0.0
 
     @classmethod
     def of(cls, plans: Sequence[Plan], osl: int) -> _Model:
@@ -132,16 +136,16 @@ class _Model:
             plan: plan.score.tok_s_per_gpu * len(plan.deployment.cluster.gpus) / osl
             for plan in (*phase["decode"], *phase["both"])
         }
-        rate, path = sum(most[plan] for plan in phase["decode"]), None
+        rate, path, inside = sum(most[plan] for plan in phase["decode"]), None, 0.0
         if phase["prefill"]:
-            decodes, prefills = (_on_whole(phase[role][0]) for role in ("decode", "prefill"))
-            path = kv_path(decodes, replace(prefills, cluster=decodes.cluster))
             answer_s = osl * _mean([plan.score.tpot_s for plan in phase["decode"]], phase["decode"])
             most |= _prefilled_per_s(phase["prefill"], answer_s)
             prefilled = sum(most[plan] for plan in phase["prefill"])
+            inside = _inside(phase["decode"], phase["prefill"], most)
+            path = _path(phase["decode"][0], phase["prefill"][0], alone=inside >= 1 - _CLOSE)
             gpus = min(sum(plan.layout.gpus_used for plan in phase[role]) for role in ("decode", "prefill"))
             rate = min(rate, prefilled, gpus * path.bytes_per_s / _cache_bytes(phase["prefill"][0]))
-        return cls(plans, most, rate, path)
+        return cls(plans, most, rate, path, inside)
 
     @property
     def per_s(self) -> float:
@@ -176,6 +180,29 @@ class _Model:
 
 
 _PHASES = ("decode", "prefill", "both")
+
+
+def _inside(decoding: Sequence[Plan], prefilling: Sequence[Plan], most: Mapping[Plan, float]) -> float:
+    """Return the part of the requests that what prefills in a domain can hand to what decodes there."""
+    shares = []
+    for plans in (decoding, prefilling):
+        share: dict[int, float] = defaultdict(float)
+        total = sum(most[plan] for plan in plans)
+        for plan in plans:
+            gpus = plan.layout.gpus_in_use
+            for gpu in gpus:
+                share[plan.deployment.cluster.gpus[gpu].domain] += most[plan] / total / len(gpus)
+        shares.append(share)
+    return sum(min(share, shares[1][domain]) for domain, share in shares[0].items())
+
+
+def _path(decode: Plan, prefill: Plan, *, alone: bool) -> CachePath:
+    """Return the path of caches: between domains, or inside one where all can stay in theirs."""
+    whole = decode.deployment.cluster.whole
+    if alone:
+        domain = decode.deployment.cluster.gpus[decode.layout.gpus_in_use[0]].domain
+        whole = ClusterView(whole, [gpu.id for gpu in whole.gpus if gpu.domain == domain])
+    return kv_path(*(replace(plan.deployment, cluster=whole) for plan in (decode, prefill)))
 
 
 def _prefilled_per_s(plans: Sequence[Plan], answer_s: float) -> dict[Plan, float]:

@@ -39,6 +39,7 @@ from placement.layouts.price import plan_rows
 from placement.layouts.refuse import refuse_capacity, refuse_layout
 from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
+from placement.pairing import Side, paired
 from placement.plan import ROUNDING, Asked, Plan
 from placement.planner import closed_by, make_plan
 from placement.pools import served_together
@@ -118,7 +119,8 @@ def plan_requests(
         if limits.ttft_s is not None and kept.ttft_s not in (None, limits.ttft_s):
             later = f"{(kept.ttft_s or 0.0) * 1e3:,.0f} ms, twice the fastest, is the limit"
             notes += (f"{called('ttft_ms')} {limits.ttft_s * 1e3:g} is out of reach (default): {later}",)
-        requests = served_together(plans, _asked(serving, kept, notes))
+        pairing = "" if best.one_pool else side_by_side(serving, best, options.seed)[1]
+        requests = served_together(plans, _asked(serving, kept, notes, pairing))
         first_s, limit_s = requests.missed.get("first token", (0.0, 0.0))
         if not first_s or "ttft_s" in limits.usual or plans[0].interrupted:
             whole = replace(plans[0], requests=requests, beside=tuple(plans[1:]))
@@ -241,14 +243,12 @@ def pool_shapes(
     serving: Serving, best: RateMatch, options: PlanOptions, limits: Limits
 ) -> Iterator[tuple[Deployment, Shape, tuple[range, ...], PlanOptions]]:
     """Yield the pools of :func:`pools_of` before they are fitted: GPUs, shape, layers of each stage, options."""
-    free = [list(gpus) for gpus in domain_gpus(serving.decode.deployment.cluster)]
-    for role, found, row, workers in reversed(serving.sides(best)):
+    placed = {} if best.one_pool else side_by_side(serving, best, options.seed)[0]
+    for role, found, row, _ in reversed(serving.sides(best)):
         variant, tp = found.variants[found.layout[row]], int(found.tp[row])
         deployment, replicas = found.deployment, variant.arrangement.replicas
-        if not best.one_pool:
-            sizes = [len(stage) for stage in replicas[0]]
-            replicas = tuple(_taken(free, sizes, last=role == "prefill") for _ in range(workers))
-            deployment, replicas = alone_on(deployment, replicas)
+        if role in placed:
+            deployment, replicas = alone_on(deployment, placed[role])
         asked = replace(options, ttft_s=None)
         if role == "prefill":
             split = options.split if rank_tp(options.split) is None else "even"
@@ -256,6 +256,21 @@ def pool_shapes(
         if role == "prefill" or limits.tpot_s is None:
             asked, deployment = replace(asked, tpot_s=None), deployment.with_batch(float(found.batch[row]))
         yield deployment, Shape(replicas, tp, int(found.moe_tp[row])), variant.ranges, asked
+
+
+def side_by_side(
+    serving: Serving, best: RateMatch, seed: int
+) -> tuple[dict[str, tuple[tuple[Group, ...], ...]], str]:
+    """Return the GPUs of the workers of both pools, beside each other as far as that goes, and what decided."""
+    cluster = serving.decode.deployment.cluster
+    free = [list(gpus) for gpus in domain_gpus(cluster)]
+    sides = {}
+    for role, found, row, workers in reversed(serving.sides(best)):
+        sizes = [len(stage) for stage in found.variants[found.layout[row]].arrangement.replicas[0]]
+        taken = tuple(_taken(free, sizes, last=role == "prefill") for _ in range(workers))
+        sides[role] = Side(role == "prefill", best.requests_per_s / workers, taken)
+    moved, words = paired(cluster, list(sides.values()), seed=seed)
+    return dict(zip(sides, moved, strict=True)), words
 
 
 def _taken(free: list[list[int]], sizes: Sequence[int], *, last: bool) -> tuple[Group, ...]:
@@ -314,7 +329,7 @@ def fits_of(
     return fits
 
 
-def _asked(serving: Serving, limits: Limits, left_out: tuple[str, ...]) -> Asked:
+def _asked(serving: Serving, limits: Limits, left_out: tuple[str, ...], pairing: str) -> Asked:
     """Return what was asked for, and how the ways of serving it compare."""
     return Asked(
         isl=serving.lengths.isl[0],
@@ -328,4 +343,5 @@ def _asked(serving: Serving, limits: Limits, left_out: tuple[str, ...]) -> Asked
         },
         turns=tuple(serving.turns()),
         refused=serving.refused,
+        pairing=pairing,
     )

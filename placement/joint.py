@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from cost.experts.dispatch import rank_tp
 from cost.experts.loads import ExpertLoads
@@ -25,8 +26,8 @@ from placement.layouts.fitting import Fitted
 from placement.layouts.shapes import Shape
 from placement.options import AUTO, PlanOptions
 from placement.pairing import Side, Stages, paired
-from placement.plan import ROUNDING, Asked, Decision, Idle, Plan, Proof
-from placement.planner import make_plan
+from placement.plan import ROUNDING, Asked, Decision, Idle, Plan
+from placement.planner import Rival, fast_plan, make_plan, reached_by
 from placement.pools import with_pools
 from placement.progress import OnProgress, Say
 from placement.whole import Limits, alone_on, fits_of, plan_requests
@@ -80,49 +81,50 @@ def plan_jointly(question: Question) -> Plan:
     CancelledError
         If it is cancelled before there is a plan.
     """
-    simple, refused, options = None, None, question.options
+    options = question.options
+
+    def rival(simple: Plan) -> Plan | Decision | None:
+        known = simple.decision
+        if not question.open or (known is not None and known.gap <= options.tolerance):
+            return known
+        try:
+            joint, fleet = _joint(question, simple)
+            if joint.totals.tok_s > simple.totals.tok_s * (1 + options.tolerance):
+                return _planned(question, fleet, joint)
+        except (InfeasibleError, NoAnswerError) as error:
+            return known and replace(known, search=f"CP-SAT: {error}")
+        return _kept(simple, joint)
+
     if len(question.deployments) == 1 and (question.lengths is None or options.goal == "throughput"):
         try:
-            simple = _simple(question)
+            return _simple(question, rival)
         except InfeasibleError as error:
             if not question.open:
                 raise
             refused = error
-    if simple is not None and (
-        not question.open
-        or simple.interrupted
-        or (simple.decision is not None and simple.decision.gap <= options.tolerance)
-    ):
-        return simple
-    try:
-        joint, fleet = _joint(question, simple)
-        if simple is not None and not joint.totals.tok_s > simple.totals.tok_s * (1 + options.tolerance):
-            return _kept(simple, joint)
-        return _planned(question, fleet, joint)
-    except (InfeasibleError, NoAnswerError) as error:
-        if simple is not None:
-            return simple
-        raise (refused or error) from None
+        try:
+            return _planned(question, *_joint(question, None)[::-1])
+        except (InfeasibleError, NoAnswerError):
+            raise refused from None
+    return _planned(question, *_joint(question, None)[::-1])
 
 
-def _simple(question: Question) -> Plan:
-    """Return the plan of one layout a pool."""
+def _simple(question: Question, rival: Rival) -> Plan:
+    """Return the plan of one layout a pool, or what its ``rival`` has."""
     (deployment,), (loads,) = question.deployments, question.loads
-    heard = {"on_progress": question.on_progress, "on_stage": question.on_stage, "cancel": question.cancel}
+    heard: Any = {
+        "on_progress": question.on_progress,
+        "on_stage": question.on_stage,
+        "cancel": question.cancel,
+        "rival": rival,
+    }
     if question.lengths is None:
-        return make_plan(deployment, loads, question.options, **heard)  # type: ignore[arg-type]
-    return plan_requests(
-        deployment,
-        question.lengths,
-        loads,
-        question.options,
-        question.limits,
-        **heard,  # type: ignore[arg-type]
-    )
+        return make_plan(deployment, loads, question.options, **heard)
+    return plan_requests(deployment, question.lengths, loads, question.options, question.limits, **heard)
 
 
-def _kept(simple: Plan, joint: Plan) -> Plan:
-    """Return the plan of one layout a pool, which says what replicas of any layout would bring."""
+def _kept(simple: Plan, joint: Plan) -> Decision:
+    """Return what was decided where one layout a pool is taken: what replicas of any layout would bring."""
     found, tok_s = joint.decision, simple.totals.tok_s
     assert found is not None  # noqa: S101 - it was chosen
     gain = joint.totals.tok_s / tok_s - 1
@@ -130,16 +132,9 @@ def _kept(simple: Plan, joint: Plan) -> Plan:
     if gain <= _CLOSE:
         words = "it serves no more than one layout a pool"
     bound = found.bound if found.bound >= tok_s or simple.decision is None else simple.decision.bound
-    decision = replace(
-        found,
-        search=f"{found.search}; {words}",
-        status="OPTIMAL" if tok_s >= bound * (1 - _CLOSE) else "FEASIBLE",
-        objective=tok_s,
-        bound=bound,
-        gap=1 - tok_s / bound,
-        idle=(),
-    )
-    return replace(simple, decision=decision)
+    status = "OPTIMAL" if tok_s >= bound * (1 - _CLOSE) else "FEASIBLE"
+    kept = replace(found, search=f"{found.search}; {words}", status=status, bound=bound, idle=())
+    return reached_by(kept, tok_s)
 
 
 def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
@@ -251,9 +246,7 @@ def _placed(
         made = choose_layout(deployment, loads and loads.divided().sampled(FEW_TOKENS), asked, fits)
     except InfeasibleError:
         return None
-    layout = made.candidate.layout
-    proof = Proof("FEASIBLE", 1.0, 1.0, 0.0)
-    return Plan(made.candidate.deployment, layout, made.experts, loads, made.score, made.balancedness, proof)
+    return fast_plan(made, loads)
 
 
 def _places(fleet: Fleet) -> tuple[dict[Pool, tuple[Stages, ...]], str]:

@@ -274,4 +274,4 @@ def _placed(
                     stages.append(tuple(gpus[first : first + size]))
                     first += size
                 held[kind.side, kind.sizes].append(tuple(stages))
-    return held
+    return {key: sorted(workers) for key, workers in held.items()}

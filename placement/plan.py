@@ -195,7 +195,7 @@ class WholeRequests(Asked):
     tok_s_per_user, tpot_s, ttft_s:
         Of one request: output tokens per second, seconds of each, and to the first without waiting; where pools
         differ of the slowest.
-    cache_inside:
+    inside_share:
         Part of the requests whose cache can stay in a scale-up domain on its way from prefill to decode; None where
         none moves.
     totals:
@@ -208,7 +208,7 @@ class WholeRequests(Asked):
     tok_s_per_user: Number
     tpot_s: Number
     ttft_s: Number | None
-    cache_inside: Number | None
+    inside_share: Number | None
     totals: Totals
 
     def brief(self) -> str:

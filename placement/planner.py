@@ -31,6 +31,8 @@ from placement.traffic.choose import choose_by_traffic, place_by_all
 from placement.verify import verify_plan
 from topology.base.errors import InputError, called, input_name
 
+Rival = Callable[[Plan], Plan | Decision | None]
+"""Returns a better plan than one, or how it was decided that there is none."""
 _OVERLOOKED = 0.001  # of the goal's figure
 
 
@@ -42,12 +44,14 @@ def make_plan(
     on_progress: OnProgress | None = None,
     on_stage: Callable[[str], None] | None = None,
     cancel: Cancel | None = None,
-    layouts: Sequence[Fitted] | None = None,
+    layouts: Sequence[Fitted] | Placed | None = None,
+    rival: Rival | None = None,
 ) -> Plan:
-    """Return a verified plan, with one of ``layouts`` if given.
+    """Return a verified plan, with one of ``layouts`` if given, or with the one that was chosen.
 
     ``on_progress`` hears layers done, all layers, objective, bound and seconds, at the end of the search too;
-    ``cancel`` ends it as Ctrl-C does: the best plan so far is finished the fast way.
+    ``cancel`` ends it as Ctrl-C does: the best plan so far is finished the fast way. ``rival`` is asked once the
+    layout is chosen, before its experts are searched for: it returns a better plan, or what was decided.
 
     Raises
     ------
@@ -89,7 +93,15 @@ def make_plan(
         asked, options = replace(options, redundant=curve.chosen), curve.on_layout(options)
     say("comparing layouts")
     budget.unless_cancelled()
-    fast = choose_layout(deployment, few, options, layouts, say=say)
+    fast = layouts
+    if not isinstance(fast, Placed):
+        fast = choose_layout(deployment, few, options, fast, say=say)
+    decision = closed_by(fast_plan(fast, loads).totals.tok_s, fast.most_tok_s) if fast.most_tok_s else None
+    if rival is not None:
+        other = rival(replace(fast_plan(fast, loads), decision=decision))
+        if isinstance(other, Plan):
+            return other
+        decision = other
     with budget.keeping():  # that is an answer
         order = None
         if layouts is None:
@@ -106,7 +118,7 @@ def make_plan(
             passed_over=_passed_over(fast, deployment),
             service_level=fast.service_level,
             limit_s=fast.candidate.limit_s,
-            decision=closed_by(plan.totals.tok_s, fast.most_tok_s) if fast.most_tok_s else None,
+            decision=decision and reached_by(decision, plan.totals.tok_s),
         )
         wrong = verify_plan(plan)
         if wrong:
@@ -114,6 +126,27 @@ def make_plan(
     if plan.over_limit and not (budget.interrupted or options.service_level(deployment.workload).usual):
         _refuse_placed(plan)
     return replace(plan, interrupted=budget.interrupted)
+
+
+def fast_plan(fast: Placed, loads: ExpertLoads | None) -> Plan:
+    """Return a layout with its experts placed the fast way as a plan: what it serves is known, and no more."""
+    where, nothing = fast.candidate, Proof("FEASIBLE", 1.0, 1.0, 0.0)
+    return Plan(
+        where.deployment,
+        where.layout,
+        fast.experts,
+        loads,
+        fast.score,
+        fast.balancedness,
+        nothing,
+        limit_s=where.limit_s,
+    )
+
+
+def reached_by(decision: Decision, tok_s: float) -> Decision:
+    """Return a decision on throughput with the figure of the plan that was made by it."""
+    bound = max(decision.bound, tok_s)
+    return replace(decision, objective=tok_s, bound=bound, gap=1 - tok_s / bound)
 
 
 def closed_by(tok_s: float, most_tok_s: float) -> Decision:

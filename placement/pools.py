@@ -103,7 +103,7 @@ def served_together(plans: Sequence[Plan], asked: Asked) -> WholeRequests:
         tok_s_per_user=1 / max(tpots_s),
         tpot_s=max(tpots_s),
         ttft_s=max(ttfts_s, default=None),
-        cache_inside=min((model.inside for model in models.values() if model.path is not None), default=None),
+        inside_share=min((model.inside for model in models.values() if model.path is not None), default=None),
         totals=_totals(plans, rate, asked),
     )
 

@@ -25,7 +25,9 @@ from cost.serving.limits import (
 from cost.serving.pools import RateMatch
 from cost.serving.serving import ONE_POOL, TWO_POOLS, Serving
 from cost.serving.steady_state import busy_share
+from placement.analysis.failures import FEW_TOKENS
 from placement.budget import Cancel
+from placement.layouts.choose import choose_layout
 from placement.layouts.fitting import (
     Fitted,
     Fitting,
@@ -40,9 +42,9 @@ from placement.layouts.refuse import refuse_capacity, refuse_layout
 from placement.layouts.shapes import Shape
 from placement.options import PlanOptions
 from placement.pairing import Side, paired
-from placement.plan import ROUNDING, Asked, Plan
-from placement.planner import closed_by, make_plan
-from placement.pools import served_together
+from placement.plan import ROUNDING, Asked, Decision, Plan
+from placement.planner import Rival, closed_by, fast_plan, make_plan, reached_by
+from placement.pools import with_pools
 from placement.progress import OnProgress, Say, silent
 from topology.base.errors import InfeasibleError, called, input_name
 from topology.cluster import ClusterView
@@ -60,7 +62,7 @@ class Limits:
     usual: frozenset[str] = frozenset()
 
 
-def plan_requests(
+def plan_requests(  # noqa: PLR0913 - what is planned, and who hears of it
     deployment: Deployment,
     lengths: Lengths,
     loads: ExpertLoads | None,
@@ -70,6 +72,7 @@ def plan_requests(
     on_progress: OnProgress | None = None,
     on_stage: Say | None = None,
     cancel: Cancel | None = None,
+    rival: Rival | None = None,
 ) -> Plan:
     """Return the plan of the only pool, or of the decode pool with that of the prefill pool (:attr:`Plan.beside`).
 
@@ -106,28 +109,53 @@ def plan_requests(
             what = f"with experts placed under these loads the first token takes {rounded_up(min(nearest) * 1e3)} ms"
             where = deployment.cluster.name
             raise out_of_reach("ttft_s", "ttft_ms", limits.ttft_s or 0.0, where, what) from None
-        plans: list[Plan] = []
-        for pool, fits, asked in pools_of(serving, best, options, kept):
-            if plans and plans[0].interrupted:
-                # what is left is finished the fast way, and not cancelled again
-                asked, cancel = replace(asked, time_limit_s=0.0), None  # noqa: PLW2901
-            made = make_plan(
-                pool, loads, asked, on_progress=on_progress, on_stage=say, cancel=cancel, layouts=fits
-            )
-            plans.append(replace(made, request=replace(asked, ttft_s=kept.ttft_s if best.one_pool else None)))
+        few = loads and loads.divided().sampled(FEW_TOKENS)
+        pools = [
+            (pool, asked, choose_layout(pool, few, asked, fits))
+            for pool, fits, asked in pools_of(serving, best, options, kept)
+        ]
         notes = left_out_words(left_out)
         if limits.ttft_s is not None and kept.ttft_s not in (None, limits.ttft_s):
             later = f"{(kept.ttft_s or 0.0) * 1e3:,.0f} ms, twice the fastest, is the limit"
             notes += (f"{called('ttft_ms')} {limits.ttft_s * 1e3:g} is out of reach (default): {later}",)
         pairing = "" if best.one_pool else side_by_side(serving, best, options.seed)[1]
-        requests = served_together(plans, _asked(serving, kept, notes, pairing))
-        first_s, limit_s = requests.missed.get("first token", (0.0, 0.0))
-        if not first_s or "ttft_s" in limits.usual or plans[0].interrupted:
-            whole = replace(plans[0], requests=requests, beside=tuple(plans[1:]))
-            most = most_per_s(serving, kept.tpot_s) * (requests.osl or 1)
-            return replace(whole, decision=closed_by(whole.totals.tok_s, most))
+        question = _asked(serving, kept, notes, pairing)
+        fast = with_pools([fast_plan(placed, loads) for *_, placed in pools], question)
+        decision: Decision | None = closed_by(
+            fast.totals.tok_s, most_per_s(serving, kept.tpot_s) * (question.osl or 1)
+        )
+        if rival is not None and not _late(fast, limits)[0]:
+            other = rival(replace(fast, decision=decision))
+            if isinstance(other, Plan):
+                return other
+            decision = other
+        plans: list[Plan] = []
+        for pool, asked, placed in pools:
+            if plans and plans[0].interrupted:
+                # what is left is finished the fast way, and not cancelled again
+                asked, cancel = replace(asked, time_limit_s=0.0), None  # noqa: PLW2901
+            made = make_plan(
+                pool,
+                loads,
+                asked,
+                on_progress=on_progress,
+                on_stage=say,
+                cancel=cancel,
+                layouts=placed,
+            )
+            plans.append(replace(made, request=replace(asked, ttft_s=kept.ttft_s if best.one_pool else None)))
+        whole = with_pools(plans, question)
+        first_s, limit_s = _late(whole, limits)
+        if not first_s or whole.interrupted:
+            return replace(whole, decision=decision and reached_by(decision, whole.totals.tok_s))
         nearest.append(first_s)
         part *= limit_s / first_s
+
+
+def _late(plan: Plan, limits: Limits) -> tuple[float, float]:
+    """Return the first token that misses a limit which was asked for, and that; zeros where none does."""
+    missed = {} if plan.requests is None or "ttft_s" in limits.usual else plan.requests.missed
+    return missed.get("first token", (0.0, 0.0))
 
 
 def most_per_s(serving: Serving, tpot_s: float | None) -> float:

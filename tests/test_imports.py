@@ -112,7 +112,14 @@ def test_ortools_is_imported_by_solver_modules_alone_and_pygraphviz_by_drawing()
         "placement/fleet/model.py",
         "placement/migrate/fewest.py",
         "placement/layouts/order_model.py",
+        "placement/pairing.py",
     }
+    makers = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "placement").rglob("*.py")
+        if "CpSolver()" in path.read_text(encoding="utf-8")
+    }
+    assert makers == {"placement/cp_solver.py"}  # the deadline and Ctrl-C reach every model
 
 
 def loaded(*modules: str) -> dict[str, set[str]]:

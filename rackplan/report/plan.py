@@ -27,7 +27,7 @@ from rackplan.report.pictures.plan import plan_pictures
 from topology.base.errors import input_name
 from topology.base.units import mean_of, plural
 
-_OF_REQUESTS = "serving isl osl tpot_s ttft_s tpot_limit_s ttft_limit_s cache_inside"
+_OF_REQUESTS = "serving isl osl tpot_s ttft_s tpot_limit_s ttft_limit_s inside_share"
 PLANNED = (
     f"cluster model phase context layout {shared.CACHE} prefill_s goal evidence balancedness {_OF_REQUESTS} batch "
     "max_batch step_s lower_step_s tokens_per_step bound_by what_if origin limit_s over_limit passed_over "
@@ -158,7 +158,7 @@ def plan_row(plan: Plan) -> dict[str, Any]:
         "ttft_s": score.step_s + score.prefill_s if both else None if work.decodes else first_token_s(plan),
         "tpot_limit_s": limit_s if work.decodes else None,
         "ttft_limit_s": None if work.decodes else limit_s,
-        "cache_inside": None,
+        "inside_share": None,
     }
     if plan.requests is not None:
         row |= {key: getattr(plan.requests, key) for key in _OF_REQUESTS.split()}
@@ -254,10 +254,10 @@ def _pools(plan: Plan) -> Iterator[Block]:
             (name, share, share * (whole.totals.requests_per_s or 0.0) if whole.osl else None)
             for name, share in whole.shares.items()
         )
-    if whole is not None and whole.cache_inside is not None and len({gpu.domain for gpu in cluster.gpus}) > 1:
+    if whole is not None and whole.inside_share is not None and len({gpu.domain for gpu in cluster.gpus}) > 1:
         how = f" ({whole.pairing})" if whole.pairing else ""
-        text = f"{whole.cache_inside:.0%} of the requests can keep their cache in a domain from prefill to decode"
-        yield Note(f"{text}{how}.", "cache_inside")
+        text = f"{whole.inside_share:.0%} of the requests can keep their cache in a domain from prefill to decode"
+        yield Note(f"{text}{how}.", "inside_share")
     if made := plan.decision:
         yield Note(
             f"Nothing serves more than {made.bound:,.0f} {made.unit} (gap {made.gap:.1%}): {made.search}."

@@ -100,6 +100,31 @@ def test_manifests_have_the_fields_of_the_schemas(plans: dict[str, Plan], kind: 
     assert named == (name != "host" and kind in ("kueue", "kai", "grove"))
 
 
+@pytest.fixture(scope="module")
+def paired() -> Plan:
+    """Two racks, in which each cache can stay in its domain."""
+    return plan("deepseek-v3", "gb200-nvl72@144", time_limit_s=0.0)
+
+
+@pytest.mark.parametrize("kind", KUBERNETES)
+def test_what_prefills_is_kept_beside_what_decodes(paired: Plan, kind: str) -> None:
+    deployed = deploy(ExportRequest(ENGINES["sglang"], Path("x.json"), kind), paired)
+    near = []
+    for one in yaml.safe_load_all(deployed.manifest.text):
+        if one["apiVersion"] != "v1":
+            known = f"{one['apiVersion']} {one['kind']}"
+            assert problems(one["spec"], SCHEMAS[known], known) == []
+        if one["kind"] == "LeaderWorkerSet":
+            spec = one["spec"]["leaderWorkerTemplate"]["workerTemplate"]["spec"]
+            wanted = spec.get("affinity", {}).get("podAffinity", {})
+            for term in wanted.get("preferredDuringSchedulingIgnoredDuringExecution", ()):
+                labels = term["podAffinityTerm"]["labelSelector"].get("matchLabels", {})
+                near += [(one["metadata"]["name"], term["podAffinityTerm"]["topologyKey"], *labels.values())]
+    expected = [("deepseek-v3-prefill", DOMAIN.label, "deepseek-v3-decode")]
+    assert near == (expected if kind in ("lws", "llm-d", "kueue", "kai") else [])
+    assert any("should share a domain with deepseek-v3-decode" in note for note in deployed.manifest.notes)
+
+
 def test_the_nics_of_a_gpu_are_those_behind_its_switch(tmp_path: Path) -> None:
     own = "domain: d, node: n0"
     nodes = [f"{{id: n0.g{i}, kind: gpu, {own}, gpu: h100-sxm}}" for i in range(2)] + ["{id: l, kind: leaf}"]

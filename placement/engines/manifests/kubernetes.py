@@ -30,6 +30,8 @@ _LONGEST_SET = 25
 _CONNECTORS = {"vllm": "nixlv2", "sglang": "sglang"}
 """Engines that llm-d runs, and how their sidecar fetches the prefill."""
 _DYNAMO = ("sglang", "vllm", "trtllm")
+_PAIRED = ("lws", "llm-d", "kueue", "kai")
+"""Kinds that tell a scheduler which pools should share a domain: those of LeaderWorkerSets."""
 _COMPONENTS = {
     "both": ("Worker", "worker"),
     "prefill": ("PrefillWorker", "prefill"),
@@ -200,10 +202,10 @@ def manifest(kind: str, pools: Sequence[Pool], image: str) -> tuple[str, list[st
         topology=TOPOLOGY,
         packing=next((pool.packing for pool in pools if pool.packing), None),
     )
-    return text.removeprefix("---\n"), [*_notes(pods, image), *_notes_of(kind, pools, image)]
+    return text.removeprefix("---\n"), [*_notes(kind, pods, image), *_notes_of(kind, pools, image)]
 
 
-def _notes(pods: Sequence[Pod], image: str) -> list[str]:
+def _notes(kind: str, pods: Sequence[Pod], image: str) -> list[str]:
     """Return what a person must do before the manifest starts anything, and what it cannot say."""
     found = [] if image else [f"{IMAGE} is a placeholder for the image; set {called('image')}"]
     for pod in pods:
@@ -233,6 +235,12 @@ def _notes(pods: Sequence[Pod], image: str) -> list[str]:
                     if pool.packing
                     else "all must be linked as in the plan, which is not enforced"
                 )
+            )
+        if pool.shared is not None:
+            how = "preferred" if kind in _PAIRED else "not enforced"
+            found.append(
+                f"{pool.name}: pods should share a {pool.shared.name} with {pool.beside}, so that caches stay on its "
+                f"links (label {pool.shared.label}; {how})"
             )
     if not any(pod.pool.named for pod in pods):
         found.append(

@@ -32,6 +32,10 @@ SWITCHES = tuple(
 """Leaves, then what joins leaves; on rails the leaves that the same hosts share are one."""
 
 
+HALF = 0.5
+"""Part of the caches that stay inside domains from which a scheduler is told to keep workers together."""
+
+
 @dataclass(frozen=True)
 class Packing:
     """Where the hosts of each replica must be.
@@ -60,6 +64,18 @@ class Packing:
         each = f", each {self.hosts} in order under one {self.part.name}" if self.part else ""
         labels = ", ".join(sorted({one.label for one in (self.level, self.part) if one}))
         return f"hosts of a replica {must} share one {self.level.name}{each}: nodes need the label {labels}"
+
+
+def beside(plan: Plan) -> Level | None:
+    """Return what workers that prefill should share with some that decode, so that caches stay on its links.
+
+    None where less than half of the caches could, or there is one domain alone.
+    """
+    found, cluster = plan.requests, plan.deployment.cluster.whole
+    if found is None or (found.inside_share or 0.0) < HALF or len({gpu.domain for gpu in cluster.gpus}) == 1:
+        return None
+    hosts = {gpu.node: gpu.domain for gpu in cluster.gpus}
+    return DOMAIN if len(set(hosts.values())) < len(hosts) else HOST
 
 
 def packing_of(plan: Plan) -> Packing | None:

@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 from placement.engines.engine import Engine, Launch, Role
 from placement.engines.export import Exported
-from placement.engines.manifests.packing import Packing, packing_of
+from placement.engines.manifests.packing import Level, Packing, packing_of
 from placement.engines.mapping import device_numbers
 from placement.plan import Plan
 from topology.base.errors import InputError, input_name
@@ -79,6 +79,9 @@ class Pool:
         Whether hosts have names of the user's, not those that clusters of the catalog have.
     number:
         Which of several pools of its role it is; empty where there is one.
+    beside, shared:
+        The pool with which it should share a level of the topology (:func:`.packing.beside`), and that; empty, None:
+        none.
     """
 
     name: str
@@ -88,6 +91,8 @@ class Pool:
     whole_hosts: bool
     named: bool
     number: str = ""
+    beside: str = ""
+    shared: Level | None = None
 
     @property
     def engine(self) -> Engine:

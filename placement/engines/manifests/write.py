@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from placement.engines.engine import Engine, Role
 from placement.engines.export import Exported, export_plan
 from placement.engines.manifests import KINDS
 from placement.engines.manifests.kubernetes import dns_name, manifest
+from placement.engines.manifests.packing import beside
 from placement.engines.manifests.pools import Pool, host_names, make_pool, used_nodes
 from placement.engines.manifests.scripts import RANK, script
 from placement.plan import Plan
@@ -144,6 +145,11 @@ def deploy(request: ExportRequest, plan: Plan) -> Deployed:
         make_pool(one, of, hosts_of, f"{base}-{name}" if plan.beside else base, name.partition("-")[2])
         for one, of, hosts_of, name in zip(exported, plan.pools, names, called_as, strict=True)
     )
+    decodes = next((pool.name for pool in pools if pool.role == "decode"), "")
+    if (level := beside(plan)) is not None and decodes:
+        pools = tuple(
+            replace(pool, beside=decodes, shared=level) if pool.role == "prefill" else pool for pool in pools
+        )
     manifest = _manifest(kind, pools, request.image)
     files[request.output.with_suffix(f".{manifest.suffix}")] = manifest.text
     return Deployed(tuple(exported), names, pools, manifest, files)

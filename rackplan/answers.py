@@ -51,7 +51,9 @@ def plan_options(request: requests.PlanRequest) -> PlanOptions:
     """Return the options of the planner."""
     from placement.options import PlanOptions
 
-    return request.as_options(PlanOptions, ttft_s=limit_s(request.ttft_ms))
+    wanted: PlanOptions = request.as_options(PlanOptions, ttft_s=limit_s(request.ttft_ms))
+    # whole requests try the fewest copies and more on each GPU in any case
+    return replace(wanted, redundant=wanted.copies) if request.whole else wanted
 
 
 def plan(request: requests.PlanRequest) -> Plan:

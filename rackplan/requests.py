@@ -913,7 +913,7 @@ class PlanRequest(Watched, Layouts, Speed, FirstToken, Loaded, Pricing, Requests
     redundant: Annotated[int | Literal["auto"], Spelled(_copies)] | None = opt(
         None,
         "Extra expert copies per layer; default: the fewest that divide evenly, or one or two slots more on each GPU "
-        "where they pay; auto: best throughput.",
+        "where they pay; auto: one phase only, best throughput of more numbers.",
         "N|auto",
     )
     objective: Annotated[Objective, Word] = opt("mean", "With several loads: optimize the mean or the worst.")
@@ -953,10 +953,6 @@ class PlanRequest(Watched, Layouts, Speed, FirstToken, Loaded, Pricing, Requests
             if self.goal == "latency":
                 raise self.refuse(
                     "goal", "whole requests are planned for throughput or cost within limits", one
-                )
-            if self.redundant == "auto":
-                raise self.refuse(
-                    "redundant", "whole requests try the fewest copies and more on each GPU", one
                 )
 
 

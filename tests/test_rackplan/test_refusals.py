@@ -144,7 +144,6 @@ REFUSED = {
         ("--osl 5 --phase prefill", "--phase prefill: --osl asks for whole requests"),
         ("--batch 5", "--batch 5: whole requests take the batches that keep the limits"),
         ("--goal latency", "--goal latency: whole requests are planned for throughput or cost"),
-        ("--redundant auto", "--redundant auto: whole requests try the fewest copies and more"),
     ],
     "plan --model Qwen3-8B --cluster hgx-h100": [
         ("--accept-length 1.5", "--accept-length 1.5: without --draft-tokens a step yields one token"),

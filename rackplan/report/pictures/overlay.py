@@ -84,32 +84,28 @@ def drawn_plan(plan: Plan) -> tuple[Cluster, Overlay]:
         tags = [f"{letter}{tag}" for tag in own.tags] or [letter] * len(cluster.gpus)
         ids = [gpu.id for gpu in cluster.gpus]
         overlays.append(replace(own, tags=tags).over(ids, every))
-        size, short = plural(pool.layout.gpus_used, "GPU"), _short(pool)
-        key.append(f"{letter}: {name}, {short}, {size}")
-        key += [f"{letter}{line}" for line in own.key] if own.tags else []
-    first, *_ = overlays
-    joined = [
-        list(map("".join, zip(*texts, strict=True)))
-        for texts in zip(*(one.texts for one in overlays), strict=True)
+        short = pool.layout.short(moe=pool.deployment.model.moe is not None)
+        what = f"{name}, {pool.deployment.model.name}, {short}, {plural(pool.layout.gpus_used, 'GPU')}"
+        key.append(f"{letter}: {what}")
+    if any("R" in tag or "S" in tag for own in overlays for tag in own.tags):
+        key.append("R and S in a tag: replica and stage of the pool")
+    # a pool of a dense model has no experts to show
+    with_loads = [own for own in overlays if own.values is not None]
+    lead, depth = (with_loads or overlays)[0], min(len(own.texts) for own in with_loads or overlays)
+    texts = [
+        ["".join(parts) for parts in zip(*(own.texts[at] for own in with_loads or overlays), strict=True)]
+        for at in range(depth)
     ]
-    values = None
-    if all(one.values is not None for one in overlays):
-        values = np.sum([one.values for one in overlays if one.values is not None], axis=0).tolist()
-    more = ["..."] if len(key) > _MOST_LINES else []
+    loads = [own.values for own in with_loads if own.values is not None]
     return whole, replace(
-        first,
-        values=values,
-        labels=joined[0],
-        details=joined[1:],
-        cells=first.cells[: len(joined)],
-        tags=["".join(tags) for tags in zip(*(one.tags for one in overlays), strict=True)],
-        key=key[:_MOST_LINES] + more,
+        lead,
+        values=np.sum(loads, axis=0).tolist() if loads else None,
+        labels=texts[0],
+        details=texts[1:],
+        cells=[text.partition(", of layer")[0].partition(" of layer")[0] for text in lead.cells[:depth]],
+        tags=["".join(tags) for tags in zip(*(own.tags for own in overlays), strict=True)],
+        key=key[:_MOST_LINES] + ["..."] * (len(key) > _MOST_LINES),
     )
-
-
-def _short(plan: Plan) -> str:
-    """Return the layout of a pool in a few letters."""
-    return plan.layout.short(moe=plan.deployment.model.moe is not None)
 
 
 def layout_overlay(layout: Layout, gpus: int, plan: Plan | None = None) -> Overlay:

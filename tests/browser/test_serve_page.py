@@ -14,7 +14,7 @@ pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
 
 SMALL = "#model=mixtral-8x7b&cluster=hgx-h100"
-REPLICAS = "#model=qwen3-30b-a3b&cluster=hgx-h100&seconds=0"
+REPLICAS = "#model=olmoe-1b-7b&cluster=hgx-h100&seconds=0"
 """A question whose plan outlives a GPU."""
 READY = "#point table"
 

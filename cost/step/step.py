@@ -138,10 +138,10 @@ def busiest(mean: Quantity, groups: Quantity) -> Quantity:
 @cache
 def _busiest_table() -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Logarithms of means, of groups to base 2, and largest over mean, ``[groups, means]``."""
-    from scipy.stats import poisson
+    from scipy.special import pdtr
 
     means, sizes = np.geomspace(1e-3, 100.0, 41), np.arange(11.0)
-    below = poisson.cdf(np.arange(0, 180)[:, None], means)
+    below = pdtr(np.arange(0, 180)[:, None], means)
     table = np.stack([(1 - below**2**size).sum(axis=0) / means for size in sizes])
     return np.log(means), sizes, table
 

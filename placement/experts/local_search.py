@@ -323,9 +323,8 @@ class _Descent:
         """Return the same with no copy locked, and again with locks where two copies of an expert would meet."""
         found, way = self._best(pairs, None)
         dealt = self.expert.take(self._dealt(found, way))
-        clash = np.zeros(way.size, dtype=bool)
-        for i, j in combinations(range(self.slots), 2):
-            clash |= (dealt[:, i] == dealt[:, j]) | (dealt[:, self.slots + i] == dealt[:, self.slots + j])
+        each = np.sort(dealt.reshape(-1, 2, self.slots), axis=2)
+        clash = (each[:, :, 1:] == each[:, :, :-1]).any(axis=(1, 2))
         if not clash.any():
             return found, way
         meets = np.zeros(self.share.shape[0], dtype=bool)

@@ -103,3 +103,74 @@ def test_another_gpu_than_the_file_names_is_refused(tmp_path: Path, gpu: str, pr
     )
     with pytest.raises(InputError, match=problem):
         import_files([str(tmp_path / "node.txt")], ImportOptions(gpu=gpu))
+
+
+def dump(apart: dict[tuple[int, int], dict[str, object]], names: list[str] = NAMES) -> str:
+    """The JSON of a host whose links are direct and enabled but for those given."""
+
+    def link(a: int, b: int) -> dict[str, object]:
+        usual = {"gpu": b, "weight": 15, "num_hops": 1, "link_status": "ENABLED", "link_type": "XGMI"}
+        return usual | apart.get((min(a, b), max(a, b)), {})
+
+    every = range(len(names))
+    return json.dumps([{"gpu": a, "bdf": names[a], "links": [link(a, b) for b in every]} for a in every])
+
+
+@pytest.mark.parametrize("apart", [{"link_status": "DISABLED"}, {"weight": 30}, {"num_hops": 2}])
+def test_a_pair_without_a_working_link_of_its_own_has_none(apart: dict[str, object], tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text(dump({(2, 5): apart}))
+    imported = import_files([str(tmp_path / "node.json")], ImportOptions(gpu="mi300x"))
+    raw = imported.spec.raw
+    assert raw is not None
+    joined = {frozenset(link.between) for link in raw.links}
+    assert len(joined) == 27
+    assert frozenset({"node0.g2", "node0.g5"}) not in joined
+    text = " ".join((*imported.anomalies, *imported.assumptions))
+    assert ("GPU2 and GPU5 is disabled" if "link_status" in apart else "GPU2-GPU5 (2 hops") in text
+
+
+def test_weights_and_status_of_the_text(tmp_path: Path) -> None:
+    weights = table("WEIGHT TABLE:", "15", NAMES).splitlines()
+    row = weights[2].split()
+    weights[2] = " ".join([*row[:4], "45", *row[5:]])  # GPU0 to GPU3
+    status = table("ACCESS TABLE:", "ENABLED", NAMES).splitlines()
+    status[9] = status[9].replace("ENABLED", "DISABLED", 1)  # GPU7 to GPU0
+    tables = ["\n".join(status), "\n".join(weights), table("LINK TYPE TABLE:", "XGMI", NAMES)]
+    (tmp_path / "node.txt").write_text("\n\n".join(tables))
+    imported = import_files([str(tmp_path / "node.txt")], ImportOptions(gpu="mi300x"))
+    assert imported.spec.raw is not None
+    assert len(imported.spec.raw.links) == 26
+    assert "node.txt: the link between GPU0 and GPU7 is disabled: left out." in imported.anomalies
+    assert any("GPU0-GPU3 (3 hops, weight 45)" in line for line in imported.assumptions)
+
+
+def test_halves_whose_links_are_disabled_meet_over_pcie(tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text(
+        dump({(a, b): {"link_status": "DISABLED"} for a in range(4) for b in range(4, 8)})
+    )
+    with pytest.raises(InputError, match=r"way between GPUs whose links are disabled.*pcie"):
+        import_files([str(tmp_path / "node.json")], ImportOptions(gpu="mi300x"))
+    imported = import_files([str(tmp_path / "node.json")], ImportOptions(gpu="mi300x", pcie="64 GB/s"))
+    assert any("2 groups of GPUs are connected only by PCIe" in line for line in imported.anomalies)
+
+
+def test_a_host_without_a_working_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "node.json").write_text(
+        dump({(a, b): {"link_status": "DISABLED"} for a in range(8) for b in range(8)})
+    )
+    with pytest.raises(InputError, match="every link between two GPUs is disabled"):
+        import_files([str(tmp_path / "node.json")], ImportOptions(gpu="mi300x"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        table("Link Type between two GPUs", "XGMI", [f"GPU{i}" for i in range(16)]),
+        dump({}, [f"0000:{bus:02x}:00.{function}" for bus in range(4) for function in range(2)]),
+    ],
+    ids=["more than a host has", "functions of one device"],
+)
+def test_partitions_are_no_gpus(text: str, tmp_path: Path) -> None:
+    (tmp_path / "node.txt").write_text(text)
+    with pytest.raises(InputError, match=r"they are partitions \(CPX, DPX or QPX mode\)"):
+        import_files([str(tmp_path / "node.txt")], ImportOptions(gpu="mi300x"))

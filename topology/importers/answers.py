@@ -181,7 +181,10 @@ def answer(
     if options.pcie is not None:
         pcie = inner_fabric("pcie", figure_of(options.pcie, "byte/s", input_name("pcie"), called("pcie")))
     elif any(len(node.pcie) < len(node.gpus) or None in node.pcie for node in over_pcie):
-        questions.ask("the PCIe rate of a GPU", f"{input_name('pcie')} RATE (like '64 GB/s')")
+        why = (
+            ", the way between GPUs whose links are disabled" if any(node.down for node in over_pcie) else ""
+        )
+        questions.ask(f"the PCIe rate of a GPU{why}", f"{input_name('pcie')} RATE (like '64 GB/s')")
     if any(node.between_sockets for node in over_pcie):
         rate = asking.rate("socket_link", "Link between sockets", " each way")
         socket_link = None if rate is None else inner_fabric("socket-link", rate)

@@ -44,16 +44,16 @@ def checked_node(
         raise InputError(
             f"{node.place}: {host} has {node.gpu_count} GPUs, but {input_name('gpus_per_node')} says {wanted}."
         )
-    per, system = node.links_of_gpus, parts.system
+    per, fitted, system = node.links_of_gpus, list(node.links_fitted.values()), parts.system
     if node.hidden and not node.beyond and node.kind == "topo-m":
         every, bundle, others = system.links_per_gpu if system else 0, max(per.values()), len(per) - 1
         if set(per.values()) == {bundle} and bundle != every == bundle * others:
             links = tuple((a, b, bundle) for a, b in combinations(node.gpus, 2))
             return replace(node, chips=(), links=links, hidden=False), []
     to_peers = any(a in per and b in per for a, b, _ in node.links)
-    check_links(node.place, list(per.values()), parts, options.gpu, to_peers=to_peers)
+    check_links(node.place, fitted, parts, options.gpu, to_peers=to_peers)
     if node.link_rate is not None and parts.inner is None:
-        check_links(node.place, [1], parts, options.gpu, bytes_per_s=max(per.values()) * node.link_rate.value)
+        check_links(node.place, [1], parts, options.gpu, bytes_per_s=max(fitted) * node.link_rate.value)
     usual = commonest(per.values())
     odd = [
         f"{node.place}: {gpu} has {f'{count} scale-up links' if count else 'no scale-up link'}, other GPUs {usual}."

@@ -57,7 +57,7 @@ class NodeFound(Found):
     host, so its domain may hold other hosts. ``link_rate`` is the rate of one link where the file has it.
     ``sockets`` gives the socket of each GPU, ``pcie`` the rate of its PCIe link where the file has it, ``switches``
     the PCIe switches above it from the root down, and ``uplinks`` the rate of a switch's link to what is above it.
-    ``devices`` counts GPUs that the file only shows as PCI devices.
+    ``devices`` counts GPUs that the file only shows as PCI devices, and ``down`` are links that carry nothing.
     """
 
     gpus: tuple[str, ...]
@@ -73,6 +73,7 @@ class NodeFound(Found):
     switches: tuple[tuple[str, ...], ...] = ()
     uplinks: Mapping[str, Figure] = field(default_factory=dict)
     devices: int = 0
+    down: tuple[tuple[str, str, int], ...] = ()
     hosts: tuple[str, ...] = ()
 
     @property
@@ -83,8 +84,16 @@ class NodeFound(Found):
     @cached_property
     def links_of_gpus(self) -> dict[str, int]:
         """The scale-up links of each GPU."""
+        return self._of_gpus(self.links)
+
+    @property
+    def links_fitted(self) -> dict[str, int]:
+        """The same with those that are down: what the GPUs have, whatever works."""
+        return self._of_gpus((*self.links, *self.down))
+
+    def _of_gpus(self, links: Iterable[tuple[str, str, int]]) -> dict[str, int]:
         per = dict.fromkeys(self.gpus, 0)
-        for a, b, count in self.links:
+        for a, b, count in links:
             for end in per.keys() & {a, b}:
                 per[end] += count
         return per

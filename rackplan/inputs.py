@@ -23,6 +23,7 @@ from rackplan.requests import (
     split_share,
 )
 from topology.base.errors import InputError, input_name
+from topology.base.plausible import wrong_figure, wrong_power
 from topology.base.units import amount
 from topology.base.values import plain
 
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from topology.cluster import Cluster
 
 _LONG_BYTES = 2**24
-LEAST_GPU_W, MOST_GPU_W = 20.0, 50e3
-"""Bounds on the all-in power of one GPU; a value outside is in another unit, or of a whole rack."""
 OF_EXPERTS = ("ep", "redundant", "loads", "routing", "spread", "split", "objective")
 """Fields without effect for a model without routed experts."""
 
@@ -186,20 +185,26 @@ def book_of(money: Money, *clusters: Cluster, kept: PriceBook | None = None) -> 
 
     prices = read(money.prices, "prices", "USD/h", "gb200=3.10")
     powers = read(money.powers, "powers", "W", "gb200=1900")
-    for gpu, watts in powers.items():
-        if gpu not in NETWORK and not LEAST_GPU_W <= watts <= MOST_GPU_W:
-            raise InputError(
-                f"no GPU draws {watts:g} W, even including host and cooling; give the watts of one GPU, "
-                "like 1900 or 1.9kW.",
-                field="powers",
-                value=f"{gpu}={watts:g}",
-            )
+    for field, given, unit in (("prices", prices, "USD/h"), ("powers", powers, "W")):
+        for gpu, value in given.items():
+            if gpu not in NETWORK and (wrong := _wrong(unit, gpu, value)):
+                raise InputError(wrong, field=field, value=f"{gpu}={value:g}")
     kept = kept or PriceBook()
     basis = kept.basis if money.price_basis is None else money.price_basis
     book = PriceBook(basis, {**kept.prices, **prices}, {**kept.powers, **powers})
     for cluster in clusters:
         book.check(cluster)
     return book
+
+
+def _wrong(unit: str, gpu: str, value: float) -> str:
+    """Return what is wrong with a price or an all-in power of one GPU."""
+    from topology.catalog import gpu_names, load_gpu
+
+    if unit == "USD/h":
+        return wrong_figure("usd_per_h", value)
+    chip = load_gpu(gpu).figures.get("power_w") if gpu in gpu_names() else None
+    return wrong_power(value, chip.value if chip is not None and chip.published else None)
 
 
 def priced(money: Money, plan: Plan, *others: Cluster) -> Plan:

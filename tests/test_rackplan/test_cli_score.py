@@ -107,6 +107,21 @@ def test_prices_are_kept_and_may_be_others_later(run: Run, tmp_path: Path) -> No
     assert (other["usd_per_hour"], other["power_w"], other["price_basis"]) == (40, 12000, "owner")
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--price", "h100=2500"), "too large for the price of one GPU-hour"),
+        (("--price", "h100=0.0025"), "too small for the price of one GPU-hour"),
+        (("--power", "h100=10200"), "is it that of the whole host?"),
+        (("--power", "h100=0.7"), "too small for the power of one GPU"),
+    ],
+)
+def test_a_price_or_power_of_another_unit_is_refused(run: Run, option: tuple[str, str], words: str) -> None:
+    done = run(*PLAN, *option)
+    assert done.code == 2
+    assert words in " ".join(done.err.split())
+
+
 def test_sparse_attention_is_kept_and_said_to_be_a_what_if(run: Run, tmp_path: Path) -> None:
     asked = ("--context", 65_536, "--batch", 4, "--sparse-attention", "sqrt")
     text = " ".join(run(*plan_of("llama-3.1-8b"), *asked, "--details").out.split())

@@ -131,3 +131,15 @@ GOOD = "h0.g0,h0.s0,18,25 GB/s\nh0.g1,h0.s0,18,25 GB/s\n"
 def test_refused_with_the_line(text: str, where: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=where):
         read(tmp_path, text)
+
+
+def test_gpus_without_a_nic_beside_others_with_one_are_named(tmp_path: Path) -> None:
+    nic = "h0.g0,leaf0,1,50 GB/s\n"
+    imported = read(tmp_path, HEAD + GOOD + nic, "h100-sxm")
+    assert any("h0.g1: no NIC of its own" in line for line in imported.anomalies)
+    imported = read(tmp_path, HEAD + GOOD + nic + nic.replace("g0", "g1"), "h100-sxm")
+    assert not any("NIC" in line for line in imported.anomalies)
+    shared = "h0.g0,h0.pcie0,1,64 GB/s\nh0.g1,h0.pcie0,1,64 GB/s\n"
+    shared += "h0.nic0,h0.pcie0,1,50 GB/s\nh0.nic0,leaf0,1,50 GB/s\n"
+    imported = read(tmp_path, HEAD + GOOD + shared, "h100-sxm")
+    assert not any("NIC" in line for line in imported.anomalies)

@@ -86,6 +86,8 @@ def test_a_system_and_what_nobody_published_can_be_given() -> None:
         ("gb200.hbm_bytes=0", "must be positive and finite"),
         ("gb200.hbm_bytes=1e308x", "differs from 185 GiB by more than 10,000x"),
         ("gb200-nvl72.gpus=144", "cluster YAML"),
+        ("gb200.hbm_bytes=80 TB", "too large for the memory of one GPU"),
+        ("gb200.hbm_bytes_per_s=8 GB/s", "too small for the bandwidth of one GPU's memory"),
         *(
             (f"gb200.hbm_bytes={wrong}", "a positive number")
             for wrong in ("-2x", "+2x", "x2", "nanx", "2,5x")

@@ -25,6 +25,22 @@ RACKS = "domains: [{part: gb200-nvl72, count: 2}]\nfabric: {kind: rail, nic: %s{
 KNOWN = "domains: [{part: hgx-h100}]\ngpus: {h100-sxm: {%s{}}}"
 
 
+WHOLE = OWN.replace("10 TFLOP/s}}", "10 TFLOP/s, fp8_flop_per_s: 20 TFLOP/s{}}}") + "domains: [{" + ROW
+WHOLE += ", link: 50 GB/s}]"
+NODES = """
+  - {id: a.g0, kind: gpu, domain: a, node: a, gpu: h100-sxm}
+  - {id: a.g1, kind: gpu, domain: a, node: a, gpu: h100-sxm}
+  - {id: a.s0, kind: switch, domain: a}
+  - {id: leaf, kind: leaf}
+"""
+GRAPH = f"""nodes: {NODES}links:
+  - {{between: [a.g0, a.s0], rate: 25 GB/s, count: 18}}
+  - {{between: [a.g1, a.s0], rate: 25 GB/s, count: 18}}
+  - {{between: [a.g0, leaf], rate: %s, latency: 5 us}}
+  - {{between: [a.g1, leaf], rate: %s, latency: 5 us}}
+"""
+
+
 def one(row: str) -> str:
     return f"domains: [{{{row}{{}}}}]"
 
@@ -50,7 +66,15 @@ def one(row: str) -> str:
         (KNOWN % "bf16_flop_per_s: 1979 TFLOP/s", "with 2:4 sparsity"),
         (KNOWN % "hbm_bytes_per_s: 3.35 Tb/s", "bits and bytes"),
         (KNOWN % "hbm_bytes_per_s: 3.35 GB/s", "prefix"),
-        (KNOWN % "hbm_bytes: 80 MB", "prefix"),
+        (KNOWN % "hbm_bytes: 80 MB", "too small for the memory of one GPU"),
+        (KNOWN % "power_w: 10.2 kW", "is it that of the whole host?"),
+        (KNOWN % "usd_per_h: 2500 USD/h", "too large for the price of one GPU-hour"),
+        (WHOLE.replace("10 GB", "80 TB"), "too large for the memory of one GPU"),
+        (WHOLE.replace("1 TB/s", "3350 TB/s"), "too large for the bandwidth of one GPU's memory"),
+        (WHOLE.replace("1 TB/s", "3.35 GB/s"), "too small for the bandwidth of one GPU's memory"),
+        (WHOLE.replace("10 TFLOP/s", "989 GFLOP/s"), "too small for the dense BF16 peak"),
+        (WHOLE.replace("20 TFLOP/s", "9 TFLOP/s"), "slower than BF16 at 10 Tflop/s; were the two swapped?"),
+        (one(f"{H100}, link: 25 GB/s, latency: 0.5 ms"), "one hop inside a scale-up domain"),
     ],
 )
 def test_what_is_off_by_a_unit_is_refused_unless_one_insists(tmp_path: Path, text: str, words: str) -> None:
@@ -82,3 +106,17 @@ def test_every_part_written_out_passes(tmp_path: Path, name: str) -> None:
 
 def test_a_gpu_of_ones_own_has_links_of_a_known_kind(tmp_path: Path) -> None:
     read(tmp_path, OWN + f"domains: [{{{ROW}, link: 50 GB/s}}]")
+
+
+def test_a_nic_of_a_graph_has_the_rate_of_a_port(tmp_path: Path) -> None:
+    read(tmp_path, GRAPH % ("400 Gb/s", "400 Gb/s"))
+    with pytest.raises(InputError, match="400 Gb/s was probably meant"):
+        read(tmp_path, GRAPH % ("400 GB/s", "400 Gb/s"))
+
+
+def test_a_fast_chip_of_some_years_ahead_passes(tmp_path: Path) -> None:
+    figures = (
+        "hbm_bytes: 1 TB, hbm_bytes_per_s: 40 TB/s, bf16_flop_per_s: 20 PFLOP/s, fp8_flop_per_s: 40 PFLOP/s"
+    )
+    own = f"gpus: {{x1: {{{figures}, power_w: 6 kW, usd_per_h: 40 USD/h}}}}\n"
+    read(tmp_path, f"{own}domains: [{{{ROW}, link: 200 GB/s}}]")

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from topology.base.errors import InputError, input_name
 from topology.base.figures import Evidence, Figure
 from topology.base.names import Names
+from topology.base.plausible import wrong_figure
 from topology.base.reading import nearest
 from topology.base.units import format_number, format_quantity, parse_quantity
 from topology.build import raw_cluster_spec, rebuilt
@@ -270,6 +271,8 @@ def _changed(setting: _Setting, part: _Part, key: str, old: Figure | None) -> Fi
     else:
         value = _value(setting, unit)
         source = f"{SET_BY_USER} instead of {_text(old)}" if old is not None and known else SET_BY_USER
+        if kind == "gpu" and (wrong := wrong_figure(key, value)):
+            setting.refuse(wrong)
     if old is None or not known:
         if not 1e-12 < value <= _MOST[unit]:
             setting.refuse("this is not plausible; is a unit prefix wrong?")

@@ -43,7 +43,7 @@ from topology.catalog.spelled import find_gpu, spelled_fabrics, spelled_gpus, sy
 from topology.changes.broken import NAMED, NODE, part_faults, with_faults
 from topology.cluster import ClusterSpec
 from topology.files.fabric_file import read_fabric, shared_fabric
-from topology.files.plausible import check_gpu_figures, check_links, check_raw_links
+from topology.files.plausible import check_figures, check_gpu_figures, check_links, check_raw_links
 from topology.raw import check_raw
 from topology.spec import FACTOR, GPU_FIGURES, FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
 from topology.structures import AnyRow
@@ -185,6 +185,8 @@ class _Gpus:
             figures = {key: value for key, value in row.items() if key != "rate_checked"}
             own: dict[str, Figure] = validated(_GpuFigures, figures, place, where)
             known = name if "hbm_bytes" in own else _spelled(name)
+            if not meant:
+                check_figures(own, place)
             if known in gpu_names() and not meant:
                 check_gpu_figures(load_gpu(known), own, place)
             if known in self._own:
@@ -196,6 +198,7 @@ class _Gpus:
             if known in priced:
                 raise InputError(f"{where}: prices: {name}: {known} has two prices; keep one of them.")
             priced.add(known)
+            check_figures({"usd_per_h": price}, f"{where}: prices: {name}")
             self._own.setdefault(known, {})["usd_per_h"] = price
 
     def __call__(self, name: str, where: str) -> GpuSpec:

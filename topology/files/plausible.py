@@ -1,18 +1,22 @@
 """Detection of unit mistakes in rates: GB for Gb, both directions, all links, sparse peaks.
 
-A rate is compared with what the catalog knows of the same GPU, or with what links of its kind have. What looks like
-a mistaken unit is an error that says which was probably meant; ``rate_checked: true`` beside it insists.
+A rate is compared with what the catalog knows of the same GPU, or with what links of its kind have, a figure of a GPU
+also with what any can have (:mod:`topology.base.plausible`). What looks like a mistaken unit is an error that says
+which was probably meant; ``rate_checked: true`` beside it insists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from topology.base.errors import InputError
 from topology.base.figures import Figure
+from topology.base.plausible import LATENCIES, wrong_figure, wrong_peaks, wrong_power
 from topology.base.units import format_quantity
 from topology.catalog import find_scale_out, systems_of
 from topology.fabrics.fabric import ScaleOutSpec
+from topology.graph import SCALE_OUT_KINDS
 from topology.spec import GpuSpec, RawTopology
 from topology.structures.domain import DomainSpec
 
@@ -41,7 +45,7 @@ def check_links(domain: DomainSpec, where: str) -> None:
         If it is off by a unit.
     """
     for fabric in domain.fabrics:
-        _check_latency(fabric.latency_s, f"{where}: latency")
+        _check_latency(fabric.latency_s, f"{where}: latency", scale_up=True)
     links, total = domain.links_per_gpu, domain.scale_up_bytes_per_s
     known = _published(domain.gpu)
     for fabric in dict.fromkeys(domain.fabrics):
@@ -63,17 +67,19 @@ def check_nic(scale_out: ScaleOutSpec, parts: Sequence[str], where: str) -> None
     rate = nic.value
     designs = map(find_scale_out, parts)
     known = [design.fabric.link_bytes_per_s.value for design in designs if design is not None]
-    low, high = _NIC_RANGE
-    wrong = ""
-    if rate > high or (known and rate >= 7.9 * max(known)):
-        wrong = (
-            f"{_gb(rate)} is too fast for a NIC; NIC rates are in Gb/s, so {_other_unit(rate / 8)} was "
-            "probably meant."
-        )
-    elif rate < low or (known and rate <= min(known) / 7.9):
+    low, _ = _NIC_RANGE
+    wrong = _too_fast_for_a_nic(rate, 7.9 * max(known, default=inf))
+    if not wrong and (rate < low or (known and rate <= min(known) / 7.9)):
         usual = f" (the part has {_other_unit(min(known))})" if known else ""
         wrong = f"{_gb(rate)} is too slow for such a NIC{usual}; {_other_unit(rate * 8)} was probably meant."
     _refuse(f"{where}: nic", nic, wrong)
+
+
+def _too_fast_for_a_nic(rate: float, most: float = inf) -> str:
+    """Return what is wrong with the rate of a NIC that no port has, or of ``most`` or more."""
+    if rate <= _NIC_RANGE[1] and rate < most:
+        return ""
+    return f"{_gb(rate)} is too fast for a NIC; NIC rates are in Gb/s, so {_other_unit(rate / 8)} was probably meant."
 
 
 def check_raw_links(raw: RawTopology, where: str) -> None:
@@ -86,6 +92,7 @@ def check_raw_links(raw: RawTopology, where: str) -> None:
     """
     gpus = {node.id: node.gpu for node in raw.nodes if node.gpu is not None}
     up = {node.id for node in raw.nodes if node.kind in ("gpu", "switch")}
+    leaves = {node.id for node in raw.nodes if node.kind in SCALE_OUT_KINDS}
     totals: dict[str, float] = {}
     links: dict[str, int] = {}
     for link in raw.links:
@@ -101,13 +108,17 @@ def check_raw_links(raw: RawTopology, where: str) -> None:
         own = ends[0] if ends and all(end in up for end in link.between) else ""
         known = published[gpus[own].name] if own else []
         # links that are alike in all that is looked at are looked at once
-        alike = (rate, kind, link.fabric.latency_s.value, links.get(own), totals.get(own), *known)
+        of_nic = sum(end in leaves for end in link.between) == 1
+        alike = (rate, kind, of_nic, link.fabric.latency_s.value, links.get(own), totals.get(own), *known)
         if alike in seen:
             continue
         seen.add(alike)
         place = f"{where}: link {list(link.between)}"
-        _check_latency(link.fabric.latency_s, f"{place}: latency")
-        wrong = _against_catalog(rate, links[own], totals[own], known) if own else _against_kind(rate, kind)
+        _check_latency(link.fabric.latency_s, f"{place}: latency", scale_up=bool(own))
+        wrong = _too_fast_for_a_nic(rate) if of_nic else ""
+        wrong = wrong or (
+            _against_catalog(rate, links[own], totals[own], known) if own else _against_kind(rate, kind)
+        )
         _refuse(place, link.fabric.link_bytes_per_s, wrong)
 
 
@@ -120,6 +131,9 @@ def check_gpu_figures(gpu: GpuSpec, own: Mapping[str, Figure], where: str) -> No
         If one is off by a unit.
     """
     for key, figure in own.items():
+        if key == "power_w":
+            chip = gpu.figures.get(key)
+            _refuse(f"{where}: {key}", figure, wrong_power(figure.value, chip.value if chip else None))
         if key not in gpu.figures or figure.unit in ("USD/h", "W"):
             continue
         known = gpu.figures[key].value
@@ -133,6 +147,20 @@ def check_gpu_figures(gpu: GpuSpec, own: Mapping[str, Figure], where: str) -> No
             meant = "a wrong prefix"
         has = f"the catalog has {format_quantity(known, figure.unit)} for {gpu.name}"
         _refuse(f"{where}: {key}", figure, f"{has}; this is {meant}." if meant else "")
+
+
+def check_figures(own: Mapping[str, Figure], where: str) -> None:
+    """Check a user's figures, at ``where``, of any GPU against what a GPU can have.
+
+    Raises
+    ------
+    InputError
+        If one cannot be.
+    """
+    for key, figure in own.items():
+        _refuse(f"{where}: {key}", figure, wrong_figure(key, figure.value))
+    if wrong := wrong_peaks({key: figure.value for key, figure in own.items()}):
+        _refuse(f"{where}: fp8_flop_per_s", own["fp8_flop_per_s"], wrong)
 
 
 def _published(gpu: GpuSpec) -> list[DomainSpec]:
@@ -188,10 +216,9 @@ def _against_kind(rate: float, kind: str) -> str:
     return ""
 
 
-def _check_latency(latency: Figure, where: str) -> None:
+def _check_latency(latency: Figure, where: str, *, scale_up: bool = False) -> None:
     """Reject a latency of one hop that no network has."""
-    if not 1e-9 <= latency.value <= 1e-3:
-        _refuse(where, latency, "one hop takes between 1 ns and 1 ms.")
+    _refuse(where, latency, LATENCIES["scale-up" if scale_up else "scale-out"].wrong(latency.value))
 
 
 def _refuse(where: str, figure: Figure, wrong: str) -> None:

@@ -14,7 +14,7 @@ from topology.base.figures import Evidence, Figure
 from topology.base.units import format_quantity, plural
 from topology.build import GPUS
 from topology.catalog import systems_of
-from topology.graph import INSIDE_KINDS, SCALE_UP_KINDS
+from topology.graph import INSIDE_KINDS, SCALE_OUT_KINDS, SCALE_UP_KINDS
 from topology.importers.answers import (
     Answers,
     Parts,
@@ -34,6 +34,7 @@ from topology.importers.found import (
     Nodes,
     TrunkFound,
     commonest,
+    listed,
     switch_kind,
 )
 from topology.importers.hosts import add_domain
@@ -302,4 +303,25 @@ def _add_graph(draft: Draft, graph: GraphFound) -> dict[str, list[str]]:
         draft.answers.options.gpu,
         bytes_per_s=usual or 0.0,
     )
+    _note_gpus_without_nic(draft, graph, kinds)
     return {label: list(hosts) for label, hosts in domains.items()}
+
+
+def _note_gpus_without_nic(draft: Draft, graph: GraphFound, kinds: Mapping[str, str]) -> None:
+    """Name GPUs of hosts that leave their domain, with no way to a leaf but over another GPU."""
+    inside = {"gpu", *INSIDE_KINDS, "nic"}
+    near: UnionFind[str] = UnionFind(kinds)
+    for a, b, _, _ in graph.links:
+        if {kinds[a], kinds[b]} <= inside and {kinds[a], kinds[b]} != {"gpu"}:
+            near.union(a, b)
+    cabled = {
+        near[one]
+        for a, b, _, _ in graph.links
+        for one, other in ((a, b), (b, a))
+        if kinds[one] in inside and kinds[other] in SCALE_OUT_KINDS
+    }
+    lone = [name for name, kind in kinds.items() if kind == "gpu" and near[name] not in cabled]
+    if cabled and lone:
+        draft.log.anomalies.append(
+            f"{graph.place}: {listed(lone)}: no NIC of {'its' if len(lone) == 1 else 'their'} own, unlike other GPUs."
+        )

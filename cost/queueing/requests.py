@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from cost.quantity import LONGEST_CONTEXT
 from cost.serving.lengths import Lengths
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.reading import parse_json, read_text, shown
 
 Array = NDArray[np.float64]
@@ -28,7 +29,37 @@ BLOCK_TOKENS = 512
 """Tokens of a block of Mooncake's traces and of AIPerf's."""
 KINDS = 6
 """Lengths that stand for those of a trace where layouts are priced."""
-TRACE = ("timestamp", "input_length", "output_length")
+
+
+@dataclass(frozen=True)
+class TraceColumns:
+    """What a trace calls the time a request came and the tokens of its prompt and answer, and seconds of its unit.
+
+    No ``unit_s``: dates and times of day.
+    """
+
+    at: str
+    isl: str
+    osl: str
+    unit_s: float | None
+
+    def __str__(self) -> str:
+        return f"{self.at}, {self.isl}, {self.osl}"
+
+
+MOONCAKE = TraceColumns("timestamp", "input_length", "output_length", 1e-3)
+"""Mooncake's traces, and AIPerf's: https://github.com/kvcache-ai/Mooncake"""
+TRACES = (
+    MOONCAKE,
+    # LLM inference traces of 2023 and 2024: https://github.com/Azure/AzurePublicDataset
+    TraceColumns("TIMESTAMP", "ContextTokens", "GeneratedTokens", None),
+    # https://github.com/HPMLL/BurstGPT
+    TraceColumns("Timestamp", "Request tokens", "Response tokens", 1.0),
+)
+_EPOCHS = {1e16: "nanoseconds", 1e14: "microseconds", 1e11: "", 1e9: "seconds"}
+"""Units since 1970 of timestamps from so much on; milliseconds are what is expected."""
+_FASTEST = 1_000.0
+"""Requests a second of a recorded trace: public ones have up to some 100."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,9 +170,9 @@ def made_requests(
 
 
 def read_trace(path: str | Path, speed: float = 1.0) -> Requests:
-    """Read a trace of requests: JSON lines or CSV with ``timestamp``, ``input_length`` and ``output_length``.
+    """Read a trace of requests: JSON lines or CSV with the columns of one of :data:`TRACES`.
 
-    Timestamps are milliseconds, rising, as in the traces of Mooncake and AIPerf; ``hash_ids`` names the blocks of
+    Times rise; in the traces of Mooncake and AIPerf they are milliseconds, and ``hash_ids`` names the blocks of
     :data:`BLOCK_TOKENS` tokens of each prompt, so that equal ones at the start need be computed once.
 
     Parameters
@@ -152,7 +183,7 @@ def read_trace(path: str | Path, speed: float = 1.0) -> Requests:
     Raises
     ------
     InputError
-        If the file cannot be read, or a row is not of that form: with its place.
+        If the file cannot be read, a row is not of that form (with its place), or times are in another unit.
     """
     if not (math.isfinite(speed) and speed > 0):
         raise InputError("expected a factor above 0.", field="speed", value=speed)
@@ -162,20 +193,24 @@ def read_trace(path: str | Path, speed: float = 1.0) -> Requests:
     isl: list[int] = []
     osl: list[int] = []
     blocks: list[Sequence[int]] = []
+    columns = None
     for where, row in rows:
-        at = _number(row, "timestamp", where)
+        columns = columns or _columns(row, where)
+        at = _time(row, columns, where)
         if starts and at < starts[-1]:
             raise InputError(
-                f"{where}: timestamp {at:g} is before {starts[-1]:g} of the previous request; sort them."
+                f"{where}: {columns.at} {at:g} is before {starts[-1]:g} of the previous request; sort them."
             )
         starts.append(at)
-        isl.append(_tokens(row, "input_length", where))
-        osl.append(_tokens(row, "output_length", where))
+        isl.append(_tokens(row, columns.isl, where))
+        osl.append(_tokens(row, columns.osl, where))
         blocks.append(_blocks(row.get("hash_ids"), where))
-    if not starts:
+    if columns is None:
         raise InputError(f"{path}: has no requests.")
+    unit_s = columns.unit_s or 1.0
+    _check_times(starts, columns, path, speed)
     return Requests(
-        [(at - starts[0]) / 1e3 / speed for at in starts],
+        [(at - starts[0]) * unit_s / speed for at in starts],
         isl,
         osl,
         [0] * len(isl),
@@ -184,13 +219,63 @@ def read_trace(path: str | Path, speed: float = 1.0) -> Requests:
     )
 
 
+def _columns(row: Mapping[str, Any], where: str) -> TraceColumns:
+    """Return the columns of the kind of trace that a first row is of."""
+    for columns in TRACES:
+        if columns.at in row and columns.isl in row:
+            return columns
+    if MOONCAKE.at in row:
+        return MOONCAKE
+    wanted = "; or ".join(map(str, TRACES))
+    raise InputError(f"{where}: has {', '.join(map(shown, row)) or 'nothing'}; a trace needs {wanted}.")
+
+
+def _time(row: Mapping[str, Any], columns: TraceColumns, where: str) -> float:
+    """Return the time of a request in its unit, of a date in seconds."""
+    if columns.unit_s is not None:
+        return _number(row, columns.at, where)
+    try:
+        at = datetime.fromisoformat(str(row[columns.at]).strip())
+    except ValueError:
+        problem = f"{columns.at} is {shown(row[columns.at])}; expected a date and time."
+        raise InputError(f"{where}: {problem}") from None
+    return at.replace(tzinfo=at.tzinfo or UTC).timestamp()
+
+
+def _check_times(starts: Sequence[float], columns: TraceColumns, path: str | Path, speed: float) -> None:
+    """Refuse times that are in another unit than those of such a trace, or all the same."""
+    unit_s = columns.unit_s
+    if unit_s is None or len(starts) < 2:
+        return
+    unit = "milliseconds" if unit_s == 1e-3 else "seconds"
+    least = next((least for least in _EPOCHS if starts[0] >= least), None)
+    meant = "" if least is None else _EPOCHS[least]
+    if meant and meant != unit:
+        raise InputError(
+            f"{path}: {columns.at} {starts[0]:.0f} is in {meant} since 1970, and such a trace has {unit}; convert it."
+        )
+    span_s = (starts[-1] - starts[0]) * unit_s
+    if span_s == 0:
+        raise InputError(
+            f"{path}: all {len(starts):,} requests have the {columns.at} {starts[0]:g}; for requests that wait "
+            f"together give {input_name('concurrency')} instead."
+        )
+    rate = (len(starts) - 1) / span_s * speed
+    if rate > _FASTEST:
+        raise InputError(
+            f"{path}: {len(starts):,} requests in {span_s / speed:.3g} s are {rate:,.0f} requests/s, unusual of a "
+            f"trace; the {columns.at} must be in {unit}: if it is not, convert it; else slow it down with "
+            f"{input_name('speed')}."
+        )
+
+
 def _json_rows(text: str, path: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             where = f"{path}, line {number}"
             row = parse_json(line, where)
             if not isinstance(row, dict):
-                raise InputError(f"{where}: expected an object with {', '.join(TRACE)}.")
+                raise InputError(f"{where}: expected an object with {MOONCAKE}.")
             yield where, row
 
 

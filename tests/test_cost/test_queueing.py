@@ -204,6 +204,60 @@ def test_traces_of_json_lines_and_of_csv_are_alike(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        (
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n2025-01-01 10:00:00.1+00:00,900,5\n"
+            "2025-01-01 10:00:02.100000+00:00,30,7\n"
+        ),
+        (
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,900,5\n"
+            "2023-11-16 18:17:05.9799600,30,7\n"
+        ),
+        (
+            "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+            "5.0,ChatGPT,900,5,905,Conversation log\n7.0,GPT-4,30,7,37,API log\n"
+        ),
+    ],
+    ids=["azure 2024", "azure 2023", "burstgpt"],
+)
+def test_public_traces_are_read_with_their_own_columns(tmp_path, text):
+    (tmp_path / "trace.csv").write_text(text)
+    found = read_trace(tmp_path / "trace.csv")
+    assert found.starts_s == pytest.approx([0.0, 2.0])
+    assert (found.isl, found.osl) == ([900, 30], [5, 7])
+
+
+@pytest.mark.parametrize(
+    ("times", "says"),
+    [
+        ([1732800000, 1732800001, 1732800003], "is in seconds since 1970, and such a trace has milliseconds"),
+        ([1732800000000000, 1732800000400000], "is in microseconds since 1970"),
+        ([0.0, 0.5, 1.0, 1.5], "2,000 requests/s, unusual of a trace; the timestamp must be in milliseconds"),
+        ([7, 7, 7], "all 3 requests have the timestamp 7"),
+    ],
+)
+def test_times_in_another_unit_are_refused(tmp_path, times, says):
+    rows = "".join(f"{at},9,9\n" for at in times)
+    (tmp_path / "trace.csv").write_text("timestamp,input_length,output_length\n" + rows)
+    with pytest.raises(InputError, match=says):
+        read_trace(tmp_path / "trace.csv")
+
+
+def test_milliseconds_since_1970_are_milliseconds(tmp_path):
+    (tmp_path / "trace.csv").write_text(
+        "timestamp,input_length,output_length\n1732800000000,9,9\n1732800001000,9,9\n"
+    )
+    assert read_trace(tmp_path / "trace.csv").starts_s == [0.0, 1.0]
+
+
+def test_a_trace_of_other_columns_is_refused_with_those_that_are_read(tmp_path):
+    (tmp_path / "trace.csv").write_text("time,prompt,answer\n1,2,3\n")
+    with pytest.raises(InputError, match=r"has 'time', .*ContextTokens.*Request tokens"):
+        read_trace(tmp_path / "trace.csv")
+
+
+@pytest.mark.parametrize(
     ("line", "says"),
     [
         ('{"timestamp": 5, "input_length": 9, "output_length": 9}', "line 2: timestamp 5 is before 10"),

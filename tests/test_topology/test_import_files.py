@@ -116,7 +116,7 @@ def test_pcie_hosts_ask_for_pcie_and_sockets(take: Any) -> None:
     assert found["host", "host", 40.0] == 3
 
 
-def test_a_gpu_without_nvlink_keeps_its_place_over_pcie(take: Any) -> None:
+def test_a_gpu_without_nvlink_keeps_its_place_and_is_broken(take: Any) -> None:
     cells = host(8, "NV18").split("\n")
     cells = [line if i != 4 else line.replace("NV18", "NODE") for i, line in enumerate(cells)]
     for i in (*range(1, 4), *range(5, 9)):
@@ -128,9 +128,10 @@ def test_a_gpu_without_nvlink_keeps_its_place_over_pcie(take: Any) -> None:
     imported = take({"t.txt": "\n".join(cells)}, gpu="h100-sxm", pcie="64 GB/s")
     graph = build_cluster(imported.spec).graph
     assert imported.spec.gpus == 8
-    assert {graph.nodes[other]["kind"] for other in graph["node0.g3"]} == {"host"}
+    assert [fault.gpu for fault in imported.spec.faults] == ["node0.g3"]
     assert {graph.nodes[other]["kind"] for other in graph["node0.g4"]} == {"host", "switch"}
     assert "GPU3 has no scale-up link, other GPUs 18" in imported.anomalies[0]
+    assert "node0.g3 has no scale-up link, unlike other GPUs of its domain: broken." in imported.anomalies
 
 
 # A fabric

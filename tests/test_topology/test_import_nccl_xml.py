@@ -166,6 +166,34 @@ def test_pci_devices_name_gpus(tmp_path: Path, device: str, others: str) -> None
         assert import_files([str(path)], ImportOptions(gpu="h100-sxm")).spec.gpus == 8
 
 
+def test_a_pci_device_of_one_product_needs_no_option(tmp_path: Path) -> None:
+    path = tmp_path / "t.xml"
+    text = system(*(gpu(i) for i in range(8)))
+    path.write_text(text.replace('class="0x030200"', 'class="0x030200" vendor="0x10de" device="0x2330"'))
+    imported = import_files([str(path)], ImportOptions())
+    assert imported.spec.domains[0].gpu.name == "h100-sxm"
+    assert "GPU type: h100-sxm (PCI device 10de:2330 (h100-sxm))." in imported.assumptions
+    path.write_text(text)
+    with pytest.raises(InputError, match="the GPU type"):
+        import_files([str(path)], ImportOptions())
+
+
+def test_parts_slower_than_their_like_are_named() -> None:
+    slow_nic = gpu(3).replace('speed="400000"', 'speed="100000"')
+    slow_slot = gpu(5).replace('link_width="16">\n<gpu', 'link_width="4">\n<gpu')
+    node = read(system(*(gpu(i) for i in range(3)), slow_nic, gpu(4), slow_slot))
+    assert len(node.anomalies) == 2
+    assert "the port of mlx5_3 runs at 12.5 GB/s each way (100 Gb/s)" in node.anomalies[0]
+    assert "the PCIe link of GPU5 runs at 15.75 GB/s each way" in node.anomalies[1]
+
+
+def test_slices_of_a_gpu_are_said_to_be_one() -> None:
+    both = gpu(0).replace("</gpu>", '</gpu><gpu dev="1" sm="90"/>')
+    node = read(f'<system version="1"><cpu numaid="0">{both}</cpu></system>')
+    assert node.gpus == ("GPU0",)
+    assert "2 ranks on one PCI device (MIG slices" in node.anomalies[0]
+
+
 def test_a_speed_too_fast_for_megabits_is_in_kilobits() -> None:
     node = parse(Source("t.xml", system(gpu(0), gpu(1)).replace('speed="400000"', 'speed="200000000"')))
     assert {nic.rate.value for nic in node.nics} == {25e9}

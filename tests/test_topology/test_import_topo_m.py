@@ -62,6 +62,17 @@ def test_sockets_come_from_the_cells() -> None:
     assert parse(Source("t", topo_m(gpus(4), cells)), "topo-m").sockets == ("0", "0", "1", "1")
 
 
+def test_where_all_cells_are_sys_affinities_tell_sockets() -> None:
+    text = topo_m(gpus(4), pairs(4, "SYS"))
+    rows = text.split("\n")
+    assert parse(Source("t", text), "topo-m").sockets == ("0",) * 4
+    for i, row in enumerate(rows):
+        if row.startswith("GPU") and "X" in row:
+            affinity = "0-31\t0" if int(row[3]) % 2 else "32-63\t1"
+            rows[i] = "\t".join([*row.split("\t")[:5], affinity])
+    assert parse(Source("t", "\n".join(rows)), "topo-m").sockets == ("0", "1", "0", "1")
+
+
 @pytest.mark.parametrize(
     ("damage", "line", "problem"),
     [

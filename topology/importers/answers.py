@@ -92,10 +92,16 @@ class Answers:
     infiniband: bool = False
 
 
+def told_gpu(options: ImportOptions, names: Sequence[GpuName]) -> GpuName | None:
+    """Return the name by which files tell a GPU of the catalog, where the user named none and they agree."""
+    exact = [name for name in names if name.exact and len(name.gpus) == 1]
+    return exact[0] if options.gpu is None and len({name.gpus for name in exact}) == 1 else None
+
+
 def named_parts(
-    options: ImportOptions, names: Sequence[GpuName], questions: Questions, log: Log
+    options: ImportOptions, names: Sequence[GpuName], told: GpuName | None, questions: Questions, log: Log
 ) -> Parts | None:
-    """Return the parts that the user named; None where that is asked for."""
+    """Return the parts that the user named, or the files (``told``); None where that is asked for."""
     fabrics = [load_fabric(fabric_called(name)) for name in options.fabrics]
     inner = next((one for one in fabrics if one.kind not in _SCALE_OUT), None)
     outer = next((one for one in fabrics if one.kind in _SCALE_OUT), None)
@@ -108,7 +114,8 @@ def named_parts(
         return None
     name, wanted = _named_system(options), options.gpus_per_node
     gpu = load_domain(name).gpu if name else _named_gpu(options.gpu, options.hbm)
-    log.assume(f"GPU type: {gpu.name} ({called('gpu')} {options.gpu}).")
+    source = told.words if told else f"{called('gpu')} {options.gpu}"
+    log.assume(f"GPU type: {gpu.name} ({source}).")
     if name is not None:
         system: DomainSpec | None = load_domain(name)
         if system is not None and wanted not in (None, system.gpus_per_node):

@@ -24,9 +24,10 @@ from topology.fabrics.fat_tree import FatTreeFabric
 from topology.fabrics.leaf_spine import LeafSpineFabric
 from topology.fabrics.rail import RailFabric
 from topology.files.plausible import check_raw_links
+from topology.graph import SCALE_UP_KINDS
 from topology.importers.completed import Completed, bytes_per_s, rate_of
 from topology.importers.found import commonest
-from topology.spec import FabricSpec, Fault, RawLink
+from topology.spec import FabricSpec, Fault, RawLink, RawTopology
 from topology.structures.domain import DomainSpec
 from topology.structures.mesh import MeshDomain
 from topology.structures.switch import ChipDomain, SwitchDomain
@@ -82,8 +83,28 @@ def build(completed: Completed) -> Built:
         unusual = True
     else:
         unusual = False
-    spec, hosts = short or (raw_cluster_spec(completed.name, raw, (), place), [])
+    spec, hosts = short or (raw_cluster_spec(completed.name, raw, _unlinked(raw, notes), place), [])
     return Built(spec, tuple(hosts), tuple(notes), unusual)
+
+
+def _unlinked(raw: RawTopology, notes: list[str]) -> tuple[Fault, ...]:
+    """Return as broken the GPUs without a scale-up link where all others of their domain are joined by some."""
+    domains = {node.id: node.domain for node in raw.nodes if node.kind in SCALE_UP_KINDS}
+    gpus = {node.id for node in raw.nodes if node.kind == "gpu"}
+    joined: UnionFind[str] = UnionFind(domains)
+    for link in raw.links:
+        if domains.keys() >= set(link.between):
+            joined.union(*link.between)
+    faults = []
+    for domain in dict.fromkeys(domains.values()):
+        groups = [group & gpus for group in joined.to_sets() if domains[min(group)] == domain]
+        alone = sorted(gpu for group in groups if len(group) == 1 for gpu in group)
+        if alone and sum(len(group) > 1 for group in groups) == 1:
+            faults += [Fault(gpu=gpu) for gpu in alone]
+            notes += [
+                f"{gpu} has no scale-up link, unlike other GPUs of its domain: broken." for gpu in alone
+            ]
+    return tuple(faults)
 
 
 def _design(completed: Completed) -> ScaleOutSpec | None:

@@ -23,6 +23,7 @@ from topology.importers.answers import (
     inner_fabric,
     named_parts,
     out_fabric,
+    told_gpu,
 )
 from topology.importers.checks import check_gpu, check_links, checked_node
 from topology.importers.completed import Completed, Draft, bytes_per_s
@@ -57,7 +58,10 @@ def complete(found: Sequence[Found], options: ImportOptions) -> tuple[Completed,
         log.assume(line)
     questions = Questions([one.place for one in found])
     fabric, nodes = _merged(found, options, log)
-    parts = named_parts(options, [name for one in found for name in one.gpu_names], questions, log)
+    names = [name for one in found for name in one.gpu_names]
+    if (told := told_gpu(options, names)) is not None:
+        options = replace(options, gpu=told.gpus[0])
+    parts = named_parts(options, names, told, questions, log)
     if parts is not None:
         check_gpu(found, parts, str(options.gpu))
         nodes = _checked(nodes, parts, options, log)

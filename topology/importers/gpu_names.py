@@ -42,13 +42,14 @@ class GpuName:
     """What a file calls its GPUs.
 
     ``words`` say so in messages; ``gpus`` are those of the catalog that it can mean, ``known`` those that a name of
-    this kind tells apart. Of other GPUs only ``vendor`` is compared.
+    this kind tells apart. Of other GPUs only ``vendor`` is compared. ``exact`` names are of one product.
     """
 
     words: str
     vendor: str
     gpus: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
+    exact: bool = False
 
     def means(self, gpu: GpuSpec) -> bool:
         """Return whether it can be the name of a GPU of the catalog."""
@@ -74,7 +75,8 @@ def pci_device(vendor: str, device: str) -> GpuName | None:
     name, maker = _PCI_IDS.get(ids), _VENDORS.get(ids[:4])
     if maker is None or name is None:
         return None if maker is None else GpuName(f"PCI device {ids}", maker)
-    return GpuName(f"PCI device {ids} ({name})", maker, _in_catalog([name]), _in_catalog(_PCI_IDS.values()))
+    known = _in_catalog(_PCI_IDS.values())
+    return GpuName(f"PCI device {ids} ({name})", maker, _in_catalog([name]), known, exact=True)
 
 
 def product(text: str, vendor: str) -> GpuName:

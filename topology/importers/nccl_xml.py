@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from topology.base.figures import Evidence, Figure
 from topology.base.reading import shown
-from topology.importers.found import Format, NicFound, NodeFound
+from topology.base.units import format_quantity
+from topology.importers.found import Format, NicFound, NodeFound, commonest
 from topology.importers.gpu_names import GpuName, architecture, pci_device
 from topology.importers.pcie import distance, kept_switches, nearest
 from topology.importers.source import Source
@@ -155,6 +156,15 @@ def _node(host: _Host) -> NodeFound:
     gpus = list(names) or devices
     readings: list[str] = []
     nics = _nics(host, gpus, chains, uplinks, rates, readings)
+    _note_slow(host, {nic.name: nic.rate for nic in nics}, "NIC", "the port")
+    _note_slow(host, {name: rates.get(busid) for busid, name in names.items()}, "GPU", "the PCIe link")
+    for gpu in host.gpus:
+        ranks = len({one.attributes.get("dev") for one in gpu.elements})  # dies of a package share a number
+        if ranks > 1:
+            host.source.anomalies.append(
+                f"{host.source.name}, line {gpu.elements[0].line}: {ranks} ranks on one PCI device (MIG slices, "
+                f"partitions, or processes that share it) are one GPU, {names[gpu.busid]}."
+            )
     return NodeFound(
         gpus=tuple(names.values()),
         chips=tuple(dict.fromkeys(chips.values())),
@@ -171,6 +181,18 @@ def _node(host: _Host) -> NodeFound:
         gpu_names=_gpu_names(host, tags),
         readings=tuple(readings),
     )
+
+
+def _note_slow(host: _Host, rates: Mapping[str, Figure | None], kind: str, what: str) -> None:
+    """Name parts whose link is slower than most of their kind."""
+    usual = commonest(rate.value for rate in rates.values() if rate is not None)
+    for name, rate in rates.items():
+        if usual is not None and rate is not None and rate.value < usual:
+            own, others = (format_quantity(value, "byte/s") for value in (rate.value, usual))
+            host.source.anomalies.append(
+                f"{host.source.name}: {what} of {name} runs at {own} each way ({rate.text or rate.source}), that of "
+                f"most {kind}s at {others}."
+            )
 
 
 def _links(

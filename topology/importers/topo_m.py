@@ -231,12 +231,15 @@ def _switches(matrix: _Matrix) -> dict[str, tuple[str, ...]]:
 def _sockets(matrix: _Matrix, gpus: tuple[str, ...]) -> tuple[str, ...]:
     """Return the socket of each GPU: those that meet below the link between NUMA nodes share one.
 
-    Cells between GPUs joined by NVLink say nothing of sockets; their affinity does.
+    Cells between GPUs joined by NVLink say nothing of sockets; their affinity does. So it does where all other cells
+    are SYS.
     """
     joined: UnionFind[str] = UnionFind()
+    cells = {cell for pair in combinations(gpus, 2) if not (cell := matrix.cells[pair]).startswith("NV")}
+    told = cells != {"SYS"}  # virtual machines show SYS for all pairs
     for a, b in combinations(gpus, 2):
-        same_affinity = matrix.affinity[a].split()[:1] == matrix.affinity[b].split()[:1] != []
-        if matrix.same_socket(a, b) or (matrix.cells[a, b].startswith("NV") and same_affinity):
+        same_affinity = matrix.affinity[a].split()[:1] == matrix.affinity[b].split()[:1] not in ([], ["N/A"])
+        if matrix.same_socket(a, b) or (same_affinity and not (told and matrix.cells[a, b] == "SYS")):
             joined.union(a, b)
     order = {root: str(i) for i, root in enumerate(dict.fromkeys(joined[gpu] for gpu in gpus))}
     return tuple(order[joined[gpu]] for gpu in gpus)

@@ -46,6 +46,7 @@ def test_block_with_a_placeholder() -> None:
     found = read(BLOCK)
     assert found.domains["n05"] == "b2"
     assert found.anomalies == ("topology.conf: line 3: block b3 has no hosts (a placeholder).",)
+    assert read(BLOCK.replace("BlockName=b3", "BlockName=b3 Nodes=")) == found
 
 
 def test_a_host_under_two_leaves_is_used_once_and_said() -> None:
@@ -102,6 +103,40 @@ def of_default(name: str) -> str:
     """Return YAML with another default."""
     text = YAML.replace("  cluster_default: true\n", "").replace("  cluster_default: False\n", "")
     return text.replace(f"topology: {name}\n", f"topology: {name}\n  cluster_default: true\n")
+
+
+def test_a_tree_beside_blocks_of_the_same_hosts_is_kept() -> None:
+    for default in ("fast", "racks"):
+        found = read(of_default(default), "t.yaml")
+        assert found.switches == {"root": 2, "leaf1": 1, "leaf2": 1}
+        assert (found.domains["n3"], found.blocks) == ("b2", True)
+        assert [line.partition(": ")[2] for line in found.anomalies] == [
+            "topology 3: topology plain is left out: it is not the default.",
+            "topology 4: topology round is left out: it is not the default.",
+        ]
+    found = read(YAML.replace('leaf2, nodes: "n[3-4]"', 'leaf2, nodes: "n[3-5]"'))
+    assert not found.switches
+    assert "topology fast is left out: it names other hosts." in found.anomalies[0]
+
+
+def test_what_scontrol_shows_is_the_tree_of_the_file() -> None:
+    shown = (
+        "SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-2]\nSwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[3-4]\n"
+        "SwitchName=spine Level=1 LinkSpeed=1 Nodes=n[1-4] Switches=leaf[1-2]\n"
+    )
+    plain = (
+        "SwitchName=leaf1 Nodes=n[1-2]\nSwitchName=leaf2 Nodes=n[3-4]\nSwitchName=spine Switches=leaf[1-2]\n"
+    )
+    assert read(shown) == read(plain)
+
+
+@pytest.mark.parametrize(
+    ("gres", "says"),
+    [(" Gres=gpu:h200:8", "give `gpu` h200 and `gpus_per_node` 8"), ("", "give `gpus_per_node`")],
+)
+def test_the_configuration_of_slurm_is_called_that(gres: str, says: str) -> None:
+    with pytest.raises(InputError, match=f"is the configuration of Slurm, not a topology: .*{says}"):
+        read(f"ClusterName=lab\nNodeName=n[01-17] CPUs=128{gres} State=UNKNOWN\n", "slurm.conf")
 
 
 def test_yaml_has_several_topologies() -> None:

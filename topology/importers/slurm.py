@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
 
-from topology.base.errors import InputError
+from topology.base.errors import InputError, input_name
 from topology.base.reading import shown
 from topology.base.schema import Name, validated
 from topology.importers.found import FabricFound, Format
@@ -19,9 +20,12 @@ from topology.importers.hostlist import expand_hosts
 from topology.importers.source import Source
 from topology.importers.tree import SwitchRow, parse_tree
 
-_PAIR = re.compile(r"\b(\w++)\s*+=\s*+(\S++)")
+_PAIR = re.compile(r"\b(\w++)\s*+=\s*+(\S*+)")
 _FIRST = re.compile(r"^[^\S\n]*+(SwitchName|BlockName|RingName|BlockSizes)\s*=", re.IGNORECASE | re.MULTILINE)
-_KEYS = ("switchname", "switches", "nodes", "linkspeed", "blockname", "blocksizes", "ringname")
+_CONFIGURATION = re.compile(r"^[^\S\n]*+NodeName\s*=", re.IGNORECASE | re.MULTILINE)
+_GRES = re.compile(r"\bGres\s*=\s*(?:\S*,)?gpu:(?:([\w.-]+):)?(\d{1,3})\b", re.IGNORECASE)
+_KEYS = ("switchname", "switches", "nodes", "linkspeed", "blockname", "blocksizes", "ringname", "level")
+_KINDS = ("tree", "block", "ring", "torus3d", "flat")
 
 
 class _Switch(BaseModel):
@@ -54,7 +58,14 @@ class _Topology(BaseModel):
 
 
 def parse_slurm_conf(source: Source) -> FabricFound:
-    """Return what a ``topology.conf`` says."""
+    """Return what a ``topology.conf`` says, or ``scontrol show topology``, which lists hosts at every level."""
+    if _CONFIGURATION.search(source.text):
+        gres = _GRES.search(source.text)
+        gpu = f"{input_name('gpu')} {gres[1]} and " if gres and gres[1] else ""
+        per = f"{input_name('gpus_per_node')} {gres[2]}" if gres else input_name("gpus_per_node")
+        raise source.error(
+            None, f"is the configuration of Slurm, not a topology: leave it out, and give {gpu}{per}."
+        )
     switches: dict[str, SwitchRow] = {}
     blocks: dict[str, SwitchRow] = {}
     for number, line in _joined(source):
@@ -65,11 +76,12 @@ def parse_slurm_conf(source: Source) -> FabricFound:
                 raise source.error(
                     number, f"switch {pairs[first]} has neither Nodes nor Switches; is the line truncated?"
                 )
-            row = _row(place, pairs.get("switches"), pairs.get("nodes"))
+            below = "level" in pairs and "switches" in pairs
+            row = _row(place, pairs.get("switches"), None if below else pairs.get("nodes"))
             for name in expand_hosts(pairs[first], place):
                 _add(source, switches, "switch", name, row)
         elif first in ("blockname", "ringname"):
-            _add(source, blocks, "block", pairs[first], _row(place, None, pairs.get("nodes")))
+            _add(source, blocks, "block", pairs[first], _row(place, None, pairs.get("nodes") or None))
         elif first != "blocksizes":
             raise source.error(
                 number, f"a line begins with SwitchName, BlockName, RingName or BlockSizes, not {first}."
@@ -82,7 +94,7 @@ def parse_slurm_conf(source: Source) -> FabricFound:
 
 
 def parse_slurm_yaml(source: Source) -> FabricFound:
-    """Return what one topology of a ``topology.yaml`` says: the default, else the only one."""
+    """Return what a ``topology.yaml`` says: its default topology, else the only one, and a tree beside blocks."""
     if not isinstance(source.data, list):
         raise source.error(None, f"expected a list at the top, found {shown(source.data)}.")
     topologies: dict[str, tuple[str, _Topology]] = {}
@@ -97,12 +109,28 @@ def parse_slurm_yaml(source: Source) -> FabricFound:
         some = f"has {len(topologies)} topologies ({', '.join(topologies)}) and no default"
         raise source.error(None, f"{some}: set `cluster_default` of one.")
     chosen = next(iter(names or topologies))
-    where, topology = topologies[chosen]
-    kinds = [
-        one for one in ("tree", "block", "ring", "torus3d", "flat") if getattr(topology, one) is not None
-    ]
+    where, topology = topologies.pop(chosen)
+    found = _topology(source, where, topology)
+    # partitions choose a topology by its name: a tree beside blocks tells of the same hosts
+    for name, (place, other) in topologies.items():
+        pairs = (topology.tree, other.block), (topology.block, other.tree)
+        beside = _topology(source, place, other) if any(None not in pair for pair in pairs) else None
+        same_hosts = beside is not None and beside.hosts.keys() == found.hosts.keys()
+        if beside is None or not same_hosts or (found.switches and found.domains):
+            why = "it is not the default" if beside is None or same_hosts else "it names other hosts"
+            source.anomalies.append(f"{place}: topology {name} is left out: {why}.")
+            continue
+        fabric, blocks = (found, beside) if found.switches else (beside, found)
+        found = replace(fabric, domains=blocks.domains, domains_place=source.name, blocks=True)
+    return found
+
+
+def _topology(source: Source, where: str, topology: _Topology) -> FabricFound:
+    """Return what one topology says."""
+    name = topology.topology
+    kinds = [kind for kind in _KINDS if getattr(topology, kind) is not None]
     if len(kinds) != 1:
-        raise source.error(None, f"topology {chosen} needs exactly one of tree, block, ring, torus3d, flat.")
+        raise source.error(None, f"topology {name} needs exactly one of {', '.join(_KINDS)}.")
     rows: dict[str, SwitchRow] = {}
     if topology.tree is not None:
         for i, switch in enumerate(topology.tree.switches or ()):
@@ -116,7 +144,7 @@ def parse_slurm_yaml(source: Source) -> FabricFound:
     texts = _node_lists(getattr(topology, kinds[0]))
     hosts = {host: where for text in texts for host in expand_hosts(text, where)}
     if not hosts:
-        raise source.error(None, f"topology {chosen} is {kinds[0]}, which names no hosts and no switches.")
+        raise source.error(None, f"topology {name} is {kinds[0]}, which names no hosts and no switches.")
     return FabricFound(hosts)
 
 
@@ -177,6 +205,8 @@ def _pairs(source: Source, number: int, line: str) -> dict[str, str]:
             raise source.error(number, f"unknown key {shown(name)}; topology.conf has {', '.join(_KEYS)}.")
         if key in pairs:
             raise source.error(number, f"duplicate key {name}.")
+        if not value and (key != "nodes" or "blockname" not in pairs):  # a block may have no hosts yet
+            raise source.error(number, f"{shown(f'{name}=')} is not KEY=VALUE.")
         pairs[key] = value
     return pairs
 
@@ -189,7 +219,11 @@ def _node_lists(value: object) -> list[str]:
     return [text for inner in value for text in _node_lists(inner)] if isinstance(value, list) else []
 
 
-CONF_FORMAT = Format("slurm-conf", parse_slurm_conf, in_text=lambda text: _FIRST.search(text) is not None)
+def _looks_like_slurm(text: str) -> bool:
+    return any(pattern.search(text) for pattern in (_FIRST, _CONFIGURATION))
+
+
+CONF_FORMAT = Format("slurm-conf", parse_slurm_conf, in_text=_looks_like_slurm)
 YAML_FORMAT = Format(
     "slurm-yaml",
     parse_slurm_yaml,

@@ -117,6 +117,14 @@ _PATTERNS = (
     ("compressed-tensors", "float4:*:16", "nvfp4"),
     ("compressed-tensors", "float4:*:32", "mxfp4"),
     ("compressed-tensors", "int8:*", "int8"),
+    # type, scheme, size of a group (-1: none)
+    ("quark", "fp4:per_group:32", "mxfp4"),
+    ("quark", "fp8_e4m3:per_group:32", "mxfp8"),
+    ("quark", "fp8_e4m3:per_tensor:* fp8_e4m3:per_channel:*", "fp8-row"),
+    ("quark", "int8:per_tensor:* int8:per_channel:*", "int8"),
+    ("quark", "int4:per_channel:*", "int4-row"),
+    *(("quark", f"int4:per_group:{group}", f"int4-g{group}") for group in (32, 64, 128)),
+    *(("quark", f"uint4:per_group:{group}", f"int4-g{group}-zp") for group in (32, 64, 128)),
     # bits, size of a group (-1: a whole row), zero points
     ("weight-only", "8:*", "int8"),
     ("weight-only", "4:-1*", "int4-row"),

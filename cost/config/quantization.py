@@ -170,6 +170,41 @@ def _by_module(f: Facts) -> tuple[Rule, ...]:
     return tuple(Rule(dtype, tuple(names)) for dtype, names in targets.items())
 
 
+def _quark_dtype(f: Facts) -> str | None:
+    """Return the format of a part of AMD Quark's section, None where weights stay as they were."""
+    if not f.has("weight") or f.data["weight"] is None:
+        return None
+    weight = f.sub("weight")
+    size = (
+        weight.count("group_size", default=-1, least=-1) if weight.data.get("group_size") is not None else -1
+    )
+    dtype = format_called(f"{weight.text('dtype')}:{weight.text('qscheme')}:{size}", "quark")
+    return dtype or weight.must_be("dtype", f"one of {', '.join(formats_of('quark'))}, as TYPE:SCHEME:GROUP")
+
+
+def _quark(f: Facts) -> Scheme:
+    """AMD Quark: one format for all, others for modules by name, and modules that are left out.
+
+    https://quark.docs.amd.com/latest/pytorch/user_guide_config_for_llm.html
+    """
+    if f.has("layer_type_quant_config") and f.data["layer_type_quant_config"]:
+        f.refuse(
+            "quantization_config: Quark's `layer_type_quant_config` is not modelled; give "
+            f"{input_name('weights')} to say the precision yourself."
+        )
+    targets: dict[str, list[str]] = {}
+    kept = list(_names(f, "exclude"))
+    if f.has("layer_quant_config"):
+        layers = f.sub("layer_quant_config")
+        for name in layers.names():
+            dtype = _quark_dtype(layers.sub(name))
+            (kept if dtype is None else targets.setdefault(dtype, [])).append(name)
+    rules = [Rule(dtype, tuple(names)) for dtype, names in targets.items()]
+    if (every := _quark_dtype(f.sub("global_quant_config"))) is not None:
+        rules.append(Rule(every))
+    return Scheme("quark", tuple(rules), tuple(kept), takes_head=True)
+
+
 _READERS: dict[str, Callable[[Facts], Scheme]] = {
     "fp8": _fp8,
     "fbgemm_fp8": _fbgemm,
@@ -180,6 +215,7 @@ _READERS: dict[str, Callable[[Facts], Scheme]] = {
     "compressed_tensors": _compressed,
     "modelopt": _modelopt,
     "modelopt_fp4": _modelopt,
+    "quark": _quark,
 }
 
 

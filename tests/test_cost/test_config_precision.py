@@ -39,6 +39,21 @@ def compressed(
     return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, "ignore": kept}
 
 
+def quark(weight: dict | None, exclude: tuple[str, ...] = ("lm_head",), **layers: dict | None) -> dict:
+    """A section of AMD Quark with a format for all modules and others by name."""
+    return {
+        "quant_method": "quark",
+        "global_quant_config": {"weight": weight, "input_tensors": None},
+        "exclude": list(exclude),
+        "layer_quant_config": {f"*{name}*": {"weight": own} for name, own in layers.items()},
+        "layer_type_quant_config": {},
+    }
+
+
+FP4 = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0"}
+FP8 = {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "group_size": None}
+
+
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
@@ -55,6 +70,12 @@ def compressed(
         ({"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True}, uniform("int4-g64-zp")),
         ({"quant_method": "awq", "w_bit": 4, "q_group_size": 128, "zero_point": False}, uniform("int4-g128")),
         ({"quant_method": "mxfp4"}, {**uniform("bf16"), "experts": "mxfp4"}),
+        (quark(FP4), uniform("mxfp4")),
+        (quark(FP8, ()), uniform("fp8-row", "fp8-row")),
+        (quark(FP4, ("lm_head", "*self_attn*")), {**uniform("mxfp4"), "attention": "bf16"}),
+        (quark(FP4, self_attn=FP8), {**uniform("mxfp4"), "attention": "fp8-row"}),
+        (quark(FP4, self_attn=None), {**uniform("mxfp4"), "attention": "bf16"}),
+        (quark(None, experts=FP4), {**uniform("bf16"), "experts": "mxfp4", "shared": "mxfp4"}),
         (compressed(8, "float", strategy="channel"), uniform("fp8-row")),
         (
             compressed(8, "float", strategy="block", block_structure=[128, 128]),

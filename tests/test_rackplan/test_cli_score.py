@@ -31,14 +31,24 @@ def test_several_plans_stand_side_by_side(run: Run, plan: Any) -> None:
 
 
 def test_a_limit_that_is_exceeded_comes_first(run: Run, plan: Any, tmp_path: Path) -> None:
-    np.save(tmp_path / "skewed.npy", np.tile(np.array([[100.0] + [1.0] * 7]), (32, 1)))
+    np.save(tmp_path / "skewed.npy", np.tile(np.array([[7.0] + [1.0] * 7]), (32, 1)))
     held = run("score", "plan", "--json").data
     assert (held["limit_s"], held["over_limit"]) == (0.05, None)
-    found = run("score", "plan", "--loads", "skewed.npy", "--json").data
+    found = run("score", "plan", "--loads", "skewed.npy", "--set", "gpu.hbm_bytes_per_s=0.9x", "--json").data
     assert found["over_limit"] == pytest.approx(found["step_s"] / 0.05 - 1)
     assert found["answer"][0].startswith(
         f"Misses its limit: {found['step_s'] * 1e3:.1f} ms per token, 50 ms by default ("
     )
+
+
+def test_loads_that_cannot_be_are_refused(run: Run, plan: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "all.npy", np.tile(np.array([[100.0] + [1.0] * 7]), (32, 1)))
+    done = run("score", "plan", "--loads", "all.npy")
+    assert done.code == 2
+    assert "all.npy: expert 0 has 93.5% of the tokens that layer 0 sends to its experts" in " ".join(
+        done.err.split()
+    )
+    assert "none can have more than 50.0%" in " ".join(done.err.split())
 
 
 def test_details_are_printed_and_add_levers(run: Run, plan: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from cost.config.build import load_object, model_from_config
 from cost.config.positions import MOST_CONTEXT
+from cost.config.quantization import MATMUL_CLASSES
 from cost.dtypes import format_called
 from cost.model import Model
 from topology.base.errors import InputError, input_name
@@ -219,7 +220,7 @@ def _hint(text: str) -> str:
     shorter, weights = _shortened(words)
     name = known.spelled(shorter) if weights else None
     if name is not None:
-        given = f"{input_name('model')} {name} {input_name('weights')} {weights}"
+        given = f"{input_name('model')} {name} {input_name('weights')} {_by_class(name, weights)}"
         return f"; for its {name} with weights in {weights} give {given}."
     while (
         not weights and shorter != words
@@ -228,6 +229,15 @@ def _hint(text: str) -> str:
             return f"; did you mean {known.spelled(shorter)}?"
         words, (shorter, weights) = shorter, _shortened(shorter)
     return f"; {known.near(words)}"
+
+
+def _by_class(name: str, weights: str) -> str:
+    """Return ``weights`` for the classes that the model's own checkpoint quantises, where those are not all."""
+    own = _from_catalog(name, None).precision
+    quantised = [each for each in MATMUL_CLASSES if each in own and own[each] != own["embedding"]]
+    if not quantised or len(quantised) == len([each for each in MATMUL_CLASSES if each in own]):
+        return weights
+    return ",".join(f"{each}={weights}" for each in quantised)
 
 
 def model_title(name: str) -> str:

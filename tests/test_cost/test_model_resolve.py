@@ -48,6 +48,10 @@ def test_entries_are_whole(name):
         ("qwen3", "may be qwen3-235b-a22b, qwen3-30b-a3b, qwen3-32b"),
         ("mistral-8x7b", "did you mean mixtral-8x7b or mixtral-8x22b or"),
         ("somebody/Qwen3-235B-A22B-FP8", "give `model` qwen3-235b-a22b `weights` fp8"),
+        (
+            "nvidia/Kimi-K2.5-NVFP4",
+            "give `model` kimi-k2.5 `weights` experts=nvfp4",
+        ),  # only those are quantised
         ("deepseek-ai/DeepSeek-V9", "did you mean deepseek-v"),
         ("nobody/zzzzzz", "There is no such file either; `rackplan"),
         ("../models/missing", "not in the catalog"),

@@ -70,6 +70,11 @@ def simulated(request: SimulateRequest) -> Simulated:
         try:
             seeds = SEEDS if trace is None else 1  # a trace is what it is
             most = most_requests(pools, make, limits, rate, request.router, heard, seeds)
+            if not most.bounded:
+                most, reason = (
+                    None,
+                    f"these {len(requests):,} requests keep the limits at any rate; use a longer trace.",
+                )
         except InfeasibleError as error:
             reason = str(error)
     return Simulated(

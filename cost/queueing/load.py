@@ -176,11 +176,15 @@ def under_load(
 
 @dataclass(frozen=True)
 class MostRequests:
-    """The most requests per second that keep the limits, and the least and most of several streams."""
+    """The most requests per second that keep the limits, and the least and most of several streams.
+
+    ``bounded`` is false where a recorded stream is so short that it keeps them at any rate.
+    """
 
     requests_per_s: float
     low: float
     high: float
+    bounded: bool = True
 
 
 def most_requests(
@@ -231,6 +235,8 @@ def most_requests(
             low, high = high, 2 * high
             if not keeps(high, 0):
                 break
+        else:
+            return MostRequests(high, high, high, bounded=False)
     else:
         for _ in range(DOUBLINGS):
             low, high = low / 2, low

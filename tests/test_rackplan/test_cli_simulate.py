@@ -75,3 +75,11 @@ def test_limits_out_of_reach_are_no_answer(run: Run, plan: str) -> None:
 def test_words_of_options_are_those_of_the_simulation() -> None:
     assert get_args(Router) == ROUTERS
     assert get_args(Arrivals) == ARRIVALS
+
+
+def test_a_trace_too_short_to_find_a_rate_says_so(run: Run, tmp_path: Path) -> None:
+    rows = "".join(f"{at},900,5\n" for at in (0, 500, 1500))
+    (tmp_path / "short.csv").write_text("timestamp,input_length,output_length\n" + rows)
+    done = run("simulate", "--model", "llama-3.1-8b", "--cluster", "hgx-h100", "--trace", "short.csv")
+    assert done.code == 0
+    assert "These 3 requests keep the limits at any rate; use a longer trace." in " ".join(done.out.split())

@@ -44,7 +44,7 @@ def _several() -> object:
 def _replayed() -> object:
     import numpy as np
 
-    windows = np.random.default_rng(0).lognormal(sigma=0.6, size=(4, 32, 8))
+    windows = np.random.default_rng(0).lognormal(sigma=0.4, size=(4, 32, 8))
     return rackplan.replay(model="mixtral-8x7b", cluster="hgx-h100", loads=windows)
 
 

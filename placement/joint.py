@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cost.experts.dispatch import rank_tp
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.serving.lengths import Lengths
@@ -177,7 +176,7 @@ def _joint(question: Question, simple: Plan | None) -> tuple[Plan, Fleet]:
         made = _ordered(plans)
         if len(made) == len(plans):
             plan = with_pools(made, replace(_asked(question, fleet, simple), pairing=words))
-            first_s, limit_s = _late(plan)
+            first_s, limit_s = plan.late
             if first_s:
                 traffic = replace(traffic, ttft_s=(traffic.ttft_s or limit_s) * limit_s / first_s)
                 continue
@@ -216,17 +215,9 @@ def _planned(question: Question, fleet: Fleet, joint: Plan) -> Plan:
         )
         plans.append(replace(made, request=replace(asked, tpot_s=question.options.tpot_s)))
     plan = with_pools(_ordered(plans), joint.requests)
-    if _late(plan)[0]:
+    if plan.late[0]:
         raise InfeasibleError("with experts placed the first token is late")
     return replace(plan, decision=_decision(fleet, plan), interrupted=any(one.interrupted for one in plans))
-
-
-def _late(plan: Plan) -> tuple[float, float]:
-    """Return the first token that misses a limit which was asked for, and that; zeros where none does."""
-    requests = plan.requests
-    if requests is None or "ttft_s" in requests.defaults:
-        return 0.0, 0.0
-    return requests.missed.get("first token", (0.0, 0.0))
 
 
 def _ordered(plans: Sequence[Plan | None]) -> list[Plan]:
@@ -276,8 +267,7 @@ def _fits(
     deployment, replicas = alone_on(deployment, places[pool])
     asked = replace(options, ttft_s=None, tpot_s=None, goal="throughput")
     if pool.role == PREFILL:
-        split = options.split if rank_tp(options.split) is None else "even"
-        asked, deployment = replace(asked, split=split), deployment.with_batch(column.batch)
+        asked, deployment = replace(asked, split=options.prefill_split), deployment.with_batch(column.batch)
     elif math.isfinite(column.limit_s):
         asked = replace(asked, tpot_s=column.limit_s * (1 + ROUNDING) / deployment.workload.tokens_per_step)
     else:

@@ -172,6 +172,11 @@ class PlanOptions:
         return {name: value for name, value in asked.items() if value is not None}
 
     @property
+    def prefill_split(self) -> DispatchPolicy:
+        """How tokens of a pool that prefills choose copies: not by the ranks of the pool that decodes."""
+        return self.split if rank_tp(self.split) is None else "even"
+
+    @property
     def cuts_experts(self) -> bool:
         """Whether tensor parallelism is to cut each expert over all GPUs of a stage."""
         return self.ep == 1

@@ -324,6 +324,13 @@ class Plan(Shown):
         return (self, *self.beside)
 
     @property
+    def late(self) -> tuple[float, float]:
+        """The seconds to the first token that miss a limit which was asked for, and that limit; zeros if none do."""
+        if self.requests is None or "ttft_s" in self.requests.defaults:
+            return 0.0, 0.0
+        return self.requests.missed.get("first token", (0.0, 0.0))
+
+    @property
     def role(self) -> str:
         """What the pool does: ``decode``, ``prefill`` or ``both``."""
         return self.deployment.workload.phase

@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from cost.inputs.deployment import Deployment
 from cost.money.bill import Totals
 from cost.serving.cache_path import CachePath, kv_path, prompt_cache_bytes
 from cost.serving.serving import ONE_POOL, TWO_POOLS
@@ -131,7 +130,7 @@ class _Model:
     @classmethod
     def of(cls, plans: Sequence[Plan], osl: int) -> _Model:
         """Return them for answers of ``osl`` tokens."""
-        phase = {role: [plan for plan in plans if plan.deployment.workload.phase == role] for role in _PHASES}
+        phase = {role: [plan for plan in plans if plan.role == role] for role in _PHASES}
         most = {
             plan: plan.score.tok_s_per_gpu * len(plan.deployment.cluster.gpus) / osl
             for plan in (*phase["decode"], *phase["both"])
@@ -153,25 +152,20 @@ class _Model:
         return self.two_pools_per_s + self._of("both")
 
     def _of(self, role: str) -> float:
-        return sum(most for plan, most in self.most_per_s.items() if plan.deployment.workload.phase == role)
+        return sum(most for plan, most in self.most_per_s.items() if plan.role == role)
 
     def part(self, plan: Plan) -> float:
         """Return the part of the model's requests that a pool serves, in proportion to what it can."""
-        role = plan.deployment.workload.phase
-        of_role = self._of("both") if role == "both" else self.two_pools_per_s
-        return of_role / self.per_s * self.most_per_s[plan] / self._of(role)
+        of_role = self._of("both") if plan.role == "both" else self.two_pools_per_s
+        return of_role / self.per_s * self.most_per_s[plan] / self._of(plan.role)
 
     def first_token_s(self, plan: Plan) -> float | None:
         """Return the seconds to the first token of a pool without waiting; None of one that decodes."""
-        role = plan.deployment.workload.phase
-        if role == "both":
+        if plan.role == "both":
             return plan.score.step_s + plan.score.prefill_s
-        if role == "decode" or self.path is None:
+        if plan.role == "decode" or self.path is None:
             return None
-        layout, decoding = (
-            plan.layout,
-            [one for one in self.plans if one.deployment.workload.phase == "decode"],
-        )
+        layout, decoding = plan.layout, [one for one in self.plans if one.role == "decode"]
         receivers = min(one.layout.tp * one.layout.stages for one in decoding)
         prompts = float(plan.score.batch) * layout.tp
         moved, senders = _cache_bytes(plan), layout.tp * layout.stages
@@ -224,11 +218,6 @@ def _cache_bytes(plan: Plan) -> float:
     return prompt_cache_bytes(plan.deployment, plan.deployment.workload.context)
 
 
-def _on_whole(plan: Plan) -> Deployment:
-    """Return the deployment of a pool as on the whole cluster, which has the links to the others."""
-    return replace(plan.deployment, cluster=plan.deployment.cluster.whole)
-
-
 def _serving(pools: Sequence[Pool]) -> str:
     """Return how most GPUs serve: in one pool, in two, or decoding alone."""
     both = sum(pool.gpus for pool in pools if pool.role == "both")
@@ -239,7 +228,8 @@ def _serving(pools: Sequence[Pool]) -> str:
 
 def _totals(plans: Sequence[Plan], rate: float, asked: Asked) -> Totals:
     """Return what all pools give and cost, idle GPUs of the cluster too."""
-    whole, osl = _on_whole(plans[0]), asked.osl or 1
+    first, osl = plans[0].deployment, asked.osl or 1
+    whole = replace(first, cluster=first.cluster.whole)
     idle = len(whole.cluster.gpus) - sum(plan.layout.gpus_used for plan in plans)
     busy = [plan.deployment.cluster.gpus[gpu].id for plan in plans for gpu in plan.layout.gpus_in_use]
     return whole.bill.totals(

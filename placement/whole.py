@@ -8,7 +8,6 @@ from typing import NoReturn
 
 import numpy as np
 
-from cost.experts.dispatch import rank_tp
 from cost.experts.loads import ExpertLoads
 from cost.inputs.deployment import Deployment
 from cost.layouts import Sweep
@@ -124,7 +123,7 @@ def plan_requests(  # noqa: PLR0913 - what is planned, and who hears of it
         decision: Decision | None = closed_by(
             fast.totals.tok_s, most_per_s(serving, kept.tpot_s) * (question.osl or 1)
         )
-        if rival is not None and not _late(fast, limits)[0]:
+        if rival is not None and not fast.late[0]:
             other = rival(replace(fast, decision=decision))
             if isinstance(other, Plan):
                 return other
@@ -145,17 +144,11 @@ def plan_requests(  # noqa: PLR0913 - what is planned, and who hears of it
             )
             plans.append(replace(made, request=replace(asked, ttft_s=kept.ttft_s if best.one_pool else None)))
         whole = with_pools(plans, question)
-        first_s, limit_s = _late(whole, limits)
+        first_s, limit_s = whole.late
         if not first_s or whole.interrupted:
             return replace(whole, decision=decision and reached_by(decision, whole.totals.tok_s))
         nearest.append(first_s)
         part *= limit_s / first_s
-
-
-def _late(plan: Plan, limits: Limits) -> tuple[float, float]:
-    """Return the first token that misses a limit which was asked for, and that; zeros where none does."""
-    missed = {} if plan.requests is None or "ttft_s" in limits.usual else plan.requests.missed
-    return missed.get("first token", (0.0, 0.0))
 
 
 def most_per_s(serving: Serving, tpot_s: float | None) -> float:
@@ -279,8 +272,7 @@ def pool_shapes(
             deployment, replicas = alone_on(deployment, placed[role])
         asked = replace(options, ttft_s=None)
         if role == "prefill":
-            split = options.split if rank_tp(options.split) is None else "even"
-            asked = replace(asked, ep=None, tp=None, stages=None, split=split)
+            asked = replace(asked, ep=None, tp=None, stages=None, split=options.prefill_split)
         if role == "prefill" or limits.tpot_s is None:
             asked, deployment = replace(asked, tpot_s=None), deployment.with_batch(float(found.batch[row]))
         yield deployment, Shape(replicas, tp, int(found.moe_tp[row])), variant.ranges, asked

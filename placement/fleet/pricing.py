@@ -253,18 +253,9 @@ def price_on(
 ) -> tuple[Sweep, NDArray[np.int64]]:
     """Price one replica in a role on each of ``places``; the place of each row too, ``[configurations]``."""
     key = deployment.model.name, role, traffic.tpot_s, tuple(places)
-    if key not in traffic.swept:
-        traffic.swept[key] = _price_on(deployment, places, traffic, role)
-    found: tuple[Sweep, NDArray[np.int64]] = traffic.swept[key]
-    return found
-
-
-def _price_on(
-    deployment: Deployment,
-    places: Sequence[tuple[Shape, tuple[tuple[int, ...], ...]]],
-    traffic: Traffic,
-    role: str,
-) -> tuple[Sweep, NDArray[np.int64]]:
+    if key in traffic.swept:
+        known: tuple[Sweep, NDArray[np.int64]] = traffic.swept[key]
+        return known
     arranged = [
         # groups of unlike sizes are not cut by tensor parallelism
         arrangement_of(deployment.cluster, (groups,), cut=len({len(group) for group in groups}) == 1)
@@ -279,6 +270,7 @@ def _price_on(
         arranged=arranged,
     )
     of = np.array([variant.number for variant in found.variants], dtype=np.int64)
+    traffic.swept[key] = found, of[found.layout]
     return found, of[found.layout]
 
 

@@ -11,22 +11,12 @@ from pathlib import Path
 import pytest
 
 import rackplan
-from helpers import Run
+from helpers import Run, plan_of
 from rackplan.commands.output import default_output, json_text
 
 ROOT = Path(rackplan.__file__).parent.parent
-PLAN = (
-    "plan",
-    "--phase",
-    "decode",
-    "--model",
-    "mixtral-8x7b",
-    "--cluster",
-    "hgx-h100",
-    "--time-limit",
-    "0",
-    "-o",
-)
+PLAN = plan_of("mixtral-8x7b")[:-1]
+"""All but the folder."""
 
 
 def test_page_and_picture_carry_the_digest_of_the_plan(run: Run, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import rackplan
 from cost.config.build import model_from_config
 from cost.resolve import resolve_model
-from helpers import Run, planned
+from helpers import Run, plan_of, planned
 from page_check import EVIL, Page, require_safe
 from rackplan.report.page import page
 from rackplan.report.plan import plan_doc
@@ -66,19 +66,7 @@ def test_a_written_page_has_the_command_and_digests(run: Run, tmp_path: Path) ->
     (tmp_path / "c.yaml").write_text(
         json.dumps({"name": "<b onclick=x>", "domains": [{"part": "hgx-h100"}]}), encoding="utf-8"
     )
-    result = run(
-        "plan",
-        "--phase",
-        "decode",
-        "--model",
-        "mixtral-8x7b",
-        "--cluster",
-        "c.yaml",
-        "--time-limit",
-        0,
-        "-o",
-        "out",
-    )
+    result = run(*plan_of("mixtral-8x7b", "c.yaml", to="out"))
     assert (result.code, result.err) == (0, "")
     text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     found = check_safe(text)

@@ -31,7 +31,7 @@ from typing import Any
 
 from cost.calibration.serving import calibrated
 from cost.dtypes import wider_units
-from cost.inputs.machine import Efficiency
+from cost.inputs.machine import Efficiency, Unit
 from cost.terms.work import Work, filling, kernel_seconds
 from topology.base.errors import InputError
 from topology.base.files import require_place, write_whole
@@ -164,7 +164,7 @@ def fractions(kernel: Kernel, seconds: float, gpu: GpuSpec) -> Row:
     kind, columns = kernel.fraction.partition(".")[0], filling(kernel.columns, peak, hbm)
     units = [unit for unit in wider_units(kernel.dtype) if gpu.multiplies(unit)]
     wider = tuple((f"{kind}.{unit}", gpu.dense_flop_per_s(unit) / peak) for unit in units)
-    work = Work(kernel.name, kernel.fraction, kernel.hbm, compute_s, read_s, columns=columns, wider=wider)
+    work = Work(kernel.name, (Unit(kernel.fraction, wider),), kernel.hbm, compute_s, read_s, columns=columns)
     least = max(compute_s, read_s)
     found: Row = {"of_data_sheet": least / seconds}
     for phase in kernel.phases:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 
 from topology.base.errors import InputError, MissingFigureError
 from topology.base.reading import nearest
@@ -13,7 +14,6 @@ from topology.base.units import added
 from topology.spec import GpuSpec
 
 # What a chip falls back to when it cannot multiply a type: the next wider one.
-_WIDTHS = ("fp4", "fp8", "int8", "bf16")
 _WIDER = {"fp4": "fp8", "fp8": "bf16", "int8": "bf16"}
 _SHARE_ERROR = 1e-4  # shares are written with four digits
 
@@ -32,6 +32,9 @@ class Dtype:
         ``bf16``, ``fp8``, ``int8`` or ``fp4``: the multiply unit that the format is made for.
     source:
         Where the layout is written down.
+    mixed:
+        Of a mixture, its formats and the share of the weights that each has; ``bits`` are then their mean, and
+        ``multiplies_as`` is empty.
     """
 
     name: str
@@ -40,6 +43,12 @@ class Dtype:
     block: int
     multiplies_as: str
     source: str
+    mixed: tuple[tuple[Dtype, float], ...] = ()
+
+    @property
+    def parts(self) -> tuple[tuple[Dtype, float], ...]:
+        """The formats of a mixture with their shares, or this one alone."""
+        return self.mixed or ((self, 1.0),)
 
     @property
     def bytes_per_param(self) -> float:
@@ -176,8 +185,9 @@ def mixture(shares: Mapping[str, float]) -> str:
     return "+".join(f"{name}*{share:.4f}" for name, share in ordered)
 
 
+@cache
 def _parse_mixture(name: str) -> Dtype:
-    """Return a mixture: mean bits of its formats; it multiplies in the widest of their units."""
+    """Return a mixture: mean bits of its formats, each of which multiplies in its own unit."""
     parts = [part.partition("*") for part in name.split("+")]
     try:
         shares = [(dtype(one), float(share)) for one, _, share in parts]
@@ -188,8 +198,7 @@ def _parse_mixture(name: str) -> Dtype:
     if not math.isclose(added(share for _, share in shares), 1, abs_tol=_SHARE_ERROR * len(shares)):
         raise InputError("the shares of a mixture do not add up to 1.", field="weights", value=f"{name!r}")
     bits = added(one.bytes_per_param * 8 * share for one, share in shares)
-    unit = max((one.multiplies_as for one, _ in shares), key=_WIDTHS.index)
-    return Dtype(name, bits, 0, 1, unit, "; ".join(one.source for one, _ in shares))
+    return Dtype(name, bits, 0, 1, "", "; ".join(one.source for one, _ in shares), tuple(shares))
 
 
 def dtype(name: str) -> Dtype:
@@ -244,7 +253,7 @@ def wider_units(unit: str) -> tuple[str, ...]:
 
 
 def multiply_dtype(name: str, gpu: GpuSpec) -> tuple[str, str | None]:
-    """Return the unit (``bf16``, ``fp8``, ``int8``, ``fp4``) that multiplies weights stored as ``name``, and a note.
+    """Return the unit (``bf16``, ``fp8``, ``int8``, ``fp4``) that multiplies weights of one format, and a note.
 
     What the chip cannot multiply runs at the next wider type it can; the note then says so.
 
@@ -270,3 +279,24 @@ def multiply_dtype(name: str, gpu: GpuSpec) -> tuple[str, str | None]:
     if stored.bits < 16 and unit == "bf16":
         return unit, f"{stored.name} weights are stored in {stored.bits:g} bits and multiply at bf16"
     return unit, None
+
+
+def multiply_units(names: Iterable[str], gpu: GpuSpec) -> tuple[str, ...]:
+    """Return the units that multiply weights of some formats, those of mixtures too, each once in order."""
+    formats = (part.name for name in names for part, _ in dtype(name).parts)
+    return tuple(dict.fromkeys(multiply_dtype(name, gpu)[0] for name in formats))
+
+
+def dense_flop_per_s(name: str, gpu: GpuSpec) -> float:
+    """Return the dense peak in flop/s for weights stored as ``name``.
+
+    Weights of a mixture are multiplied one format after the other: ``1 / sum(share / peak)``.
+
+    Raises
+    ------
+    MissingFigureError
+        If the catalog has no peak for a format or any wider one.
+    """
+    parts = dtype(name).parts
+    peaks = [gpu.dense_flop_per_s(multiply_dtype(part.name, gpu)[0]) for part, _ in parts]
+    return 1 / sum(share / peak for (_, share), peak in zip(parts, peaks, strict=True))

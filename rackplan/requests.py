@@ -1377,7 +1377,7 @@ class SimulateRequest(Watched, Pricing, Speed, Whole, PlanOrModel):
         InputError
             If it cannot be read.
         """
-        from cost.queueing.requests import read_trace
+        from cost.queueing.traces import read_trace
 
         return None if self.trace is None else read_trace(self.trace, self.speed)
 

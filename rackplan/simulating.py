@@ -123,7 +123,10 @@ def _chosen(
 
 def _load_words(request: SimulateRequest, requests: Requests) -> str:
     if request.trace is not None:
-        return f"trace {request.trace.name}, {requests.rate:,.3g} requests/s"
+        failed = f", {plural(requests.left_out, 'failed one')} left out" if requests.left_out else ""
+        return (
+            f"trace {request.trace.name}, {plural(len(requests), 'request')}, {requests.rate:,.3g}/s{failed}"
+        )
     if request.concurrency is not None:
         return plural(request.concurrency, "user")
     arrivals = request.arrivals.replace("poisson", "Poisson")

@@ -54,15 +54,16 @@ class Stack:
         parts, at = even_parts(group.model, shape, machine), group.index
         seen: dict[tuple[str, str], int] = defaultdict(int)
         for work in parts.works:
-            key = (work.fraction, work.hbm)
+            (unit,) = work.units  # runs store a class of weights in one format
+            key = (unit.fraction, work.hbm)
             slot = self.slots.setdefault((*key, seen[key]), _Slot(*(np.zeros(self.size) for _ in range(5))))
             seen[key] += 1
             slot.compute[at] = work.layers * work.compute_s
             slot.memory[at] = work.layers * work.memory_s
             slot.inverse_columns[at] = 1 / np.asarray(work.columns)
             slot.uneven[at] = work.uneven
-            slot.int4[at] = bool(work.unpacking)
-            for name, ratio in work.wider:
+            slot.int4[at] = bool(unit.unpacking)
+            for name, ratio in unit.wider:
                 slot.wider.setdefault(name, np.zeros(self.size))[at] = ratio
         for link in parts.links:
             self._sum("links")[at] += link.layers * link.expected_s

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.dtypes import cache_bytes_per_element, multiply_dtype
+from cost.dtypes import cache_bytes_per_element, dense_flop_per_s
 from cost.model import Attention, Model
 from cost.quantity import LONGEST_CONTEXT, Quantity, at_most
 from topology.base.errors import InputError
@@ -164,9 +164,9 @@ def cache_bound_context(model: Model, gpu: GpuSpec, kv_dtype: str) -> float:
     long as computing its token: ``read_bytes(context) / hbm_bytes_per_s = 2 * active_params / flop_per_s``. Experts
     (else the dense part) say what the weights are multiplied in.
     """
-    unit, _ = multiply_dtype(model.precision[model.main_weights], gpu)
+    flop_per_s = dense_flop_per_s(model.precision[model.main_weights], gpu)
     element, kinds = cache_bytes_per_element(kv_dtype), model.kind_counts(range(len(model.layers)))
-    budget = 2 * model.active_params * gpu.hbm_bytes_per_s / gpu.dense_flop_per_s(unit)
+    budget = 2 * model.active_params * gpu.hbm_bytes_per_s / flop_per_s
 
     def exceeds(context: float) -> bool:
         return sum(n * float(layer.attention.read_bytes(context, element)) for layer, n in kinds) >= budget

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost.calibration.alltoall import Kernel, default_kernel, find_kernel
-from cost.dtypes import multiply_dtype, wider_units
+from cost.dtypes import dtype, multiply_dtype, wider_units
 from cost.inputs.fabric_faults import FaultyLinks, faulty_links
 from cost.inputs.workload import StepShape
 from cost.model import Model
@@ -98,13 +98,23 @@ class Efficiency:
     def _values(self) -> dict[str, float]:
         return {name: figure.value for name, figure in self.table.items()}
 
-    def reached(self, fraction: str, wider: tuple[tuple[str, float], ...] = ()) -> float:
-        """Fraction of a unit's peak that kernels reach, or that of a wider unit over the same peak, if higher.
+    def compute_times(self, units: Sequence[Unit]) -> float:
+        """Seconds that kernels take on some units, one after the other, over those at peak.
 
-        ``wider``: names of those fractions, each with the wider unit's peak over the unit's. A chip whose FP4 kernels
-        are slow may always run the FP8 ones: another unit never makes it slower.
+        Each reaches a fraction of its peak, or that of a wider unit over the same peak, if higher: a chip whose FP4
+        kernels are slow may always run the FP8 ones, so another unit never makes it slower.
         """
-        return max(self[fraction], *(self[name] * ratio for name, ratio in wider), 0.0)
+        return sum(
+            unit.part / (self._unpacked(unit) * max(self[name] * ratio for name, ratio in unit.kernels))
+            for unit in units
+        )
+
+    def read_times(self, units: Sequence[Unit], hbm: str) -> float:
+        """Seconds that kernels take to read over those at peak; ``hbm``: the name of what they reach of it."""
+        return sum(unit.read / (self._unpacked(unit) * self[hbm]) for unit in units)
+
+    def _unpacked(self, unit: Unit) -> float:
+        return self[unit.unpacking] if unit.unpacking else 1.0
 
     def figures(self) -> Mapping[str, Figure]:
         """All coefficients by name."""
@@ -167,6 +177,33 @@ UP_LINKS = 2
 OUT_LINKS = 4
 
 
+class Unit(NamedTuple):
+    """A multiply unit of a chip, as weights of one format use it.
+
+    Attributes
+    ----------
+    fraction:
+        Name of the fraction of its peak that kernels reach.
+    wider:
+        Names of those of wider units that can multiply it too, each with the wider unit's peak over this one's.
+    unpacking:
+        Name of the part of that fraction, and of HBM's, that kernels reach on the format; empty: all.
+    part, read:
+        Part of the seconds at peak and of the bytes read that the format has: 1, less in a mixture.
+    """
+
+    fraction: str
+    wider: tuple[tuple[str, float], ...] = ()
+    unpacking: str = ""
+    part: float = 1.0
+    read: float = 1.0
+
+    @property
+    def kernels(self) -> tuple[tuple[str, float], ...]:
+        """All fractions that it may reach, each with the peak of its unit over this one's."""
+        return ((self.fraction, 1.0), *self.wider)
+
+
 @dataclass(frozen=True)
 class Rates:
     """Peak rates of the slowest GPU among some GPUs.
@@ -174,9 +211,10 @@ class Rates:
     Attributes
     ----------
     flop_per_s:
-        Dense peak in flop/s by weight dtype name: the rate of the unit that multiplies it.
+        Dense peak in flop/s by weight dtype name: the rate of the unit that multiplies it; of a mixture, of its
+        formats one after the other.
     unit:
-        That unit (``bf16``, ``fp8``, ``fp4``), the widest where GPUs differ.
+        That unit (``bf16``, ``fp8``, ``fp4``), the widest where GPUs differ; none of mixtures.
     wider:
         By weight dtype name, the wider units of the chip that can multiply it too, and their peaks over that of
         ``unit``: where kernels for the narrow unit reach little of its peak, a wider one may be faster.
@@ -214,13 +252,19 @@ class Rates:
     notes: tuple[str, ...] = ()
     wider: Mapping[str, tuple[tuple[str, float], ...]] = field(default_factory=dict)
 
-    def fractions(self, kind: str, dtype: str) -> tuple[str, tuple[tuple[str, float], ...]]:
-        """Return the names of what kernels of ``kind`` (``gemm``, ``experts``) reach on ``dtype`` weights.
-
-        The fraction of the unit's peak, then of each wider unit with the peak of that one over the unit's.
-        """
-        others = tuple((_fraction(kind, unit), ratio) for unit, ratio in self.wider.get(dtype, ()))
-        return _fraction(kind, self.unit[dtype]), others
+    def units(self, kind: str, weights: str) -> tuple[Unit, ...]:
+        """Return the units that kernels of ``kind`` (``gemm``, ``experts``) use on weights, one a format of them."""
+        stored = dtype(weights)
+        return tuple(
+            Unit(
+                _fraction(kind, self.unit[form.name]),
+                tuple((_fraction(kind, unit), ratio) for unit, ratio in self.wider[form.name]),
+                "experts.int4" if kind == "experts" and form.name.startswith("int4") else "",
+                share * self.flop_per_s[weights] / self.flop_per_s[form.name] if stored.mixed else 1.0,
+                share * form.bytes_per_param / stored.bytes_per_param if stored.mixed else 1.0,
+            )
+            for form, share in stored.parts
+        )
 
     def on_chip(self, gpu: GpuSpec, dtypes: Iterable[str]) -> Rates:
         """Return the rates of another chip on the same links, for weights stored as each of ``dtypes``.
@@ -330,22 +374,26 @@ def _products(
     peaks: dict[str, float] = {}
     units: dict[str, str] = {}
     notes: dict[str, None] = {}
-    for dtype in dict.fromkeys(dtypes):
+    stored = {name: dtype(name) for name in dtypes}
+    for form in dict.fromkeys(part.name for weights in stored.values() for part, _ in weights.parts):
         for gpu, part in chips:
-            unit, note = multiply_dtype(dtype, gpu)
+            unit, note = multiply_dtype(form, gpu)
             peak = part * gpu.dense_flop_per_s(unit)
-            if peak <= peaks.get(dtype, peak):
-                peaks[dtype], units[dtype] = peak, unit
+            if peak <= peaks.get(form, peak):
+                peaks[form], units[form] = peak, unit
             if note:
                 notes[note] = None
     wider = {
-        dtype: tuple(
+        form: tuple(
             (other, min(part * gpu.dense_flop_per_s(other) for gpu, part in chips) / peak)
-            for other in wider_units(units[dtype])
+            for other in wider_units(units[form])
             if all(gpu.multiplies(other) for gpu, _ in chips)
         )
-        for dtype, peak in peaks.items()
+        for form, peak in peaks.items()
     }
+    for name, weights in stored.items():
+        if weights.mixed:
+            peaks[name] = 1 / sum(share / peaks[part.name] for part, share in weights.mixed)
     return peaks, units, wider, tuple(notes)
 
 

@@ -268,5 +268,6 @@ class StageContext:
         """Flop/s and HBM bytes/s of experts: what kernels reach, then at peak."""
         machine, weights = self.machine, self.shared.model.precision["experts"]
         flop, hbm = machine.rates.flop_per_s[weights], machine.rates.hbm_bytes_per_s
-        fraction = machine.efficiency.reached(*machine.rates.fractions("experts", weights))
-        return flop * fraction, hbm * machine.efficiency["hbm.experts"], flop, hbm
+        units = machine.rates.units("experts", weights)
+        compute = flop / machine.efficiency.compute_times(units)
+        return compute, hbm / machine.efficiency.read_times(units, "hbm.experts"), flop, hbm

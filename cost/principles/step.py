@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cost.dtypes import bytes_per_param, multiply_dtype
+from cost.dtypes import bytes_per_param, dense_flop_per_s
 from cost.model import Model
 from cost.quantity import Quantity
 from topology.spec import GpuSpec
@@ -41,8 +41,7 @@ def balancing_batch(model: Model, gpu: GpuSpec) -> float:
         If the catalog has no peak for that type.
     """
     stored = model.precision[model.main_weights]
-    unit, _ = multiply_dtype(stored, gpu)
-    flop_per_byte = gpu.dense_flop_per_s(unit) / gpu.hbm_bytes_per_s
+    flop_per_byte = dense_flop_per_s(stored, gpu) / gpu.hbm_bytes_per_s
     return flop_per_byte * bytes_per_param(stored) / 2 * model.total_params / model.active_params
 
 

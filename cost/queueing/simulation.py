@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -127,7 +127,7 @@ class Simulation:
         self._jobs = [Job(*columns) for columns in made_of]
         self._arrival, self._first, self._done = [0.0] * total, [0.0] * total, [0.0] * total
         self._events: list[tuple[float, int, Callable[[float, Any], None], Any]] = []
-        self._tickets, self._next, self._turn = count(), 0, 0
+        self._tickets, self._turn = count(), 0
         self._shares = dict.fromkeys((one.role for one in self.engines), 0.0)
         for one in self.engines:
             self._shares[one.role] += one.share
@@ -137,10 +137,15 @@ class Simulation:
         self._timeline: list[tuple[float, int, int]] = []
         decoding = [*self.decoders, *(one for one in self.engines if one.role != PREFILL)]
         for job, made in zip(self._jobs, asked.begun, strict=False):
-            job.made, self._next = made, self._next + 1
+            job.made = made
             self._enter_computed(min(decoding, key=_load), job, 0.0)
-        for _ in range(min(asked.users, total) - self._next if asked.users else 1):
-            self._send(asked.starts_s[self._next])
+        self._later: dict[int, list[int]] = defaultdict(list)
+        for number, before in enumerate(asked.after):
+            self._later[before].append(number)
+        begun = len(asked.begun)
+        self._unsent = iter(self._later.pop(-1) if asked.after else range(begun, total))
+        for _ in range(min(asked.users, total) - begun if asked.users else 1):
+            self._send_next()
         events = self._events
         while events:
             now, _, happens, what = heapq.heappop(events)
@@ -190,17 +195,21 @@ class Simulation:
     def _at(self, when: float, happens: Callable[[float, Any], None], what: object) -> None:
         heapq.heappush(self._events, (when, next(self._tickets), happens, what))
 
-    def _send(self, now: float) -> None:
-        """Send the next request; it arrives when what is fixed is over."""
-        job = self._jobs[self._next]
-        self._next += 1
-        self._arrival[job.number] = now
-        self._at(now + self.fixed_s, self._arrive, job)
+    def _send_next(self, now: float | None = None) -> None:
+        """Send the next request that waits for no answer, at its own time or now."""
+        number = next(self._unsent, None)
+        if number is not None:
+            self._send(self.requests.starts_s[number] if now is None else now, number)
+
+    def _send(self, now: float, number: int) -> None:
+        """Send a request; it arrives when what is fixed is over."""
+        self._arrival[number] = now
+        self._at(now + self.fixed_s, self._arrive, self._jobs[number])
 
     def _arrive(self, now: float, job: Job) -> None:
         asked = self.requests
-        if not asked.users and self._next < len(asked):
-            self._send(asked.starts_s[self._next])
+        if not asked.users and not (asked.after and asked.after[job.number] >= 0):
+            self._send_next()
         if job.number % max(1, len(asked) // SAMPLES) == 0:
             every = [*self.engines, *self.decoders]
             waiting = sum(len(one.waiting) for one in every)
@@ -254,8 +263,10 @@ class Simulation:
         for job in done:
             engine.load -= engine.role != PREFILL
             self._done[job.number] = now
-            if self.requests.users and self._next < len(self.requests):
-                self._send(now)
+            if self.requests.users:
+                self._send_next(now)
+            for number in self._later.get(job.number, ()):
+                self._at(now + self.requests.delays_s[number], self._send, number)
         self._begin(engine, now)
 
     def _start_transfer(self, now: float, job: Job, sender: Engine) -> None:

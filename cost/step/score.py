@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cost.dtypes import multiply_dtype
+from cost.dtypes import multiply_units
 from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import CutReplicas, Layout, StageSpec, joints
@@ -419,7 +419,7 @@ def _evidence(
     kinds += [figure.kind for kernel in kernels for figure in kernel.figures().values()]
     for domain in specs.values():
         dtypes = {*deployment.model.precision.values(), "bf16"}
-        units = {f"{multiply_dtype(dtype, domain.gpu)[0]}_flop_per_s" for dtype in dtypes}
+        units = {f"{unit}_flop_per_s" for unit in multiply_units(dtypes, domain.gpu)}
         kinds += [domain.gpu.figures[key].kind for key in (*units, "hbm_bytes", "hbm_bytes_per_s")]
         kinds += [domain.fabric.link_bytes_per_s.kind, domain.fabric.latency_s.kind]
     out = cluster.spec.scale_out

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from cost.dtypes import bytes_per_param, cache_bytes_per_element
-from cost.inputs.machine import Rates
+from cost.inputs.machine import Rates, Unit
 from cost.inputs.workload import StepShape
 from cost.model import Attention
 from cost.quantity import Quantity, positive
@@ -68,13 +68,16 @@ def _decode_scores(attention: Attention, shape: StepShape, kv_dtype: str, rates:
     read = attention.read_bytes(shape.context, cache_bytes_per_element(kv_dtype))
     cache = shape.sequences * shape.tp * read / attention.kv_shards(shape.tp)
     flop = shape.sequences * shape.queries * attention.decode_flop(shape.context)
+    wide = "attention.decode.bf16"
+    unit = Unit(wide)
+    if eight:
+        unit = Unit("attention.decode.fp8", ((wide, rates.flop_per_s["bf16"] / flop_per_s),))
     return Work(
         "attention",
-        "attention.decode.fp8" if eight else "attention.decode.bf16",
+        (unit,),
         "hbm.cache",
         flop / flop_per_s,
         cache / rates.hbm_bytes_per_s,
-        wider=(("attention.decode.bf16", rates.flop_per_s["bf16"] / flop_per_s),) if eight else (),
         uneven=_uneven(shape),
     )
 
@@ -91,7 +94,7 @@ def _prompt_scores(attention: Attention, shape: StepShape, kv_dtype: str, rates:
         held = attention.cache_bytes(cached, cache_bytes_per_element(kv_dtype))
         cache = prompts * shape.tp * held / attention.kv_shards(shape.tp)
     seconds = flop / rates.flop_per_s["bf16"], cache / rates.hbm_bytes_per_s
-    return Work("attention", "attention.prefill", "hbm.cache", *seconds)
+    return Work("attention", (Unit("attention.prefill"),), "hbm.cache", *seconds)
 
 
 def _add(parts: Parts, at: LayerStep) -> None:

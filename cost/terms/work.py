@@ -10,11 +10,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cost.dtypes import dtype
 from cost.experts.tokens.reach import ExpertUse
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
-from cost.inputs.machine import Efficiency, Machine, Rates
+from cost.inputs.machine import Efficiency, Machine, Rates, Unit
 from cost.inputs.workload import StepShape
 from cost.model import Layer, Model
 from cost.quantity import Quantity, positive
@@ -114,8 +113,10 @@ class Work:
     ----------
     term:
         Name of the :class:`Term`.
-    fraction, hbm:
-        Names of the fraction of flop/s and of HBM bandwidth that such kernels reach.
+    units:
+        The multiply units at work, one after the other, with the fractions of their peaks that such kernels reach.
+    hbm:
+        Name of the fraction of HBM bandwidth that they reach.
     compute_s, memory_s:
         Seconds at peak of one layer on one GPU.
     layers:
@@ -126,29 +127,22 @@ class Work:
     uneven:
         By what part of the mean the slowest of the ranks that wait for each other is slower, where requests are
         assigned to them at random.
-    wider:
-        Other fractions that it may reach, each of the peak of a wider unit, with that peak over the one behind
-        ``compute_s``.
-    unpacking:
-        Name of the part of both fractions that kernels reach on the format of its weights; empty: all of them.
     """
 
     term: str
-    fraction: str
+    units: tuple[Unit, ...]
     hbm: str
     compute_s: Quantity
     memory_s: Quantity
     layers: Quantity = 1.0
     columns: Quantity = math.inf
     uneven: Quantity = 0.0
-    wider: tuple[tuple[str, float], ...] = ()
-    unpacking: str = ""
 
     @property
     def least_compute_s(self) -> Quantity:
-        """Seconds at the peak of its fastest unit."""
-        return (
-            self.compute_s / max(1.0, *(ratio for _, ratio in self.wider)) if self.wider else self.compute_s
+        """Seconds at the peak of the fastest unit for each format."""
+        return self.compute_s * sum(
+            unit.part / max(ratio for _, ratio in unit.kernels) for unit in self.units
         )
 
     def seconds(self, efficiency: Efficiency) -> tuple[Quantity, Quantity]:
@@ -158,12 +152,10 @@ class Work:
         the multipliers stay partly empty. With columns for a unit of equal flop per byte that is seconds by HBM
         alone, so that a larger peak never makes it longer.
         """
-        kind = self.fraction.partition(".")[0]
+        kind = self.units[0].fraction.partition(".")[0]
         half = 0.0 if kind == "attention" else efficiency[f"columns.{kind}"]
-        part = efficiency[self.unpacking] if self.unpacking else 1.0
-        fraction = part * efficiency.reached(self.fraction, self.wider)
-        compute_s = self.compute_s * (1 / fraction + half / self.columns)
-        return compute_s, self.memory_s / (part * efficiency[self.hbm])
+        compute_s = self.compute_s * (efficiency.compute_times(self.units) + half / self.columns)
+        return compute_s, self.memory_s * efficiency.read_times(self.units, self.hbm)
 
 
 def weight_work(
@@ -181,17 +173,14 @@ def weight_work(
 
     ``kind``: ``gemm`` or ``experts``; ``columns`` as they are, whatever the unit.
     """
-    fraction, wider = rates.fractions(kind, weights)
     flop_per_s, hbm_bytes_per_s = rates.flop_per_s[weights], rates.hbm_bytes_per_s
     return Work(
         term,
-        fraction,
+        rates.units(kind, weights),
         hbm,
         flop / flop_per_s,
         read / hbm_bytes_per_s,
         columns=filling(columns, flop_per_s, hbm_bytes_per_s),
-        wider=wider,
-        unpacking="experts.int4" if kind == "experts" and dtype(weights).name.startswith("int4") else "",
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cost.calibration.alltoall import Kernel
-from cost.dtypes import multiply_dtype
+from cost.dtypes import multiply_units
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
 from cost.inputs.machine import Machine
@@ -122,11 +122,8 @@ def _figures_of(deployment: Deployment, used: Sequence[int]) -> list[UsedFigure]
 
     for index in used:
         domain = cluster.spec.domains[index]
-        units = dict.fromkeys(
-            f"{multiply_dtype(dtype, domain.gpu)[0]}_flop_per_s"
-            for dtype in sorted({*model.precision.values(), "bf16"})
-        )
-        for name in (*units, "hbm_bytes_per_s", "hbm_bytes"):
+        units = multiply_units(sorted({*model.precision.values(), "bf16"}), domain.gpu)
+        for name in (*(f"{unit}_flop_per_s" for unit in units), "hbm_bytes_per_s", "hbm_bytes"):
             add(domain.gpu.name, name, domain.gpu.figures[name])
         add(domain.fabric.name, "link_bytes_per_s", domain.fabric.link_bytes_per_s)
         add(domain.fabric.name, "latency_s", domain.fabric.latency_s)

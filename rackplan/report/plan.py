@@ -324,7 +324,11 @@ def plan_details(plan: Plan) -> Iterator[Block]:
 def _setup(plan: Plan) -> Row:
     deployment, model, work = plan.deployment, plan.deployment.model, plan.deployment.workload
     held = next(filter(None, plan.experts), None)
-    formats = ", ".join(f"{part} {dtype}" for part, dtype in model.precision.items())
+    parts = {
+        form: [part for part, own in model.precision.items() if own == form]
+        for form in model.precision.values()
+    }
+    formats = "; ".join(f"{form} {', '.join(own)}" for form, own in parts.items())
     return SETUP.row(
         model,
         experts=held and held.experts,

@@ -283,7 +283,7 @@ def hbm_words(score: Score) -> str:
     words = ", ".join(
         f"{name_of(use)} {amount / 1e9:,.1f}" for use, amount in (first | rest).items() if amount
     )
-    return f"HBM per GPU in GB: {words}"
+    return f"HBM per GPU {words} GB"
 
 
 def cache_note(cache: CacheRoom, of: str = "") -> Note:

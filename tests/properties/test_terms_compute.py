@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from cost.experts.tokens.reach import balanced_use
-from cost.inputs.machine import stage_rates
+from cost.inputs.machine import Unit, stage_rates
 from cost.inputs.workload import StepShape
 from cost.resolve import resolve_model
 from cost.terms.attention import attention_works
@@ -29,14 +29,14 @@ def test_dense_flop_and_bytes(rates):
     work = dense_work(1e6, tokens=10, tp=1, hidden=64, weights="bf16", rates=rates)
     assert work.compute_s == pytest.approx(2e7 / 1e14)
     assert work.memory_s == pytest.approx(2e6 / 1e12)
-    assert (work.term, work.fraction, work.hbm) == ("dense", "gemm.bf16", "hbm.weights")
+    assert (work.term, work.units, work.hbm) == ("dense", (Unit("gemm.bf16"),), "hbm.weights")
     assert work.columns == pytest.approx(64 * 3), "100 flop per byte fill three times as easily as 300"
     cut = dense_work(1e6, tokens=10, tp=4, hidden=64, weights="bf16", rates=rates)
     assert cut.compute_s == work.compute_s
     assert cut.memory_s == pytest.approx(work.memory_s / 4)
     assert cut.columns == pytest.approx(16 * 3)
     eight = dense_work(1e6, tokens=10, tp=1, hidden=64, weights="fp8", rates=rates, term="head")
-    assert (eight.term, eight.fraction) == ("head", "gemm.fp8")
+    assert (eight.term, [unit.fraction for unit in eight.units]) == ("head", ["gemm.fp8"])
     assert eight.columns == pytest.approx(64 * 1.5)
     assert eight.compute_s == pytest.approx(2e7 / 2e14)
     assert eight.memory_s == pytest.approx(1e6 * (1 + 4 / 128**2) / 1e12)
@@ -55,7 +55,7 @@ def test_grouped_attention(toy, rates, tp, weights, cache):
     assert projections.columns == pytest.approx(3 * 64 / tp)
     assert scores.compute_s == pytest.approx(3 * 100 * 2 * 4 * 32 / 1e14)
     assert scores.memory_s == pytest.approx(cache / 1e12)
-    assert (scores.fraction, scores.hbm, scores.wider) == ("attention.decode.bf16", "hbm.cache", ())
+    assert (scores.units, scores.hbm) == ((Unit("attention.decode.bf16"),), "hbm.cache")
 
 
 def test_scores_multiply_in_the_format_of_the_cache_where_the_chip_can(toy):
@@ -67,7 +67,7 @@ def test_scores_multiply_in_the_format_of_the_cache_where_the_chip_can(toy):
     assert scores.compute_s == pytest.approx(76_800 / 2e14)
     assert scores.memory_s == pytest.approx(19_200 / 1e12)
     # BF16 kernels on the same cache: half of the peak
-    assert (scores.fraction, scores.wider) == ("attention.decode.fp8", (("attention.decode.bf16", 0.5),))
+    assert scores.units == (Unit("attention.decode.fp8", (("attention.decode.bf16", 0.5),)),)
     old = stage_rates(toy.cluster(toy.domain(4, chip=toy.gpu(fp8=0))), range(4), ["bf16", "fp8"])
     assert works_of(toy, shape, old, kv="fp8")[1].compute_s == pytest.approx(76_800 / 1e14)
 
@@ -78,7 +78,7 @@ def test_a_prompt_computes_tokens_times_half_its_length(toy, rates):
     assert projections.compute_s == pytest.approx(2 * 12_288 * 6 / 1e14)
     assert scores.compute_s == pytest.approx(6 * 50 * 2 * 4 * 32 / 1e14)
     assert scores.memory_s == 0
-    assert scores.fraction == "attention.prefill"
+    assert scores.units == (Unit("attention.prefill"),)
     longer = works_of(toy, StepShape(prompt_tokens=6, prompt_length=200), rates)[1]
     assert longer.compute_s == pytest.approx(2 * scores.compute_s)
 
@@ -182,3 +182,17 @@ def test_ranks_with_more_than_their_share_of_requests(toy, rates, shape, uneven)
     projections, scores = works_of(toy, StepShape(context=100.0, **shape), rates)
     assert float(scores.uneven) == pytest.approx(float(uneven))
     assert projections.uneven == 0.0
+
+
+@pytest.mark.parametrize("share", [0.25, 0.96875])
+def test_a_mixture_takes_the_time_of_its_formats_one_after_the_other(toy, share):
+    name = f"fp8*{share}+bf16*{1 - share}"
+    rates = stage_rates(toy.cluster(4), range(4), [name, "fp8", "bf16"])
+    reach = toy.coefficients(gemm__fp8=0.4, gemm__bf16=0.7, hbm__weights=0.8)
+
+    def seconds(weights, params):
+        work = dense_work(params, tokens=10, tp=1, hidden=64, weights=weights, rates=rates)
+        return [*work.seconds(reach), work.least_compute_s]
+
+    parts = zip(seconds("fp8", share * 1e6), seconds("bf16", (1 - share) * 1e6), strict=True)
+    assert seconds(name, 1e6) == pytest.approx([one + other for one, other in parts])

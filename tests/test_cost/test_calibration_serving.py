@@ -121,9 +121,13 @@ def test_int4_experts_are_slower_on_chips_that_were_measured_so():
     cdna, hopper = calibrated(load_gpu("mi300x")), calibrated(load_gpu("h200-sxm"))
     assert hopper["experts.int4"] == 1.0
     assert cdna["experts.int4"] < calibrated(load_gpu("mi355x"))["experts.int4"] < 1.0
-    assert work.seconds(cdna)[1] == work.memory_s / (cdna["experts.int4"] * cdna["hbm.experts"])
-    assert work.seconds(hopper)[1] == work.memory_s / hopper["hbm.experts"]
-    assert replace(work, unpacking="").seconds(cdna)[1] < work.seconds(cdna)[1]
+    assert work.seconds(cdna)[1] == pytest.approx(
+        work.memory_s / (cdna["experts.int4"] * cdna["hbm.experts"])
+    )
+    assert work.seconds(hopper)[1] == pytest.approx(work.memory_s / hopper["hbm.experts"])
+    assert (
+        replace(work, units=(work.units[0]._replace(unpacking=""),)).seconds(cdna)[1] < work.seconds(cdna)[1]
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)

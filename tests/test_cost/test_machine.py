@@ -9,7 +9,7 @@ import pytest
 from cost.calibration.serving import calibrated_chips
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
-from cost.inputs.machine import stage_rates
+from cost.inputs.machine import Unit, stage_rates
 from cost.inputs.workload import Workload
 from cost.resolve import resolve_model
 from topology import ClusterSpec, MissingFigureError, build_cluster, resolve_cluster
@@ -77,7 +77,7 @@ def test_wider_units_and_their_peaks_over_the_made_for_one(toy):
     # 200 Tflop/s in FP8, 100 in BF16; the other chip has BF16 alone
     one = stage_rates(toy.cluster(4), range(4), ["fp8", "bf16", "nvfp4"])
     assert one.wider == {"fp8": (("bf16", 0.5),), "bf16": (), "nvfp4": (("bf16", 0.5),)}
-    assert one.fractions("experts", "fp8") == ("experts.fp8", (("experts.bf16", 0.5),))
+    assert one.units("experts", "fp8") == (Unit("experts.fp8", (("experts.bf16", 0.5),)),)
     old = toy.gpu(fp8=0, bf16=5e13, name="old")
     both = stage_rates(toy.cluster(4, toy.domain(4, chip=old)), range(8), ["fp8"])
     assert both.wider == {"fp8": ()}

@@ -8,10 +8,11 @@ import pytest
 from cost.queueing.engine import DECODE, PREFILL, Engine
 from cost.queueing.load import LoadLimits, UnderLoad, in_engines, most_requests, stream_of, under_load
 from cost.queueing.pools import EnginePool, EnginePools
-from cost.queueing.requests import Requests, made_requests, read_trace
+from cost.queueing.requests import Requests, made_requests
 from cost.queueing.schedulers import SCHEDULERS, Scheduler
 from cost.queueing.simulation import Simulation, Transfers
 from cost.queueing.steps import CACHED, TOKENS, StepTable
+from cost.queueing.traces import read_trace
 from cost.serving.lengths import Lengths
 from topology.base.errors import InfeasibleError, InputError
 
@@ -226,6 +227,94 @@ def test_public_traces_are_read_with_their_own_columns(tmp_path, text):
     found = read_trace(tmp_path / "trace.csv")
     assert found.starts_s == pytest.approx([0.0, 2.0])
     assert (found.isl, found.osl) == ([900, 30], [5, 7])
+
+
+def record(at_ns, *, ok=True):
+    """A row of AIPerf's profile_export.jsonl."""
+    lengths = {"input_sequence_length": {"value": 550}, "output_sequence_length": {"value": 9}}
+    return {
+        "metadata": {"request_start_ns": 1759813207532900363 + at_ns, "turn_index": 0},
+        "metrics": lengths if ok else {"error_isl": {"value": 550}},
+        "error": None if ok else {"code": 499},
+    }
+
+
+def test_records_of_a_benchmark_are_sorted_and_failures_left_out(tmp_path):
+    path = tmp_path / "profile_export.jsonl"
+    rows = [record(2 * 10**9), record(0), record(10**9, ok=False), record(3 * 10**9)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = read_trace(path)
+    assert found.starts_s == pytest.approx([0.0, 2.0, 3.0])
+    assert (found.isl, found.osl, found.left_out) == ([550] * 3, [9] * 3, 1)
+    path.write_text(json.dumps(record(0, ok=False)))
+    with pytest.raises(InputError, match="has no requests; 1 failed"):
+        read_trace(path)
+
+
+def test_failed_requests_of_burstgpt_are_left_out(tmp_path):
+    (tmp_path / "t.csv").write_text("Timestamp,Request tokens,Response tokens\n5,9,7\n6,9,0\n7,9,7\n")
+    found = read_trace(tmp_path / "t.csv")
+    assert (len(found), found.left_out) == (2, 1)
+
+
+def test_seconds_and_short_blocks_of_bailian(tmp_path):
+    rows = [{"chat_id": 1, "timestamp": 61.5, "input_length": 521, "output_length": 9, "hash_ids": [7, 8]}]
+    rows.append({**rows[0], "chat_id": 2, "parent_chat_id": 1, "timestamp": 63.0})
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = read_trace(tmp_path / "t.jsonl")
+    assert (found.starts_s, found.block) == ([0.0, 1.5], 16)
+    assert found.lengths.prefix_hit == pytest.approx(32 / (2 * 521))
+
+
+TURNS = [
+    {"session_id": "a", "timestamp": 0, "input_length": 1100, "output_length": 100},
+    {"session_id": "a", "delay": 2000, "input_length": 50, "output_length": 100},
+    {"session_id": "b", "timestamp": 1000, "input_length": 700, "output_length": 10},
+    {"session_id": "a", "delay": 500, "input_length": 60, "output_length": 10},
+]
+
+
+def test_prompts_of_a_conversation_begin_with_what_was_said(tmp_path):
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, TURNS)))
+    found = read_trace(tmp_path / "t.jsonl")
+    assert (found.isl, found.osl) == ([1100, 700, 1250, 1410], [100, 10, 100, 10])
+    assert (found.after, found.delays_s) == ([-1, -1, 0, 2], [0, 0, 2.0, 0.5])
+    first, other, second, third = found.blocks
+    assert second == third == first
+    assert len(first) == 2
+    assert not set(first) & set(other)
+    assert found.at_rate(2 * found.rate).delays_s == pytest.approx([0, 0, 1.0, 0.25])
+    turns = [
+        {key: row[key] for key in row if key != "session_id"} for row in TURNS if row["session_id"] == "a"
+    ]
+    (tmp_path / "t.jsonl").write_text(json.dumps({"session_id": "a", "turns": turns}))
+    assert read_trace(tmp_path / "t.jsonl").isl == [1100, 1250, 1410]
+
+
+def test_a_turn_waits_for_the_answer_before_it(tmp_path):
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, TURNS)))
+    asked = read_trace(tmp_path / "t.jsonl")
+    outcome = Simulation([Engine(table(), PLAIN, 100_000.0, block=asked.block)], asked).run()
+    for number, (before, delay) in enumerate(zip(asked.after, asked.delays_s, strict=True)):
+        expected = outcome.done_s[before] + delay if before >= 0 else asked.starts_s[number]
+        assert outcome.arrival_s[number] == pytest.approx(expected)
+    assert outcome.cached.tolist() == [0, 0, 1024, 1024]
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"session_id": "z", "delay": 5, "input_length": 9, "output_length": 9}, "timestamp is missing"),
+        ({"session_id": "a", "delay": -5, "input_length": 9, "output_length": 9}, "delay is -5"),
+        ({"session_id": "a", "input_length": 10**9, "output_length": 9}, "input_length is 1e[+]09"),
+        ({"session_id": "a", "turns": [7]}, "turn 1: is 7; expected an object"),
+        ({"timestamp": 10**400, "input_length": 9, "output_length": 9}, "timestamp is 1000"),
+    ],
+)
+def test_turns_that_cannot_be_are_refused_with_their_place(tmp_path, row, says):
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, [*TURNS, row])))
+    with pytest.raises(InputError, match=f"line 5.*{says}"):
+        read_trace(tmp_path / "t.jsonl")
 
 
 @pytest.mark.parametrize(

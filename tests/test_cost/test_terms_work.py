@@ -9,7 +9,7 @@ import pytest
 
 from cost.inputs.deployment import Deployment
 from cost.inputs.layout import StageSpec
-from cost.inputs.machine import PEAK
+from cost.inputs.machine import PEAK, Unit
 from cost.inputs.workload import StepShape, Workload
 from cost.layouts import sweep
 from cost.model import MoeFfn
@@ -32,7 +32,7 @@ from topology.base.figures import Evidence, Figure
 
 
 def work(compute=2.0, memory=3.0, *, fraction="gemm.bf16", hbm="hbm.weights", layers=1.0, columns=np.inf):
-    return Work("a part", fraction, hbm, compute, memory, layers, columns)
+    return Work("a part", (Unit(fraction),), hbm, compute, memory, layers, columns)
 
 
 def some(parts):

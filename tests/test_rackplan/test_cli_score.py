@@ -56,8 +56,8 @@ def test_details_are_printed_and_add_levers(run: Run, plan: Any) -> None:
     found = run("score", "plan", "--details", "--json").data
     assert found.pop("levers")
     assert found == score
-    assert "HBM per GPU in GB" not in run("score", "plan").out
-    assert "HBM per GPU in GB" in run("score", "plan", "--details").out
+    assert "HBM per GPU weights" not in run("score", "plan").out
+    assert "HBM per GPU weights" in run("score", "plan", "--details").out
 
 
 @pytest.mark.usefixtures("few_requests")

@@ -306,7 +306,7 @@ def test_a_turn_waits_for_the_answer_before_it(tmp_path):
     [
         ({"session_id": "z", "delay": 5, "input_length": 9, "output_length": 9}, "timestamp is missing"),
         ({"session_id": "a", "delay": -5, "input_length": 9, "output_length": 9}, "delay is -5"),
-        ({"session_id": "a", "input_length": 10**9, "output_length": 9}, "input_length is 1e[+]09"),
+        ({"session_id": "a", "input_length": 10**9, "output_length": 9}, "has grown to 1,000,001,420 tokens"),
         ({"session_id": "a", "turns": [7]}, "turn 1: is 7; expected an object"),
         ({"timestamp": 10**400, "input_length": 9, "output_length": 9}, "timestamp is 1000"),
     ],

@@ -74,6 +74,13 @@ def one(row: str) -> str:
         (WHOLE.replace("1 TB/s", "3.35 GB/s"), "too small for the bandwidth of one GPU's memory"),
         (WHOLE.replace("10 TFLOP/s", "989 GFLOP/s"), "too small for the dense BF16 peak"),
         (WHOLE.replace("20 TFLOP/s", "9 TFLOP/s"), "slower than BF16 at 10 Tflop/s; were the two swapped?"),
+        (
+            WHOLE.replace("10 GB", "80 GB")
+            .replace("1 TB/s", "3.35 TB/s")
+            .replace("10 TFLOP/s", "1979 TFLOP/s")
+            .replace("20 TFLOP/s", "3958 TFLOP/s"),
+            "twice the dense peak of h100-sxm, which has the same memory",
+        ),
         (one(f"{H100}, link: 25 GB/s, latency: 0.5 ms"), "one hop inside a scale-up domain"),
     ],
 )

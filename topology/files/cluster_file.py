@@ -43,7 +43,13 @@ from topology.catalog.spelled import find_gpu, spelled_fabrics, spelled_gpus, sy
 from topology.changes.broken import NAMED, NODE, part_faults, with_faults
 from topology.cluster import ClusterSpec
 from topology.files.fabric_file import read_fabric, shared_fabric
-from topology.files.plausible import check_figures, check_gpu_figures, check_links, check_raw_links
+from topology.files.plausible import (
+    check_figures,
+    check_gpu_figures,
+    check_links,
+    check_raw_links,
+    check_sparsity,
+)
 from topology.raw import check_raw
 from topology.spec import FACTOR, GPU_FIGURES, FabricSpec, Fault, GpuSpec, RawLink, RawNode, RawTopology
 from topology.structures import AnyRow
@@ -187,8 +193,11 @@ class _Gpus:
             known = name if "hbm_bytes" in own else _spelled(name)
             if not meant:
                 check_figures(own, place)
-            if known in gpu_names() and not meant:
-                check_gpu_figures(load_gpu(known), own, place)
+            if not meant:
+                if known in gpu_names():
+                    check_gpu_figures(load_gpu(known), own, place)
+                else:
+                    check_sparsity(own, place)
             if known in self._own:
                 raise InputError(f"{place}: duplicate figures for {known}; keep one of them.")
             self._own[known] = own

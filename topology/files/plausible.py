@@ -14,7 +14,7 @@ from topology.base.errors import InputError
 from topology.base.figures import Figure
 from topology.base.plausible import LATENCIES, wrong_figure, wrong_peaks, wrong_power
 from topology.base.units import format_quantity
-from topology.catalog import find_scale_out, systems_of
+from topology.catalog import find_scale_out, gpu_names, load_gpu, systems_of
 from topology.fabrics.fabric import ScaleOutSpec
 from topology.graph import SCALE_OUT_KINDS
 from topology.spec import GpuSpec, RawTopology
@@ -161,6 +161,28 @@ def check_figures(own: Mapping[str, Figure], where: str) -> None:
         _refuse(f"{where}: {key}", figure, wrong_figure(key, figure.value))
     if wrong := wrong_peaks({key: figure.value for key, figure in own.items()}):
         _refuse(f"{where}: fp8_flop_per_s", own["fp8_flop_per_s"], wrong)
+
+
+def check_sparsity(own: Mapping[str, Figure], where: str) -> None:
+    """Check the peaks of a GPU that its owner wrote out, at ``where``, against those of one with the same memory.
+
+    Raises
+    ------
+    InputError
+        If one is twice the dense peak.
+    """
+    memory = ("hbm_bytes", "hbm_bytes_per_s")
+    for gpu in map(load_gpu, gpu_names()) if own.keys() >= set(memory) else ():
+        if not all(key in gpu.figures and _near(own[key].value, gpu.figures[key].value) for key in memory):
+            continue
+        for key, figure in own.items():
+            dense = gpu.figures.get(key)
+            if figure.unit == "flop/s" and dense is not None and _near(figure.value, 2 * dense.value):
+                wrong = (
+                    f"twice the dense peak of {gpu.name}, which has the same memory: is it the figure with 2:4 "
+                    f"sparsity? The dense one is {format_quantity(dense.value, 'flop/s')}."
+                )
+                _refuse(f"{where}: {key}", figure, wrong)
 
 
 def _published(gpu: GpuSpec) -> list[DomainSpec]:

@@ -1286,7 +1286,7 @@ class ReplayRequest(Watched, Set, PlanOrModel):
 class SimulateRequest(Watched, Pricing, Speed, Whole, PlanOrModel):
     """Traffic and deployment: a plan, or a model on a cluster; one of three loads."""
 
-    req_s: Annotated[float, Spelled(_amount), Field(ge=1e-6, le=1e9)] | None = opt(
+    req_s: Annotated[float, Spelled(_amount), Field(ge=1e-6, le=1e6)] | None = opt(
         None, "Arrival rate in requests per second: 2, 1.5k.", "N"
     )
     trace: Path | None = opt(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cost.experts.traces.counts import Wanted, of_array
 from cost.experts.traces.open import open_counts
 from cost.experts.traces.routing import RoutingTrace
-from cost.experts.traces.windows import MOST_CELLS, MOST_WINDOWS, model_windows
+from cost.experts.traces.windows import MOST_CELLS, MOST_WINDOWS, impossible_share, model_windows
 from topology.base.errors import InputError, input_name
 from topology.base.shown import Shown
 
@@ -220,6 +220,7 @@ def read_loads(
     moe_layers: Sequence[int],
     layers: int,
     experts: int,
+    top_k: int | None = None,
     seed: int,
     windows: int = MOST_WINDOWS,
     on_progress: Callable[[str, float], None] | None = None,
@@ -237,6 +238,8 @@ def read_loads(
         array ``[layers, experts]`` or ``[windows, layers, experts]`` is read as a file of it.
     moe_layers, layers, experts:
         Absolute ids of the model's MoE layers, its number of layers, and experts a layer.
+    top_k:
+        Different experts that a token chooses: none has more than its part of the choices.
     seed:
         For generators.
     windows:
@@ -247,10 +250,11 @@ def read_loads(
     Raises
     ------
     InputError
-        If a file cannot be read, has another shape than the model needs, holds anything but finite numbers
-        that are not negative, or a row of a MoE layer is all zero. The message names file, place and value.
+        If a file cannot be read, has another shape than the model needs, holds anything but finite numbers that are
+        not negative, a row of a MoE layer is all zero, or an expert has more tokens than there are. The message names
+        file, place and value.
     """
-    wanted = Wanted(tuple(moe_layers), layers, experts)
+    wanted = Wanted(tuple(moe_layers), layers, experts, top_k)
     if not wanted.moe_layers:
         raise InputError(
             f"the model has no MoE layers, so expert loads do not apply: leave {input_name('loads')} out."
@@ -267,6 +271,8 @@ def read_loads(
             tokens.append(drawn[None])
             repeated = any(isinstance(one, str) and one == text for one in texts[:draw])
             names.append(f"{text} (synthetic, seed {seed}{f', draw {draw + 1}' if repeated else ''})")
+            if wrong := impossible_share(tokens[-1], wanted):
+                notes.append(f"{text}: {wrong}; this skew is for stress tests alone")
             continue
         if isinstance(text, str):
             recording, stem = open_counts(text, wanted), Path(text).name

@@ -150,6 +150,30 @@ def test_what_cannot_be_used_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_an_expert_with_more_tokens_than_a_router_gives_it(tmp_path: Path) -> None:
+    """Each token chooses two of the four experts: no expert has more than half of a layer's choices."""
+    half = np.array([[5, 5, 0, 0], [1, 2, 3, 6]])
+    assert (read(save(tmp_path, half), top_k=2).tokens == half).all()
+    over = np.stack([half, half])
+    over[1, 1, 3] += 1
+    words = (
+        r"scenario 1, layer 2, expert 3 has 53.8% of the choices.*2 different experts.*more than 1/2 = 50.0%"
+    )
+    with pytest.raises(InputError, match=words):
+        read(save(tmp_path, over), "uniform", top_k=2)
+    assert (read(save(tmp_path, over), top_k=1).tokens == over).all()
+    skewed = read("zipf:4", top_k=2)  # generators are for stress tests too
+    assert "none can have more than 1/2 = 50.0%; this skew is for stress tests alone" in skewed.notes[0]
+
+
+def test_layers_that_differ_in_tokens_are_said(tmp_path: Path) -> None:
+    assert not read(save(tmp_path, np.ones((2, 4)) * [[1.0], [1.4]])).notes
+    uneven = np.stack([WHOLE, WHOLE])
+    assert "x.npy: row 2 has 2.6x the tokens of row 1; a token passes through every layer" in "".join(
+        read(save(tmp_path, uneven)).notes
+    )
+
+
 @pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.json"])
 @pytest.mark.parametrize("keep", [0, 5, 40, -3])
 def test_files_cut_short(tmp_path: Path, name: str, keep: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,9 @@ from cost.experts.traces.routing import RoutingTrace, collect_routing
 from cost.experts.traces.statistics import CoActivation, LoadStatistics, coactivation, load_statistics
 from cost.experts.traces.windows import MOST_WINDOWS, Windows, collect_windows
 from topology.base.errors import InputError
+
+_OF_ONE_EXPERT = 0.5 * (1 + 1e-6)
+"""Share of a layer's tokens above which an expert gets them only if a token has no second one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +80,22 @@ def describe(text: str, on_progress: Callable[[str, float], None] | None) -> Des
     recording = open_counts(text)
     found = collect_windows(recording, MOST_WINDOWS, on_progress)
     trace = _describe_trace(text, on_progress) if recording.per_token else None
-    notes = (*recording.notes, *found.notes)
-    return Description(recording, found, load_statistics(found.tokens), notes, trace)
+    statistics = load_statistics(found.tokens)
+    notes = (*recording.notes, *found.notes, *_crowded(recording, statistics))
+    return Description(recording, found, statistics, notes, trace)
+
+
+def _crowded(recording: TokenCounts, statistics: LoadStatistics) -> Iterator[str]:
+    """Yield a note where an expert has more of a layer's tokens than routers to several experts can give it."""
+    share = statistics.max_over_mean / recording.experts
+    at = int(share.argmax())
+    if share[at] > _OF_ONE_EXPERT:
+        row, layers = statistics.rows[at], recording.layer_ids or range(recording.rows)
+        expert = int(statistics.over_mean[at].argmax())
+        yield (
+            f"expert {expert} has {share[at]:.1%} of the tokens of layer {layers[row]}: more than 1/2 is impossible "
+            "where each token chooses several experts"
+        )
 
 
 def _describe_trace(text: str, on_progress: Callable[[str, float], None] | None) -> TraceDescription:

@@ -175,6 +175,12 @@ def _routed(path: Path, kind: str, array: NDArray[Any]) -> RoutedTokens:
     return RoutedTokens(str(path), kind, count, rows, k, lambda: pieces_of(tokens), one_layer=one_layer)
 
 
+def _counted_in_csv(path: Path, wanted: Wanted | None) -> TokenCounts:
+    with path.open("rb") as file:
+        of_sglang = sglang.TABLE[0].encode() in file.readline(_COUNTS_HEAD)
+    return sglang.read_tables(path, wanted) if of_sglang else read_csv(path, wanted)
+
+
 def _routed_in_pt(path: Path, wanted: Wanted | None) -> RoutedTokens:
     data = load_torch_file(path)
     array = data.get(KEY) if isinstance(data, dict) else data
@@ -189,7 +195,7 @@ _COUNTS: dict[str, Callable[[Path, Wanted | None], TokenCounts]] = {
     ".json": read_json,
     ".jsonl": read_vllm_lines,
     ".ndjson": read_vllm_lines,
-    ".csv": read_csv,
+    ".csv": _counted_in_csv,
     ".pt": sglang.read_counts,
 }
 _ROUTING: dict[str, Callable[[Path, Wanted | None], RoutedTokens]] = {

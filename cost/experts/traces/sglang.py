@@ -1,4 +1,4 @@
-"""SGLang's ``.pt`` recordings: ``stat`` from one file, ``per_pass`` and ``per_token`` from a file of each rank."""
+"""SGLang's recordings: ``.pt`` of ``stat``; ``per_pass``, ``per_token`` and older tables have a file of each rank."""
 
 from __future__ import annotations
 
@@ -12,14 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.experts.traces.counts import TokenCounts, Wanted, experts_of_map, of_array, rank_notes, to_experts
-from cost.experts.traces.routing import RoutedTokens
+from cost.experts.traces.routing import MOST_EXPERTS, RoutedTokens
+from cost.experts.traces.text_files import table_cells
 from cost.experts.traces.torch_file import load_torch_file
 from topology.base.errors import InputError
 from topology.base.npy import whole_numbers
 
 _SAME_DUMP_S = 60.0
 """Ranks write their files on request, each with its own time in the name; in one dump they differ by this at most."""
-_RANK_FILE = re.compile(r"expert_distribution_recorder_(\d+(?:\.\d+)?)_(\d{1,6})\.pt")
+_RANK_FILES = {
+    ".pt": re.compile(r"expert_distribution_recorder_(?P<time>\d+(?:\.\d+)?)_(?P<rank>\d{1,6})\.pt"),
+    ".csv": re.compile(
+        r"expert_distribution_rank(?P<rank>\d{1,6})(?:_timestamp(?P<time>\d+(?:\.\d+)?))?\.csv"
+    ),
+}
+"""Names of files that have one for each rank, by suffix."""
+TABLE = ("layer_id", "expert_id", "count")
+"""Columns of the first recorder's tables."""
 _COUNT, _TOPK = "global_physical_count", "topk_ids_of_layer"
 _MAPPED = "slots are mapped to experts by the map at the end of the recording"
 
@@ -42,11 +51,13 @@ def read_counts(path: Path, wanted: Wanted | None) -> TokenCounts:
     """Open a ``.pt``, whose other ranks are looked for beside it, or a folder of one recording."""
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix == ".pt" and file.is_file())
+        if not files and (tables := _rank_files(path, ".csv")):
+            return _tables(path, tables, wanted)
         if not files:
             raise InputError(
                 f"{path}: a folder without SGLang's *.pt or TensorRT-LLM's rank0.safetensors; give one, or a file."
             )
-        if files == _rank_files(path):
+        if files == _rank_files(path, ".pt"):
             return _passes(str(path), [_rank(file, load_torch_file(file)) for file in files], wanted)
         if len(files) > 1:
             raise InputError(
@@ -58,7 +69,7 @@ def read_counts(path: Path, wanted: Wanted | None) -> TokenCounts:
     if isinstance(data, dict) and isinstance(data.get("logical_count"), np.ndarray):
         return of_array(str(path), "SGLang stat", data["logical_count"], wanted)
     if isinstance(data, dict) and "records" in data:
-        return _passes(str(path), _with_others(path, data), wanted)
+        return _passes(str(path), [_rank(file, load_torch_file(file)) for file in _same_dump(path)], wanted)
     if isinstance(data, dict) and "physical_to_logical_map" in data:
         raise InputError(f"{path}: holds a plan (physical_to_logical_map), not a recording.")
     found = "a single tensor" if isinstance(data, np.ndarray) else f"a {type(data).__name__}"
@@ -72,11 +83,11 @@ def read_counts(path: Path, wanted: Wanted | None) -> TokenCounts:
 def read_tokens(path: Path, wanted: Wanted | None) -> RoutedTokens:
     """Return the tokens of ``per_token`` records, pass by pass, their slots as logical experts."""
     if path.is_dir():
-        ranks = [_rank(file, load_torch_file(file)) for file in _rank_files(path)]
+        ranks = [_rank(file, load_torch_file(file)) for file in _rank_files(path, ".pt")]
         if not ranks:
             raise InputError(f"{path}: a folder without SGLang's expert_distribution_recorder_TIME_RANK.pt.")
     else:
-        ranks = _with_others(path, load_torch_file(path))
+        ranks = [_rank(file, load_torch_file(file)) for file in _same_dump(path)]
     chosen = [
         (f"{rank.path}, forward pass {number}", array)
         for number in sorted({number for rank in ranks for number in rank.passes})
@@ -123,6 +134,52 @@ def read_tokens(path: Path, wanted: Wanted | None) -> RoutedTokens:
     )
 
 
+def read_tables(path: Path, wanted: Wanted | None) -> TokenCounts:
+    """Read a CSV of SGLang's first recorder (sglang#4435), whose other ranks are looked for beside it."""
+    return _tables(path, _same_dump(path), wanted)
+
+
+def _tables(path: Path, files: Sequence[Path], wanted: Wanted | None) -> TokenCounts:
+    """Sum the tables of ranks, which leave out experts that no token chose.
+
+    Each rank counts the tokens that its router saw: with data-parallel attention its own ones, with
+    tensor-parallel attention the same as others, which count once.
+    """
+    tables = [table_cells(file, TABLE, wanted) for file in files]
+    recorded: dict[int, Path] = {}
+    for file in files:
+        if (named := _time_and_rank(file)) and recorded.setdefault(named[1], file) != file:
+            raise InputError(
+                f"{path}: {recorded[named[1]].name} and {file.name} are both of rank {named[1]}, so of two dumps; "
+                "name a file of the one that counts."
+            )
+    layers = sorted({layer for cells in tables for _, layer, _ in cells})
+    experts = wanted.experts if wanted else 1 + max(expert for cells in tables for _, _, expert in cells)
+    if experts > MOST_EXPERTS:
+        raise InputError(f"{path}: expert_id {experts - 1:,} is above {MOST_EXPERTS - 1:,}; is it an expert?")
+    row_of = {layer: row for row, layer in enumerate(layers)}
+    counts = np.zeros((len(files), len(layers), experts))
+    for table, cells in zip(counts, tables, strict=True):
+        for (_, layer, expert), count in cells.items():
+            table[row_of[layer], expert] = count
+    apart = np.unique(counts, axis=0)
+    notes = rank_notes(dict.fromkeys(recorded, 1), 1, "tables") if recorded else []
+    if len(apart) < len(files):
+        notes.append(f"{len(files) - len(apart)} of them repeat another rank's counts, left out")
+    if not wanted:
+        notes.append(f"{experts} experts, by the largest expert_id; those that are left out count 0")
+    return TokenCounts(
+        str(path),
+        "SGLang table",
+        1,
+        len(layers),
+        experts,
+        lambda: iter([apart.sum(axis=0)[None]]),
+        tuple(layers),
+        notes=tuple(notes),
+    )
+
+
 def _logical(where: str, slots: NDArray[Any], chosen: NDArray[Any]) -> NDArray[Any]:
     """Return experts for the slots of one layer, ``[tokens, k]``; -1 stays."""
     _require_slots(where, chosen, len(slots))
@@ -142,28 +199,27 @@ def _require_slots(where: str, chosen: NDArray[Any], slots: int) -> None:
         )
 
 
-def _rank_files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if _RANK_FILE.fullmatch(file.name) and file.is_file())
+def _rank_files(folder: Path, suffix: str) -> list[Path]:
+    return sorted(
+        file for file in folder.iterdir() if _RANK_FILES[suffix].fullmatch(file.name) and file.is_file()
+    )
 
 
-def _with_others(path: Path, data: object) -> list[_Rank]:
-    """Return a rank, and the other ranks of the same dump in its folder: of each the file nearest in time."""
-    if not _RANK_FILE.fullmatch(path.name):
-        return [_rank(path, data)]
-    time, own = _time_and_rank(path)
+def _time_and_rank(file: Path) -> tuple[float, int] | None:
+    """Time and rank in the name of a rank's file; None: it has another name."""
+    named = _RANK_FILES[file.suffix].fullmatch(file.name) if file.suffix in _RANK_FILES else None
+    return (float(named["time"] or 0), int(named["rank"])) if named else None
+
+
+def _same_dump(path: Path) -> list[Path]:
+    """Return a rank's file, and of each other rank in its folder the file of the same dump: the nearest in time."""
+    own = _time_and_rank(path)
     near: dict[int, list[tuple[float, Path]]] = {}
-    for file in _rank_files(path.parent):
-        at, rank = _time_and_rank(file)
-        if rank != own and abs(at - time) <= _SAME_DUMP_S:
-            near.setdefault(rank, []).append((abs(at - time), file))
-    others = [min(files)[1] for _, files in sorted(near.items())]
-    return [_rank(path, data), *(_rank(file, load_torch_file(file)) for file in others)]
-
-
-def _time_and_rank(file: Path) -> tuple[float, int]:
-    """Time and rank in the name of a rank's file."""
-    _, time, rank = file.stem.rsplit("_", 2)
-    return float(time), int(rank)
+    for file in _rank_files(path.parent, path.suffix) if own else ():
+        other = _time_and_rank(file)
+        if own and other and other[1] != own[1] and abs(other[0] - own[0]) <= _SAME_DUMP_S:
+            near.setdefault(other[1], []).append((abs(other[0] - own[0]), file))
+    return [path, *(min(files)[1] for _, files in sorted(near.items()))]
 
 
 def _rank(path: Path, data: object) -> _Rank:
@@ -190,8 +246,8 @@ def _rank(path: Path, data: object) -> _Rank:
         raise InputError(
             f"{path}: holds records of ranks {sorted(ranks)[:8]}; SGLang writes one file a rank."
         )
-    named = _RANK_FILE.fullmatch(path.name)
-    return _Rank(path, ranks.pop() if ranks else int(named[2]) if named else 0, passes, slots)
+    named = _time_and_rank(path)
+    return _Rank(path, ranks.pop() if ranks else named[1] if named else 0, passes, slots)
 
 
 def _map(ranks: Sequence[_Rank], wanted: Wanted | None) -> tuple[NDArray[Any], int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,27 +137,40 @@ def _stats(path: Path, others: Counter[str]) -> Iterator[tuple[str, object, NDAr
         yield where, record.get("step"), tables[0], tables[1]
 
 
+def table_cells(
+    path: Path, columns: Sequence[str], wanted: Wanted | None
+) -> dict[tuple[str, int, int], float]:
+    """Return the counts of a CSV file by scenario, layer and expert, in the order of its rows.
+
+    ``columns`` are the names of those of layer, expert and count; where a table has scenarios, that of them first.
+    """
+    _require_short(path, "an .npy, which is read in pieces")
+    table = Table.read(path)
+    for column in columns:
+        if table.header.count(column) > 1:
+            raise InputError(f"{path}: duplicate column {column}; give {', '.join(columns)} once each.")
+    *labels, of_layer, of_expert, of_count = columns
+    cells: dict[tuple[str, int, int], float] = {}
+    for row in table.rows(columns):
+        scenario, layer = "".join(map(row.text, labels)), row.count(of_layer, None)
+        expert = row.count(of_expert, None)
+        if wanted and expert >= wanted.experts:
+            row.fail(of_expert, f"expert {expert}, but the model has 0..{wanted.experts - 1}.")
+        if (key := (scenario, layer, expert)) in cells:
+            where = f"scenario {scenario!r}, " if labels else ""
+            row.fail(of_expert, f"duplicate cell: {where}layer {layer}, expert {expert}.")
+        cells[key] = row.number(of_count, None, most=math.inf)
+    if not cells:
+        raise InputError(f"{path}: has a header but no loads.")
+    return cells
+
+
 def read_csv(path: Path, wanted: Wanted | None) -> TokenCounts:
     """Read a table with the columns scenario, layer, expert, tokens; a scenario is a window, in order of appearance.
 
     Without a model, experts are those up to the highest that is there.
     """
-    name = str(path)
-    _require_short(path, "an .npy, which is read in pieces")
-    table = Table.read(path)
-    for column in _COLUMNS:
-        if table.header.count(column) > 1:
-            raise InputError(f"{name}: duplicate column {column}; give {', '.join(_COLUMNS)} once each.")
-    cells: dict[tuple[str, int, int], float] = {}
-    for row in table.rows(_COLUMNS):
-        key = row.text("scenario"), row.count("layer", None), row.count("expert", None)
-        if wanted and key[2] >= wanted.experts:
-            row.fail("expert", f"expert {key[2]}, but the model has 0..{wanted.experts - 1}.")
-        if key in cells:
-            row.fail("expert", f"duplicate cell: scenario {key[0]!r}, layer {key[1]}, expert {key[2]}.")
-        cells[key] = row.number("tokens", None, most=math.inf)
-    if not cells:
-        raise InputError(f"{name}: has a header but no loads.")
+    cells = table_cells(path, _COLUMNS, wanted)
     scenarios = tuple(dict.fromkeys(scenario for scenario, _, _ in cells))
     layers = tuple(sorted({layer for _, layer, _ in cells}))
     experts = wanted.experts if wanted else max(expert for _, _, expert in cells) + 1
@@ -165,9 +178,9 @@ def read_csv(path: Path, wanted: Wanted | None) -> TokenCounts:
     for key in ((s, layer, e) for s in scenarios for layer in layers for e in range(experts)):
         if key not in cells:  # before room is made for the highest expert named
             raise InputError(
-                f"{name}: scenario {key[0]!r}, layer {key[1]}, expert {key[2]} is absent; "
+                f"{path}: scenario {key[0]!r}, layer {key[1]}, expert {key[2]} is absent; "
                 "write 0 where no token went."
             )
         flat.append(cells[key])
     counts = np.array(flat).reshape(len(scenarios), len(layers), experts)
-    return TokenCounts(name, "CSV table", *counts.shape, lambda: iter([counts]), layers, scenarios)
+    return TokenCounts(str(path), "CSV table", *counts.shape, lambda: iter([counts]), layers, scenarios)

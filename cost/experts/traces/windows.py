@@ -15,6 +15,10 @@ from topology.base.units import plural
 MOST_WINDOWS = 32
 """Scenarios of one recording: enough to see a day drift, and a placement for 32 takes seconds, not minutes."""
 
+_ROUNDED = 1e-6
+"""Part of a share by which rounded loads may be above what is possible."""
+_UNEVEN = 1.5
+"""Times the tokens of another layer from which on it is said."""
 MOST_CELLS = 15_000_000
 """Scenarios times MoE layers times experts: 1,010 scenarios of 58 layers with 256 experts."""
 
@@ -82,7 +86,8 @@ def collect_windows(
         spans[run].append(names[window])
     labels = [span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
     total = len(filled)
-    return Windows(tokens, tuple(labels), total, total - kept.size, _notes(total, kept.size, runs))
+    notes = (*_notes(total, kept.size, runs), *_uneven_layers(recording, tokens))
+    return Windows(tokens, tuple(labels), total, total - kept.size, notes)
 
 
 def _notes(total: int, kept: int, runs: int) -> tuple[str, ...]:
@@ -97,6 +102,19 @@ def _notes(total: int, kept: int, runs: int) -> tuple[str, ...]:
     elif kept > 1:
         notes.append(f"{kept} windows, each a scenario")
     return tuple(notes)
+
+
+def _uneven_layers(recording: TokenCounts, tokens: NDArray[np.float64]) -> Iterator[str]:
+    """Yield a note where a layer has far more tokens than another: each token passes through all of them."""
+    sums = (tokens / tokens.max()).sum(axis=(0, 2))
+    rows = np.flatnonzero(sums)
+    most, least = rows[sums[rows].argmax()], rows[sums[rows].argmin()]
+    if sums[most] >= _UNEVEN * sums[least]:
+        ids, word = (recording.layer_ids, "layer") if recording.layer_ids else (range(recording.rows), "row")
+        yield (
+            f"{word} {ids[most]} has {sums[most] / sums[least]:.1f}x the tokens of {word} {ids[least]}; a token "
+            "passes through every layer, so some were not recorded"
+        )
 
 
 def _checked(
@@ -148,7 +166,28 @@ def model_windows(
     found = collect_windows(recording, most, on_progress)
     tokens = found.tokens[:, kept]
     rows, more = model_rows(recording.path, tokens, wanted, found.names)
-    return replace(found, tokens=tokens[:, rows], notes=(*found.notes, *notes, *more))
+    found = replace(found, tokens=tokens[:, rows], notes=(*found.notes, *notes, *more))
+    if wrong := impossible_share(found.tokens, wanted, found.names):
+        raise InputError(f"{recording.path}: {wrong}. Are these loads of this model? Give its own recording.")
+    return found
+
+
+def impossible_share(tokens: NDArray[np.float64], wanted: Wanted, names: tuple[str, ...] = ()) -> str:
+    """Say which expert has a larger part of a layer than a router can give it; "" where none has.
+
+    ``tokens [scenarios, MoE layers, experts]``, each layer with some; ``names``: of the scenarios.
+    """
+    part = tokens / tokens.max(axis=2, keepdims=True)  # the sum of loads near 1e308 overflows
+    share = part / part.sum(axis=2, keepdims=True)
+    scenario, row, expert = np.unravel_index(int(share.argmax()), share.shape)
+    largest, top_k = float(share[scenario, row, expert]), wanted.top_k or 1
+    if largest <= (1 + _ROUNDED) / top_k:
+        return ""
+    name = f"scenario {names[scenario]}, " if names else ""
+    return (
+        f"{name}layer {wanted.moe_layers[row]}, expert {expert} has {largest:.1%} of the choices, but each token "
+        f"chooses {top_k} different experts, so none can have more than 1/{top_k} = {1 / top_k:.1%}"
+    )
 
 
 def _kept_rows(recording: TokenCounts, wanted: Wanted) -> tuple[list[int], tuple[str, ...]]:

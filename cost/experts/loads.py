@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cost.experts.traces.counts import Wanted, of_array
 from cost.experts.traces.open import open_counts
 from cost.experts.traces.routing import RoutingTrace
-from cost.experts.traces.windows import MOST_CELLS, MOST_WINDOWS, impossible_share, model_windows
+from cost.experts.traces.windows import MOST_CELLS, MOST_WINDOWS, model_windows
 from topology.base.errors import InputError, input_name
 from topology.base.shown import Shown
 
@@ -271,8 +271,6 @@ def read_loads(
             tokens.append(drawn[None])
             repeated = any(isinstance(one, str) and one == text for one in texts[:draw])
             names.append(f"{text} (synthetic, seed {seed}{f', draw {draw + 1}' if repeated else ''})")
-            if wrong := impossible_share(tokens[-1], wanted):
-                notes.append(f"{text}: {wrong}; this skew is for stress tests alone")
             continue
         if isinstance(text, str):
             recording, stem = open_counts(text, wanted), Path(text).name

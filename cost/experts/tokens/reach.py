@@ -170,26 +170,6 @@ class TokenHits:
     domains: Floats
     tokens: int
 
-    @property
-    def traces(self) -> int:
-        """Scenarios, which count equally."""
-        return int(self.gpus.shape[0])
-
-    @property
-    def gpus_per_token(self) -> Floats:
-        """GPUs that hold a token's experts, ``[scenarios, layers]``."""
-        return np.asarray(self.gpus.sum(axis=-1).mean(axis=-1))
-
-    @property
-    def nodes_per_token(self) -> Floats:
-        """Nodes that hold a token's experts, including its own, ``[scenarios, layers]``."""
-        return np.asarray(self.nodes.sum(axis=-1).mean(axis=-1))
-
-    @property
-    def domains_per_token(self) -> Floats:
-        """Scale-up domains that hold a token's experts, including its own, ``[scenarios, layers]``."""
-        return np.asarray(self.domains.sum(axis=-1).mean(axis=-1))
-
 
 def _places(gpus: int, nodes: Ints, domains: Ints) -> tuple[Ints, Ints, Ints]:
     return np.arange(gpus, dtype=np.int64), numbered(nodes), numbered(domains)

@@ -167,27 +167,23 @@ def model_windows(
     tokens = found.tokens[:, kept]
     rows, more = model_rows(recording.path, tokens, wanted, found.names)
     found = replace(found, tokens=tokens[:, rows], notes=(*found.notes, *notes, *more))
-    if wrong := impossible_share(found.tokens, wanted, found.names):
-        raise InputError(f"{recording.path}: {wrong}. Are these loads of this model? Give its own recording.")
+    if wanted.top_k:
+        _require_possible(recording.path, found, wanted.moe_layers, wanted.top_k)
     return found
 
 
-def impossible_share(tokens: NDArray[np.float64], wanted: Wanted, names: tuple[str, ...] = ()) -> str:
-    """Say which expert has a larger part of a layer than a router can give it; "" where none has.
-
-    ``tokens [scenarios, MoE layers, experts]``, each layer with some; ``names``: of the scenarios.
-    """
-    part = tokens / tokens.max(axis=2, keepdims=True)  # the sum of loads near 1e308 overflows
+def _require_possible(path: str, found: Windows, moe_layers: tuple[int, ...], top_k: int) -> None:
+    """Refuse an expert with a larger part of a layer than a router to ``top_k`` different ones can give it."""
+    part = found.tokens / found.tokens.max(axis=2, keepdims=True)  # the sum of loads near 1e308 overflows
     share = part / part.sum(axis=2, keepdims=True)
     scenario, row, expert = np.unravel_index(int(share.argmax()), share.shape)
-    largest, top_k = float(share[scenario, row, expert]), wanted.top_k or 1
-    if largest <= (1 + _ROUNDED) / top_k:
-        return ""
-    name = f"scenario {names[scenario]}, " if names else ""
-    return (
-        f"{name}layer {wanted.moe_layers[row]}, expert {expert} has {largest:.1%} of the choices, but each token "
-        f"chooses {top_k} different experts, so none can have more than 1/{top_k} = {1 / top_k:.1%}"
-    )
+    largest = float(share[scenario, row, expert])
+    if largest > (1 + _ROUNDED) / top_k:
+        raise InputError(
+            f"{path}: scenario {found.names[scenario]}, layer {moe_layers[row]}, expert {expert} has {largest:.1%} of "
+            f"the choices, but each token chooses {top_k} different experts, so none can have more than 1/{top_k} = "
+            f"{1 / top_k:.1%}. Are these loads of this model? Give its own recording."
+        )
 
 
 def _kept_rows(recording: TokenCounts, wanted: Wanted) -> tuple[list[int], tuple[str, ...]]:

@@ -180,9 +180,9 @@ def _require_possible(path: str, found: Windows, moe_layers: tuple[int, ...], to
     largest = float(share[scenario, row, expert])
     if largest > (1 + _ROUNDED) / top_k:
         raise InputError(
-            f"{path}: scenario {found.names[scenario]}, layer {moe_layers[row]}, expert {expert} has {largest:.1%} of "
-            f"the choices, but each token chooses {top_k} different experts, so none can have more than 1/{top_k} = "
-            f"{1 / top_k:.1%}. Are these loads of this model? Give its own recording."
+            f"{path}: scenario {found.names[scenario]}, layer {moe_layers[row]}, expert {expert} has {largest:.1%} "
+            f"of the choices, but each token chooses {top_k} different experts, so none can have more than 1/{top_k} "
+            f"= {1 / top_k:.1%}. Are these loads of this model? Give its own recording."
         )
 
 

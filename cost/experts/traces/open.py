@@ -178,7 +178,7 @@ def _routed(path: Path, kind: str, array: NDArray[Any]) -> RoutedTokens:
 def _counted_in_csv(path: Path, wanted: Wanted | None) -> TokenCounts:
     with path.open("rb") as file:
         of_sglang = sglang.TABLE[0].encode() in file.readline(_COUNTS_HEAD)
-    return sglang.read_tables(path, wanted) if of_sglang else read_csv(path, wanted)
+    return sglang.read_counts(path, wanted) if of_sglang else read_csv(path, wanted)
 
 
 def _routed_in_pt(path: Path, wanted: Wanted | None) -> RoutedTokens:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,61 +33,47 @@ _COUNT, _TOPK = "global_physical_count", "topk_ids_of_layer"
 _MAPPED = "slots are mapped to experts by the map at the end of the recording"
 
 
+_Record = tuple[NDArray[Any] | None, NDArray[Any] | None]
+"""Counts of slots, and the slots of each token, ``[layers, tokens, choices]``; one may be None."""
+
+
 @dataclass(frozen=True)
 class _Rank:
-    """The records of one rank by forward pass: counts of slots, and the slots of each token; either may be None.
+    """The records of one rank by forward pass.
 
-    A pass has several records where batches overlap (a ``gatherer_key`` each), and where a draft model runs,
-    which counts its own passes from 1 and records no tokens. Slots of tokens are ``[layers, tokens, choices]``.
+    A pass has several where batches overlap (a ``gatherer_key`` each), and where a draft model runs, which counts its
+    own passes from 1 and records no tokens.
     """
 
     path: Path
     rank: int
-    passes: dict[int, list[tuple[NDArray[Any] | None, NDArray[Any] | None]]]
+    passes: dict[int, list[_Record]]
     slots: NDArray[Any]
 
 
 def read_counts(path: Path, wanted: Wanted | None) -> TokenCounts:
-    """Open a ``.pt``, whose other ranks are looked for beside it, or a folder of one recording."""
-    if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix == ".pt" and file.is_file())
-        if not files and (tables := _rank_files(path, ".csv")):
-            return _tables(path, tables, wanted)
-        if not files:
-            raise InputError(
-                f"{path}: a folder without SGLang's *.pt or TensorRT-LLM's rank0.safetensors; give one, or a file."
-            )
-        if files == _rank_files(path, ".pt"):
-            return _passes(str(path), [_rank(file, load_torch_file(file)) for file in files], wanted)
-        if len(files) > 1:
-            raise InputError(
-                f"{path}: holds {len(files)} .pt files that do not all belong to one recording "
-                f"({files[0].name[:60]}, ...); name the file."
-            )
-        path = files[0]
-    data = load_torch_file(path)
-    if isinstance(data, dict) and isinstance(data.get("logical_count"), np.ndarray):
-        return of_array(str(path), "SGLang stat", data["logical_count"], wanted)
-    if isinstance(data, dict) and "records" in data:
-        return _passes(str(path), [_rank(file, load_torch_file(file)) for file in _same_dump(path)], wanted)
-    if isinstance(data, dict) and "physical_to_logical_map" in data:
+    """Open a file, whose other ranks are looked for beside it, or a folder of one recording."""
+    files = _files(path)
+    if files[0].suffix == ".csv":
+        return _tables(path, files, wanted)
+    data = load_torch_file(files[0])
+    found = data if isinstance(data, dict) else {}
+    if len(files) == 1 and isinstance(found.get("logical_count"), np.ndarray):
+        return of_array(str(files[0]), "SGLang stat", found["logical_count"], wanted)
+    if len(files) > 1 or "records" in found:
+        return _passes(str(path), [_rank(file) for file in files], wanted)
+    if "physical_to_logical_map" in found:
         raise InputError(f"{path}: holds a plan (physical_to_logical_map), not a recording.")
-    found = "a single tensor" if isinstance(data, np.ndarray) else f"a {type(data).__name__}"
+    kind = "a single tensor" if isinstance(data, np.ndarray) else f"a {type(data).__name__}"
     if isinstance(data, dict):
-        found = ", ".join(str(key)[:30] for key in list(data)[:8])
-    raise InputError(
-        f"{path}: holds no logical_count and no records, as SGLang dumps them, but {found or 'nothing'}."
-    )
+        kind = ", ".join(str(key)[:30] for key in list(data)[:8]) or "nothing"
+    raise InputError(f"{path}: holds no logical_count and no records, as SGLang dumps them, but {kind}.")
 
 
 def read_tokens(path: Path, wanted: Wanted | None) -> RoutedTokens:
     """Return the tokens of ``per_token`` records, pass by pass, their slots as logical experts."""
-    if path.is_dir():
-        ranks = [_rank(file, load_torch_file(file)) for file in _rank_files(path, ".pt")]
-        if not ranks:
-            raise InputError(f"{path}: a folder without SGLang's expert_distribution_recorder_TIME_RANK.pt.")
-    else:
-        ranks = [_rank(file, load_torch_file(file)) for file in _same_dump(path)]
+    ranks = [_rank(file) for file in _files(path)]
+    slots, experts = _map(ranks, wanted)
     chosen = [
         (f"{rank.path}, forward pass {number}", array)
         for number in sorted({number for rank in ranks for number in rank.passes})
@@ -100,47 +86,28 @@ def read_tokens(path: Path, wanted: Wanted | None) -> RoutedTokens:
             f"{path}: a recording of counts, without the experts that each token chose; record with "
             "--expert-distribution-recorder-mode per_token."
         )
-    slots, experts = _map(ranks, wanted)
-    k = chosen[0][1].shape[-1] if chosen[0][1].shape else 0
+    k = chosen[0][1].shape[2]
     for where, array in chosen:
-        if array.dtype.kind not in "iu" or len(array.shape) != 3 or array.shape[::2] != (len(slots), k):
-            raise InputError(
-                f"{where}: {_TOPK} is {array.dtype} {list(array.shape)}, not whole numbers "
-                f"[{len(slots)}, tokens, {k}]."
-            )
-
-    def tokens_of_passes() -> Iterator[NDArray[Any]]:
-        for where, array in chosen:
-            if array.size:
-                layers = zip(slots, array, strict=True)
-                yield np.stack([_logical(where, held, layer) for held, layer in layers], axis=1)
-
+        if array.shape[2] != k:
+            raise InputError(f"{where}: {_TOPK} is {list(array.shape)}, with {k} choices of a token before.")
     numbers = sorted({rank.rank for rank in ranks})
-    of = (
-        f"{len(numbers)} ranks, {numbers[0]} to {numbers[-1]}"
-        if len(numbers) > 1
-        else f"rank {numbers[0]} only"
-    )
-    tokens = sum(array.shape[1] for _, array in chosen)
+    of = f"rank {numbers[0]} only"
+    if len(numbers) > 1:
+        of = f"{len(numbers)} ranks, {numbers[0]} to {numbers[-1]}"
     return RoutedTokens(
         str(path),
         "SGLang per_token",
-        tokens,
+        sum(array.shape[1] for _, array in chosen),
         len(slots),
         k,
-        tokens_of_passes,
+        lambda: (_logical(where, slots, array).swapaxes(0, 1) for where, array in chosen if array.size),
         experts,
         notes=(f"tokens of {of}; {_MAPPED}",),
     )
 
 
-def read_tables(path: Path, wanted: Wanted | None) -> TokenCounts:
-    """Read a CSV of SGLang's first recorder (sglang#4435), whose other ranks are looked for beside it."""
-    return _tables(path, _same_dump(path), wanted)
-
-
 def _tables(path: Path, files: Sequence[Path], wanted: Wanted | None) -> TokenCounts:
-    """Sum the tables of ranks, which leave out experts that no token chose.
+    """Sum the tables of ranks of the first recorder (sglang#4435), which leave out experts that no token chose.
 
     Each rank counts the tokens that its router saw: with data-parallel attention its own ones, with
     tensor-parallel attention the same as others, which count once.
@@ -168,51 +135,51 @@ def _tables(path: Path, files: Sequence[Path], wanted: Wanted | None) -> TokenCo
         notes.append(f"{len(files) - len(apart)} of them repeat another rank's counts, left out")
     if not wanted:
         notes.append(f"{experts} experts, by the largest expert_id; those that are left out count 0")
-    return TokenCounts(
-        str(path),
-        "SGLang table",
-        1,
-        len(layers),
-        experts,
-        lambda: iter([apart.sum(axis=0)[None]]),
-        tuple(layers),
-        notes=tuple(notes),
-    )
+    total = of_array(str(path), "SGLang table", apart.sum(axis=0), wanted)
+    return replace(total, layer_ids=tuple(layers), notes=tuple(notes))
 
 
 def _logical(where: str, slots: NDArray[Any], chosen: NDArray[Any]) -> NDArray[Any]:
-    """Return experts for the slots of one layer, ``[tokens, k]``; -1 stays."""
-    _require_slots(where, chosen, len(slots))
-    experts: NDArray[Any] = np.append(slots, -1)[chosen]  # the last is that of -1
+    """Return the experts of the slots ``chosen [layers, tokens, k]``; -1 stays."""
+    width = slots.shape[1]
+    if chosen.size and not (chosen.min() >= -1 and chosen.max() < width):
+        wrong = int(chosen.max()) if chosen.max() >= width else int(chosen.min())
+        raise InputError(
+            f"{where}: a token went to slot {wrong}; there are 0..{width - 1} (a fused shared expert cannot be "
+            "recorded)."
+        )
+    layer = np.arange(len(slots))[:, None, None]
+    experts: NDArray[Any] = np.pad(slots, ((0, 0), (0, 1)), constant_values=-1)[layer, chosen]
     empty = (experts < 0) & (chosen >= 0)
     if empty.any():
         raise InputError(f"{where}: a token went to slot {int(chosen[empty][0])}, which is empty.")
     return experts
 
 
-def _require_slots(where: str, chosen: NDArray[Any], slots: int) -> None:
-    if chosen.size and not (chosen.min() >= -1 and chosen.max() < slots):
-        wrong = int(chosen.max()) if chosen.max() >= slots else int(chosen.min())
-        raise InputError(
-            f"{where}: a token went to slot {wrong}; there are 0..{slots - 1} (a fused shared expert cannot be "
-            "recorded)."
-        )
+def _counted(where: str, record: _Record, slots: NDArray[Any], experts: int) -> NDArray[np.float64]:
+    """Return the tokens of each expert, ``[layers, experts]``."""
+    counts, chosen = record
+    if counts is not None or chosen is None:
+        return to_experts(where, np.asarray(counts), slots, experts)
+    layers = _logical(where, slots, chosen)
+    return np.array([np.bincount(layer[layer >= 0], minlength=experts) for layer in layers], dtype=np.float64)
 
 
-def _rank_files(folder: Path, suffix: str) -> list[Path]:
-    return sorted(
-        file for file in folder.iterdir() if _RANK_FILES[suffix].fullmatch(file.name) and file.is_file()
-    )
-
-
-def _time_and_rank(file: Path) -> tuple[float, int] | None:
-    """Time and rank in the name of a rank's file; None: it has another name."""
-    named = _RANK_FILES[file.suffix].fullmatch(file.name) if file.suffix in _RANK_FILES else None
-    return (float(named["time"] or 0), int(named["rank"])) if named else None
-
-
-def _same_dump(path: Path) -> list[Path]:
-    """Return a rank's file, and of each other rank in its folder the file of the same dump: the nearest in time."""
+def _files(path: Path) -> list[Path]:
+    """Return the files of a recording: all of a folder, or a rank's with the nearest in time of the others."""
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix == ".pt" and file.is_file())
+        files = files or _rank_files(path, ".csv")
+        if not files:
+            raise InputError(
+                f"{path}: a folder without SGLang's *.pt or TensorRT-LLM's rank0.safetensors; give one, or a file."
+            )
+        if len(files) > 1 and files != _rank_files(path, files[0].suffix):
+            raise InputError(
+                f"{path}: holds {len(files)} .pt files that do not all belong to one recording "
+                f"({files[0].name[:60]}, ...); name the file."
+            )
+        return files
     own = _time_and_rank(path)
     near: dict[int, list[tuple[float, Path]]] = {}
     for file in _rank_files(path.parent, path.suffix) if own else ():
@@ -222,14 +189,26 @@ def _same_dump(path: Path) -> list[Path]:
     return [path, *(min(files)[1] for _, files in sorted(near.items()))]
 
 
-def _rank(path: Path, data: object) -> _Rank:
+def _rank_files(folder: Path, suffix: str) -> list[Path]:
+    named = _RANK_FILES[suffix]
+    return sorted(file for file in folder.iterdir() if named.fullmatch(file.name) and file.is_file())
+
+
+def _time_and_rank(file: Path) -> tuple[float, int] | None:
+    """Time and rank in the name of a rank's file; None: it has another name."""
+    named = _RANK_FILES[file.suffix].fullmatch(file.name) if file.suffix in _RANK_FILES else None
+    return (float(named["time"] or 0), int(named["rank"])) if named else None
+
+
+def _rank(path: Path) -> _Rank:
     """Take a rank's file apart; every part is checked, no count is read."""
+    data = load_torch_file(path)
     if not isinstance(data, dict) or not isinstance(data.get("records"), list):
         raise InputError(f"{path}: has no list of records, as SGLang's per_pass and per_token dumps have.")
     slots = data.get("last_physical_to_logical_map")
     if not isinstance(slots, np.ndarray):
         raise InputError(f"{path}: has no last_physical_to_logical_map, so the experts of slots are unknown.")
-    passes: dict[int, list[tuple[NDArray[Any] | None, NDArray[Any] | None]]] = {}
+    passes: dict[int, list[_Record]] = {}
     ranks = set()
     for i, record in enumerate(data["records"]):
         fields = record if isinstance(record, dict) else {}
@@ -237,10 +216,16 @@ def _rank(path: Path, data: object) -> _Rank:
         if type(number) is not int or type(rank) is not int or rank < 0:
             raise InputError(f"{path}: record {i} has no forward_pass_id and rank.")
         counts, chosen = fields.get(_COUNT), fields.get(_TOPK)
-        either = chosen if counts is None else counts
-        if not isinstance(either, np.ndarray) or either.dtype.kind not in "iu":
+        arrays = [array for array in (counts, chosen) if array is not None]
+        if not arrays or not all(
+            isinstance(array, np.ndarray) and array.dtype.kind in "iu" for array in arrays
+        ):
             raise InputError(f"{path}: record {i} has no whole numbers under {_COUNT} or {_TOPK}.")
-        passes.setdefault(number, []).append((counts, chosen if isinstance(chosen, np.ndarray) else None))
+        if chosen is not None and (len(chosen.shape) != 3 or chosen.shape[:1] != slots.shape[:1]):
+            raise InputError(
+                f"{path}: record {i}: {_TOPK} is {list(chosen.shape)}, not [layers, tokens, choices]."
+            )
+        passes.setdefault(number, []).append((counts, chosen))
         ranks.add(rank)
     if len(ranks) > 1:
         raise InputError(
@@ -255,7 +240,7 @@ def _map(ranks: Sequence[_Rank], wanted: Wanted | None) -> tuple[NDArray[Any], i
     first = ranks[0]
     experts = experts_of_map(str(first.path), first.slots, wanted)
     for rank in ranks:
-        if rank.slots.shape != first.slots.shape or (rank.slots != first.slots).any():
+        if not np.array_equal(rank.slots, first.slots):
             raise InputError(f"{rank.path}: its map of slots differs from that of {first.path.name}.")
     return whole_numbers(first.slots), experts
 
@@ -279,17 +264,14 @@ def _passes(name: str, ranks: Sequence[_Rank], wanted: Wanted | None) -> TokenCo
 
     def sums() -> Iterator[NDArray[np.float64]]:
         for number in numbers:
-            total = np.zeros((len(slots), experts))
-            for rank in ranks:
-                where = f"{rank.path}, forward pass {number}"
-                for counts, chosen in rank.passes.get(number, ()):
-                    by_slot = _counted(where, chosen, slots) if counts is None else counts
-                    total += to_experts(where, by_slot, slots, experts)
-            yield total[None]
+            tables = (
+                _counted(f"{rank.path}, forward pass {number}", record, slots, experts)
+                for rank in ranks
+                for record in rank.passes.get(number, ())
+            )
+            yield sum(tables, np.zeros((len(slots), experts)))[None]
 
-    recorded = {rank.rank: 0 for rank in ranks}
-    for rank in ranks:
-        recorded[rank.rank] += len(rank.passes)
+    recorded = {rank.rank: sum(of == rank.rank for _, of in seen) for rank in ranks}
     notes = [*rank_notes(recorded, len(numbers), "passes"), _MAPPED]
     if several := {number for rank in ranks for number, records in rank.passes.items() if len(records) > 1}:
         notes.append(
@@ -309,13 +291,3 @@ def _passes(name: str, ranks: Sequence[_Rank], wanted: Wanted | None) -> TokenCo
         notes=tuple(notes),
         per_token=per_token,
     )
-
-
-def _counted(where: str, chosen: NDArray[Any] | None, slots: NDArray[Any]) -> NDArray[Any]:
-    """Count the tokens of each slot, ``[layers, slots]``; -1 is no slot."""
-    width = slots.shape[1]
-    if chosen is None or len(chosen.shape) != 3 or chosen.shape[0] != len(slots):
-        shape = None if chosen is None else list(chosen.shape)
-        raise InputError(f"{where}: {_TOPK} is {shape}, not [layers, tokens, choices].")
-    _require_slots(where, chosen, width)
-    return np.array([np.bincount(layer[layer >= 0].ravel(), minlength=width) for layer in chosen])

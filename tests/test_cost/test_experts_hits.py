@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cost.experts.assignment import Assignment
-from cost.experts.dispatch import rank_choices, rank_shares, slot_shares, source_choices, source_shares
+from cost.experts.dispatch import slot_choices, slot_shares
 from cost.experts.loads import ExpertLoads, routed_loads
 from cost.experts.tokens.reach import ExpertUse, Routing, balanced_use, expert_use, token_hits
 from cost.experts.tokens.volumes import FAMILIES, alltoall_volumes, placed_vectors, require_family
@@ -47,10 +47,9 @@ def placed(rng: np.random.Generator, slots: int = 2) -> Assignment:
 
 def chances(assignment: Assignment, trace: RoutingTrace, split: str, layer: int) -> np.ndarray:
     """What each source uses of each slot, ``[sources, slots]``."""
-    if split == "source":
-        return source_choices(assignment, layer, NODES)
-    shares = slot_shares(assignment, split, load=trace.counts.astype(float))[layer]  # type: ignore[arg-type]
-    return np.tile(shares, (GPUS, 1))
+    load = trace.counts.astype(float)
+    chosen = [*slot_choices(assignment, split, load=load, nodes=NODES)][layer]  # type: ignore[arg-type]
+    return np.tile(chosen, (GPUS // len(chosen), 1))
 
 
 def token_by_token(
@@ -127,11 +126,9 @@ def test_sources_by_rank_are_the_shares_of_the_slots() -> None:
     for _ in range(50):
         assignment = placed(rng, int(rng.integers(1, 5)))
         nodes = np.sort(rng.integers(0, 3, GPUS))
-        mean = [source_choices(assignment, layer, nodes).mean(axis=0) for layer in range(LAYERS)]
-        np.testing.assert_allclose(mean, source_shares(assignment, nodes), atol=1e-12)
-        for tp in (1, 2, 4):
-            mean = [rank_choices(assignment, layer, tp).mean(axis=0) for layer in range(LAYERS)]
-            np.testing.assert_allclose(mean, rank_shares(assignment, tp), atol=1e-12)
+        for split in ("source", "rank", "rank-tp2", "rank-tp4"):
+            mean = [chosen.mean(axis=0) for chosen in slot_choices(assignment, split, nodes=nodes)]
+            np.testing.assert_allclose(mean, slot_shares(assignment, split, nodes=nodes), atol=1e-12)
 
 
 def test_traces_count_equally_and_layers_apart() -> None:

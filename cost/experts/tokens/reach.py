@@ -7,7 +7,7 @@ traces (:func:`token_hits`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property, lru_cache
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cost.experts.assignment import Assignment, numbered, sum_by_gpu, sum_by_place
-from cost.experts.dispatch import DispatchPolicy, rank_choices, rank_tp, slot_shares, source_choices
+from cost.experts.dispatch import DispatchPolicy, slot_choices, slot_shares
 from cost.experts.loads import ExpertLoads
 from cost.experts.traces.routing import RoutingTrace
 from topology.base.errors import InputError
@@ -214,7 +214,9 @@ def token_hits(
                 f"assignment of {assignment.layers} layers x {assignment.experts} experts."
             )
         rows: list[list[Floats]] = []
-        for layer, chosen in enumerate(_chosen(assignment, trace, split, nodes, speed)):
+        load = trace.counts.astype(np.float64)
+        chances = slot_choices(assignment, split, load=load, nodes=nodes, speed=speed)
+        for layer, chosen in enumerate(chances):
             slot_expert = assignment.slot_expert
             if layer and trace.repeated and (slot_expert[layer] == slot_expert[layer - 1]).all():
                 rows.append(rows[-1])
@@ -223,20 +225,6 @@ def token_hits(
         found.append([np.stack(level) for level in zip(*rows, strict=True)])
     pairs, gpus, by_node, by_domain = (np.stack(level) for level in zip(*found, strict=True))
     return TokenHits(gpus, pairs, by_node, by_domain, sum(trace.kept for trace in traces))
-
-
-def _chosen(
-    assignment: Assignment, trace: RoutingTrace, split: DispatchPolicy, nodes: Ints, speed: Floats | None
-) -> Iterator[Floats]:
-    """Yield by layer the fraction of a source's tokens of the slot's expert that go to it, ``[sources, slots]``."""
-    tp = rank_tp(split)
-    if split == "source":
-        yield from (source_choices(assignment, layer, nodes) for layer in range(assignment.layers))
-    elif tp is not None:
-        yield from (rank_choices(assignment, layer, tp) for layer in range(assignment.layers))
-    else:
-        load = trace.counts.astype(np.float64)
-        yield from slot_shares(assignment, split, load=load, speed=speed)[:, None]
 
 
 def _layer_hits(

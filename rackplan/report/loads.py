@@ -109,9 +109,9 @@ def _recording(name: str, found: Description) -> Row:
     recording, windows = found.recording, found.windows
     ids = "as recorded" if recording.layer_ids else "rows from 0"
     kinds = {"file": name, "file_kind": recording.kind, "layers": len(found.layers), "ids": ids}
-    counts = {"windows": windows.total, "windows_empty": windows.empty, "windows_kept": windows.kept}
-    more = {"layers_without_tokens": found.dense, "scenarios": len(windows.names)}
-    return RECORDINGS.row(found, recording, **kinds, **counts, **more)
+    empty = recording.windows - windows.kept
+    counts = {"windows": recording.windows, "windows_empty": empty, "windows_kept": windows.kept}
+    return RECORDINGS.row(found, recording, **kinds, **counts, scenarios=len(windows.names))
 
 
 def _layers(name: str, found: Description) -> Iterator[tuple[Any, ...]]:

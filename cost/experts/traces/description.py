@@ -39,23 +39,22 @@ class Description:
     recording: TokenCounts
     windows: Windows
     statistics: LoadStatistics
-    notes: tuple[str, ...]
     trace: TraceDescription | None = None
 
     @property
-    def ids(self) -> Sequence[int]:
+    def by_row(self) -> Sequence[int]:
         """The layer of each row: its id if recorded, else the row number."""
         return self.recording.layer_ids or range(self.recording.rows)
 
     @property
     def layers(self) -> list[int]:
         """The layers with tokens."""
-        return [self.ids[row] for row in self.statistics.rows]
+        return [self.by_row[row] for row in self.statistics.rows]
 
     @property
-    def dense(self) -> list[int]:
+    def layers_without_tokens(self) -> list[int]:
         """Layers without a token in any window."""
-        return [layer for row, layer in enumerate(self.ids) if row not in self.statistics.rows]
+        return [layer for row, layer in enumerate(self.by_row) if row not in self.statistics.rows]
 
     @property
     def tokens(self) -> float | None:
@@ -63,6 +62,18 @@ class Description:
         with np.errstate(over="ignore"):
             tokens = float(self.windows.tokens.sum())
         return tokens if np.isfinite(tokens) else None
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What was done to read it, and an expert with more tokens than routers to several experts can give it."""
+        yield from (*self.recording.notes, *self.windows.notes)
+        shares = self.statistics.over_mean / self.recording.experts
+        row, expert = np.unravel_index(int(shares.argmax()), shares.shape)
+        if shares[row, expert] > _OF_ONE_EXPERT:
+            yield (
+                f"expert {expert} has {shares[row, expert]:.1%} of the tokens of layer {self.layers[row]}: more than "
+                "1/2 is impossible where each token chooses several experts"
+            )
 
 
 def describe(text: str, on_progress: Callable[[str, float], None] | None) -> Description | TraceDescription:
@@ -74,32 +85,17 @@ def describe(text: str, on_progress: Callable[[str, float], None] | None) -> Des
         If it cannot be read, or holds no tokens.
     """
     if is_generator(text):
-        raise InputError(f"{text}is a load generator, not a recording; give a file.")
+        raise InputError(f"{text} is a load generator, not a recording; give a file.")
     if is_routing(text):
         return _describe_trace(text, on_progress)
     recording = open_counts(text)
-    found = collect_windows(recording, MOST_WINDOWS, on_progress)
+    windows = collect_windows(recording, MOST_WINDOWS, on_progress)
     trace = _describe_trace(text, on_progress) if recording.per_token else None
-    statistics = load_statistics(found.tokens)
-    notes = (*recording.notes, *found.notes, *_crowded(recording, statistics))
-    return Description(recording, found, statistics, notes, trace)
-
-
-def _crowded(recording: TokenCounts, statistics: LoadStatistics) -> Iterator[str]:
-    """Yield a note where an expert has more of a layer's tokens than routers to several experts can give it."""
-    share = statistics.max_over_mean / recording.experts
-    at = int(share.argmax())
-    if share[at] > _OF_ONE_EXPERT:
-        row, layers = statistics.rows[at], recording.layer_ids or range(recording.rows)
-        expert = int(statistics.over_mean[at].argmax())
-        yield (
-            f"expert {expert} has {share[at]:.1%} of the tokens of layer {layers[row]}: more than 1/2 is impossible "
-            "where each token chooses several experts"
-        )
+    return Description(recording, windows, load_statistics(windows.tokens), trace)
 
 
 def _describe_trace(text: str, on_progress: Callable[[str, float], None] | None) -> TraceDescription:
-    source = open_routing(text, None)
+    source = open_routing(text)
     trace = collect_routing(source, None, on_progress)
     statistics = load_statistics(trace.counts[None].astype(np.float64))
     return TraceDescription(source.kind, trace, coactivation(trace), statistics)

@@ -27,19 +27,13 @@ MOST_CELLS = 15_000_000
 class Windows:
     """What a recording holds: ``tokens [runs, rows, experts]``, float64, with a name for each run.
 
-    ``total`` windows were there, ``empty`` of them without a token and left out; ``notes`` say so.
+    ``kept`` windows hold tokens, others were left out; ``notes`` say so.
     """
 
     tokens: NDArray[np.float64]
     names: tuple[str, ...]
-    total: int
-    empty: int
+    kept: int
     notes: tuple[str, ...]
-
-    @property
-    def kept(self) -> int:
-        """Windows that hold tokens."""
-        return self.total - self.empty
 
 
 def collect_windows(
@@ -59,19 +53,19 @@ def collect_windows(
     """
     if most < 1:
         raise InputError(f"`windows` {most}: expected 1 or more.")
-    filled = [bool(table.any()) for piece in _checked(recording, on_progress, 0.0) for table in piece]
-    kept = np.flatnonzero(filled)
-    if not kept.size:
-        count = plural(len(filled), "window")
+    tables = (table for piece in _checked(recording, on_progress, 0.0) for table in piece)
+    kept = [window for window, table in enumerate(tables) if table.any()]
+    if not kept:
+        count = plural(recording.windows, "window")
         raise InputError(f"{recording.path}: no tokens in its {count}; record while requests are served.")
-    runs = min(most, kept.size)
+    runs = min(most, len(kept))
     if (cells := runs * recording.rows * recording.experts) > MOST_CELLS:
         fit = MOST_CELLS // (recording.rows * recording.experts)
         raise InputError(
             f"{recording.path}: {runs:,} scenarios of [{recording.rows}, {recording.experts}] are {cells:,} numbers, "
             f"too many to plan for; give `windows` {fit} or fewer."
         )
-    run_of = {int(window): i * runs // kept.size for i, window in enumerate(kept)}
+    run_of = {window: i * runs // len(kept) for i, window in enumerate(kept)}
     tokens = np.zeros((runs, recording.rows, recording.experts))
     tables = (table for piece in _checked(recording, on_progress, 0.5) for table in piece)
     with np.errstate(over="ignore"):
@@ -80,40 +74,36 @@ def collect_windows(
                 tokens[run_of[window]] += table
     if not np.isfinite(tokens).all():
         raise InputError(f"{recording.path}: the sum over its windows is too large for a count of tokens.")
-    names = recording.names or tuple(str(i) for i in range(len(filled)))
     spans: list[list[str]] = [[] for _ in range(runs)]
     for window, run in run_of.items():
-        spans[run].append(names[window])
-    labels = [span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
-    total = len(filled)
-    notes = (*_notes(total, kept.size, runs), *_uneven_layers(recording, tokens))
-    return Windows(tokens, tuple(labels), total, total - kept.size, notes)
+        spans[run].append(recording.names[window] if recording.names else str(window))
+    labels = tuple(span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans)
+    notes = (*_notes(recording.windows, len(kept), runs), *_uneven_layers(recording, tokens))
+    return Windows(tokens, labels, len(kept), notes)
 
 
-def _notes(total: int, kept: int, runs: int) -> tuple[str, ...]:
-    notes = []
+def _notes(total: int, kept: int, runs: int) -> Iterator[str]:
     if total > kept:
-        notes.append(f"{total - kept:,} of {total:,} windows dropped (empty)")
+        yield f"{total - kept:,} of {total:,} windows dropped (empty)"
     if kept > runs:
-        sizes = sorted({kept // runs, -(-kept // runs)})
-        each = " or ".join(f"{size:,}" for size in sizes)
-        what = "one scenario" if runs == 1 else f"{runs} scenarios of {each} consecutive ones"
-        notes.append(f"{kept:,} windows merged into {what}")
+        sizes = " or ".join(f"{size:,}" for size in sorted({kept // runs, -(-kept // runs)}))
+        what = "one scenario" if runs == 1 else f"{runs} scenarios of {sizes} consecutive ones"
+        yield f"{kept:,} windows merged into {what}"
     elif kept > 1:
-        notes.append(f"{kept} windows, each a scenario")
-    return tuple(notes)
+        yield f"{kept} windows, each a scenario"
 
 
 def _uneven_layers(recording: TokenCounts, tokens: NDArray[np.float64]) -> Iterator[str]:
     """Yield a note where a layer has far more tokens than another: each token passes through all of them."""
     sums = (tokens / tokens.max()).sum(axis=(0, 2))
-    rows = np.flatnonzero(sums)
-    most, least = rows[sums[rows].argmax()], rows[sums[rows].argmin()]
-    if sums[most] >= _UNEVEN * sums[least]:
-        ids, word = (recording.layer_ids, "layer") if recording.layer_ids else (range(recording.rows), "row")
+    named = dict(zip(recording.layer_ids or range(recording.rows), sums.tolist(), strict=True))
+    named = {layer: total for layer, total in named.items() if total}
+    most, least = max(named, key=named.__getitem__), min(named, key=named.__getitem__)
+    if named[most] >= _UNEVEN * named[least]:
+        word = "layer" if recording.layer_ids else "row"
         yield (
-            f"{word} {ids[most]} has {sums[most] / sums[least]:.1f}x the tokens of {word} {ids[least]}; a token "
-            "passes through every layer, so some were not recorded"
+            f"{word} {most} has {named[most] / named[least]:.1f}x the tokens of {word} {least}; a token passes "
+            "through every layer, so some were not recorded"
         )
 
 
@@ -126,9 +116,7 @@ def _checked(
         for piece in recording.pieces():
             if piece.shape[1:] != (recording.rows, recording.experts):
                 raise InputError(f"{recording.path}: changed while it was read.")
-            with np.errstate(
-                over="ignore"
-            ):  # a wider float that does not fit becomes inf, and is refused as that
+            with np.errstate(over="ignore"):  # a wider float that does not fit becomes inf, refused as that
                 values = piece.astype(np.float64, copy=False)
             bad = ~np.isfinite(values) | (values < 0)
             if bad.any():

@@ -343,14 +343,12 @@ def loads_of(
                 )
         return None
     found = None
+    needs = Wanted(tuple(model.moe_layers), len(model.layers), moe.experts, moe.top_k)
     if texts or not routing:
         with reading_progress(text for text in texts if isinstance(text, str)) as on_progress:
             found = read_loads(
                 texts or [DEFAULT_LOADS],
-                moe_layers=model.moe_layers,
-                layers=len(model.layers),
-                experts=moe.experts,
-                top_k=moe.top_k,
+                needs,
                 seed=seed,
                 windows=MOST_WINDOWS if windows is None else windows,
                 on_progress=on_progress,
@@ -359,9 +357,8 @@ def loads_of(
         return found
     from cost.experts.traces.open import read_routing
 
-    wanted_tokens = Wanted(tuple(model.moe_layers), len(model.layers), moe.experts, moe.top_k)
     with reading_progress(routing) as on_progress:
-        return routed_loads(read_routing(routing, wanted_tokens, on_progress=on_progress), found)
+        return routed_loads(read_routing(routing, needs, on_progress=on_progress), found)
 
 
 def several(loads: Any) -> list[str | NDArray[Any]]:

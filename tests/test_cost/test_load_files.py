@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cost.experts.loads import ExpertLoads, is_generator, read_loads, routed_loads, synthetic_loads
+from cost.experts.traces.counts import Wanted
 from cost.experts.traces.open import open_counts
 from cost.experts.traces.routing import RoutingTrace
 from cost.experts.traces.windows import collect_windows
@@ -22,8 +23,8 @@ GOOD = np.arange(1, 9).reshape(2, 4)
 WHOLE = np.concatenate([np.zeros((1, 4), dtype=int), GOOD])
 
 
-def read(*paths: Path | str, **options: Any) -> ExpertLoads:
-    return read_loads([str(path) for path in paths], moe_layers=MOE, layers=3, experts=4, seed=0, **options)
+def read(*paths: Path | str, top_k: int | None = None, **options: Any) -> ExpertLoads:
+    return read_loads([str(path) for path in paths], Wanted(MOE, 3, 4, top_k), seed=0, **options)
 
 
 def save(folder: Path, values: Any, name: str = "x.npy") -> Path:
@@ -214,7 +215,7 @@ def test_a_table_that_is_too_long(tmp_path: Path) -> None:
 
 def test_a_model_without_experts_or_no_loads_at_all() -> None:
     with pytest.raises(InputError, match="no MoE layers"):
-        read_loads(["uniform"], moe_layers=[], layers=3, experts=4, seed=0)
+        read_loads(["uniform"], Wanted((), 3, 4), seed=0)
     with pytest.raises(InputError, match="no expert loads given"):
         read()
 

@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from cost.experts.loads import ExpertLoads, read_loads
+from cost.experts.traces.counts import Wanted
 from cost.experts.traces.open import open_counts
 from cost.experts.traces.windows import collect_windows
 from topology.base.errors import InputError
@@ -34,7 +35,7 @@ KEPT = COUNTS[[0, 1, 3, 4]][:, 1:]
 
 
 def read(path: Path, **options: Any) -> ExpertLoads:
-    return read_loads([str(path)], moe_layers=MOE, layers=LAYERS, experts=EXPERTS, seed=0, **options)
+    return read_loads([str(path)], Wanted(MOE, LAYERS, EXPERTS), seed=0, **options)
 
 
 def refused(path: Path) -> str:

@@ -162,17 +162,18 @@ class _Unpickler(pickle.Unpickler):
                     raise self._archive.refused(
                         f"storage {key[:20]!r} has {len(data):,} bytes of {elements:,} elements"
                     )
-                whole = data[: len(data) // number.itemsize * number.itemsize]
-                return _Storage(whole.view(number.newbyteorder(self._archive.order)), dtype)
+                return _Storage(self._numbers(data, number), dtype)
         raise self._archive.refused("its pickle refers to an object that is not a storage")
 
     def _typed(self, storage: _Storage, dtype: str) -> _Storage:
         """Return the elements of a storage of bytes."""
         if storage.dtype != "uint8" or dtype not in _UNSIGNED:
             raise self._archive.refused(f"a tensor in it is {dtype} over {storage.dtype}"[:120])
-        number = np.dtype(dtype).newbyteorder(self._archive.order)
-        whole = storage.values[: len(storage.values) // number.itemsize * number.itemsize]
-        return _Storage(whole.view(number), dtype)
+        return _Storage(self._numbers(storage.values, np.dtype(dtype)), dtype)
+
+    def _numbers(self, data: NDArray[Any], number: np.dtype[Any]) -> NDArray[Any]:
+        whole = data[: len(data) // number.itemsize * number.itemsize]
+        return whole.view(number.newbyteorder(self._archive.order))
 
     def _tensor(self, storage: _Storage, first: int, shape: Any, strides: Any) -> Any:
         """Return a view of a storage; shape, strides and first element count elements."""

@@ -73,9 +73,9 @@ def slot_shares(
     Raises
     ------
     InputError
-        If the split is not known, or is ``lp`` and there is no load.
+        If the split is ``lp`` and there is no load.
     """
-    if require_policy(split) == "even":
+    if split == "even":
         return np.take_along_axis(1.0 / np.maximum(assignment.copies, 1), _slot_experts(assignment), axis=1)
     if split == "source":
         return source_shares(assignment, nodes)

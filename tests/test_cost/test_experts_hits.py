@@ -13,7 +13,7 @@ from cost.experts.assignment import Assignment
 from cost.experts.dispatch import slot_choices, slot_shares
 from cost.experts.loads import ExpertLoads, routed_loads
 from cost.experts.tokens.reach import ExpertUse, Routing, balanced_use, expert_use, token_hits
-from cost.experts.tokens.volumes import FAMILIES, alltoall_volumes, placed_vectors, require_family
+from cost.experts.tokens.volumes import FAMILIES, alltoall_volumes, placed_vectors
 from cost.experts.traces.routing import RoutingTrace, evenly_spaced
 from topology.base.errors import InputError
 
@@ -196,9 +196,7 @@ def test_one_gpu_sends_nothing_and_one_domain_forwards_nothing():
     assert alltoall_volumes("per-node", V3, tokens=5, ep=8, domain_gpus=8).up == direct.up
 
 
-def test_unknown_family_names_the_known_ones():
-    with pytest.raises(InputError, match="per-node, per-copy, per-rank, all-gather"):
-        require_family("ring")
+def test_a_group_without_gpus_is_refused():
     with pytest.raises(InputError, match="at least 1"):
         alltoall_volumes("per-copy", V3, tokens=1, ep=0, domain_gpus=8)
 

@@ -575,7 +575,7 @@ def expert_use(
     Raises
     ------
     InputError
-        If the loads are of other layers or experts than the assignment, or the split is not known.
+        If the loads are of other layers or experts than the assignment.
     """
     tokens = loads.tokens
     if tokens.shape[1:] != (assignment.layers, assignment.experts):

@@ -393,7 +393,7 @@ def test_tables_of_the_first_recorder(tmp_path: Path) -> None:
         assert f"{path.name}: 2 of them repeat another rank's counts, left out" in loads.notes
     later = ranked(tmp_path, 1, own[0], "_timestamp1744347999.5")
     assert (read(later).tokens[0] == own[0]).all()  # of another dump, where no other rank is
-    assert "are both of rank 1, so of two dumps" in refused(tmp_path)
+    assert "several files of rank 1, so of several dumps" in refused(tmp_path)
     bare = [ranked(tmp_path, rank, own[rank], "") for rank in range(2)]
     assert (read(bare[0]).tokens[0] == own.sum(axis=0)).all()
     renamed = bare[0].rename(tmp_path / "monday.csv")

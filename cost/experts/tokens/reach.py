@@ -7,6 +7,7 @@ traces (:func:`token_hits`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -97,33 +98,31 @@ def _hit_chance(routing: Routing, part_gpus: int, ep: int) -> float:
     if not routing.groups:
         return min(cap, 1.0 - float(missed_chance(experts, np.array([experts * part_gpus / ep]), top_k)[0]))
     width = Fraction(routing.groups * part_gpus, ep)  # groups that one part covers
-    parts = [
-        _grouped(routing, i * width, (i + 1) * width) for i in range(min(width.denominator, ep // part_gpus))
-    ]
-    return min(cap, added(parts) / len(parts))
+    chances = []
+    for i in range(min(width.denominator, ep // part_gpus)):
+        start, end = i * width, (i + 1) * width
+        groups = map(Fraction, range(floor(start), ceil(end)))
+        covered = [min(end, group + 1) - max(start, group) for group in groups]
+        chances.append(_grouped(routing, tuple(sorted(covered))))
+    return min(cap, added(chances) / len(chances))
 
 
-def _grouped(routing: Routing, start: Fraction, end: Fraction) -> float:
-    """Chance that a token hits experts from ``start`` to ``end``, both counted in groups."""
-    size = routing.experts // routing.groups
-    covered = [
-        float(min(end, Fraction(i + 1)) - max(start, Fraction(i))) * size
-        for i in range(floor(start), ceil(end))
-    ]
-    whole = sum(width == size for width in covered)
-    partial = [width for width in covered if width < size]
-    others = routing.groups - len(covered)
-    ways: list[int] = []
-    among: list[float] = []
-    for chosen_partial in range(2 ** len(partial)):
-        held = [width for bit, width in enumerate(partial) if chosen_partial >> bit & 1]
-        for chosen_whole in range(whole + 1):
-            rest = routing.topk_groups - len(held) - chosen_whole
-            if 0 <= rest <= others:
-                ways.append(comb(whole, chosen_whole) * comb(others, rest))
-                among.append(added(held) + chosen_whole * size)
-    missed = missed_chance(routing.topk_groups * size, np.array(among), routing.top_k)
-    total: float = added(way * chance for way, chance in zip(ways, missed.tolist(), strict=True))
+@cache
+def _grouped(routing: Routing, covered: tuple[Fraction, ...]) -> float:
+    """Chance that a token hits some of the experts in ``covered`` parts of groups, one for each group."""
+    size, others = routing.experts // routing.groups, routing.groups - len(covered)
+    ways = Counter({(0, 0.0): 1})  # to choose so many of the groups, with so many of the experts
+    for part in covered:
+        for (chosen, held), many in [*ways.items()]:
+            ways[chosen + 1, held + float(part) * size] += many
+    able = {key: many for key, many in ways.items() if key[0] <= routing.topk_groups}
+    missed = missed_chance(
+        routing.topk_groups * size, np.array([held for _, held in able]), routing.top_k
+    ).tolist()
+    total: float = added(
+        many * comb(others, routing.topk_groups - chosen) * chance
+        for ((chosen, _), many), chance in zip(able.items(), missed, strict=True)
+    )
     return 1.0 - total / comb(routing.groups, routing.topk_groups)
 
 

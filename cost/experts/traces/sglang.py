@@ -113,13 +113,12 @@ def _tables(path: Path, files: Sequence[Path], wanted: Wanted | None) -> TokenCo
     tensor-parallel attention the same as others, which count once.
     """
     tables = [table_cells(file, TABLE, wanted) for file in files]
-    recorded: dict[int, Path] = {}
-    for file in files:
-        if (named := _time_and_rank(file)) and recorded.setdefault(named[1], file) != file:
-            raise InputError(
-                f"{path}: {recorded[named[1]].name} and {file.name} are both of rank {named[1]}, so of two dumps; "
-                "name a file of the one that counts."
-            )
+    ranks = [rank for file, (_, rank) in _named(files[0].parent, ".csv").items() if file in files]
+    if len(set(ranks)) < len(ranks):
+        twice = max(ranks, key=ranks.count)
+        raise InputError(
+            f"{path}: several files of rank {twice}, so of several dumps; name one of the dump to read."
+        )
     layers = sorted({layer for cells in tables for _, layer, _ in cells})
     experts = wanted.experts if wanted else 1 + max(expert for cells in tables for _, _, expert in cells)
     if experts > MOST_EXPERTS:
@@ -130,7 +129,7 @@ def _tables(path: Path, files: Sequence[Path], wanted: Wanted | None) -> TokenCo
         for (_, layer, expert), count in cells.items():
             table[row_of[layer], expert] = count
     apart = np.unique(counts, axis=0)
-    notes = rank_notes(dict.fromkeys(recorded, 1), 1, "tables") if recorded else []
+    notes = rank_notes(dict.fromkeys(ranks, 1), 1, "tables") if ranks else []
     if len(apart) < len(files):
         notes.append(f"{len(files) - len(apart)} of them repeat another rank's counts, left out")
     if not wanted:
@@ -169,35 +168,34 @@ def _files(path: Path) -> list[Path]:
     """Return the files of a recording: all of a folder, or a rank's with the nearest in time of the others."""
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix == ".pt" and file.is_file())
-        files = files or _rank_files(path, ".csv")
+        files = files or [*_named(path, ".csv")]
         if not files:
             raise InputError(
                 f"{path}: a folder without SGLang's *.pt or TensorRT-LLM's rank0.safetensors; give one, or a file."
             )
-        if len(files) > 1 and files != _rank_files(path, files[0].suffix):
+        if len(files) > 1 and files != [*_named(path, files[0].suffix)]:
             raise InputError(
                 f"{path}: holds {len(files)} .pt files that do not all belong to one recording "
                 f"({files[0].name[:60]}, ...); name the file."
             )
         return files
-    own = _time_and_rank(path)
+    named = _named(path.parent, path.suffix)
+    if path not in named:
+        return [path]
+    time, own = named[path]
     near: dict[int, list[tuple[float, Path]]] = {}
-    for file in _rank_files(path.parent, path.suffix) if own else ():
-        other = _time_and_rank(file)
-        if own and other and other[1] != own[1] and abs(other[0] - own[0]) <= _SAME_DUMP_S:
-            near.setdefault(other[1], []).append((abs(other[0] - own[0]), file))
+    for file, (other, rank) in named.items():
+        if rank != own and abs(other - time) <= _SAME_DUMP_S:
+            near.setdefault(rank, []).append((abs(other - time), file))
     return [path, *(min(files)[1] for _, files in sorted(near.items()))]
 
 
-def _rank_files(folder: Path, suffix: str) -> list[Path]:
-    named = _RANK_FILES[suffix]
-    return sorted(file for file in folder.iterdir() if named.fullmatch(file.name) and file.is_file())
-
-
-def _time_and_rank(file: Path) -> tuple[float, int] | None:
-    """Time and rank in the name of a rank's file; None: it has another name."""
-    named = _RANK_FILES[file.suffix].fullmatch(file.name) if file.suffix in _RANK_FILES else None
-    return (float(named["time"] or 0), int(named["rank"])) if named else None
+def _named(folder: Path, suffix: str) -> dict[Path, tuple[float, int]]:
+    """Return time and rank of the files in a folder that have the name of a rank's, sorted."""
+    matches = {
+        file: _RANK_FILES[suffix].fullmatch(file.name) for file in sorted(folder.iterdir()) if file.is_file()
+    }
+    return {file: (float(named["time"] or 0), int(named["rank"])) for file, named in matches.items() if named}
 
 
 def _rank(path: Path) -> _Rank:
@@ -231,8 +229,8 @@ def _rank(path: Path) -> _Rank:
         raise InputError(
             f"{path}: holds records of ranks {sorted(ranks)[:8]}; SGLang writes one file a rank."
         )
-    named = _time_and_rank(path)
-    return _Rank(path, ranks.pop() if ranks else named[1] if named else 0, passes, slots)
+    _, named = _named(path.parent, path.suffix).get(path, (0.0, 0))
+    return _Rank(path, ranks.pop() if ranks else named, passes, slots)
 
 
 def _map(ranks: Sequence[_Rank], wanted: Wanted | None) -> tuple[NDArray[Any], int]:

@@ -56,13 +56,13 @@ def _parse(text: bytes, where: str) -> Any:
     return parse_json(decoded, where)
 
 
-def numbers(path: str, what: str, value: object, needs: str = "") -> NDArray[Any]:
+def numbers(path: str, what: str, value: object) -> NDArray[Any]:
     """Return nested lists of numbers as an array."""
     _only_numbers(path, what, value)
     try:
         values = np.asarray(value)
     except (ValueError, OverflowError):
-        raise InputError(f"{path}: {what} has rows of unequal length{needs}.") from None
+        raise InputError(f"{path}: {what} has rows of unequal length.") from None
     if values.dtype == object:  # whole numbers beyond 64 bits
         raise InputError(f"{path}: {what} holds numbers too large for a count of tokens.")
     return values
@@ -86,8 +86,7 @@ def read_json(path: Path, wanted: Wanted | None) -> TokenCounts:
         raise InputError(
             f'{path}: has no key "logical_count", as SGLang writes it: {{"logical_count": [[...]]}}.'
         )
-    needs = f"; the model needs {wanted.words}" if wanted else ""
-    values = numbers(str(path), "logical_count", data["logical_count"], needs)
+    values = numbers(str(path), "logical_count", data["logical_count"])
     return of_array(str(path), "SGLang JSON", values, wanted)
 
 

@@ -160,10 +160,9 @@ def _routed(path: Path, kind: str, array: NDArray[Any]) -> RoutedTokens:
             f"{path}: has shape {list(array.shape)}; a routing trace is [tokens, layers, k], or [tokens, k] of one "
             "layer."
         )
-    one_layer = len(array.shape) == 2
-    tokens = array[:, None] if one_layer else array
+    tokens = array if len(array.shape) == 3 else array[:, None]
     count, rows, k = tokens.shape
-    return RoutedTokens(str(path), kind, count, rows, k, lambda: pieces_of(tokens), one_layer=one_layer)
+    return RoutedTokens(str(path), kind, count, rows, k, lambda: pieces_of(tokens))
 
 
 def _counted_in_folder(path: Path, wanted: Wanted | None) -> TokenCounts:

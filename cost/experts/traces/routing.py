@@ -35,8 +35,6 @@ class RoutedTokens:
         Yields runs of tokens in order, integers ``[some tokens, rows, k]``: ids of logical experts, -1 for none.
     experts:
         Logical experts where the file says them; else None.
-    one_layer:
-        It has no axis of layers.
     """
 
     path: str
@@ -46,13 +44,12 @@ class RoutedTokens:
     k: int
     pieces: Callable[[], Iterator[NDArray[Any]]]
     experts: int | None = None
-    one_layer: bool = False
     notes: tuple[str, ...] = ()
 
     @property
     def shape(self) -> list[int]:
-        """Tokens, layers, choices; of a file of one layer without the layers."""
-        return [self.tokens, *([] if self.one_layer else [self.rows]), self.k]
+        """Tokens, layers, choices."""
+        return [self.tokens, self.rows, self.k]
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,11 +190,8 @@ class _Collected:
         """Refuse the first of the choices that are wrong."""
         if wrong.any():
             token, row, choice = (int(i) for i in np.argwhere(wrong)[0])
-            layer = "" if self.source.one_layer else f", layer row {row}"
-            expert = int(piece[token, row, choice])
-            raise InputError(
-                f"{self.source.path}: token {self.done + token}{layer}: expert {expert}{problem}"
-            )
+            where = f"{self.source.path}: token {self.done + token}, layer row {row}"
+            raise InputError(f"{where}: expert {int(piece[token, row, choice])}{problem}")
 
 
 def collect_routing(
@@ -262,7 +256,7 @@ def _require_fit(source: RoutedTokens, wanted: Wanted) -> None:
     found = ""
     if wanted.top_k is not None and source.k != wanted.top_k:
         found = plural(source.k, "choice") + " of a token"
-    elif not source.one_layer and source.rows not in {1, moe, wanted.layers}:
+    elif source.rows not in {1, moe, wanted.layers}:
         found = plural(source.rows, "layer")
     elif source.experts is not None and source.experts != wanted.experts:
         found = plural(source.experts, "expert")

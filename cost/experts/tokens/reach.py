@@ -438,16 +438,15 @@ def _served(assignment: Assignment, slot_share: Floats, groups: int) -> Floats:
 def _by_groups(served: Floats, place: Ints, choices: _GroupChoices, top_k: int, experts: int) -> Floats:
     """Chance that a token reaches each place, ``[scenarios, layers, places]``; ``experts``: of the groups chosen."""
     there = sum_by_place(served, place)  # [scenarios, layers, groups, places]
-    reached = np.empty((*there.shape[:2], there.shape[3]))
-    rows = reached.reshape(-1, there.shape[3])  # a view
-    there, drawn, weight = (
-        values.reshape(len(rows), *values.shape[2:]) for values in (there, choices.drawn, choices.weight)
+    rows, drawn, weight = (
+        values.reshape(-1, *values.shape[2:]) for values in (there, choices.drawn, choices.weight)
     )
-    most = max(1, _CELLS // (len(choices.picked) * there.shape[2]))
-    for first in range(0, len(rows), most):
-        some = slice(first, first + most)
-        rows[some] = _by_choices(there[some], drawn[some], weight[some], choices.picked, top_k, experts)
-    return reached
+    most = max(1, _CELLS // (len(choices.picked) * there.shape[3]))
+    reached = [
+        _by_choices(rows[some], drawn[some], weight[some], choices.picked, top_k, experts)
+        for some in (slice(first, first + most) for first in range(0, len(rows), most))
+    ]
+    return np.concatenate(reached).reshape(*there.shape[:2], there.shape[3])
 
 
 def _by_choices(

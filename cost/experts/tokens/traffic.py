@@ -6,6 +6,7 @@ from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
+from cost.experts.assignment import numbered, sum_by_place
 from cost.experts.tokens.reach import ExpertUse, Floats
 from cost.experts.tokens.volumes import placed_vectors
 from cost.inputs.deployment import Deployment
@@ -123,9 +124,8 @@ def _reached(
     nodes = deployment.numbered("node")[list(stage.gpus)]
     reached = []
     for place in (np.arange(use.gpus), nodes, deployment.domains(stage)):
-        share = np.stack([use.share[..., place == one].sum(axis=-1) for one in np.unique(place)], axis=-1)
-        chance = replace(use, share=share).token_share(limit)
-        each = chance.sum(axis=-1).mean(axis=0)
+        share = sum_by_place(use.share, numbered(place))
+        each = replace(use, share=share).token_share(limit).sum(axis=-1).mean(axis=0)
         reached.append(np.repeat(each, use.repeats))  # a row may stand for many layers
     return reached
 

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.experts.traces.counts import TokenCounts, Wanted, experts_of_map, of_array, rank_notes, to_experts
-from cost.experts.traces.routing import MOST_EXPERTS, RoutedTokens
+from cost.experts.traces.routing import RoutedTokens
 from cost.experts.traces.text_files import table_cells
 from cost.experts.traces.torch_file import load_torch_file
+from cost.experts.traces.windows import MOST_CELLS
 from topology.base.errors import InputError
 from topology.base.npy import whole_numbers
 
@@ -121,8 +122,10 @@ def _tables(path: Path, files: Sequence[Path], wanted: Wanted | None) -> TokenCo
         )
     layers = sorted({layer for cells in tables for _, layer, _ in cells})
     experts = wanted.experts if wanted else 1 + max(expert for cells in tables for _, _, expert in cells)
-    if experts > MOST_EXPERTS:
-        raise InputError(f"{path}: expert_id {experts - 1:,} is above {MOST_EXPERTS - 1:,}; is it an expert?")
+    if len(layers) * experts > MOST_CELLS:
+        raise InputError(
+            f"{path}: {len(layers):,} layers of {experts:,} experts are too many; are layer_id and expert_id right?"
+        )
     row_of = {layer: row for row, layer in enumerate(layers)}
     counts = np.zeros((len(files), len(layers), experts))
     for table, cells in zip(counts, tables, strict=True):

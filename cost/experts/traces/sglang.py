@@ -135,10 +135,13 @@ def _tables(path: Path, files: Sequence[Path], wanted: Wanted | None) -> TokenCo
     notes = rank_notes(dict.fromkeys(ranks, 1), 1, "tables") if ranks else []
     if len(apart) < len(files):
         notes.append(f"{len(files) - len(apart)} of them repeat another rank's counts, left out")
+    total = apart.sum(axis=0)
+    if absent := total.size - np.count_nonzero(total):
+        notes.append(f"{absent:,} of {total.size:,} counts of experts are left out of them, read as 0")
     if not wanted:
-        notes.append(f"{experts} experts, by the largest expert_id; those that are left out count 0")
-    total = of_array(str(path), "SGLang table", apart.sum(axis=0), wanted)
-    return replace(total, layer_ids=tuple(layers), notes=tuple(notes))
+        notes.append(f"{experts} experts, by the largest expert_id")
+    found = of_array(str(path), "SGLang table", total, wanted)
+    return replace(found, layer_ids=tuple(layers), notes=tuple(notes))
 
 
 def _logical(where: str, slots: NDArray[Any], chosen: NDArray[Any]) -> NDArray[Any]:

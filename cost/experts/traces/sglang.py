@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from cost.experts.traces.counts import TokenCounts, Wanted, experts_of_map, of_array, rank_notes, to_experts
 from cost.experts.traces.routing import RoutedTokens
-from cost.experts.traces.text_files import table_cells
+from cost.experts.traces.text_files import read_tables
 from cost.experts.traces.torch_file import load_torch_file
-from cost.experts.traces.windows import MOST_CELLS
 from topology.base.errors import InputError
 from topology.base.npy import whole_numbers
 
@@ -113,35 +112,25 @@ def _tables(path: Path, files: Sequence[Path], wanted: Wanted | None) -> TokenCo
     Each rank counts the tokens that its router saw: with data-parallel attention its own ones, with
     tensor-parallel attention the same as others, which count once.
     """
-    tables = [table_cells(file, TABLE, wanted) for file in files]
     ranks = [rank for file, (_, rank) in _named(files[0].parent, ".csv").items() if file in files]
     if len(set(ranks)) < len(ranks):
         twice = max(ranks, key=ranks.count)
         raise InputError(
             f"{path}: several files of rank {twice}, so of several dumps; name one of the dump to read."
         )
-    layers = sorted({layer for cells in tables for _, layer, _ in cells})
-    experts = wanted.experts if wanted else 1 + max(expert for cells in tables for _, _, expert in cells)
-    if len(layers) * experts > MOST_CELLS:
-        raise InputError(
-            f"{path}: {len(layers):,} layers of {experts:,} experts are too many; are layer_id and expert_id right?"
-        )
-    row_of = {layer: row for row, layer in enumerate(layers)}
-    counts = np.zeros((len(files), len(layers), experts))
-    for table, cells in zip(counts, tables, strict=True):
-        for (_, layer, expert), count in cells.items():
-            table[row_of[layer], expert] = count
+    _, layers, counts = read_tables(files, TABLE, wanted)
+    absent = int(np.isnan(counts).all(axis=0).sum())
+    counts = np.nan_to_num(counts, posinf=np.inf)
     apart = np.unique(counts, axis=0)
     notes = rank_notes(dict.fromkeys(ranks, 1), 1, "tables") if ranks else []
-    if len(apart) < len(files):
-        notes.append(f"{len(files) - len(apart)} of them repeat another rank's counts, left out")
-    total = apart.sum(axis=0)
-    if absent := total.size - np.count_nonzero(total):
-        notes.append(f"{absent:,} of {total.size:,} counts of experts are left out of them, read as 0")
+    if len(apart) < len(counts):
+        notes.append(f"{len(counts) - len(apart)} of them repeat another rank's counts, left out")
+    if absent:
+        notes.append(f"{absent:,} of {counts[0].size:,} counts of experts are left out, read as 0")
     if not wanted:
-        notes.append(f"{experts} experts, by the largest expert_id")
-    found = of_array(str(path), "SGLang table", total, wanted)
-    return replace(found, layer_ids=tuple(layers), notes=tuple(notes))
+        notes.append(f"{counts.shape[2]} experts, by the largest expert_id")
+    found = of_array(str(path), "SGLang table", apart.sum(axis=0), wanted)
+    return replace(found, layer_ids=layers, notes=tuple(notes))
 
 
 def _logical(where: str, slots: NDArray[Any], chosen: NDArray[Any]) -> NDArray[Any]:

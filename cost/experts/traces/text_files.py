@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost.experts.traces.counts import TokenCounts, Wanted, experts_of_map, of_array, to_experts
+from cost.experts.traces.windows import MOST_CELLS
 from topology.base.errors import InputError
 from topology.base.reading import parse_json
 from topology.base.table import Table
@@ -136,50 +138,55 @@ def _stats(path: Path, others: Counter[str]) -> Iterator[tuple[str, object, NDAr
         yield where, record.get("step"), tables[0], tables[1]
 
 
-def table_cells(
-    path: Path, columns: Sequence[str], wanted: Wanted | None
-) -> dict[tuple[str, int, int], float]:
-    """Return the counts of a CSV file by scenario, layer and expert, in the order of its rows.
+def read_tables(
+    files: Sequence[Path], columns: Sequence[str], wanted: Wanted | None
+) -> tuple[tuple[str, ...], tuple[int, ...], NDArray[np.float64]]:
+    """Return scenarios, layers and counts ``[scenarios, layers, experts]`` of CSV files, NaN where a cell is absent.
 
-    ``columns`` are the names of those of layer, expert and count; where a table has scenarios, that of them first.
+    ``columns`` are the names of those of layer, expert and count; before them that of scenarios, or each file is one.
+    Without a model, experts are those up to the highest that is there.
     """
-    _require_short(path, "an .npy, which is read in pieces")
-    table = Table.read(path)
-    for column in columns:
-        if table.header.count(column) > 1:
-            raise InputError(f"{path}: duplicate column {column}; give {', '.join(columns)} once each.")
     *labels, of_layer, of_expert, of_count = columns
     cells: dict[tuple[str, int, int], float] = {}
-    for row in table.rows(columns):
-        scenario, layer = "".join(map(row.text, labels)), row.count(of_layer, None)
-        expert = row.count(of_expert, None)
-        if wanted and expert >= wanted.experts:
-            row.fail(of_expert, f"expert {expert}, but the model has 0..{wanted.experts - 1}.")
-        if (key := (scenario, layer, expert)) in cells:
-            where = f"scenario {scenario!r}, " if labels else ""
-            row.fail(of_expert, f"duplicate cell: {where}layer {layer}, expert {expert}.")
-        cells[key] = row.number(of_count, None, most=math.inf)
+    for path in files:
+        _require_short(path, "an .npy, which is read in pieces")
+        table = Table.read(path)
+        for column in columns:
+            if table.header.count(column) > 1:
+                raise InputError(f"{path}: duplicate column {column}; give {', '.join(columns)} once each.")
+        for row in table.rows(columns):
+            scenario = row.text(labels[0]) if labels else str(path)
+            key = scenario, row.count(of_layer, None), row.count(of_expert, None)
+            if wanted and key[2] >= wanted.experts:
+                row.fail(of_expert, f"expert {key[2]}, but the model has 0..{wanted.experts - 1}.")
+            if key in cells:
+                row.fail(of_expert, f"duplicate cell: scenario {key[0]!r}, layer {key[1]}, expert {key[2]}.")
+            cells[key] = row.number(of_count, None, most=math.inf)
     if not cells:
-        raise InputError(f"{path}: has a header but no loads.")
-    return cells
+        raise InputError(f"{files[0]}: has a header but no loads.")
+    scenarios = tuple(dict.fromkeys(scenario for scenario, _, _ in cells))
+    layers = tuple(sorted({layer for _, layer, _ in cells}))
+    experts = wanted.experts if wanted else max(expert for _, _, expert in cells) + 1
+    shape = len(scenarios), len(layers), experts
+    if math.prod(shape) > MOST_CELLS:  # before room is made for the highest expert named
+        raise InputError(
+            f"{files[0]}: {list(shape)} scenarios, layers and experts are too many; are these their ids?"
+        )
+    counts = np.full(shape, np.nan)
+    at, row_of = ({name: i for i, name in enumerate(names)} for names in (scenarios, layers))
+    for (scenario, layer, expert), count in cells.items():
+        counts[at[scenario], row_of[layer], expert] = count
+    return scenarios, layers, counts
 
 
 def read_csv(path: Path, wanted: Wanted | None) -> TokenCounts:
     """Read a table with the columns scenario, layer, expert, tokens; a scenario is a window, in order of appearance.
 
-    Without a model, experts are those up to the highest that is there.
+    Every cell must be there.
     """
-    cells = table_cells(path, _COLUMNS, wanted)
-    scenarios = tuple(dict.fromkeys(scenario for scenario, _, _ in cells))
-    layers = tuple(sorted({layer for _, layer, _ in cells}))
-    experts = wanted.experts if wanted else max(expert for _, _, expert in cells) + 1
-    flat = []
-    for key in ((s, layer, e) for s in scenarios for layer in layers for e in range(experts)):
-        if key not in cells:  # before room is made for the highest expert named
-            raise InputError(
-                f"{path}: scenario {key[0]!r}, layer {key[1]}, expert {key[2]} is absent; "
-                "write 0 where no token went."
-            )
-        flat.append(cells[key])
-    counts = np.array(flat).reshape(len(scenarios), len(layers), experts)
-    return TokenCounts(str(path), "CSV table", *counts.shape, lambda: iter([counts]), layers, scenarios)
+    scenarios, layers, counts = read_tables([path], _COLUMNS, wanted)
+    for window, row, expert in np.argwhere(np.isnan(counts)):
+        where = f"scenario {scenarios[window]!r}, layer {layers[row]}, expert {expert}"
+        raise InputError(f"{path}: {where} is absent; write 0 where no token went.")
+    found = of_array(str(path), "CSV table", counts, wanted)
+    return replace(found, layer_ids=layers, names=scenarios)

@@ -78,13 +78,14 @@ def slot_shares(
     if split == "even":
         return np.take_along_axis(1.0 / np.maximum(assignment.copies, 1), _slot_experts(assignment), axis=1)
     if split == "source":
-        return source_shares(assignment, nodes)
+        own, neighbours, _, drawn = _by_distance(assignment, nodes)
+        shares: Floats = (own + np.maximum(neighbours, 0) + drawn) / assignment.gpus
+        return shares
     tp = rank_tp(split)
     if tp is not None:
         return rank_shares(assignment, tp)
     if load is None:
         raise InputError("the best split depends on the loads; give them.", field="split", value="lp")
-
     return lp_shares(assignment, load, speed)[0]
 
 
@@ -110,18 +111,6 @@ def slot_choices(
             yield (number[:, None] % many == slot).astype(np.float64)
     else:
         yield from slot_shares(assignment, split, load=load, speed=speed)[:, None]
-
-
-def source_shares(assignment: Assignment, nodes: Ints | None = None) -> Floats:
-    """Return the shares where each source rank uses one copy of an expert for all its tokens, ``[layers, slots]``.
-
-    As SGLang 0.5.23's ``static``: the copy on the rank's own GPU; else the first one on its own node, where some
-    other node has one too; else the copies in turn (the ones left over go to the first copies; SGLang draws them,
-    seeded). Every GPU of the group is a source of equally many tokens.
-    """
-    own, neighbours, _, drawn = _by_distance(assignment, nodes)
-    shares: Floats = (own + np.maximum(neighbours, 0) + drawn) / assignment.gpus
-    return shares
 
 
 def _source_choices(assignment: Assignment, nodes: Ints | None) -> Iterator[Floats]:
@@ -172,11 +161,15 @@ def _by_number(assignment: Assignment, tp: int) -> tuple[Ints, Ints, Ints]:
 
 
 def _by_distance(assignment: Assignment, nodes: Ints | None) -> Ints:
-    """Return how source ranks choose by distance, ``[4, layers, slots]``.
+    """Return how source ranks choose copies by distance, ``[4, layers, slots]``.
 
-    Whether a slot is the copy for the rank of its own GPU; ranks of its node that have none and use it for that (-1:
-    not the first on the node, or no other node has one); ranks far from every copy of its expert, and how many of
-    those use the slot.
+    As SGLang 0.5.23's ``static``: each rank uses one copy of an expert for all its tokens: the one on its own GPU;
+    else the first on its own node, where some other node has one too; else the copies in turn (the ones left over go
+    to the first copies; SGLang draws them, seeded). Every GPU of the group is a source of equally many tokens.
+
+    Returned are whether a slot is the copy for the rank of its own GPU; the ranks of its node that have none and use
+    it for that (-1: it is not the first on the node, or no other node has one); the ranks far from every copy of its
+    expert; and how many of those use the slot.
     """
     gpus, slot_gpu, experts = assignment.gpus, assignment.slot_gpu.astype(np.int64), _slot_experts(assignment)
     where = np.arange(gpus) if nodes is None else numbered(nodes)

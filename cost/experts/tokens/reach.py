@@ -204,7 +204,7 @@ def token_hits(
     InputError
         If a trace is of other layers or experts than the assignment.
     """
-    places = _places(assignment.gpus, nodes, domains)
+    of_slot = [place[assignment.slot_gpu] for place in _places(assignment.gpus, nodes, domains)]
     found = []
     for trace in traces:
         if (trace.layers, trace.experts) != (assignment.layers, assignment.experts):
@@ -214,31 +214,20 @@ def token_hits(
             )
         rows: list[list[Floats]] = []
         load = trace.counts.astype(np.float64)
-        chances = slot_choices(assignment, split, load=load, nodes=nodes, speed=speed)
-        for layer, chosen in enumerate(chances):
-            slot_expert = assignment.slot_expert
-            if layer and trace.repeated and (slot_expert[layer] == slot_expert[layer - 1]).all():
+        experts = assignment.slot_expert.astype(np.int64)
+        for layer, chosen in enumerate(slot_choices(assignment, split, load=load, nodes=nodes, speed=speed)):
+            if layer and trace.repeated and (experts[layer] == experts[layer - 1]).all():
                 rows.append(rows[-1])
-            else:
-                rows.append(_layer_hits(assignment, layer, chosen, trace, places))
+                continue
+            choices = trace.choices[layer].astype(np.int64)
+            choices = choices[(choices >= 0).any(axis=1)]
+            used = np.bincount(choices[choices >= 0], minlength=trace.experts) / max(1, len(choices))
+            pairs = sum_by_gpu(chosen * used[experts[layer]], assignment.slot_gpu, assignment.gpus)
+            reached = (_traced(choices, experts[layer], place, chosen, trace.experts) for place in of_slot)
+            rows.append([pairs, *reached])
         found.append([np.stack(level) for level in zip(*rows, strict=True)])
-    pairs, gpus, by_node, by_domain = (np.stack(level) for level in zip(*found, strict=True))
-    return TokenHits(gpus, pairs, by_node, by_domain, sum(trace.kept for trace in traces))
-
-
-def _layer_hits(
-    assignment: Assignment, layer: int, chosen: Floats, trace: RoutingTrace, places: Sequence[Ints]
-) -> list[Floats]:
-    """Pairs by GPU, then chances by each kind of place, ``[sources, places]``, of one layer."""
-    slot_expert, slot_gpu = assignment.slot_expert[layer].astype(np.int64), assignment.slot_gpu
-    choices = trace.choices[layer].astype(np.int64)
-    choices = choices[(choices >= 0).any(axis=1)]
-    used = np.bincount(choices[choices >= 0], minlength=trace.experts) / max(1, len(choices))
-    pairs = sum_by_gpu(chosen * used[slot_expert], slot_gpu, assignment.gpus)
-    return [
-        pairs,
-        *(_traced(choices, slot_expert, place[slot_gpu], chosen, trace.experts) for place in places),
-    ]
+    all_pairs, gpus, by_node, by_domain = (np.stack(level) for level in zip(*found, strict=True))
+    return TokenHits(gpus, all_pairs, by_node, by_domain, sum(trace.kept for trace in traces))
 
 
 def _traced(choices: Ints, slot_expert: Ints, slot_place: Ints, chosen: Floats, experts: int) -> Floats:
